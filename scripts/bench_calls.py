@@ -19,7 +19,7 @@ import time
 
 PAIRS = 7
 PROCESSES = 51
-HOOKED = {"GPUSHARE_CONTAINER": "bench", "GPUSHARE_MEM_LIMIT": "8GiB"}
+HOOKED = {"GPUSHARE_TENANT": "bench", "GPUSHARE_MEM_LIMIT": "8GiB"}
 # Name, the program's arguments by rounds, rounds by the clock, rounds under callgrind, goal.
 CALLS = [
     *(

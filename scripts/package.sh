@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes dist/: the command line and the library, built against glibc 2.17 so that they load in any
-# container since 2014, and checks that they need nothing newer. Installs zig (as a cross linker)
+# tenant since 2014, and checks that they need nothing newer. Installs zig (as a cross linker)
 # and cargo-zigbuild from PyPI.
 #
 #   dist/gpushare            the command line, and dist/gpushared, the daemon

@@ -138,7 +138,7 @@ pub(crate) struct Ps {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Set {
     /// The tenant's name, as `ps` shows it.
-    pub(crate) container: String,
+    pub(crate) tenant: String,
     #[command(flatten)]
     pub(crate) amounts: Amounts,
     #[command(flatten)]

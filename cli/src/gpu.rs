@@ -100,14 +100,12 @@ impl Gpu {
 
     /// The name of the devices' world: the machine's, a software GPU's own name, or the one its
     /// tenant lends it.
-    pub(crate) fn world(&self, container: &str) -> String {
+    pub(crate) fn world(&self, tenant: &str) -> String {
         if self.is_real() {
             return "gpu".to_owned();
         }
-        self.soft_name().map_or_else(
-            || format!("soft.{container}"),
-            |name| format!("soft-{name}"),
-        )
+        self.soft_name()
+            .map_or_else(|| format!("soft.{tenant}"), |name| format!("soft-{name}"))
     }
 
     /// The devices the program will see; at least one.

@@ -41,7 +41,7 @@ pub(crate) struct Listener {
 struct Hearing {
     talk: Talk,
     socket: Arc<Mutex<UnixStream>>,
-    container: String,
+    tenant: String,
     program: Pid,
     /// Ends with the program.
     runs: Receiver<()>,
@@ -49,14 +49,14 @@ struct Hearing {
 
 impl Listener {
     /// Listens from now on.
-    pub(crate) fn start(talk: Talk, container: &str, program: Pid) -> Result<Self, Failure> {
+    pub(crate) fn start(talk: Talk, tenant: &str, program: Pid) -> Result<Self, Failure> {
         let socket = Arc::new(Mutex::new(talk.socket().map_err(Failure::ours)?));
         let (runs, ends) = channel();
         let (speaks, silence) = channel::<()>();
         let mut hearing = Hearing {
             talk,
             socket: Arc::clone(&socket),
-            container: container.to_owned(),
+            tenant: tenant.to_owned(),
             program,
             runs: ends,
         };
@@ -125,7 +125,7 @@ impl Hearing {
     fn attach(&mut self) -> io::Result<ControlReply> {
         let mut talk = self.talk.again()?;
         let attach = Control::Attach {
-            container: self.container.clone(),
+            tenant: self.tenant.clone(),
         };
         let id = talk
             .ask(&attach)

@@ -6,7 +6,6 @@
 mod args;
 mod artefacts;
 mod bench;
-mod container;
 mod daemon;
 mod devices;
 mod environment;
@@ -26,6 +25,7 @@ mod settings;
 mod shares;
 mod sharing;
 mod supervise;
+mod tenant;
 
 use args::{Args, Bench, Command};
 use clap::Parser;

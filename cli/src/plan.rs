@@ -2,15 +2,15 @@
 
 use crate::args::Share;
 use crate::artefacts::{self, INTERPOSER};
-use crate::container::{self, Container};
 use crate::failure::Failure;
 use crate::gpu::Gpu;
 use crate::links::Links;
 use crate::mps;
 use crate::preload;
 use crate::settings::{self, Environment};
+use crate::tenant::{self, Tenant};
 use gpushare_protocol::limits::Limits;
-use gpushare_protocol::paths::CONTAINER;
+use gpushare_protocol::paths::TENANT;
 use gpushare_sys::devices::Device;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(crate) struct Plan {
     /// The program's whole environment.
     pub(crate) environment: Environment,
     /// The unit of quota it belongs to.
-    pub(crate) container: Container,
+    pub(crate) tenant: Tenant,
     /// Which GPUs it gets.
     pub(crate) gpu: Gpu,
     /// The devices it will see.
@@ -40,15 +40,15 @@ pub(crate) fn make(share: &Share, inherited: Environment) -> Result<Plan, Failur
     let mut environment = inherited;
     let gpu: Gpu = share.gpu.parse()?;
     let limits = settings::apply(share, &mut environment)?;
-    let container = container::choose(share.name.as_deref(), &environment)?;
-    environment.insert(CONTAINER.into(), container.name.as_str().into());
+    let tenant = tenant::choose(share.name.as_deref(), &environment)?;
+    environment.insert(TENANT.into(), tenant.name.as_str().into());
     preload(&mut environment)?;
-    let links = gpu.apply(&mut environment, container.name.as_str())?;
+    let links = gpu.apply(&mut environment, tenant.name.as_str())?;
     let devices = check_devices(&gpu, &limits, &environment)?;
     let note = mps::apply(share, &limits, &devices, &mut environment)?;
     Ok(Plan {
         environment,
-        container,
+        tenant,
         gpu,
         devices,
         limits,

@@ -8,8 +8,7 @@ use crate::{output, settings, shares, sharing};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
-    ContainerRow, Control, ControlReply, EndRow, EndsBy, EventRow, ProcessState, ShareRow,
-    SharingRow,
+    Control, ControlReply, EndRow, EndsBy, EventRow, ProcessState, ShareRow, SharingRow, TenantRow,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +18,7 @@ use std::process::ExitCode;
 pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
     let (mut rows, mut known) = (Vec::new(), Known::default());
     for mut daemon in daemon::some()? {
-        rows.extend(daemon.containers()?);
+        rows.extend(daemon.tenants()?);
         let devices = daemon.devices()?;
         let names = devices.iter().map(|row| (row.uuid, named(row)));
         known.names.extend(names);
@@ -31,7 +30,7 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
         known.gangs.extend(gangs.map(|row| (row.name, row.gang)));
     }
     let text = if arguments.json {
-        let rows = rows.iter().map(|row| container(row, &known));
+        let rows = rows.iter().map(|row| tenant(row, &known));
         Value::from(rows.collect::<Vec<_>>()).to_string()
     } else {
         table(&rows, &known)
@@ -67,7 +66,7 @@ impl Known {
         known.unwrap_or_else(|| Uuid(device).to_string())
     }
 
-    fn end_of(&self, row: &ContainerRow) -> Option<(u64, &'static str)> {
+    fn end_of(&self, row: &TenantRow) -> Option<(u64, &'static str)> {
         let end = self.ends.iter().find(|end| end.name == row.name)?;
         let by = match end.by {
             EndsBy::IdleEnd => "idle end",
@@ -78,7 +77,7 @@ impl Known {
     }
 }
 
-fn container(row: &ContainerRow, known: &Known) -> Value {
+fn tenant(row: &TenantRow, known: &Known) -> Value {
     let processes = row.processes.iter().map(|process| {
         let (state, waits_for, for_ms) = state_data(&process.state);
         json!({
@@ -133,10 +132,10 @@ fn state(state: &ProcessState) -> String {
     }
 }
 
-fn table(rows: &[ContainerRow], known: &Known) -> String {
+fn table(rows: &[TenantRow], known: &Known) -> String {
     let mut lines = vec![format!(
         "{:<28} {:<13} {:>10} {:>10} {:>10} {:>10} {:>10}  {:<24}  PROCESSES",
-        "CONTAINER", "DEVICE", "REQUEST", "LIMIT", "CHARGED", "GRANT", "OVERHEAD", "TIME"
+        "TENANT", "DEVICE", "REQUEST", "LIMIT", "CHARGED", "GRANT", "OVERHEAD", "TIME"
     )];
     for row in rows {
         let uuid = known.name_of(row.device);
@@ -171,7 +170,7 @@ fn table(rows: &[ContainerRow], known: &Known) -> String {
 pub(crate) fn set(arguments: &Set) -> Result<ExitCode, Failure> {
     let changes = arguments.changes()?;
     let request = Control::Set {
-        container: arguments.container.clone(),
+        tenant: arguments.tenant.clone(),
         changes,
     };
     let mut last = None;
@@ -180,7 +179,7 @@ pub(crate) fn set(arguments: &Set) -> Result<ExitCode, Failure> {
             Ok(_) => return Ok(ExitCode::SUCCESS),
             // Another daemon may have the tenant; the daemon that has it gives the reason of a
             // refusal.
-            Err(failure) if failure.message.starts_with("no container is named") => {
+            Err(failure) if failure.message.starts_with("no tenant is named") => {
                 last = Some(failure)
             }
             Err(failure) => return Err(arguments.in_flags(failure)),
@@ -235,13 +234,14 @@ fn follow(daemon: &mut Talk, as_json: bool) -> Result<(), Failure> {
 fn show(row: &EventRow, as_json: bool) -> Result<(), Failure> {
     let device = row.device.map(|uuid| Uuid(uuid).to_string());
     let text = if as_json {
-        let (at_ms, kind, container, text) = (row.at_ms, &row.kind, &row.container, &row.text);
-        json!({"at_ms": at_ms, "kind": kind, "container": container, "device": device, "text": text}).to_string()
+        let (at_ms, kind, tenant, text) = (row.at_ms, &row.kind, &row.tenant, &row.text);
+        json!({"at_ms": at_ms, "kind": kind, "tenant": tenant, "device": device, "text": text})
+            .to_string()
     } else {
         let (seconds, millis) = (row.at_ms / 1000, row.at_ms % 1000);
-        let container = row.container.as_deref().unwrap_or("-");
+        let tenant = row.tenant.as_deref().unwrap_or("-");
         format!(
-            "{seconds}.{millis:03}  {:<14} {container:<28} {}",
+            "{seconds}.{millis:03}  {:<14} {tenant:<28} {}",
             row.kind, row.text
         )
     };

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::plan::Plan;
 use crate::settings::{self, Environment};
-use gpushare_protocol::paths::CONTAINER;
+use gpushare_protocol::paths::TENANT;
 use gpushare_protocol::wire::{Control, ControlReply};
 use std::ffi::OsStr;
 use std::path::Path;
@@ -20,16 +20,14 @@ pub(crate) fn register(plan: &mut Plan, when: UseDaemon) -> Result<Option<Talk>,
         return Ok(None);
     };
     let request = Control::Create {
-        name: Some(plan.container.name.to_string()),
+        name: Some(plan.tenant.name.to_string()),
         environment: settings::of_limits(&plan.environment),
         devices: plan.devices.iter().map(|device| device.uuid).collect(),
     };
     let id = talk.ask(&request)?;
     loop {
         match talk.reply(id)? {
-            ControlReply::Queued { why } => {
-                output::note(&format!("{}: {why}", plan.container.name))
-            }
+            ControlReply::Queued { why } => output::note(&format!("{}: {why}", plan.tenant.name)),
             ControlReply::Created { folder, .. } => {
                 // The daemon's limits can be changed while the program runs; a copy in its
                 // environment would be a ceiling.
@@ -52,8 +50,8 @@ pub(crate) fn check_nested(arguments: &Run, plan: &Plan) -> Result<(), Failure> 
     let outer = outer_name(&plan.environment);
     let refuse = |what: &str| {
         Err(Failure::ours(format!(
-            "{what} is refused: this runs inside container {outer}, whose limits are the daemon's and hold for all it starts; \
-             leave it out, or change the container with `gpushare set {outer}`"
+            "{what} is refused: this runs inside tenant {outer}, whose limits are the daemon's and hold for all it starts; \
+             leave it out, or change the tenant with `gpushare set {outer}`"
         )))
     };
     if let Some(name) = arguments
@@ -75,7 +73,7 @@ pub(crate) fn check_nested(arguments: &Run, plan: &Plan) -> Result<(), Failure> 
 
 /// The name of the tenant we run in: as `run` said it, else that of its socket's folder.
 fn outer_name(environment: &Environment) -> String {
-    if let Some(name) = std::env::var_os(CONTAINER) {
+    if let Some(name) = std::env::var_os(TENANT) {
         return name.to_string_lossy().into_owned();
     }
     let folder = environment.get(OsStr::new(SOCKET)).map(Path::new);

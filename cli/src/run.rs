@@ -35,9 +35,9 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, Failure> {
     } else {
         registered::register(&mut plan, arguments.daemon)?
     };
-    let registered = registered.map(|talk| (talk, plan.container.name.as_str()));
+    let registered = registered.map(|talk| (talk, plan.tenant.name.as_str()));
     let status = start(command, rest, &plan.environment, registered);
-    plan.container
+    plan.tenant
         .clean_up(runtime_dir(&plan.environment).as_deref());
     status
 }
@@ -55,8 +55,8 @@ fn start(
         .start(&mut start)
         .map_err(|error| not_started(command, environment, &error))?;
     let listener = match (registered, i32::try_from(child.id())) {
-        (Some((talk, container)), Ok(program)) => {
-            Some(Listener::start(talk, container, Pid::from_raw(program))?)
+        (Some((talk, tenant)), Ok(program)) => {
+            Some(Listener::start(talk, tenant, Pid::from_raw(program))?)
         }
         _ => None,
     };

@@ -1,10 +1,10 @@
 //! How a device's time is shared, as `gpushare ps` shows it.
 
-use gpushare_protocol::wire::{ContainerRow, ShareRow, ShareState};
+use gpushare_protocol::wire::{ShareRow, ShareState, TenantRow};
 use serde_json::{Value, json};
 
 /// The share that belongs to a tenant's row; none from a daemon that shares no time.
-pub(crate) fn of<'a>(row: &ContainerRow, shares: &'a [ShareRow]) -> Option<&'a ShareRow> {
+pub(crate) fn of<'a>(row: &TenantRow, shares: &'a [ShareRow]) -> Option<&'a ShareRow> {
     shares
         .iter()
         .find(|share| (&share.name, share.device) == (&row.name, row.device))
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_said_in_percent_with_what_the_container_is_doing() {
+    fn a_share_is_said_in_percent_with_what_the_tenant_is_doing() {
         let mut row = share(300, ShareState::Waiting { for_us: 7 });
         assert_eq!(text(Some(&row), false), "29.8% of 30%, waiting");
         row.cap = Some(505);

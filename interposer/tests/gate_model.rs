@@ -187,7 +187,7 @@ fn without_the_barrier_the_model_finds_one_that_does() {
 }
 
 /// A tenant under a daemon: a page, one launching thread that opens for itself, and a gate thread.
-struct Container {
+struct Tenant {
     gate: Arc<Gate>,
     page: AtomicU64,
     mirror: Mutex<Mirror>,
@@ -197,7 +197,7 @@ struct Container {
     drained: AtomicU64,
 }
 
-impl Container {
+impl Tenant {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             gate: Gate::new(1),
@@ -292,26 +292,26 @@ fn turns(checks: bool) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
     model.check(move || {
-        let container = Container::new();
-        container.round(checks);
-        container.page.store(
+        let tenant = Tenant::new();
+        tenant.round(checks);
+        tenant.page.store(
             LeaseWord::new(1, LeaseState::Closed).bits(),
             Ordering::Release,
         );
-        container.round(checks);
-        let launching = Arc::clone(&container);
+        tenant.round(checks);
+        let launching = Arc::clone(&tenant);
         let launching = loom::thread::spawn(move || launching.launch());
-        let gate = Arc::clone(&container);
+        let gate = Arc::clone(&tenant);
         let gate = loom::thread::spawn(move || (0..2).for_each(|_| gate.round(checks)));
         // The daemon: another's turn once this one has drained, then this one's second, of which it
         // says so too.
-        container.is_others(1);
-        container.page.store(
+        tenant.is_others(1);
+        tenant.page.store(
             LeaseWord::new(2, LeaseState::Open).bits(),
             Ordering::Release,
         );
         loom::thread::yield_now();
-        container.is_others(2);
+        tenant.is_others(2);
         launching.join().unwrap();
         gate.join().unwrap();
     });

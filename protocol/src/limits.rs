@@ -132,7 +132,7 @@ impl Limits {
             Some(folder) => Err(LimitError::new(
                 "GPUSHARE_SOCKET",
                 folder.to_string_lossy(),
-                "it names a daemon's container, and this runs without a daemon",
+                "it names a daemon's tenant, and this runs without a daemon",
                 "unset it",
             )),
         }

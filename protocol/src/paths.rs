@@ -1,7 +1,7 @@
 //! Where a tenant's shared files live without a daemon.
 //!
-//! `$XDG_RUNTIME_DIR/gpushare/c/<container>/` if that runtime folder is ours alone, else
-//! `/dev/shm/gpushare-<uid>/c/<container>/`. Every folder we make or use is a real directory (no
+//! `$XDG_RUNTIME_DIR/gpushare/c/<tenant>/` if that runtime folder is ours alone, else
+//! `/dev/shm/gpushare-<uid>/c/<tenant>/`. Every folder we make or use is a real directory (no
 //! link), owned by the user and closed to others; anything else is refused, because another user
 //! could have put it there.
 //!
@@ -18,7 +18,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The variable that names the tenant.
-pub const CONTAINER: &str = "GPUSHARE_CONTAINER";
+pub const TENANT: &str = "GPUSHARE_TENANT";
 /// The usage page's file name in a tenant's folder.
 pub const USAGE: &str = "usage";
 /// Longest tenant name, in bytes.
@@ -26,10 +26,10 @@ pub const MAX_NAME: usize = 64;
 
 /// The name of a tenant: 1 to 64 of `A-Z a-z 0-9 . _ -`, not beginning with a dot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ContainerName(String);
+pub struct TenantName(String);
 
-impl ContainerName {
-    /// Checks a name; `variable` is what to blame in the error (`GPUSHARE_CONTAINER`, `--name`).
+impl TenantName {
+    /// Checks a name; `variable` is what to blame in the error (`GPUSHARE_TENANT`, `--name`).
     ///
     /// # Errors
     /// If it is no such name.
@@ -45,7 +45,7 @@ impl ContainerName {
             return Err(LimitError::new(
                 variable,
                 name,
-                "it is no container name",
+                "it is no tenant name",
                 accepted,
             ));
         }
@@ -64,7 +64,7 @@ impl ContainerName {
     }
 }
 
-impl fmt::Display for ContainerName {
+impl fmt::Display for TenantName {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.0)
     }
@@ -143,13 +143,13 @@ impl Root {
     ///
     /// # Errors
     /// As [`Root::open`].
-    pub fn create(&self, name: &ContainerName, uid: u32) -> io::Result<PathBuf> {
+    pub fn create(&self, name: &TenantName, uid: u32) -> io::Result<PathBuf> {
         let folder = self.path.join(&name.0);
         make_private(&folder, uid).map(|()| folder)
     }
 
     /// Where a tenant's folder is or would be.
-    pub fn folder(&self, name: &ContainerName) -> PathBuf {
+    pub fn folder(&self, name: &TenantName) -> PathBuf {
         self.path.join(&name.0)
     }
 
@@ -264,7 +264,7 @@ mod tests {
         let (run, shm) = (world.folder("run", 0o700), world.folder("shm", 0o777));
         let root = Root::under(Some(&run), only(&shm), world.uid).unwrap();
         assert_eq!(root.path(), run.join("gpushare/c"));
-        let name = ContainerName::parse(CONTAINER, "a.b_c-1").unwrap();
+        let name = TenantName::parse(TENANT, "a.b_c-1").unwrap();
         let made = root.create(&name, world.uid).unwrap();
         assert_eq!(
             (made.clone(), fs::metadata(&made).unwrap().mode() & 0o7777),
@@ -442,7 +442,7 @@ mod tests {
             &"a".repeat(65),
         ] {
             assert_eq!(
-                ContainerName::parse("--name", name).unwrap_err().variable,
+                TenantName::parse("--name", name).unwrap_err().variable,
                 "--name",
                 "{name:?}"
             );
@@ -451,9 +451,9 @@ mod tests {
             "a",
             "A-1_.x",
             &"a".repeat(64),
-            ContainerName::of_process(12, 345).as_str(),
+            TenantName::of_process(12, 345).as_str(),
         ] {
-            assert!(ContainerName::parse(CONTAINER, name).is_ok(), "{name:?}");
+            assert!(TenantName::parse(TENANT, name).is_ok(), "{name:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-"""verify.sh's rows about the daemon: two containers meet on a device made small (8 GiB), under each resolver; what the daemon books beside NVML's own
+"""verify.sh's rows about the daemon: two tenants meet on a device made small (8 GiB), under each resolver; what the daemon books beside NVML's own
 count; a daemon killed under programs at work. Guests are tests/clients/quota.c, and PyTorch where there is one."""
 
 import ctypes
@@ -20,7 +20,7 @@ MIB = 1 << 20
 WAIT = 40  # seconds for what must come
 STILL = 2  # seconds in which what must not come would have come
 OUT_OF_MEMORY = "2"
-CAPACITY = "8GiB"  # what the daemon is told the device has, and each container's limit; contexts of some hundred MiB have room in it
+CAPACITY = "8GiB"  # what the daemon is told the device has, and each tenant's limit; contexts of some hundred MiB have room in it
 CLIENTS = 4
 MADE = iter(range(1, 1000))  # names are never used twice in a run
 
@@ -89,7 +89,7 @@ class Home:
 
 
 def collision(machine, resolver, torch):
-    """The second container wants 4 GiB of 8 while the first holds 5."""
+    """The second tenant wants 4 GiB of 8 while the first holds 5."""
     home = Home(machine)
     first = home.guest(["--preemptible", "kill", "--priority", "100"], torch)
     assert first.ask(f"alloc {5 * GIB}") == "alloc 0", "the first does not get its part"

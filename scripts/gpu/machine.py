@@ -41,7 +41,7 @@ class Machine:
         self.begin()
 
     def begin(self):
-        """A new row: its containers and its daemon know nothing of those before."""
+        """A new row: its tenants and its daemon know nothing of those before."""
         self.rows += 1
         self.folder = self.runtime()
         self.bare = self.base | {"XDG_RUNTIME_DIR": str(self.folder)}
@@ -147,7 +147,7 @@ def system(number):
 
 
 def locks(work):
-    """Locks of an open file description, which containers' files are kept by."""
+    """Locks of an open file description, which tenants' files are kept by."""
     with open(work / "lock", "w") as file:
         fcntl.fcntl(file, 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 1, 0))  # F_OFD_SETLK
     return "yes"

@@ -129,7 +129,7 @@ class Torch:
         return answer["said"]
 
     def two(self, machine):
-        """Two processes of one container: what one holds the other cannot have."""
+        """Two processes of one tenant: what one holds the other cannot have."""
         if self.why_not:
             raise NotAvailable(self.why_not)
         name, script = f"verify-two-{os.getpid()}", HERE / "torch_quota.py"

@@ -86,7 +86,7 @@ def graphs():
 
 
 def hold():
-    """Holds half of the container's quota until the end of the input."""
+    """Holds half of the tenant's quota until the end of the input."""
     held = [torch.full((PIECE,), 1, dtype=torch.uint8, device="cuda") for _ in range(16)]
     torch.cuda.synchronize()
     print("holding", flush=True)

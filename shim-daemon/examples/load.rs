@@ -45,7 +45,7 @@ struct Args {
     clients: usize,
     /// Tenants they are in; the device has 16 GiB
     #[arg(long, default_value_t = 20)]
-    containers: usize,
+    tenants: usize,
     /// Asks a second, all clients together
     #[arg(long, default_value_t = 2000)]
     rate: u32,
@@ -95,9 +95,9 @@ fn main() {
     taken.sort_unstable();
     let at = |part: f64| taken[((taken.len() - 1) as f64 * part) as usize].as_secs_f64() * 1e6;
     println!(
-        "{} clients, {} containers, {} asks/s of up to {} MiB for {} s: {} answered, {lost} not",
+        "{} clients, {} tenants, {} asks/s of up to {} MiB for {} s: {} answered, {lost} not",
         args.clients,
-        args.containers,
+        args.tenants,
         args.rate,
         args.most,
         args.seconds,
@@ -149,11 +149,11 @@ fn stop(mut part: Child) {
 }
 
 /// Programs that always have work, a tenant each, until this process's input ends.
-fn play(folder: &Path, containers: usize) {
+fn play(folder: &Path, tenants: usize) {
     let mut owner = Wire::connect(&folder.join(CONTROL));
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for number in 0..containers {
+        for number in 0..tenants {
             let limits = [("GPUSHARE_MEM_LIMIT", "64MiB")];
             let socket = match owner.call(&create(&format!("turn-{number}"), &limits)) {
                 ControlReply::Created { folder, .. } => Path::new(&folder).join(SOCKET),
@@ -200,7 +200,7 @@ const LIMITS: [(&str, &str); 2] = [
 /// Registers the tenants and then the clients, each with a connection of its own.
 fn connect(folder: &Path, args: &Args) -> (Wire, Vec<Client>) {
     let mut owner = Wire::connect(&folder.join(CONTROL));
-    let sockets: Vec<_> = (0..args.containers)
+    let sockets: Vec<_> = (0..args.tenants)
         .map(|number| {
             let request: Control = create(&format!("load-{number}"), &LIMITS);
             match owner.call(&request) {

@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use gpushare_core::{
-    Compute, ContainerSpec, DeviceId, LeasePolicy, Nanos, Preemptible, Profile, Quota, Resolver,
-    Sharing,
+    Compute, DeviceId, LeasePolicy, Nanos, Preemptible, Profile, Quota, Resolver, Sharing,
+    TenantSpec,
 };
 use gpushare_protocol::limits::{self, LimitError, Limits, Maxima};
 use gpushare_protocol::size::Size;
@@ -24,9 +24,9 @@ pub fn spec_of(
     limits: &Limits,
     quotas: Vec<(DeviceId, Quota)>,
     compute: Vec<(DeviceId, Compute)>,
-) -> ContainerSpec {
+) -> TenantSpec {
     let policy = limits.policy();
-    ContainerSpec {
+    TenantSpec {
         quotas,
         implied: Vec::new(),
         compute,
@@ -266,7 +266,7 @@ fn limits_of(text: &str, file: &File) -> Result<[Variables; 2], String> {
     if let Some((name, value)) = file.defaults.iter().find(|(name, _)| !Limits::reads(name)) {
         let line = line(&file.defaults, name);
         return Err(format!(
-            "line {line}, [defaults]: {name} = {:?} is refused: there is no such limit; accepted: the variables of a container's limits, such as GPUSHARE_WAIT_TIMEOUT",
+            "line {line}, [defaults]: {name} = {:?} is refused: there is no such limit; accepted: the variables of a tenant's limits, such as GPUSHARE_WAIT_TIMEOUT",
             value.get_ref()
         ));
     }

@@ -118,9 +118,9 @@ fn uids(status: &str) -> Vec<u32> {
     all.filter(|all| all.len() == 4).unwrap_or_default()
 }
 
-/// The path that names the container: the unified hierarchy's, else the first. If a container
-/// runtime made another path in the table, that path (a runtime need not put its containers into
-/// every hierarchy).
+/// The path that names the tenant: the unified hierarchy's, else the first. If a container
+/// runtime made another path in the table, that path (a runtime need not put its containers
+/// into every hierarchy).
 fn own_cgroup(table: &str) -> &str {
     fn path(line: &str) -> &str {
         line.splitn(3, ':').nth(2).unwrap_or("")
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unified_cgroup_or_else_the_first_names_the_container() {
+    fn the_unified_cgroup_or_else_the_first_names_the_tenant() {
         assert_eq!(own_cgroup("0::/kubepods/pod1/abc\n"), "/kubepods/pod1/abc");
         assert_eq!(own_cgroup("12:memory:/docker/abc\n0::/\n"), "/docker/abc");
         assert_eq!(own_cgroup("0::/\n"), "/");

@@ -13,10 +13,10 @@ fn granted(reply: &Reply) -> u64 {
 }
 
 #[test]
-fn a_container_is_granted_up_to_its_limit_and_no_further() {
+fn a_tenant_is_granted_up_to_its_limit_and_no_further() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_owner, socket) = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let (_owner, socket) = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
     let mut client = Client::register(&socket);
     granted(&client.open());
     assert!(granted(&client.grow(0, 4 * GIB)) >= 4 * GIB);
@@ -36,8 +36,8 @@ fn a_burst_that_does_not_fit_waits_and_is_served_when_the_other_frees() {
         ("GPUSHARE_MEM_REQUEST", "1GiB"),
         ("GPUSHARE_MEM_LIMIT", "12GiB"),
     ];
-    let (_a, a_socket) = daemon.container("a", &limits);
-    let (_b, b_socket) = daemon.container("b", &limits);
+    let (_a, a_socket) = daemon.tenant("a", &limits);
+    let (_b, b_socket) = daemon.tenant("b", &limits);
     let (mut a, mut b) = (Client::register(&a_socket), Client::register(&b_socket));
     granted(&a.open());
     granted(&b.open());
@@ -60,8 +60,8 @@ fn a_wait_ends_in_out_of_memory_at_its_timeout() {
         ("GPUSHARE_MEM_LIMIT", "12GiB"),
         ("GPUSHARE_WAIT_TIMEOUT", "100ms"),
     ];
-    let (_a, a_socket) = daemon.container("a", &limits);
-    let (_b, b_socket) = daemon.container("b", &limits);
+    let (_a, a_socket) = daemon.tenant("a", &limits);
+    let (_b, b_socket) = daemon.tenant("b", &limits);
     let (mut a, mut b) = (Client::register(&a_socket), Client::register(&b_socket));
     granted(&a.open());
     granted(&b.open());
@@ -75,17 +75,17 @@ fn a_wait_ends_in_out_of_memory_at_its_timeout() {
 }
 
 #[test]
-fn within_its_request_a_container_is_never_refused() {
+fn within_its_request_a_tenant_is_never_refused() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_a, a_socket) = daemon.container(
+    let (_a, a_socket) = daemon.tenant(
         "a",
         &[
             ("GPUSHARE_MEM_REQUEST", "1GiB"),
             ("GPUSHARE_MEM_LIMIT", "16GiB"),
         ],
     );
-    let (_b, b_socket) = daemon.container(
+    let (_b, b_socket) = daemon.tenant(
         "b",
         &[
             ("GPUSHARE_MEM_LIMIT", "8GiB"),

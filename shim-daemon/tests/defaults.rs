@@ -15,23 +15,23 @@ fn limit(environment: &[(&str, &str)]) -> u64 {
         ..Settings::default()
     };
     let daemon = Daemon::with_settings(folder.path(), FakeDevices::default(), settings);
-    let _owner = daemon.container("one", environment);
+    let _owner = daemon.tenant("one", environment);
     let mut command = daemon.command();
     let id = command.ask(&Control::List);
     match command.answer::<ControlReply>(id) {
-        ControlReply::Containers(rows) => rows[0].limit,
+        ControlReply::Tenants(rows) => rows[0].limit,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn a_default_holds_for_a_container_that_says_nothing() {
+fn a_default_holds_for_a_tenant_that_says_nothing() {
     assert_eq!(limit(&[]), 8 * GIB);
     assert_eq!(limit(&[("GPUSHARE_MEM_REQUEST", "1GiB")]), 8 * GIB);
 }
 
 #[test]
-fn a_default_does_not_raise_what_a_container_says_in_another_grammar() {
+fn a_default_does_not_raise_what_a_tenant_says_in_another_grammar() {
     for own in [
         ("GPUSHARE_MEM_LIMIT", "2GiB"),
         ("GPUSHARE_MEM_LIMIT_0", "2GiB"),

@@ -32,7 +32,7 @@ fn answers(socket: &Path) -> bool {
 fn a_removed_socket_is_put_back_and_clients_notice_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_owner, socket) = daemon.container("one", &LIMIT);
+    let (_owner, socket) = daemon.tenant("one", &LIMIT);
     let mut client = Client::register(&socket);
     assert!(matches!(client.open(), Reply::Granted { .. }));
     for removed in [socket.clone(), folder.path().join(CONTROL)] {
@@ -44,7 +44,7 @@ fn a_removed_socket_is_put_back_and_clients_notice_nothing() {
         Client::register(&socket).open(),
         Reply::Granted { .. }
     ));
-    daemon.container("two", &LIMIT);
+    daemon.tenant("two", &LIMIT);
 }
 
 #[test]
@@ -52,14 +52,14 @@ fn a_folder_that_was_emptied_is_filled_again_and_stays_this_daemons() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
     let daemon = Daemon::start(&root);
-    let (_owner, socket) = daemon.container("one", &LIMIT);
+    let (_owner, socket) = daemon.tenant("one", &LIMIT);
     let mut client = Client::register(&socket);
     assert!(matches!(client.open(), Reply::Granted { .. }));
     fs::remove_dir_all(&root).unwrap();
     until("the control socket is back", || {
         answers(&root.join(CONTROL))
     });
-    until("the container's socket is back", || answers(&socket));
+    until("the tenant's socket is back", || answers(&socket));
     until("the registration is back", || {
         root.join("registered/one.json").exists()
     });
@@ -77,7 +77,7 @@ fn a_folder_that_was_emptied_is_filled_again_and_stays_this_daemons() {
 }
 
 #[test]
-fn a_container_is_refused_until_it_can_have_a_socket() {
+fn a_tenant_is_refused_until_it_can_have_a_socket() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
     // Something that is no socket, and that cannot be removed as one.
@@ -100,14 +100,14 @@ fn a_container_is_refused_until_it_can_have_a_socket() {
 fn limits_that_could_not_be_written_are_told_and_written_later() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (mut command, _socket) = daemon.container("one", &LIMIT);
+    let (mut command, _socket) = daemon.tenant("one", &LIMIT);
     let written = || fs::read_to_string(folder.path().join("registered/one.json")).unwrap();
     assert!(written().contains("4GiB"));
     // In the way of the file that is written before it takes the old one's place.
     let way = folder.path().join("registered/one.new");
     fs::create_dir(&way).unwrap();
     let set = Control::Set {
-        container: "one".to_owned(),
+        tenant: "one".to_owned(),
         changes: vec![("GPUSHARE_MEM_LIMIT".to_owned(), "2GiB".to_owned())],
     };
     assert_eq!(command.call::<_, ControlReply>(&set), ControlReply::Done);
@@ -118,7 +118,7 @@ fn limits_that_could_not_be_written_are_told_and_written_later() {
             panic!("an event")
         };
         if event.kind == "unsaved" {
-            assert_eq!(event.container.as_deref(), Some("one"));
+            assert_eq!(event.tenant.as_deref(), Some("one"));
             break;
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::driver::{Backend, Driver, FIRST, SECOND};
-use gpushare_core::{ContainerId, Nanos, ProcessId};
+use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::units::{Bytes, GIB, MIB};
 use gpushare_protocol::wire::{Control, ControlReply, Register, Reply, Request};
 use gpushared::devices::{Devices, carry_out};
@@ -29,7 +29,7 @@ struct Bench {
     driver: Driver,
     now: Nanos,
     next: u64,
-    names: BTreeMap<String, ContainerId>,
+    names: BTreeMap<String, TenantId>,
     remembered: BTreeMap<String, Registration>,
     replies: Vec<ControlReply>,
     client_replies: Vec<Reply>,
@@ -78,10 +78,10 @@ impl Bench {
                     self.node.looked(self.now, device, self.now, look);
                 }
                 Effect::Listen {
-                    container,
+                    tenant,
                     registration,
                 } => {
-                    self.names.insert(registration.name.clone(), container);
+                    self.names.insert(registration.name.clone(), tenant);
                     self.remembered
                         .insert(registration.name.clone(), registration);
                 }
@@ -119,10 +119,10 @@ impl Bench {
 
     /// A process in this cgroup joins; the pid is this test's own, one process at a time.
     fn join(&mut self, name: &str, cgroup: &str) -> (Client, ProcessId) {
-        let container = self.names[name];
+        let tenant = self.names[name];
         let client = Client {
             connection: self.connection(),
-            container,
+            tenant,
             process: None,
             gated: false,
             tells: false,
@@ -195,7 +195,7 @@ impl Bench {
 const SESSION: &str = "/user.slice/user-1000.slice/session-3.scope";
 
 #[test]
-fn a_fence_stands_from_the_first_process_to_the_containers_end() {
+fn a_fence_stands_from_the_first_process_to_the_tenants_end() {
     let mut bench = Bench::new(Driver::of(Backend::Misc));
     let command = bench.create("a", "4GiB", SESSION);
     assert_eq!(bench.driver.calls(), 0);
@@ -205,7 +205,7 @@ fn a_fence_stands_from_the_first_process_to_the_containers_end() {
     assert_eq!(bench.events("fence").len(), 1);
     bench.node.process_ended(bench.now, process);
     bench.work();
-    assert!(bench.hard(1).is_some(), "the container is still there");
+    assert!(bench.hard(1).is_some(), "the tenant is still there");
     bench.node.command_ended(bench.now, command);
     bench.work();
     assert_eq!(bench.hard(1), None);
@@ -260,7 +260,7 @@ fn set_moves_the_fence_and_a_limit_near_the_device_removes_it() {
     let set = |bench: &mut Bench, limit: &str| {
         let from = bench.connection();
         let request = Control::Set {
-            container: "a".to_owned(),
+            tenant: "a".to_owned(),
             changes: vec![("GPUSHARE_MEM_LIMIT_0".to_owned(), limit.to_owned())],
         };
         bench.command(from, &request);
@@ -277,7 +277,7 @@ fn set_moves_the_fence_and_a_limit_near_the_device_removes_it() {
 }
 
 #[test]
-fn sessions_shared_containers_and_our_own_are_never_fenced() {
+fn sessions_shared_tenants_and_our_own_are_never_fenced() {
     let mut bench = Bench::new(Driver::of(Backend::Misc));
     bench.create("session", "4GiB", SESSION);
     bench.join("session", SESSION);

@@ -18,8 +18,8 @@ const LIMIT: [(&str, &str); 1] = [("GPUSHARE_MEM_LIMIT", "4GiB")];
 fn while_another_works(attack: impl Fn(&Path)) {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_good, good) = daemon.container("good", &LIMIT);
-    let (_bad, bad) = daemon.container("bad", &LIMIT);
+    let (_good, good) = daemon.tenant("good", &LIMIT);
+    let (_bad, bad) = daemon.tenant("bad", &LIMIT);
     let mut client = Client::register(&good);
     assert!(matches!(client.open(), Reply::Granted { .. }));
     for _ in 0..3 {
@@ -87,7 +87,7 @@ fn a_message_cut_short_costs_its_connection_only() {
 fn thousands_of_silent_commands_leave_room_for_clients() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_good, good) = daemon.container("good", &LIMIT);
+    let (_good, good) = daemon.tenant("good", &LIMIT);
     let control = daemon.folder.join(gpushared::server::CONTROL);
     let crowd: Vec<_> = (0..1500)
         .map_while(|_| UnixStream::connect(&control).ok())
@@ -108,8 +108,8 @@ fn charges_that_are_zeroed_do_not_free_what_the_device_still_shows() {
     let folder = tempfile::tempdir().unwrap();
     let devices = FakeDevices::default();
     let daemon = Daemon::with(folder.path(), devices.clone());
-    let (_good, good) = daemon.container("good", &burst);
-    let (_bad, bad) = daemon.container("bad", &burst);
+    let (_good, good) = daemon.tenant("good", &burst);
+    let (_bad, bad) = daemon.tenant("bad", &burst);
     let mut good = Client::register(&good);
     assert!(matches!(good.open(), Reply::Granted { .. }));
     let mut bad = Client::register(&bad);
@@ -166,7 +166,7 @@ fn one_that_asks_and_never_reads_is_cut_off() {
 fn asking_before_registering_and_registering_twice_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_owner, socket) = daemon.container("one", &LIMIT);
+    let (_owner, socket) = daemon.tenant("one", &LIMIT);
     let mut early = Wire::connect(&socket);
     let reply: Reply = early.call(&Request::Open { column: 0 });
     assert!(matches!(
@@ -196,7 +196,7 @@ fn asking_before_registering_and_registering_twice_are_errors() {
 fn a_column_that_is_not_there_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_owner, socket) = daemon.container("one", &LIMIT);
+    let (_owner, socket) = daemon.tenant("one", &LIMIT);
     let mut client = Client::register(&socket);
     for column in [1, 15, 16, 255] {
         let reply: Reply = client.wire.call(&Request::Open { column });
@@ -217,7 +217,7 @@ fn a_column_that_is_not_there_is_an_error() {
 fn a_presented_page_that_is_not_sealed_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_owner, socket) = daemon.container("one", &LIMIT);
+    let (_owner, socket) = daemon.tenant("one", &LIMIT);
     drop(daemon);
     let _daemon = Daemon::start(folder.path());
     let mut wire = Wire::connect(&socket);
@@ -247,7 +247,7 @@ fn a_presented_page_that_is_not_sealed_is_refused() {
 }
 
 #[test]
-fn forged_words_of_one_container_do_not_change_what_another_gets() {
+fn forged_words_of_one_tenant_do_not_change_what_another_gets() {
     while_another_works(|socket| {
         let client = Client::register(socket);
         for slot in 0..gpushare_protocol::page::MAX_SLOTS {
@@ -270,17 +270,17 @@ fn forged_words_of_one_container_do_not_change_what_another_gets() {
 fn a_client_is_no_command_and_a_command_no_client() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_owner, socket) = daemon.container("one", &LIMIT);
+    let (_owner, socket) = daemon.tenant("one", &LIMIT);
     let mut client = Wire::connect(&socket);
     let id = client.ask(&Control::Set {
-        container: "one".into(),
+        tenant: "one".into(),
         changes: vec![("GPUSHARE_MEM_LIMIT".into(), "9GiB".into())],
     });
     let reply: Reply = client.answer(id);
     assert!(matches!(reply, Reply::Error(_)), "{reply:?}");
     let mut command = daemon.command();
     let rows: ControlReply = command.call(&Control::List);
-    let ControlReply::Containers(rows) = rows else {
+    let ControlReply::Tenants(rows) = rows else {
         panic!("{rows:?}")
     };
     assert_eq!(rows[0].limit, 4 * GIB);
@@ -294,9 +294,9 @@ fn a_page_without_a_previous_daemon_is_refused_and_grants_nothing() {
         ("GPUSHARE_MEM_REQUEST", "1GiB"),
         ("GPUSHARE_MEM_LIMIT", "12GiB"),
     ];
-    let (_own, own) = daemon.container("own", &limits);
-    let (mut command, _victim) = daemon.container("victim", &limits);
-    let (_other, other) = daemon.container("other", &limits);
+    let (_own, own) = daemon.tenant("own", &limits);
+    let (mut command, _victim) = daemon.tenant("victim", &limits);
+    let (_other, other) = daemon.tenant("other", &limits);
     // A page that says that all of the limit is held, as after a restart; but there was none.
     let mut forger = Client::register(&other);
     forger.charge(12 * GIB);
@@ -311,7 +311,7 @@ fn a_page_without_a_previous_daemon_is_refused_and_grants_nothing() {
         ),
         "{refused:?}"
     );
-    let ControlReply::Containers(rows) = command.call(&Control::List) else {
+    let ControlReply::Tenants(rows) = command.call(&Control::List) else {
         panic!("a list")
     };
     let grants: Vec<_> = rows

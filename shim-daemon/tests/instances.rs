@@ -78,7 +78,7 @@ fn unmanaged(daemon: &Binary, wanted: impl Fn(u64) -> bool) -> Vec<u64> {
 }
 
 #[test]
-fn a_container_is_registered_on_an_instance_by_uuid_and_part() {
+fn a_tenant_is_registered_on_an_instance_by_uuid_and_part() {
     let daemon = Binary::start();
     let mut wire = daemon.command();
     let create = |name: &str, device: &str| Control::Create {
@@ -97,7 +97,7 @@ fn a_container_is_registered_on_an_instance_by_uuid_and_part() {
         matches!(created, ControlReply::Created { .. }),
         "{created:?}"
     );
-    let ControlReply::Containers(rows) = wire.call(&Control::List) else {
+    let ControlReply::Tenants(rows) = wire.call(&Control::List) else {
         panic!("a list")
     };
     assert_eq!((rows[0].device, rows[0].limit), (uuid(LARGE), 20 * GIB));

@@ -1,10 +1,10 @@
 //! Which processes may join a tenant. A user's tenant accepts that user's processes. A tenant of
 //! the machine accepts root's, and all processes in the tenant's own cgroup. The cgroups are those
-//! of real machines: sessions, services, and containers.
+//! of real machines: sessions, services, and tenants.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::driver::{Backend, Driver, FIRST};
-use gpushare_core::{ContainerId, Nanos};
+use gpushare_core::{Nanos, TenantId};
 use gpushare_protocol::wire::{Control, ErrorCode, Register, Reply};
 use gpushared::devices::Devices as _;
 use gpushared::node::{Client, ConnId, Effect, Node, Registration, Settings};
@@ -33,7 +33,7 @@ const TREES: [&str; 7] = [
 struct Machine {
     node: Node,
     last: u64,
-    made: Vec<(ContainerId, Registration)>,
+    made: Vec<(TenantId, Registration)>,
 }
 
 impl Machine {
@@ -50,7 +50,7 @@ impl Machine {
     }
 
     /// A tenant that a command of this user in this cgroup registers; `None` is unrestricted.
-    fn container(&mut self, user: Option<u32>, cgroup: &str) -> ContainerId {
+    fn tenant(&mut self, user: Option<u32>, cgroup: &str) -> TenantId {
         let from = self.connection();
         self.node.command_came(from, cgroup, user);
         let create = Control::Create {
@@ -70,11 +70,11 @@ impl Machine {
         while let Some(effect) = self.node.poll_effect() {
             match effect {
                 Effect::Listen {
-                    container,
+                    tenant,
                     registration,
                 } => {
-                    self.made.retain(|(known, _)| *known != container);
-                    self.made.push((container, registration));
+                    self.made.retain(|(known, _)| *known != tenant);
+                    self.made.push((tenant, registration));
                 }
                 Effect::Client {
                     reply: Reply::Error(error),
@@ -89,11 +89,11 @@ impl Machine {
         forbidden
     }
 
-    fn try_join(&mut self, container: ContainerId, uid: u32, cgroup: &str) -> Result<(), String> {
+    fn try_join(&mut self, tenant: TenantId, uid: u32, cgroup: &str) -> Result<(), String> {
         let pid = std::process::id();
         let client = Client {
             connection: self.connection(),
-            container,
+            tenant,
             process: None,
             gated: false,
             tells: false,
@@ -122,15 +122,15 @@ impl Machine {
         forbidden.map_or(Ok(()), Err)
     }
 
-    fn joins(&mut self, container: ContainerId, uid: u32, cgroup: &str) -> bool {
-        self.try_join(container, uid, cgroup).is_ok()
+    fn joins(&mut self, tenant: TenantId, uid: u32, cgroup: &str) -> bool {
+        self.try_join(tenant, uid, cgroup).is_ok()
     }
 }
 
 #[test]
-fn a_user_of_the_machine_does_not_join_roots_container() {
+fn a_user_of_the_machine_does_not_join_roots_tenant() {
     let mut machine = Machine::new();
-    let roots = machine.container(None, ROOTS_SESSION);
+    let roots = machine.tenant(None, ROOTS_SESSION);
     for cgroup in [
         SESSION,
         // A program that root started and that changed its user: other users may be in that
@@ -152,9 +152,9 @@ fn a_user_of_the_machine_does_not_join_roots_container() {
 }
 
 #[test]
-fn a_cgroup_that_a_user_made_is_not_roots_container() {
+fn a_cgroup_that_a_user_made_is_not_roots_tenant() {
     let mut machine = Machine::new();
-    let roots = machine.container(None, ROOTS_SESSION);
+    let roots = machine.tenant(None, ROOTS_SESSION);
     for cgroup in [
         "/user.slice/user-1001.slice/user@1001.service/user.slice/libpod-ID.scope",
         "/user.slice/user-1001.slice/user@1001.service/ID",
@@ -169,10 +169,10 @@ fn a_cgroup_that_a_user_made_is_not_roots_container() {
 }
 
 #[test]
-fn a_user_in_the_containers_own_cgroup_joins_it() {
+fn a_user_in_the_tenants_own_cgroup_joins_it() {
     for tree in TREES {
         let mut machine = Machine::new();
-        let roots = machine.container(None, ROOTS_SESSION);
+        let roots = machine.tenant(None, ROOTS_SESSION);
         let own = tree.replace("ID", A);
         assert!(machine.joins(roots, ALICE, &own), "{own}");
         assert!(machine.joins(roots, 65_534, &format!("{own}/init.scope")));
@@ -181,12 +181,12 @@ fn a_user_in_the_containers_own_cgroup_joins_it() {
 }
 
 #[test]
-fn one_containers_programs_do_not_join_another() {
+fn one_tenants_programs_do_not_join_another() {
     for tree in TREES {
         let mut machine = Machine::new();
         let (a, b) = (tree.replace("ID", A), tree.replace("ID", B));
-        let first = machine.container(None, ROOTS_SESSION);
-        let second = machine.container(None, ROOTS_SESSION);
+        let first = machine.tenant(None, ROOTS_SESSION);
+        let second = machine.tenant(None, ROOTS_SESSION);
         assert!(
             machine.joins(first, ROOT, &a),
             "its first process is root's"
@@ -199,21 +199,21 @@ fn one_containers_programs_do_not_join_another() {
 }
 
 #[test]
-fn the_cgroup_of_the_command_is_not_the_containers() {
+fn the_cgroup_of_the_command_is_not_the_tenants() {
     for tree in TREES {
         let mut machine = Machine::new();
         let own = tree.replace("ID", A);
-        let roots = machine.container(None, &own);
+        let roots = machine.tenant(None, &own);
         assert!(!machine.joins(roots, ALICE, &own), "{own}");
         assert!(machine.joins(roots, ROOT, &own), "{own}");
     }
 }
 
 #[test]
-fn the_next_daemon_knows_which_cgroup_is_the_containers() {
+fn the_next_daemon_knows_which_cgroup_is_the_tenants() {
     let mut machine = Machine::new();
     let (a, b) = (TREES[0].replace("ID", A), TREES[0].replace("ID", B));
-    let roots = machine.container(None, ROOTS_SESSION);
+    let roots = machine.tenant(None, ROOTS_SESSION);
     assert!(machine.joins(roots, ALICE, &a));
     let (_, registration) = machine.made.pop().unwrap();
     let text = serde_json::to_string(&registration).unwrap();
@@ -226,9 +226,9 @@ fn the_next_daemon_knows_which_cgroup_is_the_containers() {
 }
 
 #[test]
-fn a_users_container_takes_that_users_processes_wherever_they_are() {
+fn a_users_tenant_takes_that_users_processes_wherever_they_are() {
     let mut machine = Machine::new();
-    let theirs = machine.container(Some(ALICE), SESSION);
+    let theirs = machine.tenant(Some(ALICE), SESSION);
     let docker = TREES[0].replace("ID", A);
     for cgroup in [SESSION, &docker, "/"] {
         assert!(machine.joins(theirs, ALICE, cgroup), "{cgroup}");

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 
 use crate::driver::{Backend, Driver};
 use crate::support::{Daemon, Wire, create};
-use gpushare_core::{ContainerId, Nanos};
+use gpushare_core::{Nanos, TenantId};
 use gpushare_protocol::wire::*;
 use gpushared::devices::Devices as _;
 use gpushared::node::{Client, ConnId, Effect, Node, Settings};
@@ -18,7 +18,7 @@ const NOW: Nanos = Nanos::secs(100);
 struct Crowd {
     node: Node,
     last: u64,
-    made: Vec<ContainerId>,
+    made: Vec<TenantId>,
 }
 
 impl Crowd {
@@ -37,8 +37,8 @@ impl Crowd {
         while let Some(effect) = self.node.poll_effect() {
             match effect {
                 Effect::Command { to, reply, .. } if to == from => answer = Some(reply),
-                Effect::Listen { container, .. } if !self.made.contains(&container) => {
-                    self.made.push(container);
+                Effect::Listen { tenant, .. } if !self.made.contains(&tenant) => {
+                    self.made.push(tenant);
                 }
                 _ => {}
             }
@@ -46,21 +46,21 @@ impl Crowd {
         answer.unwrap()
     }
 
-    fn container(&mut self) {
+    fn tenant(&mut self) {
         let name = format!("{:-<60}{:04}", "a-long-name", self.made.len());
         // Without a request: there is room for any number.
         let reply = self.ask(&create(&name, &[("GPUSHARE_RUN_LIMIT", "1h")]));
         assert!(matches!(reply, ControlReply::Created { .. }), "{reply:?}");
     }
 
-    fn process(&mut self, container: ContainerId) {
+    fn process(&mut self, tenant: TenantId) {
         self.last += 1;
         // A process has one registration: each has a pid of its own, and all the one pidfd there
         // is.
         let pid = 1_000_000 + u32::try_from(self.last).unwrap();
         let client = Client {
             connection: ConnId(self.last),
-            container,
+            tenant,
             process: None,
             gated: false,
             tells: false,
@@ -111,7 +111,7 @@ impl Crowd {
 fn processes(pages: &[Rows]) -> BTreeMap<(String, [u8; 16]), usize> {
     let mut all = BTreeMap::new();
     for rows in pages {
-        let Rows::Containers(rows) = rows else {
+        let Rows::Tenants(rows) = rows else {
             panic!("{rows:?}")
         };
         for row in rows {
@@ -124,16 +124,16 @@ fn processes(pages: &[Rows]) -> BTreeMap<(String, [u8; 16]), usize> {
 #[test]
 fn every_row_is_in_one_page_and_every_page_in_a_frame() {
     let mut crowd = Crowd::new();
-    (0..210).for_each(|_| crowd.container());
-    let ControlReply::Containers(whole) = crowd.ask(&Control::List) else {
+    (0..210).for_each(|_| crowd.tenant());
+    let ControlReply::Tenants(whole) = crowd.ask(&Control::List) else {
         panic!("a list")
     };
-    let pages = crowd.pages(Listing::Containers, |_| {});
+    let pages = crowd.pages(Listing::Tenants, |_| {});
     assert!(pages.len() > 1);
     let mut paged = Vec::new();
     for rows in pages {
         match rows {
-            Rows::Containers(rows) => paged.extend(rows),
+            Rows::Tenants(rows) => paged.extend(rows),
             other => panic!("{other:?}"),
         }
     }
@@ -173,11 +173,11 @@ fn every_row_is_in_one_page_and_every_page_in_a_frame() {
 #[test]
 fn a_row_with_more_processes_than_a_page_goes_on_in_the_next() {
     let mut crowd = Crowd::new();
-    (0..3).for_each(|_| crowd.container());
-    for container in crowd.made.clone() {
-        (0..512).for_each(|_| crowd.process(container));
+    (0..3).for_each(|_| crowd.tenant());
+    for tenant in crowd.made.clone() {
+        (0..512).for_each(|_| crowd.process(tenant));
     }
-    let pages = crowd.pages(Listing::Containers, |_| {});
+    let pages = crowd.pages(Listing::Tenants, |_| {});
     assert!(pages.len() > 1);
     let found = processes(&pages);
     let devices = found.len() / 3;
@@ -188,14 +188,14 @@ fn a_row_with_more_processes_than_a_page_goes_on_in_the_next() {
 #[test]
 fn what_is_there_throughout_is_listed_once_while_others_come() {
     let mut crowd = Crowd::new();
-    (0..100).for_each(|_| crowd.container());
+    (0..100).for_each(|_| crowd.tenant());
     let first = crowd.made.clone();
-    for container in first {
-        (0..20).for_each(|_| crowd.process(container));
+    for tenant in first {
+        (0..20).for_each(|_| crowd.process(tenant));
     }
-    let before = processes(&crowd.pages(Listing::Containers, |_| {}));
-    let during = crowd.pages(Listing::Containers, |crowd| {
-        crowd.container();
+    let before = processes(&crowd.pages(Listing::Tenants, |_| {}));
+    let during = crowd.pages(Listing::Tenants, |crowd| {
+        crowd.tenant();
         let last = *crowd.made.last().unwrap();
         crowd.process(last);
     });
@@ -208,21 +208,21 @@ fn what_is_there_throughout_is_listed_once_while_others_come() {
 #[test]
 fn a_cursor_that_means_nothing_ends_the_list() {
     let mut crowd = Crowd::new();
-    crowd.container();
+    crowd.tenant();
     let from = Cursor {
-        container: u64::MAX,
+        tenant: u64::MAX,
         device: u32::MAX,
         process: u64::MAX,
     };
     for of in [
-        Listing::Containers,
+        Listing::Tenants,
         Listing::Devices,
         Listing::Shares,
         Listing::Ends,
     ] {
         let (rows, next) = crowd.page(of, from);
         let empty = match rows {
-            Rows::Containers(rows) => rows.is_empty(),
+            Rows::Tenants(rows) => rows.is_empty(),
             Rows::Devices(rows) => rows.is_empty(),
             Rows::Shares(rows) => rows.is_empty(),
             Rows::Ends(rows) => rows.is_empty(),
@@ -247,10 +247,10 @@ fn who_follows_is_told_all_of_the_past_and_then_what_they_asked_next() {
         ("GPUSHARE_MEM_REQUEST", "1MiB"),
         ("GPUSHARE_MEM_LIMIT", "1GiB"),
     ];
-    let (mut command, _socket) = daemon.container("one", &limits);
+    let (mut command, _socket) = daemon.tenant("one", &limits);
     for round in 0..1_100 {
         let set = Control::Set {
-            container: "one".to_owned(),
+            tenant: "one".to_owned(),
             changes: long(round),
         };
         assert_eq!(command.call::<_, ControlReply>(&set), ControlReply::Done);
@@ -278,7 +278,7 @@ fn who_follows_is_told_all_of_the_past_and_then_what_they_asked_next() {
     let reply: ControlReply = follower.answer(end);
     assert!(matches!(reply, ControlReply::Devices(_)), "{reply:?}");
     let set = Control::Set {
-        container: "one".to_owned(),
+        tenant: "one".to_owned(),
         changes: long(1),
     };
     assert_eq!(command.call::<_, ControlReply>(&set), ControlReply::Done);
@@ -290,13 +290,13 @@ fn who_follows_is_told_all_of_the_past_and_then_what_they_asked_next() {
 fn a_follower_that_never_reads_is_cut_off_and_others_are_served() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (mut command, _socket) = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);
+    let (mut command, _socket) = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);
     let mut silent = daemon.command();
     silent.ask(&Control::Follow { past: u32::MAX });
     let mut closed = false;
     for round in 0..6_000 {
         let set = Control::Set {
-            container: "one".to_owned(),
+            tenant: "one".to_owned(),
             changes: long(round),
         };
         assert_eq!(command.call::<_, ControlReply>(&set), ControlReply::Done);
@@ -336,9 +336,9 @@ fn a_command_of_before_pages_has_its_list() {
         ("GPUSHARE_MEM_REQUEST", "1MiB"),
         ("GPUSHARE_MEM_LIMIT", "1GiB"),
     ];
-    let (_one, _socket) = daemon.container("one", &limits);
+    let (_one, _socket) = daemon.tenant("one", &limits);
     let mut old = of_minor(&daemon, 2);
-    let ControlReply::Containers(rows) = old.call(&Control::List) else {
+    let ControlReply::Tenants(rows) = old.call(&Control::List) else {
         panic!("a list")
     };
     assert_eq!(rows.len(), 1);

@@ -41,8 +41,8 @@ fn lose(daemon: &Daemon, command: &mut Wire) {
 fn who_waits_there_is_told_and_goes_on_elsewhere() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::with(folder.path(), two());
-    let (mut command, a) = daemon.container("a", &LIMITS);
-    let (_b, b) = daemon.container("b", &LIMITS);
+    let (mut command, a) = daemon.tenant("a", &LIMITS);
+    let (_b, b) = daemon.tenant("b", &LIMITS);
     let (mut a, mut b) = (Client::register(&a), Client::register(&b));
     assert!(matches!(a.open(), Reply::Granted { .. }));
     assert!(matches!(a.grow(0, 10 * GIB), Reply::Granted { .. }));
@@ -58,7 +58,7 @@ fn who_waits_there_is_told_and_goes_on_elsewhere() {
         let answer: Reply = client.wire.answer(elsewhere);
         assert!(matches!(answer, Reply::Granted { .. }), "{answer:?}");
     }
-    let ControlReply::Containers(rows) = command.call(&Control::List) else {
+    let ControlReply::Tenants(rows) = command.call(&Control::List) else {
         panic!("a list")
     };
     let shown: Vec<_> = rows
@@ -69,14 +69,14 @@ fn who_waits_there_is_told_and_goes_on_elsewhere() {
 }
 
 #[test]
-fn a_new_container_gets_what_is_left_but_not_the_lost_device() {
+fn a_new_tenant_gets_what_is_left_but_not_the_lost_device() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::with(folder.path(), two());
     let mut command = daemon.command();
     lose(&daemon, &mut command);
     let all: ControlReply = command.call(&create("all", &LIMITS));
     assert!(matches!(all, ControlReply::Created { .. }), "{all:?}");
-    let ControlReply::Containers(rows) = command.call(&Control::List) else {
+    let ControlReply::Tenants(rows) = command.call(&Control::List) else {
         panic!("a list")
     };
     let devices: Vec<_> = rows.iter().map(|row| row.device).collect();

@@ -39,13 +39,13 @@ fn refusal(reply: ControlReply) -> String {
 
 fn limit(daemon: &Daemon, name: &str) -> u64 {
     match asks(daemon, &Control::List) {
-        ControlReply::Containers(rows) => rows.iter().find(|row| row.name == name).unwrap().limit,
+        ControlReply::Tenants(rows) => rows.iter().find(|row| row.name == name).unwrap().limit,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn a_container_that_asks_for_more_is_told_what_it_may_ask_for() {
+fn a_tenant_that_asks_for_more_is_told_what_it_may_ask_for() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = daemon(folder.path(), FILE);
     for (name, value, most) in [
@@ -58,15 +58,15 @@ fn a_container_that_asks_for_more_is_told_what_it_may_ask_for() {
         let words = [name, value, most];
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
     }
-    let _modest = daemon.container("modest", &[("GPUSHARE_MEM_LIMIT", "8GiB")]);
+    let _modest = daemon.tenant("modest", &[("GPUSHARE_MEM_LIMIT", "8GiB")]);
     assert_eq!(limit(&daemon, "modest"), 8 * GIB);
 }
 
 #[test]
-fn a_container_that_says_nothing_gets_no_more_than_the_maximum() {
+fn a_tenant_that_says_nothing_gets_no_more_than_the_maximum() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = daemon(folder.path(), FILE);
-    let (_owner, socket) = daemon.container("silent", &[]);
+    let (_owner, socket) = daemon.tenant("silent", &[]);
     assert_eq!(limit(&daemon, "silent"), 8 * GIB);
     let mut client = Client::register(&socket);
     client.open();
@@ -77,14 +77,14 @@ fn a_container_that_says_nothing_gets_no_more_than_the_maximum() {
 }
 
 #[test]
-fn no_change_raises_a_container_above_the_maximum() {
+fn no_change_raises_a_tenant_above_the_maximum() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = daemon(folder.path(), FILE);
-    let _owner = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let _owner = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
     let set = |limit: &str| {
         let changes = vec![("GPUSHARE_MEM_LIMIT".to_owned(), limit.to_owned())];
-        let container = "one".to_owned();
-        asks(&daemon, &Control::Set { container, changes })
+        let tenant = "one".to_owned();
+        asks(&daemon, &Control::Set { tenant, changes })
     };
     assert!(refusal(set("9GiB")).contains("at most 8GiB"));
     assert_eq!(limit(&daemon, "one"), 4 * GIB);
@@ -93,7 +93,7 @@ fn no_change_raises_a_container_above_the_maximum() {
 }
 
 #[test]
-fn a_reloaded_file_holds_for_new_containers_unless_it_is_wrong() {
+fn a_reloaded_file_holds_for_new_tenants_unless_it_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
     let file = Arc::new(Mutex::new(FILE.to_owned()));
     let bell = Arc::new(EventFd::new().unwrap());
@@ -109,7 +109,7 @@ fn a_reloaded_file_holds_for_new_containers_unless_it_is_wrong() {
     let daemon = Daemon::with_file(folder.path(), devices, settings(FILE), Some(reload));
     let mut kept = Vec::new();
     let mut started = |name: &str| {
-        kept.push(daemon.container(name, &[]));
+        kept.push(daemon.tenant(name, &[]));
         limit(&daemon, name)
     };
     assert_eq!(started("first"), 8 * GIB);
@@ -133,10 +133,10 @@ fn a_reloaded_file_holds_for_new_containers_unless_it_is_wrong() {
 }
 
 #[test]
-fn the_next_daemon_keeps_the_maxima_containers_began_with() {
+fn the_next_daemon_keeps_the_maxima_tenants_began_with() {
     let folder = tempfile::tempdir().unwrap();
     let first = daemon(folder.path(), FILE);
-    let (owner, _socket) = first.container("one", &[]);
+    let (owner, _socket) = first.tenant("one", &[]);
     drop((first, owner));
     let next = daemon(folder.path(), "[maxima]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n");
     assert_eq!(limit(&next, "one"), 8 * GIB);

@@ -33,7 +33,7 @@ fn peak(daemon: &Binary) -> u64 {
 
 fn serves(daemon: &Binary) {
     let reply: ControlReply = daemon.command().call(&Control::List);
-    assert!(matches!(reply, ControlReply::Containers(_)), "{reply:?}");
+    assert!(matches!(reply, ControlReply::Tenants(_)), "{reply:?}");
 }
 
 fn frame(id: u32, message: &impl serde::Serialize) -> Vec<u8> {
@@ -93,7 +93,7 @@ fn tell_much(owner: &mut Wire) {
     assert!(matches!(reply, ControlReply::Created { .. }), "{reply:?}");
     for at in 0..EVENTS {
         let set = Control::Set {
-            container: "long".to_owned(),
+            tenant: "long".to_owned(),
             changes: vec![(device(1), format!("{}GiB", 2 + at % 2))],
         };
         let done: ControlReply = owner.call(&set);
@@ -194,7 +194,7 @@ fn limits_of_any_length_are_neither_taken_nor_told_in_full() {
     let reply: ControlReply = owner.call(&create);
     assert!(matches!(reply, ControlReply::Created { .. }), "{reply:?}");
     let set = |value: &str| Control::Set {
-        container: "long".to_owned(),
+        tenant: "long".to_owned(),
         changes: vec![(device(1), value.to_owned())],
     };
     for value in ["2GiB", "3GiB"] {

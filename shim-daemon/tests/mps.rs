@@ -22,7 +22,7 @@ fn listed(daemon: &Daemon) -> Vec<String> {
 }
 
 #[test]
-fn only_containers_with_mps_clients_are_listed_as_such() {
+fn only_tenants_with_mps_clients_are_listed_as_such() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
     let mut clients = Vec::new();
@@ -33,7 +33,7 @@ fn only_containers_with_mps_clients_are_listed_as_such() {
         ("both", Hello::GATED | Hello::MPS),
         ("old", 0),
     ] {
-        let (_container, socket) = daemon.container(name, &[("GPUSHARE_MEM_REQUEST", "1MiB")]);
+        let (_tenant, socket) = daemon.tenant(name, &[("GPUSHARE_MEM_REQUEST", "1MiB")]);
         let mut client = Client::register_with(&socket, capabilities);
         assert!(matches!(client.open(), Reply::Granted { .. }));
         clients.push(client);
@@ -45,10 +45,10 @@ fn only_containers_with_mps_clients_are_listed_as_such() {
 fn what_mps_keeps_from_the_start_is_not_changed_by_set() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let set = |container: &str, variable: &str, value: &str| {
+    let set = |tenant: &str, variable: &str, value: &str| {
         let changes = vec![(variable.to_owned(), value.to_owned())];
-        let container = container.to_owned();
-        daemon.command().call(&Control::Set { container, changes })
+        let tenant = tenant.to_owned();
+        daemon.command().call(&Control::Set { tenant, changes })
     };
     let memory = [
         ("GPUSHARE_MEM_REQUEST", "1MiB"),
@@ -56,7 +56,7 @@ fn what_mps_keeps_from_the_start_is_not_changed_by_set() {
     ];
     let mut clients = Vec::new();
     for (name, capabilities) in [("mps", Hello::MPS), ("gated", Hello::GATED)] {
-        let (_container, socket) = daemon.container(name, &memory);
+        let (_tenant, socket) = daemon.tenant(name, &memory);
         clients.push(Client::register_with(&socket, capabilities));
         let done = set(name, "GPUSHARE_MEM_LIMIT", "2GiB");
         assert!(matches!(done, ControlReply::Done), "{done:?}");

@@ -14,9 +14,9 @@ const BURST: [(&str, &str); 2] = [
     ("GPUSHARE_MEM_LIMIT", "8GiB"),
 ];
 
-fn row(daemon: &Daemon, name: &str) -> ContainerRow {
+fn row(daemon: &Daemon, name: &str) -> TenantRow {
     match daemon.command().call(&Control::List) {
-        ControlReply::Containers(rows) => rows.into_iter().find(|row| row.name == name).unwrap(),
+        ControlReply::Tenants(rows) => rows.into_iter().find(|row| row.name == name).unwrap(),
         other => panic!("{other:?}"),
     }
 }
@@ -40,8 +40,8 @@ fn again(process: &mut StandIn, socket: &Path) -> Wire {
 fn connections_of_one_process_reserve_one_context_and_leave_others_theirs() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_liar, liar) = daemon.container("liar", &BURST);
-    let (_other, other) = daemon.container("other", &BURST);
+    let (_liar, liar) = daemon.tenant("liar", &BURST);
+    let (_other, other) = daemon.tenant("other", &BURST);
     let mut process = StandIn::start();
     let crowd: Vec<Wire> = (0..30).map(|_| again(&mut process, &liar)).collect();
     let row = row(&daemon, "liar");
@@ -57,7 +57,7 @@ fn connections_of_one_process_reserve_one_context_and_leave_others_theirs() {
 fn registering_over_and_over_costs_the_daemon_no_descriptors() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_owner, socket) = daemon.container("one", &BURST);
+    let (_owner, socket) = daemon.tenant("one", &BURST);
     let mut process = StandIn::start();
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let first = again(&mut process, &socket);
@@ -71,11 +71,11 @@ fn registering_over_and_over_costs_the_daemon_no_descriptors() {
 }
 
 #[test]
-fn one_process_is_in_one_container() {
+fn one_process_is_in_one_tenant() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_a, a) = daemon.container("a", &BURST);
-    let (_b, b) = daemon.container("b", &BURST);
+    let (_a, a) = daemon.tenant("a", &BURST);
+    let (_b, b) = daemon.tenant("b", &BURST);
     let mut process = StandIn::start();
     let _first = again(&mut process, &a);
     let _second = again(&mut process, &b);
@@ -87,7 +87,7 @@ fn one_process_is_in_one_container() {
 fn a_connection_whose_process_has_registered_anew_is_told_so() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_owner, socket) = daemon.container("one", &BURST);
+    let (_owner, socket) = daemon.tenant("one", &BURST);
     let mut process = StandIn::start();
     let mut first = again(&mut process, &socket);
     let mut second = again(&mut process, &socket);
@@ -101,10 +101,10 @@ fn a_connection_whose_process_has_registered_anew_is_told_so() {
 }
 
 #[test]
-fn processes_of_one_container_each_have_their_registration() {
+fn processes_of_one_tenant_each_have_their_registration() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_owner, socket) = daemon.container("one", &BURST);
+    let (_owner, socket) = daemon.tenant("one", &BURST);
     let mut clients: Vec<Client> = (0..4).map(|_| Client::register(&socket)).collect();
     for client in &mut clients {
         assert!(matches!(client.open(), Reply::Granted { .. }));
@@ -117,7 +117,7 @@ fn processes_of_one_container_each_have_their_registration() {
 fn after_a_restart_a_process_comes_back_as_what_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (owner, socket) = daemon.container("one", &BURST);
+    let (owner, socket) = daemon.tenant("one", &BURST);
     let mut clients: Vec<Client> = (0..2).map(|_| Client::register(&socket)).collect();
     for client in &mut clients {
         assert!(matches!(client.open(), Reply::Granted { .. }));
@@ -138,7 +138,7 @@ fn a_context_that_is_made_is_measured_before_the_next_tick() {
     let folder = tempfile::tempdir().unwrap();
     let devices = FakeDevices::default();
     let daemon = Daemon::with(folder.path(), devices.clone());
-    let (_owner, socket) = daemon.container("one", &BURST);
+    let (_owner, socket) = daemon.tenant("one", &BURST);
     let mut client = Client::register(&socket);
     assert!(matches!(client.opening(), Reply::Granted { .. }));
     let pid = client.process.pid();
@@ -161,7 +161,7 @@ fn a_context_that_is_said_to_be_made_again_and_again_costs_one_look() {
     let folder = tempfile::tempdir().unwrap();
     let devices = FakeDevices::default();
     let daemon = Daemon::with(folder.path(), devices.clone());
-    let (_owner, socket) = daemon.container("one", &BURST);
+    let (_owner, socket) = daemon.tenant("one", &BURST);
     let mut client = Client::register(&socket);
     for _ in 0..500 {
         client.wire.ask(&Request::ContextMade { column: 0 });
@@ -177,7 +177,7 @@ fn charges_of_a_sibling_that_just_died_are_not_held_against_a_process() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
     let limits = [("GPUSHARE_MEM_LIMIT", "4GiB")];
-    let (_owner, socket) = daemon.container("one", &limits);
+    let (_owner, socket) = daemon.tenant("one", &limits);
     let mut survivor = Client::register(&socket);
     assert!(matches!(survivor.open(), Reply::Granted { .. }));
     for _ in 0..20 {
@@ -196,7 +196,7 @@ fn charges_of_a_sibling_that_just_died_are_not_held_against_a_process() {
 fn what_a_living_sibling_has_charged_is_held_against_the_limit_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_owner, socket) = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let (_owner, socket) = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
     let (mut a, mut b) = (Client::register(&socket), Client::register(&socket));
     for client in [&mut a, &mut b] {
         assert!(matches!(client.open(), Reply::Granted { .. }));

@@ -15,19 +15,19 @@ const BURST: [(&str, &str); 2] = [
     ("GPUSHARE_MEM_LIMIT", "16GiB"),
 ];
 
-fn row(daemon: &Daemon, name: &str) -> ContainerRow {
+fn row(daemon: &Daemon, name: &str) -> TenantRow {
     let rows: ControlReply = daemon.command().call(&Control::List);
-    let ControlReply::Containers(rows) = rows else {
+    let ControlReply::Tenants(rows) = rows else {
         panic!("{rows:?}")
     };
     rows.into_iter().find(|row| row.name == name).unwrap()
 }
 
 #[test]
-fn a_running_container_keeps_its_limits_and_its_charges() {
+fn a_running_tenant_keeps_its_limits_and_its_charges() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_owner, socket) = daemon.container("one", &LIMIT);
+    let (_owner, socket) = daemon.tenant("one", &LIMIT);
     let mut client = Client::register(&socket);
     assert!(matches!(client.open(), Reply::Granted { .. }));
     assert!(matches!(client.grow(0, 3 * GIB), Reply::Granted { .. }));
@@ -52,7 +52,7 @@ fn a_running_container_keeps_its_limits_and_its_charges() {
 fn what_runs_is_not_given_away_before_it_has_come_back() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_a, a_socket) = daemon.container("a", &BURST);
+    let (_a, a_socket) = daemon.tenant("a", &BURST);
     let mut a = Client::register(&a_socket);
     assert!(matches!(a.open(), Reply::Granted { .. }));
     assert!(matches!(a.grow(0, 12 * GIB), Reply::Granted { .. }));
@@ -81,7 +81,7 @@ fn a_run_limit_does_not_start_anew() {
     };
     let hour = Duration::from_secs(3600);
     let daemon = Daemon::start(folder.path());
-    let (_owner, socket) = daemon.container("one", &[("GPUSHARE_RUN_LIMIT", "1h")]);
+    let (_owner, socket) = daemon.tenant("one", &[("GPUSHARE_RUN_LIMIT", "1h")]);
     let mut client = Client::register(&socket);
     let mut left = ends_in(&daemon);
     assert!(left <= hour);
@@ -106,11 +106,11 @@ fn a_run_limit_does_not_start_anew() {
 }
 
 #[test]
-fn a_page_of_another_container_is_not_taken_for_ones_own() {
+fn a_page_of_another_tenant_is_not_taken_for_ones_own() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_one, one) = daemon.container("one", &LIMIT);
-    let (_two, two) = daemon.container("two", &LIMIT);
+    let (_one, one) = daemon.tenant("one", &LIMIT);
+    let (_two, two) = daemon.tenant("two", &LIMIT);
     let (mut a, mut b) = (Client::register(&one), Client::register(&two));
     b.slot = a.slot + 1;
     drop(daemon);

@@ -47,8 +47,8 @@ fn a_device_is_listed_with_the_regime_of_the_settings() {
 fn an_older_command_is_told_of_two_that_share_as_of_two_that_hold() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_one, one) = daemon.container("one", &PLAIN);
-    let (_two, two) = daemon.container("two", &PLAIN);
+    let (_one, one) = daemon.tenant("one", &PLAIN);
+    let (_two, two) = daemon.tenant("two", &PLAIN);
     let _gates = [Gated::join(&one), Gated::join(&two)];
     let mut old = daemon.command();
     old.socket = UnixStream::connect(daemon.folder.join("control.sock")).unwrap();

@@ -53,13 +53,13 @@ fn shares(wire: &mut Wire) -> Vec<ShareRow> {
 }
 
 /// Waits for an event of this kind about this tenant.
-fn event(daemon: &Daemon, kind: &str, container: &str) -> EventRow {
+fn event(daemon: &Daemon, kind: &str, tenant: &str) -> EventRow {
     let mut wire = daemon.command();
     let id = wire.ask(&Control::Follow { past: 1000 });
     loop {
         match wire.answer(id) {
             ControlReply::Event(row)
-                if row.kind == kind && row.container.as_deref() == Some(container) =>
+                if row.kind == kind && row.tenant.as_deref() == Some(tenant) =>
             {
                 return row;
             }
@@ -113,8 +113,8 @@ fn contend(first: &mut Gated, second: &mut Gated, turns: usize) -> [Vec<(u64, u6
 fn one_alone_is_free_and_two_take_turns_by_weight_never_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = daemon(folder.path(), HOUR);
-    let (_a, a) = daemon.container("a", &share("70"));
-    let (_b, b) = daemon.container("b", &share("30"));
+    let (_a, a) = daemon.tenant("a", &share("70"));
+    let (_b, b) = daemon.tenant("b", &share("30"));
     let mut a = Gated::join(&a);
     assert_eq!(a.turn().word.state(), LeaseState::Free);
     let mut b = Gated::join(&b);
@@ -138,8 +138,8 @@ fn one_alone_is_free_and_two_take_turns_by_weight_never_at_once() {
 fn the_last_one_left_is_free_again() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = daemon(folder.path(), HOUR);
-    let (_a, a) = daemon.container("a", &PLAIN);
-    let (_b, b) = daemon.container("b", &PLAIN);
+    let (_a, a) = daemon.tenant("a", &PLAIN);
+    let (_b, b) = daemon.tenant("b", &PLAIN);
     let mut gate = Gated::join(&a);
     let mut other = Keeper::start(&b);
     gate.make_way();
@@ -152,8 +152,8 @@ fn the_last_one_left_is_free_again() {
 fn a_holder_that_says_nothing_is_passed_over_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = daemon(folder.path(), Nanos::millis(10));
-    let (_a, a) = daemon.container("mute", &PLAIN);
-    let (_b, b) = daemon.container("other", &PLAIN);
+    let (_a, a) = daemon.tenant("mute", &PLAIN);
+    let (_b, b) = daemon.tenant("other", &PLAIN);
     let mute = Gated::join(&a);
     let mut other = Gated::join(&b);
     // It had the device for itself and goes on as if it had.
@@ -169,8 +169,8 @@ fn a_holder_that_says_nothing_is_passed_over_and_named() {
 fn a_holder_that_dies_frees_the_device() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = daemon(folder.path(), HOUR);
-    let (_a, a) = daemon.container("dies", &PLAIN);
-    let (_b, b) = daemon.container("lives", &PLAIN);
+    let (_a, a) = daemon.tenant("dies", &PLAIN);
+    let (_b, b) = daemon.tenant("lives", &PLAIN);
     let mut lives = Gated::join(&b);
     let mut holder = Keeper::start(&a);
     lives.make_way();
@@ -187,7 +187,7 @@ fn a_holder_that_dies_frees_the_device() {
 fn a_cap_is_shown_and_kept_by_one_alone_and_set_changes_it() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = daemon(folder.path(), HOUR);
-    let (_owner, socket) = daemon.container("capped", &[("GPUSHARE_SM_LIMIT", "30")]);
+    let (_owner, socket) = daemon.tenant("capped", &[("GPUSHARE_SM_LIMIT", "30")]);
     let mut gate = Gated::join(&socket);
     let shown = gate.until(|turn| turn.word.state() != LeaseState::Free);
     assert_eq!((shown.cap, shown.quantum), (300, 20_000_000));
@@ -199,7 +199,7 @@ fn a_cap_is_shown_and_kept_by_one_alone_and_set_changes_it() {
     assert!(part < 0.9, "{part}: {held:?}");
     let mut command = daemon.command();
     let limit = |value: &str| Control::Set {
-        container: "capped".to_owned(),
+        tenant: "capped".to_owned(),
         changes: vec![("GPUSHARE_SM_LIMIT".to_owned(), value.to_owned())],
     };
     let reply: ControlReply = command.call(&limit("100"));
@@ -227,8 +227,8 @@ fn a_file_read_again_changes_how_long_turns_are_while_programs_run() {
     let settings = gpushared::config::read(turns, Settings::default()).unwrap();
     let devices = FakeDevices::default();
     let daemon = Daemon::with_file(folder.path(), devices, settings, Some(reload));
-    let (_a, a) = daemon.container("a", &PLAIN);
-    let (_b, b) = daemon.container("b", &PLAIN);
+    let (_a, a) = daemon.tenant("a", &PLAIN);
+    let (_b, b) = daemon.tenant("b", &PLAIN);
     let (mut a, mut b) = (Gated::join(&a), Gated::join(&b));
     assert_eq!(a.turn().quantum, 20_000_000);
     bell.write(1).unwrap();
@@ -240,8 +240,8 @@ fn a_file_read_again_changes_how_long_turns_are_while_programs_run() {
 fn a_library_without_a_gate_takes_no_turns_and_holds_nobody_up() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = daemon(folder.path(), HOUR);
-    let (_a, a) = daemon.container("old", &PLAIN);
-    let (_b, b) = daemon.container("new", &PLAIN);
+    let (_a, a) = daemon.tenant("old", &PLAIN);
+    let (_b, b) = daemon.tenant("new", &PLAIN);
     let mut old = Client::register(&a);
     assert!(matches!(old.open(), Reply::Granted { .. }));
     let mut gate = Gated::join(&b);
@@ -259,8 +259,8 @@ fn a_library_without_a_gate_takes_no_turns_and_holds_nobody_up() {
 fn a_drain_that_is_foretold_lets_nobody_in_before_it_ends() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = daemon(folder.path(), HOUR);
-    let (_a, a) = daemon.container("a", &PLAIN);
-    let (_b, b) = daemon.container("b", &PLAIN);
+    let (_a, a) = daemon.tenant("a", &PLAIN);
+    let (_b, b) = daemon.tenant("b", &PLAIN);
     let (mut a, mut b) = (Gated::join(&a), Gated::join(&b));
     let waits = b.until(is_closed).word.epoch();
     b.want(waits);
@@ -311,9 +311,9 @@ fn flood(wire: &mut Wire, epoch: u64, ends: &AtomicBool) {
 fn floods_of_forged_reports_cost_others_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = daemon(folder.path(), HOUR);
-    let (_a, a) = daemon.container("a", &PLAIN);
-    let (_b, b) = daemon.container("b", &PLAIN);
-    let (_c, c) = daemon.container("liar", &PLAIN);
+    let (_a, a) = daemon.tenant("a", &PLAIN);
+    let (_b, b) = daemon.tenant("b", &PLAIN);
+    let (_c, c) = daemon.tenant("liar", &PLAIN);
     let (mut a, mut b) = (Gated::join(&a), Gated::join(&b));
     // The liar has no context: all it says is about turns it has not.
     let mut liars: Vec<Client> = (0..4)
@@ -342,8 +342,8 @@ fn floods_of_forged_reports_cost_others_nothing() {
 fn turns_of_a_new_daemon_are_above_those_of_the_old_one() {
     let folder = tempfile::tempdir().unwrap();
     let first = daemon(folder.path(), HOUR);
-    let (_a, a) = first.container("a", &PLAIN);
-    let (_b, b) = first.container("b", &PLAIN);
+    let (_a, a) = first.tenant("a", &PLAIN);
+    let (_b, b) = first.tenant("b", &PLAIN);
     let (mut gate, mut other) = (Gated::join(&a), Gated::join(&b));
     contend(&mut gate, &mut other, 3);
     let old = gate.turn().word.epoch();
@@ -358,7 +358,7 @@ fn turns_of_a_new_daemon_are_above_those_of_the_old_one() {
     assert!(gate.heartbeat() > 0, "a new page is no stale one");
     assert!(matches!(gate.client.open(), Reply::Granted { .. }));
     // New processes come once the old ones have had their time.
-    let (_d, d) = second.container("d", &PLAIN);
+    let (_d, d) = second.tenant("d", &PLAIN);
     let mut newcomer = Gated::join_after_recovery(&d);
     // A report about an old turn has no effect.
     gate.drained(old);

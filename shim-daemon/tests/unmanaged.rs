@@ -120,7 +120,7 @@ fn beside_a_client(own_pids: bool, pid: Option<u32>) -> (u64, u64) {
         ..settings(false)
     };
     let daemon = Daemon::with_settings(folder.path(), devices.clone(), settings);
-    let (_owner, socket) = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "8GiB")]);
+    let (_owner, socket) = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "8GiB")]);
     let mut client = Client::register(&socket);
     assert!(matches!(client.open(), Reply::Granted { .. }));
     assert!(matches!(client.grow(0, 4 * GIB), Reply::Granted { .. }));

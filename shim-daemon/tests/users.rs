@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::driver::{Backend, Driver, FIRST};
-use gpushare_core::{ContainerId, Nanos};
+use gpushare_core::{Nanos, TenantId};
 use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, Register, Reply};
 use gpushared::devices::Devices as _;
 use gpushared::node::{Client, ConnId, Effect, Node, Registration, Settings};
@@ -17,7 +17,7 @@ const ROOT: Option<u32> = None;
 struct Machine {
     node: Node,
     last: u64,
-    made: Vec<(ContainerId, Registration)>,
+    made: Vec<(TenantId, Registration)>,
 }
 
 impl Machine {
@@ -43,9 +43,9 @@ impl Machine {
             match effect {
                 Effect::Command { to, reply, .. } if to == from => answer = Some(reply),
                 Effect::Listen {
-                    container,
+                    tenant,
                     registration,
-                } => self.made.push((container, registration)),
+                } => self.made.push((tenant, registration)),
                 _ => {}
             }
         }
@@ -67,7 +67,7 @@ impl Machine {
 
     fn set(&mut self, user: Option<u32>, variable: &str, value: &str) -> ControlReply {
         let set = Control::Set {
-            container: "shared".to_owned(),
+            tenant: "shared".to_owned(),
             changes: vec![(variable.to_owned(), value.to_owned())],
         };
         self.ask(user, &set)
@@ -78,7 +78,7 @@ impl Machine {
         let pid = std::process::id();
         let client = Client {
             connection: self.connection(),
-            container: self.made[0].0,
+            tenant: self.made[0].0,
             process: None,
             gated: false,
             tells: false,
@@ -133,14 +133,14 @@ fn another_user_sees_it_and_neither_joins_nor_changes_it() {
     let mut machine = Machine::new();
     machine.create(ALICE, &[]);
     let attach = Control::Attach {
-        container: "shared".to_owned(),
+        tenant: "shared".to_owned(),
     };
     forbidden(&machine.create(BOB, &[]));
     forbidden(&machine.set(BOB, "GPUSHARE_MEM_LIMIT", "2GiB"));
     forbidden(&machine.ask(BOB, &attach));
     assert!(!machine.joins(1002));
     let rows = machine.ask(BOB, &Control::List);
-    assert!(matches!(rows, ControlReply::Containers(rows) if rows[0].name == "shared"));
+    assert!(matches!(rows, ControlReply::Tenants(rows) if rows[0].name == "shared"));
     assert_eq!(
         machine.set(ROOT, "GPUSHARE_MEM_LIMIT", "2GiB"),
         ControlReply::Done
@@ -148,7 +148,7 @@ fn another_user_sees_it_and_neither_joins_nor_changes_it() {
 }
 
 #[test]
-fn the_machines_container_takes_no_process_or_command_of_a_session() {
+fn the_machines_tenant_takes_no_process_or_command_of_a_session() {
     let mut machine = Machine::new();
     machine.create(ROOT, &[]);
     assert!(!machine.joins(1001) && !machine.joins(65_534));
@@ -176,7 +176,7 @@ fn a_priority_above_the_usual_is_for_root_to_give() {
 }
 
 #[test]
-fn a_user_may_have_so_many_containers_and_others_still_have_theirs() {
+fn a_user_may_have_so_many_tenants_and_others_still_have_theirs() {
     let mut machine = Machine::new();
     let mut create = |user, name: String| {
         let create = Control::Create {

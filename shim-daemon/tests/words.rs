@@ -29,10 +29,10 @@ fn a_change_that_does_not_fit_is_refused_with_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
     let half = [("GPUSHARE_MEM_REQUEST", "7GiB")];
-    let (mut command, _one) = daemon.container("one", &half);
-    let (_other, _two) = daemon.container("two", &half);
+    let (mut command, _one) = daemon.tenant("one", &half);
+    let (_other, _two) = daemon.tenant("two", &half);
     let set = Control::Set {
-        container: "one".to_owned(),
+        tenant: "one".to_owned(),
         changes: vec![("GPUSHARE_MEM_REQUEST".to_owned(), "9GiB".to_owned())],
     };
     let said = refusal(command.call(&set));

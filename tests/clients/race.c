@@ -1,4 +1,4 @@
-/* A program that races others of its container for memory, driven line by line.
+/* A program that races others of its tenant for memory, driven line by line.
  *
  *   init                       -> init RESULT
  *   fit BYTES ROUNDS SEED      -> fit REFUSALS        random allocations, never more than BYTES of them at once

@@ -38,7 +38,7 @@ impl<'a> Alone<'a> {
         command
             .arg(program)
             .env("XDG_RUNTIME_DIR", self.runtime.path())
-            .env("GPUSHARE_CONTAINER", NAME);
+            .env("GPUSHARE_TENANT", NAME);
         command
     }
 

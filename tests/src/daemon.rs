@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use gpushare_protocol::wire::{
-    ContainerRow, Control, ControlReply, Decoder, EventRow, Hello, ProcessState, ShareRow, decode,
+    Control, ControlReply, Decoder, EventRow, Hello, ProcessState, ShareRow, TenantRow, decode,
     encode,
 };
 
@@ -36,7 +36,7 @@ pub struct Daemon {
 
 /// A registered tenant; it is kept as long as this lives or a process is in it.
 #[derive(Debug)]
-pub struct Container {
+pub struct Tenant {
     _owner: Commands,
     folder: PathBuf,
     spec: String,
@@ -175,18 +175,18 @@ impl Daemon {
     }
 
     /// Registers a tenant with these variables and all devices, and waits for its admission.
-    pub fn container(&self, name: &str, environment: &[(&str, &str)]) -> Container {
-        self.container_on(name, environment, &[])
+    pub fn tenant(&self, name: &str, environment: &[(&str, &str)]) -> Tenant {
+        self.tenant_on(name, environment, &[])
     }
 
     /// Registers a tenant with these variables and devices, in this order, and waits for its
     /// admission.
-    pub fn container_on(
+    pub fn tenant_on(
         &self,
         name: &str,
         environment: &[(&str, &str)],
         devices: &[[u8; 16]],
-    ) -> Container {
+    ) -> Tenant {
         let mut owner = self.commands();
         let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let create = Control::Create {
@@ -195,7 +195,7 @@ impl Daemon {
             devices: devices.to_vec(),
         };
         match owner.ask(&create) {
-            ControlReply::Created { folder, .. } => Container {
+            ControlReply::Created { folder, .. } => Tenant {
                 _owner: owner,
                 folder: folder.into(),
                 spec: self.spec.clone(),
@@ -205,16 +205,16 @@ impl Daemon {
     }
 
     /// What `ps` shows of a tenant on its first device.
-    pub fn row(&self, name: &str) -> ContainerRow {
+    pub fn row(&self, name: &str) -> TenantRow {
         let mut rows = self.rows(name);
-        assert!(!rows.is_empty(), "no container {name}");
+        assert!(!rows.is_empty(), "no tenant {name}");
         rows.swap_remove(0)
     }
 
     /// What `ps` shows of a tenant, device by device in its order.
-    pub fn rows(&self, name: &str) -> Vec<ContainerRow> {
+    pub fn rows(&self, name: &str) -> Vec<TenantRow> {
         match self.commands().ask(&Control::List) {
-            ControlReply::Containers(rows) => {
+            ControlReply::Tenants(rows) => {
                 rows.into_iter().filter(|row| row.name == name).collect()
             }
             other => panic!("{other:?}"),
@@ -278,7 +278,7 @@ impl Daemon {
 
     /// Waits until a tenant's row is as wanted.
     #[track_caller]
-    pub fn until(&self, name: &str, wanted: impl Fn(&ContainerRow) -> bool) -> ContainerRow {
+    pub fn until(&self, name: &str, wanted: impl Fn(&TenantRow) -> bool) -> TenantRow {
         let end = Instant::now() + PATIENCE;
         loop {
             let row = self.row(name);
@@ -292,7 +292,7 @@ impl Daemon {
 }
 
 /// Whether a process waits for memory there.
-pub fn waits(row: &ContainerRow) -> bool {
+pub fn waits(row: &TenantRow) -> bool {
     let mut states = row.processes.iter().map(|process| &process.state);
     states.any(|state| matches!(state, ProcessState::Waiting(_)))
 }
@@ -303,7 +303,7 @@ impl Drop for Daemon {
     }
 }
 
-impl Container {
+impl Tenant {
     /// The folder with its socket, as `GPUSHARE_SOCKET` names it.
     pub fn folder(&self) -> &Path {
         &self.folder

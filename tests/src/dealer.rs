@@ -338,7 +338,7 @@ fn answer(line: &mut Connection, desk: &Desk, id: u32, body: &[u8]) -> Option<()
                 descriptors.reverse();
             }
             Reply::Registered(Registered {
-                container: "by-hand".to_owned(),
+                tenant: "by-hand".to_owned(),
                 slot: register.slot.unwrap_or_else(fresh),
                 columns: vec![desk.column],
             })

@@ -112,7 +112,7 @@ impl Home {
     pub fn until(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {
-            let row = self.row(name).expect("the container is there");
+            let row = self.row(name).expect("the tenant is there");
             if wanted(&row) {
                 return row;
             }
@@ -161,13 +161,13 @@ impl Home {
 impl Events {
     /// The next event of this kind about this tenant.
     #[track_caller]
-    pub fn until(&mut self, kind: &str, container: &str) -> Value {
+    pub fn until(&mut self, kind: &str, tenant: &str) -> Value {
         loop {
             let mut line = String::new();
             let read = self.lines.read_line(&mut line).expect("it writes text");
-            assert!(read > 0, "no more events, and no {kind} of {container}");
+            assert!(read > 0, "no more events, and no {kind} of {tenant}");
             let event: Value = serde_json::from_str(&line).expect("an object a line");
-            if event["kind"] == kind && event["container"] == container {
+            if event["kind"] == kind && event["tenant"] == tenant {
                 return event;
             }
         }

@@ -29,7 +29,7 @@ pub mod turns;
 pub mod waiting;
 
 pub use alone::Alone;
-pub use daemon::{Container, Daemon};
+pub use daemon::{Daemon, Tenant};
 pub use dealer::Dealer;
 pub use gpu::Gpu;
 pub use guest::{Ended, Guest};

@@ -152,17 +152,16 @@ impl Machine {
     }
 
     /// The quota client in the tenant of this name, which it joins through the library alone.
-    pub fn into_it(&self, user: u32, container: &str) -> Guest {
-        Guest::start(self.quota_in(user, container))
+    pub fn into_it(&self, user: u32, tenant: &str) -> Guest {
+        Guest::start(self.quota_in(user, tenant))
     }
 
     /// What [`Machine::into_it`] starts.
-    pub fn quota_in(&self, user: u32, container: &str) -> Command {
+    pub fn quota_in(&self, user: u32, tenant: &str) -> Command {
         let mut command = self.as_user(user, &quota().to_string_lossy());
-        command.env("LD_PRELOAD", artefacts::interposer()).env(
-            "GPUSHARE_SOCKET",
-            format!("/run/gpushare/sockets/{container}"),
-        );
+        command
+            .env("LD_PRELOAD", artefacts::interposer())
+            .env("GPUSHARE_SOCKET", format!("/run/gpushare/sockets/{tenant}"));
         command
     }
 

@@ -184,8 +184,8 @@ impl Case {
         let gpu = Gpu::new("");
         let program = clients::compile("fuzz", &[]);
         let alone = |flags: &[&str]| {
-            let container = Alone::on(&gpu);
-            let mut command = container.command(flags, &program);
+            let tenant = Alone::on(&gpu);
+            let mut command = tenant.command(flags, &program);
             command.args(self.arguments(&[]));
             transcript("hooked", command)
         };

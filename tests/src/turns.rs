@@ -19,7 +19,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::time::{ClockId, clock_gettime};
 use softgpu::inspect::{Observer, Spell};
 
-use crate::{Container, Gpu};
+use crate::{Gpu, Tenant};
 
 /// A daemon's settings: short turns, and no tenant starts beside another however long that one
 /// drains. The machine may be busy.
@@ -50,8 +50,8 @@ pub struct Onlooker {
 
 impl Onlooker {
     /// Joins.
-    pub fn of(container: &Container) -> Self {
-        let socket = UnixStream::connect(container.folder().join("gpushare.sock"));
+    pub fn of(tenant: &Tenant) -> Self {
+        let socket = UnixStream::connect(tenant.folder().join("gpushare.sock"));
         let mut line = Connection::new(socket.expect("the daemon listens")).expect("a socket");
         let hello = Hello {
             capabilities: Hello::GATED,
@@ -160,8 +160,8 @@ pub struct Watch {
 
 impl Watch {
     /// Begins to look at the turns of these tenants on the first device of `gpu`.
-    pub fn begin(gpu: &Gpu, containers: &[&Container]) -> Self {
-        let pages: Vec<Onlooker> = containers.iter().map(|one| Onlooker::of(one)).collect();
+    pub fn begin(gpu: &Gpu, tenants: &[&Tenant]) -> Self {
+        let pages: Vec<Onlooker> = tenants.iter().map(|one| Onlooker::of(one)).collect();
         let spec = gpu.spec().parse().expect("a valid SPEC");
         let observer = Observer::open(&spec).expect("a machine");
         let stop = Arc::new(AtomicBool::new(false));

@@ -9,8 +9,8 @@ use gpushare_tests::{Daemon, Gpu, Guest, clients};
 fn registered(how: &str) -> [bool; 3] {
     let gpu = Gpu::new("");
     let daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);
-    let mut command = container.command(&clients::compile("barred", &[]));
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);
+    let mut command = tenant.command(&clients::compile("barred", &[]));
     command.arg(how);
     let mut guest = Guest::start(command);
     let steps = ["init", "context", "launched"].map(|step| match guest.line().split_once(' ') {

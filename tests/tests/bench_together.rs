@@ -117,7 +117,7 @@ fn a_decoder_waits_for_each_graph() {
 }
 
 #[test]
-fn containers_of_one_job_meet_across_gpus_and_all_of_them_end() {
+fn tenants_of_one_job_meet_across_gpus_and_all_of_them_end() {
     let home = Home::new("count=2");
     let pods = [
         "--tenant",

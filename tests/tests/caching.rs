@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use gpushare_tests::{Container, Daemon, Gpu, Guest, MIB, artefacts, clients};
+use gpushare_tests::{Daemon, Gpu, Guest, MIB, Tenant, artefacts, clients};
 
 /// The device; a context takes 64 MiB of it.
 const DEVICE: &str = "mem=4GiB";
@@ -22,8 +22,8 @@ const FILLS: [(&str, &str); 3] = [
 ];
 
 /// Fills the device in pieces of 16 MiB.
-fn filled(container: &Container) -> Guest {
-    let mut guest = container.client("quota", &[]).started();
+fn filled(tenant: &Tenant) -> Guest {
+    let mut guest = tenant.client("quota", &[]).started();
     let answer = guest.ask(&format!("fill {}", 16 * MIB));
     assert!(answer.ends_with(" 2"), "{answer}");
     guest
@@ -51,11 +51,11 @@ fn caches(guest: &mut Guest) {
 }
 
 /// Whether anything of this tenant has waited so far.
-fn has_waited(daemon: &Daemon, container: &str) -> bool {
+fn has_waited(daemon: &Daemon, tenant: &str) -> bool {
     let rows = daemon.commands().past();
-    let of = |name: Option<&str>| name == Some(container);
+    let of = |name: Option<&str>| name == Some(tenant);
     let mut waits = rows.iter().filter(|row| row.kind == "waiting");
-    waits.any(|row| of(row.container.as_deref()))
+    waits.any(|row| of(row.tenant.as_deref()))
 }
 
 #[test]
@@ -63,8 +63,8 @@ fn a_process_seen_to_free_its_cache_is_refused_before_it_waits() {
     let gpu = Gpu::new(DEVICE);
     let daemon = Daemon::start(&gpu);
     let (bursts, fills) = (
-        daemon.container("bursts", &BURSTS),
-        daemon.container("fills", &FILLS),
+        daemon.tenant("bursts", &BURSTS),
+        daemon.tenant("fills", &FILLS),
     );
     let mut guest = bursts.client("caching", &[]).started();
     shows_its_cache(&mut guest);
@@ -84,8 +84,8 @@ fn the_request_after_an_early_refusal_waits_like_any_other() {
     let gpu = Gpu::new(DEVICE);
     let daemon = Daemon::start(&gpu);
     let (bursts, fills) = (
-        daemon.container("bursts", &BURSTS),
-        daemon.container("fills", &FILLS),
+        daemon.tenant("bursts", &BURSTS),
+        daemon.tenant("fills", &FILLS),
     );
     let mut guest = bursts.client("caching", &[]).started();
     shows_its_cache(&mut guest);
@@ -104,8 +104,8 @@ fn without_a_free_since_the_same_size_is_not_refused_early_again() {
     let gpu = Gpu::new(DEVICE);
     let daemon = Daemon::start(&gpu);
     let (bursts, fills) = (
-        daemon.container("bursts", &BURSTS),
-        daemon.container("fills", &FILLS),
+        daemon.tenant("bursts", &BURSTS),
+        daemon.tenant("fills", &FILLS),
     );
     let mut guest = bursts.client("caching", &[]).started();
     shows_its_cache(&mut guest);
@@ -126,8 +126,8 @@ fn a_process_with_pytorchs_allocator_is_refused_before_it_waits() {
     let gpu = Gpu::new(DEVICE);
     let daemon = Daemon::start(&gpu);
     let (bursts, fills) = (
-        daemon.container("bursts", &BURSTS),
-        daemon.container("fills", &FILLS),
+        daemon.tenant("bursts", &BURSTS),
+        daemon.tenant("fills", &FILLS),
     );
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut command = bursts.command(&clients::compile("caching", &[]));
@@ -157,8 +157,8 @@ fn a_process_that_keeps_no_cache_never_hears_an_early_refusal() {
     let gpu = Gpu::new(DEVICE);
     let daemon = Daemon::start(&gpu);
     let (bursts, fills) = (
-        daemon.container("bursts", &BURSTS),
-        daemon.container("fills", &FILLS),
+        daemon.tenant("bursts", &BURSTS),
+        daemon.tenant("fills", &FILLS),
     );
     let mut guest = bursts.client("quota", &[]).started();
     assert_eq!(guest.ask(&format!("alloc {}", 64 * MIB)), "alloc 0");
@@ -181,8 +181,8 @@ fn a_cache_that_was_never_seen_to_be_freed_is_not_asked_for() {
     let gpu = Gpu::new(DEVICE);
     let daemon = Daemon::start(&gpu);
     let (bursts, fills) = (
-        daemon.container("bursts", &BURSTS),
-        daemon.container("fills", &FILLS),
+        daemon.tenant("bursts", &BURSTS),
+        daemon.tenant("fills", &FILLS),
     );
     let mut guest = bursts.client("caching", &[]).started();
     caches(&mut guest);

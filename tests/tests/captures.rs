@@ -2,7 +2,7 @@
 //! not affect a capture. Memory is charged until its stream reaches the free. A thread that
 //! captures never waits at the gate; every other thread does.
 
-use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB};
+use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant};
 
 const LIMIT: u64 = 256 * MIB;
 
@@ -205,16 +205,13 @@ fn wanted() -> String {
 }
 
 /// A device of 16 GiB, of which `a` holds 10. `b` may wait an hour for as much.
-fn crowded(daemon: &Daemon) -> (Container, Container, Guest, Guest) {
+fn crowded(daemon: &Daemon) -> (Tenant, Tenant, Guest, Guest) {
     let limits = [
         ("GPUSHARE_MEM_REQUEST", "1GiB"),
         ("GPUSHARE_MEM_LIMIT", "12GiB"),
         ("GPUSHARE_WAIT_TIMEOUT", "1h"),
     ];
-    let (first, second) = (
-        daemon.container("a", &limits),
-        daemon.container("b", &limits),
-    );
+    let (first, second) = (daemon.tenant("a", &limits), daemon.tenant("b", &limits));
     let mut a = first.client("captures", &[]).started();
     let b = second.client("captures", &[]).started();
     assert_eq!(a.ask(&wanted()), GRANTED);

@@ -3,7 +3,7 @@
 //! alone.
 
 use gpushare_protocol::wire::Request;
-use gpushare_tests::{Alone, Container, Daemon, Dealer, GIB, Gpu, Guest, MIB, clients, until};
+use gpushare_tests::{Alone, Daemon, Dealer, GIB, Gpu, Guest, MIB, Tenant, clients, until};
 
 const OUT_OF_MEMORY: &str = "2";
 const MS: u64 = 1_000_000;
@@ -94,8 +94,8 @@ fn without_a_daemon_a_cap_goes_on_after_it() {
     });
 }
 
-fn started(container: &Container) -> Guest {
-    Guest::start(container.command(&clients::compile("closer", &[]))).started()
+fn started(tenant: &Tenant) -> Guest {
+    Guest::start(tenant.command(&clients::compile("closer", &[]))).started()
 }
 
 #[test]
@@ -103,8 +103,8 @@ fn under_a_daemon_growth_goes_on_and_the_process_is_known() {
     each_way(|how, reuse| {
         let gpu = Gpu::new("mem=16GiB");
         let daemon = Daemon::start(&gpu);
-        let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
-        let [mut a, mut b] = [(); 2].map(|()| started(&container));
+        let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+        let [mut a, mut b] = [(); 2].map(|()| started(&tenant));
         a.does(&format!("alloc {MIB}"));
         closes(&mut a, how, reuse);
         a.does(&format!("alloc {}", 3 * GIB));
@@ -124,8 +124,8 @@ fn after_it_a_process_finds_the_next_daemon() {
     each_way(|how, reuse| {
         let gpu = Gpu::new("mem=16GiB");
         let mut daemon = Daemon::start(&gpu);
-        let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
-        let mut guest = started(&container);
+        let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+        let mut guest = started(&tenant);
         guest.does(&format!("alloc {MIB}"));
         closes(&mut guest, how, reuse);
         daemon.restart();

@@ -3,28 +3,28 @@
 
 use std::time::{Duration, Instant};
 
-use gpushare_tests::{Container, Daemon, Gpu, Guest, until};
+use gpushare_tests::{Daemon, Gpu, Guest, Tenant, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-fn started(container: &Container) -> Guest {
-    container.client("turns", &[]).started()
+fn started(tenant: &Tenant) -> Guest {
+    tenant.client("turns", &[]).started()
 }
 
-fn working(container: &Container, ns: u64) -> Guest {
-    let mut guest = started(container);
+fn working(tenant: &Tenant, ns: u64) -> Guest {
+    let mut guest = started(tenant);
     assert_eq!(guest.ask(&format!("work {ns}")), "work 0");
     guest
 }
 
 #[test]
-fn two_containers_take_turns() {
+fn two_tenants_take_turns() {
     let gpu = Gpu::new("");
     let daemon = Daemon::in_turns(&gpu);
-    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
     let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
     for _ in 0..3 {
         a.goes_on(50);
@@ -41,8 +41,8 @@ fn who_requested_more_of_the_device_holds_it_longer() {
     let daemon = Daemon::in_turns(&gpu);
     let share = |percent| [("GPUSHARE_SM_REQUEST", percent)];
     let (most, rest) = (
-        daemon.container("most", &share("80")),
-        daemon.container("rest", &share("20")),
+        daemon.tenant("most", &share("80")),
+        daemon.tenant("rest", &share("20")),
     );
     let (a, b) = (working(&most, 500 * US), working(&rest, 500 * US));
     // The time before both wanted the device is outside the counted window.
@@ -70,7 +70,7 @@ fn who_requested_more_of_the_device_holds_it_longer() {
 fn the_first_preemption_of_a_deep_queue_is_bounded() {
     let gpu = Gpu::new("");
     let daemon = Daemon::in_turns(&gpu);
-    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
     let mut deep = started(&one);
     // Ten seconds of work, submitted while no other tenant was there.
     assert_eq!(deep.ask(&format!("launch 1000 {}", 10 * MS)), "launch 0");
@@ -92,7 +92,7 @@ fn the_first_preemption_of_a_deep_queue_is_bounded() {
 fn a_holder_that_is_stopped_or_killed_does_not_keep_the_device() {
     let gpu = Gpu::new("");
     let daemon = Daemon::in_turns(&gpu);
-    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
     let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
     a.goes_on(20);
     let holder = a.pid();
@@ -110,7 +110,7 @@ fn a_holder_that_is_stopped_or_killed_does_not_keep_the_device() {
 fn a_kernel_that_does_not_end_costs_its_owner() {
     let gpu = Gpu::new("");
     let daemon = Daemon::in_turns(&gpu);
-    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
     let mut hung = started(&one);
     let mut other = working(&two, 500 * US);
     other.goes_on(20);
@@ -126,7 +126,7 @@ fn a_kernel_that_does_not_end_costs_its_owner() {
 fn captures_survive_the_turns_of_others() {
     let gpu = Gpu::new("");
     let daemon = Daemon::in_turns(&gpu);
-    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
     let (mut a, b) = (working(&one, 200 * US), working(&two, 200 * US));
     let turns = || daemon.share("one").turns;
     let before = turns();
@@ -143,7 +143,7 @@ fn captures_survive_the_turns_of_others() {
 fn the_next_daemon_gives_turns_to_who_was_there() {
     let gpu = Gpu::new("");
     let mut daemon = Daemon::in_turns(&gpu);
-    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
     let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
     a.goes_on(20);
     b.goes_on(20);
@@ -165,7 +165,7 @@ fn the_next_daemon_gives_turns_to_who_was_there() {
 fn a_daemon_that_hangs_leaves_nobody_waiting() {
     let gpu = Gpu::new("");
     let daemon = Daemon::in_turns(&gpu);
-    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
     let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
     a.goes_on(20);
     let hung = Pid::from_raw(daemon.pid().cast_signed());
@@ -183,10 +183,10 @@ fn a_daemon_that_hangs_leaves_nobody_waiting() {
 }
 
 #[test]
-fn without_its_daemon_a_container_keeps_its_cap() {
+fn without_its_daemon_a_tenant_keeps_its_cap() {
     let gpu = Gpu::new("");
     let mut daemon = Daemon::in_turns(&gpu);
-    let capped = daemon.container("capped", &[("GPUSHARE_SM_LIMIT", "20")]);
+    let capped = daemon.tenant("capped", &[("GPUSHARE_SM_LIMIT", "20")]);
     let (mut a, mut b) = (working(&capped, 500 * US), working(&capped, 500 * US));
     for guest in [&mut a, &mut b] {
         guest.goes_on(10);

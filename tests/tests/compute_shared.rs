@@ -6,18 +6,18 @@
 use std::time::{Duration, Instant};
 
 use gpushare_protocol::wire::{ShareRow, ShareState};
-use gpushare_tests::{Container, Daemon, Gpu, Guest, until};
+use gpushare_tests::{Daemon, Gpu, Guest, Tenant, until};
 use nix::sys::signal::{Signal, kill};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-fn started(container: &Container) -> Guest {
-    container.client("turns", &[]).started()
+fn started(tenant: &Tenant) -> Guest {
+    tenant.client("turns", &[]).started()
 }
 
-fn working(container: &Container, ns: u64) -> Guest {
-    let mut guest = started(container);
+fn working(tenant: &Tenant, ns: u64) -> Guest {
+    let mut guest = started(tenant);
     assert_eq!(guest.ask(&format!("work {ns}")), "work 0");
     guest
 }
@@ -37,7 +37,7 @@ fn works(row: &ShareRow) -> bool {
 fn alone_in_activity_nothing_binds_and_a_neighbours_launch_ends_that() {
     let gpu = Gpu::new("");
     let daemon = Daemon::start(&gpu);
-    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
     let mut a = working(&one, 500 * US);
     let mut b = started(&two);
     a.goes_on(20);
@@ -63,8 +63,8 @@ fn a_tenant_ahead_of_its_share_gives_way_until_the_other_is_repaid() {
     let gpu = Gpu::new("");
     let daemon = Daemon::start(&gpu);
     let (most, rest) = (
-        daemon.container("most", &share("80")),
-        daemon.container("rest", &share("20")),
+        daemon.tenant("most", &share("80")),
+        daemon.tenant("rest", &share("20")),
     );
     let (mut a, mut b) = (working(&most, 500 * US), working(&rest, 500 * US));
     until("the one ahead gives way", || {
@@ -95,10 +95,7 @@ fn a_tenant_ahead_of_its_share_gives_way_until_the_other_is_repaid() {
 fn a_server_with_gaps_goes_on_beside_a_deep_queue() {
     let gpu = Gpu::new("");
     let daemon = Daemon::start(&gpu);
-    let (deep, server) = (
-        daemon.container("deep", &[]),
-        daemon.container("server", &[]),
-    );
+    let (deep, server) = (daemon.tenant("deep", &[]), daemon.tenant("server", &[]));
     let mut a = working(&deep, 500 * US);
     let mut b = started(&server);
     a.goes_on(20);
@@ -116,8 +113,8 @@ fn a_tenant_that_is_stopped_or_killed_holds_nobody_up() {
     let gpu = Gpu::new("");
     let daemon = Daemon::start(&gpu);
     let (one, two) = (
-        daemon.container("one", &share("80")),
-        daemon.container("two", &share("20")),
+        daemon.tenant("one", &share("80")),
+        daemon.tenant("two", &share("20")),
     );
     let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
     a.goes_on(20);
@@ -136,7 +133,7 @@ fn a_tenant_that_is_stopped_or_killed_holds_nobody_up() {
 fn a_kernel_that_does_not_end_takes_no_more_than_its_part() {
     let gpu = Gpu::new("");
     let daemon = Daemon::start(&gpu);
-    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
     let mut hung = started(&one);
     let mut other = working(&two, 500 * US);
     other.goes_on(20);
@@ -154,8 +151,8 @@ fn a_daemon_that_dies_or_hangs_leaves_nobody_closed() {
     let gpu = Gpu::new("");
     let mut daemon = Daemon::start(&gpu);
     let (one, two) = (
-        daemon.container("one", &share("90")),
-        daemon.container("two", &share("10")),
+        daemon.tenant("one", &share("90")),
+        daemon.tenant("two", &share("10")),
     );
     let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
     until("one is held or yields", || {
@@ -185,8 +182,8 @@ fn a_lower_priority_yields_to_a_higher_one_that_has_gaps() {
     let gpu = Gpu::new("");
     let daemon = Daemon::start(&gpu);
     let (low, high) = (
-        daemon.container("low", &[]),
-        daemon.container("high", &[("GPUSHARE_PRIORITY", "900")]),
+        daemon.tenant("low", &[]),
+        daemon.tenant("high", &[("GPUSHARE_PRIORITY", "900")]),
     );
     let mut a = working(&low, 500 * US);
     let mut b = started(&high);
@@ -214,7 +211,7 @@ fn a_lower_priority_yields_to_a_higher_one_that_has_gaps() {
 fn a_cap_holds_beside_others_and_alone() {
     let gpu = Gpu::new("");
     let daemon = Daemon::start(&gpu);
-    let capped = daemon.container("capped", &[("GPUSHARE_SM_LIMIT", "20")]);
+    let capped = daemon.tenant("capped", &[("GPUSHARE_SM_LIMIT", "20")]);
     let mut a = working(&capped, 500 * US);
     a.goes_on(20);
     let used = |gpu: &Gpu| {
@@ -225,7 +222,7 @@ fn a_cap_holds_beside_others_and_alone() {
     let alone = used(&gpu);
     println!("alone: {:.1} % under a cap of 20 %", alone * 100.0);
     assert!((0.02..=0.35).contains(&alone), "{alone}");
-    let mut b = working(&daemon.container("other", &[]), 500 * US);
+    let mut b = working(&daemon.tenant("other", &[]), 500 * US);
     b.goes_on(200);
     a.goes_on(20);
     let row = daemon.share("capped");

@@ -9,8 +9,8 @@ const CROWD: usize = 16;
 /// All start at once and each allocates a little. Returns their answers.
 fn crowd(gpu: &Gpu, limits: &[(&str, &str)]) -> Vec<(String, String)> {
     let daemon = Daemon::start(gpu);
-    let container = daemon.container("crowd", limits);
-    let mut guests: Vec<Guest> = (0..CROWD).map(|_| container.client("quota", &[])).collect();
+    let tenant = daemon.tenant("crowd", limits);
+    let mut guests: Vec<Guest> = (0..CROWD).map(|_| tenant.client("quota", &[])).collect();
     for guest in &mut guests {
         guest.send("init");
     }
@@ -52,11 +52,11 @@ fn with_fail_of_programs_that_do_not_fit_some_are_refused() {
 fn what_a_sibling_that_just_died_had_is_there_for_the_next() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "512MiB")]);
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "512MiB")]);
     let alloc = format!("alloc {}", 400 * MIB);
-    let mut survivor = container.client("quota", &[]).started();
+    let mut survivor = tenant.client("quota", &[]).started();
     for round in 0..20 {
-        let mut dying = container.client("quota", &[]).started();
+        let mut dying = tenant.client("quota", &[]).started();
         assert_eq!(dying.ask(&alloc), "alloc 0", "round {round}");
         dying.kill();
         assert_eq!(survivor.ask(&alloc), "alloc 0", "round {round}");
@@ -68,8 +68,8 @@ fn what_a_sibling_that_just_died_had_is_there_for_the_next() {
 fn what_a_living_sibling_holds_is_held_against_the_limit() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "512MiB")]);
-    let [mut a, mut b] = [(); 2].map(|()| container.client("quota", &[]).started());
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "512MiB")]);
+    let [mut a, mut b] = [(); 2].map(|()| tenant.client("quota", &[]).started());
     assert_eq!(a.ask(&format!("alloc {}", 400 * MIB)), "alloc 0");
     assert_eq!(b.ask(&format!("alloc {}", 400 * MIB)), "alloc 2");
     assert_eq!(b.ask(&format!("alloc {}", 100 * MIB)), "alloc 0");
@@ -79,10 +79,10 @@ fn what_a_living_sibling_holds_is_held_against_the_limit() {
 fn a_program_that_became_another_one_registers_as_that() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
     let client = gpushare_tests::clients::compile("quota", &[]);
     // The shell opens no GPU; the program that replaces it, twice over, does.
-    let mut command = container.command(std::path::Path::new("/bin/sh"));
+    let mut command = tenant.command(std::path::Path::new("/bin/sh"));
     let client = client.display();
     command.args(["-c", &format!("{client}; exec {client}")]);
     let mut guest = Guest::start(command).started();

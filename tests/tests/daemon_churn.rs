@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB};
+use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant};
 
-const CONTAINERS: [&str; 5] = ["a", "b", "c", "d", "e"];
+const TENANTS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const CLIENTS: usize = 50;
 const HUNDRED: usize = 100;
 /// What each of a hundred holds, and its context.
@@ -20,41 +20,41 @@ struct Stopped {
     served: u64,
 }
 
-fn start(container: &Container, seed: usize) -> Guest {
-    let mut guest = container.client("churn", &[]);
+fn start(tenant: &Tenant, seed: usize) -> Guest {
+    let mut guest = tenant.client("churn", &[]);
     guest.send(&format!("start {seed} {}", 200 * MIB));
     guest
 }
 
 /// Lets the daemon measure a context here, so that later contexts need not wait for room for the
 /// largest.
-fn measure_a_context(daemon: &Daemon, container: &Container, name: &str) -> Guest {
-    let first = container.client("quota", &[]).started();
+fn measure_a_context(daemon: &Daemon, tenant: &Tenant, name: &str) -> Guest {
+    let first = tenant.client("quota", &[]).started();
     daemon.until(name, |row| row.overhead > 0 && row.overhead < 64 * MIB);
     first
 }
 
 /// Fifty clients at work in five tenants, which end when they are dropped.
-fn fifty(daemon: &Daemon) -> (Vec<Container>, Vec<Guest>) {
+fn fifty(daemon: &Daemon) -> (Vec<Tenant>, Vec<Guest>) {
     let limits = [
         ("GPUSHARE_MEM_REQUEST", "1GiB"),
         ("GPUSHARE_MEM_LIMIT", "2GiB"),
         ("GPUSHARE_WAIT_TIMEOUT", "300ms"),
     ];
-    let containers: Vec<Container> = CONTAINERS
+    let tenants: Vec<Tenant> = TENANTS
         .iter()
-        .map(|name| daemon.container(name, &limits))
+        .map(|name| daemon.tenant(name, &limits))
         .collect();
-    measure_a_context(daemon, &containers[0], CONTAINERS[0])
+    measure_a_context(daemon, &tenants[0], TENANTS[0])
         .finish()
         .silently();
     let mut guests: Vec<Guest> = (0..CLIENTS)
-        .map(|at| start(&containers[at % CONTAINERS.len()], at))
+        .map(|at| start(&tenants[at % TENANTS.len()], at))
         .collect();
     for guest in &mut guests {
         assert_eq!(guest.line(), "start 0");
     }
-    (containers, guests)
+    (tenants, guests)
 }
 
 fn stop(guest: &mut Guest) -> Stopped {
@@ -75,7 +75,7 @@ fn stop(guest: &mut Guest) -> Stopped {
 fn let_pass(daemon: &Daemon, time: Duration) {
     let end = Instant::now() + time;
     while Instant::now() < end {
-        for name in CONTAINERS {
+        for name in TENANTS {
             let row = daemon.row(name);
             assert!(row.charged <= LIMIT, "{row:?}");
         }
@@ -86,33 +86,31 @@ fn let_pass(daemon: &Daemon, time: Duration) {
 fn fifty_busy_clients_outlive_their_daemons_within_their_limits() {
     let gpu = Gpu::new("mem=16GiB,ctx=16MiB");
     let mut daemon = Daemon::start(&gpu);
-    let (_containers, mut guests) = fifty(&daemon);
+    let (_tenants, mut guests) = fifty(&daemon);
     for _ in 0..3 {
         let_pass(&daemon, Duration::from_millis(300));
         daemon.kill();
         daemon.restart();
     }
-    for name in CONTAINERS {
-        daemon.until(name, |row| {
-            row.processes.len() == CLIENTS / CONTAINERS.len()
-        });
+    for name in TENANTS {
+        daemon.until(name, |row| row.processes.len() == CLIENTS / TENANTS.len());
     }
     let_pass(&daemon, Duration::from_millis(300));
     for guest in &mut guests {
         guest.send("stop");
     }
-    let mut held = [0; CONTAINERS.len()];
+    let mut held = [0; TENANTS.len()];
     for (at, guest) in guests.iter_mut().enumerate() {
         let stopped = stop(guest);
         assert!(stopped.served > 0, "everybody gets a turn");
-        held[at % CONTAINERS.len()] += stopped.held;
+        held[at % TENANTS.len()] += stopped.held;
     }
-    for (name, held) in CONTAINERS.iter().zip(held) {
+    for (name, held) in TENANTS.iter().zip(held) {
         daemon.until(name, |row| row.charged == held);
     }
     let device = gpu.truth();
     assert_eq!(device.requested_now, held.iter().sum::<u64>());
-    assert!(device.requested_peak <= LIMIT * CONTAINERS.len() as u64);
+    assert!(device.requested_peak <= LIMIT * TENANTS.len() as u64);
     guests.into_iter().for_each(|guest| drop(guest.finish()));
 }
 
@@ -120,23 +118,23 @@ fn fifty_busy_clients_outlive_their_daemons_within_their_limits() {
 fn once_programs_had_time_to_come_back_fifty_books_are_exact() {
     let gpu = Gpu::new("mem=16GiB,ctx=16MiB");
     let mut daemon = Daemon::start(&gpu);
-    let (_containers, mut guests) = fifty(&daemon);
+    let (_tenants, mut guests) = fifty(&daemon);
     daemon.kill();
-    let mut held = [0; CONTAINERS.len()];
+    let mut held = [0; TENANTS.len()];
     for (at, guest) in guests.iter_mut().enumerate() {
         guest.send("stop");
-        held[at % CONTAINERS.len()] += stop(guest).held;
+        held[at % TENANTS.len()] += stop(guest).held;
     }
     daemon.restart();
     // A newcomer is admitted at the moment at which the daemon stops waiting for programs to come
     // back, two seconds after its start; from then on nothing is asked to be patient.
-    let _newcomer = daemon.container("newcomer", &[("GPUSHARE_MEM_REQUEST", "64MiB")]);
-    for (name, held) in CONTAINERS.iter().zip(held) {
+    let _newcomer = daemon.tenant("newcomer", &[("GPUSHARE_MEM_REQUEST", "64MiB")]);
+    for (name, held) in TENANTS.iter().zip(held) {
         let row = daemon.row(name);
         let processes = row.processes.len();
         assert_eq!(
             (row.charged, processes),
-            (held, CLIENTS / CONTAINERS.len()),
+            (held, CLIENTS / TENANTS.len()),
             "{name}"
         );
     }
@@ -153,15 +151,15 @@ fn a_hundred_killed_with_survivors_leave_nothing_granted_twice() {
         ("GPUSHARE_MEM_LIMIT", "16GiB"),
         ("GPUSHARE_ON_COLLISION", "fail"),
     ];
-    let containers: Vec<Container> = CONTAINERS[..2]
+    let tenants: Vec<Tenant> = TENANTS[..2]
         .iter()
-        .map(|name| daemon.container(name, limits))
+        .map(|name| daemon.tenant(name, limits))
         .collect();
-    measure_a_context(&daemon, &containers[0], CONTAINERS[0])
+    measure_a_context(&daemon, &tenants[0], TENANTS[0])
         .finish()
         .silently();
     let mut guests: Vec<Guest> = (0..HUNDRED)
-        .map(|at| containers[at % 2].client("quota", &[]))
+        .map(|at| tenants[at % 2].client("quota", &[]))
         .collect();
     let mut survivors = [Vec::new(), Vec::new()];
     for (at, guest) in guests.iter_mut().enumerate() {
@@ -179,11 +177,11 @@ fn a_hundred_killed_with_survivors_leave_nothing_granted_twice() {
     let kept = survivors
         .each_ref()
         .map(|pids| pids.len() as u64 * (PIECE + CONTEXT));
-    for (name, kept) in CONTAINERS.iter().zip(kept) {
+    for (name, kept) in TENANTS.iter().zip(kept) {
         daemon.until(name, |row| row.processes.is_empty() && row.limbo == kept);
     }
     // The survivors' memory is not granted again, not even to their own tenant.
-    let mut late = containers[0].client("quota", &[]).started();
+    let mut late = tenants[0].client("quota", &[]).started();
     let filled = late.ask(&format!("fill {PIECE}"));
     let count = filled
         .split(' ')
@@ -191,7 +189,7 @@ fn a_hundred_killed_with_survivors_leave_nothing_granted_twice() {
         .and_then(|count| count.parse::<u64>().ok());
     let count = count.expect("a count");
     let kept: u64 = kept.iter().sum();
-    let granted: u64 = CONTAINERS[..2]
+    let granted: u64 = TENANTS[..2]
         .iter()
         .map(|name| daemon.row(name))
         .map(|row| row.grant + row.overhead + row.limbo)
@@ -204,10 +202,10 @@ fn a_hundred_killed_with_survivors_leave_nothing_granted_twice() {
     for pid in survivors.into_iter().flatten() {
         kill(pid, Signal::SIGKILL).expect("it lives");
     }
-    daemon.until(CONTAINERS[1], |row| {
+    daemon.until(TENANTS[1], |row| {
         (row.limbo, row.charged, row.overhead) == (0, 0, 0)
     });
-    daemon.until(CONTAINERS[0], |row| {
+    daemon.until(TENANTS[0], |row| {
         row.limbo == 0 && row.charged == count * PIECE
     });
     assert_eq!(late.ask("check"), format!("check {count}"));
@@ -218,16 +216,16 @@ fn clients_killed_by_the_dozen_leave_nothing_behind() {
     let gpu = Gpu::new("mem=16GiB,ctx=16MiB");
     let daemon = Daemon::start(&gpu);
     let limits = [("GPUSHARE_MEM_LIMIT", "2GiB")];
-    let containers: Vec<Container> = CONTAINERS
+    let tenants: Vec<Tenant> = TENANTS
         .iter()
-        .map(|name| daemon.container(name, &limits))
+        .map(|name| daemon.tenant(name, &limits))
         .collect();
-    measure_a_context(&daemon, &containers[0], CONTAINERS[0])
+    measure_a_context(&daemon, &tenants[0], TENANTS[0])
         .finish()
         .silently();
     for round in 0..3 {
         let mut guests: Vec<Guest> = (0..25)
-            .map(|at| start(&containers[at % CONTAINERS.len()], round * 100 + at))
+            .map(|at| start(&tenants[at % TENANTS.len()], round * 100 + at))
             .collect();
         for guest in &mut guests {
             assert_eq!(guest.line(), "start 0");
@@ -235,11 +233,11 @@ fn clients_killed_by_the_dozen_leave_nothing_behind() {
         let_pass(&daemon, Duration::from_millis(100));
         guests.into_iter().for_each(Guest::kill);
     }
-    for name in CONTAINERS {
+    for name in TENANTS {
         daemon.until(name, |row| {
             row.charged == 0 && row.limbo == 0 && row.overhead == 0 && row.processes.is_empty()
         });
     }
-    let mut guest = containers[0].client("quota", &[]).started();
+    let mut guest = tenants[0].client("quota", &[]).started();
     assert_eq!(guest.ask(&format!("fill {}", 256 * MIB)), "fill 8 2");
 }

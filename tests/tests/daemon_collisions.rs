@@ -1,12 +1,12 @@
 //! Two bursts that do not fit one device, and what becomes of them.
 
-use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB};
+use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant};
 
 const GRANTED: &str = "alloc 0";
 const REFUSED: &str = "alloc 2";
 
-fn ready(container: &Container) -> Guest {
-    container.client("quota", &[]).started()
+fn ready(tenant: &Tenant) -> Guest {
+    tenant.client("quota", &[]).started()
 }
 
 fn alloc(bytes: u64) -> String {
@@ -14,13 +14,13 @@ fn alloc(bytes: u64) -> String {
 }
 
 /// Two tenants that may burst to 12 GiB each, and a guest in each. The first one holds 10 GiB.
-fn crowded(daemon: &Daemon, second: &[(&str, &str)]) -> (Container, Container, Guest, Guest) {
+fn crowded(daemon: &Daemon, second: &[(&str, &str)]) -> (Tenant, Tenant, Guest, Guest) {
     let limits = [
         ("GPUSHARE_MEM_REQUEST", "1GiB"),
         ("GPUSHARE_MEM_LIMIT", "12GiB"),
     ];
-    let first = daemon.container("a", &limits);
-    let second = daemon.container("b", &[&limits, second].concat());
+    let first = daemon.tenant("a", &limits);
+    let second = daemon.tenant("b", &[&limits, second].concat());
     let (mut a, b) = (ready(&first), ready(&second));
     assert_eq!(a.ask(&alloc(10 * GIB)), GRANTED);
     (first, second, a, b)
@@ -77,7 +77,7 @@ fn with_fail_a_collision_is_an_out_of_memory_at_once() {
 }
 
 #[test]
-fn within_its_request_a_container_is_never_refused() {
+fn within_its_request_a_tenant_is_never_refused() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
     let limits = [
@@ -85,8 +85,8 @@ fn within_its_request_a_container_is_never_refused() {
         ("GPUSHARE_MEM_LIMIT", "16GiB"),
         ("GPUSHARE_ON_COLLISION", "fail"),
     ];
-    let burster = daemon.container("burster", &limits);
-    let modest = daemon.container(
+    let burster = daemon.tenant("burster", &limits);
+    let modest = daemon.tenant(
         "modest",
         &[
             ("GPUSHARE_MEM_LIMIT", "8GiB"),
@@ -114,10 +114,7 @@ fn two_that_wait_for_each_other_do_not_hang() {
         ("GPUSHARE_MEM_LIMIT", "12GiB"),
         ("GPUSHARE_WAIT_TIMEOUT", "1h"),
     ];
-    let (first, second) = (
-        daemon.container("a", &limits),
-        daemon.container("b", &limits),
-    );
+    let (first, second) = (daemon.tenant("a", &limits), daemon.tenant("b", &limits));
     let (mut a, mut b) = (ready(&first), ready(&second));
     assert_eq!(a.ask(&alloc(6 * GIB)), GRANTED);
     assert_eq!(b.ask(&alloc(6 * GIB)), GRANTED);
@@ -133,9 +130,9 @@ fn two_that_wait_for_each_other_do_not_hang() {
 fn a_driver_that_is_out_of_memory_inside_a_grant_is_asked_again() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
     let fails = ("SOFTGPU_FAIL", "cuMemAlloc_v2:3:CUDA_ERROR_OUT_OF_MEMORY");
-    let mut guest = container.client("quota", &[fails]).started();
+    let mut guest = tenant.client("quota", &[fails]).started();
     for _ in 0..5 {
         assert_eq!(guest.ask(&alloc(GIB / 2)), GRANTED);
     }

@@ -7,9 +7,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex};
 
 use gpushare_protocol::wire::{
-    ContainerRow, Control, ControlReply, Decoder, DeviceRow, Hello, decode, encode,
+    Control, ControlReply, Decoder, DeviceRow, Hello, TenantRow, decode, encode,
 };
-use gpushare_tests::{Container, Daemon, Gpu, Home};
+use gpushare_tests::{Daemon, Gpu, Home, Tenant};
 use serde_json::Value;
 
 const TENANTS: usize = 210;
@@ -20,9 +20,9 @@ fn name(at: usize) -> String {
 }
 
 /// A daemon with that many tenants, and a user whose commands find it.
-fn crowded() -> (Daemon, Vec<Container>, Home) {
+fn crowded() -> (Daemon, Vec<Tenant>, Home) {
     let daemon = Daemon::start(&Gpu::new(&format!("count={DEVICES}")));
-    let tenants = (0..TENANTS).map(|at| daemon.container(&name(at), &[]));
+    let tenants = (0..TENANTS).map(|at| daemon.tenant(&name(at), &[]));
     let tenants = tenants.collect();
     let home = Home::new("");
     let own = home.folder().join("gpushare/d");
@@ -107,7 +107,7 @@ fn answer(socket: &UnixStream, asked: &Mutex<Vec<Control>>) -> Option<()> {
             .expect("no thread panicked")
             .push(request.clone());
         let reply = match request {
-            Control::List => ControlReply::Containers(vec![ContainerRow {
+            Control::List => ControlReply::Tenants(vec![TenantRow {
                 name: "old".to_owned(),
                 device: [7; 16],
                 request: 1,

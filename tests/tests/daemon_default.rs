@@ -90,7 +90,7 @@ fn without_a_daemon_installed_the_library_keeps_limits_and_says_so() {
 }
 
 #[test]
-fn a_program_inside_a_container_without_a_daemon_stays_in_it() {
+fn a_program_inside_a_tenant_without_a_daemon_stays_in_it() {
     let home = Home::new("mem=16GiB");
     let inner = run(&home, &[]);
     let gpu = format!("soft:{}", home.gpu().spec());
@@ -122,7 +122,7 @@ fn a_name_that_lives_without_a_daemon_is_joined_there_and_never_doubled() {
     assert_eq!(second.ask(&format!("fill {}", 256 * MIB)), "fill 2 2");
     for flags in [["--daemon", "on"], ["--wait-timeout", "1s"]] {
         let told = not_started(run(&home, &[&limits[..], &flags].concat()));
-        assert!(told.contains("container x runs without a daemon"), "{told}");
+        assert!(told.contains("tenant x runs without a daemon"), "{told}");
     }
     first.finish().silently();
     second.finish().silently();

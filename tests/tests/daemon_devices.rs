@@ -4,15 +4,15 @@
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{Control, ControlReply};
 use gpushare_tests::daemon::waits;
-use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB};
+use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant};
 
 const OUT_OF_MEMORY: &str = "2";
 const INVALID_VALUE: &str = "1";
 
 /// A guest that has started CUDA, seeing the devices that `visible` names.
-fn ready(container: &Container, visible: Option<&str>) -> Guest {
+fn ready(tenant: &Tenant, visible: Option<&str>) -> Guest {
     let visible = visible.map(|visible| ("CUDA_VISIBLE_DEVICES", visible));
-    container.client("quota", visible.as_slice()).started()
+    tenant.client("quota", visible.as_slice()).started()
 }
 
 /// The total that each of these ordinals shows, in GiB.
@@ -47,8 +47,8 @@ fn each_device_keeps_its_own_limit_in_whatever_order_a_program_sees_them() {
         // The UUID's wins over the ordinal's.
         ("GPUSHARE_MEM_LIMIT_2", "5GiB"),
     ];
-    let container = daemon.container("one", &limits);
-    assert_eq!(totals(&mut ready(&container, None), 4), [8, 2, 3, 8]);
+    let tenant = daemon.tenant("one", &limits);
+    assert_eq!(totals(&mut ready(&tenant, None), 4), [8, 2, 3, 8]);
     let (third, second) = (Uuid(devices[2]).to_string(), Uuid(devices[1]).to_string());
     for (visible, shown) in [
         ("2,0".to_owned(), &[3, 8][..]),
@@ -57,13 +57,13 @@ fn each_device_keeps_its_own_limit_in_whatever_order_a_program_sees_them() {
         // The first that names nothing ends the list.
         (format!("3,{second},9,0"), &[8, 2]),
     ] {
-        let mut guest = ready(&container, Some(&visible));
+        let mut guest = ready(&tenant, Some(&visible));
         let count = shown.len() as u64;
         assert_eq!(totals(&mut guest, count), shown, "{visible}");
         assert_ne!(guest.ask(&format!("on {count}")), "on 0", "{visible}");
     }
     // And it holds there: the second device, as the only one this program sees.
-    let mut guest = ready(&container, Some(&second));
+    let mut guest = ready(&tenant, Some(&second));
     assert_eq!(
         guest.ask(&format!("fill {}", 512 * MIB)),
         format!("fill 4 {OUT_OF_MEMORY}")
@@ -77,7 +77,7 @@ fn each_device_keeps_its_own_limit_in_whatever_order_a_program_sees_them() {
 }
 
 #[test]
-fn ordinals_of_limits_follow_the_order_the_container_was_registered_in() {
+fn ordinals_of_limits_follow_the_order_the_tenant_was_registered_in() {
     let gpu = Gpu::new("mem=16GiB,count=3");
     let daemon = Daemon::start(&gpu);
     let [first, _, third] = daemon.devices()[..] else {
@@ -87,21 +87,21 @@ fn ordinals_of_limits_follow_the_order_the_container_was_registered_in() {
         ("GPUSHARE_MEM_LIMIT_0", "1GiB"),
         ("GPUSHARE_MEM_LIMIT_1", "2GiB"),
     ];
-    let container = daemon.container_on("one", &limits, &[third, first]);
-    assert_eq!(totals(&mut ready(&container, Some("2,0")), 2), [1, 2]);
-    assert_eq!(totals(&mut ready(&container, Some("0,2")), 2), [2, 1]);
+    let tenant = daemon.tenant_on("one", &limits, &[third, first]);
+    assert_eq!(totals(&mut ready(&tenant, Some("2,0")), 2), [1, 2]);
+    assert_eq!(totals(&mut ready(&tenant, Some("0,2")), 2), [2, 1]);
     let rows = daemon.rows("one");
     let shown: Vec<_> = rows.iter().map(|row| (row.device, row.limit)).collect();
     assert_eq!(shown, [(third, GIB), (first, 2 * GIB)]);
 }
 
 #[test]
-fn a_program_that_sees_a_device_its_container_was_not_given_gets_no_cuda() {
+fn a_program_that_sees_a_device_its_tenant_was_not_given_gets_no_cuda() {
     let gpu = Gpu::new("mem=16GiB,count=2");
     let daemon = Daemon::start(&gpu);
     let devices = daemon.devices();
-    let container = daemon.container_on("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")], &devices[..1]);
-    let mut guest = container.client("quota", &[]);
+    let tenant = daemon.tenant_on("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")], &devices[..1]);
+    let mut guest = tenant.client("quota", &[]);
     assert_eq!(guest.ask("init"), format!("init {INVALID_VALUE}"));
     let ended = guest.finish();
     assert!(
@@ -109,7 +109,7 @@ fn a_program_that_sees_a_device_its_container_was_not_given_gets_no_cuda() {
             && ended.stderr.contains("CUDA_VISIBLE_DEVICES"),
         "{ended:?}"
     );
-    assert_eq!(totals(&mut ready(&container, Some("0")), 1), [1]);
+    assert_eq!(totals(&mut ready(&tenant, Some("0")), 1), [1]);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_collision_on_one_device_leaves_the_other_alone() {
         ("GPUSHARE_MEM_REQUEST", "1GiB"),
         ("GPUSHARE_MEM_LIMIT", "12GiB"),
     ];
-    let [a, b, c] = ["a", "b", "c"].map(|name| daemon.container(name, &limits));
+    let [a, b, c] = ["a", "b", "c"].map(|name| daemon.tenant(name, &limits));
     let (mut a, mut b, mut c) = (ready(&a, None), ready(&b, None), ready(&c, None));
     assert_eq!(a.ask(&format!("alloc {}", 10 * GIB)), "alloc 0");
     b.send(&format!("alloc {}", 8 * GIB));
@@ -144,8 +144,8 @@ fn a_program_on_two_devices_is_on_both_books_and_leaves_both() {
     let gpu = Gpu::new("mem=16GiB,count=2");
     let daemon = Daemon::start(&gpu);
     let limits = [("GPUSHARE_MEM_LIMIT", "4GiB")];
-    let container = daemon.container("one", &limits);
-    let mut guest = ready(&container, None);
+    let tenant = daemon.tenant("one", &limits);
+    let mut guest = ready(&tenant, None);
     let pid = guest.id();
     for (ordinal, bytes) in [(0, 3 * GIB), (1, 2 * GIB)] {
         assert_eq!(guest.ask(&format!("on {ordinal}")), "on 0");
@@ -163,7 +163,7 @@ fn a_program_on_two_devices_is_on_both_books_and_leaves_both() {
     assert_eq!(shown, [(3 * GIB, pid, 3 * GIB), (2 * GIB, pid, 2 * GIB)]);
     guest.kill();
     daemon.until("one", |row| row.processes.is_empty());
-    let mut other = ready(&container, None);
+    let mut other = ready(&tenant, None);
     for ordinal in [1, 0] {
         assert_eq!(other.ask(&format!("on {ordinal}")), "on 0");
         assert_eq!(other.ask(&format!("alloc {}", 4 * GIB)), "alloc 0");
@@ -174,11 +174,11 @@ fn a_program_on_two_devices_is_on_both_books_and_leaves_both() {
 fn a_limit_is_changed_on_one_device_only() {
     let gpu = Gpu::new("mem=16GiB,count=2");
     let daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
-    let mut guest = ready(&container, None);
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
+    let mut guest = ready(&tenant, None);
     let change = named(daemon.devices()[1]);
     let set = Control::Set {
-        container: "one".to_owned(),
+        tenant: "one".to_owned(),
         changes: vec![(change, "6GiB".to_owned())],
     };
     assert!(matches!(daemon.commands().ask(&set), ControlReply::Done));

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use gpushare_tests::{Container, Daemon, Gpu, Guest, MIB};
+use gpushare_tests::{Daemon, Gpu, Guest, MIB, Tenant};
 
 const LIMITS: [(&str, &str); 1] = [("GPUSHARE_MEM_LIMIT", "512MiB")];
 
@@ -12,12 +12,12 @@ fn alloc(mib: u64) -> String {
 }
 
 /// A tenant with a program that holds 400 MiB, and a program without memory.
-fn two(daemon: &Daemon) -> (Container, Guest, Guest) {
-    let container = daemon.container("one", &LIMITS);
-    let mut holder = container.client("quota", &[]).started();
-    let other = container.client("quota", &[]).started();
+fn two(daemon: &Daemon) -> (Tenant, Guest, Guest) {
+    let tenant = daemon.tenant("one", &LIMITS);
+    let mut holder = tenant.client("quota", &[]).started();
+    let other = tenant.client("quota", &[]).started();
     assert_eq!(holder.ask(&alloc(400)), "alloc 0");
-    (container, holder, other)
+    (tenant, holder, other)
 }
 
 /// Waits until the kernel says that the process runs `program`.
@@ -37,7 +37,7 @@ fn until_it_runs(pid: u32, program: &str) {
 fn what_a_program_held_before_it_became_another_is_free() {
     let gpu = Gpu::new("mem=4GiB");
     let daemon = Daemon::start(&gpu);
-    let (_container, mut holder, mut other) = two(&daemon);
+    let (_tenant, mut holder, mut other) = two(&daemon);
     assert_eq!(holder.ask("exec"), "exec 0");
     until_it_runs(holder.id(), "sleep");
     let row = daemon.until("one", |row| row.charged == 0 && row.limbo == 0);
@@ -52,17 +52,17 @@ fn what_a_program_held_before_it_became_another_is_free() {
 }
 
 #[test]
-fn the_only_program_of_a_container_leaves_nothing_either() {
+fn the_only_program_of_a_tenant_leaves_nothing_either() {
     let gpu = Gpu::new("mem=4GiB");
     let daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &LIMITS);
-    let mut holder = container.client("quota", &[]).started();
+    let tenant = daemon.tenant("one", &LIMITS);
+    let mut holder = tenant.client("quota", &[]).started();
     assert_eq!(holder.ask(&alloc(400)), "alloc 0");
     assert_eq!(holder.ask("exec"), "exec 0");
     daemon.until("one", |row| {
         (row.charged, row.limbo, row.overhead) == (0, 0, 0)
     });
-    let mut next = container.client("quota", &[]).started();
+    let mut next = tenant.client("quota", &[]).started();
     assert_eq!(next.ask(&alloc(512)), "alloc 0");
 }
 
@@ -70,8 +70,8 @@ fn the_only_program_of_a_container_leaves_nothing_either() {
 fn a_forked_child_that_keeps_the_memory_keeps_the_charge() {
     let gpu = Gpu::new("mem=4GiB");
     let daemon = Daemon::start(&gpu);
-    let (container, mut holder, mut other) = two(&daemon);
-    let mut busy = container.client("quota", &[]).started();
+    let (tenant, mut holder, mut other) = two(&daemon);
+    let mut busy = tenant.client("quota", &[]).started();
     let forked = holder.ask("fork");
     let child = forked
         .strip_prefix("fork ")
@@ -94,7 +94,7 @@ fn a_forked_child_that_keeps_the_memory_keeps_the_charge() {
 fn a_program_that_lives_on_without_a_connection_keeps_its_charge() {
     let gpu = Gpu::new("mem=4GiB");
     let mut daemon = Daemon::start(&gpu);
-    let (_container, mut holder, mut other) = two(&daemon);
+    let (_tenant, mut holder, mut other) = two(&daemon);
     // Stopped, it cannot connect again; the new daemon has its page from the other.
     let pid = nix::unistd::Pid::from_raw(i32::try_from(holder.id()).expect("a pid"));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("it lives");

@@ -1,7 +1,7 @@
 //! Every way of allocating waits, is served and is refused alike in a daemon's tenant.
 
 use gpushare_tests::daemon::waits;
-use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB, clients, guest};
+use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant, clients, guest};
 
 const PATHS: [&str; 9] = [
     "linear", "pitch", "managed", "async", "pool", "vmm", "array", "mipmap", "graph",
@@ -9,8 +9,8 @@ const PATHS: [&str; 9] = [
 /// What `take` asks for at a time.
 const CHUNK: u64 = 8 * MIB;
 
-fn path(container: &Container, path: &str) -> Guest {
-    let mut command = container.command(&clients::compile("matrix", &[]));
+fn path(tenant: &Tenant, path: &str) -> Guest {
+    let mut command = tenant.command(&clients::compile("matrix", &[]));
     command.args(["v2", path]);
     Guest::start(command)
 }
@@ -29,8 +29,8 @@ fn every_path_fills_its_limit_and_no_more() {
     for name in PATHS {
         let gpu = Gpu::new("mem=4GiB,ctx=16MiB");
         let daemon = Daemon::start(&gpu);
-        let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "512MiB")]);
-        let mut guest = path(&container, name);
+        let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "512MiB")]);
+        let mut guest = path(&tenant, name);
         let count = alone(&mut guest);
         assert!(count * CHUNK <= 512 * MIB, "{name}: {count}");
         assert!(count * CHUNK >= 448 * MIB, "{name}: {count}");
@@ -54,8 +54,8 @@ fn every_path_waits_for_a_neighbour_and_takes_what_it_frees() {
             ("GPUSHARE_MEM_REQUEST", "64MiB"),
             ("GPUSHARE_MEM_LIMIT", "3GiB"),
         ];
-        let holder = daemon.container("holder", &limits);
-        let waiter = daemon.container(
+        let holder = daemon.tenant("holder", &limits);
+        let waiter = daemon.tenant(
             "waiter",
             &[
                 ("GPUSHARE_MEM_REQUEST", "64MiB"),
@@ -92,9 +92,9 @@ fn a_graph_that_the_driver_refuses_inside_a_grant_is_launched_again() {
     for name in ["graph", "child", "captured"] {
         let gpu = Gpu::new("mem=4GiB,ctx=16MiB");
         let daemon = Daemon::start(&gpu);
-        let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "512MiB")]);
-        let count = alone(&mut path(&container, name));
-        let mut command = container.command(&clients::compile("matrix", &[]));
+        let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "512MiB")]);
+        let count = alone(&mut path(&tenant, name));
+        let mut command = tenant.command(&clients::compile("matrix", &[]));
         command.args(["v2", name]).env("SOFTGPU_FAIL", FAULTS);
         let mut guest = Guest::start(command);
         assert_eq!(alone(&mut guest), count, "{name}");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest};
+use gpushare_tests::{Daemon, GIB, Gpu, Guest, Tenant};
 
 const ROUNDS: usize = 25;
 
@@ -18,8 +18,8 @@ enum Giving {
 }
 
 /// A new holder of 10 GiB, as a look of the daemon has seen it.
-fn holder(daemon: &Daemon, container: &Container) -> Guest {
-    let mut holder = container.client("quota", &[]).started();
+fn holder(daemon: &Daemon, tenant: &Tenant) -> Guest {
+    let mut holder = tenant.client("quota", &[]).started();
     assert_eq!(holder.ask(&alloc(10 * GIB)), "alloc 0");
     // A look that sees its context and its memory measures the context.
     daemon.until("a", |row| row.overhead > 0 && row.overhead < GIB / 4);
@@ -46,10 +46,7 @@ fn hand_over(spec: &str, giving: Giving) -> Vec<Duration> {
         ("GPUSHARE_MEM_REQUEST", "1GiB"),
         ("GPUSHARE_MEM_LIMIT", "12GiB"),
     ];
-    let (first, second) = (
-        daemon.container("a", &limits),
-        daemon.container("b", &limits),
-    );
+    let (first, second) = (daemon.tenant("a", &limits), daemon.tenant("b", &limits));
     let mut b = second.client("quota", &[]).started();
     let mut a = holder(&daemon, &first);
     let mut taken = Vec::new();
@@ -78,8 +75,8 @@ fn hand_over(spec: &str, giving: Giving) -> Vec<Duration> {
 /// program that replaces an ended one waits for its context, and for steps, as well.
 fn told_once(daemon: &Daemon) {
     let waits = daemon.commands().follow(1024);
-    let marker = daemon.container("last", &[]);
-    let told = waits.take_while(|event| event.container.as_deref() != Some("last"));
+    let marker = daemon.tenant("last", &[]);
+    let told = waits.take_while(|event| event.tenant.as_deref() != Some("last"));
     let told = told.filter(|event| event.kind == "waiting").count();
     drop(marker);
     assert!(

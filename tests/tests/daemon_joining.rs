@@ -7,8 +7,8 @@ use gpushare_tests::{GIB, Guest};
 const LIMITS: [&str; 4] = ["--name", "roots", "--mem-limit", "2GiB"];
 
 #[test]
-fn a_user_neither_joins_roots_container_nor_changes_what_it_may_have() {
-    let test = "a_user_neither_joins_roots_container_nor_changes_what_it_may_have";
+fn a_user_neither_joins_roots_tenant_nor_changes_what_it_may_have() {
+    let test = "a_user_neither_joins_roots_tenant_nor_changes_what_it_may_have";
     let Some(machine) = Machine::start(test) else {
         return;
     };
@@ -30,8 +30,8 @@ fn a_user_neither_joins_roots_container_nor_changes_what_it_may_have() {
 }
 
 #[test]
-fn a_program_of_another_user_in_the_containers_cgroup_joins_it() {
-    let test = "a_program_of_another_user_in_the_containers_cgroup_joins_it";
+fn a_program_of_another_user_in_the_tenants_cgroup_joins_it() {
+    let test = "a_program_of_another_user_in_the_tenants_cgroup_joins_it";
     let Some(machine) = Machine::start(test) else {
         return;
     };

@@ -1,7 +1,7 @@
 //! Device memory that a dead process's forked child keeps counts against its tenant's limit, under
 //! a daemon and across its restarts.
 
-use gpushare_tests::{Container, Daemon, Gpu, MIB};
+use gpushare_tests::{Daemon, Gpu, MIB, Tenant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -17,8 +17,8 @@ fn alloc(mib: u64) -> String {
 
 /// A program allocates this much, forks a child that does nothing, and dies. Returns its answer,
 /// and the child.
-fn leave(container: &Container, mib: u64) -> (String, Pid) {
-    let mut guest = container.client("quota", &[]).started();
+fn leave(tenant: &Tenant, mib: u64) -> (String, Pid) {
+    let mut guest = tenant.client("quota", &[]).started();
     let answer = guest.ask(&alloc(mib));
     let forked = guest.ask("fork");
     let child = forked
@@ -32,9 +32,9 @@ fn leave(container: &Container, mib: u64) -> (String, Pid) {
 fn allocating_forking_and_dying_again_and_again_stays_within_the_limit() {
     let gpu = Gpu::new("mem=4GiB,ctx=16MiB");
     let daemon = Daemon::start(&gpu);
-    let neighbour = daemon.container("neighbour", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
-    let container = daemon.container("one", &LIMITS);
-    let left: Vec<(String, Pid)> = (0..5).map(|_| leave(&container, 500)).collect();
+    let neighbour = daemon.tenant("neighbour", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
+    let tenant = daemon.tenant("one", &LIMITS);
+    let left: Vec<(String, Pid)> = (0..5).map(|_| leave(&tenant, 500)).collect();
     let granted = left
         .iter()
         .filter(|(answer, _)| answer == "alloc 0")
@@ -44,7 +44,7 @@ fn allocating_forking_and_dying_again_and_again_stays_within_the_limit() {
     assert!(truth.requested_now <= 512 * MIB, "{truth:?}");
     let mut guest = neighbour.client("quota", &[]).started();
     assert_eq!(guest.ask(&alloc(2048)), "alloc 0", "the guaranteed memory");
-    let mut small = container.client("quota", &[]).started();
+    let mut small = tenant.client("quota", &[]).started();
     assert_eq!(small.ask(&alloc(12)), "alloc 0", "the rest beside it");
     assert_eq!(small.ask(&alloc(13)), REFUSED);
     for (_, child) in left {
@@ -59,11 +59,11 @@ fn what_waits_for_a_dead_process_is_served_when_its_memory_is_back() {
     let gpu = Gpu::new("mem=4GiB,ctx=16MiB");
     let daemon = Daemon::start(&gpu);
     let patient = [LIMITS[0], ("GPUSHARE_WAIT_TIMEOUT", "1h")];
-    let container = daemon.container("one", &patient);
-    let mut busy = container.client("quota", &[]).started();
-    let (answer, child) = leave(&container, 500);
+    let tenant = daemon.tenant("one", &patient);
+    let mut busy = tenant.client("quota", &[]).started();
+    let (answer, child) = leave(&tenant, 500);
     assert_eq!(answer, "alloc 0");
-    let mut next = container.client("quota", &[]).started();
+    let mut next = tenant.client("quota", &[]).started();
     next.send(&alloc(500));
     daemon.until_one_waits("one");
     kill(child, Signal::SIGKILL).expect("it lives");
@@ -79,10 +79,9 @@ fn a_program_that_is_started_again_after_a_crash_gets_its_memory() {
     let gpu = Gpu::new("mem=4GiB,ctx=16MiB");
     let daemon = Daemon::start(&gpu);
     for resolver in ["wait", "fail"] {
-        let container =
-            daemon.container(resolver, &[LIMITS[0], ("GPUSHARE_ON_COLLISION", resolver)]);
+        let tenant = daemon.tenant(resolver, &[LIMITS[0], ("GPUSHARE_ON_COLLISION", resolver)]);
         for round in 0..8 {
-            let mut guest = container.client("quota", &[]).started();
+            let mut guest = tenant.client("quota", &[]).started();
             assert_eq!(guest.ask(&alloc(500)), "alloc 0", "{resolver}, {round}");
             guest.kill();
         }
@@ -93,14 +92,14 @@ fn a_program_that_is_started_again_after_a_crash_gets_its_memory() {
 fn a_new_daemon_knows_what_the_dead_of_the_one_before_still_hold() {
     let gpu = Gpu::new("mem=4GiB,ctx=16MiB");
     let mut daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &LIMITS);
-    let mut sibling = container.client("quota", &[]).started();
-    let (answer, first) = leave(&container, 300);
+    let tenant = daemon.tenant("one", &LIMITS);
+    let mut sibling = tenant.client("quota", &[]).started();
+    let (answer, first) = leave(&tenant, 300);
     assert_eq!(answer, "alloc 0");
     daemon.until("one", |row| row.limbo >= 300 * MIB);
     // The daemon stores its knowledge within two of its rounds.
     std::thread::sleep(std::time::Duration::from_millis(2_100));
-    let mut dies_unseen = container.client("quota", &[]).started();
+    let mut dies_unseen = tenant.client("quota", &[]).started();
     assert_eq!(dies_unseen.ask(&alloc(100)), "alloc 0");
     let forked = dies_unseen.ask("fork");
     let second = forked

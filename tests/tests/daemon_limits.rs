@@ -5,11 +5,11 @@ use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, clients};
 const OUT_OF_MEMORY: &str = "2";
 
 #[test]
-fn a_program_gets_what_its_container_was_registered_with() {
+fn a_program_gets_what_its_tenant_was_registered_with() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
-    let mut guest = container.client("quota", &[]).started();
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let mut guest = tenant.client("quota", &[]).started();
     assert_eq!(guest.ask("total"), format!("total {} 0", 4 * GIB));
     assert_eq!(
         guest.ask(&format!("fill {}", 256 * MIB)),
@@ -26,11 +26,11 @@ fn a_program_gets_what_its_container_was_registered_with() {
 fn an_environment_may_lower_registered_limits_and_never_raise_them() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);
     let cases: [(&[(&str, &str)], usize); 6] = [
         (&[("GPUSHARE_MEM_LIMIT", "8GiB")], 8),
         (&[("GPUSHARE_DISABLE", "1")], 8),
-        (&[("GPUSHARE_CONTAINER", "other")], 8),
+        (&[("GPUSHARE_TENANT", "other")], 8),
         (&[("CUDA_DEVICE_MEMORY_LIMIT", "0")], 8),
         (
             &[
@@ -42,7 +42,7 @@ fn an_environment_may_lower_registered_limits_and_never_raise_them() {
         (&[("GPUSHARE_MEM_LIMIT", "512MiB")], 4),
     ];
     for (environment, fits) in cases {
-        let mut guest = container.client("quota", environment);
+        let mut guest = tenant.client("quota", environment);
         assert_eq!(guest.ask("init"), "init 0", "{environment:?}");
         assert_eq!(
             guest.ask(&format!("fill {}", 128 * MIB)),
@@ -55,11 +55,11 @@ fn an_environment_may_lower_registered_limits_and_never_raise_them() {
 }
 
 #[test]
-fn the_processes_of_a_container_share_its_limit() {
+fn the_processes_of_a_tenant_share_its_limit() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
-    let mut guests = [(); 3].map(|()| container.client("quota", &[]));
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let mut guests = [(); 3].map(|()| tenant.client("quota", &[]));
     for guest in &mut guests {
         assert_eq!(guest.ask("init"), "init 0");
         assert_eq!(guest.ask(&format!("alloc {GIB}")), "alloc 0");
@@ -74,13 +74,13 @@ fn the_processes_of_a_container_share_its_limit() {
 }
 
 #[test]
-fn a_monitor_that_never_starts_cuda_sees_the_container() {
+fn a_monitor_that_never_starts_cuda_sees_the_tenant() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
-    let mut guest = container.client("quota", &[]).started();
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
+    let mut guest = tenant.client("quota", &[]).started();
     assert_eq!(guest.ask(&format!("alloc {}", 512 * MIB)), "alloc 0");
-    let mut monitor = container.command(&clients::compile("monitor", &[]));
+    let mut monitor = tenant.command(&clients::compile("monitor", &[]));
     monitor.arg(guest.id().to_string());
     let seen = Guest::start(monitor).finish().silently();
     assert!(seen.contains(&format!("total {}", 2 * GIB)), "{seen}");

@@ -10,8 +10,8 @@ const LOW: u64 = 256;
 
 fn set(commands: &mut Commands, mib: u64) {
     let changes = vec![("GPUSHARE_MEM_LIMIT".to_owned(), format!("{mib}MiB"))];
-    let container = "one".to_owned();
-    let done = commands.ask(&Control::Set { container, changes });
+    let tenant = "one".to_owned();
+    let done = commands.ask(&Control::Set { tenant, changes });
     assert_eq!(done, ControlReply::Done);
 }
 
@@ -19,8 +19,8 @@ fn set(commands: &mut Commands, mib: u64) {
 fn what_is_freed_above_a_lowered_limit_is_not_charged_again() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
-    let mut guests = [(); 2].map(|()| container.client("quota", &[]).started());
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
+    let mut guests = [(); 2].map(|()| tenant.client("quota", &[]).started());
     for guest in &mut guests {
         assert_eq!(
             guest.ask(&format!("fill {}", 128 * MIB)).split(' ').next(),
@@ -51,9 +51,9 @@ fn what_is_freed_above_a_lowered_limit_is_not_charged_again() {
 fn racing_processes_never_grow_above_a_limit_once_it_is_set() {
     let gpu = Gpu::new("mem=16GiB,ctx=16MiB");
     let daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
     let mut guests = [0, 1, 2, 3].map(|seed| {
-        let mut guest = container.client("churn", &[]);
+        let mut guest = tenant.client("churn", &[]);
         guest.send(&format!("start {seed} {}", 120 * MIB));
         guest
     });

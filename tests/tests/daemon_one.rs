@@ -236,7 +236,7 @@ fn ps_tells_a_daemon_that_died_from_one_that_left() {
     let ps = home.gpushare(&["ps"]);
     let told = String::from_utf8_lossy(&ps.stderr).into_owned();
     assert!(
-        told.contains("your own daemon") && told.contains("had 1 containers"),
+        told.contains("your own daemon") && told.contains("had 1 tenants"),
         "{told}"
     );
     drop(guest);

@@ -17,7 +17,7 @@ fn file(limit: u64) -> String {
 
 /// The default limit of a tenant at this moment.
 fn given(daemon: &Daemon, name: &str) -> u64 {
-    let _container = daemon.container(name, &[]);
+    let _tenant = daemon.tenant(name, &[]);
     daemon.row(name).limit / GIB
 }
 
@@ -37,8 +37,8 @@ fn a_storm_of_reloads_loses_no_answer_and_the_last_good_file_holds() {
     let pid = Pid::from_raw(daemon.pid().cast_signed());
     let hang_up = || kill(pid, Signal::SIGHUP).expect("the daemon runs");
 
-    let container = daemon.container("busy", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
-    let mut guests: Vec<_> = (0..2).map(|_| container.client("quota", &[])).collect();
+    let tenant = daemon.tenant("busy", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let mut guests: Vec<_> = (0..2).map(|_| tenant.client("quota", &[])).collect();
     for guest in &mut guests {
         assert_eq!(guest.ask("init"), "init 0");
     }

@@ -1,14 +1,14 @@
 //! The daemon dies, is absent, and restarts. Its clients continue with their grants.
 
-use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB};
+use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const GRANTED: &str = "alloc 0";
 const REFUSED: &str = "alloc 2";
 
-fn ready(container: &Container) -> Guest {
-    container.client("quota", &[]).started()
+fn ready(tenant: &Tenant) -> Guest {
+    tenant.client("quota", &[]).started()
 }
 
 fn signal(pid: u32, signal: Signal) {
@@ -20,7 +20,7 @@ fn alloc(bytes: u64) -> String {
 }
 
 #[test]
-fn without_its_daemon_a_container_keeps_its_grant_and_gets_no_more() {
+fn without_its_daemon_a_tenant_keeps_its_grant_and_gets_no_more() {
     let gpu = Gpu::new("mem=16GiB");
     let mut daemon = Daemon::start(&gpu);
     let limits = [
@@ -28,8 +28,8 @@ fn without_its_daemon_a_container_keeps_its_grant_and_gets_no_more() {
         ("GPUSHARE_MEM_LIMIT", "8GiB"),
         ("GPUSHARE_WAIT_TIMEOUT", "100ms"),
     ];
-    let container = daemon.container("one", &limits);
-    let (mut a, mut b) = (ready(&container), ready(&container));
+    let tenant = daemon.tenant("one", &limits);
+    let (mut a, mut b) = (ready(&tenant), ready(&tenant));
     assert_eq!(a.ask(&alloc(4 * GIB)), GRANTED);
     daemon.kill();
     assert_eq!(
@@ -39,11 +39,7 @@ fn without_its_daemon_a_container_keeps_its_grant_and_gets_no_more() {
     );
     assert_eq!(a.ask("check"), "check 1", "it keeps its memory");
     assert_eq!(a.ask("free 1"), "free 0");
-    assert_eq!(
-        b.ask(&alloc(4 * GIB)),
-        GRANTED,
-        "the grant is the container's"
-    );
+    assert_eq!(b.ask(&alloc(4 * GIB)), GRANTED, "the grant is the tenant's");
     assert_eq!(a.ask(&alloc(GIB)), REFUSED);
     daemon.restart();
     daemon.until("one", |row| {
@@ -68,12 +64,12 @@ fn the_next_daemon_counts_many_busy_clients_exactly_and_serves_who_waits() {
         ("GPUSHARE_MEM_REQUEST", "512MiB"),
         ("GPUSHARE_MEM_LIMIT", "12GiB"),
     ];
-    let containers: Vec<_> = ["a", "b", "c"]
+    let tenants: Vec<_> = ["a", "b", "c"]
         .iter()
-        .map(|name| daemon.container(name, &limits))
+        .map(|name| daemon.tenant(name, &limits))
         .collect();
-    let mut guests: Vec<Guest> = (0..9).map(|at| ready(&containers[at % 3])).collect();
-    let mut waiter = ready(&containers[1]);
+    let mut guests: Vec<Guest> = (0..9).map(|at| ready(&tenants[at % 3])).collect();
+    let mut waiter = ready(&tenants[1]);
     for guest in &mut guests {
         assert_eq!(guest.ask(&alloc(GIB)), GRANTED);
     }
@@ -113,8 +109,8 @@ fn the_next_daemon_counts_many_busy_clients_exactly_and_serves_who_waits() {
 fn a_process_that_died_between_two_daemons_leaks_nothing() {
     let gpu = Gpu::new("mem=16GiB");
     let mut daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
-    let (a, mut b) = (ready(&container), ready(&container));
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let (a, mut b) = (ready(&tenant), ready(&tenant));
     let mut a = a;
     assert_eq!(a.ask(&alloc(3 * GIB)), GRANTED);
     assert_eq!(b.ask(&alloc(512 * MIB)), GRANTED);
@@ -130,13 +126,13 @@ fn a_process_that_died_between_two_daemons_leaks_nothing() {
 fn a_process_that_was_stopped_all_the_while_is_still_counted() {
     let gpu = Gpu::new("mem=16GiB");
     let mut daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
-    let (mut a, mut b) = (ready(&container), ready(&container));
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let (mut a, mut b) = (ready(&tenant), ready(&tenant));
     assert_eq!(a.ask(&alloc(3 * GIB)), GRANTED);
     signal(a.id(), Signal::SIGSTOP);
     daemon.restart();
     // A new process is registered only when the next daemon has stopped waiting for old ones.
-    let mut late = ready(&container);
+    let mut late = ready(&tenant);
     assert_eq!(late.ask(&alloc(2 * GIB)), REFUSED);
     assert_eq!(b.ask(&alloc(2 * GIB)), REFUSED);
     signal(a.id(), Signal::SIGCONT);
@@ -157,8 +153,8 @@ fn a_daemon_that_hangs_holds_nobody_up_for_long() {
         ("GPUSHARE_MEM_LIMIT", "8GiB"),
         ("GPUSHARE_WAIT_TIMEOUT", "100ms"),
     ];
-    let container = daemon.container("one", &limits);
-    let mut guest = ready(&container);
+    let tenant = daemon.tenant("one", &limits);
+    let mut guest = ready(&tenant);
     assert_eq!(guest.ask(&alloc(4 * GIB)), GRANTED);
     signal(daemon.pid(), Signal::SIGSTOP);
     assert_eq!(guest.ask(&alloc(2 * GIB)), REFUSED);
@@ -180,10 +176,7 @@ fn what_a_forked_child_keeps_is_not_given_away_until_it_ends() {
         ("GPUSHARE_MEM_REQUEST", "1GiB"),
         ("GPUSHARE_MEM_LIMIT", "12GiB"),
     ];
-    let (first, second) = (
-        daemon.container("a", &limits),
-        daemon.container("b", &limits),
-    );
+    let (first, second) = (daemon.tenant("a", &limits), daemon.tenant("b", &limits));
     let (mut a, mut b) = (ready(&first), ready(&second));
     assert_eq!(a.ask(&alloc(10 * GIB)), GRANTED);
     let forked = a.ask("fork");
@@ -201,9 +194,9 @@ fn what_a_forked_child_keeps_is_not_given_away_until_it_ends() {
 fn a_program_that_starts_while_the_daemon_is_away_waits_for_it() {
     let gpu = Gpu::new("mem=16GiB");
     let mut daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);
     daemon.kill();
-    let mut guest = container.client("quota", &[]);
+    let mut guest = tenant.client("quota", &[]);
     guest.send("init");
     daemon.restart();
     assert_eq!(guest.line(), "init 0");
@@ -214,12 +207,12 @@ fn a_program_that_starts_while_the_daemon_is_away_waits_for_it() {
 fn a_program_whose_daemon_never_comes_gets_no_cuda_and_says_why() {
     let gpu = Gpu::new("mem=16GiB");
     let mut daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);
     daemon.kill();
-    let mut guest = container.client("quota", &[("GPUSHARE_DISABLE", "1")]);
+    let mut guest = tenant.client("quota", &[("GPUSHARE_DISABLE", "1")]);
     assert_eq!(guest.ask("init"), "init 1", "CUDA_ERROR_INVALID_VALUE");
     let ended = guest.finish();
-    let socket = container.folder().join("gpushare.sock");
+    let socket = tenant.folder().join("gpushare.sock");
     assert!(
         ended.stderr.starts_with("gpushare: ")
             && ended.stderr.contains(socket.to_str().unwrap())

@@ -91,12 +91,9 @@ fn an_equal_name_joins_with_equal_limits_and_else_is_refused() {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(125), "{told}");
     assert!(output.stdout.is_empty(), "nothing ran");
-    assert!(
-        told.contains("container x exists with other limits"),
-        "{told}"
-    );
+    assert!(told.contains("tenant x exists with other limits"), "{told}");
     first.finish().silently();
-    assert_eq!(second.ask("check"), "check 4", "its container is kept");
+    assert_eq!(second.ask("check"), "check 4", "its tenant is kept");
     second.finish().silently();
 }
 
@@ -147,7 +144,7 @@ fn without_a_daemon_what_needs_one_is_refused_by_name() {
 }
 
 #[test]
-fn a_run_inside_a_registered_container_stays_in_it() {
+fn a_run_inside_a_registered_tenant_stays_in_it() {
     let home = Home::new("mem=16GiB");
     let mut outer = home.run("outer", &["--mem-limit", "2GiB"]);
     outer
@@ -168,7 +165,7 @@ fn a_run_inside_a_registered_container_stays_in_it() {
 }
 
 #[test]
-fn a_run_inside_a_registered_container_refuses_what_it_cannot_have() {
+fn a_run_inside_a_registered_tenant_refuses_what_it_cannot_have() {
     let home = Home::new("mem=16GiB");
     let inner = |flags: &[&str]| {
         let mut outer = home.run("outer", &["--mem-limit", "2GiB"]);
@@ -183,7 +180,7 @@ fn a_run_inside_a_registered_container_refuses_what_it_cannot_have() {
         let (status, silent, told) = inner(&flags);
         assert_eq!((status, silent), (Some(125), true), "{told}");
         assert!(
-            told.contains(&flags.join(" ")) && told.contains("inside container outer"),
+            told.contains(&flags.join(" ")) && told.contains("inside tenant outer"),
             "{told}"
         );
     }
@@ -241,7 +238,7 @@ fn a_program_that_was_taken_over_is_told_why_it_is_ended() {
     assert!(
         ended
             .stderr
-            .contains("the program is ended: container second needs memory"),
+            .contains("the program is ended: tenant second needs memory"),
         "{ended:?}"
     );
     let told = second.finish().stderr;

@@ -118,7 +118,7 @@ fn a_wrong_change_is_named_with_what_is_accepted_and_changes_nothing() {
     }
     let output = home.gpushare(&["set", "two", "--mem-limit", "1GiB"]);
     assert!(
-        text(&output.stderr).contains("no container is named two"),
+        text(&output.stderr).contains("no tenant is named two"),
         "{output:?}"
     );
     let output = home.gpushare(&["set", "one"]);
@@ -129,7 +129,7 @@ fn a_wrong_change_is_named_with_what_is_accepted_and_changes_nothing() {
 }
 
 #[test]
-fn nvml_inside_shows_the_container_as_set_and_its_processes_only() {
+fn nvml_inside_shows_the_tenant_as_set_and_its_processes_only() {
     let home = Home::new("mem=16GiB");
     let limit = ["--mem-limit", "2GiB"];
     let mut guest = home.guest("one", &limit);

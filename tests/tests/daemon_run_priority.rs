@@ -29,7 +29,7 @@ fn a_lower_burst_that_allows_it_is_ended_for_a_better_one() {
     assert_eq!(high.ask(&alloc(10 * GIB)), GRANTED);
     let ended = low.finish();
     assert_eq!(ended.status.code(), Some(143), "{ended:?}");
-    let told = "container high needs memory that this one borrowed above its request: ";
+    let told = "tenant high needs memory that this one borrowed above its request: ";
     assert!(
         ended
             .stderr

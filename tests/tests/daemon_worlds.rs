@@ -22,7 +22,7 @@ fn guest(home: &Home, gpu: &Gpu, name: &str) -> Guest {
 }
 
 #[test]
-fn ps_set_and_events_reach_the_containers_of_all_daemons() {
+fn ps_set_and_events_reach_the_tenants_of_all_daemons() {
     let home = Home::new("mem=16GiB");
     let (one, other) = (home.gpu(), Gpu::new("mem=8GiB"));
     let mut a = guest(&home, one, "a");
@@ -47,7 +47,7 @@ fn ps_set_and_events_reach_the_containers_of_all_daemons() {
     }
     let output = home.gpushare(&["set", "c", "--mem-limit", "3GiB"]);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(told.contains("no container is named c"), "{told}");
+    assert!(told.contains("no tenant is named c"), "{told}");
 
     let output = home.gpushare(&["events"]);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();

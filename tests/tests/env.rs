@@ -46,7 +46,7 @@ fn json_says_what_to_set_and_what_to_unset() {
     .unwrap();
     let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(plan["set"]["GPUSHARE_MEM_LIMIT"], "1GiB");
-    assert_eq!(plan["set"]["GPUSHARE_CONTAINER"], "n");
+    assert_eq!(plan["set"]["GPUSHARE_TENANT"], "n");
     assert_eq!(plan["unset"], serde_json::json!(["GPUSHARE_MEM_LIMIT_0"]));
     assert_eq!(
         plan["set"].get("PATH"),

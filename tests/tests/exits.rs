@@ -3,7 +3,7 @@
 //! call by a signal handler inside another call is an ordinary call.
 
 use gpushare_protocol::wire::Request;
-use gpushare_tests::{Container, Daemon, Dealer, GIB, Gpu, Guest, MIB, clients, until};
+use gpushare_tests::{Daemon, Dealer, GIB, Gpu, Guest, MIB, Tenant, clients, until};
 
 const MS: u64 = 1_000_000;
 /// How much deeper than the call that was left the next ones are made: at the same place, and where
@@ -195,8 +195,8 @@ fn a_thread_that_is_cancelled_at_the_gate_ends_behind_it() {
     scene.guest.finish().silently();
 }
 
-fn ready(container: &Container) -> Guest {
-    container.client("exits", &[]).started()
+fn ready(tenant: &Tenant) -> Guest {
+    tenant.client("exits", &[]).started()
 }
 
 #[test]
@@ -207,10 +207,7 @@ fn an_allocation_left_while_it_waits_for_the_daemon_costs_nothing() {
         ("GPUSHARE_MEM_REQUEST", "1GiB"),
         ("GPUSHARE_MEM_LIMIT", "12GiB"),
     ];
-    let (one, two) = (
-        daemon.container("a", &limits),
-        daemon.container("b", &limits),
-    );
+    let (one, two) = (daemon.tenant("a", &limits), daemon.tenant("b", &limits));
     let (mut a, mut b) = (ready(&one), ready(&two));
     assert_eq!(a.ask(&format!("alloc 0 {}", 10 * GIB)), "alloc 0");
     for depth in DEPTHS {

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use gpushare_protocol::wire::{Control, ControlReply};
 use gpushare_tests::daemon::Commands;
 use gpushare_tests::runnable::not_runnable_here;
-use gpushare_tests::{Container, Daemon, Gpu};
+use gpushare_tests::{Daemon, Gpu, Tenant};
 use nix::unistd::{Uid, geteuid, seteuid};
 
 const ALICE: Uid = Uid::from_raw(65_534);
@@ -19,7 +19,7 @@ const ROOT: Uid = Uid::from_raw(0);
 /// Connections at once that flood.
 const FLOODERS: usize = 8;
 /// Tenants, so that a list has much to tell.
-const CONTAINERS: usize = 100;
+const TENANTS: usize = 100;
 
 /// This process is a user that connects to the daemon; then root again. One test at a time.
 struct Is {
@@ -94,7 +94,7 @@ fn connects(control: PathBuf) -> impl FnMut() + Send + 'static {
 
 /// A daemon of all users, with tenants; `None`, noted under `test`, where this user cannot be
 /// several.
-fn crowded(test: &str) -> Option<(Daemon, Vec<Container>)> {
+fn crowded(test: &str) -> Option<(Daemon, Vec<Tenant>)> {
     if !geteuid().is_root() {
         not_runnable_here(test, "only root can be several users");
         return None;
@@ -104,10 +104,10 @@ fn crowded(test: &str) -> Option<(Daemon, Vec<Container>)> {
         ("GPUSHARE_MEM_REQUEST", "1MiB"),
         ("GPUSHARE_MEM_LIMIT", "1GiB"),
     ];
-    let name = |at| format!("a-container-with-a-name-of-some-length-{at}");
-    let containers = (0..CONTAINERS).map(|at| daemon.container(&name(at), &limits));
-    let containers = containers.collect();
-    Some((daemon, containers))
+    let name = |at| format!("a-tenant-with-a-name-of-some-length-{at}");
+    let tenants = (0..TENANTS).map(|at| daemon.tenant(&name(at), &limits));
+    let tenants = tenants.collect();
+    Some((daemon, tenants))
 }
 
 /// The number of a user's flood requests served while `times` of root's are.
@@ -134,7 +134,7 @@ fn beside<F: FnMut() + Send + 'static>(
 #[test]
 fn a_users_flood_of_commands_is_served_seldom_and_roots_is_not_held_back() {
     let test = "a_users_flood_of_commands_is_served_seldom_and_roots_is_not_held_back";
-    let Some((daemon, _containers)) = crowded(test) else {
+    let Some((daemon, _tenants)) = crowded(test) else {
         return;
     };
     let times = 1_000;
@@ -148,7 +148,7 @@ fn a_users_flood_of_commands_is_served_seldom_and_roots_is_not_held_back() {
 fn a_user_who_keeps_all_connections_leaves_others_theirs() {
     const BOB: Uid = Uid::from_raw(65_533);
     let test = "a_user_who_keeps_all_connections_leaves_others_theirs";
-    let Some((daemon, _containers)) = crowded(test) else {
+    let Some((daemon, _tenants)) = crowded(test) else {
         return;
     };
     gpushared::limits::raise_descriptors().expect("root may have as many");
@@ -168,7 +168,7 @@ fn a_user_who_keeps_all_connections_leaves_others_theirs() {
 #[test]
 fn a_user_who_connects_without_end_does_not_hold_root_back() {
     let test = "a_user_who_connects_without_end_does_not_hold_root_back";
-    let Some((daemon, _containers)) = crowded(test) else {
+    let Some((daemon, _tenants)) = crowded(test) else {
         return;
     };
     let times = 20_000;

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use gpushare_tests::daemon::Commands;
 use gpushare_tests::runnable::not_runnable_here;
-use gpushare_tests::{Container, Daemon, Gpu};
+use gpushare_tests::{Daemon, Gpu, Tenant};
 use nix::unistd::{Uid, geteuid, seteuid};
 
 const ALICE: Uid = Uid::from_raw(65_534);
@@ -45,20 +45,20 @@ impl Drop for Is {
 
 /// A daemon of all users with two tenants of root's; `None`, noted under `test`, where this user
 /// cannot be several.
-fn machine(test: &str) -> Option<(Daemon, [Container; 2])> {
+fn machine(test: &str) -> Option<(Daemon, [Tenant; 2])> {
     if !geteuid().is_root() {
         not_runnable_here(test, "only root can be several users");
         return None;
     }
     gpushared::limits::raise_descriptors().expect("root may have as many");
     let daemon = Daemon::of_all_users(&Gpu::new("mem=16GiB"));
-    let containers =
-        ["one", "other"].map(|name| daemon.container(name, &[("GPUSHARE_MEM_LIMIT", "1GiB")]));
-    Some((daemon, containers))
+    let tenants =
+        ["one", "other"].map(|name| daemon.tenant(name, &[("GPUSHARE_MEM_LIMIT", "1GiB")]));
+    Some((daemon, tenants))
 }
 
-fn socket(container: &Container) -> PathBuf {
-    container.folder().join("gpushare.sock")
+fn socket(tenant: &Tenant) -> PathBuf {
+    tenant.folder().join("gpushare.sock")
 }
 
 fn crowd(socket: &Path, user: Uid, many: usize) -> Vec<UnixStream> {
@@ -68,8 +68,8 @@ fn crowd(socket: &Path, user: Uid, many: usize) -> Vec<UnixStream> {
 }
 
 #[test]
-fn a_user_who_fills_a_containers_socket_leaves_its_programs_theirs() {
-    let test = "a_user_who_fills_a_containers_socket_leaves_its_programs_theirs";
+fn a_user_who_fills_a_tenants_socket_leaves_its_programs_theirs() {
+    let test = "a_user_who_fills_a_tenants_socket_leaves_its_programs_theirs";
     let Some((_daemon, [one, _])) = machine(test) else {
         return;
     };
@@ -144,7 +144,7 @@ fn who_connects_to_it_without_end_is_served_at_a_rate() {
         let served = served as f64;
         assert!(served <= may, "user {user}: {served} in {seconds} s");
         let mut program = other.client("quota", &[]);
-        assert_eq!(program.ask("init"), "init 0", "of the other container");
+        assert_eq!(program.ask("init"), "init 0", "of the other tenant");
         program.finish().silently();
     }
 }

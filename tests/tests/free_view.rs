@@ -53,11 +53,11 @@ fn what_a_dead_process_held_is_free_again_without_anybody_allocating() {
 }
 
 #[test]
-fn under_a_daemon_processes_of_a_container_see_each_others_charges() {
+fn under_a_daemon_processes_of_a_tenant_see_each_others_charges() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
-    let start = || Guest::start(container.command(&clients::compile("quota", &[]))).started();
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let start = || Guest::start(tenant.command(&clients::compile("quota", &[]))).started();
     let [mut a, mut b] = [(); 2].map(|()| start());
     let at_first = free(&mut a);
     for _ in 0..50 {
@@ -110,7 +110,7 @@ fn told_the_request_a_process_sees_what_it_frees_itself() {
 }
 
 #[test]
-fn a_guaranteed_request_stays_free_while_another_container_borrows_it() {
+fn a_guaranteed_request_stays_free_while_another_tenant_borrows_it() {
     let gpu = Gpu::new("mem=8GiB,ctx=2MiB");
     let daemon = Daemon::start(&gpu);
     let own = [
@@ -123,9 +123,9 @@ fn a_guaranteed_request_stays_free_while_another_container_borrows_it() {
         ("GPUSHARE_PREEMPTIBLE", "kill"),
     ];
     let [own, borrower] = [("own", &own[..]), ("borrower", &borrowed[..])]
-        .map(|(name, limits)| daemon.container(name, limits));
-    let start = |container: &gpushare_tests::Container| {
-        Guest::start(container.command(&clients::compile("quota", &[]))).started()
+        .map(|(name, limits)| daemon.tenant(name, limits));
+    let start = |tenant: &gpushare_tests::Tenant| {
+        Guest::start(tenant.command(&clients::compile("quota", &[]))).started()
     };
     let (mut a, mut b) = (start(&own), start(&borrower));
     assert_eq!(free(&mut a), 4 * GIB);

@@ -4,12 +4,12 @@
 
 use std::time::{Duration, Instant};
 
-use gpushare_tests::{Container, Daemon, Gpu, Guest};
+use gpushare_tests::{Daemon, Gpu, Guest, Tenant};
 
 const US: u64 = 1_000;
 
-fn working(container: &Container, client: &str, devices: &str, ns: u64) -> Guest {
-    let mut guest = container
+fn working(tenant: &Tenant, client: &str, devices: &str, ns: u64) -> Guest {
+    let mut guest = tenant
         .client(client, &[("CUDA_VISIBLE_DEVICES", devices)])
         .started();
     assert_eq!(guest.ask(&format!("work {ns}")), "work 0");
@@ -20,7 +20,7 @@ fn working(container: &Container, client: &str, devices: &str, ns: u64) -> Guest
 fn a_collective_on_two_gpus_goes_on_beside_a_tenant_on_each() {
     let gpu = Gpu::new("count=2");
     let daemon = Daemon::in_turns(&gpu);
-    let [both, one, two] = ["both", "one", "two"].map(|name| daemon.container(name, &[]));
+    let [both, one, two] = ["both", "one", "two"].map(|name| daemon.tenant(name, &[]));
     // A tenant alone launches as far ahead as the driver allows, and has to finish that first.
     let mut first = working(&one, "turns", "0", 300 * US);
     let mut second = working(&two, "turns", "1", 300 * US);
@@ -49,7 +49,7 @@ fn a_collective_on_two_gpus_goes_on_beside_a_tenant_on_each() {
 fn a_gang_that_is_killed_leaves_both_gpus_to_others() {
     let gpu = Gpu::new("count=2");
     let daemon = Daemon::in_turns(&gpu);
-    let [both, one, two] = ["both", "one", "two"].map(|name| daemon.container(name, &[]));
+    let [both, one, two] = ["both", "one", "two"].map(|name| daemon.tenant(name, &[]));
     let mut gang = working(&both, "gang", "0,1", 200 * US);
     let mut first = working(&one, "turns", "0", 300 * US);
     let mut second = working(&two, "turns", "1", 300 * US);

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use gpushare_protocol::wire::ShareState;
 use gpushare_tests::guest::command;
-use gpushare_tests::{Container, Daemon, Gpu, Guest, Home, until};
+use gpushare_tests::{Daemon, Gpu, Guest, Home, Tenant, until};
 
 const US: u64 = 1_000;
 
-fn working(container: &Container, client: &str, devices: &str, ns: u64) -> Guest {
-    let mut guest = container
+fn working(tenant: &Tenant, client: &str, devices: &str, ns: u64) -> Guest {
+    let mut guest = tenant
         .client(client, &[("CUDA_VISIBLE_DEVICES", devices)])
         .started();
     assert_eq!(guest.ask(&format!("work {ns}")), "work 0");
@@ -27,7 +27,7 @@ fn share(percent: &'static str) -> [(&'static str, &'static str); 1] {
 fn a_collective_on_two_shared_gpus_goes_on_beside_a_tenant_on_each() {
     let gpu = Gpu::new("count=2");
     let daemon = Daemon::start(&gpu);
-    let [both, one, two] = ["both", "one", "two"].map(|name| daemon.container(name, &[]));
+    let [both, one, two] = ["both", "one", "two"].map(|name| daemon.tenant(name, &[]));
     let mut first = working(&one, "turns", "0", 300 * US);
     let mut second = working(&two, "turns", "1", 300 * US);
     let mut gang = working(&both, "gang", "0,1", 200 * US);
@@ -51,9 +51,9 @@ fn a_collective_on_two_shared_gpus_goes_on_beside_a_tenant_on_each() {
 fn a_gang_far_above_its_share_is_held_and_goes_on() {
     let gpu = Gpu::new("count=2");
     let daemon = Daemon::start(&gpu);
-    let both = daemon.container("both", &share("10"));
+    let both = daemon.tenant("both", &share("10"));
     let devices = daemon.devices();
-    let beside = |name, at: usize| daemon.container_on(name, &share("90"), &devices[at..=at]);
+    let beside = |name, at: usize| daemon.tenant_on(name, &share("90"), &devices[at..=at]);
     let (one, two) = (beside("one", 0), beside("two", 1));
     let mut gang = working(&both, "gang", "0,1", 200 * US);
     let mut first = working(&one, "turns", "0", 300 * US);
@@ -81,7 +81,7 @@ fn a_gang_far_above_its_share_is_held_and_goes_on() {
 fn a_gang_killed_on_shared_gpus_leaves_both_to_others() {
     let gpu = Gpu::new("count=2");
     let daemon = Daemon::start(&gpu);
-    let [both, one, two] = ["both", "one", "two"].map(|name| daemon.container(name, &[]));
+    let [both, one, two] = ["both", "one", "two"].map(|name| daemon.tenant(name, &[]));
     let mut gang = working(&both, "gang", "0,1", 200 * US);
     let mut first = working(&one, "turns", "0", 300 * US);
     let mut second = working(&two, "turns", "1", 300 * US);
@@ -98,9 +98,8 @@ fn a_killed_member_of_a_named_gang_leaves_its_gpu_to_others() {
     let gpu = Gpu::new("count=2");
     let daemon = Daemon::start(&gpu);
     let devices = daemon.devices();
-    let on = |name, terms: &[(&str, &str)], at: usize| {
-        daemon.container_on(name, terms, &devices[at..=at])
-    };
+    let on =
+        |name, terms: &[(&str, &str)], at: usize| daemon.tenant_on(name, terms, &devices[at..=at]);
     let job = [("GPUSHARE_GANG", "job")];
     let (pod, peer) = (on("pod", &job, 0), on("peer", &job, 1));
     let (one, two) = (on("one", &share("80"), 0), on("two", &share("80"), 1));

@@ -53,8 +53,8 @@ fn launches_from_everywhere_pass_a_free_gate_or_none() {
 #[test]
 fn launches_from_everywhere_pass_with_a_daemon() {
     let daemon = Daemon::start(&Gpu::new(""));
-    let container = daemon.container("gate", &[]);
-    all_pass(container.command(&clients::compile("gate", &[])));
+    let tenant = daemon.tenant("gate", &[]);
+    all_pass(tenant.command(&clients::compile("gate", &[])));
 }
 
 /// All launches pass while the cap closes the gate, again and again. `first` comes before the
@@ -107,10 +107,7 @@ fn a_launch_in_a_host_callback_does_not_wait_and_is_refused() {
 fn contended(parts: &[&str], microseconds: &str) -> (String, u64) {
     let client = clients::compile("gate", &[]);
     let daemon = Daemon::in_turns(&Gpu::new(""));
-    let (other, mine) = (
-        daemon.container("other", &[]),
-        daemon.container("mine", &[]),
-    );
+    let (other, mine) = (daemon.tenant("other", &[]), daemon.tenant("mine", &[]));
     let mut neighbour = other.command(&client);
     neighbour.arg("forever").env("GATE_SPIN", "200");
     let mut neighbour = Guest::start(neighbour);

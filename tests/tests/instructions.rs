@@ -333,12 +333,9 @@ fn a_launch_alone_and_uncapped_costs_the_same_with_a_daemon_as_without() {
         return;
     }
     let daemon = Daemon::start(&Gpu::new(""));
-    let container = daemon.container("alone", &[("GPUSHARE_MEM_LIMIT", "8GiB")]);
+    let tenant = daemon.tenant("alone", &[("GPUSHARE_MEM_LIMIT", "8GiB")]);
     let devices = daemon.devices();
-    let with = bench().each(
-        "launch",
-        &Under::Daemon(container.folder(), hex(&devices[0])),
-    );
+    let with = bench().each("launch", &Under::Daemon(tenant.folder(), hex(&devices[0])));
     let without = bench().each("launch", &Under::Library);
     eprintln!("{name}: {with} instructions, {without} without it");
     assert!(

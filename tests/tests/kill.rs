@@ -49,14 +49,14 @@ fn library() -> &'static Path {
 }
 
 /// A tenant on a machine of its own, with one process that lives through everything.
-struct Container {
+struct Tenant {
     gpu: Gpu,
     observer: Observer,
     runtime: tempfile::TempDir,
     keeper: Option<Guest>,
 }
 
-impl Container {
+impl Tenant {
     fn start() -> Self {
         let gpu = Gpu::new("mem=1GiB,ctx=2MiB");
         let observer = Observer::open(&gpu.spec().parse().expect("a valid SPEC"))
@@ -64,16 +64,16 @@ impl Container {
         let runtime = tempfile::tempdir().expect("a temporary folder");
         fs::set_permissions(runtime.path(), fs::Permissions::from_mode(0o700))
             .expect("our own folder");
-        let mut container = Self {
+        let mut tenant = Self {
             gpu,
             observer,
             runtime,
             keeper: None,
         };
-        let mut keeper = Guest::start(container.command("quota")).started();
+        let mut keeper = Guest::start(tenant.command("quota")).started();
         assert_eq!(keeper.ask(&format!("alloc {KEPT}")), "alloc 0");
-        container.keeper = Some(keeper);
-        container
+        tenant.keeper = Some(keeper);
+        tenant
     }
 
     /// Where a victim's child writes its pid.
@@ -88,7 +88,7 @@ impl Container {
             .env("LD_PRELOAD", library())
             .env("XDG_RUNTIME_DIR", self.runtime.path());
         command
-            .env("GPUSHARE_CONTAINER", "kill")
+            .env("GPUSHARE_TENANT", "kill")
             .env("GPUSHARE_MEM_LIMIT", LIMIT.to_string());
         command
     }
@@ -160,7 +160,7 @@ impl Container {
     }
 }
 
-impl Drop for Container {
+impl Drop for Tenant {
     /// A failed test leaves no victim's child behind.
     fn drop(&mut self) {
         if let Some(child) = fs::read_to_string(self.child_file())
@@ -202,14 +202,14 @@ fn end(victim: &mut Child) {
 fn kill_after_each_store(forks: bool) -> u64 {
     // Orphans come to us, so that their end can be awaited.
     nix::sys::prctl::set_child_subreaper(true).expect("every process may");
-    let mut container = Container::start();
-    let child_file = container.child_file();
+    let mut tenant = Tenant::start();
+    let child_file = tenant.child_file();
     for store in 1.. {
         let when = format!(
             "killed after store {store}{}",
             if forks { ", with a child" } else { "" }
         );
-        let mut command = container.command("victim");
+        let mut command = tenant.command("victim");
         command
             .env("GPUSHARE_KILLPOINT", store.to_string())
             .stdin(Stdio::null())
@@ -223,20 +223,20 @@ fn kill_after_each_store(forks: bool) -> u64 {
             end(&mut victim);
         }
         if let Ok(child) = fs::read_to_string(&child_file) {
-            container.agree(&format!("{when}, which lives"), LARGEST);
+            tenant.agree(&format!("{when}, which lives"), LARGEST);
             assert!(
-                finished || container.truth() > KEPT,
+                finished || tenant.truth() > KEPT,
                 "{when}: the child holds its parent's memory"
             );
-            container.all_can_be_had(&format!("{when}, which lives"));
+            tenant.all_can_be_had(&format!("{when}, which lives"));
             let child = Pid::from_raw(child.trim().parse().expect("a pid"));
             kill(child, Signal::SIGKILL).expect("it lives");
             waitpid(child, None).expect("orphans are ours");
             fs::remove_file(&child_file).expect("it was there");
         }
-        container.agree(&when, 0);
-        container.all_can_be_had(&when);
-        assert_eq!(container.truth(), KEPT, "{when}");
+        tenant.agree(&when, 0);
+        tenant.all_can_be_had(&when);
+        assert_eq!(tenant.truth(), KEPT, "{when}");
         if finished {
             return store - 1;
         }
@@ -260,35 +260,35 @@ fn a_killed_parent_counts_as_long_as_its_forked_child_lives() {
 
 #[test]
 fn what_a_killed_process_held_can_be_had_without_being_asked_for_twice() {
-    let mut container = Container::start();
+    let mut tenant = Tenant::start();
     for round in 0..5 {
-        let mut holder = Guest::start(container.command("quota")).started();
+        let mut holder = Guest::start(tenant.command("quota")).started();
         assert_eq!(holder.ask(&format!("alloc {}", LIMIT - KEPT)), "alloc 0");
         holder.kill();
         // The driver has not given it back yet: the request waits for it.
         assert_eq!(
-            container.ask(&format!("alloc {}", LIMIT - KEPT)),
+            tenant.ask(&format!("alloc {}", LIMIT - KEPT)),
             "alloc 0",
             "round {round}"
         );
-        assert!(container.device().requested_peak <= LIMIT);
-        assert_eq!(container.ask("free 1"), "free 0");
+        assert!(tenant.device().requested_peak <= LIMIT);
+        assert_eq!(tenant.ask("free 1"), "free 0");
     }
 }
 
 #[test]
 fn processes_killed_at_any_moment_leave_true_books() {
-    let mut container = Container::start();
+    let mut tenant = Tenant::start();
     for round in 0..20_u64 {
-        let mut racer = Guest::start(container.command("race")).started();
+        let mut racer = Guest::start(tenant.command("race")).started();
         racer.send(&format!("greedy {} 100000000 {round}", 8 * MIB));
         // The keeper's own calls pass the time: the racer is somewhere in the middle of its own.
         for _ in 0..=round {
-            container.ask("info");
+            tenant.ask("info");
         }
         racer.kill();
         let when = format!("killed in round {round}");
-        container.agree(&when, 0);
-        container.all_can_be_had(&when);
+        tenant.agree(&when, 0);
+        tenant.all_can_be_had(&when);
     }
 }

@@ -12,7 +12,7 @@ use gpushare_protocol::page::lease::{LeaseState, LeaseWord};
 use gpushare_protocol::wire::Request;
 use gpushare_tests::guest::plain;
 use gpushare_tests::turns::{Onlooker, Seen};
-use gpushare_tests::{Container, Daemon, Gpu, Guest, Watch, clients, until};
+use gpushare_tests::{Daemon, Gpu, Guest, Tenant, Watch, clients, until};
 
 /// Between two looks of a liar's.
 const PAUSE: Duration = Duration::from_micros(200);
@@ -35,8 +35,8 @@ struct Liar {
 }
 
 impl Liar {
-    fn start(container: &Container, lie: Lie) -> Self {
-        let mut page = Onlooker::of(container);
+    fn start(tenant: &Tenant, lie: Lie) -> Self {
+        let mut page = Onlooker::of(tenant);
         page.opens();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -108,7 +108,7 @@ fn had(seen: &Seen, pid: u64) -> u64 {
 fn beside(lie: Lie, watched: impl Fn(&Daemon, &mut Guest)) {
     let gpu = Gpu::new("");
     let daemon = Daemon::in_turns(&gpu);
-    let (good, liar) = (daemon.container("good", &[]), daemon.container("liar", &[]));
+    let (good, liar) = (daemon.tenant("good", &[]), daemon.tenant("liar", &[]));
     // The liar's kernels come from where no gate is.
     let mut kernels = working(Guest::start(plain(&gpu, &clients::compile("turns", &[]))));
     let mut honest = working(good.client("turns", &[]));

@@ -19,8 +19,8 @@ fn outputs(moment: &str) -> [String; 4] {
     let mut run = command(&gpu, &["--mem-limit", "64MiB"]);
     run.arg(&client).arg(moment);
     let daemon = Daemon::start(&gpu);
-    let container = daemon.container("lifecycle", &[("GPUSHARE_MEM_LIMIT", "64MiB")]);
-    let mut registered = container.command(&client);
+    let tenant = daemon.tenant("lifecycle", &[("GPUSHARE_MEM_LIMIT", "64MiB")]);
+    let mut registered = tenant.command(&client);
     registered.arg(moment);
     [bare, preloaded, run, registered].map(|command| Guest::start(command).finish().silently())
 }
@@ -31,7 +31,7 @@ fn same(moment: &str, part: &str) {
     assert!(bare.contains(part), "{bare}");
     assert_eq!(bare, preloaded, "{moment}: plain preload");
     assert_eq!(bare, run, "{moment}: gpushare run");
-    assert_eq!(bare, registered, "{moment}: a daemon's container");
+    assert_eq!(bare, registered, "{moment}: a daemon's tenant");
 }
 
 #[test]

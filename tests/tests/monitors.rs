@@ -44,7 +44,7 @@ fn number(text: &str, line: &str, word: &str) -> u64 {
 }
 
 #[test]
-fn a_tool_in_the_container_sees_its_limit_its_use_and_its_processes_only() {
+fn a_tool_in_the_tenant_sees_its_limit_its_use_and_its_processes_only() {
     let gpu = Gpu::new("mem=16GiB");
     let (mine, theirs) = (
         format!("{}-mine", gpu.name()),
@@ -105,7 +105,7 @@ fn versions_and_bad_arguments_are_refused_by_nvml_itself() {
 }
 
 #[test]
-fn a_container_that_has_not_started_cuda_shows_its_limit_and_nobody() {
+fn a_tenant_that_has_not_started_cuda_shows_its_limit_and_nobody() {
     let gpu = Gpu::new("");
     let neighbour = busy(&gpu, &["--mem-limit", "1GiB"], 512 * MIB);
     let seen = monitor(&gpu, &["--mem-limit", "2GiB"], &program_of(&neighbour));

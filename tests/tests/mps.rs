@@ -100,9 +100,9 @@ fn a_client_stays_one_when_the_mps_daemon_or_ours_goes() {
 fn an_mps_client_is_held_to_its_memory() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
-    let container = daemon.container("a", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
+    let tenant = daemon.tenant("a", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
     let mps = Mps::start();
-    let mut command = container.command(&clients::compile("quota", &[]));
+    let mut command = tenant.command(&clients::compile("quota", &[]));
     let (name, folder) = mps.variable();
     command.env(name, folder);
     let mut guest = Guest::start(command);

@@ -99,18 +99,18 @@ fn a_wrong_call_does_not_wait_for_memory_and_a_right_one_does() {
     let wanted = bare(&clients::compile("wrong", &[]), "waits");
     let gpu = Gpu::new("mem=4GiB");
     let daemon = Daemon::start(&gpu);
-    let container = daemon.container("waits", &WAITS);
-    let mut command = container.command(&clients::compile("wrong", &[]));
+    let tenant = daemon.tenant("waits", &WAITS);
+    let mut command = tenant.command(&clients::compile("wrong", &[]));
     command.args(["waits", "held"]);
     let mut wrong = Guest::start(command);
     assert_eq!(wrong.line(), "ready 0");
-    let mut right = container.client("quota", &[]).started();
+    let mut right = tenant.client("quota", &[]).started();
     let all = [
         ("GPUSHARE_MEM_LIMIT", "4GiB"),
         ("GPUSHARE_MEM_REQUEST", "1MiB"),
         ("GPUSHARE_ON_COLLISION", "fail"),
     ];
-    let neighbour = daemon.container("neighbour", &all);
+    let neighbour = daemon.tenant("neighbour", &all);
     let mut holder = neighbour.client("quota", &[]).started();
     let held = holder.ask(&format!("fill {}", 16 * MIB));
     assert!(held.ends_with(" 2"), "it holds all there is: {held}");

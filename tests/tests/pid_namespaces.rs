@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use gpushare_tests::gpu::links;
 use gpushare_tests::runnable::not_runnable_here;
-use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, artefacts, clients, guest, until};
+use gpushare_tests::{Daemon, GIB, Gpu, Guest, Tenant, artefacts, clients, guest, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -71,8 +71,8 @@ fn end(pid: u32) {
     kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).expect("it is there");
 }
 
-fn quota(container: &Container) -> Command {
-    container.command(&clients::compile("quota", &[]))
+fn quota(tenant: &Tenant) -> Command {
+    tenant.command(&clients::compile("quota", &[]))
 }
 
 #[test]
@@ -82,8 +82,8 @@ fn the_daemon_knows_a_program_by_the_pid_it_has_here_and_measures_it() {
     }
     let gpu = Gpu::new("mem=16GiB,ctx=96MiB");
     let daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
-    let mut guest = started(nested(&quota(&container)));
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let mut guest = started(nested(&quota(&tenant)));
     assert_eq!(guest.ask(&format!("alloc {GIB}")), "alloc 0");
     let pid = inner(&guest);
     let row = daemon.until("one", |row| row.processes[0].overhead > 0);
@@ -93,7 +93,7 @@ fn the_daemon_knows_a_program_by_the_pid_it_has_here_and_measures_it() {
     assert_eq!(row.overhead, 96 << 20);
     end(pid);
     daemon.until("one", |row| row.processes.is_empty() && row.limbo == 0);
-    let mut other = started(nested(&quota(&container)));
+    let mut other = started(nested(&quota(&tenant)));
     assert_eq!(other.ask(&format!("alloc {}", 4 * GIB)), "alloc 0");
 }
 
@@ -104,8 +104,8 @@ fn two_programs_of_the_same_pid_in_two_namespaces_are_two() {
     }
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
-    let [a, b] = ["a", "b"].map(|name| daemon.container(name, &[("GPUSHARE_MEM_LIMIT", "4GiB")]));
-    let [mut first, mut second] = [&a, &b].map(|container| started(nested(&quota(container))));
+    let [a, b] = ["a", "b"].map(|name| daemon.tenant(name, &[("GPUSHARE_MEM_LIMIT", "4GiB")]));
+    let [mut first, mut second] = [&a, &b].map(|tenant| started(nested(&quota(tenant))));
     assert_eq!(first.ask(&format!("alloc {}", 3 * GIB)), "alloc 0");
     assert_eq!(second.ask(&format!("alloc {}", 2 * GIB)), "alloc 0");
     for (name, guest, charged) in [("a", &first, 3 * GIB), ("b", &second, 2 * GIB)] {
@@ -130,8 +130,8 @@ fn a_program_in_a_namespace_is_none_of_the_unmanaged() {
     }
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
-    let mut managed = started(nested(&quota(&container)));
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let mut managed = started(nested(&quota(&tenant)));
     assert_eq!(managed.ask(&format!("alloc {GIB}")), "alloc 0");
     let plain = guest::plain(&gpu, &clients::compile("quota", &[]));
     let mut bypass = started(nested(&plain));
@@ -151,7 +151,7 @@ fn alone(gpu: &Gpu, runtime: &Path) -> Command {
         .env("LD_LIBRARY_PATH", links())
         .env("SOFTGPU", gpu.spec())
         .env("XDG_RUNTIME_DIR", runtime)
-        .env("GPUSHARE_CONTAINER", "one")
+        .env("GPUSHARE_TENANT", "one")
         .env("GPUSHARE_MEM_LIMIT", "4GiB");
     command
 }
@@ -201,14 +201,14 @@ fn uuid(bytes: [u8; 16]) -> String {
 }
 
 #[test]
-fn a_monitor_in_a_namespace_sees_its_containers_processes_by_its_own_pids() {
+fn a_monitor_in_a_namespace_sees_its_tenants_processes_by_its_own_pids() {
     if !possible() {
         return;
     }
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
     let [one, other] =
-        ["one", "other"].map(|name| daemon.container(name, &[("GPUSHARE_MEM_LIMIT", "4GiB")]));
+        ["one", "other"].map(|name| daemon.tenant(name, &[("GPUSHARE_MEM_LIMIT", "4GiB")]));
     let first = started(nested(&quota(&one)));
     let second = started(beside(&quota(&one), inner(&first)));
     let stranger = started(nested(&quota(&other)));

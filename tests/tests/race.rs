@@ -8,12 +8,12 @@ use std::thread;
 const PROCESSES: u64 = 8;
 const LIMIT: u64 = 256 * MIB;
 
-struct Container {
+struct Tenant {
     observer: Observer,
     guests: Vec<Guest>,
 }
 
-impl Container {
+impl Tenant {
     fn start() -> Self {
         let gpu = Gpu::new("mem=4GiB");
         let observer = Observer::open(&gpu.spec().parse().expect("a valid SPEC"))
@@ -66,31 +66,27 @@ impl Container {
 
 #[test]
 fn what_fits_beside_the_others_is_never_refused() {
-    let mut container = Container::start();
-    let answers = container.all(|index| format!("fit {} 2000 {}", LIMIT / PROCESSES, index + 1));
+    let mut tenant = Tenant::start();
+    let answers = tenant.all(|index| format!("fit {} 2000 {}", LIMIT / PROCESSES, index + 1));
     assert!(
         answers.iter().all(|answer| answer == "fit 0"),
         "{answers:?}"
     );
-    assert!(
-        container.requested().0 <= LIMIT,
-        "{:?}",
-        container.requested()
-    );
-    container.all(|_| "drop".to_owned());
-    assert_eq!(container.requested().1, 0);
-    container.finish();
+    assert!(tenant.requested().0 <= LIMIT, "{:?}", tenant.requested());
+    tenant.all(|_| "drop".to_owned());
+    assert_eq!(tenant.requested().1, 0);
+    tenant.finish();
 }
 
 #[test]
 fn greedy_processes_never_pass_the_limit_together() {
-    let mut container = Container::start();
-    let answers = container.all(|index| format!("greedy {} 2000 {}", 24 * MIB, index + 1));
+    let mut tenant = Tenant::start();
+    let answers = tenant.all(|index| format!("greedy {} 2000 {}", 24 * MIB, index + 1));
     assert!(
         answers.iter().all(|answer| answer != "greedy 0"),
         "everybody meets the limit: {answers:?}"
     );
-    let (peak, _) = container.requested();
+    let (peak, _) = tenant.requested();
     assert!(
         peak <= LIMIT,
         "{peak} bytes at the peak under a limit of {LIMIT}"
@@ -99,25 +95,22 @@ fn greedy_processes_never_pass_the_limit_together() {
         peak > LIMIT / 2,
         "{peak} bytes at the peak: the limit was never near"
     );
-    container.all(|_| "drop".to_owned());
+    tenant.all(|_| "drop".to_owned());
     // Whatever credit the race left where, one process can have it all.
+    assert_eq!(tenant.guests[0].ask(&format!("huge {LIMIT} 1")), "huge 1");
     assert_eq!(
-        container.guests[0].ask(&format!("huge {LIMIT} 1")),
-        "huge 1"
-    );
-    assert_eq!(
-        container.guests[1].ask(&format!("huge {} 1", LIMIT + 1)),
+        tenant.guests[1].ask(&format!("huge {} 1", LIMIT + 1)),
         "huge 0"
     );
-    container.finish();
+    tenant.finish();
 }
 
 #[test]
 fn huge_requests_that_are_refused_disturb_nobody() {
-    let mut container = Container::start();
+    let mut tenant = Tenant::start();
     // Every process holds some memory at all times, so that the whole limit never fits.
-    container.all(|index| format!("fit {} 10 {}", LIMIT / PROCESSES, index + 1));
-    let answers = container.all(|index| match index {
+    tenant.all(|index| format!("fit {} 10 {}", LIMIT / PROCESSES, index + 1));
+    let answers = tenant.all(|index| match index {
         0 => format!("huge {LIMIT} 2000"),
         1 => format!("huge {} 2000", 1_u64 << 40),
         _ => format!("fit {} 2000 {}", LIMIT / PROCESSES, index + 1),
@@ -127,6 +120,6 @@ fn huge_requests_that_are_refused_disturb_nobody() {
         answers[2..].iter().all(|answer| answer == "fit 0"),
         "{answers:?}"
     );
-    assert!(container.requested().0 <= LIMIT);
-    container.finish();
+    assert!(tenant.requested().0 <= LIMIT);
+    tenant.finish();
 }

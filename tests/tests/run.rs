@@ -252,20 +252,20 @@ fn nothing_is_left_behind() {
         .env("TMPDIR", temporary.path())
         .arg(clients::compile("quota", &[]));
     let guest = Guest::start(run).started();
-    let containers = || -> Vec<PathBuf> {
+    let tenants = || -> Vec<PathBuf> {
         let entries = fs::read_dir(runtime.path().join("gpushare/c"))
             .into_iter()
             .flatten();
         entries.map(|entry| entry.unwrap().path()).collect()
     };
-    assert_eq!(containers().len(), 1, "it lives in a container of its own");
+    assert_eq!(tenants().len(), 1, "it lives in a tenant of its own");
     guest.finish().silently();
-    assert_eq!(containers(), Vec::<PathBuf>::new());
+    assert_eq!(tenants(), Vec::<PathBuf>::new());
     assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
 }
 
 #[test]
-fn a_process_left_behind_keeps_its_container() {
+fn a_process_left_behind_keeps_its_tenant() {
     let gpu = Gpu::new("");
     let runtime = tempfile::tempdir_in(artefacts::cache()).unwrap();
     fs::set_permissions(

@@ -4,7 +4,7 @@
 use gpushare_tests::{GIB, Gpu, Guest, MIB, clients, guest};
 
 #[test]
-fn memory_opened_from_another_container_is_charged_to_its_maker() {
+fn memory_opened_from_another_tenant_is_charged_to_its_maker() {
     let gpu = Gpu::new("mem=1GiB");
     let mut maker = Guest::client(&gpu, &["--mem-limit", "64MiB"], "share");
     let mut other = Guest::client(&gpu, &["--mem-limit", "16MiB"], "share");
@@ -70,7 +70,7 @@ fn physical_memory_is_charged_where_it_lies_not_where_the_context_is() {
     assert_eq!(
         there.ask("info"),
         format!("info {}", 32 * MIB),
-        "another container, another account"
+        "another tenant, another account"
     );
     for guest in [guest, there] {
         guest.finish().silently();

@@ -55,7 +55,7 @@ fn a_thread_with_little_stack_starts_the_library_and_its_gate() {
 fn a_thread_with_little_stack_joins_a_daemon() {
     let gpu = Gpu::new("");
     let daemon = Daemon::start(&gpu);
-    let capped = daemon.container("capped", &[("GPUSHARE_SM_LIMIT", "20")]);
+    let capped = daemon.tenant("capped", &[("GPUSHARE_SM_LIMIT", "20")]);
     let least = least(&gpu);
     starts_on(capped.client("turns", &[]), least);
 }

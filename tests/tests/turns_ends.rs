@@ -6,17 +6,17 @@ use std::os::unix::process::ExitStatusExt;
 
 use gpushare_protocol::wire::Request;
 use gpushare_tests::turns::STRICT;
-use gpushare_tests::{Container, Daemon, Dealer, Ended, Gpu, Guest, until};
+use gpushare_tests::{Daemon, Dealer, Ended, Gpu, Guest, Tenant, until};
 
 const MS: u64 = 1_000_000;
 
-fn started(container: &Container) -> Guest {
-    container.client("turns", &[]).started()
+fn started(tenant: &Tenant) -> Guest {
+    tenant.client("turns", &[]).started()
 }
 
 /// A guest whose threads always have work.
-fn storming(container: &Container) -> Guest {
-    let mut guest = started(container);
+fn storming(tenant: &Tenant) -> Guest {
+    let mut guest = started(tenant);
     assert_eq!(guest.ask("storm 4 60000"), "storm 0");
     guest
 }
@@ -36,7 +36,7 @@ fn the_neighbour_goes_on_when_one_leaves(how: &str, left: impl Fn(&Ended) -> boo
     // Its threads launch on while the driver is torn down.
     let gpu = Gpu::new("exit=refuse");
     let daemon = Daemon::configured(&gpu, STRICT);
-    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
     let mut other = storming(&two);
     for _ in 0..6 {
         let mut guest = storming(&one);
@@ -69,7 +69,7 @@ fn a_program_that_aborts_amid_launches_leaves_the_device_to_others() {
 fn a_program_that_becomes_another_amid_its_launches_begins_anew() {
     let gpu = Gpu::new("");
     let daemon = Daemon::configured(&gpu, STRICT);
-    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
     let (mut guest, mut other) = (storming(&one), storming(&two));
     for _ in 0..4 {
         guest.goes_on(60);
@@ -91,7 +91,7 @@ fn a_program_that_becomes_another_amid_its_launches_begins_anew() {
 fn a_failed_context_is_drained_and_its_neighbour_goes_on() {
     let gpu = Gpu::new("");
     let daemon = Daemon::configured(&gpu, STRICT);
-    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
     let (mut guest, mut other) = (storming(&one), storming(&two));
     guest.goes_on(60);
     assert_eq!(guest.ask("fault"), "fault 0");
@@ -110,7 +110,7 @@ fn a_failed_context_is_drained_and_its_neighbour_goes_on() {
 fn a_thread_that_is_cancelled_leaves_the_gate_as_it_found_it() {
     let gpu = Gpu::new("");
     let daemon = Daemon::configured(&gpu, STRICT);
-    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
     let (mut guest, mut other) = (started(&one), storming(&two));
     for _ in 0..8 {
         assert_eq!(guest.ask("cancel 200000"), "cancel 0");

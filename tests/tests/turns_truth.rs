@@ -2,13 +2,13 @@
 //! another runs, whatever its threads do.
 
 use gpushare_tests::turns::{STRICT, Seen};
-use gpushare_tests::{Container, Daemon, Gpu, Guest, Watch};
+use gpushare_tests::{Daemon, Gpu, Guest, Tenant, Watch};
 
 /// Turns each tenant must have had: a gate that closed seldom shows little.
 const TURNS: u64 = 60;
 
-fn started(container: &Container) -> Guest {
-    container.client("turns", &[]).started()
+fn started(tenant: &Tenant) -> Guest {
+    tenant.client("turns", &[]).started()
 }
 
 /// Asserts that nothing of one's ran while another had its turn. `pids` are each tenant's
@@ -46,7 +46,7 @@ fn nobody_runs_in_anothers_turn(seen: &Seen, pids: &[Vec<i32>]) {
 fn nothing_of_one_runs_in_the_turn_of_another_whatever_its_threads_launch() {
     let gpu = Gpu::new("");
     let daemon = Daemon::configured(&gpu, STRICT);
-    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
     let (mut a, mut b) = (started(&one), started(&two));
     for guest in [&mut a, &mut b] {
         assert_eq!(guest.ask("storm 6 60000"), "storm 0");
@@ -67,7 +67,7 @@ fn nothing_of_one_runs_in_the_turn_of_another_whatever_its_threads_launch() {
 fn captures_of_all_modes_hold_what_was_launched_while_turns_go_round() {
     let gpu = Gpu::new("");
     let daemon = Daemon::configured(&gpu, STRICT);
-    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
     let (mut a, mut b) = (started(&one), started(&two));
     for guest in [&mut a, &mut b] {
         assert_eq!(guest.ask("storm 2 60000"), "storm 0");

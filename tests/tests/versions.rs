@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use gpushare_tests::runnable::prepared;
-use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, artefacts};
+use gpushare_tests::{Daemon, GIB, Gpu, Guest, Tenant, artefacts};
 
 /// The last commit whose protocol has minor 0.
 const PREVIOUS: &str = "b5bbaee";
@@ -38,8 +38,8 @@ fn builds(test: &str) -> Option<[Build; 2]> {
     Some([previous, this])
 }
 
-fn ready(container: &Container, build: &Build) -> Guest {
-    let mut guest = container.client_of_build(&build.library, "quota");
+fn ready(tenant: &Tenant, build: &Build) -> Guest {
+    let mut guest = tenant.client_of_build(&build.library, "quota");
     assert_eq!(guest.ask("init"), "init 0", "{build:?}");
     guest
 }
@@ -51,7 +51,7 @@ fn alloc(bytes: u64) -> String {
 /// Two bursts collide: the second waits, and is served when the first frees. An ask above its limit
 /// is refused at once.
 fn collide(daemon: &Daemon, libraries: [&Build; 2]) {
-    let (a, b) = (daemon.container("a", &BURST), daemon.container("b", &BURST));
+    let (a, b) = (daemon.tenant("a", &BURST), daemon.tenant("b", &BURST));
     let (mut a, mut b) = (ready(&a, libraries[0]), ready(&b, libraries[1]));
     assert_eq!(a.ask(&alloc(10 * GIB)), GRANTED);
     assert_eq!(b.ask(&alloc(13 * GIB)), REFUSED, "above its limit");
@@ -86,12 +86,12 @@ fn a_collision_is_settled_between_builds() {
 fn follow(first: &Build, next: &Build) {
     let gpu = Gpu::new("mem=16GiB");
     let mut daemon = Daemon::of_build(&gpu, first.daemon.clone());
-    let containers = [daemon.container("a", &BURST), daemon.container("b", &BURST)];
-    let mut guests = [ready(&containers[0], first), ready(&containers[0], next)];
+    let tenants = [daemon.tenant("a", &BURST), daemon.tenant("b", &BURST)];
+    let mut guests = [ready(&tenants[0], first), ready(&tenants[0], next)];
     for guest in &mut guests {
         assert_eq!(guest.ask(&alloc(4 * GIB)), GRANTED);
     }
-    let mut waiter = ready(&containers[1], first);
+    let mut waiter = ready(&tenants[1], first);
     waiter.send(&alloc(9 * GIB));
     daemon.until_one_waits("b");
     daemon.replace(next.daemon.clone());
@@ -106,7 +106,7 @@ fn follow(first: &Build, next: &Build) {
         GRANTED,
         "the waiting ask is served by the next daemon"
     );
-    let mut late = ready(&containers[1], next);
+    let mut late = ready(&tenants[1], next);
     assert_eq!(late.ask(&alloc(4 * GIB)), REFUSED, "9 of 12 GiB are taken");
     daemon.until("b", |row| {
         row.charged == 9 * GIB && row.processes.len() == 2

@@ -105,7 +105,7 @@ pub(crate) const PRESETS: &[Row] = &[
     ),
     (
         "gang-pods",
-        "a job of two containers, one on each GPU, whose kernels wait for each other beside a tenant on each",
+        "a job of two tenants, one on each GPU, whose kernels wait for each other beside a tenant on each",
         &[
             "name=pod1,kernel=250us,mode=gang,job=job",
             "name=pod2,kernel=250us,mode=gang,gpus=1,job=job",

@@ -46,12 +46,12 @@ pub(crate) fn changes(before: &Books, after: &Books, device: [u8; 16]) -> Option
 pub(crate) fn between(
     before: &Books,
     after: &Books,
-    container: &str,
+    tenant: &str,
     device: [u8; 16],
 ) -> Option<Turns> {
     let find = |books: &Books| {
         let mut rows = books.shares.iter();
-        let row = rows.find(|row| (row.name.as_str(), row.device) == (container, device))?;
+        let row = rows.find(|row| (row.name.as_str(), row.device) == (tenant, device))?;
         Some((row.turns, row.overruns))
     };
     let (before, after) = (find(before)?, find(after)?);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_of_one_container_on_one_device_and_only_between_the_looks() {
+    fn turns_are_of_one_tenant_on_one_device_and_only_between_the_looks() {
         let books = |shares: Vec<ShareRow>| Books {
             shares,
             devices: Vec::new(),

@@ -23,19 +23,19 @@ pub(crate) fn for_plan(plan: &Plan, when: UseDaemon) -> Result<Option<Talk>, Fai
         return Ok(None);
     }
     let runtime_dir = plan.environment.get(OsStr::new("XDG_RUNTIME_DIR"));
-    let in_files = plan.container.lives_in_files(runtime_dir.map(Path::new));
+    let in_files = plan.tenant.lives_in_files(runtime_dir.map(Path::new));
     if in_files && (needed || when == UseDaemon::On) {
         return Err(Failure::ours(format!(
-            "container {} runs without a daemon, and two kinds of books would each grant its whole limit; \
+            "tenant {} runs without a daemon, and two kinds of books would each grant its whole limit; \
              join it with --daemon off and no limits that need a daemon, or give another --name",
-            plan.container.name
+            plan.tenant.name
         )));
     }
-    let stays = in_files || plan.container.is_inherited() || plan.limits.disabled();
+    let stays = in_files || plan.tenant.is_inherited() || plan.limits.disabled();
     if when == UseDaemon::Auto && stays && !needed {
         return Ok(None);
     }
-    match for_program(&plan.gpu, &plan.environment, plan.container.name.as_str()) {
+    match for_program(&plan.gpu, &plan.environment, plan.tenant.name.as_str()) {
         Ok(talk) => Ok(Some(talk)),
         Err(Without::Impossible(why)) if when == UseDaemon::Auto && !needed => {
             output::note(&format!(

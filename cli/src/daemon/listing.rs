@@ -3,22 +3,22 @@
 use super::Talk;
 use crate::failure::Failure;
 use gpushare_protocol::wire::{
-    ContainerRow, Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, Listing, Rows,
-    ShareRow, SharingRow,
+    Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, Listing, Rows, ShareRow, SharingRow,
+    TenantRow,
 };
 
 impl Talk {
     /// All tenants.
-    pub(crate) fn containers(&mut self) -> Result<Vec<ContainerRow>, Failure> {
-        let mut all: Vec<ContainerRow> = Vec::new();
+    pub(crate) fn tenants(&mut self) -> Result<Vec<TenantRow>, Failure> {
+        let mut all: Vec<TenantRow> = Vec::new();
         if self.minor() < 3 {
-            if let ControlReply::Containers(rows) = self.call(&Control::List)? {
+            if let ControlReply::Tenants(rows) = self.call(&Control::List)? {
                 all = rows;
             }
             return Ok(all);
         }
-        self.pages(Listing::Containers, |rows| {
-            if let Rows::Containers(rows) = rows {
+        self.pages(Listing::Tenants, |rows| {
+            if let Rows::Tenants(rows) = rows {
                 rows.into_iter().for_each(|row| join(&mut all, row));
             }
         })?;
@@ -144,7 +144,7 @@ impl Talk {
 }
 
 /// Appends a row, or the rest of the last one's processes.
-fn join(all: &mut Vec<ContainerRow>, row: ContainerRow) {
+fn join(all: &mut Vec<TenantRow>, row: TenantRow) {
     match all.last_mut() {
         Some(last) if (&last.name, last.device) == (&row.name, row.device) => {
             last.processes.extend(row.processes);

@@ -89,7 +89,7 @@ fn died(folder: &Path, error: &Error) -> Option<String> {
     let kept = kept.count();
     (kept > 0).then(|| {
         format!(
-            "your own daemon at {} does not serve ({error}) and had {kept} containers: programs in them keep what they were granted, \
+            "your own daemon at {} does not serve ({error}) and had {kept} tenants: programs in them keep what they were granted, \
              and the next `gpushare run` for that GPU takes them over",
             folder.display()
         )

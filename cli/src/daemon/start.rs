@@ -41,26 +41,26 @@ pub(super) enum Without {
     NotNow(Failure),
 }
 
-fn own_folder(gpu: &Gpu, environment: &Environment, container: &str) -> Result<PathBuf, Failure> {
+fn own_folder(gpu: &Gpu, environment: &Environment, tenant: &str) -> Result<PathBuf, Failure> {
     let runtime_dir = environment
         .get(OsStr::new("XDG_RUNTIME_DIR"))
         .map(PathBuf::from);
-    Ok(own_daemons(runtime_dir.as_deref())?.join(gpu.world(container)))
+    Ok(own_daemons(runtime_dir.as_deref())?.join(gpu.world(tenant)))
 }
 
-/// Connects to the daemon of the program's GPU world. `container` names a software GPU that has no
+/// Connects to the daemon of the program's GPU world. `tenant` names a software GPU that has no
 /// name of its own.
 pub(super) fn for_program(
     gpu: &Gpu,
     environment: &Environment,
-    container: &str,
+    tenant: &str,
 ) -> Result<Talk, Without> {
     if gpu.is_real()
         && let Some(talk) = machine::wait().map_err(Without::NotNow)?
     {
         return Ok(talk);
     }
-    let folder = own_folder(gpu, environment, container).map_err(Without::Impossible)?;
+    let folder = own_folder(gpu, environment, tenant).map_err(Without::Impossible)?;
     let end = Instant::now() + PATIENCE;
     let mut started: Option<Child> = None;
     loop {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use gpushare_protocol::limits::{Limits, View};
 use gpushare_protocol::page::{MAX_DEVICES, Mark, NO_LIMIT};
-use gpushare_protocol::paths::{CONTAINER, ContainerName};
+use gpushare_protocol::paths::{TENANT, TenantName};
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::Hello;
 
@@ -68,7 +68,7 @@ pub(super) fn join(
         slot.pid_namespace.store(namespace, Ordering::Relaxed);
     }
     Ok(Membership {
-        name: ContainerName::parse(CONTAINER, &session.container).map_err(StartError::Limits)?,
+        name: TenantName::parse(TENANT, &session.tenant).map_err(StartError::Limits)?,
         backend: Backend::Daemon(session),
         page: session.page,
         slot: session.slot,

@@ -192,7 +192,7 @@ impl UsageFile {
     /// # Errors
     /// If the file cannot be opened again, or is no longer the same.
     pub(crate) fn try_lock(&self) -> io::Result<Option<FileLock>> {
-        lock_container(self.opened_again()?, self.file.identity())
+        lock_tenant(self.opened_again()?, self.file.identity())
     }
 
     /// Takes a slot's lock for this process and its forked children. Fails if it is held.
@@ -263,11 +263,11 @@ pub(crate) fn try_lock_opened(path: &CStr, identity: (u64, u64)) -> io::Result<O
     let flags = libc::O_RDWR | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
     // SAFETY: a C string that outlives the call.
     let descriptor = owned(unsafe { libc::open(path.as_ptr(), flags) })?;
-    lock_container(descriptor, identity)
+    lock_tenant(descriptor, identity)
 }
 
 /// Tries to lock byte 0 by an open file description that is not shared.
-fn lock_container(descriptor: OwnedFd, identity: (u64, u64)) -> io::Result<Option<FileLock>> {
+fn lock_tenant(descriptor: OwnedFd, identity: (u64, u64)) -> io::Result<Option<FileLock>> {
     let number = descriptor.as_raw_fd();
     LOCK_INODE.store(identity.1, Ordering::Relaxed);
     LOCK_DESCRIPTOR.store(number, Ordering::Release);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_lock_outlives_its_descriptor_and_goes_when_dropped() {
+    fn a_tenant_lock_outlives_its_descriptor_and_goes_when_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let file = UsageFile::open(folder.path(), true).unwrap();
         let held = file.try_lock().unwrap().unwrap();

@@ -159,7 +159,7 @@ fn attempt(
     let _held = held.map_err(|unavailable| {
         tracing::warn!(
             ?unavailable,
-            "no more credit: the container lock cannot be had"
+            "no more credit: the tenant lock cannot be had"
         );
         None
     })?;

@@ -1,6 +1,6 @@
 //! Joining a tenant: which one, under which limits, and in which slot.
 //!
-//! `GPUSHARE_CONTAINER` names it. Without a name a process joins the tenant of its nearest ancestor
+//! `GPUSHARE_TENANT` names it. Without a name a process joins the tenant of its nearest ancestor
 //! in one. Without such an ancestor it founds a tenant named after itself, which no other process
 //! can mean.
 
@@ -14,7 +14,7 @@ use gpushare_protocol::limits::{LimitError, Limits, View};
 use gpushare_protocol::page::{
     MAX_DEVICES, MAX_SLOTS, Mark, NO_LIMIT, PAGE_BYTES, Page, PageError, TEXT_MAX, slot_range,
 };
-use gpushare_protocol::paths::{CONTAINER, ContainerName, Root};
+use gpushare_protocol::paths::{Root, TENANT, TenantName};
 use gpushare_protocol::uuid::Uuid;
 
 use super::backend::Backend;
@@ -60,12 +60,12 @@ impl fmt::Display for StartError {
             Self::Limits(error) => error.fmt(f),
             Self::Folder(path, error) => write!(
                 f,
-                "cannot use the container folder {}: {error}",
+                "cannot use the tenant folder {}: {error}",
                 path.display()
             ),
             Self::Page(path, error) => write!(
                 f,
-                "cannot use {}/usage: {error}; use another {CONTAINER}",
+                "cannot use {}/usage: {error}; use another {TENANT}",
                 path.display()
             ),
             Self::Busy(path) => write!(
@@ -76,16 +76,16 @@ impl fmt::Display for StartError {
             ),
             Self::Full => write!(
                 f,
-                "the container already has {MAX_SLOTS} processes on the GPU, the most it can have"
+                "the tenant already has {MAX_SLOTS} processes on the GPU, the most it can have"
             ),
             Self::Devices(count) => write!(
                 f,
-                "the container would use {count} devices, the most it can have is {MAX_DEVICES}; set CUDA_VISIBLE_DEVICES"
+                "the tenant would use {count} devices, the most it can have is {MAX_DEVICES}; set CUDA_VISIBLE_DEVICES"
             ),
             Self::Daemon(error) => error.fmt(f),
             Self::Stranger(device) => write!(
                 f,
-                "the container was not given device {device}; leave it out of CUDA_VISIBLE_DEVICES, or register the container with it"
+                "the tenant was not given device {device}; leave it out of CUDA_VISIBLE_DEVICES, or register the tenant with it"
             ),
             Self::Driver(function, code) => {
                 write!(f, "the driver's {function} failed with error {code}")
@@ -111,7 +111,7 @@ pub(crate) struct Request<'a> {
     /// The effective user.
     pub(crate) uid: u32,
     /// The tenant's name, if it has been given one.
-    pub(crate) name: Option<ContainerName>,
+    pub(crate) name: Option<TenantName>,
     /// This process.
     pub(crate) me: Identity,
     /// The limits that its environment requests.
@@ -129,9 +129,9 @@ pub(crate) use super::membership::{Membership, Own};
 pub(crate) fn join(request: &Request<'_>) -> Result<Membership, StartError> {
     let name = match &request.name {
         Some(name) => name.clone(),
-        None => ancestors_container(request.root, request.me).unwrap_or_else(|| {
+        None => ancestors_tenant(request.root, request.me).unwrap_or_else(|| {
             super::stale::remove(request.root);
-            ContainerName::of_process(request.me.pid, request.me.start)
+            TenantName::of_process(request.me.pid, request.me.start)
         }),
     };
     let folder = request.root.folder(&name);
@@ -154,7 +154,7 @@ pub(crate) fn join(request: &Request<'_>) -> Result<Membership, StartError> {
 /// Takes the tenant lock and, under it, a slot.
 fn enter(
     request: &Request<'_>,
-    name: &ContainerName,
+    name: &TenantName,
     file: UsageFile,
 ) -> Result<Membership, StartError> {
     let folder = request.root.folder(name);
@@ -214,7 +214,7 @@ fn open_page(me: Identity, file: &UsageFile, alone: bool) -> io::Result<&'static
 /// Compares the limits asked for with the tenant's, which the first process decides.
 fn agree(
     request: &Request<'_>,
-    name: &ContainerName,
+    name: &TenantName,
     page: &Page,
     alone: bool,
 ) -> Result<(), StartError> {
@@ -239,11 +239,11 @@ fn agree(
     Ok(())
 }
 
-fn differing(name: &ContainerName, accepted: &str) -> StartError {
+fn differing(name: &TenantName, accepted: &str) -> StartError {
     StartError::Limits(LimitError {
-        variable: CONTAINER.to_owned(),
+        variable: TENANT.to_owned(),
         value: name.to_string(),
-        problem: "this container runs with other limits".to_owned(),
+        problem: "this tenant runs with other limits".to_owned(),
         accepted: accepted.to_owned(),
     })
 }
@@ -251,7 +251,7 @@ fn differing(name: &ContainerName, accepted: &str) -> StartError {
 /// Finds or claims a column for each visible device, and sets or compares its limits.
 fn claim_columns(
     request: &Request<'_>,
-    name: &ContainerName,
+    name: &TenantName,
     page: &Page,
     alone: bool,
 ) -> Result<Vec<usize>, StartError> {
@@ -349,11 +349,11 @@ fn claim_slot(
 }
 
 /// The tenant of the nearest ancestor that lives in one of its own making.
-pub(crate) fn ancestors_container(root: &Root, me: Identity) -> Option<ContainerName> {
+pub(crate) fn ancestors_tenant(root: &Root, me: Identity) -> Option<TenantName> {
     let (_, mut parent) = process::look_up(me.pid)?;
     for _ in 0..ANCESTORS {
         let (ancestor, next) = process::look_up(parent)?;
-        let name = ContainerName::of_process(ancestor.pid, ancestor.start);
+        let name = TenantName::of_process(ancestor.pid, ancestor.start);
         if UsageFile::open(&root.folder(&name), false).is_ok_and(|file| file.has_company()) {
             return Some(name);
         }

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use gpushare_protocol::page::{Line, MAX_DEVICES, Mark, NO_LIMIT, Page};
-use gpushare_protocol::paths::ContainerName;
+use gpushare_protocol::paths::TenantName;
 
 use super::backend::Backend;
 use super::views::Shown;
@@ -12,7 +12,7 @@ use super::views::Shown;
 #[derive(Debug)]
 pub(crate) struct Membership {
     /// The tenant's name.
-    pub(crate) name: ContainerName,
+    pub(crate) name: TenantName,
     /// The backend: where its page lives and which component grants memory.
     pub(crate) backend: Backend,
     /// Its page.

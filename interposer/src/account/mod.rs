@@ -39,7 +39,7 @@ use std::sync::atomic::Ordering;
 
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::{NO_LIMIT, UNIT, units_within};
-use gpushare_protocol::paths::{CONTAINER, ContainerName, Root};
+use gpushare_protocol::paths::{Root, TENANT, TenantName};
 
 use crate::account::views::Shown;
 use crate::driver::device::{self, DeviceKey};
@@ -90,7 +90,7 @@ pub(crate) struct ByRequest {
 
 static MEMBER: ForkLocal<Membership> = ForkLocal::new();
 /// The tenant of a forked child's parent: the child belongs to it, whichever parent it has by then.
-static PARENTS_CONTAINER: std::sync::Mutex<Option<ContainerName>> = std::sync::Mutex::new(None);
+static PARENTS_TENANT: std::sync::Mutex<Option<TenantName>> = std::sync::Mutex::new(None);
 
 #[inline]
 fn member() -> Option<&'static Membership> {
@@ -113,7 +113,7 @@ pub(crate) fn start(turns_change: fn()) -> Result<(), StartError> {
     let limits = Limits::from_env(std::env::vars_os()).map_err(StartError::Limits)?;
     if let Some(folder) = limits.socket() {
         let member = member_now(daemon::join(folder, &limits, turns_change)?);
-        tracing::info!(container = %member.name, slot = member.slot, "joined by the daemon");
+        tracing::info!(tenant = %member.name, slot = member.slot, "joined by the daemon");
         return Ok(());
     }
     let uid = file::effective_user();
@@ -124,11 +124,11 @@ pub(crate) fn start(turns_change: fn()) -> Result<(), StartError> {
             error,
         )
     })?;
-    let named = match std::env::var_os(CONTAINER).filter(|name| !name.is_empty()) {
-        Some(name) => Some(
-            ContainerName::parse(CONTAINER, &name.to_string_lossy()).map_err(StartError::Limits)?,
-        ),
-        None => PARENTS_CONTAINER
+    let named = match std::env::var_os(TENANT).filter(|name| !name.is_empty()) {
+        Some(name) => {
+            Some(TenantName::parse(TENANT, &name.to_string_lossy()).map_err(StartError::Limits)?)
+        }
+        None => PARENTS_TENANT
             .try_lock()
             .ok()
             .and_then(|parents| parents.clone()),
@@ -143,11 +143,11 @@ pub(crate) fn start(turns_change: fn()) -> Result<(), StartError> {
         devices: &devices,
     };
     let member = member_now(join::join(&request)?);
-    if let Ok(mut parents) = PARENTS_CONTAINER.try_lock() {
+    if let Ok(mut parents) = PARENTS_TENANT.try_lock() {
         *parents = Some(member.name.clone());
     }
     limbo::settle_all(member);
-    tracing::info!(container = %member.name, slot = member.slot, %limits, "joined");
+    tracing::info!(tenant = %member.name, slot = member.slot, %limits, "joined");
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::{Device, Line, MAX_SLOTS, Page, Snapshot, UNIT};
-use gpushare_protocol::paths::{CONTAINER, ContainerName, Root, USAGE};
+use gpushare_protocol::paths::{Root, TENANT, TenantName, USAGE};
 
 use super::backend::Backend;
 use super::join::Own;
@@ -155,12 +155,12 @@ fn snapshot() -> Option<Snapshot> {
     .ok()?;
     let name = match member() {
         Some(member) => member.name.clone(),
-        None => named().or_else(|| join::ancestors_container(&root, process::this()))?,
+        None => named().or_else(|| join::ancestors_tenant(&root, process::this()))?,
     };
     Snapshot::parse(&std::fs::read(root.folder(&name).join(USAGE)).ok()?).ok()
 }
 
-fn named() -> Option<ContainerName> {
-    let name = std::env::var_os(CONTAINER).filter(|name| !name.is_empty())?;
-    ContainerName::parse(CONTAINER, &name.to_string_lossy()).ok()
+fn named() -> Option<TenantName> {
+    let name = std::env::var_os(TENANT).filter(|name| !name.is_empty())?;
+    TenantName::parse(TENANT, &name.to_string_lossy()).ok()
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::{MAX_SLOTS, UNIT};
-use gpushare_protocol::paths::{CONTAINER, ContainerName, Root};
+use gpushare_protocol::paths::{Root, TENANT, TenantName};
 
 use super::join::{Membership, Request, StartError, join};
 use super::lock::Unavailable;
@@ -56,7 +56,7 @@ impl World {
             .iter()
             .map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let limits = Limits::from_env(limits).unwrap();
-        let name = name.map(|name| ContainerName::parse(CONTAINER, name).unwrap());
+        let name = name.map(|name| TenantName::parse(TENANT, name).unwrap());
         let me = Identity {
             pid: 4_194_305,
             start: 7,
@@ -108,7 +108,7 @@ fn charged(member: &Membership) -> u64 {
 }
 
 #[test]
-fn processes_of_one_container_share_one_limit_to_the_last_unit() {
+fn processes_of_one_tenant_share_one_limit_to_the_last_unit() {
     let world = World::new();
     let (a, b) = (world.join("100MiB"), world.join("100MiB"));
     assert_ne!(a.slot, b.slot);
@@ -175,7 +175,7 @@ fn equal_limits_join_in_any_spelling_and_others_are_refused() {
         .unwrap_err()
         .to_string();
     assert!(
-        refused.contains(CONTAINER) && refused.contains("\"a\"") && refused.contains("accepted"),
+        refused.contains(TENANT) && refused.contains("\"a\"") && refused.contains("accepted"),
         "{refused}"
     );
     world
@@ -184,7 +184,7 @@ fn equal_limits_join_in_any_spelling_and_others_are_refused() {
 }
 
 #[test]
-fn a_container_nobody_lives_in_takes_new_limits() {
+fn a_tenant_nobody_lives_in_takes_new_limits() {
     let world = World::new();
     drop(world.join("1GiB"));
     let member = world.join("10MiB");
@@ -246,7 +246,7 @@ fn slots_of_the_dead_are_used_again() {
 }
 
 #[test]
-fn a_full_container_says_so() {
+fn a_full_tenant_says_so() {
     let world = World::new();
     let _members: Vec<Membership> = (0..MAX_SLOTS).map(|_| world.join("100MiB")).collect();
     let refused = world
@@ -282,7 +282,7 @@ fn a_lock_that_is_never_given_back_is_waited_for_in_bounded_time() {
 }
 
 #[test]
-fn an_unnamed_container_is_removed_when_all_its_processes_are_gone() {
+fn an_unnamed_tenant_is_removed_when_all_its_processes_are_gone() {
     let world = World::new();
     let folder = |member: &Membership| world.root.folder(&member.name);
     let unnamed = || world.join_as(None, &[], &[GPU]).unwrap();

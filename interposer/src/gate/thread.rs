@@ -288,7 +288,7 @@ impl Rounds {
         if core::mem::take(&mut own.by_daemon) {
             tracing::warn!(
                 index,
-                "the daemon is silent: only the container's own cap holds"
+                "the daemon is silent: only the tenant's own cap holds"
             );
         }
         let cap = by_daemon.map(|(_, turn)| turn.cap);

@@ -68,7 +68,7 @@ pub(crate) struct Session {
     folder: PathBuf,
     callbacks: Callbacks,
     /// The tenant's name.
-    pub(crate) container: String,
+    pub(crate) tenant: String,
     /// Our row of the usage page.
     pub(crate) slot: usize,
     /// UUIDs of the pages' columns.
@@ -160,7 +160,7 @@ impl fmt::Display for Unreachable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "cannot join the container at {}: {}",
+            "cannot join the tenant at {}: {}",
             self.folder.join(socket::SOCKET).display(),
             self.why
         )
@@ -261,7 +261,7 @@ impl Session {
         Ok(Self {
             folder: folder.to_owned(),
             callbacks,
-            container: welcome.registered.container,
+            tenant: welcome.registered.tenant,
             slot: usize::from(welcome.registered.slot),
             columns: welcome.registered.columns,
             page: pages::usage(&welcome.usage)?,

@@ -40,7 +40,7 @@ fn cap(own: Pairs<'_>, defaults: Pairs<'_>) -> u16 {
 const DEFAULT: Pairs<'_> = &[("GPUSHARE_MEM_LIMIT", "8GiB")];
 
 #[test]
-fn a_default_holds_where_a_container_says_nothing() {
+fn a_default_holds_where_a_tenant_says_nothing() {
     assert_eq!(memory(&[], DEFAULT), (8 * GIB, 8 * GIB));
     assert_eq!(memory(&[], &[]), (NONE, 0));
     assert_eq!(memory(&[("PATH", "/bin")], DEFAULT), (8 * GIB, 8 * GIB));
@@ -55,7 +55,7 @@ fn a_default_holds_where_a_container_says_nothing() {
 }
 
 #[test]
-fn a_containers_own_limit_wins_over_a_default_in_every_grammar() {
+fn a_tenants_own_limit_wins_over_a_default_in_every_grammar() {
     let defaults: [Pairs<'_>; 4] = [
         DEFAULT,
         &[("GPUSHARE_MEM_LIMIT_0", "8GiB")],
@@ -79,7 +79,7 @@ fn a_containers_own_limit_wins_over_a_default_in_every_grammar() {
 }
 
 #[test]
-fn each_device_takes_the_default_that_a_container_leaves_it() {
+fn each_device_takes_the_default_that_a_tenant_leaves_it() {
     for own in [
         ("GPUSHARE_MEM_LIMIT_0", "2GiB"),
         ("CUDA_DEVICE_MEMORY_LIMIT_0", "2g"),

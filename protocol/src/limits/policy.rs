@@ -6,7 +6,7 @@
 
 use super::error::LimitError;
 use super::setting::{Setting, Whose};
-use crate::paths::ContainerName;
+use crate::paths::TenantName;
 use std::fmt;
 use std::time::Duration;
 
@@ -200,10 +200,10 @@ pub(super) fn run_limit(policy: &mut Policy, set: &Setting<'_>) -> Result<(), Li
 /// nothing.
 pub(super) fn gang(policy: &mut Policy, set: &Setting<'_>) -> Result<(), LimitError> {
     if set.whose == Whose::Default {
-        let accepted = "GPUSHARE_GANG in the environment of the containers of one job";
-        return Err(set.refuse("a node's containers are not one gang", accepted));
+        let accepted = "GPUSHARE_GANG in the environment of the tenants of one job";
+        return Err(set.refuse("a node's tenants are not one gang", accepted));
     }
-    let name = ContainerName::parse(set.variable, set.value)
+    let name = TenantName::parse(set.variable, set.value)
         .map_err(|error| set.refuse("it is no name of a gang", error.accepted))?;
     policy.gang = Some(name.to_string());
     Ok(())

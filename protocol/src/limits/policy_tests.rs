@@ -29,7 +29,7 @@ fn what_takes_a_daemon_is_read_with_one_and_refused_by_name_without() {
 }
 
 #[test]
-fn terms_are_read_in_their_units_and_tell_two_containers_apart() {
+fn terms_are_read_in_their_units_and_tell_two_tenants_apart() {
     let limits = read(&[
         ("GPUSHARE_PRIORITY", "900"),
         ("GPUSHARE_ON_COLLISION", "priority,wait"),
@@ -56,7 +56,7 @@ fn terms_are_read_in_their_units_and_tell_two_containers_apart() {
 }
 
 #[test]
-fn a_gang_is_named_anywhere_and_tells_two_containers_apart() {
+fn a_gang_is_named_anywhere_and_tells_two_tenants_apart() {
     let limits = read(&[("GPUSHARE_GANG", "job-1_a.b")]).unwrap();
     assert_eq!(limits.policy().gang.as_deref(), Some("job-1_a.b"));
     assert!(limits.to_string().ends_with(" gang=job-1_a.b"));
@@ -67,7 +67,7 @@ fn a_gang_is_named_anywhere_and_tells_two_containers_apart() {
 }
 
 #[test]
-fn a_node_has_no_gang_of_all_its_containers_and_no_most_of_one() {
+fn a_node_has_no_gang_of_all_its_tenants_and_no_most_of_one() {
     let job = || [("GPUSHARE_GANG".into(), "job".into())];
     let error = Limits::from_env_over([], job()).unwrap_err().to_string();
     for word in ["GPUSHARE_GANG", "job", "accepted: "] {

@@ -7,12 +7,12 @@ use loom::sync::{Arc, Mutex};
 
 const LIMIT: u64 = 4;
 
-struct Container {
+struct Tenant {
     lock: Mutex<()>,
     words: [Word; 2],
 }
 
-impl Container {
+impl Tenant {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             lock: Mutex::new(()),
@@ -54,56 +54,56 @@ impl Container {
 #[test]
 fn two_processes_that_charge_and_free_never_pass_the_limit() {
     loom::model(|| {
-        let container = Container::new();
-        let other = Arc::clone(&container);
+        let tenant = Tenant::new();
+        let other = Arc::clone(&tenant);
         let thread = loom::thread::spawn(move || {
             if other.charge(1, 2, 4) {
                 other.check();
                 other.words[1].release(2);
             }
         });
-        if container.charge(0, 3, 1) {
-            container.check();
-            container.words[0].release(3);
+        if tenant.charge(0, 3, 1) {
+            tenant.check();
+            tenant.words[0].release(3);
         }
         thread.join().unwrap();
-        container.check();
-        assert!(container.words.iter().all(|word| word.load().charged == 0));
+        tenant.check();
+        assert!(tenant.words.iter().all(|word| word.load().charged == 0));
     });
 }
 
 #[test]
 fn charges_that_fit_beside_each_other_are_never_refused() {
     loom::model(|| {
-        let container = Container::new();
+        let tenant = Tenant::new();
         assert!(
-            container.charge(1, 1, 4),
+            tenant.charge(1, 1, 4),
             "process 1 now holds all the credit and uses one unit"
         );
-        let other = Arc::clone(&container);
+        let other = Arc::clone(&tenant);
         let thread = loom::thread::spawn(move || {
             other.words[1].release(1);
             assert!(other.charge(1, 2, 4));
         });
-        assert!(container.charge(0, 2, 1));
+        assert!(tenant.charge(0, 2, 1));
         thread.join().unwrap();
-        container.check();
+        tenant.check();
     });
 }
 
 #[test]
 fn a_reclaim_never_takes_what_a_racing_charge_uses() {
     loom::model(|| {
-        let container = Container::new();
-        assert!(container.charge(1, 1, 4));
-        let other = Arc::clone(&container);
+        let tenant = Tenant::new();
+        assert!(tenant.charge(1, 1, 4));
+        let other = Arc::clone(&tenant);
         let thread = loom::thread::spawn(move || other.words[1].charge(3).is_ok());
-        let mine = container.charge(0, 1, 1);
+        let mine = tenant.charge(0, 1, 1);
         let theirs = thread.join().unwrap();
         assert!(
             mine != theirs,
             "one of the two fits, and one does: {mine} {theirs}"
         );
-        container.check();
+        tenant.check();
     });
 }

@@ -21,7 +21,7 @@ pub enum Control {
         /// The devices it may use, in the order its programs see them; empty means all.
         devices: Vec<[u8; 16]>,
     },
-    /// All tenants. Answered by [`ControlReply::Containers`].
+    /// All tenants. Answered by [`ControlReply::Tenants`].
     List,
     /// The devices. Answered by [`ControlReply::Devices`].
     Devices,
@@ -29,7 +29,7 @@ pub enum Control {
     /// keep their values.
     Set {
         /// The tenant's name.
-        container: String,
+        tenant: String,
         /// The changes.
         changes: Vec<(String, String)>,
     },
@@ -45,7 +45,7 @@ pub enum Control {
     /// reconnects to a new daemon. Since minor 1. Answered as [`Control::Create`].
     Attach {
         /// The tenant's name.
-        container: String,
+        tenant: String,
     },
     /// The tenants that have an idle end or a run limit. Since minor 1. Answered by
     /// [`ControlReply::Ends`].
@@ -83,7 +83,7 @@ pub enum ControlReply {
         why: String,
     },
     /// To [`Control::List`].
-    Containers(Vec<ContainerRow>),
+    Tenants(Vec<TenantRow>),
     /// To [`Control::Devices`].
     Devices(Vec<DeviceRow>),
     /// One event.
@@ -124,7 +124,7 @@ impl ControlReply {
 
 /// A tenant as `ps` shows it: one row a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ContainerRow {
+pub struct TenantRow {
     /// Its name.
     pub name: String,
     /// The device's UUID.
@@ -319,7 +319,7 @@ pub struct EventRow {
     /// A stable short name, such as `refused` or `killed`.
     pub kind: String,
     /// The tenant it is about, if one.
-    pub container: Option<String>,
+    pub tenant: Option<String>,
     /// The device it is about, if one.
     pub device: Option<[u8; 16]>,
     /// One sentence with the numbers.

@@ -144,7 +144,7 @@ pub struct Register {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registered {
     /// The tenant's name, for messages.
-    pub container: String,
+    pub tenant: String,
     /// The process's slot in the usage page.
     pub slot: u16,
     /// The UUIDs of the columns of both pages, in order.

@@ -15,8 +15,8 @@ mod page;
 mod sharing;
 
 pub use control::{
-    ContainerRow, Control, ControlReply, DeviceRow, EndRow, EndsBy, EventRow, GangRow, ProcessRow,
-    ProcessState, ShareRow, ShareState, Want,
+    Control, ControlReply, DeviceRow, EndRow, EndsBy, EventRow, GangRow, ProcessRow, ProcessState,
+    ShareRow, ShareState, TenantRow, Want,
 };
 pub use error::{ErrorCode, WireError};
 pub use frame::{Decoder, FrameError, MAX_FRAME, decode, encode};

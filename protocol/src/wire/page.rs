@@ -1,6 +1,6 @@
 //! Lists in pages, since minor 3: a list of any length, each answer of which fits a frame.
 
-use super::control::{ContainerRow, DeviceRow, EndRow, GangRow, ShareRow};
+use super::control::{DeviceRow, EndRow, GangRow, ShareRow, TenantRow};
 use super::sharing::SharingRow;
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[non_exhaustive]
 pub enum Listing {
     /// As [`super::Control::List`].
-    Containers,
+    Tenants,
     /// As [`super::Control::Devices`].
     Devices,
     /// As [`super::Control::Shares`].
@@ -31,7 +31,7 @@ pub enum Listing {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
     /// The daemon's number of a tenant.
-    pub container: u64,
+    pub tenant: u64,
     /// A device's place.
     pub device: u32,
     /// The daemon's number of a process.
@@ -42,9 +42,9 @@ pub struct Cursor {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Rows {
-    /// Of [`Listing::Containers`]. A row whose processes do not fit continues with the rest of them
+    /// Of [`Listing::Tenants`]. A row whose processes do not fit continues with the rest of them
     /// at the beginning of the next page.
-    Containers(Vec<ContainerRow>),
+    Tenants(Vec<TenantRow>),
     /// Of [`Listing::Devices`].
     Devices(Vec<DeviceRow>),
     /// Of [`Listing::Shares`].

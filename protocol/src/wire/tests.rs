@@ -36,12 +36,12 @@ fn the_bytes_of_released_messages_never_change() {
 #[test]
 fn the_bytes_of_minor_3_never_change() {
     let from = Cursor {
-        container: 300,
+        tenant: 300,
         device: 2,
         process: 1,
     };
     for (of, variant) in [
-        (Listing::Containers, 0),
+        (Listing::Tenants, 0),
         (Listing::Devices, 1),
         (Listing::Shares, 2),
         (Listing::Ends, 3),
@@ -52,7 +52,7 @@ fn the_bytes_of_minor_3_never_change() {
         );
     }
     for (rows, variant) in [
-        (Rows::Containers(vec![]), 0),
+        (Rows::Tenants(vec![]), 0),
         (Rows::Devices(vec![]), 1),
         (Rows::Shares(vec![]), 2),
         (Rows::Ends(vec![]), 3),
@@ -103,7 +103,7 @@ fn the_bytes_of_minor_1_never_change() {
         [5]
     );
     let attach = Control::Attach {
-        container: "a".to_owned(),
+        tenant: "a".to_owned(),
     };
     assert_eq!(
         postcard::to_allocvec(&attach).expect("encodes"),

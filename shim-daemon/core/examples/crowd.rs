@@ -12,27 +12,27 @@
 mod bare;
 
 use gpushare_core::{
-    AskId, Bytes, ContainerId, ContainerSpec, DeviceId, Event, Nanos, Policy, ProcessId, Quota,
-    Resolver, World,
+    AskId, Bytes, DeviceId, Event, Nanos, Policy, ProcessId, Quota, Resolver, TenantId, TenantSpec,
+    World,
 };
 use std::time::Instant;
 
 const DEVICE: DeviceId = DeviceId(0);
-const HOSTILE: ContainerId = ContainerId(1_000_000);
+const HOSTILE: TenantId = TenantId(1_000_000);
 const PROCESSES: u64 = 512;
 const ASKS: u64 = 16;
 
-fn register(world: &mut World, container: ContainerId) {
+fn register(world: &mut World, tenant: TenantId) {
     let quota = Quota {
         request: Bytes::mib(16),
         limit: Bytes::gib(80),
     };
-    let spec = ContainerSpec {
+    let spec = TenantSpec {
         on_collision: vec![Resolver::Priority, Resolver::Wait],
         wait_timeout: Nanos::secs(300),
         ..bare::spec(DEVICE, quota)
     };
-    bare::register(world, container, spec);
+    bare::register(world, tenant, spec);
 }
 
 fn ask(world: &mut World, now: Nanos, process: u64, ask: u64, bytes: Bytes) {
@@ -57,16 +57,16 @@ fn timed(name: &str, world: &mut World, event: impl FnOnce(&mut World)) {
     println!("  {name:<40} {taken:>12.1?}, {decisions} decisions");
 }
 
-fn measure(containers: u64) {
+fn measure(tenants: u64) {
     let mut world = World::new(Policy {
         first_overhead: Bytes::mib(10),
         most_waiting: usize::try_from(ASKS).unwrap_or(usize::MAX),
         ..Policy::default()
     });
     bare::add_device(&mut world, DEVICE, Bytes::gib(80));
-    for id in 0..containers {
-        register(&mut world, ContainerId(id));
-        bare::join(&mut world, ContainerId(id), ProcessId(id));
+    for id in 0..tenants {
+        register(&mut world, TenantId(id));
+        bare::join(&mut world, TenantId(id), ProcessId(id));
         ask(&mut world, Nanos::ZERO, id, 1, Bytes::mib(16));
     }
     register(&mut world, HOSTILE);
@@ -89,7 +89,7 @@ fn measure(containers: u64) {
     }
     let waiting = world.waiting_on(DEVICE);
     println!(
-        "{containers} containers, {waiting} asks wait; making them took {:.1?}",
+        "{tenants} tenants, {waiting} asks wait; making them took {:.1?}",
         start.elapsed()
     );
     while world.poll_decision().is_some() {}
@@ -101,7 +101,7 @@ fn measure(containers: u64) {
         world.handle(
             now,
             Event::Usage {
-                container: ContainerId(0),
+                tenant: TenantId(0),
                 device: DEVICE,
                 in_use: Bytes::mib(1),
             },

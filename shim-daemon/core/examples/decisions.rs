@@ -12,16 +12,16 @@
 mod bare;
 
 use gpushare_core::{
-    AskId, Bytes, ContainerId, Decision, DeviceId, Event, Lease, LeaseKind, LeasePolicy, Nanos,
-    Policy, ProcessId, Quota, World,
+    AskId, Bytes, Decision, DeviceId, Event, Lease, LeaseKind, LeasePolicy, Nanos, Policy,
+    ProcessId, Quota, TenantId, World,
 };
 use std::time::Instant;
 
-const CONTAINERS: u64 = 1000;
+const TENANTS: u64 = 1000;
 const DEVICES: u64 = 16;
 const ROUNDS: u64 = 300;
 
-fn node(limit: Bytes, containers: u64, lease: LeasePolicy) -> World {
+fn node(limit: Bytes, tenants: u64, lease: LeasePolicy) -> World {
     let mut world = World::new(Policy {
         first_overhead: Bytes::mib(100),
         lease,
@@ -30,14 +30,14 @@ fn node(limit: Bytes, containers: u64, lease: LeasePolicy) -> World {
     for device in (0..DEVICES).map(DeviceId) {
         bare::add_device(&mut world, device, Bytes::gib(79));
     }
-    for id in 0..containers {
-        let (container, process, device) = (ContainerId(id), ProcessId(id), DeviceId(id % DEVICES));
+    for id in 0..tenants {
+        let (tenant, process, device) = (TenantId(id), ProcessId(id), DeviceId(id % DEVICES));
         let quota = Quota {
             request: Bytes::mib(512),
             limit,
         };
-        bare::register(&mut world, container, bare::spec(device, quota));
-        bare::join(&mut world, container, process);
+        bare::register(&mut world, tenant, bare::spec(device, quota));
+        bare::join(&mut world, tenant, process);
         bare::open(&mut world, process, device);
     }
     drain(&mut world);
@@ -54,20 +54,19 @@ fn drain(world: &mut World) -> u64 {
 
 /// Every tenant grows step by step to its limit and then shows all of it unused.
 fn measure(name: &str, limit: Bytes, bytes: Bytes) {
-    let mut world = node(limit, CONTAINERS, LeasePolicy::default());
+    let mut world = node(limit, TENANTS, LeasePolicy::default());
     let (mut events, mut answers, mut slowest) = (0_u64, 0_u64, 0);
     let start = Instant::now();
     for round in 1..=ROUNDS {
         let now = Nanos::millis(round);
-        for id in 0..CONTAINERS {
-            let (container, process, device) =
-                (ContainerId(id), ProcessId(id), DeviceId(id % DEVICES));
+        for id in 0..TENANTS {
+            let (tenant, process, device) = (TenantId(id), ProcessId(id), DeviceId(id % DEVICES));
             let held = world
-                .account(container, device)
+                .account(tenant, device)
                 .map_or(Bytes::ZERO, |account| account.in_use);
             let event = match held + bytes > limit {
                 true => Event::Usage {
-                    container,
+                    tenant,
                     device,
                     in_use: Bytes::ZERO,
                 },
@@ -92,15 +91,15 @@ fn measure(name: &str, limit: Bytes, bytes: Bytes) {
     println!("{name}: {events} events, {answers} answers, {rate} events/s, slowest {slowest} ns");
 }
 
-/// All containers want their device all the time: every gate that is closed wants, and every other
+/// All tenants want their device all the time: every gate that is closed wants, and every other
 /// says that it has drained. Where turns are dealt, each turn is handed on, and each event decides
 /// over all tenants of its device.
-fn measure_leases(name: &str, containers: u64, lease: LeasePolicy) {
-    let mut world = node(Bytes::gib(1), containers, lease);
+fn measure_leases(name: &str, tenants: u64, lease: LeasePolicy) {
+    let mut world = node(Bytes::gib(1), tenants, lease);
     let (mut events, mut slowest, mut now) = (0_u64, 0, Nanos::ZERO);
     let report = |world: &World, id: u64| {
-        let (container, device) = (ContainerId(id), DeviceId(id % DEVICES));
-        let lease = world.lease(container, device).unwrap_or(Lease::FREE);
+        let (tenant, device) = (TenantId(id), DeviceId(id % DEVICES));
+        let lease = world.lease(tenant, device).unwrap_or(Lease::FREE);
         (ProcessId(id), device, lease)
     };
     let (start, before) = (Instant::now(), on_cpu());
@@ -112,7 +111,7 @@ fn measure_leases(name: &str, containers: u64, lease: LeasePolicy) {
         events += 1;
     };
     for _ in 0..ROUNDS {
-        for id in 0..containers {
+        for id in 0..tenants {
             let (process, device, lease) = report(&world, id);
             let epoch = lease.epoch;
             let event = match lease.kind {

@@ -1,6 +1,6 @@
 //! The core's decisions. The daemon carries them out in the order in which they are polled.
 
-use crate::ids::{AskKey, ContainerId, DeviceId, ProcessId, Ticket};
+use crate::ids::{AskKey, DeviceId, ProcessId, TenantId, Ticket};
 use crate::lease::Lease;
 use crate::resolver::Resolver;
 use crate::spec::SpecError;
@@ -13,12 +13,12 @@ pub enum Decision {
     /// The tenant may run.
     Admit {
         /// Which.
-        container: ContainerId,
+        tenant: TenantId,
     },
     /// The registration or change is refused; nothing changed.
     Refuse {
         /// The tenant.
-        container: ContainerId,
+        tenant: TenantId,
         /// Why.
         error: SpecError,
     },
@@ -26,7 +26,7 @@ pub enum Decision {
     /// dead slot is cleared.
     SetGrant {
         /// The tenant.
-        container: ContainerId,
+        tenant: TenantId,
         /// Where.
         device: DeviceId,
         /// The new grant.
@@ -38,7 +38,7 @@ pub enum Decision {
         /// Names this reclaim.
         ticket: Ticket,
         /// The tenant.
-        container: ContainerId,
+        tenant: TenantId,
         /// Where.
         device: DeviceId,
         /// The new grant.
@@ -49,7 +49,7 @@ pub enum Decision {
     /// decision has [`Lease::FREE`].
     Lease {
         /// The tenant.
-        container: ContainerId,
+        tenant: TenantId,
         /// Where.
         device: DeviceId,
         /// Its turn.
@@ -70,7 +70,7 @@ pub enum Decision {
     /// Send a signal to every process of the tenant.
     Signal {
         /// Which.
-        container: ContainerId,
+        tenant: TenantId,
         /// The signal.
         signal: Signal,
         /// Why, for its exit message and the event log.
@@ -141,7 +141,7 @@ pub enum Why {
         /// Where.
         device: DeviceId,
         /// The tenant that wants the memory.
-        wanted_by: ContainerId,
+        wanted_by: TenantId,
         /// Its charges on that device, or the memory that the device shows for it if that is more.
         charged: Bytes,
         /// The driver's memory for its contexts and modules, beside the charges.
@@ -159,7 +159,7 @@ pub enum Notice {
     /// The tenant waits for admission.
     Queued {
         /// Which.
-        container: ContainerId,
+        tenant: TenantId,
     },
     /// An ask cannot be met now; it waits, and this is what for.
     Waiting {
@@ -191,7 +191,7 @@ pub enum Notice {
     /// The device shows a tenant holding more than it was granted: a bypass, or a forged page.
     Excess {
         /// The tenant.
-        container: ContainerId,
+        tenant: TenantId,
         /// Where.
         device: DeviceId,
         /// How much more.
@@ -203,7 +203,7 @@ pub enum Notice {
         /// The process.
         process: ProcessId,
         /// The process's tenant.
-        container: ContainerId,
+        tenant: TenantId,
         /// Where.
         device: DeviceId,
         /// How much was set aside.
@@ -212,17 +212,17 @@ pub enum Notice {
     /// The tenant has done no GPU work for its `idle_after`.
     Idle {
         /// Which.
-        container: ContainerId,
+        tenant: TenantId,
     },
     /// The tenant works again.
     Active {
         /// Which.
-        container: ContainerId,
+        tenant: TenantId,
     },
     /// The tenant will be ended unless something changes.
     EndsSoon {
         /// Which.
-        container: ContainerId,
+        tenant: TenantId,
         /// When.
         at: Nanos,
         /// By what.
@@ -231,13 +231,13 @@ pub enum Notice {
     /// A victim is spared: its memory is no longer needed, or it no longer holds any.
     Spared {
         /// Which.
-        container: ContainerId,
+        tenant: TenantId,
     },
     /// A tenant did not drain within the bound. From now on other tenants run beside it, and time
     /// beyond its share is billed to it. Reported at a limited rate for each tenant and device.
     Overrun {
         /// Which.
-        container: ContainerId,
+        tenant: TenantId,
         /// Where.
         device: DeviceId,
         /// How long ago its gate was closed.
@@ -247,13 +247,13 @@ pub enum Notice {
     /// turns.
     Ungated {
         /// The tenant.
-        container: ContainerId,
+        tenant: TenantId,
         /// Where.
         device: DeviceId,
     },
     /// A victim is still there long after SIGKILL.
     WillNotYield {
         /// Which.
-        container: ContainerId,
+        tenant: TenantId,
     },
 }

@@ -1,9 +1,9 @@
 //! Events: everything the core learns. An event may be late, repeated, out of order or a lie; each
 //! handler says which part it believes.
 
-use crate::ids::{AskId, ContainerId, DeviceId, ProcessId, Ticket};
+use crate::ids::{AskId, DeviceId, ProcessId, TenantId, Ticket};
 use crate::lease::{Report, Work};
-use crate::spec::{ContainerSpec, DeviceSpec};
+use crate::spec::{DeviceSpec, TenantSpec};
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 
@@ -25,9 +25,9 @@ pub enum Event {
     /// A tenant wants to run. Answered by `Admitted`, `Queued` or `Refused`.
     Register {
         /// Its id, never used before.
-        container: ContainerId,
+        tenant: TenantId,
         /// Its limits.
-        spec: ContainerSpec,
+        spec: TenantSpec,
         /// Since when it ran under a previous daemon: it is admitted unchanged, however little room
         /// there is. `None`: it is new.
         running: Option<Nanos>,
@@ -35,21 +35,21 @@ pub enum Event {
     /// The limits of a running tenant change. All of the change applies or none of it.
     Set {
         /// The tenant.
-        container: ContainerId,
+        tenant: TenantId,
         /// All of the new limits.
-        spec: ContainerSpec,
+        spec: TenantSpec,
     },
     /// The tenant has ended: none of its processes will ask again.
-    ContainerGone {
+    TenantGone {
         /// Which.
-        container: ContainerId,
+        tenant: TenantId,
     },
     /// A process of a tenant connected.
     ProcessStarted {
         /// Its id, never used before.
         process: ProcessId,
         /// The tenant of its socket, pidfd and cgroup.
-        container: ContainerId,
+        tenant: TenantId,
         /// Whether it maps this daemon's control page. A process from the previous daemon does not
         /// yet.
         adopted: bool,
@@ -98,7 +98,7 @@ pub enum Event {
         /// Which: an id no living process has.
         process: ProcessId,
         /// Its tenant.
-        container: ContainerId,
+        tenant: TenantId,
         /// Where.
         device: DeviceId,
         /// The bytes it held.
@@ -186,7 +186,7 @@ pub enum Event {
     /// A tenant's charges, according to its usage page.
     Usage {
         /// The page's tenant.
-        container: ContainerId,
+        tenant: TenantId,
         /// Where.
         device: DeviceId,
         /// The sum over its processes.
@@ -197,7 +197,7 @@ pub enum Event {
         /// Which reclaim; an older one is ignored.
         ticket: Ticket,
         /// The tenant.
-        container: ContainerId,
+        tenant: TenantId,
         /// Where.
         device: DeviceId,
         /// The credit that its processes still hold, after unused credit was taken back.
@@ -208,7 +208,7 @@ pub enum Event {
     /// A tenant's GPU work moved on since it was last looked at.
     Worked {
         /// The tenant.
-        container: ContainerId,
+        tenant: TenantId,
     },
     /// A process reports of its gate.
     Reported {

@@ -11,7 +11,7 @@ macro_rules! ids {
 
 ids! {
     /// A tenant: the unit of quota, one or more processes.
-    ContainerId;
+    TenantId;
     /// A process of a tenant; names one life of a pid, not the pid.
     ProcessId;
     /// A device. Outside the core it is keyed by its UUID (MIG: with GPU and compute instance).

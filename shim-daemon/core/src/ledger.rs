@@ -14,7 +14,7 @@ pub(crate) use account::{Account, Lowering};
 pub(crate) use looks::Looks;
 pub(crate) use node::Ledger;
 
-use crate::ids::{ContainerId, CostClass, ProcessId};
+use crate::ids::{CostClass, ProcessId, TenantId};
 use crate::limbo::Limbo;
 use crate::room::Room;
 use crate::spec::DeviceSpec;
@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(crate) struct Device {
     spec: DeviceSpec,
-    accounts: BTreeMap<ContainerId, Account>,
+    accounts: BTreeMap<TenantId, Account>,
     /// The sum over all accounts, kept as they change.
     sum: Room,
     /// What all accounts were granted and do not use, kept as they change.
@@ -134,23 +134,23 @@ impl Device {
         self.limbo.contains_key(&process)
     }
 
-    pub(crate) fn account(&self, container: ContainerId) -> Option<&Account> {
-        self.accounts.get(&container)
+    pub(crate) fn account(&self, tenant: TenantId) -> Option<&Account> {
+        self.accounts.get(&tenant)
     }
 
-    pub(crate) fn accounts(&self) -> impl Iterator<Item = (ContainerId, &Account)> {
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = (TenantId, &Account)> {
         self.accounts
             .iter()
-            .map(|(container, account)| (*container, account))
+            .map(|(tenant, account)| (*tenant, account))
     }
 
     /// The one way to change an account: the sums follow.
     pub(crate) fn change<R>(
         &mut self,
-        container: ContainerId,
+        tenant: TenantId,
         change: impl FnOnce(&mut Account) -> R,
     ) -> Option<R> {
-        let account = self.accounts.get_mut(&container)?;
+        let account = self.accounts.get_mut(&tenant)?;
         let (before, unused, late) = (account.room(), account.unused(), account.late);
         let result = change(account);
         self.late = self.late - late + account.late;
@@ -159,16 +159,16 @@ impl Device {
         Some(result)
     }
 
-    pub(crate) fn open(&mut self, container: ContainerId, account: Account) {
+    pub(crate) fn open(&mut self, tenant: TenantId, account: Account) {
         self.sum += account.room();
         self.unused += account.unused();
-        let old = self.accounts.insert(container, account);
-        debug_assert!(old.is_none(), "containers are admitted once");
+        let old = self.accounts.insert(tenant, account);
+        debug_assert!(old.is_none(), "tenants are admitted once");
     }
 
     /// Closes an account whose grant and overhead were given up; its limbo stays on the device.
-    pub(crate) fn close(&mut self, container: ContainerId) {
-        if let Some(account) = self.accounts.remove(&container) {
+    pub(crate) fn close(&mut self, tenant: TenantId) {
+        if let Some(account) = self.accounts.remove(&tenant) {
             self.sum = self.sum - account.room();
             self.unused -= account.unused();
             self.late -= account.late;
@@ -176,9 +176,9 @@ impl Device {
             for entry in self
                 .limbo
                 .values_mut()
-                .filter(|entry| entry.container == Some(container))
+                .filter(|entry| entry.tenant == Some(tenant))
             {
-                entry.container = None;
+                entry.tenant = None;
             }
         }
     }
@@ -225,7 +225,7 @@ impl Device {
             .entry(process)
             .and_modify(|held| held.add(entry))
             .or_insert(entry)
-            .container;
+            .tenant;
         self.change_limbo(owner, (Bytes::ZERO, entry.bytes), |account| {
             account.limbo_charged += entry.charged;
         });
@@ -242,7 +242,7 @@ impl Device {
         if holds.is_zero() {
             self.limbo.remove(&process);
         }
-        self.change_limbo(old.container, (old.bytes, now.bytes), |account| {
+        self.change_limbo(old.tenant, (old.bytes, now.bytes), |account| {
             account.limbo_charged = account.limbo_charged - old.charged + now.charged;
         });
     }
@@ -251,12 +251,12 @@ impl Device {
     /// that have ended.
     fn change_limbo(
         &mut self,
-        owner: Option<ContainerId>,
+        owner: Option<TenantId>,
         (before, after): (Bytes, Bytes),
         more: impl Fn(&mut Account),
     ) {
-        let of_account = owner.and_then(|container| {
-            self.change(container, |account| {
+        let of_account = owner.and_then(|tenant| {
+            self.change(tenant, |account| {
                 account.limbo = account.limbo - before + after;
                 more(account);
             })
@@ -313,17 +313,17 @@ impl Device {
                 self.overdrawn
             ));
         }
-        self.accounts.iter().try_for_each(|(container, account)| {
+        self.accounts.iter().try_for_each(|(tenant, account)| {
             account
                 .check()
-                .map_err(|broken| format!("{container:?}: {broken}"))
+                .map_err(|broken| format!("{tenant:?}: {broken}"))
         })
     }
 
     /// Each account's charged limbo is the sum over its dead processes.
     fn check_limbo_charged(&self) -> Result<(), String> {
-        self.accounts.iter().try_for_each(|(container, account)| {
-            let own = |entry: &&Limbo| entry.container == Some(*container);
+        self.accounts.iter().try_for_each(|(tenant, account)| {
+            let own = |entry: &&Limbo| entry.tenant == Some(*tenant);
             let dead = self.limbo.values().filter(own);
             let charged: Bytes = dead.map(|entry| entry.charged).sum();
             if charged == account.limbo_charged {
@@ -331,7 +331,7 @@ impl Device {
             } else {
                 let booked = account.limbo_charged;
                 Err(format!(
-                    "{container:?}: its dead were charged {charged:?}, booked are {booked:?}"
+                    "{tenant:?}: its dead were charged {charged:?}, booked are {booked:?}"
                 ))
             }
         })

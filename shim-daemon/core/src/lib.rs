@@ -40,14 +40,14 @@ mod world;
 pub use decision::{Answer, Decision, Denial, Notice, Signal, Why};
 pub use event::{Event, ProcessSample, Sample};
 pub use gpushare_protocol::units::{Bytes, Permille};
-pub use ids::{AskId, AskKey, ContainerId, CostClass, DeviceId, Gang, ProcessId, Ticket};
+pub use ids::{AskId, AskKey, CostClass, DeviceId, Gang, ProcessId, TenantId, Ticket};
 pub use lease::{
     Compute, DeviceTime, Input, Lease, LeaseKind, LeasePolicy, Mode, Output, Profile, Report,
     ShareState, ShareView, Sharing, SharingView, Work,
 };
 pub use part::Implied;
 pub use resolver::Resolver;
-pub use spec::{ContainerSpec, DeviceSpec, Policy, Preemptible, Quota, SpecError};
+pub use spec::{DeviceSpec, Policy, Preemptible, Quota, SpecError, TenantSpec};
 pub use time::Nanos;
 pub use world::World;
-pub use world::view::{AccountView, ContainerView, DeadView, DeviceView, State, WaitView};
+pub use world::view::{AccountView, DeadView, DeviceView, State, TenantView, WaitView};

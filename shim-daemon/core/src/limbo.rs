@@ -1,6 +1,6 @@
 //! Bytes of dead processes that the driver has not given back yet.
 
-use crate::ids::ContainerId;
+use crate::ids::TenantId;
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 
@@ -8,7 +8,7 @@ use gpushare_protocol::units::Bytes;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limbo {
     /// The process's tenant, as long as that is registered.
-    pub(crate) container: Option<ContainerId>,
+    pub(crate) tenant: Option<TenantId>,
     /// Its memory when it died; later the memory that samples show.
     pub(crate) bytes: Bytes,
     /// The part of `bytes` that was charged: it counts against the tenant's limit until it is gone.

@@ -13,7 +13,7 @@ mod wait;
 
 pub(crate) use burst::Burst;
 
-use crate::ids::ContainerId;
+use crate::ids::TenantId;
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 
@@ -72,7 +72,7 @@ pub(crate) struct Case<'a> {
 /// A tenant that could be ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
-    pub(crate) container: ContainerId,
+    pub(crate) tenant: TenantId,
     pub(crate) priority: u16,
     pub(crate) idle: bool,
     /// The memory that the device gets back.
@@ -85,7 +85,7 @@ pub(crate) struct Candidate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// End these tenants, then the ask is met. Empty: the bytes on their way are enough.
-    End(Vec<ContainerId>),
+    End(Vec<TenantId>),
     /// Wait for other tenants to free.
     Wait,
     /// Out-of-memory.

@@ -47,7 +47,7 @@ pub enum Preemptible {
 
 /// A tenant as registered: these limits apply, whatever its environment contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ContainerSpec {
+pub struct TenantSpec {
     /// The devices it may use, each once.
     pub quotas: Vec<(DeviceId, Quota)>,
     /// Devices on which the request is implied by a limit in percent. There it follows the cost of
@@ -79,16 +79,16 @@ pub struct ContainerSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// The tenant is registered already, or its id was used before.
-    #[error("the container is registered already")]
+    #[error("the tenant is registered already")]
     Registered,
     /// A change for a tenant that is not registered.
-    #[error("no such container")]
+    #[error("no such tenant")]
     Unknown,
     /// It names a device the node does not have, or names one twice.
     #[error("device {0:?} is unknown or named twice")]
     Device(DeviceId),
     /// A change may alter quotas, not which devices they are on.
-    #[error("the devices of a container cannot change while it runs")]
+    #[error("the devices of a tenant cannot change while it runs")]
     Devices,
     /// The request is above the limit.
     #[error("on {device:?} the request of {} is above the limit of {}", .quota.request, .quota.limit)]
@@ -143,7 +143,7 @@ pub enum SpecError {
     Unreachable(Resolver),
 }
 
-impl ContainerSpec {
+impl TenantSpec {
     /// Checks everything that does not depend on the node: quotas and the order of resolvers.
     pub(crate) fn check(&self) -> Result<(), SpecError> {
         for (at, (device, quota)) in self.quotas.iter().enumerate() {

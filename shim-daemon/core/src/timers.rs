@@ -1,6 +1,6 @@
 //! Named timers: setting one again moves it. This module reads no clock.
 
-use crate::ids::{AskKey, ContainerId, DeviceId};
+use crate::ids::{AskKey, DeviceId, TenantId};
 use crate::time::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,11 @@ pub(crate) enum Timer {
     /// An ask has waited its time.
     Patience(AskKey),
     /// A tenant may have become idle.
-    Idle(ContainerId),
+    Idle(TenantId),
     /// A tenant must be warned or ended.
-    End(ContainerId),
+    End(TenantId),
     /// The next step of a kill ladder.
-    Ladder(ContainerId),
+    Ladder(TenantId),
     /// Limbo or a victim stops counting as coming.
     Settle(DeviceId),
     /// Look whether waiters wait on each other.

@@ -29,7 +29,7 @@ pub(crate) mod view;
 
 use crate::decision::{Decision, Notice};
 use crate::event::Event;
-use crate::ids::{ContainerId, DeviceId};
+use crate::ids::{DeviceId, TenantId};
 use crate::lease::Input;
 use crate::ledger::Ledger;
 use crate::overhead::Costs;
@@ -93,19 +93,19 @@ impl World {
             Event::DeviceAdded { device, spec } => self.device_added(device, spec),
             Event::DeviceLost { device } => self.device_lost(device),
             Event::Register {
-                container,
+                tenant,
                 spec,
                 running,
-            } => self.register(container, spec, running),
-            Event::Set { container, spec } => self.set(container, spec),
-            Event::ContainerGone { container } => self.container_gone(container),
+            } => self.register(tenant, spec, running),
+            Event::Set { tenant, spec } => self.set(tenant, spec),
+            Event::TenantGone { tenant } => self.tenant_gone(tenant),
             Event::ProcessStarted {
                 process,
-                container,
+                tenant,
                 adopted,
                 gated,
             } => {
-                self.process_started(process, container, adopted, gated);
+                self.process_started(process, tenant, adopted, gated);
             }
             Event::Presented {
                 process,
@@ -125,11 +125,11 @@ impl World {
             } => self.vacated(process, device, charged),
             Event::Remembered {
                 process,
-                container,
+                tenant,
                 device,
                 bytes,
                 charged,
-            } => self.remembered(process, container, device, (bytes, charged)),
+            } => self.remembered(process, tenant, device, (bytes, charged)),
             Event::ProcessGone { process, charged } => self.process_gone(process, &charged),
             Event::ProcessReplaced { process, charged } => {
                 self.process_replaced(process, &charged);
@@ -162,18 +162,18 @@ impl World {
             }
             Event::Cancel { process, ask } => self.cancel((process, ask)),
             Event::Usage {
-                container,
+                tenant,
                 device,
                 in_use,
-            } => self.usage(container, device, in_use),
+            } => self.usage(tenant, device, in_use),
             Event::Reclaimed {
                 ticket,
-                container,
+                tenant,
                 device,
                 held,
                 used,
             } => {
-                self.reclaimed(ticket, container, device, held, used);
+                self.reclaimed(ticket, tenant, device, held, used);
             }
             Event::Reported {
                 process,
@@ -189,7 +189,7 @@ impl World {
                 self.tell_device(device, reported);
             }
             Event::Served { device, works } => self.served(device, &works),
-            Event::Worked { container } => self.worked(container),
+            Event::Worked { tenant } => self.worked(tenant),
             Event::Sampled { device, sample } => self.sampled(device, sample),
         }
     }
@@ -201,9 +201,9 @@ impl World {
             match timer {
                 Timer::Recovered => self.recovered(),
                 Timer::Patience(ask) => self.patience_over(ask),
-                Timer::Idle(container) => self.check_idle(container),
-                Timer::End(container) => self.check_end(container),
-                Timer::Ladder(container) => self.next_rung(container),
+                Timer::Idle(tenant) => self.check_idle(tenant),
+                Timer::End(tenant) => self.check_end(tenant),
+                Timer::Ladder(tenant) => self.next_rung(tenant),
                 Timer::Settle(device) => self.freed(device),
                 Timer::Look(device) => self.look_again(device),
                 Timer::Cycle => self.check_cycles(),
@@ -249,7 +249,7 @@ impl World {
         let both = books.check().and_then(|()| leases());
         both.map_err(|broken| format!("{device:?}: {broken}"))?;
         let mut accounts = books.accounts();
-        accounts.try_for_each(|(container, _)| self.tenants.check_one(container))?;
+        accounts.try_for_each(|(tenant, _)| self.tenants.check_one(tenant))?;
         self.asks.check_on(device)
     }
 
@@ -289,8 +289,8 @@ impl World {
     }
 
     /// The devices a tenant has a quota on.
-    fn devices_of(&self, container: ContainerId) -> Vec<DeviceId> {
-        let known = self.tenants.get(container);
+    fn devices_of(&self, tenant: TenantId) -> Vec<DeviceId> {
+        let known = self.tenants.get(tenant);
         let quotas = known.map(|known| &known.spec().quotas);
         quotas
             .into_iter()
@@ -306,9 +306,9 @@ impl World {
 
     fn recovered(&mut self) {
         self.recovering = false;
-        let all = self.tenants.all().map(|(container, _)| container);
-        for container in all.collect::<Vec<_>>() {
-            self.check_end(container);
+        let all = self.tenants.all().map(|(tenant, _)| tenant);
+        for tenant in all.collect::<Vec<_>>() {
+            self.check_end(tenant);
         }
         for device in self.ledger.devices() {
             self.settle(device);

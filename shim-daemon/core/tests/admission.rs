@@ -2,11 +2,11 @@
 
 use crate::node::{Node, gib, killable, ranked, resolving, secs, spec};
 use gpushare_core::{
-    Bytes, ContainerId, ContainerSpec, Denial, Event, Policy, Quota, Resolver, SpecError, State,
+    Bytes, Denial, Event, Policy, Quota, Resolver, SpecError, State, TenantId, TenantSpec,
 };
 
-fn admitted(node: &Node, container: ContainerId) -> bool {
-    node.guests[&container].admitted
+fn admitted(node: &Node, tenant: TenantId) -> bool {
+    node.guests[&tenant].admitted
 }
 
 #[test]
@@ -16,7 +16,7 @@ fn a_request_is_admitted_if_it_fits_and_else_queues_until_it_does() {
     let second = node.register(spec(device, 8, 8));
     assert!(admitted(&node, first) && !admitted(&node, second));
     assert_eq!(
-        node.world.container(second).unwrap().state,
+        node.world.tenant(second).unwrap().state,
         State::Queued { since: secs(1) }
     );
     node.finish(first);
@@ -30,8 +30,8 @@ fn a_request_that_can_never_fit_is_refused_with_the_numbers() {
         ..Policy::default()
     });
     let device = node.device(16);
-    let container = node.register(spec(device, 16, 16));
-    let error = node.guests[&container].refused.expect("it is refused");
+    let tenant = node.register(spec(device, 16, 16));
+    let error = node.guests[&tenant].refused.expect("it is refused");
     assert_eq!(
         error,
         SpecError::TooLarge {
@@ -51,9 +51,9 @@ fn a_request_that_can_never_fit_is_refused_with_the_numbers() {
 #[test]
 fn a_request_above_the_limit_is_refused() {
     let (mut node, device) = Node::with_device(16);
-    let container = node.register(spec(device, 5, 4));
+    let tenant = node.register(spec(device, 5, 4));
     assert!(matches!(
-        node.guests[&container].refused,
+        node.guests[&tenant].refused,
         Some(SpecError::AboveLimit { .. })
     ));
 }
@@ -62,20 +62,20 @@ fn a_request_above_the_limit_is_refused() {
 fn a_resolver_behind_one_that_always_decides_is_refused() {
     let (mut node, device) = Node::with_device(16);
     let on_collision = vec![Resolver::Wait, Resolver::Priority];
-    let container = node.register(ContainerSpec {
+    let tenant = node.register(TenantSpec {
         on_collision,
         ..spec(device, 1, 4)
     });
     assert_eq!(
-        node.guests[&container].refused,
+        node.guests[&tenant].refused,
         Some(SpecError::Unreachable(Resolver::Wait))
     );
     let on_collision = vec![Resolver::Priority, Resolver::Wait];
-    let container = node.register(ContainerSpec {
+    let tenant = node.register(TenantSpec {
         on_collision,
         ..spec(device, 1, 4)
     });
-    assert!(admitted(&node, container));
+    assert!(admitted(&node, tenant));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn the_queue_goes_by_priority_and_then_by_age() {
     let queued: Vec<_> = [500, 500, 900]
         .map(|priority| {
             node.pass(secs(1));
-            node.register(ContainerSpec {
+            node.register(TenantSpec {
                 priority,
                 ..spec(device, 16, 16)
             })
@@ -95,7 +95,7 @@ fn the_queue_goes_by_priority_and_then_by_age() {
     for turn in [2, 0, 1] {
         assert!(!admitted(&node, queued[turn]));
         node.finish(last);
-        assert!(admitted(&node, queued[turn]), "container {turn}");
+        assert!(admitted(&node, queued[turn]), "tenant {turn}");
         last = queued[turn];
     }
 }
@@ -114,7 +114,7 @@ fn who_is_behind_in_the_queue_does_not_pass_unless_it_needs_nothing_there() {
 }
 
 #[test]
-fn only_memory_that_may_not_be_taken_back_keeps_a_container_out() {
+fn only_memory_that_may_not_be_taken_back_keeps_a_tenant_out() {
     for (borrower, expected) in [(false, false), (true, true)] {
         let (mut node, device) = Node::with_device(16);
         let (_, process) = node.run(if borrower {
@@ -123,22 +123,22 @@ fn only_memory_that_may_not_be_taken_back_keeps_a_container_out() {
             spec(device, 0, 16)
         });
         node.want(process, device, gib(12));
-        let container = node.register(spec(device, 8, 8));
-        assert_eq!(admitted(&node, container), expected);
+        let tenant = node.register(spec(device, 8, 8));
+        assert_eq!(admitted(&node, tenant), expected);
         node.free(process, device, gib(4));
         assert!(
-            admitted(&node, container),
+            admitted(&node, tenant),
             "unused grants are called back for it"
         );
     }
 }
 
 #[test]
-fn only_a_better_container_in_the_queue_holds_back_bursts() {
+fn only_a_better_tenant_in_the_queue_holds_back_bursts() {
     for (priority, granted) in [(400, false), (500, true)] {
         let (mut node, device) = Node::with_device(16);
         let running = node.register(spec(device, 10, 10));
-        let (_, process) = node.run(ContainerSpec {
+        let (_, process) = node.run(TenantSpec {
             priority,
             ..spec(device, 0, 16)
         });
@@ -152,7 +152,7 @@ fn only_a_better_container_in_the_queue_holds_back_bursts() {
 }
 
 #[test]
-fn an_early_process_of_a_queued_container_waits_for_its_admission() {
+fn an_early_process_of_a_queued_tenant_waits_for_its_admission() {
     let (mut node, device) = Node::with_device(16);
     let running = node.register(spec(device, 10, 10));
     let queued = node.register(resolving(&[], spec(device, 8, 8)));
@@ -178,7 +178,7 @@ fn a_raised_request_must_fit_like_a_new_one() {
     let first = node.register(spec(device, 4, 16));
     node.register(spec(device, 8, 8));
     node.tell(Event::Set {
-        container: first,
+        tenant: first,
         spec: spec(device, 9, 16),
     });
     assert_eq!(
@@ -196,7 +196,7 @@ fn a_raised_request_must_fit_like_a_new_one() {
         }
     );
     node.tell(Event::Set {
-        container: first,
+        tenant: first,
         spec: spec(device, 8, 16),
     });
     assert_eq!(
@@ -209,16 +209,16 @@ fn a_raised_request_must_fit_like_a_new_one() {
 fn limbo_does_not_cover_for_a_raised_request() {
     let (mut node, device) = Node::with_device(16);
     node.devices.get_mut(&device).unwrap().linger = Some(secs(9));
-    let (container, process) = node.run(killable(device, 1, 8));
+    let (tenant, process) = node.run(killable(device, 1, 8));
     node.want(process, device, gib(8));
     node.register(spec(device, 9, 9));
     node.exit(process);
     node.tell(Event::Set {
-        container,
+        tenant,
         spec: killable(device, 8, 8),
     });
     assert!(matches!(
-        node.guests[&container].refused,
+        node.guests[&tenant].refused,
         Some(SpecError::NoRoom { .. })
     ));
 }
@@ -226,25 +226,25 @@ fn limbo_does_not_cover_for_a_raised_request() {
 #[test]
 fn a_limit_below_the_use_follows_it_down_and_then_holds() {
     let (mut node, device) = Node::with_device(16);
-    let (container, process) = node.run(spec(device, 0, 16));
+    let (tenant, process) = node.run(spec(device, 0, 16));
     node.want(process, device, gib(12));
     node.free(process, device, gib(2));
     node.tell(Event::Set {
-        container,
+        tenant,
         spec: spec(device, 0, 4),
     });
-    node.guests.get_mut(&container).unwrap().spec = spec(device, 0, 16);
+    node.guests.get_mut(&tenant).unwrap().spec = spec(device, 0, 16);
     assert_eq!(
-        node.world.account(container, device).unwrap().grant,
+        node.world.account(tenant, device).unwrap().grant,
         gib(10),
         "unused memory is taken at once"
     );
     let ask = node.want(process, device, Bytes(1));
     assert_eq!(node.denied(ask), Some(Denial::OverLimit { limit: gib(4) }));
     node.free(process, device, gib(5));
-    assert_eq!(node.world.account(container, device).unwrap().grant, gib(5));
+    assert_eq!(node.world.account(tenant, device).unwrap().grant, gib(5));
     node.free(process, device, gib(5));
-    assert_eq!(node.world.account(container, device).unwrap().grant, gib(4));
+    assert_eq!(node.world.account(tenant, device).unwrap().grant, gib(4));
     let ask = node.want(process, device, gib(4));
     assert!(node.granted(ask));
 }
@@ -255,13 +255,13 @@ fn what_is_held_above_a_lowered_request_is_a_burst_like_any_other() {
         let (mut node, device) = Node::with_device(16);
         let (low, first) = node.run(ranked(100, killable(device, 12, 12)));
         let on_collision = vec![Resolver::Priority];
-        let (_, second) = node.run(ContainerSpec {
+        let (_, second) = node.run(TenantSpec {
             on_collision,
             ..killable(device, 0, 16)
         });
         node.want(first, device, gib(12));
         node.tell(Event::Set {
-            container: low,
+            tenant: low,
             spec: ranked(100, killable(device, request, 12)),
         });
         node.want(second, device, gib(8));
@@ -277,11 +277,11 @@ fn what_is_held_above_a_lowered_request_is_a_burst_like_any_other() {
 fn a_waiter_above_its_lowered_limit_is_answered() {
     let (mut node, device) = Node::with_device(16);
     let (_, holder) = node.run(spec(device, 0, 16));
-    let (container, process) = node.run(spec(device, 0, 16));
+    let (tenant, process) = node.run(spec(device, 0, 16));
     node.want(holder, device, gib(12));
     let ask = node.want(process, device, gib(8));
     node.tell(Event::Set {
-        container,
+        tenant,
         spec: spec(device, 0, 4),
     });
     assert_eq!(node.denied(ask), Some(Denial::OverLimit { limit: gib(4) }));

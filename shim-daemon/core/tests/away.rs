@@ -2,10 +2,10 @@
 //! until it reconnects.
 
 use gpushare_core::lease::{Input, LeaseKind, Schedule};
-use gpushare_core::{Compute, ContainerId, LeasePolicy, Nanos, ProcessId};
+use gpushare_core::{Compute, LeasePolicy, Nanos, ProcessId, TenantId};
 
-const ONE: ContainerId = ContainerId(1);
-const TWO: ContainerId = ContainerId(2);
+const ONE: TenantId = TenantId(1);
+const TWO: TenantId = TenantId(2);
 /// Of the first tenant, and of the second one.
 const A: ProcessId = ProcessId(10);
 const B: ProcessId = ProcessId(20);
@@ -27,9 +27,9 @@ impl Device {
             schedule: Schedule::new(policy),
             now: Nanos::ZERO,
         };
-        for (container, process) in [(ONE, A), (TWO, B)] {
+        for (tenant, process) in [(ONE, A), (TWO, B)] {
             device.tell(Input::Joined {
-                container,
+                tenant,
                 process,
                 gated: true,
                 class: 500,
@@ -45,17 +45,17 @@ impl Device {
         assert_eq!(self.schedule.check(), Ok(()), "after {input:?}");
     }
 
-    fn epoch(&self, container: ContainerId) -> u64 {
-        self.schedule.lease(container).expect("it is here").epoch
+    fn epoch(&self, tenant: TenantId) -> u64 {
+        self.schedule.lease(tenant).expect("it is here").epoch
     }
 
-    fn is_open(&self, container: ContainerId) -> bool {
-        let lease = self.schedule.lease(container).expect("it is here");
+    fn is_open(&self, tenant: TenantId) -> bool {
+        let lease = self.schedule.lease(tenant).expect("it is here");
         matches!(lease.kind, LeaseKind::Open { .. })
     }
 
-    fn wanted(&mut self, container: ContainerId, process: ProcessId) {
-        let epoch = self.epoch(container);
+    fn wanted(&mut self, tenant: TenantId, process: ProcessId) {
+        let epoch = self.epoch(tenant);
         self.tell(Input::Reported {
             process,
             epoch,
@@ -63,8 +63,8 @@ impl Device {
         });
     }
 
-    fn drained(&mut self, container: ContainerId, process: ProcessId) {
-        let epoch = self.epoch(container);
+    fn drained(&mut self, tenant: TenantId, process: ProcessId) {
+        let epoch = self.epoch(tenant);
         self.tell(Input::Reported {
             process,
             epoch,

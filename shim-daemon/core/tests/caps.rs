@@ -8,10 +8,10 @@
 )]
 
 use crate::machine::{Host, Length, Machine, Program, cap};
-use gpushare_core::{Compute, ContainerId, LeasePolicy, Nanos, Permille, Profile};
+use gpushare_core::{Compute, LeasePolicy, Nanos, Permille, Profile, TenantId};
 
 const PRIORITY: u16 = 500;
-const FIRST: ContainerId = ContainerId(1);
+const FIRST: TenantId = TenantId(1);
 
 fn fixed(micros: u64) -> Length {
     Length::Fixed(Nanos::micros(micros))
@@ -172,12 +172,12 @@ fn request_and_limit_alike_give_that_much_among_others_too() {
             limit: part,
         };
         machine.start(1, PRIORITY, compute, Program::Deep(fixed(100)));
-        for container in 2..=8 {
+        for tenant in 2..=8 {
             machine.start(
-                container,
+                tenant,
                 PRIORITY,
                 Compute::default(),
-                Program::Deep(fixed(50 * container)),
+                Program::Deep(fixed(50 * tenant)),
             );
         }
         machine.run(Nanos::secs(10));
@@ -200,10 +200,7 @@ fn what_a_cap_leaves_goes_to_others() {
     machine.start(1, PRIORITY, cap(20), Program::Deep(fixed(100)));
     machine.start(2, PRIORITY, Compute::default(), Program::Deep(fixed(300)));
     machine.run(Nanos::secs(10));
-    let (first, second) = (
-        machine.meter.share(FIRST),
-        machine.meter.share(ContainerId(2)),
-    );
+    let (first, second) = (machine.meter.share(FIRST), machine.meter.share(TenantId(2)));
     println!(
         "20 % capped beside one without: {:.2} and {:.2} %",
         100.0 * first,
@@ -220,9 +217,9 @@ fn a_newcomer_beside_one_held_by_its_cap_waits_for_nobodys_past() {
     machine.start(2, PRIORITY, Compute::default(), Program::Deep(fixed(100)));
     machine.run(Nanos::secs(5));
     machine.start(3, PRIORITY, Compute::default(), Program::Deep(fixed(100)));
-    let before = machine.meter.had[&ContainerId(2)];
+    let before = machine.meter.had[&TenantId(2)];
     machine.run(Nanos::secs(1));
-    let had = (machine.meter.had[&ContainerId(2)] - before) as f64 / 1e9;
+    let had = (machine.meter.had[&TenantId(2)] - before) as f64 / 1e9;
     println!(
         "beside a newcomer the old one had {:.2} % of the next second",
         100.0 * had

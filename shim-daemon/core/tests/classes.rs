@@ -8,7 +8,7 @@
 )]
 
 use crate::machine::{Length, Machine, Program, request};
-use gpushare_core::{Compute, ContainerId, Nanos};
+use gpushare_core::{Compute, Nanos, TenantId};
 
 const HIGH: u16 = 900;
 const LOW: u16 = 100;
@@ -30,7 +30,7 @@ fn inference() -> Program {
 fn a_higher_class_runs_within_three_milliseconds() {
     for micros in [5, 50, 500, 1_000] {
         let mut machine = Machine::new(micros);
-        let serving = ContainerId(1);
+        let serving = TenantId(1);
         machine.start(1, HIGH, EQUAL, inference());
         machine.start(2, LOW, EQUAL, Program::Deep(fixed(micros)));
         machine.run(Nanos::secs(20));
@@ -40,7 +40,7 @@ fn a_higher_class_runs_within_three_milliseconds() {
         );
         println!("preemption of a deep queue of {micros} us kernels: p50 {half} us, p99 {most} us");
         assert!(most <= 3_000, "kernels of {micros} us: p99 {most} us");
-        let share = machine.meter.share(ContainerId(2));
+        let share = machine.meter.share(TenantId(2));
         assert!(share > 0.8, "the lower class gets the rest: {share}");
     }
 }
@@ -52,7 +52,7 @@ fn an_equal_class_waits_for_the_turn_of_a_deep_queue() {
         machine.start(1, LOW, EQUAL, inference());
         machine.start(2, LOW, EQUAL, Program::Deep(fixed(micros)));
         machine.run(Nanos::secs(20));
-        let half = machine.meter.wait(ContainerId(1), 500);
+        let half = machine.meter.wait(TenantId(1), 500);
         println!("no preemption of a deep queue of {micros} us kernels: p50 {half} us");
         assert!(half > 3_000, "kernels of {micros} us: p50 {half} us");
     }
@@ -64,10 +64,10 @@ fn a_long_kernel_delays_a_higher_class_by_no_more_than_the_bound() {
     machine.start(1, HIGH, EQUAL, inference());
     machine.start(2, LOW, EQUAL, Program::Deep(fixed(200_000)));
     machine.run(Nanos::secs(20));
-    let longest = machine.meter.wait(ContainerId(1), 1000);
+    let longest = machine.meter.wait(TenantId(1), 1000);
     println!("preemption of kernels of 200 ms: longest wait {longest} us");
     assert!((10_000..=10_000 + 500).contains(&longest));
-    let share = machine.meter.share(ContainerId(2));
+    let share = machine.meter.share(TenantId(2));
     assert!(share > 0.5, "the lower class goes on meanwhile: {share}");
 }
 
@@ -77,13 +77,13 @@ fn classes_are_strict() {
     machine.start(1, HIGH, EQUAL, Program::Deep(fixed(50)));
     machine.start(2, LOW, EQUAL, Program::Deep(fixed(50)));
     machine.run(Nanos::secs(5));
-    let share = machine.meter.share(ContainerId(2));
+    let share = machine.meter.share(TenantId(2));
     println!(
         "a lower class beside a higher one that never stops: {:.2} %",
         100.0 * share
     );
     assert!(share <= 0.001);
-    let ran = machine.meter.ran[&ContainerId(1)] as f64 / machine.meter.total as f64;
+    let ran = machine.meter.ran[&TenantId(1)] as f64 / machine.meter.total as f64;
     assert!(ran >= 0.99, "the higher one has the device: {ran}");
 }
 
@@ -93,7 +93,7 @@ fn a_lower_class_has_all_of_a_device_that_no_higher_one_wants() {
     machine.start(1, HIGH, EQUAL, Program::Sleeps);
     machine.start(2, LOW, EQUAL, Program::Deep(fixed(50)));
     machine.run(Nanos::secs(5));
-    let ran = machine.meter.ran[&ContainerId(2)] as f64 / machine.meter.total as f64;
+    let ran = machine.meter.ran[&TenantId(2)] as f64 / machine.meter.total as f64;
     assert!(ran >= 0.99, "{ran}");
 }
 
@@ -106,7 +106,7 @@ fn a_request_is_kept_against_higher_classes_in_every_second() {
             machine.start(2, LOW, request(percent), Program::Deep(fixed(micros)));
             machine.start(3, LOW, EQUAL, Program::Deep(fixed(50)));
             machine.run(Nanos::secs(10));
-            let (least, most) = machine.meter.windows(ContainerId(2), Nanos::secs(1));
+            let (least, most) = machine.meter.windows(TenantId(2), Nanos::secs(1));
             println!(
                 "{percent} % requested below a higher class, kernels of {micros} us: {:.2} to {:.2} % of a second",
                 100.0 * least,
@@ -125,7 +125,7 @@ fn equals_share_beside_what_a_lower_class_is_guaranteed() {
     machine.start(2, HIGH, EQUAL, Program::Deep(fixed(20_000)));
     machine.start(3, LOW, request(30), Program::Deep(fixed(50)));
     machine.run(Nanos::secs(10));
-    let shares = [1, 2, 3].map(|container| machine.meter.share(ContainerId(container)));
+    let shares = [1, 2, 3].map(|tenant| machine.meter.share(TenantId(tenant)));
     println!(
         "two of a class above one with 30 %: {:.2?}",
         shares.map(|share| 100.0 * share)
@@ -150,12 +150,12 @@ fn an_idle_holder_gives_way_within_three_milliseconds() {
         Program::Requests(fixed(100), 5, Nanos::millis(11)),
     );
     machine.run(Nanos::secs(20));
-    for container in [1, 2].map(ContainerId) {
+    for tenant in [1, 2].map(TenantId) {
         let (half, most) = (
-            machine.meter.wait(container, 500),
-            machine.meter.wait(container, 990),
+            machine.meter.wait(tenant, 500),
+            machine.meter.wait(tenant, 990),
         );
-        println!("idle release, {container:?}: p50 {half} us, p99 {most} us");
+        println!("idle release, {tenant:?}: p50 {half} us, p99 {most} us");
         assert!(most <= 3_000);
     }
 }
@@ -167,7 +167,7 @@ fn a_holder_that_is_not_idle_keeps_its_turn() {
     machine.start(1, LOW, EQUAL, Program::Deep(fixed(100)));
     machine.start(2, LOW, EQUAL, requests);
     machine.run(Nanos::secs(20));
-    let half = machine.meter.wait(ContainerId(2), 500);
+    let half = machine.meter.wait(TenantId(2), 500);
     println!("no release while work is pending: p50 {half} us");
     assert!(half > 3_000);
 }

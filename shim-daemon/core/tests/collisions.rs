@@ -2,7 +2,7 @@
 //! behaviour with its opposite.
 
 use crate::node::{Node, gib, killable, ranked, resolving, secs, spec};
-use gpushare_core::{Bytes, ContainerSpec, Denial, Nanos, Preemptible, Resolver};
+use gpushare_core::{Bytes, Denial, Nanos, Preemptible, Resolver, TenantSpec};
 
 #[test]
 fn what_fits_is_granted_at_once() {
@@ -87,7 +87,7 @@ fn a_grant_the_device_still_shows_used_is_not_taken_back() {
     node.want(first, device, gib(12));
     // Its page says it holds nothing; the device knows better.
     node.tell(gpushare_core::Event::Usage {
-        container: lender,
+        tenant: lender,
         device,
         in_use: Bytes::ZERO,
     });
@@ -97,7 +97,7 @@ fn a_grant_the_device_still_shows_used_is_not_taken_back() {
 }
 
 #[test]
-fn within_its_request_a_container_takes_back_what_others_borrowed() {
+fn within_its_request_a_tenant_takes_back_what_others_borrowed() {
     let (mut node, device) = Node::with_device(16);
     let (borrower, first) = node.run(killable(device, 0, 16));
     let (_, owner) = node.run(ranked(1, resolving(&[], spec(device, 8, 8))));
@@ -129,7 +129,7 @@ fn a_better_waiter_holds_back_a_lower_one_and_an_equal_one_does_not() {
         let (mut node, device) = Node::with_device(16);
         let (_, first) = node.run(spec(device, 0, 16));
         let (_, second) = node.run(spec(device, 0, 16));
-        let (_, third) = node.run(ContainerSpec {
+        let (_, third) = node.run(TenantSpec {
             priority,
             ..spec(device, 0, 16)
         });
@@ -148,7 +148,7 @@ fn waiters_are_served_by_priority_and_then_by_age() {
     node.want(holder, device, gib(16));
     let asks: Vec<_> = [500, 500, 900]
         .map(|priority| {
-            let (_, process) = node.run(ContainerSpec {
+            let (_, process) = node.run(TenantSpec {
                 priority,
                 ..spec(device, 0, 16)
             });
@@ -167,7 +167,7 @@ fn waiters_are_served_by_priority_and_then_by_age() {
 fn two_that_wait_on_each_other_do_not_hang() {
     let mut node = Node::new();
     let (one, two) = (node.device(16), node.device(16));
-    let on_both = |priority| ContainerSpec {
+    let on_both = |priority| TenantSpec {
         quotas: [one, two]
             .map(|device| spec(device, 0, 16).quotas[0])
             .to_vec(),
@@ -201,14 +201,14 @@ fn a_waiter_is_not_refused_while_somebody_runs_who_could_free() {
 }
 
 #[test]
-fn within_its_request_a_container_waits_for_its_own_dead_process() {
+fn within_its_request_a_tenant_waits_for_its_own_dead_process() {
     let (mut node, device) = Node::with_device(16);
     node.devices.get_mut(&device).unwrap().linger = Some(secs(1));
     let failing = resolving(&[Resolver::Fail], spec(device, 16, 16));
-    let (container, first) = node.run(failing);
+    let (tenant, first) = node.run(failing);
     node.want(first, device, gib(12));
     node.exit(first);
-    let second = node.start(container);
+    let second = node.start(tenant);
     let ask = node.want(second, device, gib(12));
     assert!(node.waits(ask), "the device still holds them");
     node.pass(secs(1));
@@ -220,8 +220,8 @@ fn within_its_request_a_container_waits_for_its_own_dead_process() {
 fn siblings_that_ask_together_all_get_theirs() {
     let (mut node, device) = Node::with_device(16);
     let (_, holder) = node.run(spec(device, 0, 16));
-    let (container, one) = node.run(spec(device, 0, 16));
-    let two = node.start(container);
+    let (tenant, one) = node.run(spec(device, 0, 16));
+    let two = node.start(tenant);
     node.want(holder, device, gib(16));
     let asks = [
         node.want(one, device, gib(3)),
@@ -229,7 +229,7 @@ fn siblings_that_ask_together_all_get_theirs() {
     ];
     node.free(holder, device, gib(7));
     assert!(asks.into_iter().all(|ask| node.granted(ask)));
-    assert_eq!(node.charged(container, device), gib(7));
+    assert_eq!(node.charged(tenant, device), gib(7));
 }
 
 #[test]
@@ -237,22 +237,22 @@ fn preemptible_is_what_may_be_borrowed_and_what_it_costs() {
     for (preemptible, granted) in [(Preemptible::Kill, gib(16)), (Preemptible::Never, gib(8))] {
         let (mut node, device) = Node::with_device(16);
         node.run(spec(device, 8, 8));
-        let (container, process) = node.run(ContainerSpec {
+        let (tenant, process) = node.run(TenantSpec {
             preemptible,
             ..spec(device, 0, 16)
         });
-        assert_eq!(node.world.grantable(container, device), granted);
+        assert_eq!(node.world.grantable(tenant, device), granted);
         let ask = node.want(process, device, granted);
         assert!(node.granted(ask));
     }
 }
 
 #[test]
-fn a_waiter_is_served_by_what_its_own_container_frees() {
+fn a_waiter_is_served_by_what_its_own_tenant_frees() {
     let (mut node, device) = Node::with_device(16);
     let (_, holder) = node.run(spec(device, 0, 16));
-    let (container, one) = node.run(spec(device, 0, 16));
-    let two = node.start(container);
+    let (tenant, one) = node.run(spec(device, 0, 16));
+    let two = node.start(tenant);
     node.want(holder, device, gib(8));
     node.want(one, device, gib(8));
     let ask = node.want(two, device, gib(4));

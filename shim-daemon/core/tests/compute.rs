@@ -5,8 +5,8 @@
 use crate::node;
 use crate::node::{Node, bare, gib, spec};
 use gpushare_core::{
-    Compute, ContainerId, ContainerSpec, Decision, DeviceId, Event, Lease, LeaseKind, LeasePolicy,
-    Nanos, Notice, Permille, Policy, ProcessId, ShareState, SpecError, World,
+    Compute, Decision, DeviceId, Event, Lease, LeaseKind, LeasePolicy, Nanos, Notice, Permille,
+    Policy, ProcessId, ShareState, SpecError, TenantId, TenantSpec, World,
 };
 
 fn percent(percent: u16) -> Option<Permille> {
@@ -14,22 +14,22 @@ fn percent(percent: u16) -> Option<Permille> {
 }
 
 /// A tenant with a share on one device.
-fn sharing(device: DeviceId, request: Option<Permille>, limit: Option<Permille>) -> ContainerSpec {
-    ContainerSpec {
+fn sharing(device: DeviceId, request: Option<Permille>, limit: Option<Permille>) -> TenantSpec {
+    TenantSpec {
         compute: vec![(device, Compute { request, limit })],
         ..spec(device, 1, 4)
     }
 }
 
-fn lease(node: &Node, container: ContainerId, device: DeviceId) -> Lease {
-    let said = node.guests[&container].leases.get(&device).copied();
+fn lease(node: &Node, tenant: TenantId, device: DeviceId) -> Lease {
+    let said = node.guests[&tenant].leases.get(&device).copied();
     let said = said.unwrap_or(Lease::FREE);
-    assert_eq!(node.world.lease(container, device), Some(said));
+    assert_eq!(node.world.lease(tenant, device), Some(said));
     said
 }
 
-fn wanted(node: &mut Node, container: ContainerId, process: ProcessId, device: DeviceId) {
-    let epoch = lease(node, container, device).epoch;
+fn wanted(node: &mut Node, tenant: TenantId, process: ProcessId, device: DeviceId) {
+    let epoch = lease(node, tenant, device).epoch;
     node.tell(Event::Reported {
         process,
         device,
@@ -39,7 +39,7 @@ fn wanted(node: &mut Node, container: ContainerId, process: ProcessId, device: D
 }
 
 #[test]
-fn alone_a_container_is_free_and_a_second_one_ends_that() {
+fn alone_a_tenant_is_free_and_a_second_one_ends_that() {
     let mut node = Node::dealt_in_turns();
     let device = node.device(16);
     let (first, _) = node.run(spec(device, 1, 4));
@@ -64,13 +64,13 @@ fn a_context_is_not_answered_before_its_page_says_that_it_is_closed() {
     bare::add_device(&mut world, device, gib(16));
     let mut order = Vec::new();
     for id in 1..=2 {
-        let (container, process) = (ContainerId(id), ProcessId(id));
-        bare::register(&mut world, container, spec(device, 1, 4));
-        bare::join(&mut world, container, process);
+        let (tenant, process) = (TenantId(id), ProcessId(id));
+        bare::register(&mut world, tenant, spec(device, 1, 4));
+        bare::join(&mut world, tenant, process);
         bare::open(&mut world, process, device);
         order = std::iter::from_fn(|| world.poll_decision()).collect();
     }
-    let closes = |decision: &Decision| matches!(decision, Decision::Lease { container: ContainerId(2), lease, .. } if lease.kind == LeaseKind::Closed);
+    let closes = |decision: &Decision| matches!(decision, Decision::Lease { tenant: TenantId(2), lease, .. } if lease.kind == LeaseKind::Closed);
     let answers = |decision: &Decision| matches!(decision, Decision::Answer { .. });
     let (closed, answered) = (
         order.iter().position(closes),
@@ -119,7 +119,7 @@ fn a_process_of_the_previous_daemon_takes_turns_once_it_obeys() {
     node.add(process, node::Proc::new(second));
     node.tell(Event::ProcessStarted {
         process,
-        container: second,
+        tenant: second,
         adopted: false,
         gated: true,
     });
@@ -133,10 +133,10 @@ fn a_process_of_the_previous_daemon_takes_turns_once_it_obeys() {
 fn a_cap_set_live_binds_at_once_and_one_lifted_frees() {
     let mut node = Node::dealt_in_turns();
     let device = node.device(16);
-    let (container, _) = node.run(spec(device, 1, 4));
+    let (tenant, _) = node.run(spec(device, 1, 4));
     let capped = sharing(device, None, percent(30));
     node.tell(Event::Set {
-        container,
+        tenant,
         spec: capped,
     });
     let deadline = |lease: Lease| match lease.kind {
@@ -144,15 +144,12 @@ fn a_cap_set_live_binds_at_once_and_one_lifted_frees() {
         _ => None,
     };
     assert!(
-        deadline(lease(&node, container, device)).is_some(),
+        deadline(lease(&node, tenant, device)).is_some(),
         "its allowance ends"
     );
     let free = spec(device, 1, 4);
-    node.tell(Event::Set {
-        container,
-        spec: free,
-    });
-    assert_eq!(lease(&node, container, device).kind, LeaseKind::Free);
+    node.tell(Event::Set { tenant, spec: free });
+    assert_eq!(lease(&node, tenant, device).kind, LeaseKind::Free);
 }
 
 #[test]
@@ -175,7 +172,7 @@ fn more_than_all_of_a_device_cannot_be_promised() {
     assert_eq!(node.guests[&third].refused, None);
     let more = sharing(device, percent(71), None);
     node.tell(Event::Set {
-        container: first,
+        tenant: first,
         spec: more,
     });
     assert!(matches!(
@@ -205,11 +202,7 @@ fn shares_are_shown_as_they_are_dealt() {
     let (second, waiter) = node.run(spec(device, 1, 4));
     wanted(&mut node, second, waiter, device);
     node.pass(Nanos::millis(5));
-    let share = |container| {
-        node.world
-            .share(container, device)
-            .expect("it has a context")
-    };
+    let share = |tenant| node.world.share(tenant, device).expect("it has a context");
     assert_eq!((share(first).weight, share(second).weight), (700, 300));
     assert_eq!(
         (share(first).state, share(second).state),
@@ -231,13 +224,13 @@ fn a_process_without_a_gate_holds_nobody_up_and_is_told_of() {
     node.add(ungated, node::Proc::new(old));
     node.tell(Event::ProcessStarted {
         process: ungated,
-        container: old,
+        tenant: old,
         adopted: true,
         gated: false,
     });
     node.open(ungated, device);
     assert!(node.notices.contains(&Notice::Ungated {
-        container: old,
+        tenant: old,
         device
     }));
     wanted(&mut node, old, ungated, device);

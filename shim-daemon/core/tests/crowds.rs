@@ -4,7 +4,7 @@ use crate::node::{Node, gib, spec};
 use gpushare_core::{Denial, Policy};
 
 #[test]
-fn once_many_asks_of_a_container_wait_each_process_may_have_one_more() {
+fn once_many_asks_of_a_tenant_wait_each_process_may_have_one_more() {
     let mut node = Node::with(Policy {
         most_waiting: 4,
         most_waiting_together: 6,

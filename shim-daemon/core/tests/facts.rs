@@ -17,14 +17,14 @@ fn a_context_is_reserved_ahead_and_then_measured() {
     let mut node = with_contexts(512);
     let device = node.device(16);
     node.devices.get_mut(&device).unwrap().context = Bytes::mib(300);
-    let (container, _) = node.run(spec(device, 4, 8));
+    let (tenant, _) = node.run(spec(device, 4, 8));
     assert_eq!(
-        node.world.account(container, device).unwrap().overhead,
+        node.world.account(tenant, device).unwrap().overhead,
         Bytes::mib(512)
     );
     node.sample(device);
     assert_eq!(
-        node.world.account(container, device).unwrap().overhead,
+        node.world.account(tenant, device).unwrap().overhead,
         Bytes::mib(300)
     );
 }
@@ -47,7 +47,7 @@ fn what_a_context_cost_is_what_the_next_one_is_expected_to_cost() {
 fn a_sample_around_which_the_slot_moved_is_not_believed() {
     let mut node = with_contexts(512);
     let device = node.device(16);
-    let (container, process) = node.run(spec(device, 4, 8));
+    let (tenant, process) = node.run(spec(device, 4, 8));
     node.want(process, device, gib(2));
     let Event::Sampled { device, mut sample } = node.look_at(device) else {
         unreachable!()
@@ -58,7 +58,7 @@ fn a_sample_around_which_the_slot_moved_is_not_believed() {
     });
     node.tell(Event::Sampled { device, sample });
     assert_eq!(
-        node.world.account(container, device).unwrap().overhead,
+        node.world.account(tenant, device).unwrap().overhead,
         Bytes::mib(512)
     );
 }
@@ -141,11 +141,11 @@ fn a_late_sample_from_before_a_death_does_not_shrink_its_limbo() {
 fn a_page_forged_to_zero_frees_nothing_at_death() {
     let (mut node, device) = Node::with_device(16);
     node.devices.get_mut(&device).unwrap().linger = None;
-    let (container, process) = node.run(spec(device, 0, 16));
+    let (tenant, process) = node.run(spec(device, 0, 16));
     node.want(process, device, gib(12));
     node.sample(device);
     node.tell(Event::Usage {
-        container,
+        tenant,
         device,
         in_use: Bytes::ZERO,
     });
@@ -220,24 +220,24 @@ fn a_burst_pays_for_strangers_when_a_request_needs_the_memory() {
 }
 
 #[test]
-fn what_a_container_holds_beyond_its_grant_is_noticed_and_counts() {
+fn what_a_tenant_holds_beyond_its_grant_is_noticed_and_counts() {
     let mut node = Node::with(Policy {
         most_overhead: gib(1),
         first_overhead: Bytes::ZERO,
         ..Policy::default()
     });
     let device = node.device(16);
-    let (container, process) = node.run(spec(device, 0, 8));
+    let (tenant, process) = node.run(spec(device, 0, 8));
     node.processes
         .get_mut(&process)
         .unwrap()
         .contexts
         .insert(device, gib(5));
     node.sample(device);
-    let account = node.world.account(container, device).unwrap();
+    let account = node.world.account(tenant, device).unwrap();
     assert_eq!((account.overhead, account.excess), (gib(1), gib(4)));
     assert!(node.notices.contains(&Notice::Excess {
-        container,
+        tenant,
         device,
         bytes: gib(4)
     }));

@@ -15,7 +15,7 @@ fn node(gib: u64) -> (Node, DeviceId) {
     (node, device)
 }
 
-fn failing(device: DeviceId) -> gpushare_core::ContainerSpec {
+fn failing(device: DeviceId) -> gpushare_core::TenantSpec {
     resolving(&[Resolver::Fail], spec(device, 0, 16))
 }
 
@@ -37,8 +37,8 @@ fn unmade(node: &mut Node, process: ProcessId, device: DeviceId) {
 fn sixteen_contexts_that_fit_are_all_made_once_the_first_is_measured() {
     for resolver in [Resolver::Fail, Resolver::Wait] {
         let (mut node, device) = node(4);
-        let container = node.register(resolving(&[resolver], spec(device, 0, 4)));
-        let processes: Vec<_> = (0..16).map(|_| node.start(container)).collect();
+        let tenant = node.register(resolving(&[resolver], spec(device, 0, 4)));
+        let processes: Vec<_> = (0..16).map(|_| node.start(tenant)).collect();
         let began = node.now;
         for process in &processes {
             if has_context(&node, *process, device) {
@@ -57,8 +57,8 @@ fn sixteen_contexts_that_fit_are_all_made_once_the_first_is_measured() {
 #[test]
 fn a_context_that_is_told_of_is_looked_at_at_once() {
     let (mut node, device) = node(16);
-    let (container, process) = node.run(spec(device, 1, 1));
-    let account = |node: &Node| node.world.account(container, device).unwrap();
+    let (tenant, process) = node.run(spec(device, 1, 1));
+    let account = |node: &Node| node.world.account(tenant, device).unwrap();
     assert_eq!(account(&node).overhead, Bytes::mib(512));
     made(&mut node, process, device);
     assert_eq!(account(&node).overhead, Bytes::mib(64));
@@ -137,8 +137,8 @@ fn an_ask_that_may_not_wait_is_refused_without_a_look() {
 #[test]
 fn what_was_set_aside_for_a_context_that_never_comes_is_given_up() {
     let (mut node, device) = node(8);
-    let container = node.register(spec(device, 0, 8));
-    let forged: Vec<_> = (0..15).map(|_| node.start(container)).collect();
+    let tenant = node.register(spec(device, 0, 8));
+    let forged: Vec<_> = (0..15).map(|_| node.start(tenant)).collect();
     for process in &forged {
         unmade(&mut node, *process, device);
     }
@@ -164,10 +164,10 @@ fn what_was_set_aside_for_a_context_that_never_comes_is_given_up() {
 #[test]
 fn a_context_that_comes_late_is_measured_when_it_does() {
     let (mut node, device) = node(8);
-    let (container, process) = node.run(spec(device, 0, 8));
+    let (tenant, process) = node.run(spec(device, 0, 8));
     unmade(&mut node, process, device);
     node.live(secs(11));
-    let overhead = |node: &Node| node.world.account(container, device).unwrap().overhead;
+    let overhead = |node: &Node| node.world.account(tenant, device).unwrap().overhead;
     assert_eq!(overhead(&node), Bytes::ZERO);
     let late = node.processes.get_mut(&process).expect("it was started");
     late.contexts.insert(device, Bytes::mib(64));
@@ -178,10 +178,10 @@ fn a_context_that_comes_late_is_measured_when_it_does() {
 #[test]
 fn a_context_that_was_seen_is_never_given_up() {
     let (mut node, device) = node(8);
-    let (container, _) = node.run(spec(device, 0, 8));
+    let (tenant, _) = node.run(spec(device, 0, 8));
     node.live(secs(60));
     assert_eq!(
-        node.world.account(container, device).unwrap().overhead,
+        node.world.account(tenant, device).unwrap().overhead,
         Bytes::mib(64)
     );
 }
@@ -190,10 +190,10 @@ fn a_context_that_was_seen_is_never_given_up() {
 fn where_processes_are_not_listed_nothing_is_given_up() {
     let (mut node, device) = node(8);
     node.devices.get_mut(&device).unwrap().lists_processes = false;
-    let (container, _) = node.run(spec(device, 0, 8));
+    let (tenant, _) = node.run(spec(device, 0, 8));
     node.live(secs(60));
     assert_eq!(
-        node.world.account(container, device).unwrap().overhead,
+        node.world.account(tenant, device).unwrap().overhead,
         Bytes::mib(512)
     );
 }
@@ -201,8 +201,8 @@ fn where_processes_are_not_listed_nothing_is_given_up() {
 #[test]
 fn a_process_that_registers_anew_holds_no_more_than_one_reservation() {
     let (mut node, device) = node(8);
-    let container = node.register(spec(device, 0, 8));
-    let mut process = node.start(container);
+    let tenant = node.register(spec(device, 0, 8));
+    let mut process = node.start(tenant);
     for _ in 0..15 {
         unmade(&mut node, process, device);
         node.tell(Event::ProcessReplaced {
@@ -210,7 +210,7 @@ fn a_process_that_registers_anew_holds_no_more_than_one_reservation() {
             charged: vec![],
         });
         node.kill(process);
-        process = node.start(container);
+        process = node.start(tenant);
     }
     let taken = node.world.device(device).unwrap().taken;
     assert_eq!(taken, Bytes::mib(512));

@@ -4,8 +4,8 @@
 
 use crate::node::bare;
 use gpushare_core::{
-    Bytes, Compute, ContainerId, ContainerSpec, Decision, DeviceId, Event, Gang, Lease, LeaseKind,
-    LeasePolicy, Nanos, Permille, Policy, ProcessId, Quota, World,
+    Bytes, Compute, Decision, DeviceId, Event, Gang, Lease, LeaseKind, LeasePolicy, Nanos,
+    Permille, Policy, ProcessId, Quota, TenantId, TenantSpec, World,
 };
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const MS: u64 = 1_000_000;
 
 /// A process on one device that always has work.
 struct Worker {
-    container: ContainerId,
+    tenant: TenantId,
     process: ProcessId,
     device: DeviceId,
     service: u64,
@@ -25,13 +25,13 @@ struct Rig {
     world: World,
     now: Nanos,
     workers: Vec<Worker>,
-    leases: BTreeMap<(ContainerId, DeviceId), Lease>,
+    leases: BTreeMap<(TenantId, DeviceId), Lease>,
     /// Every time a tenant's gate closed or opened on a device.
-    turned: Vec<(Nanos, ContainerId, DeviceId, bool)>,
+    turned: Vec<(Nanos, TenantId, DeviceId, bool)>,
     /// The tenants that were ever ordered to submit in slices.
-    sliced: Vec<ContainerId>,
+    sliced: Vec<TenantId>,
     /// A tenant whose kernels wait for a peer, and occupy the device, while its gate is closed.
-    spins: Option<(ContainerId, DeviceId)>,
+    spins: Option<(TenantId, DeviceId)>,
 }
 
 fn quota() -> Quota {
@@ -42,7 +42,7 @@ fn quota() -> Quota {
 }
 
 /// A tenant on these devices, with percents of their time.
-fn on(places: &[(DeviceId, Compute)]) -> ContainerSpec {
+fn on(places: &[(DeviceId, Compute)]) -> TenantSpec {
     let mut spec = bare::spec(ONE, quota());
     spec.quotas = places
         .iter()
@@ -66,9 +66,9 @@ fn capped(percent: u16) -> Compute {
     }
 }
 
-fn named(owner: Option<u32>, spec: ContainerSpec) -> ContainerSpec {
+fn named(owner: Option<u32>, spec: TenantSpec) -> TenantSpec {
     let name = "job".to_owned();
-    ContainerSpec {
+    TenantSpec {
         gang: Some(Gang { owner, name }),
         ..spec
     }
@@ -105,29 +105,29 @@ impl Rig {
     }
 
     /// A tenant with a process that works on all its devices.
-    fn start(&mut self, spec: ContainerSpec) -> ContainerId {
-        let container = ContainerId(self.workers.len() as u64 + 1);
-        let process = ProcessId(container.0);
+    fn start(&mut self, spec: TenantSpec) -> TenantId {
+        let tenant = TenantId(self.workers.len() as u64 + 1);
+        let process = ProcessId(tenant.0);
         let devices: Vec<DeviceId> = spec.quotas.iter().map(|(device, _)| *device).collect();
-        bare::register(&mut self.world, container, spec);
-        bare::join(&mut self.world, container, process);
+        bare::register(&mut self.world, tenant, spec);
+        bare::join(&mut self.world, tenant, process);
         for device in devices {
             bare::open(&mut self.world, process, device);
             self.workers.push(Worker {
-                container,
+                tenant,
                 process,
                 device,
                 service: 0,
             });
         }
         self.hear();
-        container
+        tenant
     }
 
-    fn kill(&mut self, container: ContainerId) {
+    fn kill(&mut self, tenant: TenantId) {
         let charged = Vec::new();
-        let process = ProcessId(container.0);
-        self.workers.retain(|worker| worker.container != container);
+        let process = ProcessId(tenant.0);
+        self.workers.retain(|worker| worker.tenant != tenant);
         self.tell(Event::ProcessGone { process, charged });
     }
 
@@ -143,24 +143,24 @@ impl Rig {
             .unwrap_or_else(|broken| panic!("{broken}"));
         while let Some(decision) = self.world.poll_decision() {
             let Decision::Lease {
-                container,
+                tenant,
                 device,
                 lease,
             } = decision
             else {
                 continue;
             };
-            let before = self.leases.insert((container, device), lease);
+            let before = self.leases.insert((tenant, device), lease);
             let closed = |lease: Lease| lease.kind == LeaseKind::Closed;
             if before.is_some_and(closed) != closed(lease) {
-                let turned = (self.now, container, device, closed(lease));
+                let turned = (self.now, tenant, device, closed(lease));
                 self.turned.push(turned);
             }
             if matches!(lease.kind, LeaseKind::Open { slice: Some(slice), .. } if slice > Nanos::ZERO)
             {
-                self.sliced.push(container);
+                self.sliced.push(tenant);
             }
-            let process = ProcessId(container.0);
+            let process = ProcessId(tenant.0);
             let epoch = lease.epoch;
             if closed(lease) {
                 for event in [
@@ -184,7 +184,7 @@ impl Rig {
                             ..
                         }
                     );
-                    if !drained || self.spins != Some((container, device)) {
+                    if !drained || self.spins != Some((tenant, device)) {
                         self.world.handle(self.now, event);
                     }
                 }
@@ -192,8 +192,8 @@ impl Rig {
         }
     }
 
-    fn is_open(&self, container: ContainerId, device: DeviceId) -> bool {
-        let lease = self.leases.get(&(container, device));
+    fn is_open(&self, tenant: TenantId, device: DeviceId) -> bool {
+        let lease = self.leases.get(&(tenant, device));
         lease.is_none_or(|lease| lease.kind != LeaseKind::Closed)
     }
 
@@ -204,21 +204,20 @@ impl Rig {
             self.hear();
             for device in [ONE, TWO] {
                 let open = |worker: &&Worker| {
-                    worker.device == device && self.is_open(worker.container, device)
+                    worker.device == device && self.is_open(worker.tenant, device)
                 };
-                let open: Vec<ContainerId> = self
+                let open: Vec<TenantId> = self
                     .workers
                     .iter()
                     .filter(open)
-                    .map(|worker| worker.container)
+                    .map(|worker| worker.tenant)
                     .collect();
-                let spins = self.spins.filter(|(container, spins)| {
-                    *spins == device && !self.is_open(*container, device)
-                });
+                let spins = self
+                    .spins
+                    .filter(|(tenant, spins)| *spins == device && !self.is_open(*tenant, device));
                 let busy = open.len() as u64 + u64::from(spins.is_some());
-                let mine = |worker: &&mut Worker| {
-                    worker.device == device && open.contains(&worker.container)
-                };
+                let mine =
+                    |worker: &&mut Worker| worker.device == device && open.contains(&worker.tenant);
                 for worker in self.workers.iter_mut().filter(mine) {
                     worker.service += MS / busy;
                 }
@@ -242,19 +241,19 @@ impl Rig {
         }
     }
 
-    fn had(&self, container: ContainerId, device: DeviceId) -> u64 {
+    fn had(&self, tenant: TenantId, device: DeviceId) -> u64 {
         let worker = self
             .workers
             .iter()
-            .find(|worker| (worker.container, worker.device) == (container, device));
+            .find(|worker| (worker.tenant, worker.device) == (tenant, device));
         worker.map_or(0, |worker| worker.service)
     }
 
     /// When these gates closed or opened together, each time: at one moment, or this fails.
-    fn turns_of(&self, gates: &[(ContainerId, DeviceId)]) -> Vec<(Nanos, bool)> {
-        let of = |gate: &(ContainerId, DeviceId)| -> Vec<(Nanos, bool)> {
+    fn turns_of(&self, gates: &[(TenantId, DeviceId)]) -> Vec<(Nanos, bool)> {
+        let of = |gate: &(TenantId, DeviceId)| -> Vec<(Nanos, bool)> {
             let own = self.turned.iter();
-            own.filter(|(_, container, device, _)| (*container, *device) == *gate)
+            own.filter(|(_, tenant, device, _)| (*tenant, *device) == *gate)
                 .map(|(at, .., closed)| (*at, *closed))
                 .collect()
         };
@@ -268,7 +267,7 @@ impl Rig {
 
 /// A gang on both devices with 30 % of the first, of which a neighbour has 70; on the second there
 /// is `second`.
-fn ahead_on_the_first(second: Option<(u16, u16)>) -> (Rig, ContainerId, ContainerId) {
+fn ahead_on_the_first(second: Option<(u16, u16)>) -> (Rig, TenantId, TenantId) {
     let mut rig = Rig::new();
     let own = second.map_or_else(Compute::default, |(own, _)| part(own));
     let gang = rig.start(on(&[(ONE, part(30)), (TWO, own)]));
@@ -396,7 +395,7 @@ fn a_gang_idle_where_its_cap_is_dry_is_open_again_soon() {
 fn a_higher_class_closes_a_gang_that_is_not_ahead() {
     let mut rig = Rig::new();
     let gang = rig.start(on(&[(ONE, Compute::default()), (TWO, Compute::default())]));
-    let high = ContainerSpec {
+    let high = TenantSpec {
         priority: 900,
         ..on(&[(ONE, Compute::default())])
     };
@@ -409,7 +408,7 @@ fn a_higher_class_closes_a_gang_that_is_not_ahead() {
 fn nobody_is_held_for_a_gang_that_is_closed_elsewhere() {
     let mut rig = Rig::new();
     let gang = rig.start(on(&[(ONE, Compute::default()), (TWO, part(90))]));
-    let high = ContainerSpec {
+    let high = TenantSpec {
         priority: 900,
         ..on(&[(ONE, Compute::default())])
     };
@@ -426,7 +425,7 @@ fn nobody_is_held_for_a_gang_that_is_closed_elsewhere() {
 }
 
 /// A pod of a job on each device, each beside a neighbour with 70 % of it.
-fn pods(rig: Rig, owners: [Option<u32>; 2]) -> (Rig, [ContainerId; 2]) {
+fn pods(rig: Rig, owners: [Option<u32>; 2]) -> (Rig, [TenantId; 2]) {
     let mut rig = rig;
     let pods = [(ONE, owners[0]), (TWO, owners[1])]
         .map(|(device, owner)| rig.start(named(owner, on(&[(device, part(30))]))));
@@ -437,7 +436,7 @@ fn pods(rig: Rig, owners: [Option<u32>; 2]) -> (Rig, [ContainerId; 2]) {
 }
 
 #[test]
-fn containers_of_one_name_are_closed_and_opened_as_one() {
+fn tenants_of_one_name_are_closed_and_opened_as_one() {
     let (mut rig, [first, second]) = pods(Rig::new(), [Some(1000), Some(1000)]);
     rig.run(3_000);
     assert!(rig.turns_of(&[(first, ONE), (second, TWO)]).len() > 4);
@@ -450,10 +449,7 @@ fn a_name_of_another_user_is_another_gang() {
     rig.run(3_000);
     assert!(rig.sliced.contains(&first) && rig.sliced.contains(&second));
     let of = |rig: &Rig, pod| -> Vec<Nanos> {
-        let own = rig
-            .turned
-            .iter()
-            .filter(|(_, container, ..)| *container == pod);
+        let own = rig.turned.iter().filter(|(_, tenant, ..)| *tenant == pod);
         own.map(|(at, ..)| *at).collect()
     };
     assert_ne!(of(&rig, first), of(&rig, second));
@@ -472,13 +468,13 @@ fn what_a_killed_member_leaves_is_no_gang() {
 }
 
 #[test]
-fn a_container_that_leaves_a_gang_is_steered_by_itself() {
+fn a_tenant_that_leaves_a_gang_is_steered_by_itself() {
     let (mut rig, [first, second]) = pods(Rig::new(), [None, None]);
     rig.run(1_000);
     assert!(rig.sliced.is_empty() || !rig.sliced.contains(&first));
     let spec = on(&[(ONE, part(30))]);
     rig.tell(Event::Set {
-        container: first,
+        tenant: first,
         spec,
     });
     rig.run(1_000);

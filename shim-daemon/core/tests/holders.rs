@@ -8,7 +8,7 @@
 
 use crate::machine::{Length, Machine, Manners, Program};
 use gpushare_core::lease::Input;
-use gpushare_core::{Compute, ContainerId, LeaseKind, Nanos, ProcessId, Report};
+use gpushare_core::{Compute, LeaseKind, Nanos, ProcessId, Report, TenantId};
 use std::collections::BTreeSet;
 
 const PRIORITY: u16 = 500;
@@ -16,7 +16,7 @@ const EQUAL: Compute = Compute {
     request: None,
     limit: None,
 };
-const GOOD: ContainerId = ContainerId(2);
+const GOOD: TenantId = TenantId(2);
 
 fn fixed(micros: u64) -> Length {
     Length::Fixed(Nanos::micros(micros))
@@ -66,7 +66,7 @@ fn a_holder_that_never_says_drained_costs_its_share_and_bounds() {
 }
 
 #[test]
-fn a_process_that_ignores_its_gate_is_billed_to_its_container() {
+fn a_process_that_ignores_its_gate_is_billed_to_its_tenant() {
     let mut machine = beside(Manners::Deaf);
     let had = had(&mut machine, Nanos::secs(10));
     println!(
@@ -109,7 +109,7 @@ fn first_wait(class: u16, length: Length, seed: u64) -> u64 {
     let mut machine = Machine::new(seed);
     machine.start(1, PRIORITY, EQUAL, Program::Deep(length));
     machine.run(Nanos::micros(300_000 + 1_237 * seed));
-    let free = machine.schedule.lease(ContainerId(1)).expect("it is here");
+    let free = machine.schedule.lease(TenantId(1)).expect("it is here");
     assert_eq!(free.kind, LeaseKind::Free, "alone it launches far ahead");
     machine.start(2, class, EQUAL, Program::Deep(fixed(50)));
     machine.run(Nanos::millis(100));
@@ -159,17 +159,17 @@ fn a_late_first_launch_waits_for_a_window_and_at_most_the_bound() {
 }
 
 #[test]
-fn a_stopped_container_that_goes_on_owes_no_more_than_can_be_owed() {
+fn a_stopped_tenant_that_goes_on_owes_no_more_than_can_be_owed() {
     let mut machine = beside(Manners::Stopped);
     machine.run(Nanos::secs(30));
     let bad = &mut machine.clients[0];
     bad.manners = Manners::Good;
-    let lease = machine.schedule.lease(ContainerId(1)).expect("it is here");
+    let lease = machine.schedule.lease(TenantId(1)).expect("it is here");
     machine.wake(0, lease);
     machine.run(Nanos::secs(2));
-    let before = machine.meter.ran[&ContainerId(1)];
+    let before = machine.meter.ran[&TenantId(1)];
     machine.run(Nanos::secs(1));
-    let share = (machine.meter.ran[&ContainerId(1)] - before) as f64 / 1e9;
+    let share = (machine.meter.ran[&TenantId(1)] - before) as f64 / 1e9;
     println!("three seconds after it went on: {:.2} %", 100.0 * share);
     assert!(share >= 0.45);
 }
@@ -225,7 +225,7 @@ fn forged_drains_gain_no_more_than_the_work_under_way() {
     let process = machine.clients[0].process;
     for _ in 0..5_000 {
         machine.run(Nanos::millis(1));
-        let lease = machine.schedule.lease(ContainerId(1));
+        let lease = machine.schedule.lease(TenantId(1));
         let epoch = lease.expect("it is here").epoch;
         machine.input(Input::Reported {
             process,
@@ -244,9 +244,9 @@ fn forged_drains_gain_no_more_than_the_work_under_way() {
 }
 
 /// How many turns a tenant was given so far.
-fn turns(machine: &Machine, container: ContainerId) -> usize {
+fn turns(machine: &Machine, tenant: TenantId) -> usize {
     let said = machine.said.iter();
-    let own = said.filter(|(_, whose, lease)| *whose == container && is_turn(lease.kind));
+    let own = said.filter(|(_, whose, lease)| *whose == tenant && is_turn(lease.kind));
     own.map(|(_, _, lease)| lease.epoch)
         .collect::<BTreeSet<_>>()
         .len()
@@ -260,7 +260,7 @@ fn is_turn(kind: LeaseKind) -> bool {
 /// times a millisecond.
 fn turns_beside(lie: fn(ProcessId, u64, bool) -> Vec<Input>) -> (usize, usize) {
     let mut machine = beside(Manners::Good);
-    let liar = ContainerId(1);
+    let liar = TenantId(1);
     let process = machine.clients[0].process;
     let before = (turns(&machine, liar), turns(&machine, GOOD));
     for _ in 0..25_000 {

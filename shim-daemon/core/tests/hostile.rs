@@ -3,16 +3,16 @@
 
 use crate::cases;
 use gpushare_core::{
-    AskId, AskKey, Bytes, Compute, ContainerId, ContainerSpec, CostClass, Decision, DeviceId,
-    DeviceSpec, Event, Gang, Nanos, Permille, Policy, Preemptible, ProcessId, ProcessSample, Quota,
-    Resolver, Sample, Ticket, World,
+    AskId, AskKey, Bytes, Compute, CostClass, Decision, DeviceId, DeviceSpec, Event, Gang, Nanos,
+    Permille, Policy, Preemptible, ProcessId, ProcessSample, Quota, Resolver, Sample, TenantId,
+    TenantSpec, Ticket, World,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-fn container() -> impl Strategy<Value = ContainerId> {
-    (0..5u64).prop_map(ContainerId)
+fn tenant() -> impl Strategy<Value = TenantId> {
+    (0..5u64).prop_map(TenantId)
 }
 
 fn process() -> impl Strategy<Value = ProcessId> {
@@ -36,7 +36,7 @@ fn time() -> impl Strategy<Value = Nanos> {
     prop_oneof![8 => (0..60_000u64).prop_map(Nanos::millis), 1 => any::<u64>().prop_map(Nanos)]
 }
 
-fn spec() -> impl Strategy<Value = ContainerSpec> {
+fn spec() -> impl Strategy<Value = TenantSpec> {
     let quota = (device(), bytes(), bytes()).prop_map(|(device, one, two)| {
         let request = Bytes(one.min(two).0 / 4);
         (
@@ -64,7 +64,7 @@ fn spec() -> impl Strategy<Value = ContainerSpec> {
     )
         .prop_map(
             |(quotas, priority, on_collision, wait_timeout, idle_after, kill, ends, share)| {
-                ContainerSpec {
+                TenantSpec {
                     implied: Vec::new(),
                     compute: quotas.iter().map(|(device, _)| (*device, share)).collect(),
                     quotas,
@@ -133,12 +133,12 @@ fn comings_and_goings() -> impl Strategy<Value = Event> {
             spec: DeviceSpec { capacity: Bytes::gib(16), reserve: reserve.min(Bytes::gib(1)), class },
         }),
         1 => device().prop_map(|device| Event::DeviceLost { device }),
-        6 => (container(), spec(), proptest::option::of(any::<u64>().prop_map(Nanos)))
-            .prop_map(|(container, spec, running)| Event::Register { container, spec, running }),
-        2 => (container(), spec()).prop_map(|(container, spec)| Event::Set { container, spec }),
-        2 => container().prop_map(|container| Event::ContainerGone { container }),
-        8 => (process(), container(), any::<bool>(), any::<bool>()).prop_map(|(process, container, adopted, gated)| {
-            Event::ProcessStarted { process, container, adopted, gated }
+        6 => (tenant(), spec(), proptest::option::of(any::<u64>().prop_map(Nanos)))
+            .prop_map(|(tenant, spec, running)| Event::Register { tenant, spec, running }),
+        2 => (tenant(), spec()).prop_map(|(tenant, spec)| Event::Set { tenant, spec }),
+        2 => tenant().prop_map(|tenant| Event::TenantGone { tenant }),
+        8 => (process(), tenant(), any::<bool>(), any::<bool>()).prop_map(|(process, tenant, adopted, gated)| {
+            Event::ProcessStarted { process, tenant, adopted, gated }
         }),
         2 => process().prop_map(|process| Event::Adopted { process }),
         2 => (process(), vec((device(), bytes()), 0..3))
@@ -162,14 +162,14 @@ fn asks_and_facts() -> impl Strategy<Value = Event> {
             }
         ),
         1 => (process(), ask()).prop_map(|(process, ask)| Event::Cancel { process, ask }),
-        4 => (container(), device(), bytes())
-            .prop_map(|(container, device, in_use)| Event::Usage { container, device, in_use }),
-        4 => (1..40u64, container(), device(), bytes(), proptest::option::of(bytes())).prop_map(
-            |(ticket, container, device, held, used)| {
-                Event::Reclaimed { ticket: Ticket(ticket), container, device, held, used }
+        4 => (tenant(), device(), bytes())
+            .prop_map(|(tenant, device, in_use)| Event::Usage { tenant, device, in_use }),
+        4 => (1..40u64, tenant(), device(), bytes(), proptest::option::of(bytes())).prop_map(
+            |(ticket, tenant, device, held, used)| {
+                Event::Reclaimed { ticket: Ticket(ticket), tenant, device, held, used }
             }
         ),
-        2 => container().prop_map(|container| Event::Worked { container }),
+        2 => tenant().prop_map(|tenant| Event::Worked { tenant }),
         4 => (device(), sample()).prop_map(|(device, sample)| Event::Sampled { device, sample }),
     ]
 }

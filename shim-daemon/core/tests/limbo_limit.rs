@@ -2,11 +2,11 @@
 //! longer shows it.
 
 use crate::node::{Node, gib, resolving, secs, spec};
-use gpushare_core::{Bytes, ContainerId, Denial, DeviceId, Nanos, Policy, ProcessId, Resolver};
+use gpushare_core::{Bytes, Denial, DeviceId, Nanos, Policy, ProcessId, Resolver, TenantId};
 
 /// A device of 16 GiB that gives nothing of the dead back, and a tenant with a limit of 4 GiB and a
 /// process that holds nothing.
-fn tenant(resolvers: &[Resolver]) -> (Node, DeviceId, ContainerId, ProcessId) {
+fn tenant(resolvers: &[Resolver]) -> (Node, DeviceId, TenantId, ProcessId) {
     let (mut node, device) = Node::with_device(16);
     node.devices.get_mut(&device).expect("it exists").linger = None;
     let (tenant, idle) = node.run(resolving(resolvers, spec(device, 0, 4)));
@@ -14,7 +14,7 @@ fn tenant(resolvers: &[Resolver]) -> (Node, DeviceId, ContainerId, ProcessId) {
 }
 
 /// A process of the tenant allocates so much and dies; a forked child keeps the memory.
-fn leaves(node: &mut Node, tenant: ContainerId, device: DeviceId, bytes: Bytes) -> bool {
+fn leaves(node: &mut Node, tenant: TenantId, device: DeviceId, bytes: Bytes) -> bool {
     let process = node.start(tenant);
     let ask = node.want(process, device, bytes);
     let granted = node.granted(ask);
@@ -187,7 +187,7 @@ fn a_limit_below_limbo_grants_nothing_and_hurts_nobody() {
     leaves(&mut node, tenant, device, gib(3));
     let lower = spec(device, 0, 2);
     node.tell(gpushare_core::Event::Set {
-        container: tenant,
+        tenant,
         spec: lower,
     });
     let ask = node.want(idle, device, gib(1));
@@ -225,7 +225,7 @@ fn programs_are_told_of_what_is_free_beside_their_dead() {
 fn an_ask_within_its_request_waits_for_its_dead_no_longer_than_said() {
     let (mut node, device) = Node::with_device(16);
     node.devices.get_mut(&device).expect("it exists").linger = None;
-    let patient = gpushare_core::ContainerSpec {
+    let patient = gpushare_core::TenantSpec {
         wait_timeout: secs(1),
         ..spec(device, 4, 4)
     };
@@ -265,7 +265,7 @@ fn what_a_previous_daemons_dead_hold_counts_until_a_look_shows_otherwise() {
         .insert(process, (gib(3), node.now));
     node.tell(gpushare_core::Event::Remembered {
         process,
-        container: tenant,
+        tenant,
         device,
         bytes: gib(3),
         charged: gib(3),

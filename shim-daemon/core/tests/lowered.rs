@@ -2,17 +2,17 @@
 //! above the limit does not become credit.
 
 use crate::node::{Node, gib, secs, spec};
-use gpushare_core::{Bytes, ContainerId, Denial, DeviceId, Event, ProcessId};
+use gpushare_core::{Bytes, Denial, DeviceId, Event, ProcessId, TenantId};
 
-fn set(node: &mut Node, tenant: ContainerId, device: DeviceId, limit: u64) {
+fn set(node: &mut Node, tenant: TenantId, device: DeviceId, limit: u64) {
     node.tell(Event::Set {
-        container: tenant,
+        tenant,
         spec: spec(device, 0, limit),
     });
 }
 
 /// A tenant that holds 10 of 16 GiB and whose limit is then lowered to 4.
-fn lowered() -> (Node, DeviceId, ContainerId, ProcessId) {
+fn lowered() -> (Node, DeviceId, TenantId, ProcessId) {
     let (mut node, device) = Node::with_device(16);
     let (tenant, process) = node.run(spec(device, 0, 16));
     node.want(process, device, gib(10));
@@ -21,7 +21,7 @@ fn lowered() -> (Node, DeviceId, ContainerId, ProcessId) {
     (node, device, tenant, process)
 }
 
-fn page(node: &Node, tenant: ContainerId, device: DeviceId) -> Bytes {
+fn page(node: &Node, tenant: TenantId, device: DeviceId) -> Bytes {
     node.guests[&tenant].page[&device]
 }
 

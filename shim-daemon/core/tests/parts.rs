@@ -3,7 +3,7 @@
 
 use crate::node::{Node, gib, spec};
 use gpushare_core::{
-    Bytes, ContainerId, ContainerSpec, DeviceId, Event, Implied, Policy, Preemptible, SpecError,
+    Bytes, DeviceId, Event, Implied, Policy, Preemptible, SpecError, TenantId, TenantSpec,
 };
 
 /// A node on which a context is expected to take 512 MiB and takes `real`.
@@ -18,7 +18,7 @@ fn node(real: u64) -> (Node, DeviceId) {
 }
 
 /// A limit in percent, and no request.
-fn part(device: DeviceId, percent: u64) -> ContainerSpec {
+fn part(device: DeviceId, percent: u64) -> TenantSpec {
     let mut spec = spec(device, 0, 16);
     let limit = Bytes(gib(16).0 * percent / 100);
     spec.quotas[0].1.limit = limit;
@@ -27,13 +27,13 @@ fn part(device: DeviceId, percent: u64) -> ContainerSpec {
     spec
 }
 
-fn admitted(node: &Node, container: ContainerId) -> bool {
-    node.guests[&container].admitted
+fn admitted(node: &Node, tenant: TenantId) -> bool {
+    node.guests[&tenant].admitted
 }
 
-fn request(node: &Node, container: ContainerId, device: DeviceId) -> Bytes {
+fn request(node: &Node, tenant: TenantId, device: DeviceId) -> Bytes {
     node.world
-        .account(container, device)
+        .account(tenant, device)
         .expect("it was admitted")
         .quota
         .request
@@ -52,9 +52,9 @@ fn all_run(percent: u64, real: u64, learned: bool) {
         .map(|_| node.run(part(device, percent)))
         .collect();
     node.sample(device);
-    for (container, process) in tenants {
-        assert!(admitted(&node, container), "{percent} % of {real} MiB");
-        let bytes = request(&node, container, device);
+    for (tenant, process) in tenants {
+        assert!(admitted(&node, tenant), "{percent} % of {real} MiB");
+        let bytes = request(&node, tenant, device);
         assert!(bytes > Bytes::ZERO);
         let ask = node.want(process, device, bytes);
         assert!(node.granted(ask), "{percent} %: {bytes:?}");
@@ -138,7 +138,7 @@ fn a_second_half_starts_with_what_a_first_at_its_limit_leaves() {
     let mut changed = part(device, 50);
     changed.priority = 400;
     node.tell(Event::Set {
-        container: second,
+        tenant: second,
         spec: changed,
     });
     assert_eq!(node.guests[&second].refused, None);
@@ -156,7 +156,7 @@ fn a_second_half_starts_with_what_a_first_at_its_limit_leaves() {
 fn half_of_what_may_be_borrowed_for_ever_is_not_given_twice() {
     // A first tenant that may be ended for others does not reduce the guarantee.
     let (mut node, device) = node(64);
-    let (_, process) = node.run(ContainerSpec {
+    let (_, process) = node.run(TenantSpec {
         preemptible: Preemptible::Kill,
         ..part(device, 50)
     });
@@ -174,13 +174,13 @@ fn a_change_to_a_limit_in_percent_follows_contexts_from_then_on() {
     let (second, _) = node.run(part(device, 50));
     assert!(!admitted(&node, second));
     node.tell(Event::Set {
-        container: first,
+        tenant: first,
         spec: part(device, 50),
     });
     assert_eq!(node.guests[&first].refused, None);
     assert!(admitted(&node, second), "the first one's part became less");
     node.tell(Event::Set {
-        container: first,
+        tenant: first,
         spec: part(device, 60),
     });
     assert!(matches!(

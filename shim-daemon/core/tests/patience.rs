@@ -2,13 +2,13 @@
 //! and no longer.
 
 use crate::node::{Node, gib, secs, spec};
-use gpushare_core::{ContainerSpec, Denial, DeviceId, Nanos};
+use gpushare_core::{Denial, DeviceId, Nanos, TenantSpec};
 
 /// All memory is taken by a tenant that may not be ended, and an unmanaged process took the memory
 /// guaranteed to one asker.
 fn full(request: u64) -> (Node, DeviceId, gpushare_core::ProcessId) {
     let (mut node, device) = Node::with_device(16);
-    let (_, process) = node.run(ContainerSpec {
+    let (_, process) = node.run(TenantSpec {
         wait_timeout: secs(5),
         ..spec(device, request, 16)
     });

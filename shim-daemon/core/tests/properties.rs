@@ -7,7 +7,7 @@
 use crate::cases;
 use crate::node::{Manners, Node, Rng, secs};
 use gpushare_core::{
-    Bytes, ContainerSpec, Event, LeasePolicy, Nanos, Policy, Preemptible, Quota, Resolver,
+    Bytes, Event, LeasePolicy, Nanos, Policy, Preemptible, Quota, Resolver, TenantSpec,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -84,13 +84,13 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 impl Draft {
-    fn spec(&self, node: &Node, both: bool) -> ContainerSpec {
+    fn spec(&self, node: &Node, both: bool) -> TenantSpec {
         let quota = Quota {
             request: Bytes::gib(self.request),
             limit: Bytes::gib(self.request + self.more + 1),
         };
         let devices = node.devices.keys().take(if both { 2 } else { 1 });
-        ContainerSpec {
+        TenantSpec {
             quotas: devices.map(|device| (*device, quota)).collect(),
             implied: Vec::new(),
             compute: Vec::new(),
@@ -121,13 +121,13 @@ fn nth<T: Copy>(all: impl Iterator<Item = T>, at: usize) -> Option<T> {
 }
 
 fn apply(node: &mut Node, op: Op) {
-    let container = |node: &Node, at| nth(node.guests.keys().copied(), at);
+    let tenant = |node: &Node, at| nth(node.guests.keys().copied(), at);
     let process = |node: &Node, at| nth(node.processes.keys().copied(), at);
     match op {
         Op::Run(draft) => {
             let spec = draft.spec(node, draft.both);
-            let (container, _) = node.run(spec);
-            if let Some(guest) = node.guests.get_mut(&container) {
+            let (tenant, _) = node.run(spec);
+            if let Some(guest) = node.guests.get_mut(&tenant) {
                 guest.manners = if draft.stubborn {
                     Manners::Stubborn
                 } else {
@@ -136,7 +136,7 @@ fn apply(node: &mut Node, op: Op) {
             }
         }
         Op::Start(at) => {
-            container(node, at).map(|container| node.start(container));
+            tenant(node, at).map(|tenant| node.start(tenant));
         }
         Op::Want(at, device, mib) => {
             let device = *node.devices.keys().nth(device).expect("there are two");
@@ -155,18 +155,18 @@ fn apply(node: &mut Node, op: Op) {
             let ready = process(node, at)
                 .filter(|process| node.processes[process].contexts.contains_key(&device));
             let Some(process) = ready else { return };
-            let container = node.processes[&process].container;
+            let tenant = node.processes[&process].tenant;
             if node.charge(process, device, Bytes::mib(mib)) {
                 let limit = node
                     .world
-                    .account(container, device)
+                    .account(tenant, device)
                     .expect("it runs")
                     .quota
                     .limit;
-                let charged = node.charged(container, device);
+                let charged = node.charged(tenant, device);
                 assert!(
                     charged <= limit,
-                    "{container:?} grows to {charged} above its limit of {limit}"
+                    "{tenant:?} grows to {charged} above its limit of {limit}"
                 );
             }
         }
@@ -176,20 +176,20 @@ fn apply(node: &mut Node, op: Op) {
             }
         }
         Op::Finish(at) => {
-            if let Some(container) = container(node, at) {
-                node.finish(container);
+            if let Some(tenant) = tenant(node, at) {
+                node.finish(tenant);
             }
         }
         Op::Work(at) => {
-            if let Some(container) = container(node, at) {
-                node.tell(Event::Worked { container });
+            if let Some(tenant) = tenant(node, at) {
+                node.tell(Event::Worked { tenant });
             }
         }
         Op::Set(at, draft) => {
-            let Some(container) = container(node, at) else {
+            let Some(tenant) = tenant(node, at) else {
                 return;
             };
-            let old = node.guests[&container].spec.clone();
+            let old = node.guests[&tenant].spec.clone();
             let spec = draft.spec(node, old.quotas.len() == 2);
             // Earlier charges and waits may stay: I2 and I4 are checked against the larger values.
             let mut lenient = spec.clone();
@@ -197,8 +197,8 @@ fn apply(node: &mut Node, op: Op) {
             for (quota, (_, before)) in lenient.quotas.iter_mut().zip(old.quotas) {
                 quota.1.limit = quota.1.limit.max(before.limit);
             }
-            node.guests.get_mut(&container).expect("it runs").spec = lenient;
-            node.tell(Event::Set { container, spec });
+            node.guests.get_mut(&tenant).expect("it runs").spec = lenient;
+            node.tell(Event::Set { tenant, spec });
         }
         Op::Cancel(at) => {
             if let Some(ask) = nth(node.asks.keys().copied(), at) {

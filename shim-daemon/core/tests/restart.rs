@@ -3,7 +3,7 @@
 
 use crate::node::{Guest, Manners, Node, Proc, gib, secs, spec};
 use gpushare_core::{
-    Bytes, ContainerId, ContainerSpec, Event, Nanos, Notice, Policy, ProcessId, Signal, World,
+    Bytes, Event, Nanos, Notice, Policy, ProcessId, Signal, TenantId, TenantSpec, World,
 };
 use std::collections::BTreeMap;
 
@@ -23,21 +23,21 @@ fn restarted() -> Node {
 /// A tenant that ran before, with one process holding `charged` of its `credit`.
 fn survivor(
     node: &mut Node,
-    spec: ContainerSpec,
+    spec: TenantSpec,
     charged: Bytes,
     credit: Bytes,
-) -> (ContainerId, ProcessId) {
+) -> (TenantId, ProcessId) {
     survivor_since(node, Nanos::ZERO, spec, charged, credit)
 }
 
 fn survivor_since(
     node: &mut Node,
     since: Nanos,
-    spec: ContainerSpec,
+    spec: TenantSpec,
     charged: Bytes,
     credit: Bytes,
-) -> (ContainerId, ProcessId) {
-    let (container, process) = (ContainerId(node.fresh()), ProcessId(node.fresh()));
+) -> (TenantId, ProcessId) {
+    let (tenant, process) = (TenantId(node.fresh()), ProcessId(node.fresh()));
     let device = spec.quotas[0].0;
     let (page, signals) = (BTreeMap::from([(device, credit)]), Vec::new());
     let guest = Guest {
@@ -49,19 +49,19 @@ fn survivor_since(
         signals,
         leases: BTreeMap::new(),
     };
-    node.guests.insert(container, guest);
-    let mut proc = Proc::new(container);
+    node.guests.insert(tenant, guest);
+    let mut proc = Proc::new(tenant);
     proc.charged.insert(device, charged);
     node.add(process, proc);
     node.thorough = false;
     node.tell(Event::Register {
-        container,
+        tenant,
         spec,
         running: Some(since),
     });
     node.tell(Event::ProcessStarted {
         process,
-        container,
+        tenant,
         adopted: false,
         gated: true,
     });
@@ -73,15 +73,15 @@ fn survivor_since(
         grant: credit,
     });
     node.thorough = true;
-    (container, process)
+    (tenant, process)
 }
 
 #[test]
 fn what_was_granted_before_is_granted_still() {
     let mut node = restarted();
     let device = node.device(16);
-    let (container, _) = survivor(&mut node, spec(device, 4, 12), gib(6), gib(10));
-    let account = node.world.account(container, device).unwrap();
+    let (tenant, _) = survivor(&mut node, spec(device, 4, 12), gib(6), gib(10));
+    let account = node.world.account(tenant, device).unwrap();
     assert_eq!((account.grant, account.in_use), (gib(10), gib(6)));
 }
 
@@ -119,15 +119,15 @@ fn an_old_grant_counts_until_every_process_has_adopted() {
 fn a_claim_above_the_registered_limit_is_not_believed() {
     let mut node = restarted();
     let device = node.device(16);
-    let (container, _) = survivor(&mut node, spec(device, 0, 4), gib(4), gib(16));
-    assert_eq!(node.world.account(container, device).unwrap().grant, gib(4));
+    let (tenant, _) = survivor(&mut node, spec(device, 0, 4), gib(4), gib(16));
+    assert_eq!(node.world.account(tenant, device).unwrap().grant, gib(4));
 }
 
 #[test]
 fn a_claim_made_twice_counts_once_and_none_counts_after_adoption() {
     let mut node = restarted();
     let device = node.device(16);
-    let (container, process) = survivor(&mut node, spec(device, 0, 16), gib(2), gib(4));
+    let (tenant, process) = survivor(&mut node, spec(device, 0, 16), gib(2), gib(4));
     let claim = |credit| Event::Presented {
         process,
         device,
@@ -136,13 +136,10 @@ fn a_claim_made_twice_counts_once_and_none_counts_after_adoption() {
         grant: credit,
     };
     node.tell(claim(gib(4)));
-    assert_eq!(
-        node.world.account(container, device).unwrap().in_use,
-        gib(2)
-    );
+    assert_eq!(node.world.account(tenant, device).unwrap().in_use, gib(2));
     node.tell(Event::Adopted { process });
     node.tell(claim(gib(16)));
-    assert_eq!(node.world.account(container, device).unwrap().grant, gib(4));
+    assert_eq!(node.world.account(tenant, device).unwrap().grant, gib(4));
 }
 
 #[test]
@@ -164,21 +161,21 @@ fn claims_that_together_exceed_the_device_stop_new_grants_and_mend() {
 
 /// A tenant whose run limit was set when it began, at the clock's origin. The next daemon came a
 /// second later.
-fn limited(run_limit: u64) -> (Node, ContainerId) {
+fn limited(run_limit: u64) -> (Node, TenantId) {
     let mut node = restarted();
     let device = node.device(16);
-    let spec = ContainerSpec {
+    let spec = TenantSpec {
         run_limit: Some(secs(run_limit)),
         ..spec(device, 4, 12)
     };
-    let (container, process) = survivor(&mut node, spec, gib(1), gib(1));
+    let (tenant, process) = survivor(&mut node, spec, gib(1), gib(1));
     node.tell(Event::Adopted { process });
-    (node, container)
+    (node, tenant)
 }
 
 #[test]
 fn a_run_limit_goes_on_where_the_previous_daemon_left_it() {
-    let (mut node, container) = limited(100);
+    let (mut node, tenant) = limited(100);
     node.pass(secs(38));
     let told = |node: &Node| {
         let soon = |notice: &&Notice| matches!(notice, Notice::EndsSoon { .. });
@@ -188,33 +185,30 @@ fn a_run_limit_goes_on_where_the_previous_daemon_left_it() {
     node.pass(secs(1));
     assert_eq!(told(&node), 1, "a minute before its end");
     node.pass(secs(59));
-    assert!(node.guests.contains_key(&container));
+    assert!(node.guests.contains_key(&tenant));
     node.pass(secs(1));
-    assert!(
-        !node.guests.contains_key(&container),
-        "100 s after its start"
-    );
+    assert!(!node.guests.contains_key(&tenant), "100 s after its start");
 }
 
 #[test]
 fn the_overdue_are_ended_once_the_next_daemon_knows_them() {
-    let (mut node, container) = limited(1);
-    node.guests.get_mut(&container).unwrap().manners = Manners::Unkillable;
+    let (mut node, tenant) = limited(1);
+    node.guests.get_mut(&tenant).unwrap().manners = Manners::Unkillable;
     node.pass(Nanos::millis(1_900));
-    assert_eq!(node.guests[&container].signals, []);
+    assert_eq!(node.guests[&tenant].signals, []);
     node.pass(Nanos::millis(100));
-    assert_eq!(node.guests[&container].signals, [Signal::Terminate]);
+    assert_eq!(node.guests[&tenant].signals, [Signal::Terminate]);
 }
 
 #[test]
-fn a_container_that_claims_to_run_since_tomorrow_runs_since_now() {
+fn a_tenant_that_claims_to_run_since_tomorrow_runs_since_now() {
     let mut node = restarted();
     let device = node.device(16);
-    let spec = ContainerSpec {
+    let spec = TenantSpec {
         run_limit: Some(secs(100)),
         ..spec(device, 4, 12)
     };
-    let (container, _) = survivor_since(&mut node, secs(90_000), spec, gib(1), gib(1));
+    let (tenant, _) = survivor_since(&mut node, secs(90_000), spec, gib(1), gib(1));
     node.pass(secs(100));
-    assert!(!node.guests.contains_key(&container));
+    assert!(!node.guests.contains_key(&tenant));
 }

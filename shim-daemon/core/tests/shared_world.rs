@@ -3,35 +3,34 @@
 
 use crate::node::{Node, spec};
 use gpushare_core::{
-    ContainerId, DeviceId, Event, Lease, LeaseKind, LeasePolicy, Mode, Nanos, ProcessId, Sharing,
-    Work,
+    DeviceId, Event, Lease, LeaseKind, LeasePolicy, Mode, Nanos, ProcessId, Sharing, TenantId, Work,
 };
 
-fn lease(node: &Node, container: ContainerId, device: DeviceId) -> Lease {
-    let said = node.guests[&container].leases.get(&device).copied();
+fn lease(node: &Node, tenant: TenantId, device: DeviceId) -> Lease {
+    let said = node.guests[&tenant].leases.get(&device).copied();
     let said = said.unwrap_or(Lease::FREE);
-    assert_eq!(node.world.lease(container, device), Some(said));
+    assert_eq!(node.world.lease(tenant, device), Some(said));
     said
 }
 
 /// The slice of an open gate.
-fn slice(node: &Node, container: ContainerId, device: DeviceId) -> Option<Nanos> {
-    match lease(node, container, device).kind {
+fn slice(node: &Node, tenant: TenantId, device: DeviceId) -> Option<Nanos> {
+    match lease(node, tenant, device).kind {
         LeaseKind::Open {
             deadline: None,
             slice,
             ..
         } => slice,
-        other => panic!("{container:?} is {other:?}"),
+        other => panic!("{tenant:?} is {other:?}"),
     }
 }
 
-fn is_free(node: &Node, container: ContainerId, device: DeviceId) -> bool {
-    lease(node, container, device).kind == LeaseKind::Free
+fn is_free(node: &Node, tenant: TenantId, device: DeviceId) -> bool {
+    lease(node, tenant, device).kind == LeaseKind::Free
 }
 
 /// Two tenants with a process each on one shared device.
-fn pair() -> (Node, DeviceId, [(ContainerId, ProcessId); 2]) {
+fn pair() -> (Node, DeviceId, [(TenantId, ProcessId); 2]) {
     let (mut node, device) = Node::with_device(16);
     let first = node.run(spec(device, 1, 4));
     assert!(is_free(&node, first.0, device), "alone it is free");
@@ -39,13 +38,8 @@ fn pair() -> (Node, DeviceId, [(ContainerId, ProcessId); 2]) {
     (node, device, [first, second])
 }
 
-fn says(
-    node: &mut Node,
-    (container, process): (ContainerId, ProcessId),
-    device: DeviceId,
-    idle: bool,
-) {
-    let epoch = lease(node, container, device).epoch;
+fn says(node: &mut Node, (tenant, process): (TenantId, ProcessId), device: DeviceId, idle: bool) {
+    let epoch = lease(node, tenant, device).epoch;
     node.tell(if idle {
         Event::Reported {
             process,
@@ -105,10 +99,10 @@ fn set(node: &mut Node, sharing: Sharing) {
 }
 
 #[test]
-fn alone_a_container_is_free_and_a_second_makes_both_open() {
+fn alone_a_tenant_is_free_and_a_second_makes_both_open() {
     let (mut node, device, [first, second]) = pair();
-    for (container, _) in [first, second] {
-        assert_eq!(slice(&node, container, device), Some(Nanos::ZERO));
+    for (tenant, _) in [first, second] {
+        assert_eq!(slice(&node, tenant, device), Some(Nanos::ZERO));
     }
     let sharing = node.world.sharing(device).expect("a known device");
     assert_eq!((sharing.mode, sharing.changes), (Some(Mode::Together), 0));
@@ -146,7 +140,7 @@ fn old_news_of_idleness_latches_nobody() {
 }
 
 #[test]
-fn a_container_that_falls_behind_makes_the_other_yield_and_close() {
+fn a_tenant_that_falls_behind_makes_the_other_yield_and_close() {
     let (mut node, device, [first, second]) = pair();
     let (ahead, behind) = ((first.1, 900), (second.1, 100));
     work(&mut node, Nanos::millis(20), &[ahead, behind]);
@@ -193,7 +187,7 @@ fn a_process_that_is_away_is_not_steered_and_binds_nobody() {
 fn other_settings_at_run_time_leave_nobody_stuck() {
     let (mut node, device, [first, second]) = pair();
     let all = [first, second];
-    let epochs = |node: &Node| all.map(|(container, _)| lease(node, container, device).epoch);
+    let epochs = |node: &Node| all.map(|(tenant, _)| lease(node, tenant, device).epoch);
     for _ in 0..3 {
         // In the middle of a hold, too.
         work(
@@ -210,8 +204,8 @@ fn other_settings_at_run_time_leave_nobody_stuck() {
         let mut open = [false; 2];
         // A closed tenant has demand, and no work in flight.
         for _ in 0..50 {
-            for (at, (container, process)) in all.into_iter().enumerate() {
-                let Lease { epoch, kind } = lease(&node, container, device);
+            for (at, (tenant, process)) in all.into_iter().enumerate() {
+                let Lease { epoch, kind } = lease(&node, tenant, device);
                 open[at] |= kind != LeaseKind::Closed;
                 if kind == LeaseKind::Closed {
                     node.tell(Event::Reported {
@@ -234,8 +228,8 @@ fn other_settings_at_run_time_leave_nobody_stuck() {
         let between = epochs(&node);
         assert!(before.iter().max() < between.iter().max());
         set(&mut node, Sharing::Together);
-        for (container, _) in all {
-            assert_eq!(slice(&node, container, device), Some(Nanos::ZERO));
+        for (tenant, _) in all {
+            assert_eq!(slice(&node, tenant, device), Some(Nanos::ZERO));
         }
         let after = epochs(&node);
         assert!(

@@ -9,7 +9,7 @@
 )]
 
 use crate::machine::{Length, Machine, Program, Rng, request};
-use gpushare_core::{Compute, ContainerId, Nanos};
+use gpushare_core::{Compute, Nanos, TenantId};
 
 const PRIORITY: u16 = 500;
 const EQUAL: Compute = Compute {
@@ -24,14 +24,14 @@ fn fixed(micros: u64) -> Length {
 /// A machine with a tenant for each program and its request in percent; none: equal.
 fn tenants(seed: u64, programs: &[(Option<u16>, Program)]) -> Machine {
     let mut machine = Machine::new(seed);
-    for (container, (percent, program)) in (1..).zip(programs) {
+    for (tenant, (percent, program)) in (1..).zip(programs) {
         if let Some(percent) = percent {
             machine
                 .weights
-                .insert(ContainerId(container), f64::from(*percent));
+                .insert(TenantId(tenant), f64::from(*percent));
         }
         let compute = percent.map_or(EQUAL, request);
-        machine.start(container, PRIORITY, compute, *program);
+        machine.start(tenant, PRIORITY, compute, *program);
     }
     machine
 }
@@ -42,8 +42,8 @@ fn exact(name: &str, machine: &Machine) {
     let shares: Vec<String> = meter
         .ideal
         .keys()
-        .map(|container| {
-            let (share, error) = (meter.share(*container), meter.error(*container));
+        .map(|tenant| {
+            let (share, error) = (meter.share(*tenant), meter.error(*tenant));
             format!("{:.2} % ({:+.2})", 100.0 * share, 100.0 * error)
         })
         .collect();
@@ -56,12 +56,9 @@ fn exact(name: &str, machine: &Machine) {
         100.0 * wasted,
         100.0 * overhead
     );
-    for container in meter.ideal.keys() {
-        let error = meter.error(*container);
-        assert!(
-            error.abs() <= 0.01,
-            "{name}: {container:?} is off by {error}"
-        );
+    for tenant in meter.ideal.keys() {
+        let error = meter.error(*tenant);
+        assert!(error.abs() <= 0.01, "{name}: {tenant:?} is off by {error}");
     }
     assert!(
         wasted <= 0.01,
@@ -124,7 +121,7 @@ fn a_loop_that_synchronises_gets_as_much_as_a_deep_queue() {
         let looped = Program::Loop(fixed(kernel), Nanos::micros(think));
         let mut machine = tenants(3, &[(None, looped), (None, Program::Deep(fixed(300)))]);
         machine.run(Nanos::secs(10));
-        let error = machine.meter.error(ContainerId(1));
+        let error = machine.meter.error(TenantId(1));
         println!(
             "a loop of {kernel} us kernels and {think} us pauses beside a deep queue: {:+.2} pp",
             100.0 * error
@@ -134,7 +131,7 @@ fn a_loop_that_synchronises_gets_as_much_as_a_deep_queue() {
 }
 
 #[test]
-fn a_container_of_two_processes_gets_what_one_of_one_gets() {
+fn a_tenant_of_two_processes_gets_what_one_of_one_gets() {
     let mut machine = tenants(
         4,
         &[
@@ -165,13 +162,13 @@ fn who_idles_costs_nobody_and_saves_nothing_up() {
 #[test]
 fn newcomers_get_their_part_from_when_they_come() {
     let mut machine = tenants(6, &[(None, Program::Deep(fixed(50)))]);
-    for container in 2..=8 {
+    for tenant in 2..=8 {
         machine.run(Nanos::millis(1_300));
         machine.start(
-            container,
+            tenant,
             PRIORITY,
             EQUAL,
-            Program::Deep(fixed(40 * container * container)),
+            Program::Deep(fixed(40 * tenant * tenant)),
         );
     }
     machine.run(Nanos::secs(2));

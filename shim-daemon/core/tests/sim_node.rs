@@ -8,13 +8,13 @@
 
 use crate::node::{Manners, Node, Rng, secs};
 use gpushare_core::{
-    Bytes, ContainerId, ContainerSpec, DeviceId, Event, LeasePolicy, Nanos, Policy, Preemptible,
-    Quota, Resolver,
+    Bytes, DeviceId, Event, LeasePolicy, Nanos, Policy, Preemptible, Quota, Resolver, TenantId,
+    TenantSpec,
 };
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-const CONTAINERS: u64 = 1000;
+const TENANTS: u64 = 1000;
 const DEVICES: u64 = 16;
 const OPERATIONS_PER_SECOND: u64 = 120;
 const SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/seeds.txt");
@@ -23,7 +23,7 @@ struct Sim {
     node: Node,
     rng: Rng,
     devices: Vec<DeviceId>,
-    containers: Vec<ContainerId>,
+    tenants: Vec<TenantId>,
 }
 
 impl Sim {
@@ -47,9 +47,9 @@ impl Sim {
             node,
             rng: Rng(seed),
             devices,
-            containers: Vec::new(),
+            tenants: Vec::new(),
         };
-        for _ in 0..CONTAINERS {
+        for _ in 0..TENANTS {
             sim.arrive();
         }
         sim
@@ -59,7 +59,7 @@ impl Sim {
         let device = *self.rng.pick(&self.devices);
         let request = Bytes::mib(self.rng.below(1200));
         let limit = request + Bytes::mib(1 + self.rng.below(8000));
-        let spec = ContainerSpec {
+        let spec = TenantSpec {
             quotas: vec![(device, Quota { request, limit })],
             implied: Vec::new(),
             compute: Vec::new(),
@@ -80,30 +80,30 @@ impl Sim {
             run_limit: self.rng.one_in(20).then_some(secs(900)),
             gang: None,
         };
-        let container = self.node.register(spec);
-        if let Some(guest) = self.node.guests.get_mut(&container) {
+        let tenant = self.node.register(spec);
+        if let Some(guest) = self.node.guests.get_mut(&tenant) {
             guest.manners = if self.rng.one_in(3) {
                 Manners::Stubborn
             } else {
                 Manners::Polite
             };
         }
-        self.node.start(container);
-        self.containers.push(container);
+        self.node.start(tenant);
+        self.tenants.push(tenant);
     }
 
     fn operate(&mut self) {
-        let at = usize::try_from(self.rng.below(self.containers.len() as u64)).expect("an index");
-        let container = self.containers[at];
-        let processes = self.node.processes_of(container);
-        let Some(guest) = self.node.guests.get(&container) else {
+        let at = usize::try_from(self.rng.below(self.tenants.len() as u64)).expect("an index");
+        let tenant = self.tenants[at];
+        let processes = self.node.processes_of(tenant);
+        let Some(guest) = self.node.guests.get(&tenant) else {
             // It was ended or went; another comes.
-            self.containers.swap_remove(at);
+            self.tenants.swap_remove(at);
             return self.arrive();
         };
         let device = guest.spec.quotas[0].0;
         if processes.is_empty() {
-            self.node.finish(container);
+            self.node.finish(tenant);
             return;
         }
         let process = *self.rng.pick(&processes);
@@ -126,12 +126,12 @@ impl Sim {
                 let part = Bytes(self.rng.below(charged.0 + 1));
                 self.node.free(process, device, part);
             }
-            80..94 => self.node.tell(Event::Worked { container }),
+            80..94 => self.node.tell(Event::Worked { tenant }),
             94..96 if processes.len() < 4 => {
-                self.node.start(container);
+                self.node.start(tenant);
             }
             96..98 => self.node.exit(process),
-            98 => self.node.finish(container),
+            98 => self.node.finish(tenant),
             _ => self.disturb(device),
         }
         self.node
@@ -199,7 +199,7 @@ fn keep(seed: u64) {
 }
 
 #[test]
-fn a_thousand_containers_on_sixteen_devices_in_virtual_time() {
+fn a_thousand_tenants_on_sixteen_devices_in_virtual_time() {
     let number = |name| {
         std::env::var(name)
             .ok()

@@ -1,40 +1,34 @@
 //! Idle tenants, idle ends and run limits.
 
 use crate::node::{Manners, Node, secs, spec};
-use gpushare_core::{ContainerSpec, Event, Notice, Signal, State, Why};
+use gpushare_core::{Event, Notice, Signal, State, TenantSpec, Why};
 
 #[test]
-fn a_container_without_gpu_work_becomes_idle_and_working_again_it_is_not() {
+fn a_tenant_without_gpu_work_becomes_idle_and_working_again_it_is_not() {
     let (mut node, device) = Node::with_device(16);
-    let (container, _) = node.run(spec(device, 1, 2));
+    let (tenant, _) = node.run(spec(device, 1, 2));
     node.pass(secs(4));
-    assert_eq!(
-        node.world.container(container).unwrap().state,
-        State::Running
-    );
+    assert_eq!(node.world.tenant(tenant).unwrap().state, State::Running);
     node.pass(secs(1));
     assert_eq!(
-        node.world.container(container).unwrap().state,
+        node.world.tenant(tenant).unwrap().state,
         State::Idle { since: secs(1) }
     );
-    node.tell(Event::Worked { container });
-    assert_eq!(
-        node.world.container(container).unwrap().state,
-        State::Running
-    );
+    node.tell(Event::Worked { tenant });
+    assert_eq!(node.world.tenant(tenant).unwrap().state, State::Running);
     assert_eq!(
         node.notices,
-        [Notice::Idle { container }, Notice::Active { container }]
+        [Notice::Idle { tenant }, Notice::Active { tenant }]
     );
 }
 
 #[test]
-fn a_container_that_works_on_is_never_idle() {
+fn a_tenant_that_works_on_is_never_idle() {
     let (mut node, device) = Node::with_device(16);
-    let (container, _) = node.run(spec(device, 1, 2));
+    let (tenant, _) = node.run(spec(device, 1, 2));
     for _ in 0..20 {
         node.pass(secs(4));
-        node.tell(Event::Worked { container });
+        node.tell(Event::Worked { tenant });
     }
     assert!(node.notices.is_empty(), "{:?}", node.notices);
 }
@@ -42,7 +36,7 @@ fn a_container_that_works_on_is_never_idle() {
 #[test]
 fn an_idle_end_warns_then_ends() {
     let (mut node, device) = Node::with_device(16);
-    let (container, _) = node.run(ContainerSpec {
+    let (tenant, _) = node.run(TenantSpec {
         idle_end: Some(secs(300)),
         ..spec(device, 1, 2)
     });
@@ -55,77 +49,77 @@ fn an_idle_end_warns_then_ends() {
     );
     node.pass(secs(1));
     assert!(node.notices.contains(&Notice::EndsSoon {
-        container,
+        tenant,
         at: secs(301),
         why: Why::Idle
     }));
     node.pass(secs(59));
-    assert!(node.guests.contains_key(&container));
+    assert!(node.guests.contains_key(&tenant));
     node.pass(secs(1));
-    assert!(!node.guests.contains_key(&container));
+    assert!(!node.guests.contains_key(&tenant));
 }
 
 #[test]
 fn work_after_the_warning_puts_the_idle_end_off() {
     let (mut node, device) = Node::with_device(16);
-    let (container, _) = node.run(ContainerSpec {
+    let (tenant, _) = node.run(TenantSpec {
         idle_end: Some(secs(300)),
         ..spec(device, 1, 2)
     });
     node.pass(secs(280));
-    node.tell(Event::Worked { container });
+    node.tell(Event::Worked { tenant });
     node.pass(secs(299));
-    assert!(node.guests.contains_key(&container));
+    assert!(node.guests.contains_key(&tenant));
     node.pass(secs(1));
-    assert!(!node.guests.contains_key(&container));
+    assert!(!node.guests.contains_key(&tenant));
 }
 
 #[test]
-fn work_after_sigterm_saves_an_idle_container() {
+fn work_after_sigterm_saves_an_idle_tenant() {
     let (mut node, device) = Node::with_device(16);
-    let (container, _) = node.run(ContainerSpec {
+    let (tenant, _) = node.run(TenantSpec {
         idle_end: Some(secs(100)),
         ..spec(device, 1, 2)
     });
-    node.guests.get_mut(&container).unwrap().manners = Manners::Stubborn;
+    node.guests.get_mut(&tenant).unwrap().manners = Manners::Stubborn;
     node.pass(secs(105));
-    assert_eq!(node.guests[&container].signals, [Signal::Terminate]);
-    node.tell(Event::Worked { container });
+    assert_eq!(node.guests[&tenant].signals, [Signal::Terminate]);
+    node.tell(Event::Worked { tenant });
     node.pass(secs(50));
-    assert_eq!(node.guests[&container].signals, [Signal::Terminate]);
+    assert_eq!(node.guests[&tenant].signals, [Signal::Terminate]);
 }
 
 #[test]
-fn a_run_limit_ends_a_container_at_work() {
+fn a_run_limit_ends_a_tenant_at_work() {
     let (mut node, device) = Node::with_device(16);
-    let (container, _) = node.run(ContainerSpec {
+    let (tenant, _) = node.run(TenantSpec {
         run_limit: Some(secs(3600)),
         ..spec(device, 1, 2)
     });
-    node.guests.get_mut(&container).unwrap().manners = Manners::Stubborn;
+    node.guests.get_mut(&tenant).unwrap().manners = Manners::Stubborn;
     for _ in 0..899 {
         node.pass(secs(4));
-        node.tell(Event::Worked { container });
+        node.tell(Event::Worked { tenant });
     }
-    assert!(node.guests[&container].signals.is_empty());
+    assert!(node.guests[&tenant].signals.is_empty());
     node.pass(secs(4));
-    assert_eq!(node.guests[&container].signals, [Signal::Terminate]);
+    assert_eq!(node.guests[&tenant].signals, [Signal::Terminate]);
     node.pass(secs(10));
-    assert!(!node.guests.contains_key(&container), "the grace is over");
+    assert!(!node.guests.contains_key(&tenant), "the grace is over");
 }
 
 #[test]
 fn a_run_limit_can_be_lifted_while_it_runs() {
     let (mut node, device) = Node::with_device(16);
-    let (container, _) = node.run(ContainerSpec {
+    let (tenant, _) = node.run(TenantSpec {
         run_limit: Some(secs(100)),
         ..spec(device, 1, 2)
     });
     node.pass(secs(50));
     node.tell(Event::Set {
-        container,
+        tenant,
         spec: spec(device, 1, 2),
     });
     node.drive();
-    assert!(node.guests.contains_key(&container));
+    assert!(node.guests.contains_key(&tenant));
 }

@@ -6,8 +6,7 @@
     reason = "a test: what cannot be had fails it; figures for people"
 )]
 use gpushare_core::{
-    Compute, ContainerId, DeviceTime, Input, LeaseKind, LeasePolicy, Nanos, Permille, ProcessId,
-    Work,
+    Compute, DeviceTime, Input, LeaseKind, LeasePolicy, Nanos, Permille, ProcessId, TenantId, Work,
 };
 
 const MS: u64 = 1_000_000;
@@ -16,7 +15,7 @@ fn joined(device: &mut DeviceTime, now: u64, at: u64, percent: u16) {
     device.handle(
         Nanos(now),
         Input::Joined {
-            container: ContainerId(at),
+            tenant: TenantId(at),
             process: ProcessId(at),
             gated: true,
             class: 500,
@@ -29,7 +28,7 @@ fn joined(device: &mut DeviceTime, now: u64, at: u64, percent: u16) {
 }
 
 fn is_open(device: &DeviceTime, at: u64) -> bool {
-    let lease = device.lease(ContainerId(at)).unwrap();
+    let lease = device.lease(TenantId(at)).unwrap();
     lease.kind != LeaseKind::Closed
 }
 
@@ -52,7 +51,7 @@ fn open_beside_a_stopped_one(drained: bool) -> u64 {
             told = false;
         } else if !told {
             told = true;
-            let epoch = device.lease(ContainerId(2)).unwrap().epoch;
+            let epoch = device.lease(TenantId(2)).unwrap().epoch;
             let process = ProcessId(2);
             device.handle(
                 at,

@@ -10,7 +10,7 @@
 use crate::cases;
 use crate::machine::{Length, Machine, Program, request};
 use gpushare_core::lease::{Input, Output, Schedule};
-use gpushare_core::{Compute, ContainerId, LeasePolicy, Nanos, Permille, ProcessId};
+use gpushare_core::{Compute, LeasePolicy, Nanos, Permille, ProcessId, TenantId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ struct Known {
     weight: f64,
     /// How far its clock may be ahead: a turn, what runs on after it, and a handoff.
     ahead: f64,
-    since: BTreeMap<ContainerId, (u64, u64)>,
+    since: BTreeMap<TenantId, (u64, u64)>,
 }
 
 const SHORTEST: f64 = 2e6;
@@ -52,7 +52,7 @@ const QUANTUM: f64 = 20e6;
 
 #[derive(Default)]
 struct Watch {
-    known: BTreeMap<ContainerId, Known>,
+    known: BTreeMap<TenantId, Known>,
     dead: Vec<Known>,
 }
 
@@ -72,11 +72,11 @@ fn longest_turn(weight: u16, others: &[u16]) -> f64 {
 
 impl Watch {
     /// A tenant arrived: from now on its service is compared with all others'.
-    fn add(&mut self, machine: &Machine, id: ContainerId, tenant: &Tenant, weights: &[u16]) {
+    fn add(&mut self, machine: &Machine, id: TenantId, tenant: &Tenant, weights: &[u16]) {
         let weight = f64::from(tenant.weight);
         let turn = longest_turn(tenant.weight, weights).max(SHORTEST);
         let longest = tenant.longest as f64 * 1e3;
-        let had = |container: ContainerId| machine.meter.had.get(&container).copied().unwrap_or(0);
+        let had = |tenant: TenantId| machine.meter.had.get(&tenant).copied().unwrap_or(0);
         let since = self
             .known
             .keys()
@@ -94,16 +94,16 @@ impl Watch {
         );
     }
 
-    fn remove(&mut self, container: ContainerId) {
-        self.dead.extend(self.known.remove(&container));
+    fn remove(&mut self, tenant: TenantId) {
+        self.dead.extend(self.known.remove(&tenant));
         self.known.values_mut().for_each(|known| {
-            known.since.remove(&container);
+            known.since.remove(&tenant);
         });
     }
 
     /// The lag between any two that both had work all the time since the later came.
     fn check(&self, machine: &Machine) {
-        let had = |container: &ContainerId| machine.meter.had.get(container).copied().unwrap_or(0);
+        let had = |tenant: &TenantId| machine.meter.had.get(tenant).copied().unwrap_or(0);
         for (one, known) in &self.known {
             for (two, (mine, theirs)) in &known.since {
                 let other = &self.known[two];
@@ -127,7 +127,7 @@ impl Watch {
         let weights: f64 = all().map(|known| known.weight).sum();
         let turns: f64 = all().map(|known| known.ahead).sum();
         for client in &machine.clients {
-            let (Some(since), Some(own)) = (client.waits_since, self.known.get(&client.container))
+            let (Some(since), Some(own)) = (client.waits_since, self.known.get(&client.tenant))
             else {
                 continue;
             };
@@ -136,7 +136,7 @@ impl Watch {
             assert!(
                 waited <= most,
                 "{:?} waits for {waited} ns, {most} at most",
-                client.container
+                client.tenant
             );
         }
     }
@@ -170,15 +170,15 @@ proptest! {
             let at = machine.start(id, 500, request(tenant.weight), Program::Deep(length));
             let mut others = weights.clone();
             others.remove(place);
-            watch.add(&machine, ContainerId(id), tenant, &others);
+            watch.add(&machine, TenantId(id), tenant, &others);
             if tenant.dies {
-                dying.push((at, ContainerId(id)));
+                dying.push((at, TenantId(id)));
             }
         }
         machine.watch(Nanos::millis(1500), |machine| watch.check(machine));
-        for (at, container) in dying {
+        for (at, tenant) in dying {
             machine.kill(at);
-            watch.remove(container);
+            watch.remove(tenant);
             machine.watch(Nanos::millis(200), |machine| watch.check(machine));
         }
     }
@@ -188,7 +188,7 @@ proptest! {
 #[derive(Clone, Debug)]
 enum Said {
     Joined {
-        container: u64,
+        tenant: u64,
         process: u64,
         gated: bool,
         class: u16,
@@ -197,7 +197,7 @@ enum Said {
     },
     Left(u64),
     Set {
-        container: u64,
+        tenant: u64,
         class: u16,
         request: u16,
         limit: u16,
@@ -213,11 +213,11 @@ enum Said {
 fn said() -> impl Strategy<Value = Said> {
     let terms = || (0..3u16, 0..1001u16, 0..1001u16);
     prop_oneof![
-        3 => (0..4u64, 0..8u64, any::<bool>(), terms()).prop_map(|(container, process, gated, (class, request, limit))| {
-            Said::Joined { container, process, gated: gated || process % 2 == 0, class, request, limit }
+        3 => (0..4u64, 0..8u64, any::<bool>(), terms()).prop_map(|(tenant, process, gated, (class, request, limit))| {
+            Said::Joined { tenant, process, gated: gated || process % 2 == 0, class, request, limit }
         }),
         1 => (0..8u64).prop_map(Said::Left),
-        1 => (0..4u64, terms()).prop_map(|(container, (class, request, limit))| Said::Set { container, class, request, limit }),
+        1 => (0..4u64, terms()).prop_map(|(tenant, (class, request, limit))| Said::Set { tenant, class, request, limit }),
         20 => (0..8u64, 0..8u8, 0..3u64).prop_map(|(process, kind, late)| Said::Report { process, kind, late }),
         1 => (0..60u64).prop_map(Said::Policy),
     ]
@@ -235,20 +235,20 @@ fn terms(request: u16, limit: u16) -> Compute {
 fn tell(schedule: &mut Schedule, now: Nanos, homes: &mut BTreeMap<u64, u64>, said: &Said) {
     match *said {
         Said::Joined {
-            container,
+            tenant,
             process,
             gated,
             class,
             request,
             limit,
         } => {
-            homes.entry(process).or_insert(container);
-            let (container, process) = (ContainerId(container), ProcessId(process));
+            homes.entry(process).or_insert(tenant);
+            let (tenant, process) = (TenantId(tenant), ProcessId(process));
             let compute = terms(request, limit);
             schedule.handle(
                 now,
                 Input::Joined {
-                    container,
+                    tenant,
                     process,
                     gated,
                     class,
@@ -266,7 +266,7 @@ fn tell(schedule: &mut Schedule, now: Nanos, homes: &mut BTreeMap<u64, u64>, sai
             );
         }
         Said::Set {
-            container,
+            tenant,
             class,
             request,
             limit,
@@ -275,7 +275,7 @@ fn tell(schedule: &mut Schedule, now: Nanos, homes: &mut BTreeMap<u64, u64>, sai
             schedule.handle(
                 now,
                 Input::Set {
-                    container: ContainerId(container),
+                    tenant: TenantId(tenant),
                     class,
                     compute,
                 },
@@ -294,7 +294,7 @@ fn tell(schedule: &mut Schedule, now: Nanos, homes: &mut BTreeMap<u64, u64>, sai
             late,
         } => {
             let home = homes.get(&process).copied().unwrap_or(0);
-            let lease = schedule.lease(ContainerId(home));
+            let lease = schedule.lease(TenantId(home));
             let epoch = lease.map_or(7, |lease| lease.epoch + 1 - late.min(lease.epoch + 1));
             let process = ProcessId(process);
             let input = match kind {
@@ -329,13 +329,13 @@ fn tell(schedule: &mut Schedule, now: Nanos, homes: &mut BTreeMap<u64, u64>, sai
 }
 
 /// The epochs said of each tenant only rise.
-fn epochs_rise(schedule: &mut Schedule, last: &mut BTreeMap<ContainerId, u64>) {
+fn epochs_rise(schedule: &mut Schedule, last: &mut BTreeMap<TenantId, u64>) {
     while let Some(output) = schedule.poll() {
-        if let Output::Lease { container, lease } = output {
-            let before = last.insert(container, lease.epoch).unwrap_or(0);
+        if let Output::Lease { tenant, lease } = output {
+            let before = last.insert(tenant, lease.epoch).unwrap_or(0);
             assert!(
                 lease.epoch >= before,
-                "{container:?} goes back from {before} to {lease:?}"
+                "{tenant:?} goes back from {before} to {lease:?}"
             );
         }
     }

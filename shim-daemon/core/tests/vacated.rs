@@ -2,10 +2,10 @@
 //! and then free.
 
 use crate::node::{Node, gib, secs, spec};
-use gpushare_core::{Bytes, ContainerId, DeviceId, Event, Nanos, Policy, ProcessId};
+use gpushare_core::{Bytes, DeviceId, Event, Nanos, Policy, ProcessId, TenantId};
 
 /// A tenant of two processes, one of which holds 3 of 4 GiB and a context of 1 GiB.
-fn tenant() -> (Node, DeviceId, ContainerId, ProcessId, ProcessId) {
+fn tenant() -> (Node, DeviceId, TenantId, ProcessId, ProcessId) {
     let mut node = Node::with(Policy {
         first_overhead: gib(1),
         step: Bytes(1),

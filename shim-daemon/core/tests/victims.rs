@@ -3,15 +3,14 @@
 
 use crate::node::{Manners, Node, gib, killable, ranked, resolving, secs, spec};
 use gpushare_core::{
-    AskKey, ContainerId, ContainerSpec, Denial, DeviceId, Nanos, Notice, ProcessId, Resolver,
-    Signal,
+    AskKey, Denial, DeviceId, Nanos, Notice, ProcessId, Resolver, Signal, TenantId, TenantSpec,
 };
 
 /// A tenant whose process has taken 12 GiB of the 16, and a better one that then asks for 8.
 struct Contest {
     node: Node,
     device: DeviceId,
-    low: ContainerId,
+    low: TenantId,
     first: ProcessId,
     second: ProcessId,
     ask: AskKey,
@@ -20,16 +19,16 @@ struct Contest {
 impl Contest {
     /// A tenant exits when it is ordered to.
     fn between(
-        low: impl Fn(DeviceId) -> ContainerSpec,
-        better: impl Fn(DeviceId) -> ContainerSpec,
+        low: impl Fn(DeviceId) -> TenantSpec,
+        better: impl Fn(DeviceId) -> TenantSpec,
     ) -> Self {
         Self::with(Manners::Polite, low, better)
     }
 
     fn with(
         manners: Manners,
-        low: impl Fn(DeviceId) -> ContainerSpec,
-        better: impl Fn(DeviceId) -> ContainerSpec,
+        low: impl Fn(DeviceId) -> TenantSpec,
+        better: impl Fn(DeviceId) -> TenantSpec,
     ) -> Self {
         let (mut node, device) = Node::with_device(16);
         let (low, first) = node.run(ranked(100, low(device)));
@@ -53,11 +52,11 @@ impl Contest {
 }
 
 /// Makes room by priority, and does not wait where that makes none.
-fn by_priority(request: u64) -> impl Fn(DeviceId) -> ContainerSpec {
+fn by_priority(request: u64) -> impl Fn(DeviceId) -> TenantSpec {
     move |device| resolving(&[Resolver::Priority], killable(device, request, 16))
 }
 
-fn may_be_ended(request: u64) -> impl Fn(DeviceId) -> ContainerSpec {
+fn may_be_ended(request: u64) -> impl Fn(DeviceId) -> TenantSpec {
     move |device| killable(device, request, 16)
 }
 
@@ -93,8 +92,8 @@ fn an_equal_burster_is_ended_once_it_is_idle() {
     let (asker, second) = node.run(resolving(&resolvers, killable(device, 0, 16)));
     node.want(first, device, gib(12));
     node.pass(secs(4));
-    node.tell(gpushare_core::Event::Worked { container: equal });
-    node.tell(gpushare_core::Event::Worked { container: asker });
+    node.tell(gpushare_core::Event::Worked { tenant: equal });
+    node.tell(gpushare_core::Event::Worked { tenant: asker });
     let ask = node.want(second, device, gib(8));
     node.pass(secs(4));
     assert!(
@@ -130,7 +129,7 @@ fn a_victim_that_frees_its_burst_in_its_grace_is_spared() {
     node.free(first, device, gib(8));
     node.pass(secs(60));
     assert_eq!(node.guests[&low].signals, [Signal::Terminate]);
-    assert!(node.notices.contains(&Notice::Spared { container: low }));
+    assert!(node.notices.contains(&Notice::Spared { tenant: low }));
     assert!(node.granted(ask));
 }
 
@@ -159,10 +158,7 @@ fn a_stubborn_victim_is_given_up_and_the_asker_gets_its_timeout() {
         mut node, low, ask, ..
     } = Contest::with(Manners::Unkillable, may_be_ended(0), waits_too);
     node.pass(secs(15));
-    assert!(
-        node.notices
-            .contains(&Notice::WillNotYield { container: low })
-    );
+    assert!(node.notices.contains(&Notice::WillNotYield { tenant: low }));
     node.pass(secs(15));
     assert_eq!(
         node.denied(ask),
@@ -215,11 +211,11 @@ fn memory_in_limbo_for_long_saves_nobody() {
 fn a_victim_lingers(
     linger: Option<Nanos>,
     timeout: Nanos,
-) -> (Node, DeviceId, [ContainerId; 2], AskKey) {
+) -> (Node, DeviceId, [TenantId; 2], AskKey) {
     let (mut node, device) = Node::with_device(16);
     let (first, one) = node.run(ranked(100, killable(device, 0, 16)));
     let (second, two) = node.run(ranked(200, killable(device, 0, 16)));
-    let (_, better) = node.run(ContainerSpec {
+    let (_, better) = node.run(TenantSpec {
         wait_timeout: timeout,
         ..resolving(&[Resolver::Priority], killable(device, 0, 16))
     });
@@ -334,7 +330,7 @@ fn within_its_request_an_ask_outlives_a_victim_that_gives_nothing_back() {
     let (mut node, device) = Node::with_device(16);
     let (first, one) = node.run(ranked(100, killable(device, 0, 16)));
     let (second, two) = node.run(ranked(200, killable(device, 0, 16)));
-    let impatient = ContainerSpec {
+    let impatient = TenantSpec {
         wait_timeout: secs(1),
         ..resolving(&[], spec(device, 8, 8))
     };
@@ -361,7 +357,7 @@ fn within_its_request_an_ask_outlives_a_victim_that_gives_nothing_back() {
 /// it.
 fn a_stranger_is_in_the_way(wait_timeout: Nanos) -> (Node, DeviceId, AskKey) {
     let (mut node, device) = Node::with_device(16);
-    let (_, owner) = node.run(ContainerSpec {
+    let (_, owner) = node.run(TenantSpec {
         wait_timeout,
         ..spec(device, 8, 8)
     });
@@ -406,7 +402,7 @@ fn an_ask_within_its_request_is_refused_when_nothing_can_serve_it() {
     node.guarantees = false;
     node.devices.get_mut(&device).unwrap().foreign = gib(8);
     node.sample(device);
-    let (_, owner) = node.run(ContainerSpec {
+    let (_, owner) = node.run(TenantSpec {
         wait_timeout: secs(1),
         ..spec(device, 8, 8)
     });

@@ -3,15 +3,13 @@
 use std::ffi::OsString;
 use std::sync::atomic::Ordering;
 
-use gpushare_core::{
-    Compute, ContainerId, ContainerSpec, DeviceId, Event, Gang, Implied, Nanos, Quota,
-};
+use gpushare_core::{Compute, DeviceId, Event, Gang, Implied, Nanos, Quota, TenantId, TenantSpec};
 use gpushare_protocol::limits::{ComputeLimits, DeviceLimits, Limits, Maxima};
-use gpushare_protocol::paths::ContainerName;
+use gpushare_protocol::paths::TenantName;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, Listing, WireError};
 
-use super::container::{Container, Registration, container_id, index};
+use super::tenant::{Registration, Tenant, index, tenant_id};
 use super::{ConnId, Effect, Node};
 use crate::devices::Device;
 
@@ -24,7 +22,7 @@ impl Node {
                 environment,
                 devices,
             } => self.create(now, (from, id), name.as_deref(), environment, devices),
-            Control::List => Ok(Some(ControlReply::Containers(self.container_rows(now)))),
+            Control::List => Ok(Some(ControlReply::Tenants(self.tenant_rows(now)))),
             Control::Devices => Ok(Some(ControlReply::Devices(self.device_rows()))),
             Control::Shares => {
                 // Counts the running turns up to the last event that the brain received.
@@ -41,8 +39,8 @@ impl Node {
                     None => Err(unknown_command()),
                 }
             }
-            Control::Attach { container } => self.attach((from, id), container),
-            Control::Set { container, changes } => self.set(now, (from, id), container, changes),
+            Control::Attach { tenant } => self.attach((from, id), tenant),
+            Control::Set { tenant, changes } => self.set(now, (from, id), tenant, changes),
             Control::Follow { past } => {
                 self.follow(from, id, *past);
                 Ok(None)
@@ -66,16 +64,16 @@ impl Node {
         self.unfollow(connection);
         self.command_left(connection);
         let kept = self
-            .containers
+            .tenants
             .iter()
             .filter(|(_, known)| known.owners.contains(&connection));
-        let kept: Vec<ContainerId> = kept.map(|(id, _)| *id).collect();
-        for container in kept {
-            if let Some(known) = self.containers.get_mut(&container) {
+        let kept: Vec<TenantId> = kept.map(|(id, _)| *id).collect();
+        for tenant in kept {
+            if let Some(known) = self.tenants.get_mut(&tenant) {
                 known.owners.remove(&connection);
                 known.pending.retain(|(to, _)| *to != connection);
             }
-            self.end_if_unused(now, container);
+            self.end_if_unused(now, tenant);
         }
     }
 
@@ -98,22 +96,22 @@ impl Node {
         let columns = self.columns(devices)?;
         let spec = self.spec(&limits, &columns, self.users.of(from))?;
         let name = match name {
-            Some(name) => ContainerName::parse("--name", name)
+            Some(name) => TenantName::parse("--name", name)
                 .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))?
                 .to_string(),
             None => format!("c{:x}-{}", self.instance & 0xffff_ffff, self.fresh_id()),
         };
-        if let Some((container, known)) = self.find(&name) {
-            self.may_command(from, container)?;
+        if let Some((tenant, known)) = self.find(&name) {
+            self.may_command(from, tenant)?;
             if known.limits != limits.to_string() || known.columns != columns {
                 let text = format!(
-                    "container {name} exists with other limits ({}); give equal ones to join it, or another name",
+                    "tenant {name} exists with other limits ({}); give equal ones to join it, or another name",
                     known.limits
                 );
                 return Err(WireError::new(ErrorCode::BadLimits, text));
             }
-            self.may_wait(from, container)?;
-            return Ok(self.keep(container, (from, id)));
+            self.may_wait(from, tenant)?;
+            return Ok(self.keep(tenant, (from, id)));
         }
         self.may_have_another(from)?;
         self.claim(&columns)?;
@@ -129,16 +127,16 @@ impl Node {
             began: None,
             dead: Vec::new(),
         };
-        let container = self.add(now, registration, &limits, columns, &spec)?;
-        if let Some(known) = self.containers.get_mut(&container) {
+        let tenant = self.add(now, registration, &limits, columns, &spec)?;
+        if let Some(known) = self.tenants.get_mut(&tenant) {
             known.owners.insert(from);
             known.pending.push((from, id));
         }
-        self.note_owner(container, from);
+        self.note_owner(tenant, from);
         self.happened(
             now,
             Event::Register {
-                container,
+                tenant,
                 spec,
                 running: None,
             },
@@ -153,22 +151,22 @@ impl Node {
         registration: Registration,
         limits: &Limits,
         columns: Vec<DeviceId>,
-        spec: &ContainerSpec,
-    ) -> Result<ContainerId, WireError> {
-        let made = Container::new(registration, limits.to_string(), columns, self.instance);
+        spec: &TenantSpec,
+    ) -> Result<TenantId, WireError> {
+        let made = Tenant::new(registration, limits.to_string(), columns, self.instance);
         let made = made.map_err(|error| WireError::retry(ErrorCode::Full, error.to_string()))?;
         made.found(spec, &self.devices, limits, self.guarantee);
         let heartbeat = &made.control.view().header.heartbeat;
         heartbeat.store(now.0, Ordering::Relaxed);
-        let container = container_id(self.fresh_id());
-        self.containers.insert(container, made);
-        self.set_shares(container, spec);
-        Ok(container)
+        let tenant = tenant_id(self.fresh_id());
+        self.tenants.insert(tenant, made);
+        self.set_shares(tenant, spec);
+        Ok(tenant)
     }
 
     /// The brain admitted a tenant: opens its socket and answers the command.
-    pub(super) fn admit(&mut self, now: Nanos, container: ContainerId) {
-        let Some(known) = self.containers.get_mut(&container) else {
+    pub(super) fn admit(&mut self, now: Nanos, tenant: TenantId) {
+        let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };
         known.admitted = true;
@@ -179,19 +177,19 @@ impl Node {
         let registration = known.registration.clone();
         let name = registration.name.clone();
         self.effect(Effect::Listen {
-            container,
+            tenant,
             registration,
         });
         for (to, id) in pending {
             let reply = created(name.clone());
             self.effect(Effect::Command { to, id, reply });
         }
-        self.show_standing(container);
-        self.event("admitted", Some(container), None, "may run".to_owned());
+        self.show_standing(tenant);
+        self.event("admitted", Some(tenant), None, "may run".to_owned());
     }
 
-    fn find(&self, name: &str) -> Option<(ContainerId, &Container)> {
-        let mut all = self.containers.iter();
+    fn find(&self, name: &str) -> Option<(TenantId, &Tenant)> {
+        let mut all = self.tenants.iter();
         let found = all.find(|(_, known)| known.registration.name == name);
         found.map(|(id, known)| (*id, known))
     }
@@ -202,47 +200,47 @@ impl Node {
         asker: (ConnId, u32),
         name: &str,
     ) -> Result<Option<ControlReply>, WireError> {
-        let found = self.find(name).map(|(container, _)| container);
-        let container = found.ok_or_else(|| no_container(name))?;
-        self.may_command(asker.0, container)?;
-        self.may_wait(asker.0, container)?;
+        let found = self.find(name).map(|(tenant, _)| tenant);
+        let tenant = found.ok_or_else(|| no_tenant(name))?;
+        self.may_command(asker.0, tenant)?;
+        self.may_wait(asker.0, tenant)?;
         let text = "its command has come back after the daemon was replaced".to_owned();
-        self.event("attached", Some(container), None, text);
-        Ok(self.keep(container, asker))
+        self.event("attached", Some(tenant), None, text);
+        Ok(self.keep(tenant, asker))
     }
 
     /// Adds a command to a tenant's keepers. Returns the answer, unless it has to wait for the
     /// tenant's admission.
-    fn keep(&mut self, container: ContainerId, (from, id): (ConnId, u32)) -> Option<ControlReply> {
-        let known = self.containers.get_mut(&container)?;
+    fn keep(&mut self, tenant: TenantId, (from, id): (ConnId, u32)) -> Option<ControlReply> {
+        let known = self.tenants.get_mut(&tenant)?;
         known.owners.insert(from);
         let admitted = known.admitted.then(|| known.registration.name.clone());
         if admitted.is_none() {
             known.pending.push((from, id));
         }
-        self.note_owner(container, from);
+        self.note_owner(tenant, from);
         let name = admitted?;
         self.mind_fences();
         Some(created(name))
     }
 
     /// Ends a tenant without keepers and without processes.
-    pub(super) fn end_if_unused(&mut self, now: Nanos, container: ContainerId) {
-        let unused = |known: &Container| known.owners.is_empty() && !known.has_members();
-        if !self.containers.get(&container).is_some_and(unused) {
+    pub(super) fn end_if_unused(&mut self, now: Nanos, tenant: TenantId) {
+        let unused = |known: &Tenant| known.owners.is_empty() && !known.has_members();
+        if !self.tenants.get(&tenant).is_some_and(unused) {
             return;
         }
         self.event(
             "gone",
-            Some(container),
+            Some(tenant),
             None,
             "has no process any more".to_owned(),
         );
-        self.happened(now, Event::ContainerGone { container });
-        self.remove_fences(container);
-        if let Some(known) = self.containers.remove(&container) {
+        self.happened(now, Event::TenantGone { tenant });
+        self.remove_fences(tenant);
+        if let Some(known) = self.tenants.remove(&tenant) {
             let name = known.registration.name;
-            self.effect(Effect::Unlisten { container, name });
+            self.effect(Effect::Unlisten { tenant, name });
             self.let_go();
         }
     }
@@ -254,8 +252,8 @@ impl Node {
         name: &str,
         changes: &[(String, String)],
     ) -> Result<Option<ControlReply>, WireError> {
-        let (container, known) = self.find(name).ok_or_else(|| no_container(name))?;
-        self.may_command(from, container)?;
+        let (tenant, known) = self.find(name).ok_or_else(|| no_tenant(name))?;
+        self.may_command(from, tenant)?;
         self.may_change(known, changes)?;
         let columns = known.columns.clone();
         let mut environment = known.registration.environment.clone();
@@ -267,21 +265,21 @@ impl Node {
         self.may_say(&environment)?;
         let limits = self.parse(&environment, &maxima)?;
         self.may_ask(from, changes)?;
-        let owner = self.owner(container);
+        let owner = self.owner(tenant);
         let spec = self.spec(&limits, &columns, owner)?;
-        if let Some(known) = self.containers.get_mut(&container) {
+        if let Some(known) = self.tenants.get_mut(&tenant) {
             known.pending.push((from, id));
         }
-        let before = self.ceilings(container, &columns);
+        let before = self.ceilings(tenant, &columns);
         self.world.handle(
             now,
             Event::Set {
-                container,
+                tenant,
                 spec: spec.clone(),
             },
         );
         self.carry_out(now);
-        let Some(known) = self.containers.get_mut(&container) else {
+        let Some(known) = self.tenants.get_mut(&tenant) else {
             return Ok(None);
         };
         let refused = known.pending.len();
@@ -290,23 +288,23 @@ impl Node {
             // A refusal was sent to all that waited.
             return Ok(None);
         }
-        let spec = self.world.spec(container).cloned().unwrap_or(spec);
+        let spec = self.world.spec(tenant).cloned().unwrap_or(spec);
         known.registration.environment = environment;
         known.limits = limits.to_string();
         known.found(&spec, &self.devices, &limits, self.guarantee);
-        self.set_shares(container, &spec);
-        let Some(known) = self.containers.get(&container) else {
+        self.set_shares(tenant, &spec);
+        let Some(known) = self.tenants.get(&tenant) else {
             return Ok(None);
         };
-        known.hold_to(&self.lowered(container, &columns, &before));
+        known.hold_to(&self.lowered(tenant, &columns, &before));
         let registration = known.registration.clone();
         self.effect(Effect::Listen {
-            container,
+            tenant,
             registration,
         });
         self.event(
             "set",
-            Some(container),
+            Some(tenant),
             None,
             format!("limits are now {limits}"),
         );
@@ -315,19 +313,19 @@ impl Node {
     }
 
     /// The most a tenant's processes may hold, by column.
-    fn ceilings(&self, container: ContainerId, columns: &[DeviceId]) -> Vec<Option<Bytes>> {
-        let ceiling = |device: &DeviceId| Some(self.world.account(container, *device)?.ceiling);
+    fn ceilings(&self, tenant: TenantId, columns: &[DeviceId]) -> Vec<Option<Bytes>> {
+        let ceiling = |device: &DeviceId| Some(self.world.account(tenant, *device)?.ceiling);
         columns.iter().map(ceiling).collect()
     }
 
     /// Columns on which that is less than it was `before`.
     fn lowered(
         &self,
-        container: ContainerId,
+        tenant: TenantId,
         columns: &[DeviceId],
         before: &[Option<Bytes>],
     ) -> Vec<(usize, Bytes)> {
-        let now = self.ceilings(container, columns).into_iter().enumerate();
+        let now = self.ceilings(tenant, columns).into_iter().enumerate();
         let lowered = now.zip(before).filter_map(|((column, now), before)| {
             let now = now.filter(|now| before.is_some_and(|before| *now < before))?;
             Some((column, now))
@@ -393,7 +391,7 @@ impl Node {
         limits: &Limits,
         columns: &[DeviceId],
         owner: Option<u32>,
-    ) -> Result<ContainerSpec, WireError> {
+    ) -> Result<TenantSpec, WireError> {
         let (mut quotas, mut shares, mut implied) = (Vec::new(), Vec::new(), Vec::new());
         for (ordinal, device) in (0..).zip(columns) {
             let Some(known) = index(*device).and_then(|at| self.devices.get(at)) else {
@@ -433,8 +431,8 @@ fn unknown_command() -> WireError {
     )
 }
 
-fn no_container(name: &str) -> WireError {
-    let text = format!("no container is named {name}; `gpushare ps` lists them");
+fn no_tenant(name: &str) -> WireError {
+    let text = format!("no tenant is named {name}; `gpushare ps` lists them");
     WireError::new(ErrorCode::NotFound, text)
 }
 

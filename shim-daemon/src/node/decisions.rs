@@ -1,14 +1,14 @@
 //! Carries out the brain's decisions, in their order.
 
 use gpushare_core::{
-    Answer, AskKey, ContainerId, ContainerSpec, Decision, Denial, DeviceId, Event, Nanos, Notice,
-    Signal, SpecError, Why,
+    Answer, AskKey, Decision, Denial, DeviceId, Event, Nanos, Notice, Signal, SpecError, TenantId,
+    TenantSpec, Why,
 };
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ControlReply, ErrorCode, Refusal, Reply, WireError};
 use nix::sys::signal::Signal as Posix;
 
-use super::container::index;
+use super::tenant::index;
 use super::{Effect, Node};
 
 impl Node {
@@ -16,26 +16,24 @@ impl Node {
     pub(super) fn carry_out(&mut self, now: Nanos) {
         while let Some(decision) = self.world.poll_decision() {
             match decision {
-                Decision::Admit { container } => self.admit(now, container),
-                Decision::Refuse { container, error } => {
-                    self.refuse(container, &self.words(&error))
-                }
+                Decision::Admit { tenant } => self.admit(now, tenant),
+                Decision::Refuse { tenant, error } => self.refuse(tenant, &self.words(&error)),
                 Decision::SetGrant {
-                    container,
+                    tenant,
                     device,
                     grant,
-                } => self.set_grant(container, device, grant),
+                } => self.set_grant(tenant, device, grant),
                 Decision::Reclaim {
                     ticket,
-                    container,
+                    tenant,
                     device,
                     to,
                 } => {
-                    let held = self.lower_grant(container, device, to);
-                    let used = self.used_by(container, device);
+                    let held = self.lower_grant(tenant, device, to);
+                    let used = self.used_by(tenant, device);
                     let event = Event::Reclaimed {
                         ticket,
-                        container,
+                        tenant,
                         device,
                         held,
                         used,
@@ -43,10 +41,10 @@ impl Node {
                     self.world.handle(now, event);
                 }
                 Decision::Lease {
-                    container,
+                    tenant,
                     device,
                     lease,
-                } => self.set_lease(container, device, lease),
+                } => self.set_lease(tenant, device, lease),
                 Decision::Answer { ask, answer } => self.answer(ask, answer),
                 Decision::Resample { device } => {
                     if let Some(device) = index(device) {
@@ -54,10 +52,10 @@ impl Node {
                     }
                 }
                 Decision::Signal {
-                    container,
+                    tenant,
                     signal,
                     why,
-                } => self.signal(container, signal, &why),
+                } => self.signal(tenant, signal, &why),
                 Decision::Notice(notice) => self.note(now, &notice),
             }
         }
@@ -65,19 +63,19 @@ impl Node {
         self.show_waiters();
     }
 
-    fn set_grant(&mut self, container: ContainerId, device: DeviceId, grant: Bytes) {
-        if let Some(known) = self.containers.get(&container)
+    fn set_grant(&mut self, tenant: TenantId, device: DeviceId, grant: Bytes) {
+        if let Some(known) = self.tenants.get(&tenant)
             && let Some(column) = known.column(device)
         {
             known.grant(column, grant);
         }
     }
 
-    fn lower_grant(&mut self, container: ContainerId, device: DeviceId, to: Bytes) -> Bytes {
-        let Some(known) = self.containers.get(&container) else {
+    fn lower_grant(&mut self, tenant: TenantId, device: DeviceId, to: Bytes) -> Bytes {
+        let Some(known) = self.tenants.get(&tenant) else {
             return Bytes::ZERO;
         };
-        let account = self.world.account(container, device);
+        let account = self.world.account(tenant, device);
         let ceiling = account.map_or(Bytes::MAX, |account| account.ceiling);
         known
             .column(device)
@@ -97,14 +95,14 @@ impl Node {
 
     /// Ends a tenant: signals its processes by their pidfds, and tells the command that runs it
     /// why.
-    fn signal(&mut self, container: ContainerId, signal: Signal, why: &Why) {
+    fn signal(&mut self, tenant: TenantId, signal: Signal, why: &Why) {
         let posix = match signal {
             Signal::Terminate => Posix::SIGTERM,
             Signal::Kill => Posix::SIGKILL,
         };
-        let text = self.reason(container, why);
-        self.event("ended", Some(container), None, format!("{posix}: {text}"));
-        let Some(known) = self.containers.get(&container) else {
+        let text = self.reason(tenant, why);
+        self.event("ended", Some(tenant), None, format!("{posix}: {text}"));
+        let Some(known) = self.tenants.get(&tenant) else {
             return;
         };
         let owners: Vec<_> = known.owners.iter().copied().collect();
@@ -124,11 +122,10 @@ impl Node {
         }
     }
 
-    fn reason(&self, container: ContainerId, why: &Why) -> String {
-        let spec = self.world.spec(container);
-        let span = |of: fn(&ContainerSpec) -> Option<Nanos>| {
-            spec.and_then(of).unwrap_or(Nanos::ZERO).human()
-        };
+    fn reason(&self, tenant: TenantId, why: &Why) -> String {
+        let spec = self.world.spec(tenant);
+        let span =
+            |of: fn(&TenantSpec) -> Option<Nanos>| spec.and_then(of).unwrap_or(Nanos::ZERO).human();
         match why {
             Why::Collision {
                 device,
@@ -136,7 +133,7 @@ impl Node {
                 charged,
                 overhead,
             } => format!(
-                "container {} needs memory that this one borrowed above its request: {} charged and {} of overhead on {}",
+                "tenant {} needs memory that this one borrowed above its request: {} charged and {} of overhead on {}",
                 self.name(*wanted_by),
                 charged.human(),
                 overhead.human(),
@@ -184,13 +181,13 @@ impl Node {
         }
     }
 
-    fn refuse(&mut self, container: ContainerId, error: &str) {
-        let Some(known) = self.containers.get_mut(&container) else {
+    fn refuse(&mut self, tenant: TenantId, error: &str) {
+        let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };
         let pending = std::mem::take(&mut known.pending);
         if !known.admitted {
-            self.containers.remove(&container);
+            self.tenants.remove(&tenant);
         }
         for (to, id) in pending {
             let reply = ControlReply::Error(WireError::new(ErrorCode::BadLimits, error));
@@ -199,18 +196,18 @@ impl Node {
     }
 
     fn note(&mut self, now: Nanos, notice: &Notice) {
-        let (kind, container, device, text) = match notice {
-            Notice::Queued { container } => {
-                let why = self.waits_for(*container);
-                self.tell_queued(*container, &why);
-                ("queued", Some(*container), None, why)
+        let (kind, tenant, device, text) = match notice {
+            Notice::Queued { tenant } => {
+                let why = self.waits_for(*tenant);
+                self.tell_queued(*tenant, &why);
+                ("queued", Some(*tenant), None, why)
             }
             Notice::Waiting {
                 ask, device, short, ..
             } => {
-                let container = self.processes.get(ask.0).map(|process| process.container());
+                let tenant = self.processes.get(ask.0).map(|process| process.tenant());
                 let text = format!("an allocation waits: {} are missing", short.human());
-                ("waiting", container, Some(*device), text)
+                ("waiting", tenant, Some(*device), text)
             }
             Notice::Overdrawn {
                 device,
@@ -231,16 +228,16 @@ impl Node {
                 "the books hold again".to_owned(),
             ),
             Notice::Excess {
-                container,
+                tenant,
                 device,
                 bytes,
             } => {
                 let text = format!("holds {} more than it was granted", bytes.human());
-                ("excess", Some(*container), Some(*device), text)
+                ("excess", Some(*tenant), Some(*device), text)
             }
             Notice::Lapsed {
                 process,
-                container,
+                tenant,
                 device,
                 bytes,
             } => {
@@ -249,31 +246,27 @@ impl Node {
                     "the device never showed process {pid}: {} reserved for its context are released",
                     bytes.human()
                 );
-                ("lapsed", Some(*container), Some(*device), text)
+                ("lapsed", Some(*tenant), Some(*device), text)
             }
-            Notice::Idle { container } => {
-                ("idle", Some(*container), None, "no GPU work".to_owned())
-            }
-            Notice::Active { container } => {
-                ("active", Some(*container), None, "works again".to_owned())
-            }
-            Notice::EndsSoon { container, at, why } => {
+            Notice::Idle { tenant } => ("idle", Some(*tenant), None, "no GPU work".to_owned()),
+            Notice::Active { tenant } => ("active", Some(*tenant), None, "works again".to_owned()),
+            Notice::EndsSoon { tenant, at, why } => {
                 let text = format!(
                     "will be ended in {}: {}",
                     (*at - now).human(),
-                    self.reason(*container, why)
+                    self.reason(*tenant, why)
                 );
-                self.tell_ends_soon(*container, &text);
-                ("ends-soon", Some(*container), None, text)
+                self.tell_ends_soon(*tenant, &text);
+                ("ends-soon", Some(*tenant), None, text)
             }
-            Notice::Spared { container } => (
+            Notice::Spared { tenant } => (
                 "spared",
-                Some(*container),
+                Some(*tenant),
                 None,
                 "is not needed as a victim any more".to_owned(),
             ),
             Notice::Overrun {
-                container,
+                tenant,
                 device,
                 after,
             } => {
@@ -281,13 +274,13 @@ impl Node {
                     "has not drained {} ms after its turn: it now shares the device, and the time it takes is billed to it",
                     after.0 / 1_000_000
                 );
-                ("overrun", Some(*container), Some(*device), text)
+                ("overrun", Some(*tenant), Some(*device), text)
             }
-            Notice::Ungated { container, device } => (
+            Notice::Ungated { tenant, device } => (
                 "ungated",
-                Some(*container),
+                Some(*tenant),
                 Some(*device),
-                match self.containers.get(container) {
+                match self.tenants.get(tenant) {
                     Some(known) if self.has_mps_clients(known) => {
                         "a process that is an MPS client takes no turns: MPS shares its compute"
                     }
@@ -295,30 +288,27 @@ impl Node {
                 }
                 .to_owned(),
             ),
-            Notice::WillNotYield { container } => (
+            Notice::WillNotYield { tenant } => (
                 "will-not-yield",
-                Some(*container),
+                Some(*tenant),
                 None,
                 "is still there long after SIGKILL".to_owned(),
             ),
         };
-        self.event(kind, container, device, text);
+        self.event(kind, tenant, device, text);
     }
 
     /// Describes, with numbers, what a tenant waits for before its admission.
-    fn waits_for(&self, container: ContainerId) -> String {
+    fn waits_for(&self, tenant: TenantId) -> String {
         if self.is_recovering() {
             return "waits until programs of the previous daemon have reported their memory"
                 .to_owned();
         }
         let mut least: Option<Bytes> = None;
         let mut asked = Vec::new();
-        let columns = self.containers.get(&container).map(|known| &known.columns);
+        let columns = self.tenants.get(&tenant).map(|known| &known.columns);
         for device in columns.into_iter().flatten() {
-            let quota = self
-                .world
-                .spec(container)
-                .and_then(|spec| spec.quota(*device));
+            let quota = self.world.spec(tenant).and_then(|spec| spec.quota(*device));
             let (Some(quota), Some(view)) = (quota, self.world.device(*device)) else {
                 continue;
             };
@@ -355,16 +345,16 @@ impl Node {
     /// Tells all that still wait for admission once it is not the previous daemon's programs they
     /// wait for.
     pub(super) fn tell_queued_after_recovery(&mut self) {
-        let queued = self.containers.iter().filter(|(_, known)| !known.admitted);
-        let queued: Vec<ContainerId> = queued.map(|(id, _)| *id).collect();
-        for container in queued {
-            let why = self.waits_for(container);
-            self.tell_queued(container, &why);
+        let queued = self.tenants.iter().filter(|(_, known)| !known.admitted);
+        let queued: Vec<TenantId> = queued.map(|(id, _)| *id).collect();
+        for tenant in queued {
+            let why = self.waits_for(tenant);
+            self.tell_queued(tenant, &why);
         }
     }
 
-    fn tell_ends_soon(&mut self, container: ContainerId, why: &str) {
-        let owners = self.containers.get(&container).map(|known| &known.owners);
+    fn tell_ends_soon(&mut self, tenant: TenantId, why: &str) {
+        let owners = self.tenants.get(&tenant).map(|known| &known.owners);
         for to in owners.into_iter().flatten().copied().collect::<Vec<_>>() {
             let reply = ControlReply::EndsSoon {
                 why: why.to_owned(),
@@ -373,11 +363,8 @@ impl Node {
         }
     }
 
-    fn tell_queued(&mut self, container: ContainerId, why: &str) {
-        let pending = self
-            .containers
-            .get(&container)
-            .map(|known| known.pending.clone());
+    fn tell_queued(&mut self, tenant: TenantId, why: &str) {
+        let pending = self.tenants.get(&tenant).map(|known| known.pending.clone());
         for (to, id) in pending.unwrap_or_default() {
             let reply = ControlReply::Queued {
                 why: why.to_owned(),

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use gpushare_core::{ContainerId, DeviceId};
+use gpushare_core::{DeviceId, TenantId};
 use gpushare_protocol::wire::EventRow;
 
-use super::container::index;
+use super::tenant::index;
 use super::{ConnId, Effect, Node};
 
 /// Events kept for a follower that comes later.
@@ -40,7 +40,7 @@ impl Node {
     pub(super) fn event(
         &mut self,
         kind: &str,
-        container: Option<ContainerId>,
+        tenant: Option<TenantId>,
         device: Option<DeviceId>,
         mut text: String,
     ) {
@@ -54,7 +54,7 @@ impl Node {
         let row = Arc::new(EventRow {
             at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
             kind: kind.to_owned(),
-            container: container.map(|container| self.name(container)),
+            tenant: tenant.map(|tenant| self.name(tenant)),
             device: device
                 .and_then(index)
                 .and_then(|at| self.devices.get(at))
@@ -86,8 +86,8 @@ impl Node {
     }
 
     /// A tenant's name, for messages.
-    pub(super) fn name(&self, container: ContainerId) -> String {
-        let known = self.containers.get(&container);
+    pub(super) fn name(&self, tenant: TenantId) -> String {
+        let known = self.tenants.get(&tenant);
         known.map_or_else(
             || "(ended)".to_owned(),
             |known| known.registration.name.clone(),

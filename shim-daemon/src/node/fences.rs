@@ -1,7 +1,7 @@
 //! Fences: which cgroups the driver itself shall hold to how much ([ADR
 //! 15](../../../docs/adr/0015-the-drivers-fence-stands-outside-the-limit.md)).
 //!
-//! A fence is the driver's memory limit of a cgroup that belongs to one tenant alone. A container
+//! A fence is the driver's memory limit of a cgroup that belongs to one tenant alone. A tenant
 //! runtime made such a cgroup, it holds processes of one tenant of ours, and no registering command
 //! came from it. The fence is set when the tenant's first process arrives, moved when its limit or
 //! overhead changes, and removed with the tenant.
@@ -9,11 +9,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use gpushare_core::{ContainerId, DeviceId};
+use gpushare_core::{DeviceId, TenantId};
 use gpushare_protocol::units::{Bytes, GIB, MIB};
 use serde::{Deserialize, Serialize};
 
-use super::container::index;
+use super::tenant::index;
 use super::{ConnId, Effect, Node};
 use crate::cgroup;
 use crate::devices::{FenceError, Order, Outcome};
@@ -29,7 +29,7 @@ const STEP: u64 = 256 * MIB;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FenceKey {
     /// The tenant.
-    pub container: ContainerId,
+    pub tenant: TenantId,
     /// The device's index in the node.
     pub device: usize,
     /// The cgroup, as `/proc/<pid>/cgroup` has it.
@@ -63,8 +63,8 @@ struct Fence {
 pub(super) struct Fences {
     /// The unified hierarchy, where fences are wanted and possible.
     mount: Option<PathBuf>,
-    /// Tenants that have, or had, a process in a container's cgroup.
-    groups: BTreeMap<String, BTreeSet<ContainerId>>,
+    /// Tenants that have, or had, a process in a tenant's cgroup.
+    groups: BTreeMap<String, BTreeSet<TenantId>>,
     standing: BTreeMap<FenceKey, Fence>,
     /// The runtime's cgroups that commands came from.
     commands: BTreeMap<ConnId, String>,
@@ -97,47 +97,47 @@ impl Node {
     }
 
     /// A command made the tenant or joined it.
-    pub(super) fn note_owner(&mut self, container: ContainerId, command: ConnId) {
+    pub(super) fn note_owner(&mut self, tenant: TenantId, command: ConnId) {
         let group = self.fences.commands.get(&command).cloned();
-        if let (Some(group), Some(known)) = (group, self.containers.get_mut(&container))
+        if let (Some(group), Some(known)) = (group, self.tenants.get_mut(&tenant))
             && !known.registration.commands.contains(&group)
         {
             known.registration.commands.push(group);
             if known.admitted {
-                self.write_down(container);
+                self.write_down(tenant);
             }
         }
     }
 
     /// Has the server store all registrations again, because the stored ones are gone.
     pub fn write_down_all(&mut self) {
-        let admitted = self.containers.iter().filter(|(_, known)| known.admitted);
-        for container in admitted.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.write_down(container);
+        let admitted = self.tenants.iter().filter(|(_, known)| known.admitted);
+        for tenant in admitted.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.write_down(tenant);
         }
     }
 
     /// The server could not write a tenant's registration; it tries again.
-    pub fn not_remembered(&mut self, container: ContainerId, error: &std::io::Error) {
+    pub fn not_remembered(&mut self, tenant: TenantId, error: &std::io::Error) {
         let text = format!(
             "its limits could not be written down ({error}): a daemon that is started now would not know them as they are"
         );
-        self.event("unsaved", Some(container), None, text);
+        self.event("unsaved", Some(tenant), None, text);
     }
 
     /// Has the server remember the tenant's registration as it is now.
-    pub fn write_down(&mut self, container: ContainerId) {
-        if let Some(known) = self.containers.get(&container) {
+    pub fn write_down(&mut self, tenant: TenantId) {
+        if let Some(known) = self.tenants.get(&tenant) {
             let registration = known.registration.clone();
             self.effect(Effect::Listen {
-                container,
+                tenant,
                 registration,
             });
         }
     }
 
     /// A process of the tenant is in this cgroup.
-    pub(super) fn entered(&mut self, container: ContainerId, cgroup: &str) {
+    pub(super) fn entered(&mut self, tenant: TenantId, cgroup: &str) {
         if self.fences.mount.is_none() {
             return;
         }
@@ -145,14 +145,14 @@ impl Node {
             return;
         };
         let inside = self.fences.groups.entry(group.to_owned()).or_default();
-        if inside.insert(container) {
+        if inside.insert(tenant) {
             self.mind_fences();
         }
     }
 
     /// The previous daemon's fences are this one's.
-    pub(super) fn inherit_fences(&mut self, container: ContainerId) {
-        let Some(known) = self.containers.get(&container) else {
+    pub(super) fn inherit_fences(&mut self, tenant: TenantId) {
+        let Some(known) = self.tenants.get(&tenant) else {
             return;
         };
         for Remembered { group, device } in known.registration.fences.clone() {
@@ -160,9 +160,9 @@ impl Node {
                 continue;
             };
             let inside = self.fences.groups.entry(group.clone()).or_default();
-            inside.insert(container);
+            inside.insert(tenant);
             let key = FenceKey {
-                container,
+                tenant,
                 device,
                 group,
             };
@@ -181,15 +181,15 @@ impl Node {
         }
         let mut wanted = Vec::new();
         for (group, inside) in &self.fences.groups {
-            for container in inside {
-                let Some(known) = self.containers.get(container) else {
+            for tenant in inside {
+                let Some(known) = self.tenants.get(tenant) else {
                     continue;
                 };
                 let alone = inside.len() == 1 && !known.registration.commands.contains(group);
                 for device in known.columns.iter().filter_map(|device| index(*device)) {
-                    let height = alone.then(|| self.height(*container, device)).flatten();
+                    let height = alone.then(|| self.height(*tenant, device)).flatten();
                     let key = FenceKey {
-                        container: *container,
+                        tenant: *tenant,
                         device,
                         group: group.clone(),
                     };
@@ -205,16 +205,16 @@ impl Node {
     /// The driver's limit for a tenant's cgroup: the tenant's limit, the driver's own overhead, and
     /// room for that overhead to grow. It is never less than the memory held. `None` where no fence
     /// is needed or possible.
-    fn height(&self, container: ContainerId, device: usize) -> Option<Bytes> {
+    fn height(&self, tenant: TenantId, device: usize) -> Option<Bytes> {
         let described = self.devices.get(device)?;
         let id = DeviceId(device as u64);
-        let account = self.world.account(container, id)?;
+        let account = self.world.account(tenant, id)?;
         if !described.capabilities.driver_limits || account.quota.limit >= described.capacity {
             return None;
         }
         let own = account.quota.limit + account.overhead;
         let due = own + account.limbo + self.world.context_cost(id) + SLACK;
-        let held = self.used_by(container, id).unwrap_or_default() + account.limbo;
+        let held = self.used_by(tenant, id).unwrap_or_default() + account.limbo;
         let height = Bytes(due.max(held).0.checked_next_multiple_of(STEP)?);
         (height < described.capacity).then_some(height)
     }
@@ -249,7 +249,7 @@ impl Node {
         let Some(device) = self.devices.get(key.device).map(|device| device.uuid) else {
             return;
         };
-        let Some(known) = self.containers.get_mut(&key.container) else {
+        let Some(known) = self.tenants.get_mut(&key.tenant) else {
             return;
         };
         let fence = Remembered {
@@ -261,7 +261,7 @@ impl Node {
         if stands {
             fences.push(fence);
         }
-        self.write_down(key.container);
+        self.write_down(key.tenant);
     }
 
     fn order(&mut self, key: FenceKey, order: Order) {
@@ -280,7 +280,7 @@ impl Node {
         };
         fence.under_way = false;
         let device = Some(DeviceId(key.device as u64));
-        let container = Some(key.container);
+        let tenant = Some(key.tenant);
         match outcome {
             Outcome::Stands(hard) => {
                 let first = fence.stands.is_none();
@@ -288,7 +288,7 @@ impl Node {
                 match hard {
                     Some(hard) if first => {
                         let text = format!("the driver holds {} to {}", key.group, hard.human());
-                        self.event("fence", container, device, text);
+                        self.event("fence", tenant, device, text);
                     }
                     None => self.remember_fence(key, false),
                     Some(_) => {}
@@ -302,7 +302,7 @@ impl Node {
                     hard.human()
                 );
                 self.remember_fence(key, false);
-                self.event("fence-foreign", container, device, text);
+                self.event("fence-foreign", tenant, device, text);
             }
             Outcome::Failed(error) => self.fence_failed(key, &error),
         }
@@ -335,21 +335,18 @@ impl Node {
         }
         if !told {
             let text = format!("no fence around {}: {error}", key.group);
-            self.event("fence-failed", Some(key.container), device, text);
+            self.event("fence-failed", Some(key.tenant), device, text);
         }
     }
 
     /// The tenant has ended: removes its fences, so that none remains where its cgroup outlives it.
-    pub(super) fn remove_fences(&mut self, container: ContainerId) {
+    pub(super) fn remove_fences(&mut self, tenant: TenantId) {
         self.fences.groups.retain(|_, inside| {
-            inside.remove(&container);
+            inside.remove(&tenant);
             !inside.is_empty()
         });
         let keys = self.fences.standing.keys();
-        let own: Vec<FenceKey> = keys
-            .filter(|key| key.container == container)
-            .cloned()
-            .collect();
+        let own: Vec<FenceKey> = keys.filter(|key| key.tenant == tenant).cloned().collect();
         for key in own {
             let fence = self.fences.standing.remove(&key);
             // A fence that is being set is ours by the time this order is carried out.

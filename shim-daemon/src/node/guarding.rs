@@ -6,7 +6,7 @@ use gpushare_core::DeviceId;
 use gpushare_protocol::wire::{ErrorCode, WireError};
 
 use super::Node;
-use super::container::index;
+use super::tenant::index;
 
 impl Node {
     /// Claims the devices of a new tenant.
@@ -22,7 +22,7 @@ impl Node {
     /// claimed them meanwhile.
     pub(super) fn claim_again(&mut self, columns: &[DeviceId]) {
         if let Err(other) = self.try_claim(columns) {
-            tracing::error!("{other}; containers of the previous daemon here are served");
+            tracing::error!("{other}; tenants of the previous daemon here are served");
             self.event("shared", None, None, other);
         }
     }
@@ -40,7 +40,7 @@ impl Node {
         let Some(guard) = &mut self.guard else {
             return;
         };
-        let columns = self.containers.values().flat_map(|known| &known.columns);
+        let columns = self.tenants.values().flat_map(|known| &known.columns);
         let used = columns.filter_map(|column| self.devices.get(index(*column)?));
         let used: BTreeSet<[u8; 16]> = used.map(|device| device.uuid).collect();
         guard.keep(&used);

@@ -1,5 +1,5 @@
 //! Which processes may join a tenant ([ADR
-//! 50](../../../docs/adr/0050-other-users-join-from-the-containers-cgroup.md)).
+//! 50](../../../docs/adr/0050-other-users-join-from-the-tenants-cgroup.md)).
 //!
 //! A tenant of a user accepts that user's processes and root's. A tenant of the machine accepts
 //! processes of root and of the daemon's user, and processes of any user in the tenant's own
@@ -7,7 +7,7 @@
 //! it, no command came from it, it is not the daemon's, and no other tenant has it. The first
 //! process from such a cgroup determines it.
 
-use gpushare_core::ContainerId;
+use gpushare_core::TenantId;
 use gpushare_protocol::wire::WireError;
 use nix::unistd::geteuid;
 
@@ -18,63 +18,59 @@ use crate::peer::Peer;
 
 impl Node {
     /// Refuses a process that does not belong to the tenant.
-    pub(super) fn may_join(&self, container: ContainerId, peer: &Peer) -> Result<(), WireError> {
-        if self.is_trusted(container, peer.uid) {
+    pub(super) fn may_join(&self, tenant: TenantId, peer: &Peer) -> Result<(), WireError> {
+        if self.is_trusted(tenant, peer.uid) {
             return Ok(());
         }
-        if self.owner(container).is_some() {
-            return Err(forbidden("the container is another user's"));
+        if self.owner(tenant).is_some() {
+            return Err(forbidden("the tenant is another user's"));
         }
-        let Err(why) = self.own_cgroup(container, &peer.cgroup) else {
+        let Err(why) = self.own_cgroup(tenant, &peer.cgroup) else {
             return Ok(());
         };
         let (uid, group) = (peer.uid, &peer.cgroup);
         let text = format!(
-            "a process of user {uid} joins the machine's own container only from that container's cgroup, and {group} {why}"
+            "a process of user {uid} joins the machine's own tenant only from that tenant's cgroup, and {group} {why}"
         );
         Err(forbidden(&text))
     }
 
     /// Whether a process can never belong to the tenant.
-    pub(crate) fn bars(&self, container: ContainerId, peer: &Peer) -> bool {
-        self.may_join(container, peer).is_err()
+    pub(crate) fn bars(&self, tenant: TenantId, peer: &Peer) -> bool {
+        self.may_join(tenant, peer).is_err()
     }
 
     /// Whether the tenant accepts processes of this user from any cgroup.
-    pub(crate) fn is_trusted(&self, container: ContainerId, uid: u32) -> bool {
+    pub(crate) fn is_trusted(&self, tenant: TenantId, uid: u32) -> bool {
         uid == 0
-            || match self.owner(container) {
+            || match self.owner(tenant) {
                 Some(owner) => uid == owner,
                 None => uid == geteuid().as_raw(),
             }
     }
 
-    /// A process of one of the machine's tenants has joined: its container's cgroup is the tenant's
+    /// A process of one of the machine's tenants has joined: its tenant's cgroup is the tenant's
     /// from now on.
-    pub(super) fn settle_cgroup(&mut self, container: ContainerId, cgroup: &str) {
-        if self.owner(container).is_some() {
+    pub(super) fn settle_cgroup(&mut self, tenant: TenantId, cgroup: &str) {
+        if self.owner(tenant).is_some() {
             return;
         }
-        let Ok(group) = self.own_cgroup(container, cgroup).map(str::to_owned) else {
+        let Ok(group) = self.own_cgroup(tenant, cgroup).map(str::to_owned) else {
             return;
         };
-        if let Some(known) = self.containers.get_mut(&container)
+        if let Some(known) = self.tenants.get_mut(&tenant)
             && known.registration.cgroup.is_none()
         {
             known.registration.cgroup = Some(group);
-            self.write_down(container);
+            self.write_down(tenant);
         }
     }
 
     /// The part of a process's cgroup that is, or may become, the tenant's own; otherwise the
     /// reason why it is not.
-    fn own_cgroup<'a>(
-        &self,
-        container: ContainerId,
-        cgroup: &'a str,
-    ) -> Result<&'a str, &'static str> {
+    fn own_cgroup<'a>(&self, tenant: TenantId, cgroup: &'a str) -> Result<&'a str, &'static str> {
         let group = cgroup::of_machine(cgroup).ok_or("is none that a container runtime made")?;
-        let known = self.containers.get(&container);
+        let known = self.tenants.get(&tenant);
         let registration = known.map(|known| &known.registration);
         match registration.and_then(|own| own.cgroup.as_deref()) {
             Some(own) if own == group => return Ok(group),
@@ -87,9 +83,9 @@ impl Node {
         if cgroup::of_machine(self.watch.home()) == Some(group) {
             return Err("is the daemon's");
         }
-        let mut others = self.containers.values().map(|other| &other.registration);
+        let mut others = self.tenants.values().map(|other| &other.registration);
         if others.any(|other| other.cgroup.as_deref() == Some(group)) {
-            return Err("is another container's");
+            return Err("is another tenant's");
         }
         if cgroup::unified().is_some_and(|mount| !cgroup::is_roots(&mount, group)) {
             return Err("lies in a folder that is not root's");

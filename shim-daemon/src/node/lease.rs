@@ -8,8 +8,8 @@
 //! tenants wait for it.
 
 use gpushare_core::{
-    ContainerId, ContainerSpec, DeviceId, Event, Lease, LeaseKind, LeasePolicy, Nanos, ProcessId,
-    Report, Work,
+    DeviceId, Event, Lease, LeaseKind, LeasePolicy, Nanos, ProcessId, Report, TenantId, TenantSpec,
+    Work,
 };
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_protocol::page::pending::PendingWord;
@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use super::Node;
-use super::container::Container;
+use super::tenant::Tenant;
 
 /// How long a holder must have no work in flight before it is reported idle: longer than a gap
 /// between two launches, short against the shortest turn.
@@ -59,7 +59,7 @@ pub(super) struct Leases {
     policy: LeasePolicy,
     epochs: Epochs,
     /// Tenants whose leases changed and whose gates are not woken yet, in this order.
-    to_wake: VecDeque<ContainerId>,
+    to_wake: VecDeque<TenantId>,
 }
 
 impl Leases {
@@ -77,7 +77,7 @@ impl Node {
     pub(super) fn reported(
         &mut self,
         now: Nanos,
-        container: ContainerId,
+        tenant: TenantId,
         process: ProcessId,
         request: &Request,
     ) -> bool {
@@ -90,7 +90,7 @@ impl Node {
             Request::Ending { .. } => return true,
             _ => return false,
         };
-        let Some((device, epoch)) = self.turn_of(container, column, epoch) else {
+        let Some((device, epoch)) = self.turn_of(tenant, column, epoch) else {
             return true;
         };
         let event = Event::Reported {
@@ -104,8 +104,8 @@ impl Node {
     }
 
     /// The device and the brain's epoch, if there has been the turn that `shown` names.
-    fn turn_of(&self, container: ContainerId, column: u8, shown: u64) -> Option<(DeviceId, u64)> {
-        let known = self.containers.get(&container)?;
+    fn turn_of(&self, tenant: TenantId, column: u8, shown: u64) -> Option<(DeviceId, u64)> {
+        let known = self.tenants.get(&tenant)?;
         let column = usize::from(column);
         let device = *known.columns.get(column)?;
         let page = known.control.view().devices.get(column)?;
@@ -114,8 +114,8 @@ impl Node {
     }
 
     /// Stores a lease where the tenant's gates see it. They are woken by [`Node::wake_gates`].
-    pub(super) fn set_lease(&mut self, container: ContainerId, device: DeviceId, lease: Lease) {
-        let Some(known) = self.containers.get(&container) else {
+    pub(super) fn set_lease(&mut self, tenant: TenantId, device: DeviceId, lease: Lease) {
+        let Some(known) = self.tenants.get(&tenant) else {
             return;
         };
         let page = known
@@ -166,9 +166,9 @@ impl Node {
             return;
         }
         if lease.kind == LeaseKind::Closed {
-            self.leases.to_wake.push_back(container);
+            self.leases.to_wake.push_back(tenant);
         } else {
-            self.leases.to_wake.push_front(container);
+            self.leases.to_wake.push_front(tenant);
         }
     }
 
@@ -186,9 +186,9 @@ impl Node {
     /// The work of a process on a device, according to its page.
     fn work_of(&self, process: ProcessId, device: DeviceId) -> Option<Work> {
         let known = self.processes.get(process)?;
-        let container = self.containers.get(&known.container())?;
-        let column = container.column(device)?;
-        let line = container.usage.view().line(known.slot(), column)?;
+        let tenant = self.tenants.get(&known.tenant())?;
+        let column = tenant.column(device)?;
+        let line = tenant.usage.view().line(known.slot(), column)?;
         let pending = PendingWord::from_bits(line.pending.load(Ordering::Acquire));
         Some(Work {
             service: line.service.load(Ordering::Relaxed),
@@ -201,8 +201,8 @@ impl Node {
     /// Wakes the gates whose leases changed. Tenants that may start are woken first, because the
     /// device is idle until they run. Tenants that must stop know their deadline.
     pub(super) fn wake_gates(&mut self) {
-        for container in std::mem::take(&mut self.leases.to_wake) {
-            if let Some(known) = self.containers.get(&container) {
+        for tenant in std::mem::take(&mut self.leases.to_wake) {
+            if let Some(known) = self.tenants.get(&tenant) {
                 known.control.announce();
             }
         }
@@ -211,7 +211,7 @@ impl Node {
     /// Deals turns by another policy from now on.
     pub(super) fn deal(&mut self, now: Nanos, policy: LeasePolicy) {
         self.leases.policy = policy;
-        for known in self.containers.values() {
+        for known in self.tenants.values() {
             self.show_terms(known);
         }
         self.world.set_lease_policy(now, policy);
@@ -219,18 +219,18 @@ impl Node {
     }
 
     /// Takes a tenant's shares of its devices' time.
-    pub(super) fn set_shares(&mut self, container: ContainerId, spec: &ContainerSpec) {
-        if let Some(known) = self.containers.get_mut(&container) {
+    pub(super) fn set_shares(&mut self, tenant: TenantId, spec: &TenantSpec) {
+        if let Some(known) = self.tenants.get_mut(&tenant) {
             let shares = known.columns.iter().map(|device| spec.compute(*device));
             known.compute = shares.collect();
         }
-        if let Some(known) = self.containers.get(&container) {
+        if let Some(known) = self.tenants.get(&tenant) {
             self.show_terms(known);
         }
     }
 
     /// Stores the terms that a tenant's gates need outside their turns too, and wakes them.
-    fn show_terms(&self, known: &Container) {
+    fn show_terms(&self, known: &Tenant) {
         let pages = known.control.view().devices.iter();
         for (page, compute) in pages.zip(&known.compute) {
             page.publish(&Turn {

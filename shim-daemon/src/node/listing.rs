@@ -1,12 +1,12 @@
 //! Lists in pages: as many rows as certainly fit a frame, and where the next page begins.
 
-use gpushare_core::{ContainerId, Nanos, ProcessId};
+use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{
-    ContainerRow, ControlReply, Cursor, DeviceRow, GangRow, Listing, ProcessRow, Rows, SharingRow,
+    ControlReply, Cursor, DeviceRow, GangRow, Listing, ProcessRow, Rows, SharingRow, TenantRow,
 };
 
 use super::Node;
-use super::container::Container;
+use super::tenant::Tenant;
 
 /// Bytes of the rows of a page, by the maximum size of each: far below the size limit of a frame.
 const PAGE: usize = 64 << 10;
@@ -32,17 +32,17 @@ impl Node {
     /// The page of a list that begins there.
     pub(super) fn page(&self, now: Nanos, of: Listing, from: Cursor) -> Option<ControlReply> {
         let (rows, next) = match of {
-            Listing::Containers => {
-                let (rows, next) = self.containers_from(now, from);
-                (Rows::Containers(rows), next)
+            Listing::Tenants => {
+                let (rows, next) = self.tenants_from(now, from);
+                (Rows::Tenants(rows), next)
             }
             Listing::Devices => {
                 let (rows, next) = self.devices_from(from);
                 (Rows::Devices(rows), next)
             }
             Listing::Shares => {
-                let place = |(id, column): (ContainerId, usize)| {
-                    let known = self.containers.get(&id)?;
+                let place = |(id, column): (TenantId, usize)| {
+                    let known = self.tenants.get(&id)?;
                     let device = *known.columns.get(column)?;
                     self.share_row(now, (id, known), (column, device))
                 };
@@ -56,7 +56,7 @@ impl Node {
             }
             Listing::MpsClients => {
                 let place = |(id, column)| {
-                    let known = self.containers.get(&id).filter(|_| column == 0)?;
+                    let known = self.tenants.get(&id).filter(|_| column == 0)?;
                     let name = &known.registration.name;
                     self.has_mps_clients(known).then(|| name.clone())
                 };
@@ -69,7 +69,7 @@ impl Node {
             }
             Listing::Gangs => {
                 let place = |(id, column)| {
-                    let known = self.containers.get(&id).filter(|_| column == 0)?;
+                    let known = self.tenants.get(&id).filter(|_| column == 0)?;
                     let name = known.registration.name.clone();
                     let gang = self.world.spec(id)?.gang.clone()?.name;
                     Some(GangRow { name, gang })
@@ -86,7 +86,7 @@ impl Node {
     fn each_from<R>(
         &self,
         from: Cursor,
-        row: impl Fn((ContainerId, usize)) -> Option<R>,
+        row: impl Fn((TenantId, usize)) -> Option<R>,
     ) -> (Vec<R>, Option<Cursor>) {
         let (mut rows, mut room) = (Vec::new(), Room(PAGE));
         for (id, known, column) in self.places(from) {
@@ -101,16 +101,16 @@ impl Node {
         (rows, None)
     }
 
-    fn containers_from(&self, now: Nanos, from: Cursor) -> (Vec<ContainerRow>, Option<Cursor>) {
+    fn tenants_from(&self, now: Nanos, from: Cursor) -> (Vec<TenantRow>, Option<Cursor>) {
         let (mut rows, mut room) = (Vec::new(), Room(PAGE));
         for (id, known, column) in self.places(from) {
-            let Some((mut row, view)) = self.container_row((id, known), column) else {
+            let Some((mut row, view)) = self.tenant_row((id, known), column) else {
                 continue;
             };
             if !room.take(ROW + row.name.len()) {
                 return (rows, Some(cursor(id, column, 0)));
             }
-            let begun = (id.0, column) == (from.container, usize_of(from.device));
+            let begun = (id.0, column) == (from.tenant, usize_of(from.device));
             let first = ProcessId(if begun { from.process } else { 0 });
             for member in known.members_from(first) {
                 if !room.take(PROCESS) {
@@ -132,7 +132,7 @@ impl Node {
         for (at, row) in all.skip(usize_of(from.device)) {
             let words: usize = row.capabilities.iter().map(|word| word.len() + 1).sum();
             if !room.take(ROW + row.name.len() + words) {
-                return (rows, Some(cursor(ContainerId(0), at, 0)));
+                return (rows, Some(cursor(TenantId(0), at, 0)));
             }
             rows.push(row);
         }
@@ -147,7 +147,7 @@ impl Node {
                 continue;
             };
             if !room.take(ROW) {
-                return (rows, Some(cursor(ContainerId(0), at, 0)));
+                return (rows, Some(cursor(TenantId(0), at, 0)));
             }
             rows.push(row);
         }
@@ -155,10 +155,10 @@ impl Node {
     }
 
     /// The places of every tenant and every column, from this cursor on.
-    fn places(&self, from: Cursor) -> impl Iterator<Item = (ContainerId, &Container, usize)> {
-        let containers = self.containers.range(ContainerId(from.container)..);
-        containers.flat_map(move |(id, known)| {
-            let first = match id.0 == from.container {
+    fn places(&self, from: Cursor) -> impl Iterator<Item = (TenantId, &Tenant, usize)> {
+        let tenants = self.tenants.range(TenantId(from.tenant)..);
+        tenants.flat_map(move |(id, known)| {
+            let first = match id.0 == from.tenant {
                 true => usize_of(from.device),
                 false => 0,
             };
@@ -167,9 +167,9 @@ impl Node {
     }
 }
 
-fn cursor(container: ContainerId, device: usize, process: u64) -> Cursor {
+fn cursor(tenant: TenantId, device: usize, process: u64) -> Cursor {
     Cursor {
-        container: container.0,
+        tenant: tenant.0,
         device: u32::try_from(device).unwrap_or(u32::MAX),
         process,
     }

@@ -5,7 +5,6 @@
 
 mod asks;
 mod commands;
-mod container;
 mod decisions;
 mod events;
 mod fences;
@@ -24,6 +23,7 @@ mod restart;
 mod samples;
 mod shares;
 mod strangers;
+mod tenant;
 mod unmanaged;
 mod users;
 mod vacated;
@@ -35,14 +35,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use gpushare_core::{
-    ContainerId, CostClass, DeviceId, DeviceSpec, Event, Nanos, Policy, ProcessId, World,
+    CostClass, DeviceId, DeviceSpec, Event, Nanos, Policy, ProcessId, TenantId, World,
 };
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ControlReply, EventRow, Reply};
 
 use asks::Asks;
-use container::Container;
-pub use container::Registration;
 use events::Events;
 use fences::Fences;
 pub use fences::{FenceKey, Remembered};
@@ -51,6 +49,8 @@ pub use pids::in_first_namespace;
 use processes::Processes;
 pub use reaped::Reaped;
 pub use requests::Client;
+pub use tenant::Registration;
+use tenant::Tenant;
 pub use unmanaged::Unmanaged;
 use users::Users;
 
@@ -107,14 +107,14 @@ pub enum Effect {
     /// next daemon.
     Listen {
         /// Which.
-        container: ContainerId,
+        tenant: TenantId,
         /// The registration to store.
         registration: Registration,
     },
     /// The tenant has ended: close its socket and delete its registration.
     Unlisten {
         /// Which.
-        container: ContainerId,
+        tenant: TenantId,
         /// Its name.
         name: String,
     },
@@ -190,7 +190,7 @@ pub struct Node {
     world: World,
     instance: u64,
     devices: Vec<Device>,
-    containers: BTreeMap<ContainerId, Container>,
+    tenants: BTreeMap<TenantId, Tenant>,
     processes: Processes,
     asks: Asks,
     looks: Looks,
@@ -252,7 +252,7 @@ impl Node {
             instance,
             shown_waiters: samples::Waiters::default(),
             devices,
-            containers: BTreeMap::new(),
+            tenants: BTreeMap::new(),
             processes: Processes::default(),
             asks: Asks::default(),
             looks: Looks::default(),

@@ -5,8 +5,8 @@ use gpushare_core::ProcessId;
 use gpushare_protocol::wire::{ErrorCode, WireError};
 
 use super::Node;
-use super::container::Container;
 use super::processes::Process;
+use super::tenant::Tenant;
 
 /// How the variables begin that say a part of a device's time.
 const PARTS: &str = "GPUSHARE_SM_";
@@ -20,8 +20,8 @@ impl Node {
     }
 
     /// Whether any of its processes is one.
-    pub(super) fn has_mps_clients(&self, container: &Container) -> bool {
-        let mut members = container.members();
+    pub(super) fn has_mps_clients(&self, tenant: &Tenant) -> bool {
+        let mut members = tenant.members();
         members.any(|member| {
             let known = self.processes.get(member);
             known.is_some_and(Process::is_mps_client)
@@ -31,17 +31,17 @@ impl Node {
     /// Refuses a change without effect.
     pub(super) fn may_change(
         &self,
-        container: &Container,
+        tenant: &Tenant,
         changes: &[(String, String)],
     ) -> Result<(), WireError> {
         let part = changes.iter().find(|(name, _)| name.starts_with(PARTS));
-        let Some((name, value)) = part.filter(|_| self.has_mps_clients(container)) else {
+        let Some((name, value)) = part.filter(|_| self.has_mps_clients(tenant)) else {
             return Ok(());
         };
         let text = format!(
             "{name}={value:?} is refused: {} has MPS clients, whose part of the device MPS keeps as it was at their start; start them \
              again with another --sm-limit",
-            container.registration.name
+            tenant.registration.name
         );
         Err(WireError::new(ErrorCode::BadLimits, text))
     }

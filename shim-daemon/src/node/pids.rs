@@ -1,7 +1,7 @@
 //! Whether the process ids that NVML lists belong to the daemon's pid namespace.
 //!
 //! In the machine's first pid namespace they are. In another namespace (a daemon inside a
-//! container) NVML may list the machine's pids or none. Every process of ours would then count
+//! tenant) NVML may list the machine's pids or none. Every process of ours would then count
 //! twice: by its charges and as an unmanaged process. There the list counts only after it has shown
 //! a process of ours with at least its charges.
 

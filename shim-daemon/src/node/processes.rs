@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpushare_core::{ContainerId, Nanos, ProcessId};
+use gpushare_core::{Nanos, ProcessId, TenantId};
 
 use super::ConnId;
 use crate::peer::{Peer, is_dead};
@@ -10,7 +10,7 @@ use crate::peer::{Peer, is_dead};
 /// A registered process.
 #[derive(Debug)]
 pub(super) struct Process {
-    container: ContainerId,
+    tenant: TenantId,
     slot: usize,
     peer: Peer,
     /// Where its replies go; `None` once its connection has ended.
@@ -25,13 +25,13 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn new(
-        (container, slot): (ContainerId, usize),
+        (tenant, slot): (TenantId, usize),
         peer: Peer,
         connection: ConnId,
         tells: bool,
     ) -> Self {
         Self {
-            container,
+            tenant,
             slot,
             peer,
             connection: Some(connection),
@@ -41,8 +41,8 @@ impl Process {
         }
     }
 
-    pub(super) fn container(&self) -> ContainerId {
-        self.container
+    pub(super) fn tenant(&self) -> TenantId {
+        self.tenant
     }
 
     /// Its own row of its tenant's usage page.

@@ -8,13 +8,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use gpushare_core::{ContainerId, DeviceId, Event, Nanos, ProcessId};
+use gpushare_core::{DeviceId, Event, Nanos, ProcessId, TenantId};
 use gpushare_protocol::page::UNIT;
 use gpushare_protocol::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::Node;
-use super::container::index;
+use super::tenant::index;
 
 /// A dead process that still held memory when it was written down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,13 +47,13 @@ impl Node {
     /// Stores the dead processes of all tenants whose set changed.
     pub(super) fn write_down_dead(&mut self) {
         let pids: BTreeMap<ProcessId, u32> = self.processes.dead().collect();
-        let mut reaped: BTreeMap<ContainerId, Vec<Reaped>> = BTreeMap::new();
+        let mut reaped: BTreeMap<TenantId, Vec<Reaped>> = BTreeMap::new();
         for dead in self.world.dead() {
             let device = index(dead.device).and_then(|at| self.devices.get(at));
-            if let (Some(container), Some(pid), Some(device)) =
-                (dead.container, pids.get(&dead.process), device)
+            if let (Some(tenant), Some(pid), Some(device)) =
+                (dead.tenant, pids.get(&dead.process), device)
             {
-                reaped.entry(container).or_default().push(Reaped {
+                reaped.entry(tenant).or_default().push(Reaped {
                     pid: *pid,
                     device: device.uuid,
                     bytes: dead.bytes.0,
@@ -61,15 +61,15 @@ impl Node {
                 });
             }
         }
-        for container in self.containers.keys().copied().collect::<Vec<_>>() {
-            let now = reaped.remove(&container).unwrap_or_default();
-            let Some(known) = self.containers.get_mut(&container) else {
+        for tenant in self.tenants.keys().copied().collect::<Vec<_>>() {
+            let now = reaped.remove(&tenant).unwrap_or_default();
+            let Some(known) = self.tenants.get_mut(&tenant) else {
                 continue;
             };
             if known.registration.dead != now {
                 known.registration.dead = now;
                 if known.admitted {
-                    self.write_down(container);
+                    self.write_down(tenant);
                 }
             }
         }
@@ -77,7 +77,7 @@ impl Node {
 
     /// Counts a tenant's dead processes that a previous daemon stored, until a look at the device
     /// shows otherwise.
-    pub(super) fn inherit_dead(&mut self, now: Nanos, container: ContainerId, dead: &[Reaped]) {
+    pub(super) fn inherit_dead(&mut self, now: Nanos, tenant: TenantId, dead: &[Reaped]) {
         for reaped in dead {
             let device = self
                 .devices
@@ -85,14 +85,14 @@ impl Node {
                 .position(|device| device.uuid == reaped.device);
             if let Some(device) = device {
                 let (bytes, charged) = (Bytes(reaped.bytes), Bytes(reaped.charged));
-                self.remember(now, container, (reaped.pid, device), bytes, charged);
+                self.remember(now, tenant, (reaped.pid, device), bytes, charged);
             }
         }
     }
 
     /// A process died while there was no daemon.
-    pub(super) fn reap_unseen(&mut self, now: Nanos, container: ContainerId, unseen: &Unseen) {
-        let columns = self.containers.get(&container).map(|known| &known.columns);
+    pub(super) fn reap_unseen(&mut self, now: Nanos, tenant: TenantId, unseen: &Unseen) {
+        let columns = self.tenants.get(&tenant).map(|known| &known.columns);
         let devices: Vec<Option<usize>> = columns
             .into_iter()
             .flatten()
@@ -104,7 +104,7 @@ impl Node {
         for (device, charged) in devices.into_iter().zip(&unseen.charged) {
             if let Some(device) = device.filter(|_| *charged > 0) {
                 let charged = Bytes(u64::from(*charged) * UNIT);
-                self.remember(now, container, (pid, device), charged, charged);
+                self.remember(now, tenant, (pid, device), charged, charged);
             }
         }
     }
@@ -115,7 +115,7 @@ impl Node {
     fn remember(
         &mut self,
         now: Nanos,
-        container: ContainerId,
+        tenant: TenantId,
         (pid, device): (u32, usize),
         bytes: Bytes,
         charged: Bytes,
@@ -128,7 +128,7 @@ impl Node {
         self.looks.remember(device, process, bytes);
         let event = Event::Remembered {
             process,
-            container,
+            tenant,
             device: DeviceId(device as u64),
             bytes,
             charged,

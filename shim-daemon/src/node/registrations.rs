@@ -1,6 +1,6 @@
 //! Keeps one registration per process, its current holdings, and the times when it makes contexts.
 
-use gpushare_core::{ContainerId, Event, Nanos, ProcessId};
+use gpushare_core::{Event, Nanos, ProcessId, TenantId};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Ask, Request};
 
@@ -45,11 +45,11 @@ impl Node {
     /// An ask with the current holdings. The pidfd alone shows that a process has just died. Its
     /// charges are no longer held, and would make asks of live processes appear to exceed the
     /// limit.
-    pub(super) fn as_it_is(&mut self, now: Nanos, container: ContainerId, wanted: &Ask) -> Ask {
+    pub(super) fn as_it_is(&mut self, now: Nanos, tenant: TenantId, wanted: &Ask) -> Ask {
         let column = usize::from(wanted.column);
-        let known = self.containers.get(&container);
+        let known = self.tenants.get(&tenant);
         let device = known.and_then(|known| known.columns.get(column).copied());
-        let account = device.and_then(|device| self.world.account(container, device));
+        let account = device.and_then(|device| self.world.account(tenant, device));
         let level = Bytes(wanted.held.saturating_add(wanted.bytes));
         if account.is_none_or(|account| level <= account.quota.limit) {
             return *wanted;
@@ -63,8 +63,8 @@ impl Node {
             self.process_ended(now, process);
         }
         let held = self
-            .containers
-            .get(&container)
+            .tenants
+            .get(&tenant)
             .map_or(Bytes(wanted.held), |known| known.charged(column));
         Ask {
             held: wanted.held.min(held.0),
@@ -91,7 +91,7 @@ impl Node {
     pub(super) fn made(
         &mut self,
         now: Nanos,
-        container: ContainerId,
+        tenant: TenantId,
         process: ProcessId,
         request: &Request,
     ) -> bool {
@@ -99,7 +99,7 @@ impl Node {
             return false;
         };
         let column = usize::from(column);
-        let known = self.containers.get(&container);
+        let known = self.tenants.get(&tenant);
         let device = known.and_then(|known| known.columns.get(column).copied());
         let opening = self.processes.get_mut(process);
         // Said once for each that was let be made: it costs a look at the device.

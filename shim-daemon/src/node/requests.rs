@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use gpushare_core::{AskId, ContainerId, Event, Nanos, ProcessId};
+use gpushare_core::{AskId, Event, Nanos, ProcessId, TenantId};
 use gpushare_protocol::page::MAX_SLOTS;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{
@@ -22,7 +22,7 @@ pub struct Client {
     /// The connection.
     pub connection: ConnId,
     /// The socket's tenant.
-    pub container: ContainerId,
+    pub tenant: TenantId,
     /// The process, once registered.
     pub process: Option<ProcessId>,
     /// Whether its gate can be closed.
@@ -71,7 +71,7 @@ impl Node {
             let text = "this connection has registered a process already";
             return Err(WireError::new(ErrorCode::OutOfOrder, text));
         }
-        self.may_join(client.container, &peer)?;
+        self.may_join(client.tenant, &peer)?;
         if let Some(page) = &presented
             && let Some(known) = self.reconnected(now, client, register.slot, &peer, page)
         {
@@ -84,37 +84,34 @@ impl Node {
         }
         self.replace(now, &peer);
         let slot = match presented {
-            Some(page) => Some(self.adopt_page(client.container, page, register.slot)?),
+            Some(page) => Some(self.adopt_page(client.tenant, page, register.slot)?),
             None => None,
         };
         let process = ProcessId(self.fresh_id());
-        let columns = self.uuids(client.container);
-        let Some(container) = self.containers.get_mut(&client.container) else {
-            return Err(WireError::new(
-                ErrorCode::NotFound,
-                "the container has ended",
-            ));
+        let columns = self.uuids(client.tenant);
+        let Some(tenant) = self.tenants.get_mut(&client.tenant) else {
+            return Err(WireError::new(ErrorCode::NotFound, "the tenant has ended"));
         };
         let adopted = slot.is_none();
-        let Some(slot) = slot.or_else(|| container.free_slot()) else {
-            let text = format!("all {} processes of the container are taken", MAX_SLOTS);
+        let Some(slot) = slot.or_else(|| tenant.free_slot()) else {
+            let text = format!("all {} processes of the tenant are taken", MAX_SLOTS);
             return Err(WireError::retry(ErrorCode::Full, text));
         };
-        let descriptors = container.descriptors()?;
+        let descriptors = tenant.descriptors()?;
         let pidfd = peer
             .pidfd
             .try_clone()
             .map_err(|error| no_descriptor(&error))?;
-        container.seat(slot, process);
-        container.occupy(slot, register.pid, peer.pid.unsigned_abs());
+        tenant.seat(slot, process);
+        tenant.occupy(slot, register.pid, peer.pid.unsigned_abs());
         let registered = Registered {
-            container: container.registration.name.clone(),
+            tenant: tenant.registration.name.clone(),
             slot: u16::try_from(slot).unwrap_or(u16::MAX),
             columns,
         };
         let cgroup = peer.cgroup.clone();
         self.away.joined(process, peer.pid);
-        let place = (client.container, slot);
+        let place = (client.tenant, slot);
         let known = Process::new(place, peer, client.connection, client.tells);
         self.processes.add(process, known);
         self.effect(Effect::Watch { process, pidfd });
@@ -122,13 +119,13 @@ impl Node {
             now,
             Event::ProcessStarted {
                 process,
-                container: client.container,
+                tenant: client.tenant,
                 adopted,
                 gated: client.gated,
             },
         );
-        self.entered(client.container, &cgroup);
-        self.settle_cgroup(client.container, &cgroup);
+        self.entered(client.tenant, &cgroup);
+        self.settle_cgroup(client.tenant, &cgroup);
         if !adopted {
             self.present(now, process);
         }
@@ -144,14 +141,14 @@ impl Node {
         peer: &Peer,
         page: &OwnedFd,
     ) -> Option<Result<Joined, WireError>> {
-        let columns = self.uuids(client.container);
-        let container = self.containers.get(&client.container)?;
+        let columns = self.uuids(client.tenant);
+        let tenant = self.tenants.get(&client.tenant)?;
         let slot = slot?;
-        let process = container.seated(usize::from(slot))?;
+        let process = tenant.seated(usize::from(slot))?;
         let known = self.processes.get_mut(process)?;
         // The pid cannot have been given to another process while this one's pidfd is not dead.
         let same = known.peer().pid == peer.pid && known.is_dead() == Some(false);
-        if !same || !container.usage.is(page) {
+        if !same || !tenant.usage.is(page) {
             return None;
         }
         known.reconnected(client.connection);
@@ -163,13 +160,13 @@ impl Node {
                 away: false,
             },
         );
-        let container = self.containers.get(&client.container)?;
+        let tenant = self.tenants.get(&client.tenant)?;
         let registered = Registered {
-            container: container.registration.name.clone(),
+            tenant: tenant.registration.name.clone(),
             slot,
             columns,
         };
-        let descriptors = container.descriptors();
+        let descriptors = tenant.descriptors();
         // The process repeats its open asks on the new connection.
         self.cancel_all(now, process, None);
         Some(descriptors.map(|descriptors| (process, registered, descriptors)))
@@ -178,13 +175,13 @@ impl Node {
     /// Any request but the first.
     pub fn request(&mut self, now: Nanos, client: Client, id: u32, request: &Request) {
         if let Some(process) = client.process
-            && (self.reported(now, client.container, process, request)
-                || self.made(now, client.container, process, request))
+            && (self.reported(now, client.tenant, process, request)
+                || self.made(now, client.tenant, process, request))
         {
             return;
         }
         self.answer_to(now, client, id, request);
-        self.show_standing(client.container);
+        self.show_standing(client.tenant);
     }
 
     fn answer_to(&mut self, now: Nanos, client: Client, id: u32, request: &Request) {
@@ -212,8 +209,8 @@ impl Node {
                 })
             }
             Request::Ask(wanted) => {
-                let wanted = &self.as_it_is(now, client.container, wanted);
-                self.read_lenders(now, client.container, wanted);
+                let wanted = &self.as_it_is(now, client.tenant, wanted);
+                self.read_lenders(now, client.tenant, wanted);
                 self.ask(now, (client, process, id), wanted.column, |device, ask| {
                     let (held, bytes, patience) = amounts(wanted);
                     Event::Ask {
@@ -254,7 +251,7 @@ impl Node {
                 self.reply(client.connection, id, Reply::Done);
             }
             Request::Freed { column } => {
-                self.read_usage(now, client.container, usize::from(*column));
+                self.read_usage(now, client.tenant, usize::from(*column));
                 self.reply(client.connection, id, Reply::Done);
             }
             Request::Adopted { instance } => {
@@ -285,10 +282,10 @@ impl Node {
         column: u8,
         event: impl FnOnce(gpushare_core::DeviceId, AskId) -> Event,
     ) {
-        let container = self.containers.get(&client.container);
-        let device = container.and_then(|known| known.columns.get(usize::from(column)).copied());
+        let tenant = self.tenants.get(&client.tenant);
+        let device = tenant.and_then(|known| known.columns.get(usize::from(column)).copied());
         let Some(device) = device else {
-            let text = format!("the container has no device in column {column}");
+            let text = format!("the tenant has no device in column {column}");
             return self.fail(
                 client.connection,
                 id,
@@ -304,8 +301,8 @@ impl Node {
     }
 
     /// Reports a tenant's usage, according to its page, to the brain: a process freed memory.
-    pub(super) fn read_usage(&mut self, now: Nanos, container: ContainerId, column: usize) {
-        let Some(known) = self.containers.get(&container) else {
+    pub(super) fn read_usage(&mut self, now: Nanos, tenant: TenantId, column: usize) {
+        let Some(known) = self.tenants.get(&tenant) else {
             return;
         };
         let Some(device) = known.columns.get(column).copied() else {
@@ -315,7 +312,7 @@ impl Node {
         self.happened(
             now,
             Event::Usage {
-                container,
+                tenant,
                 device,
                 in_use,
             },
@@ -324,9 +321,9 @@ impl Node {
 
     /// Before an ask that may not fit: reads the memory that other tenants on the device have freed
     /// since their pages were last read.
-    fn read_lenders(&mut self, now: Nanos, asker: ContainerId, wanted: &Ask) {
+    fn read_lenders(&mut self, now: Nanos, asker: TenantId, wanted: &Ask) {
         let device = self
-            .containers
+            .tenants
             .get(&asker)
             .and_then(|known| known.columns.get(usize::from(wanted.column)).copied());
         let Some(device) = device else { return };
@@ -338,14 +335,14 @@ impl Node {
 
     /// Reads the charges of tenants on a device where they differ from the brain's.
     pub(super) fn read_all(&mut self, now: Nanos, device: gpushare_core::DeviceId) {
-        let column = |(container, known): (&ContainerId, &super::Container)| {
+        let column = |(tenant, known): (&TenantId, &super::Tenant)| {
             let column = known.column(device)?;
-            let told = self.world.account(*container, device)?.in_use;
-            (known.charged(column) != told).then_some((*container, column))
+            let told = self.world.account(*tenant, device)?.in_use;
+            (known.charged(column) != told).then_some((*tenant, column))
         };
-        let lenders: Vec<_> = self.containers.iter().filter_map(column).collect();
-        for (container, column) in lenders {
-            self.read_usage(now, container, column);
+        let lenders: Vec<_> = self.tenants.iter().filter_map(column).collect();
+        for (tenant, column) in lenders {
+            self.read_usage(now, tenant, column);
         }
     }
 
@@ -395,9 +392,9 @@ impl Node {
     /// The charges in a process's row, device by device.
     pub(super) fn charged_by(&self, known: &Process) -> Vec<(gpushare_core::DeviceId, Bytes)> {
         let mut charged = Vec::new();
-        if let Some(container) = self.containers.get(&known.container()) {
-            let page = container.usage.view();
-            for (column, device) in container.columns.iter().enumerate() {
+        if let Some(tenant) = self.tenants.get(&known.tenant()) {
+            let page = tenant.usage.view();
+            for (column, device) in tenant.columns.iter().enumerate() {
                 if let Some(line) = page.line(known.slot(), column) {
                     let units = u64::from(line.word.load().charged);
                     charged.push((*device, Bytes(units * gpushare_protocol::page::UNIT)));
@@ -409,17 +406,18 @@ impl Node {
 
     /// Frees the row of a process that is over.
     pub(super) fn leave(&mut self, now: Nanos, process: ProcessId, known: &Process) {
-        if let Some(container) = self.containers.get_mut(&known.container()) {
-            container.unseat(known.slot(), process);
+        if let Some(tenant) = self.tenants.get_mut(&known.tenant()) {
+            tenant.unseat(known.slot(), process);
         }
-        self.end_if_unused(now, known.container());
+        self.end_if_unused(now, known.tenant());
     }
 
-    fn uuids(&self, container: ContainerId) -> Vec<[u8; 16]> {
-        let columns = self.containers.get(&container).map(|known| &known.columns);
-        let devices = columns.into_iter().flatten().filter_map(|device| {
-            super::container::index(*device).and_then(|at| self.devices.get(at))
-        });
+    fn uuids(&self, tenant: TenantId) -> Vec<[u8; 16]> {
+        let columns = self.tenants.get(&tenant).map(|known| &known.columns);
+        let devices = columns
+            .into_iter()
+            .flatten()
+            .filter_map(|device| super::tenant::index(*device).and_then(|at| self.devices.get(at)));
         devices.map(|device| device.uuid).collect()
     }
 
@@ -437,7 +435,7 @@ impl Node {
     }
 }
 
-impl super::Container {
+impl super::Tenant {
     /// The control page and the usage page, to be sent.
     fn descriptors(&self) -> Result<Vec<OwnedFd>, WireError> {
         let pages = [self.control.descriptor(), self.usage.descriptor()];

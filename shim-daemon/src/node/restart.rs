@@ -4,13 +4,13 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
-use gpushare_core::{ContainerId, Event, Nanos, ProcessId};
+use gpushare_core::{Event, Nanos, ProcessId, TenantId};
 use gpushare_protocol::page::{MAX_SLOTS, Split, UNIT};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ErrorCode, WireError};
 
 use super::Node;
-use super::container::Registration;
+use super::tenant::Registration;
 use crate::pages::UsagePage;
 
 impl Node {
@@ -22,53 +22,53 @@ impl Node {
         &mut self,
         now: Nanos,
         registration: &Registration,
-    ) -> Result<ContainerId, WireError> {
+    ) -> Result<TenantId, WireError> {
         let limits = self.parse(&registration.environment, &registration.maxima)?;
         let columns = self.columns(&registration.devices)?;
         let spec = self.spec(&limits, &columns, registration.owner)?;
         self.claim_again(&columns);
-        let container = self.add(now, registration.clone(), &limits, columns, &spec)?;
-        if let Some(known) = self.containers.get_mut(&container) {
+        let tenant = self.add(now, registration.clone(), &limits, columns, &spec)?;
+        if let Some(known) = self.tenants.get_mut(&tenant) {
             known.restored = true;
         }
         self.happened(
             now,
             Event::Register {
-                container,
+                tenant,
                 spec,
                 running: Some(registration.began.map_or(now, Nanos)),
             },
         );
-        self.inherit_fences(container);
-        self.inherit_dead(now, container, &registration.dead);
-        Ok(container)
+        self.inherit_fences(tenant);
+        self.inherit_dead(now, tenant, &registration.dead);
+        Ok(tenant)
     }
 
     /// The recovery time for processes of the previous daemon has ended: new processes may
     /// register.
     pub fn recovered(&mut self, now: Nanos) {
         self.end_recovery();
-        for container in self.containers.keys().copied().collect::<Vec<_>>() {
-            self.clear_unclaimed(now, container);
+        for tenant in self.tenants.keys().copied().collect::<Vec<_>>() {
+            self.clear_unclaimed(now, tenant);
         }
         self.advance(now);
         self.tell_queued_after_recovery();
     }
 
     /// Rows of processes that died while there was no daemon become limbo.
-    pub(super) fn clear_unclaimed(&mut self, now: Nanos, container: ContainerId) {
-        let known = self.containers.get_mut(&container);
-        let dead = known.map(super::Container::clear_unclaimed);
+    pub(super) fn clear_unclaimed(&mut self, now: Nanos, tenant: TenantId) {
+        let known = self.tenants.get_mut(&tenant);
+        let dead = known.map(super::Tenant::clear_unclaimed);
         for unseen in dead.into_iter().flatten() {
-            self.reap_unseen(now, container, &unseen);
+            self.reap_unseen(now, tenant, &unseen);
         }
     }
 
     /// Tenants of the previous daemon that neither a process nor a command has claimed are over.
     pub fn forget_unclaimed(&mut self, now: Nanos) {
-        let all: Vec<ContainerId> = self.containers.keys().copied().collect();
-        for container in all {
-            self.end_if_unused(now, container);
+        let all: Vec<TenantId> = self.tenants.keys().copied().collect();
+        for tenant in all {
+            self.end_if_unused(now, tenant);
         }
     }
 
@@ -76,23 +76,18 @@ impl Node {
     /// is the one already taken. Returns the slot the process holds in it.
     pub(super) fn adopt_page(
         &mut self,
-        container: ContainerId,
+        tenant: TenantId,
         presented: OwnedFd,
         slot: Option<u16>,
     ) -> Result<usize, WireError> {
         let refuse = |why: &str| WireError::new(ErrorCode::BadPage, why);
-        let Some(known) = self.containers.get_mut(&container) else {
-            return Err(WireError::new(
-                ErrorCode::NotFound,
-                "the container has ended",
-            ));
+        let Some(known) = self.tenants.get_mut(&tenant) else {
+            return Err(WireError::new(ErrorCode::NotFound, "the tenant has ended"));
         };
         if !known.restored {
             // The daemon would have to believe the presented holdings, up to the limit, although
             // nobody granted them.
-            return Err(refuse(
-                "the container has had no other daemon than this one",
-            ));
+            return Err(refuse("the tenant has had no other daemon than this one"));
         }
         let slot = slot
             .map(usize::from)
@@ -102,7 +97,7 @@ impl Node {
             return Ok(slot);
         }
         if known.has_members() {
-            return Err(refuse("the container's processes share another page"));
+            return Err(refuse("the tenant's processes share another page"));
         }
         let page = UsagePage::adopt(presented).map_err(|error| refuse(&error.to_string()))?;
         known.usage = page;
@@ -115,12 +110,12 @@ impl Node {
         let Some(known) = self.processes.get(process) else {
             return;
         };
-        let Some(container) = self.containers.get(&known.container()) else {
+        let Some(tenant) = self.tenants.get(&known.tenant()) else {
             return;
         };
         let mut held = Vec::new();
-        for (column, device) in container.columns.iter().enumerate() {
-            if let Some(line) = container.usage.view().line(known.slot(), column) {
+        for (column, device) in tenant.columns.iter().enumerate() {
+            if let Some(line) = tenant.usage.view().line(known.slot(), column) {
                 let word = line.word.load();
                 let unused = word == Split::default() && line.overhead.load(Ordering::Relaxed) == 0;
                 if unused {
@@ -131,7 +126,7 @@ impl Node {
                     *device,
                     bytes(word.charged),
                     bytes(word.credit),
-                    container.held(column),
+                    tenant.held(column),
                 ));
             }
         }

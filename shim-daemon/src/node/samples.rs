@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
-use gpushare_core::{ContainerId, DeviceId, Event, Nanos, ProcessId, ProcessSample, Sample, World};
+use gpushare_core::{DeviceId, Event, Nanos, ProcessId, ProcessSample, Sample, TenantId, World};
 use gpushare_protocol::page::UNIT;
 use gpushare_protocol::units::Bytes;
 
-use super::container::index;
 use super::processes::Process;
+use super::tenant::index;
 use super::{Effect, Node};
 use crate::devices::{Look, LookError};
 
@@ -31,9 +31,9 @@ impl Node {
                 self.look(device);
             }
         }
-        let containers: Vec<ContainerId> = self.containers.keys().copied().collect();
-        for container in containers {
-            self.beat(now, container);
+        let tenants: Vec<TenantId> = self.tenants.keys().copied().collect();
+        for tenant in tenants {
+            self.beat(now, tenant);
         }
         self.mind_fences();
         self.write_down_dead();
@@ -41,11 +41,11 @@ impl Node {
         self.advance(now);
     }
 
-    fn beat(&mut self, now: Nanos, container: ContainerId) {
+    fn beat(&mut self, now: Nanos, tenant: TenantId) {
         if !self.is_recovering() {
-            self.clear_unclaimed(now, container);
+            self.clear_unclaimed(now, tenant);
         }
-        let Some(known) = self.containers.get_mut(&container) else {
+        let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };
         let work = known.work();
@@ -55,18 +55,18 @@ impl Node {
         let header = &known.control.view().header;
         header.heartbeat.store(now.0, Ordering::Relaxed);
         if worked {
-            self.world.handle(now, Event::Worked { container });
+            self.world.handle(now, Event::Worked { tenant });
         }
         for column in 0..columns {
-            self.read_usage(now, container, column);
+            self.read_usage(now, tenant, column);
         }
-        self.show_standing(container);
-        self.note_shares(now, container);
+        self.show_standing(tenant);
+        self.note_shares(now, tenant);
     }
 
     /// Shows a tenant's programs their free memory and the driver's overhead beside their charges.
-    pub(super) fn show_standing(&self, container: ContainerId) {
-        let Some(known) = self.containers.get(&container) else {
+    pub(super) fn show_standing(&self, tenant: TenantId) {
+        let Some(known) = self.tenants.get(&tenant) else {
             return;
         };
         let limits = &known.usage.view().devices;
@@ -76,8 +76,8 @@ impl Node {
             .zip(&known.control.view().devices)
             .zip(limits)
         {
-            let more = self.world.grantable(container, *device);
-            if let Some(account) = self.world.account(container, *device) {
+            let more = self.world.grantable(tenant, *device);
+            if let Some(account) = self.world.account(tenant, *device) {
                 let reach = account.in_use + more;
                 shown.reach.store(reach.0, Ordering::Relaxed);
                 shown.overhead.store(account.overhead.0, Ordering::Relaxed);
@@ -99,7 +99,7 @@ impl Node {
             if !self.shown_waiters.change(device, waiting) {
                 continue;
             }
-            for known in self.containers.values() {
+            for known in self.tenants.values() {
                 let column = known.column(device);
                 let page = known.control.view();
                 if let Some(column) = column.and_then(|at| page.devices.get(at)) {
@@ -146,8 +146,8 @@ impl Node {
             .processes
             .iter()
             .filter(|(process, known)| {
-                let container = self.containers.get(&known.container());
-                let column = container.and_then(|container| container.column(id));
+                let tenant = self.tenants.get(&known.tenant());
+                let column = tenant.and_then(|tenant| tenant.column(id));
                 column.is_some_and(|column| self.is_half_made(taken, *process, column))
             })
             .map(|(process, _)| process)
@@ -229,13 +229,13 @@ impl Node {
     }
 
     /// The memory of a tenant's processes in the last look, where the look could tell.
-    pub(super) fn used_by(&self, container: ContainerId, device: DeviceId) -> Option<Bytes> {
+    pub(super) fn used_by(&self, tenant: TenantId, device: DeviceId) -> Option<Bytes> {
         let at = index(device)?;
         if !self.devices.get(at)?.capabilities.process_memory || !self.pids.are_ours() {
             return None;
         }
         let shown = self.looks.shown(at)?;
-        let members = self.containers.get(&container)?.members();
+        let members = self.tenants.get(&tenant)?.members();
         Some(Bytes(
             members
                 .filter(|member| !self.away.has_vacated(*member, at))
@@ -248,11 +248,8 @@ impl Node {
     fn charges_on(&self, device: usize) -> BTreeMap<ProcessId, Bytes> {
         let id = DeviceId(device as u64);
         let charge = |(process, known): (ProcessId, &Process)| {
-            let container = self.containers.get(&known.container())?;
-            let line = container
-                .usage
-                .view()
-                .line(known.slot(), container.column(id)?)?;
+            let tenant = self.tenants.get(&known.tenant())?;
+            let line = tenant.usage.view().line(known.slot(), tenant.column(id)?)?;
             Some((process, Bytes(u64::from(line.word.load().charged) * UNIT)))
         };
         self.processes.iter().filter_map(charge).collect()

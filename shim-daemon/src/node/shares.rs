@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use gpushare_core::{ContainerId, DeviceId, Mode, Nanos, Permille, ShareState as State, ShareView};
+use gpushare_core::{DeviceId, Mode, Nanos, Permille, ShareState as State, ShareView, TenantId};
 use gpushare_protocol::wire::{Regime, ShareRow, ShareState, SharingRow};
 
 use super::Node;
-use super::container::{Container, index};
+use super::tenant::{Tenant, index};
 
 /// Over how many looks, one a second, a share is counted.
 const LOOKS: usize = 10;
@@ -41,12 +41,12 @@ impl Past {
 
 impl Node {
     /// Records a tenant's holdings until now.
-    pub(super) fn note_shares(&mut self, now: Nanos, container: ContainerId) {
-        let Some(known) = self.containers.get_mut(&container) else {
+    pub(super) fn note_shares(&mut self, now: Nanos, tenant: TenantId) {
+        let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };
         for (device, past) in known.columns.iter().zip(&mut known.shares) {
-            match self.world.share(container, *device) {
+            match self.world.share(tenant, *device) {
                 Some(share) => past.note(now, share.held),
                 None => past.0.clear(),
             }
@@ -55,7 +55,7 @@ impl Node {
 
     pub(super) fn share_rows(&self, now: Nanos) -> Vec<ShareRow> {
         let mut rows = Vec::new();
-        for (id, known) in &self.containers {
+        for (id, known) in &self.tenants {
             for (column, device) in known.columns.iter().enumerate() {
                 rows.extend(self.share_row(now, (*id, known), (column, *device)));
             }
@@ -84,13 +84,13 @@ impl Node {
     pub(super) fn share_row(
         &self,
         now: Nanos,
-        (container, known): (ContainerId, &Container),
+        (tenant, known): (TenantId, &Tenant),
         (column, device): (usize, DeviceId),
     ) -> Option<ShareRow> {
         let described = index(device).and_then(|at| self.devices.get(at))?;
         let terms = known.compute.get(column).copied().unwrap_or_default();
         let part = |part: Option<Permille>| part.map(|part| u32::from(part.get()));
-        let view = self.world.share(container, device);
+        let view = self.world.share(tenant, device);
         let held = view.map_or(Nanos::ZERO, |view| view.held);
         let past = known.shares.get(column).filter(|_| view.is_some());
         let (lately, over_ms) = past.map_or((0, 0), |past| past.lately(now, held));

@@ -63,7 +63,7 @@ impl Node {
             match step {
                 Step::Report { pid, bytes } => {
                     let text = format!(
-                        "process {pid} holds {} and is in no container of ours",
+                        "process {pid} holds {} and is in no tenant of ours",
                         bytes.human()
                     );
                     self.event("unmanaged", None, id, text);
@@ -90,13 +90,13 @@ impl Node {
             cgroup: &stranger.cgroup,
         };
         let home = &self.watch.home;
-        let containers: BTreeSet<&str> = self
+        let tenants: BTreeSet<&str> = self
             .processes
             .iter()
             .map(|(_, process)| process.peer().cgroup.as_str())
             .filter(|cgroup| *cgroup != "/" && cgroup != home)
             .collect();
-        match spared(&known, std::process::id(), &containers, &self.watch.rules) {
+        match spared(&known, std::process::id(), &tenants, &self.watch.rules) {
             Some(why) => Err(why.to_owned()),
             None => {
                 self.watch.strangers.hold(pid, now);
@@ -111,7 +111,7 @@ impl Node {
             return;
         };
         let outcome = match peer::signal(pidfd, signal) {
-            Ok(()) => format!("{signal} to process {pid}, which is in no container of ours"),
+            Ok(()) => format!("{signal} to process {pid}, which is in no tenant of ours"),
             Err(error) => format!("{signal} did not reach process {pid}: {error}"),
         };
         self.event("unmanaged-ended", None, device, outcome);

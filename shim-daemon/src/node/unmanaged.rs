@@ -148,20 +148,20 @@ pub(super) struct Known<'a> {
     pub(super) cgroup: &'a str,
 }
 
-/// Why a process is left alone, if it is. `own` is the daemon's pid; `containers` are the cgroups
+/// Why a process is left alone, if it is. `own` is the daemon's pid; `tenants` are the cgroups
 /// that are a tenant's own.
 pub(super) fn spared(
     known: &Known<'_>,
     own: u32,
-    containers: &BTreeSet<&str>,
+    tenants: &BTreeSet<&str>,
     rules: &Unmanaged,
 ) -> Option<&'static str> {
     if known.pid <= 1 {
         Some("it is the machine's first process")
     } else if known.pid == own {
         Some("it is this daemon")
-    } else if containers.contains(known.cgroup) {
-        Some("it is in the cgroup of a registered container")
+    } else if tenants.contains(known.cgroup) {
+        Some("it is in the cgroup of a registered tenant")
     } else if !rules.root && (known.uids.is_empty() || known.uids.contains(&0)) {
         Some("it is root's, and unmanaged_root is not set")
     } else {
@@ -242,11 +242,11 @@ mod tests {
     }
 
     #[test]
-    fn neither_containers_nor_root_nor_the_daemon_may_be_ended() {
-        let containers = BTreeSet::from(["/pod/a"]);
+    fn neither_tenants_nor_root_nor_the_daemon_may_be_ended() {
+        let tenants = BTreeSet::from(["/pod/a"]);
         let known = |pid, uids, cgroup| Known { pid, uids, cgroup };
         let spared = |known: Known<'_>, root| {
-            spared(&known, 99, &containers, &Unmanaged { root, ..END }).is_some()
+            spared(&known, 99, &tenants, &Unmanaged { root, ..END }).is_some()
         };
         assert!(!spared(known(7, &[1000, 1000], "/pod/b"), false));
         assert!(!spared(known(7, &[0, 0], "/pod/b"), true));

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use gpushare_core::ContainerId;
+use gpushare_core::TenantId;
 use gpushare_protocol::limits::Policy;
 use gpushare_protocol::wire::{ErrorCode, WireError};
 
@@ -16,7 +16,7 @@ use super::{ConnId, Node};
 
 /// Tenants a user may have at a time: each takes the daemon about a megabyte and three
 /// descriptors.
-const MOST_CONTAINERS: usize = 256;
+const MOST_TENANTS: usize = 256;
 /// Bytes of the variables of one tenant.
 const MOST_TOLD: usize = 64 << 10;
 /// Answers of one connection that may wait for the admission of one tenant.
@@ -48,12 +48,8 @@ impl Users {
 
 impl Node {
     /// Refuses a command on a tenant of another user.
-    pub(super) fn may_command(
-        &self,
-        from: ConnId,
-        container: ContainerId,
-    ) -> Result<(), WireError> {
-        let owner = self.owner(container);
+    pub(super) fn may_command(&self, from: ConnId, tenant: TenantId) -> Result<(), WireError> {
+        let owner = self.owner(tenant);
         match self.users.of(from) {
             Some(user) if owner != Some(user) => Err(forbidden(
                 "it is not yours; its owner or root can do that, or take another --name",
@@ -87,14 +83,13 @@ impl Node {
         let Some(user) = self.users.of(from) else {
             return Ok(());
         };
-        let all = self.containers.values();
+        let all = self.tenants.values();
         let theirs = all.filter(|known| known.registration.owner == Some(user));
-        if theirs.count() < MOST_CONTAINERS {
+        if theirs.count() < MOST_TENANTS {
             return Ok(());
         }
-        let text = format!(
-            "you have {MOST_CONTAINERS} containers, the most a user may have at a time; end one"
-        );
+        let text =
+            format!("you have {MOST_TENANTS} tenants, the most a user may have at a time; end one");
         Err(WireError::retry(ErrorCode::Full, text))
     }
 
@@ -111,10 +106,10 @@ impl Node {
     }
 
     /// Refuses a connection that asks for the same tenant again and again while it waits.
-    pub(super) fn may_wait(&self, from: ConnId, container: ContainerId) -> Result<(), WireError> {
+    pub(super) fn may_wait(&self, from: ConnId, tenant: TenantId) -> Result<(), WireError> {
         let pending = self
-            .containers
-            .get(&container)
+            .tenants
+            .get(&tenant)
             .into_iter()
             .flat_map(|known| &known.pending);
         if pending.filter(|(waiting, _)| *waiting == from).count() < MOST_PENDING {
@@ -124,8 +119,8 @@ impl Node {
         Err(WireError::retry(ErrorCode::Full, text))
     }
 
-    pub(super) fn owner(&self, container: ContainerId) -> Option<u32> {
-        self.containers.get(&container)?.registration.owner
+    pub(super) fn owner(&self, tenant: TenantId) -> Option<u32> {
+        self.tenants.get(&tenant)?.registration.owner
     }
 }
 

@@ -166,9 +166,9 @@ impl Node {
         let Some(known) = self.processes.get(process) else {
             return;
         };
-        let (container, slot) = (known.container(), known.slot());
+        let (tenant, slot) = (known.tenant(), known.slot());
         let line = || {
-            let owner = self.containers.get(&container)?;
+            let owner = self.tenants.get(&tenant)?;
             owner.usage.view().line(slot, owner.column(id)?)
         };
         let Some(charged) = line().map(|line| line.word.load().charged) else {
@@ -183,7 +183,7 @@ impl Node {
             charged,
         };
         self.happened(now, event);
-        let Some(owner) = self.containers.get(&container) else {
+        let Some(owner) = self.tenants.get(&tenant) else {
             return;
         };
         let column = owner.column(id);
@@ -197,7 +197,7 @@ impl Node {
                 "a process became another program: the {} it had charged are free once the device shows it",
                 charged.human()
             );
-            self.event("vacated", Some(container), Some(id), text);
+            self.event("vacated", Some(tenant), Some(id), text);
         }
     }
 }

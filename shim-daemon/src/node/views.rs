@@ -1,21 +1,21 @@
 //! The truth as rows, for `ps` and `devices`.
 
-use gpushare_core::{ContainerId, ContainerView, DeviceId, Nanos, ProcessId, State, Why};
+use gpushare_core::{DeviceId, Nanos, ProcessId, State, TenantId, TenantView, Why};
 use gpushare_protocol::page::UNIT;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{
-    ContainerRow, DeviceRow, EndRow, EndsBy, ProcessRow, ProcessState, Want,
+    DeviceRow, EndRow, EndsBy, ProcessRow, ProcessState, TenantRow, Want,
 };
 
 use super::Node;
-use super::container::{Container, index};
+use super::tenant::{Tenant, index};
 
 impl Node {
-    pub(super) fn container_rows(&self, now: Nanos) -> Vec<ContainerRow> {
+    pub(super) fn tenant_rows(&self, now: Nanos) -> Vec<TenantRow> {
         let mut rows = Vec::new();
-        for (id, known) in &self.containers {
+        for (id, known) in &self.tenants {
             for column in 0..known.columns.len() {
-                let Some((mut row, view)) = self.container_row((*id, known), column) else {
+                let Some((mut row, view)) = self.tenant_row((*id, known), column) else {
                     continue;
                 };
                 let members = known.members();
@@ -29,17 +29,17 @@ impl Node {
     }
 
     /// A tenant on the device of a column, without its processes, as the brain describes it.
-    pub(super) fn container_row(
+    pub(super) fn tenant_row(
         &self,
-        (id, known): (ContainerId, &Container),
+        (id, known): (TenantId, &Tenant),
         column: usize,
-    ) -> Option<(ContainerRow, ContainerView)> {
-        let view = self.world.container(id)?;
+    ) -> Option<(TenantRow, TenantView)> {
+        let view = self.world.tenant(id)?;
         let device = *known.columns.get(column)?;
         let described = index(device).and_then(|at| self.devices.get(at))?;
         let mut accounts = view.accounts.iter();
         let account = accounts.find(|account| account.device == device)?;
-        let row = ContainerRow {
+        let row = TenantRow {
             name: known.registration.name.clone(),
             device: described.uuid,
             request: account.quota.request.0,
@@ -55,14 +55,14 @@ impl Node {
 
     /// When tenants with an idle end or a run limit will be ended, by the current state.
     pub(super) fn end_rows(&self, now: Nanos) -> Vec<EndRow> {
-        let all = self.containers.keys();
+        let all = self.tenants.keys();
         all.filter_map(|id| self.end_row(now, *id)).collect()
     }
 
-    pub(super) fn end_row(&self, now: Nanos, id: ContainerId) -> Option<EndRow> {
-        let (at, why) = self.world.container(id)?.ends?;
+    pub(super) fn end_row(&self, now: Nanos, id: TenantId) -> Option<EndRow> {
+        let (at, why) = self.world.tenant(id)?.ends?;
         Some(EndRow {
-            name: self.containers.get(&id)?.registration.name.clone(),
+            name: self.tenants.get(&id)?.registration.name.clone(),
             in_ms: (at - now).0 / 1_000_000,
             by: match why {
                 Why::RunLimit => EndsBy::RunLimit,
@@ -74,8 +74,8 @@ impl Node {
     pub(super) fn process_row(
         &self,
         now: Nanos,
-        known: &Container,
-        view: &ContainerView,
+        known: &Tenant,
+        view: &TenantView,
         (member, column): (ProcessId, usize),
     ) -> Option<ProcessRow> {
         let process = self.processes.get(member)?;
@@ -95,7 +95,7 @@ impl Node {
             let at = index(view.device)?;
             let device = self.devices.get(at)?;
             let accounts = self
-                .containers
+                .tenants
                 .keys()
                 .filter_map(|id| self.world.account(*id, view.device));
             let (granted, overhead) = accounts.fold(
@@ -121,12 +121,7 @@ impl Node {
 }
 
 /// A process's state on one device. It may wait on another device.
-fn state_of(
-    now: Nanos,
-    view: &ContainerView,
-    device: DeviceId,
-    process: ProcessId,
-) -> ProcessState {
+fn state_of(now: Nanos, view: &TenantView, device: DeviceId, process: ProcessId) -> ProcessState {
     let millis = |since: Nanos| (now - since).0 / 1_000_000;
     let mut waits = view.waiting.iter();
     if let Some(wait) = waits.find(|wait| wait.ask.0 == process && wait.device == device) {

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use gpushare_core::{ContainerId, Nanos};
+use gpushare_core::{Nanos, TenantId};
 
 /// Requests a process may send for long: one each 100 µs.
 const EVERY: Nanos = Nanos::micros(100);
@@ -74,7 +74,7 @@ impl Users {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Payer {
     /// The tenant, for those its socket is for.
-    Container(ContainerId),
+    Tenant(TenantId),
     /// Any other user.
     User(u32),
 }
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn who_connects_in_a_loop_is_heard_at_the_rate_and_others_at_once() {
         let mut connects = Connects::default();
-        let (loops, other) = (Payer::User(1001), Payer::Container(ContainerId(1)));
+        let (loops, other) = (Payer::User(1001), Payer::Tenant(TenantId(1)));
         let (mut now, mut heard) = (Nanos::secs(1), 0_u64);
         while now < Nanos::secs(101) {
             now = connects.count(now, loops).unwrap_or(now + Nanos(1));

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use gpushare_core::{ContainerId, Nanos};
+use gpushare_core::{Nanos, TenantId};
 
 use super::crowd::Place;
 use super::poller::Source;
@@ -12,12 +12,12 @@ use crate::connection::Closed;
 use crate::node::ConnId;
 
 impl Server {
-    pub(super) fn accept(&mut self, container: Option<ContainerId>) {
+    pub(super) fn accept(&mut self, tenant: Option<TenantId>) {
         let began = clock::now();
-        let Some(socket) = self.doors.accept(container, &self.poller) else {
+        let Some(socket) = self.doors.accept(tenant, &self.poller) else {
             return;
         };
-        let role = container.map_or(Role::Command, Role::Client);
+        let role = tenant.map_or(Role::Command, Role::Client);
         let taken =
             Session::new(socket, role, began, &self.node).and_then(|session| self.take(session));
         match taken {

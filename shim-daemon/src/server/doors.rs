@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use gpushare_core::ContainerId;
+use gpushare_core::TenantId;
 
 use super::folder::{Claim, Folder};
 use super::poller::{Poller, Source};
@@ -17,7 +17,7 @@ use super::poller::{Poller, Source};
 #[derive(Debug)]
 pub(super) struct Doors {
     control: UnixListener,
-    containers: BTreeMap<ContainerId, Door>,
+    tenants: BTreeMap<TenantId, Door>,
     lock: File,
     /// No descriptor was left; nothing is polled until [`Doors::tend`].
     closed: bool,
@@ -37,7 +37,7 @@ impl Doors {
         poller.add(control.as_fd(), Source::Control)?;
         Ok(Self {
             control,
-            containers: BTreeMap::new(),
+            tenants: BTreeMap::new(),
             lock,
             closed: false,
         })
@@ -45,19 +45,19 @@ impl Doors {
 
     /// Whether there are none but the control door.
     pub(super) fn is_empty(&self) -> bool {
-        self.containers.is_empty()
+        self.tenants.is_empty()
     }
 
     /// Accepts a connection at the tenant's socket, or at the control socket.
     pub(super) fn accept(
         &mut self,
-        container: Option<ContainerId>,
+        tenant: Option<TenantId>,
         poller: &Poller,
     ) -> Option<UnixStream> {
-        let listener = match container {
+        let listener = match tenant {
             None => Some(&self.control),
             Some(id) => self
-                .containers
+                .tenants
                 .get(&id)
                 .and_then(|door| door.listener.as_ref().ok()),
         };
@@ -74,27 +74,21 @@ impl Doors {
     }
 
     /// Opens a socket for a tenant without one.
-    pub(super) fn add(
-        &mut self,
-        container: ContainerId,
-        name: &str,
-        folder: &Folder,
-        poller: &Poller,
-    ) {
-        if self.containers.contains_key(&container) {
+    pub(super) fn add(&mut self, tenant: TenantId, name: &str, folder: &Folder, poller: &Poller) {
+        if self.tenants.contains_key(&tenant) {
             return;
         }
-        let listener = self.make(container, name, folder, poller);
+        let listener = self.make(tenant, name, folder, poller);
         if let Err(error) = &listener {
-            tracing::error!(container = name, error, "no socket");
+            tracing::error!(tenant = name, error, "no socket");
         }
         let name = name.to_owned();
-        self.containers.insert(container, Door { name, listener });
+        self.tenants.insert(tenant, Door { name, listener });
     }
 
     fn make(
         &self,
-        container: ContainerId,
+        tenant: TenantId,
         name: &str,
         folder: &Folder,
         poller: &Poller,
@@ -102,15 +96,15 @@ impl Doors {
         let listener = folder.listen(name).map_err(|error| error.to_string())?;
         if !self.closed {
             poller
-                .add(listener.as_fd(), Source::Container(container))
+                .add(listener.as_fd(), Source::Tenant(tenant))
                 .map_err(|error| error.to_string())?;
         }
         Ok(listener)
     }
 
     /// Closes a tenant's door for good.
-    pub(super) fn remove(&mut self, container: ContainerId, poller: &Poller) {
-        let door = self.containers.remove(&container);
+    pub(super) fn remove(&mut self, tenant: TenantId, poller: &Poller) {
+        let door = self.tenants.remove(&tenant);
         if let Some(Ok(listener)) = door.map(|door| door.listener)
             && !self.closed
         {
@@ -120,7 +114,7 @@ impl Doors {
 
     /// Why the tenant of this name cannot be reached, if it cannot.
     pub(super) fn trouble(&self, name: &str) -> Option<&str> {
-        let door = self.containers.values().find(|door| door.name == name)?;
+        let door = self.tenants.values().find(|door| door.name == name)?;
         door.listener.as_ref().err().map(String::as_str)
     }
 
@@ -162,7 +156,7 @@ impl Doors {
                 Err(error) => tracing::error!(%error, "no control socket"),
             }
         }
-        self.tend_containers(folder, poller);
+        self.tend_tenants(folder, poller);
         Ok(emptied)
     }
 
@@ -174,21 +168,21 @@ impl Doors {
         }
     }
 
-    fn tend_containers(&mut self, folder: &Folder, poller: &Poller) {
-        let amiss: Vec<(ContainerId, String)> = self
-            .containers
+    fn tend_tenants(&mut self, folder: &Folder, poller: &Poller) {
+        let amiss: Vec<(TenantId, String)> = self
+            .tenants
             .iter()
             .filter(|(_, door)| door.listener.is_err() || !folder.has(&door.name))
-            .map(|(container, door)| (*container, door.name.clone()))
+            .map(|(tenant, door)| (*tenant, door.name.clone()))
             .collect();
-        for (container, name) in amiss {
-            let listener = self.make(container, &name, folder, poller);
-            let Some(door) = self.containers.get_mut(&container) else {
+        for (tenant, name) in amiss {
+            let listener = self.make(tenant, &name, folder, poller);
+            let Some(door) = self.tenants.get_mut(&tenant) else {
                 continue;
             };
             if let Ok(old) = &door.listener {
                 tracing::error!(
-                    container = name,
+                    tenant = name,
                     "its socket was removed from the runtime folder"
                 );
                 poller.remove(old.as_fd());
@@ -200,7 +194,7 @@ impl Doors {
     fn close(&mut self, poller: &Poller) {
         self.closed = true;
         poller.remove(self.control.as_fd());
-        for door in self.containers.values() {
+        for door in self.tenants.values() {
             if let Ok(listener) = &door.listener {
                 poller.remove(listener.as_fd());
             }
@@ -208,11 +202,11 @@ impl Doors {
     }
 
     fn poll_all(&self, poller: &Poller) {
-        let containers = self.containers.iter().filter_map(|(container, door)| {
+        let tenants = self.tenants.iter().filter_map(|(tenant, door)| {
             let listener = door.listener.as_ref().ok()?;
-            Some((listener, Source::Container(*container)))
+            Some((listener, Source::Tenant(*tenant)))
         });
-        for (listener, source) in containers.chain([(&self.control, Source::Control)]) {
+        for (listener, source) in tenants.chain([(&self.control, Source::Control)]) {
             if let Err(error) = poller.add(listener.as_fd(), source) {
                 tracing::error!(%error, ?source, "connections are not accepted on this socket");
             }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use gpushare_core::{ContainerId, Nanos, ProcessId};
+use gpushare_core::{Nanos, ProcessId, TenantId};
 
 use crate::connection::Closed;
 use crate::devices::Devices;
@@ -50,7 +50,7 @@ pub struct Server {
     looker: Looker,
     doors: Doors,
     /// Tenants whose current registration could not be stored.
-    unsaved: BTreeSet<ContainerId>,
+    unsaved: BTreeSet<TenantId>,
     sessions: BTreeMap<u64, Session>,
     /// Sessions that have had their turn, and when they are polled again.
     resting: BTreeMap<u64, Nanos>,
@@ -176,7 +176,7 @@ impl Server {
         };
         for registration in &remembered {
             if let Err(error) = server.node.restore(now, registration) {
-                tracing::error!(container = registration.name, %error, "not restored");
+                tracing::error!(tenant = registration.name, %error, "not restored");
                 server.folder.forget(&registration.name);
             }
         }
@@ -241,7 +241,7 @@ impl Server {
     fn serve(&mut self, source: Source) {
         match source {
             Source::Control => self.accept(None),
-            Source::Container(container) => self.accept(Some(container)),
+            Source::Tenant(tenant) => self.accept(Some(tenant)),
             Source::Session(id) => self.talk(id),
             Source::Process(process) => {
                 if let Some(pidfd) = self.watched.remove(&process) {
@@ -283,7 +283,7 @@ impl Server {
             Ok(settings) => {
                 self.node.reload(clock::now(), &settings);
                 tracing::info!(
-                    "the file was read again: its turns hold from now on, its defaults for containers that come"
+                    "the file was read again: its turns hold from now on, its defaults for tenants that come"
                 );
             }
             Err(error) => {
@@ -303,8 +303,8 @@ impl Server {
             if self.doors.tend(&self.folder, &self.poller)? {
                 self.node.write_down_all();
             }
-            for container in self.unsaved.clone() {
-                self.node.write_down(container);
+            for tenant in self.unsaved.clone() {
+                self.node.write_down(tenant);
             }
             self.node.tick(now);
             self.users.tidy(now);
@@ -374,12 +374,12 @@ impl Server {
                     }
                 }
                 Effect::Listen {
-                    container,
+                    tenant,
                     registration,
-                } => self.listen(container, &registration),
-                Effect::Unlisten { container, name } => {
-                    self.doors.remove(container, &self.poller);
-                    self.unsaved.remove(&container);
+                } => self.listen(tenant, &registration),
+                Effect::Unlisten { tenant, name } => {
+                    self.doors.remove(tenant, &self.poller);
+                    self.unsaved.remove(&tenant);
                     self.folder.forget(&name);
                 }
                 Effect::Look { device } => self.looker.want(Job::Look(device)),

@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use gpushare_core::{ContainerId, Nanos, ProcessId};
+use gpushare_core::{Nanos, ProcessId, TenantId};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::time::TimeSpec;
@@ -16,7 +16,7 @@ pub(super) enum Source {
     /// A client connects to the control socket.
     Control,
     /// A client connects to a tenant's socket.
-    Container(ContainerId),
+    Tenant(TenantId),
     /// A connection has bytes or room for some.
     Session(u64),
     /// A process ended.
@@ -40,7 +40,7 @@ impl Source {
     fn pack(self) -> u64 {
         let (kind, id) = match self {
             Self::Control => (0, 0),
-            Self::Container(id) => (1, id.0),
+            Self::Tenant(id) => (1, id.0),
             Self::Session(id) => (2, id),
             Self::Process(id) => (3, id.0),
             Self::Looks => (4, 0),
@@ -56,7 +56,7 @@ impl Source {
         let id = word & ((1 << KIND) - 1);
         match word >> KIND {
             0 => Self::Control,
-            1 => Self::Container(ContainerId(id)),
+            1 => Self::Tenant(TenantId(id)),
             2 => Self::Session(id),
             3 => Self::Process(ProcessId(id)),
             4 => Self::Looks,
@@ -177,7 +177,7 @@ mod tests {
     fn a_source_comes_back_as_it_was_named() {
         for source in [
             Source::Control,
-            Source::Container(ContainerId(7)),
+            Source::Tenant(TenantId(7)),
             Source::Session(8),
             Source::Process(ProcessId(9)),
             Source::Looks,

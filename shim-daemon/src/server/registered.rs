@@ -1,7 +1,7 @@
 //! Registrations as files and sockets: where a tenant's processes connect, and the state that the
 //! next daemon needs.
 
-use gpushare_core::ContainerId;
+use gpushare_core::TenantId;
 use gpushare_protocol::wire::{ControlReply, ErrorCode, WireError};
 
 use super::Server;
@@ -12,7 +12,7 @@ impl Server {
         match reply {
             ControlReply::Created { name, .. } => {
                 if let Some(why) = self.doors.trouble(&name) {
-                    let text = format!("container {name} has no socket: {why}");
+                    let text = format!("tenant {name} has no socket: {why}");
                     return ControlReply::Error(WireError::retry(ErrorCode::Full, text));
                 }
                 let folder = self.folder.of(&name).to_string_lossy().into_owned();
@@ -22,17 +22,17 @@ impl Server {
         }
     }
 
-    pub(super) fn listen(&mut self, container: ContainerId, registration: &Registration) {
+    pub(super) fn listen(&mut self, tenant: TenantId, registration: &Registration) {
         match self.folder.remember(registration) {
-            Ok(()) => drop(self.unsaved.remove(&container)),
+            Ok(()) => drop(self.unsaved.remove(&tenant)),
             Err(error) => {
-                if self.unsaved.insert(container) {
-                    self.node.not_remembered(container, &error);
-                    tracing::error!(container = registration.name, %error, "would not survive a restart of the daemon");
+                if self.unsaved.insert(tenant) {
+                    self.node.not_remembered(tenant, &error);
+                    tracing::error!(tenant = registration.name, %error, "would not survive a restart of the daemon");
                 }
             }
         }
         let name = &registration.name;
-        self.doors.add(container, name, &self.folder, &self.poller);
+        self.doors.add(tenant, name, &self.folder, &self.poller);
     }
 }

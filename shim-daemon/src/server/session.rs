@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use gpushare_core::{ContainerId, Nanos, ProcessId};
+use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{
     Control, ControlReply, ErrorCode, EventRow, FrameError, Hello, MAGIC, MAJOR, MINOR, Reply,
     Request, WireError, decode,
@@ -30,7 +30,7 @@ const COMMANDS: usize = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
     /// A process of this tenant.
-    Client(ContainerId),
+    Client(TenantId),
     /// A command.
     Command,
 }
@@ -74,7 +74,7 @@ impl Session {
         let user = user_of(socket.as_fd())?;
         let is_own = match role {
             Role::Command => may_do_everything(user),
-            Role::Client(container) => node.is_trusted(container, user),
+            Role::Client(tenant) => node.is_trusted(tenant, user),
         };
         Ok(Self {
             connection: Connection::new(socket)?,
@@ -109,9 +109,7 @@ impl Session {
     pub(super) fn payer(&self) -> Option<Payer> {
         match self.role {
             Role::Command => None,
-            Role::Client(container) => {
-                Some(self.user.map_or(Payer::Container(container), Payer::User))
-            }
+            Role::Client(tenant) => Some(self.user.map_or(Payer::Tenant(tenant), Payer::User)),
         }
     }
 
@@ -218,10 +216,10 @@ impl Session {
                 Ok(command) => node.command(now, id, request, &command),
                 Err(_) => return self.unknown(request, ControlReply::Error),
             },
-            Role::Client(container) => {
+            Role::Client(tenant) => {
                 let client = Client {
                     connection: id,
-                    container,
+                    tenant,
                     process: self.process,
                     gated: self.gated,
                     tells: self.minor >= 3,
@@ -235,7 +233,7 @@ impl Session {
                                 return self.connection.send(request, &reply, Vec::new());
                             }
                         };
-                        self.refusals += u32::from(node.bars(container, &peer));
+                        self.refusals += u32::from(node.bars(tenant, &peer));
                         let page = register
                             .presents_page
                             .then(|| self.connection.take_descriptor())
@@ -315,12 +313,12 @@ impl Session {
     pub(super) fn ended(self, now: Nanos, id: ConnId, node: &mut Node) {
         match self.role {
             Role::Command => node.command_ended(now, id),
-            Role::Client(container) => {
+            Role::Client(tenant) => {
                 node.disconnected(
                     now,
                     Client {
                         connection: id,
-                        container,
+                        tenant,
                         process: self.process,
                         gated: self.gated,
                         tells: self.minor >= 3,

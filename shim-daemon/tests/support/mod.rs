@@ -147,7 +147,7 @@ impl Daemon {
     }
 
     /// Registers a tenant with these limits and waits for its admission.
-    pub fn container(&self, name: &str, environment: &[(&str, &str)]) -> (Wire, PathBuf) {
+    pub fn tenant(&self, name: &str, environment: &[(&str, &str)]) -> (Wire, PathBuf) {
         let mut command = self.command();
         let id = command.ask(&create(name, environment));
         match command.answer::<ControlReply>(id) {

@@ -1,6 +1,6 @@
 //! Where machines lie: `/dev/shm/softgpu-<uid>/<machine>/`, one folder each, and how they are made
 //! and removed. Where `/dev/shm` is too small to hold what programs write into device memory
-//! (containers often get 64 MiB), `/tmp` takes its place.
+//! (tenants often get 64 MiB), `/tmp` takes its place.
 //!
 //! Opening, founding and removing happen under one lock, the *gate*, a file in the folder above. A
 //! machine whose processes are all gone is taken over by the next that asks for its name, or swept

@@ -27,11 +27,11 @@ pub struct CudaSymbol {
     pub thread: PerThread,
     /// What it is about.
     pub class: Class,
-    /// What it does to a container's memory account.
+    /// What it does to a tenant's memory account.
     pub charge: Charge,
     /// What it gives the device to do.
     pub gate: Gate,
-    /// Which answer is the container's instead of the device's.
+    /// Which answer is the tenant's instead of the device's.
     pub view: View,
 }
 
@@ -53,7 +53,7 @@ pub struct NvmlSymbol {
     pub class: NvmlClass,
     /// The symbol a program gets that writes `name` and is built with the newest header.
     pub default: &'static str,
-    /// Which answer is the container's instead of the device's.
+    /// Which answer is the tenant's instead of the device's.
     pub view: View,
 }
 
@@ -130,7 +130,7 @@ pub enum NvmlClass {
     Other,
 }
 
-/// What a function does to a container's memory account.
+/// What a function does to a tenant's memory account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Charge {
     /// Takes device memory: booked before the driver is asked.
@@ -155,7 +155,7 @@ pub enum Charge {
 /// What a function gives the device to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
-    /// Kernels and graphs: held back while another container has its turn.
+    /// Kernels and graphs: held back while another tenant has its turn.
     Launch,
     /// Makes or ends a stream, begins, joins or ends a capture, records or asks an event, asks a
     /// stream, or calls the host from a stream: followed, not held back.
@@ -185,7 +185,7 @@ impl Gate {
     }
 }
 
-/// Which answer is the container's instead of the device's.
+/// Which answer is the tenant's instead of the device's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum View {
     /// Total and free memory.

@@ -111,7 +111,7 @@ fn a_request_above_its_limit_is_refused_by_name() {
 }
 
 #[test]
-fn shares_tell_two_containers_apart_and_spellings_do_not() {
+fn shares_tell_two_tenants_apart_and_spellings_do_not() {
     let text = |environment: &[(&str, &str)]| read(environment).unwrap().to_string();
     let plain = text(&[]);
     assert_eq!(text(&[("GPUSHARE_SM_LIMIT", "100")]), plain);

@@ -10,7 +10,7 @@
 
 use super::device::DeviceTime;
 use super::shared::{Part, Wish};
-use crate::ids::{ContainerId, DeviceId, Gang};
+use crate::ids::{DeviceId, Gang, TenantId};
 use crate::time::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ const SHORTEST: Nanos = Nanos::millis(10);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Band {
     /// A tenant by itself.
-    Alone(ContainerId),
+    Alone(TenantId),
     /// All of one name.
     Named(Gang),
 }
@@ -38,7 +38,7 @@ enum Stage {
     Shut(Nanos),
 }
 
-type Places = BTreeSet<(DeviceId, ContainerId)>;
+type Places = BTreeSet<(DeviceId, TenantId)>;
 
 /// The bands of a node. Call [`Self::settle`] after anything that happened on a device.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ impl Bands {
         now: Nanos,
         devices: &mut BTreeMap<DeviceId, DeviceTime>,
         band: Band,
-        members: &[ContainerId],
+        members: &[TenantId],
     ) {
         let mut places = Places::new();
         for (device, time) in devices.iter() {
@@ -76,8 +76,8 @@ impl Bands {
         let known = self.bands.remove(&band);
         let (stage, before) = known.unwrap_or((Stage::Open(now), Places::new()));
         let shut = matches!(stage, Stage::Shut(_));
-        for (device, container) in before.difference(&places) {
-            bind(devices, now, (*device, *container), None);
+        for (device, id) in before.difference(&places) {
+            bind(devices, now, (*device, *id), None);
         }
         for place in &places {
             bind(devices, now, *place, Some(shut));
@@ -92,7 +92,7 @@ impl Bands {
         for (stage, places) in self.bands.values_mut() {
             let parts: Vec<Part> = places
                 .iter()
-                .filter_map(|(device, container)| devices.get(device)?.gang_part(*container))
+                .filter_map(|(device, id)| devices.get(device)?.gang_part(*id))
                 .collect();
             let next = stage.next(now, &parts);
             if next == *stage {
@@ -130,10 +130,10 @@ impl Stage {
 fn bind(
     devices: &mut BTreeMap<DeviceId, DeviceTime>,
     now: Nanos,
-    (device, container): (DeviceId, ContainerId),
+    (device, id): (DeviceId, TenantId),
     shut: Option<bool>,
 ) {
     if let Some(time) = devices.get_mut(&device) {
-        time.bind(now, container, shut);
+        time.bind(now, id, shut);
     }
 }

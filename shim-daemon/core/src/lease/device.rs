@@ -13,7 +13,7 @@ use super::terms::{LeasePolicy, Sharing};
 use super::turns::Schedule;
 use super::view::{Mode, ShareView, SharingView};
 use super::work::Work;
-use crate::ids::{ContainerId, ProcessId};
+use crate::ids::{ProcessId, TenantId};
 use crate::time::Nanos;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -33,7 +33,7 @@ pub struct DeviceTime {
     policy: LeasePolicy,
     regime: Regime,
     /// The tenants that belong to gangs, and whether their gang is closed.
-    bound: BTreeMap<ContainerId, bool>,
+    bound: BTreeMap<TenantId, bool>,
     /// When the last of them left.
     unbound: Option<Nanos>,
     outputs: VecDeque<Output>,
@@ -111,42 +111,42 @@ impl DeviceTime {
     }
 
     /// The content of a tenant's page.
-    pub fn lease(&self, container: ContainerId) -> Option<Lease> {
+    pub fn lease(&self, id: TenantId) -> Option<Lease> {
         match &self.regime {
-            Regime::Shared(shared) => shared.lease(container),
-            Regime::Turns(turns) => turns.lease(container),
+            Regime::Shared(shared) => shared.lease(id),
+            Regime::Turns(turns) => turns.lease(id),
         }
     }
 
     /// A tenant's share, with the time up to `now` billed as it will be.
-    pub fn share(&self, container: ContainerId, now: Nanos) -> Option<ShareView> {
+    pub fn share(&self, id: TenantId, now: Nanos) -> Option<ShareView> {
         match &self.regime {
-            Regime::Shared(shared) => shared.share(container),
-            Regime::Turns(turns) => turns.share(container, now),
+            Regime::Shared(shared) => shared.share(id),
+            Regime::Turns(turns) => turns.share(id, now),
         }
     }
 
     /// Whether a tenant has a process here.
-    pub(super) fn has(&self, container: ContainerId) -> bool {
+    pub(super) fn has(&self, id: TenantId) -> bool {
         match &self.regime {
-            Regime::Shared(shared) => shared.has(container),
-            Regime::Turns(turns) => turns.has(container),
+            Regime::Shared(shared) => shared.has(id),
+            Regime::Turns(turns) => turns.has(id),
         }
     }
 
     /// How the part of a gang stands on the device.
-    pub(super) fn gang_part(&self, container: ContainerId) -> Option<Part> {
-        self.shared()?.gang_part(container)
+    pub(super) fn gang_part(&self, id: TenantId) -> Option<Part> {
+        self.shared()?.gang_part(id)
     }
 
     /// A tenant belongs to a gang that is open or closed (`Some(true)`), or to no gang.
-    pub(super) fn bind(&mut self, now: Nanos, container: ContainerId, shut: Option<bool>) {
+    pub(super) fn bind(&mut self, now: Nanos, id: TenantId, shut: Option<bool>) {
         match shut {
             Some(shut) => {
-                self.bound.insert(container, shut);
+                self.bound.insert(id, shut);
             }
             None => {
-                let was = self.bound.remove(&container);
+                let was = self.bound.remove(&id);
                 if was.is_some() && self.bound.is_empty() {
                     self.unbound = Some(now);
                 }
@@ -154,7 +154,7 @@ impl DeviceTime {
         }
         self.follow(now);
         if let Regime::Shared(shared) = &mut self.regime {
-            shared.bind(now, container, shut);
+            shared.bind(now, id, shut);
         }
     }
 
@@ -215,8 +215,8 @@ impl DeviceTime {
                 self.outputs.extend(std::iter::from_fn(|| turns.poll()));
                 let (epochs, guests) = turns.into_guests();
                 let mut shared = Shared::with(now, self.policy, epochs, guests);
-                for (container, shut) in &self.bound {
-                    shared.bind(now, *container, Some(*shut));
+                for (id, shut) in &self.bound {
+                    shared.bind(now, *id, Some(*shut));
                 }
                 self.regime = Regime::Shared(Box::new(shared));
             }

@@ -2,7 +2,7 @@
 
 use super::page::{Lease, LeaseKind};
 use super::terms::Compute;
-use crate::ids::{ContainerId, ProcessId};
+use crate::ids::{ProcessId, TenantId};
 use crate::time::Nanos;
 
 /// A process's report on its gate on one device. A report names its turn. A report about any other
@@ -31,7 +31,7 @@ pub enum Input {
     /// A process has a context here. Said again it changes whether the process is gated.
     Joined {
         /// Its tenant.
-        container: ContainerId,
+        tenant: TenantId,
         /// Which.
         process: ProcessId,
         /// Whether its gate can be closed.
@@ -56,7 +56,7 @@ pub enum Input {
     /// A tenant's terms changed.
     Set {
         /// The tenant.
-        container: ContainerId,
+        tenant: TenantId,
         /// Its priority.
         class: u16,
         /// Its share.
@@ -79,27 +79,27 @@ pub enum Output {
     /// Store this lease.
     Lease {
         /// The tenant.
-        container: ContainerId,
+        tenant: TenantId,
         /// The lease to write into its page.
         lease: Lease,
     },
     /// See [`crate::Notice::Overrun`].
     Overrun {
         /// Which tenant.
-        container: ContainerId,
+        tenant: TenantId,
         /// How long ago its gate was closed.
         after: Nanos,
     },
     /// See [`crate::Notice::Ungated`].
     Ungated {
         /// Which tenant.
-        container: ContainerId,
+        tenant: TenantId,
     },
 }
 
 /// Leases in the order in which they are stored: what closes first.
-pub(super) fn closed_first(mut leases: Vec<(ContainerId, Lease)>) -> impl Iterator<Item = Output> {
+pub(super) fn closed_first(mut leases: Vec<(TenantId, Lease)>) -> impl Iterator<Item = Output> {
     leases.sort_by_key(|(_, lease)| lease.kind != LeaseKind::Closed);
-    let store = |(container, lease)| Output::Lease { container, lease };
+    let store = |(id, lease)| Output::Lease { tenant: id, lease };
     leases.into_iter().map(store)
 }

@@ -4,11 +4,11 @@ use super::account::ComputeAccount;
 use super::input::Output;
 use super::members::Members;
 use super::terms::{requests, weight};
-use crate::ids::{ContainerId, ProcessId};
+use crate::ids::{ProcessId, TenantId};
 use std::collections::BTreeMap;
 
 /// The state that a tenant keeps when its device changes its regime.
-pub(super) type Guest = (ContainerId, Members, ComputeAccount);
+pub(super) type Guest = (TenantId, Members, ComputeAccount);
 
 /// A regime's tenant: members, account, and the regime's own state.
 pub(super) trait Tenant {
@@ -22,36 +22,36 @@ pub(super) trait Tenant {
 /// See the module's page.
 #[derive(Debug)]
 pub(super) struct Roster<T> {
-    tenants: BTreeMap<ContainerId, T>,
-    owners: BTreeMap<ProcessId, ContainerId>,
+    tenants: BTreeMap<TenantId, T>,
+    owners: BTreeMap<ProcessId, TenantId>,
 }
 
 impl<T: Tenant> Roster<T> {
-    pub(super) fn new(tenants: BTreeMap<ContainerId, T>) -> Self {
+    pub(super) fn new(tenants: BTreeMap<TenantId, T>) -> Self {
         let mut owners = BTreeMap::new();
-        for (container, tenant) in &tenants {
+        for (id, tenant) in &tenants {
             let processes = tenant.members().processes();
-            owners.extend(processes.map(|process| (process, *container)));
+            owners.extend(processes.map(|process| (process, *id)));
         }
         Self { tenants, owners }
     }
 
-    pub(super) fn get(&self, container: ContainerId) -> Option<&T> {
-        self.tenants.get(&container)
+    pub(super) fn get(&self, id: TenantId) -> Option<&T> {
+        self.tenants.get(&id)
     }
 
-    pub(super) fn get_mut(&mut self, container: ContainerId) -> Option<&mut T> {
-        self.tenants.get_mut(&container)
+    pub(super) fn get_mut(&mut self, id: TenantId) -> Option<&mut T> {
+        self.tenants.get_mut(&id)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (ContainerId, &T)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (TenantId, &T)> {
         let all = self.tenants.iter();
-        all.map(|(container, tenant)| (*container, tenant))
+        all.map(|(id, tenant)| (*id, tenant))
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (ContainerId, &mut T)> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (TenantId, &mut T)> {
         let all = self.tenants.iter_mut();
-        all.map(|(container, tenant)| (*container, tenant))
+        all.map(|(id, tenant)| (*id, tenant))
     }
 
     pub(super) fn tenants(&self) -> impl Iterator<Item = &T> {
@@ -71,52 +71,52 @@ impl<T: Tenant> Roster<T> {
     }
 
     /// The tenant of a process.
-    pub(super) fn owner(&self, process: ProcessId) -> Option<ContainerId> {
+    pub(super) fn owner(&self, process: ProcessId) -> Option<TenantId> {
         self.owners.get(&process).copied()
     }
 
     /// The tenant of a process.
     pub(super) fn of(&mut self, process: ProcessId) -> Option<&mut T> {
-        let container = self.owner(process)?;
-        self.tenants.get_mut(&container)
+        let id = self.owner(process)?;
+        self.tenants.get_mut(&id)
     }
 
     /// A process of a tenant joins; `new` makes the tenant if it is not here yet. `None`: the
     /// process belongs to another tenant.
     pub(super) fn join(
         &mut self,
-        container: ContainerId,
+        id: TenantId,
         process: ProcessId,
         new: impl FnOnce() -> T,
     ) -> Option<&mut T> {
-        let owner = *self.owners.entry(process).or_insert(container);
-        (owner == container).then(|| self.tenants.entry(container).or_insert_with(new))
+        let owner = *self.owners.entry(process).or_insert(id);
+        (owner == id).then(|| self.tenants.entry(id).or_insert_with(new))
     }
 
     /// A process has ended. Returns its tenant, if it was the tenant's last process.
-    pub(super) fn leave(&mut self, process: ProcessId) -> Option<ContainerId> {
-        let container = self.owners.remove(&process)?;
-        let tenant = self.tenants.get_mut(&container)?;
+    pub(super) fn leave(&mut self, process: ProcessId) -> Option<TenantId> {
+        let id = self.owners.remove(&process)?;
+        let tenant = self.tenants.get_mut(&id)?;
         tenant.members_mut().leave(process);
         if !tenant.members().is_empty() {
             return None;
         }
-        self.tenants.remove(&container);
-        Some(container)
+        self.tenants.remove(&id);
+        Some(id)
     }
 
     /// Each tenant's weight: its request, or for tenants without one an equal part of the rest of
     /// the class.
-    pub(super) fn weights(&self) -> Vec<(ContainerId, u64)> {
+    pub(super) fn weights(&self) -> Vec<(TenantId, u64)> {
         let terms = |tenant: &T| {
             let account = tenant.account();
             (account.class(), account.compute().request)
         };
         let requests = requests(self.tenants.values().map(terms));
-        let deal = |(container, tenant): (&ContainerId, &T)| {
+        let deal = |(id, tenant): (&TenantId, &T)| {
             let (class, request) = terms(tenant);
             let of_class = requests.get(&class).copied().unwrap_or_default();
-            (*container, weight(request, of_class))
+            (*id, weight(request, of_class))
         };
         self.tenants.iter().map(deal).collect()
     }
@@ -134,19 +134,19 @@ impl<T: Tenant> Roster<T> {
         if self.tenants.len() < 2 {
             return;
         }
-        for (container, tenant) in &mut self.tenants {
-            let (container, ungated) = (*container, tenant.members().ungated());
+        for (id, tenant) in &mut self.tenants {
+            let (id, ungated) = (*id, tenant.members().ungated());
             if tenant.account_mut().tell_ungated(ungated) {
-                outputs.extend([Output::Ungated { container }]);
+                outputs.extend([Output::Ungated { tenant: id }]);
             }
         }
     }
 
     /// Everything that outlives the regime.
     pub(super) fn into_guests(self) -> Vec<Guest> {
-        let guest = |(container, tenant): (ContainerId, T)| {
+        let guest = |(id, tenant): (TenantId, T)| {
             let (members, account) = tenant.into_guest();
-            (container, members, account)
+            (id, members, account)
         };
         self.tenants.into_iter().map(guest).collect()
     }
@@ -156,15 +156,15 @@ impl<T: Tenant> Roster<T> {
     /// # Errors
     /// The first violated invariant, in words.
     pub(super) fn check(&self) -> Result<(), String> {
-        for (container, tenant) in &self.tenants {
+        for (id, tenant) in &self.tenants {
             if tenant.members().is_empty() {
-                return Err(format!("{container:?} has no process here"));
+                return Err(format!("{id:?} has no process here"));
             }
         }
-        for (process, container) in &self.owners {
-            let known = self.tenants.get(container);
+        for (process, id) in &self.owners {
+            let known = self.tenants.get(id);
             if !known.is_some_and(|tenant| tenant.members().has(*process)) {
-                return Err(format!("{process:?} is not in {container:?}"));
+                return Err(format!("{process:?} is not in {id:?}"));
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! The books of all devices of a node.
 
 use super::{Account, Device, Lowering};
-use crate::ids::{ContainerId, DeviceId, Ticket};
+use crate::ids::{DeviceId, TenantId, Ticket};
 use crate::spec::DeviceSpec;
 use gpushare_protocol::units::Bytes;
 use std::collections::BTreeMap;
@@ -43,19 +43,19 @@ impl Ledger {
         self.devices.keys().copied().collect()
     }
 
-    pub(crate) fn account(&self, device: DeviceId, container: ContainerId) -> Option<&Account> {
-        self.devices.get(&device)?.account(container)
+    pub(crate) fn account(&self, device: DeviceId, tenant: TenantId) -> Option<&Account> {
+        self.devices.get(&device)?.account(tenant)
     }
 
     /// [`Device::change`] of an account on a device.
     pub(crate) fn change<R>(
         &mut self,
         device: DeviceId,
-        container: ContainerId,
+        tenant: TenantId,
         change: impl FnOnce(&mut Account) -> R,
     ) -> Option<R> {
         let books = self.devices.get_mut(&device)?;
-        books.change(container, change)
+        books.change(tenant, change)
     }
 
     /// Begins a reclaim: a grant is lowered `to` this. Returns its ticket and the grant to show in
@@ -63,12 +63,12 @@ impl Ledger {
     pub(crate) fn lower(
         &mut self,
         device: DeviceId,
-        container: ContainerId,
+        tenant: TenantId,
         to: Bytes,
     ) -> Option<(Ticket, Bytes)> {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        let page = self.change(device, container, |account| {
+        let page = self.change(device, tenant, |account| {
             account.lowering = Some(Lowering { ticket, to });
             account.page = account.page_due();
             account.page

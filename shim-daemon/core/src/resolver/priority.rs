@@ -29,14 +29,14 @@ impl Resolve for Priority {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::ContainerId;
+    use crate::ids::TenantId;
     use crate::time::Nanos;
     use gpushare_protocol::units::Bytes;
 
     fn candidate(priority: u16, idle: bool) -> Candidate {
         let bytes = Bytes::gib(4);
         Candidate {
-            container: ContainerId(1),
+            tenant: TenantId(1),
             priority,
             idle,
             gives: bytes,
@@ -59,19 +59,19 @@ mod tests {
     }
 
     #[test]
-    fn a_lower_container_is_ended() {
+    fn a_lower_tenant_is_ended() {
         assert_eq!(
             verdict(candidate(499, false), |_| ()),
-            Verdict::End(vec![ContainerId(1)])
+            Verdict::End(vec![TenantId(1)])
         );
     }
 
     #[test]
-    fn an_equal_container_is_ended_only_when_idle() {
+    fn an_equal_tenant_is_ended_only_when_idle() {
         assert_eq!(verdict(candidate(500, false), |_| ()), Verdict::Pass);
         assert_eq!(
             verdict(candidate(500, true), |_| ()),
-            Verdict::End(vec![ContainerId(1)])
+            Verdict::End(vec![TenantId(1)])
         );
     }
 

@@ -1,7 +1,7 @@
 //! The choice of victims: enough memory, no victim too many, and the fewest bytes destroyed.
 
 use super::Candidate;
-use crate::ids::ContainerId;
+use crate::ids::TenantId;
 use gpushare_protocol::units::Bytes;
 use std::cmp::Reverse;
 
@@ -10,7 +10,7 @@ const EXACT: usize = 10;
 
 /// The victims, or `None` if all candidates together do not give `short` bytes. Among equals the
 /// lowest priority, then the idle, then the youngest.
-pub(super) fn fewest_bytes(candidates: &[Candidate], short: Bytes) -> Option<Vec<ContainerId>> {
+pub(super) fn fewest_bytes(candidates: &[Candidate], short: Bytes) -> Option<Vec<TenantId>> {
     if candidates
         .iter()
         .map(|candidate| candidate.gives)
@@ -24,7 +24,7 @@ pub(super) fn fewest_bytes(candidates: &[Candidate], short: Bytes) -> Option<Vec
         (
             candidate.priority,
             !candidate.idle,
-            Reverse(candidate.container),
+            Reverse(candidate.tenant),
         )
     });
     let chosen = if sorted.len() <= EXACT {
@@ -35,7 +35,7 @@ pub(super) fn fewest_bytes(candidates: &[Candidate], short: Bytes) -> Option<Vec
     Some(
         chosen
             .into_iter()
-            .map(|candidate| candidate.container)
+            .map(|candidate| candidate.tenant)
             .collect(),
     )
 }
@@ -111,7 +111,7 @@ mod tests {
 
     fn candidate(id: u64, gives: u64, destroys: u64) -> Candidate {
         Candidate {
-            container: ContainerId(id),
+            tenant: TenantId(id),
             priority: 500,
             idle: false,
             gives: Bytes(gives),
@@ -119,8 +119,8 @@ mod tests {
         }
     }
 
-    fn ids(ids: &[u64]) -> Option<Vec<ContainerId>> {
-        Some(ids.iter().map(|id| ContainerId(*id)).collect())
+    fn ids(ids: &[u64]) -> Option<Vec<TenantId>> {
+        Some(ids.iter().map(|id| TenantId(*id)).collect())
     }
 
     #[test]
@@ -159,7 +159,7 @@ mod tests {
         ) {
             let candidates: Vec<Candidate> =
                 (0..).zip(&sizes).map(|(id, (gives, more))| candidate(id, *gives, gives + more)).collect();
-            let gives = |id: &ContainerId| candidates.iter().find(|c| c.container == *id).unwrap().gives;
+            let gives = |id: &TenantId| candidates.iter().find(|c| c.tenant == *id).unwrap().gives;
             let all: Bytes = candidates.iter().map(|c| c.gives).sum();
             match fewest_bytes(&candidates, Bytes(short)) {
                 None => prop_assert!(all < Bytes(short)),

@@ -7,7 +7,7 @@
 
 use super::World;
 use crate::decision::Decision;
-use crate::ids::{ContainerId, DeviceId};
+use crate::ids::{DeviceId, TenantId};
 use crate::ledger::Account;
 use crate::room::Room;
 use crate::time::Nanos;
@@ -19,17 +19,17 @@ impl World {
     /// Whether memory freed on this device can have admitted a tenant. Only the first that waits
     /// for it is checked, because all others there are behind it.
     pub(super) fn may_admit(&mut self, device: DeviceId) -> bool {
-        let wants = |container: &ContainerId| {
+        let wants = |tenant: &TenantId| {
             let quota = self
                 .tenants
-                .get(*container)
+                .get(*tenant)
                 .and_then(|known| known.spec().quota(device));
             quota.is_some_and(|quota| !quota.request.is_zero())
         };
         let first = self.tenants.queued().find(wants);
-        first.is_some_and(|container| {
-            self.resolve_queued(container);
-            let needs = self.admission_needs(container);
+        first.is_some_and(|tenant| {
+            self.resolve_queued(tenant);
+            let needs = self.admission_needs(tenant);
             self.fits_all(&needs)
         })
     }
@@ -40,12 +40,12 @@ impl World {
             return;
         }
         let mut taken: BTreeSet<DeviceId> = BTreeSet::new();
-        for container in self.tenants.queued().collect::<Vec<_>>() {
-            self.resolve_queued(container);
-            let needs = self.admission_needs(container);
+        for tenant in self.tenants.queued().collect::<Vec<_>>() {
+            self.resolve_queued(tenant);
+            let needs = self.admission_needs(tenant);
             let blocked = needs.iter().any(|(device, _)| taken.contains(device));
             if !blocked && self.fits_all(&needs) {
-                self.admit(container, self.timers.now());
+                self.admit(tenant, self.timers.now());
                 continue;
             }
             taken.extend(needs.into_iter().map(|(device, _)| device));
@@ -53,8 +53,8 @@ impl World {
     }
 
     /// What must be firm for this tenant, per device.
-    pub(super) fn admission_needs(&self, container: ContainerId) -> Vec<(DeviceId, Bytes)> {
-        let Some(known) = self.tenants.get(container) else {
+    pub(super) fn admission_needs(&self, tenant: TenantId) -> Vec<(DeviceId, Bytes)> {
+        let Some(known) = self.tenants.get(tenant) else {
             return Vec::new();
         };
         let guaranteed = known
@@ -93,9 +93,9 @@ impl World {
     }
 
     /// Admits it, however little room there is; it has run `since`.
-    pub(super) fn admit(&mut self, container: ContainerId, since: Nanos) {
+    pub(super) fn admit(&mut self, tenant: TenantId, since: Nanos) {
         let now = self.timers.now();
-        let Some(known) = self.tenants.admit(container, since, now) else {
+        let Some(known) = self.tenants.admit(tenant, since, now) else {
             return;
         };
         let (quotas, preemptible) = (known.spec().quotas.clone(), known.spec().preemptible);
@@ -104,13 +104,13 @@ impl World {
             let cost = self.context_cost(device);
             if let Some(books) = self.ledger.get_mut(device) {
                 let capacity = books.capacity();
-                books.open(container, Account::new(quota, preemptible, cost, capacity));
+                books.open(tenant, Account::new(quota, preemptible, cost, capacity));
             }
         }
-        self.decide(Decision::Admit { container });
-        self.timers.set(Timer::Idle(container), idle_at);
-        self.check_end(container);
-        for device in self.devices_of(container) {
+        self.decide(Decision::Admit { tenant });
+        self.timers.set(Timer::Idle(tenant), idle_at);
+        self.check_end(tenant);
+        for device in self.devices_of(tenant) {
             self.settle(device);
         }
     }
@@ -119,7 +119,7 @@ impl World {
     /// alone.
     pub(super) fn kept_for_admission(&self, device: DeviceId, priority: u16) -> Bytes {
         let better = self.tenants.queued_above(priority);
-        let needs = better.flat_map(|container| self.admission_needs(container));
+        let needs = better.flat_map(|tenant| self.admission_needs(tenant));
         needs
             .filter(|(wanted, _)| *wanted == device)
             .map(|(_, firm)| firm)

@@ -6,7 +6,7 @@
 use super::World;
 use super::pending::{Pending, Said, Want};
 use crate::decision::{Answer, Decision, Denial};
-use crate::ids::{AskId, AskKey, ContainerId, DeviceId, ProcessId};
+use crate::ids::{AskId, AskKey, DeviceId, ProcessId, TenantId};
 use crate::ledger::Account;
 use crate::room::Room;
 use crate::time::Nanos;
@@ -46,8 +46,8 @@ impl World {
         (held, bytes): (Bytes, Bytes),
         patience: Option<Nanos>,
     ) {
-        let container = self.tenants.process(process).map(|known| known.container());
-        let account = container.and_then(|container| self.ledger.account(device, container));
+        let tenant = self.tenants.process(process).map(|known| known.tenant());
+        let account = tenant.and_then(|tenant| self.ledger.account(device, tenant));
         let want = match account {
             Some(account) if held <= account.grant => Want::Physical {
                 held,
@@ -72,7 +72,7 @@ impl World {
             return;
         }
         if matches!(want, Want::Context { .. }) && process.on(device).is_some() {
-            let account = self.ledger.account(device, process.container());
+            let account = self.ledger.account(device, process.tenant());
             let grant = account.map_or(Bytes::ZERO, |account| account.page);
             self.joins_device(key.0, device);
             self.answer(key, Answer::Granted { grant });
@@ -90,8 +90,8 @@ impl World {
     }
 
     /// How many asks of a tenant wait.
-    fn waiting_of(&self, container: ContainerId) -> usize {
-        let members = self.tenants.members(container);
+    fn waiting_of(&self, tenant: TenantId) -> usize {
+        let members = self.tenants.members(tenant);
         members
             .map(|(process, _)| self.asks.of(process).count())
             .sum()
@@ -106,19 +106,19 @@ impl World {
         patience: Option<Nanos>,
     ) -> Result<Pending, Denial> {
         let process = self.tenants.process(key.0).ok_or(Denial::Ending)?;
-        let of = process.container();
-        let container = self.tenants.get(of).ok_or(Denial::Ending)?;
-        let quota = container.spec().quota(device).ok_or(Denial::NoQuota)?;
+        let of = process.tenant();
+        let tenant = self.tenants.get(of).ok_or(Denial::Ending)?;
+        let quota = tenant.spec().quota(device).ok_or(Denial::NoQuota)?;
         let books = self.ledger.get(device).ok_or(Denial::DeviceLost)?;
         let account = books.account(of);
-        if account.is_none() && container.admitted().is_some() {
+        if account.is_none() && tenant.admitted().is_some() {
             return Err(Denial::DeviceLost);
         }
         let limit = account.map_or(quota.limit, |account| account.limit);
         if matches!(want, Want::Credit { held, bytes } if held + bytes > limit) {
             return Err(Denial::OverLimit { limit });
         }
-        if container.ending().is_some() {
+        if tenant.ending().is_some() {
             return Err(Denial::Ending);
         }
         let own = self.asks.of(key.0).count();
@@ -126,7 +126,7 @@ impl World {
         if own >= self.policy.most_waiting || (own > 0 && together()) {
             return Err(Denial::TooMany);
         }
-        let most = container.spec().wait_timeout;
+        let most = tenant.spec().wait_timeout;
         let mut until = self.timers.now() + patience.map_or(most, |left| left.min(most));
         // A process that has waited before states its remaining time in all. Zero means that it
         // cannot wait, and it gives up by itself.
@@ -140,7 +140,7 @@ impl World {
             until = until.max(least.min(latest));
         }
         Ok(Pending {
-            container: of,
+            tenant: of,
             device,
             want,
             since: self.timers.now(),
@@ -158,7 +158,7 @@ impl World {
         let Some(books) = self.ledger.get(pending.device) else {
             return false;
         };
-        let Some(account) = books.account(pending.container) else {
+        let Some(account) = books.account(pending.tenant) else {
             return false;
         };
         let waits = self.asks.count_on(pending.device) > 0;
@@ -203,7 +203,7 @@ impl World {
         level: Bytes,
         guaranteed: bool,
     ) -> Room {
-        let account = self.ledger.account(pending.device, pending.container);
+        let account = self.ledger.account(pending.device, pending.tenant);
         let Some(account) = account else {
             return Room::both(Bytes::MAX);
         };
@@ -228,7 +228,7 @@ impl World {
         };
         let mut free = books.slack();
         if !guaranteed {
-            let priority = self.tenants.priority(pending.container);
+            let priority = self.tenants.priority(pending.tenant);
             free.firm -= self.kept_for_admission(pending.device, priority);
         }
         free
@@ -236,7 +236,7 @@ impl World {
 
     /// Books it and answers. `used` is the part assumed to be charged from now on.
     pub(super) fn grant(&mut self, key: AskKey, pending: &Pending, level: Bytes, used: Bytes) {
-        let (container, device) = (pending.container, pending.device);
+        let (tenant, device) = (pending.tenant, pending.device);
         let fresh = !self.has_opened(key.0, device);
         let Some(books) = self.ledger.get_mut(device) else {
             return;
@@ -248,7 +248,7 @@ impl World {
             Want::Context { cost } if fresh => cost,
             _ => Bytes::ZERO,
         };
-        let changed = books.change(container, |account| {
+        let changed = books.change(tenant, |account| {
             let raised = level > account.grant;
             let lowered = account.lowering.is_some_and(|lowering| lowering.to < level);
             if raised || lowered {
@@ -268,9 +268,9 @@ impl World {
             (pending.want, fresh, self.tenants.process_mut(key.0))
         {
             process.open(device, overhead, self.timers.now());
-            self.follow_parts_of(container, device);
+            self.follow_parts_of(tenant, device);
         }
-        self.show_grant(container, device);
+        self.show_grant(tenant, device);
         if matches!(pending.want, Want::Context { .. }) {
             self.joins_device(key.0, device);
         }

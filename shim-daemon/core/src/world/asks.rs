@@ -1,7 +1,7 @@
 //! The asks of a node that are not answered yet, by their key, their device and their process.
 
 use super::pending::{Pending, Want};
-use crate::ids::{AskId, AskKey, ContainerId, DeviceId, ProcessId};
+use crate::ids::{AskId, AskKey, DeviceId, ProcessId, TenantId};
 use crate::resolver::Resolver;
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
@@ -102,10 +102,10 @@ impl Asks {
 
     /// A tenant has no more than this charged on a device: its asks there need not wait for memory
     /// that it freed.
-    pub(super) fn lower(&mut self, device: DeviceId, container: ContainerId, in_use: Bytes) {
+    pub(super) fn lower(&mut self, device: DeviceId, tenant: TenantId, in_use: Bytes) {
         for ask in self.on.get(&device).into_iter().flatten() {
             let pending = self.all.get_mut(ask);
-            let pending = pending.filter(|pending| pending.container == container);
+            let pending = pending.filter(|pending| pending.tenant == tenant);
             if let Some(Want::Credit { held, .. }) = pending.map(|pending| &mut pending.want) {
                 *held = in_use.min(*held);
             }

@@ -8,57 +8,57 @@
 
 use super::World;
 use crate::decision::Decision;
-use crate::ids::{ContainerId, DeviceId};
-use crate::spec::{ContainerSpec, Quota, SpecError};
+use crate::ids::{DeviceId, TenantId};
+use crate::spec::{Quota, SpecError, TenantSpec};
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
 
 impl World {
-    pub(super) fn set(&mut self, container: ContainerId, mut spec: ContainerSpec) {
-        self.fill_in(Some(container), &mut spec);
-        if let Err(error) = self.check_change(container, &spec) {
-            self.decide(Decision::Refuse { container, error });
+    pub(super) fn set(&mut self, tenant: TenantId, mut spec: TenantSpec) {
+        self.fill_in(Some(tenant), &mut spec);
+        if let Err(error) = self.check_change(tenant, &spec) {
+            self.decide(Decision::Refuse { tenant, error });
             return;
         }
-        let Some(known) = self.tenants.get(container) else {
+        let Some(known) = self.tenants.get(tenant) else {
             return;
         };
         if known.admitted().is_some() {
-            self.change_accounts(container, &spec);
+            self.change_accounts(tenant, &spec);
         }
-        self.replace(container, spec);
-        for device in self.devices_of(container) {
-            self.change_terms(container, device);
-            self.trim(container, device);
+        self.replace(tenant, spec);
+        for device in self.devices_of(tenant) {
+            self.change_terms(tenant, device);
+            self.trim(tenant, device);
             self.freed(device);
         }
         self.admit_waiting();
     }
 
-    fn replace(&mut self, container: ContainerId, spec: ContainerSpec) {
-        let Some(known) = self.tenants.set_spec(container, spec) else {
+    fn replace(&mut self, tenant: TenantId, spec: TenantSpec) {
+        let Some(known) = self.tenants.set_spec(tenant, spec) else {
             return;
         };
         if known.admitted().is_some() {
             if !known.is_idle() {
-                self.timers.set(Timer::Idle(container), known.idle_at());
+                self.timers.set(Timer::Idle(tenant), known.idle_at());
             }
-            self.check_end(container);
+            self.check_end(tenant);
         }
     }
 
-    fn change_accounts(&mut self, container: ContainerId, spec: &ContainerSpec) {
+    fn change_accounts(&mut self, tenant: TenantId, spec: &TenantSpec) {
         for (device, quota) in &spec.quotas {
             let cost = self.context_cost(*device);
-            self.ledger.change(*device, container, |account| {
+            self.ledger.change(*device, tenant, |account| {
                 account.set(*quota, spec.preemptible, cost)
             });
         }
     }
 
-    fn check_change(&self, container: ContainerId, spec: &ContainerSpec) -> Result<(), SpecError> {
-        let known = self.tenants.get(container).ok_or(SpecError::Unknown)?;
-        self.check_spec(container, spec)?;
+    fn check_change(&self, tenant: TenantId, spec: &TenantSpec) -> Result<(), SpecError> {
+        let known = self.tenants.get(tenant).ok_or(SpecError::Unknown)?;
+        self.check_spec(tenant, spec)?;
         let same = known.spec().quotas.len() == spec.quotas.len()
             && known
                 .spec()
@@ -72,7 +72,7 @@ impl World {
             return Ok(());
         }
         spec.quotas.iter().try_for_each(|(device, quota)| {
-            let short = self.short_for_change(container, spec, *device, *quota);
+            let short = self.short_for_change(tenant, spec, *device, *quota);
             if short.is_zero() {
                 Ok(())
             } else {
@@ -88,15 +88,15 @@ impl World {
     /// firm memory.
     fn short_for_change(
         &self,
-        container: ContainerId,
-        spec: &ContainerSpec,
+        tenant: TenantId,
+        spec: &TenantSpec,
         device: DeviceId,
         quota: Quota,
     ) -> Bytes {
         let Some(books) = self.ledger.get(device) else {
             return Bytes::ZERO;
         };
-        let Some(account) = books.account(container) else {
+        let Some(account) = books.account(tenant) else {
             return Bytes::ZERO;
         };
         // Limbo and excess are temporary and firm memory is not, so they must not cover for it.

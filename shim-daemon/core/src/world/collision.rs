@@ -9,7 +9,7 @@ use super::ladder::Claim;
 use super::pending::{Pending, Want};
 use super::settle::Pass;
 use crate::decision::{Answer, Denial, Notice, Why};
-use crate::ids::{AskKey, ContainerId, DeviceId};
+use crate::ids::{AskKey, DeviceId, TenantId};
 use crate::ledger::Account;
 use crate::resolver::{Burst, Candidate, Case, Resolve, Resolver, Verdict};
 use crate::room::Room;
@@ -29,7 +29,7 @@ impl World {
     ) -> Room {
         let missing = self.missing(pass, pending, need, guaranteed);
         let mut all = pass.coming.prompt;
-        let asker = Some(pending.container);
+        let asker = Some(pending.tenant);
         if !(missing - all).is_zero() && pass.called_back != asker {
             all += self.reclaim_unused(pass.device, asker, missing - all);
             // Some bytes stay uncovered because no tenant has more unused grants.
@@ -82,7 +82,7 @@ impl World {
         let lasting = pass.coming.lasting.min(short);
         let rest = short - lasting;
         let physical = matches!(pending.want, Want::Physical { .. });
-        let priority = self.tenants.priority(pending.container);
+        let priority = self.tenants.priority(pending.tenant);
         for by in self.policies(pending, guaranteed) {
             let verdict = self.ask_policy(by, pass, pending, rest, physical);
             let counts = rest.is_zero() || matches!(verdict, Verdict::End(_));
@@ -102,7 +102,7 @@ impl World {
                         .set_no_later(Timer::Cycle, self.timers.now() + self.policy.cycle_grace);
                 }
                 Verdict::End(victims) => {
-                    let given = self.end_all(pass.device, &victims, pending.container);
+                    let given = self.end_all(pass.device, &victims, pending.tenant);
                     pass.forget();
                     pass.coming.lasting = pass.coming.lasting - lasting;
                     pass.coming.lasting.taken += given - rest.taken;
@@ -133,7 +133,7 @@ impl World {
         if guaranteed {
             return vec![None, Some(Resolver::Wait)];
         }
-        let known = self.tenants.get(pending.container);
+        let known = self.tenants.get(pending.tenant);
         known
             .into_iter()
             .flat_map(|known| &known.spec().on_collision)
@@ -151,10 +151,10 @@ impl World {
     ) -> Verdict {
         let candidates = match by {
             Some(resolver) if resolver.always_decides() => &[],
-            _ => self.looked_up(pass, pending.container, physical),
+            _ => self.looked_up(pass, pending.tenant, physical),
         };
         let case = Case {
-            priority: self.tenants.priority(pending.container),
+            priority: self.tenants.priority(pending.tenant),
             short: rest.taken,
             borrowed: rest.firm.is_zero(),
             patience: pending.until - self.timers.now(),
@@ -171,7 +171,7 @@ impl World {
     fn looked_up<'a>(
         &self,
         pass: &'a mut Pass,
-        asker: ContainerId,
+        asker: TenantId,
         physical: bool,
     ) -> &'a [Candidate] {
         let known = pass.candidates.take();
@@ -187,7 +187,7 @@ impl World {
 
     /// Tenants that may be ended to get memory back here: they use more than their request and
     /// allowed it.
-    fn candidates(&self, device: DeviceId, asker: ContainerId, physical: bool) -> Vec<Candidate> {
+    fn candidates(&self, device: DeviceId, asker: TenantId, physical: bool) -> Vec<Candidate> {
         let Some(books) = self.ledger.get(device) else {
             return Vec::new();
         };
@@ -195,36 +195,31 @@ impl World {
             true => account.in_use + account.overhead + account.excess,
             false => account.held(),
         };
-        let candidate = |(container, account): (ContainerId, &Account)| {
-            let known = self.tenants.get(container)?;
+        let candidate = |(tenant, account): (TenantId, &Account)| {
+            let known = self.tenants.get(tenant)?;
             let free_to_choose = known.may_be_ended(self.timers.now());
             (free_to_choose && known.has_processes()).then(|| Candidate {
-                container,
+                tenant,
                 priority: known.spec().priority,
                 idle: known.is_idle(),
                 gives: gives(account),
-                destroys: self.in_use_everywhere(container),
+                destroys: self.in_use_everywhere(tenant),
             })
         };
-        let borrowers = books.accounts().filter(|(container, account)| {
-            *container != asker && account.revocable && account.over_request()
+        let borrowers = books.accounts().filter(|(tenant, account)| {
+            *tenant != asker && account.revocable && account.over_request()
         });
         borrowers.filter_map(candidate).collect()
     }
 
-    fn in_use_everywhere(&self, container: ContainerId) -> Bytes {
+    fn in_use_everywhere(&self, tenant: TenantId) -> Bytes {
         let all = self.ledger.all();
-        let accounts = all.filter_map(|(_, books)| books.account(container));
+        let accounts = all.filter_map(|(_, books)| books.account(tenant));
         accounts.map(|account| account.in_use).sum()
     }
 
     /// Begins to end the victims. Returns the memory that the device gets back.
-    fn end_all(
-        &mut self,
-        device: DeviceId,
-        victims: &[ContainerId],
-        wanted_by: ContainerId,
-    ) -> Bytes {
+    fn end_all(&mut self, device: DeviceId, victims: &[TenantId], wanted_by: TenantId) -> Bytes {
         let mut given = Bytes::ZERO;
         for victim in victims {
             let account = self.ledger.account(device, *victim);

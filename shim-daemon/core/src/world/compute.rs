@@ -3,9 +3,9 @@
 
 use super::World;
 use crate::decision::{Decision, Notice};
-use crate::ids::{ContainerId, DeviceId, ProcessId};
+use crate::ids::{DeviceId, ProcessId, TenantId};
 use crate::lease::{Input, Lease, LeasePolicy, Output, ShareView, SharingView, Work};
-use crate::spec::{ContainerSpec, SpecError};
+use crate::spec::{SpecError, TenantSpec};
 use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Permille;
@@ -21,12 +21,12 @@ impl World {
         else {
             return;
         };
-        let (container, gated) = (known.container(), known.is_gated());
-        let Some(owner) = self.tenants.get(container) else {
+        let (tenant, gated) = (known.tenant(), known.is_gated());
+        let Some(owner) = self.tenants.get(tenant) else {
             return;
         };
         let joined = Input::Joined {
-            container,
+            tenant,
             process,
             gated,
             class: owner.spec().priority,
@@ -36,12 +36,12 @@ impl World {
     }
 
     /// A tenant's terms changed.
-    pub(super) fn change_terms(&mut self, container: ContainerId, device: DeviceId) {
-        let Some(known) = self.tenants.get(container) else {
+    pub(super) fn change_terms(&mut self, tenant: TenantId, device: DeviceId) {
+        let Some(known) = self.tenants.get(tenant) else {
             return;
         };
         let changed = Input::Set {
-            container,
+            tenant,
             class: known.spec().priority,
             compute: known.spec().compute(device),
         };
@@ -54,8 +54,8 @@ impl World {
         self.leases.tell(device, |time| time.handle(now, input));
         let bands = self.leases.has_bands();
         match input {
-            Input::Joined { container, .. } | Input::Set { container, .. } => {
-                self.form_bands(Some(container));
+            Input::Joined { tenant, .. } | Input::Set { tenant, .. } => {
+                self.form_bands(Some(tenant));
             }
             Input::Left { .. } => self.form_bands(None),
             _ => {}
@@ -111,18 +111,18 @@ impl World {
 
     fn pass_on(&mut self, device: DeviceId, output: Output) {
         match output {
-            Output::Lease { container, lease } => self.decide(Decision::Lease {
-                container,
+            Output::Lease { tenant, lease } => self.decide(Decision::Lease {
+                tenant,
                 device,
                 lease,
             }),
-            Output::Overrun { container, after } => self.notice(Notice::Overrun {
-                container,
+            Output::Overrun { tenant, after } => self.notice(Notice::Overrun {
+                tenant,
                 device,
                 after,
             }),
-            Output::Ungated { container } => {
-                self.notice(Notice::Ungated { container, device });
+            Output::Ungated { tenant } => {
+                self.notice(Notice::Ungated { tenant, device });
             }
         }
     }
@@ -131,8 +131,8 @@ impl World {
     /// included.
     pub(super) fn check_compute(
         &self,
-        container: ContainerId,
-        spec: &ContainerSpec,
+        tenant: TenantId,
+        spec: &TenantSpec,
     ) -> Result<(), SpecError> {
         for (device, compute) in &spec.compute {
             let Some(request) = compute.request else {
@@ -141,7 +141,7 @@ impl World {
             let taken: u64 = self
                 .tenants
                 .all()
-                .filter(|(other, _)| *other != container)
+                .filter(|(other, _)| *other != tenant)
                 .filter_map(|(_, known)| known.spec().compute(*device).request)
                 .map(|request| u64::from(request.get()))
                 .sum();
@@ -166,12 +166,12 @@ impl World {
     }
 
     /// The lease of a tenant's page on a device. `None`: it has no context there.
-    pub fn lease(&self, container: ContainerId, device: DeviceId) -> Option<Lease> {
-        self.leases.lease(container, device)
+    pub fn lease(&self, tenant: TenantId, device: DeviceId) -> Option<Lease> {
+        self.leases.lease(tenant, device)
     }
 
     /// A tenant's share of a device as it stands. `None`: it has no context there.
-    pub fn share(&self, container: ContainerId, device: DeviceId) -> Option<ShareView> {
-        self.leases.share(self.timers.now(), container, device)
+    pub fn share(&self, tenant: TenantId, device: DeviceId) -> Option<ShareView> {
+        self.leases.share(self.timers.now(), tenant, device)
     }
 }

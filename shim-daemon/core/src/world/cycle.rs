@@ -10,7 +10,7 @@ use super::World;
 use super::ask::covers;
 use super::pending::{Pending, Want};
 use crate::decision::{Answer, Denial};
-use crate::ids::{AskKey, ContainerId, DeviceId};
+use crate::ids::{AskKey, DeviceId, TenantId};
 use crate::ledger::Device;
 use crate::time::Nanos;
 use crate::timers::Timer;
@@ -70,14 +70,14 @@ impl World {
         };
         (
             self.is_guaranteed(pending),
-            self.tenants.priority(pending.container),
+            self.tenants.priority(pending.tenant),
             Reverse(pending.since),
             Reverse(ask),
         )
     }
 
     pub(super) fn is_guaranteed(&self, pending: &Pending) -> bool {
-        let account = self.ledger.account(pending.device, pending.container);
+        let account = self.ledger.account(pending.device, pending.tenant);
         account.is_some_and(|account| pending.want.guaranteed(account))
     }
 
@@ -131,14 +131,14 @@ impl World {
     }
 
     /// Tenants all of whose processes wait without hope.
-    fn halted(&self, hopeless: &BTreeSet<AskKey>) -> BTreeSet<ContainerId> {
-        let waiting: BTreeSet<ContainerId> = hopeless
+    fn halted(&self, hopeless: &BTreeSet<AskKey>) -> BTreeSet<TenantId> {
+        let waiting: BTreeSet<TenantId> = hopeless
             .iter()
             .filter_map(|ask| self.asks.get(*ask))
-            .map(|pending| pending.container)
+            .map(|pending| pending.tenant)
             .collect();
-        let halts = |container: &ContainerId| {
-            let mut processes = self.tenants.members(*container);
+        let halts = |tenant: &TenantId| {
+            let mut processes = self.tenants.members(*tenant);
             processes.all(|(process, _)| {
                 let mut asks = self.asks.of(process);
                 asks.any(|(ask, _)| hopeless.contains(&ask))
@@ -149,10 +149,10 @@ impl World {
 }
 
 /// What those still running could free on a device.
-fn may_come(books: &Device, halted: &BTreeSet<ContainerId>) -> Bytes {
+fn may_come(books: &Device, halted: &BTreeSet<TenantId>) -> Bytes {
     let running = books
         .accounts()
-        .filter(|(container, _)| !halted.contains(container));
+        .filter(|(tenant, _)| !halted.contains(tenant));
     let held: Bytes = running.map(|(_, account)| account.held()).sum();
     books.in_limbo() + books.unmanaged() + held
 }

@@ -11,7 +11,7 @@
 use super::World;
 use crate::decision::{Decision, Notice};
 use crate::event::ProcessSample;
-use crate::ids::{ContainerId, DeviceId, ProcessId};
+use crate::ids::{DeviceId, ProcessId, TenantId};
 use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
@@ -56,16 +56,16 @@ impl World {
             return;
         };
         for (_, known) in self.tenants.processes_mut() {
-            let container = known.container();
+            let tenant = known.tenant();
             let less = known.on_mut(device).map(|opened| opened.correct(cost));
             if let Some(less) = less.filter(|less| !less.is_zero()) {
-                books.change(container, |account| account.overhead -= less);
+                books.change(tenant, |account| account.overhead -= less);
             }
         }
-        let accounts: Vec<ContainerId> = books.accounts().map(|(container, _)| container).collect();
-        for container in accounts {
+        let accounts: Vec<TenantId> = books.accounts().map(|(tenant, _)| tenant).collect();
+        for tenant in accounts {
             let free = books.slack().firm;
-            books.change(container, |account| {
+            books.change(tenant, |account| {
                 if !account.promise.is_zero() {
                     // A dearer one is promised as far as there is room.
                     account.promise = cost.min(account.promise + free);
@@ -86,21 +86,21 @@ impl World {
         let mut lapsed = Vec::new();
         let grace = self.policy.open_grace;
         for (process, known) in self.tenants.processes_mut() {
-            let container = known.container();
+            let tenant = known.tenant();
             let Some(opened) = known.on_mut(device) else {
                 continue;
             };
             let bytes = opened.seen(shown.contains(&process), taken, grace);
             if !bytes.is_zero() {
-                lapsed.push((process, container, bytes));
+                lapsed.push((process, tenant, bytes));
             }
         }
-        for (process, container, bytes) in lapsed {
+        for (process, tenant, bytes) in lapsed {
             self.ledger
-                .change(device, container, |account| account.overhead -= bytes);
+                .change(device, tenant, |account| account.overhead -= bytes);
             self.notice(Notice::Lapsed {
                 process,
-                container,
+                tenant,
                 device,
                 bytes,
             });
@@ -113,11 +113,11 @@ impl World {
         let Some(known) = self.tenants.process_mut(process) else {
             return;
         };
-        let container = known.container();
+        let tenant = known.tenant();
         for (device, opened) in known.opened_mut() {
             let bytes = opened.give_up_unseen();
             self.ledger
-                .change(device, container, |account| account.overhead -= bytes);
+                .change(device, tenant, |account| account.overhead -= bytes);
         }
         self.process_gone(process, charged);
     }

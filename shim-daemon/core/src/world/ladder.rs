@@ -6,7 +6,7 @@
 
 use super::World;
 use crate::decision::{Decision, Notice, Signal, Why};
-use crate::ids::{ContainerId, DeviceId};
+use crate::ids::{DeviceId, TenantId};
 use crate::ledger::Account;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
@@ -42,44 +42,44 @@ pub(super) struct Ending {
 
 impl World {
     /// Puts a tenant on the ladder.
-    pub(super) fn end(&mut self, container: ContainerId, why: Why) {
+    pub(super) fn end(&mut self, tenant: TenantId, why: Why) {
         let rung = Rung::Terminated;
-        if !self.tenants.end(container, Ending { why, rung }) {
+        if !self.tenants.end(tenant, Ending { why, rung }) {
             return;
         }
         self.timers.set(
-            Timer::Ladder(container),
+            Timer::Ladder(tenant),
             self.timers.now() + self.policy.term_grace,
         );
         self.decide(Decision::Signal {
-            container,
+            tenant,
             signal: Signal::Terminate,
             why,
         });
     }
 
-    pub(super) fn next_rung(&mut self, container: ContainerId) {
-        let Some(ending) = self.tenants.get(container).and_then(|known| known.ending()) else {
+    pub(super) fn next_rung(&mut self, tenant: TenantId) {
+        let Some(ending) = self.tenants.get(tenant).and_then(|known| known.ending()) else {
             return;
         };
         match ending.rung {
-            Rung::Terminated if !self.still_due(container, &ending) => self.spare(container),
+            Rung::Terminated if !self.still_due(tenant, &ending) => self.spare(tenant),
             Rung::Terminated => {
-                self.tenants.climb(container, Rung::Killed);
+                self.tenants.climb(tenant, Rung::Killed);
                 self.timers.set(
-                    Timer::Ladder(container),
+                    Timer::Ladder(tenant),
                     self.timers.now() + self.policy.kill_grace,
                 );
                 self.decide(Decision::Signal {
-                    container,
+                    tenant,
                     signal: Signal::Kill,
                     why: ending.why,
                 });
             }
             Rung::Killed => {
-                self.tenants.climb(container, Rung::WillNotYield);
-                self.notice(Notice::WillNotYield { container });
-                for device in self.devices_of(container) {
+                self.tenants.climb(tenant, Rung::WillNotYield);
+                self.notice(Notice::WillNotYield { tenant });
+                for device in self.devices_of(tenant) {
                     self.settle(device);
                 }
             }
@@ -87,11 +87,11 @@ impl World {
         }
     }
 
-    fn still_due(&self, container: ContainerId, ending: &Ending) -> bool {
+    fn still_due(&self, tenant: TenantId, ending: &Ending) -> bool {
         let Why::Collision { device, .. } = ending.why else {
             return true;
         };
-        let account = self.ledger.account(device, container);
+        let account = self.ledger.account(device, tenant);
         account.is_some_and(Account::over_request)
     }
 
@@ -107,33 +107,33 @@ impl World {
         let victims: Vec<_> = victims
             .map(|(victim, known, _)| (victim, known.spec().priority, known.is_idle()))
             .collect();
-        for (container, priority, idle) in victims {
-            let account = self.ledger.account(device, container);
+        for (tenant, priority, idle) in victims {
+            let account = self.ledger.account(device, tenant);
             let held = account.map_or(Bytes::ZERO, Account::held);
             let wanted = claims.iter().any(|claim| claim.may_end(priority, idle));
             if !wanted || held <= spare {
                 spare -= held;
-                self.spare(container);
+                self.spare(tenant);
             }
         }
     }
 
-    pub(super) fn spare(&mut self, container: ContainerId) {
-        self.step_down(container);
-        if let Some(known) = self.tenants.get_mut(container) {
+    pub(super) fn spare(&mut self, tenant: TenantId) {
+        self.step_down(tenant);
+        if let Some(known) = self.tenants.get_mut(tenant) {
             known.spare(self.timers.now());
         }
-        self.notice(Notice::Spared { container });
-        self.check_end(container);
-        for device in self.devices_of(container) {
+        self.notice(Notice::Spared { tenant });
+        self.check_end(tenant);
+        for device in self.devices_of(tenant) {
             self.timers
                 .set_no_later(Timer::Settle(device), self.timers.now());
         }
     }
 
     /// It leaves the ladder: spared, or without processes.
-    pub(super) fn step_down(&mut self, container: ContainerId) {
-        self.tenants.step_down(container);
-        self.timers.stop(Timer::Ladder(container));
+    pub(super) fn step_down(&mut self, tenant: TenantId) {
+        self.tenants.step_down(tenant);
+        self.timers.stop(Timer::Ladder(tenant));
     }
 }

@@ -1,6 +1,6 @@
 //! The time of all devices of a node, and the gangs that are steered as one on several of them.
 
-use crate::ids::{ContainerId, DeviceId, ProcessId};
+use crate::ids::{DeviceId, ProcessId, TenantId};
 use crate::lease::{Band, Bands, DeviceTime, Lease, LeasePolicy, Output, ShareView, SharingView};
 use crate::time::Nanos;
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ impl Leases {
     }
 
     /// Finds out anew where a gang is.
-    pub(super) fn form(&mut self, now: Nanos, band: Band, members: &[ContainerId]) {
+    pub(super) fn form(&mut self, now: Nanos, band: Band, members: &[TenantId]) {
         self.bands.form(now, &mut self.devices, band, members);
     }
 
@@ -107,18 +107,18 @@ impl Leases {
     }
 
     /// The lease of a tenant's page on a device. `None`: it has no context there.
-    pub(super) fn lease(&self, container: ContainerId, device: DeviceId) -> Option<Lease> {
-        self.devices.get(&device)?.lease(container)
+    pub(super) fn lease(&self, tenant: TenantId, device: DeviceId) -> Option<Lease> {
+        self.devices.get(&device)?.lease(tenant)
     }
 
-    /// A container's share of a device. `None`: it has no context there.
+    /// A tenant's share of a device. `None`: it has no context there.
     pub(super) fn share(
         &self,
         now: Nanos,
-        container: ContainerId,
+        tenant: TenantId,
         device: DeviceId,
     ) -> Option<ShareView> {
-        self.devices.get(&device)?.share(container, now)
+        self.devices.get(&device)?.share(tenant, now)
     }
 
     /// [`DeviceTime::check`] of a device.

@@ -8,7 +8,7 @@ use super::World;
 use super::pending::Pending;
 use super::settle::Pass;
 use crate::decision::{Answer, Decision, Denial};
-use crate::ids::{AskKey, ContainerId, DeviceId, ProcessId};
+use crate::ids::{AskKey, DeviceId, ProcessId, TenantId};
 use crate::limbo::Limbo;
 use crate::resolver::Resolver;
 use crate::room::Room;
@@ -25,11 +25,11 @@ impl World {
         pending: &Pending,
         over: Bytes,
     ) {
-        let coming = self.dead_coming(pending.container, pass.device) >= over;
+        let coming = self.dead_coming(pending.tenant, pass.device) >= over;
         if coming {
             pass.coming.lasting = pass.coming.lasting - Room::both(over);
             self.tell_waiting(ask, over, None);
-        } else if self.is_guaranteed(pending) || self.waits(pending.container) {
+        } else if self.is_guaranteed(pending) || self.waits(pending.tenant) {
             self.tell_waiting(ask, over, Some(Resolver::Wait));
         } else {
             let denial = Denial::NoRoom { short: over };
@@ -39,21 +39,21 @@ impl World {
 
     /// Whether its own dead are in its way.
     pub(super) fn is_beside_dead(&self, pending: &Pending) -> bool {
-        let account = self.ledger.account(pending.device, pending.container);
+        let account = self.ledger.account(pending.device, pending.tenant);
         account.is_some_and(|account| pending.want.beside_dead(account))
     }
 
-    fn waits(&self, container: ContainerId) -> bool {
-        let known = self.tenants.get(container);
+    fn waits(&self, tenant: TenantId) -> bool {
+        let known = self.tenants.get(tenant);
         known.is_some_and(|known| known.spec().on_collision.contains(&Resolver::Wait))
     }
 
     /// What of its limit its dead may give back soon.
-    fn dead_coming(&self, container: ContainerId, device: DeviceId) -> Bytes {
+    fn dead_coming(&self, tenant: TenantId, device: DeviceId) -> Bytes {
         let limbo = self.ledger.get(device).map(|books| books.limbo());
         let limbo = limbo.into_iter().flatten().map(|(_, entry)| entry);
         let coming = limbo.filter(|entry| {
-            let own = entry.container == Some(container);
+            let own = entry.tenant == Some(tenant);
             own && entry.since + self.policy.limbo_grace(entry) > self.timers.now()
         });
         coming.map(|entry| entry.charged).sum()
@@ -63,17 +63,17 @@ impl World {
     pub(super) fn remembered(
         &mut self,
         process: ProcessId,
-        container: ContainerId,
+        tenant: TenantId,
         device: DeviceId,
         (bytes, charged): (Bytes, Bytes),
     ) {
         let known = self.ledger.get_mut(device);
-        let Some(books) = known.filter(|books| books.account(container).is_some()) else {
+        let Some(books) = known.filter(|books| books.account(tenant).is_some()) else {
             return;
         };
         let charged = charged.min(bytes);
         let entry = Limbo {
-            container: Some(container),
+            tenant: Some(tenant),
             bytes,
             charged,
             told: charged,
@@ -82,20 +82,20 @@ impl World {
             ended: false,
         };
         books.reap(process, entry);
-        self.show_grant(container, device);
+        self.show_grant(tenant, device);
         self.facts_changed(device);
         self.look_soon(device);
     }
 
     /// Updates the grant in the control page if it changed.
-    pub(super) fn show_grant(&mut self, container: ContainerId, device: DeviceId) {
-        let changed = self.ledger.change(device, container, |account| {
+    pub(super) fn show_grant(&mut self, tenant: TenantId, device: DeviceId) {
+        let changed = self.ledger.change(device, tenant, |account| {
             let due = account.page_due();
             (std::mem::replace(&mut account.page, due) != due).then_some(due)
         });
         if let Some(grant) = changed.flatten() {
             self.decide(Decision::SetGrant {
-                container,
+                tenant,
                 device,
                 grant,
             });
@@ -110,9 +110,9 @@ impl World {
         let due = books
             .accounts()
             .filter(|(_, account)| account.page != account.page_due());
-        let due: Vec<ContainerId> = due.map(|(container, _)| container).collect();
-        for container in due {
-            self.show_grant(container, device);
+        let due: Vec<TenantId> = due.map(|(tenant, _)| tenant).collect();
+        for tenant in due {
+            self.show_grant(tenant, device);
         }
     }
 }

@@ -5,20 +5,20 @@
 //! device run on it side by side. A request in bytes, or an explicit one, is never changed.
 
 use super::World;
-use super::tenants::Container;
-use crate::ids::{ContainerId, DeviceId};
+use super::tenants::Tenant;
+use crate::ids::{DeviceId, TenantId};
 use crate::ledger::Account;
 use crate::part::Implied;
 use crate::room::Room;
-use crate::spec::ContainerSpec;
+use crate::spec::TenantSpec;
 use gpushare_protocol::units::Bytes;
 
 impl World {
-    /// Replaces the requests that `spec` implies by their current values. `container` may be
+    /// Replaces the requests that `spec` implies by their current values. `tenant` may be
     /// registered already.
-    pub fn fill_in(&self, container: Option<ContainerId>, spec: &mut ContainerSpec) {
+    pub fn fill_in(&self, tenant: Option<TenantId>, spec: &mut TenantSpec) {
         for (device, implied) in spec.implied.clone() {
-            let request = self.implied_request(container, device, implied);
+            let request = self.implied_request(tenant, device, implied);
             for (_, quota) in spec.quotas.iter_mut().filter(|(on, _)| *on == device) {
                 quota.request = request.min(quota.limit);
             }
@@ -27,7 +27,7 @@ impl World {
 
     fn implied_request(
         &self,
-        container: Option<ContainerId>,
+        tenant: Option<TenantId>,
         device: DeviceId,
         implied: Implied,
     ) -> Bytes {
@@ -35,9 +35,9 @@ impl World {
         let Some(books) = self.ledger.get(device) else {
             return Bytes::ZERO;
         };
-        let known = container.and_then(|container| {
-            let before = self.tenants.get(container)?.spec().implied(device);
-            Some((books.account(container)?, before))
+        let known = tenant.and_then(|tenant| {
+            let before = self.tenants.get(tenant)?.spec().implied(device);
+            Some((books.account(tenant)?, before))
         });
         match known {
             // A change of something else leaves it as it is: it may have been cut.
@@ -58,8 +58,8 @@ impl World {
             return Bytes::ZERO;
         };
         let short = books.total().firm + request + cost - books.usable();
-        let beyond = books.accounts().filter_map(|(container, account)| {
-            self.tenants.get(container)?.spec().implied(device)?;
+        let beyond = books.accounts().filter_map(|(tenant, account)| {
+            self.tenants.get(tenant)?.spec().implied(device)?;
             (!account.revocable).then(|| account.in_use - account.request)
         });
         let cut = short.min(beyond.sum());
@@ -67,14 +67,14 @@ impl World {
     }
 
     /// Updates this tenant's implied requests while it waits for its admission.
-    pub(super) fn resolve_queued(&mut self, container: ContainerId) {
-        let Some(known) = self.tenants.get(container) else {
+    pub(super) fn resolve_queued(&mut self, tenant: TenantId) {
+        let Some(known) = self.tenants.get(tenant) else {
             return;
         };
         if known.admitted().is_none() && !known.spec().implied.is_empty() {
             let mut spec = known.spec().clone();
             self.fill_in(None, &mut spec);
-            self.tenants.set_spec(container, spec);
+            self.tenants.set_spec(tenant, spec);
         }
     }
 
@@ -82,37 +82,31 @@ impl World {
     /// takes nothing from other tenants.
     pub(super) fn follow_parts(&mut self, device: DeviceId) {
         let cost = self.context_cost(device);
-        let implies = |(container, known): (ContainerId, &Container)| {
+        let implies = |(tenant, known): (TenantId, &Tenant)| {
             let implied = known.spec().implied(device)?;
-            known.admitted().map(|_| (container, implied))
+            known.admitted().map(|_| (tenant, implied))
         };
         let followers: Vec<_> = self.tenants.all().filter_map(implies).collect();
-        for (container, implied) in followers {
-            self.follow_part(container, device, implied, cost);
+        for (tenant, implied) in followers {
+            self.follow_part(tenant, device, implied, cost);
         }
     }
 
     /// As [`Self::follow_parts`] for one tenant.
-    pub(super) fn follow_parts_of(&mut self, container: ContainerId, device: DeviceId) {
-        let known = self.tenants.get(container);
+    pub(super) fn follow_parts_of(&mut self, tenant: TenantId, device: DeviceId) {
+        let known = self.tenants.get(tenant);
         if let Some(implied) = known.and_then(|known| known.spec().implied(device)) {
             let cost = self.context_cost(device);
-            self.follow_part(container, device, implied, cost);
+            self.follow_part(tenant, device, implied, cost);
         }
     }
 
-    fn follow_part(
-        &mut self,
-        container: ContainerId,
-        device: DeviceId,
-        implied: Implied,
-        cost: Bytes,
-    ) {
+    fn follow_part(&mut self, tenant: TenantId, device: DeviceId, implied: Implied, cost: Bytes) {
         let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
         let (usable, free) = (books.usable(), books.slack().firm);
-        let followed = books.change(container, |account| {
+        let followed = books.change(tenant, |account| {
             let mut after = account.clone();
             after.request = implied
                 .request(usable, contexts(account).max(account.promise_of(cost)))
@@ -138,10 +132,10 @@ impl World {
                 taken: Bytes::ZERO,
                 firm: missing - coming,
             };
-            self.reclaim_unused(device, Some(container), short);
+            self.reclaim_unused(device, Some(tenant), short);
         }
         let Some(request) = request else { return };
-        if let Some(known) = self.tenants.get_mut(container) {
+        if let Some(known) = self.tenants.get_mut(tenant) {
             known.set_request(device, request);
         }
     }

@@ -1,6 +1,6 @@
 //! An ask that is not answered yet.
 
-use crate::ids::{ContainerId, DeviceId};
+use crate::ids::{DeviceId, TenantId};
 use crate::ledger::Account;
 use crate::resolver::Resolver;
 use crate::time::Nanos;
@@ -75,7 +75,7 @@ impl Said {
 /// A waiting ask: its process, its want, its deadline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
-    pub(super) container: ContainerId,
+    pub(super) tenant: TenantId,
     pub(super) device: DeviceId,
     pub(super) want: Want,
     pub(super) since: Nanos,

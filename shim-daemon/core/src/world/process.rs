@@ -2,7 +2,7 @@
 
 use super::World;
 use super::tenants::Opened;
-use crate::ids::{ContainerId, DeviceId, ProcessId};
+use crate::ids::{DeviceId, ProcessId, TenantId};
 use crate::lease::Input;
 use crate::limbo::Limbo;
 use gpushare_protocol::units::Bytes;
@@ -11,11 +11,11 @@ impl World {
     pub(super) fn process_started(
         &mut self,
         process: ProcessId,
-        container: ContainerId,
+        tenant: TenantId,
         adopted: bool,
         gated: bool,
     ) {
-        self.tenants.join(process, container, (adopted, gated));
+        self.tenants.join(process, tenant, (adopted, gated));
     }
 
     /// A process of the previous daemon presents its holdings. The old grant stays outstanding. No
@@ -37,8 +37,8 @@ impl World {
         else {
             return;
         };
-        let container = known.container();
-        if self.ledger.account(device, container).is_none() {
+        let tenant = known.tenant();
+        if self.ledger.account(device, tenant).is_none() {
             return;
         }
         let fresh = known.on(device).is_none();
@@ -51,8 +51,8 @@ impl World {
         } else {
             Bytes::ZERO
         };
-        let credits = self.presented_credit(container, device);
-        let raised = self.ledger.change(device, container, |account| {
+        let credits = self.presented_credit(tenant, device);
+        let raised = self.ledger.change(device, tenant, |account| {
             let before = account.grant;
             account.overhead += overhead;
             account.grant = before.max(grant.max(credits).min(account.limit));
@@ -62,14 +62,14 @@ impl World {
             }
         });
         if raised.is_some() {
-            self.show_grant(container, device);
+            self.show_grant(tenant, device);
         }
         self.facts_changed(device);
     }
 
     /// The credit all its processes presented so far.
-    fn presented_credit(&self, container: ContainerId, device: DeviceId) -> Bytes {
-        let members = self.tenants.members(container);
+    fn presented_credit(&self, tenant: TenantId, device: DeviceId) -> Bytes {
+        let members = self.tenants.members(tenant);
         let presented = members.filter_map(|(_, known)| known.on(device)?.presented());
         presented.sum()
     }
@@ -79,12 +79,12 @@ impl World {
             return;
         };
         known.adopt();
-        let container = known.container();
+        let tenant = known.tenant();
         for device in known.devices() {
             self.joins_device(process, device);
         }
-        for device in self.devices_of(container) {
-            self.trim(container, device);
+        for device in self.devices_of(tenant) {
+            self.trim(tenant, device);
             self.freed(device);
         }
     }
@@ -103,28 +103,22 @@ impl World {
         let Some(known) = self.tenants.process_mut(process) else {
             return;
         };
-        let container = known.container();
+        let tenant = known.tenant();
         let opened = known.close(device);
         self.tell_device(device, Input::Left { process });
         let ended = self
             .tenants
-            .get(container)
+            .get(tenant)
             .is_some_and(|known| known.ending().is_some());
-        self.reap(
-            process,
-            (container, ended),
-            device,
-            opened,
-            (charged, false),
-        );
-        self.lower_wants(container, device);
+        self.reap(process, (tenant, ended), device, opened, (charged, false));
+        self.lower_wants(tenant, device);
         self.freed(device);
     }
 
     /// Whether all its processes obey this daemon's control page: only then a lowered grant is a
     /// lowered grant.
-    pub(super) fn all_adopted(&self, container: ContainerId) -> bool {
-        let mut members = self.tenants.members(container);
+    pub(super) fn all_adopted(&self, tenant: TenantId) -> bool {
+        let mut members = self.tenants.members(tenant);
         members.all(|(_, known)| known.is_adopted())
     }
 
@@ -147,23 +141,23 @@ impl World {
         for device in dead.devices() {
             self.tell_device(device, Input::Left { process });
         }
-        let container = dead.container();
-        let Some(known) = self.tenants.get(container) else {
+        let tenant = dead.tenant();
+        let Some(known) = self.tenants.get(tenant) else {
             return;
         };
         let (last, ended) = (!known.has_processes(), known.ending().is_some());
-        for device in self.devices_of(container) {
+        for device in self.devices_of(tenant) {
             let opened = dead.on(device).copied();
             let told = charged.iter().find(|(on, _)| *on == device);
             let told = told.map_or(Bytes::ZERO, |(_, bytes)| *bytes);
-            self.reap(process, (container, ended), device, opened, (told, last));
+            self.reap(process, (tenant, ended), device, opened, (told, last));
         }
         if last {
-            self.step_down(container);
+            self.step_down(tenant);
         }
-        for device in self.devices_of(container) {
-            self.follow_parts_of(container, device);
-            self.lower_wants(container, device);
+        for device in self.devices_of(tenant) {
+            self.follow_parts_of(tenant, device);
+            self.lower_wants(tenant, device);
             self.freed(device);
         }
     }
@@ -173,7 +167,7 @@ impl World {
     fn reap(
         &mut self,
         process: ProcessId,
-        (container, ended): (ContainerId, bool),
+        (tenant, ended): (TenantId, bool),
         device: DeviceId,
         opened: Option<Opened>,
         (told, last): (Bytes, bool),
@@ -183,7 +177,7 @@ impl World {
             return;
         };
         let overhead = opened.map_or(Bytes::ZERO, |opened| opened.overhead());
-        let reaped = books.change(container, |account| {
+        let reaped = books.change(tenant, |account| {
             let held = if last {
                 account.grant
             } else {
@@ -208,7 +202,7 @@ impl World {
             books.reap(
                 process,
                 Limbo {
-                    container: Some(container),
+                    tenant: Some(tenant),
                     bytes,
                     charged: held,
                     told: told.min(held),
@@ -219,7 +213,7 @@ impl World {
             );
         }
         // Before the dead slot is cleared: its memory must not become its siblings' credit.
-        self.show_grant(container, device);
+        self.show_grant(tenant, device);
         if !bytes.is_zero() {
             self.look_soon(device);
         }

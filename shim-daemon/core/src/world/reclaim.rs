@@ -4,7 +4,7 @@
 
 use super::World;
 use crate::decision::Decision;
-use crate::ids::{ContainerId, DeviceId, Ticket};
+use crate::ids::{DeviceId, TenantId, Ticket};
 use crate::room::Room;
 use gpushare_protocol::units::Bytes;
 use std::cmp::Reverse;
@@ -28,20 +28,18 @@ impl World {
     pub(super) fn reclaim_unused(
         &mut self,
         device: DeviceId,
-        except: Option<ContainerId>,
+        except: Option<TenantId>,
         short: Room,
     ) -> Room {
         let Some(books) = self.ledger.get(device) else {
             return Room::default();
         };
-        let mut lenders: Vec<(Reverse<Bytes>, ContainerId)> = books
+        let mut lenders: Vec<(Reverse<Bytes>, TenantId)> = books
             .accounts()
-            .filter(|(container, account)| {
-                Some(*container) != except
-                    && account.lowering.is_none()
-                    && !account.unused().is_zero()
+            .filter(|(tenant, account)| {
+                Some(*tenant) != except && account.lowering.is_none() && !account.unused().is_zero()
             })
-            .map(|(container, account)| (Reverse(account.unused()), container))
+            .map(|(tenant, account)| (Reverse(account.unused()), tenant))
             .collect();
         lenders.sort_unstable();
         let mut called_back = Room::default();
@@ -62,8 +60,8 @@ impl World {
     }
 
     /// Lowers one grant by the missing amount, if that helps. Returns the reduction.
-    fn lower_for(&mut self, container: ContainerId, device: DeviceId, missing: Room) -> Room {
-        let account = self.ledger.account(device, container);
+    fn lower_for(&mut self, tenant: TenantId, device: DeviceId, missing: Room) -> Room {
+        let account = self.ledger.account(device, tenant);
         let Some(account) = account else {
             return Room::default();
         };
@@ -84,17 +82,17 @@ impl World {
         if given.min(missing).is_zero() {
             return Room::default();
         }
-        self.lower(container, device, to);
+        self.lower(tenant, device, to);
         given
     }
 
-    fn lower(&mut self, container: ContainerId, device: DeviceId, to: Bytes) {
-        let Some((ticket, to)) = self.ledger.lower(device, container, to) else {
+    fn lower(&mut self, tenant: TenantId, device: DeviceId, to: Bytes) {
+        let Some((ticket, to)) = self.ledger.lower(device, tenant, to) else {
             return;
         };
         self.decide(Decision::Reclaim {
             ticket,
-            container,
+            tenant,
             device,
             to,
         });
@@ -102,18 +100,18 @@ impl World {
 
     /// A grant above a lowered limit follows the usage down. The control page shows the allowed
     /// grant at once.
-    pub(super) fn trim(&mut self, container: ContainerId, device: DeviceId) {
-        let account = self.ledger.account(device, container);
+    pub(super) fn trim(&mut self, tenant: TenantId, device: DeviceId) {
+        let account = self.ledger.account(device, tenant);
         let Some(account) = account else {
             return;
         };
         let to = account.ceiling().max(account.in_use).min(account.grant);
         let under_way = account.lowering.is_some_and(|lowering| lowering.to <= to);
         let due = to < account.grant || account.ceiling() < account.page;
-        if due && !under_way && self.all_adopted(container) {
-            self.lower(container, device, to);
+        if due && !under_way && self.all_adopted(tenant) {
+            self.lower(tenant, device, to);
         } else {
-            self.show_grant(container, device);
+            self.show_grant(tenant, device);
         }
     }
 
@@ -142,7 +140,7 @@ impl World {
     pub(super) fn reclaimed(
         &mut self,
         ticket: Ticket,
-        container: ContainerId,
+        tenant: TenantId,
         device: DeviceId,
         held: Bytes,
         used: Option<Bytes>,
@@ -150,7 +148,7 @@ impl World {
         let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
-        let settled = books.change(container, |account| {
+        let settled = books.change(tenant, |account| {
             let lowering = account
                 .lowering
                 .take_if(|lowering| lowering.ticket == ticket)?;
@@ -174,8 +172,8 @@ impl World {
         if lags {
             books.lag(self.timers.now());
         }
-        self.show_grant(container, device);
-        self.trim(container, device);
+        self.show_grant(tenant, device);
+        self.trim(tenant, device);
         self.freed(device);
         if given_back {
             self.look_soon(device);
@@ -184,23 +182,23 @@ impl World {
 
     /// Memory that a tenant has freed since one of its processes asked: that ask need not wait for
     /// it.
-    pub(super) fn lower_wants(&mut self, container: ContainerId, device: DeviceId) {
-        let account = self.ledger.account(device, container);
+    pub(super) fn lower_wants(&mut self, tenant: TenantId, device: DeviceId) {
+        let account = self.ledger.account(device, tenant);
         let in_use = account.map_or(Bytes::ZERO, |account| account.in_use);
-        self.asks.lower(device, container, in_use);
+        self.asks.lower(device, tenant, in_use);
     }
 
     /// The content of a usage page. It is believed only within the grant, and changes only that
     /// tenant's own accounts.
-    pub(super) fn usage(&mut self, container: ContainerId, device: DeviceId, in_use: Bytes) {
-        let changed = self.ledger.change(device, container, |account| {
+    pub(super) fn usage(&mut self, tenant: TenantId, device: DeviceId, in_use: Bytes) {
+        let changed = self.ledger.change(device, tenant, |account| {
             let before = std::mem::replace(&mut account.in_use, in_use.min(account.grant));
             account.late = Bytes::ZERO;
             before != account.in_use
         });
         if changed == Some(true) {
-            self.lower_wants(container, device);
-            self.trim(container, device);
+            self.lower_wants(tenant, device);
+            self.trim(tenant, device);
             self.freed(device);
         }
     }

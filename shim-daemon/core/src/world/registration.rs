@@ -2,8 +2,8 @@
 
 use super::World;
 use crate::decision::{Answer, Decision, Denial, Notice};
-use crate::ids::{ContainerId, DeviceId};
-use crate::spec::{ContainerSpec, DeviceSpec, SpecError};
+use crate::ids::{DeviceId, TenantId};
+use crate::spec::{DeviceSpec, SpecError, TenantSpec};
 use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
@@ -37,63 +37,55 @@ impl World {
 
     /// Tenants queued for a device that is lost would wait for ever.
     fn refuse_stranded(&mut self, device: DeviceId) {
-        let names_it = |container: &ContainerId| {
-            let known = self.tenants.get(*container);
+        let names_it = |tenant: &TenantId| {
+            let known = self.tenants.get(*tenant);
             known.is_some_and(|known| known.spec().quota(device).is_some())
         };
-        let stranded: Vec<ContainerId> = self.tenants.queued().filter(names_it).collect();
-        for container in stranded {
+        let stranded: Vec<TenantId> = self.tenants.queued().filter(names_it).collect();
+        for tenant in stranded {
             let error = SpecError::Device(device);
-            self.decide(Decision::Refuse { container, error });
-            self.container_gone(container);
+            self.decide(Decision::Refuse { tenant, error });
+            self.tenant_gone(tenant);
         }
     }
 
     pub(super) fn register(
         &mut self,
-        container: ContainerId,
-        mut spec: ContainerSpec,
+        tenant: TenantId,
+        mut spec: TenantSpec,
         running: Option<Nanos>,
     ) {
         self.fill_in(None, &mut spec);
-        if let Err(error) = self.check_registration(container, &spec) {
-            self.decide(Decision::Refuse { container, error });
+        if let Err(error) = self.check_registration(tenant, &spec) {
+            self.decide(Decision::Refuse { tenant, error });
             return;
         }
-        self.tenants.register(container, spec, self.timers.now());
+        self.tenants.register(tenant, spec, self.timers.now());
         if let Some(since) = running {
-            self.admit(container, since.min(self.timers.now()));
+            self.admit(tenant, since.min(self.timers.now()));
             return;
         }
         self.admit_waiting();
         if self
             .tenants
-            .get(container)
+            .get(tenant)
             .is_some_and(|known| known.admitted().is_none())
         {
-            self.notice(Notice::Queued { container });
+            self.notice(Notice::Queued { tenant });
         }
     }
 
-    fn check_registration(
-        &self,
-        container: ContainerId,
-        spec: &ContainerSpec,
-    ) -> Result<(), SpecError> {
-        if self.tenants.get(container).is_some() {
+    fn check_registration(&self, tenant: TenantId, spec: &TenantSpec) -> Result<(), SpecError> {
+        if self.tenants.get(tenant).is_some() {
             return Err(SpecError::Registered);
         }
-        self.check_spec(container, spec)
+        self.check_spec(tenant, spec)
     }
 
     /// Whether these limits could ever hold on this node.
-    pub(super) fn check_spec(
-        &self,
-        container: ContainerId,
-        spec: &ContainerSpec,
-    ) -> Result<(), SpecError> {
+    pub(super) fn check_spec(&self, tenant: TenantId, spec: &TenantSpec) -> Result<(), SpecError> {
         spec.check()?;
-        self.check_compute(container, spec)?;
+        self.check_compute(tenant, spec)?;
         for (device, quota) in &spec.quotas {
             let books = self.ledger.get(*device).ok_or(SpecError::Device(*device))?;
             let most = books.usable() - self.context_cost(*device);
@@ -116,24 +108,24 @@ impl World {
         })
     }
 
-    pub(super) fn container_gone(&mut self, container: ContainerId) {
-        let members = self.tenants.members(container);
+    pub(super) fn tenant_gone(&mut self, tenant: TenantId) {
+        let members = self.tenants.members(tenant);
         for process in members.map(|(process, _)| process).collect::<Vec<_>>() {
             self.process_gone(process, &[]);
         }
-        let devices = self.devices_of(container);
-        self.step_down(container);
-        self.tenants.remove(container);
+        let devices = self.devices_of(tenant);
+        self.step_down(tenant);
+        self.tenants.remove(tenant);
         for timer in [
-            Timer::Idle(container),
-            Timer::End(container),
-            Timer::Ladder(container),
+            Timer::Idle(tenant),
+            Timer::End(tenant),
+            Timer::Ladder(tenant),
         ] {
             self.timers.stop(timer);
         }
         for device in devices {
             if let Some(books) = self.ledger.get_mut(device) {
-                books.close(container);
+                books.close(tenant);
             }
             self.settle(device);
         }

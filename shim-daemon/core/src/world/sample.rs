@@ -7,7 +7,7 @@
 use super::World;
 use crate::decision::Notice;
 use crate::event::{ProcessSample, Sample};
-use crate::ids::{ContainerId, CostClass, DeviceId, ProcessId};
+use crate::ids::{CostClass, DeviceId, ProcessId, TenantId};
 use crate::ledger::Device;
 use crate::limbo::Limbo;
 use crate::time::Nanos;
@@ -41,12 +41,12 @@ impl World {
         let expected = self.context_cost(device);
         let mut ours = Bytes::ZERO;
         let mut dead: BTreeMap<ProcessId, Bytes> = BTreeMap::new();
-        let mut living: BTreeMap<ContainerId, Bytes> = BTreeMap::new();
+        let mut living: BTreeMap<TenantId, Bytes> = BTreeMap::new();
         for seen in processes {
-            if let Some(container) = self.holder(seen.process, device) {
-                *living.entry(container).or_default() += seen.used;
+            if let Some(tenant) = self.holder(seen.process, device) {
+                *living.entry(tenant).or_default() += seen.used;
                 ours += seen.used;
-                self.measure(device, container, *seen);
+                self.measure(device, tenant, *seen);
             } else if self
                 .ledger
                 .get(device)
@@ -88,15 +88,15 @@ impl World {
 
     /// The tenant to which a live process's memory on the device belongs; `None` if the process
     /// holds it from before it became another program.
-    fn holder(&self, process: ProcessId, device: DeviceId) -> Option<ContainerId> {
+    fn holder(&self, process: ProcessId, device: DeviceId) -> Option<TenantId> {
         let known = self.tenants.process(process)?;
         let books = self.ledger.get(device)?;
         let there = known.on(device).is_some() || !books.holds(process);
-        there.then_some(known.container())
+        there.then_some(known.tenant())
     }
 
     /// A process's memory beyond its charges, if its slot did not change around the sample.
-    fn measure(&mut self, device: DeviceId, container: ContainerId, seen: ProcessSample) {
+    fn measure(&mut self, device: DeviceId, tenant: TenantId, seen: ProcessSample) {
         let (most, expected) = (self.policy.most_overhead, self.context_cost(device));
         let now = self.timers.now();
         let Some(process) = self.tenants.process_mut(seen.process) else {
@@ -105,7 +105,7 @@ impl World {
         let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
-        if books.account(container).is_none() {
+        if books.account(tenant).is_none() {
             return;
         }
         let fresh = process.on(device).is_none();
@@ -123,7 +123,7 @@ impl World {
             }
         }
         let after = opened.overhead();
-        books.change(container, |account| {
+        books.change(tenant, |account| {
             account.overhead = account.overhead - before + after
         });
         if let Some((class, overhead)) = learned {
@@ -133,17 +133,17 @@ impl World {
 
     /// What tenants freed and the device showed in use when it was last looked at: it may be
     /// back.
-    fn update_late(&mut self, device: DeviceId, living: &BTreeMap<ContainerId, Bytes>) {
+    fn update_late(&mut self, device: DeviceId, living: &BTreeMap<TenantId, Bytes>) {
         let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
         let late = books
             .accounts()
             .filter(|(_, account)| !account.late.is_zero());
-        let late: Vec<ContainerId> = late.map(|(container, _)| container).collect();
-        for container in late {
-            let used = living.get(&container).copied().unwrap_or_default();
-            books.change(container, |account| {
+        let late: Vec<TenantId> = late.map(|(tenant, _)| tenant).collect();
+        for tenant in late {
+            let used = living.get(&tenant).copied().unwrap_or_default();
+            books.change(tenant, |account| {
                 let shown = used - account.overhead;
                 let page = account.used_by_page();
                 account.in_use = account.in_use.min(page.max(shown));
@@ -157,21 +157,21 @@ impl World {
 
     /// What each tenant holds beyond grant and overhead. It can only be a bypass or a forged
     /// page.
-    fn update_excess(&mut self, device: DeviceId, living: &BTreeMap<ContainerId, Bytes>) {
+    fn update_excess(&mut self, device: DeviceId, living: &BTreeMap<TenantId, Bytes>) {
         let Some(books) = self.ledger.get(device) else {
             return;
         };
-        let accounts: Vec<ContainerId> = books.accounts().map(|(container, _)| container).collect();
-        for container in accounts {
-            let used = living.get(&container).copied().unwrap_or_default();
-            let changed = self.ledger.change(device, container, |account| {
+        let accounts: Vec<TenantId> = books.accounts().map(|(tenant, _)| tenant).collect();
+        for tenant in accounts {
+            let used = living.get(&tenant).copied().unwrap_or_default();
+            let changed = self.ledger.change(device, tenant, |account| {
                 let bytes = used - account.grant - account.overhead;
                 let before = std::mem::replace(&mut account.excess, bytes);
                 (before.is_zero() && !bytes.is_zero()).then_some(bytes)
             });
             if let Some(bytes) = changed.flatten() {
                 self.notice(Notice::Excess {
-                    container,
+                    tenant,
                     device,
                     bytes,
                 });

@@ -9,7 +9,7 @@ use super::ask::covers;
 use super::ladder::{Claim, Rung};
 use super::pending::{Pending, Want};
 use crate::decision::{Answer, Denial, Notice};
-use crate::ids::{AskKey, ContainerId, DeviceId};
+use crate::ids::{AskKey, DeviceId, TenantId};
 use crate::resolver::Candidate;
 use crate::room::Room;
 use crate::time::Nanos;
@@ -43,14 +43,14 @@ pub(super) struct Pass {
     /// What asks of this class still need.
     equals: Room,
     /// The grants of this walk to tenants that may have more asks in it.
-    claimed: BTreeMap<ContainerId, Bytes>,
+    claimed: BTreeMap<TenantId, Bytes>,
     /// The tenants that could be ended for an asker, as last looked up: many asks of one tenant
     /// need one look-up.
-    pub(super) candidates: Option<((ContainerId, bool), Vec<Candidate>)>,
+    pub(super) candidates: Option<((TenantId, bool), Vec<Candidate>)>,
     /// Whether an ask waits for a look at the device.
     pub(super) looks: bool,
     /// For this asker all unused grants of other tenants are reclaimed already.
-    pub(super) called_back: Option<ContainerId>,
+    pub(super) called_back: Option<TenantId>,
 }
 
 impl World {
@@ -104,10 +104,10 @@ impl World {
             return Vec::new();
         };
         let rank = |(ask, pending): (AskKey, &Pending)| {
-            let container = self.tenants.get(pending.container)?;
-            let account = books.account(pending.container)?;
-            let class = (pending.want.guaranteed(account), container.spec().priority);
-            container
+            let tenant = self.tenants.get(pending.tenant)?;
+            let account = books.account(pending.tenant)?;
+            let class = (pending.want.guaranteed(account), tenant.spec().priority);
+            tenant
                 .ending()
                 .is_none()
                 .then_some((Reverse(class), pending.since, ask))
@@ -128,7 +128,7 @@ impl World {
             self.serve_refused(pass, ask, &pending, bytes);
             return;
         }
-        let account = self.ledger.account(pass.device, pending.container);
+        let account = self.ledger.account(pass.device, pending.tenant);
         let Some(account) = account else {
             return;
         };
@@ -145,7 +145,7 @@ impl World {
             Want::Credit { held, bytes } => {
                 let claimed = pass
                     .claimed
-                    .get(&pending.container)
+                    .get(&pending.tenant)
                     .copied()
                     .unwrap_or_default();
                 (held.max(claimed) + bytes).min(ceiling)
@@ -157,7 +157,7 @@ impl World {
         let need = self.need(ask, &pending, level, guaranteed);
         let free = self.free_for(&pending, guaranteed);
         if need.is_zero() || covers(free - pass.above, need) {
-            pass.claimed.insert(pending.container, level);
+            pass.claimed.insert(pending.tenant, level);
             pass.forget();
             self.grant(ask, &pending, level, level);
             return;
@@ -207,9 +207,9 @@ impl World {
                 stale = Some(stale.map_or(old, |first| first.min(old)));
             }
         }
-        for (container, _, ending) in self.tenants.ending() {
+        for (tenant, _, ending) in self.tenants.ending() {
             if let (Rung::Terminated | Rung::Killed, Some(account)) =
-                (ending.rung, books.account(container))
+                (ending.rung, books.account(tenant))
             {
                 lasting.taken += account.held();
             }

@@ -3,136 +3,127 @@
 //! Three invariants hold between two calls: a known process belongs to a known tenant; the queue
 //! holds the tenants that are not admitted; the ladders hold the tenants that are being ended.
 
-mod container;
 mod process;
+mod tenant;
 
 use super::ladder::{Ending, Rung};
-use crate::ids::{ContainerId, ProcessId};
-use crate::spec::ContainerSpec;
+use crate::ids::{ProcessId, TenantId};
+use crate::spec::TenantSpec;
 use crate::time::Nanos;
-pub(super) use container::Container;
 pub(super) use process::{Opened, Process};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+pub(super) use tenant::Tenant;
 
 /// A place in the queue: higher priority first, then earlier arrival.
-type Place = (Reverse<u16>, Nanos, ContainerId);
+type Place = (Reverse<u16>, Nanos, TenantId);
 
 /// See the module's page.
 #[derive(Debug, Default)]
 pub(super) struct Tenants {
-    containers: BTreeMap<ContainerId, Container>,
+    tenants: BTreeMap<TenantId, Tenant>,
     processes: BTreeMap<ProcessId, Process>,
     queue: BTreeSet<Place>,
-    ladders: BTreeSet<ContainerId>,
+    ladders: BTreeSet<TenantId>,
 }
 
 impl Tenants {
-    pub(super) fn get(&self, container: ContainerId) -> Option<&Container> {
-        self.containers.get(&container)
+    pub(super) fn get(&self, tenant: TenantId) -> Option<&Tenant> {
+        self.tenants.get(&tenant)
     }
 
     /// For changes that no list depends on.
-    pub(super) fn get_mut(&mut self, container: ContainerId) -> Option<&mut Container> {
-        self.containers.get_mut(&container)
+    pub(super) fn get_mut(&mut self, tenant: TenantId) -> Option<&mut Tenant> {
+        self.tenants.get_mut(&tenant)
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = (ContainerId, &Container)> {
-        let all = self.containers.iter();
-        all.map(|(container, known)| (*container, known))
+    pub(super) fn all(&self) -> impl Iterator<Item = (TenantId, &Tenant)> {
+        let all = self.tenants.iter();
+        all.map(|(tenant, known)| (*tenant, known))
     }
 
-    pub(super) fn priority(&self, container: ContainerId) -> u16 {
-        let known = self.containers.get(&container);
+    pub(super) fn priority(&self, tenant: TenantId) -> u16 {
+        let known = self.tenants.get(&tenant);
         known.map_or(0, |known| known.spec.priority)
     }
 
     /// Registers a tenant; it waits for its admission.
-    pub(super) fn register(&mut self, container: ContainerId, spec: ContainerSpec, now: Nanos) {
-        let known = Container::new(spec, now);
-        self.queue.insert(place(container, &known));
-        self.containers.insert(container, known);
+    pub(super) fn register(&mut self, tenant: TenantId, spec: TenantSpec, now: Nanos) {
+        let known = Tenant::new(spec, now);
+        self.queue.insert(place(tenant, &known));
+        self.tenants.insert(tenant, known);
     }
 
     /// It may run, and does so `since`.
-    pub(super) fn admit(
-        &mut self,
-        container: ContainerId,
-        since: Nanos,
-        now: Nanos,
-    ) -> Option<&Container> {
-        let known = self.containers.get_mut(&container)?;
-        self.queue.remove(&place(container, known));
+    pub(super) fn admit(&mut self, tenant: TenantId, since: Nanos, now: Nanos) -> Option<&Tenant> {
+        let known = self.tenants.get_mut(&tenant)?;
+        self.queue.remove(&place(tenant, known));
         (known.admitted, known.worked) = (Some(since), now);
         Some(known)
     }
 
     /// It has other limits. Waits it for its admission, it may have another place.
-    pub(super) fn set_spec(
-        &mut self,
-        container: ContainerId,
-        spec: ContainerSpec,
-    ) -> Option<&Container> {
-        let known = self.containers.get_mut(&container)?;
-        let was = self.queue.remove(&place(container, known));
+    pub(super) fn set_spec(&mut self, tenant: TenantId, spec: TenantSpec) -> Option<&Tenant> {
+        let known = self.tenants.get_mut(&tenant)?;
+        let was = self.queue.remove(&place(tenant, known));
         known.spec = spec;
         if was {
-            self.queue.insert(place(container, known));
+            self.queue.insert(place(tenant, known));
         }
         Some(known)
     }
 
     /// Removes a tenant without processes.
-    pub(super) fn remove(&mut self, container: ContainerId) {
-        if let Some(known) = self.containers.remove(&container) {
-            self.queue.remove(&place(container, &known));
-            self.ladders.remove(&container);
+    pub(super) fn remove(&mut self, tenant: TenantId) {
+        if let Some(known) = self.tenants.remove(&tenant) {
+            self.queue.remove(&place(tenant, &known));
+            self.ladders.remove(&tenant);
         }
     }
 
     /// The tenants that wait for admission, best first.
-    pub(super) fn queued(&self) -> impl Iterator<Item = ContainerId> {
-        self.queue.iter().map(|(.., container)| *container)
+    pub(super) fn queued(&self) -> impl Iterator<Item = TenantId> {
+        self.queue.iter().map(|(.., tenant)| *tenant)
     }
 
     /// Of those, the ones with a priority above this.
-    pub(super) fn queued_above(&self, priority: u16) -> impl Iterator<Item = ContainerId> {
+    pub(super) fn queued_above(&self, priority: u16) -> impl Iterator<Item = TenantId> {
         let above = move |(theirs, ..): &&Place| theirs.0 > priority;
         let above = self.queue.iter().take_while(above);
-        above.map(|(.., container)| *container)
+        above.map(|(.., tenant)| *tenant)
     }
 
     /// Puts a tenant on the ladder. `false` if it is on it already.
-    pub(super) fn end(&mut self, container: ContainerId, ending: Ending) -> bool {
-        let known = self.containers.get_mut(&container);
+    pub(super) fn end(&mut self, tenant: TenantId, ending: Ending) -> bool {
+        let known = self.tenants.get_mut(&tenant);
         let Some(known) = known.filter(|known| known.ending.is_none()) else {
             return false;
         };
         known.ending = Some(ending);
-        self.ladders.insert(container)
+        self.ladders.insert(tenant)
     }
 
     /// The next rung of the ladder it is on.
-    pub(super) fn climb(&mut self, container: ContainerId, rung: Rung) {
-        let known = self.containers.get_mut(&container);
+    pub(super) fn climb(&mut self, tenant: TenantId, rung: Rung) {
+        let known = self.tenants.get_mut(&tenant);
         if let Some(ending) = known.and_then(|known| known.ending.as_mut()) {
             ending.rung = rung;
         }
     }
 
     /// It is off the ladder.
-    pub(super) fn step_down(&mut self, container: ContainerId) {
-        self.ladders.remove(&container);
-        if let Some(known) = self.containers.get_mut(&container) {
+    pub(super) fn step_down(&mut self, tenant: TenantId) {
+        self.ladders.remove(&tenant);
+        if let Some(known) = self.tenants.get_mut(&tenant) {
             known.ending = None;
         }
     }
 
     /// Those on a ladder.
-    pub(super) fn ending(&self) -> impl Iterator<Item = (ContainerId, &Container, Ending)> {
-        self.ladders.iter().filter_map(|container| {
-            let known = self.containers.get(container)?;
-            Some((*container, known, known.ending?))
+    pub(super) fn ending(&self) -> impl Iterator<Item = (TenantId, &Tenant, Ending)> {
+        self.ladders.iter().filter_map(|tenant| {
+            let known = self.tenants.get(tenant)?;
+            Some((*tenant, known, known.ending?))
         })
     }
 
@@ -140,14 +131,14 @@ impl Tenants {
     pub(super) fn join(
         &mut self,
         process: ProcessId,
-        container: ContainerId,
+        tenant: TenantId,
         (adopted, gated): (bool, bool),
     ) {
-        if let Some(known) = self.containers.get_mut(&container)
+        if let Some(known) = self.tenants.get_mut(&tenant)
             && !self.processes.contains_key(&process)
         {
             known.processes.insert(process);
-            let joined = Process::new(container, adopted, gated);
+            let joined = Process::new(tenant, adopted, gated);
             self.processes.insert(process, joined);
         }
     }
@@ -155,7 +146,7 @@ impl Tenants {
     /// A process is no more.
     pub(super) fn leave(&mut self, process: ProcessId) -> Option<Process> {
         let left = self.processes.remove(&process)?;
-        if let Some(known) = self.containers.get_mut(&left.container()) {
+        if let Some(known) = self.tenants.get_mut(&left.tenant()) {
             known.processes.remove(&process);
         }
         Some(left)
@@ -179,11 +170,8 @@ impl Tenants {
     }
 
     /// A tenant's processes.
-    pub(super) fn members(
-        &self,
-        container: ContainerId,
-    ) -> impl Iterator<Item = (ProcessId, &Process)> {
-        let known = self.containers.get(&container);
+    pub(super) fn members(&self, tenant: TenantId) -> impl Iterator<Item = (ProcessId, &Process)> {
+        let known = self.tenants.get(&tenant);
         let members = known.into_iter().flat_map(|known| &known.processes);
         members.filter_map(|process| Some((*process, self.processes.get(process)?)))
     }
@@ -194,7 +182,7 @@ impl Tenants {
     /// The first thing that does not, in words.
     pub(super) fn check(&self) -> Result<(), String> {
         let members: usize = self
-            .containers
+            .tenants
             .values()
             .map(|known| known.processes.len())
             .sum();
@@ -204,29 +192,29 @@ impl Tenants {
                 self.processes.len()
             ));
         }
-        let mut all = self.containers.keys();
-        all.try_for_each(|container| self.check_one(*container))
+        let mut all = self.tenants.keys();
+        all.try_for_each(|tenant| self.check_one(*tenant))
     }
 
-    /// [`Self::check`] for one container.
+    /// [`Self::check`] for one tenant.
     ///
     /// # Errors
     /// As there.
-    pub(super) fn check_one(&self, container: ContainerId) -> Result<(), String> {
-        if let Some(known) = self.containers.get(&container) {
+    pub(super) fn check_one(&self, tenant: TenantId) -> Result<(), String> {
+        if let Some(known) = self.tenants.get(&tenant) {
             let strange = known.processes.iter().find(|process| {
                 let process = self.processes.get(process);
-                process.is_none_or(|process| process.container() != container)
+                process.is_none_or(|process| process.tenant() != tenant)
             });
             if let Some(process) = strange {
-                return Err(format!("{container:?}: {process:?} is not its own"));
+                return Err(format!("{tenant:?}: {process:?} is not its own"));
             }
-            if known.admitted.is_some() == self.queue.contains(&place(container, known)) {
-                return Err(format!("{container:?} queues and is admitted, or neither"));
+            if known.admitted.is_some() == self.queue.contains(&place(tenant, known)) {
+                return Err(format!("{tenant:?} queues and is admitted, or neither"));
             }
-            if known.ending.is_some() != self.ladders.contains(&container) {
+            if known.ending.is_some() != self.ladders.contains(&tenant) {
                 return Err(format!(
-                    "{container:?} is on a ladder and does not end, or ends off it"
+                    "{tenant:?} is on a ladder and does not end, or ends off it"
                 ));
             }
         }
@@ -234,8 +222,8 @@ impl Tenants {
     }
 }
 
-fn place(container: ContainerId, known: &Container) -> Place {
-    (Reverse(known.spec.priority), known.registered, container)
+fn place(tenant: TenantId, known: &Tenant) -> Place {
+    (Reverse(known.spec.priority), known.registered, tenant)
 }
 
 #[cfg(test)]
@@ -244,11 +232,11 @@ mod tests {
     use crate::decision::Why;
     use crate::spec::Preemptible;
 
-    const A: ContainerId = ContainerId(1);
-    const B: ContainerId = ContainerId(2);
+    const A: TenantId = TenantId(1);
+    const B: TenantId = TenantId(2);
 
-    fn spec(priority: u16) -> ContainerSpec {
-        ContainerSpec {
+    fn spec(priority: u16) -> TenantSpec {
+        TenantSpec {
             quotas: Vec::new(),
             implied: Vec::new(),
             compute: Vec::new(),
@@ -265,8 +253,8 @@ mod tests {
 
     fn two() -> Tenants {
         let mut tenants = Tenants::default();
-        for (container, priority) in [(A, 1), (B, 9)] {
-            tenants.register(container, spec(priority), Nanos(container.0));
+        for (tenant, priority) in [(A, 1), (B, 9)] {
+            tenants.register(tenant, spec(priority), Nanos(tenant.0));
         }
         tenants
     }
@@ -284,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_its_first_containers_until_it_leaves() {
+    fn a_process_is_its_first_tenants_until_it_leaves() {
         let mut tenants = two();
         let process = ProcessId(7);
         tenants.join(process, A, (true, true));
@@ -295,7 +283,7 @@ mod tests {
         assert!(
             tenants
                 .leave(process)
-                .is_some_and(|left| left.container() == A)
+                .is_some_and(|left| left.tenant() == A)
         );
         assert_eq!((tenants.members(A).count(), tenants.check()), (0, Ok(())));
     }

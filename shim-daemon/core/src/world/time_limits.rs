@@ -2,85 +2,85 @@
 
 use super::World;
 use crate::decision::{Notice, Why};
-use crate::ids::ContainerId;
+use crate::ids::TenantId;
 use crate::time::Nanos;
 use crate::timers::Timer;
 
 impl World {
     /// GPU work of a tenant moved on. Its timers are left alone: when they fire they look again.
-    pub(super) fn worked(&mut self, container: ContainerId) {
+    pub(super) fn worked(&mut self, tenant: TenantId) {
         let now = self.timers.now();
         let Some(known) = self
             .tenants
-            .get_mut(container)
+            .get_mut(tenant)
             .filter(|known| known.admitted().is_some())
         else {
             return;
         };
         if known.work(now) {
             let at = known.idle_at();
-            self.timers.set(Timer::Idle(container), at);
-            self.notice(Notice::Active { container });
+            self.timers.set(Timer::Idle(tenant), at);
+            self.notice(Notice::Active { tenant });
         }
-        let ending = self.tenants.get(container).and_then(|known| known.ending());
+        let ending = self.tenants.get(tenant).and_then(|known| known.ending());
         if ending.is_some_and(|ending| {
             ending.why == Why::Idle && ending.rung == super::ladder::Rung::Terminated
         }) {
-            self.spare(container);
+            self.spare(tenant);
         }
     }
 
-    pub(super) fn check_idle(&mut self, container: ContainerId) {
+    pub(super) fn check_idle(&mut self, tenant: TenantId) {
         let now = self.timers.now();
-        let Some(known) = self.tenants.get_mut(container) else {
+        let Some(known) = self.tenants.get_mut(tenant) else {
             return;
         };
         let at = known.idle_at();
         if now < at {
-            self.timers.set(Timer::Idle(container), at);
+            self.timers.set(Timer::Idle(tenant), at);
             return;
         }
         known.rest();
-        self.notice(Notice::Idle { container });
-        for device in self.devices_of(container) {
+        self.notice(Notice::Idle { tenant });
+        for device in self.devices_of(tenant) {
             self.settle(device);
         }
     }
 
     /// Warns or ends a tenant whose time is up, else sets a timer for the earliest such time.
-    pub(super) fn check_end(&mut self, container: ContainerId) {
+    pub(super) fn check_end(&mut self, tenant: TenantId) {
         if self.is_recovering() {
             // Its processes have not reconnected yet: they could not be warned.
             return;
         }
         let (now, warning) = (self.timers.now(), self.policy.end_warning);
-        let Some((at, why)) = self.end_of(container) else {
-            self.timers.stop(Timer::End(container));
+        let Some((at, why)) = self.end_of(tenant) else {
+            self.timers.stop(Timer::End(tenant));
             return;
         };
         if at <= now {
-            self.end(container, why);
+            self.end(tenant, why);
             return;
         }
-        let Some(known) = self.tenants.get_mut(container) else {
+        let Some(known) = self.tenants.get_mut(tenant) else {
             return;
         };
         if now < at - warning {
-            self.timers.set(Timer::End(container), at - warning);
+            self.timers.set(Timer::End(tenant), at - warning);
             return;
         }
-        self.timers.set(Timer::End(container), at);
+        self.timers.set(Timer::End(tenant), at);
         if known.warn(at) {
-            self.notice(Notice::EndsSoon { container, at, why });
+            self.notice(Notice::EndsSoon { tenant, at, why });
         }
     }
 
     /// When it is to end, and by which limit; `None` without such a limit, or if it is ending
     /// already.
-    pub(super) fn end_of(&self, container: ContainerId) -> Option<(Nanos, Why)> {
+    pub(super) fn end_of(&self, tenant: TenantId) -> Option<(Nanos, Why)> {
         let known = self
             .tenants
-            .get(container)
+            .get(tenant)
             .filter(|known| known.ending().is_none())?;
         let run = known
             .spec()

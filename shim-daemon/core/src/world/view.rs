@@ -3,8 +3,8 @@
 use super::World;
 use super::pending::Want;
 use crate::decision::Why;
-use crate::ids::{AskKey, ContainerId, DeviceId, ProcessId};
-use crate::spec::{ContainerSpec, Quota};
+use crate::ids::{AskKey, DeviceId, ProcessId, TenantId};
+use crate::spec::{Quota, TenantSpec};
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 
@@ -55,7 +55,7 @@ pub struct DeadView {
     /// Which.
     pub process: ProcessId,
     /// Its tenant, as long as that is registered.
-    pub container: Option<ContainerId>,
+    pub tenant: Option<TenantId>,
     /// Where.
     pub device: DeviceId,
     /// The bytes it holds.
@@ -81,9 +81,9 @@ pub struct WaitView {
 
 /// A tenant as shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ContainerView {
+pub struct TenantView {
     /// Which.
-    pub container: ContainerId,
+    pub tenant: TenantId,
     /// Its state.
     pub state: State,
     /// Its accounts; none while it is queued.
@@ -115,9 +115,9 @@ pub struct DeviceView {
 
 impl World {
     /// All tenants, by id.
-    pub fn containers(&self) -> impl Iterator<Item = ContainerView> {
+    pub fn tenants(&self) -> impl Iterator<Item = TenantView> {
         let all = self.tenants.all();
-        all.filter_map(|(container, _)| self.container(container))
+        all.filter_map(|(tenant, _)| self.tenant(tenant))
     }
 
     /// All devices, by id.
@@ -127,8 +127,8 @@ impl World {
     }
 
     /// One tenant.
-    pub fn container(&self, container: ContainerId) -> Option<ContainerView> {
-        let known = self.tenants.get(container)?;
+    pub fn tenant(&self, tenant: TenantId) -> Option<TenantView> {
+        let known = self.tenants.get(tenant)?;
         let state = match known.admitted() {
             None => State::Queued {
                 since: known.registered(),
@@ -143,8 +143,8 @@ impl World {
             .spec()
             .quotas
             .iter()
-            .filter_map(|(device, _)| self.account(container, *device));
-        let members = self.tenants.members(container);
+            .filter_map(|(device, _)| self.account(tenant, *device));
+        let members = self.tenants.members(tenant);
         let asks = members.flat_map(|(process, _)| self.asks.of(process));
         let waiting = asks.map(|(ask, pending)| {
             let bytes = match pending.want {
@@ -159,18 +159,18 @@ impl World {
                 until: pending.until,
             }
         });
-        Some(ContainerView {
-            container,
+        Some(TenantView {
+            tenant,
             state,
             accounts: accounts.collect(),
             waiting: waiting.collect(),
-            ends: self.end_of(container),
+            ends: self.end_of(tenant),
         })
     }
 
     /// One tenant's account on one device.
-    pub fn account(&self, container: ContainerId, device: DeviceId) -> Option<AccountView> {
-        let account = self.ledger.account(device, container)?;
+    pub fn account(&self, tenant: TenantId, device: DeviceId) -> Option<AccountView> {
+        let account = self.ledger.account(device, tenant)?;
         Some(AccountView {
             device,
             quota: Quota {
@@ -187,8 +187,8 @@ impl World {
     }
 
     /// A tenant's limits as they are now, admitted or not.
-    pub fn spec(&self, container: ContainerId) -> Option<&ContainerSpec> {
-        self.tenants.get(container).map(|known| known.spec())
+    pub fn spec(&self, tenant: TenantId) -> Option<&TenantSpec> {
+        self.tenants.get(tenant).map(|known| known.spec())
     }
 
     /// One device.
@@ -211,7 +211,7 @@ impl World {
         self.ledger.all().flat_map(|(device, books)| {
             books.limbo().map(move |(process, entry)| DeadView {
                 process,
-                container: entry.container,
+                tenant: entry.tenant,
                 device,
                 bytes: entry.bytes,
                 charged: entry.charged,
@@ -226,11 +226,11 @@ impl World {
 
     /// The memory that the tenant could still charge now, without waiting and without ending
     /// another: the free memory that its programs see.
-    pub fn grantable(&self, container: ContainerId, device: DeviceId) -> Bytes {
+    pub fn grantable(&self, tenant: TenantId, device: DeviceId) -> Bytes {
         let Some(books) = self.ledger.get(device) else {
             return Bytes::ZERO;
         };
-        let Some(account) = books.account(container) else {
+        let Some(account) = books.account(tenant) else {
             return Bytes::ZERO;
         };
         let others = books.unused() - account.unused();

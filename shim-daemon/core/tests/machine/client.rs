@@ -2,7 +2,7 @@
 //! landing, reports. Latencies are drawn from those of futex wakes and sockets.
 
 use crate::node::rng::Rng;
-use gpushare_core::{ContainerId, Lease, LeaseKind, Nanos, ProcessId};
+use gpushare_core::{Lease, LeaseKind, Nanos, ProcessId, TenantId};
 use std::collections::VecDeque;
 
 /// How long kernels are.
@@ -58,7 +58,7 @@ pub enum Manners {
 #[derive(Clone, Debug)]
 pub struct Client {
     pub process: ProcessId,
-    pub container: ContainerId,
+    pub tenant: TenantId,
     pub program: Program,
     pub manners: Manners,
     pub rng: Rng,
@@ -93,10 +93,10 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(process: ProcessId, container: ContainerId, program: Program, rng: Rng) -> Self {
+    pub fn new(process: ProcessId, tenant: TenantId, program: Program, rng: Rng) -> Self {
         Self {
             process,
-            container,
+            tenant,
             program,
             manners: Manners::Good,
             rng,

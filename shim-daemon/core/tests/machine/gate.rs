@@ -66,7 +66,7 @@ impl Machine {
         };
         client.ready = again;
         let waited = client.waits_since.take();
-        let (process, epoch, container) = (client.process, client.lease.epoch, client.container);
+        let (process, epoch, tenant) = (client.process, client.lease.epoch, client.tenant);
         if std::mem::take(&mut client.said_idle) {
             self.send(
                 at,
@@ -80,7 +80,7 @@ impl Machine {
         if let Some(since) = waited {
             self.meter
                 .waits
-                .entry(container)
+                .entry(tenant)
                 .or_default()
                 .push((now - since).0);
         }

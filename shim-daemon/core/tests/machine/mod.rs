@@ -24,9 +24,7 @@ pub use meter::Meter;
 
 use gpu::{Batch, Gpu};
 use gpushare_core::lease::{Input, Output, Schedule};
-use gpushare_core::{
-    Compute, ContainerId, Lease, LeaseKind, LeasePolicy, Nanos, Permille, ProcessId,
-};
+use gpushare_core::{Compute, Lease, LeaseKind, LeasePolicy, Nanos, Permille, ProcessId, TenantId};
 use std::collections::BTreeMap;
 
 /// How long a client is open with nothing to do before it says so.
@@ -59,13 +57,13 @@ pub struct Machine {
     pub now: Nanos,
     pub meter: Meter,
     pub clients: Vec<Client>,
-    pub weights: BTreeMap<ContainerId, f64>,
+    pub weights: BTreeMap<TenantId, f64>,
     gpu: Gpu,
     mail: BTreeMap<(Nanos, u64), Mail>,
     /// The tenant whose turn it is.
-    owner: Option<ContainerId>,
+    owner: Option<TenantId>,
     pub grants: u64,
-    pub overruns: Vec<(ContainerId, Nanos)>,
+    pub overruns: Vec<(TenantId, Nanos)>,
     rng: Rng,
     pub host: Host,
     /// When the schedule wants to be woken, and when it will be.
@@ -73,7 +71,7 @@ pub struct Machine {
     sent: u64,
     trace: bool,
     /// Watches every decision, for tests of their own.
-    pub said: Vec<(Nanos, ContainerId, Lease)>,
+    pub said: Vec<(Nanos, TenantId, Lease)>,
 }
 
 impl Machine {
@@ -103,29 +101,23 @@ impl Machine {
     }
 
     /// A process of a tenant opens a context and starts its program.
-    pub fn start(
-        &mut self,
-        container: u64,
-        class: u16,
-        compute: Compute,
-        program: Program,
-    ) -> usize {
-        let container = ContainerId(container);
+    pub fn start(&mut self, tenant: u64, class: u16, compute: Compute, program: Program) -> usize {
+        let tenant = TenantId(tenant);
         let at = self.gpu.add();
         let process = ProcessId(1000 + at as u64);
         let rng = Rng(self.rng.below(u64::MAX) | 1);
-        let mut client = Client::new(process, container, program, rng);
-        client.lease = self.schedule.lease(container).unwrap_or(Lease::FREE);
+        let mut client = Client::new(process, tenant, program, rng);
+        client.lease = self.schedule.lease(tenant).unwrap_or(Lease::FREE);
         self.clients.push(client);
         self.input(Input::Joined {
-            container,
+            tenant,
             process,
             gated: true,
             class,
             compute,
         });
         // It first sees the page as it is when its context is made.
-        self.clients[at].lease = self.schedule.lease(container).expect("it joined");
+        self.clients[at].lease = self.schedule.lease(tenant).expect("it joined");
         self.clients[at].said_drained = self.clients[at].lease.kind == LeaseKind::Closed;
         self.post(CONTEXT, Mail::Ready(at));
         at
@@ -224,8 +216,8 @@ impl Machine {
         }
         let (ran, complete) = self.gpu.pass(time);
         for (process, ran) in ran.into_iter().enumerate().filter(|(_, ran)| *ran > 0) {
-            let container = self.clients[process].container;
-            self.spread(container, self.now, to, ran);
+            let tenant = self.clients[process].tenant;
+            self.spread(tenant, self.now, to, ran);
         }
         self.now = to;
         for process in complete {
@@ -235,7 +227,7 @@ impl Machine {
     }
 
     /// Counts running time evenly over the grains it spans.
-    fn spread(&mut self, container: ContainerId, from: Nanos, to: Nanos, ran: u64) {
+    fn spread(&mut self, tenant: TenantId, from: Nanos, to: Nanos, ran: u64) {
         let (mut at, span) = (from.0, (to.0 - from.0).max(1));
         let mut left = ran;
         while at < to.0 {
@@ -245,20 +237,20 @@ impl Machine {
             } else {
                 ran * (next - at) / span
             };
-            self.meter.run(container, Nanos(at), part);
+            self.meter.run(tenant, Nanos(at), part);
             (at, left) = (next, left - part);
         }
     }
 
     fn count_ideal(&mut self, time: u64) {
-        let mut demanding: BTreeMap<ContainerId, f64> = BTreeMap::new();
+        let mut demanding: BTreeMap<TenantId, f64> = BTreeMap::new();
         for client in self.clients.iter().filter(|client| client.demands()) {
-            let weight = self.weights.get(&client.container).copied().unwrap_or(1.0);
-            demanding.insert(client.container, weight);
+            let weight = self.weights.get(&client.tenant).copied().unwrap_or(1.0);
+            demanding.insert(client.tenant, weight);
         }
         let sum: f64 = demanding.values().sum();
-        for (container, weight) in demanding {
-            *self.meter.ideal.entry(container).or_default() += time as f64 * weight / sum;
+        for (tenant, weight) in demanding {
+            *self.meter.ideal.entry(tenant).or_default() += time as f64 * weight / sum;
         }
     }
 
@@ -306,36 +298,33 @@ impl Machine {
                 println!("{:>12} out {output:?}", self.now.0);
             }
             match output {
-                Output::Lease { container, lease } => self.publish(container, lease),
-                Output::Overrun { container, .. } => self.overruns.push((container, self.now)),
+                Output::Lease { tenant, lease } => self.publish(tenant, lease),
+                Output::Overrun { tenant, .. } => self.overruns.push((tenant, self.now)),
                 Output::Ungated { .. } => (),
             }
         }
     }
 
-    fn publish(&mut self, container: ContainerId, lease: Lease) {
-        self.said.push((self.now, container, lease));
+    fn publish(&mut self, tenant: TenantId, lease: Lease) {
+        self.said.push((self.now, tenant, lease));
         if lease.kind == LeaseKind::Closed {
             self.owner = self
                 .owner
-                .filter(|owner| *owner != container || self.is_draining(container));
+                .filter(|owner| *owner != tenant || self.is_draining(tenant));
         } else {
-            self.owner = Some(container);
+            self.owner = Some(tenant);
             self.grants += 1;
         }
         for at in 0..self.clients.len() {
-            if self.clients[at].container == container && !self.clients[at].gone {
+            if self.clients[at].tenant == tenant && !self.clients[at].gone {
                 let delay = Nanos::micros(6 + self.rng.below(20));
                 self.post(delay, Mail::Word(at, lease));
             }
         }
     }
 
-    fn is_draining(&self, container: ContainerId) -> bool {
-        let mine = self
-            .clients
-            .iter()
-            .filter(|client| client.container == container);
+    fn is_draining(&self, tenant: TenantId) -> bool {
+        let mine = self.clients.iter().filter(|client| client.tenant == tenant);
         mine.into_iter().any(|client| !client.flying.is_empty())
     }
 

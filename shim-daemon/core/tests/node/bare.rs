@@ -7,13 +7,13 @@
 )]
 
 use gpushare_core::{
-    AskId, Bytes, ContainerId, ContainerSpec, CostClass, DeviceId, DeviceSpec, Event, Nanos,
-    Preemptible, ProcessId, Quota, Resolver, World,
+    AskId, Bytes, CostClass, DeviceId, DeviceSpec, Event, Nanos, Preemptible, ProcessId, Quota,
+    Resolver, TenantId, TenantSpec, World,
 };
 
 /// One device; waits, and may not be ended.
-pub fn spec(device: DeviceId, quota: Quota) -> ContainerSpec {
-    ContainerSpec {
+pub fn spec(device: DeviceId, quota: Quota) -> TenantSpec {
+    TenantSpec {
         quotas: vec![(device, quota)],
         implied: Vec::new(),
         compute: Vec::new(),
@@ -38,10 +38,10 @@ pub fn add_device(world: &mut World, device: DeviceId, capacity: Bytes) {
     world.handle(Nanos::ZERO, Event::DeviceAdded { device, spec });
 }
 
-pub fn register(world: &mut World, container: ContainerId, spec: ContainerSpec) {
+pub fn register(world: &mut World, tenant: TenantId, spec: TenantSpec) {
     let running = None;
     let event = Event::Register {
-        container,
+        tenant,
         spec,
         running,
     };
@@ -49,10 +49,10 @@ pub fn register(world: &mut World, container: ContainerId, spec: ContainerSpec) 
 }
 
 /// A process that knows of turns joins its tenant.
-pub fn join(world: &mut World, container: ContainerId, process: ProcessId) {
+pub fn join(world: &mut World, tenant: TenantId, process: ProcessId) {
     let event = Event::ProcessStarted {
         process,
-        container,
+        tenant,
         adopted: true,
         gated: true,
     };

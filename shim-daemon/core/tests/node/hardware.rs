@@ -1,7 +1,7 @@
 //! The memory that a device really holds, whatever the accounts show.
 
 use super::Node;
-use gpushare_core::{Bytes, ContainerId, DeviceId, Event, Nanos, ProcessId, ProcessSample, Sample};
+use gpushare_core::{Bytes, DeviceId, Event, Nanos, ProcessId, ProcessSample, Sample, TenantId};
 use std::collections::BTreeMap;
 
 /// One device.
@@ -17,7 +17,7 @@ pub struct Hardware {
     /// Dead processes, the memory they hold, and since when.
     pub dead: BTreeMap<ProcessId, (Bytes, Nanos)>,
     /// The charged part of it, and the tenant whose limit it counts against.
-    pub dead_charges: BTreeMap<ProcessId, (ContainerId, Bytes)>,
+    pub dead_charges: BTreeMap<ProcessId, (TenantId, Bytes)>,
     /// How long memory that a live process freed stays on the device.
     pub returns: Nanos,
     /// Freed memory that is not back yet: its process, its size, and since when.
@@ -78,12 +78,12 @@ impl Hardware {
     }
 
     /// The charged memory that a tenant's dead processes still hold.
-    pub fn charged_by_dead(&self, container: ContainerId) -> Bytes {
+    pub fn charged_by_dead(&self, tenant: TenantId) -> Bytes {
         let held = self
             .dead
             .keys()
             .filter_map(|dead| self.dead_charges.get(dead));
-        let own = held.filter(|(of, _)| *of == container);
+        let own = held.filter(|(of, _)| *of == tenant);
         own.map(|(_, bytes)| *bytes).sum()
     }
 }
@@ -91,16 +91,16 @@ impl Hardware {
 /// One process of a tenant.
 #[derive(Debug)]
 pub struct Proc {
-    pub container: ContainerId,
+    pub tenant: TenantId,
     pub charged: BTreeMap<DeviceId, Bytes>,
     /// Contexts, and their memory.
     pub contexts: BTreeMap<DeviceId, Bytes>,
 }
 
 impl Proc {
-    pub fn new(container: ContainerId) -> Self {
+    pub fn new(tenant: TenantId) -> Self {
         Self {
-            container,
+            tenant,
             charged: BTreeMap::new(),
             contexts: BTreeMap::new(),
         }

@@ -13,9 +13,9 @@ pub use hardware::{Hardware, Proc};
 pub use rng::Rng;
 
 use gpushare_core::{
-    Answer, AskId, AskKey, Bytes, ContainerId, ContainerSpec, CostClass, Denial, DeviceId,
-    DeviceSpec, Event, Lease, LeasePolicy, Nanos, Notice, Policy, Preemptible, ProcessId, Quota,
-    Resolver, Signal, SpecError, Work, World,
+    Answer, AskId, AskKey, Bytes, CostClass, Denial, DeviceId, DeviceSpec, Event, Lease,
+    LeasePolicy, Nanos, Notice, Policy, Preemptible, ProcessId, Quota, Resolver, Signal, SpecError,
+    TenantId, TenantSpec, Work, World,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ pub enum Manners {
 /// A tenant as the node's runtime knows it.
 #[derive(Debug)]
 pub struct Guest {
-    pub spec: ContainerSpec,
+    pub spec: TenantSpec,
     pub admitted: bool,
     pub refused: Option<SpecError>,
     pub manners: Manners,
@@ -61,9 +61,9 @@ pub struct Node {
     pub policy: Policy,
     pub now: Nanos,
     pub devices: BTreeMap<DeviceId, Hardware>,
-    pub guests: BTreeMap<ContainerId, Guest>,
+    pub guests: BTreeMap<TenantId, Guest>,
     pub processes: BTreeMap<ProcessId, Proc>,
-    members: BTreeSet<(ContainerId, ProcessId)>,
+    members: BTreeSet<(TenantId, ProcessId)>,
     pub asks: BTreeMap<AskKey, Wanted>,
     pub answers: BTreeMap<AskKey, Answer>,
     pub notices: Vec<Notice>,
@@ -166,8 +166,8 @@ impl Node {
     }
 
     /// Registers a tenant.
-    pub fn register(&mut self, spec: ContainerSpec) -> ContainerId {
-        let container = ContainerId(self.fresh());
+    pub fn register(&mut self, spec: TenantSpec) -> TenantId {
+        let tenant = TenantId(self.fresh());
         let guest = Guest {
             spec: spec.clone(),
             admitted: false,
@@ -177,36 +177,36 @@ impl Node {
             leases: BTreeMap::new(),
             signals: Vec::new(),
         };
-        self.guests.insert(container, guest);
+        self.guests.insert(tenant, guest);
         self.tell(Event::Register {
-            container,
+            tenant,
             spec,
             running: None,
         });
-        container
+        tenant
     }
 
     /// Starts a process and opens a context on every device of its tenant.
-    pub fn start(&mut self, container: ContainerId) -> ProcessId {
+    pub fn start(&mut self, tenant: TenantId) -> ProcessId {
         let process = ProcessId(self.fresh());
-        self.add(process, Proc::new(container));
+        self.add(process, Proc::new(tenant));
         self.tell(Event::ProcessStarted {
             process,
-            container,
+            tenant,
             adopted: true,
             gated: true,
         });
-        for (device, _) in self.guests[&container].spec.quotas.clone() {
+        for (device, _) in self.guests[&tenant].spec.quotas.clone() {
             self.open(process, device);
         }
         process
     }
 
     /// Registers a tenant and starts one process in it.
-    pub fn run(&mut self, spec: ContainerSpec) -> (ContainerId, ProcessId) {
-        let container = self.register(spec);
-        let process = self.start(container);
-        (container, process)
+    pub fn run(&mut self, spec: TenantSpec) -> (TenantId, ProcessId) {
+        let tenant = self.register(spec);
+        let process = self.start(tenant);
+        (tenant, process)
     }
 
     pub fn open(&mut self, process: ProcessId, device: DeviceId) -> AskKey {
@@ -246,7 +246,7 @@ impl Node {
         bytes: Bytes,
         patience: Option<Nanos>,
     ) -> AskKey {
-        let held = self.charged(self.processes[&ask.0].container, device);
+        let held = self.charged(self.processes[&ask.0].tenant, device);
         self.note_ask(ask, first, device, Some(bytes));
         self.tell(Event::Ask {
             process: ask.0,
@@ -262,7 +262,7 @@ impl Node {
     /// The driver refuses a process an allocation that it had charged within its credit.
     pub fn refused(&mut self, process: ProcessId, device: DeviceId, bytes: Bytes) -> AskKey {
         let ask = (process, AskId(self.fresh()));
-        let held = self.charged(self.processes[&process].container, device);
+        let held = self.charged(self.processes[&process].tenant, device);
         self.asks.insert(
             ask,
             Wanted {
@@ -301,9 +301,9 @@ impl Node {
 
     /// A process charges within the credit in its page, without asking. Returns whether it could.
     pub fn charge(&mut self, process: ProcessId, device: DeviceId, bytes: Bytes) -> bool {
-        let container = self.processes[&process].container;
-        let page = self.guests[&container].page.get(&device).copied();
-        let fits = self.charged(container, device) + bytes <= page.unwrap_or_default();
+        let tenant = self.processes[&process].tenant;
+        let page = self.guests[&tenant].page.get(&device).copied();
+        let fits = self.charged(tenant, device) + bytes <= page.unwrap_or_default();
         if fits {
             let proc = self.processes.get_mut(&process).expect("it lives");
             *proc.charged.entry(device).or_default() += bytes;
@@ -317,20 +317,20 @@ impl Node {
         let charged = proc.charged.entry(device).or_default();
         let freed = bytes.min(*charged);
         *charged -= freed;
-        let container = proc.container;
+        let tenant = proc.tenant;
         let now = self.now;
         let hardware = self.devices.get_mut(&device).expect("it exists");
         if hardware.returns > Nanos::ZERO && !freed.is_zero() {
             hardware.freed.push((process, freed, now));
         }
-        self.look(container, device);
+        self.look(tenant, device);
     }
 
     /// The daemon reads a tenant's usage page.
-    pub fn look(&mut self, container: ContainerId, device: DeviceId) {
-        let in_use = self.charged(container, device);
+    pub fn look(&mut self, tenant: TenantId, device: DeviceId) {
+        let in_use = self.charged(tenant, device);
         self.tell(Event::Usage {
-            container,
+            tenant,
             device,
             in_use,
         });
@@ -344,16 +344,16 @@ impl Node {
     }
 
     /// All of a tenant ends.
-    pub fn finish(&mut self, container: ContainerId) {
-        for process in self.processes_of(container) {
+    pub fn finish(&mut self, tenant: TenantId) {
+        for process in self.processes_of(tenant) {
             self.exit(process);
         }
-        self.guests.remove(&container);
-        self.tell(Event::ContainerGone { container });
+        self.guests.remove(&tenant);
+        self.tell(Event::TenantGone { tenant });
     }
 
-    pub fn processes_of(&self, container: ContainerId) -> Vec<ProcessId> {
-        let mine = (container, ProcessId(0))..=(container, ProcessId(u64::MAX));
+    pub fn processes_of(&self, tenant: TenantId) -> Vec<ProcessId> {
+        let mine = (tenant, ProcessId(0))..=(tenant, ProcessId(u64::MAX));
         self.members
             .range(mine)
             .map(|(_, process)| *process)
@@ -361,8 +361,8 @@ impl Node {
     }
 
     /// The charges of a tenant's processes.
-    pub fn charged(&self, container: ContainerId, device: DeviceId) -> Bytes {
-        self.processes_of(container)
+    pub fn charged(&self, tenant: TenantId, device: DeviceId) -> Bytes {
+        self.processes_of(tenant)
             .iter()
             .map(|process| self.processes[process].charged(device))
             .sum()
@@ -371,12 +371,12 @@ impl Node {
     /// Takes a process off the books of the harness; its memory stays on the devices.
     pub fn kill(&mut self, process: ProcessId) -> Option<Event> {
         let dead = self.processes.remove(&process)?;
-        self.members.remove(&(dead.container, process));
+        self.members.remove(&(dead.tenant, process));
         self.asks.retain(|ask, _| ask.0 != process);
         for (device, hardware) in &mut self.devices {
             let late = hardware.take_late(process);
             hardware.died(process, dead.holds(*device) + late, self.now);
-            let charged = (dead.container, dead.charged(*device));
+            let charged = (dead.tenant, dead.charged(*device));
             hardware.dead_charges.insert(process, charged);
         }
         Some(Event::ProcessGone {
@@ -386,7 +386,7 @@ impl Node {
     }
 
     pub fn add(&mut self, process: ProcessId, proc: Proc) {
-        self.members.insert((proc.container, process));
+        self.members.insert((proc.tenant, process));
         self.processes.insert(process, proc);
     }
 
@@ -427,7 +427,7 @@ impl Node {
 }
 
 /// `request` and `limit` in GiB on one device; waits, and may not be ended.
-pub fn spec(device: DeviceId, request: u64, limit: u64) -> ContainerSpec {
+pub fn spec(device: DeviceId, request: u64, limit: u64) -> TenantSpec {
     let quota = Quota {
         request: Bytes::gib(request),
         limit: Bytes::gib(limit),
@@ -436,21 +436,21 @@ pub fn spec(device: DeviceId, request: u64, limit: u64) -> ContainerSpec {
 }
 
 /// The same, and other tenants may end it while it holds more than its request.
-pub fn killable(device: DeviceId, request: u64, limit: u64) -> ContainerSpec {
-    ContainerSpec {
+pub fn killable(device: DeviceId, request: u64, limit: u64) -> TenantSpec {
+    TenantSpec {
         preemptible: Preemptible::Kill,
         ..spec(device, request, limit)
     }
 }
 
 /// The same with another priority.
-pub fn ranked(priority: u16, spec: ContainerSpec) -> ContainerSpec {
-    ContainerSpec { priority, ..spec }
+pub fn ranked(priority: u16, spec: TenantSpec) -> TenantSpec {
+    TenantSpec { priority, ..spec }
 }
 
 /// The same with other resolvers, in order.
-pub fn resolving(resolvers: &[Resolver], spec: ContainerSpec) -> ContainerSpec {
-    ContainerSpec {
+pub fn resolving(resolvers: &[Resolver], spec: TenantSpec) -> TenantSpec {
+    TenantSpec {
         on_collision: resolvers.to_vec(),
         ..spec
     }

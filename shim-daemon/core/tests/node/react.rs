@@ -2,8 +2,7 @@
 
 use super::{Manners, Node, Wanted};
 use gpushare_core::{
-    Answer, AskId, AskKey, Bytes, ContainerId, Decision, DeviceId, Event, Nanos, Signal, Ticket,
-    Why,
+    Answer, AskId, AskKey, Bytes, Decision, DeviceId, Event, Nanos, Signal, TenantId, Ticket, Why,
 };
 
 impl Node {
@@ -38,39 +37,36 @@ impl Node {
 
     fn react(&mut self, decision: Decision) {
         match decision {
-            Decision::Admit { container } => {
+            Decision::Admit { tenant } => {
                 self.guests
-                    .get_mut(&container)
+                    .get_mut(&tenant)
                     .expect("it registered")
                     .admitted = true;
             }
-            Decision::Refuse { container, error } => {
-                self.guests
-                    .get_mut(&container)
-                    .expect("it registered")
-                    .refused = Some(error);
+            Decision::Refuse { tenant, error } => {
+                self.guests.get_mut(&tenant).expect("it registered").refused = Some(error);
             }
             Decision::SetGrant {
-                container,
+                tenant,
                 device,
                 grant,
             } => {
-                if let Some(guest) = self.guests.get_mut(&container) {
+                if let Some(guest) = self.guests.get_mut(&tenant) {
                     guest.page.insert(device, grant);
                 }
             }
             Decision::Reclaim {
                 ticket,
-                container,
+                tenant,
                 device,
                 to,
-            } => self.reclaim(ticket, container, device, to),
+            } => self.reclaim(ticket, tenant, device, to),
             Decision::Lease {
-                container,
+                tenant,
                 device,
                 lease,
             } => {
-                if let Some(guest) = self.guests.get_mut(&container) {
+                if let Some(guest) = self.guests.get_mut(&tenant) {
                     guest.leases.insert(device, lease);
                 }
             }
@@ -80,29 +76,29 @@ impl Node {
                 self.reply(event);
             }
             Decision::Signal {
-                container,
+                tenant,
                 signal,
                 why,
-            } => self.signal(container, signal, why),
+            } => self.signal(tenant, signal, why),
             Decision::Notice(notice) if self.thorough => self.notices.push(notice),
             Decision::Notice(_) => (),
         }
     }
 
-    fn reclaim(&mut self, ticket: Ticket, container: ContainerId, device: DeviceId, to: Bytes) {
-        if let Some(guest) = self.guests.get_mut(&container) {
+    fn reclaim(&mut self, ticket: Ticket, tenant: TenantId, device: DeviceId, to: Bytes) {
+        if let Some(guest) = self.guests.get_mut(&tenant) {
             guest.page.insert(device, to);
         }
-        let held = self.charged(container, device);
+        let held = self.charged(tenant, device);
         // As a daemon does: by the last look, however long ago that was.
-        let mine = self.processes_of(container);
+        let mine = self.processes_of(tenant);
         let used = self.devices[&device].shown.as_ref().map(|shown| {
             let own = mine.iter().filter_map(|process| shown.get(process));
             own.copied().sum()
         });
         self.reply(Event::Reclaimed {
             ticket,
-            container,
+            tenant,
             device,
             held,
             used,
@@ -126,15 +122,15 @@ impl Node {
             .asks
             .remove(&ask)
             .unwrap_or_else(|| panic!("{ask:?} is answered twice: {answer:?}"));
-        let container = proc.container;
+        let tenant = proc.tenant;
         match (answer, wanted.bytes) {
             (Answer::Granted { .. }, None) => {
                 proc.contexts
                     .insert(wanted.device, self.devices[&wanted.device].context);
             }
             (Answer::Granted { .. }, Some(bytes)) => {
-                let charged = self.charged(container, wanted.device);
-                let page = self.guests[&container]
+                let charged = self.charged(tenant, wanted.device);
+                let page = self.guests[&tenant]
                     .page
                     .get(&wanted.device)
                     .copied()
@@ -147,7 +143,7 @@ impl Node {
             }
             (Answer::Denied(denial), _) => {
                 let ending = denial == gpushare_core::Denial::Ending;
-                let refused = self.guarantees && !ending && self.within_request(container, &wanted);
+                let refused = self.guarantees && !ending && self.within_request(tenant, &wanted);
                 assert!(!refused, "{wanted:?} was within its request: {denial:?}");
             }
         }
@@ -158,17 +154,17 @@ impl Node {
 
     /// Whether the request currently covers this allocation, and no sibling competes for the same
     /// part.
-    fn within_request(&self, container: ContainerId, wanted: &Wanted) -> bool {
-        let account = self.world.account(container, wanted.device);
+    fn within_request(&self, tenant: TenantId, wanted: &Wanted) -> bool {
+        let account = self.world.account(tenant, wanted.device);
         // An ask waits for memory that its dead processes still hold as long as it states, and no
         // longer.
-        let charged = self.charged(container, wanted.device)
-            + self.devices[&wanted.device].charged_by_dead(container);
+        let charged = self.charged(tenant, wanted.device)
+            + self.devices[&wanted.device].charged_by_dead(tenant);
         let rival = |(ask, other): (&AskKey, &Wanted)| {
             let sibling = self
                 .processes
                 .get(&ask.0)
-                .is_some_and(|proc| proc.container == container);
+                .is_some_and(|proc| proc.tenant == tenant);
             sibling && other.device == wanted.device
         };
         let covered = account
@@ -179,11 +175,11 @@ impl Node {
 
     /// A sibling was quicker: the client asks again, with the time it has left.
     fn ask_again(&mut self, ask: AskKey, wanted: Wanted, bytes: Bytes) {
-        let container = self.processes[&ask.0].container;
+        let tenant = self.processes[&ask.0].tenant;
         let again = (ask.0, AskId(self.fresh()));
-        let held = self.charged(container, wanted.device);
+        let held = self.charged(tenant, wanted.device);
         self.asks.insert(again, wanted);
-        let patience = Some(self.guests[&container].spec.wait_timeout - (self.now - wanted.asked));
+        let patience = Some(self.guests[&tenant].spec.wait_timeout - (self.now - wanted.asked));
         let (process, device) = (ask.0, wanted.device);
         self.post(
             self.now,
@@ -198,18 +194,18 @@ impl Node {
         );
     }
 
-    fn signal(&mut self, container: ContainerId, signal: Signal, why: Why) {
+    fn signal(&mut self, tenant: TenantId, signal: Signal, why: Why) {
         if let Why::Collision { device, .. } = why {
             let account = self
                 .world
-                .account(container, device)
+                .account(tenant, device)
                 .expect("a victim has an account");
             assert!(
                 account.in_use > account.quota.request,
-                "I3: {container:?} is ended within its request: {account:?}"
+                "I3: {tenant:?} is ended within its request: {account:?}"
             );
         }
-        let Some(guest) = self.guests.get_mut(&container) else {
+        let Some(guest) = self.guests.get_mut(&tenant) else {
             return;
         };
         guest.signals.push(signal);
@@ -219,20 +215,20 @@ impl Node {
             Manners::Unkillable => false,
         };
         if goes {
-            self.leave(container);
+            self.leave(tenant);
         }
     }
 
     /// As `finish`, from within a decision: the event arrives behind the decisions being carried
     /// out.
-    fn leave(&mut self, container: ContainerId) {
-        for process in self.processes_of(container) {
+    fn leave(&mut self, tenant: TenantId) {
+        for process in self.processes_of(tenant) {
             if let Some(gone) = self.kill(process) {
                 self.post(self.now, gone);
             }
         }
-        self.guests.remove(&container);
-        self.post(self.now, Event::ContainerGone { container });
+        self.guests.remove(&tenant);
+        self.post(self.now, Event::TenantGone { tenant });
     }
 
     fn check(&self, event: &Event) {
@@ -253,7 +249,7 @@ impl Node {
             let Some(proc) = self.processes.get(&ask.0) else {
                 continue;
             };
-            let patience = self.guests[&proc.container].spec.wait_timeout;
+            let patience = self.guests[&proc.tenant].spec.wait_timeout;
             let ladder = self.policy.guarantee();
             let most = patience.max(ladder) + patience.max(ladder) + ladder;
             assert!(
@@ -280,29 +276,29 @@ impl Node {
             held <= hardware.capacity || !hardware.foreign.is_zero(),
             "{device:?} holds {held}"
         );
-        for (container, guest) in &self.guests {
+        for (tenant, guest) in &self.guests {
             let Some((_, quota)) = guest.spec.quotas.iter().find(|(own, _)| *own == device) else {
                 continue;
             };
-            let charged = self.charged(*container, device);
+            let charged = self.charged(*tenant, device);
             assert!(
                 charged <= quota.limit,
-                "I2: {container:?} charged {charged} of {}",
+                "I2: {tenant:?} charged {charged} of {}",
                 quota.limit
             );
             let page = guest.page.get(&device).copied().unwrap_or_default();
             let books = self
                 .world
-                .account(*container, device)
+                .account(*tenant, device)
                 .map_or(Bytes::ZERO, |account| account.grant);
-            let dead = hardware.charged_by_dead(*container);
+            let dead = hardware.charged_by_dead(*tenant);
             assert!(
                 !self.guarantees || charged.max(page) + dead <= quota.limit,
-                "I2: {container:?} charged {charged} of {page}, its dead hold {dead} of {}",
+                "I2: {tenant:?} charged {charged} of {page}, its dead hold {dead} of {}",
                 quota.limit
             );
             assert!(
-                page <= books || self.world.account(*container, device).is_none(),
+                page <= books || self.world.account(*tenant, device).is_none(),
                 "page {page}, books {books}"
             );
         }

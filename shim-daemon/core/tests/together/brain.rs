@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use gpushare_core::{
-    Compute, ContainerId, DeviceTime, Input, LeaseKind, LeasePolicy, Mode, Nanos, ProcessId, Work,
+    Compute, DeviceTime, Input, LeaseKind, LeasePolicy, Mode, Nanos, ProcessId, TenantId, Work,
 };
 
 use super::{Gate, Sample, Steering, Who};
@@ -52,13 +52,13 @@ impl Brain {
     }
 
     fn epoch(&self, who: Who) -> u64 {
-        let lease = self.device.borrow().lease(container(who));
+        let lease = self.device.borrow().lease(tenant(who));
         lease.map_or(0, |lease| lease.epoch)
     }
 }
 
-fn container(who: Who) -> ContainerId {
-    ContainerId(who.tenant as u64 + 1)
+fn tenant(who: Who) -> TenantId {
+    TenantId(who.tenant as u64 + 1)
 }
 
 fn process(who: Who) -> ProcessId {
@@ -70,7 +70,7 @@ impl Steering for Brain {
         let usual = (500, Compute::default());
         let (class, compute) = self.terms.get(&who.tenant).copied().unwrap_or(usual);
         let joined = Input::Joined {
-            container: container(who),
+            tenant: tenant(who),
             process: process(who),
             gated: true,
             class,
@@ -156,7 +156,7 @@ impl Steering for Brain {
     }
 
     fn gate(&self, who: Who) -> Gate {
-        let lease = self.device.borrow().lease(container(who));
+        let lease = self.device.borrow().lease(tenant(who));
         match lease.map_or(LeaseKind::Free, |lease| lease.kind) {
             LeaseKind::Free => Gate::Free,
             LeaseKind::Open {

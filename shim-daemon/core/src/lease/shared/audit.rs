@@ -3,7 +3,7 @@
 use super::Shared;
 use super::done::Done;
 use super::tenant::Tenant;
-use crate::ids::ContainerId;
+use crate::ids::TenantId;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ impl Shared {
     /// span.
     pub(super) fn audit(
         &mut self,
-        done: &BTreeMap<ContainerId, Done>,
-        bills: &BTreeMap<ContainerId, u64>,
+        done: &BTreeMap<TenantId, Done>,
+        bills: &BTreeMap<TenantId, u64>,
         span: Nanos,
     ) {
-        let runs = |container: &ContainerId| {
-            let tenant = self.roster.get(*container);
+        let runs = |id: &TenantId| {
+            let tenant = self.roster.get(*id);
             tenant.is_some_and(Tenant::runs)
         };
-        let open = done.iter().filter(|(container, _)| runs(container));
+        let open = done.iter().filter(|(id, _)| runs(id));
         let pending: Vec<u64> = open.map(|(_, done)| done.pending).collect();
         self.books.note(span, &pending, bills.values().sum());
     }

@@ -12,8 +12,8 @@ impl Shared {
     /// The first violated invariant, in words.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.roster.check()?;
-        for (container, tenant) in self.roster.iter() {
-            let fail = |what: &str| Err(format!("{container:?} {what}: {tenant:?}"));
+        for (id, tenant) in self.roster.iter() {
+            let fail = |what: &str| Err(format!("{id:?} {what}: {tenant:?}"));
             let said = match (tenant.gate(), tenant.said().kind) {
                 (Gate::Free, LeaseKind::Free) | (Gate::Shut, LeaseKind::Closed) => true,
                 (Gate::Noted, LeaseKind::Open { slice, .. }) => {

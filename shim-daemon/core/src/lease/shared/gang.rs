@@ -10,7 +10,7 @@
 use super::Shared;
 use super::bond::Wish;
 use super::tenant::Gate;
-use crate::ids::ContainerId;
+use crate::ids::TenantId;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
 
@@ -26,9 +26,9 @@ pub(crate) struct Part {
 
 impl Shared {
     /// A tenant belongs to a gang that is open or closed (`Some(true)`), or to no gang.
-    pub(crate) fn bind(&mut self, now: Nanos, container: ContainerId, shut: Option<bool>) {
+    pub(crate) fn bind(&mut self, now: Nanos, id: TenantId, shut: Option<bool>) {
         self.now = self.now.max(now);
-        let Some(tenant) = self.roster.get_mut(container) else {
+        let Some(tenant) = self.roster.get_mut(id) else {
             return;
         };
         if tenant.bind(shut) {
@@ -37,11 +37,11 @@ impl Shared {
     }
 
     /// The state of a gang's tenant. `None` if it is in no gang, or not here.
-    pub(crate) fn gang_part(&self, container: ContainerId) -> Option<Part> {
-        let tenant = self.roster.get(container)?;
+    pub(crate) fn gang_part(&self, id: TenantId) -> Option<Part> {
+        let tenant = self.roster.get(id)?;
         let wish = tenant.bond()?.wish;
         let others = self.roster.iter().any(|(other, tenant)| {
-            other != container && tenant.is_active() && tenant.is_pending(self.now)
+            other != id && tenant.is_active() && tenant.is_pending(self.now)
         });
         Some(Part {
             wish,
@@ -50,9 +50,9 @@ impl Shared {
     }
 
     /// Records the gates that gangs' tenants would have, and sets those that their gangs have.
-    pub(super) fn keep_gangs(&mut self, gates: &mut BTreeMap<ContainerId, Gate>) {
-        for (container, tenant) in self.roster.iter_mut() {
-            if let Some(gate) = gates.get_mut(&container) {
+    pub(super) fn keep_gangs(&mut self, gates: &mut BTreeMap<TenantId, Gate>) {
+        for (id, tenant) in self.roster.iter_mut() {
+            if let Some(gate) = gates.get_mut(&id) {
                 *gate = tenant.keep_bond(*gate);
             }
         }

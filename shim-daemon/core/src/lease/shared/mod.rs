@@ -36,7 +36,7 @@ use crate::lease::roster::{Guest, Roster, Tenant as _};
 use crate::lease::terms::{Compute, LeasePolicy};
 use crate::lease::work::Work;
 
-use crate::ids::{ContainerId, ProcessId};
+use crate::ids::{ProcessId, TenantId};
 use crate::time::Nanos;
 use books::Books;
 use done::Done;
@@ -74,10 +74,10 @@ impl Shared {
         mut epochs: u64,
         guests: Vec<Guest>,
     ) -> Self {
-        let tenants = guests.into_iter().map(|(container, mut members, account)| {
+        let tenants = guests.into_iter().map(|(id, mut members, account)| {
             epochs += 1;
             members.begin_regime(false);
-            (container, Tenant::new((members, account), (epochs, now)))
+            (id, Tenant::new((members, account), (epochs, now)))
         });
         let roster = Roster::new(tenants.collect());
         let mut shared = Self {
@@ -108,8 +108,8 @@ impl Shared {
     }
 
     /// Whether a tenant has a process here.
-    pub(super) fn has(&self, container: ContainerId) -> bool {
-        self.roster.get(container).is_some()
+    pub(super) fn has(&self, id: TenantId) -> bool {
+        self.roster.get(id).is_some()
     }
 
     /// Takes in what happened. A `now` before the last one counts as the last one.
@@ -117,12 +117,12 @@ impl Shared {
         self.now = self.now.max(now);
         match input {
             Input::Joined {
-                container,
+                tenant: id,
                 process,
                 gated,
                 class,
                 compute,
-            } => self.joined(container, (process, gated), (class, compute)),
+            } => self.joined(id, (process, gated), (class, compute)),
             Input::Away { process, away } => {
                 if let Some(tenant) = self.roster.of(process) {
                     tenant.members_mut().set_away(process, away);
@@ -134,11 +134,11 @@ impl Shared {
                 }
             }
             Input::Set {
-                container,
+                tenant: id,
                 class,
                 compute,
             } => {
-                if let Some(tenant) = self.roster.get_mut(container) {
+                if let Some(tenant) = self.roster.get_mut(id) {
                     tenant.set(class, compute);
                 }
                 self.reweigh();
@@ -160,7 +160,7 @@ impl Shared {
 
     fn joined(
         &mut self,
-        container: ContainerId,
+        id: TenantId,
         (process, gated): (ProcessId, bool),
         (class, compute): (u16, Compute),
     ) {
@@ -169,7 +169,7 @@ impl Shared {
             let parts = (Members::default(), ComputeAccount::new(class, compute));
             Tenant::new(parts, (epoch, now))
         };
-        let Some(tenant) = self.roster.join(container, process, new) else {
+        let Some(tenant) = self.roster.join(id, process, new) else {
             return;
         };
         tenant.members_mut().join(process, gated, false);
@@ -181,8 +181,8 @@ impl Shared {
     }
 
     fn reweigh(&mut self) {
-        for (container, weight) in self.roster.weights() {
-            if let Some(tenant) = self.roster.get_mut(container) {
+        for (id, weight) in self.roster.weights() {
+            if let Some(tenant) = self.roster.get_mut(id) {
                 tenant.account_mut().set_weight(weight);
             }
         }
@@ -207,14 +207,14 @@ impl Shared {
     /// Charges caps and guarantees: by service beside others, by time in flight when alone.
     fn pay(
         &mut self,
-        done: &BTreeMap<ContainerId, Done>,
-        bills: &BTreeMap<ContainerId, u64>,
+        done: &BTreeMap<TenantId, Done>,
+        bills: &BTreeMap<TenantId, u64>,
         span: Nanos,
     ) {
         let all: u64 = done.values().map(|done| done.pending).sum();
-        for (container, tenant) in self.roster.iter_mut() {
-            let done = done.get(&container).copied().unwrap_or_default();
-            let bill = Nanos(bills.get(&container).copied().unwrap_or(0));
+        for (id, tenant) in self.roster.iter_mut() {
+            let done = done.get(&id).copied().unwrap_or_default();
+            let bill = Nanos(bills.get(&id).copied().unwrap_or(0));
             let flight = Nanos(span.0 * done.pending / 1000);
             let alone = all - done.pending < 50 && !tenant.is_throttled();
             tenant.pay_cap(span, (bill.0, alone.then_some(flight)), &self.policy);
@@ -233,8 +233,8 @@ impl Shared {
     }
 
     /// The content of a tenant's page.
-    pub(super) fn lease(&self, container: ContainerId) -> Option<Lease> {
-        self.roster.get(container).map(Tenant::said)
+    pub(super) fn lease(&self, id: TenantId) -> Option<Lease> {
+        self.roster.get(id).map(Tenant::said)
     }
 
     /// Other settings from now on.
@@ -246,18 +246,18 @@ impl Shared {
 
     /// Sets the gates as they should be, and outputs the changes.
     fn settle(&mut self) {
-        let active: Vec<ContainerId> = self
+        let active: Vec<TenantId> = self
             .roster
             .iter()
             .filter(|(_, tenant)| tenant.is_active())
-            .map(|(container, _)| container)
+            .map(|(id, _)| id)
             .collect();
         let mut gates = self
             .steering
             .steer(&self.roster, &active, &self.rules, self.now);
         self.keep_gangs(&mut gates);
-        for (container, gate) in gates {
-            if let Some(tenant) = self.roster.get_mut(container) {
+        for (id, gate) in gates {
+            if let Some(tenant) = self.roster.get_mut(id) {
                 tenant.turn(gate, self.now, &mut self.epochs);
             }
         }
@@ -267,15 +267,14 @@ impl Shared {
     }
 
     /// When to sample next: never while one tenant is active alone, unless a cap requires it.
-    fn plan(&mut self, active: &[ContainerId]) {
-        let capped = |container: &&ContainerId| {
-            let tenant = self.roster.get(**container);
+    fn plan(&mut self, active: &[TenantId]) {
+        let capped = |id: &&TenantId| {
+            let tenant = self.roster.get(**id);
             tenant.is_some_and(Tenant::is_capped)
         };
         // The other devices of a gang that is idle here wait until its cap allows something again.
         let throttled = self.roster.tenants().any(Tenant::is_throttled);
-        let steered =
-            throttled || active.len() > 1 || active.iter().any(|container| capped(&container));
+        let steered = throttled || active.len() > 1 || active.iter().any(|id| capped(&id));
         if !steered {
             self.next = None;
             return;
@@ -301,15 +300,15 @@ impl Shared {
     /// Says what changed, what closes first.
     fn publish(&mut self) {
         let now = self.now;
-        let running: Vec<ContainerId> = self
+        let running: Vec<TenantId> = self
             .roster
             .iter()
             .filter(|(_, tenant)| tenant.may_run(now))
-            .map(|(container, _)| container)
+            .map(|(id, _)| id)
             .collect();
         let mut changed = Vec::new();
-        for (container, tenant) in self.roster.iter_mut() {
-            let contended = running.iter().any(|other| *other != container);
+        for (id, tenant) in self.roster.iter_mut() {
+            let contended = running.iter().any(|other| *other != id);
             let open = |slice| LeaseKind::Open {
                 deadline: None,
                 window: self.policy.window,
@@ -322,7 +321,7 @@ impl Shared {
                 Gate::Slice(slice) => open(slice),
                 Gate::Shut => LeaseKind::Closed,
             };
-            changed.extend(tenant.say(kind).map(|lease| (container, lease)));
+            changed.extend(tenant.say(kind).map(|lease| (id, lease)));
         }
         self.outputs.extend(closed_first(changed));
     }

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::done::Done;
-use crate::ids::{ContainerId, ProcessId};
+use crate::ids::{ProcessId, TenantId};
 use crate::lease::work::Work;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ impl Shared {
         &mut self,
         works: &[(ProcessId, Work)],
         span: Nanos,
-    ) -> BTreeMap<ContainerId, Done> {
-        let mut all: BTreeMap<ContainerId, Done> = BTreeMap::new();
+    ) -> BTreeMap<TenantId, Done> {
+        let mut all: BTreeMap<TenantId, Done> = BTreeMap::new();
         for (process, work) in works {
-            let Some(container) = self.roster.owner(*process) else {
+            let Some(id) = self.roster.owner(*process) else {
                 continue;
             };
             let Some(seen) = self
@@ -27,7 +27,7 @@ impl Shared {
                 continue;
             };
             let pending = pending(&seen, work, (self.now, span));
-            let done = all.entry(container).or_default();
+            let done = all.entry(id).or_default();
             let served = work.service.saturating_sub(seen.service);
             done.service = done.service.saturating_add(served);
             done.guessed |= work.guessed;

@@ -9,7 +9,7 @@
 use super::done::Done;
 use super::rules::Rules;
 use super::tenant::Tenant;
-use crate::ids::ContainerId;
+use crate::ids::TenantId;
 use crate::lease::roster::Roster;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
@@ -17,33 +17,33 @@ use std::collections::BTreeMap;
 /// What each tenant is billed for a span of `span`; and brings their lags up to `now`.
 pub(super) fn settle(
     tenants: &mut Roster<Tenant>,
-    done: &BTreeMap<ContainerId, Done>,
+    done: &BTreeMap<TenantId, Done>,
     rules: &Rules,
     (now, span): (Nanos, Nanos),
-) -> BTreeMap<ContainerId, u64> {
+) -> BTreeMap<TenantId, u64> {
     let done = &believed(tenants, done);
     // A closed tenant runs until its submitted work is complete.
-    let runs = |container: &ContainerId| {
-        let tenant = tenants.get(*container);
+    let runs = |id: &TenantId| {
+        let tenant = tenants.get(*id);
         tenant.is_some_and(|tenant| !tenant.is_shut() || !tenant.is_drained())
     };
-    let beside = done.iter().filter(|(container, _)| runs(container));
+    let beside = done.iter().filter(|(id, _)| runs(id));
     let beside: u64 = beside.map(|(_, done)| done.pending).sum();
-    let running: Vec<ContainerId> = tenants
+    let running: Vec<TenantId> = tenants
         .iter()
         .filter(|(_, tenant)| tenant.may_run(now))
-        .map(|(container, _)| container)
+        .map(|(id, _)| id)
         .collect();
     let mut bills = BTreeMap::new();
-    for (container, tenant) in tenants.iter_mut() {
-        let done = done.get(&container).copied().unwrap_or_default();
-        let alone = running.iter().all(|other| *other == container);
+    for (id, tenant) in tenants.iter_mut() {
+        let done = done.get(&id).copied().unwrap_or_default();
+        let alone = running.iter().all(|other| *other == id);
         let bill = tenant.note((now, span), (done, alone), rules, beside);
-        bills.insert(container, bill);
+        bills.insert(id, bill);
     }
     let all: u64 = bills.values().sum();
-    for (container, tenant) in tenants.iter_mut() {
-        let own = bills.get(&container).copied().unwrap_or(0);
+    for (id, tenant) in tenants.iter_mut() {
+        let own = bills.get(&id).copied().unwrap_or(0);
         tenant.watch((span, beside), all - own);
     }
     let mut classes: Vec<u16> = tenants.tenants().map(|tenant| tenant.class()).collect();
@@ -53,8 +53,8 @@ pub(super) fn settle(
     for class in classes.iter().copied() {
         below += share(tenants, done, &bills, (class, below));
     }
-    for (container, tenant) in tenants.iter_mut() {
-        let done = done.get(&container).copied().unwrap_or_default();
+    for (id, tenant) in tenants.iter_mut() {
+        let done = done.get(&id).copied().unwrap_or_default();
         tenant.finish((now, span), done, rules);
     }
     for class in classes {
@@ -87,11 +87,11 @@ fn forgive(tenants: &mut Roster<Tenant>, class: u16) {
 /// operation.
 fn believed(
     tenants: &mut Roster<Tenant>,
-    done: &BTreeMap<ContainerId, Done>,
-) -> BTreeMap<ContainerId, Done> {
+    done: &BTreeMap<TenantId, Done>,
+) -> BTreeMap<TenantId, Done> {
     let mut done = done.clone();
-    for (container, tenant) in tenants.iter_mut() {
-        let Some(done) = done.get_mut(&container) else {
+    for (id, tenant) in tenants.iter_mut() {
+        let Some(done) = done.get_mut(&id) else {
             continue;
         };
         tenant.believe(done);
@@ -102,25 +102,23 @@ fn believed(
 /// Divides the service of a class among its tenants. Returns the service of the class.
 fn share(
     tenants: &mut Roster<Tenant>,
-    done: &BTreeMap<ContainerId, Done>,
-    bills: &BTreeMap<ContainerId, u64>,
+    done: &BTreeMap<TenantId, Done>,
+    bills: &BTreeMap<TenantId, u64>,
     (class, below): (u16, u64),
 ) -> u64 {
     let of_class: Vec<Claim> = tenants
         .iter()
         .filter(|(_, tenant)| tenant.class() == class)
-        .map(|(container, tenant)| Claim {
-            container,
+        .map(|(id, tenant)| Claim {
+            tenant: id,
             weight: tenant.weight(),
-            pending: done
-                .get(&container)
-                .map_or(0, |done| tenant.asks(done.pending)),
-            had: bills.get(&container).copied().unwrap_or(0),
+            pending: done.get(&id).map_or(0, |done| tenant.asks(done.pending)),
+            had: bills.get(&id).copied().unwrap_or(0),
         })
         .collect();
     let had = of_class.iter().map(|claim| claim.had).sum();
     for (claim, due) in of_class.iter().zip(dues(&of_class, had)) {
-        if let Some(tenant) = tenants.get_mut(claim.container) {
+        if let Some(tenant) = tenants.get_mut(claim.tenant) {
             tenant.owe((due, claim.had), below * claim.pending / 1000);
         }
     }
@@ -130,7 +128,7 @@ fn share(
 /// A tenant's demand and service in a span.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
-    container: ContainerId,
+    tenant: TenantId,
     weight: u64,
     /// Thousandths of the time.
     pending: u64,

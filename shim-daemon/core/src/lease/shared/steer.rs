@@ -5,7 +5,7 @@
 
 use super::rules::Rules;
 use super::tenant::{Gate, Tenant};
-use crate::ids::ContainerId;
+use crate::ids::TenantId;
 use crate::lease::roster::Roster;
 use crate::lease::view::Mode;
 use crate::time::Nanos;
@@ -42,7 +42,7 @@ impl Default for Steering {
 
 /// The tenant that is behind, and the remedy.
 struct Case {
-    behind: ContainerId,
+    behind: TenantId,
     class: u16,
     due: bool,
     dense: bool,
@@ -109,14 +109,12 @@ impl Steering {
     pub(super) fn steer(
         &mut self,
         tenants: &Roster<Tenant>,
-        active: &[ContainerId],
+        active: &[TenantId],
         rules: &Rules,
         now: Nanos,
-    ) -> BTreeMap<ContainerId, Gate> {
-        let mut gates: BTreeMap<ContainerId, Gate> = tenants
-            .iter()
-            .map(|(container, _)| (container, Gate::Noted))
-            .collect();
+    ) -> BTreeMap<TenantId, Gate> {
+        let mut gates: BTreeMap<TenantId, Gate> =
+            tenants.iter().map(|(id, _)| (id, Gate::Noted)).collect();
         if let [alone] = active {
             let free = tenants
                 .get(*alone)
@@ -125,9 +123,9 @@ impl Steering {
                 gates.insert(*alone, Gate::Free);
             }
         }
-        let pending: Vec<(ContainerId, &Tenant)> = active
+        let pending: Vec<(TenantId, &Tenant)> = active
             .iter()
-            .filter_map(|container| Some((*container, tenants.get(*container)?)))
+            .filter_map(|id| Some((*id, tenants.get(*id)?)))
             .filter(|(_, tenant)| tenant.is_pending(now) && !tenant.is_throttled())
             .collect();
         let case = if active.len() < 2 {
@@ -143,9 +141,9 @@ impl Steering {
                 self.apply(&case, &pending, rules, &mut gates);
             }
         }
-        for (container, tenant) in tenants.iter() {
+        for (id, tenant) in tenants.iter() {
             if tenant.is_throttled() {
-                gates.insert(container, Gate::Shut);
+                gates.insert(id, Gate::Shut);
             }
         }
         gates
@@ -156,9 +154,9 @@ impl Steering {
     /// with the most lag fills the gaps.
     fn case(
         &self,
-        pending: &[(ContainerId, &Tenant)],
+        pending: &[(TenantId, &Tenant)],
         tenants: &Roster<Tenant>,
-        active: &[ContainerId],
+        active: &[TenantId],
         rules: &Rules,
         now: Nanos,
     ) -> Option<Case> {
@@ -185,7 +183,7 @@ impl Steering {
         // A higher class that was active a moment ago may be back any moment.
         let higher = active
             .iter()
-            .filter_map(|container| tenants.get(*container))
+            .filter_map(|id| tenants.get(*id))
             .any(|other| pending.iter().any(|(_, low)| low.class() < other.class()));
         let patient = self.mode == Mode::Yield && now < self.since + rules.patience();
         // A mode persists until the device is calm.
@@ -224,22 +222,22 @@ impl Steering {
     fn apply(
         &self,
         case: &Case,
-        pending: &[(ContainerId, &Tenant)],
+        pending: &[(TenantId, &Tenant)],
         rules: &Rules,
-        gates: &mut BTreeMap<ContainerId, Gate>,
+        gates: &mut BTreeMap<TenantId, Gate>,
     ) {
         if self.mode == Mode::Together {
             return;
         }
-        let ahead: Vec<(ContainerId, &Tenant)> = pending
+        let ahead: Vec<(TenantId, &Tenant)> = pending
             .iter()
             .copied()
-            .filter(|(container, tenant)| {
+            .filter(|(id, tenant)| {
                 // Tenants with deep queues yield or are held beside a tenant that leaves gaps,
                 // ahead or not.
                 let fills = !case.dense && tenant.is_dense();
                 let steered = case.due || tenant.class() < case.class || tenant.lag() < 0 || fills;
-                *container != case.behind && steered
+                *id != case.behind && steered
             })
             .collect();
         let weights: u64 = ahead.iter().map(|(_, tenant)| tenant.weight()).sum();
@@ -251,13 +249,13 @@ impl Steering {
         } else {
             filler(&ahead, rules)
         };
-        for (container, tenant) in &ahead {
+        for (id, tenant) in &ahead {
             let slice = Nanos(all.0 * tenant.weight() / weights.max(1));
             let slice = if filler.is_some() { all } else { slice };
             let repays = tenant.is_shut() || case.lag >= rules.yield_at();
             let held = match filler {
                 // What yields at a time adds up: one at a time.
-                Some(filler) if filler != *container => holds || tenant.is_dense(),
+                Some(filler) if filler != *id => holds || tenant.is_dense(),
                 Some(_) => false,
                 None => holds && repays,
             };
@@ -266,7 +264,7 @@ impl Steering {
             } else {
                 Gate::Slice(slice.max(rules.least_slice()))
             };
-            gates.insert(*container, gate);
+            gates.insert(*id, gate);
         }
     }
 }
@@ -274,7 +272,7 @@ impl Steering {
 /// Chooses the tenant that keeps the device busy beside one that leaves gaps: among the working
 /// dense tenants the one least ahead. It is kept until it is more than a slice further ahead than
 /// another.
-fn filler(ahead: &[(ContainerId, &Tenant)], rules: &Rules) -> Option<ContainerId> {
+fn filler(ahead: &[(TenantId, &Tenant)], rules: &Rules) -> Option<TenantId> {
     let now = |tenant: &Tenant| matches!(tenant.gate(), Gate::Slice(_));
     let stays = |tenant: &Tenant| if now(tenant) { rules.yield_at() / 2 } else { 0 };
     let open = ahead.iter().filter(|(_, tenant)| !tenant.is_barred());
@@ -282,5 +280,5 @@ fn filler(ahead: &[(ContainerId, &Tenant)], rules: &Rules) -> Option<ContainerId
         let lag = tenant.lag() + stays(tenant);
         (tenant.works(), tenant.is_dense(), lag)
     });
-    first.map(|(container, _)| *container)
+    first.map(|(id, _)| *id)
 }

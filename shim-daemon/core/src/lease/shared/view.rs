@@ -2,15 +2,15 @@
 
 use super::Shared;
 use super::tenant::{Gate, Tenant};
-use crate::ids::ContainerId;
+use crate::ids::TenantId;
 use crate::lease::roster::Tenant as _;
 use crate::lease::view::Mode;
 use crate::lease::view::{ShareState, ShareView};
 
 impl Shared {
     /// A tenant's share as it stands.
-    pub(crate) fn share(&self, container: ContainerId) -> Option<ShareView> {
-        let tenant = self.roster.get(container)?;
+    pub(crate) fn share(&self, id: TenantId) -> Option<ShareView> {
+        let tenant = self.roster.get(id)?;
         let (since, turns) = tenant.history();
         Some(ShareView {
             weight: self.roster.part(tenant.account()),

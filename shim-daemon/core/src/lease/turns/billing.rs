@@ -51,16 +51,16 @@ impl Schedule {
     pub(super) fn note_caps(&mut self) {
         let freed = self.line.iter();
         let freed = freed.filter(|(_, tenant)| tenant.is_throttled() != tenant.was_throttled());
-        for container in freed.map(|(at, _)| at).collect::<Vec<_>>() {
-            let turn = self.line.length(container, &self.policy);
-            if let Some(tenant) = self.line.get_mut(container) {
+        for id in freed.map(|(at, _)| at).collect::<Vec<_>>() {
+            let turn = self.line.length(id, &self.policy);
+            if let Some(tenant) = self.line.get_mut(id) {
                 tenant.note_cap(turn);
             }
         }
         let holder = self.line.holder().map(|(holder, _)| holder);
         let mut least = Least::default();
-        for (container, tenant) in self.line.iter() {
-            if tenant.is_next_in_line() || holder == Some(container) {
+        for (id, tenant) in self.line.iter() {
+            if tenant.is_next_in_line() || holder == Some(id) {
                 least.note(tenant.account().class(), tenant.clock());
             }
         }

@@ -13,9 +13,9 @@ impl Schedule {
     pub fn check(&self) -> Result<(), String> {
         self.line.check()?;
         self.check_holder()?;
-        for (container, tenant) in self.line.iter() {
+        for (id, tenant) in self.line.iter() {
             self.check_tenant(tenant)
-                .map_err(|broken| format!("{container:?}: {broken}, {tenant:?}"))?;
+                .map_err(|broken| format!("{id:?}: {broken}, {tenant:?}"))?;
         }
         Ok(())
     }

@@ -10,14 +10,14 @@ impl Schedule {
     /// Carries out the next due step, if there is one.
     pub(super) fn step(&mut self) -> bool {
         let now = self.now;
-        if let Some(container) = self.line.drained() {
-            self.line.end(container, now);
+        if let Some(id) = self.line.drained() {
+            self.line.end(id, now);
             return true;
         }
         let Some((_, tenant)) = self.line.holder() else {
             let next = self.line.next(&self.policy);
-            if let Some((container, promoted)) = next {
-                self.line.grant(container, promoted, now, &self.policy);
+            if let Some((id, promoted)) = next {
+                self.line.grant(id, promoted, now, &self.policy);
             }
             return next.is_some();
         };
@@ -53,7 +53,7 @@ impl Schedule {
             // A tenant that has not drained its last turn may not start when called.
             let drained = |(_, rival): &(_, &Tenant)| rival.phase() == Phase::Out;
             let rival = self.line.rivals(class).filter(drained);
-            let rival = rival.map(|(container, rival)| rival.order(container)).min();
+            let rival = rival.map(|(id, rival)| rival.order(id)).min();
             let allowed = rival.map(|(clock, ..)| allowance(turn, weight, clock));
             allowed.or_else(|| self.line.rivals(class).next().map(|_| full))
         };
@@ -63,9 +63,10 @@ impl Schedule {
     /// The holder has not drained: others no longer wait for it.
     fn overran(&mut self, closed: Nanos) {
         let (span, every) = ((self.now, closed), self.policy.notice_every);
-        if let Some(container) = self.line.overran(span, every) {
+        if let Some(id) = self.line.overran(span, every) {
             let after = self.now - closed;
-            self.outputs.push_back(Output::Overrun { container, after });
+            self.outputs
+                .push_back(Output::Overrun { tenant: id, after });
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::clock::Reading;
 use super::tenant::{Order, Phase, Tenant, Turn};
-use crate::ids::{ContainerId, ProcessId};
+use crate::ids::{ProcessId, TenantId};
 use crate::lease::account::ComputeAccount;
 use crate::lease::input::Output;
 use crate::lease::members::Members;
@@ -19,18 +19,18 @@ use std::cmp::Reverse;
 #[derive(Debug)]
 pub(super) struct Line {
     roster: Roster<Tenant>,
-    holder: Option<ContainerId>,
+    holder: Option<TenantId>,
     epochs: u64,
 }
 
 impl Line {
     /// The `guests` of another regime, with epochs above `epochs`.
     pub(super) fn new(mut epochs: u64, guests: Vec<Guest>) -> Self {
-        let tenants = guests.into_iter().map(|(container, mut members, account)| {
+        let tenants = guests.into_iter().map(|(id, mut members, account)| {
             epochs += 1;
             members.begin_regime(true);
             let parts = (members, account);
-            (container, Tenant::new(parts, Reading::default(), epochs))
+            (id, Tenant::new(parts, Reading::default(), epochs))
         });
         let roster = Roster::new(tenants.collect());
         Self {
@@ -50,12 +50,12 @@ impl Line {
         &self.roster
     }
 
-    pub(super) fn get(&self, container: ContainerId) -> Option<&Tenant> {
-        self.roster.get(container)
+    pub(super) fn get(&self, id: TenantId) -> Option<&Tenant> {
+        self.roster.get(id)
     }
 
-    pub(super) fn get_mut(&mut self, container: ContainerId) -> Option<&mut Tenant> {
-        self.roster.get_mut(container)
+    pub(super) fn get_mut(&mut self, id: TenantId) -> Option<&mut Tenant> {
+        self.roster.get_mut(id)
     }
 
     /// The tenant of a process.
@@ -63,18 +63,18 @@ impl Line {
         self.roster.of(process)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (ContainerId, &Tenant)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (TenantId, &Tenant)> {
         self.roster.iter()
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (ContainerId, &mut Tenant)> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (TenantId, &mut Tenant)> {
         self.roster.iter_mut()
     }
 
     /// A process of a tenant comes; a new tenant's clock is at `mark`. Whether the tenant is new.
     pub(super) fn join(
         &mut self,
-        container: ContainerId,
+        id: TenantId,
         (process, gated): (ProcessId, bool),
         (class, compute): (u16, Compute),
         mark: Reading,
@@ -84,7 +84,7 @@ impl Line {
             let parts = (Members::default(), ComputeAccount::new(class, compute));
             Tenant::new(parts, mark, epoch)
         };
-        let Some(tenant) = self.roster.join(container, process, new) else {
+        let Some(tenant) = self.roster.join(id, process, new) else {
             return false;
         };
         let drained = !tenant.is_open();
@@ -108,41 +108,35 @@ impl Line {
 
     /// Recomputes the weights of each class.
     pub(super) fn reweigh(&mut self, now: Nanos) {
-        for (container, weight) in self.roster.weights() {
-            if let Some(tenant) = self.roster.get_mut(container) {
+        for (id, weight) in self.roster.weights() {
+            if let Some(tenant) = self.roster.get_mut(id) {
                 tenant.reweigh(now, weight);
             }
         }
     }
 
     /// The tenant that holds the device or drains from it within the bound.
-    pub(super) fn holder(&self) -> Option<(ContainerId, &Tenant)> {
+    pub(super) fn holder(&self) -> Option<(TenantId, &Tenant)> {
         let holder = self.holder?;
         Some((holder, self.roster.get(holder)?))
     }
 
     /// A tenant that has drained from its turn.
-    pub(super) fn drained(&self) -> Option<ContainerId> {
+    pub(super) fn drained(&self) -> Option<TenantId> {
         let drained = |tenant: &Tenant| tenant.is_in_turn() && tenant.members().is_drained();
         let mut drained = self.iter().filter(|(_, tenant)| drained(tenant));
-        drained.next().map(|(container, _)| container)
+        drained.next().map(|(id, _)| id)
     }
 
     /// The only tenant, if there is one.
-    pub(super) fn alone(&self) -> Option<(ContainerId, &Tenant)> {
+    pub(super) fn alone(&self) -> Option<(TenantId, &Tenant)> {
         self.iter().next().filter(|_| self.roster.len() == 1)
     }
 
     /// Lets a tenant in, before a higher class for its guarantee if it is `promoted`.
-    pub(super) fn grant(
-        &mut self,
-        container: ContainerId,
-        promoted: bool,
-        now: Nanos,
-        policy: &LeasePolicy,
-    ) {
-        let length = self.length(container, policy);
-        let Some(tenant) = self.roster.get_mut(container) else {
+    pub(super) fn grant(&mut self, id: TenantId, promoted: bool, now: Nanos, policy: &LeasePolicy) {
+        let length = self.length(id, policy);
+        let Some(tenant) = self.roster.get_mut(id) else {
             return;
         };
         let account = tenant.account();
@@ -157,7 +151,7 @@ impl Line {
         };
         self.epochs += 1;
         tenant.begin(self.epochs, turn);
-        self.holder = Some(container);
+        self.holder = Some(id);
     }
 
     /// The holder is told to stop.
@@ -169,9 +163,9 @@ impl Line {
     }
 
     /// A tenant has drained.
-    pub(super) fn end(&mut self, container: ContainerId, now: Nanos) {
-        self.holder = self.holder.filter(|holder| *holder != container);
-        if let Some(tenant) = self.roster.get_mut(container) {
+    pub(super) fn end(&mut self, id: TenantId, now: Nanos) {
+        self.holder = self.holder.filter(|holder| *holder != id);
+        if let Some(tenant) = self.roster.get_mut(id) {
             tenant.end(now);
         }
     }
@@ -182,7 +176,7 @@ impl Line {
         &mut self,
         (now, closed): (Nanos, Nanos),
         every: Nanos,
-    ) -> Option<ContainerId> {
+    ) -> Option<TenantId> {
         let holder = self.holder.take()?;
         let shared = self.first_in_line().is_some();
         let tenant = self.roster.get_mut(holder)?;
@@ -198,18 +192,16 @@ impl Line {
     pub(super) fn free_who_is_alone(&mut self, now: Nanos, policy: &LeasePolicy) {
         let alone = self.alone();
         let alone = alone.filter(|(_, tenant)| !tenant.account().is_capped());
-        let alone = alone.map(|(container, _)| container);
-        let bound = |(container, tenant): &(ContainerId, &Tenant)| {
-            tenant.is_free() && Some(*container) != alone
-        };
-        let bound = self.iter().filter(bound).map(|(container, _)| container);
-        for container in bound.collect::<Vec<_>>() {
-            if let Some(tenant) = self.roster.get_mut(container) {
+        let alone = alone.map(|(id, _)| id);
+        let bound = |(id, tenant): &(TenantId, &Tenant)| tenant.is_free() && Some(*id) != alone;
+        let bound = self.iter().filter(bound).map(|(id, _)| id);
+        for id in bound.collect::<Vec<_>>() {
+            if let Some(tenant) = self.roster.get_mut(id) {
                 tenant.bind();
             }
-            self.grant(container, false, now, policy);
+            self.grant(id, false, now, policy);
         }
-        let free = alone.and_then(|container| self.roster.get_mut(container));
+        let free = alone.and_then(|id| self.roster.get_mut(id));
         if let Some(tenant) = free.filter(|tenant| !tenant.is_free()) {
             self.epochs += 1;
             tenant.set_free(self.epochs);
@@ -227,36 +219,33 @@ impl Line {
     }
 
     /// Updates all pages to the `lease` of their tenants; returns those that changed.
-    pub(super) fn publish(
-        &mut self,
-        lease: impl Fn(&Tenant) -> Lease,
-    ) -> Vec<(ContainerId, Lease)> {
+    pub(super) fn publish(&mut self, lease: impl Fn(&Tenant) -> Lease) -> Vec<(TenantId, Lease)> {
         let mut changed = Vec::new();
-        for (container, tenant) in self.roster.iter_mut() {
+        for (id, tenant) in self.roster.iter_mut() {
             let lease = lease(tenant);
             if tenant.say(lease) {
-                changed.push((container, lease));
+                changed.push((id, lease));
             }
         }
         changed
     }
 
     /// Waiting tenants that may have a turn.
-    fn in_line(&self) -> impl Iterator<Item = (ContainerId, &Tenant)> {
+    fn in_line(&self) -> impl Iterator<Item = (TenantId, &Tenant)> {
         self.iter().filter(|(_, tenant)| tenant.is_next_in_line())
     }
 
     /// Of the highest class in which a tenant waits, the one furthest behind.
     pub(super) fn first_in_line(&self) -> Option<(u16, Order)> {
-        let keys = self.in_line().map(|(container, tenant)| {
-            let order = tenant.order(container);
+        let keys = self.in_line().map(|(id, tenant)| {
+            let order = tenant.order(id);
             (Reverse(tenant.account().class()), order)
         });
         keys.min().map(|(class, order)| (class.0, order))
     }
 
     /// Waiting tenants of a class that may have a turn.
-    pub(super) fn rivals(&self, class: u16) -> impl Iterator<Item = (ContainerId, &Tenant)> {
+    pub(super) fn rivals(&self, class: u16) -> impl Iterator<Item = (TenantId, &Tenant)> {
         let waits = self.in_line();
         waits.filter(move |(_, tenant)| tenant.account().class() == class)
     }
@@ -266,27 +255,25 @@ impl Line {
         &self,
         class: u16,
         policy: &LeasePolicy,
-    ) -> impl Iterator<Item = (ContainerId, &Tenant, Nanos)> {
+    ) -> impl Iterator<Item = (TenantId, &Tenant, Nanos)> {
         let below = self.iter();
         let below = below.filter(move |(_, tenant)| tenant.account().class() < class);
         let below = below.filter(|(_, tenant)| tenant.is_next_in_line());
-        below.filter_map(|(container, tenant)| Some((container, tenant, tenant.due_in(policy)?)))
+        below.filter_map(|(id, tenant)| Some((id, tenant, tenant.due_in(policy)?)))
     }
 
     /// Of the highest class below this in which a tenant is due by now, the one furthest behind.
-    pub(super) fn due_below(&self, class: u16, policy: &LeasePolicy) -> Option<ContainerId> {
+    pub(super) fn due_below(&self, class: u16, policy: &LeasePolicy) -> Option<TenantId> {
         let due = self.dues_below(class, policy);
-        let keys = due
-            .filter(|(.., wait)| wait.0 == 0)
-            .map(|(container, tenant, _)| {
-                let class = Reverse(tenant.account().class());
-                (class, tenant.order(container))
-            });
-        keys.min().map(|(_, (.., container))| container)
+        let keys = due.filter(|(.., wait)| wait.0 == 0).map(|(id, tenant, _)| {
+            let class = Reverse(tenant.account().class());
+            (class, tenant.order(id))
+        });
+        keys.min().map(|(_, (.., id))| id)
     }
 
     /// The next tenant, and whether it goes before a higher class for its guarantee.
-    pub(super) fn next(&self, policy: &LeasePolicy) -> Option<(ContainerId, bool)> {
+    pub(super) fn next(&self, policy: &LeasePolicy) -> Option<(TenantId, bool)> {
         let (class, (.., first)) = self.first_in_line()?;
         let due = self.due_below(class, policy);
         Some(due.map_or((first, false), |due| (due, true)))
@@ -294,14 +281,14 @@ impl Line {
 
     /// The turn a tenant would get now: the quantum by its weight within the tenants of its class
     /// that work or wait.
-    pub(super) fn length(&self, container: ContainerId, policy: &LeasePolicy) -> Nanos {
-        let Some(own) = self.get(container).map(|own| own.account()) else {
+    pub(super) fn length(&self, id: TenantId, policy: &LeasePolicy) -> Nanos {
+        let Some(own) = self.get(id).map(|own| own.account()) else {
             return policy.shortest;
         };
         let (mut count, mut sum) = (0, 0);
         for (other, tenant) in self.iter() {
             let account = tenant.account();
-            let counts = other == container || tenant.is_in_demand();
+            let counts = other == id || tenant.is_in_demand();
             if counts && account.class() == own.class() {
                 (count, sum) = (count + 1, sum + account.weight());
             }
@@ -320,7 +307,7 @@ impl Line {
         self.roster.check()?;
         let takes = |phase: Phase| matches!(phase, Phase::Holding(_) | Phase::Closing(_));
         let holders = self.iter().filter(|(_, tenant)| takes(tenant.phase()));
-        let holders: Vec<ContainerId> = holders.map(|(container, _)| container).collect();
+        let holders: Vec<TenantId> = holders.map(|(id, _)| id).collect();
         if holders == self.holder.into_iter().collect::<Vec<_>>() {
             Ok(())
         } else {

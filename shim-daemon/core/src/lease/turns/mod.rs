@@ -24,7 +24,7 @@ use super::input::{Input, Output, Report, closed_first};
 use super::page::{Lease, LeaseKind};
 use super::roster::{Guest, Tenant as _};
 use super::terms::{Compute, LeasePolicy};
-use crate::ids::{ContainerId, ProcessId};
+use crate::ids::{ProcessId, TenantId};
 use crate::time::Nanos;
 use clock::Marks;
 use line::Line;
@@ -72,8 +72,8 @@ impl Schedule {
     }
 
     /// Whether a tenant has a process here.
-    pub(super) fn has(&self, container: ContainerId) -> bool {
-        self.line.get(container).is_some()
+    pub(super) fn has(&self, id: TenantId) -> bool {
+        self.line.get(id).is_some()
     }
 
     /// Takes in what happened. A `now` before the last one counts as the last one.
@@ -81,12 +81,12 @@ impl Schedule {
         self.pass(now);
         match input {
             Input::Joined {
-                container,
+                tenant: id,
                 process,
                 gated,
                 class,
                 compute,
-            } => self.joined(container, (process, gated), (class, compute)),
+            } => self.joined(id, (process, gated), (class, compute)),
             Input::Away { process, away } => {
                 if let Some(tenant) = self.line.of(process) {
                     let drained = !tenant.is_open();
@@ -96,12 +96,12 @@ impl Schedule {
             }
             Input::Left { process } => self.left(process),
             Input::Set {
-                container,
+                tenant: id,
                 class,
                 compute,
             } => {
                 let (now, mark) = (self.now, self.marks.of(class));
-                if let Some(tenant) = self.line.get_mut(container) {
+                if let Some(tenant) = self.line.get_mut(id) {
                     tenant.set(now, mark, (class, compute));
                     self.reweigh();
                 }
@@ -132,8 +132,8 @@ impl Schedule {
     }
 
     /// The content of a tenant's page.
-    pub fn lease(&self, container: ContainerId) -> Option<Lease> {
-        self.line.get(container).map(Tenant::said)
+    pub fn lease(&self, id: TenantId) -> Option<Lease> {
+        self.line.get(id).map(Tenant::said)
     }
 
     /// Other settings from now on; turns under way get new deadlines.
@@ -146,15 +146,12 @@ impl Schedule {
 
     fn joined(
         &mut self,
-        container: ContainerId,
+        id: TenantId,
         (process, gated): (ProcessId, bool),
         (class, compute): (u16, Compute),
     ) {
         let mark = self.marks.of(class);
-        if self
-            .line
-            .join(container, (process, gated), (class, compute), mark)
-        {
+        if self.line.join(id, (process, gated), (class, compute), mark) {
             self.reweigh();
         }
         self.line.tell_ungated(&mut self.outputs);
@@ -167,11 +164,11 @@ impl Schedule {
     }
 
     fn reported(&mut self, process: ProcessId, epoch: u64, report: Report) {
-        let Some(container) = self.line.roster().owner(process) else {
+        let Some(id) = self.line.roster().owner(process) else {
             return;
         };
-        let (now, turn) = (self.now, self.line.length(container, &self.policy));
-        if let Some(tenant) = self.line.get_mut(container) {
+        let (now, turn) = (self.now, self.line.length(id, &self.policy));
+        if let Some(tenant) = self.line.get_mut(id) {
             tenant.report(process, (epoch, report), (now, turn));
         }
     }

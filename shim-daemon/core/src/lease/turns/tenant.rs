@@ -1,7 +1,7 @@
 //! A tenant on a device that is dealt in turns: its phase and its clock.
 
 use super::clock::Reading;
-use crate::ids::{ContainerId, ProcessId};
+use crate::ids::{ProcessId, TenantId};
 use crate::lease::account::ComputeAccount;
 use crate::lease::input::Report;
 use crate::lease::members::Members;
@@ -13,7 +13,7 @@ use crate::time::Nanos;
 
 /// A tenant in the order of its class: by clock; among equals the one whose last turn was longest
 /// ago.
-pub(super) type Order = (Reading, Nanos, ContainerId);
+pub(super) type Order = (Reading, Nanos, TenantId);
 
 /// Where a tenant is in its turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,8 +239,8 @@ impl Tenant {
         may && self.members.waits() && self.account.is_throttled()
     }
 
-    pub(super) fn order(&self, container: ContainerId) -> Order {
-        (self.clock, self.granted, container)
+    pub(super) fn order(&self, id: TenantId) -> Order {
+        (self.clock, self.granted, id)
     }
 
     /// How long until its guarantee gives it a turn before all classes. `None`: it has no

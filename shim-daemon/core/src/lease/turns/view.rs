@@ -1,15 +1,15 @@
 //! A tenant's turns, for people to look at.
 
 use super::Schedule;
-use crate::ids::ContainerId;
+use crate::ids::TenantId;
 use crate::lease::roster::Tenant as _;
 use crate::lease::view::ShareView;
 use crate::time::Nanos;
 
 impl Schedule {
     /// A tenant's share, with the time from the last input to `now` billed as it will be.
-    pub fn share(&self, container: ContainerId, now: Nanos) -> Option<ShareView> {
-        let tenant = self.line.get(container)?;
+    pub fn share(&self, id: TenantId, now: Nanos) -> Option<ShareView> {
+        let tenant = self.line.get(id)?;
         let running = if tenant.is_billed() {
             self.share_of(now - self.now)
         } else {

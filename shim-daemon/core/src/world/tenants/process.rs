@@ -1,6 +1,6 @@
 //! One connected process, and its memory on devices beside its charges.
 
-use crate::ids::{ContainerId, DeviceId};
+use crate::ids::{DeviceId, TenantId};
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// A connected process.
 #[derive(Debug)]
 pub(in crate::world) struct Process {
-    container: ContainerId,
+    tenant: TenantId,
     /// Whether it obeys this daemon's control page.
     adopted: bool,
     /// Whether its gate can be closed.
@@ -17,17 +17,17 @@ pub(in crate::world) struct Process {
 }
 
 impl Process {
-    pub(super) fn new(container: ContainerId, adopted: bool, gated: bool) -> Self {
+    pub(super) fn new(tenant: TenantId, adopted: bool, gated: bool) -> Self {
         Self {
-            container,
+            tenant,
             adopted,
             gated,
             opened: BTreeMap::new(),
         }
     }
 
-    pub(in crate::world) fn container(&self) -> ContainerId {
-        self.container
+    pub(in crate::world) fn tenant(&self) -> TenantId {
+        self.tenant
     }
 
     pub(in crate::world) fn is_adopted(&self) -> bool {

@@ -1,7 +1,7 @@
 //! One registered tenant: its limits, and its state from registration to end.
 
 use crate::ids::{DeviceId, ProcessId};
-use crate::spec::ContainerSpec;
+use crate::spec::TenantSpec;
 use crate::time::Nanos;
 use crate::world::ladder::Ending;
 use gpushare_protocol::units::Bytes;
@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 
 /// See the module's page. What lists depend on is changed by [`Tenants`](super::Tenants) only.
 #[derive(Debug)]
-pub(in crate::world) struct Container {
-    pub(super) spec: ContainerSpec,
+pub(in crate::world) struct Tenant {
+    pub(super) spec: TenantSpec,
     pub(super) registered: Nanos,
     /// `None` while it waits for admission.
     pub(super) admitted: Option<Nanos>,
@@ -26,8 +26,8 @@ pub(in crate::world) struct Container {
     pub(super) ending: Option<Ending>,
 }
 
-impl Container {
-    pub(super) fn new(spec: ContainerSpec, now: Nanos) -> Self {
+impl Tenant {
+    pub(super) fn new(spec: TenantSpec, now: Nanos) -> Self {
         Self {
             spec,
             registered: now,
@@ -41,7 +41,7 @@ impl Container {
         }
     }
 
-    pub(in crate::world) fn spec(&self) -> &ContainerSpec {
+    pub(in crate::world) fn spec(&self) -> &TenantSpec {
         &self.spec
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{Ordering, fence};
 
-use gpushare_core::{Compute, ContainerId, ContainerSpec, DeviceId, Nanos, ProcessId, Quota};
+use gpushare_core::{Compute, DeviceId, Nanos, ProcessId, Quota, TenantId, TenantSpec};
 use gpushare_protocol::limits::{Limits, View};
 use gpushare_protocol::page::{MAX_SLOTS, UNIT};
 use gpushare_protocol::units::Bytes;
@@ -28,7 +28,7 @@ pub struct Registration {
     pub environment: Vec<(String, String)>,
     /// Its devices, in the order its programs see them.
     pub devices: Vec<[u8; 16]>,
-    /// Container cgroups of the commands that made or joined the tenant. None of them is the
+    /// Tenant cgroups of the commands that made or joined the tenant. None of them is the
     /// tenant's own.
     #[serde(default)]
     pub commands: Vec<String>,
@@ -56,7 +56,7 @@ pub struct Registration {
 
 /// A registered tenant.
 #[derive(Debug)]
-pub(super) struct Container {
+pub(super) struct Tenant {
     pub(super) registration: Registration,
     /// The limits in their stable form, to compare registrations of an equal name.
     pub(super) limits: String,
@@ -85,7 +85,7 @@ pub(super) struct Container {
     pub(super) worked: u64,
 }
 
-impl Container {
+impl Tenant {
     pub(super) fn new(
         registration: Registration,
         limits: String,
@@ -115,7 +115,7 @@ impl Container {
     /// Writes the limits that processes read into the fresh usage page.
     pub(super) fn found(
         &self,
-        spec: &ContainerSpec,
+        spec: &TenantSpec,
         devices: &[Device],
         limits: &Limits,
         guarantee: Nanos,
@@ -381,8 +381,8 @@ pub(super) fn index(device: DeviceId) -> Option<usize> {
 }
 
 /// Ids of tenants are handed out by the node.
-pub(super) fn container_id(id: u64) -> ContainerId {
-    ContainerId(id)
+pub(super) fn tenant_id(id: u64) -> TenantId {
+    TenantId(id)
 }
 
 /// Whether the process with this pid is still the one with this start time.

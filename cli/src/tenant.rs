@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::output;
-use gpushare_protocol::paths::{CONTAINER, ContainerName, Root, USAGE};
+use gpushare_protocol::paths::{Root, TENANT, TenantName, USAGE};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
@@ -15,8 +15,8 @@ use crate::settings::Environment;
 
 /// A name, and where it came from.
 #[derive(Debug)]
-pub(crate) struct Container {
-    pub(crate) name: ContainerName,
+pub(crate) struct Tenant {
+    pub(crate) name: TenantName,
     origin: Origin,
 }
 
@@ -32,23 +32,23 @@ enum Origin {
 
 /// `--name`, else the inherited tenant (a nested `run` must not leave its quota), else a new
 /// name.
-pub(crate) fn choose(name: Option<&str>, environment: &Environment) -> Result<Container, Failure> {
+pub(crate) fn choose(name: Option<&str>, environment: &Environment) -> Result<Tenant, Failure> {
     let inherited = environment
-        .get(std::ffi::OsStr::new(CONTAINER))
+        .get(std::ffi::OsStr::new(TENANT))
         .map(|name| name.to_string_lossy());
     let (name, origin) = match (name, inherited) {
-        (Some(name), _) => (ContainerName::parse("--name", name)?, Origin::Given),
-        (None, Some(name)) => (ContainerName::parse(CONTAINER, &name)?, Origin::Inherited),
+        (Some(name), _) => (TenantName::parse("--name", name)?, Origin::Given),
+        (None, Some(name)) => (TenantName::parse(TENANT, &name)?, Origin::Inherited),
         (None, None) => (invent()?, Origin::MadeHere),
     };
-    Ok(Container { name, origin })
+    Ok(Tenant { name, origin })
 }
 
 /// Our pid for the reader, randomness against pid namespaces that share one `/dev/shm`.
-fn invent() -> Result<ContainerName, Failure> {
+fn invent() -> Result<TenantName, Failure> {
     let random = fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(|error| {
         Failure::ours(format!(
-            "cannot name the container: /proc/sys/kernel/random/uuid: {error}"
+            "cannot name the tenant: /proc/sys/kernel/random/uuid: {error}"
         ))
     })?;
     let random: String = random
@@ -56,13 +56,13 @@ fn invent() -> Result<ContainerName, Failure> {
         .filter(char::is_ascii_hexdigit)
         .take(12)
         .collect();
-    Ok(ContainerName::parse(
+    Ok(TenantName::parse(
         "--name",
         &format!("run-{}-{random}", std::process::id()),
     )?)
 }
 
-impl Container {
+impl Tenant {
     /// Whether the name is that of the tenant we run in.
     pub(crate) fn is_inherited(&self) -> bool {
         self.origin == Origin::Inherited
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_given_name_wins_an_inherited_one_is_kept_and_a_new_one_is_unique() {
-        let inherited: Environment = [(CONTAINER.into(), "outer".into())].into();
+        let inherited: Environment = [(TENANT.into(), "outer".into())].into();
         assert_eq!(
             choose(Some("mine"), &inherited).unwrap().name.as_str(),
             "mine"
