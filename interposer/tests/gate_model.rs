@@ -45,7 +45,7 @@ mod word;
 
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 
-use gpushare_pacing::mirror::{Act, Facts, Mirror, Stand};
+use gpushare_pacing::follower::{Act, Facts, GateState, LeaseFollower};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Mutex};
@@ -190,7 +190,7 @@ fn without_the_barrier_the_model_finds_one_that_does() {
 struct Tenant {
     gate: Arc<Gate>,
     page: AtomicU64,
-    mirror: Mutex<Mirror>,
+    mirror: Mutex<LeaseFollower>,
     /// Launched work that is not complete.
     under_way: AtomicU32,
     /// The last epoch that was said to be drained.
@@ -202,7 +202,7 @@ impl Tenant {
         Arc::new(Self {
             gate: Gate::new(1),
             page: AtomicU64::new(LeaseWord::new(1, LeaseState::Open).bits()),
-            mirror: Mutex::new(Mirror::default()),
+            mirror: Mutex::new(LeaseFollower::default()),
             under_way: AtomicU32::new(0),
             drained: AtomicU64::new(0),
         })
@@ -235,7 +235,8 @@ impl Tenant {
         let stands = self.mirror.lock().unwrap().stands();
         let turn = self.turn();
         let stand = self.mirror.lock().unwrap().stand();
-        let quiet = stand == Stand::Closing && !self.gate.threads[0].record.may_submit_to(COLUMN);
+        let quiet =
+            stand == GateState::Closing && !self.gate.threads[0].record.may_submit_to(COLUMN);
         let facts = Facts {
             empty: quiet && self.under_way.load(Ordering::Acquire) == 0,
             quiet,

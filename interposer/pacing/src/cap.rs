@@ -78,12 +78,12 @@ impl Bucket<'_> {
 
 /// The turns that a bucket gives this process.
 #[derive(Debug, Default)]
-pub struct Duty {
+pub struct LocalLease {
     turns: u64,
     open: bool,
 }
 
-impl Duty {
+impl LocalLease {
     /// The turn now, and when it should be asked for again. `landed`: the gate closed by itself in
     /// the last one.
     pub fn turn(&mut self, bucket: &Bucket<'_>, now: u64, landed: bool) -> (Turn, u64) {
@@ -206,7 +206,7 @@ mod tests {
     fn share(cap: u64, processes: usize, kernel: u64) -> (f64, f64) {
         let words = Words::default();
         let bucket = words.bucket(u16::try_from(cap).unwrap());
-        let mut duties: Vec<Duty> = (0..processes).map(|_| Duty::default()).collect();
+        let mut duties: Vec<LocalLease> = (0..processes).map(|_| LocalLease::default()).collect();
         let mut held: Vec<Option<u64>> = vec![None; processes];
         let step = MS / 20;
         let mut busy = Vec::new();
@@ -265,7 +265,7 @@ mod tests {
     fn a_gate_that_closed_by_itself_opens_in_another_epoch() {
         let words = Words::default();
         let bucket = words.bucket(500);
-        let mut duty = Duty::default();
+        let mut duty = LocalLease::default();
         let now = 100 * SECOND;
         let (first, _) = duty.turn(&bucket, now, false);
         assert_eq!(first.word.state(), LeaseState::Open);
@@ -281,7 +281,7 @@ mod tests {
     fn an_empty_bucket_says_when_it_opens() {
         let words = Words::default();
         let bucket = words.bucket(100);
-        let mut duty = Duty::default();
+        let mut duty = LocalLease::default();
         let now = 100 * SECOND;
         bucket.pay(now - 18 * MS, now, now);
         let (turn, again) = duty.turn(&bucket, now, false);

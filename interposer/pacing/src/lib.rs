@@ -9,7 +9,7 @@
 
 pub mod cap;
 pub mod estimate;
-pub mod mirror;
+pub mod follower;
 mod queue;
 pub mod report;
 pub mod slices;

@@ -13,7 +13,7 @@ use crate::estimate::{Estimates, Expected, Mix, Service};
 /// A stream as the window knows it: context, stream, and for a thread's own default stream which
 /// thread's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lane {
+pub struct StreamKey {
     /// The context's handle.
     pub context: usize,
     /// The stream's handle.
@@ -23,7 +23,7 @@ pub struct Lane {
     pub thread: usize,
 }
 
-impl Lane {
+impl StreamKey {
     /// Stands for all work of a context, in whatever stream.
     #[inline]
     pub fn of_context(context: usize) -> Self {
@@ -96,7 +96,7 @@ pub(crate) struct Batch<M> {
 /// The work of one stream.
 #[derive(Debug)]
 pub(crate) struct Queue<M> {
-    pub(crate) lane: Lane,
+    pub(crate) lane: StreamKey,
     /// Submitted since the last mark.
     pub(crate) unmarked: Mix,
     /// When the first of those was submitted.
@@ -148,7 +148,7 @@ pub(crate) struct Seen {
 
 impl<M> Queue<M> {
     /// A stream that has nothing to do at `now`.
-    pub(crate) fn new(lane: Lane, now: u64) -> Self {
+    pub(crate) fn new(lane: StreamKey, now: u64) -> Self {
         Self {
             lane,
             unmarked: Mix::default(),

@@ -11,7 +11,7 @@ use gpushare_protocol::page::lease::Turn;
 mod admission;
 
 use crate::estimate::{Estimates, Service};
-pub use crate::queue::{Lane, Op, Sample};
+pub use crate::queue::{Op, Sample, StreamKey};
 use crate::queue::{Queue, School, Seen};
 
 /// Operations between marks.
@@ -106,7 +106,7 @@ impl<M> Window<M> {
 
     /// Operations that were admitted were submitted to `lane`. `true` if a mark belongs behind
     /// them.
-    pub fn submitted(&mut self, now: u64, bounds: Bounds, lane: Lane, op: Op) -> bool {
+    pub fn submitted(&mut self, now: u64, bounds: Bounds, lane: StreamKey, op: Op) -> bool {
         let ns = op.expected.ns.saturating_mul(op.count.into());
         self.put_back(op.count, ns);
         self.last_submitted = now;
@@ -123,7 +123,7 @@ impl<M> Window<M> {
             || now.saturating_sub(queue.since) >= BATCH_AGE
     }
 
-    fn queue(&mut self, lane: Lane, now: u64) -> &mut Queue<M> {
+    fn queue(&mut self, lane: StreamKey, now: u64) -> &mut Queue<M> {
         let at = self.queues.iter().position(|queue| queue.lane == lane);
         let at = at.unwrap_or_else(|| {
             self.queues.push(Queue::new(lane, now));
@@ -138,7 +138,7 @@ impl<M> Window<M> {
     }
 
     /// Operations were submitted to `lane` without having been admitted.
-    pub fn came(&mut self, now: u64, bounds: Bounds, lane: Lane, op: Op) {
+    pub fn came(&mut self, now: u64, bounds: Bounds, lane: StreamKey, op: Op) {
         self.estimates.submitted(op.key, op.count);
         let ns = op.expected.ns.saturating_mul(op.count.into());
         self.set_aside(op.count, ns);
@@ -178,13 +178,13 @@ impl<M> Window<M> {
         }
     }
 
-    fn known(&mut self, lane: Lane) -> Option<&mut Queue<M>> {
+    fn known(&mut self, lane: StreamKey) -> Option<&mut Queue<M>> {
         self.queues.iter_mut().find(|queue| queue.lane == lane)
     }
 
     /// Closes the batch at the end of `lane`: `None` if there is no work without a mark.
     /// [`marked`](Self::marked) or [`unmarked`](Self::unmarked) follows.
-    pub fn close_batch(&mut self, lane: Lane, now: u64) -> Option<u64> {
+    pub fn close_batch(&mut self, lane: StreamKey, now: u64) -> Option<u64> {
         self.known(lane).filter(|queue| queue.unmarked.count > 0)?;
         self.numbers += 1;
         let number = self.numbers;
@@ -194,7 +194,7 @@ impl<M> Window<M> {
 
     /// As [`close_batch`](Self::close_batch) for a stream that may hold untracked work, or, with
     /// `for_context`, for a lane that stands for all work of its context.
-    pub fn close_blindly(&mut self, lane: Lane, now: u64, for_context: bool) -> u64 {
+    pub fn close_blindly(&mut self, lane: StreamKey, now: u64, for_context: bool) -> u64 {
         self.numbers += 1;
         let (number, covers) = (self.numbers, self.submitted);
         let batch = self.queue(lane, now).close(number, now, covers);
@@ -251,7 +251,7 @@ impl<M> Window<M> {
             let context = queue.lane.context;
             self.note(seen);
             if seen.for_context > 0 {
-                let is_beside = |lane: &Lane| lane.context == context;
+                let is_beside = |lane: &StreamKey| lane.context == context;
                 self.finish_until(now, is_beside, seen.for_context, false, &mut passed);
             }
         }
@@ -288,7 +288,7 @@ impl<M> Window<M> {
     pub fn waited_for<R: Into<Sample>>(
         &mut self,
         now: u64,
-        is_lane: impl Fn(&Lane) -> bool,
+        is_lane: impl Fn(&StreamKey) -> bool,
         stamp: u64,
         blocked: bool,
         mut passed: impl FnMut(M) -> R,
@@ -301,7 +301,7 @@ impl<M> Window<M> {
     fn finish_until(
         &mut self,
         now: u64,
-        is_lane: impl Fn(&Lane) -> bool,
+        is_lane: impl Fn(&StreamKey) -> bool,
         stamp: u64,
         blocked: bool,
         passed: &mut impl FnMut(M) -> Sample,
@@ -365,7 +365,7 @@ impl<M> Window<M> {
     }
 
     /// Lanes with work behind which there is no mark, and since when.
-    pub fn unmarked_lanes(&self) -> impl Iterator<Item = (Lane, u64)> + '_ {
+    pub fn unmarked_lanes(&self) -> impl Iterator<Item = (StreamKey, u64)> + '_ {
         let is_unmarked = |queue: &&Queue<M>| queue.unmarked.count > 0 && !self.is_covered(queue);
         self.queues
             .iter()
@@ -385,12 +385,12 @@ impl<M> Window<M> {
     }
 
     /// Lanes with work that is not known to be complete.
-    pub fn lanes(&self) -> impl Iterator<Item = Lane> + '_ {
+    pub fn lanes(&self) -> impl Iterator<Item = StreamKey> + '_ {
         self.queues.iter().map(|queue| queue.lane)
     }
 
     /// The work of `lane` is known under another name from now on.
-    pub fn rename(&mut self, lane: Lane, name: Lane) {
+    pub fn rename(&mut self, lane: StreamKey, name: StreamKey) {
         if let Some(queue) = self.known(lane) {
             queue.lane = name;
         }
@@ -423,7 +423,7 @@ impl<M> Window<M> {
     }
 
     /// Forgets lanes that went; their marks go to `lost`.
-    pub fn forget(&mut self, gone: impl Fn(&Lane) -> bool, mut lost: impl FnMut(M)) {
+    pub fn forget(&mut self, gone: impl Fn(&StreamKey) -> bool, mut lost: impl FnMut(M)) {
         let going = self.queues.iter().filter(|queue| gone(&queue.lane));
         let ns: u64 = going.map(Queue::total).sum();
         self.total = self.total.saturating_sub(ns);

@@ -6,9 +6,9 @@ pub(crate) mod device;
 pub(crate) mod green;
 pub(crate) mod mps;
 pub(crate) mod nvml;
-pub(crate) mod ordered;
 pub(crate) mod real;
 pub(crate) mod relaxed;
+pub(crate) mod stream_ref;
 pub(crate) mod tracker;
 
 pub(crate) use tracker::{captures, contexts, streams};

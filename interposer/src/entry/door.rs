@@ -244,9 +244,9 @@ macro_rules! hooks {
         let frame = $crate::guest::frames::Frame::new();
         let key = $crate::gate::Key::kernel($kernel, [$gx, $gy, $gz, $bx, $by, $bz, $shared]);
         let stream = if const { $crate::entry::is_twin(stringify!($name)) } {
-            $crate::driver::ordered::Ordered::per_thread($stream)
+            $crate::driver::stream_ref::StreamRef::per_thread($stream)
         } else {
-            $crate::driver::ordered::Ordered::legacy($stream)
+            $crate::driver::stream_ref::StreamRef::legacy($stream)
         };
         if let Some(real) = SLOT.known()
             && let Some(going) = $crate::gate::beside(&frame, stream, key)
@@ -309,11 +309,11 @@ macro_rules! hooks {
         #[allow(unused_variables, reason = "a body need not look at every argument")]
         #[allow(clippy::too_many_arguments, reason = "as many as the C function has")]
         fn body($call: $crate::entry::hooks!(@callable [$(($typed))?] [$($ty),*] [$ret]), $($arg: $ty),*) -> $ret {
-            $(let $of: fn(gpushare_cuda_abi::cuda::CUstream) -> $crate::driver::ordered::Ordered =
+            $(let $of: fn(gpushare_cuda_abi::cuda::CUstream) -> $crate::driver::stream_ref::StreamRef =
                 if const { $crate::entry::is_twin(stringify!($name)) } {
-                    $crate::driver::ordered::Ordered::per_thread
+                    $crate::driver::stream_ref::StreamRef::per_thread
                 } else {
-                    $crate::driver::ordered::Ordered::legacy
+                    $crate::driver::stream_ref::StreamRef::legacy
                 };)?
             $body
         }

@@ -12,11 +12,11 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use gpushare_cuda_abi::cuda::CUcontext;
 
 use super::{awaited, column, drain, ledger};
-use crate::driver::ordered::Ordered;
+use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
 use crate::gate::column::Column;
 use crate::gate::marks::Relaxed;
-use gpushare_pacing::window::Lane;
+use gpushare_pacing::window::StreamKey;
 
 /// Places of a set.
 const WAYS: usize = 4;
@@ -87,11 +87,11 @@ fn tag(one: u64, two: u64, three: u64) -> u64 {
     mix(mix(mix(0, one), two), three) | 1
 }
 
-fn tag_of_lane(lane: &Lane) -> u64 {
+fn tag_of_lane(lane: &StreamKey) -> u64 {
     tag(lane.context as u64, lane.stream as u64, lane.thread as u64)
 }
 
-fn tag_of_launch(lane: &Lane, key: u64) -> u64 {
+fn tag_of_launch(lane: &StreamKey, key: u64) -> u64 {
     tag(key, lane.context as u64, ERA.load(Ordering::Relaxed))
 }
 
@@ -102,14 +102,14 @@ fn may_load(key: u64) -> bool {
 }
 
 /// Whether an operation of `key` would be the first of its function or graph, as far as is known.
-pub(super) fn is_first(lane: &Lane, key: u64) -> bool {
+pub(super) fn is_first(lane: &StreamKey, key: u64) -> bool {
     may_load(key) && !LAUNCHED.has(tag_of_launch(lane, key))
 }
 
 /// An operation of `key` has been launched. Returns whether its time is a valid measurement of its
 /// kind. Each launch beside other tenants pays for this call, so the state is written only where it
 /// must change.
-pub(super) fn launched(lane: &Lane, key: u64) -> bool {
+pub(super) fn launched(lane: &StreamKey, key: u64) -> bool {
     let (first, waited) = (is_first(lane, key), waits(lane));
     if first {
         LAUNCHED.add(tag_of_launch(lane, key));
@@ -121,7 +121,7 @@ pub(super) fn launched(lane: &Lane, key: u64) -> bool {
 }
 
 /// Whether something that is no operation of the gate's stands behind the lane's last one.
-pub(super) fn waits(lane: &Lane) -> bool {
+pub(super) fn waits(lane: &StreamKey) -> bool {
     WAITING.has(tag_of_lane(lane))
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn forget() {
 /// copy from or to the host, a host function. The stream's earlier work gets its mark first, so
 /// that its own completion is known. With `later`, the call does not wait for the operation, and
 /// the stream's next operation does.
-pub(crate) fn comes(stream: Ordered, later: bool) {
+pub(crate) fn comes(stream: StreamRef, later: bool) {
     if !super::is_bound() || !stream.runs() {
         return;
     }
@@ -160,8 +160,8 @@ pub(crate) fn comes(stream: Ordered, later: bool) {
 /// Marks what streams hold that wait for the context's legacy stream.
 fn mark_blocking(column: &Column, context: CUcontext) {
     let mine = drain::thread_number();
-    let can_mark = |lane: &Lane| lane.thread == 0 || lane.thread == mine;
-    let lanes: Vec<Lane> = column
+    let can_mark = |lane: &StreamKey| lane.thread == 0 || lane.thread == mine;
+    let lanes: Vec<StreamKey> = column
         .lock()
         .window
         .unmarked_lanes()
@@ -176,7 +176,7 @@ fn mark_blocking(column: &Column, context: CUcontext) {
 }
 
 /// `stream` has been made to wait for an event. Stream 0 may be either default stream here.
-pub(crate) fn made_to_wait(stream: Ordered) {
+pub(crate) fn made_to_wait(stream: StreamRef) {
     if !super::is_bound() {
         return;
     }
@@ -197,8 +197,8 @@ mod tests {
     const FUNCTION: u64 = 1 << 63 | 0x7000;
     const MEMSET: u64 = 5;
 
-    fn lane(context: usize, stream: usize) -> Lane {
-        Lane {
+    fn lane(context: usize, stream: usize) -> StreamKey {
+        StreamKey {
             context,
             stream,
             thread: 0,

@@ -24,12 +24,12 @@ mod events;
 use super::{apart, column, drain};
 use crate::driver::contexts::{self, Here};
 use crate::driver::green::{self, Green};
-use crate::driver::ordered::Ordered;
+use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
 use crate::guest::clock;
 use crate::guest::fork::ForkLocal;
 use events::{Before, Covers, Events};
-use gpushare_pacing::window::Lane;
+use gpushare_pacing::window::StreamKey;
 
 static EVENTS: ForkLocal<Mutex<Events>> = ForkLocal::new();
 /// The streams that wait for the legacy stream of their context, and it for them.
@@ -96,11 +96,11 @@ pub(crate) fn event_shared(event: CUevent) {
 }
 
 /// The stream's current position; `None` where it is unknown, or the device is unbound.
-fn submitted_to(stream: Ordered) -> Option<Before> {
+fn submitted_to(stream: StreamRef) -> Option<Before> {
     let here = streams::locate(stream)?;
     let lane = drain::lane_of(here.handle, stream.handle(), stream.is_per_thread());
     let alone = !apart::waits(&lane);
-    submitted(Covers::Lane(lane), here.device.index(), alone)
+    submitted(Covers::StreamKey(lane), here.device.index(), alone)
 }
 
 fn submitted(covers: Covers, column: usize, alone: bool) -> Option<Before> {
@@ -135,7 +135,7 @@ fn recording(
 /// node of the graph.
 pub(crate) fn recording_in(
     event: CUevent,
-    stream: Ordered,
+    stream: StreamRef,
     external: bool,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
@@ -209,7 +209,7 @@ pub(crate) fn asking_event(event: CUevent, call: impl FnOnce() -> CUresult) -> C
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Awaited {
     /// A stream, as the function understands it.
-    Stream(Ordered),
+    Stream(StreamRef),
     /// All of a context, the current one if it is null.
     Context(CUcontext),
 }
@@ -228,13 +228,13 @@ pub(crate) fn waiting(what: Awaited, call: impl FnOnce() -> CUresult) -> CUresul
 }
 
 /// The program asks by `call` whether `stream` is idle.
-pub(crate) fn asking_stream(stream: Ordered, call: impl FnOnce() -> CUresult) -> CUresult {
+pub(crate) fn asking_stream(stream: StreamRef, call: impl FnOnce() -> CUresult) -> CUresult {
     finding_out(|| submitted_to(stream).map(Before::beside_others), call)
 }
 
 /// The program copies by `call`, on the default stream `stream`, and the driver returns only when
 /// all work before the copy is complete.
-pub(crate) fn copying(stream: Ordered, call: impl FnOnce() -> CUresult) -> CUresult {
+pub(crate) fn copying(stream: StreamRef, call: impl FnOnce() -> CUresult) -> CUresult {
     let before = || {
         if stream.is_legacy() && !stream.is_of_green() {
             let here = contexts::here()?;
@@ -273,19 +273,19 @@ fn teach(before: &Before, blocked: bool) {
         return;
     };
     let blocked = blocked && before.alone;
-    let is_covered = |lane: &Lane| before.covers.has(lane);
-    if blocked && !matches!(before.covers, Covers::Lane(_)) {
+    let is_covered = |lane: &StreamKey| before.covers.has(lane);
+    if blocked && !matches!(before.covers, Covers::StreamKey(_)) {
         // The operation behind a stream's waiting work has ended only now, not that work itself.
-        let waits = |lane: &Lane| is_covered(lane) && apart::waits(lane);
+        let waits = |lane: &StreamKey| is_covered(lane) && apart::waits(lane);
         column.waited_for(waits, before.stamp, false);
     }
     column.waited_for(is_covered, before.stamp, blocked);
 }
 
 impl Covers {
-    fn has(&self, lane: &Lane) -> bool {
+    fn has(&self, lane: &StreamKey) -> bool {
         match self {
-            Self::Lane(known) => lane == known,
+            Self::StreamKey(known) => lane == known,
             Self::Context(context) => lane.context == context.0.addr(),
             Self::Green(green) => {
                 *lane == drain::lane_of_green(green) || green::owns(green, lane.stream)
@@ -296,7 +296,7 @@ impl Covers {
 }
 
 /// Whether a stream is the context's legacy one, or waits for that, as far as is known.
-pub(super) fn waits_for_legacy(context: CUcontext, lane: &Lane) -> bool {
+pub(super) fn waits_for_legacy(context: CUcontext, lane: &StreamKey) -> bool {
     let stream = CUstream(core::ptr::without_provenance_mut(lane.stream));
     let is_default = stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
     lane.context == context.0.addr() && (is_default || blocking().get(&stream) == Some(&context))

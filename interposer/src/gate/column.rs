@@ -24,16 +24,16 @@ mod yielding;
 use super::{Quiet, drain, ledger};
 use crate::driver::streams;
 use crate::gate::ledger::{Ledger, Named, Open, Rules};
-use crate::gate::marks::{Asker, Mark, Relaxed};
+use crate::gate::marks::{Asker, CompletionEvent, Relaxed};
 use crate::guest::clock;
 use crate::guest::fork::ForkLocal;
 use crate::guest::frames;
 use books::Books;
 use gpushare_pacing::estimate::Expected;
-use gpushare_pacing::mirror::{Act, Facts, Mirror, Stand};
+use gpushare_pacing::follower::{Act, Facts, GateState, LeaseFollower};
 use gpushare_pacing::report::{Report, Words};
 use gpushare_pacing::slices::{Full, Slices};
-use gpushare_pacing::window::{Answer, BATCH_AGE, Bounds, Lane, Op, Sample, Window};
+use gpushare_pacing::window::{Answer, BATCH_AGE, Bounds, Op, Sample, StreamKey, Window};
 use looking::Spares;
 pub(super) use marking::Timing;
 use telling::is_shared;
@@ -62,8 +62,8 @@ pub(super) struct Column {
 /// The state guarded by the lock.
 #[derive(Debug)]
 pub(super) struct Inner {
-    pub(super) window: Window<Mark>,
-    pub(super) mirror: Mirror,
+    pub(super) window: Window<CompletionEvent>,
+    pub(super) mirror: LeaseFollower,
     pub(super) bounds: Bounds,
     /// The daemon's page line of this device, while it gives the turns.
     page: Option<&'static ControlDevice>,
@@ -161,7 +161,7 @@ impl Column {
             open: Open::new(),
             inner: Mutex::new(Inner {
                 window: Window::default(),
-                mirror: Mirror::default(),
+                mirror: LeaseFollower::default(),
                 bounds: Bounds {
                     window: WINDOW,
                     deadline: u64::MAX,
@@ -223,9 +223,9 @@ impl Column {
         let now = clock::now();
         let mut inner = self.lock();
         match inner.mirror.stand() {
-            Stand::Free => return Told::Free,
-            Stand::Closing | Stand::Drained => return Told::Closed,
-            Stand::Open => {}
+            GateState::Free => return Told::Free,
+            GateState::Closing | GateState::Drained => return Told::Closed,
+            GateState::Open => {}
         }
         inner.refresh(now);
         if inner.window.is_half_full(inner.bounds) || inner.may_have_paused(now) {
@@ -288,7 +288,7 @@ impl Column {
     /// about.
     pub(super) fn note(
         &'static self,
-        lane: Lane,
+        lane: StreamKey,
         op: Op,
         timing: Option<Timing>,
         named: Option<(Named, u64)>,
@@ -351,9 +351,9 @@ impl Column {
     }
 
     fn act(&self, inner: &mut Inner, now: u64, turn: &Turn, facts: &Facts) -> Act {
-        let was_free = inner.mirror.stand() == Stand::Free;
+        let was_free = inner.mirror.stand() == GateState::Free;
         let act = inner.mirror.step(now, turn, facts);
-        if inner.mirror.stand() == Stand::Open {
+        if inner.mirror.stand() == GateState::Open {
             inner.bounds = Bounds {
                 window: if turn.window == 0 {
                     WINDOW
@@ -391,7 +391,7 @@ impl Column {
     /// The gate is not maintained any more: everything passes, until it is maintained again.
     pub(super) fn give_up(&self) {
         let mut inner = self.lock();
-        inner.mirror = Mirror::default();
+        inner.mirror = LeaseFollower::default();
         inner.unseen = true;
         super::free(self.index);
     }
@@ -403,27 +403,27 @@ impl Column {
             (inner.mirror.stand(), inner.mirror.stands())
         };
         let inside = match stand {
-            Stand::Closing => self.quiet(),
+            GateState::Closing => self.quiet(),
             _ => Quiet::No,
         };
         let quiet = inside != Quiet::No;
         if quiet {
             self.mark_all(stands);
-        } else if stand == Stand::Open {
+        } else if stand == GateState::Open {
             self.glance(turn);
             self.mark_tails(turn);
         }
         let now = clock::now();
         let mut inner = self.lock();
-        if stand != Stand::Free {
+        if stand != GateState::Free {
             inner.refresh(now);
             inner.look(now);
             self.settle(&mut inner, now);
         }
         let unseen = match stand {
-            Stand::Closing => inner.unseen,
-            Stand::Open => is_shared(turn) && inner.wants_glance(),
-            Stand::Free | Stand::Drained => false,
+            GateState::Closing => inner.unseen,
+            GateState::Open => is_shared(turn) && inner.wants_glance(),
+            GateState::Free | GateState::Drained => false,
         };
         Facts {
             empty: inner.window.is_empty() && !unseen,
@@ -450,7 +450,12 @@ impl Column {
     }
 
     /// The program waited for these lanes; `stamp` and `since` say when that began.
-    pub(super) fn waited_for(&self, is_lane: impl Fn(&Lane) -> bool, stamp: u64, blocked: bool) {
+    pub(super) fn waited_for(
+        &self,
+        is_lane: impl Fn(&StreamKey) -> bool,
+        stamp: u64,
+        blocked: bool,
+    ) {
         let now = clock::now();
         let mut inner = self.lock();
         inner.refresh(now);
@@ -481,7 +486,7 @@ impl Column {
         }
         if gone {
             inner.gone += 1;
-            let of_context = |lane: &Lane| lane.context == context.0.addr();
+            let of_context = |lane: &StreamKey| lane.context == context.0.addr();
             inner.window.forget(of_context, drop);
             inner.spares.forget(context);
             self.settle(&mut inner, clock::now());

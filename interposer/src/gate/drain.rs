@@ -12,18 +12,18 @@ use gpushare_cuda_abi::cuda::{
     CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext, CUresult, CUstream,
 };
 
-use super::{Key, Passage, Place, apart, awaited, ledger, thread};
+use super::{GateGuard, Key, Place, apart, awaited, ledger, thread};
 use crate::driver::contexts::{self, Here};
 use crate::driver::green::{self, Green};
-use crate::driver::ordered::Ordered;
+use crate::driver::stream_ref::StreamRef;
 use crate::gate::column::{self, Column, Timing, Told};
 use crate::gate::ledger::Named;
 use crate::guest::clock;
 use crate::guest::exit;
-use crate::guest::futex::Bed;
+use crate::guest::futex::FutexWaiter;
 use crate::session::Notice;
 use gpushare_pacing::estimate::Expected;
-use gpushare_pacing::window::{Lane, Op};
+use gpushare_pacing::window::{Op, StreamKey};
 
 /// How long the gate thread may show no sign of life, or an open device have no room (ns), before
 /// waiting launches continue.
@@ -31,12 +31,12 @@ const PATIENCE: u64 = 10_000_000_000;
 
 /// One admitted launch.
 #[derive(Debug)]
-pub(crate) struct Ticket(Option<Admitted>);
+pub(crate) struct LaunchSlot(Option<Admitted>);
 
 #[derive(Debug)]
 struct Admitted {
     column: &'static Column,
-    lane: Lane,
+    lane: StreamKey,
     key: u64,
     expected: Expected,
     timing: Option<Timing>,
@@ -54,32 +54,32 @@ pub(crate) fn thread_number() -> usize {
     HERE.with(|here| core::ptr::from_ref(here).addr())
 }
 
-/// Waits until a launch may go to the driver. Called inside the gate ([`Passage`]), for a column
+/// Waits until a launch may go to the driver. Called inside the gate ([`GateGuard`]), for a column
 /// that is not free; may step out to wait, and returns inside.
-pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
+pub(crate) fn admit(place: &Place, guard: &mut GateGuard) -> LaunchSlot {
     let Some(column) = column::of(place.column) else {
-        passage.wait_while_closed(place.column, &mut || None);
-        return Ticket(None);
+        guard.wait_while_closed(place.column, &mut || None);
+        return LaunchSlot(None);
     };
     let key = number(place.key);
     let era = ledger::era();
     // Endless work may wait for this launch.
     let mut end = None;
     loop {
-        passage.wait_while_closed(place.column, &mut || knock(column, place.column));
+        guard.wait_while_closed(place.column, &mut || announce_waiter(column, place.column));
         if exit::is_leaving() {
-            return Ticket(None);
+            return LaunchSlot(None);
         }
         let insists = end.is_some_and(|end| clock::now() >= end);
         match column.ask(key, insists) {
-            Told::Free => return Ticket(None),
+            Told::Free => return LaunchSlot(None),
             Told::Go(go) => {
                 if let Some(epoch) = go.was_idle {
                     thread::tell(place.column, Notice::Busy, epoch);
                     thread::wake();
                 }
                 let lane = lane_of(place.context, place.stream, place.per_thread);
-                return Ticket(Some(Admitted {
+                return LaunchSlot(Some(Admitted {
                     column,
                     lane,
                     key,
@@ -92,24 +92,24 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
             }
             Told::Wait(pause) => {
                 end.get_or_insert_with(|| clock::now().saturating_add(PATIENCE));
-                passage.step_out();
+                guard.step_out();
                 column.pause(pause);
                 column.make_room(thread_number());
-                passage.step_in();
+                guard.step_in();
             }
             Told::Full(full) => {
-                passage.step_out();
+                guard.step_out();
                 column.rest(full, thread_number());
-                passage.step_in();
+                guard.step_in();
             }
             Told::Closed => {
                 end = None;
-                passage.step_out();
+                guard.step_out();
                 // First that more is wanted, then that all is done: the daemon must not think for
                 // an instant that it is not.
-                let _ = knock(column, place.column);
+                let _ = announce_waiter(column, place.column);
                 thread::wake();
-                passage.step_in();
+                guard.step_in();
             }
         }
     }
@@ -117,15 +117,15 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
 
 /// The launch will not happen now: another device it needs has closed meanwhile. It will be
 /// admitted again.
-pub(crate) fn withdrawn(ticket: Ticket) {
-    if let Some(admitted) = ticket.0 {
+pub(crate) fn withdrawn(slot: LaunchSlot) {
+    if let Some(admitted) = slot.0 {
         admitted.taken_back();
     }
 }
 
 /// The driver has answered. Called inside the gate; must not wait.
-pub(crate) fn submitted(ticket: Ticket, answer: CUresult) {
-    let Some(admitted) = ticket.0 else { return };
+pub(crate) fn submitted(slot: LaunchSlot, answer: CUresult) {
+    let Some(admitted) = slot.0 else { return };
     if answer.is_success() {
         let Admitted {
             column,
@@ -205,7 +205,7 @@ pub(crate) fn green_going(green: &Green) {
 }
 
 /// A stream is about to capture.
-pub(crate) fn capture_begins(here: Here, stream: Ordered) {
+pub(crate) fn capture_begins(here: Here, stream: StreamRef) {
     ledger::changed();
     if let Some(column) = column::of(here.device.index()) {
         let lane = lane_of(here.handle, stream.handle(), stream.is_per_thread());
@@ -220,7 +220,7 @@ pub(crate) fn may_bind() -> bool {
 
 /// A thread waits at a closed gate: reports it, opens the gate if the turn has come, and returns
 /// the futex to sleep on.
-fn knock(column: &Column, index: usize) -> Option<Bed> {
+fn announce_waiter(column: &Column, index: usize) -> Option<FutexWaiter> {
     let wanted = column.waits();
     if let Some(epoch) = wanted {
         thread::tell(index, Notice::Wanted, epoch);
@@ -238,12 +238,12 @@ fn is_default(stream: CUstream) -> bool {
 }
 
 /// The default stream of a green context, as the window knows it.
-pub(super) fn lane_of_green(green: &Green) -> Lane {
-    Lane::of_green(green.primary.0.addr(), green.converted.0.addr())
+pub(super) fn lane_of_green(green: &Green) -> StreamKey {
+    StreamKey::of_green(green.primary.0.addr(), green.converted.0.addr())
 }
 
 /// The lane of a stream as the program names it.
-pub(super) fn lane_of(context: CUcontext, stream: CUstream, per_thread: bool) -> Lane {
+pub(super) fn lane_of(context: CUcontext, stream: CUstream, per_thread: bool) -> StreamKey {
     if is_default(stream)
         && let Some(green) = green::current()
         && green.primary == context
@@ -258,7 +258,7 @@ pub(super) fn lane_of(context: CUcontext, stream: CUstream, per_thread: bool) ->
     } else {
         stream
     };
-    Lane {
+    StreamKey {
         context: context.0.addr(),
         stream: stream.0.addr(),
         thread: if is_threads { thread_number() } else { 0 },

@@ -24,12 +24,12 @@ use gpushare_cuda_abi::cuda::CUresult;
 use gpushare_protocol::page::control::ControlDevice;
 
 use super::{GATE, tls};
-use crate::driver::ordered::Ordered;
+use crate::driver::stream_ref::StreamRef;
 use crate::driver::{calls, streams};
 use crate::gate::ring::{Allowance, Launch, Ring};
 use crate::gate::word::{self, FENCED, NOT_READY, Record};
 use crate::guest::clock;
-use gpushare_pacing::window::{BATCH_OPS, Lane};
+use gpushare_pacing::window::{BATCH_OPS, StreamKey};
 
 /// Launches of a thread that the books do not have yet: as many as get one mark.
 const SLOTS: usize = BATCH_OPS as usize;
@@ -60,7 +60,7 @@ const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 impl Named {
     /// `None` where the driver does not report the current context.
     #[inline(always)]
-    pub(super) fn of(stream: Ordered, key: u64) -> Option<Self> {
+    pub(super) fn of(stream: StreamRef, key: u64) -> Option<Self> {
         let handle = stream.handle();
         let context = if streams::is_default(handle) {
             let current = calls::current_context().ok()?;
@@ -133,7 +133,7 @@ pub(super) struct Ledger {
 /// A launch as the books get it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    pub(super) lane: Lane,
+    pub(super) lane: StreamKey,
     pub(super) key: u64,
     /// Its expected duration (ns).
     pub(super) ns: u64,
@@ -155,7 +155,7 @@ impl Ledger {
         let kind = &self.kinds[launch.of as usize % KINDS];
         let [context, stream, thread] = &kind.lane;
         Entry {
-            lane: Lane {
+            lane: StreamKey {
                 context: context.load(Ordering::Relaxed),
                 stream: stream.load(Ordering::Relaxed),
                 thread: thread.load(Ordering::Relaxed),
@@ -205,7 +205,7 @@ impl Ledger {
         kind.key.store(entry.key, Ordering::Relaxed);
         kind.ns.store(entry.ns, Ordering::Relaxed);
         kind.fuel.store(fuel, Ordering::Relaxed);
-        let Lane {
+        let StreamKey {
             context,
             stream,
             thread,
@@ -388,7 +388,7 @@ impl Going {
 
 /// Begins a launch of `key` in `stream` by the call at `frame`. `None`: it takes the slow way.
 #[inline(always)]
-pub(super) fn go(stream: Ordered, key: u64, frame: u64) -> Option<Going> {
+pub(super) fn go(stream: StreamRef, key: u64, frame: u64) -> Option<Going> {
     let record = record()?;
     let ledger = linked(record)?;
     if record.is_inside() {

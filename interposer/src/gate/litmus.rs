@@ -7,7 +7,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use super::Gate;
-use crate::gate::passage::Passage;
+use crate::gate::guard::GateGuard;
 use crate::gate::word::FENCED;
 use crate::guest::barrier;
 
@@ -67,8 +67,8 @@ fn hammer(gate: &'static Gate, device: &Device, thread: usize) -> (u64, u64) {
             inside.leave();
             fast += 1;
         } else {
-            let mut passage = Passage::begin(gate, &frame);
-            passage.wait_while_closed(COLUMN, &mut || None);
+            let mut guard = GateGuard::begin(gate, &frame);
+            guard.wait_while_closed(COLUMN, &mut || None);
             device.launch(thread);
             slow += 1;
         }

@@ -34,7 +34,7 @@ const CAPTURE_ERRORS: RangeInclusive<u32> =
 
 /// An event in a stream.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark {
+pub(crate) struct CompletionEvent {
     pub(crate) context: CUcontext,
     event: CUevent,
     /// The event has a time, and so has that of its start.
@@ -60,15 +60,15 @@ const GAPS: (u64, u64) = (50_000, 16);
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Put {
     /// It is in its stream.
-    Made(Mark),
+    Made(CompletionEvent),
     /// The context is destroyed, or has failed: nothing is under way there.
     Gone,
     /// The stream captures: its only work in flight was submitted before. The event, if there is
     /// one.
-    Captures(Option<Mark>),
+    Captures(Option<CompletionEvent>),
     /// Not marked now, or never: the work in flight there stays unknown. The event, if there is
     /// one.
-    Unmarked(Option<Mark>),
+    Unmarked(Option<CompletionEvent>),
 }
 
 /// Asks marks, each in its own context: the driver wants one to be current.
@@ -82,7 +82,7 @@ impl Asker {
     }
 
     /// Whether all work before the mark is complete, or never will be.
-    pub(crate) fn is_passed(&mut self, mark: &Mark) -> bool {
+    pub(crate) fn is_passed(&mut self, mark: &CompletionEvent) -> bool {
         if let Err(why) = self.enter(mark.context) {
             return is_over(why) || report(why);
         }
@@ -98,7 +98,7 @@ impl Asker {
 
     /// How long the operation between a mark and its start took (ns), with its key, if that can be
     /// said.
-    pub(crate) fn took(&mut self, mark: &Mark) -> Option<(u64, u64)> {
+    pub(crate) fn took(&mut self, mark: &CompletionEvent) -> Option<(u64, u64)> {
         let start = mark.start?;
         self.enter(mark.context).ok()?;
         let milliseconds = calls::elapsed(start.event, mark.event).ok()?;
@@ -132,7 +132,7 @@ impl Asker {
     }
 }
 
-impl Mark {
+impl CompletionEvent {
     /// Gives the event back to the driver.
     pub(crate) fn destroy(self) {
         for mark in self.split().into_iter().flatten() {
@@ -178,7 +178,12 @@ pub(crate) enum Behind {
 
 /// Puts a mark behind everything that was submitted there, with the event of `spare` if there is
 /// one; `timed` says whether it has a time, as that of `spare` then does.
-pub(crate) fn put(context: CUcontext, behind: Behind, spare: Option<Mark>, timed: bool) -> Put {
+pub(crate) fn put(
+    context: CUcontext,
+    behind: Behind,
+    spare: Option<CompletionEvent>,
+    timed: bool,
+) -> Put {
     let record = |context, spare, call: &mut dyn FnMut(CUevent) -> CUresult| {
         record(context, spare, timed, call)
     };
@@ -226,7 +231,7 @@ pub(crate) fn is_idle(context: CUcontext, stream: CUstream) -> bool {
 /// Records an event by `call`.
 fn record(
     context: CUcontext,
-    spare: Option<Mark>,
+    spare: Option<CompletionEvent>,
     timed: bool,
     call: &mut dyn FnMut(CUevent) -> CUresult,
 ) -> Put {
@@ -240,7 +245,7 @@ fn record(
     }
 }
 
-fn refused(why: CUresult, mark: Option<Mark>) -> Put {
+fn refused(why: CUresult, mark: Option<CompletionEvent>) -> Put {
     if is_over(why) {
         return Put::Gone;
     }
@@ -271,14 +276,14 @@ fn report(why: CUresult) -> bool {
 }
 
 /// A new event in the context, which is current.
-fn make(context: CUcontext, timed: bool) -> Result<Mark, CUresult> {
+fn make(context: CUcontext, timed: bool) -> Result<CompletionEvent, CUresult> {
     let flags = if timed {
         CUevent_flags(0)
     } else {
         CUevent_flags::DISABLE_TIMING
     };
     let event = calls::create_event(flags)?;
-    Ok(Mark {
+    Ok(CompletionEvent {
         context,
         event,
         timed,

@@ -20,12 +20,12 @@ pub(crate) mod apart;
 pub(crate) mod awaited;
 mod column;
 pub(crate) mod drain;
+mod guard;
 mod ledger;
 mod left;
 #[cfg(test)]
 mod litmus;
 pub(crate) mod marks;
-mod passage;
 mod place;
 mod records;
 mod ring;
@@ -40,11 +40,11 @@ use std::time::Duration;
 use gpushare_cuda_abi::cuda::CUresult;
 use gpushare_protocol::page::MAX_DEVICES;
 
-use crate::driver::ordered::Ordered;
+use crate::driver::stream_ref::StreamRef;
 use crate::guest::frames::{self, Frame};
 use crate::guest::{barrier, clock, exit, futex};
+pub(crate) use guard::GateGuard;
 pub(crate) use ledger::Going;
-pub(crate) use passage::Passage;
 pub(crate) use place::{Key, Place, Work};
 use records::Records;
 pub(crate) use thread::{follow_leases, wake};
@@ -293,7 +293,7 @@ pub(crate) fn fast(frame: &Frame) -> Option<Inside> {
 /// Steps inside if other tenants share the device, and the launch is of a kind that the thread has
 /// launched before. `None`: it takes the slow way.
 #[inline(always)]
-pub(crate) fn beside(frame: &Frame, stream: Ordered, key: Key) -> Option<Going> {
+pub(crate) fn beside(frame: &Frame, stream: StreamRef, key: Key) -> Option<Going> {
     ledger::go(stream, drain::number(key), frame.address())
 }
 
@@ -320,5 +320,5 @@ pub(crate) fn pass(work: &Work<'_>, mut call: impl FnMut() -> CUresult) -> CUres
             return answer;
         }
     }
-    passage::pass(&GATE, work, &mut call)
+    guard::pass(&GATE, work, &mut call)
 }

@@ -4,7 +4,7 @@ use gpushare_cuda_abi::cuda::{
     CUDA_LAUNCH_PARAMS, CUcontext, CUfunction, CUgraphExec, CUresult, CUstream,
 };
 
-use crate::driver::ordered::Ordered;
+use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
 
 /// The kind of a launch, for estimates.
@@ -65,11 +65,11 @@ pub(crate) struct Place {
 
 impl Place {
     /// Its stream, as the function understands it.
-    pub(super) fn ordered(&self) -> Ordered {
+    pub(super) fn ordered(&self) -> StreamRef {
         if self.per_thread {
-            Ordered::per_thread(self.stream)
+            StreamRef::per_thread(self.stream)
         } else {
-            Ordered::legacy(self.stream)
+            StreamRef::legacy(self.stream)
         }
     }
 }
@@ -78,7 +78,7 @@ impl Place {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work<'a> {
     /// In one stream.
-    One(Ordered, Key),
+    One(StreamRef, Key),
     /// The parts of a cooperative launch on several devices.
     Several(&'a [CUDA_LAUNCH_PARAMS]),
 }
@@ -102,7 +102,7 @@ pub(super) fn with(work: &Work<'_>, body: &mut dyn FnMut(&[Place]) -> CUresult) 
                     part.sharedMemBytes,
                 ];
                 place(
-                    Ordered::legacy(part.hStream),
+                    StreamRef::legacy(part.hStream),
                     Key::kernel(part.function, shape),
                 )
             };
@@ -114,7 +114,7 @@ pub(super) fn with(work: &Work<'_>, body: &mut dyn FnMut(&[Place]) -> CUresult) 
 
 /// `None` if the stream records the launch instead of running it, and where the driver will refuse
 /// it: the stream is invalid, or the call comes from inside a host callback, which must not wait.
-fn place(stream: Ordered, key: Key) -> Option<Place> {
+fn place(stream: StreamRef, key: Key) -> Option<Place> {
     if !stream.runs() {
         return None;
     }

@@ -30,10 +30,10 @@ use crate::guest::clock;
 use crate::guest::exit;
 use crate::guest::fork::ForkLocal;
 use crate::guest::frames;
-use crate::guest::futex::{Bed, wake_all};
+use crate::guest::futex::{FutexWaiter, wake_all};
 use crate::session::Notice;
-use gpushare_pacing::cap::{Bucket, Duty};
-use gpushare_pacing::mirror::{Act, NEVER, Stand};
+use gpushare_pacing::cap::{Bucket, LocalLease};
+use gpushare_pacing::follower::{Act, GateState, NEVER};
 
 /// The longest sleep (ns): how often the thread checks whether the daemon lives, and publishes the
 /// submitted work.
@@ -66,7 +66,7 @@ const WAKE_AGAIN: Duration = Duration::from_millis(10);
 /// The thread's state for one device.
 #[derive(Debug, Default)]
 struct Own {
-    duty: Duty,
+    duty: LocalLease,
     /// The turn was the daemon's when last looked.
     by_daemon: bool,
 }
@@ -114,7 +114,7 @@ pub(super) fn stop() {
         .is_some_and(|started| started.load(Ordering::Acquire));
     let end = Instant::now() + STOPS_WITHIN;
     while started && STOPPED.load(Ordering::Acquire) == 0 && Instant::now() < end {
-        let stopped = Bed::own(&STOPPED);
+        let stopped = FutexWaiter::own(&STOPPED);
         wake();
         stopped.sleep(WAKE_AGAIN);
     }
@@ -125,7 +125,7 @@ fn rest() -> ! {
     STOPPED.store(1, Ordering::Release);
     wake_all(&STOPPED);
     loop {
-        Bed::own(&STOPPED).sleep(Duration::from_secs(3600));
+        FutexWaiter::own(&STOPPED).sleep(Duration::from_secs(3600));
     }
 }
 
@@ -151,10 +151,10 @@ fn tell_of_waiting(index: usize, column: &Column) {
 
 /// For a thread that waits at `column`: opens it if the daemon has given the turn. What to sleep on
 /// until it does; `None` while turns are not the daemon's, and the gate thread opens.
-pub(super) fn follow(index: usize, column: &Column) -> Option<Bed> {
+pub(super) fn follow(index: usize, column: &Column) -> Option<FutexWaiter> {
     let session = account::compute()?.session?;
-    let bed = Bed::of_page(session.changes());
-    if !session.is_heard(clock::now()) {
+    let bed = FutexWaiter::of_page(session.changes());
+    if !session.daemon_alive(clock::now()) {
         return None;
     }
     column.follow(|| session.turn(index));
@@ -212,7 +212,7 @@ impl Rounds {
             return;
         };
         let word = compute.session.map_or(&ALONE, |session| session.changes());
-        let bed = Bed::of_page(word);
+        let bed = FutexWaiter::of_page(word);
         BELL.store(0, Ordering::SeqCst);
         STIRRED.store(clock::now(), Ordering::Relaxed);
         let until = self.all(&compute);
@@ -277,7 +277,7 @@ impl Rounds {
             .map(|session| (session, session.turn(index)));
         let own = &mut self.own[index];
         if let Some((session, turn)) = by_daemon
-            && session.is_heard(now)
+            && session.daemon_alive(now)
         {
             own.by_daemon = true;
             // The daemon bills this time. If it exits, the bucket begins with the time after that.
@@ -322,7 +322,7 @@ impl Rounds {
 }
 
 /// Pays for the held time, and asks the bucket.
-fn own_turn(duty: &mut Duty, bucket: &Bucket<'_>, column: &Column, now: u64) -> (Turn, u64) {
+fn own_turn(duty: &mut LocalLease, bucket: &Bucket<'_>, column: &Column, now: u64) -> (Turn, u64) {
     let (busy, stand, is_idle, is_empty) = {
         let mut inner = column.lock();
         let busy = inner.window.take_busy(now);
@@ -337,7 +337,7 @@ fn own_turn(duty: &mut Duty, bucket: &Bucket<'_>, column: &Column, now: u64) -> 
     if let Some((from, until)) = busy {
         bucket.pay(from, until, now);
     }
-    let landed = matches!(stand, Stand::Closing | Stand::Drained);
+    let landed = matches!(stand, GateState::Closing | GateState::Drained);
     let (mut turn, mut again) = duty.turn(bucket, now, landed);
     if is_idle {
         // The bucket fills by itself; the next launch rings.

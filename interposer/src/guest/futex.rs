@@ -7,13 +7,13 @@ use crate::guest::sys::{self, Scope};
 
 /// A futex word to sleep on, and its value when the awaited condition was last checked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bed {
+pub(crate) struct FutexWaiter {
     word: &'static AtomicU32,
     seen: u32,
     scope: Scope,
 }
 
-impl Bed {
+impl FutexWaiter {
     /// Of this process's own.
     pub(crate) fn own(word: &'static AtomicU32) -> Self {
         let seen = word.load(Ordering::Acquire);

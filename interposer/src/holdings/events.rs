@@ -7,7 +7,7 @@ use gpushare_cuda_abi::cuda::*;
 use crate::driver::calls;
 use crate::driver::captures::Relaxed;
 use crate::driver::current::CurrentContext;
-use crate::driver::ordered::Ordered;
+use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams::{self, Marked};
 
 /// Records an event behind everything that `stream` has been given: `spare`, or a new one. `in_use`
@@ -17,7 +17,7 @@ use crate::driver::streams::{self, Marked};
 /// `spare`, if it could not be recorded now: a capture is in the way, the stream is gone, or the
 /// driver will not.
 pub(crate) fn put(
-    stream: Ordered,
+    stream: StreamRef,
     context: CUcontext,
     spare: Option<CUevent>,
     in_use: bool,
@@ -35,7 +35,7 @@ pub(crate) fn put(
     }
 }
 
-fn record(stream: Ordered, spare: Option<CUevent>) -> Result<CUevent, Option<CUevent>> {
+fn record(stream: StreamRef, spare: Option<CUevent>) -> Result<CUevent, Option<CUevent>> {
     let event = match spare {
         Some(event) => event,
         None => calls::create_event(CUevent_flags::DISABLE_TIMING).map_err(|_| None)?,
@@ -58,7 +58,7 @@ pub(crate) fn is_passed(context: CUcontext, event: CUevent) -> bool {
 /// Whether the driver says that a stream has nothing under way. It is not asked where a stream
 /// captures that waits for this one: the question would end the capture, whatever the thread's
 /// mode.
-pub(crate) fn is_idle(context: CUcontext, stream: Ordered) -> bool {
+pub(crate) fn is_idle(context: CUcontext, stream: StreamRef) -> bool {
     let _relaxed = Relaxed::enter();
     let ask = || calls::stream_status(stream.handle()).is_success();
     let asked = streams::marking(context, stream.handle(), stream.is_per_thread(), ask);

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext, CUstream};
 
-use crate::driver::ordered::Ordered;
+use crate::driver::stream_ref::StreamRef;
 use crate::holdings::arena;
 use crate::holdings::events;
 use crate::holdings::graph_memory;
@@ -94,7 +94,7 @@ fn follow_all() {
 ///
 /// If no event can be recorded behind it, because its stream's context is unknown, it is credited
 /// at once: the driver has accepted its free.
-pub(crate) fn freed_in(stream: Ordered, here: Option<Here>, device: DeviceKey, what: Freed) {
+pub(crate) fn freed_in(stream: StreamRef, here: Option<Here>, device: DeviceKey, what: Freed) {
     freed();
     let Some(here) = here else {
         return what.never_known(device);

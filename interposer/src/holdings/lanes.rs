@@ -7,7 +7,7 @@ use gpushare_cuda_abi::cuda::{CUcontext, CUevent};
 
 use crate::account::{self, Units};
 use crate::driver::device::DeviceKey;
-use crate::driver::ordered::Ordered;
+use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
 use crate::driver::tracker::StreamId;
 use crate::holdings::pools::Pool;
@@ -46,7 +46,7 @@ pub(crate) struct Marked {
 pub(crate) struct Lane {
     pub(crate) key: Key,
     pub(crate) context: CUcontext,
-    pub(crate) stream: Ordered,
+    pub(crate) stream: StreamRef,
     pub(crate) later: Later,
     /// No event stands behind these yet.
     pub(crate) open: Batch,
@@ -111,7 +111,7 @@ impl Lanes {
 }
 
 impl Later {
-    pub(crate) fn of(stream: Ordered) -> Self {
+    pub(crate) fn of(stream: StreamRef) -> Self {
         if stream.is_of_green() {
             // Only while the green context is current, and it may be so in one thread alone.
             Self::Nothing
@@ -126,7 +126,7 @@ impl Later {
 }
 
 impl Lane {
-    pub(crate) fn new(key: Key, context: CUcontext, stream: Ordered) -> Self {
+    pub(crate) fn new(key: Key, context: CUcontext, stream: StreamRef) -> Self {
         Self {
             key,
             context,

@@ -12,7 +12,7 @@ use gpushare_cuda_abi::cuda::*;
 use crate::account::{self, Charge, Deadline};
 use crate::driver::calls;
 use crate::driver::device::{self, DeviceKey};
-use crate::driver::ordered::Ordered;
+use crate::driver::stream_ref::StreamRef;
 use crate::entry::args::{InOut, Opaque, Out};
 use crate::entry::hooks;
 use crate::gate::{self, Work};
@@ -121,7 +121,7 @@ fn instantiating(
             }
             refusal::of(asked, || CUresult::OUT_OF_MEMORY)
         };
-        let stream = Ordered::legacy(CUstream::NULL);
+        let stream = StreamRef::legacy(CUstream::NULL);
         running(&sizes, stream, None, &refusal, call).0
     } else {
         call()
@@ -156,7 +156,7 @@ pub(crate) fn may_allocate() -> bool {
     ALLOCATING.load(Ordering::Acquire) != 0
 }
 
-fn launching(exec: CUgraphExec, stream: Ordered, call: impl Fn() -> CUresult) -> CUresult {
+fn launching(exec: CUgraphExec, stream: StreamRef, call: impl Fn() -> CUresult) -> CUresult {
     if !may_allocate() {
         return call();
     }
@@ -231,7 +231,7 @@ impl Hold {
 /// followed after it.
 fn running(
     sizes: &Sizes,
-    stream: Ordered,
+    stream: StreamRef,
     last: Option<&Last>,
     refusal: &dyn Fn() -> CUresult,
     call: impl Fn() -> CUresult,

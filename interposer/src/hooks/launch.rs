@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use gpushare_cuda_abi::cuda::*;
 use gpushare_protocol::page::MAX_DEVICES;
 
-use crate::driver::ordered::Ordered;
+use crate::driver::stream_ref::StreamRef;
 use crate::entry::args::In;
 use crate::entry::hooks;
 use crate::entry::lists::{Count, InSlice};
@@ -54,7 +54,7 @@ const DECOMPRESSION: u32 = 1;
 fn described(
     config: Option<CUlaunchConfig>,
     function: CUfunction,
-    of: fn(CUstream) -> Ordered,
+    of: fn(CUstream) -> StreamRef,
 ) -> Work<'static> {
     let Some(config) = config else {
         return Work::One(of(CUstream::NULL), function.into());

@@ -13,7 +13,7 @@ use gpushare_cuda_abi::cuda::*;
 
 use crate::driver::contexts;
 use crate::driver::device::DeviceKey;
-use crate::driver::ordered::Ordered;
+use crate::driver::stream_ref::StreamRef;
 use crate::entry::args::In;
 use crate::entry::hooks;
 use crate::gate::{self, Key, Work, apart, awaited};
@@ -53,7 +53,7 @@ enum Ends {
 /// A memset or copy.
 #[derive(Clone, Copy, Debug)]
 struct Move {
-    stream: Ordered,
+    stream: StreamRef,
     ends: Ends,
     /// The function is documented as synchronous in NVIDIA's reference.
     now: bool,
@@ -246,7 +246,7 @@ fn times(bytes: usize, count: usize) -> usize {
     bytes.saturating_mul(count)
 }
 
-fn now(of: fn(CUstream) -> Ordered, ends: Ends) -> Move {
+fn now(of: fn(CUstream) -> StreamRef, ends: Ends) -> Move {
     Move {
         stream: of(CUstream::NULL),
         ends,
@@ -254,7 +254,7 @@ fn now(of: fn(CUstream) -> Ordered, ends: Ends) -> Move {
     }
 }
 
-fn later(stream: Ordered, ends: Ends) -> Move {
+fn later(stream: StreamRef, ends: Ends) -> Move {
     Move {
         stream,
         ends,

@@ -9,7 +9,7 @@ use crate::account::{self, Charge, Deadline, Refused};
 use crate::driver::calls;
 use crate::driver::contexts::ContextId;
 use crate::driver::device::{self, DeviceKey};
-use crate::driver::ordered::Ordered;
+use crate::driver::stream_ref::StreamRef;
 use crate::entry::args::{In, Out};
 use crate::entry::hooks;
 use crate::holdings::arena;
@@ -64,7 +64,7 @@ fn current(device: DeviceKey) -> Option<CUmemoryPool> {
 fn allocate(
     dptr: Out<'_, CUdeviceptr>,
     bytes: usize,
-    stream: Ordered,
+    stream: StreamRef,
     pool: impl FnOnce(DeviceKey) -> Option<CUmemoryPool>,
     ask: impl Fn(Out<'_, CUdeviceptr>, usize) -> CUresult,
 ) -> CUresult {
@@ -105,7 +105,7 @@ fn allocate(
 #[cold]
 fn refused(
     bytes: usize,
-    stream: Ordered,
+    stream: StreamRef,
     ask: &dyn Fn(Out<'_, CUdeviceptr>, usize) -> CUresult,
 ) -> CUresult {
     let mut at = 0;
@@ -143,7 +143,7 @@ struct Request<'a, F: Fn() -> CUresult> {
     pool: &'a Arc<Pool>,
     dptr: Out<'a, CUdeviceptr>,
     bytes: u64,
-    stream: Ordered,
+    stream: StreamRef,
     call: &'a F,
     refusal: &'a dyn Fn() -> CUresult,
 }
@@ -215,7 +215,7 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
     }
 }
 
-fn free_ordered(dptr: CUdeviceptr, stream: Ordered, call: impl FnOnce() -> CUresult) -> CUresult {
+fn free_ordered(dptr: CUdeviceptr, stream: StreamRef, call: impl FnOnce() -> CUresult) -> CUresult {
     if stream.records() {
         return call();
     }
@@ -258,7 +258,7 @@ pub(super) fn free_unrecorded(dptr: CUdeviceptr, call: impl FnOnce() -> CUresult
 fn free_pooled(
     dptr: CUdeviceptr,
     allocation: Allocation,
-    stream: Option<Ordered>,
+    stream: Option<StreamRef>,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let (pool, bytes) = (Arc::clone(&allocation.pool), allocation.bytes);

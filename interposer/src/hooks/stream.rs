@@ -7,7 +7,7 @@ use gpushare_cuda_abi::cuda::*;
 
 use crate::driver::captures;
 use crate::driver::green;
-use crate::driver::ordered::Ordered;
+use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
 use crate::entry::args::Out;
 use crate::entry::hooks;
@@ -77,25 +77,25 @@ fn destroy(stream: CUstream, call: impl FnOnce() -> CUresult) -> CUresult {
 fn wait_event(stream: CUstream, call: impl FnOnce() -> CUresult) -> CUresult {
     let before = || mark_before(capturing(stream));
     let answer = captures::joining(before, call);
-    apart::made_to_wait(Ordered::legacy(stream));
+    apart::made_to_wait(StreamRef::legacy(stream));
     answer
 }
 
 /// A stream as captures know it: stream 0, where it can capture at all, is the thread's own.
-fn capturing(stream: CUstream) -> Ordered {
-    Ordered::per_thread(stream)
+fn capturing(stream: CUstream) -> StreamRef {
+    StreamRef::per_thread(stream)
 }
 
 /// Begins a capture by `call`. Earlier frees in the stream are not part of the capture, and get
 /// their event first.
-fn beginning(stream: Ordered, call: impl FnOnce() -> CUresult) -> CUresult {
+fn beginning(stream: StreamRef, call: impl FnOnce() -> CUresult) -> CUresult {
     frees::stream_going(stream.handle());
     mark_before(stream);
     captures::beginning(stream, call)
 }
 
 /// Marks the work of a stream that does not capture yet.
-fn mark_before(stream: Ordered) {
+fn mark_before(stream: StreamRef) {
     if !drain::may_bind() || stream.records() {
         return;
     }
@@ -105,7 +105,7 @@ fn mark_before(stream: Ordered) {
 }
 
 /// Notes what came of the end of a capture.
-fn ending(stream: Ordered, answer: CUresult) -> CUresult {
+fn ending(stream: StreamRef, answer: CUresult) -> CUresult {
     captures::ended(stream, answer);
     answer
 }

@@ -49,7 +49,7 @@ impl Session {
 
     /// Whether the daemon's heartbeat is recent, at `now` on `CLOCK_MONOTONIC` (ns). Otherwise its
     /// turns do not count.
-    pub(crate) fn is_heard(&self, now: u64) -> bool {
+    pub(crate) fn daemon_alive(&self, now: u64) -> bool {
         let heartbeat = self.control().header.heartbeat.load(Ordering::Relaxed);
         let is_fresh = now.saturating_sub(heartbeat) < HEARTBEAT_STALE;
         is_fresh && self.line().is_some()

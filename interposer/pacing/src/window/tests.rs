@@ -3,7 +3,7 @@
 use gpushare_protocol::page::lease::Turn;
 
 use crate::estimate::Expected;
-use crate::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Lane, Op, Window};
+use crate::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Op, StreamKey, Window};
 
 const MS: u64 = 1_000_000;
 const US: u64 = 1_000;
@@ -11,7 +11,7 @@ const BOUNDS: Bounds = Bounds {
     window: 2 * MS,
     deadline: u64::MAX,
 };
-const LANE: Lane = Lane {
+const LANE: StreamKey = StreamKey {
     context: 1,
     stream: 2,
     thread: 0,
@@ -31,7 +31,7 @@ fn submit(
     window: &mut Window<u64>,
     now: u64,
     bounds: Bounds,
-    lane: Lane,
+    lane: StreamKey,
     key: u64,
     ns: u64,
 ) -> bool {
@@ -70,7 +70,7 @@ impl Bench {
         self.window.look(now, |mark| *mark <= now, drop);
     }
 
-    fn put(&mut self, lane: Lane, key: u64, ns: u64, took: u64, bounds: Bounds) {
+    fn put(&mut self, lane: StreamKey, key: u64, ns: u64, took: u64, bounds: Bounds) {
         self.device = self.device.max(self.now) + took;
         if submit(&mut self.window, self.now, bounds, lane, key, ns) {
             self.mark(lane);
@@ -78,7 +78,7 @@ impl Bench {
         self.most = self.most.max(self.device - self.now);
     }
 
-    fn mark(&mut self, lane: Lane) {
+    fn mark(&mut self, lane: StreamKey) {
         if let Some(number) = self.window.close_batch(lane, self.now) {
             self.window.marked(number, self.device).unwrap();
         }
@@ -334,7 +334,7 @@ fn a_mark_that_could_not_be_made_leaves_its_operations_to_the_next() {
 #[test]
 fn a_context_that_goes_takes_its_work_along_and_gives_the_late_mark_back() {
     let mut window: Window<u64> = Window::default();
-    let other = Lane { context: 9, ..LANE };
+    let other = StreamKey { context: 9, ..LANE };
     for lane in [LANE, other] {
         let Ok(ns) = admit(&mut window, 0, BOUNDS, 1) else {
             panic!("there is room")
@@ -345,7 +345,7 @@ fn a_context_that_goes_takes_its_work_along_and_gives_the_late_mark_back() {
     let number = window.close_batch(LANE, 0).unwrap();
     window.forget(|lane| lane.context == LANE.context, drop);
     assert_eq!(window.marked(number, 7), Err(7));
-    let left: Vec<Lane> = window.unmarked_lanes().map(|(lane, _)| lane).collect();
+    let left: Vec<StreamKey> = window.unmarked_lanes().map(|(lane, _)| lane).collect();
     assert_eq!(left, [other]);
     assert_eq!(window.remaining(0), 100);
 }
@@ -409,9 +409,9 @@ fn how_long_the_program_waited_says_how_long_its_work_took() {
 #[test]
 fn a_mark_behind_a_whole_context_stands_for_all_its_streams() {
     let mut window: Window<u64> = Window::default();
-    let own = |thread| Lane { thread, ..LANE };
-    let context = Lane::of_context(LANE.context);
-    let elsewhere = Lane {
+    let own = |thread| StreamKey { thread, ..LANE };
+    let context = StreamKey::of_context(LANE.context);
+    let elsewhere = StreamKey {
         context: LANE.context + 1,
         ..LANE
     };
@@ -426,7 +426,7 @@ fn a_mark_behind_a_whole_context_stands_for_all_its_streams() {
     let _ = admit(&mut window, 0, BOUNDS, 1);
     submit(&mut window, 0, BOUNDS, own(2), 1, 100);
     window.look(1_000, |mark| *mark == 7, drop);
-    let left: Vec<Lane> = window.unmarked_lanes().map(|(lane, _)| lane).collect();
+    let left: Vec<StreamKey> = window.unmarked_lanes().map(|(lane, _)| lane).collect();
     assert_eq!(left.len(), 2, "{left:?}");
     assert!(left.contains(&own(2)), "what came after the mark");
     assert!(left.contains(&elsewhere), "another context's");
@@ -435,7 +435,7 @@ fn a_mark_behind_a_whole_context_stands_for_all_its_streams() {
 #[test]
 fn work_keeps_its_marks_under_another_name() {
     let mut window: Window<u64> = Window::default();
-    let name = Lane { stream: 9, ..LANE };
+    let name = StreamKey { stream: 9, ..LANE };
     let _ = admit(&mut window, 0, BOUNDS, 1);
     submit(&mut window, 0, BOUNDS, LANE, 1, 100);
     let number = window.close_batch(LANE, 0).unwrap();
@@ -451,7 +451,7 @@ fn work_keeps_its_marks_under_another_name() {
 #[test]
 fn a_mark_finds_its_work_though_the_stream_went_meanwhile() {
     let mut window: Window<u64> = Window::default();
-    let name = Lane { stream: 9, ..LANE };
+    let name = StreamKey { stream: 9, ..LANE };
     let _ = admit(&mut window, 0, BOUNDS, 1);
     submit(&mut window, 0, BOUNDS, LANE, 1, 100);
     let number = window.close_batch(LANE, 0).unwrap();

@@ -14,8 +14,8 @@ use gpushare_cuda_abi::cuda::{
 
 use super::{State, TRACKER, Tracker, contexts, streams};
 use crate::driver::calls;
-use crate::driver::ordered::Ordered;
 pub(crate) use crate::driver::relaxed::{Relaxed, unnoticed};
+use crate::driver::stream_ref::StreamRef;
 use crate::guest::sys;
 
 /// A stream as captures know it.
@@ -51,7 +51,7 @@ static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 impl Place {
     /// Of a stream.
-    pub(crate) fn of(stream: Ordered) -> Self {
+    pub(crate) fn of(stream: StreamRef) -> Self {
         let here = stream.place();
         let context = here.map_or(CUcontext::NULL, |here| here.handle);
         let origin = if stream.is_own() {
@@ -120,7 +120,7 @@ impl Tracker {
 }
 
 /// Begins a capture by `call` while no mark is made.
-pub(crate) fn beginning(stream: Ordered, call: impl FnOnce() -> CUresult) -> CUresult {
+pub(crate) fn beginning(stream: StreamRef, call: impl FnOnce() -> CUresult) -> CUresult {
     // Known, so that it is kept from being destroyed while it is asked about.
     let _ = streams::locate(stream);
     let (place, thread) = (Place::of(stream), sys::this_thread());
@@ -158,7 +158,7 @@ pub(crate) fn joining(before: impl FnOnce(), call: impl FnOnce() -> CUresult) ->
 }
 
 /// Notes the driver's answer to the end of a capture, which may leave it as it is.
-pub(crate) fn ended(stream: Ordered, answer: CUresult) {
+pub(crate) fn ended(stream: StreamRef, answer: CUresult) {
     let Some(tracker) = TRACKER.get().filter(|_| !none_seen()) else {
         return;
     };
@@ -211,7 +211,7 @@ pub(super) fn go_on() -> bool {
 /// a blocking stream in the current context; its thread is unknown.
 pub(crate) fn may_wait() -> bool {
     if none_seen() {
-        !Ordered::legacy(CUstream::NULL).records()
+        !StreamRef::legacy(CUstream::NULL).records()
     } else {
         !by_this_thread()
     }

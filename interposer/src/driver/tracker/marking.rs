@@ -14,7 +14,7 @@ use super::{State, Tracker, captures, streams};
 use crate::driver::calls;
 use crate::driver::current::CurrentContext;
 use crate::driver::green::Green;
-use crate::driver::ordered::Ordered;
+use crate::driver::stream_ref::StreamRef;
 
 /// What came of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,9 +104,9 @@ pub(crate) fn marking<R>(
 ) -> Marked<R> {
     within(context, stream, |_| {
         let ordered = if per_thread {
-            Ordered::per_thread(stream)
+            StreamRef::per_thread(stream)
         } else {
-            Ordered::legacy(stream)
+            StreamRef::legacy(stream)
         };
         if ordered.records() {
             return Marked::Captures;
@@ -120,8 +120,8 @@ pub(crate) fn marking<R>(
 pub(crate) fn marking_green<R>(green: &Green, body: impl FnOnce() -> R) -> Marked<R> {
     within(green.primary, CUstream::NULL, |_| {
         let own = streams::of_green(green);
-        let mut own = own.iter().map(|(stream, _)| Ordered::legacy(*stream));
-        if own.any(Ordered::records) {
+        let mut own = own.iter().map(|(stream, _)| StreamRef::legacy(*stream));
+        if own.any(StreamRef::records) {
             return Marked::Captures;
         }
         Marked::Done(body())

@@ -8,7 +8,7 @@ use super::contexts::{self, Here};
 use super::{epoch, streams};
 use crate::driver::calls;
 use crate::driver::device::{self, DeviceKey};
-use crate::driver::ordered::Ordered;
+use crate::driver::stream_ref::StreamRef;
 use crate::guest::sys;
 
 /// The identity of a stream, whatever its handle: stream 0 is another one in each context, the
@@ -37,7 +37,7 @@ thread_local! {
     static LAST: Cell<Option<Last>> = const { Cell::new(None) };
 }
 
-impl Ordered {
+impl StreamRef {
     /// The stream's context: the current one for the default streams.
     pub(crate) fn place(self) -> Option<Here> {
         if streams::is_default(self.handle()) {

@@ -7,7 +7,7 @@ use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext,
 use super::contexts::{self, Here};
 use super::{State, Stream, Tracker, next_epoch};
 use crate::driver::green::{self, Green};
-use crate::driver::ordered::Ordered;
+use crate::driver::stream_ref::StreamRef;
 
 pub(crate) use super::captures::own_stream_runs;
 pub(crate) use super::epoch;
@@ -27,7 +27,7 @@ pub(crate) fn is_default(stream: CUstream) -> bool {
 
 /// A stream was made in the calling thread's current context, or by a green context.
 pub(crate) fn stream_made(stream: CUstream) {
-    if let Some(here) = Ordered::legacy(stream).place() {
+    if let Some(here) = StreamRef::legacy(stream).place() {
         enter(stream, here);
     }
 }
@@ -50,7 +50,7 @@ pub(crate) fn knows(stream: CUstream) -> bool {
 
 /// The context and device of a stream in which the program launches. A stream that no hook saw made
 /// is registered.
-pub(crate) fn locate(stream: Ordered) -> Option<Here> {
+pub(crate) fn locate(stream: StreamRef) -> Option<Here> {
     let handle = stream.handle();
     if is_default(handle) {
         return contexts::here();

@@ -5,13 +5,13 @@ use std::collections::{HashMap, HashSet};
 use gpushare_cuda_abi::cuda::{CUcontext, CUevent};
 
 use crate::driver::green::Green;
-use gpushare_pacing::window::Lane;
+use gpushare_pacing::window::StreamKey;
 
 /// The work that is complete once something is.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Covers {
     /// A stream's work.
-    Lane(Lane),
+    StreamKey(StreamKey),
     /// The work of a context's legacy stream and of all streams that wait for it.
     Blocking(CUcontext),
     /// All of a context.

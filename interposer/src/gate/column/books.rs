@@ -8,7 +8,7 @@ use std::sync::MutexGuard;
 use gpushare_protocol::page::control::ControlDevice;
 use gpushare_protocol::page::lease::NO_DEADLINE;
 
-use super::{Column, Inner, Lane, Op, PAUSE, Stand, clock, streams};
+use super::{Column, GateState, Inner, Op, PAUSE, StreamKey, clock, streams};
 use crate::gate::ledger::{self, Entry, Ledger, Named};
 use gpushare_pacing::estimate::Expected;
 
@@ -85,7 +85,7 @@ impl Inner {
     fn allowance(&self) -> Option<(u64, u64, &'static ControlDevice)> {
         let page = self.page?;
         let is_shared = self.bounds.deadline == NO_DEADLINE && !self.bounds.is_step();
-        let is_plain = self.mirror.stand() == Stand::Open
+        let is_plain = self.mirror.stand() == GateState::Open
             && !self.mirror.is_idle()
             && self.report.is_pending()
             && !self.sleepers.any();
@@ -112,7 +112,7 @@ impl Inner {
         column: &'static Column,
         named: Named,
         era: u64,
-        lane: Lane,
+        lane: StreamKey,
         of: Op,
     ) {
         let can_mark = lane.thread == 0 || streams::can_mark_all();

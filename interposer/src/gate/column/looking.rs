@@ -2,7 +2,7 @@
 
 use core::cell::RefCell;
 
-use super::{Asker, Inner, Mark, Relaxed, Sample};
+use super::{Asker, CompletionEvent, Inner, Relaxed, Sample};
 use gpushare_cuda_abi::cuda::CUcontext;
 
 /// Events kept for the next mark, of those with times and of those without.
@@ -17,8 +17,9 @@ impl Inner {
         }
         let (spares, going) = (&mut self.spares, &self.going);
         let asker = RefCell::new(Asker::new());
-        let is_passed =
-            |mark: &Mark| !going.contains(&mark.context) && asker.borrow_mut().is_passed(mark);
+        let is_passed = |mark: &CompletionEvent| {
+            !going.contains(&mark.context) && asker.borrow_mut().is_passed(mark)
+        };
         self.window.look(now, is_passed, |mark| {
             let took = mark.start.and_then(|_| asker.borrow_mut().took(&mark));
             spares.keep(mark);
@@ -34,19 +35,19 @@ impl Inner {
 
 /// Events that were used, and may be again.
 #[derive(Debug, Default)]
-pub(super) struct Spares([Vec<Mark>; 2]);
+pub(super) struct Spares([Vec<CompletionEvent>; 2]);
 
 impl Spares {
     /// One of this context, with a time or without.
-    pub(super) fn take(&mut self, context: usize, timed: bool) -> Option<Mark> {
+    pub(super) fn take(&mut self, context: usize, timed: bool) -> Option<CompletionEvent> {
         let marks = &mut self.0[usize::from(timed)];
-        let is_there = |mark: &Mark| mark.context.0.addr() == context;
+        let is_there = |mark: &CompletionEvent| mark.context.0.addr() == context;
         let at = marks.iter().rposition(is_there)?;
         Some(marks.swap_remove(at))
     }
 
     /// Keeps the events of a mark, each by itself.
-    pub(super) fn keep(&mut self, mark: Mark) {
+    pub(super) fn keep(&mut self, mark: CompletionEvent) {
         for mark in mark.split().into_iter().flatten() {
             let marks = &mut self.0[usize::from(mark.timed)];
             if marks.len() < SPARE {

@@ -7,14 +7,14 @@ use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CUcontext, CUstream};
 
 use super::{Column, Inner, clock, drain, streams};
 use crate::driver::green;
-use crate::gate::marks::{self, Behind, Mark, Put, Relaxed};
-use gpushare_pacing::mirror::Stand;
-use gpushare_pacing::window::{BATCH_AGE, Lane};
+use crate::gate::marks::{self, Behind, CompletionEvent, Put, Relaxed};
+use gpushare_pacing::follower::GateState;
+use gpushare_pacing::window::{BATCH_AGE, StreamKey};
 
 /// An operation that is timed: the event before it.
 #[derive(Debug)]
 pub(in crate::gate) struct Timing {
-    start: Mark,
+    start: CompletionEvent,
     /// Contexts that had gone then.
     gone: u64,
     /// When the device should have done everything before the operation.
@@ -24,10 +24,10 @@ pub(in crate::gate) struct Timing {
 /// A batch that is to get its mark.
 #[derive(Debug)]
 struct Making {
-    lane: Lane,
+    lane: StreamKey,
     number: u64,
     timed: bool,
-    spare: Option<Mark>,
+    spare: Option<CompletionEvent>,
     /// Contexts that had gone by then.
     gone: u64,
 }
@@ -44,7 +44,7 @@ enum Known {
 }
 
 impl Inner {
-    fn making(&mut self, lane: Lane, number: u64, timed: bool) -> Making {
+    fn making(&mut self, lane: StreamKey, number: u64, timed: bool) -> Making {
         Making {
             lane,
             number,
@@ -55,13 +55,13 @@ impl Inner {
     }
 
     /// Keeps an event for the next mark, unless it may be of a context that has gone since.
-    fn keep(&mut self, mark: Option<Mark>, gone: u64) {
+    fn keep(&mut self, mark: Option<CompletionEvent>, gone: u64) {
         if let (Some(mark), true) = (mark, self.gone == gone) {
             self.spares.keep(mark);
         }
     }
 
-    fn close_batch(&mut self, lane: Lane, timed: bool) -> Option<Making> {
+    fn close_batch(&mut self, lane: StreamKey, timed: bool) -> Option<Making> {
         let number = self.window.close_batch(lane, clock::now())?;
         Some(self.making(lane, number, timed))
     }
@@ -76,13 +76,13 @@ impl Making {
 
 impl Column {
     /// Puts a mark behind the work of `lane`. `true` if all of its work is marked.
-    pub(in crate::gate) fn mark(&self, lane: Lane) -> bool {
+    pub(in crate::gate) fn mark(&self, lane: StreamKey) -> bool {
         let making = self.lock().close_batch(lane, false);
         making.is_none_or(|making| matches!(self.was_put(&making, making.put()), Known::All))
     }
 
     /// Puts a mark behind untracked work in `lane`.
-    fn mark_blindly(&self, lane: Lane) -> Known {
+    fn mark_blindly(&self, lane: StreamKey) -> Known {
         let making = {
             let mut inner = self.lock();
             let now = clock::now();
@@ -94,11 +94,14 @@ impl Column {
 
     /// Puts a mark behind all work of a context, if that can be done now.
     fn mark_context(&self, context: usize) -> bool {
-        matches!(self.mark_blindly(Lane::of_context(context)), Known::All)
+        matches!(
+            self.mark_blindly(StreamKey::of_context(context)),
+            Known::All
+        )
     }
 
     /// Puts an event before an operation of `lane` that is to be timed.
-    pub(in crate::gate) fn time(&self, lane: Lane) -> Option<Timing> {
+    pub(in crate::gate) fn time(&self, lane: StreamKey) -> Option<Timing> {
         let (making, left) = {
             let mut inner = self.lock();
             let left = inner.window.left(clock::now());
@@ -120,7 +123,7 @@ impl Column {
     }
 
     /// Puts the mark behind an operation of `key` that is timed, and all before it in its lane.
-    pub(super) fn mark_timed(&self, lane: Lane, key: u64, timing: &Timing) {
+    pub(super) fn mark_timed(&self, lane: StreamKey, key: u64, timing: &Timing) {
         let now = clock::now();
         let Some(making) = self.lock().close_batch(lane, true) else {
             return self.untimed(timing);
@@ -151,7 +154,7 @@ impl Column {
                 (lost, Known::All)
             }
             Put::Gone => {
-                let of_context = |known: &Lane| known.context == making.lane.context;
+                let of_context = |known: &StreamKey| known.context == making.lane.context;
                 inner.window.forget(of_context, drop);
                 (None, Known::All)
             }
@@ -170,7 +173,7 @@ impl Column {
     /// it is older than `age`.
     pub(in crate::gate) fn mark_rest(&self, thread: usize, age: u64) {
         let now = clock::now();
-        let lanes: Vec<(Lane, u64)> = self.lock().window.unmarked_lanes().collect();
+        let lanes: Vec<(StreamKey, u64)> = self.lock().window.unmarked_lanes().collect();
         let mut contexts = Vec::new();
         for (lane, since) in lanes {
             let can_mark = lane.thread == 0 || lane.thread == thread;
@@ -228,7 +231,7 @@ impl Column {
         let mut done = true;
         let all = streams::streams_of(context).into_iter();
         for stream in all.chain([CU_STREAM_LEGACY]) {
-            let lane = Lane {
+            let lane = StreamKey {
                 context: context.0.addr(),
                 stream: stream.0.addr(),
                 thread: 0,
@@ -246,12 +249,12 @@ impl Column {
 
     /// A stream is about to capture, by the calling thread: its work is marked while that is
     /// possible.
-    pub(in crate::gate) fn capture_begins(&self, lane: Lane) {
+    pub(in crate::gate) fn capture_begins(&self, lane: StreamKey) {
         let _relaxed = Relaxed::enter();
         if !self.is_unseen() {
             let _ = self.mark(lane);
             let others =
-                |(other, _): &(Lane, u64)| other.thread != lane.thread && other.thread != 0;
+                |(other, _): &(StreamKey, u64)| other.thread != lane.thread && other.thread != 0;
             let left = self
                 .lock()
                 .window
@@ -269,7 +272,7 @@ impl Column {
     /// free no other code checks them.
     fn is_unseen(&self) -> bool {
         let mut inner = self.lock();
-        if inner.mirror.stand() == Stand::Free {
+        if inner.mirror.stand() == GateState::Free {
             inner.look(clock::now());
             return true;
         }
@@ -277,7 +280,7 @@ impl Column {
     }
 
     /// A stream is about to be destroyed: its work is marked while that is possible.
-    pub(in crate::gate) fn stream_going(&self, lane: Lane) {
+    pub(in crate::gate) fn stream_going(&self, lane: StreamKey) {
         let _relaxed = Relaxed::enter();
         let noted = self
             .lock()
@@ -300,13 +303,13 @@ impl Column {
         static NAMES: AtomicUsize = AtomicUsize::new(0);
         let mut inner = self.lock();
         let lanes = inner.window.lanes();
-        let going: Vec<Lane> = lanes
+        let going: Vec<StreamKey> = lanes
             .filter(|lane| lane.stream == stream.0.addr())
             .collect();
         for lane in going {
             // Handles are addresses, and even; the default streams' are small.
             let number = NAMES.fetch_add(2, Ordering::Relaxed);
-            let name = Lane {
+            let name = StreamKey {
                 stream: number.wrapping_add(1 << 32) | 1,
                 ..lane
             };
@@ -316,7 +319,7 @@ impl Column {
 }
 
 /// Where a mark for `lane` belongs.
-fn behind(lane: Lane) -> Behind {
+fn behind(lane: StreamKey) -> Behind {
     if lane.is_context() {
         Behind::All
     } else if lane.stream == CU_STREAM_LEGACY.0.addr() {

@@ -5,7 +5,7 @@ use gpushare_protocol::page::lease::{NO_DEADLINE, Turn};
 
 use gpushare_protocol::page::control::ControlDevice;
 
-use super::{Column, Inner, PAUSE, Stand, WINDOW};
+use super::{Column, GateState, Inner, PAUSE, WINDOW};
 use crate::account;
 use crate::gate::ledger::Rules;
 use crate::gate::waits_at;
@@ -42,7 +42,7 @@ impl Column {
     pub(super) fn settle(&self, inner: &mut Inner, now: u64) {
         let service = inner.window.take_service();
         inner.report.completed(service.measured, service.guessed);
-        let is_free = inner.mirror.stand() == Stand::Free;
+        let is_free = inner.mirror.stand() == GateState::Free;
         let is_empty = inner.window.is_empty();
         if is_empty {
             inner.slices.emptied();

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Column, Inner, Relaxed, Stand, clock};
+use super::{Column, GateState, Inner, Relaxed, clock};
 use crate::guest::exit;
 use crate::guest::frames;
 use crate::guest::futex;
@@ -138,7 +138,7 @@ impl Column {
             inner.look_relaxed(now);
             self.settle(&mut inner, now);
         }
-        let is_open = inner.mirror.stand() == Stand::Open;
+        let is_open = inner.mirror.stand() == GateState::Open;
         let needs_no_wait = inner.slice == 0 || !inner.contended || !is_open;
         if needs_no_wait || inner.window.is_empty() || now >= full.limit {
             if *looks {

@@ -15,12 +15,12 @@ const CAPTURE_ERRORS: RangeInclusive<u32> =
 /// A stream as the called function understands it: stream 0 is the legacy stream, or in a twin the
 /// thread's own.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ordered {
+pub(crate) struct StreamRef {
     stream: CUstream,
     per_thread: bool,
 }
 
-impl Ordered {
+impl StreamRef {
     /// For a function without a suffix.
     pub(crate) fn legacy(stream: CUstream) -> Self {
         Self {

@@ -13,7 +13,7 @@ use crate::gate::word::{self, ANY_SLOW, FENCED, OUT, Record, SOMEWHERE};
 use crate::guest::background::Uncancelled;
 use crate::guest::exit;
 use crate::guest::frames::{self, Frame};
-use crate::guest::futex::Bed;
+use crate::guest::futex::FutexWaiter;
 
 use super::{Gate, Place, Work, drain, place};
 use crate::gate::tls;
@@ -29,7 +29,7 @@ const NAP: Duration = Duration::from_millis(100);
 const WAITS: u64 = 200_000_000;
 
 /// Called outside a closed gate, before each sleep.
-pub(super) type Knock<'a> = &'a mut dyn FnMut() -> Option<Bed>;
+pub(super) type AnnounceWaiter<'a> = &'a mut dyn FnMut() -> Option<FutexWaiter>;
 
 /// Where it shows that a thread is inside.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ enum Seat {
 /// A launch on its way: inside, or stepped out to wait. Inside, no closing of its devices comes to
 /// an end.
 #[derive(Debug)]
-pub(crate) struct Passage {
+pub(crate) struct GateGuard {
     gate: &'static Gate,
     seat: Seat,
     /// The record's content while inside.
@@ -54,7 +54,7 @@ pub(crate) struct Passage {
     outer: (u32, u64),
 }
 
-impl Passage {
+impl GateGuard {
     /// Steps inside, by the call at `frame`.
     pub(super) fn begin(gate: &'static Gate, frame: &Frame) -> Self {
         // SAFETY: null, or a record, which stays mapped.
@@ -74,7 +74,7 @@ impl Passage {
                 outer = record.shown();
             }
         }
-        let mut passage = Self {
+        let mut guard = Self {
             gate,
             seat,
             place: SOMEWHERE,
@@ -82,11 +82,11 @@ impl Passage {
             inside: false,
             outer,
         };
-        passage.step_in();
-        passage
+        guard.step_in();
+        guard
     }
 
-    /// Steps inside. Only what [`Passage::is_closed`] says after this counts.
+    /// Steps inside. Only what [`GateGuard::is_closed`] says after this counts.
     pub(crate) fn step_in(&mut self) {
         if self.inside {
             return;
@@ -125,13 +125,13 @@ impl Passage {
     }
 
     /// Returns inside, with `column` not closed; steps out and sleeps until that is so. Outside,
-    /// before each sleep, it calls `knock`, which may open the gate and returns what else to sleep
-    /// on.
-    pub(super) fn wait_while_closed(&mut self, column: usize, knock: Knock<'_>) {
+    /// before each sleep, it calls `announce_waiter`, which may open the gate and returns what else
+    /// to sleep on.
+    pub(super) fn wait_while_closed(&mut self, column: usize, announce_waiter: AnnounceWaiter<'_>) {
         self.step_in();
         while self.is_closed(column) && !exit::is_leaving() {
             self.step_out();
-            self.gate.sleep(column, knock);
+            self.gate.sleep(column, announce_waiter);
             self.step_in();
         }
     }
@@ -169,7 +169,7 @@ impl Passage {
     }
 }
 
-impl Drop for Passage {
+impl Drop for GateGuard {
     fn drop(&mut self) {
         match self.seat {
             // In one step: the other call is inside all the time.
@@ -184,12 +184,12 @@ impl Drop for Passage {
 
 impl Gate {
     /// One nap at a closed gate.
-    fn sleep(&'static self, column: usize, knock: Knock<'_>) {
-        let opening = Bed::own(&self.turn);
+    fn sleep(&'static self, column: usize, announce_waiter: AnnounceWaiter<'_>) {
+        let opening = FutexWaiter::own(&self.turn);
         let waiting = &self.waiting[column];
         let until = clock::now().saturating_add(WAITS);
         waiting.store(until, Ordering::Release);
-        let bed = knock().unwrap_or(opening);
+        let bed = announce_waiter().unwrap_or(opening);
         if self.word.load() & word::closed(column) != 0 {
             frames::away(|| bed.sleep(NAP));
         } else {
@@ -207,66 +207,66 @@ pub(super) fn pass(
 ) -> CUresult {
     let _uncancelled = Uncancelled::begin();
     let frame = Frame::new();
-    let mut passage = Passage::begin(gate, &frame);
+    let mut guard = GateGuard::begin(gate, &frame);
     let answer = if gate.word.load() & ANY_SLOW == 0 {
         call()
     } else {
-        place::with(work, &mut |places| submit(&mut passage, places, call))
+        place::with(work, &mut |places| submit(&mut guard, places, call))
     };
-    passage.count();
+    guard.count();
     answer
 }
 
-fn submit(passage: &mut Passage, places: &[Place], call: &mut dyn FnMut() -> CUresult) -> CUresult {
+fn submit(guard: &mut GateGuard, places: &[Place], call: &mut dyn FnMut() -> CUresult) -> CUresult {
     if places.is_empty() {
         // Nothing runs that a turn at a device could hold back.
-        passage.step_out();
+        guard.step_out();
         return call();
     }
-    passage.narrow(places);
+    guard.narrow(places);
     match places {
-        [place] if !passage.is_slow(place.column) => call(),
+        [place] if !guard.is_slow(place.column) => call(),
         [place] => {
-            let ticket = drain::admit(place, passage);
-            if let Some(over) = passage.is_over() {
-                drain::withdrawn(ticket);
+            let slot = drain::admit(place, guard);
+            if let Some(over) = guard.is_over() {
+                drain::withdrawn(slot);
                 return over;
             }
             let answer = call();
-            drain::submitted(ticket, answer);
+            drain::submitted(slot, answer);
             answer
         }
-        _ => submit_to_several(passage, places, call),
+        _ => submit_to_several(guard, places, call),
     }
 }
 
 /// All devices must let the launch through at once: while one is waited for, another may close
 /// again.
 fn submit_to_several(
-    passage: &mut Passage,
+    guard: &mut GateGuard,
     places: &[Place],
     call: &mut dyn FnMut() -> CUresult,
 ) -> CUresult {
-    let mut tickets = Vec::with_capacity(places.len());
+    let mut slots = Vec::with_capacity(places.len());
     loop {
         for place in places {
-            if passage.is_slow(place.column) {
-                tickets.push(drain::admit(place, passage));
+            if guard.is_slow(place.column) {
+                slots.push(drain::admit(place, guard));
             }
         }
-        passage.step_in();
-        if !places.iter().any(|place| passage.is_closed(place.column)) || exit::is_leaving() {
+        guard.step_in();
+        if !places.iter().any(|place| guard.is_closed(place.column)) || exit::is_leaving() {
             break;
         }
-        tickets.drain(..).for_each(drain::withdrawn);
+        slots.drain(..).for_each(drain::withdrawn);
     }
-    if let Some(over) = passage.is_over() {
-        tickets.into_iter().for_each(drain::withdrawn);
+    if let Some(over) = guard.is_over() {
+        slots.into_iter().for_each(drain::withdrawn);
         return over;
     }
     let answer = call();
-    for ticket in tickets {
-        drain::submitted(ticket, answer);
+    for slot in slots {
+        drain::submitted(slot, answer);
     }
     answer
 }

@@ -2,7 +2,7 @@
 
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 
-use crate::mirror::{Act, DRAIN_PAUSES, FIRST_PATIENCE, Facts, IDLE_AFTER, Mirror, NEVER};
+use crate::follower::{Act, DRAIN_PAUSES, FIRST_PATIENCE, Facts, IDLE_AFTER, LeaseFollower, NEVER};
 
 const MS: u64 = 1_000_000;
 const DONE: Facts = Facts {
@@ -39,7 +39,7 @@ fn closed(epoch: u64) -> Turn {
 
 #[test]
 fn a_gate_that_nothing_binds_sleeps() {
-    let mut mirror = Mirror::default();
+    let mut mirror = LeaseFollower::default();
     let free = turn(LeaseState::Free, 0);
     assert_eq!(mirror.step(MS, &free, &DONE), Act::Sleep(NEVER));
     assert_eq!(mirror.want(), None);
@@ -47,7 +47,7 @@ fn a_gate_that_nothing_binds_sleeps() {
 
 #[test]
 fn a_turn_opens_closes_and_is_said_to_be_drained_once_it_is() {
-    let mut mirror = Mirror::default();
+    let mut mirror = LeaseFollower::default();
     assert_eq!(mirror.step(0, &open(1, NO_DEADLINE), &DONE), Act::Open);
     assert_eq!(mirror.step(1, &closed(1), &BUSY), Act::Close);
     assert_eq!(
@@ -69,7 +69,7 @@ fn a_turn_opens_closes_and_is_said_to_be_drained_once_it_is() {
 
 #[test]
 fn at_its_deadline_it_closes_by_itself_and_stays_closed_under_that_epoch() {
-    let mut mirror = Mirror::default();
+    let mut mirror = LeaseFollower::default();
     mirror.step(0, &open(1, MS), &DONE);
     assert_eq!(mirror.step(MS, &open(1, MS), &DONE), Act::Close);
     assert_eq!(mirror.step(MS, &open(1, MS), &DONE), Act::Drained(1));
@@ -84,7 +84,7 @@ fn at_its_deadline_it_closes_by_itself_and_stays_closed_under_that_epoch() {
 
 #[test]
 fn a_turn_that_came_and_went_unseen_while_work_goes_on_is_told_once() {
-    let mut mirror = Mirror::default();
+    let mut mirror = LeaseFollower::default();
     mirror.step(0, &open(1, NO_DEADLINE), &DONE);
     mirror.step(1, &closed(1), &BUSY);
     assert_eq!(mirror.want(), Some(1));
@@ -99,7 +99,7 @@ fn a_turn_that_came_and_went_unseen_while_work_goes_on_is_told_once() {
 
 #[test]
 fn an_extension_under_a_new_epoch_reaches_a_gate_that_is_closing() {
-    let mut mirror = Mirror::default();
+    let mut mirror = LeaseFollower::default();
     mirror.step(0, &open(1, MS), &DONE);
     assert!(mirror.land(MS / 2));
     assert!(!mirror.land(MS / 2));
@@ -112,7 +112,7 @@ fn an_extension_under_a_new_epoch_reaches_a_gate_that_is_closing() {
 
 #[test]
 fn a_thread_that_waits_opens_for_the_next_turn_and_for_none_that_was() {
-    let mut mirror = Mirror::default();
+    let mut mirror = LeaseFollower::default();
     assert!(!mirror.is_opened_by(&turn(LeaseState::Free, 0)));
     mirror.step(0, &open(1, MS), &DONE);
     assert!(!mirror.is_opened_by(&open(2, MS)), "it is open");
@@ -131,7 +131,7 @@ fn a_thread_that_waits_opens_for_the_next_turn_and_for_none_that_was() {
 
 #[test]
 fn a_turn_that_was_missed_is_answered_by_its_epoch() {
-    let mut mirror = Mirror::default();
+    let mut mirror = LeaseFollower::default();
     mirror.step(0, &closed(1), &DONE);
     assert_eq!(mirror.step(0, &closed(1), &DONE), Act::Drained(1));
     assert_eq!(mirror.want(), Some(1));
@@ -142,7 +142,7 @@ fn a_turn_that_was_missed_is_answered_by_its_epoch() {
 
 #[test]
 fn an_idle_holder_is_idle_after_a_while_and_busy_when_it_works() {
-    let mut mirror = Mirror::default();
+    let mut mirror = LeaseFollower::default();
     let held = open(4, NO_DEADLINE);
     mirror.step(0, &held, &DONE);
     assert_eq!(mirror.step(0, &held, &DONE), Act::Sleep(IDLE_AFTER));
@@ -161,7 +161,7 @@ fn an_idle_holder_is_idle_after_a_while_and_busy_when_it_works() {
 
 #[test]
 fn a_busy_holder_is_looked_at_less_and_less_and_never_past_its_deadline() {
-    let mut mirror = Mirror::default();
+    let mut mirror = LeaseFollower::default();
     let held = open(4, 100 * MS);
     mirror.step(0, &held, &BUSY);
     let (mut now, mut looks) = (0, 0);
@@ -183,7 +183,7 @@ fn a_busy_holder_is_looked_at_less_and_less_and_never_past_its_deadline() {
 
 #[test]
 fn nobody_asks_whether_a_lone_holder_is_idle_unless_it_has_a_cap() {
-    let mut mirror = Mirror::default();
+    let mut mirror = LeaseFollower::default();
     let alone = Turn {
         contended: false,
         ..open(4, NO_DEADLINE)
@@ -197,7 +197,7 @@ fn nobody_asks_whether_a_lone_holder_is_idle_unless_it_has_a_cap() {
 /// Looks of a drain that ends at `end` and is expected to end at `expected`, and when its end is
 /// seen, if a sleep takes `late` longer than it should.
 fn looks(expected: u64, end: u64, late: u64) -> (u32, u64) {
-    let mut mirror = Mirror::default();
+    let mut mirror = LeaseFollower::default();
     mirror.step(0, &closed(1), &BUSY);
     let (mut now, mut looks) = (0, 0);
     loop {
@@ -244,7 +244,7 @@ fn the_end_of_a_drain_that_was_not_foreseen_is_seen_soon_after() {
 
 #[test]
 fn work_that_never_ends_is_never_drained_and_looked_at_now_and_then() {
-    let mut mirror = Mirror::default();
+    let mut mirror = LeaseFollower::default();
     mirror.step(0, &closed(1), &BUSY);
     let hung = Facts { left: 0, ..BUSY };
     let (mut now, mut looks) = (0, 0);
@@ -261,7 +261,7 @@ fn work_that_never_ends_is_never_drained_and_looked_at_now_and_then() {
 
 #[test]
 fn a_new_daemon_is_told_again() {
-    let mut mirror = Mirror::default();
+    let mut mirror = LeaseFollower::default();
     mirror.step(0, &closed(7), &DONE);
     mirror.step(0, &closed(7), &DONE);
     assert_eq!(mirror.want(), Some(7));
@@ -285,7 +285,7 @@ fn any_page_at_any_time_is_answered_and_what_is_done_is_soon_all() {
             _ => state >> (state % 60),
         }
     };
-    let mut mirror = Mirror::default();
+    let mut mirror = LeaseFollower::default();
     for _ in 0..100_000 {
         let turn = Turn {
             word: LeaseWord::from_bits(any()),
@@ -329,7 +329,7 @@ fn shared(contended: bool) -> Turn {
 #[test]
 fn a_holder_of_a_shared_device_says_that_it_is_idle_contended_or_not() {
     for contended in [false, true] {
-        let mut mirror = Mirror::default();
+        let mut mirror = LeaseFollower::default();
         let turn = shared(contended);
         assert_eq!(mirror.step(0, &turn, &DONE), Act::Open);
         assert_eq!(mirror.step(0, &turn, &DONE), Act::Sleep(20 * MS));
@@ -342,7 +342,7 @@ fn a_holder_of_a_shared_device_says_that_it_is_idle_contended_or_not() {
 
 #[test]
 fn a_busy_holder_of_a_shared_device_is_looked_at_every_idle_time() {
-    let mut mirror = Mirror::default();
+    let mut mirror = LeaseFollower::default();
     let turn = shared(false);
     let busy = Facts { left: 0, ..BUSY };
     mirror.step(0, &turn, &busy);

@@ -32,7 +32,7 @@ pub const NEVER: u64 = u64::MAX;
 
 /// Where the gate of one device stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stand {
+pub enum GateState {
     /// Nothing binds.
     #[default]
     Free,
@@ -79,8 +79,8 @@ pub enum Act {
 
 /// The state for one device.
 #[derive(Debug, Default)]
-pub struct Mirror {
-    stand: Stand,
+pub struct LeaseFollower {
+    stand: GateState,
     epoch: u64,
     /// When it took its stand.
     since: u64,
@@ -96,10 +96,10 @@ pub struct Mirror {
     stands: u64,
 }
 
-impl Mirror {
+impl LeaseFollower {
     /// Where the gate stands.
     #[inline]
-    pub fn stand(&self) -> Stand {
+    pub fn stand(&self) -> GateState {
         self.stand
     }
 
@@ -113,9 +113,9 @@ impl Mirror {
     #[inline]
     pub fn is_opened_by(&self, turn: &Turn) -> bool {
         match turn.word.state() {
-            LeaseState::Free => self.stand != Stand::Free,
+            LeaseState::Free => self.stand != GateState::Free,
             LeaseState::Open => {
-                matches!(self.stand, Stand::Closing | Stand::Drained)
+                matches!(self.stand, GateState::Closing | GateState::Drained)
                     && turn.word.epoch() != self.epoch
             }
             LeaseState::Closed => false,
@@ -133,35 +133,37 @@ impl Mirror {
     pub fn step(&mut self, now: u64, turn: &Turn, facts: &Facts) -> Act {
         let epoch = turn.word.epoch();
         match (turn.word.state(), self.stand) {
-            (LeaseState::Free, Stand::Free) => Act::Sleep(NEVER),
-            (LeaseState::Free, _) => self.take(Stand::Free, epoch, now, Act::Free),
-            (LeaseState::Open, Stand::Free) => self.take(Stand::Open, epoch, now, Act::Open),
+            (LeaseState::Free, GateState::Free) => Act::Sleep(NEVER),
+            (LeaseState::Free, _) => self.take(GateState::Free, epoch, now, Act::Free),
+            (LeaseState::Open, GateState::Free) => {
+                self.take(GateState::Open, epoch, now, Act::Open)
+            }
             (LeaseState::Open, _) if epoch != self.epoch => {
-                self.take(Stand::Open, epoch, now, Act::Open)
+                self.take(GateState::Open, epoch, now, Act::Open)
             }
-            (LeaseState::Open, Stand::Open) if now >= turn.deadline => {
-                self.take(Stand::Closing, epoch, now, Act::Close)
+            (LeaseState::Open, GateState::Open) if now >= turn.deadline => {
+                self.take(GateState::Closing, epoch, now, Act::Close)
             }
-            (LeaseState::Open, Stand::Open) => self.hold(now, turn, facts),
-            (LeaseState::Closed, Stand::Free | Stand::Open) => {
-                self.take(Stand::Closing, epoch, now, Act::Close)
+            (LeaseState::Open, GateState::Open) => self.hold(now, turn, facts),
+            (LeaseState::Closed, GateState::Free | GateState::Open) => {
+                self.take(GateState::Closing, epoch, now, Act::Close)
             }
-            (LeaseState::Closed, Stand::Drained) if epoch != self.epoch => {
+            (LeaseState::Closed, GateState::Drained) if epoch != self.epoch => {
                 // A turn came and went unseen.
                 self.epoch = epoch;
-                self.stand = Stand::Closing;
+                self.stand = GateState::Closing;
                 self.drain(now, facts)
             }
-            (LeaseState::Closed, Stand::Closing) if epoch != self.epoch => {
+            (LeaseState::Closed, GateState::Closing) if epoch != self.epoch => {
                 self.epoch = epoch;
                 Act::Missed
             }
-            (LeaseState::Open | LeaseState::Closed, Stand::Closing) => self.drain(now, facts),
-            (LeaseState::Open | LeaseState::Closed, Stand::Drained) => Act::Sleep(NEVER),
+            (LeaseState::Open | LeaseState::Closed, GateState::Closing) => self.drain(now, facts),
+            (LeaseState::Open | LeaseState::Closed, GateState::Drained) => Act::Sleep(NEVER),
         }
     }
 
-    fn take(&mut self, stand: Stand, epoch: u64, now: u64, act: Act) -> Act {
+    fn take(&mut self, stand: GateState, epoch: u64, now: u64, act: Act) -> Act {
         (self.stand, self.epoch, self.since) = (stand, epoch, now);
         (self.idle, self.looks) = (false, 0);
         self.near = None;
@@ -211,7 +213,7 @@ impl Mirror {
     /// Closed: until the submitted work is complete.
     fn drain(&mut self, now: u64, facts: &Facts) -> Act {
         if facts.quiet && facts.empty {
-            self.stand = Stand::Drained;
+            self.stand = GateState::Drained;
             self.since = now;
             return Act::Drained(self.epoch);
         }
@@ -234,9 +236,9 @@ impl Mirror {
     /// The work that was admitted would not end by the deadline: the turn is over early. `false` if
     /// there is none.
     pub fn land(&mut self, now: u64) -> bool {
-        let is_open = self.stand == Stand::Open;
+        let is_open = self.stand == GateState::Open;
         if is_open {
-            self.take(Stand::Closing, self.epoch, now, Act::Close);
+            self.take(GateState::Closing, self.epoch, now, Act::Close);
         }
         is_open
     }
@@ -244,7 +246,7 @@ impl Mirror {
     /// A call waits. The epoch if that has not been said in it yet.
     #[inline]
     pub fn want(&mut self) -> Option<u64> {
-        let is_closed = matches!(self.stand, Stand::Closing | Stand::Drained);
+        let is_closed = matches!(self.stand, GateState::Closing | GateState::Drained);
         let is_news = is_closed && self.wanted != Some(self.epoch);
         is_news.then(|| {
             self.wanted = Some(self.epoch);
@@ -262,8 +264,8 @@ impl Mirror {
     pub fn forget(&mut self) {
         self.wanted = None;
         self.idle = false;
-        if self.stand == Stand::Drained {
-            self.stand = Stand::Closing;
+        if self.stand == GateState::Drained {
+            self.stand = GateState::Closing;
         }
     }
 }
