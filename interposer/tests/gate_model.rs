@@ -216,7 +216,7 @@ impl Tenant {
         }
     }
 
-    /// What `Column` does of an act, under its lock.
+    /// What `DeviceGate` does of an act, under its lock.
     fn act(&self, act: Act) {
         let word = &self.gate.word;
         match act {
@@ -229,7 +229,7 @@ impl Tenant {
         }
     }
 
-    /// One round of the gate thread, in the steps of `Rounds::device` and `Column::step`. With
+    /// One round of the gate thread, in the steps of `Rounds::device` and `DeviceGate::step`. With
     /// `checks` it drops facts of an earlier state.
     fn round(&self, checks: bool) {
         let stands = self.mirror.lock().unwrap().stands();
@@ -381,8 +381,8 @@ impl Shared {
         goes
     }
 
-    /// Takes the books' lock, as `Column::lock` does: the launches they have, and whether one is
-    /// just being made. It gives `again` to launches when it is done.
+    /// Takes the books' lock, as `DeviceGate::lock` does: the launches they have, and whether one
+    /// is just being made. It gives `again` to launches when it is done.
     fn look(&self, again: u64) -> (u32, bool) {
         let mut books = self.books.lock().unwrap();
         self.allowance.revoke();

@@ -41,7 +41,7 @@ pub enum Closed {
     #[error(
         "unread and unsent messages of all connections take too much memory, and its most of all"
     )]
-    Hoard,
+    BufferBudget,
     /// Its user has most of all connections there, and another one needs a place.
     #[error("its user has most connections there, and another one came")]
     Crowd,

@@ -37,7 +37,7 @@ const PARTS: &[Part] = &[
         module: "",
         layers: &[
             &["."],
-            &["cap", "mirror", "report", "slices", "window"],
+            &["cap", "follower", "report", "slices", "window"],
             &["queue"],
             &["estimate"],
         ],

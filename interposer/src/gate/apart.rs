@@ -11,10 +11,10 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use gpushare_cuda_abi::cuda::CUcontext;
 
-use super::{awaited, column, drain, ledger};
+use super::{awaited, device_gate, drain, ledger};
 use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
-use crate::gate::column::Column;
+use crate::gate::device_gate::DeviceGate;
 use crate::gate::marks::Relaxed;
 use gpushare_pacing::window::StreamKey;
 
@@ -143,7 +143,7 @@ pub(crate) fn comes(stream: StreamRef, later: bool) {
         return;
     };
     let lane = drain::lane_of(here.handle, stream.handle(), stream.is_per_thread());
-    if let Some(column) = column::of(here.device.index()) {
+    if let Some(column) = device_gate::of(here.device.index()) {
         let _relaxed = Relaxed::enter();
         let _ = column.mark(lane);
         // Streams that wait for the legacy one will wait for this, and so would their marks.
@@ -158,7 +158,7 @@ pub(crate) fn comes(stream: StreamRef, later: bool) {
 }
 
 /// Marks what streams hold that wait for the context's legacy stream.
-fn mark_blocking(column: &Column, context: CUcontext) {
+fn mark_blocking(column: &DeviceGate, context: CUcontext) {
     let mine = drain::thread_number();
     let can_mark = |lane: &StreamKey| lane.thread == 0 || lane.thread == mine;
     let lanes: Vec<StreamKey> = column

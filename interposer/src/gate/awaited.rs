@@ -21,7 +21,7 @@ use gpushare_cuda_abi::cuda::{
 
 mod events;
 
-use super::{apart, column, drain};
+use super::{apart, device_gate, drain};
 use crate::driver::contexts::{self, Here};
 use crate::driver::green::{self, Green};
 use crate::driver::stream_ref::StreamRef;
@@ -104,7 +104,7 @@ fn submitted_to(stream: StreamRef) -> Option<Before> {
 }
 
 fn submitted(covers: Covers, column: usize, alone: bool) -> Option<Before> {
-    let stamp = column::of(column)?.lock().window.stamp();
+    let stamp = device_gate::of(column)?.lock().window.stamp();
     Some(Before {
         covers,
         column,
@@ -269,7 +269,7 @@ fn has_blocked(began: u64) -> bool {
 
 /// All that `before` stands for is complete; if the program `blocked`, only just now.
 fn teach(before: &Before, blocked: bool) {
-    let Some(column) = column::of(before.column).filter(|_| before.stamp > 0) else {
+    let Some(column) = device_gate::of(before.column).filter(|_| before.stamp > 0) else {
         return;
     };
     let blocked = blocked && before.alone;

@@ -16,7 +16,7 @@ use super::{GateGuard, Key, Place, apart, awaited, ledger, thread};
 use crate::driver::contexts::{self, Here};
 use crate::driver::green::{self, Green};
 use crate::driver::stream_ref::StreamRef;
-use crate::gate::column::{self, Column, Timing, Told};
+use crate::gate::device_gate::{self, DeviceGate, Timing, Told};
 use crate::gate::ledger::Named;
 use crate::guest::clock;
 use crate::guest::exit;
@@ -35,7 +35,7 @@ pub(crate) struct LaunchSlot(Option<Admitted>);
 
 #[derive(Debug)]
 struct Admitted {
-    column: &'static Column,
+    column: &'static DeviceGate,
     lane: StreamKey,
     key: u64,
     expected: Expected,
@@ -57,7 +57,7 @@ pub(crate) fn thread_number() -> usize {
 /// Waits until a launch may go to the driver. Called inside the gate ([`GateGuard`]), for a column
 /// that is not free; may step out to wait, and returns inside.
 pub(crate) fn admit(place: &Place, guard: &mut GateGuard) -> LaunchSlot {
-    let Some(column) = column::of(place.column) else {
+    let Some(column) = device_gate::of(place.column) else {
         guard.wait_while_closed(place.column, &mut || None);
         return LaunchSlot(None);
     };
@@ -135,7 +135,7 @@ pub(crate) fn submitted(slot: LaunchSlot, answer: CUresult) {
             timing,
             named,
         } = admitted;
-        column::only(column);
+        device_gate::only(column);
         let op = Op {
             count: 1,
             key,
@@ -162,14 +162,14 @@ impl Admitted {
 /// still whole.
 pub(crate) fn context_going(context: CUcontext) {
     ledger::changed();
-    for column in column::all() {
+    for column in device_gate::all() {
         column.context_going(context);
     }
 }
 
 /// The announced destruction has happened, or not.
 pub(crate) fn context_went(context: CUcontext, gone: bool) {
-    for column in column::all() {
+    for column in device_gate::all() {
         column.context_went(context, gone);
     }
     ledger::changed();
@@ -181,7 +181,7 @@ pub(crate) fn context_went(context: CUcontext, gone: bool) {
 /// A stream is about to be destroyed: the driver finishes its work in its own time.
 pub(crate) fn stream_going(here: Here, stream: CUstream) {
     ledger::changed();
-    if let Some(column) = column::of(here.device.index()) {
+    if let Some(column) = device_gate::of(here.device.index()) {
         column.stream_going(lane_of(here.handle, stream, false));
     }
 }
@@ -189,7 +189,7 @@ pub(crate) fn stream_going(here: Here, stream: CUstream) {
 /// Nothing marks the stream any more; its handle may soon be another's.
 pub(crate) fn stream_gone(stream: CUstream) {
     ledger::changed();
-    for column in column::all() {
+    for column in device_gate::all() {
         column.stream_gone(stream);
     }
 }
@@ -199,7 +199,7 @@ pub(crate) fn stream_gone(stream: CUstream) {
 pub(crate) fn green_going(green: &Green) {
     ledger::changed();
     let primary = contexts::of(green.primary);
-    if let Some(column) = primary.and_then(|here| column::of(here.device.index())) {
+    if let Some(column) = primary.and_then(|here| device_gate::of(here.device.index())) {
         column.stream_going(lane_of_green(green));
     }
 }
@@ -207,7 +207,7 @@ pub(crate) fn green_going(green: &Green) {
 /// A stream is about to capture.
 pub(crate) fn capture_begins(here: Here, stream: StreamRef) {
     ledger::changed();
-    if let Some(column) = column::of(here.device.index()) {
+    if let Some(column) = device_gate::of(here.device.index()) {
         let lane = lane_of(here.handle, stream.handle(), stream.is_per_thread());
         column.capture_begins(lane);
     }
@@ -215,12 +215,12 @@ pub(crate) fn capture_begins(here: Here, stream: StreamRef) {
 
 /// Whether anything may ever bind in this process.
 pub(crate) fn may_bind() -> bool {
-    !column::all().is_empty()
+    !device_gate::all().is_empty()
 }
 
 /// A thread waits at a closed gate: reports it, opens the gate if the turn has come, and returns
 /// the futex to sleep on.
-fn announce_waiter(column: &Column, index: usize) -> Option<FutexWaiter> {
+fn announce_waiter(column: &DeviceGate, index: usize) -> Option<FutexWaiter> {
     let wanted = column.waits();
     if let Some(epoch) = wanted {
         thread::tell(index, Notice::Wanted, epoch);

@@ -18,7 +18,7 @@
 
 pub(crate) mod apart;
 pub(crate) mod awaited;
-mod column;
+mod device_gate;
 pub(crate) mod drain;
 mod guard;
 mod ledger;
@@ -147,7 +147,9 @@ fn was_left(record: &Record, here: u64) -> bool {
     if left {
         // If it submitted work, that was not recorded.
         ledger::abandon(record);
-        column::all().iter().for_each(column::Column::was_left);
+        device_gate::all()
+            .iter()
+            .for_each(device_gate::DeviceGate::was_left);
         record.step_out();
     }
     left

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use gpushare_protocol::page::lease::Turn;
 
 use crate::account::{self, Compute};
-use crate::gate::column::{self, Column};
+use crate::gate::device_gate::{self, DeviceGate};
 use crate::gate::marks::Relaxed;
 use crate::guest::background;
 use crate::guest::barrier;
@@ -83,14 +83,14 @@ pub(crate) fn follow_leases() {
         return;
     }
     STIRRED.store(clock::now(), Ordering::Relaxed);
-    column::found();
+    device_gate::found();
     let mut rounds = Rounds::default();
     rounds.all(&compute);
     let began = background::start(c"gpushare-gate", background::DEEP, move || run(rounds));
     if let Err(error) = began {
         // Without the thread no gate would open again, so there are no turns.
         tracing::warn!(%error, "no gate thread: launches pass");
-        column::all()
+        device_gate::all()
             .iter()
             .enumerate()
             .for_each(|(index, _)| super::free(index));
@@ -143,7 +143,7 @@ pub(super) fn tell(column: usize, notice: Notice, epoch: u64) {
 
 /// Says that a launch waits, if one does: before it is said that the turn ends, as the daemon must
 /// not think for an instant that no more is wanted.
-fn tell_of_waiting(index: usize, column: &Column) {
+fn tell_of_waiting(index: usize, column: &DeviceGate) {
     if let Some(epoch) = column.wanted() {
         tell(index, Notice::Wanted, epoch);
     }
@@ -151,7 +151,7 @@ fn tell_of_waiting(index: usize, column: &Column) {
 
 /// For a thread that waits at `column`: opens it if the daemon has given the turn. What to sleep on
 /// until it does; `None` while turns are not the daemon's, and the gate thread opens.
-pub(super) fn follow(index: usize, column: &Column) -> Option<FutexWaiter> {
+pub(super) fn follow(index: usize, column: &DeviceGate) -> Option<FutexWaiter> {
     let session = account::compute()?.session?;
     let bed = FutexWaiter::of_page(session.changes());
     if !session.daemon_alive(clock::now()) {
@@ -228,19 +228,23 @@ impl Rounds {
         let instance = compute.session.map_or(0, |session| session.instance());
         if instance != self.instance {
             self.instance = instance;
-            let columns = column::all().iter();
+            let columns = device_gate::all().iter();
             columns.for_each(|column| column.lock().mirror.forget());
         }
         self.publish(compute);
         let mut until = clock::now().saturating_add(LONGEST);
-        for (index, column) in column::all().iter().enumerate().take(compute.columns()) {
+        for (index, column) in device_gate::all()
+            .iter()
+            .enumerate()
+            .take(compute.columns())
+        {
             until = until.min(self.device(compute, index, column));
         }
         until
     }
 
     /// Handles one device. Returns when to look at it again.
-    fn device(&mut self, compute: &Compute, index: usize, column: &Column) -> u64 {
+    fn device(&mut self, compute: &Compute, index: usize, column: &DeviceGate) -> u64 {
         loop {
             let now = clock::now();
             let stands = column.stands();
@@ -271,7 +275,13 @@ impl Rounds {
 
     /// The turn that holds now: the daemon's while it lives, else the turn that the tenant's own
     /// cap gives. And until when.
-    fn turn(&mut self, compute: &Compute, index: usize, column: &Column, now: u64) -> (Turn, u64) {
+    fn turn(
+        &mut self,
+        compute: &Compute,
+        index: usize,
+        column: &DeviceGate,
+        now: u64,
+    ) -> (Turn, u64) {
         let by_daemon = compute
             .session
             .map(|session| (session, session.turn(index)));
@@ -322,7 +332,12 @@ impl Rounds {
 }
 
 /// Pays for the held time, and asks the bucket.
-fn own_turn(duty: &mut LocalLease, bucket: &Bucket<'_>, column: &Column, now: u64) -> (Turn, u64) {
+fn own_turn(
+    duty: &mut LocalLease,
+    bucket: &Bucket<'_>,
+    column: &DeviceGate,
+    now: u64,
+) -> (Turn, u64) {
     let (busy, stand, is_idle, is_empty) = {
         let mut inner = column.lock();
         let busy = inner.window.take_busy(now);

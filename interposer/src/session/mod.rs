@@ -15,6 +15,7 @@
 
 mod apart;
 mod asks;
+mod bound;
 mod callbacks;
 mod control_thread;
 mod deadline;
@@ -38,6 +39,7 @@ use gpushare_protocol::wire::{Ask, Reply, Request, encode};
 use crate::guest::descriptor::{Descriptor, ParentsOnly};
 use crate::guest::fork::ForkLocal;
 use asks::{Asks, Question};
+pub(crate) use bound::{Bound, Waiting};
 pub(crate) use callbacks::Callbacks;
 pub(crate) use deadline::{Deadline, LOCK_PATIENCE};
 use register::{Failed, Welcome};
@@ -97,56 +99,6 @@ pub(crate) struct Session {
     opened: AtomicU32,
     /// Columns on which one was made.
     made: AtomicU32,
-}
-
-/// How an ask may wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waiting {
-    /// Not at all: only for memory that can be had at once.
-    Not,
-    /// As long as the tenant's limits say.
-    AsLimitsSay,
-    /// For memory within its request, as long as that takes.
-    Guaranteed,
-}
-
-/// How long an asker may wait.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bound {
-    until: Instant,
-    end: Instant,
-    waits: bool,
-    asked: bool,
-}
-
-impl Bound {
-    /// Of a question that is put at `now`, of a call that began to wait at `began` and may wait for
-    /// `longest`; `None`: not at all.
-    fn new(now: Instant, began: Instant, longest: Option<Duration>) -> Self {
-        let until = longest.map(|longest| began.checked_add(longest).unwrap_or(now + USUAL_WAIT));
-        Self {
-            until: until.unwrap_or(now),
-            end: match until {
-                Some(until) => until.max(now) + MARGIN,
-                // Several of these in one call do not add up either.
-                None => (began + AT_ONCE).max(now + AT_ONCE / 4),
-            },
-            waits: until.is_some(),
-            asked: false,
-        }
-    }
-
-    /// The time left at `now`, in milliseconds, for the daemon; zero for an ask that may not wait.
-    /// `None`: it was sent before, and there is no time to send it again.
-    fn patience_ms(&self, now: Instant) -> Option<u64> {
-        let left = self.until.saturating_duration_since(now).as_millis();
-        let left = u64::try_from(left).unwrap_or(u64::MAX);
-        match (self.waits, self.asked) {
-            (true, _) if left > 0 => Some(left),
-            (_, true) => None,
-            (_, false) => Some(0),
-        }
-    }
 }
 
 /// Why the daemon's tenant cannot be joined.

@@ -123,8 +123,8 @@ impl Server {
     pub(super) fn weigh(&mut self, id: u64) {
         let session = self.sessions.get_mut(&id);
         let held = session.map_or(0, Session::held);
-        if let Some(largest) = self.hoard.note(id, held) {
-            self.close(largest, &Closed::Hoard);
+        if let Some(largest) = self.buffer_budget.note(id, held) {
+            self.close(largest, &Closed::BufferBudget);
         }
     }
 
@@ -183,7 +183,7 @@ impl Server {
         };
         self.crowd.left(session.role, session.user(), id);
         self.resting.remove(&id);
-        let _ = self.hoard.note(id, 0);
+        let _ = self.buffer_budget.note(id, 0);
         self.poller.remove(session.connection.socket());
         if !matches!(end, Closed::Ended) {
             tracing::info!(connection = id, %end, "cut off");

@@ -1,12 +1,12 @@
 //! The server's loop: sockets, deaths, looks and time in; effects out. It makes no decisions.
 
 mod budget;
+mod buffer_budget;
 mod clock;
 mod connections;
 mod crowd;
 mod doors;
 mod folder;
-mod hoard;
 mod later;
 mod looker;
 mod poller;
@@ -25,10 +25,10 @@ use crate::devices::Devices;
 use crate::node::{ConnId, Effect, Node, Settings};
 use crate::notify::Notify;
 use budget::{Connects, Users};
+use buffer_budget::BufferBudget;
 use crowd::Crowd;
 use doors::Doors;
 pub use folder::{CONTROL, Folder, SOCKET};
-use hoard::Hoard;
 use looker::{Finished, Job, Looker};
 use poller::{Poller, Source};
 use session::{Role, Session};
@@ -69,7 +69,7 @@ pub struct Server {
     expected: bool,
     starter: Option<OwnedFd>,
     notify: Notify,
-    hoard: Hoard,
+    buffer_budget: BufferBudget,
     /// What users' commands took of our time.
     users: Users,
     /// Connections by socket and user.
@@ -169,7 +169,7 @@ impl Server {
             expected: true,
             starter: start.starter,
             notify: Notify::new(start.transient),
-            hoard: Hoard::default(),
+            buffer_budget: BufferBudget::default(),
             users: Users::default(),
             crowd: Crowd::default(),
             connects: Connects::default(),

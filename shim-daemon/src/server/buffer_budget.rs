@@ -12,12 +12,12 @@ const FREE: usize = 64 << 10;
 
 /// What each connection holds that holds much.
 #[derive(Debug, Default)]
-pub(super) struct Hoard {
+pub(super) struct BufferBudget {
     held: BTreeMap<u64, usize>,
     total: usize,
 }
 
-impl Hoard {
+impl BufferBudget {
     /// Records that a connection holds this much now, nothing once it has ended. Returns the
     /// connection to close, if the total is too large.
     pub(super) fn note(&mut self, connection: u64, bytes: usize) -> Option<u64> {
@@ -41,19 +41,23 @@ mod tests {
 
     #[test]
     fn the_largest_is_cut_off_once_all_together_hold_too_much() {
-        let mut hoard = Hoard::default();
+        let mut buffer_budget = BufferBudget::default();
         let part = MOST / 8;
         for connection in 0..7 {
-            assert_eq!(hoard.note(connection, part), None);
+            assert_eq!(buffer_budget.note(connection, part), None);
         }
-        assert_eq!(hoard.note(7, part + 1), Some(7));
-        assert_eq!(hoard.note(7, 0), None);
+        assert_eq!(buffer_budget.note(7, part + 1), Some(7));
+        assert_eq!(buffer_budget.note(7, 0), None);
         assert_eq!(
-            hoard.note(3, 2 * part),
+            buffer_budget.note(3, 2 * part),
             None,
             "what it held before is not counted twice"
         );
-        assert_eq!(hoard.note(8, FREE), None, "and little is not counted");
-        assert_eq!(hoard.note(9, FREE + 1), Some(3));
+        assert_eq!(
+            buffer_budget.note(8, FREE),
+            None,
+            "and little is not counted"
+        );
+        assert_eq!(buffer_budget.note(9, FREE + 1), Some(3));
     }
 }

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Column, GateState, Inner, Relaxed, clock};
+use super::{DeviceGate, GateState, Inner, Relaxed, clock};
 use crate::guest::exit;
 use crate::guest::frames;
 use crate::guest::futex;
@@ -77,7 +77,7 @@ enum Next {
     Sleep(u64),
 }
 
-impl Column {
+impl DeviceGate {
     /// Whether a launch that is expected to take so long has to wait until nothing is under way.
     pub(super) fn has_to_yield(&self, inner: &mut Inner, now: u64, expected: u64) -> Option<Full> {
         if inner.slice == 0 || !inner.contended {

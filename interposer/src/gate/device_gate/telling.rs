@@ -5,7 +5,7 @@ use gpushare_protocol::page::lease::{NO_DEADLINE, Turn};
 
 use gpushare_protocol::page::control::ControlDevice;
 
-use super::{Column, GateState, Inner, PAUSE, WINDOW};
+use super::{DeviceGate, GateState, Inner, PAUSE, WINDOW};
 use crate::account;
 use crate::gate::ledger::Rules;
 use crate::gate::waits_at;
@@ -18,7 +18,7 @@ pub(super) fn is_shared(turn: &Turn) -> bool {
     turn.deadline == NO_DEADLINE && turn.idle_after > 0
 }
 
-impl Column {
+impl DeviceGate {
     /// The daemon's page gives the turns, or no page does. The time held until now is not paid
     /// here: the daemon bills it.
     pub(in crate::gate) fn is_led_by(&self, page: Option<&'static ControlDevice>, now: u64) {

@@ -48,7 +48,7 @@ const PAUSE: u64 = 50_000;
 
 /// A device.
 #[derive(Debug)]
-pub(super) struct Column {
+pub(super) struct DeviceGate {
     index: usize,
     /// Until when a launching thread is known to wait for room in the window.
     pausing: AtomicU64,
@@ -124,26 +124,26 @@ pub(super) enum Told {
     Closed,
 }
 
-static COLUMNS: ForkLocal<Box<[Column]>> = ForkLocal::new();
+static COLUMNS: ForkLocal<Box<[DeviceGate]>> = ForkLocal::new();
 
 /// All devices of this process, from now on.
-pub(super) fn found() -> &'static [Column] {
+pub(super) fn found() -> &'static [DeviceGate] {
     // One after another: the calling thread may have little stack.
-    COLUMNS.get_or(|| (0..MAX_DEVICES).map(Column::new).collect())
+    COLUMNS.get_or(|| (0..MAX_DEVICES).map(DeviceGate::new).collect())
 }
 
 /// All devices, none before anything could bind.
-pub(super) fn all() -> &'static [Column] {
+pub(super) fn all() -> &'static [DeviceGate] {
     COLUMNS.get().map_or(&[], |columns| &**columns)
 }
 
 /// A device.
-pub(super) fn of(index: usize) -> Option<&'static Column> {
+pub(super) fn of(index: usize) -> Option<&'static DeviceGate> {
     all().get(index)
 }
 
 /// The calling thread launches on this device now, and on no other one without a lock.
-pub(super) fn only(this: &Column) {
+pub(super) fn only(this: &DeviceGate) {
     if let Some(ledger) = ledger::known()
         && let Some(other) = ledger.device().filter(|other| *other != this.index)
         && let Some(other) = of(other)
@@ -152,7 +152,7 @@ pub(super) fn only(this: &Column) {
     }
 }
 
-impl Column {
+impl DeviceGate {
     fn new(index: usize) -> Self {
         Self {
             index,

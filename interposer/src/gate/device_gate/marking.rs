@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CUcontext, CUstream};
 
-use super::{Column, Inner, clock, drain, streams};
+use super::{DeviceGate, Inner, clock, drain, streams};
 use crate::driver::green;
 use crate::gate::marks::{self, Behind, CompletionEvent, Put, Relaxed};
 use gpushare_pacing::follower::GateState;
@@ -74,7 +74,7 @@ impl Making {
     }
 }
 
-impl Column {
+impl DeviceGate {
     /// Puts a mark behind the work of `lane`. `true` if all of its work is marked.
     pub(in crate::gate) fn mark(&self, lane: StreamKey) -> bool {
         let making = self.lock().close_batch(lane, false);

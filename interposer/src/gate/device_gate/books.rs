@@ -8,14 +8,14 @@ use std::sync::MutexGuard;
 use gpushare_protocol::page::control::ControlDevice;
 use gpushare_protocol::page::lease::NO_DEADLINE;
 
-use super::{Column, GateState, Inner, Op, PAUSE, StreamKey, clock, streams};
+use super::{DeviceGate, GateState, Inner, Op, PAUSE, StreamKey, clock, streams};
 use crate::gate::ledger::{self, Entry, Ledger, Named};
 use gpushare_pacing::estimate::Expected;
 
 /// The books, and their lock.
 #[derive(Debug)]
 pub(in crate::gate) struct Books<'a> {
-    pub(super) column: &'a Column,
+    pub(super) column: &'a DeviceGate,
     pub(super) inner: MutexGuard<'a, Inner>,
 }
 
@@ -109,7 +109,7 @@ impl Inner {
     /// A launch was made: the next ones like it may go without the lock.
     pub(super) fn remember(
         &mut self,
-        column: &'static Column,
+        column: &'static DeviceGate,
         named: Named,
         era: u64,
         lane: StreamKey,

@@ -1,0 +1,185 @@
+//! What the program waits for, and work that nobody noted.
+
+use super::*;
+
+#[test]
+fn what_the_program_waited_for_needs_no_mark_and_what_came_meanwhile_does() {
+    let mut window: Window<u64> = Window::default();
+    let put = |window: &mut Window<u64>| {
+        let _ = admit(window, 0, BOUNDS, 1);
+        submit(window, 0, BOUNDS, LANE, 1, 100);
+    };
+    put(&mut window);
+    let stamp = window.stamp();
+    window.waited_for(1_000, |lane| *lane == LANE, stamp, false, drop);
+    assert!(window.is_drained());
+    put(&mut window);
+    let stamp = window.stamp();
+    put(&mut window);
+    window.waited_for(1_000, |lane| *lane == LANE, stamp, false, drop);
+    assert!(!window.is_drained(), "another thread launched meanwhile");
+    window.waited_for(
+        1_000,
+        |lane| lane.context == 77,
+        window.stamp(),
+        false,
+        drop,
+    );
+    assert!(!window.is_drained(), "another context");
+}
+
+#[test]
+fn a_program_that_waits_for_each_launch_was_active_until_its_work_ended() {
+    let mut window: Window<u64> = Window::default();
+    let _ = admit(&mut window, 0, BOUNDS, 1);
+    submit(&mut window, 0, BOUNDS, LANE, 1, 500 * US);
+    assert_eq!(window.last_active(), 0, "submitted then");
+    window.waited_for(700 * US, |_| true, window.stamp(), true, drop);
+    assert_eq!(window.last_active(), 700 * US);
+}
+
+#[test]
+fn how_long_the_program_waited_says_how_long_its_work_took() {
+    let run = |blocked: bool| {
+        let mut window: Window<u64> = Window::default();
+        let mut now = MS;
+        for _ in 0..10 {
+            let Ok(ns) = admit(&mut window, now, BOUNDS, 1) else {
+                panic!("nothing is under way")
+            };
+            submit(&mut window, now, BOUNDS, LANE, 1, ns);
+            now += 30 * MS;
+            let stamp = window.stamp();
+            window.waited_for(now, |_| true, stamp, blocked, drop);
+        }
+        admit(&mut window, now, BOUNDS, 1)
+    };
+    assert_eq!(run(true), Ok(30 * MS));
+    assert_eq!(run(false), Ok(MS / 2), "it was done long before");
+}
+
+#[test]
+fn a_mark_behind_a_whole_context_stands_for_all_its_streams() {
+    let mut window: Window<u64> = Window::default();
+    let own = |thread| StreamKey { thread, ..LANE };
+    let context = StreamKey::of_context(LANE.context);
+    let elsewhere = StreamKey {
+        context: LANE.context + 1,
+        ..LANE
+    };
+    for lane in [own(0), own(1), own(2), elsewhere] {
+        let _ = admit(&mut window, 0, BOUNDS, 1);
+        submit(&mut window, 0, BOUNDS, lane, 1, 100);
+    }
+    assert_eq!(window.unmarked_lanes().count(), 4);
+    let number = window.close_blindly(context, 0, true);
+    window.marked(number, 7).unwrap();
+    assert_eq!(window.unmarked_lanes().count(), 1);
+    let _ = admit(&mut window, 0, BOUNDS, 1);
+    submit(&mut window, 0, BOUNDS, own(2), 1, 100);
+    window.look(1_000, |mark| *mark == 7, drop);
+    let left: Vec<StreamKey> = window.unmarked_lanes().map(|(lane, _)| lane).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(left.contains(&own(2)), "what came after the mark");
+    assert!(left.contains(&elsewhere), "another context's");
+}
+
+#[test]
+fn work_keeps_its_marks_under_another_name() {
+    let mut window: Window<u64> = Window::default();
+    let name = StreamKey { stream: 9, ..LANE };
+    let _ = admit(&mut window, 0, BOUNDS, 1);
+    submit(&mut window, 0, BOUNDS, LANE, 1, 100);
+    let number = window.close_batch(LANE, 0).unwrap();
+    window.marked(number, 7).unwrap();
+    window.rename(LANE, name);
+    window.look(10, |_| false, drop);
+    assert!(!window.is_drained());
+    assert_eq!(window.close_batch(LANE, 0), None, "nothing is known of it");
+    window.look(20, |mark| *mark == 7, drop);
+    assert!(window.is_drained());
+}
+
+#[test]
+fn a_mark_finds_its_work_though_the_stream_went_meanwhile() {
+    let mut window: Window<u64> = Window::default();
+    let name = StreamKey { stream: 9, ..LANE };
+    let _ = admit(&mut window, 0, BOUNDS, 1);
+    submit(&mut window, 0, BOUNDS, LANE, 1, 100);
+    let number = window.close_batch(LANE, 0).unwrap();
+    window.rename(LANE, name);
+    window.marked(number, 7).unwrap();
+    window.look(10, |mark| *mark == 7, drop);
+    assert!(window.is_drained());
+    let _ = admit(&mut window, 20, BOUNDS, 1);
+    submit(&mut window, 20, BOUNDS, LANE, 1, 100);
+    let number = window.close_batch(LANE, 20).unwrap();
+    window.rename(LANE, name);
+    window.unmarked(number);
+    assert_eq!(
+        window.unmarked_lanes().count(),
+        1,
+        "it waits for another mark"
+    );
+}
+
+#[test]
+fn work_nobody_noted_is_waited_for() {
+    let mut window: Window<u64> = Window::default();
+    let number = window.close_blindly(LANE, 0, false);
+    window.marked(number, 7).unwrap();
+    window.look(10 * MS, |_| false, drop);
+    assert!(!window.is_drained());
+    assert!(window.remaining(10 * MS) >= 10 * MS, "as long again");
+    window.look(20 * MS, |_| true, drop);
+    assert!(window.is_drained());
+}
+
+#[test]
+fn a_program_that_stood_still_is_not_taken_for_slow_work() {
+    let mut bench = Bench::new();
+    for _ in 0..100 {
+        bench.launch(1, 10 * US, BOUNDS);
+        bench.mark(LANE);
+        bench.now += 500 * MS;
+        bench.look();
+    }
+    let Ok(ns) = admit(&mut bench.window, bench.now, BOUNDS, 1) else {
+        panic!("nothing is under way")
+    };
+    assert!(ns <= MS / 2, "{ns}");
+}
+
+#[test]
+fn the_time_that_work_was_under_way_is_told_once() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.window.take_busy(bench.now), None);
+    let began = bench.now;
+    bench.launch(1, 4 * MS, BOUNDS);
+    bench.now += MS;
+    bench.look();
+    assert_eq!(bench.window.take_busy(bench.now), Some((began, bench.now)));
+    let told = bench.now;
+    bench.drain();
+    let ended = bench.now;
+    bench.now += 100 * MS;
+    let (from, until) = bench.window.take_busy(bench.now).unwrap();
+    assert_eq!(from, told);
+    assert!(until <= ended && until >= ended - MS, "{until} of {ended}");
+    assert_eq!(bench.window.take_busy(bench.now), None);
+}
+
+#[test]
+fn a_stopped_process_did_not_hold_the_device_meanwhile() {
+    let mut bench = Bench::new();
+    for _ in 0..20 {
+        bench.launch(1, 100 * US, BOUNDS);
+        bench.drain();
+    }
+    bench.window.take_busy(bench.now);
+    let began = bench.now;
+    bench.launch(1, 100 * US, BOUNDS);
+    bench.now += 5_000 * MS;
+    let (_, until) = bench.window.take_busy(bench.now).unwrap();
+    assert!(until <= began + MS, "no mark was made and no check came");
+}

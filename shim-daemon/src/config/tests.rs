@@ -1,0 +1,184 @@
+use super::*;
+use gpushare_protocol::units::{GIB, MIB};
+
+#[test]
+fn a_file_says_what_differs_from_the_base() {
+    let text = "reserve = \"512MiB\"\nterm_grace = \"3s\"\nvictim_grace = \"9s\"\n[defaults]\nGPUSHARE_WAIT_TIMEOUT = \"5s\"\n";
+    let base = Settings {
+        capacity: Some(Bytes(GIB)),
+        ..Settings::default()
+    };
+    let read = read(text, base).unwrap();
+    assert_eq!(
+        (read.reserve, read.capacity),
+        (Bytes(512 * MIB), Some(Bytes(GIB)))
+    );
+    assert_eq!(read.policy.term_grace, Nanos::secs(3));
+    assert_eq!(read.policy.victim_grace, Nanos::secs(9));
+    assert_eq!(
+        read.defaults,
+        [("GPUSHARE_WAIT_TIMEOUT".to_owned(), "5s".to_owned())]
+    );
+}
+
+#[test]
+fn nothing_may_be_kept_back_but_no_step_and_no_capacity_may_be_nothing() {
+    let base = Settings {
+        reserve: Bytes(GIB),
+        ..Settings::default()
+    };
+    assert_eq!(
+        read("reserve = \"0\"", base.clone()).unwrap().reserve,
+        Bytes::ZERO
+    );
+    assert_eq!(read("", base.clone()).unwrap().reserve, Bytes(GIB));
+    for text in ["step = \"0\"", "capacity = \"0\""] {
+        assert!(
+            read(text, base.clone()).unwrap_err().contains("line 1"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn unmanaged_processes_are_ended_only_where_the_file_says_so() {
+    let read = |text| read(text, Settings::default()).unwrap().unmanaged;
+    assert_eq!(read(""), Unmanaged::default());
+    assert!(!read("unmanaged = \"report\"").end);
+    let ends = read("unmanaged = \"end\"\nunmanaged_root = true\nunmanaged_grace = \"1m\"");
+    assert_eq!(
+        (ends.end, ends.root, ends.grace),
+        (true, true, Nanos::secs(60))
+    );
+}
+
+#[test]
+fn fences_are_only_where_file_build_and_machine_have_them() {
+    let read = |text| read(text, Settings::default()).map(|settings| settings.fences);
+    assert_eq!(read(""), Ok(None));
+    assert_eq!(read("driver_fence = \"off\""), Ok(None));
+    let on = read("driver_fence = \"on\"");
+    if cfg!(feature = "driver-fence") {
+        assert_eq!(on, Ok(cgroup::unified()));
+    } else {
+        let error = on.unwrap_err();
+        let words = ["line 1", "driver_fence", "feature driver-fence", "\"off\""];
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+}
+
+#[test]
+fn a_build_without_the_fence_refuses_it() {
+    assert!(Fence::of(Switch::On, false).is_err());
+    assert_eq!(Fence::of(Switch::On, true), Ok(Fence(Switch::On)));
+    for is_built in [false, true] {
+        assert_eq!(Fence::of(Switch::Off, is_built), Ok(Fence(Switch::Off)));
+    }
+}
+
+#[test]
+fn turns_are_as_long_as_the_files_profile_says() {
+    let read = |text| read(text, Settings::default()).unwrap().policy.lease;
+    assert_eq!(read(""), LeasePolicy::default());
+    assert_eq!(
+        read("[compute]\nprofile = \"interactive\"").quantum,
+        Nanos::millis(5)
+    );
+    let batch = read("[compute]\nprofile = \"batch\"\noverrun = \"40ms\"");
+    assert_eq!(
+        (batch.quantum, batch.overrun),
+        (Nanos::millis(50), Nanos::millis(40))
+    );
+}
+
+#[test]
+fn devices_are_shared_unless_the_file_says_turns() {
+    let read = |text| read(text, Settings::default()).unwrap().policy.lease;
+    let together = read("[compute]\nsharing = \"together\"");
+    assert_eq!(together, LeasePolicy::default());
+    assert_eq!(together.sharing, Sharing::Together);
+    let turns = read("[compute]\nsharing = \"turns\"");
+    assert_eq!(turns, LeasePolicy::turns());
+}
+
+#[test]
+fn the_drivers_slice_is_one_to_a_hundred_milliseconds() {
+    let read = |slice| {
+        let text = format!("[compute]\nslice = \"{slice}\"");
+        read(&text, Settings::default()).map(|read| read.policy.lease)
+    };
+    assert_eq!(LeasePolicy::default().slice, Nanos::millis(2));
+    for (text, slice) in [("1ms", 1), ("5ms", 5), ("100ms", 100)] {
+        let policy = LeasePolicy {
+            slice: Nanos::millis(slice),
+            ..LeasePolicy::default()
+        };
+        assert_eq!(read(text), Ok(policy), "{text}");
+    }
+    for slice in ["0ms", "101ms", "1s", "2", "-2ms"] {
+        let error = read(slice).unwrap_err();
+        let words = ["line 2", "slice = ", slice, "1ms to 100ms"];
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+}
+
+#[test]
+fn an_error_names_the_line_the_key_and_what_is_accepted() {
+    for (text, words) in [
+        ("reserve = \"much\"", ["line 1", "reserve", "512MiB"]),
+        ("\nterm_grace = \"10\"", ["line 2", "term_grace", "10s"]),
+        ("rserve = \"1GiB\"", ["line 1", "rserve", "reserve"]),
+        (
+            "[compute]\nprofile = \"fast\"",
+            ["line 2", "profile", "interactive"],
+        ),
+        (
+            "[compute]\nquantum = \"5ms\"",
+            ["line 2", "quantum", "profile"],
+        ),
+        (
+            "[compute]\noverrun = \"soon\"",
+            ["line 2", "overrun", "ms, s, m or h"],
+        ),
+        (
+            "[compute]\nsharing = \"alone\"",
+            ["line 2", "sharing", "together"],
+        ),
+        (
+            "[compute]\nslice = \"2\"",
+            ["line 2", "slice", "1ms to 100ms"],
+        ),
+        ("unmanaged = \"kill\"", ["line 1", "kill", "report"]),
+        ("driver_fence = true", ["line 1", "driver_fence", "string"]),
+        (
+            "[defaults]\nGPUSHARE_PRIORITY = \"high\"",
+            ["GPUSHARE_PRIORITY", "high", "0 to 1000"],
+        ),
+        (
+            "[defaults]\nGPUSHARE_MEM = \"1GiB\"",
+            ["line 2", "GPUSHARE_MEM", "no such limit"],
+        ),
+        (
+            "\n[maxima]\nGPUSHARE_PRIORITY = \"high\"",
+            ["line 3", "GPUSHARE_PRIORITY", "0 to 1000"],
+        ),
+        (
+            "[maxima]\nGPUSHARE_MEM_LIMIT_0 = \"8GiB\"",
+            ["line 2", "GPUSHARE_MEM_LIMIT_0", "_GPU_<UUID"],
+        ),
+        (
+            "[maxima]\nGPUSHARE_RUN_LIMIT = \"off\"",
+            ["line 2", "GPUSHARE_RUN_LIMIT", "8h"],
+        ),
+        (
+            "[maxima]\nGPUSHARE_MEM_LIMIT = \"8GiB\"\n[defaults]\nGPUSHARE_MEM_LIMIT = \"9GiB\"",
+            ["line 4", "GPUSHARE_MEM_LIMIT", "at most 8GiB"],
+        ),
+    ] {
+        let error = read(text, Settings::default()).unwrap_err();
+        assert!(
+            words.iter().all(|word| error.contains(word)),
+            "{text}: {error}"
+        );
+    }
+}
