@@ -1,5 +1,5 @@
-//! Threads whose kernels wait for each other launch equally many. One that launched more would
-//! occupy its GPU for ever.
+//! Threads whose kernels wait for each other launch equally many: a thread that launched one more
+//! kernel than its peers would occupy its GPU for ever.
 
 use parking_lot::Mutex;
 

@@ -425,14 +425,8 @@ pub(crate) fn array_needs(
     array: CUarray,
     device: CUdevice,
 ) -> Asked<CUDA_ARRAY_MEMORY_REQUIREMENTS> {
-    let mut value = CUDA_ARRAY_MEMORY_REQUIREMENTS {
-        size: 0,
-        alignment: 0,
-        reserved: [0; 4],
-    };
-    // SAFETY: an array that lives; writes to a local that outlives the call.
-    unsafe { cuArrayGetMemoryRequirements(&raw mut value, array, device) }.ok()?;
-    Ok(value)
+    // SAFETY: an array that lives; the driver writes to a local that outlives the call.
+    needs(|value| unsafe { cuArrayGetMemoryRequirements(value, array, device) })
 }
 
 /// The memory that a mipmapped array needs.
@@ -441,13 +435,20 @@ pub(crate) fn mipmap_needs(
     array: CUmipmappedArray,
     device: CUdevice,
 ) -> Asked<CUDA_ARRAY_MEMORY_REQUIREMENTS> {
+    // SAFETY: a mipmapped array that lives; the driver writes to a local that outlives the call.
+    needs(|value| unsafe { cuMipmappedArrayGetMemoryRequirements(value, array, device) })
+}
+
+/// The requirements that `ask` has the driver write.
+fn needs(
+    ask: impl FnOnce(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS) -> CUresult,
+) -> Asked<CUDA_ARRAY_MEMORY_REQUIREMENTS> {
     let mut value = CUDA_ARRAY_MEMORY_REQUIREMENTS {
         size: 0,
         alignment: 0,
         reserved: [0; 4],
     };
-    // SAFETY: a mipmapped array that lives; writes to a local that outlives the call.
-    unsafe { cuMipmappedArrayGetMemoryRequirements(&raw mut value, array, device) }.ok()?;
+    ask(&raw mut value).ok()?;
     Ok(value)
 }
 

@@ -148,6 +148,7 @@ fn an_error_names_the_line_the_key_and_what_is_accepted() {
             "[compute]\nslice = \"2\"",
             ["line 2", "slice", "1ms to 100ms"],
         ),
+        ("[compute]\nearly = false", ["line 2", "early", "sharing"]),
         ("unmanaged = \"kill\"", ["line 1", "kill", "report"]),
         ("driver_fence = true", ["line 1", "driver_fence", "string"]),
         (
