@@ -29,8 +29,8 @@ const LIBS: [&str; 4] = [
     "lib/aarch64-linux-gnu",
 ];
 
-/// The value of `LD_PRELOAD` that loads `library`: a path with `$LIB` if its folder exists or can be
-/// made, else the plain path, about which musl's dynamic linker complains.
+/// The value of `LD_PRELOAD` that loads `library`: a path with `$LIB` if its folder exists or can
+/// be made, else the plain path, about which musl's dynamic linker complains.
 pub(crate) fn reference(library: &Path) -> PathBuf {
     let folder = library.with_file_name(FOLDER);
     match make_links(&folder, library) {
