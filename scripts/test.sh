@@ -26,6 +26,8 @@ mkdir -p "$CARGO_TARGET_DIR"
 failed=()
 times=()
 
+# A step is a condition, so `set -e` does not end the function that it calls: each function says with
+# `||` or `&&` which of its commands must succeed.
 step() {
     local name=$1 started=$SECONDS answer=ok
     shift
@@ -111,8 +113,10 @@ models() {
 }
 
 documentation() {
-    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
-    cargo test --workspace --doc --locked --quiet
+    local answer=0
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet || answer=1
+    cargo test --workspace --doc --locked --quiet || answer=1
+    return $answer
 }
 
 # cargo-deny comes as source only, and takes minutes to build: without it a lock file that was

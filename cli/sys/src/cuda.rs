@@ -2,7 +2,7 @@
 //! API. For benchmarks.
 //!
 //! # Safety
-//! It loads `libcuda.so.1` and calls the functions of [`Api`] by their public signatures.
+//! It loads `libcuda.so.1` and calls the functions of `Api` by their public signatures.
 //! Invariants: every handle comes from the driver, lives in a type of this file that borrows the
 //! [`Gpu`], and is used on the thread that made the `Gpu` (none of the types is `Send`), where its
 //! context is current. Handles are not destroyed: the process ends with them.

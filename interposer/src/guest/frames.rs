@@ -9,9 +9,9 @@
 //! on the stack. Why: ADR 35.
 //!
 //! # Safety
-//! The assembly declares eight aligned bytes of zeros for each thread, and computes their address
-//! in the calling thread; only that thread uses them. `unsafe` reads memory that may be gone by a
-//! system call that says so, and changes the calling thread's signal mask.
+//! Only the calling thread uses its own variable, which lives as long as the thread. `unsafe` also
+//! reads memory that may be gone, by a system call that says so, and changes the calling thread's
+//! signal mask.
 #![allow(
     unsafe_code,
     reason = "a thread-local of the initial-exec model, and system calls about the stack"
@@ -24,58 +24,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
 use crate::guest::sys::{self, Scope};
+use crate::guest::thread_word::thread_word;
 
-core::arch::global_asm!(
-    ".pushsection .tbss.gpushare_inside,\"awT\",@nobits",
-    ".balign 8",
-    ".globl gpushare_inside",
-    ".hidden gpushare_inside",
-    ".type gpushare_inside,@object",
-    ".size gpushare_inside,8",
-    "gpushare_inside:",
-    ".zero 8",
-    ".popsection",
-);
-
-/// Where the calling thread keeps the address of the frame that it is in.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn cell() -> *mut u64 {
-    let offset: usize;
-    let base: usize;
-    // SAFETY: reads the variable's distance from the thread pointer, and the thread pointer, which
-    // the first word it points to repeats.
-    unsafe {
-        core::arch::asm!(
-            "mov {offset}, qword ptr [rip + gpushare_inside@GOTTPOFF]",
-            "mov {base}, qword ptr fs:[0]",
-            offset = out(reg) offset,
-            base = out(reg) base,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-    }
-    ptr::with_exposed_provenance_mut(base.wrapping_add(offset))
-}
-
-/// Where the calling thread keeps the address of the frame that it is in.
-#[cfg(target_arch = "aarch64")]
-#[inline(always)]
-fn cell() -> *mut u64 {
-    let offset: usize;
-    let base: usize;
-    // SAFETY: reads the variable's distance from the thread pointer, and the thread pointer.
-    unsafe {
-        core::arch::asm!(
-            "adrp {offset}, :gottprel:gpushare_inside",
-            "ldr {offset}, [{offset}, :gottprel_lo12:gpushare_inside]",
-            "mrs {base}, tpidr_el0",
-            offset = out(reg) offset,
-            base = out(reg) base,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-    }
-    ptr::with_exposed_provenance_mut(base.wrapping_add(offset))
-}
+thread_word!(gpushare_inside: u64);
 
 #[inline(always)]
 fn get() -> u64 {

@@ -14,3 +14,4 @@ pub(crate) mod log;
 pub(crate) mod map;
 pub(crate) mod nap;
 pub(crate) mod sys;
+pub(crate) mod thread_word;

@@ -15,7 +15,7 @@ pub fn cuda_by_name(name: &str) -> Option<(usize, &'static CudaSymbol)> {
 ///
 /// Of the variants of `base` it is the newest one that `version` (1000 * major + 10 * minor)
 /// reaches; `None` where `version` reaches none, or the name is not in the table. With
-/// [`CUdriverProcAddress_flags::PER_THREAD_DEFAULT_STREAM`] it is that variant's twin, where there
+/// `PER_THREAD_DEFAULT_STREAM` it is that variant's twin, where there
 /// is one that `version` reaches; twins appeared with CUDA 7, later than some of their functions.
 ///
 /// The same string can mean another function than by [`cuda_by_name`]: `cuMemAlloc` from version
