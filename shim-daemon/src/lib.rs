@@ -7,6 +7,7 @@ pub mod config;
 pub mod connection;
 pub mod devices;
 pub mod guard;
+pub mod journal;
 pub mod limits;
 pub mod log;
 pub mod node;

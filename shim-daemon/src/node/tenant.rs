@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::reaped::Unseen;
 use super::shares::Past;
+use super::tally::Tally;
 use super::{ConnId, Reaped, Remembered};
 use crate::devices::Device;
 use crate::pages::{ControlPages, PagesError, UsagePage};
@@ -83,6 +84,8 @@ pub(super) struct Tenant {
     pub(super) shares: Vec<Past>,
     /// Its counters of GPU work when last read.
     pub(super) worked: u64,
+    /// What it did so far.
+    pub(super) tally: Tally,
 }
 
 impl Tenant {
@@ -91,8 +94,10 @@ impl Tenant {
         limits: String,
         columns: Vec<DeviceId>,
         instance: u64,
+        now: Nanos,
     ) -> Result<Self, PagesError> {
         let shares = columns.iter().map(|_| Past::default()).collect();
+        let tally = Tally::new(columns.len(), now);
         Ok(Self {
             registration,
             limits,
@@ -109,6 +114,7 @@ impl Tenant {
             compute: Vec::new(),
             shares,
             worked: 0,
+            tally,
         })
     }
 
