@@ -103,6 +103,14 @@ kernels() {
     return $answer
 }
 
+# The Debian package in a fresh root: installed, upgraded under a tenant, removed.
+installation() {
+    local answer=0
+    scripts/check_install.sh || answer=$?
+    [ $answer -ne 3 ] || { not_here installation "no other root can be made"; return 0; }
+    return $answer
+}
+
 # Every order in which threads can touch the usage page's words, and launches and closings the
 # gate's.
 models() {
@@ -161,6 +169,7 @@ else
     step "package" package
     $all && step "PyCUDA" scripts/clients.sh pycuda
     $all && step "kernels" kernels
+    $all && step "installation" installation
     $all && step "models of the shared page" models
     step "tests" tests
     step "documentation" documentation
@@ -176,7 +185,7 @@ count=$(awk '/^ +Summary/ { for (i = 2; i <= NF; i++) if ($i ~ /^tests?$/ && $(i
 skipped=$(wc -l <"$GPUSHARE_TESTS_NOT_RUNNABLE")
 sed 's/^/   not runnable here: /' "$GPUSHARE_TESTS_NOT_RUNNABLE"
 # A test that found itself not runnable was counted by the runner as run.
-by_tests=$(grep -vcE '^(cargo-deny|kernels:)' "$GPUSHARE_TESTS_NOT_RUNNABLE" || true)
+by_tests=$(grep -vcE '^(cargo-deny|kernels:|installation:)' "$GPUSHARE_TESTS_NOT_RUNNABLE" || true)
 echo "$((count - by_tests)) run, $skipped not runnable here"
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"
