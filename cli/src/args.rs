@@ -132,7 +132,10 @@ impl Terms {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ps {
-    /// Print a list, one object a tenant and device, all amounts in bytes.
+    /// Only on this GPU: an index, or the beginning of a UUID.
+    #[arg(long, value_name = "GPU")]
+    pub(crate) gpu: Option<String>,
+    /// Print a list, one object a tenant and device, all amounts in bytes (docs/schema/ps.json).
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -218,8 +221,10 @@ pub(crate) struct Env {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Devices {
-    /// Print a list of {"ordinal", "uuid", "name", "memory", "node"}, amounts in bytes. "node" is
-    /// the daemon's view, or null.
+    /// Only this GPU: an index, or the beginning of a UUID.
+    #[arg(long, value_name = "GPU")]
+    pub(crate) gpu: Option<String>,
+    /// Print a list, one object a device, amounts in bytes (docs/schema/devices.json).
     #[arg(long)]
     pub(crate) json: bool,
     /// Ask only the driver, as `run` does before it starts a program.

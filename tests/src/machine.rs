@@ -1,5 +1,5 @@
-//! A machine of its own: root, other users, and an empty `/run` and `/dev/shm`, in a mount
-//! namespace. With a daemon for all users at `/run/gpushare`, or without.
+//! A machine of its own: root, other users, and an empty `/run`, `/var/lib` and `/dev/shm`, in a
+//! mount namespace. With a daemon for all users at `/run/gpushare`, or without.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub const ALICE: u32 = 65_534;
 pub const BOB: u32 = 65_533;
 
 /// Mounts the machine's own folders, reports it, and keeps them until standard input ends.
-const KEEP: &str = "mount -t tmpfs -o mode=0755 none /run && mount -t tmpfs -o mode=1777 none /dev/shm && echo kept && exec cat";
+const KEEP: &str = "mount -t tmpfs -o mode=0755 none /run && mount -t tmpfs -o mode=0755 none /var/lib && mount -t tmpfs -o mode=1777 none /dev/shm && echo kept && exec cat";
 
 /// See the module's page. All that it started and that still runs is killed when it is dropped.
 #[derive(Debug)]
