@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Set(Set),
     /// Show the daemon's decisions and their reasons, also of tenants and daemons that are gone.
     Events(Events),
+    /// Check that limits hold on this node, and say what to do where something is wrong.
+    Doctor(Doctor),
     /// Say why a tenant waits, was refused, is slowed down, or was ended.
     Why(Why),
     /// Measure how exactly a GPU is shared.
@@ -171,6 +173,25 @@ pub(crate) struct Events {
     /// Print one JSON object a line (docs/schema/event.json).
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Doctor {
+    /// As for `run`.
+    #[arg(long, value_name = "GPU", default_value = "auto")]
+    pub(crate) gpu: String,
+    /// Print an object with all checks (docs/schema/doctor.json).
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The trial: take more than the limit by every way.
+    #[arg(long, hide = true)]
+    pub(crate) proof: bool,
+    /// The trial's second process.
+    #[arg(long, hide = true)]
+    pub(crate) second: bool,
+    /// Ask the driver and NVML.
+    #[arg(long, hide = true)]
+    pub(crate) driver: bool,
 }
 
 #[derive(Debug, clap::Args)]
