@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// `scripts/test.sh` names a file in it and counts the lines.
-const LIST: &str = "GPUSHARE_TESTS_NOT_RUNNABLE";
+const LIST: &str = "GPUTEST_NOT_RUNNABLE";
 /// The scripts' status for "cannot be had here".
 const NOT_HAD: i32 = 3;
 
