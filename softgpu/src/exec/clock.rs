@@ -13,7 +13,10 @@ pub fn now() -> u64 {
     };
     // SAFETY: `time` is a valid, writable timespec for the length of the call.
     let failed = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) } != 0;
-    debug_assert!(!failed, "CLOCK_MONOTONIC exists on every kernel of this platform");
+    debug_assert!(
+        !failed,
+        "CLOCK_MONOTONIC exists on every kernel of this platform"
+    );
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
