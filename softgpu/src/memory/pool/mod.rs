@@ -252,8 +252,8 @@ pub fn trim(handle: usize, keep: u64) -> Result {
     Ok(())
 }
 
-/// Called when the host has waited for a stream, an event or a context of this device: pools release
-/// unused memory above their threshold.
+/// Called when the host has waited for a stream, an event or a context of this device. Pools
+/// release unused memory above their threshold.
 pub fn synchronised(device: &Device) {
     for (_, pool) in POOLS.all() {
         if pool.device.ordinal() == device.ordinal() {
