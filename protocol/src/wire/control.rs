@@ -57,6 +57,19 @@ pub enum Control {
         /// Where the page begins.
         from: Cursor,
     },
+    /// Moves a tenant's memory to the host and keeps it there until [`Control::Resume`], or until
+    /// a call of the tenant touches a device. Since minor 6. Answered by [`ControlReply::Done`]
+    /// once all of it is away.
+    Suspend {
+        /// The tenant's name.
+        tenant: String,
+    },
+    /// Brings a suspended tenant's memory back. Since minor 6. Answered by [`ControlReply::Done`]
+    /// once all of it is back.
+    Resume {
+        /// The tenant's name.
+        tenant: String,
+    },
 }
 
 /// Replies to a command.

@@ -12,6 +12,7 @@ mod error;
 mod frame;
 mod message;
 mod page;
+mod residency;
 mod sharing;
 
 pub use control::{
@@ -22,13 +23,14 @@ pub use error::{ErrorCode, WireError};
 pub use frame::{Decoder, FrameError, MAX_FRAME, decode, encode};
 pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request};
 pub use page::{Cursor, Listing, Rows};
+pub use residency::{Obstacle, Place, Residency, ResidencyRow, Residue};
 pub use sharing::{Regime, SharingRow};
 
 /// The major protocol version: peers of another major do not talk.
 pub const MAJOR: u16 = 1;
 
 /// The minor protocol version of this build. It grows whenever a variant is added.
-pub const MINOR: u16 = 5;
+pub const MINOR: u16 = 6;
 
 /// The greeting that opens every connection, so that a foreign peer is recognised before anything
 /// is decoded.
