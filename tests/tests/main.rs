@@ -13,6 +13,7 @@ mod closed_descriptors;
 mod compute_alone;
 mod compute_daemon;
 mod compute_shared;
+mod containers;
 mod contexts_at_once;
 mod copies_counted;
 mod cudart_binding;
