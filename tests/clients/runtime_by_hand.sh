@@ -17,7 +17,7 @@ exec 4<&0
         mount --rbind /proc rootfs/proc
         mount --rbind /dev rootfs/dev
         while read -r source target; do
-            mkdir -p "rootfs$target"
+            if [ -d "$source" ]; then mkdir -p "rootfs$target"; else touch "rootfs$target"; fi
             mount --bind "$source" "rootfs$target"
         done <volumes
         echo made >made
@@ -32,7 +32,7 @@ exec 4<&0
 ) &
 init=$!
 read -r answer <made
-ended() { kill -9 $init 2>/dev/null; wait $init || true; exit 1; }
+ended() { exec 2>/dev/null; kill -9 $init; wait $init; exit 1; }
 state="{\"ociVersion\":\"1.0.2\",\"id\":\"$id\",\"status\":\"creating\",\"pid\":$init,\"bundle\":\"$bundle\"}"
 if [ -s hook ]; then
     mapfile -t hook <hook

@@ -14,6 +14,7 @@ mod compute_alone;
 mod compute_daemon;
 mod compute_shared;
 mod containers;
+mod containers_hostile;
 mod contexts_at_once;
 mod copies_counted;
 mod cudart_binding;
