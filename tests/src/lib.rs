@@ -14,6 +14,7 @@
 pub mod alone;
 pub mod artefacts;
 pub mod clients;
+pub mod container;
 pub mod daemon;
 pub mod dealer;
 pub mod gpu;

@@ -13,6 +13,8 @@ mod closed_descriptors;
 mod compute_alone;
 mod compute_daemon;
 mod compute_shared;
+mod containers;
+mod containers_hostile;
 mod contexts_at_once;
 mod copies_counted;
 mod cudart_binding;

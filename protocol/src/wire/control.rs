@@ -2,6 +2,7 @@
 //! control socket.
 
 use super::error::WireError;
+use super::injection::Injection;
 use super::page::{Cursor, Listing, Rows};
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +71,9 @@ pub enum Control {
         /// The tenant's name.
         tenant: String,
     },
+    /// Register a container that is being created. Since minor 7. Answered by
+    /// [`ControlReply::Created`], never queued.
+    Inject(Injection),
 }
 
 /// Replies to a command.

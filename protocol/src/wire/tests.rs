@@ -24,7 +24,7 @@ fn the_bytes_of_released_messages_never_change() {
     let hello = Hello::of_this_build(5);
     assert_eq!(
         postcard::to_allocvec(&hello).expect("encodes"),
-        [231, 224, 205, 195, 6, 1, 6, 0, 5]
+        [231, 224, 205, 195, 6, 1, 7, 0, 5]
     );
     assert_eq!(
         postcard::to_allocvec(&Reply::Granted { grant: 300 }).expect("encodes"),
@@ -347,6 +347,51 @@ fn the_bytes_of_minor_6_for_commands_never_change() {
     let rows = Rows::Residency(vec![row]);
     let reply = ControlReply::Page { rows, next: None };
     assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), expected);
+}
+
+#[test]
+fn the_bytes_of_minor_7_never_change() {
+    let one = |text: &str| vec![text.to_owned()];
+    let pair = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
+    for (linkage, variant) in [
+        (Linkage::Unknown, 0),
+        (Linkage::Glibc, 1),
+        (Linkage::Musl, 2),
+        (Linkage::Static, 3),
+    ] {
+        let injection = Injection {
+            id: "a".to_owned(),
+            environment: pair("b", "c"),
+            devices: one("d"),
+            labels: pair("e", "f"),
+            preload: one("g"),
+            linkage,
+        };
+        let mut bytes = vec![11, 1, b'a', 1, 1, b'b', 1, b'c', 1, 1, b'd'];
+        bytes.extend([1, 1, b'e', 1, b'f', 1, 1, b'g', variant]);
+        let inject = Control::Inject(injection);
+        assert_eq!(postcard::to_allocvec(&inject).expect("encodes"), bytes);
+    }
+}
+
+#[test]
+fn a_containers_id_cannot_lead_out_of_a_folder() {
+    for id in ["a", "web_1.2+3-4", &"f".repeat(128)] {
+        assert!(is_container_id(id), "{id}");
+    }
+    for id in [
+        "",
+        ".",
+        "..",
+        ".a",
+        "a/b",
+        "a\0",
+        "a\n",
+        "ä",
+        &"f".repeat(129),
+    ] {
+        assert!(!is_container_id(id), "{id}");
+    }
 }
 
 #[test]

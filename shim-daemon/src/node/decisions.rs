@@ -8,6 +8,7 @@ use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ControlReply, ErrorCode, Refusal, Reply, WireError};
 use nix::sys::signal::Signal as Posix;
 
+use super::injected::Contained;
 use super::tenant::index;
 use super::{Effect, Node};
 
@@ -113,6 +114,10 @@ impl Node {
             // A process that has already exited needs no signal.
             let _ = crate::peer::signal(&process.peer().pidfd, posix);
         }
+        // Last, because its end ends all others of its pid namespace without a signal of theirs.
+        if let Some(init) = known.contained.as_ref().and_then(Contained::init) {
+            let _ = crate::peer::signal(&init.pidfd, posix);
+        }
         for to in owners {
             let reply = ControlReply::End {
                 signal: posix as i32,
@@ -186,6 +191,9 @@ impl Node {
             return;
         };
         let pending = std::mem::take(&mut known.pending);
+        if pending.is_empty() {
+            self.refused = Some(error.to_owned());
+        }
         if !known.admitted {
             self.tenants.remove(&tenant);
         }
@@ -299,7 +307,7 @@ impl Node {
     }
 
     /// Describes, with numbers, what a tenant waits for before its admission.
-    fn waits_for(&self, tenant: TenantId) -> String {
+    pub(super) fn waits_for(&self, tenant: TenantId) -> String {
         if self.is_recovering() {
             return "waits until programs of the previous daemon have reported their memory"
                 .to_owned();

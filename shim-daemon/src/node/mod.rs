@@ -9,6 +9,7 @@ mod decisions;
 mod events;
 mod fences;
 mod guarding;
+mod injected;
 mod joining;
 mod lease;
 mod listing;
@@ -44,6 +45,7 @@ use asks::Asks;
 use events::Events;
 use fences::Fences;
 pub use fences::{FenceKey, Remembered};
+pub use injected::Container;
 use looks::Looks;
 pub use pids::in_first_namespace;
 use processes::Processes;
@@ -54,6 +56,7 @@ use tenant::Tenant;
 pub use unmanaged::Unmanaged;
 use users::Users;
 
+use crate::containers::Containers;
 use crate::devices::{Device, Order};
 use crate::guard::{Among, Guard};
 
@@ -103,13 +106,20 @@ pub enum Effect {
         /// Which.
         process: ProcessId,
     },
+    /// Tell when the container of this tenant ends.
+    WatchContainer {
+        /// Which.
+        tenant: TenantId,
+        /// Becomes readable at its end.
+        pidfd: OwnedFd,
+    },
     /// Accept clients of this tenant on a socket of its own, and store the registration for the
     /// next daemon.
     Listen {
         /// Which.
         tenant: TenantId,
         /// The registration to store.
-        registration: Registration,
+        registration: Box<Registration>,
     },
     /// The tenant has ended: close its socket and delete its registration.
     Unlisten {
@@ -160,6 +170,8 @@ pub struct Settings {
     /// The set of daemons among which this one is the only one for a GPU. `None` for the machine's
     /// own daemon, which no user's daemon may block.
     pub guard: Option<Among>,
+    /// The rules for tenants that are containers.
+    pub containers: Containers,
 }
 
 impl Default for Settings {
@@ -180,6 +192,7 @@ impl Default for Settings {
             own_pids: in_first_namespace(),
             fences: None,
             guard: None,
+            containers: Containers::default(),
         }
     }
 }
@@ -212,6 +225,9 @@ pub struct Node {
     fences: Fences,
     users: Users,
     away: vacated::Away,
+    containers: Containers,
+    /// Why the last registration without a command was refused.
+    refused: Option<String>,
 }
 
 impl Node {
@@ -269,6 +285,8 @@ impl Node {
             pids: pids::Pids::new(settings.own_pids),
             fences: Fences::new(settings.fences.clone()),
             users: Users::default(),
+            containers: settings.containers.clone(),
+            refused: None,
             away: vacated::Away::default(),
         };
         node.carry_out(now);
@@ -305,6 +323,7 @@ impl Node {
     pub fn reload(&mut self, now: Nanos, settings: &Settings) {
         self.defaults.clone_from(&settings.defaults);
         self.maxima.clone_from(&settings.maxima);
+        self.containers.clone_from(&settings.containers);
         self.deal(now, settings.policy.lease);
     }
 

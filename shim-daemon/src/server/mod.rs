@@ -55,6 +55,8 @@ pub struct Server {
     /// Sessions that have had their turn, and when they are polled again.
     resting: BTreeMap<u64, Nanos>,
     watched: BTreeMap<ProcessId, OwnedFd>,
+    /// The first processes of containers.
+    inits: BTreeMap<TenantId, OwnedFd>,
     /// Kept open for the poller.
     _stop: OwnedFd,
     reload: Option<Reload>,
@@ -159,6 +161,7 @@ impl Server {
             sessions: BTreeMap::new(),
             resting: BTreeMap::new(),
             watched: BTreeMap::new(),
+            inits: BTreeMap::new(),
             _stop: start.stop,
             reload: start.reload,
             next: 0,
@@ -248,6 +251,10 @@ impl Server {
                     self.poller.remove(pidfd.as_fd());
                 }
                 self.node.process_ended(clock::now(), process);
+            }
+            Source::Container(tenant) => {
+                self.unwatch_container(tenant);
+                self.node.container_ended(clock::now(), tenant);
             }
             Source::Looks => {
                 for finished in self.looker.finished() {
@@ -373,11 +380,13 @@ impl Server {
                         self.poller.remove(pidfd.as_fd());
                     }
                 }
+                Effect::WatchContainer { tenant, pidfd } => self.watch_container(tenant, pidfd),
                 Effect::Listen {
                     tenant,
                     registration,
                 } => self.listen(tenant, &registration),
                 Effect::Unlisten { tenant, name } => {
+                    self.unwatch_container(tenant);
                     self.doors.remove(tenant, &self.poller);
                     self.unsaved.remove(&tenant);
                     self.folder.forget(&name);

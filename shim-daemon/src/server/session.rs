@@ -1,7 +1,7 @@
 //! One connection's talk: greeting, then requests of a client or of a command.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use super::budget::{Budget, Payer};
 use super::folder::Folder;
 use super::later::{Later, Word};
 use crate::connection::{Closed, Connection};
+use crate::init::Init;
 use crate::node::{Client, ConnId, Node};
 use crate::peer::{Peer, identify, user_of};
 
@@ -213,6 +214,20 @@ impl Session {
     ) -> Result<(), Closed> {
         match self.role {
             Role::Command => match decode::<Control>(request, body) {
+                Ok(Control::Inject(injection)) => {
+                    let pidfd = self.connection.take_descriptor();
+                    match named(pidfd, self.connection.socket()) {
+                        Ok((init, asker)) => {
+                            node.inject(now, (id, request), &injection, init, &asker);
+                        }
+                        Err(error) => {
+                            let text = format!("the container cannot be registered: {error}");
+                            let error = WireError::new(ErrorCode::NotFound, text);
+                            let reply = ControlReply::Error(error);
+                            return self.connection.send(request, &reply, Vec::new());
+                        }
+                    }
+                }
                 Ok(command) => node.command(now, id, request, &command),
                 Err(_) => return self.unknown(request, ControlReply::Error),
             },
@@ -327,6 +342,18 @@ impl Session {
             }
         }
     }
+}
+
+/// The first process of a container, by its pidfd, and the process that registers it.
+fn named(pidfd: Option<OwnedFd>, socket: BorrowedFd<'_>) -> io::Result<(Init, Peer)> {
+    let missing = || {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "no pidfd came with the request",
+        )
+    };
+    let init = Init::of(pidfd.ok_or_else(missing)?)?;
+    Ok((init, identify(socket)?))
 }
 
 /// Sends a reply, or the reason why it cannot be sent: an answer too long for a frame must be
