@@ -54,6 +54,7 @@ mod gate;
 mod graphs;
 mod green;
 mod instructions;
+mod journal;
 mod launches_beside;
 mod leftovers;
 mod liars;

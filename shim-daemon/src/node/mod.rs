@@ -23,7 +23,9 @@ mod requests;
 mod restart;
 mod samples;
 mod shares;
+mod standing;
 mod strangers;
+mod tally;
 mod tenant;
 mod unmanaged;
 mod users;
@@ -38,11 +40,13 @@ use std::sync::Arc;
 use gpushare_core::{
     CostClass, DeviceId, DeviceSpec, Event, Nanos, Policy, ProcessId, TenantId, World,
 };
+use gpushare_journal::Bounds;
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{ControlReply, EventRow, Reply};
+use gpushare_protocol::wire::{ControlReply, EventRecord, Reply};
 
 use asks::Asks;
 use events::Events;
+pub use events::{Follower, Form};
 use fences::Fences;
 pub use fences::{FenceKey, Remembered};
 pub use injected::Container;
@@ -87,12 +91,14 @@ pub enum Effect {
         /// What.
         reply: ControlReply,
     },
-    /// Send an event to its followers.
+    /// Write an event down if it is new, and send it to its followers.
     Event {
-        /// The recipients, each with the request that it follows by.
-        to: Vec<(ConnId, u32)>,
+        /// The recipients.
+        to: Vec<Follower>,
         /// What.
-        row: Arc<EventRow>,
+        record: Arc<EventRecord>,
+        /// Whether it happened just now; a follower that comes later is told of it again.
+        is_new: bool,
     },
     /// Tell when this process ends.
     Watch {
@@ -172,6 +178,8 @@ pub struct Settings {
     pub guard: Option<Among>,
     /// The rules for tenants that are containers.
     pub containers: Containers,
+    /// Most bytes of the journal of events.
+    pub journal: Bounds,
 }
 
 impl Default for Settings {
@@ -193,6 +201,7 @@ impl Default for Settings {
             fences: None,
             guard: None,
             containers: Containers::default(),
+            journal: Bounds::default(),
         }
     }
 }
