@@ -7,26 +7,20 @@
 //! | `count` | number of devices, 1–16 | 1 |
 //! | `mem` | memory of each device; a multiple of 2 MiB | `16GiB` |
 //! | `sm` | multiprocessors of each device, 1–1024 | 132 |
-//! | `driver` | CUDA version that the driver reports, `1000*major + 10*minor`, 11000–13050 | 12080
-//! |
+//! | `driver` | CUDA version that the driver reports, `1000*major + 10*minor`, 11000–13050 | 12080 |
 //! | `link` | host link, bytes per second in each direction | `25GiB/s` |
 //! | `bw` | device memory bandwidth | `1TiB/s` |
 //! | `ctx` | memory that a process's context takes on a device | `64MiB` |
 //! | `seed` | selects legal orders and delays | 1 |
 //! | `linger` | number of operations for which a dead process's memory stays taken, 0–10000 | 0 |
-//! | `slice` | the longest a context holds the multiprocessors while other contexts wait, 10us–1s |
-//! `2ms` |
-//! | `switch` | time of a context switch if the previous context has no more work, up to 100ms | 0
-//! |
+//! | `slice` | the longest a context holds the multiprocessors while other contexts wait, 10us–1s | `2ms` |
+//! | `switch` | time of a context switch if the previous context has no more work, up to 100ms | 0 |
 //! | `preempt` | time of a context switch if the previous context has work left | 0 |
 //! | `launch` | time a launch of a kernel or graph takes on the host, up to 100ms | 0 |
 //! | `load` | time in which a module's code is loaded, in the call that needs it, up to 60s | 0 |
-//! | `stamp` | when an event in a stream without work completes: in the context's next `turn` on
-//! the multiprocessors, or at `any` time | `turn` |
-//! | `room` | whether a thread that waits for room in a stream, or loads a module, keeps its
-//! context `locked` or `free` for other threads that submit | `locked` |
-//! | `exit` | a call after the driver's teardown at exit `abort`s the process, or is `refuse`d |
-//! `abort` |
+//! | `stamp` | when an event in a stream without work completes: in the context's next `turn` on the multiprocessors, or at `any` time | `turn` |
+//! | `room` | whether a thread that waits for room in a stream, or loads a module, keeps its context `locked` or `free` for other threads that submit | `locked` |
+//! | `exit` | a call after the driver's teardown at exit `abort`s the process, or is `refuse`d | `abort` |
 //!
 //! The defaults of `slice` to `room` are **unverified**: none was recorded on a GPU, and NVIDIA
 //! publishes neither time slices nor costs of context switches for desktops and servers (its forum

@@ -13,26 +13,16 @@
 //!
 //! | call | answer | where | source |
 //! |---|---|---|---|
-//! | query or wait for an event last recorded in a capture | `CAPTURED_EVENT` |
-//! `rules::check_event` | `ExchangeMode`, `ProhibitedOperations` |
-//! | query or wait for a stream that captures | `STREAM_CAPTURE_UNSUPPORTED` | `rules::check_wait`
-//! | `ProhibitedOperations` |
-//! | wait for a context with a stream that captures | `STREAM_CAPTURE_UNSUPPORTED` |
-//! `rules::check_drain` | `ProhibitedOperations` |
-//! | use the legacy stream while a blocking stream captures | `STREAM_CAPTURE_IMPLICIT` |
-//! `session::refuse_legacy` | `ProhibitedOperations` |
-//! | ask whether that legacy stream captures | the same; the capture stays valid | `capture::info`
-//! | `cuStreamIsCapturing` |
-//! | wait in one capture for an event of another capture | `STREAM_CAPTURE_MERGE` |
-//! `captured::wait_event` | `ProhibitedOperations` |
-//! | wait in a capture for work outside it | `STREAM_CAPTURE_ISOLATION` | `captured::wait_event` |
-//! `ProhibitedOperations` |
-//! | submit work that a graph cannot hold: `cuStreamAddCallback`, `cuStreamAttachMemAsync` |
-//! `STREAM_CAPTURE_UNSUPPORTED` | `captured::record` | `ProhibitedOperations` |
-//! | end a capture in another thread, unless it is relaxed | `STREAM_CAPTURE_WRONG_THREAD` |
-//! `capture::end` | `cuStreamEndCapture` |
-//! | end a capture with a stream that was not joined back | `STREAM_CAPTURE_UNJOINED` |
-//! `capture::end` | `cuStreamEndCapture` |
+//! | query or wait for an event last recorded in a capture | `CAPTURED_EVENT` | `rules::check_event` | `ExchangeMode`, `ProhibitedOperations` |
+//! | query or wait for a stream that captures | `STREAM_CAPTURE_UNSUPPORTED` | `rules::check_wait` | `ProhibitedOperations` |
+//! | wait for a context with a stream that captures | `STREAM_CAPTURE_UNSUPPORTED` | `rules::check_drain` | `ProhibitedOperations` |
+//! | use the legacy stream while a blocking stream captures | `STREAM_CAPTURE_IMPLICIT` | `session::refuse_legacy` | `ProhibitedOperations` |
+//! | ask whether that legacy stream captures | the same; the capture stays valid | `capture::info` | `cuStreamIsCapturing` |
+//! | wait in one capture for an event of another capture | `STREAM_CAPTURE_MERGE` | `captured::wait_event` | `ProhibitedOperations` |
+//! | wait in a capture for work outside it | `STREAM_CAPTURE_ISOLATION` | `captured::wait_event` | `ProhibitedOperations` |
+//! | submit work that a graph cannot hold: `cuStreamAddCallback`, `cuStreamAttachMemAsync` | `STREAM_CAPTURE_UNSUPPORTED` | `captured::record` | `ProhibitedOperations` |
+//! | end a capture in another thread, unless it is relaxed | `STREAM_CAPTURE_WRONG_THREAD` | `capture::end` | `cuStreamEndCapture` |
+//! | end a capture with a stream that was not joined back | `STREAM_CAPTURE_UNJOINED` | `capture::end` | `cuStreamEndCapture` |
 
 use gpushare_cuda_abi::cuda::CUstreamCaptureMode;
 

@@ -1,15 +1,16 @@
 //! The folders of machines: `/dev/shm/softgpu-<uid>/<machine>/`, and how they are created and
 //! removed. `/tmp` is used if `/dev/shm` is too small for what programs write into device memory
-//! (containers often get 64 MiB).
+//! (containers often get 64 MiB). `SOFTGPU_FOLDER` names another parent folder. All users with
+//! access to it share its machines: the users of containers may differ from the host's.
 //!
 //! A file in the folder above holds one lock. Machines are opened, created and removed under this
 //! lock. A machine without processes is replaced when a process asks for its name, and removed when
 //! a process opens another machine.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ use crate::spec::Spec;
 
 /// Names a private machine, so that the processes of one run share it.
 pub const PRIVATE: &str = "SOFTGPU_PRIVATE";
+/// Names a folder whose machines all users share. It must exist.
+const SHARED: &str = "SOFTGPU_FOLDER";
 /// The smallest `/dev/shm` that is used.
 const LEAST_ROOM: u64 = 1 << 30;
 /// The longest wait for the lock; it is held for microseconds.
@@ -44,7 +47,16 @@ pub(super) fn of_name(name: &str) -> PathBuf {
     root().join(format!("name-{name}"))
 }
 
+/// The folder that all users share, if the environment names one.
+fn shared() -> Option<PathBuf> {
+    let folder = std::env::var_os(SHARED).map(PathBuf::from)?;
+    folder.is_absolute().then_some(folder)
+}
+
 fn root() -> PathBuf {
+    if let Some(folder) = shared() {
+        return folder;
+    }
     // Every process must get the same answer. So it depends on the size of the file system, not on
     // its free space.
     let roomy = sys::file_system_size("/dev/shm").is_some_and(|bytes| bytes >= LEAST_ROOM);
@@ -84,19 +96,8 @@ pub(super) struct FolderLock(#[allow(dead_code, reason = "holds the lock by bein
 /// Waits for the lock.
 pub(super) fn lock() -> io::Result<FolderLock> {
     let root = root();
-    match fs::DirBuilder::new().mode(0o700).create(&root) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let found = fs::symlink_metadata(&root)?;
-    if !found.is_dir() || found.uid() != sys::user() || found.mode() & 0o077 != 0 {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            format!(
-                "{} must be a folder that only this user can access",
-                root.display()
-            ),
-        ));
+    if shared().is_none() {
+        make_own(&root)?;
     }
     let file = open(&root.join(".gate"), true)?;
     let until = Instant::now() + LOCK_WAIT;
@@ -112,9 +113,32 @@ pub(super) fn lock() -> io::Result<FolderLock> {
     Ok(FolderLock(file))
 }
 
+/// Creates the user's folder, or accepts an existing one that only this user can access.
+fn make_own(root: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(root) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(root)?;
+    if !found.is_dir() || found.uid() != sys::user() || found.mode() & 0o077 != 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!(
+                "{} must be a folder that only this user can access",
+                root.display()
+            ),
+        ));
+    }
+    Ok(())
+}
+
 /// Creates an empty folder for a machine.
 pub(super) fn make(folder: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().mode(0o700).create(folder)
+    fs::DirBuilder::new().mode(0o700).create(folder)?;
+    match shared() {
+        Some(_) => fs::set_permissions(folder, Permissions::from_mode(0o777)),
+        None => Ok(()),
+    }
 }
 
 /// Opens a file of a machine for reading and writing.
@@ -126,7 +150,12 @@ pub(super) fn open(path: &Path, create: bool) -> io::Result<File> {
         .create(create)
         .mode(0o600)
         .custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW);
-    options.open(path)
+    let file = options.open(path)?;
+    if create && shared().is_some() {
+        // Only the owner can set the mode. A file of another user has it already.
+        let _ = file.set_permissions(Permissions::from_mode(0o666));
+    }
+    Ok(file)
 }
 
 /// Whether a live process holds a slot of the machine.

@@ -5,7 +5,7 @@
 //! which is checked when it is opened, and lives as long as [`Shm`]. The records are integers,
 //! valid for any bytes. References into it exist only inside [`Shm::locked`], under the mutex,
 //! which every process that maps the file uses. The file has mode 0600 in a folder of the same
-//! user.
+//! user; with `SOFTGPU_FOLDER` all users of that folder can write it, and must trust each other.
 #![allow(unsafe_code, reason = "shared memory and a process-shared mutex")]
 
 use std::fs::File;

@@ -3,10 +3,8 @@
 //! | name | parameters |
 //! |---|---|
 //! | `spin` | `uint64 ns`: occupies the engine for `ns` |
-//! | `spin_grid` | `uint64 ns`: occupies the engine for `ns` for each block of the grid, so the
-//! launches of one function differ in length |
-//! | `meet` | `uint64 ns, uint32 *own, const uint32 *peer, uint32 value`: occupies the engine for
-//! `ns`, writes `value` to `own`, and continues until `peer` has reached `value` |
+//! | `spin_grid` | `uint64 ns`: occupies the engine for `ns` for each block of the grid, so the launches of one function differ in length |
+//! | `meet` | `uint64 ns, uint32 *own, const uint32 *peer, uint32 value`: occupies the engine for `ns`, writes `value` to `own`, and continues until `peer` has reached `value` |
 //! | `fill` | `uint32 *dst, uint64 n, uint32 value` |
 //! | `vadd` | `const float *a, const float *b, float *out, uint64 n` |
 //! | `saxpy` | `float a, const float *x, float *y, uint64 n` |
