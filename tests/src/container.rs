@@ -176,7 +176,7 @@ impl Lab {
         let (folder, id) = (bundle.folder(), &bundle.id);
         self.sh(&format!(
             "umount -l {folder}/rootfs 2>/dev/null; rm -rf {folder}; \
-             mkdir -p {folder}/upper {folder}/work {folder}/rootfs; chmod 755 {folder}"
+             mkdir -p {folder}/upper/{GPU_INSIDE} {folder}/work {folder}/rootfs; chmod 755 {folder}"
         ));
         if !bundle.image.is_empty() {
             self.sh(&format!("cd {folder}/upper && {}", bundle.image));
