@@ -28,6 +28,9 @@ pub(crate) enum Command {
     Set(Set),
     /// Show the daemon's decisions and their reasons.
     Events(Events),
+    /// Containers by CDI: the classes of the node's configuration as devices.
+    #[command(subcommand)]
+    Cdi(Cdi),
     /// Measure how exactly a GPU is shared.
     #[command(subcommand)]
     Bench(Bench),
@@ -153,6 +156,20 @@ pub(crate) struct Events {
     /// Print one JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Cdi {
+    /// Print the CDI specification of the classes; a daemon keeps it current by itself where
+    /// [containers] cdi says where.
+    Generate(Generate),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Generate {
+    /// The node's configuration [default: /etc/gpushare/config.toml].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// Whether a program runs under a daemon.

@@ -6,6 +6,7 @@
 mod args;
 mod artefacts;
 mod bench;
+mod cdi;
 mod daemon;
 mod devices;
 mod environment;
@@ -27,7 +28,7 @@ mod sharing;
 mod supervise;
 mod tenant;
 
-use args::{Args, Bench, Command};
+use args::{Args, Bench, Cdi, Command};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -51,6 +52,9 @@ fn main() -> ExitCode {
         Ok(Args {
             command: Command::Events(events),
         }) => ps::events(&events),
+        Ok(Args {
+            command: Command::Cdi(Cdi::Generate(generate)),
+        }) => cdi::generate(&generate),
         Ok(Args {
             command: Command::Bench(Bench::Share(share)),
         }) => bench::share(&share),
