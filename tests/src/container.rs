@@ -184,6 +184,13 @@ impl Lab {
             "umount -l {folder}/rootfs 2>/dev/null; rm -rf {folder}; \
              mkdir -p {folder}/upper/{GPU_INSIDE} {folder}/work {folder}/rootfs; chmod 755 {folder}"
         ));
+        if bundle.user_namespace {
+            // An engine gives an image to the namespace's root.
+            self.sh(&format!(
+                "cd {folder}/upper && mkdir -p run usr/lib etc mnt dev proc sys tmp var && \
+                 chown 100000:100000 . run usr usr/lib etc mnt dev proc sys tmp var"
+            ));
+        }
         if !bundle.image.is_empty() {
             self.sh(&format!("cd {folder}/upper && {}", bundle.image));
         }

@@ -92,7 +92,13 @@ impl Lab {
             command.args(["--device", &format!("gpushare.io/gpu={class}")]);
         }
         if bundle.read_only {
-            command.arg("--read-only");
+            // Podman's own would copy all of the machine's /tmp into a file system in memory.
+            command.args([
+                "--read-only",
+                "--read-only-tmpfs=false",
+                "--tmpfs",
+                "/run:notmpcopyup",
+            ]);
         }
         if bundle.user_namespace {
             command.args(["--uidmap", "0:100000:65536", "--gidmap", "0:100000:65536"]);
