@@ -1,5 +1,5 @@
-//! Containers by Podman, with a store and a configuration of the machine's own. It runs here without
-//! the right to raise limits, and over crun without the unified hierarchy.
+//! Containers by Podman, with a store and a configuration of the machine's own. It runs here
+//! without the right to raise limits, and over crun without the unified hierarchy.
 
 use std::process::Command;
 
