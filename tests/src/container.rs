@@ -1,6 +1,8 @@
 //! OCI containers on a separate machine, made by an installed runtime or by a script. Their root is
 //! the machine's own file system under an overlay, so that they have a glibc and the build.
 
+mod podman;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -30,6 +32,8 @@ pub enum Runtime {
     Runc,
     /// crun.
     Crun,
+    /// Podman, over this runtime.
+    Podman(&'static str),
 }
 
 /// The way in which the container joins gpushare.
@@ -41,6 +45,8 @@ pub enum Door {
     Hook,
     /// By the wrapper around its runtime.
     Wrapper,
+    /// By this device of the daemon's CDI specification, as an engine applies it.
+    Cdi(&'static str),
 }
 
 /// A container to be made.
@@ -176,8 +182,15 @@ impl Lab {
         let (folder, id) = (bundle.folder(), &bundle.id);
         self.sh(&format!(
             "umount -l {folder}/rootfs 2>/dev/null; rm -rf {folder}; \
-             mkdir -p {folder}/upper {folder}/work {folder}/rootfs; chmod 755 {folder}"
+             mkdir -p {folder}/upper/{GPU_INSIDE} {folder}/work {folder}/rootfs; chmod 755 {folder}"
         ));
+        if bundle.user_namespace {
+            // An engine gives an image to the namespace's root.
+            self.sh(&format!(
+                "cd {folder}/upper && mkdir -p run usr/lib etc mnt dev proc sys tmp var && \
+                 chown 100000:100000 . run usr usr/lib etc mnt dev proc sys tmp var"
+            ));
+        }
         if !bundle.image.is_empty() {
             self.sh(&format!("cd {folder}/upper && {}", bundle.image));
         }
@@ -190,6 +203,7 @@ impl Lab {
             Runtime::ByHand => self.by_hand(bundle, &config),
             Runtime::Runc => self.by_runtime(bundle, "runc"),
             Runtime::Crun => self.by_runtime(bundle, "crun"),
+            Runtime::Podman(runtime) => self.by_podman(bundle, runtime, &config),
         }
     }
 
@@ -289,6 +303,20 @@ impl Lab {
                 &["bind", "rw"],
             ));
         }
+        if let Door::Cdi(class) = bundle.door {
+            let edits = self.cdi(class);
+            for variable in edits["env"].as_array().expect("a list") {
+                environment.push(variable.as_str().expect("a text").to_owned());
+            }
+            for mount in edits["mounts"].as_array().expect("a list") {
+                mounts.push(json!({
+                    "type": "bind",
+                    "source": mount["hostPath"],
+                    "destination": mount["containerPath"],
+                    "options": mount["options"],
+                }));
+            }
+        }
         let mut namespaces = vec![
             json!({"type": "pid"}),
             json!({"type": "mount"}),
@@ -331,6 +359,15 @@ impl Lab {
             config["hooks"] = json!({"createRuntime": [hook]});
         }
         config
+    }
+
+    /// The edits of a class in the specification that the daemon keeps at `/run/cdi/gpushare.json`.
+    fn cdi(&self, class: &str) -> Value {
+        let text = self.sh("cat /run/cdi/gpushare.json");
+        let specification: Value = serde_json::from_str(&text).expect("JSON");
+        let devices = specification["devices"].as_array().expect("a list");
+        let device = devices.iter().find(|device| device["name"] == class);
+        device.expect("the class is a device")["containerEdits"].clone()
     }
 
     /// A tenant's row in `gpushare ps --json`.

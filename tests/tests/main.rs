@@ -15,6 +15,7 @@ mod compute_daemon;
 mod compute_shared;
 mod containers;
 mod containers_hostile;
+mod containers_runtimes;
 mod contexts_at_once;
 mod copies_counted;
 mod cudart_binding;
