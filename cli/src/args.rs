@@ -32,6 +32,9 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Say why a tenant waits, was refused, is slowed down, or was ended.
     Why(Why),
+    /// Containers by CDI: the classes of the node's configuration as devices.
+    #[command(subcommand)]
+    Cdi(Cdi),
     /// Measure how exactly a GPU is shared.
     #[command(subcommand)]
     Bench(Bench),
@@ -223,6 +226,20 @@ pub(crate) struct Why {
     /// Print an object with what is known, and the sentences (docs/schema/why.json).
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Cdi {
+    /// Print the CDI specification of the classes; a daemon keeps it current by itself where
+    /// [containers] cdi says where.
+    Generate(Generate),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Generate {
+    /// The node's configuration [default: /etc/gpushare/config.toml].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// Whether a program runs under a daemon.

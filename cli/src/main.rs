@@ -6,6 +6,7 @@
 mod args;
 mod artefacts;
 mod bench;
+mod cdi;
 mod daemon;
 mod devices;
 mod doctor;
@@ -34,7 +35,7 @@ mod tenant;
 mod when;
 mod why;
 
-use args::{Args, Bench, Command};
+use args::{Args, Bench, Cdi, Command};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -64,6 +65,9 @@ fn main() -> ExitCode {
         Ok(Args {
             command: Command::Why(why),
         }) => why::why(&why),
+        Ok(Args {
+            command: Command::Cdi(Cdi::Generate(generate)),
+        }) => cdi::generate(&generate),
         Ok(Args {
             command: Command::Bench(Bench::Share(share)),
         }) => bench::share(&share),

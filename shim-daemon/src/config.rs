@@ -92,7 +92,13 @@ struct File {
     defaults: Table,
     /// The maxima of tenants' limits, by the names of the variables.
     maxima: Table,
+    /// How containers are treated.
+    containers: containers::Section,
+    /// Classes of containers, by name.
+    classes: BTreeMap<String, containers::ClassRow>,
 }
+
+mod containers;
 
 /// Variables and their values.
 type Variables = Vec<(String, String)>;
@@ -317,9 +323,11 @@ fn limits_of(text: &str, file: &File) -> Result<[Variables; 2], String> {
 pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
     let [defaults, maxima] = limits_of(text, &file)?;
+    let containers = file.containers.rules(&file.classes, &maxima)?;
     let mut settings = Settings {
         defaults,
         maxima,
+        containers,
         ..base
     };
     if let Some(Amount(reserve)) = file.reserve {

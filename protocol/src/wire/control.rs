@@ -2,6 +2,7 @@
 //! control socket.
 
 use super::error::WireError;
+use super::injection::Injection;
 use super::page::{Cursor, Listing, Rows};
 use super::record::EventRecord;
 use serde::{Deserialize, Serialize};
@@ -58,6 +59,22 @@ pub enum Control {
         /// Where the page begins.
         from: Cursor,
     },
+    /// Moves a tenant's memory to the host and keeps it there until [`Control::Resume`], or until
+    /// a call of the tenant touches a device. Since minor 6. Answered by [`ControlReply::Done`]
+    /// once all of it is away.
+    Suspend {
+        /// The tenant's name.
+        tenant: String,
+    },
+    /// Brings a suspended tenant's memory back. Since minor 6. Answered by [`ControlReply::Done`]
+    /// once all of it is back.
+    Resume {
+        /// The tenant's name.
+        tenant: String,
+    },
+    /// Register a container that is being created. Since minor 7. Answered by
+    /// [`ControlReply::Created`], never queued.
+    Inject(Injection),
     /// As [`Control::Follow`], but each event comes as a [`ControlReply::Record`]. Since minor 8.
     FollowRecords {
         /// How many past events to send first, at most those that the daemon keeps.

@@ -227,7 +227,7 @@ fn the_sample_shows_every_default_as_it_is() {
     let missing = read("no_such_key = 1", Settings::default()).unwrap_err();
     let keys = missing.split('`').skip(3).step_by(2);
     let missing: Vec<&str> = keys
-        .filter(|key| !all.contains(&format!("{key} = ")) && !all.contains(&format!("[{key}]")))
+        .filter(|key| !all.contains(&format!("{key} = ")) && !all.contains(&format!("[{key}")))
         .collect();
     assert_eq!(missing, [] as [&str; 0]);
     // As it is installed it changes nothing.

@@ -134,6 +134,7 @@ impl Node {
             maxima,
             began: None,
             dead: Vec::new(),
+            container: None,
         };
         let tenant = self.add(now, registration, &limits, columns, &spec)?;
         if let Some(known) = self.tenants.get_mut(&tenant) {
@@ -188,7 +189,7 @@ impl Node {
         let began = known.registration.began.unwrap_or(now.0).min(now.0);
         known.registration.began = Some(began);
         let pending = std::mem::take(&mut known.pending);
-        let registration = known.registration.clone();
+        let registration = Box::new(known.registration.clone());
         let name = registration.name.clone();
         self.effect(Effect::Listen {
             tenant,
@@ -202,7 +203,7 @@ impl Node {
         self.admitted(now, tenant);
     }
 
-    fn find(&self, name: &str) -> Option<(TenantId, &Tenant)> {
+    pub(super) fn find(&self, name: &str) -> Option<(TenantId, &Tenant)> {
         let mut all = self.tenants.iter();
         let found = all.find(|(_, known)| known.registration.name == name);
         found.map(|(id, known)| (*id, known))
@@ -240,8 +241,7 @@ impl Node {
 
     /// Ends a tenant without keepers and without processes.
     pub(super) fn end_if_unused(&mut self, now: Nanos, tenant: TenantId) {
-        let unused = |known: &Tenant| known.owners.is_empty() && !known.has_members();
-        if !self.tenants.get(&tenant).is_some_and(unused) {
+        if !self.tenants.get(&tenant).is_some_and(Tenant::is_unused) {
             return;
         }
         self.tell_gone(now, tenant);
@@ -306,7 +306,7 @@ impl Node {
             return Ok(None);
         };
         known.hold_to(&self.lowered(tenant, &columns, &before));
-        let registration = known.registration.clone();
+        let registration = Box::new(known.registration.clone());
         self.effect(Effect::Listen {
             tenant,
             registration,

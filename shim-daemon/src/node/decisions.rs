@@ -9,6 +9,7 @@ use gpushare_protocol::wire::{ControlReply, ErrorCode, Refusal, Reply, WireError
 use nix::sys::signal::Signal as Posix;
 
 use super::events::number;
+use super::injected::Contained;
 use super::tenant::index;
 use super::{Effect, Node};
 
@@ -117,6 +118,10 @@ impl Node {
             // A process that has already exited needs no signal.
             let _ = crate::peer::signal(&process.peer().pidfd, posix);
         }
+        // Last, because its end ends all others of its pid namespace without a signal of theirs.
+        if let Some(init) = known.contained.as_ref().and_then(Contained::init) {
+            let _ = crate::peer::signal(&init.pidfd, posix);
+        }
         for to in owners {
             let reply = ControlReply::End {
                 signal: posix as i32,
@@ -190,6 +195,9 @@ impl Node {
             return;
         };
         let pending = std::mem::take(&mut known.pending);
+        if pending.is_empty() {
+            self.refused = Some(error.to_owned());
+        }
         if !known.admitted {
             self.tenants.remove(&tenant);
         }

@@ -38,6 +38,7 @@ impl Node {
         self.mind_fences();
         self.write_down_dead();
         self.tend_guard();
+        self.tend_containers(now);
         self.advance(now);
     }
 

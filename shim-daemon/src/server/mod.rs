@@ -2,11 +2,13 @@
 
 mod budget;
 mod buffer_budget;
+mod classes;
 mod clock;
 mod connections;
 mod crowd;
 mod doors;
 mod folder;
+mod furnish;
 mod later;
 mod looker;
 mod poller;
@@ -27,6 +29,8 @@ use crate::node::{ConnId, Effect, Node, Settings};
 use crate::notify::Notify;
 use budget::{Connects, Users};
 use buffer_budget::BufferBudget;
+use classes::Classes;
+pub use classes::cdi;
 use crowd::Crowd;
 use doors::Doors;
 pub use folder::{CONTROL, Folder, SOCKET};
@@ -50,12 +54,15 @@ pub struct Server {
     folder: Folder,
     looker: Looker,
     doors: Doors,
+    classes: Classes,
     /// Tenants whose current registration could not be stored.
     unsaved: BTreeSet<TenantId>,
     sessions: BTreeMap<u64, Session>,
     /// Sessions that have had their turn, and when they are polled again.
     resting: BTreeMap<u64, Nanos>,
     watched: BTreeMap<ProcessId, OwnedFd>,
+    /// The first processes of containers.
+    inits: BTreeMap<TenantId, OwnedFd>,
     /// Kept open for the poller.
     _stop: OwnedFd,
     reload: Option<Reload>,
@@ -160,10 +167,12 @@ impl Server {
             folder,
             looker,
             doors,
+            classes: Classes::default(),
             unsaved: BTreeSet::new(),
             sessions: BTreeMap::new(),
             resting: BTreeMap::new(),
             watched: BTreeMap::new(),
+            inits: BTreeMap::new(),
             _stop: start.stop,
             reload: start.reload,
             next: 0,
@@ -187,6 +196,7 @@ impl Server {
             }
         }
         server.carry_out();
+        server.follow_classes();
         Ok(server)
     }
 
@@ -248,12 +258,17 @@ impl Server {
         match source {
             Source::Control => self.accept(None),
             Source::Tenant(tenant) => self.accept(Some(tenant)),
+            Source::Class(at) => self.accept_in_class(at),
             Source::Session(id) => self.talk(id),
             Source::Process(process) => {
                 if let Some(pidfd) = self.watched.remove(&process) {
                     self.poller.remove(pidfd.as_fd());
                 }
                 self.node.process_ended(clock::now(), process);
+            }
+            Source::Container(tenant) => {
+                self.unwatch_container(tenant);
+                self.node.container_ended(clock::now(), tenant);
             }
             Source::Looks => {
                 for finished in self.looker.finished() {
@@ -279,6 +294,12 @@ impl Server {
         self.carry_out();
     }
 
+    /// Ensures that each class has its socket, and that the CDI specification is current.
+    fn follow_classes(&mut self) {
+        let rules = self.node.containers();
+        self.classes.follow(rules, &self.folder, &self.poller);
+    }
+
     /// A faulty file changes no setting.
     fn reload(&mut self) {
         let Some(reload) = &mut self.reload else {
@@ -288,6 +309,7 @@ impl Server {
         match (reload.read)() {
             Ok(settings) => {
                 self.node.reload(clock::now(), &settings);
+                self.follow_classes();
                 tracing::info!(
                     "the file was read again: its turns hold from now on, its defaults for tenants that come"
                 );
@@ -309,6 +331,7 @@ impl Server {
             if self.doors.tend(&self.folder, &self.poller)? {
                 self.node.write_down_all();
             }
+            self.follow_classes();
             for tenant in self.unsaved.clone() {
                 self.node.write_down(tenant);
             }
@@ -382,11 +405,13 @@ impl Server {
                         self.poller.remove(pidfd.as_fd());
                     }
                 }
+                Effect::WatchContainer { tenant, pidfd } => self.watch_container(tenant, pidfd),
                 Effect::Listen {
                     tenant,
                     registration,
                 } => self.listen(tenant, &registration),
                 Effect::Unlisten { tenant, name } => {
+                    self.unwatch_container(tenant);
                     self.doors.remove(tenant, &self.poller);
                     self.unsaved.remove(&tenant);
                     self.folder.forget(&name);
