@@ -4,6 +4,7 @@ Arguments: the gpushare executable, the GPU, the C program, then the other progr
 Exits 1 if anything is not as it should be.
 """
 
+import os
 import subprocess
 import sys
 
@@ -18,7 +19,8 @@ class Program:
 
     def __init__(self, gpushare, gpu, title, limit, command):
         self.title, self.limit, self.rows = title, limit, []
-        run = [gpushare, "run", "--gpu", gpu, "--mem-limit", f"{limit // MIB}MiB", "--", *command]
+        self.name = f"quickstart-{title[0].lower()}-{os.getpid()}"
+        run = [gpushare, "run", "--gpu", gpu, "--name", self.name, "--mem-limit", f"{limit // MIB}MiB", "--", *command]
         print("  $", " ".join(["gpushare", *run[1:]]), flush=True)
         self.process = subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -80,7 +82,17 @@ def main():
             print(f"  {program.title:<12}{mib(program.limit):<10}{what:<32}{seen}{'' if fine else '   <- NOT AS IT SHOULD BE'}")
             good = good and fine
     print("\n  Each stopped at its own limit, and neither felt the other." if good else "\n  Something is wrong; see above.")
+    good = told(gpushare, ["why", small.name], "limit") and good
+    good = told(gpushare, ["doctor", "--gpu", gpu], "ok    limit-holds") and good
     return 0 if good else 1
+
+
+def told(gpushare, arguments, words):
+    """Runs a command that tells of what was run, and shows it. Whether it says these words."""
+    print("\n  $", " ".join(["gpushare", *arguments]), flush=True)
+    text = subprocess.run([gpushare, *arguments], stdout=subprocess.PIPE, text=True).stdout
+    print("".join(f"  {line}\n" for line in text.splitlines()), end="", flush=True)
+    return words in text
 
 
 if __name__ == "__main__":

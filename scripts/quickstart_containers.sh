@@ -25,7 +25,7 @@ gcc -O1 -o "$lab/quota" tests/clients/quota.c -ldl
 
 say "2/4 the node's daemon, on a software GPU of 16 GiB"
 export SOFTGPU="name=quickstart-$$,mem=16GiB"
-SOFTGPU_FOLDER="$lab/gpu" LD_LIBRARY_PATH="$lab/links" "$build/gpushared" 2>"$lab/daemon.log" &
+SOFTGPU_FOLDER="$lab/gpu" LD_LIBRARY_PATH="$lab/links" "$build/gpushared" --state-dir "$lab/state" 2>"$lab/daemon.log" &
 daemon=$!
 trap 'kill $daemon 2>/dev/null || true; wait' EXIT
 for _ in $(seq 100); do grep -q serving "$lab/daemon.log" && break; sleep 0.1; done

@@ -11,6 +11,11 @@ fn alloc(bytes: u64) -> String {
     format!("alloc {bytes}")
 }
 
+/// A name that no other journal of this machine mentions.
+fn own(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
+}
+
 fn text(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -37,8 +42,8 @@ fn sum(events: &[Value], fact: &str) -> u64 {
 
 #[test]
 fn what_happened_is_known_when_tenant_and_daemon_are_gone() {
-    let home = Home::new("mem=16GiB,count=2");
-    let mut guest = home.guest("web", &["--mem-limit", "1GiB"]);
+    let (home, web) = (Home::new("mem=16GiB,count=2"), &*own("web"));
+    let mut guest = home.guest(web, &["--mem-limit", "1GiB"]);
     assert_eq!(guest.ask(&alloc(GIB / 2)), GRANTED);
     for _ in 0..3 {
         assert_eq!(guest.ask(&alloc(2 * GIB)), REFUSED);
@@ -46,7 +51,7 @@ fn what_happened_is_known_when_tenant_and_daemon_are_gone() {
     guest.finish().silently();
     home.until_no_daemon();
 
-    let all = events(&home, &["--since", "8h", "--tenant", "web"]);
+    let all = events(&home, &["--since", "8h", "--tenant", web]);
     let kinds: Vec<&str> = all
         .iter()
         .filter_map(|event| event["kind"].as_str())
@@ -55,7 +60,7 @@ fn what_happened_is_known_when_tenant_and_daemon_are_gone() {
         (kinds.first(), kinds.last()),
         (Some(&"admitted"), Some(&"gone"))
     );
-    let refused = events(&home, &["--tenant", "web", "--kind", "refused"]);
+    let refused = events(&home, &["--tenant", web, "--kind", "refused"]);
     // Each once, however often a charge was tried.
     assert_eq!(sum(&refused, "count"), 3, "{refused:?}");
     assert_eq!(sum(&refused, "over_limit"), 3, "{refused:?}");
@@ -66,7 +71,7 @@ fn what_happened_is_known_when_tenant_and_daemon_are_gone() {
             .unwrap()
             .contains("its own limit of 1 GiB")
     );
-    let gone = events(&home, &["--kind", "gone"]);
+    let gone = events(&home, &["--kind", "gone", "--tenant", web]);
     let facts = &gone[0]["facts"];
     assert_eq!(
         (&facts["exit_status"], &facts["refused"]),
@@ -78,30 +83,44 @@ fn what_happened_is_known_when_tenant_and_daemon_are_gone() {
     // On that GPU only, and not of another tenant, nor from later on.
     let gpu = refused[0]["gpu"].as_u64().unwrap();
     assert_eq!(
-        events(&home, &["--kind", "refused", "--gpu", &gpu.to_string()]),
+        events(
+            &home,
+            &[
+                "--tenant",
+                web,
+                "--kind",
+                "refused",
+                "--gpu",
+                &gpu.to_string()
+            ]
+        ),
         refused
     );
     let uuid = refused[0]["device"].as_str().unwrap();
     assert_eq!(
-        events(&home, &["--kind", "refused", "--gpu", &uuid[..12]]),
+        events(
+            &home,
+            &["--tenant", web, "--kind", "refused", "--gpu", &uuid[..12]]
+        ),
         refused
     );
     let other = (1 - gpu).to_string();
+    let nobody = own("other");
     for none in [
-        ["--kind", "refused", "--gpu", &other],
-        ["--tenant", "other", "--since", "8h"],
-        ["--tenant", "web", "--since", "0s"],
+        vec!["--tenant", web, "--kind", "refused", "--gpu", &other],
+        vec!["--tenant", &nobody, "--since", "8h"],
+        vec!["--tenant", web, "--since", "0s"],
     ] {
         assert_eq!(events(&home, &none), [] as [Value; 0], "{none:?}");
     }
     // For people.
-    let lines = text(&home.gpushare(&["events", "--tenant", "web"]));
-    assert!(lines.lines().all(|line| line.contains("web")), "{lines}");
+    let lines = text(&home.gpushare(&["events", "--tenant", web]));
+    assert!(lines.lines().all(|line| line.contains(web)), "{lines}");
     assert!(
         lines.contains("3 allocations were refused") || lines.contains("refused"),
         "{lines}"
     );
-    let why = text(&home.gpushare(&["why", "web"]));
+    let why = text(&home.gpushare(&["why", web])).replace('\n', " ");
     assert!(
         why.contains("gone since") && why.contains("--mem-limit SIZE"),
         "{why}"
@@ -110,25 +129,37 @@ fn what_happened_is_known_when_tenant_and_daemon_are_gone() {
 
 #[test]
 fn the_past_of_a_killed_daemon_is_known_to_the_next() {
-    let home = Home::new("mem=16GiB");
-    let mut guest = home.guest("web", &["--mem-limit", "1GiB"]);
+    let (home, web, other) = (Home::new("mem=16GiB"), &*own("web"), &*own("next"));
+    let mut guest = home.guest(web, &["--mem-limit", "1GiB"]);
     assert_eq!(guest.ask(&alloc(MIB)), GRANTED);
-    let admitted = events(&home, &["--kind", "admitted"]);
+    let admitted = events(
+        &home,
+        &["--kind", "admitted", "--tenant", web, "--tenant", other],
+    );
     assert_eq!(admitted.len(), 1);
     for pid in home.daemons() {
         let pid = nix::unistd::Pid::from_raw(pid.cast_signed());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
     }
     home.until_no_daemon();
-    assert_eq!(events(&home, &["--kind", "admitted"]), admitted);
+    assert_eq!(
+        events(
+            &home,
+            &["--kind", "admitted", "--tenant", web, "--tenant", other]
+        ),
+        admitted
+    );
     // A second one of the user writes to the same journal.
-    let next = home.guest("next", &["--mem-limit", "1GiB"]);
-    let tenants: Vec<Value> = events(&home, &["--kind", "admitted"])
-        .iter()
-        .map(|event| event["tenant"].clone())
-        .collect();
+    let next = home.guest(other, &["--mem-limit", "1GiB"]);
+    let tenants: Vec<Value> = events(
+        &home,
+        &["--kind", "admitted", "--tenant", web, "--tenant", other],
+    )
+    .iter()
+    .map(|event| event["tenant"].clone())
+    .collect();
     assert!(
-        tenants.contains(&"web".into()) && tenants.contains(&"next".into()),
+        tenants.contains(&web.into()) && tenants.contains(&other.into()),
         "{tenants:?}"
     );
     for guest in [next, guest] {
@@ -188,7 +219,7 @@ fn a_wait_that_timed_out_is_told_as_such() {
     let refused = all.until("refused", "waiter");
     assert_eq!(refused["facts"]["timed_out"], 1, "{refused}");
     assert_eq!(refused["facts"]["count"], 1, "{refused}");
-    let why = text(&home.gpushare(&["why", "waiter"]));
+    let why = text(&home.gpushare(&["why", "waiter"])).replace('\n', " ");
     assert!(
         why.contains("--wait-timeout") && !why.contains("own limit"),
         "{why}"

@@ -100,11 +100,18 @@ fn driver(facts: &Facts) -> Judged {
     };
     match &facts.driver.cuda {
         Ok(version) if *version < OLDEST => fail(
-            format!("{count} GPUs, CUDA {}", cuda(*version)),
+            format!("{}, CUDA {}", gpus(*count), cuda(*version)),
             format!("install a driver for CUDA {} or newer", cuda(OLDEST)),
         ),
-        Ok(version) => ok(format!("{count} GPUs, CUDA {}", cuda(*version))),
+        Ok(version) => ok(format!("{}, CUDA {}", gpus(*count), cuda(*version))),
         Err(why) => fail(why.clone(), "install NVIDIA's driver anew"),
+    }
+}
+
+fn gpus(count: usize) -> String {
+    match count {
+        1 => "1 GPU".to_owned(),
+        _ => format!("{count} GPUs"),
     }
 }
 
