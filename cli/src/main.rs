@@ -8,6 +8,7 @@ mod artefacts;
 mod bench;
 mod daemon;
 mod devices;
+mod doctor;
 mod environment;
 mod events;
 mod failure;
@@ -56,6 +57,9 @@ fn main() -> ExitCode {
         Ok(Args {
             command: Command::Events(events),
         }) => events::events(&events),
+        Ok(Args {
+            command: Command::Doctor(doctor),
+        }) => doctor::doctor(&doctor),
         Ok(Args {
             command: Command::Why(why),
         }) => why::why(&why),

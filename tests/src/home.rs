@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::gpu::Gpu;
 use crate::guest::{Guest, gpushare};
-use crate::{artefacts, clients};
+use crate::{artefacts, clients, schema};
 
 /// The longest wait for an expected state.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -102,7 +102,9 @@ impl Home {
     pub fn ps(&self) -> Vec<Value> {
         let output = self.gpushare(&["ps", "--json"]);
         assert!(output.status.success(), "{output:?}");
-        serde_json::from_slice(&output.stdout).expect("a list")
+        let rows: Vec<Value> = serde_json::from_slice(&output.stdout).expect("a list");
+        rows.iter().for_each(|row| schema::check("ps.json", row));
+        rows
     }
 
     /// A tenant's row in `ps`.

@@ -1,5 +1,5 @@
-//! A separate machine: root, other users, and an empty `/run` and `/dev/shm`, in a mount namespace.
-//! With or without a daemon for all users at `/run/gpushare`.
+//! A separate machine: root, other users, and an empty `/run`, `/var/lib` and `/dev/shm`, in a mount
+//! namespace. With or without a daemon for all users at `/run/gpushare`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub const ALICE: u32 = 65_534;
 pub const BOB: u32 = 65_533;
 
 /// Mounts the machine's own folders, reports it, and keeps them until standard input ends.
-const KEEP: &str = "mount -t tmpfs -o mode=0755 none /run && mount -t tmpfs -o mode=1777 none /dev/shm && echo kept && exec cat";
+const KEEP: &str = "mount -t tmpfs -o mode=0755 none /run && mount -t tmpfs -o mode=0755 none /var/lib && mount -t tmpfs -o mode=1777 none /dev/shm && echo kept && exec cat";
 
 /// See the module's documentation. Dropping it kills all its processes that still run.
 #[derive(Debug)]

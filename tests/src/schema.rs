@@ -35,7 +35,8 @@ fn walk(schema: &Value, value: &Value, at: &str, wrong: &mut Vec<String>) {
             },
             "required" => {
                 let mut names = wanted.as_array().into_iter().flatten();
-                names.all(|name| value.get(name.as_str().unwrap_or_default()).is_some())
+                let has = |name: &Value| value.get(name.as_str().unwrap_or_default()).is_some();
+                !value.is_object() || names.all(has)
             }
             "properties" => {
                 for (name, inner) in wanted.as_object().into_iter().flatten() {
