@@ -70,7 +70,7 @@ uninstall_all() {
     done
     rmdir "$root$prefix/share/doc/gpushare" 2>/dev/null || true
     if systemd; then systemctl daemon-reload; fi
-    [ -n "$root" ] || rm -rf /run/gpushare
+    [ -n "$root" ] || rm -rf /run/gpushare /var/lib/gpushare
 }
 
 if [ -z "$root" ] && [ "$(id -u)" != 0 ]; then

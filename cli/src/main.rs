@@ -10,8 +10,10 @@ mod cdi;
 mod daemon;
 mod devices;
 mod environment;
+mod events;
 mod failure;
 mod gpu;
+mod history;
 mod links;
 mod listener;
 mod mps;
@@ -22,11 +24,14 @@ mod program;
 mod ps;
 mod registered;
 mod run;
+mod select;
 mod settings;
 mod shares;
 mod sharing;
 mod supervise;
 mod tenant;
+mod when;
+mod why;
 
 use args::{Args, Bench, Cdi, Command};
 use clap::Parser;
@@ -51,7 +56,10 @@ fn main() -> ExitCode {
         }) => ps::set(&set),
         Ok(Args {
             command: Command::Events(events),
-        }) => ps::events(&events),
+        }) => events::events(&events),
+        Ok(Args {
+            command: Command::Why(why),
+        }) => why::why(&why),
         Ok(Args {
             command: Command::Cdi(Cdi::Generate(generate)),
         }) => cdi::generate(&generate),

@@ -10,6 +10,7 @@ pub mod devices;
 pub mod groups;
 pub mod guard;
 pub mod init;
+pub mod journal;
 pub mod limits;
 pub mod log;
 pub mod node;

@@ -87,7 +87,9 @@ impl Bench {
                 }
                 Effect::Unlisten { name, .. } => drop(self.remembered.remove(&name)),
                 Effect::Command { reply, .. } => self.replies.push(reply),
-                Effect::Event { row, .. } => self.replies.push(ControlReply::Event((*row).clone())),
+                Effect::Event { record, .. } => {
+                    self.replies.push(ControlReply::Event(record.plain()));
+                }
                 Effect::Client { reply, .. } => self.client_replies.push(reply),
                 Effect::Watch { .. } | Effect::Unwatch { .. } | Effect::WatchContainer { .. } => {}
             }

@@ -25,6 +25,7 @@ pub mod moves;
 pub mod mps;
 pub mod referee;
 pub mod runnable;
+pub mod schema;
 mod talk;
 pub mod turns;
 pub mod waiting;

@@ -55,6 +55,7 @@ mod gate;
 mod graphs;
 mod green;
 mod instructions;
+mod journal;
 mod launches_beside;
 mod leftovers;
 mod liars;

@@ -301,6 +301,14 @@ pub(crate) fn worked() {
     }
 }
 
+/// Counts an allocation of the program that is refused: once, however often a charge was tried.
+#[cold]
+pub(crate) fn count_refusal(device: DeviceKey) {
+    if let Some(line) = member().and_then(|member| member.line(device.index())) {
+        line.refused.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Notes that contexts, modules and the like took (or gave back) about `bytes`. Shown, not held
 /// against the limit.
 pub(crate) fn overhead_add(device: DeviceKey, bytes: i64) {

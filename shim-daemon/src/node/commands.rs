@@ -10,7 +10,7 @@ use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, Listing, WireError};
 
 use super::tenant::{Registration, Tenant, index, tenant_id};
-use super::{ConnId, Effect, Node};
+use super::{ConnId, Effect, Form, Node};
 use crate::devices::Device;
 
 impl Node {
@@ -42,7 +42,15 @@ impl Node {
             Control::Attach { tenant } => self.attach((from, id), tenant),
             Control::Set { tenant, changes } => self.set(now, (from, id), tenant, changes),
             Control::Follow { past } => {
-                self.follow(from, id, *past);
+                self.follow((from, id), *past, Form::Row);
+                Ok(None)
+            }
+            Control::FollowRecords { past } => {
+                self.follow((from, id), *past, Form::Record);
+                Ok(None)
+            }
+            Control::Ended { status } => {
+                self.command_says(from, *status);
                 Ok(None)
             }
             _ => Err(unknown_command()),
@@ -154,7 +162,13 @@ impl Node {
         columns: Vec<DeviceId>,
         spec: &TenantSpec,
     ) -> Result<TenantId, WireError> {
-        let made = Tenant::new(registration, limits.to_string(), columns, self.instance);
+        let made = Tenant::new(
+            registration,
+            limits.to_string(),
+            columns,
+            self.instance,
+            now,
+        );
         let made = made.map_err(|error| WireError::retry(ErrorCode::Full, error.to_string()))?;
         made.found(spec, &self.devices, limits, self.guarantee);
         let heartbeat = &made.control.view().header.heartbeat;
@@ -186,7 +200,7 @@ impl Node {
             self.effect(Effect::Command { to, id, reply });
         }
         self.show_standing(tenant);
-        self.event("admitted", Some(tenant), None, "may run".to_owned());
+        self.admitted(now, tenant);
     }
 
     pub(super) fn find(&self, name: &str) -> Option<(TenantId, &Tenant)> {
@@ -230,12 +244,7 @@ impl Node {
         if !self.tenants.get(&tenant).is_some_and(Tenant::is_unused) {
             return;
         }
-        self.event(
-            "gone",
-            Some(tenant),
-            None,
-            "has no process any more".to_owned(),
-        );
+        self.tell_gone(now, tenant);
         self.happened(now, Event::TenantGone { tenant });
         self.remove_fences(tenant);
         if let Some(known) = self.tenants.remove(&tenant) {
@@ -302,12 +311,7 @@ impl Node {
             tenant,
             registration,
         });
-        self.event(
-            "set",
-            Some(tenant),
-            None,
-            format!("limits are now {limits}"),
-        );
+        self.tell_set(tenant, changes);
         self.mind_fences();
         Ok(Some(ControlReply::Done))
     }

@@ -24,7 +24,9 @@ mod requests;
 mod restart;
 mod samples;
 mod shares;
+mod standing;
 mod strangers;
+mod tally;
 mod tenant;
 mod unmanaged;
 mod users;
@@ -39,11 +41,13 @@ use std::sync::Arc;
 use gpushare_core::{
     CostClass, DeviceId, DeviceSpec, Event, Nanos, Policy, ProcessId, TenantId, World,
 };
+use gpushare_journal::Bounds;
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{ControlReply, EventRow, Reply};
+use gpushare_protocol::wire::{ControlReply, EventRecord, Reply};
 
 use asks::Asks;
 use events::Events;
+pub use events::{Follower, Form};
 use fences::Fences;
 pub use fences::{FenceKey, Remembered};
 pub use injected::Container;
@@ -88,12 +92,14 @@ pub enum Effect {
         /// What.
         reply: ControlReply,
     },
-    /// Send an event to its followers.
+    /// Write an event down if it is new, and send it to its followers.
     Event {
-        /// The recipients, each with the request that it follows by.
-        to: Vec<(ConnId, u32)>,
+        /// The recipients.
+        to: Vec<Follower>,
         /// What.
-        row: Arc<EventRow>,
+        record: Arc<EventRecord>,
+        /// Whether it happened just now; a follower that comes later is told of it again.
+        is_new: bool,
     },
     /// Tell when this process ends.
     Watch {
@@ -173,6 +179,8 @@ pub struct Settings {
     pub guard: Option<Among>,
     /// The rules for tenants that are containers.
     pub containers: Containers,
+    /// Most bytes of the journal of events.
+    pub journal: Bounds,
 }
 
 impl Default for Settings {
@@ -194,6 +202,7 @@ impl Default for Settings {
             fences: None,
             guard: None,
             containers: Containers::default(),
+            journal: Bounds::default(),
         }
     }
 }

@@ -63,6 +63,7 @@ impl Node {
         }
         self.show_standing(tenant);
         self.note_shares(now, tenant);
+        self.count(now, tenant);
     }
 
     /// Shows a tenant's programs their free memory and the driver's overhead beside their charges.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::injected::{Contained, Container};
 use super::reaped::Unseen;
 use super::shares::Past;
+use super::tally::Tally;
 use super::{ConnId, Reaped, Remembered};
 use crate::devices::Device;
 use crate::init::started;
@@ -90,6 +91,8 @@ pub(super) struct Tenant {
     pub(super) worked: u64,
     /// Whether the container that it is lives: it is kept then.
     pub(super) contained: Option<Contained>,
+    /// What it did so far.
+    pub(super) tally: Tally,
 }
 
 impl Tenant {
@@ -98,8 +101,10 @@ impl Tenant {
         limits: String,
         columns: Vec<DeviceId>,
         instance: u64,
+        now: Nanos,
     ) -> Result<Self, PagesError> {
         let shares = columns.iter().map(|_| Past::default()).collect();
+        let tally = Tally::new(columns.len(), now);
         Ok(Self {
             registration,
             limits,
@@ -117,6 +122,7 @@ impl Tenant {
             shares,
             worked: 0,
             contained: None,
+            tally,
         })
     }
 

@@ -24,6 +24,7 @@ use gpushare_core::{Nanos, ProcessId, TenantId};
 
 use crate::connection::Closed;
 use crate::devices::Devices;
+use crate::journal::Journal;
 use crate::node::{ConnId, Effect, Node, Settings};
 use crate::notify::Notify;
 use budget::{Connects, Users};
@@ -83,6 +84,8 @@ pub struct Server {
     crowd: Crowd<Role>,
     /// Recent connections to tenants' sockets.
     connects: Connects,
+    /// Where events are written.
+    journal: Option<Journal>,
 }
 
 /// How the daemon's file is read again.
@@ -117,6 +120,8 @@ pub struct Start {
     /// Closed by the starter of a transient daemon, at the latest by its death. No client is
     /// expected after that.
     pub starter: Option<OwnedFd>,
+    /// Where events are written.
+    pub journal: Option<Journal>,
 }
 
 impl Server {
@@ -182,6 +187,7 @@ impl Server {
             users: Users::default(),
             crowd: Crowd::default(),
             connects: Connects::default(),
+            journal: start.journal,
         };
         for registration in &remembered {
             if let Err(error) = server.node.restore(now, registration) {
@@ -379,10 +385,13 @@ impl Server {
                     let reply = self.with_folder(reply);
                     self.send(to, |session| session.tell(id, &reply));
                 }
-                Effect::Event { to, row } => {
-                    for (to, id) in to {
-                        let row = std::sync::Arc::clone(&row);
-                        self.send(to, |session| session.tell_event(id, row));
+                Effect::Event { to, record, is_new } => {
+                    if let Some(journal) = self.journal.as_ref().filter(|_| is_new) {
+                        journal.put(&record);
+                    }
+                    for (to, id, form) in to {
+                        let record = std::sync::Arc::clone(&record);
+                        self.send(to, |session| session.tell_event(id, record, form));
                     }
                 }
                 Effect::Watch { process, pidfd } => {

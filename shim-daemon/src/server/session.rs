@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{
-    Control, ControlReply, ErrorCode, EventRow, FrameError, Hello, MAGIC, MAJOR, MINOR, Reply,
+    Control, ControlReply, ErrorCode, EventRecord, FrameError, Hello, MAGIC, MAJOR, MINOR, Reply,
     Request, WireError, decode,
 };
 use nix::unistd::geteuid;
@@ -17,7 +17,7 @@ use super::folder::Folder;
 use super::later::{Later, Word};
 use crate::connection::{Closed, Connection};
 use crate::init::Init;
-use crate::node::{Client, ConnId, Node};
+use crate::node::{Client, ConnId, Form, Node};
 use crate::peer::{Peer, identify, user_of};
 
 /// Bytes read from one connection before the next connection is served.
@@ -344,8 +344,13 @@ impl Session {
     }
 
     /// Tells a command of an event, in its time.
-    pub(super) fn tell_event(&mut self, id: u32, row: Arc<EventRow>) -> Result<(), Closed> {
-        self.later.push(id, Word::Event(row))?;
+    pub(super) fn tell_event(
+        &mut self,
+        id: u32,
+        record: Arc<EventRecord>,
+        form: Form,
+    ) -> Result<(), Closed> {
+        self.later.push(id, Word::Event(record, form))?;
         self.catch_up()
     }
 
@@ -356,8 +361,11 @@ impl Session {
             && let Some((id, word)) = self.later.pop()
         {
             match word {
-                Word::Event(row) => {
-                    let reply = ControlReply::Event(Arc::unwrap_or_clone(row));
+                Word::Event(record, form) => {
+                    let reply = match form {
+                        Form::Row => ControlReply::Event(record.plain()),
+                        Form::Record => ControlReply::Record(Arc::unwrap_or_clone(record)),
+                    };
                     say(&mut self.connection, id, &reply)?;
                 }
                 Word::Reply(reply) => say(&mut self.connection, id, &reply)?,
