@@ -9,6 +9,7 @@ mod bench;
 mod cdi;
 mod daemon;
 mod devices;
+mod doctor;
 mod environment;
 mod events;
 mod failure;
@@ -57,6 +58,9 @@ fn main() -> ExitCode {
         Ok(Args {
             command: Command::Events(events),
         }) => events::events(&events),
+        Ok(Args {
+            command: Command::Doctor(doctor),
+        }) => doctor::doctor(&doctor),
         Ok(Args {
             command: Command::Why(why),
         }) => why::why(&why),

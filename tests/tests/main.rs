@@ -42,6 +42,7 @@ mod daemon_squatting;
 mod daemon_users;
 mod daemon_worlds;
 mod dist;
+mod doctor;
 mod env;
 mod exits;
 mod facts;
