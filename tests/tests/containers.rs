@@ -436,3 +436,29 @@ fn containers_of_a_class_have_its_limit_each_and_one_door() {
         until("it ends with its cgroup", || lab.row(name).is_none());
     }
 }
+
+#[test]
+fn two_containers_share_a_devices_time_as_they_asked() {
+    let Some(lab) = lab("") else { return };
+    let client = clients::compile("turns", &[]);
+    let mut guests = [("one", "70"), ("two", "30")].map(|(id, share)| {
+        let asked = [("mem-limit", "1GiB"), ("sm-request", share)];
+        let bundle = Bundle {
+            program: vec![client.to_string_lossy().into_owned()],
+            ..Bundle::new(id, Runtime::ByHand, &asked)
+        };
+        let mut guest = lab.run(&bundle).started();
+        assert_eq!(guest.ask("work 500000"), "work 0");
+        guest
+    });
+    let time = |id: &str| lab.row(id).expect("it is a tenant")["time"].clone();
+    until("both want the device", || {
+        time("one")["share"] == 70.0 && time("two")["share"] == 30.0
+    });
+    for guest in &mut guests {
+        guest.goes_on(20);
+    }
+    for guest in guests {
+        guest.stops();
+    }
+}
