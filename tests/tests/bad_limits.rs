@@ -5,12 +5,20 @@ use gpushare_tests::{Ended, Gpu, Guest, artefacts, clients};
 use std::fs;
 
 /// Variable, refused value, and the accepted form that the message must name.
-const BAD: [(&str, &str, &str); 11] = [
+const BAD: [(&str, &str, &str); 15] = [
     ("GPUSHARE_MEM_LIMIT", "4gb", "4GiB"),
     ("GPUSHARE_MEM_LIMIT", "0", "4GiB"),
     ("GPUSHARE_MEM_LIMIT_0", "", "4GiB"),
     ("GPUSHARE_MEM_REQUEST", "10Gib", "4GiB"),
     ("GPUSHARE_MEM_LIMT", "4GiB", "GPUSHARE_MEM_LIMIT"),
+    ("GPUSHARE_MEM_LIMIT", "50", "50% or 50GiB"),
+    ("GPUSHARE_PRIORTY", "900", "GPUSHARE_PRIORITY"),
+    (
+        "NVIDIA_GPU_MEMORY_LIMITS",
+        "4096",
+        "NVIDIA_GPU_MEMORY_LIMIT",
+    ),
+    ("CUDA_TASK_PRIORITY", "high", "1 (low)"),
     ("GPUSHARE_SM_LIMIT", "0", "1 to 100"),
     ("GPUSHARE_SM_REQUEST", "half", "1 to 100"),
     ("CUDA_DEVICE_SM_LIMIT", "50%", "whole percentage"),
@@ -58,6 +66,8 @@ fn run_refuses_a_bad_flag_by_the_flags_name() {
     for (flags, blamed) in [
         (&["--mem-limit", "4gb"][..], "--mem-limit=\"4gb\""),
         (&["--mem-limit", "16=4GiB"], "--mem-limit=\"16=4GiB\""),
+        (&["--mem-limit", "-1"], "--mem-limit=\"-1\""),
+        (&["--mem-limit=-4GiB"], "--mem-limit=\"-4GiB\""),
         (
             &["--mem-limit", "1GiB", "--mem-request", "2GiB"],
             "--mem-request=\"2GiB\"",

@@ -1,7 +1,7 @@
 //! The differential fuzzer's kept cases, some seeds in each run, and as many more as time allows.
 //!
-//! `GPUSHARE_FUZZ_SECONDS` makes it continue with new seeds for that long (`scripts/fuzz.sh`);
-//! `GPUSHARE_FUZZ_SEED` sets the first seed. A case that fails is shrunk, printed, and then also
+//! `GPUTEST_FUZZ_SECONDS` makes it continue with new seeds for that long (`scripts/fuzz.sh`);
+//! `GPUTEST_FUZZ_SEED` sets the first seed. A case that fails is shrunk, printed, and then also
 //! written to `tests/data/fuzz.txt`, whose cases always run.
 
 use std::fs::OpenOptions;
@@ -36,7 +36,7 @@ fn judge(case: &Case) {
     };
     let shrunk = case.shrunk();
     let still = shrunk.check().err();
-    if std::env::var_os("GPUSHARE_FUZZ_SECONDS").is_some() {
+    if std::env::var_os("GPUTEST_FUZZ_SECONDS").is_some() {
         let kept = artefacts::repository().join(KEPT);
         let mut kept = OpenOptions::new()
             .append(true)
@@ -57,12 +57,12 @@ fn setting(name: &str) -> Option<u64> {
 
 /// Fixed seeds; then further seeds, starting at the clock's reading, while time is left.
 fn judges(mode: Mode, threads: usize) {
-    let Some(seconds) = setting("GPUSHARE_FUZZ_SECONDS") else {
+    let Some(seconds) = setting("GPUTEST_FUZZ_SECONDS") else {
         (1..=SEEDS).for_each(|seed| judge(&case(mode, seed, threads)));
         return;
     };
     let end = Instant::now() + Duration::from_secs(seconds);
-    let mut seed = setting("GPUSHARE_FUZZ_SEED").unwrap_or_else(now);
+    let mut seed = setting("GPUTEST_FUZZ_SEED").unwrap_or_else(now);
     let mut runs = 0_u64;
     while Instant::now() < end {
         judge(&case(mode, seed, threads));

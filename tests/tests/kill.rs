@@ -211,7 +211,7 @@ fn kill_after_each_store(forks: bool) -> u64 {
         );
         let mut command = tenant.command("victim");
         command
-            .env("GPUSHARE_KILLPOINT", store.to_string())
+            .env("GPUTEST_KILLPOINT", store.to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         if forks {
