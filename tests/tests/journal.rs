@@ -41,7 +41,7 @@ fn sum(events: &[Value], fact: &str) -> u64 {
 }
 
 #[test]
-fn what_happened_is_known_when_tenant_and_daemon_are_gone() {
+fn events_are_known_when_tenant_and_daemon_are_gone() {
     let (home, web) = (Home::new("mem=16GiB,count=2"), &*own("web"));
     let mut guest = home.guest(web, &["--mem-limit", "1GiB"]);
     assert_eq!(guest.ask(&alloc(GIB / 2)), GRANTED);
@@ -61,7 +61,7 @@ fn what_happened_is_known_when_tenant_and_daemon_are_gone() {
         (Some(&"admitted"), Some(&"gone"))
     );
     let refused = events(&home, &["--tenant", web, "--kind", "refused"]);
-    // Each once, however often a charge was tried.
+    // Each refusal once, however often the charge was tried.
     assert_eq!(sum(&refused, "count"), 3, "{refused:?}");
     assert_eq!(sum(&refused, "over_limit"), 3, "{refused:?}");
     assert_eq!(refused[0]["facts"]["limit_bytes"], GIB);
@@ -80,7 +80,7 @@ fn what_happened_is_known_when_tenant_and_daemon_are_gone() {
     let peak = facts["peak_bytes"].as_u64().unwrap();
     assert!((GIB / 2..GIB).contains(&peak), "{facts}");
 
-    // On that GPU only, and not of another tenant, nor from later on.
+    // Only on that GPU, of no other tenant, and not from later on.
     let gpu = refused[0]["gpu"].as_u64().unwrap();
     assert_eq!(
         events(
@@ -113,7 +113,7 @@ fn what_happened_is_known_when_tenant_and_daemon_are_gone() {
     ] {
         assert_eq!(events(&home, &none), [] as [Value; 0], "{none:?}");
     }
-    // For people.
+    // The output for people.
     let lines = text(&home.gpushare(&["events", "--tenant", web]));
     assert!(lines.lines().all(|line| line.contains(web)), "{lines}");
     assert!(
@@ -149,7 +149,7 @@ fn the_past_of_a_killed_daemon_is_known_to_the_next() {
         ),
         admitted
     );
-    // A second one of the user writes to the same journal.
+    // A second daemon of the user writes to the same journal.
     let next = home.guest(other, &["--mem-limit", "1GiB"]);
     let tenants: Vec<Value> = events(
         &home,
