@@ -51,6 +51,7 @@ install_all() {
     done
     hook="$root$prefix/share/containers/oci/hooks.d/gpushare.json"
     sed "s|\"/usr/bin/|\"$prefix/bin/|g" "$hook" >"$hook.new"
+    chmod 644 "$hook.new"
     mv "$hook.new" "$hook"
     if systemd; then
         systemctl daemon-reload
