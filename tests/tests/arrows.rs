@@ -26,6 +26,7 @@ const PARTS: &[Part] = &[
             &["resolve"],
             &["hooks"],
             &["entry"],
+            &["residency"],
             &["gate", "holdings"],
             &["account"],
             &["session", "driver"],
@@ -37,7 +38,7 @@ const PARTS: &[Part] = &[
         module: "",
         layers: &[
             &["."],
-            &["cap", "follower", "report", "slices", "window"],
+            &["cap", "follower", "mover", "report", "slices", "window"],
             &["queue"],
             &["estimate"],
         ],

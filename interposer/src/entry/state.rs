@@ -168,7 +168,10 @@ fn prepare() -> Phase {
 fn open_account() -> Phase {
     contexts::when_noticed(crate::gate::follow_leases);
     match crate::account::start(crate::gate::wake) {
-        Ok(()) => Phase::Active,
+        Ok(()) => {
+            crate::residency::start();
+            Phase::Active
+        }
         Err(error) => refuse(&error),
     }
 }
