@@ -12,4 +12,4 @@ pub(crate) mod stream_ref;
 pub(crate) mod tracker;
 pub(crate) mod vmm;
 
-pub(crate) use tracker::{captures, contexts, streams};
+pub(crate) use tracker::{captures, contexts, marking, streams};
