@@ -12,6 +12,7 @@ use gpushare_protocol::wire::Obstacle;
 use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CUcontext};
 
 use crate::driver::captures;
+use crate::driver::marking;
 use crate::driver::streams;
 use crate::gate::marks::{self, Asker, Behind, CompletionEvent, Put};
 use crate::gate::seal;
@@ -105,7 +106,7 @@ impl Drain {
     }
 
     fn mark_context(&mut self, context: CUcontext) -> Result<(), Unmarked> {
-        if streams::can_mark_all() {
+        if marking::can_mark_all() {
             match self.put(context, Behind::All) {
                 // The driver is too old for such an event, or will say why below.
                 Err(Unmarked::Now) => {}

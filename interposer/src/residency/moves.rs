@@ -15,8 +15,8 @@ use super::host::{Piece, STEP};
 use super::memory::blocks;
 use crate::driver::calls;
 use crate::driver::current::CurrentContext;
-use crate::driver::streams;
 use crate::driver::vmm;
+use crate::gate::marks::is_over;
 use crate::session::Session;
 
 /// Streams of ours for the copies, by context. They go with their contexts.
@@ -87,7 +87,7 @@ fn awaited(stream: CUstream) -> Result<(), CUresult> {
     for _ in 0..WAITS {
         last = vmm::await_stream(stream);
         match last {
-            Err(why) if !streams::is_over(why) => {}
+            Err(why) if !is_over(why) => {}
             done => return done,
         }
     }
