@@ -353,6 +353,46 @@ fn no_byte_is_lost_by_random_moves_under_threads() {
     scene.guest.finish().silently();
 }
 
+/// A daemon that goes at any step of a move, and comes back at any.
+#[test]
+fn no_byte_is_lost_when_the_daemon_goes_in_the_middle_of_moves() {
+    let mut scene = Scene::new("mem=1GiB");
+    scene.does(&["storm 2"]);
+    scene.provided(64 * MIB);
+    let mut seed = 7_u64;
+    let mut next = move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        seed >> 40
+    };
+    for _ in 0..12 {
+        scene.epoch += 1;
+        scene.dealer.order(scene.epoch, Order::Leave);
+        std::thread::sleep(std::time::Duration::from_micros(next() % 30_000));
+        if next() % 2 == 0 {
+            scene.epoch += 1;
+            scene.dealer.order(scene.epoch, Order::Return);
+            std::thread::sleep(std::time::Duration::from_micros(next() % 10_000));
+        }
+        scene.dealer.leave();
+        std::thread::sleep(std::time::Duration::from_micros(next() % 60_000));
+        scene.dealer.come_back();
+        scene
+            .dealer
+            .hears_some(|said| matches!(said, Request::Residency(_)).then_some(()));
+        // The next daemon's orders are numbered anew.
+        scene.epoch = 0;
+        until("all is back", || {
+            scene.ordered(Order::Return) == Outcome::Back
+        });
+        let before = scene.guest.number("state");
+        until("the threads go on", || scene.guest.number("state") > before);
+        let state = scene.guest.ask("state");
+        assert!(state.ends_with(" 0 0"), "{state}");
+    }
+    assert_eq!(scene.guest.ask("calm"), "calm 0 0");
+    scene.guest.finish().silently();
+}
+
 /// The driver's functions that a move calls, each with how many calls come before the first move.
 const CALLS: &[(&str, u32)] = &[
     ("cuCtxRecordEvent", 0),
