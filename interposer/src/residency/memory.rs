@@ -17,8 +17,8 @@ use crate::account;
 use crate::driver::calls;
 use crate::driver::captures::{self, unnoticed};
 use crate::driver::contexts::{ContextId, Here};
-use crate::driver::current::CurrentContext;
 use crate::driver::device::{self, DeviceKey};
+use crate::driver::marking;
 use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
 use crate::driver::vmm;
@@ -217,14 +217,16 @@ fn refused_by_capture() -> Option<CUresult> {
 fn await_device(device: DeviceKey) -> Result<(), CUresult> {
     let captures = !captures::none_seen();
     for (context, _) in streams::contexts_on(device.index()) {
-        let Ok(_current) = CurrentContext::make(context) else {
-            continue;
-        };
-        if captures {
-            unnoticed(|| await_streams(context));
-        } else {
-            frames::away(vmm::await_context)?;
-        }
+        let waited = marking::keeping(context, || {
+            if captures {
+                unnoticed(|| await_streams(context));
+                Ok(())
+            } else {
+                frames::away(vmm::await_context)
+            }
+        });
+        // One that is being destroyed is waited for there.
+        waited.unwrap_or(Ok(()))?;
     }
     Ok(())
 }

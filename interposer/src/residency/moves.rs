@@ -15,6 +15,7 @@ use super::host::{Piece, STEP};
 use super::memory::blocks;
 use crate::driver::calls;
 use crate::driver::current::CurrentContext;
+use crate::driver::marking;
 use crate::driver::vmm;
 use crate::gate::marks::is_over;
 use crate::session::Session;
@@ -308,8 +309,8 @@ pub(super) fn provide(session: &Session, asked: &mut Asked, now: u64, sealed: bo
     let Some((address, bytes)) = blocks().store.next_to_pin() else {
         return;
     };
-    let pinned =
-        CurrentContext::make(context).and_then(|_current| vmm::register_host(address, bytes));
+    let pinned = marking::keeping(context, || vmm::register_host(address, bytes));
+    let pinned = pinned.unwrap_or(Err(CUresult::INVALID_CONTEXT));
     if let Err(why) = pinned {
         tracing::warn!(?why, "host memory is not pinned: moves will be slow");
     }
