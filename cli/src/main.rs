@@ -6,8 +6,10 @@
 mod args;
 mod artefacts;
 mod bench;
+mod cdi;
 mod daemon;
 mod devices;
+mod doctor;
 mod environment;
 mod events;
 mod failure;
@@ -32,7 +34,7 @@ mod tenant;
 mod when;
 mod why;
 
-use args::{Args, Bench, Command};
+use args::{Args, Bench, Cdi, Command};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -57,8 +59,14 @@ fn main() -> ExitCode {
             command: Command::Events(events),
         }) => events::events(&events),
         Ok(Args {
+            command: Command::Doctor(doctor),
+        }) => doctor::doctor(&doctor),
+        Ok(Args {
             command: Command::Why(why),
         }) => why::why(&why),
+        Ok(Args {
+            command: Command::Cdi(Cdi::Generate(generate)),
+        }) => cdi::generate(&generate),
         Ok(Args {
             command: Command::Bench(Bench::Share(share)),
         }) => bench::share(&share),

@@ -1,4 +1,4 @@
-//! Bad limits stop the start, with variable, value and accepted form, and nothing runs.
+//! Bad limits stop the start, with variable, value and accepted form, and no program runs.
 
 use gpushare_tests::guest::{command, gpushare, plain};
 use gpushare_tests::{Ended, Gpu, Guest, artefacts, clients};
@@ -81,7 +81,7 @@ fn run_refuses_a_bad_flag_by_the_flags_name() {
 }
 
 #[test]
-fn env_refuses_them_too_and_prints_nothing_to_evaluate() {
+fn env_refuses_bad_limits_too_and_prints_no_variables() {
     let output = gpushare(&["env", "--gpu", "soft", "--mem-limit", "4gb"])
         .output()
         .unwrap();
@@ -99,7 +99,7 @@ fn under_a_plain_preload_cuinit_refuses_with_one_line() {
         assert_ne!(
             guest.ask("alloc 512"),
             "alloc 0",
-            "nothing is allocated without a limit that is kept"
+            "no memory is allocated without an enforced limit"
         );
         assert_one_line(&guest.finish(), variable, value, accepted);
     }

@@ -1,4 +1,4 @@
-//! Real programs under the library, one module a behaviour. A new file is a line here.
+//! Real programs under the library, one module per behaviour. A new file needs a line here.
 
 mod arrows;
 mod bad_limits;
@@ -15,6 +15,7 @@ mod compute_daemon;
 mod compute_shared;
 mod containers;
 mod containers_hostile;
+mod containers_runtimes;
 mod contexts_at_once;
 mod copies_counted;
 mod cudart_binding;
@@ -41,6 +42,7 @@ mod daemon_squatting;
 mod daemon_users;
 mod daemon_worlds;
 mod dist;
+mod doctor;
 mod env;
 mod exits;
 mod facts;

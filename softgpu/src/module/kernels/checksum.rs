@@ -1,6 +1,6 @@
 //! `checksum(const uint8 *src, uint64 n, uint64 *out)`: FNV-1a with 64 bits.
 
-use super::access::Region;
+use super::access::DeviceSlice;
 use super::{Args, Builtin, Weight};
 use crate::context::Context;
 use crate::error::Result;
@@ -24,8 +24,8 @@ fn weight(args: &Args<'_>) -> Weight {
 }
 
 fn run(args: &Args<'_>, context: &Context) -> Result {
-    let src = Region::<u8>::new(context, args.number(0), args.number(1), Access::Read)?;
-    let out = Region::<u64>::new(context, args.number(2), 1, Access::Write)?;
+    let src = DeviceSlice::<u8>::new(context, args.number(0), args.number(1), Access::Read)?;
+    let out = DeviceSlice::<u64>::new(context, args.number(2), 1, Access::Write)?;
     out.set(0, fnv1a((0..src.len()).map(|at| src.get(at))));
     Ok(())
 }
@@ -39,7 +39,7 @@ fn fnv1a(bytes: impl Iterator<Item = u8>) -> u64 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_hash_is_the_published_one() {
+    fn the_hash_equals_the_published_test_values() {
         assert_eq!(super::fnv1a("".bytes()), 0xcbf2_9ce4_8422_2325);
         assert_eq!(super::fnv1a("a".bytes()), 0xaf63_dc4c_8601_ec8c);
         assert_eq!(super::fnv1a("foobar".bytes()), 0x8594_4171_f739_67e8);
