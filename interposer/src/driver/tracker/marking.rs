@@ -213,8 +213,8 @@ impl Hold {
     }
 }
 
-/// Runs `body` with a context current that is kept from being destroyed meanwhile. `None` where it is
-/// unknown, or being destroyed.
+/// Runs `body` with a context current that is kept from being destroyed meanwhile. `None` where it
+/// is unknown, or being destroyed.
 pub(crate) fn keeping<R>(context: CUcontext, body: impl FnOnce() -> R) -> Option<R> {
     struct Kept(CUcontext);
     impl Drop for Kept {
