@@ -20,6 +20,7 @@ pub mod dealer;
 pub mod gpu;
 pub mod guest;
 pub mod home;
+pub mod host_store;
 pub mod machine;
 pub mod moves;
 pub mod mps;

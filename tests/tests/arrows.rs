@@ -26,6 +26,7 @@ const PARTS: &[Part] = &[
             &["resolve"],
             &["hooks"],
             &["entry"],
+            &["residency"],
             &["gate", "holdings"],
             &["account"],
             &["session", "driver"],
@@ -50,7 +51,7 @@ const PARTS: &[Part] = &[
         module: "",
         layers: &[
             &["."],
-            &["cap", "follower", "report", "slices", "window"],
+            &["cap", "follower", "mover", "report", "slices", "window"],
             &["queue"],
             &["estimate"],
         ],

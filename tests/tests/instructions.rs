@@ -35,8 +35,10 @@ const CONTENDED: i64 = 400;
 /// 7 and 8.
 const SEEN: i64 = 9;
 /// The same for a memset or copy of less than 1 MiB, and for one from or to the host. Measured 7 to
-/// 10.
-const MOVE: i64 = 12;
+/// 10, and two more since a process whose memory may move is told apart.
+const MOVE: i64 = 14;
+/// The same for a copy of a process whose memory may move, which a seal has to see. Measured 35.
+const SEALABLE: i64 = 50;
 /// The same for a memset of 1 MiB or more, which passes the gate. Measured 35.
 const BULK: i64 = 40;
 /// The tolerated difference of two counts of one path: rounding, and the library's own threads.
@@ -349,6 +351,24 @@ fn a_launch_alone_and_uncapped_costs_the_same_with_a_daemon_as_without() {
         (with - without).abs() <= NOISE,
         "{with} instructions with a daemon, {without} without"
     );
+}
+
+#[test]
+fn a_copy_and_a_launch_of_a_process_whose_memory_may_move() {
+    let name = "a copy of memory that may move";
+    if !valgrind_is_here(name) {
+        return;
+    }
+    let mut dealer = Dealer::start(&Gpu::new(""));
+    dealer.swaps();
+    for (call, most) in [("down", SEALABLE), ("launch", LAUNCH)] {
+        let under = Under::Daemon(dealer.folder(), hex(&dealer.column()));
+        let added = (0..TRIES)
+            .map(|_| bench().each(call, &under) - bench().each(call, &Under::Nothing))
+            .find(|added| *added <= most);
+        eprintln!("{name}: {call} adds {added:?} instructions, {most} at most");
+        assert!(added.is_some(), "{call} adds more than {most}");
+    }
 }
 
 fn hex(uuid: &[u8; 16]) -> String {

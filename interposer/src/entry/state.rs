@@ -167,7 +167,10 @@ fn prepare() -> Phase {
 fn open_account() -> Phase {
     contexts::when_noticed(crate::gate::follow_leases);
     match crate::account::start(crate::gate::wake) {
-        Ok(()) => Phase::Active,
+        Ok(()) => {
+            crate::residency::start();
+            Phase::Active
+        }
         Err(error) if error.is_for_want_of_a_daemon() && law::allows_without_daemon() => {
             tracing::warn!(%error, "started without limits, as the operator says");
             Phase::Inactive

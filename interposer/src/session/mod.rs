@@ -21,6 +21,7 @@ mod control_thread;
 mod deadline;
 mod pages;
 mod register;
+mod residency;
 mod socket;
 mod turns;
 
@@ -28,7 +29,9 @@ use std::ffi::CString;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering,
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -99,6 +102,12 @@ pub(crate) struct Session {
     opened: AtomicU32,
     /// Columns on which one was made.
     made: AtomicU32,
+    /// Ranges of the host store that were given and not taken yet: where they are mapped, and their
+    /// lengths.
+    ranges: Mutex<Vec<(usize, u64)>>,
+    /// The last request for one, and whether it was refused.
+    range_asked: AtomicU32,
+    range_refused: AtomicBool,
 }
 
 /// Why the daemon's tenant cannot be joined.
@@ -243,6 +252,9 @@ impl Session {
             freed: AtomicU32::new(0),
             opened: AtomicU32::new(0),
             made: AtomicU32::new(0),
+            ranges: Mutex::new(Vec::new()),
+            range_asked: AtomicU32::new(0),
+            range_refused: AtomicBool::new(false),
         })
     }
 

@@ -168,6 +168,11 @@ pub(crate) fn none_seen() -> bool {
         .is_none_or(|tracker| tracker.captures.load(Ordering::Acquire) == 0)
 }
 
+/// Whether a capture goes on anywhere in this process, or may just begin. For a thread of ours.
+pub(crate) fn any() -> bool {
+    go_on()
+}
+
 /// Whether the calling thread has a capture under way.
 pub(crate) fn by_this_thread() -> bool {
     let me = sys::this_thread();

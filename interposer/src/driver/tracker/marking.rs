@@ -213,6 +213,29 @@ impl Hold {
     }
 }
 
+/// Runs `body` with a context current that is kept from being destroyed meanwhile. `None` where it
+/// is unknown, or being destroyed.
+pub(crate) fn keeping<R>(context: CUcontext, body: impl FnOnce() -> R) -> Option<R> {
+    struct Kept(CUcontext);
+    impl Drop for Kept {
+        fn drop(&mut self) {
+            release_context(&mut Tracker::get().lock(), self.0);
+            Tracker::get().changed.notify_all();
+        }
+    }
+    {
+        let mut state = Tracker::get().lock();
+        let known = state.contexts.get_mut(&context)?;
+        if known.going {
+            return None;
+        }
+        known.busy += 1;
+    }
+    let _kept = Kept(context);
+    let _current = CurrentContext::make(context).ok()?;
+    Some(body())
+}
+
 fn release_context(state: &mut State, context: CUcontext) {
     if let Some(known) = state.contexts.get_mut(&context) {
         known.busy = known.busy.saturating_sub(1);
