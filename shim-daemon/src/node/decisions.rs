@@ -45,6 +45,14 @@ impl Node {
                     device,
                     lease,
                 } => self.set_lease(tenant, device, lease),
+                Decision::Reside {
+                    tenant,
+                    device,
+                    epoch,
+                    order,
+                } => self.set_order(tenant, device, (epoch, order)),
+                // The asker waits for its answer however long that takes.
+                Decision::Extend { ask, until } => self.extended(now, ask, until),
                 Decision::Answer { ask, answer } => self.answer(ask, answer),
                 Decision::Resample { device } => {
                     if let Some(device) = index(device) {
@@ -61,6 +69,7 @@ impl Node {
         }
         self.wake_gates();
         self.show_waiters();
+        self.answer_moves();
     }
 
     fn set_grant(&mut self, tenant: TenantId, device: DeviceId, grant: Bytes) {
@@ -196,6 +205,9 @@ impl Node {
     }
 
     fn note(&mut self, now: Nanos, notice: &Notice) {
+        if self.note_move(now, notice) {
+            return;
+        }
         let (kind, tenant, device, text) = match notice {
             Notice::Queued { tenant } => {
                 let why = self.waits_for(*tenant);
@@ -288,6 +300,19 @@ impl Node {
                 }
                 .to_owned(),
             ),
+            // Those of moves, above.
+            Notice::Leaving { .. }
+            | Notice::Left { .. }
+            | Notice::Returned { .. }
+            | Notice::DidNotLeave { .. }
+            | Notice::LeftLess { .. }
+            | Notice::SlowReturn { .. }
+            | Notice::NoReturn { .. }
+            | Notice::HostFull { .. }
+            | Notice::Thrashing { .. }
+            | Notice::Settled { .. }
+            | Notice::Suspended { .. }
+            | Notice::Resumed { .. } => return,
             Notice::WillNotYield { tenant } => (
                 "will-not-yield",
                 Some(*tenant),

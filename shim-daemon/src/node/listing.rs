@@ -67,6 +67,11 @@ impl Node {
                 let (rows, next) = self.sharing_from(from);
                 (Rows::Sharing(rows), next)
             }
+            Listing::Residency => {
+                let place = |(id, column)| self.residency_row(id, column);
+                let (rows, next) = self.each_from(from, place);
+                (Rows::Residency(rows), next)
+            }
             Listing::Gangs => {
                 let place = |(id, column)| {
                     let known = self.tenants.get(&id).filter(|_| column == 0)?;

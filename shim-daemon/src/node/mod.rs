@@ -9,16 +9,19 @@ mod decisions;
 mod events;
 mod fences;
 mod guarding;
+mod host_store;
 mod joining;
 mod lease;
 mod listing;
 mod looks;
+mod move_events;
 mod mps;
 mod pids;
 mod processes;
 mod reaped;
 mod registrations;
 mod requests;
+mod residency;
 mod restart;
 mod samples;
 mod shares;
@@ -35,7 +38,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use gpushare_core::{
-    CostClass, DeviceId, DeviceSpec, Event, Nanos, Policy, ProcessId, TenantId, World,
+    CostClass, DeviceId, DeviceSpec, Event, Nanos, Oversubscribe, Policy, ProcessId, TenantId,
+    World,
 };
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ControlReply, EventRow, Reply};
@@ -160,6 +164,8 @@ pub struct Settings {
     /// The set of daemons among which this one is the only one for a GPU. `None` for the machine's
     /// own daemon, which no user's daemon may block.
     pub guard: Option<Among>,
+    /// How the memory of tenants that do not say it may leave the devices.
+    pub oversubscribe: Oversubscribe,
 }
 
 impl Default for Settings {
@@ -180,6 +186,7 @@ impl Default for Settings {
             own_pids: in_first_namespace(),
             fences: None,
             guard: None,
+            oversubscribe: Oversubscribe::Off,
         }
     }
 }
@@ -212,6 +219,7 @@ pub struct Node {
     fences: Fences,
     users: Users,
     away: vacated::Away,
+    residency: residency::Moves,
 }
 
 impl Node {
@@ -270,6 +278,7 @@ impl Node {
             fences: Fences::new(settings.fences.clone()),
             users: Users::default(),
             away: vacated::Away::default(),
+            residency: residency::Moves::new(settings, now),
         };
         node.carry_out(now);
         node

@@ -52,6 +52,8 @@ pub(super) struct Session {
     mps: bool,
     /// The protocol's minor that the other end speaks.
     minor: u16,
+    /// Whether the client can move its memory by orders.
+    moves: bool,
     process: Option<ProcessId>,
     budget: Budget,
     /// The user; `None` for the socket's intended users: the tenant's own, or unrestricted users.
@@ -86,6 +88,7 @@ impl Session {
             gated: false,
             mps: false,
             minor: 0,
+            moves: false,
             process: None,
             budget: Budget::default(),
             user: (!is_own).then_some(user),
@@ -200,6 +203,7 @@ impl Session {
         self.greeted = true;
         self.minor = theirs.minor;
         self.gated = theirs.minor >= 1 && theirs.capabilities & Hello::GATED != 0;
+        self.moves = theirs.minor >= 6 && theirs.capabilities & Hello::MOVABLE != 0;
         self.mps = !self.gated && theirs.capabilities & Hello::MPS != 0;
         Ok(())
     }
@@ -223,6 +227,7 @@ impl Session {
                     process: self.process,
                     gated: self.gated,
                     tells: self.minor >= 3,
+                    moves: self.moves,
                 };
                 match decode::<Request>(request, body) {
                     Ok(Request::Register(register)) => {
@@ -322,6 +327,7 @@ impl Session {
                         process: self.process,
                         gated: self.gated,
                         tells: self.minor >= 3,
+                        moves: self.moves,
                     },
                 );
             }
