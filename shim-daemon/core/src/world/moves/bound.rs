@@ -53,6 +53,9 @@ impl World {
 
     /// Notes whether the turn of an ask in the rotation is certain.
     pub(in crate::world) fn note_turn(&mut self, ask: AskKey, pending: &Pending, certain: bool) {
+        if !certain && pending.turn.is_none() {
+            return;
+        }
         let bound = certain.then(|| self.rotation_bound(pending.device, pending.since));
         self.asks.set_turn(ask, bound);
     }

@@ -45,9 +45,10 @@ impl World {
 
     /// The residency of a tenant so far; zero for tenants that do not swap.
     pub(in crate::world) fn used_so_far(&self, tenant: TenantId, device: DeviceId) -> u64 {
-        let resident = self.residency.get(device, tenant);
-        let bytes = self.in_use(tenant, device);
-        resident.map_or(0, |resident| resident.used(self.timers.now(), bytes))
+        let Some(resident) = self.residency.get(device, tenant) else {
+            return 0;
+        };
+        resident.used(self.timers.now(), self.in_use(tenant, device))
     }
 
     /// An ask of a tenant that is not in waits until the tenant is back.
