@@ -9,8 +9,10 @@ mod bench;
 mod daemon;
 mod devices;
 mod environment;
+mod events;
 mod failure;
 mod gpu;
+mod history;
 mod links;
 mod listener;
 mod mps;
@@ -21,11 +23,14 @@ mod program;
 mod ps;
 mod registered;
 mod run;
+mod select;
 mod settings;
 mod shares;
 mod sharing;
 mod supervise;
 mod tenant;
+mod when;
+mod why;
 
 use args::{Args, Bench, Command};
 use clap::Parser;
@@ -50,7 +55,10 @@ fn main() -> ExitCode {
         }) => ps::set(&set),
         Ok(Args {
             command: Command::Events(events),
-        }) => ps::events(&events),
+        }) => events::events(&events),
+        Ok(Args {
+            command: Command::Why(why),
+        }) => why::why(&why),
         Ok(Args {
             command: Command::Bench(Bench::Share(share)),
         }) => bench::share(&share),

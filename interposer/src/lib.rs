@@ -9,6 +9,7 @@
 //! | `resolve` | how a program finds a function: `dlsym`, `cuGetProcAddress` |
 //! | `hooks` | the hooked functions, one family a file |
 //! | `entry` | the `hooks!` macro, and the library's life in a process |
+//! | `residency` | memory that moves to the host and back |
 //! | `gate`, `holdings` | when work may go to a device; what the program holds there |
 //! | `account` | the tenant's quota |
 //! | `session`, `driver` | the connection with the daemon; the driver's own functions and objects |
@@ -25,5 +26,6 @@ mod gate;
 mod guest;
 mod holdings;
 mod hooks;
+mod residency;
 mod resolve;
 mod session;

@@ -45,7 +45,7 @@ impl Machine {
                 Effect::Listen {
                     tenant,
                     registration,
-                } => self.made.push((tenant, registration)),
+                } => self.made.push((tenant, *registration)),
                 _ => {}
             }
         }
@@ -89,6 +89,7 @@ impl Machine {
             uid,
             pidfd: inspect(pid).unwrap().pidfd,
             cgroup: "/user.slice".to_owned(),
+            groups: gpushared::groups::Groups::default(),
         };
         let register = Register {
             pid,

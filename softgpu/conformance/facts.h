@@ -64,5 +64,6 @@ void ipc_facts(void);
 void values_facts(void);
 void room_facts(void);
 void turn_facts(void);
+void moves_facts(void);
 
 #endif

@@ -4,7 +4,7 @@
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use gpushare_protocol::page::Page;
 use gpushare_protocol::page::control::ControlPage;
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
-use gpushare_protocol::wire::{Hello, Registered, Reply, Request, decode};
+use gpushare_protocol::page::residency::{Movability, Order, OrderWord, Orders};
+use gpushare_protocol::wire::{Hello, Refusal, Registered, Reply, Request, decode};
 use gpushared::connection::Connection;
 use gpushared::pages::{ControlPages, UsagePage};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -21,6 +22,7 @@ use softgpu::inspect::Observer;
 
 use crate::gpu::{Gpu, links};
 use crate::guest::{Guest, clean};
+use crate::host_store::HostStore;
 use crate::{GIB, artefacts, clients};
 
 /// The longest a test waits for what must come.
@@ -58,6 +60,9 @@ pub struct Dealer {
     slots: Arc<AtomicU16>,
     mixed_up: Arc<AtomicBool>,
     bank: Bank,
+    movability: Movability,
+    drain_ms: Arc<AtomicU32>,
+    store: Arc<HostStore>,
 }
 
 /// While it is there: its page, its socket, its threads.
@@ -78,6 +83,7 @@ struct Desk {
     slots: Arc<AtomicU16>,
     mixed_up: Arc<AtomicBool>,
     bank: Bank,
+    store: Arc<HostStore>,
     says: Mutex<Sender<Request>>,
     stop: Arc<AtomicBool>,
 }
@@ -108,6 +114,9 @@ impl Dealer {
             slots: Arc::default(),
             mixed_up: Arc::default(),
             bank: Bank::default(),
+            movability: Movability::Fixed,
+            drain_ms: Arc::default(),
+            store: Arc::default(),
         };
         dealer.come_back();
         dealer
@@ -170,6 +179,31 @@ impl Dealer {
         self.deal(&turn(epoch, LeaseState::Closed));
     }
 
+    /// From now on processes register as such whose memory may move.
+    pub fn swaps(&mut self) {
+        self.movability = Movability::Swap;
+        self.page().set_movability(self.movability);
+    }
+
+    /// Orders about the memory on the device.
+    pub fn order(&self, epoch: u32, order: Order) {
+        self.page().devices[0].command(Orders {
+            word: OrderWord::new(epoch, order),
+            drain_ms: self.drain_ms.load(Ordering::Relaxed),
+        });
+        self.announce();
+    }
+
+    /// Drains of later orders may take so many milliseconds.
+    pub fn drains_within(&self, ms: u32) {
+        self.drain_ms.store(ms, Ordering::Relaxed);
+    }
+
+    /// The bytes of the host store that processes were given, and its end: it gives no more.
+    pub fn store(&self) -> &HostStore {
+        &self.store
+    }
+
     /// Writes a daemon's heartbeat: alive for ever, or last seen when the machine booted.
     pub fn beat(&self, lives: bool) {
         let heartbeat = if lives { u64::MAX / 2 } else { 0 };
@@ -195,6 +229,25 @@ impl Dealer {
                 Ok(said) => others.push(said),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                     panic!("{wanted:?} was not sent, only {others:?}")
+                }
+            }
+        }
+    }
+
+    /// Waits until a process sends something that `wanted` knows. Earlier messages are dropped.
+    #[track_caller]
+    pub fn hears_some<T>(&self, wanted: impl Fn(&Request) -> Option<T>) -> T {
+        let end = Instant::now() + PATIENCE;
+        let mut others = Vec::new();
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.says.1.recv_timeout(left) {
+                Ok(said) => match wanted(&said) {
+                    Some(found) => return found,
+                    None => others.push(said),
+                },
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    panic!("nothing of that kind was sent, only {others:?}")
                 }
             }
         }
@@ -235,6 +288,7 @@ impl Dealer {
         self.leave();
         self.instance += 1;
         let control = ControlPages::create(self.instance).expect("memory");
+        control.view().set_movability(self.movability);
         control.view().devices[0]
             .grant
             .store(GRANT, Ordering::Relaxed);
@@ -248,6 +302,7 @@ impl Dealer {
             slots: Arc::clone(&self.slots),
             mixed_up: Arc::clone(&self.mixed_up),
             bank: self.bank.clone(),
+            store: Arc::clone(&self.store),
             says: Mutex::new(self.says.0.clone()),
             stop: Arc::clone(&stop),
         };
@@ -354,11 +409,27 @@ fn answer(line: &mut Connection, desk: &Desk, id: u32, body: &[u8]) -> Option<()
             }
         }
         Request::ContextMade { .. } => return Some(()),
+        Request::HostRange { bytes, .. } => match desk.store.give(bytes) {
+            Some((offset, file)) => {
+                descriptors.push(file);
+                Reply::HostRange { offset, bytes }
+            }
+            None => Reply::Refused(Refusal::NoMemory),
+        },
         said @ (Request::Wanted { .. }
         | Request::Drained { .. }
         | Request::Idle { .. }
         | Request::Busy { .. }
-        | Request::Ending { .. }) => {
+        | Request::Ending { .. }
+        | Request::Residency(_)
+        | Request::Sealed { .. }
+        | Request::SealBusy { .. }
+        | Request::Moved { .. }
+        | Request::Away { .. }
+        | Request::Back { .. }
+        | Request::NoRoom { .. }
+        | Request::WantIn { .. }
+        | Request::HostDrop { .. }) => {
             let says = desk.says.lock().expect("nothing fails there");
             // The receiver is gone at the end of a test.
             let _ = says.send(said);

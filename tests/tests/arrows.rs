@@ -26,6 +26,7 @@ const PARTS: &[Part] = &[
             &["resolve"],
             &["hooks"],
             &["entry"],
+            &["residency"],
             &["gate", "holdings"],
             &["account"],
             &["session", "driver"],
@@ -33,11 +34,24 @@ const PARTS: &[Part] = &[
         ],
     },
     Part {
+        sources: "interposer/src",
+        module: "driver::tracker",
+        layers: &[
+            &["."],
+            &["marking"],
+            &["captures"],
+            &["place"],
+            &["streams"],
+            &["contexts"],
+            &["state"],
+        ],
+    },
+    Part {
         sources: "interposer/pacing/src",
         module: "",
         layers: &[
             &["."],
-            &["cap", "follower", "report", "slices", "window"],
+            &["cap", "follower", "mover", "report", "slices", "window"],
             &["queue"],
             &["estimate"],
         ],

@@ -1,5 +1,5 @@
 //! The decisions of the interposer's gate: how much work a process may have under way on a device,
-//! when its gate opens and closes, and what it reports.
+//! when its gate opens and closes, when its memory moves, and what it reports.
 //!
 //! Nothing here reads a clock, calls the driver, or holds a lock or a static. Every function takes
 //! the time (`CLOCK_MONOTONIC` nanoseconds) and the facts, and returns a decision; the gate in
@@ -10,6 +10,7 @@
 pub mod cap;
 pub mod estimate;
 pub mod follower;
+pub mod mover;
 mod queue;
 pub mod report;
 pub mod slices;

@@ -18,13 +18,13 @@ use crate::account::views::Shown;
 use crate::driver::{device, mps};
 use crate::session::{self, Callbacks};
 
-/// The capabilities that this process reports to the daemon: it takes turns, unless it is a client
-/// of MPS, which shares its compute itself.
+/// The capabilities that this process reports to the daemon: it takes turns, and moves its memory,
+/// unless it is a client of MPS, which shares its compute itself.
 pub(super) fn capabilities() -> u64 {
     if mps::is_client() {
         Hello::MPS
     } else {
-        Hello::GATED
+        Hello::GATED | Hello::MOVABLE
     }
 }
 

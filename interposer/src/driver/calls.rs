@@ -87,6 +87,7 @@ driver! {
     fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult;
     fn cuMipmappedArrayDestroy(array: CUmipmappedArray) -> CUresult;
     fn cuMipmappedArrayGetMemoryRequirements(needs: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUmipmappedArray, device: CUdevice) -> CUresult;
+    fn cuStreamDestroy_v2(stream: CUstream) -> CUresult;
     fn cuStreamCreate(stream: *mut CUstream, flags: u32) -> CUresult;
     fn cuStreamGetCtx(stream: CUstream, context: *mut CUcontext) -> CUresult;
     fn cuStreamGetId(stream: CUstream, id: *mut u64) -> CUresult;
@@ -322,6 +323,10 @@ pub(crate) fn capture_status(stream: CUstream, per_thread: bool) -> Asked<CUstre
 }
 
 has! {
+    /// Destroys a stream of ours.
+    // no pointer; a stream of ours, which its owner gives up by this call.
+    fn destroy_stream(stream: CUstream) -> Asked<()> = cuStreamDestroy_v2(stream);
+
     /// `SUCCESS` while a stream has nothing under way, `NOT_READY` otherwise.
     // no pointer; a stream that is kept from being destroyed.
     fn stream_status(stream: CUstream) -> CUresult = cuStreamQuery(stream);

@@ -10,5 +10,6 @@ pub(crate) mod real;
 pub(crate) mod relaxed;
 pub(crate) mod stream_ref;
 pub(crate) mod tracker;
+pub(crate) mod vmm;
 
-pub(crate) use tracker::{captures, contexts, streams};
+pub(crate) use tracker::{captures, contexts, marking, streams};

@@ -50,7 +50,7 @@ macro_rules! plain {
 }
 
 plain! {
-    u32 u64 usize *mut c_void
+    u32 u64 usize *mut c_void CUpointer_attribute
     CUcontext CUstream CUgreenCtx CUevent CUarray CUmipmappedArray CUmodule CUlibrary CUmemoryPool
     CUgraphExec CUexternalMemory CUdriverProcAddressQueryResult
     CUDA_ARRAY_DESCRIPTOR CUDA_ARRAY_DESCRIPTOR_v1 CUDA_ARRAY3D_DESCRIPTOR CUDA_ARRAY3D_DESCRIPTOR_v1
@@ -198,6 +198,29 @@ impl<'a, T: Plain> InOut<'a, T> {
     }
 }
 
+/// A place the program gave for an attribute of a pointer: as wide as the attribute says.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct AttributeOut<'a>(*mut c_void, PhantomData<&'a mut c_void>);
+
+impl<'a> AttributeOut<'a> {
+    /// An entry of a list of them.
+    pub(super) fn entry(place: *mut c_void) -> Self {
+        Self(place, PhantomData)
+    }
+
+    /// Writes an attribute that is an address, a handle or a size: one of eight bytes.
+    pub(crate) fn write_long(self, value: u64) {
+        Out::<u64>(self.0.cast(), PhantomData::<&'a mut u64>).write(value);
+    }
+}
+
+impl fmt::Debug for AttributeOut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Pointer::fmt(&self.0, f)
+    }
+}
+
 /// A string of the program's, or none.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
@@ -229,12 +252,13 @@ impl<T> Passed for In<'_, T> {}
 impl<T> Passed for Out<'_, T> {}
 impl<T> Passed for InOut<'_, T> {}
 impl Passed for Text<'_> {}
+impl Passed for AttributeOut<'_> {}
 
 macro_rules! passed {
     ($($ty:ty)*) => {$(impl Passed for $ty {})*};
 }
 
-passed! { u32 i32 u64 usize CUstream CUmemoryPool CUgraph nvmlDevice_t }
+passed! { u32 i32 u64 usize CUstream CUmemoryPool CUgraph CUpointer_attribute nvmlDevice_t }
 
 /// A pointer that a hook passes on as it came and never looks behind.
 #[derive(Clone, Copy)]

@@ -79,7 +79,9 @@ pub(crate) const fn is_twin(name: &str) -> bool {
 ///   nothing is to be learnt from it;
 /// - `#[seen]`: only tracked by the gate. While everything is free the exported function jumps to
 ///   the driver's;
-/// - `#[small(condition)]`: jumps where the condition holds besides; otherwise as a launch.
+/// - `#[small(condition)]`: jumps where the condition holds besides; otherwise as a launch. Where
+///   the process's memory may move, the call is seen by a seal instead;
+/// - `#[held]`: held by a seal and by nothing else. Jumps where the process's memory cannot move.
 macro_rules! hooks {
     ($(
         $(#[$mode:ident $(($($when:tt)*))?])?
@@ -183,15 +185,49 @@ macro_rules! hooks {
                 $crate::entry::hooks!(@fast true, [$($arg),*])
             }
 
+            // SAFETY: as the exported function.
+            #[inline(never)]
+            unsafe extern "C" fn seen($($arg: $ty),*) -> $ret {
+                let frame = $crate::guest::frames::Frame::new();
+                if let Some(real) = SLOT.known()
+                    && let Some(touching) = $crate::gate::seal::fast(&frame)
+                {
+                    // SAFETY: the program's call, passed on as it came.
+                    let answer = unsafe { real($($arg),*) };
+                    touching.leave();
+                    return answer;
+                }
+                // SAFETY: the same call.
+                unsafe { largely($($arg),*) }
+            }
+
             if let Some(real) = SLOT.known()
                 && $crate::gate::is_free()
                 && $($when)*
             {
+                if $crate::gate::seal::may_move() {
+                    // SAFETY: the same call.
+                    return unsafe { seen($($arg),*) };
+                }
                 // SAFETY: the program's call, passed on as it came.
                 return unsafe { real($($arg),*) };
             }
             // SAFETY: the same call.
             unsafe { largely($($arg),*) }
+        });
+    };
+    (@export [held] [$($arg:ident: $ty:ty),*] [$ret:ty] $how:tt $body:tt $name:ident) => {
+        $crate::entry::hooks!(@function [$($arg: $ty),*] [$ret] $name {
+            $crate::entry::hooks!(@slot $name);
+            $crate::entry::hooks!(@slowly [$($arg: $ty),*] [$ret] $how $body $name);
+            if let Some(real) = SLOT.known()
+                && !$crate::gate::seal::may_move()
+            {
+                // SAFETY: the program's call, passed on as it came.
+                return unsafe { real($($arg),*) };
+            }
+            // SAFETY: the same call.
+            unsafe { slowly($($arg),*) }
         });
     };
     (@export [wait] [$($arg:ident: $ty:ty),*] [$ret:ty] $how:tt $body:tt $name:ident) => {

@@ -11,13 +11,13 @@
     reason = "reads and writes the program's arrays as far as it said they reach"
 )]
 
-use core::ffi::c_uint;
+use core::ffi::{c_uint, c_void};
 use core::marker::PhantomData;
 use core::{fmt, ptr};
 
 use gpushare_cuda_abi::nvml::*;
 
-use super::args::{InOut, Passed, Plain};
+use super::args::{AttributeOut, InOut, Passed, Plain};
 
 /// How many entries the program says an array has.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +46,25 @@ impl<T> Copy for InSlice<'_, T> {}
 impl<T> fmt::Debug for InSlice<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Pointer::fmt(&self.0, f)
+    }
+}
+
+/// An array of places for attributes of a pointer, or null.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct AttributeOuts<'a>(*mut *mut c_void, PhantomData<&'a [AttributeOut<'a>]>);
+
+impl fmt::Debug for AttributeOuts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Pointer::fmt(&self.0, f)
+    }
+}
+
+impl<'a> AttributeOuts<'a> {
+    /// The places; none where the program gave no array.
+    pub(crate) fn entries(self, count: Count<c_uint>) -> impl Iterator<Item = AttributeOut<'a>> {
+        let list = InSlice::<*mut c_void>(self.0, PhantomData);
+        list.entries(count).map(AttributeOut::entry)
     }
 }
 

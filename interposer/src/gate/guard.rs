@@ -9,21 +9,21 @@ use std::time::Duration;
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-use crate::gate::word::{self, ANY_SLOW, FENCED, OUT, Record, SOMEWHERE};
+use crate::gate::word::{self, ANY_SEALED, ANY_SLOW, FENCED, OUT, Record, SOMEWHERE};
 use crate::guest::background::Uncancelled;
 use crate::guest::exit;
 use crate::guest::frames::{self, Frame};
 use crate::guest::futex::FutexWaiter;
 
-use super::{Gate, Place, Work, drain, place};
+use super::{Gate, Place, Work, drain, place, seal};
 use crate::gate::tls;
 use crate::guest::clock;
 
 /// How long a launch that waited when the process began to leave is kept. A handler of the
 /// program's may wait for its thread.
-const LAST_WAIT: Duration = Duration::from_secs(1);
+pub(super) const LAST_WAIT: Duration = Duration::from_secs(1);
 /// How long one sleep at a closed gate lasts at most before the word is read again.
-const NAP: Duration = Duration::from_millis(100);
+pub(super) const NAP: Duration = Duration::from_millis(100);
 /// For how long it is known that a thread waits which has said so (ns): it says so again before
 /// each nap.
 const WAITS: u64 = 200_000_000;
@@ -72,6 +72,8 @@ impl GateGuard {
             let seen_from = record.found.swap(0, Ordering::Relaxed).max(at);
             if record.is_inside() && !super::was_left(record, seen_from) {
                 outer = record.shown();
+                // A turn may end meanwhile. A seal may not: the other call is in the driver.
+                seal::interrupts(record, outer.1);
             }
         }
         let mut guard = Self {
@@ -121,7 +123,11 @@ impl GateGuard {
 
     /// Whether nothing may be launched on `column`. Inside, `false` holds until the next step out.
     pub(crate) fn is_closed(&self, column: usize) -> bool {
-        self.gate.word.load() & word::closed(column) != 0
+        self.gate.word.load() & (word::closed(column) | ANY_SEALED) != 0
+    }
+
+    fn is_sealed(&self) -> bool {
+        self.gate.word.load() & ANY_SEALED != 0
     }
 
     /// Returns inside, with `column` not closed; steps out and sleeps until that is so. Outside,
@@ -131,7 +137,11 @@ impl GateGuard {
         self.step_in();
         while self.is_closed(column) && !exit::is_leaving() {
             self.step_out();
-            self.gate.sleep(column, announce_waiter);
+            if self.is_sealed() {
+                self.gate.sleep_sealed(ANY_SEALED);
+            } else {
+                self.gate.sleep(column, announce_waiter);
+            }
             self.step_in();
         }
     }
@@ -174,6 +184,7 @@ impl Drop for GateGuard {
         match self.seat {
             // In one step: the other call is inside all the time.
             Seat::Own(record) if self.outer.0 != OUT => {
+                seal::resumes(record);
                 record.step_back(self.outer.0, self.outer.1);
                 self.inside = false;
             }
@@ -208,7 +219,7 @@ pub(super) fn pass(
     let _uncancelled = Uncancelled::begin();
     let frame = Frame::new();
     let mut guard = GateGuard::begin(gate, &frame);
-    let answer = if gate.word.load() & ANY_SLOW == 0 {
+    let answer = if gate.word.load() & (ANY_SLOW | ANY_SEALED) == 0 {
         call()
     } else {
         place::with(work, &mut |places| submit(&mut guard, places, call))
@@ -221,11 +232,11 @@ fn submit(guard: &mut GateGuard, places: &[Place], call: &mut dyn FnMut() -> CUr
     if places.is_empty() {
         // Nothing runs that a turn at a device could hold back.
         guard.step_out();
-        return call();
+        return seal::pass(call);
     }
     guard.narrow(places);
     match places {
-        [place] if !guard.is_slow(place.column) => call(),
+        [place] if !guard.is_slow(place.column) && !guard.is_sealed() => call(),
         [place] => {
             let slot = drain::admit(place, guard);
             if let Some(over) = guard.is_over() {
@@ -250,7 +261,7 @@ fn submit_to_several(
     let mut slots = Vec::with_capacity(places.len());
     loop {
         for place in places {
-            if guard.is_slow(place.column) {
+            if guard.is_slow(place.column) || guard.is_sealed() {
                 slots.push(drain::admit(place, guard));
             }
         }

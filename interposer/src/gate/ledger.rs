@@ -27,7 +27,7 @@ use super::{GATE, tls};
 use crate::driver::stream_ref::StreamRef;
 use crate::driver::{calls, streams};
 use crate::gate::ring::{Allowance, Launch, Ring};
-use crate::gate::word::{self, FENCED, NOT_READY, Record};
+use crate::gate::word::{self, ANY_SEALED, FENCED, NOT_READY, Record};
 use crate::guest::clock;
 use gpushare_pacing::window::{BATCH_OPS, StreamKey};
 
@@ -407,8 +407,8 @@ pub(super) fn go(stream: StreamRef, key: u64, frame: u64) -> Option<Going> {
     record.at.store(frame, Ordering::Relaxed);
     let word = record.step_in(word::to(1 << column), false, &GATE.word);
     let now = clock::ticks();
-    // Not closed, and launches need no barrier of their own.
-    if word & (word::closed(column) | FENCED | NOT_READY) == 0 && open.holds(now) {
+    // Not closed or sealed, and launches need no barrier of their own.
+    if word & (word::closed(column) | ANY_SEALED | FENCED | NOT_READY) == 0 && open.holds(now) {
         let launch = Launch { of: place, at: now };
         if let Some(number) = ledger.ring.announce(launch) {
             // A signal handler may have launched something else until then, and the ledger hold

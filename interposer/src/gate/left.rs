@@ -5,20 +5,30 @@
 //! sleeps in the kernel with a stack that ends above the call. Without proof the call is taken to
 //! be there, which only delays the end of a turn.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Record;
 use crate::guest::frames;
 
 /// Whether the call at `at`, which is inside by this record, is certainly gone.
 pub(super) fn is_left(record: &Record, at: u64) -> bool {
+    is_gone(record, &record.at, at)
+}
+
+/// The same of a call that touches device memory and passes no gate.
+pub(super) fn has_left_touching(record: &Record) -> bool {
+    let at = record.touches_at.load(Ordering::Acquire);
+    is_gone(record, &record.touches_at, at)
+}
+
+fn is_gone(record: &Record, shown: &AtomicU64, at: u64) -> bool {
     if !frames::is_there(at) {
         return true;
     }
     let owner = record.owner.load(Ordering::Acquire);
     stack_of(owner).is_some_and(|stack| is_above(stack, at))
-        // The thread may have begun another launch meanwhile, which stays out of a closed gate.
-        && record.at.load(Ordering::Acquire) == at
+        // The thread may have begun another one meanwhile, which stays out of a closed gate.
+        && shown.load(Ordering::Acquire) == at
 }
 
 /// The longest stack that is taken for one (bytes): a handler's own stack lies farther away.

@@ -29,6 +29,7 @@ pub(crate) mod marks;
 mod place;
 mod records;
 mod ring;
+pub(crate) mod seal;
 mod sync;
 mod thread;
 mod tls;
@@ -79,6 +80,11 @@ impl Gate {
     fn close(&self, column: usize) {
         self.word
             .change(0, word::slow(column) | word::closed(column));
+        self.barrier();
+    }
+
+    /// Behind a change of the word: each thread inside is seen from here on, or sees the change.
+    fn barrier(&self) {
         if self.word.load() & FENCED == 0 && !barrier::heavy() {
             // It was offered when the library started. From now on each launch brings its own;
             // those under way have long been seen by all processors when this thread runs again.
@@ -172,6 +178,7 @@ pub(crate) fn after_fork_in_child() {
     GATE.word.reset(NOT_READY);
     GATE.records.forget();
     apart::forget();
+    seal::after_fork_in_child();
     thread::after_fork_in_child();
     for waiting in &GATE.waiting {
         waiting.store(0, Ordering::Relaxed);
@@ -311,7 +318,7 @@ pub(crate) fn stepped_aside() {
 /// Makes a launch by `call` when its devices allow it. A launch from inside another one, by a
 /// signal handler or a callback, is treated like any other.
 pub(crate) fn pass(work: &Work<'_>, mut call: impl FnMut() -> CUresult) -> CUresult {
-    if exit::is_leaving() {
+    if exit::is_leaving() && !seal::is_set() {
         return call();
     }
     if let Work::One(stream, key) = work {

@@ -34,6 +34,8 @@ pub(super) struct Records {
     slabs: AtomicPtr<Slab>,
     /// Threads inside that no record was to be had for.
     crowd: AtomicU32,
+    /// Their calls that touch device memory and pass no gate.
+    touching: AtomicU32,
 }
 
 impl Records {
@@ -42,6 +44,7 @@ impl Records {
         Self {
             slabs: AtomicPtr::new(ptr::null_mut()),
             crowd: AtomicU32::new(0),
+            touching: AtomicU32::new(0),
         }
     }
 
@@ -49,6 +52,7 @@ impl Records {
     pub(super) fn forget(&self) {
         self.slabs.store(ptr::null_mut(), Ordering::Release);
         self.crowd.store(0, Ordering::Release);
+        self.touching.store(0, Ordering::Release);
     }
 
     /// All records, taken or not.
@@ -64,6 +68,11 @@ impl Records {
     /// Threads inside that have no record.
     pub(super) fn crowd(&self) -> &AtomicU32 {
         &self.crowd
+    }
+
+    /// The same for calls that touch device memory and pass no gate.
+    pub(super) fn touching(&self) -> &AtomicU32 {
+        &self.touching
     }
 
     /// A record for the calling thread. `None` if the system has no page for it.
@@ -83,6 +92,7 @@ impl Records {
         if let Some(record) = found {
             ledger::abandon(record);
             record.step_out();
+            record.touched();
             return Some(record);
         }
         self.add_slab()?;
@@ -128,10 +138,11 @@ impl Records {
 
     /// Frees the records of threads that died inside, such as by cancellation in the driver.
     pub(super) fn bury(&self) {
-        for record in self.all().filter(|record| record.is_inside()) {
+        for record in self.all().filter(|record| record.may_touch()) {
             let owner = record.owner.load(Ordering::Acquire);
             if is_dead(owner) && takes(record, owner, 0) {
                 record.step_out();
+                record.touched();
             }
         }
     }

@@ -33,6 +33,18 @@ pub(super) const fn closed(column: usize) -> u64 {
     1 << (COLUMNS + column)
 }
 
+/// The bit of a column for whose memory the process is sealed: nothing that touches device memory
+/// begins, on whatever device. Only the mover sets and clears it.
+pub(super) const fn sealed(column: usize) -> u64 {
+    1 << (2 * COLUMNS + column)
+}
+
+/// All sealed bits.
+pub(super) const ANY_SEALED: u64 = ((1 << COLUMNS) - 1) << (2 * COLUMNS);
+/// Beside a sealed bit: all submitted work is complete, or seems to be. From now on stream memory
+/// operations are held too, for which that work may have waited.
+pub(super) const DRAINED: u64 = 1 << 61;
+
 /// All slow bits.
 pub(super) const ANY_SLOW: u64 = (1 << COLUMNS) - 1;
 
@@ -85,6 +97,11 @@ pub(super) struct Record {
     /// The ledger of its thread's launches on the short path, null if there is none yet. It stays
     /// with the record.
     pub(super) ledger: AtomicPtr<()>,
+    /// Calls of its thread in the driver that touch device memory and pass no gate, such as copies;
+    /// 0 for none. A field of its own: they do not delay the end of a turn, only a seal.
+    pub(super) touching: AtomicU32,
+    /// The frame of the last of them.
+    pub(super) touches_at: AtomicU64,
 }
 
 /// What [`Record::step_in`] shows for a thread that submits to these columns (a bit each).
@@ -122,6 +139,41 @@ impl Record {
             light_barrier();
         }
         word.load()
+    }
+
+    /// Steps in with a call that touches device memory and passes no gate, if everything is free,
+    /// by the call at `frame`. Its thread must have no other one in the driver.
+    #[inline(always)]
+    pub(super) fn try_touch(&self, frame: u64, word: &Word) -> bool {
+        self.touches_at.store(frame, Ordering::Relaxed);
+        self.touching.store(1, Ordering::Relaxed);
+        light_barrier();
+        if word.load() == 0 {
+            return true;
+        }
+        self.touched();
+        false
+    }
+
+    /// Steps in with such a call beside those that it interrupts, by a barrier of its own. Returns
+    /// the word's value then.
+    pub(super) fn touch(&self, beside: u32, frame: u64, word: &Word) -> u64 {
+        self.touches_at.store(frame, Ordering::Relaxed);
+        self.touching.store(beside + 1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        word.load()
+    }
+
+    /// The only such call has left the driver.
+    #[inline(always)]
+    pub(super) fn touched(&self) {
+        self.touching.store(0, Ordering::Release);
+    }
+
+    /// Whether a call of its thread that can touch device memory may be in the driver. For the
+    /// sealing thread, behind its barrier.
+    pub(super) fn may_touch(&self) -> bool {
+        self.inside.load(Ordering::Acquire) != OUT || self.touching.load(Ordering::Acquire) != 0
     }
 
     /// Counts a submission. Only the owner does; a signal handler between may lose one.

@@ -28,6 +28,9 @@ static WATCHING: ForkLocal<Watch> = ForkLocal::new();
 /// The handler has run.
 static LEAVING: AtomicBool = AtomicBool::new(false);
 
+/// Another thread of ours to stop.
+static BESIDE: ForkLocal<fn()> = ForkLocal::new();
+
 thread_local! {
     // Const and without a destructor.
     static OURS: Cell<bool> = const { Cell::new(false) };
@@ -48,12 +51,20 @@ pub(crate) fn watch(stop: fn()) {
     }
 }
 
+/// Has the handler stop one more thread, by `stop`.
+pub(crate) fn watch_beside(stop: fn()) {
+    BESIDE.set(stop);
+}
+
 extern "C" fn leave(_: *mut c_void) {
     // In a forked child that has not begun CUDA anew there is nothing to stop.
     if let Some(watch) = WATCHING.get()
         && !LEAVING.swap(true, Ordering::SeqCst)
     {
         (watch.stop)();
+        if let Some(stop) = BESIDE.get() {
+            stop();
+        }
     }
 }
 

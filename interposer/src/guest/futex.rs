@@ -43,6 +43,11 @@ pub(crate) fn wake_one(word: &AtomicU32) -> bool {
     sys::futex_wake(word, 1, Scope::Private)
 }
 
+/// Wakes all sleepers on a word in a page that processes share.
+pub(crate) fn wake_page(word: &AtomicU32) {
+    sys::futex_wake(word, i32::MAX, Scope::Shared);
+}
+
 /// Wakes all sleepers on `word`.
 pub(crate) fn wake_all(word: &AtomicU32) {
     sys::futex_wake(word, i32::MAX, Scope::Private);

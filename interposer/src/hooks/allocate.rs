@@ -8,6 +8,7 @@ use crate::driver::contexts::{self, Here};
 use crate::driver::device::DeviceKey;
 use crate::holdings::reclaim;
 use crate::holdings::table::{self, Kind, Record};
+use crate::residency::memory;
 
 /// Charges `bytes` to the current context's device and asks the driver. `answer` is called with the
 /// charge after success and says what became of it.
@@ -67,7 +68,11 @@ pub(crate) fn free(address: u64, ask: impl FnOnce() -> CUresult) -> CUresult {
     let Some(record) = table::take(address) else {
         return pool::free_unrecorded(address, ask);
     };
-    let answer = ask();
+    let answer = if record.kind() == Kind::Movable {
+        memory::free(address)
+    } else {
+        ask()
+    };
     if answer.is_success() {
         early::freed();
         account::release(record.device(), record.units());

@@ -8,6 +8,7 @@ use gpushare_cuda_abi::cuda::{
 
 use crate::entry::hooks;
 use crate::holdings::objects::physical::Place;
+use crate::hooks::plain;
 use crate::hooks::vmm::{physical, settle};
 
 hooks! {
@@ -21,10 +22,10 @@ hooks! {
     ) -> CUresult = |call| bound(call(), mem, Place::Multicast(mc, dev, mc_offset as u64), size as u64);
     fn cuMulticastBindAddr(
         mc: CUmemGenericAllocationHandle, mc_offset: usize, ptr: CUdeviceptr, size: usize, flags: u64,
-    ) -> CUresult = |call| bound_by_address(call(), ptr, Place::Multicast(mc, UNNAMED, mc_offset as u64), size as u64);
+    ) -> CUresult = |call| bound_by_address(plain::not_ours(ptr, call), ptr, Place::Multicast(mc, UNNAMED, mc_offset as u64), size as u64);
     fn cuMulticastBindAddr_v2(
         mc: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, ptr: CUdeviceptr, size: usize, flags: u64,
-    ) -> CUresult = |call| bound_by_address(call(), ptr, Place::Multicast(mc, dev, mc_offset as u64), size as u64);
+    ) -> CUresult = |call| bound_by_address(plain::not_ours(ptr, call), ptr, Place::Multicast(mc, dev, mc_offset as u64), size as u64);
     fn cuMulticastUnbind(
         mc: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, size: usize,
     ) -> CUresult = |call| unbind(mc, dev, mc_offset as u64, size as u64, call);

@@ -14,12 +14,13 @@ use crate::driver::green;
 use crate::driver::streams;
 use crate::entry::args::Out;
 use crate::entry::hooks;
-use crate::gate::{self, drain};
+use crate::gate::{self, drain, seal};
 use crate::holdings::frees;
 use crate::holdings::objects::{self, Map};
 use crate::holdings::overhead;
 use crate::holdings::reclaim;
 use crate::holdings::table;
+use crate::residency::memory;
 
 hooks! {
     fn cuCtxCreate | cuCtxCreate_v2(context: Out<'_, CUcontext>, flags: u32, device: CUdevice) -> CUresult
@@ -110,6 +111,15 @@ fn ending(
     call: impl FnOnce() -> CUresult,
     ended: impl FnOnce(CUresult) -> bool,
 ) -> CUresult {
+    // What ends with it may be away.
+    seal::pass(|| ending_unsealed(context, call, ended))
+}
+
+fn ending_unsealed(
+    context: CUcontext,
+    call: impl FnOnce() -> CUresult,
+    ended: impl FnOnce(CUresult) -> bool,
+) -> CUresult {
     let going = contexts::going(context);
     drain::context_going(context);
     frees::context_going(context);
@@ -119,6 +129,7 @@ fn ending(
         let gone = going.ended();
         if let Some(number) = gone.number() {
             table::drain_context(number);
+            memory::context_gone(number, context);
             objects::drain_context(number);
         }
         overhead::context_gone(context);

@@ -15,7 +15,7 @@ use crate::driver::device::{self, DeviceKey};
 use crate::driver::stream_ref::StreamRef;
 use crate::entry::args::{InOut, Opaque, Out};
 use crate::entry::hooks;
-use crate::gate::{self, Work};
+use crate::gate::{self, Work, seal};
 use crate::holdings::arena::{self, Arena as _, Promise};
 use crate::holdings::frees::{self, Freed};
 use crate::holdings::graph_memory::GraphMemory;
@@ -40,7 +40,7 @@ hooks! {
         launching(exec, stream, || gate::pass(&Work::One(stream, exec.into()), call))
     };
     fn cuGraphUpload | cuGraphUpload_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult
-        = |call, of| launching(exec, of(stream), call);
+        = |call, of| launching(exec, of(stream), || seal::pass(call));
     fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult = |call| destroy(exec, call);
     fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult = |call| trimmed(device, call());
 }

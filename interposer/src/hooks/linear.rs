@@ -9,9 +9,12 @@ use gpushare_cuda_abi::cuda::{CUdeviceptr, CUdeviceptr_v1, CUresult};
 use super::{allocate, refusal};
 use crate::driver::calls;
 use crate::driver::captures::unnoticed;
+use crate::driver::contexts;
 use crate::entry::args::Out;
 use crate::entry::hooks;
+use crate::gate::seal;
 use crate::holdings::table::{self, Kind, Record};
+use crate::residency::memory;
 
 hooks! {
     fn cuMemAlloc(dptr: Out<'_, CUdeviceptr_v1>, bytesize: u32) -> CUresult = |call| alloc_v1(dptr, bytesize, call);
@@ -34,10 +37,35 @@ fn alloc(dptr: Out<'_, CUdeviceptr>, bytesize: usize, ask: impl Fn() -> CUresult
     if dptr.is_null() || bytesize == 0 {
         return ask();
     }
+    if let Some(answer) = movable(dptr, bytesize) {
+        return answer;
+    }
     let refusal = || refused(bytesize);
     allocate::pointer(Kind::Linear, bytesize as u64, refusal, ask, || {
         dptr.read_back()
     })
+}
+
+/// Allocates memory that can move to the host, where the process's may: charged with the whole
+/// chunks that it takes. `None`: it is made as plain memory.
+#[inline]
+fn movable(dptr: Out<'_, CUdeviceptr>, bytesize: usize) -> Option<CUresult> {
+    if !seal::may_move() {
+        return None;
+    }
+    let here = contexts::here()?;
+    let size = memory::size_of(bytesize, here.device)?;
+    let ask = || match memory::allocate(here, bytesize as u64, size) {
+        Ok(at) => {
+            dptr.write(at);
+            CUresult::SUCCESS
+        }
+        Err(why) => why,
+    };
+    let refusal = || refused(bytesize);
+    Some(allocate::pointer(Kind::Movable, size, refusal, ask, || {
+        dptr.read_back()
+    }))
 }
 
 /// What `cuMemAlloc` says above the quota.
@@ -111,7 +139,7 @@ fn pitched(
         let Some((address, pitch)) = result() else {
             return CUresult::SUCCESS;
         };
-        if let Err(refused) = charge.settle(pitch.saturating_mul(height)) {
+        if let Err(refused) = charge.settle_or_refuse(pitch.saturating_mul(height)) {
             let _ = unnoticed(|| calls::free(address));
             return refused.into();
         }

@@ -13,6 +13,7 @@ mod context;
 mod external;
 pub(crate) mod graph;
 mod graph_size;
+mod held;
 mod info;
 mod init;
 mod ipc;
@@ -25,6 +26,7 @@ mod moves;
 mod nvml;
 mod nvml_lists;
 mod pending;
+mod plain;
 mod pool;
 mod refusal;
 mod stream;
@@ -43,6 +45,7 @@ const FAMILIES: &[&[&[Hook]]] = &[
     context::HOOKS,
     external::HOOKS,
     graph::HOOKS,
+    held::HOOKS,
     info::HOOKS,
     init::HOOKS,
     ipc::HOOKS,
@@ -54,6 +57,7 @@ const FAMILIES: &[&[&[Hook]]] = &[
     moves::HOOKS,
     nvml::HOOKS,
     pending::HOOKS,
+    plain::HOOKS,
     pool::HOOKS,
     stream::HOOKS,
     sync::HOOKS,

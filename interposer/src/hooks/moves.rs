@@ -16,7 +16,7 @@ use crate::driver::device::DeviceKey;
 use crate::driver::stream_ref::StreamRef;
 use crate::entry::args::In;
 use crate::entry::hooks;
-use crate::gate::{self, Key, Work, apart, awaited};
+use crate::gate::{self, Key, Work, apart, awaited, seal};
 use crate::holdings::table::{self, Kind};
 use describe::{box_v1, box_v2, peers, rectangle_v1, rectangle_v2};
 
@@ -294,7 +294,7 @@ fn contexts_of(to: CUcontext, from: CUcontext, kind: u32) -> Ends {
 
 impl Move {
     /// Makes it, `bytes` of it, by `call`.
-    fn made(self, bytes: usize, mut call: impl FnMut() -> CUresult) -> CUresult {
+    fn made(self, bytes: usize, call: impl FnMut() -> CUresult) -> CUresult {
         let is_large = bytes >= BULK;
         match self.ends {
             Ends::Within(kind) if is_large => {
@@ -302,15 +302,15 @@ impl Move {
                 let key = Key::Other(kind | bytes.ilog2());
                 gate::pass(&Work::One(self.stream, key), call)
             }
-            Ends::Within(_) => call(),
+            Ends::Within(_) => seal::pass(call),
             Ends::FromHost | Ends::ToHost | Ends::Unknown => {
                 if is_large {
                     apart::comes(self.stream, !self.now);
                 }
                 if self.now && self.completes(bytes) {
-                    awaited::copying(self.stream, call)
+                    awaited::copying(self.stream, || seal::pass(call))
                 } else {
-                    call()
+                    seal::pass(call)
                 }
             }
         }

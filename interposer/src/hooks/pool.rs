@@ -21,6 +21,7 @@ use crate::holdings::reclaim::{self, Found};
 use crate::holdings::table::{self, Kind, Record};
 use crate::hooks::early;
 use crate::hooks::refusal;
+use crate::residency::memory;
 
 hooks! {
     fn cuMemAllocAsync | cuMemAllocAsync_ptsz(dptr: Out<'_, CUdeviceptr>, bytesize: usize, stream: CUstream) -> CUresult
@@ -180,6 +181,7 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
         }
         match arena::after(&**self.pool, charge) {
             Err(refused) if answer.is_success() => {
+                account::count_refusal(self.pool.device());
                 self.take_back();
                 refused.into()
             }
@@ -225,6 +227,17 @@ fn free_ordered(dptr: CUdeviceptr, stream: StreamRef, call: impl FnOnce() -> CUr
     let Some(record) = table::take(dptr) else {
         return free_unrecorded(dptr, call);
     };
+    if record.kind() == Kind::Movable {
+        // All work on the device is complete then, and so that of the stream.
+        let answer = memory::free(dptr);
+        if answer.is_success() {
+            early::freed();
+            account::release(record.device(), record.units());
+        } else {
+            table::put_back(dptr, record);
+        }
+        return answer;
+    }
     // Linear memory may be freed in stream order too: it is the driver's again when the stream
     // comes to it.
     let answer = call();

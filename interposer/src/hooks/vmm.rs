@@ -22,7 +22,7 @@ use crate::entry::hooks;
 use crate::entry::lists::{Count, InSlice};
 use crate::guest::fork::ForkLocal;
 use crate::holdings::objects::physical::{Holds, Physical, Place};
-use crate::hooks::{ipc, refusal};
+use crate::hooks::{ipc, plain, refusal};
 
 hooks! {
     fn cuMemCreate(
@@ -31,10 +31,13 @@ hooks! {
     fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult = |call| release(handle, call);
     fn cuMemMap(
         ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64,
-    ) -> CUresult = |call| map(ptr, size, handle, call());
-    fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult = |call| unmap(ptr, size, call);
+    ) -> CUresult = |call| map(ptr, size, handle, plain::not_ours(ptr, call));
+    fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult = |call| plain::not_ours(ptr, || unmap(ptr, size, call));
     fn cuMemRetainAllocationHandle(handle: Out<'_, CUmemGenericAllocationHandle>, addr: *mut c_void) -> CUresult
-        = |call| retained(handle, addr.expose_provenance() as u64, call());
+        = |call| {
+            let at = addr.expose_provenance() as u64;
+            retained(handle, at, plain::not_ours(at, call))
+        };
     fn cuMemImportFromShareableHandle(
         handle: Out<'_, CUmemGenericAllocationHandle>, os_handle: *mut c_void, kind: CUmemAllocationHandleType,
     ) -> CUresult = |call| imported(handle, call());
@@ -43,7 +46,7 @@ hooks! {
     ) -> CUresult = |call| exported(handle, call());
     fn cuMemGetHandleForAddressRange(
         handle: *mut c_void, dptr: CUdeviceptr, size: usize, kind: CUmemRangeHandleType, flags: u64,
-    ) -> CUresult = |call| ipc::exported(dptr, call());
+    ) -> CUresult = |call| ipc::exported(dptr, plain::not_shared(dptr, call));
     fn cuMemMapArrayAsync | cuMemMapArrayAsync_ptsz(
         infos: InSlice<'_, CUarrayMapInfo>, count: Count<u32>, stream: CUstream,
     ) -> CUresult = |call| map_tiles(infos, count, call());

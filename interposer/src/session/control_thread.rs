@@ -84,8 +84,19 @@ impl Session {
     fn step(&self, connection: &mut Connection) -> io::Result<()> {
         while let Some((id, body)) = connection.next_frame()? {
             // Replies unknown to this version answer no ask of this process.
-            if let Ok(reply) = decode::<Reply>(id, &body) {
-                self.asks.answer(id, reply);
+            match decode::<Reply>(id, &body) {
+                Ok(Reply::HostRange { offset, bytes }) => {
+                    if let Some(file) = connection.take_descriptor() {
+                        self.was_given(&file, offset, bytes);
+                    }
+                }
+                Ok(reply) => {
+                    if matches!(reply, Reply::Refused(_) | Reply::Error(_)) {
+                        self.was_refused(id);
+                    }
+                    self.asks.answer(id, reply);
+                }
+                Err(_) => {}
             }
         }
         let longest = if self.keeper.load(Ordering::Relaxed) > 0 {

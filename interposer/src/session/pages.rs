@@ -40,8 +40,33 @@ pub(super) fn control(file: &Descriptor) -> io::Result<&'static ControlPage> {
     Ok(page)
 }
 
+/// Maps a range of the host store, for ever. Returns its address.
+///
+/// # Errors
+/// As for [`usage`], and for a range that does not lie in the file or at no page of it.
+pub(super) fn host_range(file: &Descriptor, offset: u64, bytes: u64) -> io::Result<usize> {
+    let is_page = |number: u64| number.is_multiple_of(4096);
+    let end = offset.checked_add(bytes);
+    let (Some(end), true) = (end, bytes > 0 && is_page(offset) && is_page(bytes)) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    check(file, usize::try_from(end).map_err(io::Error::other)?)?;
+    let (length, offset) = (
+        usize::try_from(bytes).map_err(io::Error::other)?,
+        libc::off_t::try_from(offset).map_err(io::Error::other)?,
+    );
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let base = map_at(file, length, protection, offset)?;
+    Ok(base.as_ptr().expose_provenance())
+}
+
 /// A file that can shrink would fault the program that reads it: only sealed ones are mapped.
 fn map(file: &Descriptor, bytes: usize, protection: c_int) -> io::Result<NonNull<u8>> {
+    check(file, bytes)?;
+    map_at(file, bytes, protection, 0)
+}
+
+fn check(file: &Descriptor, bytes: usize) -> io::Result<()> {
     let seals = sys::seals(file.number());
     if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
         return Err(io::Error::other("a page that is not sealed"));
@@ -50,6 +75,16 @@ fn map(file: &Descriptor, bytes: usize, protection: c_int) -> io::Result<NonNull
     if length < bytes {
         return Err(io::Error::other("a page that is too short"));
     }
+    Ok(())
+}
+
+/// Maps a part of a file that [`check`] has found to be long enough for ever.
+fn map_at(
+    file: &Descriptor,
+    bytes: usize,
+    protection: c_int,
+    offset: libc::off_t,
+) -> io::Result<NonNull<u8>> {
     // SAFETY: a fresh mapping at an address the kernel chooses; the length was checked against the
     // file, which cannot shrink.
     let base = unsafe {
@@ -59,7 +94,7 @@ fn map(file: &Descriptor, bytes: usize, protection: c_int) -> io::Result<NonNull
             protection,
             libc::MAP_SHARED,
             file.number(),
-            0,
+            offset,
         )
     };
     if base == libc::MAP_FAILED {

@@ -10,8 +10,10 @@
 mod control;
 mod error;
 mod frame;
+mod injection;
 mod message;
 mod page;
+mod record;
 mod residency;
 mod sharing;
 
@@ -21,8 +23,10 @@ pub use control::{
 };
 pub use error::{ErrorCode, WireError};
 pub use frame::{Decoder, FrameError, MAX_FRAME, decode, encode};
+pub use injection::{Injection, Linkage, is_container_id};
 pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request};
 pub use page::{Cursor, Listing, Rows};
+pub use record::{AskedRow, EventDevice, EventRecord, Fact, StandingRow};
 pub use residency::{Obstacle, Place, Residency, ResidencyRow, Residue};
 pub use sharing::{Regime, SharingRow};
 
@@ -30,7 +34,7 @@ pub use sharing::{Regime, SharingRow};
 pub const MAJOR: u16 = 1;
 
 /// The minor protocol version of this build. It grows whenever a variant is added.
-pub const MINOR: u16 = 6;
+pub const MINOR: u16 = 8;
 
 /// The greeting that opens every connection, so that a foreign peer is recognised before anything
 /// is decoded.

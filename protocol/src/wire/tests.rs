@@ -24,7 +24,7 @@ fn the_bytes_of_released_messages_never_change() {
     let hello = Hello::of_this_build(5);
     assert_eq!(
         postcard::to_allocvec(&hello).expect("encodes"),
-        [231, 224, 205, 195, 6, 1, 6, 0, 5]
+        [231, 224, 205, 195, 6, 1, 8, 0, 5]
     );
     assert_eq!(
         postcard::to_allocvec(&Reply::Granted { grant: 300 }).expect("encodes"),
@@ -347,6 +347,111 @@ fn the_bytes_of_minor_6_for_commands_never_change() {
     let rows = Rows::Residency(vec![row]);
     let reply = ControlReply::Page { rows, next: None };
     assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), expected);
+}
+
+#[test]
+fn the_bytes_of_minor_7_never_change() {
+    let one = |text: &str| vec![text.to_owned()];
+    let pair = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
+    for (linkage, variant) in [
+        (Linkage::Unknown, 0),
+        (Linkage::Glibc, 1),
+        (Linkage::Musl, 2),
+        (Linkage::Static, 3),
+    ] {
+        let injection = Injection {
+            id: "a".to_owned(),
+            environment: pair("b", "c"),
+            devices: one("d"),
+            labels: pair("e", "f"),
+            preload: one("g"),
+            linkage,
+        };
+        let mut bytes = vec![11, 1, b'a', 1, 1, b'b', 1, b'c', 1, 1, b'd'];
+        bytes.extend([1, 1, b'e', 1, b'f', 1, 1, b'g', variant]);
+        let inject = Control::Inject(injection);
+        assert_eq!(postcard::to_allocvec(&inject).expect("encodes"), bytes);
+    }
+}
+
+#[test]
+fn a_containers_id_cannot_lead_out_of_a_folder() {
+    for id in ["a", "web_1.2+3-4", &"f".repeat(128)] {
+        assert!(is_container_id(id), "{id}");
+    }
+    for id in [
+        "",
+        ".",
+        "..",
+        ".a",
+        "a/b",
+        "a\0",
+        "a\n",
+        "ä",
+        &"f".repeat(129),
+    ] {
+        assert!(!is_container_id(id), "{id}");
+    }
+}
+
+#[test]
+fn the_bytes_of_minor_8_never_change() {
+    let follow = Control::FollowRecords { past: 300 };
+    assert_eq!(
+        postcard::to_allocvec(&follow).expect("encodes"),
+        [12, 172, 2]
+    );
+    let ended = Control::Ended { status: 137 };
+    assert_eq!(postcard::to_allocvec(&ended).expect("encodes"), [13, 137]);
+    let record = EventRecord {
+        instance: 300,
+        number: 1,
+        at_ms: 2,
+        kind: "k".to_owned(),
+        tenant: Some("a".to_owned()),
+        device: Some(EventDevice {
+            uuid: [7; 16],
+            index: 3,
+        }),
+        text: "t".to_owned(),
+        facts: vec![
+            ("n".to_owned(), Fact::Number(300)),
+            ("w".to_owned(), Fact::Word("v".to_owned())),
+        ],
+    };
+    let mut bytes = vec![12, 172, 2, 1, 2, 1, b'k', 1, 1, b'a', 1];
+    bytes.extend([7; 16]);
+    bytes.extend([3, 1, b't', 2, 1, b'n', 0, 172, 2, 1, b'w', 1, 1, b'v']);
+    let reply = ControlReply::Record(record);
+    assert_eq!(reply.since(), 8);
+    assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), bytes);
+    let ask = Control::Page {
+        of: Listing::Standing,
+        from: Cursor::default(),
+    };
+    assert_eq!(
+        postcard::to_allocvec(&ask).expect("encodes"),
+        [8, 8, 0, 0, 0]
+    );
+    let row = StandingRow {
+        name: "a".to_owned(),
+        owner: Some(300),
+        for_ms: 4,
+        queued: Some("w".to_owned()),
+        asks: vec![AskedRow {
+            device: [7; 16],
+            request: 5,
+            limit: 300,
+        }],
+    };
+    let reply = ControlReply::Page {
+        rows: Rows::Standing(vec![row]),
+        next: None,
+    };
+    let mut bytes = vec![11, 8, 1, 1, b'a', 1, 172, 2, 4, 1, 1, b'w', 1];
+    bytes.extend([7; 16]);
+    bytes.extend([5, 172, 2, 0]);
+    assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), bytes);
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod events;
 mod fences;
 mod guarding;
 mod host_store;
+mod injected;
 mod joining;
 mod lease;
 mod listing;
@@ -25,7 +26,9 @@ mod residency;
 mod restart;
 mod samples;
 mod shares;
+mod standing;
 mod strangers;
+mod tally;
 mod tenant;
 mod unmanaged;
 mod users;
@@ -41,13 +44,16 @@ use gpushare_core::{
     CostClass, DeviceId, DeviceSpec, Event, Nanos, Oversubscribe, Policy, ProcessId, TenantId,
     World,
 };
+use gpushare_journal::Bounds;
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{ControlReply, EventRow, Reply};
+use gpushare_protocol::wire::{ControlReply, EventRecord, Reply};
 
 use asks::Asks;
 use events::Events;
+pub use events::{Follower, Form};
 use fences::Fences;
 pub use fences::{FenceKey, Remembered};
+pub use injected::Container;
 use looks::Looks;
 pub use pids::in_first_namespace;
 use processes::Processes;
@@ -58,6 +64,7 @@ use tenant::Tenant;
 pub use unmanaged::Unmanaged;
 use users::Users;
 
+use crate::containers::Containers;
 use crate::devices::{Device, Order};
 use crate::guard::{Among, Guard};
 
@@ -88,12 +95,14 @@ pub enum Effect {
         /// What.
         reply: ControlReply,
     },
-    /// Send an event to its followers.
+    /// Write an event down if it is new, and send it to its followers.
     Event {
-        /// The recipients, each with the request that it follows by.
-        to: Vec<(ConnId, u32)>,
+        /// The recipients.
+        to: Vec<Follower>,
         /// What.
-        row: Arc<EventRow>,
+        record: Arc<EventRecord>,
+        /// Whether it happened just now; a follower that comes later is told of it again.
+        is_new: bool,
     },
     /// Tell when this process ends.
     Watch {
@@ -107,13 +116,20 @@ pub enum Effect {
         /// Which.
         process: ProcessId,
     },
+    /// Tell when the container of this tenant ends.
+    WatchContainer {
+        /// Which.
+        tenant: TenantId,
+        /// Becomes readable at its end.
+        pidfd: OwnedFd,
+    },
     /// Accept clients of this tenant on a socket of its own, and store the registration for the
     /// next daemon.
     Listen {
         /// Which.
         tenant: TenantId,
         /// The registration to store.
-        registration: Registration,
+        registration: Box<Registration>,
     },
     /// The tenant has ended: close its socket and delete its registration.
     Unlisten {
@@ -166,6 +182,10 @@ pub struct Settings {
     pub guard: Option<Among>,
     /// How the memory of tenants that do not say it may leave the devices.
     pub oversubscribe: Oversubscribe,
+    /// The rules for tenants that are containers.
+    pub containers: Containers,
+    /// Most bytes of the journal of events.
+    pub journal: Bounds,
 }
 
 impl Default for Settings {
@@ -187,6 +207,8 @@ impl Default for Settings {
             fences: None,
             guard: None,
             oversubscribe: Oversubscribe::Off,
+            containers: Containers::default(),
+            journal: Bounds::default(),
         }
     }
 }
@@ -220,6 +242,9 @@ pub struct Node {
     users: Users,
     away: vacated::Away,
     residency: residency::Moves,
+    containers: Containers,
+    /// Why the last registration without a command was refused.
+    refused: Option<String>,
 }
 
 impl Node {
@@ -277,6 +302,8 @@ impl Node {
             pids: pids::Pids::new(settings.own_pids),
             fences: Fences::new(settings.fences.clone()),
             users: Users::default(),
+            containers: settings.containers.clone(),
+            refused: None,
             away: vacated::Away::default(),
             residency: residency::Moves::new(settings, now),
         };
@@ -314,6 +341,7 @@ impl Node {
     pub fn reload(&mut self, now: Nanos, settings: &Settings) {
         self.defaults.clone_from(&settings.defaults);
         self.maxima.clone_from(&settings.maxima);
+        self.containers.clone_from(&settings.containers);
         self.deal(now, settings.policy.lease);
     }
 

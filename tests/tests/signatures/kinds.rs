@@ -105,8 +105,16 @@ pub(crate) fn renamed(text: &str, kinds: &Kinds) -> Kinds {
 
 /// The interposer's types that are a C pointer (`repr(transparent)`), and that of a counting
 /// number.
-const POINTERS: [&str; 7] = [
-    "In<", "Out<", "InOut<", "InSlice<", "Room<", "Opaque<", "Text<",
+const POINTERS: [&str; 9] = [
+    "In<",
+    "Out<",
+    "InOut<",
+    "InSlice<",
+    "Room<",
+    "Opaque<",
+    "Text<",
+    "AttributeOut<",
+    "AttributeOuts<",
 ];
 const COUNT: &str = "Count<";
 

@@ -166,8 +166,8 @@ pub enum Gate {
     /// Copies between host and device: not held back; known, because work waits for them and they
     /// wait for work.
     Transfer,
-    /// Stream memory operations, uploads, batches of copies: to be held back once memory can be
-    /// moved off the device.
+    /// Stream memory operations, uploads, batches of copies: held while the process's memory is
+    /// moved off the device, and by nothing else.
     Copy,
     /// Moves managed memory, or says where it should be: as copies.
     Prefetch,
@@ -176,12 +176,14 @@ pub enum Gate {
 }
 
 impl Gate {
-    /// True where the gate needs a hook today.
+    /// True where the gate needs a hook.
     pub const fn acts(self) -> bool {
-        matches!(
-            self,
-            Self::Launch | Self::Follow | Self::Bulk | Self::Transfer
-        )
+        !matches!(self, Self::No(_))
+    }
+
+    /// True where a seal holds the call: it can touch device memory.
+    pub const fn touches(self) -> bool {
+        !matches!(self, Self::No(_) | Self::Follow)
     }
 }
 
@@ -194,6 +196,8 @@ pub enum View {
     Processes,
     /// Where functions are found, and the start of the library.
     Lookup,
+    /// Memory that can move is told of, and treated, as plain memory.
+    Plain,
     /// The driver's own answer stands; why, as the code of a [`Reason`].
     No(&'static str),
 }

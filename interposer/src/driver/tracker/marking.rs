@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use gpushare_cuda_abi::cuda::{CUcontext, CUresult, CUstream, CUstream_flags};
 
 use super::captures::release_stream;
-use super::{State, Tracker, captures, streams};
+use super::state::{State, Tracker};
+use super::{captures, streams};
 use crate::driver::calls;
 use crate::driver::current::CurrentContext;
 use crate::driver::green::Green;
@@ -210,6 +211,29 @@ impl Hold {
         }
         Ok(made)
     }
+}
+
+/// Runs `body` with a context current that is kept from being destroyed meanwhile. `None` where it is
+/// unknown, or being destroyed.
+pub(crate) fn keeping<R>(context: CUcontext, body: impl FnOnce() -> R) -> Option<R> {
+    struct Kept(CUcontext);
+    impl Drop for Kept {
+        fn drop(&mut self) {
+            release_context(&mut Tracker::get().lock(), self.0);
+            Tracker::get().changed.notify_all();
+        }
+    }
+    {
+        let mut state = Tracker::get().lock();
+        let known = state.contexts.get_mut(&context)?;
+        if known.going {
+            return None;
+        }
+        known.busy += 1;
+    }
+    let _kept = Kept(context);
+    let _current = CurrentContext::make(context).ok()?;
+    Some(body())
 }
 
 fn release_context(state: &mut State, context: CUcontext) {

@@ -20,15 +20,18 @@ pub(crate) enum Kind {
     GraphMemory = 4,
     /// Another process's memory: it is charged there.
     Imported = 5,
+    /// `cuMemAlloc`, of chunks that can move to the host and back.
+    Movable = 6,
 }
 
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 7] = [
     Kind::Linear,
     Kind::Pitched,
     Kind::Managed,
     Kind::PoolMemory,
     Kind::GraphMemory,
     Kind::Imported,
+    Kind::Movable,
 ];
 
 /// Units in bits 0..32, context 32..44, device 44..49, kind 49..53, exported 53; bit 63 is always

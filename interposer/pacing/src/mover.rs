@@ -1,0 +1,425 @@
+//! When a process seals itself, moves its memory to the host and brings it back: a state machine
+//! for one device, without a clock or a driver.
+//!
+//! The caller shows it the orders and the facts, does the one thing it answers, reports the
+//! outcome, and asks again. An order is looked at between any two of these. The host's copy stays
+//! valid until all memory is back on the device, so a return is all or nothing and can be given up
+//! at any time. Why: ADR 83.
+
+use std::collections::VecDeque;
+
+use gpushare_protocol::page::residency::{Order, Orders, USUAL_DRAIN_MS};
+use gpushare_protocol::wire::Obstacle;
+
+/// Pauses (ns) between attempts to return without a daemon: the first, and the longest.
+const RETURNS: (u64, u64) = (50_000_000, 2_000_000_000);
+/// What is told about the next attempt to seal (ms): after the first refusal, and at most.
+const RETRIES: (u32, u32) = (100, 60_000);
+/// How often a drain is looked at (ns).
+const LOOK: u64 = 500_000;
+
+/// Where the process is with its memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Where {
+    /// On the device, open.
+    #[default]
+    In,
+    /// The seal is set, work is under way.
+    Sealing,
+    /// On the device, sealed and drained.
+    Sealed,
+    /// Sealed; chunks leave.
+    Leaving,
+    /// Sealed; all that can leave is on the host.
+    Out,
+    /// Sealed; chunks come back.
+    Entering,
+}
+
+/// What a look at the process shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The order in force.
+    pub orders: Orders,
+    /// A daemon stands behind it.
+    pub is_led: bool,
+    /// A call waits since the seal was set.
+    pub is_wanted: bool,
+    /// Bytes that can leave and are on the device.
+    pub resident: u64,
+    /// Bytes on the host.
+    pub away: u64,
+    /// Bytes of host memory that are missing for all to leave.
+    pub short: u64,
+    /// The daemon was asked for host memory, and has not answered.
+    pub is_asking: bool,
+}
+
+/// What the caller does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Nothing before this time (ns), unless the orders change.
+    Sleep(u64),
+    /// Set the seal.
+    Seal,
+    /// Look how far the drain is, and report it ([`Mover::drain`]).
+    Drain,
+    /// Take the seal away.
+    Open,
+    /// Move some chunks to the host, and report it ([`Mover::left`]).
+    Leave,
+    /// Bring some chunks back, and report it ([`Mover::entered`]).
+    Enter,
+    /// Give up what was brought back since the last return began: the host's copy is the valid one.
+    Undo,
+    /// Tell the daemon.
+    Say(Answer),
+}
+
+/// An answer to an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of the messages")]
+pub enum Answer {
+    /// `Sealed`.
+    Sealed { epoch: u32 },
+    /// `SealBusy`.
+    Busy {
+        epoch: u32,
+        why: Obstacle,
+        retry_ms: u32,
+    },
+    /// `Moved`.
+    Moved { epoch: u32, away: u64 },
+    /// `Away`.
+    Away { epoch: u32, away: u64 },
+    /// `Back`.
+    Back { epoch: u32 },
+    /// `NoRoom`.
+    NoRoom { epoch: u32, bytes: u64 },
+}
+
+/// How far a drain is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// Not yet, because of this.
+    No(Obstacle),
+    /// Nothing is under way, and nothing can begin.
+    Yes,
+    /// Not before the deadline, because of this.
+    Never(Obstacle),
+}
+
+/// What came of a step of a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// Some chunks have moved, or are on their way.
+    Some,
+    /// No more are to be moved.
+    All,
+    /// It cannot be made: so many bytes were not to be had, 0 where that is not the reason. On the
+    /// way back everything that this return brought is undone.
+    Failed(u64),
+}
+
+/// One device's state.
+#[derive(Debug, Default)]
+pub struct Mover {
+    place: Where,
+    /// The epoch of the last order seen.
+    seen: u32,
+    /// That order has been answered for good.
+    answered: bool,
+    /// `Sealed` has been said under it.
+    sealed: bool,
+    /// That order cannot be carried out: the process stays as it is.
+    refused: bool,
+    /// Until when the drain may take (ns).
+    until: u64,
+    /// The last look at the drain, and when the next is due (ns).
+    drained: Option<Drained>,
+    look: u64,
+    /// Attempts to seal that failed one after the other.
+    failures: u32,
+    /// Bytes that a failed move to the host lacked: said when everything is back.
+    failed: Option<u64>,
+    /// Attempts to return without a daemon, and when the next is due (ns).
+    alone: (u32, u64),
+    says: VecDeque<Answer>,
+}
+
+impl Mover {
+    /// Where the process is.
+    #[must_use]
+    pub fn place(&self) -> Where {
+        self.place
+    }
+
+    /// The epoch of the last order seen.
+    #[must_use]
+    pub fn epoch(&self) -> u32 {
+        self.seen
+    }
+
+    /// Another daemon has come: its orders are numbered anew.
+    pub fn forget(&mut self) {
+        self.seen = 0;
+        self.answered = false;
+        self.sealed = false;
+        self.says.clear();
+        if self.place != Where::Entering {
+            self.refused = false;
+        }
+    }
+
+    /// A look at the drain.
+    pub fn drain(&mut self, now: u64, drained: Drained) {
+        self.drained = Some(drained);
+        self.look = now.saturating_add(LOOK);
+    }
+
+    /// What came of [`Act::Leave`]; `away` bytes are on the host now.
+    pub fn left(&mut self, moved: Moved, away: u64) {
+        match moved {
+            Moved::Some => self.says.push_back(Answer::Moved {
+                epoch: self.seen,
+                away,
+            }),
+            Moved::All => {}
+            Moved::Failed(bytes) => {
+                self.failed = Some(bytes);
+                self.refused = true;
+                self.place = Where::Entering;
+            }
+        }
+    }
+
+    /// What came of [`Act::Enter`].
+    pub fn entered(&mut self, now: u64, moved: Moved) {
+        match moved {
+            Moved::Some => {}
+            Moved::All => {
+                self.place = Where::Sealed;
+                self.alone = (0, 0);
+            }
+            Moved::Failed(bytes) => {
+                self.place = Where::Out;
+                self.refused = true;
+                self.failed = None;
+                let (first, longest) = RETURNS;
+                let pause = first << self.alone.0.min(16);
+                self.alone = (
+                    self.alone.0.saturating_add(1),
+                    now.saturating_add(pause.min(longest)),
+                );
+                self.finally(Answer::NoRoom {
+                    epoch: self.seen,
+                    bytes,
+                });
+            }
+        }
+    }
+
+    /// The next thing to do.
+    pub fn step(&mut self, now: u64, facts: &Facts) -> Act {
+        if let Some(answer) = self.says.pop_front() {
+            return Act::Say(answer);
+        }
+        let word = facts.orders.word;
+        if word.epoch() != self.seen {
+            self.seen = word.epoch();
+            self.answered = false;
+            self.sealed = false;
+            // A failed move to the host comes back first.
+            self.refused = self.failed.is_some();
+        }
+        match self.wanted(now, facts) {
+            Order::In | Order::Return => self.towards_in(now, facts),
+            order => self.towards_out(now, facts, order),
+        }
+    }
+
+    /// The order that holds: the daemon's, or what a process does without one.
+    fn wanted(&self, now: u64, facts: &Facts) -> Order {
+        if facts.is_led && facts.orders.word.epoch() != 0 {
+            return facts.orders.word.order();
+        }
+        if facts.is_led {
+            // A daemon that has not ordered anything yet: it will know what is away.
+            return if facts.away == 0 {
+                Order::In
+            } else {
+                Order::Out
+            };
+        }
+        match (facts.away, facts.is_wanted) {
+            (0, _) => Order::In,
+            (_, true) if now >= self.alone.1 => Order::Return,
+            (_, true) if self.place == Where::Entering => Order::Return,
+            _ => Order::Out,
+        }
+    }
+
+    fn towards_in(&mut self, now: u64, facts: &Facts) -> Act {
+        match self.place {
+            Where::In => {
+                if facts.is_led && !self.answered && facts.orders.word.order() == Order::Return {
+                    self.answered = true;
+                    return Act::Say(Answer::Back { epoch: self.seen });
+                }
+                Act::Sleep(u64::MAX)
+            }
+            Where::Sealing => self.opens(None),
+            Where::Sealed if facts.away == 0 => {
+                self.failed = None;
+                self.refused = false;
+                let returned = facts.orders.word.order() == Order::Return;
+                let answer = (facts.is_led && returned && !self.answered)
+                    .then_some(Answer::Back { epoch: self.seen });
+                self.opens(answer)
+            }
+            // A return that failed is not tried again under its order.
+            Where::Out if self.refused && facts.is_led => Act::Sleep(u64::MAX),
+            Where::Out if self.refused && now < self.alone.1 => Act::Sleep(self.alone.1),
+            Where::Sealed | Where::Leaving | Where::Out => {
+                self.place = Where::Entering;
+                Act::Enter
+            }
+            Where::Entering => Act::Enter,
+        }
+    }
+
+    fn towards_out(&mut self, now: u64, facts: &Facts, order: Order) -> Act {
+        match self.place {
+            Where::In if self.refused => Act::Sleep(u64::MAX),
+            Where::In => {
+                let patience = match facts.orders.drain_ms {
+                    0 => USUAL_DRAIN_MS,
+                    said => said,
+                };
+                self.until = now.saturating_add(u64::from(patience) * 1_000_000);
+                self.drained = None;
+                self.place = Where::Sealing;
+                Act::Seal
+            }
+            Where::Sealing => self.drains(now),
+            Where::Sealed if self.failed.is_some() => self.comes_back(facts),
+            Where::Sealed if !self.sealed && order != Order::Out => {
+                self.sealed = true;
+                Act::Say(Answer::Sealed { epoch: self.seen })
+            }
+            Where::Sealed | Where::Out if order == Order::Seal || order == Order::Out => {
+                Act::Sleep(self.next_return(facts))
+            }
+            Where::Sealed | Where::Leaving if facts.resident == 0 => {
+                self.place = Where::Out;
+                self.gone(facts)
+            }
+            Where::Sealed if facts.short > 0 && facts.is_asking => {
+                Act::Sleep(now.saturating_add(LOOK))
+            }
+            Where::Sealed if facts.short > 0 => {
+                self.refused = true;
+                let bytes = facts.short;
+                self.opens(Some(Answer::NoRoom {
+                    epoch: self.seen,
+                    bytes,
+                }))
+            }
+            // An order that is taken back: what has left, stays away.
+            Where::Leaving if order != Order::Leave => {
+                self.place = Where::Out;
+                Act::Sleep(self.next_return(facts))
+            }
+            Where::Sealed | Where::Leaving => {
+                self.place = Where::Leaving;
+                Act::Leave
+            }
+            Where::Out if facts.resident > 0 && !self.refused => {
+                self.place = Where::Leaving;
+                Act::Leave
+            }
+            Where::Out if self.answered || self.refused => Act::Sleep(u64::MAX),
+            Where::Out => self.gone(facts),
+            // A failed move to the host comes back whatever is ordered.
+            Where::Entering if self.failed.is_some() => self.comes_back(facts),
+            Where::Entering => {
+                self.place = Where::Out;
+                Act::Undo
+            }
+        }
+    }
+
+    /// After a failed move to the host.
+    fn comes_back(&mut self, facts: &Facts) -> Act {
+        if facts.away > 0 {
+            return Act::Enter;
+        }
+        let bytes = self.failed.take().unwrap_or(0);
+        self.refused = true;
+        self.opens(Some(Answer::NoRoom {
+            epoch: self.seen,
+            bytes,
+        }))
+    }
+
+    fn next_return(&self, facts: &Facts) -> u64 {
+        if facts.is_led || !facts.is_wanted {
+            u64::MAX
+        } else {
+            self.alone.1
+        }
+    }
+
+    fn drains(&mut self, now: u64) -> Act {
+        match self.drained {
+            Some(Drained::Yes) => {
+                self.place = Where::Sealed;
+                self.failures = 0;
+                Act::Sleep(now)
+            }
+            Some(Drained::Never(why)) => self.is_busy(why),
+            Some(Drained::No(why)) if now >= self.until => self.is_busy(why),
+            Some(Drained::No(_)) if now < self.look => Act::Sleep(self.look),
+            Some(Drained::No(_)) | None => Act::Drain,
+        }
+    }
+
+    fn is_busy(&mut self, why: Obstacle) -> Act {
+        let (first, longest) = RETRIES;
+        let retry_ms = first
+            .saturating_mul(1 << self.failures.min(16))
+            .min(longest);
+        self.failures = self.failures.saturating_add(1);
+        self.refused = true;
+        self.opens(Some(Answer::Busy {
+            epoch: self.seen,
+            why,
+            retry_ms,
+        }))
+    }
+
+    fn gone(&mut self, facts: &Facts) -> Act {
+        self.answered = true;
+        Act::Say(Answer::Away {
+            epoch: self.seen,
+            away: facts.away,
+        })
+    }
+
+    /// Opens, and then says this.
+    fn opens(&mut self, answer: Option<Answer>) -> Act {
+        self.place = Where::In;
+        if let Some(answer) = answer {
+            self.finally(answer);
+        }
+        Act::Open
+    }
+
+    fn finally(&mut self, answer: Answer) {
+        self.answered = true;
+        self.says.push_back(answer);
+    }
+}
+
+#[cfg(test)]
+mod tests;

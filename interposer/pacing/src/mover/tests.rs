@@ -1,0 +1,331 @@
+//! The mover against a world of chunks: each order's path, and random orders and failures.
+
+use gpushare_protocol::page::residency::OrderWord;
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+/// A process with so many chunks of one byte.
+struct World {
+    mover: Mover,
+    now: u64,
+    facts: Facts,
+    chunks: u64,
+    sealed: bool,
+    drain: Drained,
+    /// Chunks that a return has brought; the host's copies stay valid until all are.
+    brought: u64,
+    /// A step of a move fails.
+    fails: bool,
+    said: Vec<Answer>,
+}
+
+impl World {
+    fn new(chunks: u64) -> Self {
+        Self {
+            mover: Mover::default(),
+            now: 1,
+            facts: Facts {
+                is_led: true,
+                resident: chunks,
+                ..Facts::default()
+            },
+            chunks,
+            sealed: false,
+            drain: Drained::Yes,
+            brought: 0,
+            fails: false,
+            said: Vec::new(),
+        }
+    }
+
+    fn order(&mut self, epoch: u32, order: Order) -> &mut Self {
+        self.facts.orders.word = OrderWord::new(epoch, order);
+        self
+    }
+
+    /// One step. `false`: it sleeps.
+    fn one(&mut self) -> bool {
+        let drained = self.sealed && self.drain == Drained::Yes;
+        match self.mover.step(self.now, &self.facts) {
+            Act::Sleep(until) if until > self.now => return false,
+            Act::Sleep(_) => {}
+            Act::Seal => self.sealed = true,
+            Act::Drain => {
+                assert!(self.sealed, "it drains what can begin again");
+                self.mover.drain(self.now, self.drain);
+            }
+            Act::Open => {
+                assert_eq!(self.facts.away, 0, "opened while memory is away");
+                assert_eq!(self.brought, 0, "opened in the middle of a return");
+                self.sealed = false;
+            }
+            Act::Leave => {
+                assert!(drained, "memory left a process at work");
+                if self.fails {
+                    self.mover.left(Moved::Failed(1), self.facts.away);
+                } else {
+                    self.facts.resident -= 1;
+                    self.facts.away += 1;
+                    self.mover.left(Moved::Some, self.facts.away);
+                }
+            }
+            Act::Enter => {
+                assert!(self.sealed);
+                if self.fails {
+                    self.brought = 0;
+                    self.mover.entered(self.now, Moved::Failed(1));
+                } else if self.brought < self.facts.away {
+                    self.brought += 1;
+                    self.mover.entered(self.now, Moved::Some);
+                } else {
+                    self.brought = 0;
+                    self.facts.away = 0;
+                    self.facts.resident = self.chunks;
+                    self.mover.entered(self.now, Moved::All);
+                }
+            }
+            Act::Undo => self.brought = 0,
+            Act::Say(answer) => self.said.push(answer),
+        }
+        true
+    }
+
+    /// Goes on until it sleeps; what was said, without progress.
+    fn settles(&mut self) -> Vec<Answer> {
+        for _ in 0..10_000 {
+            if !self.one() {
+                let said = self.said.drain(..);
+                return said
+                    .filter(|said| !matches!(said, Answer::Moved { .. }))
+                    .collect();
+            }
+        }
+        panic!("it never sleeps: {:?}", self.mover);
+    }
+}
+
+#[test]
+fn a_process_leaves_stays_out_and_comes_back() {
+    let mut world = World::new(3);
+    assert_eq!(world.settles(), [], "nothing is asked");
+    let said = world.order(1, Order::Leave).settles();
+    assert_eq!(
+        said,
+        [
+            Answer::Sealed { epoch: 1 },
+            Answer::Away { epoch: 1, away: 3 }
+        ]
+    );
+    assert_eq!((world.mover.place(), world.sealed), (Where::Out, true));
+    assert_eq!(world.order(2, Order::Out).settles(), []);
+    assert!(world.sealed);
+    let said = world.order(3, Order::Return).settles();
+    assert_eq!(said, [Answer::Back { epoch: 3 }]);
+    assert_eq!((world.mover.place(), world.sealed), (Where::In, false));
+}
+
+#[test]
+fn a_seal_keeps_the_memory_and_is_taken_back_by_the_next_order() {
+    let mut world = World::new(3);
+    let said = world.order(1, Order::Seal).settles();
+    assert_eq!(said, [Answer::Sealed { epoch: 1 }]);
+    assert_eq!((world.facts.away, world.sealed), (0, true));
+    assert_eq!(world.order(2, Order::In).settles(), []);
+    assert!(!world.sealed);
+    assert_eq!(
+        world.order(3, Order::Return).settles(),
+        [Answer::Back { epoch: 3 }]
+    );
+}
+
+#[test]
+fn a_process_that_does_not_drain_opens_says_why_and_backs_off() {
+    let mut world = World::new(1);
+    world.drain = Drained::No(Obstacle::Work);
+    let mut told = Vec::new();
+    for epoch in 1..=12 {
+        world.order(epoch, Order::Leave);
+        assert_eq!(world.settles(), [], "it still tries");
+        world.now += 1_999 * MS;
+        assert_eq!(world.settles(), []);
+        world.now += 2 * MS;
+        let said = world.settles();
+        let [Answer::Busy { why, retry_ms, .. }] = said[..] else {
+            panic!("{said:?}")
+        };
+        assert_eq!(why, Obstacle::Work);
+        told.push(retry_ms);
+        assert!(!world.sealed);
+        world.now += 60_000 * MS;
+        assert_eq!(world.settles(), [], "an order is not tried twice");
+    }
+    assert_eq!(told[..4], [100, 200, 400, 800]);
+    assert_eq!(told[11], 60_000);
+    world.drain = Drained::Yes;
+    world.order(13, Order::Leave).settles();
+    world.order(14, Order::Return).settles();
+    world.drain = Drained::Never(Obstacle::Capture);
+    let said = world.order(15, Order::Leave).settles();
+    assert!(
+        matches!(said[..], [Answer::Busy { retry_ms: 100, .. }]),
+        "at once, and as for the first time: {said:?}"
+    );
+}
+
+#[test]
+fn without_host_memory_a_process_does_not_begin_to_leave() {
+    let mut world = World::new(2);
+    world.facts.short = 7;
+    world.facts.is_asking = true;
+    let said = world.order(1, Order::Leave).settles();
+    assert_eq!(
+        said,
+        [Answer::Sealed { epoch: 1 }],
+        "some may be on its way"
+    );
+    world.facts.is_asking = false;
+    let said = world.settles();
+    assert_eq!(said, [Answer::NoRoom { epoch: 1, bytes: 7 }]);
+    assert_eq!((world.facts.away, world.sealed), (0, false));
+}
+
+#[test]
+fn a_return_without_room_stays_out_until_the_next_order() {
+    let mut world = World::new(2);
+    world.order(1, Order::Leave).settles();
+    world.fails = true;
+    let said = world.order(2, Order::Return).settles();
+    assert_eq!(said, [Answer::NoRoom { epoch: 2, bytes: 1 }]);
+    assert_eq!((world.facts.away, world.sealed), (2, true));
+    world.fails = false;
+    world.now += 60_000 * MS;
+    assert_eq!(world.settles(), [], "not under the same order");
+    assert_eq!(
+        world.order(3, Order::Return).settles(),
+        [Answer::Back { epoch: 3 }]
+    );
+}
+
+#[test]
+fn a_failed_leave_brings_back_what_had_left() {
+    let mut world = World::new(3);
+    world.order(1, Order::Leave);
+    while world.facts.away < 2 {
+        assert!(world.one());
+    }
+    world.fails = true;
+    while world.mover.place() != Where::Entering {
+        assert!(world.one());
+    }
+    world.fails = false;
+    let said = world.settles();
+    assert_eq!(said.last(), Some(&Answer::NoRoom { epoch: 1, bytes: 1 }));
+    assert_eq!((world.facts.away, world.sealed), (0, false));
+}
+
+#[test]
+fn an_order_that_is_taken_back_in_the_middle_turns_round() {
+    let mut world = World::new(3);
+    world.order(1, Order::Leave);
+    while world.facts.away < 2 {
+        assert!(world.one());
+    }
+    let said = world.order(2, Order::Return).settles();
+    assert_eq!(said.last(), Some(&Answer::Back { epoch: 2 }));
+    world.order(3, Order::Leave).settles();
+    world.order(4, Order::Return);
+    while world.brought < 2 {
+        assert!(world.one());
+    }
+    let said = world.order(5, Order::Leave).settles();
+    assert_eq!(said, [Answer::Away { epoch: 5, away: 3 }]);
+}
+
+#[test]
+fn without_a_daemon_the_sealed_open_and_the_out_ask_when_a_call_waits() {
+    let mut world = World::new(2);
+    world.order(1, Order::Seal).settles();
+    world.facts.is_led = false;
+    assert_eq!(world.settles(), []);
+    assert!(!world.sealed);
+    world.facts.is_led = true;
+    world.order(2, Order::Leave).settles();
+    world.facts.is_led = false;
+    assert_eq!(world.settles(), []);
+    assert!(world.sealed, "nobody waits");
+    world.fails = true;
+    world.facts.is_wanted = true;
+    assert_eq!(world.settles().len(), 1, "it asked the driver");
+    assert_eq!(world.settles(), [], "and does not ask at once again");
+    world.fails = false;
+    world.now += 3_000 * MS;
+    world.settles();
+    assert!(!world.sealed);
+    assert_eq!(world.facts.away, 0);
+}
+
+#[test]
+fn a_new_daemon_that_has_ordered_nothing_moves_nothing() {
+    let mut world = World::new(2);
+    world.order(1, Order::Leave).settles();
+    world.mover.forget();
+    world.facts.is_wanted = true;
+    assert_eq!(world.order(0, Order::In).settles(), []);
+    assert_eq!((world.facts.away, world.sealed), (2, true));
+    assert_eq!(
+        world.order(1, Order::Return).settles(),
+        [Answer::Back { epoch: 1 }]
+    );
+}
+
+/// A step of random choices without a pattern.
+fn next(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    *seed >> 33
+}
+
+#[test]
+fn whatever_is_ordered_and_fails_memory_is_never_used_while_it_is_away() {
+    for seed in 1..400 {
+        let mut seed = seed;
+        let mut world = World::new(4);
+        for epoch in 1..120 {
+            let orders = [
+                Order::In,
+                Order::Seal,
+                Order::Leave,
+                Order::Return,
+                Order::Out,
+            ];
+            world.order(epoch, orders[(next(&mut seed) % 5) as usize]);
+            world.facts.is_led = !next(&mut seed).is_multiple_of(8);
+            world.facts.is_wanted = next(&mut seed).is_multiple_of(2);
+            world.fails = next(&mut seed).is_multiple_of(4);
+            world.facts.short = u64::from(next(&mut seed).is_multiple_of(8));
+            // Nothing that drained can be at work again while the seal is set.
+            if !world.sealed {
+                world.drain = match next(&mut seed) % 6 {
+                    0 => Drained::No(Obstacle::Work),
+                    1 => Drained::Never(Obstacle::Capture),
+                    _ => Drained::Yes,
+                };
+            }
+            for _ in 0..next(&mut seed) % 12 {
+                world.one();
+            }
+            world.now += next(&mut seed) % (500 * MS);
+        }
+        // In the end everything can be brought back.
+        world.facts.is_led = true;
+        world.fails = false;
+        world.facts.short = 0;
+        world.order(1_000, Order::Return);
+        for _ in 0..100 {
+            world.one();
+        }
+        assert_eq!((world.facts.away, world.sealed), (0, false), "{seed}");
+        assert_eq!(world.said.last(), Some(&Answer::Back { epoch: 1_000 }));
+    }
+}

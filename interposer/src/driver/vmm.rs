@@ -1,0 +1,163 @@
+//! The driver's functions for memory that moves: addresses, physical memory, mappings, copies, and
+//! host memory that copies reach fast. As [`calls`](crate::driver::calls).
+//!
+//! # Safety
+//! Each function of a C name has the contract of that C function. The pointers that are passed to
+//! the driver are to locals that outlive the call, or name host memory that stays mapped for the
+//! life of the process ([`session`](crate::session)).
+#![allow(unsafe_code, reason = "declares and calls C functions")]
+
+use core::ffi::c_void;
+use core::mem::MaybeUninit;
+
+use gpushare_cuda_abi::cuda::*;
+
+use crate::driver::calls::{Asked, driver};
+
+driver! {
+    fn cuCtxSynchronize() -> CUresult;
+    fn cuMemAddressFree(at: CUdeviceptr, size: usize) -> CUresult;
+    fn cuMemAddressReserve(at: *mut CUdeviceptr, size: usize, alignment: usize, near: CUdeviceptr, flags: u64) -> CUresult;
+    fn cuMemCreate(handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: u64) -> CUresult;
+    fn cuMemGetAllocationGranularity(size: *mut usize, prop: *const CUmemAllocationProp, kind: CUmemAllocationGranularity_flags) -> CUresult;
+    fn cuMemHostRegister_v2(at: *mut c_void, size: usize, flags: u32) -> CUresult;
+    fn cuMemMap(at: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64) -> CUresult;
+    fn cuMemSetAccess(at: CUdeviceptr, size: usize, list: *const CUmemAccessDesc, count: usize) -> CUresult;
+    fn cuMemUnmap(at: CUdeviceptr, size: usize) -> CUresult;
+    fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, count: usize, stream: CUstream) -> CUresult;
+    fn cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, count: usize, stream: CUstream) -> CUresult;
+    fn cuPointerSetAttribute(value: *const c_void, attribute: CUpointer_attribute, at: CUdeviceptr) -> CUresult;
+    fn cuStreamSynchronize(stream: CUstream) -> CUresult;
+}
+
+/// `CU_MEMHOSTREGISTER_PORTABLE` of cuda.h: pinned for all contexts.
+const PORTABLE: u32 = 1;
+
+/// What physical memory is made as: plain memory of a device.
+fn plain(device: CUdevice) -> CUmemAllocationProp {
+    // SAFETY: zeros are a valid value of this C structure.
+    let mut prop: CUmemAllocationProp = unsafe { MaybeUninit::zeroed().assume_init() };
+    prop.type_ = CUmemAllocationType::PINNED;
+    prop.location.type_ = CUmemLocationType::DEVICE;
+    prop.location.id = device;
+    prop
+}
+
+/// What the sizes of physical memory on a device are multiples of.
+pub(crate) fn granularity(device: CUdevice) -> Asked<usize> {
+    let (mut size, prop) = (0, plain(device));
+    let kind = CUmemAllocationGranularity_flags::MINIMUM;
+    // SAFETY: writes to a local and reads another, which outlive the call.
+    unsafe { cuMemGetAllocationGranularity(&raw mut size, &raw const prop, kind) }.ok()?;
+    Ok(size)
+}
+
+/// Reserves addresses.
+pub(crate) fn reserve(bytes: usize) -> Asked<CUdeviceptr> {
+    let mut at = 0;
+    // SAFETY: writes to a local that outlives the call.
+    unsafe { cuMemAddressReserve(&raw mut at, bytes, 0, 0, 0) }.ok()?;
+    Ok(at)
+}
+
+/// Gives reserved addresses back, where nothing is mapped any more.
+pub(crate) fn free_addresses(at: CUdeviceptr, bytes: usize) -> Asked<()> {
+    // SAFETY: numbers; a reservation of ours, which no other code knows after this.
+    unsafe { cuMemAddressFree(at, bytes) }.ok()
+}
+
+/// Makes physical memory.
+pub(crate) fn create(device: CUdevice, bytes: usize) -> Asked<CUmemGenericAllocationHandle> {
+    let (mut handle, prop) = (0, plain(device));
+    // SAFETY: writes to a local and reads another, which outlive the call.
+    unsafe { cuMemCreate(&raw mut handle, bytes, &raw const prop, 0) }.ok()?;
+    Ok(handle)
+}
+
+/// Maps physical memory of ours at addresses of ours. Nothing may access it yet.
+pub(crate) fn map(
+    at: CUdeviceptr,
+    bytes: usize,
+    handle: CUmemGenericAllocationHandle,
+) -> Asked<()> {
+    // SAFETY: numbers; the driver refuses what is not reserved or mapped already.
+    unsafe { cuMemMap(at, bytes, 0, handle, 0) }.ok()
+}
+
+/// Undoes mappings of ours.
+pub(crate) fn unmap(at: CUdeviceptr, bytes: usize) -> Asked<()> {
+    // SAFETY: numbers; the caller has seen to it that nothing uses the memory.
+    unsafe { cuMemUnmap(at, bytes) }.ok()
+}
+
+/// Lets these devices read and write mappings of ours.
+pub(crate) fn give_access(at: CUdeviceptr, bytes: usize, devices: &[CUdevice]) -> Asked<()> {
+    access(at, bytes, devices, CUmemAccess_flags::READWRITE)
+}
+
+/// Takes that right from a device.
+pub(crate) fn take_access(at: CUdeviceptr, bytes: usize, device: CUdevice) -> Asked<()> {
+    access(at, bytes, &[device], CUmemAccess_flags::NONE)
+}
+
+fn access(
+    at: CUdeviceptr,
+    bytes: usize,
+    devices: &[CUdevice],
+    flags: CUmemAccess_flags,
+) -> Asked<()> {
+    let describe = |device: &CUdevice| CUmemAccessDesc {
+        location: plain(*device).location,
+        flags,
+    };
+    let list: Vec<CUmemAccessDesc> = devices.iter().map(describe).collect();
+    // SAFETY: the list outlives the call and is as long as stated.
+    unsafe { cuMemSetAccess(at, bytes, list.as_ptr(), list.len()) }.ok()
+}
+
+/// Has a stream copy from memory of ours to `host`, in the host store.
+pub(crate) fn to_host(host: usize, at: CUdeviceptr, bytes: usize, stream: CUstream) -> Asked<()> {
+    let host = core::ptr::with_exposed_provenance_mut(host);
+    // SAFETY: a piece of the host store that nothing else uses, which is never unmapped.
+    unsafe { cuMemcpyDtoHAsync_v2(host, at, bytes, stream) }.ok()
+}
+
+/// The same the other way.
+pub(crate) fn to_device(at: CUdeviceptr, host: usize, bytes: usize, stream: CUstream) -> Asked<()> {
+    let host = core::ptr::with_exposed_provenance(host);
+    // SAFETY: a piece of the host store that nothing else uses, which is never unmapped.
+    unsafe { cuMemcpyHtoDAsync_v2(at, host, bytes, stream) }.ok()
+}
+
+/// Waits for a stream: one of ours, or for a call of the program's that waits.
+pub(crate) fn await_stream(stream: CUstream) -> Asked<()> {
+    // SAFETY: a stream of ours that lives, or the program's, which does while its call lasts.
+    unsafe { cuStreamSynchronize(stream) }.ok()
+}
+
+/// Waits for all work of the current context.
+pub(crate) fn await_context() -> Asked<()> {
+    // SAFETY: takes nothing.
+    unsafe { cuCtxSynchronize() }.ok()
+}
+
+/// Pins a range of the host store, so that copies reach it fast.
+pub(crate) fn register_host(host: usize, bytes: usize) -> Asked<()> {
+    let host = core::ptr::with_exposed_provenance_mut(host);
+    // SAFETY: a range of the host store, which is never unmapped.
+    unsafe { cuMemHostRegister_v2(host, bytes, PORTABLE) }.ok()
+}
+
+/// Has synchronous functions wait for their work on the memory at an address, or not.
+pub(crate) fn set_sync_memops(at: CUdeviceptr, on: bool) -> Asked<()> {
+    let value = i32::from(on);
+    // SAFETY: reads a local of the attribute's type, which outlives the call.
+    unsafe {
+        cuPointerSetAttribute(
+            (&raw const value).cast(),
+            CUpointer_attribute::SYNC_MEMOPS,
+            at,
+        )
+    }
+    .ok()
+}

@@ -1,0 +1,314 @@
+//! The seal: while one is set, no call of the process that can touch device memory is in the
+//! driver.
+//!
+//! The gate is no seal. Copies pass it, and it opens by itself when the daemon is silent. A seal is
+//! set and cleared by the mover alone, which moves the memory away meanwhile. It is set for one
+//! device and holds the process on all of them, because work on one may touch memory of another.
+//! Launches find it in the gate's word. Calls that pass no gate, such as copies, show themselves in
+//! a field of their own in their thread's record ([`Record::touching`]), and only in a process
+//! whose memory may move ([`may_move`]). So nothing of this costs other processes more than one
+//! load.
+//!
+//! Stream memory operations are held only once all submitted work is complete: that work may wait
+//! for a value which one of them writes. What a held call holds is nothing: it may be left by a
+//! jump. Why: ADR 82.
+//!
+//! # Safety
+//! `unsafe` turns the pointer to a thread's record into a reference; records are never unmapped.
+#![allow(unsafe_code, reason = "the record a thread-local pointer names")]
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+
+use gpushare_cuda_abi::cuda::CUresult;
+use gpushare_protocol::wire::Request;
+
+use super::guard::{LAST_WAIT, NAP};
+use super::left;
+use super::{GATE, Gate, tls};
+use crate::account;
+use crate::gate::word::{self, ANY_SEALED, COLUMNS, DRAINED, Record};
+use crate::guest::background::Uncancelled;
+use crate::guest::exit;
+use crate::guest::frames::{self, Frame};
+use crate::guest::futex::{FutexWaiter, wake_all};
+
+/// The memory of this process may move.
+static MOVES: AtomicBool = AtomicBool::new(false);
+/// Columns whose seal a call has met, a bit each.
+static WANTED: AtomicU32 = AtomicU32::new(0);
+/// Stream memory operations that passed: two for each that is over.
+static OPERATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// Whether seals may be set in this process.
+#[inline(always)]
+pub(crate) fn may_move() -> bool {
+    MOVES.load(Ordering::Relaxed)
+}
+
+/// From now on calls that touch device memory show themselves. Before the process has a context.
+pub(crate) fn take_part() {
+    MOVES.store(true, Ordering::SeqCst);
+}
+
+/// A forked child has no memory of the device. Stores only.
+pub(super) fn after_fork_in_child() {
+    MOVES.store(false, Ordering::Relaxed);
+    WANTED.store(0, Ordering::Relaxed);
+}
+
+/// Whether any seal is set.
+pub(crate) fn is_set() -> bool {
+    GATE.word.load() & ANY_SEALED != 0
+}
+
+/// Seals: from now on no call begins that touches device memory.
+pub(crate) fn set(column: usize) {
+    WANTED.fetch_and(!(1 << column), Ordering::AcqRel);
+    GATE.seal(column);
+}
+
+/// Takes the seal away.
+pub(crate) fn clear(column: usize) {
+    GATE.unseal(column);
+}
+
+/// Holds stream memory operations too, or no more.
+pub(crate) fn hold_operations(hold: bool) {
+    if hold {
+        GATE.word.change(0, DRAINED);
+        GATE.barrier();
+    } else {
+        GATE.word.change(DRAINED, 0);
+        GATE.stir();
+    }
+}
+
+/// Whether a call waits, or has waited, since a column was sealed.
+pub(crate) fn is_wanted(column: usize) -> bool {
+    WANTED.load(Ordering::Acquire) & 1 << column != 0
+}
+
+/// Changes when a stream memory operation enters the driver, and when it leaves it.
+pub(crate) fn operations() -> u64 {
+    OPERATIONS.load(Ordering::SeqCst)
+}
+
+/// Whether no call that can touch device memory is in the driver. Calls that were left by a jump
+/// are not.
+pub(crate) fn is_still() -> bool {
+    GATE.is_still() || {
+        GATE.records.bury();
+        GATE.is_still() || GATE.is_abandoned()
+    }
+}
+
+/// A call that touches device memory and passes no gate is in the driver.
+#[derive(Debug)]
+#[must_use = "a seal waits for this thread to leave"]
+pub(crate) struct Touching(&'static Record);
+
+impl Touching {
+    /// The driver has answered.
+    #[inline(always)]
+    pub(crate) fn leave(self) {
+        self.0.touched();
+    }
+}
+
+/// Steps in if everything is free and the thread has no other such call in the driver. `None`: it
+/// takes the slow way.
+#[inline(always)]
+pub(crate) fn fast(frame: &Frame) -> Option<Touching> {
+    // SAFETY: null, or a record, which stays mapped.
+    let record: &Record = unsafe { tls::get().as_ref() }?;
+    let is_only = record.touching.load(Ordering::Relaxed) == 0;
+    (is_only && record.try_touch(frame.address(), &GATE.word)).then_some(Touching(record))
+}
+
+/// Makes a call that touches device memory and passes no gate by `call`, while no seal is set.
+#[inline]
+pub(crate) fn pass(call: impl FnOnce() -> CUresult) -> CUresult {
+    if may_move() {
+        passing(&GATE, ANY_SEALED, call)
+    } else {
+        call()
+    }
+}
+
+/// Makes a stream memory operation by `call`, unless a seal is set and all work is complete.
+#[inline]
+pub(crate) fn pass_until_drained(call: impl FnOnce() -> CUresult) -> CUresult {
+    if !may_move() {
+        return call();
+    }
+    passing(&GATE, DRAINED, || {
+        // Before and after: one that is in the driver when the count is read changes it later.
+        OPERATIONS.fetch_add(1, Ordering::SeqCst);
+        let answer = call();
+        OPERATIONS.fetch_add(1, Ordering::SeqCst);
+        answer
+    })
+}
+
+/// A launch that came from a signal handler interrupts one that is in the driver, from the frame at
+/// `at`.
+pub(super) fn interrupts(record: &Record, at: u64) {
+    record.touches_at.store(at, Ordering::Relaxed);
+    record.touching.fetch_add(1, Ordering::SeqCst);
+}
+
+/// That one goes on.
+pub(super) fn resumes(record: &Record) {
+    let before = record.touching.load(Ordering::Relaxed);
+    record
+        .touching
+        .store(before.saturating_sub(1), Ordering::Release);
+}
+
+/// Where it shows that a call is in the driver.
+#[derive(Debug)]
+enum Seat {
+    /// In its thread's record, beside so many others, the last of which is at this frame.
+    Own(&'static Record, u32, u64),
+    /// The system has no page for one more record: it is counted with others.
+    Shared(&'static AtomicU32),
+}
+
+impl Seat {
+    fn of(gate: &'static Gate, frame: &Frame) -> Self {
+        // SAFETY: null, or a record, which stays mapped.
+        let known = unsafe { tls::get().as_ref() };
+        let Some(record) = known.or_else(|| gate.records.claim()) else {
+            return Self::Shared(gate.records.touching());
+        };
+        tls::set(record);
+        let mut beside = record.touching.load(Ordering::Relaxed);
+        let last = record.touches_at.load(Ordering::Relaxed);
+        if beside != 0 && frames::is_gone(last, frame.address()) {
+            // It was left by a jump.
+            beside = 0;
+        }
+        Self::Own(record, beside, last)
+    }
+
+    fn step_in(&self, gate: &Gate, frame: &Frame) -> u64 {
+        match self {
+            Self::Own(record, beside, _) => record.touch(*beside, frame.address(), &gate.word),
+            Self::Shared(count) => {
+                count.fetch_add(1, Ordering::SeqCst);
+                fence(Ordering::SeqCst);
+                gate.word.load()
+            }
+        }
+    }
+
+    fn step_out(&self) {
+        match self {
+            Self::Own(record, beside, last) => {
+                record.touches_at.store(*last, Ordering::Relaxed);
+                record.touching.store(*beside, Ordering::Release);
+            }
+            Self::Shared(count) => {
+                count.fetch_sub(1, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// Steps out when dropped: also when `call` panics.
+struct In<'a>(&'a Seat);
+
+impl Drop for In<'_> {
+    fn drop(&mut self) {
+        self.0.step_out();
+    }
+}
+
+/// Makes the call when none of these bits stands in the word.
+pub(super) fn passing(
+    gate: &'static Gate,
+    held_by: u64,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let _uncancelled = Uncancelled::begin();
+    let frame = Frame::new();
+    let seat = Seat::of(gate, &frame);
+    loop {
+        let word = seat.step_in(gate, &frame);
+        let inside = In(&seat);
+        if word & held_by == 0 {
+            return call();
+        }
+        drop(inside);
+        if exit::is_leaving() {
+            // The memory will not come back: the process ends. An error, never other data.
+            std::thread::sleep(LAST_WAIT);
+            return CUresult::DEINITIALIZED;
+        }
+        gate.sleep_sealed(held_by);
+    }
+}
+
+impl Gate {
+    pub(super) fn seal(&self, column: usize) {
+        self.word.change(0, word::sealed(column));
+        self.barrier();
+    }
+
+    pub(super) fn unseal(&self, column: usize) {
+        self.word.change(word::sealed(column), 0);
+        if self.word.load() & ANY_SEALED == 0 {
+            self.word.change(DRAINED, 0);
+        }
+        self.stir();
+    }
+
+    /// Has held calls read the word again.
+    fn stir(&self) {
+        self.turn.fetch_add(1, Ordering::AcqRel);
+        wake_all(&self.turn);
+    }
+
+    /// One nap of a call that these bits hold.
+    pub(super) fn sleep_sealed(&'static self, held_by: u64) {
+        let cleared = FutexWaiter::own(&self.turn);
+        let word = self.word.load();
+        if word & held_by != 0 {
+            say_wanted(word);
+            frames::away(|| cleared.sleep(NAP));
+        }
+    }
+
+    pub(super) fn is_still(&self) -> bool {
+        self.records.crowd().load(Ordering::Acquire) == 0
+            && self.records.touching().load(Ordering::Acquire) == 0
+            && !self.records.all().any(Record::may_touch)
+    }
+
+    /// Whether all calls that seem to be in the driver have been left by a jump.
+    fn is_abandoned(&self) -> bool {
+        let has_left = |record: &Record| {
+            let launch =
+                !record.is_inside() || left::is_left(record, record.at.load(Ordering::Acquire));
+            let other =
+                record.touching.load(Ordering::Acquire) == 0 || left::has_left_touching(record);
+            launch && other
+        };
+        self.records.crowd().load(Ordering::Acquire) == 0
+            && self.records.touching().load(Ordering::Acquire) == 0
+            && self.records.all().all(has_left)
+    }
+}
+
+/// Tells the daemon, once for each seal, that a call waits.
+fn say_wanted(word: u64) {
+    for column in (0..COLUMNS).filter(|column| word & word::sealed(*column) != 0) {
+        let bit = 1 << column;
+        if WANTED.fetch_or(bit, Ordering::AcqRel) & bit == 0
+            && let Ok(column) = u8::try_from(column)
+            && let Some(session) = account::compute().and_then(|compute| compute.session)
+        {
+            session.says(&Request::WantIn { column });
+        }
+    }
+}

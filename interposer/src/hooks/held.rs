@@ -1,0 +1,74 @@
+//! Batches of copies, stream memory operations and prefetches: they pass the gate, and a seal holds
+//! them.
+//!
+//! A stream memory operation is held only once all submitted work is complete, because that work
+//! may wait for it.
+
+use core::ffi::{c_uint, c_ulonglong};
+
+use gpushare_cuda_abi::cuda::*;
+
+use crate::entry::hooks;
+use crate::gate::seal;
+
+hooks! {
+    #[held]
+    fn cuMemcpyBatchAsync | cuMemcpyBatchAsync_ptsz(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes: *mut usize, count: usize,
+        attributes: *mut CUmemcpyAttributes, starts: *mut usize, kinds: usize, failed: *mut usize, stream: CUstream) -> CUresult
+        = |call| seal::pass(call);
+    #[held]
+    fn cuMemcpyBatchAsync_v2 | cuMemcpyBatchAsync_v2_ptsz(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes: *mut usize, count: usize,
+        attributes: *mut CUmemcpyAttributes, starts: *mut usize, kinds: usize, stream: CUstream) -> CUresult
+        = |call| seal::pass(call);
+    #[held]
+    fn cuMemcpy3DBatchAsync | cuMemcpy3DBatchAsync_ptsz(count: usize, list: *mut CUDA_MEMCPY3D_BATCH_OP, failed: *mut usize,
+        flags: c_ulonglong, stream: CUstream) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuMemcpy3DBatchAsync_v2 | cuMemcpy3DBatchAsync_v2_ptsz(count: usize, list: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong,
+        stream: CUstream) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuMemcpyWithAttributesAsync | cuMemcpyWithAttributesAsync_ptsz(to: CUdeviceptr, from: CUdeviceptr, size: usize,
+        attributes: *mut CUmemcpyAttributes, stream: CUstream) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuMemcpy3DWithAttributesAsync | cuMemcpy3DWithAttributesAsync_ptsz(copy: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong,
+        stream: CUstream) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuFabricCpyBatchAsync | cuFabricCpyBatchAsync_ptsz(count: usize, list: *mut CUDA_FABRIC_COPY_BATCH_OP, flags: c_ulonglong,
+        stream: CUstream) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuMemPrefetchAsync | cuMemPrefetchAsync_ptsz(at: CUdeviceptr, count: usize, device: CUdevice, stream: CUstream) -> CUresult
+        = |call| seal::pass(call);
+    #[held]
+    fn cuMemPrefetchAsync_v2 | cuMemPrefetchAsync_v2_ptsz(at: CUdeviceptr, count: usize, location: CUmemLocation, flags: c_uint,
+        stream: CUstream) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuMemPrefetchBatchAsync | cuMemPrefetchBatchAsync_ptsz(at: *mut CUdeviceptr, sizes: *mut usize, count: usize,
+        locations: *mut CUmemLocation, starts: *mut usize, kinds: usize, flags: c_ulonglong, stream: CUstream) -> CUresult
+        = |call| seal::pass(call);
+    #[held]
+    fn cuMemDiscardBatchAsync | cuMemDiscardBatchAsync_ptsz(at: *mut CUdeviceptr, sizes: *mut usize, count: usize,
+        flags: c_ulonglong, stream: CUstream) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuMemDiscardAndPrefetchBatchAsync | cuMemDiscardAndPrefetchBatchAsync_ptsz(at: *mut CUdeviceptr, sizes: *mut usize, count: usize,
+        locations: *mut CUmemLocation, starts: *mut usize, kinds: usize, flags: c_ulonglong, stream: CUstream) -> CUresult
+        = |call| seal::pass(call);
+    #[held]
+    fn cuMemAdvise(at: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuMemAdvise_v2(at: CUdeviceptr, count: usize, advice: CUmem_advise, location: CUmemLocation) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuStreamWaitValue32 | cuStreamWaitValue32_ptsz | cuStreamWaitValue32_v2 | cuStreamWaitValue32_v2_ptsz(stream: CUstream,
+        at: CUdeviceptr, value: u32, flags: c_uint) -> CUresult = |call| seal::pass_until_drained(call);
+    #[held]
+    fn cuStreamWaitValue64 | cuStreamWaitValue64_ptsz | cuStreamWaitValue64_v2 | cuStreamWaitValue64_v2_ptsz(stream: CUstream,
+        at: CUdeviceptr, value: u64, flags: c_uint) -> CUresult = |call| seal::pass_until_drained(call);
+    #[held]
+    fn cuStreamWriteValue32 | cuStreamWriteValue32_ptsz | cuStreamWriteValue32_v2 | cuStreamWriteValue32_v2_ptsz(stream: CUstream,
+        at: CUdeviceptr, value: u32, flags: c_uint) -> CUresult = |call| seal::pass_until_drained(call);
+    #[held]
+    fn cuStreamWriteValue64 | cuStreamWriteValue64_ptsz | cuStreamWriteValue64_v2 | cuStreamWriteValue64_v2_ptsz(stream: CUstream,
+        at: CUdeviceptr, value: u64, flags: c_uint) -> CUresult = |call| seal::pass_until_drained(call);
+    #[held]
+    fn cuStreamBatchMemOp | cuStreamBatchMemOp_ptsz | cuStreamBatchMemOp_v2 | cuStreamBatchMemOp_v2_ptsz(stream: CUstream, count: c_uint,
+        list: *mut CUstreamBatchMemOpParams, flags: c_uint) -> CUresult = |call| seal::pass_until_drained(call);
+}

@@ -1,0 +1,177 @@
+//! The process's movable allocations: addresses for life, and for each chunk the one place where
+//! its valid copy is. The books alone; no driver call.
+
+use std::collections::BTreeMap;
+
+use gpushare_cuda_abi::cuda::{CUcontext, CUdevice, CUmemGenericAllocationHandle};
+use gpushare_protocol::page::MAX_DEVICES;
+
+use super::host::{Piece, Store};
+use crate::driver::contexts::ContextId;
+use crate::driver::device::DeviceKey;
+
+/// Most bytes of a chunk.
+pub(super) const CHUNK: u64 = 64 << 20;
+
+/// The one valid copy of a chunk.
+#[derive(Clone, Debug)]
+pub(super) enum Valid {
+    /// On the device, in this physical memory.
+    Device(CUmemGenericAllocationHandle),
+    /// On the host.
+    Host(Vec<Piece>),
+}
+
+/// A part of an allocation that moves as a whole.
+#[derive(Clone, Debug)]
+pub(super) struct Chunk {
+    pub(super) at: u64,
+    pub(super) bytes: u64,
+    pub(super) valid: Valid,
+    /// The physical memory of a return that is under way, and how far it is.
+    pub(super) new: Option<New>,
+}
+
+/// A chunk's physical memory during a return. The host's copy is the valid one until all are back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct New {
+    pub(super) handle: CUmemGenericAllocationHandle,
+    pub(super) mapped: bool,
+    pub(super) copied: bool,
+}
+
+/// An allocation.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    /// As the program asked for it.
+    pub(crate) bytes: u64,
+    pub(super) reserved: u64,
+    pub(crate) handle: CUcontext,
+    pub(super) context: ContextId,
+    pub(crate) device: DeviceKey,
+    pub(super) ordinal: CUdevice,
+    /// `SYNC_MEMOPS` is set: again on each new mapping.
+    pub(super) sync_memops: bool,
+    pub(super) chunks: Vec<Chunk>,
+}
+
+impl Block {
+    fn on_device(&self) -> u64 {
+        let chunks = self.chunks.iter();
+        chunks
+            .filter(|chunk| matches!(chunk.valid, Valid::Device(_)))
+            .map(|chunk| chunk.bytes)
+            .sum()
+    }
+}
+
+/// All of them, by address, and the host store.
+#[derive(Debug, Default)]
+pub(super) struct Blocks {
+    pub(super) map: BTreeMap<u64, Block>,
+    pub(super) store: Store,
+    /// Contexts whose device may access the allocations of another: by that one.
+    pub(super) peers: Vec<(CUdevice, CUcontext)>,
+    /// Bytes of chunks by device, and those on the host.
+    pub(super) movable: [u64; MAX_DEVICES],
+    pub(super) away: [u64; MAX_DEVICES],
+}
+
+impl Blocks {
+    /// The allocation that holds an address.
+    pub(super) fn find(&self, address: u64) -> Option<(u64, &Block)> {
+        let (base, block) = self.map.range(..=address).next_back()?;
+        (address - base < block.reserved).then_some((*base, block))
+    }
+
+    pub(super) fn insert(&mut self, base: u64, block: Block) {
+        self.movable[block.device.index()] += block.reserved;
+        self.map.insert(base, block);
+    }
+
+    /// Takes an allocation out; its host pieces are free again.
+    pub(super) fn remove(&mut self, base: u64) -> Option<Block> {
+        let mut block = self.map.remove(&base)?;
+        let column = block.device.index();
+        self.movable[column] -= block.reserved;
+        self.away[column] -= block.reserved - block.on_device();
+        for chunk in &mut block.chunks {
+            if let Valid::Host(pieces) = &mut chunk.valid {
+                self.store.give(core::mem::take(pieces));
+            }
+        }
+        Some(block)
+    }
+
+    /// The devices that may access an allocation.
+    pub(super) fn accessors(&self, block: &Block) -> Vec<CUdevice> {
+        let peers = self.peers.iter().filter(|(_, of)| *of == block.handle);
+        let mut devices: Vec<CUdevice> = peers.map(|(device, _)| *device).collect();
+        devices.push(block.ordinal);
+        devices.sort_unstable();
+        devices.dedup();
+        devices
+    }
+
+    /// Chunks of a device for which `wanted` says so, up to so many bytes but one at least: the
+    /// allocation's address, the place in it, and a copy of the chunk.
+    pub(super) fn some(
+        &self,
+        column: usize,
+        most: u64,
+        wanted: impl Fn(&Chunk) -> bool,
+    ) -> Vec<(u64, usize, Chunk)> {
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        for (base, block) in &self.map {
+            if block.device.index() != column {
+                continue;
+            }
+            for (index, chunk) in block.chunks.iter().enumerate() {
+                if !wanted(chunk) {
+                    continue;
+                }
+                if !found.is_empty() && bytes + chunk.bytes > most {
+                    return found;
+                }
+                bytes += chunk.bytes;
+                found.push((*base, index, chunk.clone()));
+            }
+        }
+        found
+    }
+
+    pub(super) fn chunk(&mut self, base: u64, index: usize) -> Option<&mut Chunk> {
+        self.map.get_mut(&base)?.chunks.get_mut(index)
+    }
+
+    /// The chunk's valid copy is on the host from now on.
+    pub(super) fn has_left(&mut self, base: u64, index: usize, pieces: Vec<Piece>) {
+        let Some(block) = self.map.get_mut(&base) else {
+            return;
+        };
+        let column = block.device.index();
+        if let Some(chunk) = block.chunks.get_mut(index) {
+            chunk.valid = Valid::Host(pieces);
+            self.away[column] += chunk.bytes;
+        }
+    }
+
+    /// All memory of a device is back: the valid copies are those on the device from now on.
+    pub(super) fn has_entered(&mut self, column: usize) {
+        for block in self.map.values_mut() {
+            if block.device.index() != column {
+                continue;
+            }
+            for chunk in &mut block.chunks {
+                let Some(new) = chunk.new.take() else {
+                    continue;
+                };
+                let before = core::mem::replace(&mut chunk.valid, Valid::Device(new.handle));
+                if let Valid::Host(pieces) = before {
+                    self.store.give(pieces);
+                    self.away[column] -= chunk.bytes;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Movable allocations as the program makes and frees them: the program sees plain memory.
+//!
+//! All driver calls here are made inside a passage of the seal, so that none is under way while the
+//! mover works. Nothing is allocated or freed while the process is sealed: such a call waits.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use gpushare_cuda_abi::cuda::{CUcontext, CUdevice_attribute, CUresult, CUstream};
+use gpushare_protocol::page::MAX_DEVICES;
+
+pub(crate) use super::blocks::Block;
+use super::blocks::{Blocks, CHUNK, Chunk, Valid};
+use super::thread;
+use crate::account;
+use crate::driver::calls;
+use crate::driver::captures::{self, unnoticed};
+use crate::driver::contexts::{ContextId, Here};
+use crate::driver::device::{self, DeviceKey};
+use crate::driver::marking;
+use crate::driver::stream_ref::StreamRef;
+use crate::driver::streams;
+use crate::driver::vmm;
+use crate::gate::seal;
+use crate::guest::fork::ForkLocal;
+use crate::guest::frames;
+
+/// The smallest allocation that is made movable.
+pub(crate) const LEAST: usize = 1 << 20;
+
+static BLOCKS: ForkLocal<Mutex<Blocks>> = ForkLocal::new();
+/// By device, what sizes are rounded to; `None` where the device cannot.
+static GRANULARITY: ForkLocal<Mutex<[Option<Option<u64>>; MAX_DEVICES]>> = ForkLocal::new();
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The books. Held for moments, never while the driver is called.
+pub(super) fn blocks() -> MutexGuard<'static, Blocks> {
+    locked(BLOCKS.get_or(Mutex::default))
+}
+
+/// The size that an allocation takes as movable memory; `None` where it is made as plain memory:
+/// small ones, on a device that cannot, and while something captures, when only the driver can say
+/// what it refuses.
+#[inline]
+pub(crate) fn size_of(bytes: usize, device: DeviceKey) -> Option<u64> {
+    if !seal::may_move() || bytes < LEAST {
+        return None;
+    }
+    size_slowly(bytes as u64, device)
+}
+
+#[cold]
+fn size_slowly(bytes: u64, device: DeviceKey) -> Option<u64> {
+    if !captures::none_seen() {
+        return None;
+    }
+    let known = GRANULARITY.get_or(Mutex::default);
+    let told = locked(known)[device.index()];
+    let unit = told.unwrap_or_else(|| {
+        let unit = ask_granularity(device);
+        locked(known)[device.index()] = Some(unit);
+        unit
+    })?;
+    bytes.checked_next_multiple_of(unit)
+}
+
+fn ask_granularity(device: DeviceKey) -> Option<u64> {
+    let ordinal = device::ordinal_of(device)?;
+    let attribute = CUdevice_attribute::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+    if calls::device_attribute(attribute, ordinal) != Ok(1) {
+        tracing::warn!("this device has no virtual memory management: its memory stays on it");
+        return None;
+    }
+    let unit = vmm::granularity(ordinal).ok()? as u64;
+    (unit.is_power_of_two() && unit <= CHUNK).then_some(unit)
+}
+
+/// Allocates `bytes` in a context, `size` of them in chunks. Returns the address.
+///
+/// # Errors
+/// The driver's, as for a plain allocation.
+pub(crate) fn allocate(here: Here, bytes: u64, size: u64) -> Result<u64, CUresult> {
+    let made = Cell::new(0);
+    let answer = seal::pass(|| match make(here, bytes, size) {
+        Ok(at) => {
+            made.set(at);
+            CUresult::SUCCESS
+        }
+        Err(why) => why,
+    });
+    answer.ok().map(|()| made.get())
+}
+
+fn length(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn make(here: Here, bytes: u64, size: u64) -> Result<u64, CUresult> {
+    let ordinal = device::ordinal_of(here.device).ok_or(CUresult::INVALID_DEVICE)?;
+    // A capture may have begun since: the driver's own functions are asked outside of it.
+    unnoticed(|| {
+        let base = vmm::reserve(length(size))?;
+        let mut block = Block {
+            bytes,
+            reserved: size,
+            handle: here.handle,
+            context: here.context,
+            device: here.device,
+            ordinal,
+            sync_memops: false,
+            chunks: Vec::new(),
+        };
+        let backed = back(base, &mut block).and_then(|()| {
+            let devices = blocks().accessors(&block);
+            vmm::give_access(base, length(size), &devices)
+        });
+        if let Err(why) = backed {
+            drop_device_memory(&block);
+            let _ = vmm::free_addresses(base, length(size));
+            return Err(why);
+        }
+        let grows = {
+            let mut blocks = blocks();
+            blocks.insert(base, block);
+            blocks.movable.iter().sum::<u64>() > blocks.store.bytes()
+        };
+        // More host memory is asked for in the background.
+        if let Some(session) = account::compute().and_then(|compute| compute.session)
+            && grows
+        {
+            thread::wake(session);
+        }
+        Ok(base)
+    })
+}
+
+/// Puts physical memory behind a block, a chunk at a time.
+fn back(base: u64, block: &mut Block) -> Result<(), CUresult> {
+    let mut at = base;
+    let end = base + block.reserved;
+    while at < end {
+        let bytes = CHUNK.min(end - at);
+        let handle = vmm::create(block.ordinal, length(bytes))?;
+        if let Err(why) = vmm::map(at, length(bytes), handle) {
+            let _ = calls::release_physical(handle);
+            return Err(why);
+        }
+        block.chunks.push(Chunk {
+            at,
+            bytes,
+            valid: Valid::Device(handle),
+            new: None,
+        });
+        at += bytes;
+    }
+    Ok(())
+}
+
+/// Gives the device memory of a block back.
+fn drop_device_memory(block: &Block) {
+    for chunk in &block.chunks {
+        if let Valid::Device(handle) = chunk.valid {
+            let _ = vmm::unmap(chunk.at, length(chunk.bytes));
+            let _ = calls::release_physical(handle);
+        }
+    }
+}
+
+/// Frees the movable allocation at `base`, as the driver frees plain memory: when all work on the
+/// device is complete. Waits while the process is sealed.
+pub(crate) fn free(base: u64) -> CUresult {
+    let Some(device) = blocks().map.get(&base).map(|block| block.device) else {
+        return CUresult::INVALID_VALUE;
+    };
+    if let Some(refused) = refused_by_capture() {
+        return refused;
+    }
+    if let Err(why) = await_device(device) {
+        return why;
+    }
+    seal::pass(|| {
+        let block = blocks().remove(base);
+        if let Some(block) = block {
+            give_back(base, &block);
+        }
+        CUresult::SUCCESS
+    })
+}
+
+fn give_back(base: u64, block: &Block) {
+    unnoticed(|| {
+        drop_device_memory(block);
+        let _ = vmm::free_addresses(base, length(block.reserved));
+    });
+}
+
+/// What the driver says to a free while something captures, if it refuses: by an allocation of its
+/// own, which no capture has noticed.
+fn refused_by_capture() -> Option<CUresult> {
+    if captures::none_seen() {
+        return None;
+    }
+    let probe = unnoticed(|| calls::allocate(1)).ok()?;
+    let answer = calls::free(probe);
+    if answer.is_success() {
+        return None;
+    }
+    let _ = unnoticed(|| calls::free(probe));
+    Some(answer)
+}
+
+/// Waits for all work on a device.
+fn await_device(device: DeviceKey) -> Result<(), CUresult> {
+    let captures = !captures::none_seen();
+    for (context, _) in streams::contexts_on(device.index()) {
+        let waited = marking::keeping(context, || {
+            if captures {
+                unnoticed(|| await_streams(context));
+                Ok(())
+            } else {
+                frames::away(vmm::await_context)
+            }
+        });
+        // One that is being destroyed is waited for there.
+        waited.unwrap_or(Ok(()))?;
+    }
+    Ok(())
+}
+
+/// Waits for all streams of a context but those that capture, which a context is not waited for
+/// beside.
+fn await_streams(context: CUcontext) {
+    let runs = |stream: &CUstream| !StreamRef::legacy(*stream).records();
+    let streams = streams::streams_of(context);
+    for stream in streams.into_iter().chain([CUstream::NULL]).filter(runs) {
+        let _ = frames::away(|| vmm::await_stream(stream));
+    }
+}
+
+/// A context has ended, and its memory with it. Inside a passage of the seal.
+pub(crate) fn context_gone(context: ContextId, handle: CUcontext) {
+    if !seal::may_move() {
+        return;
+    }
+    let gone: Vec<(u64, Block)> = {
+        let mut blocks = blocks();
+        blocks.peers.retain(|(_, of)| *of != handle);
+        let bases = blocks.map.iter();
+        let bases: Vec<u64> = bases
+            .filter(|(_, block)| block.context == context)
+            .map(|(base, _)| *base)
+            .collect();
+        let taken = bases.into_iter();
+        taken
+            .filter_map(|base| Some((base, blocks.remove(base)?)))
+            .collect()
+    };
+    for (base, block) in gone {
+        give_back(base, &block);
+    }
+}
+
+/// The movable allocation that holds an address: where it begins, and a copy of what is known.
+#[inline]
+pub(crate) fn find(address: u64) -> Option<(u64, Block)> {
+    if !seal::may_move() {
+        return None;
+    }
+    let blocks = blocks();
+    let (base, block) = blocks.find(address)?;
+    Some((base, block.clone()))
+}
+
+/// Whether an address lies in a movable allocation.
+#[inline]
+pub(crate) fn holds(address: u64) -> bool {
+    seal::may_move() && blocks().find(address).is_some()
+}
+
+/// `SYNC_MEMOPS` was set on an allocation, or not: on all of it from now on. Inside a passage of
+/// the seal.
+pub(crate) fn sync_memops(address: u64, on: bool) {
+    let chunks: Vec<u64> = {
+        let mut blocks = blocks();
+        let base = blocks.find(address).map(|(base, _)| base);
+        let Some(block) = base.and_then(|base| blocks.map.get_mut(&base)) else {
+            return;
+        };
+        block.sync_memops = on;
+        block.chunks.iter().map(|chunk| chunk.at).collect()
+    };
+    for at in chunks {
+        let _ = vmm::set_sync_memops(at, on);
+    }
+}
+
+/// Says once that movable memory was to be shared.
+#[cold]
+pub(crate) fn say_unshared() {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        tracing::warn!("memory that can move is not shared with other processes");
+    }
+}
+
+/// A context's device may access the allocations of another one, or no more. Inside a passage of
+/// the seal.
+pub(crate) fn peer_changed(device: i32, of: CUcontext, may: bool) {
+    let reached: Vec<(u64, u64)> = {
+        let mut blocks = blocks();
+        blocks.peers.retain(|peer| *peer != (device, of));
+        if may {
+            blocks.peers.push((device, of));
+        }
+        let of_it = blocks.map.iter();
+        of_it
+            .filter(|(_, block)| block.handle == of && block.ordinal != device)
+            .map(|(base, block)| (*base, block.reserved))
+            .collect()
+    };
+    for (base, bytes) in reached {
+        let done = if may {
+            vmm::give_access(base, length(bytes), &[device])
+        } else {
+            vmm::take_access(base, length(bytes), device)
+        };
+        if let Err(why) = done {
+            tracing::warn!(?why, "the access of a peer was not changed");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Memory that moves: where the daemon says so, the process's larger allocations are made of pieces
+//! that can be taken off the device and put back at the same addresses.
+//!
+//! One thread follows the daemon's orders ([`thread`]). It seals the process
+//! ([`seal`](crate::gate::seal)), waits until its work has drained ([`drain`]), and moves. What is
+//! done when is decided in `interposer/pacing/src/mover.rs`.
+
+mod blocks;
+mod drain;
+mod host;
+pub(crate) mod memory;
+mod moves;
+mod thread;
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crate::account;
+use crate::gate::seal;
+use crate::guest::fork::ForkLocal;
+
+/// Whether there is a thread.
+static STARTED: ForkLocal<AtomicBool> = ForkLocal::new();
+
+/// The tenant is joined: follows the daemon's orders about its memory if there can be any. Before
+/// the process has a context.
+pub(crate) fn start() {
+    let session = account::compute().and_then(|compute| compute.session);
+    let Some(session) = session.filter(|session| session.may_move()) else {
+        return;
+    };
+    let started = STARTED.get_or(AtomicBool::default);
+    if started.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    if let Err(error) = thread::start(session) {
+        // Nothing is movable then, and the daemon hears nothing.
+        tracing::warn!(%error, "no thread to move memory: it stays on the device");
+        return;
+    }
+    seal::take_part();
+}

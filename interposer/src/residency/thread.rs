@@ -1,0 +1,309 @@
+//! The mover's thread: looks at the orders, does one step after the other, tells what came of it.
+//!
+//! It sleeps on the control page's `changes`, and looks more often while the process is sealed: the
+//! daemon may go then. A forked child has none.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use gpushare_pacing::mover::{Act, Answer, Facts, Mover, Where};
+use gpushare_protocol::page::MAX_DEVICES;
+use gpushare_protocol::wire::{Place, Request, Residency, Residue};
+
+use super::drain::Drain;
+use super::memory::blocks;
+use super::moves::{self, Asked, Streams};
+use crate::account;
+use crate::driver::captures::Relaxed;
+use crate::driver::device::DeviceKey;
+use crate::gate::{self, seal};
+use crate::guest::background;
+use crate::guest::exit;
+use crate::guest::frames;
+use crate::guest::futex::{FutexWaiter, wake_all, wake_page};
+use crate::session::Session;
+
+/// The longest sleep (ns) of an open process, and of a sealed one, which cannot wait for long to
+/// learn that its daemon has gone.
+const NAPS: (u64, u64) = (1_000_000_000, 50_000_000);
+
+/// A change of the movable bytes that the daemon is told of, if it is an eighth of them too.
+const MUCH: u64 = 64 << 20;
+
+/// How often an answer of the daemon's is looked for (ns).
+const ANSWER: u64 = 1_000_000;
+
+/// A request that the thread looks.
+static BELL: AtomicU32 = AtomicU32::new(0);
+/// The thread may be in the driver.
+static BUSY: AtomicU32 = AtomicU32::new(0);
+/// How long the process's end waits for the thread, which may be held up in the driver.
+const STOPS_WITHIN: Duration = Duration::from_secs(1);
+
+/// The process exits: waits until the thread calls the driver no more, or for [`STOPS_WITHIN`].
+fn stop() {
+    let end = Instant::now() + STOPS_WITHIN;
+    while BUSY.load(Ordering::SeqCst) != 0 && Instant::now() < end {
+        FutexWaiter::own(&BUSY).sleep(Duration::from_millis(5));
+    }
+}
+
+/// Has the thread look at once, if it sleeps.
+pub(super) fn wake(session: &Session) {
+    BELL.store(1, Ordering::SeqCst);
+    wake_page(session.changes());
+}
+
+/// Starts the thread.
+///
+/// # Errors
+/// If the system has none to give.
+pub(super) fn start(session: &'static Session) -> io::Result<()> {
+    BUSY.store(0, Ordering::Relaxed);
+    background::start(c"gpushare-mover", background::DEEP, move || run(session))?;
+    exit::watch_beside(stop);
+    Ok(())
+}
+
+/// The thread is not in the driver.
+fn rests() {
+    BUSY.store(0, Ordering::SeqCst);
+    wake_all(&BUSY);
+}
+
+fn run(session: &'static Session) {
+    frames::work_unseen();
+    exit::is_ours();
+    let _relaxed = Relaxed::enter();
+    let mut rounds = Rounds::new(session);
+    while !exit::is_leaving() {
+        // A defect here must not take the program with it. What is away stays away.
+        let round = catch_unwind(AssertUnwindSafe(|| rounds.one()));
+        if round.is_err() {
+            std::thread::sleep(Duration::from_nanos(NAPS.0));
+        }
+    }
+    rests();
+}
+
+/// What stays on a device of this process's charges.
+fn residue(column: usize, movable: u64) -> Residue {
+    let held = DeviceKey::of_column(column).map_or(0, account::holds);
+    Residue {
+        small: held.saturating_sub(movable),
+        ..Residue::default()
+    }
+}
+
+/// One device.
+#[derive(Debug, Default)]
+struct Device {
+    mover: Mover,
+    drain: Drain,
+}
+
+#[derive(Debug)]
+struct Rounds {
+    session: &'static Session,
+    devices: Vec<Device>,
+    /// The daemon last told the whole state, and the movable bytes it was told of each device.
+    told: u64,
+    movable: [u64; MAX_DEVICES],
+    streams: Streams,
+    asked: Asked,
+}
+
+impl Rounds {
+    fn new(session: &'static Session) -> Self {
+        Self {
+            session,
+            devices: Vec::new(),
+            told: 0,
+            movable: [0; MAX_DEVICES],
+            streams: Streams::default(),
+            asked: Asked::default(),
+        }
+    }
+
+    fn one(&mut self) {
+        let columns = account::compute().map_or(0, |compute| compute.columns());
+        self.devices.resize_with(columns, Device::default);
+        let bed = FutexWaiter::of_page(self.session.changes());
+        BUSY.store(1, Ordering::SeqCst);
+        BELL.store(0, Ordering::SeqCst);
+        self.greet();
+        self.tell_changes();
+        let mut until = gate::now().saturating_add(if seal::is_set() { NAPS.1 } else { NAPS.0 });
+        let mut again = true;
+        while again && !exit::is_leaving() {
+            again = false;
+            moves::provide(self.session, &mut self.asked, gate::now(), seal::is_set());
+            for column in 0..self.devices.len() {
+                match self.step(column) {
+                    Some(wake) => until = until.min(wake),
+                    None => again = true,
+                }
+            }
+        }
+        if self.asked.waits {
+            until = until.min(gate::now().saturating_add(ANSWER));
+        }
+        rests();
+        if BELL.load(Ordering::SeqCst) == 0 {
+            bed.sleep(Duration::from_nanos(until.saturating_sub(gate::now())));
+        }
+    }
+
+    /// Tells a daemon that has just come the whole state.
+    fn greet(&mut self) {
+        let instance = self.session.instance();
+        if instance == self.told || !self.session.is_connected() {
+            return;
+        }
+        if self.told != 0 {
+            for device in &mut self.devices {
+                device.mover.forget();
+            }
+        }
+        self.told = instance;
+        for column in 0..self.devices.len() {
+            self.tell_all(column);
+            if seal::is_wanted(column)
+                && let Ok(column) = u8::try_from(column)
+            {
+                self.session.says(&Request::WantIn { column });
+            }
+        }
+    }
+
+    /// Tells the state of devices whose movable bytes have changed much.
+    fn tell_changes(&mut self) {
+        let movable = blocks().movable;
+        let columns = self.devices.len();
+        for (column, now) in movable.into_iter().enumerate().take(columns) {
+            let told = self.movable[column];
+            let change = now.abs_diff(told);
+            if change >= MUCH && change >= told / 8 || (now == 0) != (told == 0) {
+                self.tell_all(column);
+            }
+        }
+    }
+
+    fn tell_all(&mut self, column: usize) {
+        let (mover, facts) = (&self.devices[column].mover, self.facts(column, gate::now()));
+        self.movable[column] = facts.resident + facts.away;
+        let residue = residue(column, facts.resident + facts.away);
+        let host = blocks().store.bytes();
+        let Ok(column) = u8::try_from(column) else {
+            return;
+        };
+        let place = match mover.place() {
+            Where::In => Place::In,
+            Where::Sealing | Where::Sealed => Place::Sealed,
+            Where::Leaving => Place::Leaving,
+            Where::Out => Place::Out,
+            Where::Entering => Place::Entering,
+        };
+        self.session.says(&Request::Residency(Residency {
+            column,
+            epoch: mover.epoch(),
+            place,
+            movable: facts.resident + facts.away,
+            away: facts.away,
+            host,
+            residue,
+        }));
+    }
+
+    fn facts(&self, column: usize, now: u64) -> Facts {
+        let (resident, away, short) = {
+            let blocks = blocks();
+            let away = blocks.away[column];
+            let resident = blocks.movable[column] - away;
+            (resident, away, resident.saturating_sub(blocks.store.free()))
+        };
+        Facts {
+            orders: self.session.orders(column),
+            is_led: self.session.daemon_alive(now),
+            is_wanted: seal::is_wanted(column),
+            resident,
+            away,
+            short,
+            is_asking: self.asked.waits,
+        }
+    }
+
+    /// One step on a device. When to look again if there is nothing to do.
+    fn step(&mut self, column: usize) -> Option<u64> {
+        let now = gate::now();
+        let facts = self.facts(column, now);
+        let device = &mut self.devices[column];
+        match device.mover.step(now, &facts) {
+            Act::Sleep(until) if until > now => return Some(until),
+            Act::Sleep(_) => {}
+            Act::Seal => {
+                device.drain.over();
+                seal::set(column);
+            }
+            Act::Drain => {
+                let drained = device.drain.look();
+                device.mover.drain(gate::now(), drained);
+            }
+            Act::Open => {
+                device.drain.over();
+                self.streams.forget();
+                seal::clear(column);
+            }
+            Act::Leave => {
+                let moved = moves::leave(&mut self.streams, column);
+                device.mover.left(moved, blocks().away[column]);
+            }
+            Act::Enter => {
+                let moved = moves::enter(&mut self.streams, column);
+                device.mover.entered(gate::now(), moved);
+            }
+            Act::Undo => moves::undo(column),
+            Act::Say(answer) => self.say(column, answer),
+        }
+        None
+    }
+
+    fn say(&self, column: usize, answer: Answer) {
+        let movable = blocks().movable[column];
+        let Ok(column) = u8::try_from(column) else {
+            return;
+        };
+        self.session.says(&match answer {
+            Answer::Sealed { epoch } => Request::Sealed { column, epoch },
+            Answer::Busy {
+                epoch,
+                why,
+                retry_ms,
+            } => Request::SealBusy {
+                column,
+                epoch,
+                why,
+                retry_ms,
+            },
+            Answer::Moved { epoch, away } => Request::Moved {
+                column,
+                epoch,
+                away,
+            },
+            Answer::Away { epoch, away } => Request::Away {
+                column,
+                epoch,
+                away,
+                residue: residue(usize::from(column), movable).total(),
+            },
+            Answer::Back { epoch } => Request::Back { column, epoch },
+            Answer::NoRoom { epoch, bytes } => Request::NoRoom {
+                column,
+                epoch,
+                bytes,
+            },
+        });
+    }
+}

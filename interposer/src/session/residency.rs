@@ -1,0 +1,81 @@
+//! Orders about the process's memory, and what it says of it.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use gpushare_protocol::page::residency::{Movability, Orders};
+use gpushare_protocol::wire::Request;
+
+use super::{Session, pages};
+use crate::guest::descriptor::Descriptor;
+
+/// The first minor version of the protocol that moves memory.
+const SINCE: u16 = 6;
+
+impl Session {
+    /// Whether the daemon may have this tenant's memory moved. It says so before a process
+    /// registers, and never otherwise.
+    pub(crate) fn may_move(&self) -> bool {
+        self.minor.load(Ordering::Relaxed) >= SINCE
+            && self.control().movability() == Movability::Swap
+    }
+
+    /// The order in force about a device.
+    pub(crate) fn orders(&self, column: usize) -> Orders {
+        let device = self.control().devices.get(column);
+        device.map_or_else(Orders::default, |device| device.order())
+    }
+
+    /// Asks for so much more of the host store. What is given is found by
+    /// [`take_host_ranges`](Self::take_host_ranges) later.
+    pub(crate) fn ask_host_range(&self, column: usize, bytes: u64) {
+        let Ok(column) = u8::try_from(column) else {
+            return;
+        };
+        if self.minor.load(Ordering::Relaxed) >= SINCE {
+            let id = self.asks.number();
+            self.range_refused.store(false, Ordering::Release);
+            self.range_asked.store(id, Ordering::Release);
+            let line = self.line();
+            self.send(line.as_ref(), id, &Request::HostRange { column, bytes });
+        }
+    }
+
+    /// Whether the last request for a range was refused.
+    pub(crate) fn host_was_refused(&self) -> bool {
+        self.range_refused.load(Ordering::Acquire)
+    }
+
+    /// The daemon refuses a request. For the control thread.
+    pub(super) fn was_refused(&self, id: u32) {
+        if self.range_asked.load(Ordering::Acquire) == id {
+            self.range_refused.store(true, Ordering::Release);
+        }
+    }
+
+    /// Ranges of the host store that the daemon has given since: where they are mapped, and their
+    /// lengths. They stay mapped for the life of the process.
+    pub(crate) fn take_host_ranges(&self) -> Vec<(usize, u64)> {
+        core::mem::take(&mut *self.ranges.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A range was given, by the file in this descriptor. For the control thread, which alone has
+    /// it.
+    pub(super) fn was_given(&self, file: &Descriptor, offset: u64, bytes: u64) {
+        match pages::host_range(file, offset, bytes) {
+            Ok(address) => {
+                let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+                ranges.push((address, bytes));
+            }
+            Err(error) => tracing::warn!(%error, "the host memory given is of no use"),
+        }
+    }
+
+    /// Says something about the process's memory. Lost where there is no daemon, or an older one.
+    pub(crate) fn says(&self, request: &Request) {
+        if self.minor.load(Ordering::Relaxed) >= SINCE {
+            let line = self.line();
+            self.send(line.as_ref(), self.asks.number(), request);
+        }
+    }
+}

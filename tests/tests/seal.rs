@@ -1,0 +1,296 @@
+//! A sealed process: nothing that can touch device memory reaches the driver, whatever the program
+//! calls, and the seal is no trap for a program that cannot drain. By the software GPU's own trace
+//! of calls, under a daemon that the test plays.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use gpushare_cuda_abi::symbols::CUDA;
+use gpushare_protocol::page::residency::Order;
+use gpushare_protocol::wire::{Obstacle, Request};
+use gpushare_tests::{Dealer, Gpu, Guest, clients, until};
+
+/// A program whose memory may move, and its daemon.
+struct Scene {
+    _gpu: Gpu,
+    dealer: Dealer,
+    guest: Guest,
+    trace: tempfile::NamedTempFile,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::of("mem=1GiB,driver=13050")
+    }
+
+    fn of(spec: &str) -> Self {
+        let gpu = Gpu::new(spec);
+        let mut dealer = Dealer::start(&gpu);
+        dealer.swaps();
+        let trace = tempfile::NamedTempFile::new().expect("a file");
+        let mut command = dealer.command(&clients::compile("seal", &[]));
+        command
+            .env("LD_LIBRARY_PATH", gpushare_tests::gpu::links())
+            .env("SOFTGPU_TRACE", trace.path());
+        let guest = Guest::start(command).started();
+        Self {
+            _gpu: gpu,
+            dealer,
+            guest,
+            trace,
+        }
+    }
+
+    /// Orders, and waits for the seal.
+    fn sealed(&mut self, epoch: u32, order: Order) {
+        self.dealer.order(epoch, order);
+        self.dealer.hears(&Request::Sealed { column: 0, epoch });
+    }
+
+    /// What the driver was called for since the trace was last emptied, of these.
+    fn reached(&self, of: &BTreeSet<&str>) -> BTreeSet<String> {
+        traced(self.trace.path())
+            .into_iter()
+            .filter(|name| of.contains(name.as_str()))
+            .collect()
+    }
+
+    /// The same program without the library.
+    fn bare(&self) -> Guest {
+        let mut command = self.dealer.command(&clients::compile("seal", &[]));
+        command
+            .env("LD_LIBRARY_PATH", gpushare_tests::gpu::links())
+            .env_remove("LD_PRELOAD");
+        Guest::start(command)
+    }
+
+    /// The kernel's number of the library's thread that moves memory.
+    fn mover(&self) -> String {
+        let tasks = format!("/proc/{}/task", self.guest.id());
+        let is_it = |task: &fs::DirEntry| {
+            let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+            name.trim() == "gpushare-mover"
+        };
+        let tasks = fs::read_dir(tasks).expect("a process").flatten();
+        let found = tasks.filter(is_it).map(|task| task.file_name());
+        let found = found.last().expect("it has one");
+        found.into_string().expect("a number")
+    }
+
+    fn forgets(&self) {
+        fs::write(self.trace.path(), "").expect("writable");
+    }
+
+    fn pending(&mut self) -> u64 {
+        self.guest.number("pending")
+    }
+
+    /// Has threads call all of these. How many the driver has.
+    fn calls(&mut self, names: &BTreeSet<&str>) -> u64 {
+        names
+            .iter()
+            .map(|name| self.guest.number(&format!("call {name}")))
+            .sum()
+    }
+}
+
+/// The same but for the calls of one thread.
+fn traced_but_by(path: &Path, thread: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(path).expect("readable");
+    text.lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>())
+        .filter(|words| words.len() > 2 && words[1] != thread)
+        .map(|words| words[2].to_owned())
+        .collect()
+}
+
+fn traced(path: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(path).expect("readable");
+    text.lines()
+        .filter_map(|line| line.split(' ').nth(2))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Stream memory operations, which are held only when all work is complete.
+fn is_operation(name: &str) -> bool {
+    name.starts_with("cuStreamW") || name.starts_with("cuStreamBatchMemOp")
+}
+
+/// Every function that can touch device memory, by the symbol table.
+fn touching() -> BTreeSet<&'static str> {
+    CUDA.iter()
+        .filter(|row| row.gate.touches())
+        .map(|row| row.name)
+        .collect()
+}
+
+#[test]
+fn nothing_that_touches_memory_reaches_the_driver_while_sealed() {
+    let names = touching();
+    let mut scene = Scene::new();
+    let there = scene.calls(&names);
+    until("all have returned", || scene.pending() == 0);
+    let reached = scene.reached(&names);
+    assert_eq!(reached.len() as u64, there, "open, each reaches the driver");
+    assert!(there > 150, "{there} functions of {}", names.len());
+    println!("{there} of {} functions are called", names.len());
+
+    scene.sealed(1, Order::Seal);
+    scene.forgets();
+    assert_eq!(scene.calls(&names), there);
+    scene.dealer.hears(&Request::WantIn { column: 0 });
+    // Nothing can be awaited that must not happen: so long a leak has to show itself.
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(scene.reached(&names), BTreeSet::new());
+    assert_eq!(scene.pending(), there, "they all wait");
+    scene.dealer.order(2, Order::In);
+    until("all have returned", || scene.pending() == 0);
+    assert_eq!(scene.reached(&names).len() as u64, there);
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn a_stream_operation_that_work_waits_for_passes_until_it_is_done() {
+    let mut scene = Scene::new();
+    scene.guest.does("await");
+    scene.dealer.drains_within(60_000);
+    scene.dealer.order(1, Order::Seal);
+    let launches = BTreeSet::from(["cuLaunchKernel"]);
+    until("a launch waits", || {
+        scene.calls(&launches);
+        let said = scene.dealer.said();
+        said.contains(&Request::WantIn { column: 0 })
+    });
+    scene.guest.does("write");
+    scene.dealer.hears(&Request::Sealed {
+        column: 0,
+        epoch: 1,
+    });
+    let operations: BTreeSet<&str> = touching()
+        .into_iter()
+        .filter(|name| is_operation(name))
+        .collect();
+    scene.forgets();
+    let there = scene.calls(&operations);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(scene.reached(&operations), BTreeSet::new());
+    scene.dealer.order(2, Order::In);
+    until("all have returned", || scene.pending() == 0);
+    assert_eq!(scene.reached(&operations).len() as u64, there);
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn a_process_that_captures_or_works_on_opens_again_and_says_why() {
+    let mut scene = Scene::new();
+    scene.guest.does("begin");
+    scene.dealer.order(1, Order::Seal);
+    let busy = |epoch, why, retry_ms| Request::SealBusy {
+        column: 0,
+        epoch,
+        why,
+        retry_ms,
+    };
+    scene.dealer.hears(&busy(1, Obstacle::Capture, 100));
+    scene.guest.does("end");
+    scene.guest.does("await");
+    scene.dealer.drains_within(50);
+    scene.dealer.order(2, Order::Seal);
+    scene.dealer.hears(&busy(2, Obstacle::Work, 200));
+    scene.calls(&BTreeSet::from(["cuMemcpy"]));
+    until("it is open", || scene.pending() == 0);
+    scene.guest.does("write");
+    scene.sealed(3, Order::Seal);
+    scene.dealer.order(4, Order::In);
+    scene.guest.does("sync");
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn a_call_that_was_left_by_a_jump_keeps_no_seal_from_closing() {
+    let mut scene = Scene::new();
+    scene.sealed(1, Order::Seal);
+    scene.guest.answers("leap", "1");
+    scene.dealer.order(2, Order::In);
+    scene.guest.does("sync");
+    scene.sealed(3, Order::Seal);
+    scene.guest.answers("leap", "1");
+    scene.dealer.order(4, Order::In);
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn a_process_that_is_in_opens_when_its_daemon_goes() {
+    let mut scene = Scene::new();
+    scene.sealed(1, Order::Seal);
+    let copies = BTreeSet::from(["cuMemcpy"]);
+    scene.calls(&copies);
+    scene.dealer.hears(&Request::WantIn { column: 0 });
+    assert_eq!(scene.pending(), 1);
+    scene.dealer.leave();
+    until("it is open", || scene.pending() == 0);
+    scene.guest.finish().silently();
+}
+
+/// Sealed and away, the daemon silent, no room to come back, and longer than any patience of the
+/// gate's: what the program's own threads call reaches no driver, and no byte is lost.
+fn stays_away(patience: Duration) {
+    let mut scene = Scene::of("mem=256MiB,driver=13050,ctx=8MiB");
+    scene.guest.does("alloc 100000000");
+    until("host memory is given", || scene.dealer.store().given() > 0);
+    scene.dealer.order(1, Order::Leave);
+    scene
+        .dealer
+        .hears_some(|said| matches!(said, Request::Away { .. }).then_some(()));
+    let mut hog = scene.bare();
+    hog.does("init");
+    hog.does("alloc 190000000");
+    // The gate opens for a daemon that is silent; a seal does not.
+    scene.dealer.close(1);
+    scene.dealer.beat(false);
+    scene.forgets();
+    let names = touching();
+    let there = scene.calls(&names);
+    scene.guest.answers("leap", "1");
+    std::thread::sleep(patience);
+    let own = scene.mover();
+    let reached = traced_but_by(scene.trace.path(), &own);
+    let reached: Vec<_> = reached
+        .iter()
+        .filter(|name| names.contains(name.as_str()))
+        .collect();
+    assert!(reached.is_empty(), "{reached:?}");
+    assert_eq!(scene.pending(), there);
+    hog.finish().silently();
+    until("it is back and open", || scene.pending() == 0);
+    scene.guest.answers("check", "0");
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn nothing_reaches_the_driver_while_memory_is_away_and_cannot_return() {
+    stays_away(Duration::from_millis(500));
+}
+
+#[test]
+#[ignore = "half a minute"]
+fn nor_after_half_a_minute_away() {
+    stays_away(Duration::from_secs(30));
+}
+
+#[test]
+fn without_the_daemons_word_no_process_is_sealed() {
+    let gpu = Gpu::new("mem=1GiB");
+    let dealer = Dealer::start(&gpu);
+    let mut guest = dealer.client("seal").started();
+    dealer.order(1, Order::Seal);
+    guest.does("spin 1000");
+    assert_eq!(guest.number("call cuMemcpy"), 1);
+    until("it has returned", || guest.number("pending") == 0);
+    guest.does("sync");
+    guest.finish().silently();
+    assert_eq!(dealer.said(), []);
+}
