@@ -105,6 +105,11 @@ impl Limits {
         device::implied(self, ordinal, uuid)
     }
 
+    /// Whether a request of memory is set for one device, and not only implied by a limit.
+    pub fn has_request(&self, ordinal: u32, uuid: &[u8; 16]) -> bool {
+        device::has_request(self, ordinal, uuid)
+    }
+
     /// Whether `GPUSHARE_DISABLE=1` asks the library to stay out of this process.
     pub fn disabled(&self) -> bool {
         self.disabled

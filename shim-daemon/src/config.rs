@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use gpushare_core::{
-    Compute, DeviceId, LeasePolicy, Nanos, Preemptible, Profile, Quota, Resolver, Sharing,
-    TenantSpec,
+    Compute, DeviceId, LeasePolicy, Nanos, Oversubscribe, Preemptible, Profile, Quota, Resolver,
+    Sharing, TenantSpec,
 };
 use gpushare_journal::Bounds;
 use gpushare_protocol::limits::{self, LimitError, Limits, Maxima};
@@ -40,6 +40,7 @@ pub fn spec_of(
             limits::Preemptible::Kill => Preemptible::Kill,
         },
         idle_end: policy.idle_end.map(nanos),
+        oversubscribe: Oversubscribe::Off, // It takes the node.
         run_limit: policy.run_limit.map(nanos),
         gang: None, // It takes the owner.
     }

@@ -126,6 +126,21 @@ fn memfd(name: &std::ffi::CStr) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// A memory file of so many bytes for a tenant's memory, all of them allocated now, which cannot
+/// change its size.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn host_range(bytes: u64) -> Result<OwnedFd, PagesError> {
+    let file = memfd(c"gpushare-host").map_err(failed("make shared memory"))?;
+    let length = i64::try_from(bytes).map_err(|_| PagesError::System("size", Errno::EFBIG))?;
+    ftruncate(&file, length).map_err(failed("size shared memory"))?;
+    fallocate(&file, FallocateFlags::empty(), 0, length)
+        .map_err(failed("allocate shared memory"))?;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(size_seals())).map_err(failed("seal shared memory"))?;
+    Ok(file)
+}
+
 fn size_seals() -> SealFlag {
     SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL
 }

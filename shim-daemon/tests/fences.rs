@@ -128,6 +128,7 @@ impl Bench {
             process: None,
             gated: false,
             tells: false,
+            moves: false,
         };
         let pid = std::process::id();
         let peer = Peer {

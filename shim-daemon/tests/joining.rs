@@ -97,6 +97,7 @@ impl Machine {
             process: None,
             gated: false,
             tells: false,
+            moves: false,
         };
         let peer = Peer {
             pid: pid.cast_signed(),

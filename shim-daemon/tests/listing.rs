@@ -64,6 +64,7 @@ impl Crowd {
             process: None,
             gated: false,
             tells: false,
+            moves: false,
         };
         let peer = Peer {
             pid: pid.cast_signed(),

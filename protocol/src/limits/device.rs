@@ -25,6 +25,11 @@ pub struct DeviceLimits {
     pub compute: ComputeLimits,
 }
 
+/// Whether the tenant's request for a device is set.
+pub(super) fn has_request(limits: &Limits, ordinal: u32, uuid: &[u8; 16]) -> bool {
+    limits.memory.on(ordinal, Uuid(*uuid)).1.is_some()
+}
+
 /// A request that was not set: the guarantee of a tenant with only a limit, where a percentage
 /// bounds that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use crate::ids::{AskKey, DeviceId, ProcessId, TenantId, Ticket};
 use crate::lease::Lease;
+use crate::residency::Order;
 use crate::resolver::Resolver;
 use crate::spec::SpecError;
 use crate::time::Nanos;
@@ -54,6 +55,24 @@ pub enum Decision {
         device: DeviceId,
         /// Its turn.
         lease: Lease,
+    },
+    /// Store an order about the tenant's memory in its control page, and wake its processes.
+    Reside {
+        /// The tenant.
+        tenant: TenantId,
+        /// Where.
+        device: DeviceId,
+        /// Names the order.
+        epoch: u32,
+        /// What its processes are to do.
+        order: Order,
+    },
+    /// An ask waits longer than its own time, because its turn is certain.
+    Extend {
+        /// Which.
+        ask: AskKey,
+        /// Until then, unless it is extended again.
+        until: Nanos,
     },
     /// The answer to an ask.
     Answer {
@@ -250,6 +269,108 @@ pub enum Notice {
         tenant: TenantId,
         /// Where.
         device: DeviceId,
+    },
+    /// A tenant begins to leave the card.
+    Leaving {
+        /// Which.
+        tenant: TenantId,
+        /// Where.
+        device: DeviceId,
+        /// Its charges there.
+        bytes: Bytes,
+        /// The tenant that wants the memory; `None`: a command.
+        wanted_by: Option<TenantId>,
+    },
+    /// It has left.
+    Left {
+        /// Which.
+        tenant: TenantId,
+        /// Where.
+        device: DeviceId,
+        /// What the device shows gone.
+        bytes: Bytes,
+        /// What stayed.
+        residue: Bytes,
+        /// How long it took.
+        took: Nanos,
+    },
+    /// It is back.
+    Returned {
+        /// Which.
+        tenant: TenantId,
+        /// Where.
+        device: DeviceId,
+        /// What was on the host.
+        bytes: Bytes,
+        /// How long it took.
+        took: Nanos,
+    },
+    /// It could not be sealed, or did not move on: it runs again.
+    DidNotLeave {
+        /// Which.
+        tenant: TenantId,
+        /// Where.
+        device: DeviceId,
+        /// When it may be asked again.
+        again: Nanos,
+    },
+    /// The device shows less memory gone than it reported.
+    LeftLess {
+        /// Which.
+        tenant: TenantId,
+        /// Where.
+        device: DeviceId,
+        /// What it reported.
+        told: Bytes,
+        /// What the device shows.
+        seen: Bytes,
+    },
+    /// Its processes take long to return.
+    SlowReturn {
+        /// Which.
+        tenant: TenantId,
+        /// Where.
+        device: DeviceId,
+    },
+    /// The driver had too little memory for its return. It is asked again.
+    NoReturn {
+        /// Which.
+        tenant: TenantId,
+        /// Where.
+        device: DeviceId,
+        /// What was missing.
+        bytes: Bytes,
+    },
+    /// No tenant was moved for a collision because the host budget is used up.
+    HostFull {
+        /// Where.
+        device: DeviceId,
+        /// The device memory that was wanted.
+        wanted: Bytes,
+        /// What of the host budget is free.
+        free: Bytes,
+    },
+    /// Moves took more than 30 % of the last minute: stays are longer from now on.
+    Thrashing {
+        /// Where.
+        device: DeviceId,
+        /// How much they took.
+        percent: u64,
+    },
+    /// Moves take less again, and stays are shorter.
+    Settled {
+        /// Where.
+        device: DeviceId,
+    },
+    /// A command moves a tenant out.
+    Suspended {
+        /// Which.
+        tenant: TenantId,
+    },
+    /// A command lets it return.
+    Resumed {
+        /// Which.
+        tenant: TenantId,
     },
     /// A victim is still there long after SIGKILL.
     WillNotYield {

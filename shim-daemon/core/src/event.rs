@@ -3,6 +3,7 @@
 
 use crate::ids::{AskId, DeviceId, ProcessId, TenantId, Ticket};
 use crate::lease::{Report, Work};
+use crate::residency::{Shown, Told};
 use crate::spec::{DeviceSpec, TenantSpec};
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
@@ -204,6 +205,48 @@ pub enum Event {
         held: Bytes,
         /// What NVML shows for its processes, where it can.
         used: Option<Bytes>,
+    },
+    /// A process's library can seal it and move its memory to the host and back.
+    Movable {
+        /// Which.
+        process: ProcessId,
+    },
+    /// A process reports on an order to move.
+    Moved {
+        /// Which.
+        process: ProcessId,
+        /// Where.
+        device: DeviceId,
+        /// The order it answers. A report on any other order is ignored.
+        epoch: u32,
+        /// The report.
+        told: Told,
+    },
+    /// A call of a process waits because its tenant is out.
+    WantsIn {
+        /// Which.
+        process: ProcessId,
+        /// Where.
+        device: DeviceId,
+    },
+    /// A process of the previous daemon shows where its memory is.
+    Shown {
+        /// Which; ignored for tenants that this daemon admitted.
+        process: ProcessId,
+        /// Where.
+        device: DeviceId,
+        /// Where its memory is.
+        shown: Shown,
+    },
+    /// A command wants a tenant off all its devices until it calls, or until `Resume`.
+    Suspend {
+        /// Which.
+        tenant: TenantId,
+    },
+    /// A command wants a tenant back that is out.
+    Resume {
+        /// Which.
+        tenant: TenantId,
     },
     /// A tenant's GPU work moved on since it was last looked at.
     Worked {

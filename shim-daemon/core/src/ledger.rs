@@ -29,6 +29,10 @@ pub(crate) struct Device {
     accounts: BTreeMap<TenantId, Account>,
     /// The sum over all accounts, kept as they change.
     sum: Room,
+    /// The sum of what of them cannot be moved to the host, kept as they change.
+    fixed: Bytes,
+    /// The loans of tenants that may be moved, and how many have each, kept as they change.
+    loans: BTreeMap<Bytes, usize>,
     /// What all accounts were granted and do not use, kept as they change.
     unused: Bytes,
     limbo: BTreeMap<ProcessId, Limbo>,
@@ -54,6 +58,8 @@ impl Device {
             spec,
             accounts: BTreeMap::new(),
             sum: Room::default(),
+            fixed: Bytes::ZERO,
+            loans: BTreeMap::new(),
             unused: Bytes::ZERO,
             late: Bytes::ZERO,
             looks: Looks::default(),
@@ -152,16 +158,22 @@ impl Device {
     ) -> Option<R> {
         let account = self.accounts.get_mut(&tenant)?;
         let (before, unused, late) = (account.room(), account.unused(), account.late);
+        let (fixed, loan) = (account.fixed(), account.movable());
         let result = change(account);
         self.late = self.late - late + account.late;
         self.sum = self.sum - before + account.room();
         self.unused = self.unused - unused + account.unused();
+        self.fixed = self.fixed - fixed + account.fixed();
+        let after = account.movable();
+        self.lend(loan, after);
         Some(result)
     }
 
     pub(crate) fn open(&mut self, tenant: TenantId, account: Account) {
         self.sum += account.room();
         self.unused += account.unused();
+        self.fixed += account.fixed();
+        self.lend(None, account.movable());
         let old = self.accounts.insert(tenant, account);
         debug_assert!(old.is_none(), "tenants are admitted once");
     }
@@ -171,6 +183,8 @@ impl Device {
         if let Some(account) = self.accounts.remove(&tenant) {
             self.sum = self.sum - account.room();
             self.unused -= account.unused();
+            self.fixed -= account.fixed();
+            self.lend(account.movable(), None);
             self.late -= account.late;
             self.orphaned += account.limbo;
             for entry in self
@@ -183,9 +197,89 @@ impl Device {
         }
     }
 
+    /// A loan changed.
+    fn lend(&mut self, before: Option<Bytes>, after: Option<Bytes>) {
+        if before == after {
+            return;
+        }
+        if let Some(before) = before
+            && let Some(many) = self.loans.get_mut(&before)
+        {
+            *many -= 1;
+            if *many == 0 {
+                self.loans.remove(&before);
+            }
+        }
+        if let Some(after) = after {
+            *self.loans.entry(after).or_default() += 1;
+        }
+    }
+
+    /// The largest loan of a tenant that may be moved, but for one loan of size `but`. `None`: no
+    /// tenant may be moved.
+    fn largest_loan(&self, but: Option<Bytes>) -> Option<Bytes> {
+        let mut all = self.loans.iter().rev();
+        all.find_map(|(loan, many)| (*many > 1 || Some(*loan) != but).then_some(*loan))
+    }
+
     /// Both sums, over all that is on the device.
     pub(crate) fn total(&self) -> Room {
         self.sum + Room::both(self.orphaned + self.unmanaged)
+    }
+
+    /// What the device must hold so that each tenant with a loan can come back, one at a time: all
+    /// that cannot be moved and the largest loan. Zero: no tenant has such a loan.
+    pub(crate) fn rotates_in(&self) -> Bytes {
+        let largest = self.largest_loan(None);
+        largest.map_or(Bytes::ZERO, |loan| self.beside_loan(self.fixed, loan))
+    }
+
+    fn beside_loan(&self, fixed: Bytes, loan: Bytes) -> Bytes {
+        fixed + loan + self.orphaned + self.unmanaged
+    }
+
+    /// The same if this tenant's account were `after`.
+    fn rotates_with(&self, tenant: TenantId, after: &Account) -> Bytes {
+        let before = self.accounts.get(&tenant);
+        let (fixed, loan) = before.map_or((Bytes::ZERO, None), |account| {
+            (account.fixed(), account.movable())
+        });
+        let largest = self.largest_loan(loan).max(after.movable());
+        let fixed = self.fixed - fixed + after.fixed();
+        largest.map_or(Bytes::ZERO, |loan| self.beside_loan(fixed, loan))
+    }
+
+    /// What the sums give back if this tenant's account becomes `after`. A part that tenants need
+    /// to come back counts as firm.
+    pub(crate) fn given_by(&self, tenant: TenantId, after: &Account) -> Room {
+        let Some(before) = self.accounts.get(&tenant) else {
+            return Room::default();
+        };
+        let mut given = before.room() - after.room();
+        if !self.loans.is_empty() {
+            let room = self.rotates_in() - self.rotates_with(tenant, after);
+            given.firm = given.firm.max(room);
+        }
+        given
+    }
+
+    /// How the sums grow if a tenant's grant becomes `level`, or its overhead grows by `overhead`.
+    /// A growth that would keep a tenant from coming back needs more than the firm memory there is.
+    pub(crate) fn growth(&self, tenant: TenantId, level: Bytes, overhead: Bytes) -> Room {
+        let Some(account) = self.accounts.get(&tenant) else {
+            return Room::both(Bytes::MAX);
+        };
+        let grown = account.grown(level, overhead);
+        let mut growth = grown.room() - account.room();
+        if self.loans.is_empty() && !account.loan.moves {
+            return growth;
+        }
+        let after = self.rotates_with(tenant, &grown);
+        let over = after - self.usable();
+        if after > self.rotates_in() && !over.is_zero() {
+            growth.firm = growth.firm.max(self.slack().firm + over);
+        }
+        growth
     }
 
     /// The granted and unused memory of its accounts.
@@ -283,6 +377,15 @@ impl Device {
             return Err(format!(
                 "sums are {:?}, the accounts make {sum:?}",
                 self.sum
+            ));
+        }
+        let fixed: Bytes = self.accounts.values().map(Account::fixed).sum();
+        let loans = self.accounts.values().filter_map(Account::movable).max();
+        if (fixed, loans) != (self.fixed, self.largest_loan(None)) {
+            let kept = (self.fixed, self.largest_loan(None));
+            return Err(format!(
+                "fixed and the largest loan are {kept:?}, the accounts make {:?}",
+                (fixed, loans)
             ));
         }
         let unused: Bytes = self.accounts.values().map(Account::unused).sum();

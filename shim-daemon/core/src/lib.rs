@@ -7,11 +7,14 @@
 //! and every failure repeats from its seed.
 //!
 //! Invariants:
-//! * I1: per device, grants + overhead + excess + limbo + unmanaged are at most capacity less
-//!   reserve. If facts alone break it, no memory is granted until it holds again.
+//! * I1: per device, grants on the card + overhead + excess + limbo + unmanaged are at most
+//!   capacity less reserve. If facts alone break it, no memory is granted until it holds again.
 //! * I3: only a tenant that uses more than its request is ever ended for a collision, and no tenant
 //!   that could be spared.
+//!   A tenant that swaps is moved as a whole, and no tenant is ended where moves are enough.
 //! * I4: every ask ends in a grant or an out-of-memory, the latter at its timeout at the latest.
+//! * I9: a tenant that waits for the rotation is in within its bound, as long as the tenants before
+//!   it leave when they are asked.
 //!
 //! (I2, that charges never exceed the limit, is enforced by the clients: no grant is ever raised
 //! above the limit.)
@@ -30,6 +33,7 @@ mod ledger;
 mod limbo;
 mod overhead;
 mod part;
+mod residency;
 mod resolver;
 mod room;
 mod spec;
@@ -46,8 +50,12 @@ pub use lease::{
     ShareState, ShareView, Sharing, SharingView, Work,
 };
 pub use part::Implied;
+pub use residency::{Order, Place, Shown, SwapPolicy, Told};
 pub use resolver::Resolver;
-pub use spec::{DeviceSpec, Policy, Preemptible, Quota, SpecError, TenantSpec};
+pub use spec::{DeviceSpec, Oversubscribe, Policy, Preemptible, Quota, SpecError, TenantSpec};
 pub use time::Nanos;
 pub use world::World;
-pub use world::view::{AccountView, DeadView, DeviceView, State, TenantView, WaitView};
+pub use world::moves::suspend::NotSuspended;
+pub use world::view::{
+    AccountView, DeadView, DeviceView, ResidenceView, State, TenantView, WaitView,
+};

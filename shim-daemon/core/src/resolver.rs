@@ -1,17 +1,17 @@
 //! What to do when a wanted grant does not fit: one policy a file.
 //!
 //! A resolver gets facts and returns a verdict; it changes nothing and remembers nothing. A new
-//! policy is a file, a variant of [`Resolver`] and a row in [`Resolver::policy`]. A swap engine's
-//! resolver would go there too, with a verdict that names the tenants to move out, once an engine
-//! exists to carry it out.
+//! policy is a file, a variant of [`Resolver`] and a row in [`Resolver::policy`].
 
 mod burst;
 mod fail;
 mod priority;
+mod swap;
 mod victims;
 mod wait;
 
 pub(crate) use burst::Burst;
+pub(crate) use swap::Mover;
 
 use crate::ids::TenantId;
 use crate::time::Nanos;
@@ -26,6 +26,8 @@ pub enum Resolver {
     Wait,
     /// End lower or idle tenants that hold borrowed memory and allow it.
     Priority,
+    /// Move tenants that allow it to the host until they run again.
+    Swap,
 }
 
 impl Resolver {
@@ -33,7 +35,7 @@ impl Resolver {
     pub(crate) fn always_decides(self) -> bool {
         match self {
             Self::Fail | Self::Wait => true,
-            Self::Priority => false,
+            Self::Priority | Self::Swap => false,
         }
     }
 
@@ -42,6 +44,7 @@ impl Resolver {
             Self::Fail => &fail::Fail,
             Self::Wait => &wait::Wait,
             Self::Priority => &priority::Priority,
+            Self::Swap => &swap::Swap,
         }
     }
 }
@@ -67,6 +70,15 @@ pub(crate) struct Case<'a> {
     pub(crate) ladder: Nanos,
     /// Tenants above their request that may be ended, none of them ending already.
     pub(crate) candidates: &'a [Candidate],
+    /// Tenants on the card that may be moved, now or later.
+    pub(crate) movers: &'a [Mover],
+    /// Whether the ask is within its tenant's request.
+    pub(crate) guaranteed: bool,
+    pub(crate) now: Nanos,
+    /// Host memory that these moves may take: what they leave must let another tenant be moved.
+    pub(crate) host: Bytes,
+    /// Whether there is enough for it alone, once every tenant that may be moved has its turn over.
+    pub(crate) alone: bool,
 }
 
 /// A tenant that could be ended.
@@ -86,6 +98,15 @@ pub(crate) struct Candidate {
 pub(crate) enum Verdict {
     /// End these tenants, then the ask is met. Empty: the bytes on their way are enough.
     End(Vec<TenantId>),
+    /// Move these tenants off the card, then the ask is met.
+    Move(Vec<TenantId>),
+    /// Tenants may be moved then. `certain`: all of them left whenever they were asked.
+    Turn {
+        /// When. `None`: when asks before this one are met.
+        at: Option<Nanos>,
+        /// See above.
+        certain: bool,
+    },
     /// Wait for other tenants to free.
     Wait,
     /// Out-of-memory.

@@ -4,6 +4,7 @@ use crate::ids::{CostClass, DeviceId, Gang};
 use crate::lease::{Compute, LeasePolicy};
 use crate::limbo::Limbo;
 use crate::part::Implied;
+use crate::residency::SwapPolicy;
 use crate::resolver::Resolver;
 use crate::time::Nanos;
 use gpushare_protocol::units::{Bytes, Permille};
@@ -41,8 +42,31 @@ pub enum Preemptible {
     /// None: it keeps its memory until it frees it.
     #[default]
     Never,
-    /// It may be ended while it holds more than its request.
+    /// It may be moved to the host, if it can be.
+    Swap,
+    /// It may be moved if it can be, and ended while it holds more than its request.
     Kill,
+}
+
+/// How a tenant's memory may leave the card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Oversubscribe {
+    /// Not at all.
+    #[default]
+    Off,
+    /// Its processes move it to the host and back, when ordered.
+    Swap,
+}
+
+/// What becomes of memory that a tenant holds above its request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Loan {
+    /// Its processes can move it to the host.
+    pub(crate) moves: bool,
+    /// Others' collisions may take it back, by a move or by ending the tenant.
+    pub(crate) revocable: bool,
+    /// They may end the tenant.
+    pub(crate) killable: bool,
 }
 
 /// A tenant as registered: these limits apply, whatever its environment contains.
@@ -67,6 +91,8 @@ pub struct TenantSpec {
     pub idle_after: Nanos,
     /// The effect of other tenants' collisions on it.
     pub preemptible: Preemptible,
+    /// How its memory may leave the card.
+    pub oversubscribe: Oversubscribe,
     /// Ends it after this long without GPU work (interactive tenants).
     pub idle_end: Option<Nanos>,
     /// Ends it this long after its admission (interactive tenants).
@@ -90,6 +116,12 @@ pub enum SpecError {
     /// A change may alter quotas, not which devices they are on.
     #[error("the devices of a tenant cannot change while it runs")]
     Devices,
+    /// Whether memory can leave the card is decided when the first of it is allocated.
+    #[error("how a tenant's memory may leave the card cannot change while it runs")]
+    Oversubscribe,
+    /// A tenant that swaps on a node without host memory for it.
+    #[error("this node has no host memory for swapping")]
+    NoHost,
     /// The request is above the limit.
     #[error("on {device:?} the request of {} is above the limit of {}", .quota.request, .quota.limit)]
     AboveLimit {
@@ -190,6 +222,18 @@ impl TenantSpec {
         Ok(())
     }
 
+    /// What becomes of memory that it holds above its request.
+    pub(crate) fn loan(&self) -> Loan {
+        let moves = self.oversubscribe == Oversubscribe::Swap;
+        let killable = self.preemptible == Preemptible::Kill;
+        let revocable = killable || (moves && self.preemptible == Preemptible::Swap);
+        Loan {
+            moves,
+            revocable,
+            killable,
+        }
+    }
+
     /// Its compute share on `device`.
     pub fn compute(&self, device: DeviceId) -> Compute {
         self.compute
@@ -252,6 +296,8 @@ pub struct Policy {
     pub most_waiting_together: usize,
     /// How turns on devices are dealt.
     pub lease: LeasePolicy,
+    /// How tenants' memory is moved to the host and back.
+    pub swap: SwapPolicy,
 }
 
 impl Policy {
@@ -299,6 +345,7 @@ impl Default for Policy {
             most_waiting: 256,
             most_waiting_together: 256,
             lease: LeasePolicy::default(),
+            swap: SwapPolicy::default(),
         }
     }
 }

@@ -25,6 +25,8 @@ pub(crate) enum Timer {
     Look(DeviceId),
     /// Look at a device again because some reservations there are estimates.
     Guess(DeviceId),
+    /// A step of a tenant's move on a device takes too long, or a look may show its end.
+    Move(DeviceId, TenantId),
     /// A turn on a device may be over, or another may begin.
     Turn(DeviceId),
 }

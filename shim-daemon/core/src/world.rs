@@ -15,6 +15,7 @@ mod first_look;
 mod ladder;
 mod leases;
 mod looks;
+pub(crate) mod moves;
 mod own_dead;
 mod parts;
 mod pending;
@@ -33,6 +34,7 @@ use crate::ids::{DeviceId, TenantId};
 use crate::lease::Input;
 use crate::ledger::Ledger;
 use crate::overhead::Costs;
+use crate::residency::Residency;
 use crate::spec::Policy;
 use crate::time::Nanos;
 use crate::timers::{Timer, Timers};
@@ -56,6 +58,8 @@ pub struct World {
     pauses: Pauses,
     decisions: VecDeque<Decision>,
     costs: Costs,
+    /// Which tenants' memory is on the card.
+    residency: Residency,
     /// After a restart: until then clients present their holdings and no new memory is granted.
     recovering: bool,
 }
@@ -73,6 +77,7 @@ impl World {
             pauses: Pauses::default(),
             decisions: VecDeque::new(),
             costs: Costs::default(),
+            residency: Residency::new(policy.swap.host),
             recovering: false,
         }
     }
@@ -189,6 +194,21 @@ impl World {
                 self.tell_device(device, reported);
             }
             Event::Served { device, works } => self.served(device, &works),
+            Event::Movable { process } => self.movable(process),
+            Event::Moved {
+                process,
+                device,
+                epoch,
+                told,
+            } => self.moved(process, device, epoch, told),
+            Event::WantsIn { process, device } => self.wants_in(process, device),
+            Event::Shown {
+                process,
+                device,
+                shown,
+            } => self.shown(process, device, shown),
+            Event::Suspend { tenant } => self.suspend(tenant),
+            Event::Resume { tenant } => self.resume(tenant),
             Event::Worked { tenant } => self.worked(tenant),
             Event::Sampled { device, sample } => self.sampled(device, sample),
         }
@@ -209,6 +229,7 @@ impl World {
                 Timer::Cycle => self.check_cycles(),
                 Timer::Guess(device) => self.guess_due(device),
                 Timer::Turn(device) => self.device_due(device),
+                Timer::Move(device, tenant) => self.move_due(device, tenant),
             }
         }
     }
@@ -231,6 +252,7 @@ impl World {
     pub fn check(&self) -> Result<(), String> {
         self.tenants.check()?;
         self.asks.check()?;
+        self.residency.check()?;
         for device in self.ledger.devices() {
             self.check_device(device)?;
         }
@@ -250,6 +272,7 @@ impl World {
         both.map_err(|broken| format!("{device:?}: {broken}"))?;
         let mut accounts = books.accounts();
         accounts.try_for_each(|(tenant, _)| self.tenants.check_one(tenant))?;
+        self.check_places(device)?;
         self.asks.check_on(device)
     }
 
@@ -306,6 +329,7 @@ impl World {
 
     fn recovered(&mut self) {
         self.recovering = false;
+        self.gather();
         let all = self.tenants.all().map(|(tenant, _)| tenant);
         for tenant in all.collect::<Vec<_>>() {
             self.check_end(tenant);

@@ -77,6 +77,7 @@ fn spec() -> impl Strategy<Value = TenantSpec> {
                     } else {
                         Preemptible::Never
                     },
+                    oversubscribe: gpushare_core::Oversubscribe::Off,
                     idle_end: ends.then_some(idle_after),
                     run_limit: ends.then_some(wait_timeout),
                     gang: ends.then(|| Gang {

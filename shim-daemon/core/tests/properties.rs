@@ -7,13 +7,14 @@
 use crate::cases;
 use crate::node::{Manners, Node, Rng, secs};
 use gpushare_core::{
-    Bytes, Event, LeasePolicy, Nanos, Policy, Preemptible, Quota, Resolver, TenantSpec,
+    Bytes, Event, LeasePolicy, Nanos, Oversubscribe, Policy, Preemptible, Quota, Resolver,
+    TenantSpec,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
-struct Draft {
+pub(crate) struct Draft {
     request: u64,
     more: u64,
     priority: u16,
@@ -25,7 +26,7 @@ struct Draft {
 }
 
 #[derive(Clone, Debug)]
-enum Op {
+pub(crate) enum Op {
     Run(Draft),
     Start(usize),
     Want(usize, usize, u64),
@@ -37,6 +38,8 @@ enum Op {
     Set(usize, Draft),
     Cancel(usize),
     Linger(u64),
+    Suspend(usize),
+    Resume(usize),
     Live(u64),
 }
 
@@ -65,7 +68,7 @@ fn draft() -> impl Strategy<Value = Draft> {
         )
 }
 
-fn op() -> impl Strategy<Value = Op> {
+pub(crate) fn op() -> impl Strategy<Value = Op> {
     let who = 0..64usize;
     prop_oneof![
         3 => draft().prop_map(Op::Run),
@@ -77,7 +80,9 @@ fn op() -> impl Strategy<Value = Op> {
         1 => who.clone().prop_map(Op::Finish),
         3 => who.clone().prop_map(Op::Work),
         1 => (who.clone(), draft()).prop_map(|(who, draft)| Op::Set(who, draft)),
-        1 => who.prop_map(Op::Cancel),
+        1 => who.clone().prop_map(Op::Cancel),
+        1 => who.clone().prop_map(Op::Suspend),
+        1 => who.prop_map(Op::Resume),
         1 => (0..1500u64).prop_map(Op::Linger),
         6 => (0..4000u64).prop_map(Op::Live),
     ]
@@ -90,23 +95,35 @@ impl Draft {
             limit: Bytes::gib(self.request + self.more + 1),
         };
         let devices = node.devices.keys().take(if both { 2 } else { 1 });
+        let swaps = !node.policy.swap.host.is_zero() && self.more.is_multiple_of(2);
+        let swap = swaps.then_some(Resolver::Swap);
         TenantSpec {
             quotas: devices.map(|device| (*device, quota)).collect(),
             implied: Vec::new(),
             compute: Vec::new(),
             priority: 400 + 100 * self.priority,
-            on_collision: match self.resolvers {
-                0 => vec![],
-                1 => vec![Resolver::Wait],
-                2 => vec![Resolver::Priority],
-                _ => vec![Resolver::Priority, Resolver::Wait],
+            on_collision: {
+                let others = match self.resolvers {
+                    0 => vec![],
+                    1 => vec![Resolver::Wait],
+                    2 => vec![Resolver::Priority],
+                    _ => vec![Resolver::Priority, Resolver::Wait],
+                };
+                swap.into_iter().chain(others).collect()
             },
             wait_timeout: secs(self.timeout),
             idle_after: secs(5),
             preemptible: if self.kill {
                 Preemptible::Kill
+            } else if swaps {
+                Preemptible::Swap
             } else {
                 Preemptible::Never
+            },
+            oversubscribe: if swaps {
+                Oversubscribe::Swap
+            } else {
+                Oversubscribe::Off
             },
             idle_end: None,
             run_limit: None,
@@ -120,13 +137,16 @@ fn nth<T: Copy>(all: impl Iterator<Item = T>, at: usize) -> Option<T> {
     (!all.is_empty()).then(|| all[at % all.len()])
 }
 
-fn apply(node: &mut Node, op: Op) {
+pub(crate) fn apply(node: &mut Node, op: Op) {
     let tenant = |node: &Node, at| nth(node.guests.keys().copied(), at);
     let process = |node: &Node, at| nth(node.processes.keys().copied(), at);
     match op {
         Op::Run(draft) => {
             let spec = draft.spec(node, draft.both);
             let (tenant, _) = node.run(spec);
+            if let Some(guest) = node.guests.get_mut(&tenant) {
+                guest.moves.works = draft.timeout.is_multiple_of(2);
+            }
             if let Some(guest) = node.guests.get_mut(&tenant) {
                 guest.manners = if draft.stubborn {
                     Manners::Stubborn
@@ -183,6 +203,7 @@ fn apply(node: &mut Node, op: Op) {
         Op::Work(at) => {
             if let Some(tenant) = tenant(node, at) {
                 node.tell(Event::Worked { tenant });
+                node.call_where_out(tenant);
             }
         }
         Op::Set(at, draft) => {
@@ -190,7 +211,8 @@ fn apply(node: &mut Node, op: Op) {
                 return;
             };
             let old = node.guests[&tenant].spec.clone();
-            let spec = draft.spec(node, old.quotas.len() == 2);
+            let mut spec = draft.spec(node, old.quotas.len() == 2);
+            spec.oversubscribe = old.oversubscribe;
             // Earlier charges and waits may stay: I2 and I4 are checked against the larger values.
             let mut lenient = spec.clone();
             lenient.wait_timeout = spec.wait_timeout.max(old.wait_timeout);
@@ -213,6 +235,16 @@ fn apply(node: &mut Node, op: Op) {
             node.devices
                 .values_mut()
                 .for_each(|device| device.linger = Some(Nanos::millis(millis)));
+        }
+        Op::Suspend(at) => {
+            if let Some(tenant) = tenant(node, at) {
+                node.tell(Event::Suspend { tenant });
+            }
+        }
+        Op::Resume(at) => {
+            if let Some(tenant) = tenant(node, at) {
+                node.tell(Event::Resume { tenant });
+            }
         }
         Op::Live(millis) => node.live(Nanos::millis(millis)),
     }

@@ -8,8 +8,8 @@
 
 use crate::node::{Manners, Node, Rng, secs};
 use gpushare_core::{
-    Bytes, DeviceId, Event, LeasePolicy, Nanos, Policy, Preemptible, Quota, Resolver, TenantId,
-    TenantSpec,
+    Bytes, DeviceId, Event, LeasePolicy, Nanos, Oversubscribe, Policy, Preemptible, Quota,
+    Resolver, TenantId, TenantSpec,
 };
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -76,6 +76,7 @@ impl Sim {
             } else {
                 Preemptible::Never
             },
+            oversubscribe: Oversubscribe::Off,
             idle_end: self.rng.one_in(20).then_some(secs(300)),
             run_limit: self.rng.one_in(20).then_some(secs(900)),
             gang: None,

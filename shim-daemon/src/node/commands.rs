@@ -39,6 +39,8 @@ impl Node {
                     None => Err(unknown_command()),
                 }
             }
+            Control::Suspend { tenant } => self.suspend(now, (from, id), tenant, true),
+            Control::Resume { tenant } => self.suspend(now, (from, id), tenant, false),
             Control::Attach { tenant } => self.attach((from, id), tenant),
             Control::Set { tenant, changes } => self.set(now, (from, id), tenant, changes),
             Control::Follow { past } => {
@@ -70,6 +72,7 @@ impl Node {
     /// A command's connection ended. Its tenant may end.
     pub fn command_ended(&mut self, now: Nanos, connection: ConnId) {
         self.unfollow(connection);
+        self.forget_mover(connection);
         self.command_left(connection);
         let kept = self
             .tenants
@@ -413,10 +416,20 @@ impl Node {
         }
         let mut spec = crate::config::spec_of(limits, quotas, shares);
         spec.implied = implied;
+        self.set_residency(limits, columns, &mut spec);
         let gang = limits.policy().gang.clone();
         spec.gang = gang.map(|name| Gang { owner, name });
         self.world.fill_in(None, &mut spec);
         Ok(spec)
+    }
+}
+
+impl Node {
+    /// The tenant of this name, if this command may change it.
+    pub(super) fn named_for(&self, from: ConnId, name: &str) -> Result<TenantId, WireError> {
+        let (tenant, _) = self.find(name).ok_or_else(|| no_tenant(name))?;
+        self.may_command(from, tenant)?;
+        Ok(tenant)
     }
 }
 

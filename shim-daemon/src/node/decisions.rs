@@ -47,6 +47,14 @@ impl Node {
                     device,
                     lease,
                 } => self.set_lease(tenant, device, lease),
+                Decision::Reside {
+                    tenant,
+                    device,
+                    epoch,
+                    order,
+                } => self.set_order(tenant, device, (epoch, order)),
+                // The asker waits for its answer however long that takes.
+                Decision::Extend { ask, until } => self.extended(now, ask, until),
                 Decision::Answer { ask, answer } => self.answer(now, ask, answer),
                 Decision::Resample { device } => {
                     if let Some(device) = index(device) {
@@ -63,6 +71,7 @@ impl Node {
         }
         self.wake_gates();
         self.show_waiters();
+        self.answer_moves();
     }
 
     fn set_grant(&mut self, tenant: TenantId, device: DeviceId, grant: Bytes) {
@@ -208,6 +217,9 @@ impl Node {
     }
 
     fn note(&mut self, now: Nanos, notice: &Notice) {
+        if self.note_move(now, notice) {
+            return;
+        }
         let mut facts = Vec::new();
         let (kind, tenant, device, text) = match notice {
             Notice::Queued { tenant } => {
@@ -308,6 +320,19 @@ impl Node {
                 }
                 .to_owned(),
             ),
+            // Those of moves, above.
+            Notice::Leaving { .. }
+            | Notice::Left { .. }
+            | Notice::Returned { .. }
+            | Notice::DidNotLeave { .. }
+            | Notice::LeftLess { .. }
+            | Notice::SlowReturn { .. }
+            | Notice::NoReturn { .. }
+            | Notice::HostFull { .. }
+            | Notice::Thrashing { .. }
+            | Notice::Settled { .. }
+            | Notice::Suspended { .. }
+            | Notice::Resumed { .. } => return,
             Notice::WillNotYield { tenant } => (
                 "will-not-yield",
                 Some(*tenant),

@@ -114,6 +114,11 @@ impl Node {
     }
 
     /// Stores a lease where the tenant's gates see it. They are woken by [`Node::wake_gates`].
+    /// A tenant's processes are to read its control page again.
+    pub(super) fn wake_soon(&mut self, tenant: TenantId) {
+        self.leases.to_wake.push_back(tenant);
+    }
+
     pub(super) fn set_lease(&mut self, tenant: TenantId, device: DeviceId, lease: Lease) {
         let Some(known) = self.tenants.get(&tenant) else {
             return;

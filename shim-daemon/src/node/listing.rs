@@ -68,6 +68,11 @@ impl Node {
                 let (rows, next) = self.sharing_from(from);
                 (Rows::Sharing(rows), next)
             }
+            Listing::Residency => {
+                let place = |(id, column)| self.residency_row(id, column);
+                let (rows, next) = self.each_from(from, place);
+                (Rows::Residency(rows), next)
+            }
             Listing::Standing => {
                 let place =
                     |(id, column)| (column == 0).then(|| self.standing_row(now, id)).flatten();

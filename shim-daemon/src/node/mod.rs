@@ -10,17 +10,20 @@ mod decisions;
 mod events;
 mod fences;
 mod guarding;
+mod host_store;
 mod injected;
 mod joining;
 mod lease;
 mod listing;
 mod looks;
+mod move_events;
 mod mps;
 mod pids;
 mod processes;
 mod reaped;
 mod registrations;
 mod requests;
+mod residency;
 mod restart;
 mod samples;
 mod shares;
@@ -39,7 +42,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use gpushare_core::{
-    CostClass, DeviceId, DeviceSpec, Event, Nanos, Policy, ProcessId, TenantId, World,
+    CostClass, DeviceId, DeviceSpec, Event, Nanos, Oversubscribe, Policy, ProcessId, TenantId,
+    World,
 };
 use gpushare_journal::Bounds;
 use gpushare_protocol::units::Bytes;
@@ -177,6 +181,8 @@ pub struct Settings {
     /// The set of daemons among which this one is the only one for a GPU. `None` for the machine's
     /// own daemon, which no user's daemon may block.
     pub guard: Option<Among>,
+    /// How the memory of tenants that do not say it may leave the devices.
+    pub oversubscribe: Oversubscribe,
     /// The rules for tenants that are containers.
     pub containers: Containers,
     /// Most bytes of the journal of events.
@@ -201,6 +207,7 @@ impl Default for Settings {
             own_pids: in_first_namespace(),
             fences: None,
             guard: None,
+            oversubscribe: Oversubscribe::Off,
             containers: Containers::default(),
             journal: Bounds::default(),
         }
@@ -235,6 +242,7 @@ pub struct Node {
     fences: Fences,
     users: Users,
     away: vacated::Away,
+    residency: residency::Moves,
     containers: Containers,
     /// Why the last registration without a command was refused.
     refused: Option<String>,
@@ -298,6 +306,7 @@ impl Node {
             containers: settings.containers.clone(),
             refused: None,
             away: vacated::Away::default(),
+            residency: residency::Moves::new(settings, now),
         };
         node.carry_out(now);
         node

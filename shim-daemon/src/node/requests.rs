@@ -29,6 +29,8 @@ pub struct Client {
     pub gated: bool,
     /// Whether it says when a context is made.
     pub tells: bool,
+    /// Whether it can seal itself and move its memory by orders.
+    pub moves: bool,
 }
 
 impl Node {
@@ -125,6 +127,9 @@ impl Node {
                 gated: client.gated,
             },
         );
+        if client.moves {
+            self.happened(now, Event::Movable { process });
+        }
         self.entered(client.tenant, &cgroup);
         self.settle_cgroup(client.tenant, &cgroup);
         if !adopted {
@@ -177,7 +182,8 @@ impl Node {
     pub fn request(&mut self, now: Nanos, client: Client, id: u32, request: &Request) {
         if let Some(process) = client.process
             && (self.reported(now, client.tenant, process, request)
-                || self.made(now, client.tenant, process, request))
+                || self.made(now, client.tenant, process, request)
+                || self.moved(now, (client, process, id), request))
         {
             return;
         }
@@ -402,6 +408,7 @@ impl Node {
         };
         self.asks.forget(process);
         self.away.ended(process);
+        self.forget_moves(process);
         let charged = self.charged_by(&known);
         self.happened(now, Event::ProcessGone { process, charged });
         self.leave(now, process, &known);

@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{Ordering, fence};
 
-use gpushare_core::{Compute, DeviceId, Nanos, ProcessId, Quota, TenantId, TenantSpec};
+use gpushare_core::{
+    Compute, DeviceId, Nanos, Oversubscribe, ProcessId, Quota, TenantId, TenantSpec,
+};
 use gpushare_protocol::limits::{Limits, View};
+use gpushare_protocol::page::residency::Movability;
 use gpushare_protocol::page::{MAX_SLOTS, UNIT};
 use gpushare_protocol::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -144,6 +147,9 @@ impl Tenant {
         header
             .guarantee_ms
             .store(millis(guaranteed), Ordering::Relaxed);
+        if spec.oversubscribe == Oversubscribe::Swap {
+            self.control.view().set_movability(Movability::Swap);
+        }
         page.header.set_text(&self.limits);
         for (ordinal, (column, device)) in (0..).zip(page.devices.iter().zip(&self.columns)) {
             let Some(described) = index(*device).and_then(|at| devices.get(at)) else {

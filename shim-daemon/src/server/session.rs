@@ -55,6 +55,8 @@ pub(super) struct Session {
     mps: bool,
     /// The protocol's minor that the other end speaks.
     minor: u16,
+    /// Whether the client can move its memory by orders.
+    moves: bool,
     process: Option<ProcessId>,
     /// The tenant, once a process that came by a class has registered.
     member: Option<TenantId>,
@@ -92,6 +94,7 @@ impl Session {
             gated: false,
             mps: false,
             minor: 0,
+            moves: false,
             process: None,
             member: None,
             budget: Budget::default(),
@@ -208,6 +211,7 @@ impl Session {
         self.greeted = true;
         self.minor = theirs.minor;
         self.gated = theirs.minor >= 1 && theirs.capabilities & Hello::GATED != 0;
+        self.moves = theirs.minor >= 6 && theirs.capabilities & Hello::MOVABLE != 0;
         self.mps = !self.gated && theirs.capabilities & Hello::MPS != 0;
         Ok(())
     }
@@ -253,6 +257,7 @@ impl Session {
                     process: self.process,
                     gated: self.gated,
                     tells: self.minor >= 3,
+                    moves: self.moves,
                 };
                 match decode::<Request>(request, body) {
                     Ok(Request::Register(register)) => {
@@ -405,6 +410,7 @@ impl Session {
                         process: self.process,
                         gated: self.gated,
                         tells: self.minor >= 3,
+                        moves: self.moves,
                     },
                 );
             }

@@ -160,6 +160,7 @@ impl Machine {
             process: None,
             gated: false,
             tells: false,
+            moves: false,
         };
         let register = Register {
             pid: 1,

@@ -77,6 +77,10 @@ impl Gated {
         Self { client, page }
     }
 
+    pub fn page(&self) -> &'static ControlPage {
+        self.page
+    }
+
     pub fn turn(&self) -> Turn {
         self.page.devices[0].turn()
     }

@@ -2,7 +2,7 @@
 
 use crate::ids::Ticket;
 use crate::room::Room;
-use crate::spec::{Preemptible, Quota};
+use crate::spec::{Loan, Quota};
 use gpushare_protocol::units::Bytes;
 
 /// A reclaim under way.
@@ -46,8 +46,12 @@ pub(crate) struct Account {
     pub(crate) late: Bytes,
     /// The held memory in its usage page when a reclaim last found a part of the rest late.
     pub(crate) judged: Option<Bytes>,
-    /// Whether memory that it holds above its request may be taken back.
-    pub(crate) revocable: bool,
+    /// The part of `in_use` that is on the host and not on the card.
+    pub(crate) away: Bytes,
+    /// The part of its memory that did not move when it was last moved.
+    pub(crate) residue: Bytes,
+    /// What becomes of memory that it holds above its request.
+    pub(crate) loan: Loan,
     /// A reclaim under way.
     pub(crate) lowering: Option<Lowering>,
 }
@@ -55,25 +59,20 @@ pub(crate) struct Account {
 impl Account {
     /// An account without holdings. `cost` is the expected memory of a context; `capacity` the
     /// device's.
-    pub(crate) fn new(
-        quota: Quota,
-        preemptible: Preemptible,
-        cost: Bytes,
-        capacity: Bytes,
-    ) -> Self {
+    pub(crate) fn new(quota: Quota, loan: Loan, cost: Bytes, capacity: Bytes) -> Self {
         let mut account = Self {
             capacity,
             ..Self::default()
         };
-        account.set(quota, preemptible, cost);
+        account.set(quota, loan, cost);
         account
     }
 
     /// Changes the limits. A request includes a context.
-    pub(crate) fn set(&mut self, quota: Quota, preemptible: Preemptible, cost: Bytes) {
+    pub(crate) fn set(&mut self, quota: Quota, loan: Loan, cost: Bytes) {
         self.request = quota.request;
         self.limit = quota.limit.min(self.capacity);
-        self.revocable = preemptible == Preemptible::Kill;
+        self.loan = loan;
         self.promise = if quota.request.is_zero() {
             Bytes::ZERO
         } else {
@@ -105,29 +104,58 @@ impl Account {
 
     /// Its part of both sums.
     pub(crate) fn room(&self) -> Room {
-        let kept = if self.revocable {
-            self.grant.min(self.request)
+        let kept = if self.loan.revocable {
+            self.kept()
         } else {
             self.grant
         };
         Room {
-            taken: self.grant + self.overhead + self.excess + self.limbo,
-            firm: self.request.max(kept + self.limbo_charged + self.excess)
-                + (self.overhead + self.limbo - self.limbo_charged).max(self.promise),
+            taken: self.grant - self.away + self.overhead + self.excess + self.limbo,
+            firm: self.firm_with(kept),
         }
     }
 
-    /// How both sums grow if its grant becomes `level`, or its overhead grows by `overhead`.
-    pub(crate) fn growth(&self, level: Bytes, overhead: Bytes) -> Room {
+    /// What of the device it needs that cannot be moved to the host: as `firm`, with the loans of
+    /// tenants that can only be ended.
+    pub(crate) fn fixed(&self) -> Bytes {
+        let moves = self.loan.moves && self.loan.revocable;
+        self.firm_with(if moves { self.kept() } else { self.grant })
+    }
+
+    /// What it needs beside that while it is in: the loan of a tenant that others may move. `None`:
+    /// it has none.
+    pub(crate) fn movable(&self) -> Option<Bytes> {
+        let moves = self.loan.moves && self.loan.revocable;
+        let loan = moves.then(|| self.grant - self.kept());
+        loan.filter(|loan| !loan.is_zero())
+    }
+
+    /// The part of the grant that nothing takes back.
+    fn kept(&self) -> Bytes {
+        self.grant.min(self.request.max(self.residue))
+    }
+
+    fn firm_with(&self, kept: Bytes) -> Bytes {
+        self.request.max(kept + self.limbo_charged + self.excess)
+            + (self.overhead + self.limbo - self.limbo_charged).max(self.promise)
+    }
+
+    /// The account if its grant becomes `level`, or its overhead grows by `overhead`.
+    pub(crate) fn grown(&self, level: Bytes, overhead: Bytes) -> Self {
         let mut grown = self.clone();
         grown.grant = grown.grant.max(level);
         grown.overhead += overhead;
-        grown.room() - self.room()
+        grown
+    }
+
+    /// The part of the grant that is, or may be, on the card.
+    pub(crate) fn on_card(&self) -> Bytes {
+        self.grant - self.away
     }
 
     /// What ending the tenant would give back on this device.
     pub(crate) fn held(&self) -> Bytes {
-        self.grant + self.overhead + self.excess
+        self.on_card() + self.overhead + self.excess
     }
 
     /// The memory in use according to the page.
@@ -150,6 +178,12 @@ impl Account {
             return Err(format!(
                 "uses {:?} of a grant of {:?}",
                 self.in_use, self.grant
+            ));
+        }
+        if self.away > self.in_use {
+            return Err(format!(
+                "{:?} are away of {:?} in use",
+                self.away, self.in_use
             ));
         }
         if self.page > self.grant.min(self.ceiling()) {

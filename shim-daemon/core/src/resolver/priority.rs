@@ -53,6 +53,11 @@ mod tests {
             patience: Nanos::secs(30),
             ladder: Nanos::secs(15),
             candidates: &candidates,
+            movers: &[],
+            guaranteed: false,
+            now: Nanos::ZERO,
+            host: Bytes::ZERO,
+            alone: false,
         };
         change(&mut case);
         Priority.resolve(&case)

@@ -98,13 +98,16 @@ impl World {
         let Some(known) = self.tenants.admit(tenant, since, now) else {
             return;
         };
-        let (quotas, preemptible) = (known.spec().quotas.clone(), known.spec().preemptible);
+        let (quotas, loan) = (known.spec().quotas.clone(), known.spec().loan());
         let idle_at = known.idle_at();
         for (device, quota) in quotas {
             let cost = self.context_cost(device);
             if let Some(books) = self.ledger.get_mut(device) {
                 let capacity = books.capacity();
-                books.open(tenant, Account::new(quota, preemptible, cost, capacity));
+                books.open(tenant, Account::new(quota, loan, cost, capacity));
+            }
+            if loan.moves && self.ledger.get(device).is_some() {
+                self.residency.add(device, tenant);
             }
         }
         self.decide(Decision::Admit { tenant });

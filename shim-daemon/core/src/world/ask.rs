@@ -150,6 +150,7 @@ impl World {
             said: Said::default(),
             short: Bytes::ZERO,
             stuck: None,
+            turn: None,
         })
     }
 
@@ -161,7 +162,7 @@ impl World {
         let Some(account) = books.account(pending.tenant) else {
             return false;
         };
-        let waits = self.asks.count_on(pending.device) > 0;
+        let waits = self.asks.count_on(pending.device) > 0 || self.must_wait(pending);
         if matches!(pending.want, Want::Physical { .. }) || waits {
             return false;
         }
@@ -203,14 +204,17 @@ impl World {
         level: Bytes,
         guaranteed: bool,
     ) -> Room {
-        let account = self.ledger.account(pending.device, pending.tenant);
-        let Some(account) = account else {
+        let Some(books) = self.ledger.get(pending.device) else {
             return Room::both(Bytes::MAX);
         };
+        let Some(account) = books.account(pending.tenant) else {
+            return Room::both(Bytes::MAX);
+        };
+        let grown = |level, overhead| books.growth(pending.tenant, level, overhead);
         let mut need = match pending.want {
             Want::Context { .. } if self.has_opened(key.0, pending.device) => Room::default(),
-            Want::Context { cost } => account.growth(Bytes::ZERO, cost),
-            Want::Credit { .. } => account.growth(level, Bytes::ZERO),
+            Want::Context { cost } => grown(Bytes::ZERO, cost),
+            Want::Credit { .. } => grown(level, Bytes::ZERO),
             Want::Physical { .. } => Room::default(),
         };
         // Memory that its dead processes still hold is not available to its live ones.
@@ -329,6 +333,7 @@ impl World {
             }
             self.extend_to(ask, until);
         }
+        self.extend_turn(ask);
         if self
             .asks
             .get(ask)

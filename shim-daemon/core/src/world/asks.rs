@@ -64,6 +64,20 @@ impl Asks {
         Some(pending.until)
     }
 
+    /// Its turn in the rotation is certain until that time, or it is not (`None`).
+    pub(super) fn set_turn(&mut self, ask: AskKey, bound: Option<Nanos>) {
+        if let Some(pending) = self.all.get_mut(&ask) {
+            pending.turn = bound;
+        }
+    }
+
+    /// Lets an ask whose turn is certain wait until then, past its own time.
+    pub(super) fn wait_turn(&mut self, ask: AskKey, until: Nanos) {
+        if let Some(pending) = self.all.get_mut(&ask) {
+            pending.until = pending.until.max(until);
+        }
+    }
+
     /// Notes what an ask waits for. Returns it if that was not said of it before.
     pub(super) fn waits_for(
         &mut self,

@@ -51,7 +51,7 @@ impl World {
         for (device, quota) in &spec.quotas {
             let cost = self.context_cost(*device);
             self.ledger.change(*device, tenant, |account| {
-                account.set(*quota, spec.preemptible, cost)
+                account.set(*quota, spec.loan(), cost)
             });
         }
     }
@@ -67,6 +67,9 @@ impl World {
                 .all(|(device, _)| spec.quota(*device).is_some());
         if !same {
             return Err(SpecError::Devices);
+        }
+        if known.spec().oversubscribe != spec.oversubscribe {
+            return Err(SpecError::Oversubscribe);
         }
         if known.admitted().is_none() {
             return Ok(());
@@ -103,7 +106,7 @@ impl World {
         let mut now = account.clone();
         (now.limbo, now.limbo_charged, now.excess) = (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO);
         let mut after = now.clone();
-        after.set(quota, spec.preemptible, self.context_cost(device));
+        after.set(quota, spec.loan(), self.context_cost(device));
         let more = after.room().firm - now.room().firm;
         if more.is_zero() {
             Bytes::ZERO

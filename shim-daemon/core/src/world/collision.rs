@@ -83,11 +83,32 @@ impl World {
         let rest = short - lasting;
         let physical = matches!(pending.want, Want::Physical { .. });
         let priority = self.tenants.priority(pending.tenant);
-        for by in self.policies(pending, guaranteed) {
-            let verdict = self.ask_policy(by, pass, pending, rest, physical);
-            let counts = rest.is_zero() || matches!(verdict, Verdict::End(_));
+        let mut turn = false;
+        let policies = self.policies(pending, guaranteed);
+        for (at, by) in policies.iter().copied().enumerate() {
+            let last = at + 1 == policies.len();
+            let verdict = self.ask_policy(by, pass, (pending, guaranteed), rest, physical);
+            let counts = rest.is_zero() || matches!(verdict, Verdict::End(_) | Verdict::Move(_));
             match verdict {
                 Verdict::Pass => continue,
+                // A tenant that did not leave is waited for only where nothing else helps.
+                Verdict::Turn { certain: false, .. } if !last => continue,
+                Verdict::Turn { at, certain } => {
+                    turn = certain;
+                    self.wait_turn_until(pass.device, at);
+                    self.tell_waiting(ask, rest.taken, Some(Resolver::Swap));
+                }
+                Verdict::Move(victims) => {
+                    let given = self.move_all(pass.device, &victims, pending.tenant);
+                    if given < rest.taken {
+                        continue;
+                    }
+                    pass.forget();
+                    pass.coming.lasting = pass.coming.lasting - lasting;
+                    pass.coming.lasting.taken += given - rest.taken;
+                    turn = true;
+                    self.tell_waiting(ask, Bytes::ZERO, Some(Resolver::Swap));
+                }
                 Verdict::Refuse => break,
                 Verdict::Wait => {
                     if self.guesses_on(pass.device) {
@@ -116,8 +137,10 @@ impl World {
                     self.tell_waiting(ask, Bytes::ZERO, by);
                 }
             }
+            self.note_turn(ask, pending, turn);
             return counts;
         }
+        self.note_turn(ask, pending, false);
         if !physical && self.is_to_be_looked_at(pass.device, (pending.since, pending.until)) {
             pass.looks = true;
             return false;
@@ -142,16 +165,22 @@ impl World {
     }
 
     fn ask_policy(
-        &self,
+        &mut self,
         by: Option<Resolver>,
         pass: &mut Pass,
-        pending: &Pending,
+        (pending, guaranteed): (&Pending, bool),
         rest: Room,
         physical: bool,
     ) -> Verdict {
+        let (device, above) = (pass.device, pass.above.taken);
+        let movers = match by {
+            None | Some(Resolver::Swap) => self.movers(device, pending.tenant),
+            _ => Vec::new(),
+        };
+        let (host, soon) = self.host_for(None);
         let candidates = match by {
-            Some(resolver) if resolver.always_decides() => &[],
-            _ => self.looked_up(pass, pending.tenant, physical),
+            None | Some(Resolver::Priority) => self.looked_up(pass, pending.tenant, physical),
+            _ => &[],
         };
         let case = Case {
             priority: self.tenants.priority(pending.tenant),
@@ -160,11 +189,21 @@ impl World {
             patience: pending.until - self.timers.now(),
             ladder: self.policy.ladder(),
             candidates,
+            movers: &movers,
+            guaranteed,
+            now: self.timers.now(),
+            host,
+            alone: self.fits_alone(device, (rest.taken - above, soon), &movers),
         };
-        match by {
+        let verdict = match by {
             Some(resolver) => resolver.policy().resolve(&case),
             None => Burst.resolve(&case),
+        };
+        if by == Some(Resolver::Swap) && verdict == Verdict::Pass && self.is_full_for(&case) {
+            let wanted = case.short;
+            self.tell_host_full(device, wanted);
         }
+        verdict
     }
 
     /// [`Self::candidates`], looked up once for asks that follow each other.
@@ -187,7 +226,12 @@ impl World {
 
     /// Tenants that may be ended to get memory back here: they use more than their request and
     /// allowed it.
-    fn candidates(&self, device: DeviceId, asker: TenantId, physical: bool) -> Vec<Candidate> {
+    pub(super) fn candidates(
+        &self,
+        device: DeviceId,
+        asker: TenantId,
+        physical: bool,
+    ) -> Vec<Candidate> {
         let Some(books) = self.ledger.get(device) else {
             return Vec::new();
         };
@@ -207,7 +251,7 @@ impl World {
             })
         };
         let borrowers = books.accounts().filter(|(tenant, account)| {
-            *tenant != asker && account.revocable && account.over_request()
+            *tenant != asker && account.loan.killable && account.over_request()
         });
         borrowers.filter_map(candidate).collect()
     }
@@ -219,7 +263,12 @@ impl World {
     }
 
     /// Begins to end the victims. Returns the memory that the device gets back.
-    fn end_all(&mut self, device: DeviceId, victims: &[TenantId], wanted_by: TenantId) -> Bytes {
+    pub(super) fn end_all(
+        &mut self,
+        device: DeviceId,
+        victims: &[TenantId],
+        wanted_by: TenantId,
+    ) -> Bytes {
         let mut given = Bytes::ZERO;
         for victim in victims {
             let account = self.ledger.account(device, *victim);

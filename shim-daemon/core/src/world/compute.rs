@@ -33,6 +33,7 @@ impl World {
             compute: owner.spec().compute(device),
         };
         self.tell_device(device, joined);
+        self.is_member(process, device);
     }
 
     /// A tenant's terms changed.

@@ -60,7 +60,7 @@ impl World {
         let short = books.total().firm + request + cost - books.usable();
         let beyond = books.accounts().filter_map(|(tenant, account)| {
             self.tenants.get(tenant)?.spec().implied(device)?;
-            (!account.revocable).then(|| account.in_use - account.request)
+            (!account.loan.revocable).then(|| account.in_use - account.request)
         });
         let cut = short.min(beyond.sum());
         if cut < request { cut } else { Bytes::ZERO }

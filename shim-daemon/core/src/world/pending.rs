@@ -65,6 +65,7 @@ impl Said {
             Some(Resolver::Fail) => 2,
             Some(Resolver::Wait) => 4,
             Some(Resolver::Priority) => 8,
+            Some(Resolver::Swap) => 16,
         };
         let new = self.0 & bit == 0;
         self.0 |= bit;
@@ -91,4 +92,6 @@ pub(super) struct Pending {
     pub(super) short: Bytes,
     /// Since when no process runs that could free those bytes.
     pub(super) stuck: Option<Nanos>,
+    /// Its turn in the rotation is certain: until then it waits, whatever its own time.
+    pub(super) turn: Option<Nanos>,
 }

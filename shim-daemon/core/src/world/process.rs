@@ -91,8 +91,14 @@ impl World {
 
     /// A process's connection ended, or came again.
     pub(super) fn away(&mut self, process: ProcessId, away: bool) {
+        self.is_here(process, !away);
         let known = self.tenants.process(process);
-        for device in known.map_or_else(Vec::new, |known| known.devices()) {
+        let (tenant, devices) = match known {
+            Some(known) => (known.tenant(), known.devices()),
+            None => return,
+        };
+        for device in devices {
+            let away = away || !self.residency.is_in(device, tenant);
             self.tell_device(device, Input::Away { process, away });
         }
     }
@@ -105,12 +111,20 @@ impl World {
         };
         let tenant = known.tenant();
         let opened = known.close(device);
+        let away = self.away_of(process, tenant, device);
         self.tell_device(device, Input::Left { process });
         let ended = self
             .tenants
             .get(tenant)
             .is_some_and(|known| known.ending().is_some());
-        self.reap(process, (tenant, ended), device, opened, (charged, false));
+        self.reap(
+            process,
+            (tenant, ended),
+            device,
+            opened,
+            (charged, away, false),
+        );
+        self.is_no_member(process, tenant, device);
         self.lower_wants(tenant, device);
         self.freed(device);
     }
@@ -150,7 +164,9 @@ impl World {
             let opened = dead.on(device).copied();
             let told = charged.iter().find(|(on, _)| *on == device);
             let told = told.map_or(Bytes::ZERO, |(_, bytes)| *bytes);
-            self.reap(process, (tenant, ended), device, opened, (told, last));
+            let away = self.away_of(process, tenant, device);
+            self.reap(process, (tenant, ended), device, opened, (told, away, last));
+            self.is_no_member(process, tenant, device);
         }
         if last {
             self.step_down(tenant);
@@ -170,7 +186,7 @@ impl World {
         (tenant, ended): (TenantId, bool),
         device: DeviceId,
         opened: Option<Opened>,
-        (told, last): (Bytes, bool),
+        (told, away, last): (Bytes, Bytes, bool),
     ) {
         let since = self.timers.now();
         let Some(books) = self.ledger.get_mut(device) else {
@@ -188,9 +204,15 @@ impl World {
             } else {
                 Bytes::ZERO
             };
-            account.grant -= held;
+            // What it has on the host is gone with it.
+            let away = if last { account.away } else { away.min(told) };
+            let away = away.min(account.away).min(held);
+            let held = held - away;
+            account.away -= away;
+            account.grant = account.grant - held - away;
             account.overhead -= overhead;
-            account.in_use = (account.in_use - held).min(account.grant);
+            account.in_use = (account.in_use - held - away).min(account.grant);
+            account.away = account.away.min(account.in_use);
             account.late = account.late.min(account.in_use);
             account.lowering = account
                 .lowering

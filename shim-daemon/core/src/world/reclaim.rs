@@ -15,10 +15,11 @@ impl World {
         let Some(books) = self.ledger.get(device) else {
             return Room::default();
         };
-        let lowered = books.accounts().filter_map(|(_, account)| {
+        let lowered = books.accounts().filter_map(|(tenant, account)| {
+            let to = account.lowering?.to;
             let mut after = account.clone();
-            after.grant = account.lowering?.to;
-            Some(account.room() - after.room())
+            after.grant = to;
+            Some(books.given_by(tenant, &after))
         });
         lowered.fold(Room::default(), |sum, room| sum + room)
     }
@@ -68,10 +69,13 @@ impl World {
         // Firm memory shrinks only above the request, so that much more of the grant has to go.
         let to = [missing.taken.max(missing.firm), Bytes::MAX]
             .map(|bytes| (account.grant - bytes).max(account.in_use));
+        let Some(books) = self.ledger.get(device) else {
+            return Room::default();
+        };
         let gives = |to: Bytes| {
             let mut after = account.clone();
             after.grant = to;
-            account.room() - after.room()
+            books.given_by(tenant, &after)
         };
         let to = if missing.within(gives(to[0])) {
             to[0]
@@ -152,10 +156,11 @@ impl World {
             let lowering = account
                 .lowering
                 .take_if(|lowering| lowering.ticket == ticket)?;
-            let shown = used.map_or(Bytes::ZERO, |used| used - account.overhead);
+            let shown = used.map_or(Bytes::ZERO, |used| used - account.overhead + account.away);
             account.in_use = held.max(shown).min(account.grant);
             account.late = account.in_use - held;
             account.grant = lowering.to.max(account.in_use);
+            account.away = account.away.min(account.in_use);
             let lags = shown > held && account.grant > lowering.to;
             if account.late.is_zero() {
                 account.judged = None;
@@ -191,11 +196,20 @@ impl World {
     /// The content of a usage page. It is believed only within the grant, and changes only that
     /// tenant's own accounts.
     pub(super) fn usage(&mut self, tenant: TenantId, device: DeviceId, in_use: Bytes) {
+        let mut moved = false;
         let changed = self.ledger.change(device, tenant, |account| {
             let before = std::mem::replace(&mut account.in_use, in_use.min(account.grant));
             account.late = Bytes::ZERO;
+            let away = account.away;
+            account.away = away.min(account.in_use);
+            moved = away != account.away;
             before != account.in_use
         });
+        if moved {
+            // Memory that was away and is freed leaves credit, which counts as on the card.
+            self.trim(tenant, device);
+            self.facts_changed(device);
+        }
         if changed == Some(true) {
             self.lower_wants(tenant, device);
             self.trim(tenant, device);

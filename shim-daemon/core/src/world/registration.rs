@@ -3,7 +3,7 @@
 use super::World;
 use crate::decision::{Answer, Decision, Denial, Notice};
 use crate::ids::{DeviceId, TenantId};
-use crate::spec::{DeviceSpec, SpecError, TenantSpec};
+use crate::spec::{DeviceSpec, Oversubscribe, SpecError, TenantSpec};
 use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
@@ -25,6 +25,7 @@ impl World {
             process.close(device);
         }
         self.leases.remove(device);
+        self.forget_moves(device);
         self.timers.stop(Timer::Settle(device));
         self.timers.stop(Timer::Look(device));
         self.timers.stop(Timer::Turn(device));
@@ -63,6 +64,7 @@ impl World {
         self.tenants.register(tenant, spec, self.timers.now());
         if let Some(since) = running {
             self.admit(tenant, since.min(self.timers.now()));
+            self.find(tenant);
             return;
         }
         self.admit_waiting();
@@ -85,6 +87,9 @@ impl World {
     /// Whether these limits could ever hold on this node.
     pub(super) fn check_spec(&self, tenant: TenantId, spec: &TenantSpec) -> Result<(), SpecError> {
         spec.check()?;
+        if spec.oversubscribe == Oversubscribe::Swap && self.residency.host.budget().is_zero() {
+            return Err(SpecError::NoHost);
+        }
         self.check_compute(tenant, spec)?;
         for (device, quota) in &spec.quotas {
             let books = self.ledger.get(*device).ok_or(SpecError::Device(*device))?;
@@ -124,6 +129,7 @@ impl World {
             self.timers.stop(timer);
         }
         for device in devices {
+            self.stays_nowhere(tenant, device);
             if let Some(books) = self.ledger.get_mut(device) {
                 books.close(tenant);
             }

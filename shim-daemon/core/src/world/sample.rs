@@ -25,8 +25,14 @@ impl World {
         }
         match sample.processes {
             Some(processes) => self.by_process(device, taken, sample.used, &processes),
-            None => by_total(books, taken, sample.used),
+            None => {
+                self.update_away(device, taken, None);
+                if let Some(books) = self.ledger.get_mut(device) {
+                    by_total(books, taken, sample.used);
+                }
+            }
         }
+        self.confirm(device, taken);
         self.show_grants(device);
         self.facts_changed(device);
     }
@@ -81,6 +87,7 @@ impl World {
         }
         books.set_unmanaged(used - ours);
         self.lapse_unseen(device, taken, processes);
+        self.update_away(device, taken, Some(&living));
         self.update_excess(device, &living);
         self.update_late(device, &living);
         self.learned(device, expected);
@@ -99,6 +106,8 @@ impl World {
     fn measure(&mut self, device: DeviceId, tenant: TenantId, seen: ProcessSample) {
         let (most, expected) = (self.policy.most_overhead, self.context_cost(device));
         let now = self.timers.now();
+        // While some of it may be on the host, its charges say nothing of what is on the card.
+        let steady = self.residency.is_in(device, tenant);
         let Some(process) = self.tenants.process_mut(seen.process) else {
             return;
         };
@@ -116,7 +125,7 @@ impl World {
             opened.overhead()
         };
         let mut learned: Option<(CostClass, Bytes)> = None;
-        if let Some(charged) = seen.charged {
+        if let Some(charged) = seen.charged.filter(|_| steady) {
             let first = opened.measure((seen.used - charged).min(most));
             if first && !seen.used.is_zero() {
                 learned = Some((books.class(), opened.overhead()));
@@ -144,10 +153,11 @@ impl World {
         for tenant in late {
             let used = living.get(&tenant).copied().unwrap_or_default();
             books.change(tenant, |account| {
-                let shown = used - account.overhead;
+                let shown = used - account.overhead + account.away;
                 let page = account.used_by_page();
                 account.in_use = account.in_use.min(page.max(shown));
                 account.late = account.in_use - page;
+                account.away = account.away.min(account.in_use);
                 if account.late.is_zero() {
                     account.judged = None;
                 }
@@ -165,7 +175,7 @@ impl World {
         for tenant in accounts {
             let used = living.get(&tenant).copied().unwrap_or_default();
             let changed = self.ledger.change(device, tenant, |account| {
-                let bytes = used - account.grant - account.overhead;
+                let bytes = used - account.on_card() - account.overhead;
                 let before = std::mem::replace(&mut account.excess, bytes);
                 (before.is_zero() && !bytes.is_zero()).then_some(bytes)
             });
@@ -185,7 +195,7 @@ impl World {
 fn by_total(books: &mut Device, taken: Nanos, used: Bytes) {
     let living: Bytes = books
         .accounts()
-        .map(|(_, account)| account.in_use + account.overhead)
+        .map(|(_, account)| account.in_use - account.away + account.overhead)
         .sum();
     let mut rest = used - living;
     let mut entries: Vec<(Nanos, ProcessId, Bytes)> = books

@@ -21,6 +21,16 @@ use std::collections::BTreeMap;
 /// The rank of an ask, before age: whether it is within a request, then its priority.
 type Class = (bool, u16);
 
+/// The rank of what has waited a whole round of the rotation.
+const OVERDUE: Class = (false, u16::MAX);
+
+/// What waits: an ask for memory, or a tenant that is out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Waiter {
+    Ask(AskKey),
+    Return(TenantId),
+}
+
 /// Memory on its way to a device.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Coming {
@@ -66,6 +76,7 @@ impl World {
             return;
         }
         self.call_back_deficit(device);
+        self.suspend_again(device);
         self.serve_all(device);
         self.mind_looks(device);
     }
@@ -89,9 +100,12 @@ impl World {
             looks: false,
             called_back: None,
         };
-        for (class, ask) in turns {
+        for (class, waiter) in turns {
             pass.enter(class);
-            self.serve(&mut pass, ask);
+            match waiter {
+                Waiter::Ask(ask) => self.serve(&mut pass, ask),
+                Waiter::Return(tenant) => self.serve_return(&mut pass, tenant),
+            }
         }
         if !pass.looks {
             self.guess_no_more(device);
@@ -99,24 +113,39 @@ impl World {
         self.spare_unneeded(device, pass.coming.lasting.taken, &pass.claims);
     }
 
-    fn turns(&self, device: DeviceId) -> Vec<(Class, AskKey)> {
+    fn turns(&self, device: DeviceId) -> Vec<(Class, Waiter)> {
         let Some(books) = self.ledger.get(device) else {
             return Vec::new();
         };
         let rank = |(ask, pending): (AskKey, &Pending)| {
             let tenant = self.tenants.get(pending.tenant)?;
             let account = books.account(pending.tenant)?;
-            let class = (pending.want.guaranteed(account), tenant.spec().priority);
+            let mut class = (pending.want.guaranteed(account), tenant.spec().priority);
+            if pending.turn.is_some() && self.is_overdue(device, pending.since) {
+                class = class.max(OVERDUE);
+            }
+            let used = self.used_so_far(pending.tenant, device);
+            let waiter = Waiter::Ask(ask);
             tenant
                 .ending()
                 .is_none()
-                .then_some((Reverse(class), pending.since, ask))
+                .then_some((Reverse(class), used, pending.since, waiter))
         };
-        let mut ranked: Vec<_> = self.asks.on(device).filter_map(rank).collect();
+        let returns = self.returning(device).map(|(tenant, since)| {
+            let within = self.returns_within_request(tenant, device);
+            let mut class = (within, self.tenants.priority(tenant));
+            if self.is_overdue(device, since) {
+                class = class.max(OVERDUE);
+            }
+            let used = self.used_so_far(tenant, device);
+            (Reverse(class), used, since, Waiter::Return(tenant))
+        });
+        let asks = self.asks.on(device).filter_map(rank);
+        let mut ranked: Vec<_> = asks.chain(returns).collect();
         ranked.sort_unstable();
         ranked
             .into_iter()
-            .map(|(Reverse(class), _, ask)| (class, ask))
+            .map(|(Reverse(class), .., waiter)| (class, waiter))
             .collect()
     }
 
@@ -124,6 +153,10 @@ impl World {
         let Some(pending) = self.asks.get(ask).copied() else {
             return;
         };
+        if !self.may_be_granted(pending.tenant, pass.device) {
+            self.wait_to_return(ask, &pending);
+            return;
+        }
         if let Want::Physical { bytes, .. } = pending.want {
             self.serve_refused(pass, ask, &pending, bytes);
             return;
@@ -214,6 +247,7 @@ impl World {
                 lasting.taken += account.held();
             }
         }
+        lasting.taken += self.leaving(device);
         if let Some(stale) = stale {
             self.timers.set_no_later(Timer::Settle(device), stale);
         }
@@ -229,6 +263,19 @@ impl Pass {
     pub(super) fn forget(&mut self) {
         self.candidates = None;
         self.called_back = None;
+    }
+
+    /// What waits now still needs so much: asks of lower classes leave it alone.
+    pub(super) fn equals_need(&mut self, taken: Bytes) {
+        self.equals.taken += taken;
+    }
+
+    /// Tenants may be ended for what waits now.
+    pub(super) fn claim(&mut self, guaranteed: bool, priority: u16) {
+        self.claims.push(Claim {
+            guaranteed,
+            priority,
+        });
     }
 
     /// The next ask is of this class: once it is lower, all before it are above it.

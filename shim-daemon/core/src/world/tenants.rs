@@ -230,7 +230,7 @@ fn place(tenant: TenantId, known: &Tenant) -> Place {
 mod tests {
     use super::*;
     use crate::decision::Why;
-    use crate::spec::Preemptible;
+    use crate::spec::{Oversubscribe, Preemptible};
 
     const A: TenantId = TenantId(1);
     const B: TenantId = TenantId(2);
@@ -245,6 +245,7 @@ mod tests {
             wait_timeout: Nanos::ZERO,
             idle_after: Nanos::ZERO,
             preemptible: Preemptible::Never,
+            oversubscribe: Oversubscribe::Off,
             idle_end: None,
             run_limit: None,
             gang: None,

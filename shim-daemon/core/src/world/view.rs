@@ -4,6 +4,7 @@ use super::World;
 use super::pending::Want;
 use crate::decision::Why;
 use crate::ids::{AskKey, DeviceId, ProcessId, TenantId};
+use crate::residency::Place;
 use crate::spec::{Quota, TenantSpec};
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
@@ -36,6 +37,10 @@ pub struct AccountView {
     pub quota: Quota,
     /// The credit that its processes may hold.
     pub grant: Bytes,
+    /// What of its charges is on the host and not on the card.
+    pub away: Bytes,
+    /// Where its movable memory is. `None`: it cannot be moved.
+    pub place: Option<Place>,
     /// What of that is known or assumed to be charged.
     pub in_use: Bytes,
     /// The driver's memory beside it.
@@ -109,11 +114,48 @@ pub struct DeviceView {
     pub limbo: Bytes,
     /// Bytes of processes that belong to no tenant.
     pub unmanaged: Bytes,
+    /// Whether each tenant that swaps could come back, one at a time: then its turn is certain.
+    pub rotates: bool,
     /// Asks that wait.
     pub waiting: usize,
 }
 
+/// Where a tenant's movable memory is on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResidenceView {
+    /// Where.
+    pub place: Place,
+    /// For how long.
+    pub since: Nanos,
+    /// Whether a command moved it out, and it has not called since.
+    pub suspended: bool,
+    /// What of it is on the host, as looks showed. Bytes.
+    pub away: Bytes,
+    /// Host memory reserved for it. Bytes.
+    pub host: Bytes,
+    /// How often it has left.
+    pub left: u64,
+    /// What was moved of it so far, both ways. Bytes.
+    pub moved: Bytes,
+}
+
 impl World {
+    /// Where a tenant's movable memory is on a device. `None`: it cannot be moved.
+    pub fn residence(&self, tenant: TenantId, device: DeviceId) -> Option<ResidenceView> {
+        let resident = self.residency.get(device, tenant)?;
+        let account = self.ledger.account(device, tenant)?;
+        let (left, moved) = resident.moves();
+        Some(ResidenceView {
+            place: resident.place(),
+            since: self.timers.now() - resident.since(),
+            suspended: resident.is_suspended(),
+            away: account.away,
+            host: resident.host(),
+            left,
+            moved,
+        })
+    }
+
     /// All tenants, by id.
     pub fn tenants(&self) -> impl Iterator<Item = TenantView> {
         let all = self.tenants.all();
@@ -178,6 +220,8 @@ impl World {
                 limit: account.limit,
             },
             grant: account.grant,
+            away: account.away,
+            place: self.place(tenant, device),
             in_use: account.in_use,
             overhead: account.overhead,
             excess: account.excess,
@@ -202,6 +246,7 @@ impl World {
             firm: total.firm,
             limbo: books.in_limbo(),
             unmanaged: books.unmanaged(),
+            rotates: books.rotates_in() <= books.usable(),
             waiting: self.asks.count_on(device),
         })
     }
@@ -234,9 +279,10 @@ impl World {
             return Bytes::ZERO;
         };
         let others = books.unused() - account.unused();
-        let more = books.slack().taken + others - books.deficit();
+        // What is away has to come back before more is granted.
+        let more = books.slack().taken + others - books.deficit() - account.away;
         let within = account.request - account.grant;
-        let beyond = if account.revocable {
+        let beyond = if account.loan.revocable {
             more
         } else {
             within + books.slack().firm

@@ -7,8 +7,8 @@
 )]
 
 use gpushare_core::{
-    AskId, Bytes, CostClass, DeviceId, DeviceSpec, Event, Nanos, Preemptible, ProcessId, Quota,
-    Resolver, TenantId, TenantSpec, World,
+    AskId, Bytes, CostClass, DeviceId, DeviceSpec, Event, Nanos, Oversubscribe, Preemptible,
+    ProcessId, Quota, Resolver, TenantId, TenantSpec, World,
 };
 
 /// One device; waits, and may not be ended.
@@ -22,6 +22,7 @@ pub fn spec(device: DeviceId, quota: Quota) -> TenantSpec {
         wait_timeout: Nanos::secs(30),
         idle_after: Nanos::secs(5),
         preemptible: Preemptible::Never,
+        oversubscribe: Oversubscribe::Off,
         idle_end: None,
         run_limit: None,
         gang: None,

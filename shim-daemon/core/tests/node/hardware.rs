@@ -93,6 +93,10 @@ impl Hardware {
 pub struct Proc {
     pub tenant: TenantId,
     pub charged: BTreeMap<DeviceId, Bytes>,
+    /// What of that is on the host.
+    away: BTreeMap<DeviceId, Bytes>,
+    /// Devices on which nothing of it runs.
+    sealed: std::collections::BTreeSet<DeviceId>,
     /// Contexts, and their memory.
     pub contexts: BTreeMap<DeviceId, Bytes>,
 }
@@ -102,6 +106,8 @@ impl Proc {
         Self {
             tenant,
             charged: BTreeMap::new(),
+            away: BTreeMap::new(),
+            sealed: std::collections::BTreeSet::new(),
             contexts: BTreeMap::new(),
         }
     }
@@ -111,7 +117,28 @@ impl Proc {
     }
 
     pub fn holds(&self, device: DeviceId) -> Bytes {
-        self.charged(device) + self.contexts.get(&device).copied().unwrap_or_default()
+        let context = self.contexts.get(&device).copied().unwrap_or_default();
+        self.charged(device) - self.away(device) + context
+    }
+
+    pub fn away(&self, device: DeviceId) -> Bytes {
+        self.away.get(&device).copied().unwrap_or_default()
+    }
+
+    pub fn set_away(&mut self, device: DeviceId, bytes: Bytes) {
+        self.away.insert(device, bytes);
+    }
+
+    pub fn is_sealed(&self, device: DeviceId) -> bool {
+        self.sealed.contains(&device)
+    }
+
+    pub fn seal(&mut self, device: DeviceId, sealed: bool) {
+        if sealed {
+            self.sealed.insert(device);
+        } else {
+            self.sealed.remove(&device);
+        }
     }
 }
 

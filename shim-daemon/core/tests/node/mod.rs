@@ -8,14 +8,15 @@ mod clock;
 mod hardware;
 mod react;
 pub mod rng;
+pub mod swap;
 
 pub use hardware::{Hardware, Proc};
 pub use rng::Rng;
 
 use gpushare_core::{
     Answer, AskId, AskKey, Bytes, CostClass, Denial, DeviceId, DeviceSpec, Event, Lease,
-    LeasePolicy, Nanos, Notice, Policy, Preemptible, ProcessId, Quota, Resolver, Signal, SpecError,
-    TenantId, TenantSpec, Work, World,
+    LeasePolicy, Nanos, Notice, Oversubscribe, Policy, Preemptible, ProcessId, Quota, Resolver,
+    Signal, SpecError, TenantId, TenantSpec, Work, World,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,6 +43,8 @@ pub struct Guest {
     /// What that page says of its turns.
     pub leases: BTreeMap<DeviceId, Lease>,
     pub signals: Vec<Signal>,
+    /// How its processes move, where they can.
+    pub moves: swap::Moves,
 }
 
 /// The allocation behind an ask, until it is answered.
@@ -85,6 +88,8 @@ pub struct Node {
     /// is late, so that hours of a node take seconds.
     read: Nanos,
     pub read_every: Nanos,
+    /// Tenants that wait for the rotation: since when, and until when at the latest.
+    pub returning: BTreeMap<(TenantId, DeviceId), (Nanos, Nanos)>,
     next: u64,
 }
 
@@ -141,6 +146,7 @@ impl Node {
             claims: None,
             read: Nanos::ZERO,
             read_every: Nanos::millis(50),
+            returning: BTreeMap::new(),
             next: 0,
         }
     }
@@ -151,9 +157,13 @@ impl Node {
     }
 
     pub fn device(&mut self, gib: u64) -> DeviceId {
+        self.device_of(Bytes::gib(gib))
+    }
+
+    pub fn device_of(&mut self, capacity: Bytes) -> DeviceId {
         let device = DeviceId(self.fresh());
         let spec = DeviceSpec {
-            capacity: Bytes::gib(gib),
+            capacity,
             reserve: Bytes::ZERO,
             class: CostClass(1),
         };
@@ -176,6 +186,7 @@ impl Node {
             page: BTreeMap::new(),
             leases: BTreeMap::new(),
             signals: Vec::new(),
+            moves: swap::Moves::default(),
         };
         self.guests.insert(tenant, guest);
         self.tell(Event::Register {
@@ -196,6 +207,9 @@ impl Node {
             adopted: true,
             gated: true,
         });
+        if self.guests[&tenant].spec.oversubscribe == Oversubscribe::Swap {
+            self.tell(Event::Movable { process });
+        }
         for (device, _) in self.guests[&tenant].spec.quotas.clone() {
             self.open(process, device);
         }
@@ -303,7 +317,8 @@ impl Node {
     pub fn charge(&mut self, process: ProcessId, device: DeviceId, bytes: Bytes) -> bool {
         let tenant = self.processes[&process].tenant;
         let page = self.guests[&tenant].page.get(&device).copied();
-        let fits = self.charged(tenant, device) + bytes <= page.unwrap_or_default();
+        let fits = self.charged(tenant, device) + bytes <= page.unwrap_or_default()
+            && !self.processes[&process].is_sealed(device);
         if fits {
             let proc = self.processes.get_mut(&process).expect("it lives");
             *proc.charged.entry(device).or_default() += bytes;
@@ -314,9 +329,17 @@ impl Node {
     /// A process frees; its page shows it, and the daemon looks.
     pub fn free(&mut self, process: ProcessId, device: DeviceId, bytes: Bytes) {
         let proc = self.processes.get_mut(&process).expect("it lives");
+        if proc.is_sealed(device) && proc.away(device).is_zero() {
+            // A free waits while memory moves.
+            return;
+        }
         let charged = proc.charged.entry(device).or_default();
         let freed = bytes.min(*charged);
         *charged -= freed;
+        // Memory on the host goes without a trace on the device.
+        let on_host = freed.min(proc.away(device));
+        let freed = freed - on_host;
+        proc.set_away(device, proc.away(device) - on_host);
         let tenant = proc.tenant;
         let now = self.now;
         let hardware = self.devices.get_mut(&device).expect("it exists");
@@ -349,6 +372,7 @@ impl Node {
             self.exit(process);
         }
         self.guests.remove(&tenant);
+        self.returning.retain(|(of, _), _| *of != tenant);
         self.tell(Event::TenantGone { tenant });
     }
 

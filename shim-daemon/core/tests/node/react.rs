@@ -16,6 +16,9 @@ impl Node {
             let event = self.mail.remove(&key).expect("it is the first");
             self.world.advance(self.now);
             self.carry_out();
+            if !self.is_done(&event) {
+                continue;
+            }
             if self.trace {
                 eprintln!("{:>14} {event:?}", self.now.0);
             }
@@ -70,6 +73,13 @@ impl Node {
                     guest.leases.insert(device, lease);
                 }
             }
+            Decision::Reside {
+                tenant,
+                device,
+                epoch,
+                order,
+            } => self.ordered(tenant, device, epoch, order),
+            Decision::Extend { .. } => (),
             Decision::Answer { ask, answer } => self.answered(ask, answer),
             Decision::Resample { device } => {
                 let event = self.look_at(device);
@@ -127,6 +137,7 @@ impl Node {
             (Answer::Granted { .. }, None) => {
                 proc.contexts
                     .insert(wanted.device, self.devices[&wanted.device].context);
+                self.has_context(ask.0, wanted.device);
             }
             (Answer::Granted { .. }, Some(bytes)) => {
                 let charged = self.charged(tenant, wanted.device);
@@ -228,10 +239,11 @@ impl Node {
             }
         }
         self.guests.remove(&tenant);
+        self.returning.retain(|(of, _), _| *of != tenant);
         self.post(self.now, Event::TenantGone { tenant });
     }
 
-    fn check(&self, event: &Event) {
+    fn check(&mut self, event: &Event) {
         if self.thorough {
             self.world
                 .check()
@@ -240,6 +252,7 @@ impl Node {
                 .keys()
                 .for_each(|device| self.check_device(*device));
             self.check_waits();
+            self.check_returns();
         }
     }
 
@@ -252,8 +265,9 @@ impl Node {
             let patience = self.guests[&proc.tenant].spec.wait_timeout;
             let ladder = self.policy.guarantee();
             let most = patience.max(ladder) + patience.max(ladder) + ladder;
+            let turn = self.world.rotation_bound(wanted.device, wanted.asked);
             assert!(
-                self.now <= wanted.asked + most,
+                self.now <= (wanted.asked + most).max(turn + turn - wanted.asked),
                 "I4: {ask:?} still waits: {wanted:?}"
             );
         }

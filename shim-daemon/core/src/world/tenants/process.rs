@@ -13,6 +13,10 @@ pub(in crate::world) struct Process {
     adopted: bool,
     /// Whether its gate can be closed.
     gated: bool,
+    /// Whether its library can seal it and move its memory.
+    movable: bool,
+    /// Whether it is connected.
+    here: bool,
     opened: BTreeMap<DeviceId, Opened>,
 }
 
@@ -22,6 +26,8 @@ impl Process {
             tenant,
             adopted,
             gated,
+            movable: false,
+            here: true,
             opened: BTreeMap::new(),
         }
     }
@@ -36,6 +42,22 @@ impl Process {
 
     pub(in crate::world) fn is_gated(&self) -> bool {
         self.gated
+    }
+
+    pub(in crate::world) fn is_movable(&self) -> bool {
+        self.movable
+    }
+
+    pub(in crate::world) fn can_move(&mut self) {
+        self.movable = true;
+    }
+
+    pub(in crate::world) fn is_here(&self) -> bool {
+        self.here
+    }
+
+    pub(in crate::world) fn set_here(&mut self, here: bool) {
+        self.here = here;
     }
 
     pub(in crate::world) fn adopt(&mut self) {

@@ -1,0 +1,136 @@
+//! Whether the memory of a tenant is on the card: one state per tenant and device.
+//!
+//! A tenant that may swap is *in*, *leaving*, *out* or *entering*. All its processes move together
+//! or none does. Leaving has three steps: all processes are sealed, they copy their memory to the
+//! host, and a look at the device shows the memory free. This module holds the states, the measured
+//! cost of moves, the host budget, and the rules of the rotation. The world decides who moves.
+
+mod host;
+mod link;
+mod order;
+mod resident;
+mod rotation;
+mod terms;
+mod thrash;
+
+pub(crate) use host::Host;
+pub use order::{Order, Place, Shown, Told};
+pub(crate) use resident::{Resident, Turned};
+pub(crate) use rotation::Rotation;
+pub use terms::SwapPolicy;
+pub(crate) use thrash::Verdict as Thrash;
+
+use crate::ids::{DeviceId, TenantId};
+use gpushare_protocol::units::Bytes;
+use std::collections::BTreeMap;
+
+/// The rotations of all devices, and the host memory that they share.
+#[derive(Debug, Default)]
+pub(crate) struct Residency {
+    devices: BTreeMap<DeviceId, Rotation>,
+    pub(crate) host: Host,
+}
+
+impl Residency {
+    pub(crate) fn new(budget: Bytes) -> Self {
+        Self {
+            devices: BTreeMap::new(),
+            host: Host::new(budget),
+        }
+    }
+
+    /// Whether no tenant of the node may swap.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.devices.is_empty()
+    }
+
+    pub(crate) fn devices(&self) -> impl Iterator<Item = (DeviceId, &Rotation)> {
+        let all = self.devices.iter();
+        all.map(|(device, rotation)| (*device, rotation))
+    }
+
+    pub(crate) fn on(&self, device: DeviceId) -> Option<&Rotation> {
+        self.devices.get(&device)
+    }
+
+    pub(crate) fn on_mut(&mut self, device: DeviceId) -> Option<&mut Rotation> {
+        self.devices.get_mut(&device)
+    }
+
+    pub(crate) fn get(&self, device: DeviceId, tenant: TenantId) -> Option<&Resident> {
+        self.devices.get(&device)?.get(tenant)
+    }
+
+    pub(crate) fn get_mut(&mut self, device: DeviceId, tenant: TenantId) -> Option<&mut Resident> {
+        self.devices.get_mut(&device)?.get_mut(tenant)
+    }
+
+    /// A tenant may swap on this device from now on.
+    pub(crate) fn add(&mut self, device: DeviceId, tenant: TenantId) {
+        self.devices.entry(device).or_default().add(tenant);
+    }
+
+    /// It is gone, with what was reserved for it on the host.
+    pub(crate) fn remove(&mut self, device: DeviceId, tenant: TenantId) {
+        let Some(rotation) = self.devices.get_mut(&device) else {
+            return;
+        };
+        if let Some(resident) = rotation.remove(tenant) {
+            self.host.release(resident.host());
+        }
+        if rotation.is_empty() {
+            self.devices.remove(&device);
+        }
+    }
+
+    /// A device is lost.
+    pub(crate) fn forget(&mut self, device: DeviceId) {
+        for (_, resident) in self.devices.remove(&device).iter().flat_map(Rotation::all) {
+            self.host.release(resident.host());
+        }
+    }
+
+    /// Whether a tenant's memory is on the card as far as orders go: `true` for tenants that do not
+    /// swap.
+    pub(crate) fn is_in(&self, device: DeviceId, tenant: TenantId) -> bool {
+        let resident = self.get(device, tenant);
+        resident.is_none_or(|resident| resident.place() == Place::In)
+    }
+
+    /// Whether a tenant that is out waits to return to this device.
+    pub(crate) fn is_waited(&self, device: DeviceId) -> bool {
+        let rotation = self.devices.get(&device);
+        rotation.is_some_and(|rotation| rotation.all().any(|(_, one)| one.returns().is_some()))
+    }
+
+    /// Reserves host memory for one move, instead of what was reserved before. `false`: the host is
+    /// full, and nothing changed.
+    pub(crate) fn reserve(&mut self, device: DeviceId, tenant: TenantId, bytes: Bytes) -> bool {
+        let rotation = self.devices.get_mut(&device);
+        let Some(resident) = rotation.and_then(|rotation| rotation.get_mut(tenant)) else {
+            return false;
+        };
+        if !self.host.exchange(resident.host(), bytes) {
+            return false;
+        }
+        resident.set_host(bytes);
+        true
+    }
+
+    /// A tenant of the previous daemon has so much on the host, whatever the budget.
+    pub(crate) fn found(&mut self, device: DeviceId, tenant: TenantId, bytes: Bytes) {
+        let rotation = self.devices.get_mut(&device);
+        if let Some(resident) = rotation.and_then(|rotation| rotation.get_mut(tenant)) {
+            self.host.release(resident.host());
+            self.host.found(bytes);
+            resident.set_host(bytes);
+        }
+    }
+
+    /// Recomputes what is kept. `Err` describes a difference.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let all = self.devices.values().flat_map(Rotation::all);
+        let reserved: Bytes = all.map(|(_, resident)| resident.host()).sum();
+        self.host.check(reserved)
+    }
+}

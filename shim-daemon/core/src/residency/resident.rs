@@ -1,0 +1,485 @@
+//! One tenant that may swap, on one device: its place, its processes, and what they report.
+
+use super::link::Link;
+use super::order::{Order, Place, Told};
+use super::terms::SwapPolicy;
+use crate::ids::ProcessId;
+use crate::time::Nanos;
+use gpushare_protocol::units::Bytes;
+use std::collections::BTreeMap;
+
+/// What a process reported under the current order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    Nothing,
+    Sealed,
+    Away,
+    Back,
+    /// It came from the previous daemon with all its memory on the card.
+    Here,
+}
+
+/// One process with a context on the device.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    /// Its library can move memory.
+    can: bool,
+    /// It is connected: it can report.
+    here: bool,
+    said: Said,
+    /// What it says it has on the host.
+    away: Bytes,
+}
+
+/// What follows from a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turned {
+    /// All processes are sealed.
+    Sealed,
+    /// One could not be sealed; it asks not to be asked again for so long.
+    Busy(Nanos),
+    /// A move made progress.
+    Progress,
+    /// All processes report their memory gone.
+    Away,
+    /// All are back.
+    Back,
+    /// One found no room to return.
+    NoRoom(Bytes),
+}
+
+/// See the module's page.
+#[derive(Clone, Debug)]
+pub(crate) struct Resident {
+    place: Place,
+    epoch: u32,
+    /// When the current place began.
+    since: Nanos,
+    /// When the move began to which the current place belongs.
+    begun: Nanos,
+    members: BTreeMap<ProcessId, Member>,
+    /// Since when it waits to return.
+    wants: Option<Nanos>,
+    /// It comes from a previous daemon, and not all its processes have shown where they are.
+    found: bool,
+    /// It is moved out by command, and has not called since.
+    suspended: bool,
+    /// It is not asked to leave before then, and how often in a row it did not leave.
+    backoff: (Nanos, u32),
+    /// Residency so far, in MiB times milliseconds.
+    used: u64,
+    /// Reserved on the host.
+    host: Bytes,
+    /// What stayed on the card when it was last out.
+    residue: Option<Bytes>,
+    /// Pauses between looks while it is confirmed.
+    pub(crate) pause: Nanos,
+    /// How often it left, and the bytes that moved, both ways.
+    moves: (u64, Bytes),
+    /// How often in a row it found no room to return.
+    pub(crate) misses: u32,
+}
+
+impl Default for Resident {
+    fn default() -> Self {
+        Self {
+            place: Place::In,
+            epoch: 0,
+            since: Nanos::ZERO,
+            begun: Nanos::ZERO,
+            members: BTreeMap::new(),
+            wants: None,
+            found: false,
+            suspended: false,
+            backoff: (Nanos::ZERO, 0),
+            used: 0,
+            host: Bytes::ZERO,
+            residue: None,
+            pause: Nanos::millis(1),
+            moves: (0, Bytes::ZERO),
+            misses: 0,
+        }
+    }
+}
+
+impl Resident {
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
+
+    pub(crate) fn since(&self) -> Nanos {
+        self.since
+    }
+
+    /// When the move began to which the current place belongs.
+    pub(crate) fn begun(&self) -> Nanos {
+        self.begun
+    }
+
+    pub(crate) fn host(&self) -> Bytes {
+        self.host
+    }
+
+    pub(super) fn set_host(&mut self, bytes: Bytes) {
+        self.host = bytes;
+    }
+
+    /// What could not move when it was last out: zero before.
+    pub(crate) fn residue(&self) -> Bytes {
+        self.residue.unwrap_or_default()
+    }
+
+    pub(crate) fn set_residue(&mut self, bytes: Bytes) {
+        self.residue = Some(bytes);
+    }
+
+    /// How often it left, and the bytes that moved, both ways.
+    pub(crate) fn moves(&self) -> (u64, Bytes) {
+        self.moves
+    }
+
+    /// A move is over.
+    pub(crate) fn count_move(&mut self, out: bool, bytes: Bytes) {
+        self.moves = (self.moves.0 + u64::from(out), self.moves.1 + bytes);
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        matches!(
+            self.place,
+            Place::Sealing | Place::Leaving | Place::Confirming
+        )
+    }
+
+    /// Since when it waits to return, if it is out and waits.
+    pub(crate) fn returns(&self) -> Option<Nanos> {
+        self.wants.filter(|_| self.place == Place::Out)
+    }
+
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.suspended
+    }
+
+    pub(crate) fn suspend(&mut self) {
+        (self.suspended, self.wants) = (true, None);
+    }
+
+    /// A call waits, or a command wants it back. `false`: it is in, or was waiting already.
+    pub(crate) fn want_in(&mut self, now: Nanos) -> bool {
+        let woken = std::mem::take(&mut self.suspended);
+        if matches!(self.place, Place::In | Place::Entering) {
+            return woken;
+        }
+        let new = self.wants.is_none();
+        self.wants.get_or_insert(now);
+        new
+    }
+
+    /// What they say they have on the host together.
+    pub(crate) fn told_away(&self) -> Bytes {
+        self.members.values().map(|member| member.away).sum()
+    }
+
+    /// What one says it has on the host.
+    pub(crate) fn away_of(&self, process: ProcessId) -> Bytes {
+        let member = self.members.get(&process);
+        member.map_or(Bytes::ZERO, |member| member.away)
+    }
+
+    /// Whether all its processes can be sealed now.
+    pub(crate) fn can_move(&self) -> bool {
+        !self.members.is_empty() && self.members.values().all(|one| one.can && one.here)
+    }
+
+    /// Until when it is not asked to leave because it did not.
+    pub(crate) fn backs_off(&self) -> Nanos {
+        self.backoff.0
+    }
+
+    /// It did not leave: it is not asked again for a while, twice as long each time.
+    pub(crate) fn back_off(&mut self, now: Nanos, least: Nanos, terms: &SwapPolicy) {
+        let (first, most) = terms.backoff;
+        let doubled = Nanos(first.0.saturating_mul(1 << self.backoff.1.min(16)));
+        let pause = doubled.max(least).min(most);
+        self.backoff = (now + pause, self.backoff.1 + 1);
+    }
+
+    /// It has left: the next time it is asked as if it had never refused.
+    pub(crate) fn has_left(&mut self) {
+        self.backoff = (Nanos::ZERO, 0);
+    }
+
+    /// Goes to a place, under a new epoch. `anew`: a move begins.
+    pub(crate) fn go(&mut self, now: Nanos, place: Place, anew: bool) -> (u32, Order) {
+        (self.place, self.since) = (place, now);
+        if anew {
+            self.begun = now;
+        }
+        self.pause = Nanos::millis(1);
+        if matches!(place, Place::In | Place::Entering) {
+            self.wants = None;
+        }
+        let order = match place {
+            Place::In => Order::In,
+            Place::Sealing => Order::Seal,
+            Place::Leaving => Order::Leave,
+            Place::Confirming | Place::Out => Order::Out,
+            Place::Entering => Order::Return,
+        };
+        // To stay sealed is ordered once the memory is seen gone; until then the last order holds.
+        if place != Place::Confirming {
+            self.epoch = self.epoch.wrapping_add(1);
+            for member in self.members.values_mut() {
+                member.said = Said::Nothing;
+            }
+        }
+        if place == Place::In {
+            for member in self.members.values_mut() {
+                member.away = Bytes::ZERO;
+            }
+        }
+        (self.epoch, order)
+    }
+
+    /// Progress was made: time without progress begins anew.
+    pub(crate) fn progress(&mut self, now: Nanos) {
+        self.since = now;
+    }
+
+    /// A process has a context on the device. While its tenant is out there is nothing to move.
+    pub(crate) fn join(&mut self, now: Nanos, process: ProcessId, can: bool, here: bool) {
+        if self.members.is_empty() && self.place == Place::In {
+            self.since = now;
+        }
+        let said = match self.place {
+            Place::Out if self.found => Said::Nothing,
+            Place::Confirming | Place::Out => Said::Away,
+            _ => Said::Nothing,
+        };
+        let member = self.members.entry(process).or_insert(Member {
+            can,
+            here,
+            said,
+            away: Bytes::ZERO,
+        });
+        (member.can, member.here) = (can, here);
+    }
+
+    /// It comes from a previous daemon: where its memory is has still to be shown.
+    pub(crate) fn find(&mut self) {
+        self.found = true;
+    }
+
+    /// A process from the previous daemon's time shows what it has on the host; `None`: all its
+    /// memory is on the card. Ignored once all have shown theirs.
+    pub(crate) fn shows(&mut self, process: ProcessId, away: Option<Bytes>) -> bool {
+        let found = self.found;
+        let member = self.members.get_mut(&process).filter(|_| found);
+        let Some(member) = member else { return false };
+        (member.said, member.away) = match away {
+            Some(away) => (Said::Away, away),
+            None => (Said::Here, Bytes::ZERO),
+        };
+        true
+    }
+
+    /// Whether all its processes have shown that their memory is on the card.
+    pub(crate) fn is_all_here(&self) -> bool {
+        let mut members = self.members.values();
+        self.found && members.all(|member| member.said == Said::Here)
+    }
+
+    /// No process of the previous daemon comes any more. Returns whether some of it is out, and
+    /// whether some is not; `None`: it did not come from a previous daemon.
+    pub(crate) fn gather(&mut self) -> Option<(bool, bool)> {
+        let found = std::mem::take(&mut self.found) && self.place == Place::Out;
+        let out = |member: &Member| member.said == Said::Away;
+        let members = || self.members.values();
+        found.then(|| (members().any(out), !members().all(out)))
+    }
+
+    /// Its connection ended, or came again.
+    pub(crate) fn set_here(&mut self, process: ProcessId, here: bool) {
+        if let Some(member) = self.members.get_mut(&process) {
+            member.here = here;
+        }
+    }
+
+    /// A process has nothing on the device any more. What the others reported may be all now.
+    pub(crate) fn leave(&mut self, process: ProcessId) -> Option<Turned> {
+        self.members.remove(&process)?;
+        self.all_said()
+    }
+
+    /// Whether it has no process with a context.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// A report. One of another epoch, or one that does not answer the current order, is ignored.
+    pub(crate) fn told(&mut self, process: ProcessId, epoch: u32, told: Told) -> Option<Turned> {
+        if epoch != self.epoch {
+            return None;
+        }
+        let member = self.members.get_mut(&process)?;
+        match (self.place, told) {
+            (Place::Sealing, Told::Sealed) => member.said = Said::Sealed,
+            (Place::Sealing | Place::Leaving, Told::Busy { retry }) => {
+                return Some(Turned::Busy(Nanos::millis(u64::from(retry))));
+            }
+            // No host memory, or a copy failed: it is where it was, and runs.
+            (Place::Sealing | Place::Leaving, Told::NoRoom { .. }) => {
+                member.away = Bytes::ZERO;
+                return Some(Turned::Busy(Nanos::ZERO));
+            }
+            (Place::Leaving, Told::Moved { away }) => {
+                let more = away > member.away;
+                member.away = away.max(member.away);
+                return more.then_some(Turned::Progress);
+            }
+            (Place::Leaving, Told::Away { away, .. }) => {
+                (member.said, member.away) = (Said::Away, away);
+            }
+            (Place::Entering, Told::Back) => {
+                (member.said, member.away) = (Said::Back, Bytes::ZERO);
+            }
+            (Place::Entering, Told::NoRoom { bytes }) => return Some(Turned::NoRoom(bytes)),
+            _ => return None,
+        }
+        self.all_said().or(Some(Turned::Progress))
+    }
+
+    /// Whether every process reported what the current place waits for.
+    fn all_said(&self) -> Option<Turned> {
+        let (wanted, turned) = match self.place {
+            Place::Sealing => (Said::Sealed, Turned::Sealed),
+            Place::Leaving => (Said::Away, Turned::Away),
+            Place::Entering => (Said::Back, Turned::Back),
+            _ => return None,
+        };
+        let mut members = self.members.values();
+        members
+            .all(|member| member.said == wanted)
+            .then_some(turned)
+    }
+
+    /// Counts the residency of so many bytes in the place that ends now.
+    pub(crate) fn count(&mut self, bytes: Bytes, span: Nanos) {
+        let more = residency(bytes, span);
+        self.used = self.used.saturating_add(more);
+    }
+
+    /// Residency so far, with the current stay of so many bytes.
+    pub(crate) fn used(&self, now: Nanos, bytes: Bytes) -> u64 {
+        let current = match self.place {
+            Place::In => residency(bytes, now - self.since),
+            _ => 0,
+        };
+        self.used.saturating_add(current)
+    }
+
+    /// A newcomer starts at the least residency of the others, so that it owes and claims nothing.
+    pub(super) fn start_at(&mut self, used: u64) {
+        self.used = self.used.max(used);
+    }
+
+    /// How long it stays at least once it entered with so many bytes. `urgent`: towards a tenant
+    /// that ranks above it.
+    pub(crate) fn stay(
+        bytes: Bytes,
+        urgent: bool,
+        (link, stretch): (&Link, u64),
+        terms: &SwapPolicy,
+    ) -> Nanos {
+        let times = if urgent {
+            terms.urgent_stay
+        } else {
+            terms.stay
+        };
+        let cost = link.round_trip(bytes, terms.first_rate).0;
+        let stay = cost
+            .saturating_mul(u64::from(times))
+            .saturating_mul(stretch);
+        Nanos(stay).max(terms.stays.0).min(terms.stays.1)
+    }
+}
+
+/// MiB times milliseconds, rounded up so that a short stay counts.
+fn residency(bytes: Bytes, span: Nanos) -> u64 {
+    let product = u128::from(bytes.0 >> 20) * u128::from(span.0) / 1_000_000;
+    u64::try_from(product).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: ProcessId = ProcessId(1);
+    const B: ProcessId = ProcessId(2);
+
+    fn two() -> Resident {
+        let mut resident = Resident::default();
+        resident.join(Nanos::ZERO, A, true, true);
+        resident.join(Nanos::ZERO, B, true, true);
+        resident
+    }
+
+    #[test]
+    fn a_tenant_is_sealed_once_all_its_processes_are() {
+        let mut resident = two();
+        let (epoch, _) = resident.go(Nanos(1), Place::Sealing, true);
+        assert_eq!(
+            resident.told(A, epoch, Told::Sealed),
+            Some(Turned::Progress)
+        );
+        assert_eq!(
+            resident.told(B, epoch - 1, Told::Sealed),
+            None,
+            "an old order"
+        );
+        assert_eq!(resident.told(B, epoch, Told::Sealed), Some(Turned::Sealed));
+    }
+
+    #[test]
+    fn the_death_of_the_last_that_did_not_answer_completes_a_step() {
+        let mut resident = two();
+        let (epoch, _) = resident.go(Nanos(1), Place::Sealing, true);
+        resident.told(A, epoch, Told::Sealed);
+        assert_eq!(resident.leave(B), Some(Turned::Sealed));
+        assert_eq!(resident.leave(B), None);
+    }
+
+    #[test]
+    fn a_report_that_answers_no_order_is_ignored() {
+        let mut resident = two();
+        let back = resident.told(A, 0, Told::Back);
+        let away = Told::Away {
+            away: Bytes::gib(1),
+            residue: Bytes::ZERO,
+        };
+        assert_eq!((back, resident.told(A, 0, away)), (None, None));
+        assert_eq!(resident.told_away(), Bytes::ZERO);
+    }
+
+    #[test]
+    fn one_that_does_not_leave_is_asked_again_later_and_later() {
+        let (mut resident, terms) = (two(), SwapPolicy::default());
+        let pauses = (0..8).map(|_| {
+            resident.back_off(Nanos::ZERO, Nanos::ZERO, &terms);
+            resident.backs_off().0 / 1_000_000_000
+        });
+        assert_eq!(pauses.collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 60, 60]);
+        resident.has_left();
+        assert_eq!(resident.backs_off(), Nanos::ZERO);
+    }
+
+    #[test]
+    fn one_process_that_cannot_move_keeps_all_in() {
+        let mut resident = two();
+        assert!(resident.can_move());
+        resident.join(Nanos::ZERO, B, false, true);
+        assert!(!resident.can_move());
+        resident.join(Nanos::ZERO, B, true, true);
+        resident.set_here(A, false);
+        assert!(!resident.can_move());
+    }
+}

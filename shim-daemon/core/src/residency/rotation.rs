@@ -1,0 +1,86 @@
+//! The tenants of one device that may swap, and what their moves cost.
+
+use super::link::Link;
+use super::resident::Resident;
+use super::terms::SwapPolicy;
+use super::thrash::{Detector, Verdict};
+use crate::ids::TenantId;
+use crate::time::Nanos;
+use gpushare_protocol::units::Bytes;
+use std::collections::BTreeMap;
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub(crate) struct Rotation {
+    residents: BTreeMap<TenantId, Resident>,
+    link: Link,
+    detector: Detector,
+    /// When it was last said that the host is full.
+    pub(crate) full_said: Option<Nanos>,
+}
+
+impl Rotation {
+    pub(crate) fn get(&self, tenant: TenantId) -> Option<&Resident> {
+        self.residents.get(&tenant)
+    }
+
+    pub(super) fn get_mut(&mut self, tenant: TenantId) -> Option<&mut Resident> {
+        self.residents.get_mut(&tenant)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (TenantId, &Resident)> {
+        let all = self.residents.iter();
+        all.map(|(tenant, resident)| (*tenant, resident))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.residents.is_empty()
+    }
+
+    pub(super) fn add(&mut self, tenant: TenantId) {
+        let all = self.residents.values();
+        let least = all.map(|one| one.used(Nanos::ZERO, Bytes::ZERO)).min();
+        let new = self.residents.entry(tenant).or_default();
+        new.start_at(least.unwrap_or(0));
+    }
+
+    pub(super) fn remove(&mut self, tenant: TenantId) -> Option<Resident> {
+        self.residents.remove(&tenant)
+    }
+
+    /// So many bytes left in this time. Returns what the thrash detector says.
+    pub(crate) fn left(&mut self, now: Nanos, bytes: Bytes, took: Nanos) -> Option<Verdict> {
+        self.link.left(bytes, took);
+        self.detector.moved(now, took)
+    }
+
+    /// So many bytes came back in this time.
+    pub(crate) fn came(&mut self, now: Nanos, bytes: Bytes, took: Nanos) -> Option<Verdict> {
+        self.link.came(bytes, took);
+        self.detector.moved(now, took)
+    }
+
+    /// How long a tenant with so many bytes stays once it entered.
+    pub(crate) fn stay(&self, bytes: Bytes, urgent: bool, terms: &SwapPolicy) -> Nanos {
+        let measured = (&self.link, self.detector.stretch());
+        Resident::stay(bytes, urgent, measured, terms)
+    }
+
+    /// How long so many bytes take out and back.
+    pub(crate) fn round_trip(&self, bytes: Bytes, terms: &SwapPolicy) -> Nanos {
+        self.link.round_trip(bytes, terms.first_rate)
+    }
+
+    /// How long one round of the rotation takes at most: each tenant of these `sizes` leaves, and
+    /// the next one stays the longest stay of any.
+    pub(crate) fn round(&self, sizes: impl Iterator<Item = Bytes>, terms: &SwapPolicy) -> Nanos {
+        let step = |bytes| self.stay(bytes, false, terms) + self.round_trip(bytes, terms);
+        let (mut longest, mut many) = (Nanos::ZERO, 0);
+        for bytes in sizes {
+            longest = longest.max(step(bytes));
+            many += 1;
+        }
+        let each = longest + terms.seal + terms.look_grace;
+        Nanos(each.0.saturating_mul(many))
+    }
+}

@@ -1,0 +1,49 @@
+//! The node's settings for swapping.
+
+use crate::time::Nanos;
+use gpushare_protocol::units::Bytes;
+
+/// See the module's page. [`Default`] has no host memory: nothing swaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwapPolicy {
+    /// Host memory for the memory of all tenants that are out. Bytes; zero means that no tenant is
+    /// moved.
+    pub host: Bytes,
+    /// A tenant that entered stays this many times as long as its own moves take. With 10, moves
+    /// take at most a part in 11 of the time: 9.1 %.
+    pub stay: u32,
+    /// The same towards a tenant of higher priority or within its request.
+    pub urgent_stay: u32,
+    /// The shortest and the longest stay.
+    pub stays: (Nanos, Nanos),
+    /// The rate of moves before one was measured, in bytes a second.
+    pub first_rate: u64,
+    /// How long the processes of a tenant may take to be sealed. The library has a deadline of its
+    /// own, which is shorter.
+    pub seal: Nanos,
+    /// How long a move may make no progress. It may take ten times its expected time in all.
+    pub progress: Nanos,
+    /// How long memory that is reported gone may still be shown by the device.
+    pub look_grace: Nanos,
+    /// The first and the longest time for which a tenant that did not leave is not asked again.
+    pub backoff: (Nanos, Nanos),
+    /// By how much the time of a waiting ask is extended at once while its turn is certain.
+    pub extension: Nanos,
+}
+
+impl Default for SwapPolicy {
+    fn default() -> Self {
+        Self {
+            host: Bytes::ZERO,
+            stay: 10,
+            urgent_stay: 3,
+            stays: (Nanos::millis(200), Nanos::secs(120)),
+            first_rate: 10 << 30,
+            seal: Nanos::secs(5),
+            progress: Nanos::secs(5),
+            look_grace: Nanos::secs(2),
+            backoff: (Nanos::secs(1), Nanos::secs(60)),
+            extension: Nanos::secs(10),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Tenants move to the host and back: orders, the processes' reports, and the end of each step.
+//!
+//! In the accounts all memory of a tenant is on the card from the order to return until a look that
+//! began after its report shows it gone. So no byte is ever given to two tenants.
+
+mod bound;
+mod confirm;
+mod members;
+mod movers;
+mod returns;
+pub(crate) mod suspend;
+
+use super::World;
+use crate::decision::{Decision, Notice};
+use crate::ids::{DeviceId, ProcessId, TenantId};
+use crate::residency::{Place, Thrash, Told, Turned};
+use crate::time::Nanos;
+use crate::timers::Timer;
+use gpushare_protocol::units::Bytes;
+
+/// A move may take this many times its expected time in all.
+const SLOW: u64 = 10;
+
+impl World {
+    /// Where a tenant's movable memory is. `None`: it cannot be moved.
+    pub fn place(&self, tenant: TenantId, device: DeviceId) -> Option<Place> {
+        self.residency.get(device, tenant).map(|one| one.place())
+    }
+
+    /// Sends a tenant to a place. `anew`: a move begins.
+    fn go(&mut self, tenant: TenantId, device: DeviceId, place: Place, anew: bool) {
+        let now = self.timers.now();
+        let bytes = self.on_card(tenant, device);
+        let Some(resident) = self.residency.get_mut(device, tenant) else {
+            return;
+        };
+        if resident.place() == Place::In {
+            resident.count(bytes, now - resident.since());
+        }
+        let (epoch, order) = resident.go(now, place, anew);
+        if place != Place::Confirming {
+            self.decide(Decision::Reside {
+                tenant,
+                device,
+                epoch,
+                order,
+            });
+        }
+        match place {
+            Place::In | Place::Sealing => self.tell_gates(tenant, device),
+            _ => {}
+        }
+        self.set_move_timer(tenant, device);
+    }
+
+    /// When the current step of a move is looked at next.
+    fn set_move_timer(&mut self, tenant: TenantId, device: DeviceId) {
+        let terms = self.policy.swap;
+        let bytes = self.in_use(tenant, device);
+        let Some(rotation) = self.residency.on(device) else {
+            return;
+        };
+        let Some(resident) = rotation.get(tenant) else {
+            return;
+        };
+        let slow = rotation.round_trip(bytes, &terms).0.saturating_mul(SLOW);
+        let latest = resident.begun() + terms.seal + terms.progress + Nanos(slow);
+        let at = match resident.place() {
+            Place::In | Place::Out => None,
+            Place::Sealing => Some(resident.since() + terms.seal),
+            Place::Leaving => Some((resident.since() + terms.progress).min(latest)),
+            Place::Confirming => Some(self.timers.now() + resident.pause),
+            Place::Entering => Some(resident.since() + terms.progress),
+        };
+        match at {
+            Some(at) => self.timers.set(Timer::Move(device, tenant), at),
+            None => self.timers.stop(Timer::Move(device, tenant)),
+        }
+    }
+
+    /// Begins to move a tenant out, once the host has room for all of it. `false`: it has not.
+    pub(super) fn begin_leave(
+        &mut self,
+        tenant: TenantId,
+        device: DeviceId,
+        wanted_by: Option<TenantId>,
+    ) -> bool {
+        let bytes = self.in_use(tenant, device);
+        if !self.residency.reserve(device, tenant, bytes) {
+            return false;
+        }
+        self.notice(Notice::Leaving {
+            tenant,
+            device,
+            bytes,
+            wanted_by,
+        });
+        self.go(tenant, device, Place::Sealing, true);
+        true
+    }
+
+    /// A process reports on an order.
+    pub(super) fn moved(&mut self, process: ProcessId, device: DeviceId, epoch: u32, told: Told) {
+        let Some(tenant) = self.tenants.process(process).map(|known| known.tenant()) else {
+            return;
+        };
+        let resident = self.residency.get_mut(device, tenant);
+        if let Some(turned) = resident.and_then(|one| one.told(process, epoch, told)) {
+            self.follow_move(tenant, device, turned);
+        }
+    }
+
+    /// The consequences of a report, or of the end of a process that did not report.
+    fn follow_move(&mut self, tenant: TenantId, device: DeviceId, turned: Turned) {
+        let now = self.timers.now();
+        match turned {
+            Turned::Sealed => self.go(tenant, device, Place::Leaving, false),
+            Turned::Busy(retry) => self.did_not_leave(tenant, device, retry),
+            Turned::Progress => {
+                let Some(resident) = self.residency.get_mut(device, tenant) else {
+                    return;
+                };
+                if matches!(resident.place(), Place::Leaving | Place::Entering) {
+                    resident.progress(now);
+                    self.set_move_timer(tenant, device);
+                }
+            }
+            Turned::Away => {
+                self.go(tenant, device, Place::Confirming, false);
+                self.decide(Decision::Resample { device });
+            }
+            Turned::Back => self.entered(tenant, device),
+            Turned::NoRoom(bytes) => self.found_no_room(tenant, device, bytes),
+        }
+    }
+
+    /// A step of a move takes too long, or its end may be seen.
+    pub(super) fn move_due(&mut self, device: DeviceId, tenant: TenantId) {
+        let Some(resident) = self.residency.get_mut(device, tenant) else {
+            return;
+        };
+        match resident.place() {
+            Place::Sealing | Place::Leaving => self.did_not_leave(tenant, device, Nanos::ZERO),
+            Place::Confirming => self.confirm_later(tenant, device),
+            Place::Entering => {
+                // Its memory is set aside: all it needs is to be asked again.
+                self.notice(Notice::SlowReturn { tenant, device });
+                self.go(tenant, device, Place::Entering, false);
+            }
+            Place::In | Place::Out => (),
+        }
+    }
+
+    /// A tenant could not be sealed, or does not move on: it runs again with all its memory, for
+    /// which the card still has the room.
+    fn did_not_leave(&mut self, tenant: TenantId, device: DeviceId, retry: Nanos) {
+        let (now, terms) = (self.timers.now(), self.policy.swap);
+        let Some(resident) = self.residency.get_mut(device, tenant) else {
+            return;
+        };
+        resident.back_off(now, retry, &terms);
+        let (again, some_left) = (resident.backs_off(), !resident.told_away().is_zero());
+        self.notice(Notice::DidNotLeave {
+            tenant,
+            device,
+            again,
+        });
+        if some_left {
+            self.go(tenant, device, Place::Entering, true);
+        } else {
+            self.residency.reserve(device, tenant, Bytes::ZERO);
+            self.go(tenant, device, Place::In, false);
+        }
+        self.timers.set_no_later(Timer::Settle(device), again);
+        self.settle(device);
+    }
+
+    /// Sets the room aside that a tenant needs, and orders it to return. The caller has made sure
+    /// that there is room.
+    pub(super) fn enter(&mut self, tenant: TenantId, device: DeviceId) {
+        self.ledger.change(device, tenant, |account| {
+            account.away = Bytes::ZERO;
+        });
+        self.go(tenant, device, Place::Entering, true);
+    }
+
+    /// All processes of a tenant are back.
+    fn entered(&mut self, tenant: TenantId, device: DeviceId) {
+        let now = self.timers.now();
+        let Some(rotation) = self.residency.on_mut(device) else {
+            return;
+        };
+        let known = rotation.get(tenant);
+        let known = known.map(|resident| (resident.host(), now - resident.begun()));
+        let Some((bytes, took)) = known else {
+            return;
+        };
+        let thrash = rotation.came(now, bytes, took);
+        self.residency.reserve(device, tenant, Bytes::ZERO);
+        if let Some(resident) = self.residency.get_mut(device, tenant) {
+            resident.misses = 0;
+            resident.count_move(false, bytes);
+        }
+        self.notice(Notice::Returned {
+            tenant,
+            device,
+            bytes,
+            took,
+        });
+        self.go(tenant, device, Place::In, false);
+        self.note_thrash(device, thrash);
+        self.settle(device);
+    }
+
+    /// A process could not return though the room is set aside: the device has less free memory
+    /// than its accounts say. It is asked again later; the look shows what takes the memory.
+    fn found_no_room(&mut self, tenant: TenantId, device: DeviceId, bytes: Bytes) {
+        let (first, most) = self.policy.swap.backoff;
+        let Some(resident) = self.residency.get_mut(device, tenant) else {
+            return;
+        };
+        resident.misses = resident.misses.saturating_add(1);
+        let doubled = Nanos(first.0.saturating_mul(1 << (resident.misses - 1).min(16)));
+        let at = self.timers.now() + doubled.min(most);
+        self.timers.set(Timer::Move(device, tenant), at);
+        self.notice(Notice::NoReturn {
+            tenant,
+            device,
+            bytes,
+        });
+        self.decide(Decision::Resample { device });
+    }
+
+    pub(super) fn note_thrash(&mut self, device: DeviceId, thrash: Option<Thrash>) {
+        match thrash {
+            Some(Thrash::Worse(percent)) => self.notice(Notice::Thrashing { device, percent }),
+            Some(Thrash::Better) => self.notice(Notice::Settled { device }),
+            None => (),
+        }
+    }
+
+    /// Whether what is away agrees with the places.
+    pub(super) fn check_places(&self, device: DeviceId) -> Result<(), String> {
+        let Some(books) = self.ledger.get(device) else {
+            return Ok(());
+        };
+        let strange = books.accounts().find(|(tenant, account)| {
+            let place = self.place(*tenant, device);
+            let may = matches!(place, Some(Place::Confirming | Place::Out));
+            !account.away.is_zero() && !may
+        });
+        strange.map_or(Ok(()), |(tenant, account)| {
+            let place = self.place(tenant, device);
+            Err(format!(
+                "{tenant:?} is {place:?} with {:?} away",
+                account.away
+            ))
+        })
+    }
+
+    fn in_use(&self, tenant: TenantId, device: DeviceId) -> Bytes {
+        let account = self.ledger.account(device, tenant);
+        account.map_or(Bytes::ZERO, |account| account.in_use)
+    }
+
+    fn on_card(&self, tenant: TenantId, device: DeviceId) -> Bytes {
+        let account = self.ledger.account(device, tenant);
+        account.map_or(Bytes::ZERO, |account| account.in_use - account.away)
+    }
+}

@@ -1,0 +1,62 @@
+//! How long a tenant waits for the rotation at most.
+//!
+//! In one round of the rotation every tenant that may be moved leaves once and the next one stays
+//! its time. An ask or a return that has waited a whole round goes before all asks that are not
+//! within a request, whatever their priority. So it is in after another round at the latest: the
+//! bound is two rounds.
+
+use crate::decision::Decision;
+use crate::ids::{AskKey, DeviceId};
+use crate::time::Nanos;
+use crate::timers::Timer;
+use crate::world::World;
+use crate::world::pending::Pending;
+
+impl World {
+    /// How long one round of a device's rotation takes at most.
+    pub(in crate::world) fn round(&self, device: DeviceId) -> Nanos {
+        let (Some(rotation), Some(books)) = (self.residency.on(device), self.ledger.get(device))
+        else {
+            return Nanos::ZERO;
+        };
+        let sizes = rotation.all().filter_map(|(tenant, resident)| {
+            let account = books.account(tenant)?;
+            (!resident.is_empty()).then_some(account.grant)
+        });
+        rotation.round(sizes, &self.policy.swap)
+    }
+
+    /// The latest end of a wait for the rotation that began `since`.
+    pub fn rotation_bound(&self, device: DeviceId, since: Nanos) -> Nanos {
+        let round = self.round(device);
+        since + round + round
+    }
+
+    /// An ask whose turn is certain waits past its own time: until its bound, extended by at most
+    /// [`SwapPolicy::extension`](crate::SwapPolicy::extension) at once.
+    pub(in crate::world) fn extend_turn(&mut self, ask: AskKey) {
+        let Some(pending) = self.asks.get(ask).copied() else {
+            return;
+        };
+        let now = self.timers.now();
+        if pending.turn.is_none() || pending.until > now {
+            return;
+        }
+        let bound = self.rotation_bound(pending.device, pending.since);
+        let until = bound.min(now + self.policy.swap.extension);
+        if until > now {
+            self.asks.wait_turn(ask, until);
+            self.timers.set(Timer::Patience(ask), until);
+            self.decide(Decision::Extend { ask, until });
+        }
+    }
+
+    /// Notes whether the turn of an ask in the rotation is certain.
+    pub(in crate::world) fn note_turn(&mut self, ask: AskKey, pending: &Pending, certain: bool) {
+        if !certain && pending.turn.is_none() {
+            return;
+        }
+        let bound = certain.then(|| self.rotation_bound(pending.device, pending.since));
+        self.asks.set_turn(ask, bound);
+    }
+}

@@ -1,0 +1,140 @@
+//! What of a tenant is on the card, by looks at the device. A tenant's own report of it only tells
+//! when to look.
+
+use crate::decision::{Decision, Notice};
+use crate::ids::{DeviceId, TenantId};
+use crate::residency::Place;
+use crate::time::Nanos;
+use crate::timers::Timer;
+use crate::world::World;
+use gpushare_protocol::units::Bytes;
+use std::collections::BTreeMap;
+
+/// The longest pause between looks at a tenant whose memory is reported gone.
+const PAUSE: Nanos = Nanos::millis(64);
+/// By how much less may be seen gone than was reported: 8 MiB and a part in 32.
+const TOLERANCE: (Bytes, u64) = (Bytes::mib(8), 32);
+
+impl World {
+    /// A look that was `taken` then shows what each tenant's processes hold. `None`: the device
+    /// does not list them, and only the total is known; then reports count, and what the total
+    /// shows beyond them is nobody's.
+    pub(in crate::world) fn update_away(
+        &mut self,
+        device: DeviceId,
+        taken: Nanos,
+        living: Option<&BTreeMap<TenantId, Bytes>>,
+    ) {
+        let Some(rotation) = self.residency.on(device) else {
+            return;
+        };
+        let seen = rotation.all().filter_map(|(tenant, resident)| {
+            let after = match resident.place() {
+                Place::Out => true,
+                Place::Confirming => taken > resident.since(),
+                _ => false,
+            };
+            after.then(|| (tenant, resident.told_away()))
+        });
+        let seen: Vec<(TenantId, Bytes)> = seen.collect();
+        for (tenant, told) in seen {
+            self.ledger.change(device, tenant, |account| {
+                account.away = match living {
+                    None => told.min(account.in_use),
+                    Some(living) => {
+                        let used = living.get(&tenant).copied().unwrap_or_default();
+                        account.in_use - (used - account.overhead)
+                    }
+                };
+            });
+        }
+    }
+
+    /// After a look: tenants whose memory it shows gone are out.
+    pub(in crate::world) fn confirm(&mut self, device: DeviceId, taken: Nanos) {
+        let Some(rotation) = self.residency.on(device) else {
+            return;
+        };
+        let reported = rotation.all().filter(|(_, resident)| {
+            resident.place() == Place::Confirming && taken > resident.since()
+        });
+        let reported: Vec<(TenantId, Bytes)> = reported
+            .map(|(tenant, resident)| (tenant, resident.told_away()))
+            .collect();
+        for (tenant, told) in reported {
+            if !self.is_short_of(tenant, device, told) {
+                self.is_out(tenant, device, told, false);
+            }
+        }
+    }
+
+    /// Whether the device shows clearly less memory gone than a tenant reported.
+    fn is_short_of(&self, tenant: TenantId, device: DeviceId, told: Bytes) -> bool {
+        let account = self.ledger.account(device, tenant);
+        let away = account.map_or(Bytes::ZERO, |account| account.away);
+        away + TOLERANCE.0 + Bytes(told.0 / TOLERANCE.1) < told
+    }
+
+    /// No look has confirmed a tenant's report yet: the device is looked at again. After a while it
+    /// counts as out with what was seen gone, and is not asked again for the longest time.
+    pub(super) fn confirm_later(&mut self, tenant: TenantId, device: DeviceId) {
+        let now = self.timers.now();
+        let Some(resident) = self.residency.get_mut(device, tenant) else {
+            return;
+        };
+        let told = resident.told_away();
+        if now >= resident.since() + self.policy.swap.look_grace {
+            self.is_out(tenant, device, told, true);
+            self.facts_changed(device);
+            return;
+        }
+        resident.pause = (resident.pause + resident.pause).min(PAUSE);
+        let at = now + resident.pause;
+        self.timers.set(Timer::Move(device, tenant), at);
+        self.decide(Decision::Resample { device });
+    }
+
+    /// A tenant is out, with the memory that a look showed gone.
+    fn is_out(&mut self, tenant: TenantId, device: DeviceId, told: Bytes, lied: bool) {
+        let (now, terms) = (self.timers.now(), self.policy.swap);
+        let gone = self.ledger.change(device, tenant, |account| {
+            account.residue = account.in_use - account.away;
+            (account.away, account.residue)
+        });
+        let (away, residue) = gone.unwrap_or_default();
+        self.residency.reserve(device, tenant, away.max(told));
+        let Some(resident) = self.residency.get_mut(device, tenant) else {
+            return;
+        };
+        resident.set_residue(residue);
+        let took = now - resident.begun();
+        if lied {
+            // It left for nothing: it may come back, and is not a victim for a while.
+            resident.back_off(now, terms.backoff.1, &terms);
+            resident.want_in(now);
+        } else {
+            resident.has_left();
+            resident.count_move(true, away);
+        }
+        self.go(tenant, device, Place::Out, false);
+        if lied {
+            self.notice(Notice::LeftLess {
+                tenant,
+                device,
+                told,
+                seen: away,
+            });
+            return;
+        }
+        let rotation = self.residency.on_mut(device);
+        let thrash = rotation.and_then(|rotation| rotation.left(now, away, took));
+        self.notice(Notice::Left {
+            tenant,
+            device,
+            bytes: away,
+            residue,
+            took,
+        });
+        self.note_thrash(device, thrash);
+    }
+}

@@ -1,0 +1,286 @@
+//! Tenants that are out come back: in the order of the device's waiting asks, by the same rules.
+
+use crate::ids::{AskKey, DeviceId, ProcessId, TenantId};
+use crate::ledger::Account;
+use crate::residency::Place;
+use crate::resolver::{Burst, Case, Mover, Resolve, Resolver, Verdict};
+use crate::time::Nanos;
+use crate::timers::Timer;
+use crate::world::World;
+use crate::world::pending::{Pending, Want};
+use crate::world::settle::Pass;
+use gpushare_protocol::units::Bytes;
+
+impl World {
+    /// A call of a process waits because its tenant is out.
+    pub(in crate::world) fn wants_in(&mut self, process: ProcessId, device: DeviceId) {
+        let now = self.timers.now();
+        let Some(tenant) = self.tenants.process(process).map(|known| known.tenant()) else {
+            return;
+        };
+        let resident = self.residency.get_mut(device, tenant);
+        if resident.is_some_and(|resident| resident.want_in(now)) {
+            self.worked(tenant);
+            self.settle(device);
+        }
+    }
+
+    /// Whether an ask cannot be granted before others: a tenant waits to return, or the asker
+    /// itself is not in.
+    pub(in crate::world) fn must_wait(&self, pending: &Pending) -> bool {
+        let device = pending.device;
+        !self.residency.is_empty()
+            && (self.residency.is_waited(device) || !self.residency.is_in(device, pending.tenant))
+    }
+
+    /// The tenants that wait to return to a device, each since when.
+    pub(in crate::world) fn returning(
+        &self,
+        device: DeviceId,
+    ) -> impl Iterator<Item = (TenantId, Nanos)> {
+        let rotation = self.residency.on(device).into_iter();
+        let all = rotation.flat_map(|rotation| rotation.all());
+        all.filter_map(|(tenant, resident)| Some((tenant, resident.returns()?)))
+    }
+
+    /// The residency of a tenant so far; zero for tenants that do not swap.
+    pub(in crate::world) fn used_so_far(&self, tenant: TenantId, device: DeviceId) -> u64 {
+        let Some(resident) = self.residency.get(device, tenant) else {
+            return 0;
+        };
+        resident.used(self.timers.now(), self.in_use(tenant, device))
+    }
+
+    /// An ask of a tenant that is not in waits until the tenant is back.
+    pub(in crate::world) fn wait_to_return(&mut self, ask: AskKey, pending: &Pending) {
+        let now = self.timers.now();
+        if let Some(resident) = self.residency.get_mut(pending.device, pending.tenant) {
+            resident.want_in(now);
+        }
+        self.note_turn(ask, pending, true);
+        self.tell_waiting(ask, Bytes::ZERO, Some(Resolver::Swap));
+    }
+
+    /// Orders a tenant to return if there is room for all of it; else makes room by the rules of
+    /// its request, or by `swap`.
+    pub(in crate::world) fn serve_return(&mut self, pass: &mut Pass, tenant: TenantId) {
+        let device = pass.device;
+        let Some(books) = self.ledger.get(device) else {
+            return;
+        };
+        let Some(account) = books.account(tenant) else {
+            return;
+        };
+        let (away, guaranteed) = (account.away, is_within_request(account));
+        let need = away + self.asked_beside(tenant, device);
+        let short = need + pass.above.taken + books.deficit() - books.slack().taken;
+        if short.is_zero() {
+            pass.forget();
+            self.enter(tenant, device);
+            pass.equals_need(need - away);
+            return;
+        }
+        let mut all = pass.coming.prompt;
+        if !(short - all.taken).is_zero() && pass.called_back != Some(tenant) {
+            let missing = crate::room::Room {
+                taken: short - all.taken,
+                firm: Bytes::ZERO,
+            };
+            all += self.reclaim_unused(device, Some(tenant), missing);
+        }
+        let rest = short - all.taken;
+        pass.coming.prompt.taken = all.taken - short;
+        let counts = rest.is_zero() || self.make_way(pass, tenant, rest, guaranteed);
+        pass.equals_need(if counts { need - short } else { need });
+    }
+
+    /// Makes room for a return. Whether the bytes on their way are enough then.
+    fn make_way(
+        &mut self,
+        pass: &mut Pass,
+        tenant: TenantId,
+        rest: Bytes,
+        guaranteed: bool,
+    ) -> bool {
+        let device = pass.device;
+        let lasting = pass.coming.lasting.taken.min(rest);
+        let rest = rest - lasting;
+        if rest.is_zero() {
+            pass.coming.lasting.taken -= lasting;
+            if guaranteed {
+                pass.claim(guaranteed, self.tenants.priority(tenant));
+            }
+            return true;
+        }
+        let movers = self.movers(device, tenant);
+        let candidates = match guaranteed {
+            true => self.candidates(device, tenant, false),
+            false => Vec::new(),
+        };
+        let now = self.timers.now();
+        let (host, soon) = self.host_for(Some((tenant, device)));
+        let case = Case {
+            priority: self.tenants.priority(tenant),
+            short: rest,
+            borrowed: true,
+            patience: Nanos::MAX,
+            ladder: self.policy.ladder(),
+            candidates: &candidates,
+            movers: &movers,
+            guaranteed,
+            now,
+            host,
+            alone: self.fits_alone(device, (rest - pass.above.taken, soon), &movers),
+        };
+        let verdict = if guaranteed {
+            Burst.resolve(&case)
+        } else {
+            Resolver::Swap.policy().resolve(&case)
+        };
+        match verdict {
+            Verdict::Move(victims) => {
+                let given = self.move_all(device, &victims, tenant);
+                pass.coming.lasting.taken = pass.coming.lasting.taken - lasting + given - rest;
+                pass.forget();
+                given >= rest
+            }
+            Verdict::End(victims) => {
+                let given = self.end_all(device, &victims, tenant);
+                pass.coming.lasting.taken = pass.coming.lasting.taken - lasting + given - rest;
+                pass.claim(guaranteed, self.tenants.priority(tenant));
+                pass.forget();
+                true
+            }
+            Verdict::Turn { at, .. } => {
+                self.wait_turn_until(device, at);
+                false
+            }
+            Verdict::Wait | Verdict::Refuse | Verdict::Pass => {
+                if self.is_full_for(&case) {
+                    self.tell_host_full(device, rest);
+                }
+                false
+            }
+        }
+    }
+
+    /// Host memory that moves may take now: all that is free, but for the largest tenant of each
+    /// device, so that one more can always be moved. `returns`: for the return of this tenant,
+    /// whose own part becomes free. Also what it is once all moves under way are over, each of
+    /// which ends with another tenant on the host in place of the one that came back.
+    pub(in crate::world) fn host_for(
+        &self,
+        returns: Option<(TenantId, DeviceId)>,
+    ) -> (Bytes, Bytes) {
+        if self.residency.is_empty() {
+            return (Bytes::ZERO, Bytes::ZERO);
+        }
+        let free = self.residency.host.free();
+        let largest = self.residency.devices().map(|(device, rotation)| {
+            let sizes = rotation
+                .all()
+                .map(|(tenant, _)| self.in_use(tenant, device));
+            sizes.max().unwrap_or_default()
+        });
+        let kept: Bytes = largest.sum();
+        let own = returns.and_then(|(tenant, device)| self.residency.get(device, tenant));
+        let own = own.map_or(Bytes::ZERO, |resident| resident.host());
+        let books = self.ledger.all();
+        let away = books.flat_map(|(_, books)| books.accounts());
+        let away: Bytes = away.map(|(_, account)| account.away).sum();
+        let lasting = self.residency.host.budget() - away;
+        (free.min(free + own - kept), lasting + own - kept)
+    }
+
+    /// Whether there is room for so much more than is free, if all that may be moved were, and
+    /// `host` memory for what has to be out then.
+    pub(in crate::world) fn fits_alone(
+        &self,
+        device: DeviceId,
+        (short, host): (Bytes, Bytes),
+        movers: &[Mover],
+    ) -> bool {
+        let entering = self.residency.on(device).into_iter();
+        let entering = entering.flat_map(|rotation| rotation.all());
+        let entering = entering.filter(|(_, one)| one.place() == Place::Entering);
+        let later: Bytes = entering
+            .map(|(tenant, _)| self.in_use(tenant, device))
+            .sum();
+        let now: Bytes = movers.iter().map(|mover| mover.gives).sum();
+        let all = now + later + self.leaving(device);
+        !all.is_zero() && short <= all && short <= host
+    }
+
+    /// Looks again when a stay is over.
+    pub(in crate::world) fn wait_turn_until(&mut self, device: DeviceId, at: Option<Nanos>) {
+        if let Some(at) = at {
+            self.timers.set_no_later(Timer::Settle(device), at);
+        }
+    }
+
+    /// Whether moves would help if the host had more room.
+    pub(in crate::world) fn is_full_for(&self, case: &Case<'_>) -> bool {
+        let roomy = Case {
+            host: Bytes::MAX,
+            alone: false,
+            priority: case.priority,
+            short: case.short,
+            borrowed: case.borrowed,
+            patience: case.patience,
+            ladder: case.ladder,
+            candidates: case.candidates,
+            movers: case.movers,
+            guaranteed: case.guaranteed,
+            now: case.now,
+        };
+        let policy = Resolver::Swap.policy();
+        let helps = |case: &Case<'_>| {
+            let verdict = policy.resolve(case);
+            matches!(
+                verdict,
+                Verdict::Move(_) | Verdict::Turn { at: Some(_), .. }
+            )
+        };
+        !case.movers.is_empty() && !helps(case) && helps(&roomy)
+    }
+
+    /// What a tenant's waiting asks want beside its grant: it needs room for them too.
+    fn asked_beside(&self, tenant: TenantId, device: DeviceId) -> Bytes {
+        let Some(account) = self.ledger.account(device, tenant) else {
+            return Bytes::ZERO;
+        };
+        let own = self.asks.on(device).filter(|(_, one)| one.tenant == tenant);
+        let wanted = own.map(|(_, pending)| match pending.want {
+            Want::Credit { bytes, .. } => bytes,
+            Want::Context { cost } => cost,
+            Want::Physical { .. } => Bytes::ZERO,
+        });
+        let wanted: Bytes = wanted.sum();
+        (account.in_use + wanted).min(account.ceiling()) - account.grant
+    }
+
+    /// Whether an ask or a return that waits `since` has waited a whole round of the rotation.
+    pub(in crate::world) fn is_overdue(&self, device: DeviceId, since: Nanos) -> bool {
+        self.timers.now() - since > self.round(device)
+    }
+
+    /// Whether a tenant is out and its whole memory is within its request.
+    pub(in crate::world) fn returns_within_request(
+        &self,
+        tenant: TenantId,
+        device: DeviceId,
+    ) -> bool {
+        let account = self.ledger.account(device, tenant);
+        account.is_some_and(is_within_request)
+    }
+
+    /// Whether a tenant is in on a device as far as asks are concerned.
+    pub(in crate::world) fn may_be_granted(&self, tenant: TenantId, device: DeviceId) -> bool {
+        self.place(tenant, device)
+            .is_none_or(|place| place == Place::In)
+    }
+}
+
+fn is_within_request(account: &Account) -> bool {
+    account.in_use <= account.request
+}

@@ -1,0 +1,127 @@
+//! A tenant is moved out by command, and comes back by command or by its next call.
+
+use crate::decision::Notice;
+use crate::ids::{DeviceId, TenantId};
+use crate::residency::Place;
+use crate::world::World;
+use gpushare_protocol::units::Bytes;
+
+/// Why a tenant cannot be suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotSuspended {
+    /// It is not registered, or not admitted.
+    #[error("no such tenant runs")]
+    Unknown,
+    /// Its memory cannot leave the card.
+    #[error("its memory cannot leave the card: it runs without `oversubscribe=swap`")]
+    Fixed,
+    /// One of its processes cannot be sealed.
+    #[error("one of its processes cannot move its memory, or is not connected")]
+    Bound,
+    /// The host has too little room.
+    #[error("the host budget has {free} free, and {needed} are needed")]
+    HostFull {
+        /// What is needed.
+        needed: Bytes,
+        /// What is free.
+        free: Bytes,
+    },
+}
+
+impl World {
+    /// Whether a tenant could be suspended now.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_suspend(&self, tenant: TenantId) -> Result<(), NotSuspended> {
+        let known = self.tenants.get(tenant);
+        known
+            .filter(|known| known.admitted().is_some())
+            .ok_or(NotSuspended::Unknown)?;
+        let mut needed = Bytes::ZERO;
+        let mut some = false;
+        for device in self.devices_of(tenant) {
+            let Some(resident) = self.residency.get(device, tenant) else {
+                continue;
+            };
+            some = true;
+            if !resident.is_empty() && !resident.can_move() {
+                return Err(NotSuspended::Bound);
+            }
+            if resident.place() == Place::In {
+                needed += self.in_use(tenant, device);
+            }
+        }
+        let free = self.residency.host.free();
+        match some {
+            false => Err(NotSuspended::Fixed),
+            true if needed > free => Err(NotSuspended::HostFull { needed, free }),
+            true => Ok(()),
+        }
+    }
+
+    /// Moves a tenant out on all its devices. What [`Self::may_suspend`] refuses is ignored.
+    pub(in crate::world) fn suspend(&mut self, tenant: TenantId) {
+        if self.may_suspend(tenant).is_err() {
+            return;
+        }
+        self.notice(Notice::Suspended { tenant });
+        for device in self.devices_of(tenant) {
+            let Some(resident) = self.residency.get_mut(device, tenant) else {
+                continue;
+            };
+            resident.suspend();
+            self.leave_suspended(tenant, device);
+        }
+    }
+
+    /// Asks a suspended tenant to leave a device, if it is in.
+    pub(super) fn leave_suspended(&mut self, tenant: TenantId, device: DeviceId) {
+        let resident = self.residency.get(device, tenant);
+        let asked = resident.is_some_and(|resident| {
+            resident.is_suspended() && resident.place() == Place::In && resident.can_move()
+        });
+        if asked {
+            self.begin_leave(tenant, device, None);
+        }
+    }
+
+    /// Asks suspended tenants that are in to leave, once they may be asked again.
+    pub(in crate::world) fn suspend_again(&mut self, device: DeviceId) {
+        let now = self.timers.now();
+        let rotation = self.residency.on(device).into_iter();
+        let all = rotation.flat_map(|rotation| rotation.all());
+        let due = all.filter(|(_, resident)| {
+            let asked = resident.is_suspended() && resident.place() == Place::In;
+            asked && resident.backs_off() <= now
+        });
+        for tenant in due.map(|(tenant, _)| tenant).collect::<Vec<_>>() {
+            self.leave_suspended(tenant, device);
+        }
+    }
+
+    /// Lets a tenant return to all its devices.
+    pub(in crate::world) fn resume(&mut self, tenant: TenantId) {
+        let now = self.timers.now();
+        let mut resumed = false;
+        for device in self.devices_of(tenant) {
+            let resident = self.residency.get_mut(device, tenant);
+            if resident.is_some_and(|resident| resident.want_in(now)) {
+                resumed = true;
+                self.settle(device);
+            }
+        }
+        if resumed {
+            self.notice(Notice::Resumed { tenant });
+        }
+    }
+
+    /// Whether a tenant was moved out by command and has not called since.
+    pub fn is_suspended(&self, tenant: TenantId) -> bool {
+        let devices = self.devices_of(tenant);
+        devices.iter().any(|device| {
+            let resident = self.residency.get(*device, tenant);
+            resident.is_some_and(|resident| resident.is_suspended())
+        })
+    }
+}

@@ -1,0 +1,314 @@
+//! Clients that move their memory when they are ordered to, in virtual time, and the check that
+//! every one that waits for the rotation is in within its bound.
+
+use super::Node;
+use gpushare_core::{
+    Bytes, DeviceId, Event, Nanos, Order, Oversubscribe, Place, ProcessId, Quota, Resolver,
+    TenantId, TenantSpec, Told,
+};
+use std::collections::BTreeMap;
+
+/// What a tenant's processes do with an order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Obeys {
+    /// As ordered.
+    #[default]
+    Honestly,
+    /// They cannot be sealed, and say so.
+    Busy,
+    /// They say nothing.
+    Silently,
+    /// They say that they left and move nothing.
+    Lying,
+    /// They are sealed and then copy nothing.
+    Halting,
+}
+
+/// How a tenant's processes move.
+#[derive(Debug)]
+pub struct Moves {
+    pub obeys: Obeys,
+    /// Whether it always has work: then it wants to return as soon as it is out.
+    pub works: bool,
+    /// How long its work in flight takes to drain.
+    pub drain: Nanos,
+    /// Bytes a second, each way.
+    pub rate: u64,
+    /// What of its memory cannot move.
+    pub residue: Bytes,
+    /// The last order on each device.
+    pub orders: BTreeMap<DeviceId, (u32, Order)>,
+    /// Since when its gates are open, and how long they were before.
+    pub open: Option<Nanos>,
+    pub useful: Nanos,
+}
+
+impl Default for Moves {
+    fn default() -> Self {
+        Self {
+            obeys: Obeys::default(),
+            works: true,
+            drain: Nanos::millis(5),
+            rate: 20 << 30,
+            residue: Bytes::ZERO,
+            orders: BTreeMap::new(),
+            open: Some(Nanos::ZERO),
+            useful: Nanos::ZERO,
+        }
+    }
+}
+
+impl Moves {
+    /// How long the tenant could work so far.
+    pub fn useful(&self, now: Nanos) -> Nanos {
+        self.useful + self.open.map_or(Nanos::ZERO, |since| now - since)
+    }
+
+    /// From now on it counts anew how long it could work.
+    pub fn count_anew(&mut self, now: Nanos) {
+        self.useful = Nanos::ZERO;
+        self.open = self.open.map(|_| now);
+    }
+
+    fn set_open(&mut self, now: Nanos, open: bool) {
+        if !open {
+            self.useful = self.useful(now);
+        }
+        self.open = open.then(|| self.open.unwrap_or(now));
+    }
+}
+
+/// A tenant that swaps: no request, a limit in MiB, and `swap` alone against collisions.
+pub fn swapping(device: DeviceId, limit_mib: u64) -> TenantSpec {
+    let quota = Quota {
+        request: Bytes::ZERO,
+        limit: Bytes::mib(limit_mib),
+    };
+    TenantSpec {
+        on_collision: vec![Resolver::Swap],
+        preemptible: gpushare_core::Preemptible::Swap,
+        oversubscribe: Oversubscribe::Swap,
+        ..super::bare::spec(device, quota)
+    }
+}
+
+/// The settings of a node with so much host memory.
+pub fn policy(host_gib: u64) -> gpushare_core::Policy {
+    gpushare_core::Policy {
+        first_overhead: Bytes::ZERO,
+        step: Bytes(1),
+        swap: gpushare_core::SwapPolicy {
+            host: Bytes::gib(host_gib),
+            ..gpushare_core::SwapPolicy::default()
+        },
+        ..gpushare_core::Policy::default()
+    }
+}
+
+impl Node {
+    /// A node of one device of so many MiB, with host memory to swap.
+    pub fn swaps(mib: u64, host_gib: u64) -> (Self, DeviceId) {
+        let mut node = Self::with(policy(host_gib));
+        let device = node.device_of(Bytes::mib(mib));
+        (node, device)
+    }
+
+    pub fn place(&self, tenant: TenantId, device: DeviceId) -> Place {
+        self.world.place(tenant, device).expect("it may swap")
+    }
+
+    pub fn obeys(&mut self, tenant: TenantId, obeys: Obeys) {
+        self.guests.get_mut(&tenant).expect("it runs").moves.obeys = obeys;
+    }
+
+    /// A call of the tenant waits because it is out.
+    pub fn calls(&mut self, tenant: TenantId, device: DeviceId) {
+        for process in self.processes_of(tenant) {
+            if self.place(tenant, device) != Place::Out {
+                return;
+            }
+            self.note_return(tenant, device);
+            self.tell(Event::WantsIn { process, device });
+        }
+    }
+
+    /// The tenant's next call waits wherever it is out.
+    pub fn call_where_out(&mut self, tenant: TenantId) {
+        for device in self.devices.keys().copied().collect::<Vec<_>>() {
+            if self.world.place(tenant, device) == Some(Place::Out) {
+                self.calls(tenant, device);
+            }
+        }
+    }
+
+    fn note_return(&mut self, tenant: TenantId, device: DeviceId) {
+        let since = self.returning.get(&(tenant, device));
+        let since = since.map_or(self.now, |(since, _)| *since);
+        let bound = self.world.rotation_bound(device, since);
+        self.returning.insert((tenant, device), (since, bound));
+    }
+
+    /// A process has a context: it obeys the order in its page.
+    pub(super) fn has_context(&mut self, process: ProcessId, device: DeviceId) {
+        let tenant = self.processes[&process].tenant;
+        let order = self.guests[&tenant].moves.orders.get(&device).copied();
+        if let Some((epoch, order)) = order {
+            self.obey((tenant, process), device, epoch, order);
+        }
+    }
+
+    pub(super) fn ordered(&mut self, tenant: TenantId, device: DeviceId, epoch: u32, order: Order) {
+        let now = self.now;
+        let Some(guest) = self.guests.get_mut(&tenant) else {
+            return;
+        };
+        let before = guest.moves.orders.insert(device, (epoch, order));
+        assert!(
+            before.is_none_or(|(before, _)| before < epoch),
+            "every order has a new epoch: {before:?}, {epoch} {order:?}"
+        );
+        if order == Order::Seal {
+            guest.moves.set_open(now, false);
+        } else if order == Order::In {
+            guest.moves.set_open(now, true);
+            self.returning.remove(&(tenant, device));
+        }
+        for process in self.processes_of(tenant) {
+            if self.processes[&process].contexts.contains_key(&device) {
+                self.obey((tenant, process), device, epoch, order);
+            }
+        }
+    }
+
+    fn obey(
+        &mut self,
+        (tenant, process): (TenantId, ProcessId),
+        device: DeviceId,
+        epoch: u32,
+        order: Order,
+    ) {
+        let now = self.now;
+        let moves = &self.guests[&tenant].moves;
+        let (obeys, drain, rate) = (moves.obeys, moves.drain, moves.rate);
+        let residue = moves.residue;
+        let works = moves.works;
+        let time = |bytes: Bytes| Nanos(bytes.0.saturating_mul(1_000_000_000) / rate);
+        let proc = self.processes.get_mut(&process).expect("it lives");
+        let charged = proc.charged(device);
+        let told = match (order, obeys) {
+            (Order::In, _) => {
+                proc.seal(device, false);
+                None
+            }
+            (_, Obeys::Silently) => None,
+            (Order::Seal, Obeys::Busy) => Some((drain, Told::Busy { retry: 100 })),
+            (Order::Seal, _) => {
+                proc.seal(device, true);
+                Some((drain, Told::Sealed))
+            }
+            (Order::Leave, Obeys::Halting) => None,
+            (Order::Leave, _) => {
+                let away = charged - residue;
+                let left = away - proc.away(device);
+                let residue = residue.min(charged);
+                Some((time(left), Told::Away { away, residue }))
+            }
+            (Order::Out, _) => {
+                proc.seal(device, true);
+                if works {
+                    self.note_return(tenant, device);
+                    self.post(now, Event::WantsIn { process, device });
+                }
+                None
+            }
+            (Order::Return, _) => {
+                let back = proc.away(device);
+                let room = self.devices[&device].capacity - self.physical(device);
+                if back <= room {
+                    let proc = self.processes.get_mut(&process).expect("it lives");
+                    proc.set_away(device, Bytes::ZERO);
+                    Some((time(back), Told::Back))
+                } else {
+                    let foreign = self.devices[&device].foreign;
+                    assert!(!foreign.is_zero(), "{back} return where {room} are free");
+                    let bytes = back - room;
+                    Some((Nanos::ZERO, Told::NoRoom { bytes }))
+                }
+            }
+        };
+        if let Some((after, told)) = told {
+            self.post(
+                now + after,
+                Event::Moved {
+                    process,
+                    device,
+                    epoch,
+                    told,
+                },
+            );
+        }
+    }
+
+    /// What a client did when its report arrives. `false`: the order is no longer the last one, and
+    /// nothing was done.
+    pub(super) fn is_done(&mut self, event: &Event) -> bool {
+        let Event::Moved {
+            process,
+            device,
+            epoch,
+            told,
+        } = event
+        else {
+            return true;
+        };
+        let Some(proc) = self.processes.get_mut(process) else {
+            return false;
+        };
+        let Some(guest) = self.guests.get(&proc.tenant) else {
+            return false;
+        };
+        if guest.moves.orders.get(device).map(|(last, _)| last) != Some(epoch) {
+            return false;
+        }
+        match told {
+            Told::Away { away, .. } if guest.moves.obeys != Obeys::Lying => {
+                let left = *away - proc.away(*device);
+                proc.set_away(*device, *away);
+                let now = self.now;
+                let hardware = self.devices.get_mut(device).expect("it exists");
+                if hardware.returns > Nanos::ZERO && !left.is_zero() {
+                    hardware.freed.push((*process, left, now));
+                }
+            }
+            Told::Back => proc.seal(*device, false),
+            _ => {}
+        }
+        true
+    }
+
+    /// I9: a tenant that waits for the rotation is in within its bound.
+    pub(super) fn check_returns(&mut self) {
+        if !self.guarantees {
+            return;
+        }
+        for ((_, device), (since, bound)) in &mut self.returning {
+            // Requests were granted since that leave no room for it: no turn is certain now.
+            if self.world.device(*device).is_none_or(|view| !view.rotates) {
+                (*since, *bound) = (self.now, self.now);
+            }
+        }
+        for ((tenant, device), (since, bound)) in &self.returning {
+            let honest = self.devices[device].foreign.is_zero();
+            let bound = self.world.rotation_bound(*device, *since).max(*bound);
+            let host = self.policy.swap.host;
+            let honest = honest
+                && !self.notices.iter().any(|one| {
+                    matches!(one, gpushare_core::Notice::HostFull { .. }) && host < Bytes::gib(256)
+                });
+            assert!(
+                !honest || self.now <= bound,
+                "I9: {tenant:?} waits for {device:?} since {since:?}, until {bound:?} at the latest"
+            );
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! Tenants that swap and do not obey, die, or find no room; a full host; a daemon that restarts.
+
+use crate::node::swap::{Moves, Obeys, policy, swapping};
+use crate::node::{Guest, Manners, Node, Proc, killable, ranked, resolving, secs};
+use crate::swap::denials;
+use gpushare_core::{
+    AskKey, Bytes, Denial, DeviceId, Event, Nanos, Notice, Order, Place, ProcessId, Resolver,
+    Shown, TenantId, TenantSpec, World,
+};
+use std::collections::BTreeMap;
+
+fn mib(count: u64) -> Bytes {
+    Bytes::mib(count)
+}
+
+/// A tenant that obeys so, and one that wants its memory.
+fn victim(obeys: Obeys, resolvers: &[Resolver]) -> (Node, DeviceId, [TenantId; 2], AskKey) {
+    let (mut node, device) = Node::swaps(1536, 64);
+    node.guarantees = false;
+    let (first, one) = node.run(swapping(device, 1024));
+    node.obeys(first, obeys);
+    node.want(one, device, mib(1024));
+    node.live(secs(4));
+    let (second, two) = node.run(resolving(resolvers, swapping(device, 1024)));
+    let ask = node.want(two, device, mib(1024));
+    (node, device, [first, second], ask)
+}
+
+fn told(node: &Node, what: impl Fn(&Notice) -> bool) -> bool {
+    node.notices.iter().any(what)
+}
+
+#[test]
+fn behind_a_victim_that_cannot_be_sealed_the_next_resolver_decides() {
+    for obeys in [Obeys::Busy, Obeys::Silently, Obeys::Halting] {
+        let (mut node, device, [first, _], ask) = victim(obeys, &[Resolver::Swap]);
+        node.live(secs(35));
+        assert!(node.denied(ask).is_some(), "{obeys:?}");
+        assert!(told(&node, |one| matches!(one, Notice::DidNotLeave { .. })));
+        let order = node.guests[&first].moves.orders[&device].1;
+        let runs = matches!(order, Order::In | Order::Return) || obeys != Obeys::Busy;
+        assert!(runs, "{obeys:?}: {order:?}");
+        let account = node.world.account(first, device).expect("it runs");
+        assert_eq!(account.away, Bytes::ZERO);
+    }
+}
+
+#[test]
+fn behind_a_victim_that_stays_the_next_resolver_ends_another() {
+    let (mut node, device) = Node::swaps(1536, 64);
+    node.guarantees = false;
+    let (stuck, one) = node.run(swapping(device, 700));
+    node.obeys(stuck, Obeys::Busy);
+    let (doomed, two) = node.run(ranked(100, killable(device, 0, 1)));
+    node.want(one, device, mib(700));
+    node.want(two, device, mib(800));
+    let resolvers = [Resolver::Swap, Resolver::Priority];
+    let (_, three) = node.run(resolving(&resolvers, swapping(device, 700)));
+    node.live(secs(5));
+    let ask = node.want(three, device, mib(700));
+    node.live(secs(5));
+    assert!(node.granted(ask), "{:?}", denials(&node));
+    assert!(!node.guests.contains_key(&doomed));
+    assert!(node.guests.contains_key(&stuck));
+}
+
+#[test]
+fn a_victim_that_was_busy_leaves_when_it_is_asked_again() {
+    let (mut node, device, [first, second], ask) = victim(Obeys::Busy, &[Resolver::Swap]);
+    node.live(Nanos::millis(500));
+    assert!(node.waits(ask) && node.place(first, device) == Place::In);
+    node.obeys(first, Obeys::Honestly);
+    node.live(secs(5));
+    assert!(node.granted(ask));
+    assert_eq!(node.place(second, device), Place::In);
+}
+
+#[test]
+fn a_victim_that_lies_gives_nothing_and_is_told_of() {
+    let (mut node, device, [first, _], ask) = victim(Obeys::Lying, &[Resolver::Swap]);
+    node.live(secs(6));
+    assert!(!node.granted(ask));
+    let lied = |one: &Notice| {
+        let nothing = matches!(one, Notice::LeftLess { seen, .. } if seen.is_zero());
+        nothing && matches!(one, Notice::LeftLess { tenant, .. } if *tenant == first)
+    };
+    assert!(told(&node, lied));
+    node.live(secs(40));
+    assert!(node.denied(ask).is_some());
+    assert_eq!(node.place(first, device), Place::In, "it may run on");
+}
+
+#[test]
+fn a_full_host_moves_nobody_and_says_so() {
+    for (host, fit) in [(1, 2), (2, 3), (3, 4)] {
+        let (mut node, device) = Node::swaps(2048, host);
+        let run = |node: &mut Node| {
+            let (tenant, process) = node.run(swapping(device, 1536));
+            (tenant, node.want(process, device, mib(1024)))
+        };
+        let all: Vec<_> = (0..4).map(|_| run(&mut node)).collect();
+        node.live(secs(4));
+        let full = told(&node, |one| matches!(one, Notice::HostFull { .. }));
+        let refused = denials(&node);
+        let granted = all.iter().filter(|(_, ask)| node.granted(*ask)).count();
+        assert_eq!((granted, refused.len()), (fit, 4 - fit));
+        assert_eq!(full, fit < 4);
+        let no_room = |denial: &Denial| matches!(denial, Denial::NoRoom { .. });
+        assert!(refused.iter().all(no_room));
+    }
+}
+
+#[test]
+fn a_victim_that_dies_while_it_leaves_gives_its_memory() {
+    for after in [1, 20, 200] {
+        let (mut node, _, [first, _], ask) = victim(Obeys::Honestly, &[Resolver::Swap]);
+        node.guarantees = true;
+        node.pass(Nanos::millis(after));
+        node.finish(first);
+        node.live(secs(3));
+        assert!(node.granted(ask), "after {after} ms");
+    }
+}
+
+#[test]
+fn a_tenant_that_dies_while_it_is_out_frees_the_host_and_no_card() {
+    let (mut node, device) = Node::swaps(1536, 2);
+    let run = |node: &mut Node| {
+        let (tenant, process) = node.run(swapping(device, 1024));
+        (tenant, process, node.want(process, device, mib(1024)))
+    };
+    let first = run(&mut node);
+    let second = run(&mut node);
+    node.live(secs(4));
+    assert!(node.granted(second.2) && node.place(first.0, device) == Place::Out);
+    node.exit(first.1);
+    let view = node.world.device(device).expect("it is there");
+    assert_eq!((view.limbo, view.taken), (Bytes::ZERO, mib(1024)));
+    let third = run(&mut node);
+    node.live(secs(4));
+    assert!(
+        node.granted(third.2),
+        "the host has room again: {:?}",
+        denials(&node)
+    );
+}
+
+#[test]
+fn a_victim_stays_out_when_its_asker_goes_until_it_runs() {
+    let (mut node, device, [first, second], _) = victim(Obeys::Honestly, &[Resolver::Swap]);
+    node.guests.get_mut(&first).expect("it runs").moves.works = false;
+    node.pass(Nanos::millis(1));
+    node.finish(second);
+    node.live(secs(10));
+    assert_eq!(node.place(first, device), Place::Out);
+    node.calls(first, device);
+    node.live(secs(1));
+    assert_eq!(node.place(first, device), Place::In);
+}
+
+#[test]
+fn all_processes_of_a_tenant_move_or_none() {
+    let (mut node, device) = Node::swaps(1536, 64);
+    let (pair, one) = node.run(swapping(device, 1024));
+    let two = node.start(pair);
+    node.want(one, device, mib(512));
+    node.want(two, device, mib(512));
+    let (_, three) = node.run(swapping(device, 1024));
+    node.live(secs(4));
+    let ask = node.want(three, device, mib(1024));
+    node.live(secs(1));
+    assert!(node.granted(ask));
+    let away = [one, two].map(|process| node.processes[&process].away(device));
+    assert_eq!(away, [mib(512); 2]);
+}
+
+#[test]
+fn a_process_that_cannot_move_keeps_its_tenant_in() {
+    let (mut node, device) = Node::swaps(1536, 64);
+    let (pair, one) = node.run(swapping(device, 1024));
+    let old = ProcessId(node.fresh());
+    node.add(old, Proc::new(pair));
+    node.tell(Event::ProcessStarted {
+        process: old,
+        tenant: pair,
+        adopted: true,
+        gated: true,
+    });
+    node.open(old, device);
+    node.want(one, device, mib(1024));
+    let (_, three) = node.run(swapping(device, 1024));
+    node.live(secs(4));
+    let ask = node.want(three, device, mib(1024));
+    assert!(matches!(node.denied(ask), Some(Denial::NoRoom { .. })));
+    node.exit(old);
+    let again = node.want(three, device, mib(1024));
+    node.live(secs(1));
+    assert!(node.granted(again));
+}
+
+#[test]
+fn a_return_into_memory_that_strangers_took_is_tried_again() {
+    let (mut node, device, [first, second], ask) = victim(Obeys::Honestly, &[Resolver::Swap]);
+    node.guests.get_mut(&first).expect("it runs").moves.works = false;
+    node.live(secs(1));
+    assert!(node.granted(ask));
+    node.finish(second);
+    node.live(secs(1));
+    node.devices.get_mut(&device).expect("it exists").foreign = mib(1024);
+    node.calls(first, device);
+    node.live(secs(20));
+    assert!(told(&node, |one| matches!(one, Notice::NoReturn { .. })));
+    assert_eq!(node.place(first, device), Place::Entering);
+    node.devices.get_mut(&device).expect("it exists").foreign = Bytes::ZERO;
+    node.live(secs(60));
+    assert_eq!(node.place(first, device), Place::In);
+}
+
+/// A node whose previous daemon died while a tenant was out, beside one that was in.
+fn restarted() -> (Node, DeviceId, [TenantId; 2]) {
+    let policy = policy(64);
+    let mut node = Node::of(World::recovering(policy, secs(3)), policy);
+    let device = node.device_of(mib(1536));
+    let mut survivor = |away: Bytes| {
+        let (tenant, process) = (TenantId(node.fresh()), ProcessId(node.fresh()));
+        let spec = swapping(device, 1024);
+        let moves = Moves {
+            works: false,
+            ..Moves::default()
+        };
+        let guest = Guest {
+            spec: spec.clone(),
+            admitted: true,
+            refused: None,
+            manners: Manners::Polite,
+            page: BTreeMap::from([(device, mib(1024))]),
+            leases: BTreeMap::new(),
+            signals: Vec::new(),
+            moves,
+        };
+        node.guests.insert(tenant, guest);
+        let mut proc = Proc::new(tenant);
+        proc.charged.insert(device, mib(1024));
+        proc.contexts.insert(device, Bytes::ZERO);
+        proc.set_away(device, away);
+        node.add(process, proc);
+        node.thorough = false;
+        node.tell(Event::Register {
+            tenant,
+            spec,
+            running: Some(Nanos::ZERO),
+        });
+        node.tell(Event::ProcessStarted {
+            process,
+            tenant,
+            adopted: false,
+            gated: true,
+        });
+        node.tell(Event::Movable { process });
+        node.tell(Event::Presented {
+            process,
+            device,
+            charged: mib(1024),
+            credit: mib(1024),
+            grant: mib(1024),
+        });
+        let shown = match away.is_zero() {
+            true => Shown::In,
+            false => Shown::Out { away },
+        };
+        node.tell(Event::Shown {
+            process,
+            device,
+            shown,
+        });
+        node.tell(Event::Adopted { process });
+        tenant
+    };
+    let out = survivor(mib(1024));
+    let there = survivor(Bytes::ZERO);
+    node.thorough = true;
+    (node, device, [out, there])
+}
+
+#[test]
+fn a_tenant_that_was_out_stays_out_under_a_new_daemon_until_it_calls() {
+    let (mut node, device, [out, there]) = restarted();
+    assert_eq!(node.place(out, device), Place::Out);
+    let (epoch, order) = node.guests[&out].moves.orders[&device];
+    assert!(order == Order::Out && epoch > 0);
+    let (_, order) = node.guests[&there].moves.orders[&device];
+    assert_eq!(
+        order,
+        Order::Out,
+        "it may be a part of a tenant that is out"
+    );
+    node.live(secs(5));
+    assert_eq!(
+        node.world.account(out, device).expect("it runs").away,
+        mib(1024)
+    );
+    assert_eq!(
+        node.world.device(device).expect("it is there").taken,
+        mib(1024)
+    );
+    node.calls(out, device);
+    node.live(secs(10));
+    assert_eq!(node.place(out, device), Place::In);
+    assert_ne!(node.place(there, device), Place::In);
+}
+
+#[test]
+fn a_new_daemon_believes_memory_gone_only_by_a_look() {
+    let (node, device, [out, _]) = restarted();
+    let account = node.world.account(out, device).expect("it runs");
+    assert_eq!((account.grant, account.away), (mib(1024), Bytes::ZERO));
+    let spec = TenantSpec {
+        wait_timeout: secs(60),
+        ..swapping(device, 1024)
+    };
+    let mut node = node;
+    let (_, process) = node.run(spec);
+    let ask = node.want(process, device, mib(512));
+    assert!(node.waits(ask));
+    node.live(secs(6));
+    assert!(node.granted(ask), "{:?}", denials(&node));
+}
+
+#[test]
+fn moves_that_take_most_of_the_time_are_told_of_and_made_rare() {
+    let mut all = policy(64);
+    (all.swap.stay, all.swap.urgent_stay) = (1, 1);
+    let mut node = Node::with(all);
+    let device = node.device_of(mib(1536));
+    for _ in 0..2 {
+        let (tenant, process) = node.run(swapping(device, 1024));
+        node.guests.get_mut(&tenant).expect("it runs").moves.rate = 1 << 29;
+        node.want(process, device, mib(1024));
+    }
+    node.live(secs(300));
+    assert!(told(&node, |one| matches!(one, Notice::Thrashing { .. })));
+    let (mut calm, device) = Node::swaps(1536, 64);
+    for _ in 0..2 {
+        let (_, process) = calm.run(swapping(device, 1024));
+        calm.want(process, device, mib(1024));
+    }
+    calm.live(secs(300));
+    assert!(!told(&calm, |one| matches!(one, Notice::Thrashing { .. })));
+}

@@ -1,0 +1,85 @@
+//! The invariants after every event where tenants swap: I1 over what is on the card, I3, I4, and
+//! I9, that a tenant which waits for the rotation is in within its bound.
+//!
+//! The checks are the harness's: `node/react.rs` and `node/swap.rs`. A client that is ordered back
+//! where the card has no room for it fails the test.
+
+use crate::cases;
+use crate::node::swap::{Obeys, policy};
+use crate::node::{Node, Rng, secs};
+use crate::properties::{Op, apply, op};
+use gpushare_core::{Bytes, LeasePolicy, Nanos, Policy};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn node(host_gib: u64, lag: Option<(u64, Nanos)>, seed: u64) -> Node {
+    let lease = if seed.is_multiple_of(2) {
+        LeasePolicy::default()
+    } else {
+        LeasePolicy::turns()
+    };
+    let mut node = Node::with(Policy {
+        first_overhead: Bytes::mib(200),
+        step: Bytes::mib(64),
+        lease,
+        ..policy(host_gib)
+    });
+    node.claims = Some(Rng(seed));
+    node.device(16);
+    node.device(12);
+    node.lag = lag.map(|(seed, most)| (Rng(seed), most));
+    node
+}
+
+proptest! {
+    #![proptest_config(cases::config(4))]
+
+    #[test]
+    fn the_invariants_hold_where_tenants_swap(ops in vec(op(), 1..150), seed: u64) {
+        let mut node = node(256, None, seed);
+        ops.into_iter().for_each(|op| apply(&mut node, op));
+        node.live(secs(120));
+        prop_assert!(node.asks.is_empty(), "I4: these never ended: {:?}", node.asks);
+    }
+
+    #[test]
+    fn they_hold_where_tenants_swap_and_replies_are_late(ops in vec(op(), 1..150), seed: u64) {
+        let mut node = node(256, Some((seed, Nanos::millis(40))), seed);
+        ops.into_iter().for_each(|op| apply(&mut node, op));
+        node.live(secs(120));
+        prop_assert!(node.asks.is_empty(), "I4: these never ended: {:?}", node.asks);
+    }
+
+    #[test]
+    fn every_wait_ends_where_tenants_do_not_obey(
+        ops in vec(op(), 1..100),
+        foreign in vec(0..14u64, 4),
+        host in 1..64u64,
+        seed: u64,
+    ) {
+        let mut node = node(host, None, seed);
+        node.guarantees = false;
+        let part = ops.len().div_ceil(foreign.len());
+        let mut rng = Rng(seed);
+        for (ops, foreign) in ops.chunks(part).zip(foreign) {
+            for op in ops {
+                let run = matches!(op, Op::Run(_));
+                apply(&mut node, op.clone());
+                let obeys = [
+                    Obeys::Honestly,
+                    Obeys::Busy,
+                    Obeys::Silently,
+                    Obeys::Lying,
+                    Obeys::Halting,
+                ];
+                let obeys = *rng.pick(&obeys);
+                if run && let Some(last) = node.guests.values_mut().last() {
+                    last.moves.obeys = obeys;
+                }
+            }
+            node.devices.values_mut().for_each(|device| device.foreign = Bytes::gib(foreign));
+        }
+        node.live(secs(180));
+        prop_assert!(node.asks.is_empty(), "I4: these never ended: {:?}", node.asks);
+    }
+}

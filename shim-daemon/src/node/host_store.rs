@@ -1,0 +1,117 @@
+//! Host memory for tenants' memory: each range is a memory file of its own, made and allocated by
+//! the daemon, so that its pages count for the daemon's memory cgroup and a full host shows here.
+//!
+//! A range is one process's: no other gets its descriptor, so no tenant can read another's bytes.
+
+use std::collections::BTreeMap;
+
+use gpushare_core::ProcessId;
+use gpushare_protocol::units::Bytes;
+use gpushare_protocol::wire::{ErrorCode, Refusal, Reply, WireError};
+
+use super::{Client, Effect, Node};
+use crate::pages::host_range;
+
+/// The longest range. Allocating one takes the daemon's only thread about 0.2 s for each GiB.
+const MOST: Bytes = Bytes::gib(1);
+
+/// What each process has of the node's budget.
+#[derive(Debug)]
+pub(super) struct HostStore {
+    budget: Bytes,
+    given: BTreeMap<ProcessId, Bytes>,
+}
+
+impl HostStore {
+    pub(super) fn new(budget: Bytes) -> Self {
+        Self {
+            budget,
+            given: BTreeMap::new(),
+        }
+    }
+
+    fn free(&self) -> Bytes {
+        self.budget - self.given.values().copied().sum()
+    }
+
+    fn give(&mut self, process: ProcessId, bytes: Bytes) {
+        *self.given.entry(process).or_default() += bytes;
+    }
+
+    /// A process of the previous daemon has so much. What it says can only take from its own.
+    pub(super) fn found(&mut self, process: ProcessId, bytes: Bytes) {
+        let bytes = bytes.min(self.budget);
+        let own = self.given.entry(process).or_default();
+        *own = bytes.max(*own);
+    }
+
+    /// A process says that it uses a range no more. The file is gone with its last mapping.
+    pub(super) fn drop_range(&mut self, process: ProcessId, _offset: u64, bytes: u64) {
+        if let Some(own) = self.given.get_mut(&process) {
+            *own -= Bytes(bytes);
+        }
+    }
+
+    pub(super) fn forget(&mut self, process: ProcessId) {
+        self.given.remove(&process);
+    }
+}
+
+impl Node {
+    /// Answers a request for host memory.
+    pub(super) fn give_host(&mut self, client: Client, process: ProcessId, id: u32, bytes: u64) {
+        let wanted = Bytes(bytes).round_up(Bytes::mib(2));
+        let refused = wanted.is_zero() || wanted > self.residency.host.free();
+        if refused || !client.moves {
+            let reply = Reply::Refused(Refusal::NoMemory);
+            return self.reply(client.connection, id, reply);
+        }
+        if wanted > MOST {
+            let text = format!("{} of host memory at once; at most {MOST}", wanted.human());
+            let error = WireError::new(ErrorCode::Full, text);
+            return self.reply(client.connection, id, Reply::Error(error));
+        }
+        match host_range(wanted.0) {
+            Ok(file) => {
+                self.residency.host.give(process, wanted);
+                self.effect(Effect::Client {
+                    to: client.connection,
+                    id,
+                    reply: Reply::HostRange {
+                        offset: 0,
+                        bytes: wanted.0,
+                    },
+                    descriptors: vec![file],
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no host memory for a tenant");
+                let reply = Reply::Refused(Refusal::NoMemory);
+                self.reply(client.connection, id, reply);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_claims_or_drops_changes_its_own_part_only() {
+        let mut store = HostStore::new(Bytes::gib(4));
+        let (one, other) = (ProcessId(1), ProcessId(2));
+        store.give(one, Bytes::gib(1));
+        store.give(other, Bytes::gib(1));
+        store.drop_range(one, 0, u64::MAX);
+        assert_eq!(store.free(), Bytes::gib(3));
+        store.found(one, Bytes::MAX);
+        assert_eq!(
+            store.free(),
+            Bytes::ZERO,
+            "it holds the whole budget at most"
+        );
+        store.forget(one);
+        assert_eq!(store.free(), Bytes::gib(3));
+    }
+}

@@ -1,0 +1,97 @@
+//! What happened to tenants' memory, as events for people.
+
+use gpushare_core::{DeviceId, Nanos, Notice, TenantId};
+
+use super::Node;
+
+impl Node {
+    /// Records an event of a move. False for any other notice.
+    pub(super) fn note_move(&mut self, now: Nanos, notice: &Notice) -> bool {
+        let Some((kind, tenant, device, text)) = self.words_of(now, notice) else {
+            return false;
+        };
+        self.event(kind, tenant, device, text);
+        true
+    }
+
+    fn words_of(
+        &self,
+        now: Nanos,
+        notice: &Notice,
+    ) -> Option<(&'static str, Option<TenantId>, Option<DeviceId>, String)> {
+        let text = match notice {
+            Notice::Leaving {
+                bytes, wanted_by, ..
+            } => match wanted_by {
+                Some(other) => format!(
+                    "{} are moved to the host for {}",
+                    bytes.human(),
+                    self.name(*other)
+                ),
+                None => format!("{} are moved to the host by command", bytes.human()),
+            },
+            Notice::Left {
+                bytes,
+                residue,
+                took,
+                ..
+            } => format!(
+                "{} are on the host after {}, {} stay on the device",
+                bytes.human(),
+                took.human(),
+                residue.human()
+            ),
+            Notice::Returned { bytes, took, .. } => {
+                format!("{} are back after {}", bytes.human(), took.human())
+            }
+            Notice::DidNotLeave { again, .. } => format!(
+                "it did not leave in time and runs on; it is asked again in {} at the earliest",
+                (*again - now).human()
+            ),
+            Notice::LeftLess { told, seen, .. } => format!(
+                "it reported {} moved, the device shows {} gone: only these count",
+                told.human(),
+                seen.human()
+            ),
+            Notice::SlowReturn { .. } => "its return takes long; it is asked again".to_owned(),
+            Notice::NoReturn { bytes, .. } => format!(
+                "the driver had {} too little for its return; it is tried again",
+                bytes.human()
+            ),
+            Notice::HostFull { wanted, free, .. } => format!(
+                "{} are wanted, and no tenant is moved: {} of the host budget are free",
+                wanted.human(),
+                free.human()
+            ),
+            Notice::Thrashing { percent, .. } => format!(
+                "moves took {percent} % of the last minute: tenants stay longer from now on"
+            ),
+            Notice::Settled { .. } => "moves take little time again".to_owned(),
+            Notice::Suspended { .. } => "is suspended by command".to_owned(),
+            Notice::Resumed { .. } => "may return, by command".to_owned(),
+            _ => return None,
+        };
+        let (kind, tenant, device) = place_of(notice)?;
+        Some((kind, tenant, device, text))
+    }
+}
+
+/// The kind of an event, and what it is about.
+fn place_of(notice: &Notice) -> Option<(&'static str, Option<TenantId>, Option<DeviceId>)> {
+    let (kind, tenant, device) = match notice {
+        Notice::Leaving { tenant, device, .. } => ("leaving", Some(tenant), Some(device)),
+        Notice::Left { tenant, device, .. } => ("left", Some(tenant), Some(device)),
+        Notice::Returned { tenant, device, .. } => ("returned", Some(tenant), Some(device)),
+        Notice::DidNotLeave { tenant, device, .. } => ("did-not-leave", Some(tenant), Some(device)),
+        Notice::LeftLess { tenant, device, .. } => ("left-less", Some(tenant), Some(device)),
+        Notice::SlowReturn { tenant, device } => ("slow-return", Some(tenant), Some(device)),
+        Notice::NoReturn { tenant, device, .. } => ("no-return", Some(tenant), Some(device)),
+        Notice::HostFull { device, .. } => ("host-full", None, Some(device)),
+        Notice::Thrashing { device, .. } => ("thrashing", None, Some(device)),
+        Notice::Settled { device } => ("settled", None, Some(device)),
+        Notice::Suspended { tenant } => ("suspended", Some(tenant), None),
+        Notice::Resumed { tenant } => ("resumed", Some(tenant), None),
+        _ => return None,
+    };
+    Some((kind, tenant.copied(), device.copied()))
+}

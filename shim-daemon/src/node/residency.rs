@@ -1,0 +1,339 @@
+//! Tenants whose memory may leave the devices: orders into their control pages, and their
+//! processes' reports to the brain.
+//!
+//! Reports come from tenants. One is accepted only from a registered process, about a device of its
+//! tenant; the brain believes reports on the current order only, and no byte to be free before a
+//! look at the device shows it.
+
+use gpushare_core::{
+    AskKey, DeviceId, Event, Nanos, Order, Oversubscribe, Place, Preemptible, ProcessId, Resolver,
+    Shown, TenantId, TenantSpec, Told,
+};
+use gpushare_protocol::limits::Limits;
+use gpushare_protocol::page::residency::{Order as Shall, OrderWord, Orders};
+use gpushare_protocol::units::Bytes;
+use gpushare_protocol::wire::{self, ControlReply, ErrorCode, Request, ResidencyRow, WireError};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use super::{Client, ConnId, Node, Settings};
+
+/// What a process said last of its memory on a device, and its tenant's moves.
+#[derive(Debug)]
+pub(super) struct Moves {
+    oversubscribe: Oversubscribe,
+    /// The first epoch of this daemon's orders. It is the daemon's start on the monotonic clock, in
+    /// milliseconds: no process of the previous daemon has seen an order of this number.
+    first: u32,
+    pub(super) host: super::host_store::HostStore,
+    /// What each process said of its memory on a column.
+    pub(super) claims: BTreeMap<(ProcessId, u8), wire::Residency>,
+    /// Commands that wait until a tenant is out (`true`) or back.
+    waiting: Vec<((ConnId, u32), TenantId, bool)>,
+}
+
+impl Moves {
+    #[expect(clippy::cast_possible_truncation, reason = "epochs wrap around")]
+    pub(super) fn new(settings: &Settings, now: Nanos) -> Self {
+        Self {
+            oversubscribe: settings.oversubscribe,
+            first: (now.0 / 1_000_000) as u32,
+            host: super::host_store::HostStore::new(settings.policy.swap.host),
+            claims: BTreeMap::new(),
+            waiting: Vec::new(),
+        }
+    }
+}
+
+impl Node {
+    /// Completes a tenant's terms where its memory may leave the devices: a request that is not set
+    /// is 0, as the limit that it would be queues the tenant, and collisions are resolved by moves
+    /// first.
+    pub(super) fn set_residency(
+        &self,
+        limits: &Limits,
+        columns: &[DeviceId],
+        spec: &mut TenantSpec,
+    ) {
+        spec.oversubscribe = self.residency.oversubscribe;
+        if spec.oversubscribe == Oversubscribe::Off {
+            return;
+        }
+        for (ordinal, device) in (0..).zip(columns) {
+            let Some(known) = super::tenant::index(*device).and_then(|at| self.devices.get(at))
+            else {
+                continue;
+            };
+            if limits.has_request(ordinal, &known.uuid) {
+                continue;
+            }
+            for (_, quota) in spec.quotas.iter_mut().filter(|(on, _)| on == device) {
+                quota.request = Bytes::ZERO;
+            }
+            spec.implied.retain(|(on, _)| on != device);
+        }
+        if spec.preemptible == Preemptible::Never {
+            spec.preemptible = Preemptible::Swap;
+        }
+        if !spec.on_collision.contains(&Resolver::Swap) {
+            spec.on_collision.insert(0, Resolver::Swap);
+        }
+    }
+
+    /// Stores an order where the tenant's processes see it. They are woken by [`Node::wake_gates`].
+    pub(super) fn set_order(
+        &mut self,
+        tenant: TenantId,
+        device: DeviceId,
+        (epoch, order): (u32, Order),
+    ) {
+        let order = match order {
+            Order::In => Shall::In,
+            Order::Seal => Shall::Seal,
+            Order::Leave => Shall::Leave,
+            Order::Return => Shall::Return,
+            Order::Out => Shall::Out,
+        };
+        let word = OrderWord::new(self.residency.first.wrapping_add(epoch), order);
+        let Some(known) = self.tenants.get(&tenant) else {
+            return;
+        };
+        let column = known.column(device);
+        let page = column.and_then(|column| known.control.view().devices.get(column));
+        if let Some(page) = page {
+            page.command(Orders { word, drain_ms: 0 });
+            self.wake_soon(tenant);
+        }
+    }
+
+    /// The turn of an ask is certain: its processes read that they may wait longer.
+    pub(super) fn extended(&mut self, now: Nanos, ask: AskKey, until: Nanos) {
+        let Some(tenant) = self.processes.get(ask.0).map(|process| process.tenant()) else {
+            return;
+        };
+        let waits = self.world.tenant(tenant);
+        let waits = waits.and_then(|view| view.waiting.into_iter().find(|wait| wait.ask == ask));
+        let since = waits.map_or(now, |wait| wait.since);
+        let Some(known) = self.tenants.get(&tenant) else {
+            return;
+        };
+        let header = &known.control.view().header;
+        let millis = (until - since).0.div_ceil(1_000_000);
+        header.wait_ms.fetch_max(millis, Ordering::Relaxed);
+        header.guarantee_ms.fetch_max(millis, Ordering::Relaxed);
+        self.wake_soon(tenant);
+    }
+
+    /// What a process says of its memory, if it is that. False for any other request.
+    pub(super) fn moved(
+        &mut self,
+        now: Nanos,
+        (client, process, id): (Client, ProcessId, u32),
+        request: &Request,
+    ) -> bool {
+        let (column, epoch, told) = match *request {
+            Request::Residency(state) => {
+                self.shown(now, client.tenant, process, state);
+                return true;
+            }
+            Request::WantIn { column } => {
+                if let Some(device) = self.device_in(client.tenant, column) {
+                    self.happened(now, Event::WantsIn { process, device });
+                }
+                return true;
+            }
+            Request::HostRange { bytes, .. } => {
+                self.give_host(client, process, id, bytes);
+                return true;
+            }
+            Request::HostDrop { offset, bytes } => {
+                self.residency.host.drop_range(process, offset, bytes);
+                return true;
+            }
+            Request::Sealed { column, epoch } => (column, epoch, Told::Sealed),
+            Request::SealBusy {
+                column,
+                epoch,
+                retry_ms,
+                ..
+            } => (column, epoch, Told::Busy { retry: retry_ms }),
+            Request::Moved {
+                column,
+                epoch,
+                away,
+            } => {
+                let away = Bytes(away);
+                (column, epoch, Told::Moved { away })
+            }
+            Request::Away {
+                column,
+                epoch,
+                away,
+                residue,
+            } => {
+                let (away, residue) = (Bytes(away), Bytes(residue));
+                (column, epoch, Told::Away { away, residue })
+            }
+            Request::Back { column, epoch } => (column, epoch, Told::Back),
+            Request::NoRoom {
+                column,
+                epoch,
+                bytes,
+            } => {
+                let bytes = Bytes(bytes);
+                (column, epoch, Told::NoRoom { bytes })
+            }
+            _ => return false,
+        };
+        if let Some(device) = self.device_in(client.tenant, column) {
+            let epoch = epoch.wrapping_sub(self.residency.first);
+            self.happened(
+                now,
+                Event::Moved {
+                    process,
+                    device,
+                    epoch,
+                    told,
+                },
+            );
+        }
+        true
+    }
+
+    /// A process says its whole state on a device.
+    fn shown(&mut self, now: Nanos, tenant: TenantId, process: ProcessId, state: wire::Residency) {
+        let Some(device) = self.device_in(tenant, state.column) else {
+            return;
+        };
+        let shown = match state.place {
+            wire::Place::Sealed => Shown::Sealed,
+            wire::Place::Out | wire::Place::Leaving | wire::Place::Entering => Shown::Out {
+                away: Bytes(state.away),
+            },
+            _ => Shown::In,
+        };
+        self.residency.claims.insert((process, state.column), state);
+        self.residency.host.found(process, Bytes(state.host));
+        self.happened(
+            now,
+            Event::Shown {
+                process,
+                device,
+                shown,
+            },
+        );
+    }
+
+    fn device_in(&self, tenant: TenantId, column: u8) -> Option<DeviceId> {
+        let known = self.tenants.get(&tenant)?;
+        known.columns.get(usize::from(column)).copied()
+    }
+
+    /// A process has ended: what it had on the host is gone.
+    pub(super) fn forget_moves(&mut self, process: ProcessId) {
+        self.residency.host.forget(process);
+        self.residency.claims.retain(|(of, _), _| *of != process);
+    }
+
+    /// Moves a tenant out by command, or lets it return. Answered once that is done.
+    pub(super) fn suspend(
+        &mut self,
+        now: Nanos,
+        (from, id): (ConnId, u32),
+        name: &str,
+        out: bool,
+    ) -> Result<Option<ControlReply>, WireError> {
+        let tenant = self.named_for(from, name)?;
+        if out {
+            self.world.may_suspend(tenant).map_err(|why| {
+                let text = format!("{name} cannot be suspended: {why}");
+                WireError::new(ErrorCode::OutOfOrder, text)
+            })?;
+        }
+        self.residency.waiting.push(((from, id), tenant, out));
+        let event = match out {
+            true => Event::Suspend { tenant },
+            false => Event::Resume { tenant },
+        };
+        self.happened(now, event);
+        Ok(None)
+    }
+
+    /// Answers commands whose tenant is where they wanted it. One that a call has woken before it
+    /// was out is where it belongs.
+    pub(super) fn answer_moves(&mut self) {
+        let waiting = std::mem::take(&mut self.residency.waiting);
+        for ((to, id), tenant, out) in waiting {
+            let Some(known) = self.tenants.get(&tenant) else {
+                self.tell(to, id, ControlReply::Done);
+                continue;
+            };
+            let places = known.columns.iter();
+            let mut places = places.filter_map(|device| self.world.place(tenant, *device));
+            let there = if out { Place::Out } else { Place::In };
+            let woken = out && !self.world.is_suspended(tenant);
+            if places.all(|place| place == there) || woken {
+                self.tell(to, id, ControlReply::Done);
+            } else {
+                self.residency.waiting.push(((to, id), tenant, out));
+            }
+        }
+    }
+
+    fn tell(&mut self, to: ConnId, id: u32, reply: ControlReply) {
+        self.effect(super::Effect::Command { to, id, reply });
+    }
+
+    /// A command's connection ended.
+    pub(super) fn forget_mover(&mut self, connection: ConnId) {
+        let waiting = &mut self.residency.waiting;
+        waiting.retain(|((to, _), ..)| *to != connection);
+    }
+
+    /// Where a tenant's memory of a column is, for commands. `None`: it does not move.
+    pub(super) fn residency_row(&self, id: TenantId, column: usize) -> Option<ResidencyRow> {
+        let known = self.tenants.get(&id)?;
+        let device = *known.columns.get(column)?;
+        let view = self.world.residence(id, device)?;
+        let described = super::tenant::index(device).and_then(|at| self.devices.get(at))?;
+        let own = known.members().filter_map(|process| {
+            let column = u8::try_from(column).ok()?;
+            self.residency.claims.get(&(process, column))
+        });
+        let (mut movable, mut residue) = (0_u64, wire::Residue::default());
+        for claim in own {
+            movable = movable.saturating_add(claim.movable);
+            residue = sum(residue, claim.residue);
+        }
+        Some(ResidencyRow {
+            name: known.registration.name.clone(),
+            device: described.uuid,
+            place: match view.place {
+                Place::In => wire::Place::In,
+                Place::Sealing => wire::Place::Sealed,
+                Place::Leaving | Place::Confirming => wire::Place::Leaving,
+                Place::Out => wire::Place::Out,
+                Place::Entering => wire::Place::Entering,
+            },
+            for_ms: view.since.0 / 1_000_000,
+            suspended: view.suspended,
+            movable,
+            away: view.away.0,
+            host: view.host.0,
+            residue,
+            left: view.left,
+            moved: view.moved.0,
+        })
+    }
+}
+
+fn sum(one: wire::Residue, other: wire::Residue) -> wire::Residue {
+    wire::Residue {
+        small: one.small.saturating_add(other.small),
+        arrays: one.arrays.saturating_add(other.arrays),
+        pools: one.pools.saturating_add(other.pools),
+        handles: one.handles.saturating_add(other.handles),
+        shared: one.shared.saturating_add(other.shared),
+        managed: one.managed.saturating_add(other.managed),
+    }
+}

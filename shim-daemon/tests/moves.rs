@@ -1,0 +1,295 @@
+//! Tenants whose memory moves, over real sockets and pages: their processes played by hand, the
+//! daemon as it is, and a device that shows what the test says.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::path::Path;
+
+use crate::support::gate::Gated;
+use crate::support::{Client, Daemon, FakeDevices, Wire, create, until};
+use gpushare_core::{Nanos, Oversubscribe, Policy, SwapPolicy};
+use gpushare_protocol::page::residency::{Movability, Order};
+use gpushare_protocol::units::{Bytes, GIB};
+use gpushare_protocol::wire::*;
+use gpushared::node::Settings;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::stat::fstat;
+
+const LIMITS: [(&str, &str); 2] = [
+    ("GPUSHARE_MEM_LIMIT", "10GiB"),
+    ("GPUSHARE_WAIT_TIMEOUT", "20s"),
+];
+
+/// A daemon of a node whose tenants swap and need not stay.
+fn daemon(folder: &Path, host_gib: u64) -> Daemon {
+    let base = Settings::default();
+    let swap = SwapPolicy {
+        host: Bytes::gib(host_gib),
+        stay: 0,
+        urgent_stay: 0,
+        stays: (Nanos::ZERO, Nanos::ZERO),
+        ..SwapPolicy::default()
+    };
+    let settings = Settings {
+        policy: Policy {
+            swap,
+            first_overhead: Bytes::ZERO,
+            ..base.policy
+        },
+        oversubscribe: Oversubscribe::Swap,
+        ..base
+    };
+    Daemon::with_settings(folder, FakeDevices::default(), settings)
+}
+
+/// A process that can move its memory, if it says so.
+fn mover(daemon: &Daemon, name: &str, capabilities: u64) -> (Gated, Wire) {
+    let (command, socket) = daemon.tenant(name, &LIMITS);
+    let client = Client::register_with(&socket, Hello::GATED | capabilities);
+    let mut gated = Gated::map(client);
+    assert_eq!(gated.page().movability(), Movability::Swap);
+    assert!(matches!(gated.client.open(), Reply::Granted { .. }));
+    (gated, command)
+}
+
+/// What the device shows for these processes.
+fn shows(daemon: &Daemon, processes: &[(&Gated, u64)]) {
+    let shown = processes.iter();
+    let shown = shown.map(|(gated, gib)| (gated.client.process.pid(), Bytes(gib * GIB)));
+    daemon.devices.0.lock().unwrap().processes = shown.collect();
+}
+
+impl Gated {
+    /// Waits for an order; returns its epoch.
+    fn ordered(&self, wanted: Order) -> u32 {
+        until(&format!("no order {wanted:?}"), || {
+            self.page().devices[0].order().word.order() == wanted
+        });
+        self.page().devices[0].order().word.epoch()
+    }
+
+    fn says(&mut self, request: &Request) {
+        self.client.wire.ask(request);
+    }
+
+    fn is_sealed(&mut self) {
+        let epoch = self.ordered(Order::Seal);
+        self.says(&Request::Sealed { column: 0, epoch });
+    }
+
+    fn is_away(&mut self, gib: u64) {
+        let epoch = self.ordered(Order::Leave);
+        self.says(&Request::Away {
+            column: 0,
+            epoch,
+            away: gib * GIB,
+            residue: 0,
+        });
+    }
+
+    fn is_back(&mut self) {
+        let epoch = self.ordered(Order::Return);
+        self.says(&Request::Back { column: 0, epoch });
+        self.ordered(Order::In);
+    }
+}
+
+/// Two tenants of 10 GiB on a device of 16: the first has its memory, the second has asked.
+fn two(daemon: &Daemon, capabilities: u64) -> ((Gated, Gated), u32, [Wire; 2]) {
+    let (mut first, one) = mover(daemon, "first", capabilities);
+    let granted = first.client.grow(0, 10 * GIB);
+    assert!(matches!(granted, Reply::Granted { .. }), "{granted:?}");
+    first.client.charge(10 * GIB);
+    shows(daemon, &[(&first, 10)]);
+    daemon.devices.until_looked_at();
+    let (mut second, two) = mover(daemon, "second", capabilities);
+    let ask = second.client.ask(0, 10 * GIB);
+    ((first, second), ask, [one, two])
+}
+
+fn places(command: &mut Wire) -> Vec<(String, Place, u64)> {
+    let page = command.call(&Control::Page {
+        of: Listing::Residency,
+        from: Cursor::default(),
+    });
+    match page {
+        ControlReply::Page {
+            rows: Rows::Residency(rows),
+            ..
+        } => {
+            let row = |row: ResidencyRow| (row.name, row.place, row.away / GIB);
+            rows.into_iter().map(row).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_tenant_leaves_for_another_and_comes_back_when_it_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), 64);
+    let ((mut first, mut second), ask, [mut command, _two]) = two(&daemon, Hello::MOVABLE);
+    first.is_sealed();
+    first.is_away(10);
+    daemon.devices.until_looked_at();
+    assert!(!second.client.wire.has_answer(ask));
+    assert_eq!(
+        places(&mut command)[0].1,
+        Place::Leaving,
+        "the device shows it still"
+    );
+    shows(&daemon, &[]);
+    let granted: Reply = second.client.wire.answer(ask);
+    assert!(matches!(granted, Reply::Granted { .. }), "{granted:?}");
+    first.ordered(Order::Out);
+    second.client.charge(10 * GIB);
+    shows(&daemon, &[(&second, 10)]);
+    let shown = [("first", Place::Out, 10), ("second", Place::In, 0)];
+    let shown = shown.map(|(name, place, away)| (name.to_owned(), place, away));
+    assert_eq!(places(&mut command), shown);
+    first.says(&Request::WantIn { column: 0 });
+    second.is_sealed();
+    second.is_away(10);
+    shows(&daemon, &[]);
+    first.is_back();
+    shows(&daemon, &[(&first, 10)]);
+    second.ordered(Order::Out);
+    assert_eq!(places(&mut command)[0].1, Place::In);
+}
+
+#[test]
+fn a_tenant_whose_library_cannot_move_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), 64);
+    let ((first, mut second), ask, _commands) = two(&daemon, 0);
+    daemon.devices.until_looked_at();
+    assert!(!second.client.wire.has_answer(ask));
+    let order = first.page().devices[0].order().word;
+    assert_eq!((order.order(), order.epoch()), (Order::In, 0));
+    second.says(&Request::Cancel { ask });
+    let cancelled: Reply = second.client.wire.answer(ask);
+    assert_eq!(cancelled, Reply::Refused(Refusal::Cancelled));
+}
+
+#[test]
+fn a_victim_that_is_busy_runs_on_and_is_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), 64);
+    let ((mut first, _second), _ask, _commands) = two(&daemon, Hello::MOVABLE);
+    let epoch = first.ordered(Order::Seal);
+    first.says(&Request::SealBusy {
+        column: 0,
+        epoch,
+        why: Obstacle::Capture,
+        retry_ms: 60_000,
+    });
+    assert_ne!(first.ordered(Order::In), epoch);
+    let mut wire = daemon.command();
+    let id = wire.ask(&Control::Follow { past: 100 });
+    loop {
+        match wire.answer(id) {
+            ControlReply::Event(row) if row.kind == "did-not-leave" => {
+                assert_eq!(row.tenant.as_deref(), Some("first"));
+                return;
+            }
+            ControlReply::Event(_) => (),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_suspended_tenant_is_out_when_the_command_is_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), 64);
+    let (mut one, mut command) = mover(&daemon, "one", Hello::MOVABLE);
+    one.client.grow(0, 4 * GIB);
+    one.client.charge(4 * GIB);
+    shows(&daemon, &[(&one, 4)]);
+    let tenant = || "one".to_owned();
+    let suspend = command.ask(&Control::Suspend { tenant: tenant() });
+    one.is_sealed();
+    one.is_away(4);
+    daemon.devices.until_looked_at();
+    assert!(!command.has_answer(suspend));
+    shows(&daemon, &[]);
+    assert_eq!(command.answer::<ControlReply>(suspend), ControlReply::Done);
+    one.ordered(Order::Out);
+    let resume = command.ask(&Control::Resume { tenant: tenant() });
+    one.is_back();
+    assert_eq!(command.answer::<ControlReply>(resume), ControlReply::Done);
+    let nobody = command.call(&Control::Suspend {
+        tenant: "nobody".to_owned(),
+    });
+    assert!(matches!(nobody, ControlReply::Error(error) if error.code == ErrorCode::NotFound));
+}
+
+#[test]
+fn a_tenant_that_cannot_move_is_not_suspended_and_the_reason_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), 64);
+    let (_one, mut command) = mover(&daemon, "one", 0);
+    let tenant = "one".to_owned();
+    match command.call(&Control::Suspend { tenant }) {
+        ControlReply::Error(error) => assert!(error.message.contains("cannot move"), "{error:?}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn host_memory_is_given_sealed_within_the_budget_and_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), 1);
+    let (mut one, _command) = mover(&daemon, "one", Hello::MOVABLE);
+    let range = |bytes| Request::HostRange { column: 0, bytes };
+    let reply: Reply = one.client.wire.call(&range(GIB / 4 + 1));
+    let bytes = GIB / 4 + (2 << 20);
+    assert_eq!(reply, Reply::HostRange { offset: 0, bytes });
+    let file = one.client.wire.descriptors.pop().unwrap();
+    assert_eq!(fstat(&file).unwrap().st_size, i64::try_from(bytes).unwrap());
+    let seals = SealFlag::from_bits_truncate(fcntl(&file, FcntlArg::F_GET_SEALS).unwrap());
+    assert!(seals.contains(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW));
+    assert_eq!(
+        fstat(&file).unwrap().st_blocks * 512,
+        i64::try_from(bytes).unwrap()
+    );
+    drop(file);
+    let full: Reply = one.client.wire.call(&range(GIB));
+    assert_eq!(full, Reply::Refused(Refusal::NoMemory));
+    one.says(&Request::HostDrop { offset: 0, bytes });
+    let again: Reply = one.client.wire.call(&range(GIB / 2));
+    assert!(matches!(again, Reply::HostRange { .. }), "{again:?}");
+}
+
+#[test]
+fn a_tenant_that_names_its_own_oversubscription_is_refused_for_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), 1);
+    let wants = [("GPUSHARE_OVERSUBSCRIBE", "swap")];
+    match daemon.command().call(&create("one", &wants)) {
+        ControlReply::Error(error) => {
+            assert!(
+                error.message.contains("GPUSHARE_OVERSUBSCRIBE"),
+                "{error:?}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_unset_request_is_nothing_where_tenants_swap_and_a_set_one_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), 64);
+    let (_one, _first) = mover(&daemon, "unset", Hello::MOVABLE);
+    let set = [
+        ("GPUSHARE_MEM_LIMIT", "10GiB"),
+        ("GPUSHARE_MEM_REQUEST", "6GiB"),
+    ];
+    let (_kept, _socket) = daemon.tenant("set", &set);
+    let ControlReply::Tenants(rows) = daemon.command().call(&Control::List) else {
+        panic!("a list")
+    };
+    let requests = rows.iter().map(|row| (row.name.as_str(), row.request));
+    let requests: Vec<_> = requests.collect();
+    assert_eq!(requests, [("unset", 0), ("set", 6 * GIB)]);
+}
