@@ -140,13 +140,16 @@ pub fn register(context: &Context, address: u64, size: u64, flags: u32) -> Resul
 /// Unpins what [`register`] pinned, after all work on its device.
 ///
 /// # Errors
-/// `HOST_MEMORY_NOT_REGISTERED` for an address that does not start such a range.
+/// `INVALID_VALUE` for an address inside such a range, `HOST_MEMORY_NOT_REGISTERED` for one in
+/// none.
 pub fn unregister(address: u64) -> Result {
-    take(
-        address,
-        CUresult::HOST_MEMORY_NOT_REGISTERED,
-        HostMemory::is_registered,
-    )
+    let inside = pinned(address).is_ok_and(|memory| memory.is_registered());
+    let unknown = if inside {
+        CUresult::INVALID_VALUE
+    } else {
+        CUresult::HOST_MEMORY_NOT_REGISTERED
+    };
+    take(address, unknown, HostMemory::is_registered)
 }
 
 fn take(address: u64, unknown: CUresult, which: impl Fn(&HostMemory) -> bool) -> Result {

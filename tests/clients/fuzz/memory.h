@@ -105,7 +105,7 @@ static int copy_buffer(struct thread *t) {
     if (!t->buffer[from] || !t->buffer[to] || from == to) return EMPTY;
     if (settled(stream_of(t, from)) || settled(stream_of(t, to))) return EMPTY;
     size_t bytes = t->bytes[from] < t->bytes[to] ? t->bytes[from] : t->bytes[to];
-    dptr source = rarely(t) ? 64 : t->buffer[from];
+    dptr source = way < 3 && way != 1 && rarely(t) ? 64 : t->buffer[from];
     int result = way == 2 ? CALL("cuMemcpyDtoD_v2", dptr, dptr, size_t)(t->buffer[to], source, bytes)
                : way == 3 ? CALL("cuMemcpy", dptr, dptr, size_t)(t->buffer[to], source, bytes)
                : way == 1 ? CALL("cuMemcpyAsync", dptr, dptr, size_t, void *)(t->buffer[to], source, bytes, stream_of(t, to))

@@ -23,8 +23,12 @@ driver! {
     }
 }
 
-/// A description of each result: its name in plain words. They live as long as the library, as
-/// callers may keep them.
+/// Descriptions that programs are known to compare, as the driver words them.
+const WORDED: [(u32, &std::ffi::CStr); 1] =
+    [(CUresult::INVALID_DEVICE.0, c"invalid device ordinal")];
+
+/// A description of each result: its name in plain words, or the driver's. They live as long as
+/// the library, as callers may keep them.
 static DESCRIPTIONS: LazyLock<BTreeMap<u32, CString>> = LazyLock::new(|| {
     let words = |name: &str| match name.strip_prefix("CUDA_ERROR_") {
         Some(error) => error.to_ascii_lowercase().replace('_', " "),
@@ -35,5 +39,7 @@ static DESCRIPTIONS: LazyLock<BTreeMap<u32, CString>> = LazyLock::new(|| {
         (*number, text)
     };
     // Of two names for one number the first counts, as it does for `cuGetErrorName`.
-    CUresult::NAMES.iter().rev().map(described).collect()
+    let named = CUresult::NAMES.iter().rev().map(described);
+    let worded = WORDED.map(|(number, text)| (number, text.to_owned()));
+    named.chain(worded).collect()
 });
