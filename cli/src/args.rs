@@ -26,8 +26,15 @@ pub(crate) enum Command {
     Ps(Ps),
     /// Change a running tenant's limits; unset flags keep their values.
     Set(Set),
-    /// Show the daemon's decisions and their reasons.
+    /// Show the daemon's decisions and their reasons, also of tenants and daemons that are gone.
     Events(Events),
+    /// Check that limits hold on this node, and say what to do where something is wrong.
+    Doctor(Doctor),
+    /// Say why a tenant waits, was refused, is slowed down, or was ended.
+    Why(Why),
+    /// Containers by CDI: the classes of the node's configuration as devices.
+    #[command(subcommand)]
+    Cdi(Cdi),
     /// Measure how exactly a GPU is shared.
     #[command(subcommand)]
     Bench(Bench),
@@ -130,7 +137,10 @@ impl Terms {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ps {
-    /// Print a list, one object a tenant and device, all amounts in bytes.
+    /// Only on this GPU: an index, or the beginning of a UUID.
+    #[arg(long, value_name = "GPU")]
+    pub(crate) gpu: Option<String>,
+    /// Print a list, one object a tenant and device, all amounts in bytes (docs/schema/ps.json).
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -150,9 +160,67 @@ pub(crate) struct Events {
     /// Go on with what happens from now on.
     #[arg(long)]
     pub(crate) follow: bool,
-    /// Print one JSON object a line.
+    /// From then on: an age (90s, 30m, 8h, 2d) or a local time (08:00, "2026-11-22 08:00").
+    /// [default: the last 1024 events]
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) since: Option<String>,
+    /// Of this tenant. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tenant: Vec<String>,
+    /// On this GPU: an index, or the beginning of a UUID.
+    #[arg(long, value_name = "GPU")]
+    pub(crate) gpu: Option<String>,
+    /// Of this kind, such as refused or ended. May be repeated.
+    #[arg(long, value_name = "KIND")]
+    pub(crate) kind: Vec<String>,
+    /// Print one JSON object a line (docs/schema/event.json).
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Doctor {
+    /// As for `run`.
+    #[arg(long, value_name = "GPU", default_value = "auto")]
+    pub(crate) gpu: String,
+    /// Print an object with all checks (docs/schema/doctor.json).
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The trial: take more than the limit by every way.
+    #[arg(long, hide = true)]
+    pub(crate) proof: bool,
+    /// The trial's second process.
+    #[arg(long, hide = true)]
+    pub(crate) second: bool,
+    /// Ask the driver and NVML.
+    #[arg(long, hide = true)]
+    pub(crate) driver: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Why {
+    /// The tenant's name, as `ps` or `events` shows it.
+    pub(crate) tenant: String,
+    /// How far to look back, as for `events`.
+    #[arg(long, value_name = "WHEN", default_value = "1d")]
+    pub(crate) since: String,
+    /// Print an object with what is known, and the sentences (docs/schema/why.json).
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Cdi {
+    /// Print the CDI specification of the classes; a daemon keeps it current by itself where
+    /// [containers] cdi says where.
+    Generate(Generate),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Generate {
+    /// The node's configuration [default: /etc/gpushare/config.toml].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// Whether a program runs under a daemon.
@@ -191,8 +259,10 @@ pub(crate) struct Env {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Devices {
-    /// Print a list of {"ordinal", "uuid", "name", "memory", "node"}, amounts in bytes. "node" is
-    /// the daemon's view, or null.
+    /// Only this GPU: an index, or the beginning of a UUID.
+    #[arg(long, value_name = "GPU")]
+    pub(crate) gpu: Option<String>,
+    /// Print a list, one object a device, amounts in bytes (docs/schema/devices.json).
     #[arg(long)]
     pub(crate) json: bool,
     /// Ask only the driver, as `run` does before it starts a program.

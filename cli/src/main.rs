@@ -6,11 +6,15 @@
 mod args;
 mod artefacts;
 mod bench;
+mod cdi;
 mod daemon;
 mod devices;
+mod doctor;
 mod environment;
+mod events;
 mod failure;
 mod gpu;
+mod history;
 mod links;
 mod listener;
 mod mps;
@@ -21,13 +25,16 @@ mod program;
 mod ps;
 mod registered;
 mod run;
+mod select;
 mod settings;
 mod shares;
 mod sharing;
 mod supervise;
 mod tenant;
+mod when;
+mod why;
 
-use args::{Args, Bench, Command};
+use args::{Args, Bench, Cdi, Command};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -50,7 +57,16 @@ fn main() -> ExitCode {
         }) => ps::set(&set),
         Ok(Args {
             command: Command::Events(events),
-        }) => ps::events(&events),
+        }) => events::events(&events),
+        Ok(Args {
+            command: Command::Doctor(doctor),
+        }) => doctor::doctor(&doctor),
+        Ok(Args {
+            command: Command::Why(why),
+        }) => why::why(&why),
+        Ok(Args {
+            command: Command::Cdi(Cdi::Generate(generate)),
+        }) => cdi::generate(&generate),
         Ok(Args {
             command: Command::Bench(Bench::Share(share)),
         }) => bench::share(&share),

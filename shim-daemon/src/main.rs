@@ -1,7 +1,7 @@
 //! `gpushared`: the node daemon.
 
 use std::fs::File;
-use std::io::{ErrorKind, IsTerminal};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,12 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 
 use clap::Parser;
+use gpushare_journal::Readers;
 use gpushare_protocol::size::Size;
 use gpushare_protocol::units::Bytes;
 use gpushared::devices::Nvml;
 use gpushared::guard::Among;
+use gpushared::journal::{self, Files, Journal};
 use gpushared::log::Log;
 use gpushared::node::Settings;
 use gpushared::server::{Folder, Reload, Server, Start};
@@ -31,6 +33,13 @@ struct Args {
     /// Where sockets and registrations lie [default: /run/gpushare]
     #[arg(long, value_name = "DIR")]
     runtime_dir: Option<PathBuf>,
+    /// Where the journal of events lies, which outlives the daemon [default: /var/lib/gpushare, or
+    /// `state` in the runtime folder where one is given]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// The socket of journald, for the fields of events where standard error leads there
+    #[arg(long, value_name = "SOCKET", hide = true, default_value = journal::SOCKET)]
+    journald: PathBuf,
     /// Serve one user only: sockets that others cannot reach
     #[arg(long)]
     private: bool,
@@ -52,6 +61,9 @@ struct Args {
     /// Bytes of each device that are never given out, such as 512MiB
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     reserve: Option<Bytes>,
+    /// Print the CDI specification of the classes in the configuration, and end
+    #[arg(long)]
+    print_cdi: bool,
     /// Treat every device as if it had at most this much memory
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     capacity: Option<Bytes>,
@@ -98,14 +110,19 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<(), Failed> {
+    if args.print_cdi {
+        return print_cdi(&args);
+    }
     start_log(args.log.as_deref())?;
     if let Err(error) = gpushared::limits::raise_descriptors() {
         tracing::warn!(%error, "only few clients can connect at once");
     }
     let stop = stop_signals().map_err(|error| format!("cannot take signals: {error}"))?;
-    let root = args
-        .runtime_dir
-        .unwrap_or_else(|| PathBuf::from("/run/gpushare"));
+    let state = args.state_dir.unwrap_or_else(|| match &args.runtime_dir {
+        None => PathBuf::from("/var/lib/gpushare"),
+        Some(given) => given.join("state"),
+    });
+    let root = args.runtime_dir.unwrap_or_else(|| PathBuf::from(RUNTIME));
     let mut folder = Folder::open(root, args.private)
         .map_err(|error| {
             format!("cannot use the runtime folder: {error}; run it as root, or give --private and --runtime-dir DIR")
@@ -136,6 +153,13 @@ fn run(args: Args) -> Result<(), Failed> {
     let reload = config.map(reload).transpose()?;
     let devices = Nvml::load().map_err(|error| error.to_string())?;
     let control = folder.control();
+    let readers = match args.private {
+        true => Readers::Owner,
+        false => Readers::Everybody,
+    };
+    let files = Files::new(state, settings.journal, readers);
+    let journal = Journal::start(vec![Box::new(files), journal::log(&args.journald)])
+        .map_err(|error| format!("cannot start the journal's thread: {error}"))?;
     let start = Start {
         folder,
         settings,
@@ -144,6 +168,7 @@ fn run(args: Args) -> Result<(), Failed> {
         transient: args.transient,
         starter: starter(args.transient)
             .map_err(|error| format!("cannot use standard input: {error}"))?,
+        journal: Some(journal),
     };
     let mut server = Server::new(start, Box::new(devices))?;
     tracing::info!(socket = %control.display(), "serving");
@@ -154,6 +179,17 @@ fn run(args: Args) -> Result<(), Failed> {
         server.sweep();
     }
     Ok(())
+}
+
+/// Prints what the daemon would keep current in `[containers] cdi`.
+fn print_cdi(args: &Args) -> Result<(), Failed> {
+    let config = args.config.clone().unwrap_or_else(|| PathBuf::from(CONFIG));
+    let settings = settings_of(&config, Settings::default()).map_err(Failed::Settings)?;
+    let root = args.runtime_dir.clone();
+    let root = root.unwrap_or_else(|| PathBuf::from(RUNTIME));
+    let text = gpushared::server::cdi(&settings.containers, &root).map_err(Failed::Here)?;
+    let written = writeln!(std::io::stdout(), "{text}");
+    written.map_err(|error| Failed::Here(format!("cannot print: {error}")))
 }
 
 /// Says what happens from now on where it is to be said.
@@ -181,6 +217,8 @@ fn starter(transient: bool) -> std::io::Result<Option<OwnedFd>> {
     Ok((transient && is_pipe).then_some(input))
 }
 
+/// The runtime folder of a machine's daemon.
+const RUNTIME: &str = "/run/gpushare";
 /// Where the file of a machine's daemon is.
 const CONFIG: &str = "/etc/gpushare/config.toml";
 

@@ -4,7 +4,7 @@ use super::Talk;
 use crate::failure::Failure;
 use gpushare_protocol::wire::{
     Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, Listing, Rows, ShareRow, SharingRow,
-    TenantRow,
+    StandingRow, TenantRow,
 };
 
 impl Talk {
@@ -116,6 +116,20 @@ impl Talk {
         }
         self.pages(Listing::Gangs, |rows| {
             if let Rows::Gangs(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// The standing of all tenants, queued ones too; nothing from a daemon before minor 8.
+    pub(crate) fn standing(&mut self) -> Result<Vec<StandingRow>, Failure> {
+        let mut all = Vec::new();
+        if self.minor() < 8 {
+            return Ok(all);
+        }
+        self.pages(Listing::Standing, |rows| {
+            if let Rows::Standing(rows) = rows {
                 all.extend(rows);
             }
         })?;

@@ -10,8 +10,11 @@
 mod control;
 mod error;
 mod frame;
+mod injection;
 mod message;
 mod page;
+mod record;
+mod residency;
 mod sharing;
 
 pub use control::{
@@ -20,15 +23,18 @@ pub use control::{
 };
 pub use error::{ErrorCode, WireError};
 pub use frame::{Decoder, FrameError, MAX_FRAME, decode, encode};
+pub use injection::{Injection, Linkage, is_container_id};
 pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request};
 pub use page::{Cursor, Listing, Rows};
+pub use record::{AskedRow, EventDevice, EventRecord, Fact, StandingRow};
+pub use residency::{Obstacle, Place, Residency, ResidencyRow, Residue};
 pub use sharing::{Regime, SharingRow};
 
 /// The major protocol version: peers of another major do not talk.
 pub const MAJOR: u16 = 1;
 
 /// The minor protocol version of this build. It grows whenever a variant is added.
-pub const MINOR: u16 = 5;
+pub const MINOR: u16 = 8;
 
 /// The greeting that opens every connection, so that a foreign peer is recognised before anything
 /// is decoded.

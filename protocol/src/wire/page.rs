@@ -1,6 +1,8 @@
 //! Lists in pages, since minor 3: a list of any length, each answer of which fits a frame.
 
 use super::control::{DeviceRow, EndRow, GangRow, ShareRow, TenantRow};
+use super::record::StandingRow;
+use super::residency::ResidencyRow;
 use super::sharing::SharingRow;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +24,10 @@ pub enum Listing {
     Gangs,
     /// How each device's time is shared. Since minor 5.
     Sharing,
+    /// Where the memory of each tenant that can move is. Since minor 6.
+    Residency,
+    /// The standing of every tenant, queued ones too. Since minor 8.
+    Standing,
 }
 
 /// Where a page begins. The default is the list's beginning; any other one came from the daemon,
@@ -57,4 +63,8 @@ pub enum Rows {
     Gangs(Vec<GangRow>),
     /// Of [`Listing::Sharing`]: a row a device.
     Sharing(Vec<SharingRow>),
+    /// Of [`Listing::Residency`]: a row for each tenant and device.
+    Residency(Vec<ResidencyRow>),
+    /// Of [`Listing::Standing`]: a row a tenant.
+    Standing(Vec<StandingRow>),
 }

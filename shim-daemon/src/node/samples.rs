@@ -38,6 +38,7 @@ impl Node {
         self.mind_fences();
         self.write_down_dead();
         self.tend_guard();
+        self.tend_containers(now);
         self.advance(now);
     }
 
@@ -62,6 +63,7 @@ impl Node {
         }
         self.show_standing(tenant);
         self.note_shares(now, tenant);
+        self.count(now, tenant);
     }
 
     /// Shows a tenant's programs their free memory and the driver's overhead beside their charges.

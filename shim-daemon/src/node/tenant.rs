@@ -9,10 +9,13 @@ use gpushare_protocol::page::{MAX_SLOTS, UNIT};
 use gpushare_protocol::units::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::injected::{Contained, Container};
 use super::reaped::Unseen;
 use super::shares::Past;
+use super::tally::Tally;
 use super::{ConnId, Reaped, Remembered};
 use crate::devices::Device;
+use crate::init::started;
 use crate::pages::{ControlPages, PagesError, UsagePage};
 
 /// How often to try the lock of a tenant whose limit is lowered, at intervals of 0.1 ms. A holder
@@ -52,6 +55,9 @@ pub struct Registration {
     /// Its dead processes that still held memory when this was written.
     #[serde(default)]
     pub dead: Vec<Reaped>,
+    /// The container that it is, if it is one.
+    #[serde(default)]
+    pub container: Option<Container>,
 }
 
 /// A registered tenant.
@@ -83,6 +89,10 @@ pub(super) struct Tenant {
     pub(super) shares: Vec<Past>,
     /// Its counters of GPU work when last read.
     pub(super) worked: u64,
+    /// Whether the container that it is lives: it is kept then.
+    pub(super) contained: Option<Contained>,
+    /// What it did so far.
+    pub(super) tally: Tally,
 }
 
 impl Tenant {
@@ -91,8 +101,10 @@ impl Tenant {
         limits: String,
         columns: Vec<DeviceId>,
         instance: u64,
+        now: Nanos,
     ) -> Result<Self, PagesError> {
         let shares = columns.iter().map(|_| Past::default()).collect();
+        let tally = Tally::new(columns.len(), now);
         Ok(Self {
             registration,
             limits,
@@ -109,6 +121,8 @@ impl Tenant {
             compute: Vec::new(),
             shares,
             worked: 0,
+            contained: None,
+            tally,
         })
     }
 
@@ -228,6 +242,11 @@ impl Tenant {
         self.members.range(first..).copied()
     }
 
+    /// Whether nothing keeps it: no command, no process, no container.
+    pub(super) fn is_unused(&self) -> bool {
+        self.owners.is_empty() && !self.has_members() && self.contained.is_none()
+    }
+
     pub(super) fn has_members(&self) -> bool {
         !self.members.is_empty()
     }
@@ -242,7 +261,7 @@ impl Tenant {
             header.pid_namespace.store(0, Ordering::Relaxed);
             header
                 .start
-                .store(started(u64::from(pid)).unwrap_or(0), Ordering::Relaxed);
+                .store(started(pid).unwrap_or(0), Ordering::Relaxed);
             header.taken.store(1, Ordering::Release);
         }
     }
@@ -387,13 +406,5 @@ pub(super) fn tenant_id(id: u64) -> TenantId {
 
 /// Whether the process with this pid is still the one with this start time.
 fn lives(pid: u64, start: u64) -> bool {
-    started(pid) == Some(start)
-}
-
-/// When a process started, in clock ticks since boot: field 22 of its `stat`, the 20th behind its
-/// name.
-fn started(pid: u64) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+    u32::try_from(pid).ok().and_then(started) == Some(start)
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use gpushare_protocol::sockets;
 use nix::unistd::geteuid;
 
+use super::furnish;
 use crate::node::Registration;
 
 /// The control socket's name.
@@ -22,7 +23,7 @@ pub const SOCKET: &str = "gpushare.sock";
 /// The daemon's runtime folder.
 #[derive(Debug)]
 pub struct Folder {
-    root: PathBuf,
+    pub(super) root: PathBuf,
     private: bool,
     claim: Option<Claim>,
 }
@@ -218,7 +219,9 @@ impl Folder {
     pub(super) fn forget(&self, name: &str) {
         // Each may be missing; then it is forgotten already.
         let _ = fs::remove_file(self.registered(name));
-        let _ = fs::remove_file(self.of(name).join(SOCKET));
+        for file in [SOCKET].iter().chain(&furnish::FILES) {
+            let _ = fs::remove_file(self.of(name).join(file));
+        }
         let _ = fs::remove_dir(self.of(name));
     }
 
@@ -293,7 +296,7 @@ fn is_ours_alone(found: &fs::Metadata) -> bool {
         && found.nlink() == 1
 }
 
-fn bind(folder: &Path, name: &str, mode: u32) -> io::Result<UnixListener> {
+pub(super) fn bind(folder: &Path, name: &str, mode: u32) -> io::Result<UnixListener> {
     let path = folder.join(name);
     match fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

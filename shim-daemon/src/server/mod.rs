@@ -2,11 +2,13 @@
 
 mod budget;
 mod buffer_budget;
+mod classes;
 mod clock;
 mod connections;
 mod crowd;
 mod doors;
 mod folder;
+mod furnish;
 mod later;
 mod looker;
 mod poller;
@@ -22,10 +24,13 @@ use gpushare_core::{Nanos, ProcessId, TenantId};
 
 use crate::connection::Closed;
 use crate::devices::Devices;
+use crate::journal::Journal;
 use crate::node::{ConnId, Effect, Node, Settings};
 use crate::notify::Notify;
 use budget::{Connects, Users};
 use buffer_budget::BufferBudget;
+use classes::Classes;
+pub use classes::cdi;
 use crowd::Crowd;
 use doors::Doors;
 pub use folder::{CONTROL, Folder, SOCKET};
@@ -49,12 +54,15 @@ pub struct Server {
     folder: Folder,
     looker: Looker,
     doors: Doors,
+    classes: Classes,
     /// Tenants whose current registration could not be stored.
     unsaved: BTreeSet<TenantId>,
     sessions: BTreeMap<u64, Session>,
     /// Sessions that have had their turn, and when they are polled again.
     resting: BTreeMap<u64, Nanos>,
     watched: BTreeMap<ProcessId, OwnedFd>,
+    /// The first processes of containers.
+    inits: BTreeMap<TenantId, OwnedFd>,
     /// Kept open for the poller.
     _stop: OwnedFd,
     reload: Option<Reload>,
@@ -76,6 +84,8 @@ pub struct Server {
     crowd: Crowd<Role>,
     /// Recent connections to tenants' sockets.
     connects: Connects,
+    /// Where events are written.
+    journal: Option<Journal>,
 }
 
 /// How the daemon's file is read again.
@@ -110,6 +120,8 @@ pub struct Start {
     /// Closed by the starter of a transient daemon, at the latest by its death. No client is
     /// expected after that.
     pub starter: Option<OwnedFd>,
+    /// Where events are written.
+    pub journal: Option<Journal>,
 }
 
 impl Server {
@@ -155,10 +167,12 @@ impl Server {
             folder,
             looker,
             doors,
+            classes: Classes::default(),
             unsaved: BTreeSet::new(),
             sessions: BTreeMap::new(),
             resting: BTreeMap::new(),
             watched: BTreeMap::new(),
+            inits: BTreeMap::new(),
             _stop: start.stop,
             reload: start.reload,
             next: 0,
@@ -173,6 +187,7 @@ impl Server {
             users: Users::default(),
             crowd: Crowd::default(),
             connects: Connects::default(),
+            journal: start.journal,
         };
         for registration in &remembered {
             if let Err(error) = server.node.restore(now, registration) {
@@ -181,6 +196,7 @@ impl Server {
             }
         }
         server.carry_out();
+        server.follow_classes();
         Ok(server)
     }
 
@@ -242,12 +258,17 @@ impl Server {
         match source {
             Source::Control => self.accept(None),
             Source::Tenant(tenant) => self.accept(Some(tenant)),
+            Source::Class(at) => self.accept_in_class(at),
             Source::Session(id) => self.talk(id),
             Source::Process(process) => {
                 if let Some(pidfd) = self.watched.remove(&process) {
                     self.poller.remove(pidfd.as_fd());
                 }
                 self.node.process_ended(clock::now(), process);
+            }
+            Source::Container(tenant) => {
+                self.unwatch_container(tenant);
+                self.node.container_ended(clock::now(), tenant);
             }
             Source::Looks => {
                 for finished in self.looker.finished() {
@@ -273,6 +294,12 @@ impl Server {
         self.carry_out();
     }
 
+    /// Ensures that each class has its socket, and that the CDI specification is current.
+    fn follow_classes(&mut self) {
+        let rules = self.node.containers();
+        self.classes.follow(rules, &self.folder, &self.poller);
+    }
+
     /// A faulty file changes no setting.
     fn reload(&mut self) {
         let Some(reload) = &mut self.reload else {
@@ -282,6 +309,7 @@ impl Server {
         match (reload.read)() {
             Ok(settings) => {
                 self.node.reload(clock::now(), &settings);
+                self.follow_classes();
                 tracing::info!(
                     "the file was read again: its turns hold from now on, its defaults for tenants that come"
                 );
@@ -303,6 +331,7 @@ impl Server {
             if self.doors.tend(&self.folder, &self.poller)? {
                 self.node.write_down_all();
             }
+            self.follow_classes();
             for tenant in self.unsaved.clone() {
                 self.node.write_down(tenant);
             }
@@ -356,10 +385,13 @@ impl Server {
                     let reply = self.with_folder(reply);
                     self.send(to, |session| session.tell(id, &reply));
                 }
-                Effect::Event { to, row } => {
-                    for (to, id) in to {
-                        let row = std::sync::Arc::clone(&row);
-                        self.send(to, |session| session.tell_event(id, row));
+                Effect::Event { to, record, is_new } => {
+                    if let Some(journal) = self.journal.as_ref().filter(|_| is_new) {
+                        journal.put(&record);
+                    }
+                    for (to, id, form) in to {
+                        let record = std::sync::Arc::clone(&record);
+                        self.send(to, |session| session.tell_event(id, record, form));
                     }
                 }
                 Effect::Watch { process, pidfd } => {
@@ -373,11 +405,13 @@ impl Server {
                         self.poller.remove(pidfd.as_fd());
                     }
                 }
+                Effect::WatchContainer { tenant, pidfd } => self.watch_container(tenant, pidfd),
                 Effect::Listen {
                     tenant,
                     registration,
                 } => self.listen(tenant, &registration),
                 Effect::Unlisten { tenant, name } => {
+                    self.unwatch_container(tenant);
                     self.doors.remove(tenant, &self.poller);
                     self.unsaved.remove(&tenant);
                     self.folder.forget(&name);

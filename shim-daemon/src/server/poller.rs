@@ -17,10 +17,14 @@ pub(super) enum Source {
     Control,
     /// A client connects to a tenant's socket.
     Tenant(TenantId),
+    /// A client connects to the socket of a class, by its place among the daemon's.
+    Class(u64),
     /// A connection has bytes or room for some.
     Session(u64),
     /// A process ended.
     Process(ProcessId),
+    /// A container's first process ended.
+    Container(TenantId),
     /// A look at a device has ended.
     Looks,
     /// The daemon's file is to be read again.
@@ -48,6 +52,8 @@ impl Source {
             Self::Reload => (6, 0),
             Self::Time => (7, 0),
             Self::Starter => (8, 0),
+            Self::Container(id) => (9, id.0),
+            Self::Class(at) => (10, at),
         };
         kind << KIND | id
     }
@@ -63,6 +69,8 @@ impl Source {
             6 => Self::Reload,
             7 => Self::Time,
             8 => Self::Starter,
+            9 => Self::Container(TenantId(id)),
+            10 => Self::Class(id),
             _ => Self::Stop,
         }
     }
@@ -180,6 +188,8 @@ mod tests {
             Source::Tenant(TenantId(7)),
             Source::Session(8),
             Source::Process(ProcessId(9)),
+            Source::Container(TenantId(10)),
+            Source::Class(11),
             Source::Looks,
             Source::Reload,
             Source::Time,

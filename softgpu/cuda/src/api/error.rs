@@ -23,12 +23,12 @@ driver! {
     }
 }
 
-/// Descriptions that programs are known to compare, as the driver words them.
+/// Descriptions that programs compare, in the driver's own words.
 const WORDED: [(u32, &std::ffi::CStr); 1] =
     [(CUresult::INVALID_DEVICE.0, c"invalid device ordinal")];
 
-/// A description of each result: its name in plain words, or the driver's. They live as long as
-/// the library, as callers may keep them.
+/// A description of each result: the driver's own words, or its name in lower case without the
+/// prefix. The strings live as long as the library, because callers may keep the pointers.
 static DESCRIPTIONS: LazyLock<BTreeMap<u32, CString>> = LazyLock::new(|| {
     let words = |name: &str| match name.strip_prefix("CUDA_ERROR_") {
         Some(error) => error.to_ascii_lowercase().replace('_', " "),
@@ -38,7 +38,7 @@ static DESCRIPTIONS: LazyLock<BTreeMap<u32, CString>> = LazyLock::new(|| {
         let text = CString::new(words(&name.to_string_lossy())).expect("a name holds no NUL");
         (*number, text)
     };
-    // Of two names for one number the first counts, as it does for `cuGetErrorName`.
+    // If a number has two names, the first one is used, as in `cuGetErrorName`.
     let named = CUresult::NAMES.iter().rev().map(described);
     let worded = WORDED.map(|(number, text)| (number, text.to_owned()));
     named.chain(worded).collect()

@@ -1,0 +1,166 @@
+//! `[containers]`: the node's rules for tenants that are containers.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use gpushare_inject::cdi;
+use gpushare_protocol::limits::{Limits, Maxima};
+use serde::Deserialize;
+
+use super::Variables;
+use crate::containers::{Class, Containers, Rule};
+
+/// The section as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Section {
+    /// A container without a cgroup of its own.
+    no_cgroup: NoCgroup,
+    /// A container whose limits cannot be enforced.
+    unenforceable: Unenforceable,
+    /// A program that finds no daemon when it starts.
+    on_daemon_loss: OnDaemonLoss,
+    /// Maxima for some.
+    rules: Vec<Row>,
+    /// Where the CDI specification of the classes is kept current.
+    cdi: Option<PathBuf>,
+    /// The folder of the library that containers get.
+    library: Option<PathBuf>,
+}
+
+/// A class as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClassRow {
+    #[serde(default)]
+    devices: Vec<String>,
+    #[serde(default)]
+    limits: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum NoCgroup {
+    #[default]
+    Refuse,
+    Socket,
+}
+
+#[derive(Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Unenforceable {
+    #[default]
+    Warn,
+    Deny,
+}
+
+#[derive(Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum OnDaemonLoss {
+    #[default]
+    Deny,
+    Allow,
+}
+
+/// A rule as it is written: at least one of the first three.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    namespace: Option<String>,
+    image: Option<String>,
+    user: Option<String>,
+    #[serde(default)]
+    maxima: BTreeMap<String, String>,
+}
+
+impl Section {
+    /// The rules, none of which allows more than the node's `maxima`.
+    pub(super) fn rules(
+        &self,
+        classes: &BTreeMap<String, ClassRow>,
+        maxima: &Variables,
+    ) -> Result<Containers, String> {
+        for (name, path) in [("cdi", &self.cdi), ("library", &self.library)] {
+            if let Some(path) = path.as_ref().filter(|path| !path.is_absolute()) {
+                return Err(format!(
+                    "[containers]: {name} = {path:?} is refused; accepted: an absolute path"
+                ));
+            }
+        }
+        let rules = self.rules.iter().zip(1..);
+        let rules = rules.map(|(row, number)| {
+            row.rule(maxima)
+                .map_err(|why| format!("[[containers.rules]] number {number}: {why}"))
+        });
+        Ok(Containers {
+            without_cgroup: self.no_cgroup == NoCgroup::Socket,
+            deny_unenforceable: self.unenforceable == Unenforceable::Deny,
+            allow_without_daemon: self.on_daemon_loss == OnDaemonLoss::Allow,
+            rules: rules.collect::<Result<_, _>>()?,
+            classes: classes
+                .iter()
+                .map(|(name, row)| row.class(name, maxima))
+                .collect::<Result<_, _>>()?,
+            cdi: self.cdi.clone(),
+            library: self.library.clone(),
+        })
+    }
+}
+
+impl ClassRow {
+    fn class(&self, name: &str, maxima: &Variables) -> Result<Class, String> {
+        let refused = |why: String| format!("[classes.{name}]: {why}");
+        if !cdi::is_name(name) {
+            return Err(refused(
+                "it is no name of a class; accepted: 1 to 40 letters and digits, and _ - . inside"
+                    .to_owned(),
+            ));
+        }
+        let environment: Variables = self.limits.clone().into_iter().collect();
+        if let Some((name, value)) = environment.iter().find(|(name, _)| !Limits::reads(name)) {
+            return Err(refused(format!(
+                "{name} = {value:?} is refused: there is no such limit; accepted: the variables of a tenant's limits"
+            )));
+        }
+        let failed = |error: gpushare_protocol::limits::LimitError| refused(error.to_string());
+        let most = Maxima::read(pairs(maxima)).map_err(failed)?;
+        Limits::from_env_under(pairs(&environment), [], most).map_err(failed)?;
+        Ok(Class {
+            name: name.to_owned(),
+            devices: self.devices.clone(),
+            environment,
+        })
+    }
+}
+
+fn pairs(all: &Variables) -> Vec<(OsString, OsString)> {
+    let pair = |(name, value): &(String, String)| (name.into(), value.into());
+    all.iter().map(pair).collect()
+}
+
+impl Row {
+    fn rule(&self, node: &Variables) -> Result<Rule, String> {
+        let labels = [
+            ("namespace", &self.namespace),
+            ("image", &self.image),
+            ("user", &self.user),
+        ];
+        let labels = labels
+            .into_iter()
+            .filter_map(|(kind, pattern)| Some((kind.to_owned(), pattern.clone()?)));
+        let labels: Vec<_> = labels.collect();
+        if labels.is_empty() {
+            return Err("it says of no container that it is about it; accepted: namespace, image, user, each a name or its beginning and *".to_owned());
+        }
+        let own: Variables = self.maxima.clone().into_iter().collect();
+        let failed = |error: gpushare_protocol::limits::LimitError| error.to_string();
+        Maxima::read(pairs(&own)).map_err(failed)?;
+        let node = Maxima::read(pairs(node)).map_err(failed)?;
+        Limits::from_env_under(pairs(&own), [], node).map_err(failed)?;
+        Ok(Rule {
+            labels,
+            maxima: own,
+        })
+    }
+}
