@@ -119,6 +119,14 @@ containers() {
     return $answer
 }
 
+# Public driver-API suites, bare and under gpushare.
+suites() {
+    local answer=0
+    scripts/suites.sh || answer=$?
+    [ $answer -ne 3 ] || { not_here suites "PyPI did not give the suites"; return 0; }
+    return $answer
+}
+
 # Every order in which threads can touch the usage page's words, and launches and closings the
 # gate's.
 models() {
@@ -177,6 +185,7 @@ else
     step "package" package
     $all && step "PyCUDA" scripts/clients.sh pycuda
     $all && step "kernels" kernels
+    $all && step "public suites" suites
     $all && step "containers" containers
     $all && step "installation" installation
     $all && step "models of the shared page" models
