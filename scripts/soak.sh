@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# The long tier of the brain's tests: a large node for a virtual day, and thousands of random
-# histories. Hours on two cores; what fails is printed and kept (shim-daemon/core/tests/seeds.txt,
+# The long tier: a large node of the brain for a virtual day, thousands of random histories, and
+# seeds of the differential fuzzer. Hours on two cores; what fails is printed and kept
+# (shim-daemon/core/tests/seeds.txt, tests/data/fuzz,
 # shim-daemon/core/tests/regressions.txt): commit it with the mend.
 #
 #   scripts/soak.sh [SEED...]        also runs the node with these seeds; default: a new seed
 #   GPUTEST_SIM_MINUTES=1440        how long the node lives
+#   GPUTEST_FUZZ_SECONDS=3600       how long driver calls of new seeds are compared, bare and under gpushare
 #   PROPTEST_CASES=80000             random histories a property; the tests take a quarter of it
 #   PROPTEST_RNG_SEED=N              the first seed; the tests have a fixed one, this script takes the time of day
 source "$(dirname "$0")/common.sh"
-case "${1:-}" in -h | --help) sed -n '2,8p' "$0" | sed 's/^# \?//'; exit 0 ;; esac
+case "${1:-}" in -h | --help) sed -n '2,11p' "$0" | sed 's/^# \?//'; exit 0 ;; esac
 need cargo
-export GPUTEST_SIM_MINUTES="${GPUTEST_SIM_MINUTES:-1440}" PROPTEST_CASES="${PROPTEST_CASES:-80000}"
+export GPUTEST_SIM_MINUTES="${GPUTEST_SIM_MINUTES:-1440}" PROPTEST_CASES="${PROPTEST_CASES:-80000}" GPUTEST_FUZZ_SECONDS="${GPUTEST_FUZZ_SECONDS:-3600}"
 [ $# -gt 0 ] || set -- "$(date +%s%N)"
 failed=()
 
@@ -30,8 +32,9 @@ for seed in "$@"; do
     run "$GPUTEST_SIM_MINUTES virtual minutes, seed $seed and those kept" \
         env GPUTEST_SIM_SEED="$seed" cargo test --profile sim --locked -p gpushare-core --test main sim_node:: -- --nocapture
 done
+run "differential fuzzer, $GPUTEST_FUZZ_SECONDS s" scripts/fuzz.sh --seconds "$GPUTEST_FUZZ_SECONDS"
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"
-    git status --short shim-daemon/core/tests
+    git status --short shim-daemon/core/tests tests/data/fuzz
     exit 1
 fi

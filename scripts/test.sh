@@ -119,6 +119,14 @@ containers() {
     return $answer
 }
 
+# Public driver-API suites, bare and under gpushare.
+suites() {
+    local answer=0
+    scripts/suites.sh || answer=$?
+    [ $answer -ne 3 ] || { not_here suites "PyPI did not give the suites"; return 0; }
+    return $answer
+}
+
 # Every order in which threads can touch the usage page's words, and launches and closings the
 # gate's.
 models() {
@@ -177,6 +185,7 @@ else
     step "package" package
     $all && step "PyCUDA" scripts/clients.sh pycuda
     $all && step "kernels" kernels
+    $all && step "public suites" suites
     $all && step "containers" containers
     $all && step "installation" installation
     $all && step "models of the shared page" models
@@ -194,7 +203,7 @@ count=$(awk '/^ +Summary/ { for (i = 2; i <= NF; i++) if ($i ~ /^tests?$/ && $(i
 skipped=$(wc -l <"$GPUTEST_NOT_RUNNABLE")
 sed 's/^/   not runnable here: /' "$GPUTEST_NOT_RUNNABLE"
 # A test that found itself not runnable was counted by the runner as run.
-by_tests=$(grep -vcE '^(cargo-deny|kernels:|containers:|installation:)' "$GPUTEST_NOT_RUNNABLE" || true)
+by_tests=$(grep -vcE '^(cargo-deny|kernels:|suites:|containers:|installation:)' "$GPUTEST_NOT_RUNNABLE" || true)
 echo "$((count - by_tests)) run, $skipped not runnable here"
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"

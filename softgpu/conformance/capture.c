@@ -1,6 +1,24 @@
 // Capturing a stream into a graph, and launching it.
 #include "facts.h"
 
+/* What a stream-ordered allocation that a capture forbids leaves behind in its pool. */
+static void refused_beside_one(void) {
+    enum { RESERVED = 5, RELAXED = 2 };
+    unsigned long long before = 1, after = 0;
+    handle stream = NULL, pool = NULL, graph = NULL;
+    address at = 0;
+    must("cuStreamCreate", CU(cuStreamCreate, &stream, 0));
+    must("cuDeviceGetDefaultMemPool", CU(cuDeviceGetDefaultMemPool, &pool, 0));
+    CU(cuMemPoolTrimTo, pool, (size_t)0);
+    CU(cuMemPoolGetAttribute, pool, RESERVED, &before);
+    must("cuStreamBeginCapture", CU(cuStreamBeginCapture_v2, stream, RELAXED));
+    say_result("beside.alloc_in_the_legacy_stream", CU(cuMemAllocAsync, &at, (size_t)4096, NULL));
+    say_result("beside.end", CU(cuStreamEndCapture, stream, &graph));
+    CU(cuMemPoolGetAttribute, pool, RESERVED, &after);
+    say_bool("beside.the_pool_has_not_grown", before == after);
+    CU(cuStreamDestroy_v2, stream);
+}
+
 void capture_facts(void) {
     enum { GLOBAL, THREAD_LOCAL, RELAXED };
     handle stream = NULL, other = NULL, graph = NULL, exec = NULL, event = NULL;
@@ -68,4 +86,5 @@ void capture_facts(void) {
     say_result("memory.instantiate", CU(cuGraphInstantiateWithFlags, &exec, graph, 0ULL));
     say_result("memory.launch", CU(cuGraphLaunch, exec, stream));
     say_result("memory.synchronize", CU(cuStreamSynchronize, stream));
+    refused_beside_one();
 }

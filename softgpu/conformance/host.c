@@ -25,6 +25,7 @@ void host_facts(void) {
     say_result("register_null", CU(cuMemHostRegister_v2, NULL, (size_t)4096, 0u));
     say_result("register_0", CU(cuMemHostRegister_v2, other, (size_t)0, 0u));
     say_result("free_registered", CU(cuMemFreeHost, other));
+    say_result("unregister_inside", CU(cuMemHostUnregister, (char *)other + 64));
     say_result("unregister", CU(cuMemHostUnregister, other));
     say_result("unregister_again", CU(cuMemHostUnregister, other));
 }

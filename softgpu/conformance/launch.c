@@ -30,7 +30,10 @@ void launch_facts(void) {
     unsigned long long n = 256;
     uint32_t value = 0x11;
     int number = 0;
+    const char *name = NULL;
     begin();
+    say_result("name_of_null_function", CU(cuFuncGetName, &name, NULL));
+    say_result("name_of_null_kernel", CU(cuKernelGetName, &name, NULL));
     must("cuStreamCreate", CU(cuStreamCreate, &stream, 1));
     must("cuMemAlloc", CU(cuMemAlloc_v2, &a, (size_t)1024));
     say_result("load_null", CU(cuModuleLoadData, &module, NULL));

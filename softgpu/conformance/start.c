@@ -25,6 +25,8 @@ void start_facts(void) {
     say_bool("name_of_unknown_is_null", name == NULL);
     say_result("string_of_unknown", CU(cuGetErrorString, 123456, &name));
     say_result("string_of_0", CU(cuGetErrorString, 0, &name));
+    CU(cuGetErrorString, 101, &name);
+    say_bool("string_of_101_is_invalid_device_ordinal", strcmp(name, "invalid device ordinal") == 0);
     say_result("init_with_flags", CU(cuInit, 1));
     say_result("init", CU(cuInit, 0));
     say_result("init_again", CU(cuInit, 0));

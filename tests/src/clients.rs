@@ -14,9 +14,9 @@ pub fn compile(name: &str, flags: &[&str]) -> PathBuf {
         .join(name)
         .with_extension("c");
     let text = fs::read(&source).unwrap_or_else(|error| panic!("{}: {error}", source.display()));
-    let header = fs::read(source.with_file_name("cuda_names.h")).unwrap_or_default();
+    let parts = parts(&source.with_extension(""));
     let mut hash = DefaultHasher::new();
-    (text, header, flags).hash(&mut hash);
+    (text, parts, flags).hash(&mut hash);
     let stem = source
         .file_stem()
         .expect("it names a file")
@@ -26,6 +26,17 @@ pub fn compile(name: &str, flags: &[&str]) -> PathBuf {
         build(&source, &program, flags);
     }
     program
+}
+
+/// The headers in the folder of a client's name, which only that client includes.
+fn parts(folder: &Path) -> Vec<Vec<u8>> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    let read = |path: &PathBuf| fs::read(path).expect("a readable header");
+    paths.iter().map(read).collect()
 }
 
 /// Compiles under a temporary name and renames the program, because several tests may need one

@@ -1,51 +1,53 @@
-//! The differential fuzzer's kept cases, some seeds in each run, and as many more as time allows.
+//! The differential fuzzer's kept cases, some seeds each time, and as many as there is time for.
 //!
-//! `GPUTEST_FUZZ_SECONDS` makes it continue with new seeds for that long (`scripts/fuzz.sh`);
-//! `GPUTEST_FUZZ_SEED` sets the first seed. A case that fails is shrunk, printed, and then also
-//! written to `tests/data/fuzz.txt`, whose cases always run.
+//! `as_many_seeds_as_there_is_time_for` goes on with new seeds for `GPUTEST_FUZZ_SECONDS`
+//! (`scripts/fuzz.sh`), from `GPUTEST_FUZZ_SEED` on, and ends with a table. A case that fails is
+//! shrunk, printed, and then also written to `tests/data/fuzz/`, whose cases always run.
 
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use gpushare_tests::artefacts;
-use gpushare_tests::referee::{Case, Mode};
+use gpushare_tests::referee::{Case, Mode, calls, kept};
 use gpushare_tests::turns::now;
 
-/// The file that keeps failed cases.
-const KEPT: &str = "tests/data/fuzz.txt";
-/// Calls per thread.
+/// Calls a thread.
 const CALLS: usize = 150;
-/// Default number of seeds of each mode.
+/// Seeds of each mode in every run of the tests.
 const SEEDS: u64 = 2;
+/// Time that the long tier gives to new seeds.
+const SECONDS: u64 = 60;
 
-fn case(mode: Mode, seed: u64, threads: usize) -> Case {
-    Case {
-        mode,
-        seed,
-        calls: CALLS,
-        threads,
-        only: Vec::new(),
-    }
+/// Modes with the numbers of threads they are run with.
+const ROWS: [(Mode, usize); 9] = [
+    (Mode::Quota, 1),
+    (Mode::Quota, 4),
+    (Mode::Cap, 1),
+    (Mode::Cap, 4),
+    (Mode::Turns, 1),
+    (Mode::Turns, 4),
+    (Mode::Beside, 1),
+    (Mode::Restarts, 1),
+    (Mode::Crowded, 1),
+];
+
+/// One row of the table.
+#[derive(Debug, Default)]
+struct Row {
+    seeds: u64,
+    refused: usize,
+    differences: Vec<String>,
 }
 
-/// Fails with the smallest set of calls that shows the difference.
-fn judge(case: &Case) {
+/// Fails with the least calls that show the difference.
+fn judge(case: &Case, name: &str) {
     let Err(difference) = case.check() else {
         return;
     };
-    let shrunk = case.shrunk();
+    eprintln!("{name}\n{difference}\nlooking for fewer calls");
+    let shrunk = case.shrunk(&difference);
     let still = shrunk.check().err();
-    if std::env::var_os("GPUTEST_FUZZ_SECONDS").is_some() {
-        let kept = artefacts::repository().join(KEPT);
-        let mut kept = OpenOptions::new()
-            .append(true)
-            .open(kept)
-            .expect("the kept cases are writable");
-        writeln!(kept, "{shrunk}").expect("the kept cases are writable");
-    }
     panic!(
-        "{case}\n{difference}\nwith fewer calls, a line for {KEPT}:\n{shrunk}\n{}",
+        "{name}\n{difference}\nwith fewer calls:\n{shrunk}{}",
         still.unwrap_or_else(|| "which does not show it each time".to_owned())
     );
 }
@@ -55,25 +57,22 @@ fn setting(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}: {text}")))
 }
 
-/// Fixed seeds; then further seeds, starting at the clock's reading, while time is left.
+/// Seeds that are the same each time.
 fn judges(mode: Mode, threads: usize) {
-    let Some(seconds) = setting("GPUTEST_FUZZ_SECONDS") else {
-        (1..=SEEDS).for_each(|seed| judge(&case(mode, seed, threads)));
-        return;
-    };
-    let end = Instant::now() + Duration::from_secs(seconds);
-    let mut seed = setting("GPUTEST_FUZZ_SEED").unwrap_or_else(now);
-    let mut runs = 0_u64;
-    while Instant::now() < end {
-        judge(&case(mode, seed, threads));
-        (seed, runs) = (seed + 1, runs + 1);
+    for seed in 1..=SEEDS {
+        let case = Case::of_seed(mode, seed, CALLS, threads);
+        judge(&case, &format!("{mode}, seed {seed}, {threads} threads"));
     }
-    eprintln!("{mode}, {threads} threads: {runs} seeds");
 }
 
 #[test]
 fn calls_under_a_quota_answer_as_bare_but_for_out_of_memory() {
     judges(Mode::Quota, 1);
+}
+
+#[test]
+fn calls_of_several_threads_under_a_quota_answer_as_bare() {
+    judges(Mode::Quota, 4);
 }
 
 #[test]
@@ -97,36 +96,136 @@ fn calls_of_several_threads_in_turns_answer_as_bare() {
 }
 
 #[test]
+fn calls_beside_a_busy_neighbour_answer_as_bare() {
+    judges(Mode::Beside, 1);
+}
+
+#[test]
+fn calls_answer_as_bare_while_daemons_come_and_go() {
+    judges(Mode::Restarts, 1);
+}
+
+#[test]
+fn calls_on_a_full_device_answer_as_bare_but_for_out_of_memory() {
+    judges(Mode::Crowded, 1);
+}
+
+#[test]
 fn cases_that_failed_once_pass() {
-    let kept = artefacts::repository().join(KEPT);
-    let kept = std::fs::read_to_string(kept).expect("the kept cases are there");
-    let lines = kept
-        .lines()
-        .filter(|line| !line.starts_with('#') && !line.is_empty());
-    let cases: Vec<Case> = lines
-        .map(|line| line.parse().expect("a case a line"))
-        .collect();
+    let cases = kept();
     assert!(!cases.is_empty(), "no case is kept");
-    cases.iter().for_each(judge);
+    for (name, case) in cases {
+        judge(&case, &name);
+    }
 }
 
 /// A referee that finds no difference might compare nothing.
 #[test]
-fn a_referee_without_the_model_sees_a_quotas_effects() {
-    let case = case(Mode::Quota, 1000, 1);
-    case.check().expect("the quota explains it");
+fn what_a_quota_changes_is_a_difference_to_a_referee_without_the_model() {
+    let case = Case::of_seed(Mode::Quota, 1, CALLS, 1);
+    let shown = case.check().expect("the quota explains it");
+    assert!(shown.refused > 0, "the quota binds");
     let difference = case.check_without_model().expect_err("it refuses some");
     assert!(difference.starts_with("hooked: 0."), "{difference}");
     assert!(difference.contains(" 2\n"), "{difference}");
 }
 
+/// The long tier, and `scripts/fuzz.sh`.
+#[test]
+#[ignore = "takes a minute, or as long as it is told"]
+fn as_many_seeds_as_there_is_time_for() {
+    let seconds = setting("GPUTEST_FUZZ_SECONDS").unwrap_or(SECONDS);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut seed = setting("GPUTEST_FUZZ_SEED").unwrap_or_else(now);
+    let mut rows: BTreeMap<(Mode, usize), Row> = BTreeMap::new();
+    let mut tally: BTreeMap<String, (u64, u64)> =
+        calls().into_iter().map(|name| (name, (0, 0))).collect();
+    // Each row has its turn before the time is looked at.
+    while Instant::now() < end {
+        for (mode, threads) in ROWS {
+            let row = rows.entry((mode, threads)).or_default();
+            let case = Case::of_seed(mode, seed, CALLS, threads);
+            row.seeds += 1;
+            match case.check() {
+                Ok(shown) => {
+                    row.refused += shown.refused;
+                    for (name, (made, good)) in shown.calls {
+                        let all = tally.entry(name).or_default();
+                        (all.0, all.1) = (all.0 + made, all.1 + good);
+                    }
+                }
+                Err(difference) => row.differences.push(keep(&case, seed, &difference)),
+            }
+        }
+        seed += 1;
+    }
+    table(&rows, &tally);
+    let differences: Vec<&String> = rows.values().flat_map(|row| &row.differences).collect();
+    assert!(differences.is_empty(), "{differences:#?}");
+}
+
+/// Shrinks it, keeps it, prints it.
+fn keep(case: &Case, seed: u64, difference: &str) -> String {
+    let shrunk = case.shrunk(difference);
+    let (mode, threads) = (case.mode, case.plan.threads);
+    let name = format!("{mode}-{threads}-{seed}");
+    let file = shrunk.keep(&name, difference);
+    let file = file.expect("kept cases can be written");
+    eprintln!("{name}: {difference}\n{shrunk}");
+    format!("{}: {difference}", file.display())
+}
+
+fn table(rows: &BTreeMap<(Mode, usize), Row>, tally: &BTreeMap<String, (u64, u64)>) {
+    eprintln!("| mode | threads | seeds | refused by the quota | differences |");
+    eprintln!("|---|---|---|---|---|");
+    for ((mode, threads), row) in rows {
+        let Row {
+            seeds,
+            refused,
+            differences,
+        } = row;
+        eprintln!(
+            "| {mode} | {threads} | {seeds} | {refused} | {} |",
+            differences.len()
+        );
+    }
+    let (made, good) = tally
+        .values()
+        .fold((0, 0), |sum, (made, good)| (sum.0 + made, sum.1 + good));
+    eprintln!(
+        "\n{} kinds of calls, {made} made, {good} succeeded",
+        tally.len()
+    );
+    let without = |which: fn(&(u64, u64)) -> bool| {
+        let names: Vec<&str> = tally
+            .iter()
+            .filter(|(_, counts)| which(counts))
+            .map(|(name, _)| name.as_str())
+            .collect();
+        names.join(" ")
+    };
+    eprintln!("never made: {}", without(|(made, _)| *made == 0));
+    eprintln!(
+        "never succeeded: {}",
+        without(|(made, good)| *made > 0 && *good == 0)
+    );
+}
+
 #[test]
 fn a_case_is_written_as_it_is_read() {
-    for line in ["quota 7 150 1", "turns 8 20 4 1,3,17"] {
-        let case: Case = line.parse().expect("a case");
-        assert_eq!(case.to_string(), line);
-    }
-    for line in ["", "quota x 1 1", "share 1 1 1", "cap 1 1 1 2,x"] {
-        assert!(line.parse::<Case>().is_err(), "{line}");
+    let text = "mode turns\nthreads 4\n0.3 alloc 00000000000000ff\n3.1 free 0000000000000001\n";
+    let case: Case = text.parse().expect("a case");
+    assert_eq!(case.to_string(), text);
+    let commented: Case = format!("# why\n\n{text}").parse().expect("a case");
+    assert_eq!(commented, case);
+    for wrong in [
+        "",
+        "mode share\nthreads 1\n",
+        "mode cap\n",
+        "mode cap\nthreads 1\n1.0 alloc 0\n",
+        "mode cap\nthreads 1\n0.0 alloc x\n",
+        "mode cap\nthreads 1\n0.0 alloc\n",
+    ] {
+        assert!(wrong.parse::<Case>().is_err(), "{wrong}");
     }
 }

@@ -319,7 +319,7 @@ fn the_next_daemon_is_told_who_is_out_and_orders_the_return() {
 /// Random moves under threads that do everything to their memory.
 #[test]
 fn no_byte_is_lost_by_random_moves_under_threads() {
-    let rounds = std::env::var("GPUSHARE_MOVES").ok();
+    let rounds = std::env::var("GPUTEST_MOVES").ok();
     let rounds: u32 = rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(60);
     let mut scene = Scene::new("mem=1GiB");
     scene.does(&["storm 4"]);

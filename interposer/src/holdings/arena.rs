@@ -84,16 +84,14 @@ pub(crate) fn unused(arena: &dyn Arena) -> Option<u64> {
 /// the same: the driver has it.
 pub(crate) fn after(arena: &dyn Arena, mut charge: Charge) -> Result<u64, Refused> {
     let mut books = arena.held().lock();
-    let Some(now) = arena
-        .reserved()
-        .map(|bytes| units_for(bytes).unwrap_or(MAX_UNITS))
-    else {
-        // The driver will not say: the bound stays booked.
+    let reserved = arena.reserved();
+    let mine = charge.units().0;
+    books.booked = books.booked.saturating_sub(mine);
+    let Some(now) = reserved.map(|bytes| units_for(bytes).unwrap_or(MAX_UNITS)) else {
+        // The driver will not say: the bound stays charged.
         books.charged = books.charged.saturating_add(charge.keep().0);
         return Ok(0);
     };
-    let mine = charge.units().0;
-    books.booked = books.booked.saturating_sub(mine);
     let grew = now.saturating_sub(books.charged);
     // Growth beyond this call's booking is another call's, as far as others have booked any.
     let owed = grew.saturating_sub(mine).saturating_sub(books.booked);
@@ -115,6 +113,17 @@ pub(crate) fn after(arena: &dyn Arena, mut charge: Charge) -> Result<u64, Refuse
     };
     books.charged = wanted;
     fits
+}
+
+/// Follows the arena after a call that the driver has refused. An arena that cannot be queried has
+/// not grown by it: the handle names none.
+pub(crate) fn after_refusal(arena: &dyn Arena, charge: Charge) {
+    if arena.reserved().is_some() {
+        let _ = after(arena, charge);
+        return;
+    }
+    let mut books = arena.held().lock();
+    books.booked = books.booked.saturating_sub(charge.units().0);
 }
 
 /// Follows an arena that may have shrunk.

@@ -175,17 +175,19 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
     fn booked(&self, charge: Charge, call: &Deadline) -> CUresult {
         self.pool.held().enter(&charge);
         let answer = reclaim::insist(self.pool.device(), self.bytes, call, self.call);
-        if answer.is_success() {
-            self.pool.one_more();
-            self.enter();
+        if !answer.is_success() {
+            arena::after_refusal(&**self.pool, charge);
+            return answer;
         }
+        self.pool.one_more();
+        self.enter();
         match arena::after(&**self.pool, charge) {
-            Err(refused) if answer.is_success() => {
+            Err(refused) => {
                 account::count_refusal(self.pool.device());
                 self.take_back();
                 refused.into()
             }
-            _ => answer,
+            Ok(_) => answer,
         }
     }
 

@@ -105,6 +105,12 @@ pub(crate) fn check_event(event: &Event) -> Result {
     Err(CUresult::CAPTURED_EVENT)
 }
 
+/// Refuses the legacy default stream beside a blocking stream that captures, before a call that
+/// takes something takes it.
+pub(crate) fn check_submit(stream: &StreamRef) -> Result {
+    active().map_or(Ok(()), |mut captures| captures.refuse_legacy(stream, true))
+}
+
 /// Whether `stream` captures.
 pub(crate) fn is_active(stream: &StreamRef) -> Result<bool> {
     let Some(mut captures) = active() else {

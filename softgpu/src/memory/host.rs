@@ -140,13 +140,16 @@ pub fn register(context: &Context, address: u64, size: u64, flags: u32) -> Resul
 /// Unpins memory that [`register`] pinned, after all work on its device.
 ///
 /// # Errors
-/// `HOST_MEMORY_NOT_REGISTERED` if the address is not the start of a registered range.
+/// `INVALID_VALUE` if the address is inside a registered range but not its start,
+/// `HOST_MEMORY_NOT_REGISTERED` if it is in none.
 pub fn unregister(address: u64) -> Result {
-    take(
-        address,
-        CUresult::HOST_MEMORY_NOT_REGISTERED,
-        HostMemory::is_registered,
-    )
+    let inside = pinned(address).is_ok_and(|memory| memory.is_registered());
+    let unknown = if inside {
+        CUresult::INVALID_VALUE
+    } else {
+        CUresult::HOST_MEMORY_NOT_REGISTERED
+    };
+    take(address, unknown, HostMemory::is_registered)
 }
 
 fn take(address: u64, unknown: CUresult, which: impl Fn(&HostMemory) -> bool) -> Result {

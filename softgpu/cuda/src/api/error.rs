@@ -23,8 +23,12 @@ driver! {
     }
 }
 
-/// A description of each result: its name in lower case without the prefix. The strings live as
-/// long as the library, because callers may keep the pointers.
+/// Descriptions that programs compare, in the driver's own words.
+const WORDED: [(u32, &std::ffi::CStr); 1] =
+    [(CUresult::INVALID_DEVICE.0, c"invalid device ordinal")];
+
+/// A description of each result: the driver's own words, or its name in lower case without the
+/// prefix. The strings live as long as the library, because callers may keep the pointers.
 static DESCRIPTIONS: LazyLock<BTreeMap<u32, CString>> = LazyLock::new(|| {
     let words = |name: &str| match name.strip_prefix("CUDA_ERROR_") {
         Some(error) => error.to_ascii_lowercase().replace('_', " "),
@@ -35,5 +39,7 @@ static DESCRIPTIONS: LazyLock<BTreeMap<u32, CString>> = LazyLock::new(|| {
         (*number, text)
     };
     // If a number has two names, the first one is used, as in `cuGetErrorName`.
-    CUresult::NAMES.iter().rev().map(described).collect()
+    let named = CUresult::NAMES.iter().rev().map(described);
+    let worded = WORDED.map(|(number, text)| (number, text.to_owned()));
+    named.chain(worded).collect()
 });

@@ -17,6 +17,16 @@ fn function(f: CUfunction) -> Result<Arc<Function>> {
     module::function(&context::current()?, f)
 }
 
+/// Refuses the null handle of a function or kernel whose name is asked for. Elsewhere it is an
+/// invalid handle.
+pub(super) fn named(is_null: bool) -> Result {
+    if is_null {
+        Err(CUresult::INVALID_VALUE)
+    } else {
+        Ok(())
+    }
+}
+
 /// Returns the offset and the size of a parameter. The parameters of an opaque kernel are unknown,
 /// so it has none.
 pub(super) fn param_info(
@@ -59,6 +69,7 @@ driver! {
 
     fn cuFuncGetName(name: *mut *const c_char, f: CUfunction) {
         required(name)?;
+        named(f.is_null())?;
         out(name, function(f)?.c_name().as_ptr())
     }
 

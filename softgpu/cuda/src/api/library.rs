@@ -122,6 +122,7 @@ driver! {
 
     fn cuKernelGetName(name: *mut *const c_char, kernel: CUkernel) {
         required(name)?;
+        super::func::named(kernel.is_null())?;
         out(name, library::kernel(kernel)?.c_name().as_ptr())
     }
 

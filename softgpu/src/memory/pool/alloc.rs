@@ -67,6 +67,7 @@ pub fn alloc_async(
     if exec::is_capturing(stream)? {
         return crate::graph::capture_alloc(context, stream, &pool.props.0, size);
     }
+    crate::graph::capture::check_submit(stream)?;
     let len = size
         .checked_next_multiple_of(GRANULE)
         .ok_or(CUresult::OUT_OF_MEMORY)?;

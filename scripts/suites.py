@@ -1,0 +1,160 @@
+"""Runs public driver-API suites bare and under gpushare, and compares each test's outcome; called by suites.sh.
+
+    suites.py NUMBA_ENVIRONMENT CUDA_PYTHON_ENVIRONMENT [SUITE...]
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILT = pathlib.Path(os.environ["CARGO_TARGET_DIR"]) / "debug"
+KNOWN = ROOT / "tests/data/suites.tsv"
+# The longest one run of a suite may take, in seconds.
+PATIENCE = 600
+# A plugin of pytest that writes a line a test. A test's outcome is the worst of its phases.
+PLUGIN = '''
+import os
+import pytest
+RANK = ["passed", "skipped", "failed"]
+worst = {}
+def pytest_runtest_logreport(report):
+    before = worst.get(report.nodeid, "passed")
+    worst[report.nodeid] = max(before, report.outcome, key=RANK.index)
+def pytest_collectreport(report):
+    if report.failed:
+        worst[report.nodeid] = "failed"
+def pytest_sessionfinish(session):
+    with open(os.environ["SUITE_OUTCOMES"], "w") as file:
+        for test, outcome in worst.items():
+            file.write("::".join(part.rsplit("/", 1)[-1] for part in test.split("::")) + "\\t" + outcome + "\\n")
+@pytest.fixture
+def initialize_from_pytest_config():
+    """A fixture that numba-cuda's tests ask for and its package leaves out."""
+'''
+# Suite: what pytest is given, and how many tests there must be at least.
+SUITES = {
+    "numba-cuda": (["--continue-on-collection-errors", "--import-mode=importlib", "--pyargs", "numba.cuda.tests.cudadrv"], 240),
+    "cuda-python": (["--continue-on-collection-errors", "--pyargs", "cuda.tests"], 80),
+}
+# Modes with the flags of `gpushare run`; with a daemon, and beside a neighbour that keeps the device busy.
+MODES = {
+    "limit": (["--daemon", "off", "--mem-limit", "8GiB"], False),
+    "daemon": (["--daemon", "on", "--mem-limit", "8GiB"], False),
+    "cap": (["--daemon", "off", "--sm-limit", "60"], False),
+    "beside": (["--daemon", "on", "--mem-limit", "8GiB"], True),
+}
+
+
+class Machine:
+    """A software GPU and a runtime folder of one run's own."""
+
+    def __init__(self, name):
+        self.folder = tempfile.TemporaryDirectory(prefix="gpushare-suite-")
+        path = pathlib.Path(self.folder.name)
+        self.spec = f"name=suite-{os.getpid()}-{name},mem=16GiB"
+        links = path / "links"
+        links.mkdir()
+        for library, names in (("cuda", ("libcuda.so.1", "libcuda.so")), ("nvml", ("libnvidia-ml.so.1", "libnvidia-ml.so"))):
+            for link in names:
+                (links / link).symlink_to(BUILT / f"libsoftgpu_{library}.so")
+        (path / "outcome_lines.py").write_text(PLUGIN)
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("GPUSHARE_", "SOFTGPU", "CUDA_", "NVIDIA_", "LD_"))}
+        self.environment = kept | {
+            "XDG_RUNTIME_DIR": str(path),
+            "PYTHONPATH": str(path),
+            "SUITE_OUTCOMES": str(path / "outcomes"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        self.links = links
+
+    def run(self, flags):
+        return [BUILT / "gpushare", "run", "--gpu", f"soft:{self.spec}", *flags, "--"]
+
+    def outcomes(self, command, bare):
+        environment = dict(self.environment)
+        # Libraries of packages that look for them by the linker's path only.
+        environment["LD_LIBRARY_PATH"] = ":".join(map(str, pathlib.Path(command[command.index("-m") - 1]).parent.parent.glob("lib/*/site-packages/nvidia/*/lib")))
+        if bare:
+            environment |= {"SOFTGPU": self.spec, "LD_LIBRARY_PATH": f"{self.links}:{environment['LD_LIBRARY_PATH']}"}
+        with open(pathlib.Path(self.folder.name) / "log", "w") as log:
+            try:
+                subprocess.run(command, cwd=self.folder.name, env=environment, stdin=subprocess.DEVNULL, stdout=log,
+                               stderr=subprocess.STDOUT, timeout=PATIENCE, check=False)
+            except subprocess.TimeoutExpired:
+                return {"(the whole run)": "hangs"}
+        written = pathlib.Path(environment["SUITE_OUTCOMES"])
+        if not written.exists():
+            print(pathlib.Path(log.name).read_text()[-2000:], file=sys.stderr)
+            return {"(the whole run)": "no outcomes"}
+        return dict(line.split("\t") for line in written.read_text().splitlines())
+
+
+def outcomes(suite, python, mode):
+    """Each test's outcome in one run."""
+    machine = Machine(f"{suite}-{mode}")
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "outcome_lines", *SUITES[suite][0]]
+    if mode.startswith("bare"):
+        return machine.outcomes(command, True)
+    flags, beside = MODES[mode]
+    neighbour = None
+    if beside:
+        # Kernels of 0.3 ms without a gap, for as long as the suite runs.
+        client = pathlib.Path(machine.folder.name) / "turns"
+        subprocess.run(["cc", "-O1", "-pthread", "-o", client, ROOT / "tests/clients/turns.c", "-ldl"], check=True)
+        neighbour = subprocess.Popen([*machine.run(["--daemon", "on"]), client], env=machine.environment, text=True,
+                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for line in ("init", "work 300000"):
+            neighbour.stdin.write(line + "\n")
+            neighbour.stdin.flush()
+            answer = neighbour.stdout.readline().strip()
+            assert answer == f"{line.split()[0]} 0", answer
+    try:
+        return machine.outcomes([*machine.run(flags), *command], False)
+    finally:
+        if neighbour:
+            neighbour.stdin.close()
+            neighbour.terminate()
+            neighbour.wait()
+
+
+def known():
+    """Suite and test: why it fails bare (`kernels`, `gap`, `package`) or differs from run to run (`flips`)."""
+    rows = [line.split("\t") for line in KNOWN.read_text().splitlines() if line and not line.startswith("#")]
+    return {(suite, test): kind for suite, test, kind, _ in rows}
+
+
+def main():
+    numba, cuda_python, *chosen = sys.argv[1:]
+    pythons = {"numba-cuda": f"{numba}/bin/python", "cuda-python": f"{cuda_python}/bin/python"}
+    lists, wrong, table = known(), [], []
+    for suite in chosen or SUITES:
+        bare = outcomes(suite, pythons[suite], "bare")
+        least = SUITES[suite][1]
+        if len(bare) < least:
+            wrong.append(f"{suite}: {len(bare)} tests, at least {least} are expected")
+        flips = {test for (of, test), kind in lists.items() if of == suite and kind == "flips"}
+        failed = {test for test, outcome in bare.items() if outcome not in ("passed", "skipped")} - flips
+        explained = {test for (of, test), kind in lists.items() if of == suite and kind != "flips"}
+        wrong += [f"{suite}: fails bare, and suites.tsv does not say why: {test}" for test in sorted(failed - explained)]
+        wrong += [f"{suite}: suites.tsv says that it fails: {test} {bare.get(test, 'is not there')}" for test in sorted(explained - failed)]
+        same = []
+        for mode in MODES:
+            hooked = outcomes(suite, pythons[suite], mode)
+            differ = sorted(test for test in (bare.keys() | hooked.keys()) - flips if bare.get(test) != hooked.get(test))
+            same.append(f"{mode} {len(bare) - len(differ)}")
+            wrong += [f"{suite}, {mode}: {test}: bare {bare.get(test)}, hooked {hooked.get(test)}" for test in differ]
+        kinds = [lists[suite, test] for test in failed & explained]
+        passed = sum(outcome == "passed" for outcome in bare.values())
+        skipped = sum(outcome == "skipped" for outcome in bare.values())
+        table.append(f"| {suite} | {len(bare)} | {passed} | {skipped} | {', '.join(same)} | {kinds.count('kernels')} | {kinds.count('gap')} | {kinds.count('package')} |")
+    print("| suite | run | passed bare | skipped bare | same under gpushare | needs kernels | gaps | wants more than its package |")
+    print("|---|---|---|---|---|---|---|---|")
+    print("\n".join(table))
+    for line in wrong:
+        print(line)
+    return 1 if wrong else 0
+
+
+sys.exit(main())

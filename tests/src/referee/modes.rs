@@ -1,0 +1,267 @@
+//! The conditions of the hooked run.
+
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use gpushare_protocol::page::lease::{LeaseState, NO_DEADLINE, Turn};
+use softgpu::inspect::Observer;
+
+use super::Plan;
+use super::runs::{Said, counted, run};
+use crate::dealer::turn;
+use crate::{Alone, Daemon, Dealer, Gpu, Guest, MIB};
+
+/// The quota of modes that have one, and the text that gives it.
+const LIMIT: u64 = 96 * MIB;
+const LIMIT_TEXT: &str = "96MiB";
+/// Between two turns that a played daemon deals.
+const PAUSE: Duration = Duration::from_millis(2);
+/// How long a daemon that a process has found serves, and how long none does.
+const SERVES: Duration = Duration::from_millis(20);
+const GONE: Duration = Duration::from_millis(60);
+/// The memory of the crowded device, and what its neighbour takes: 512 MiB less contexts and what
+/// the daemon reserves leave less than the calls ask for.
+const CROWDED: &str = "mem=768MiB";
+const NEIGHBOUR: u64 = 300 * MIB;
+
+/// The limits of the hooked run, and what goes on beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// A quota that binds, beside a neighbour with much memory, without a daemon.
+    Quota,
+    /// A hard cap of the device's time, without a daemon.
+    Cap,
+    /// Turns with and without an end that a played daemon deals.
+    Turns,
+    /// A quota and a cap under a daemon, beside a neighbour that keeps the device busy.
+    Beside,
+    /// A quota under a daemon that is killed and started again all the time.
+    Restarts,
+    /// Under a daemon, without a quota, on a device that a neighbour has filled.
+    Crowded,
+}
+
+impl Mode {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Quota,
+        Self::Cap,
+        Self::Turns,
+        Self::Beside,
+        Self::Restarts,
+        Self::Crowded,
+    ];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Quota => "quota",
+            Self::Cap => "cap",
+            Self::Turns => "turns",
+            Self::Beside => "beside",
+            Self::Restarts => "restarts",
+            Self::Crowded => "crowded",
+        }
+    }
+
+    /// Whether calls that take memory may run out of it though the bare driver has some.
+    #[must_use]
+    pub fn may_refuse(self) -> bool {
+        !matches!(self, Self::Cap | Self::Turns)
+    }
+
+    /// Whether free memory is just what is left of the quota, before and after all calls.
+    fn tells_its_quota(self) -> bool {
+        matches!(self, Self::Quota | Self::Beside)
+    }
+
+    /// The calls of a plan that mean something in this mode.
+    pub(super) fn plan(self, mut plan: Plan) -> Plan {
+        // A played daemon names no processes of its tenant.
+        if self == Self::Turns {
+            plan.calls.retain(|call| call.name != "monitor_self");
+        }
+        plan
+    }
+
+    /// Makes the hooked run.
+    ///
+    /// # Errors
+    /// The run hangs or fails, exceeds its limit, or does not have all of its limit at its end.
+    pub(super) fn run(self, program: &Path, script: &str) -> Result<Said, String> {
+        let said = match self {
+            Self::Quota => quota(program, script),
+            Self::Cap => alone(&Gpu::new(""), &["--sm-limit", "60"], program, script),
+            Self::Turns => turns(program, script),
+            Self::Beside => beside(program, script),
+            Self::Restarts => restarts(program, script),
+            Self::Crowded => crowded(program, script),
+        }?;
+        let (before, after) = said.left;
+        if self.tells_its_quota() && before != after {
+            return Err(format!(
+                "{before} bytes were left of the quota before all calls, {after} after them"
+            ));
+        }
+        Ok(said)
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|mode| mode.word() == word);
+        found.ok_or_else(|| format!("no mode: {word}"))
+    }
+}
+
+/// A device's bytes that programs have asked for, now and at most.
+struct Books(Observer);
+
+impl Books {
+    fn of(gpu: &Gpu) -> Self {
+        let spec = gpu.spec().parse().expect("a valid SPEC");
+        Self(Observer::open(&spec).expect("softgpu's state opens"))
+    }
+
+    /// Runs it; more than the limit is an error.
+    fn within_limit(&self, runs: impl FnOnce() -> Result<Said, String>) -> Result<Said, String> {
+        let now = || self.0.snapshot().expect("readable").devices.swap_remove(0);
+        let before = now().requested_now;
+        let said = runs()?;
+        let peak = now().requested_peak;
+        if peak > before + LIMIT {
+            return Err(format!("{} bytes under a limit of {LIMIT}", peak - before));
+        }
+        Ok(said)
+    }
+}
+
+fn alone(gpu: &Gpu, flags: &[&str], program: &Path, script: &str) -> Result<Said, String> {
+    let tenant = Alone::on(gpu);
+    run("hooked", tenant.command(flags, program), script)
+}
+
+fn quota(program: &Path, script: &str) -> Result<Said, String> {
+    let gpu = Gpu::new("");
+    let mut neighbour = Guest::client(&gpu, &["--mem-limit", "1GiB"], "quota").started();
+    assert_eq!(neighbour.ask(&format!("fill {}", 256 * MIB)), "fill 4 2");
+    let flags = ["--mem-limit", LIMIT_TEXT];
+    let said = Books::of(&gpu).within_limit(|| alone(&gpu, &flags, program, script));
+    neighbour.finish().silently();
+    said
+}
+
+/// Runs it in a thread, and repeats `meanwhile`, which is told how many lines it has printed, until
+/// it has ended.
+fn while_it_runs(
+    command: Command,
+    script: &str,
+    mut meanwhile: impl FnMut(usize),
+) -> Result<Said, String> {
+    let lines = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let runs = scope.spawn(|| counted("hooked", command, script, &lines));
+        while !runs.is_finished() {
+            meanwhile(lines.load(Ordering::Relaxed));
+        }
+        runs.join().expect("it reports")
+    })
+}
+
+/// In turns of a few milliseconds: one without an end, one with an end, a pause, and so on.
+fn turns(program: &Path, script: &str) -> Result<Said, String> {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut command = dealer.command(program);
+    command.env("LD_LIBRARY_PATH", crate::gpu::links());
+    let mut epoch = 1;
+    while_it_runs(command, script, |_| {
+        dealer.open(epoch);
+        std::thread::sleep(PAUSE);
+        dealer.close(epoch);
+        std::thread::sleep(PAUSE);
+        let deadline = crate::turns::now() + 20_000_000;
+        dealer.deal(&Turn {
+            deadline,
+            ..turn(epoch + 1, LeaseState::Open)
+        });
+        std::thread::sleep(PAUSE);
+        dealer.deal(&Turn {
+            deadline: NO_DEADLINE,
+            ..turn(epoch + 1, LeaseState::Closed)
+        });
+        std::thread::sleep(PAUSE);
+        epoch += 2;
+    })
+}
+
+fn beside(program: &Path, script: &str) -> Result<Said, String> {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let other = daemon.tenant("neighbour", &[]);
+    let mut neighbour = other.client("turns", &[]);
+    assert_eq!(neighbour.ask("init"), "init 0");
+    assert_eq!(neighbour.ask("work 300000"), "work 0");
+    let limits = [
+        ("GPUSHARE_MEM_LIMIT", LIMIT_TEXT),
+        ("GPUSHARE_SM_LIMIT", "70"),
+    ];
+    let tenant = daemon.tenant("judged", &limits);
+    let runs = || run("hooked", tenant.command(program), script);
+    let said = Books::of(&gpu).within_limit(runs);
+    neighbour.kill();
+    said
+}
+
+fn restarts(program: &Path, script: &str) -> Result<Said, String> {
+    let gpu = Gpu::new("");
+    let mut daemon = Daemon::start(&gpu);
+    let limits = [
+        ("GPUSHARE_MEM_LIMIT", LIMIT_TEXT),
+        // What is within its request a call waits for, also for a daemon, and much longer.
+        ("GPUSHARE_MEM_REQUEST", "2MiB"),
+        ("GPUSHARE_WAIT_TIMEOUT", "20ms"),
+    ];
+    let tenant = daemon.tenant("judged", &limits);
+    let books = Books::of(&gpu);
+    let mut began = false;
+    books.within_limit(|| {
+        while_it_runs(tenant.command(program), script, |lines| {
+            // A tenant that no process has joined ends with its daemon, and while one daemon counts
+            // the processes of the one before, no new process joins.
+            began |= lines > 0;
+            let rows = daemon.rows("judged");
+            if !began || rows.iter().all(|row| row.processes.is_empty()) {
+                std::thread::sleep(PAUSE);
+                return;
+            }
+            std::thread::sleep(SERVES);
+            daemon.kill();
+            std::thread::sleep(GONE);
+            daemon.restart();
+        })
+    })
+}
+
+fn crowded(program: &Path, script: &str) -> Result<Said, String> {
+    let gpu = Gpu::new(CROWDED);
+    let daemon = Daemon::start(&gpu);
+    let other = daemon.tenant("neighbour", &[]);
+    let mut neighbour = other.client("quota", &[]).started();
+    assert_eq!(neighbour.ask(&format!("alloc {NEIGHBOUR}")), "alloc 0");
+    let tenant = daemon.tenant("judged", &[("GPUSHARE_WAIT_TIMEOUT", "1ms")]);
+    let said = run("hooked", tenant.command(program), script);
+    neighbour.finish().silently();
+    said
+}
