@@ -15,7 +15,6 @@ use gpushare_cuda_abi::cuda::*;
 use crate::driver::calls::{Asked, driver};
 
 driver! {
-    fn cuCtxSynchronize() -> CUresult;
     fn cuMemAddressFree(at: CUdeviceptr, size: usize) -> CUresult;
     fn cuMemAddressReserve(at: *mut CUdeviceptr, size: usize, alignment: usize, near: CUdeviceptr, flags: u64) -> CUresult;
     fn cuMemCreate(handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: u64) -> CUresult;
@@ -133,12 +132,6 @@ pub(crate) fn to_device(at: CUdeviceptr, host: usize, bytes: usize, stream: CUst
 pub(crate) fn await_stream(stream: CUstream) -> Asked<()> {
     // SAFETY: a stream of ours that lives, or the program's, which does while its call lasts.
     unsafe { cuStreamSynchronize(stream) }.ok()
-}
-
-/// Waits for all work of the current context.
-pub(crate) fn await_context() -> Asked<()> {
-    // SAFETY: takes nothing.
-    unsafe { cuCtxSynchronize() }.ok()
 }
 
 /// Pins a range of the host store, so that copies reach it fast.

@@ -14,7 +14,7 @@ use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CUcontext};
 use crate::driver::captures;
 use crate::driver::marking;
 use crate::driver::streams;
-use crate::gate::marks::{self, Asker, Behind, CompletionEvent, Put};
+use crate::gate::marks::{self, Asker, Behind, CompletionEvent, Put, Relaxed};
 use crate::gate::seal;
 
 /// A drain since the seal was set.
@@ -83,6 +83,27 @@ impl Drain {
         }
     }
 
+    /// Behind all work on a device, as far as no stream captures it.
+    pub(super) fn behind(column: usize) -> Self {
+        let mut work = Self::default();
+        for (context, _) in streams::contexts_on(column) {
+            if work.mark_context(context).is_err() {
+                for stream in streams::streams_of(context) {
+                    let _ = work.put(context, Behind::Stream(stream));
+                }
+                let _ = work.put(context, Behind::Legacy);
+            }
+        }
+        work
+    }
+
+    /// Whether that work is complete.
+    pub(super) fn is_passed(&self) -> bool {
+        let _relaxed = Relaxed::enter();
+        let mut asker = Asker::new();
+        self.marks.iter().all(|mark| asker.is_passed(mark))
+    }
+
     /// The seal is taken away, or was set anew.
     pub(super) fn over(&mut self) {
         self.unmark();
@@ -125,7 +146,7 @@ impl Drain {
             Put::Made(mark) => self.marks.push(mark),
             Put::Gone => {}
             Put::Captures(spare) => {
-                self.marks.extend(spare);
+                spare.into_iter().for_each(CompletionEvent::destroy);
                 return Err(Unmarked::Captures);
             }
             Put::Unmarked(spare) => {

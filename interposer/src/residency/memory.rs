@@ -6,21 +6,20 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use gpushare_cuda_abi::cuda::{CUcontext, CUdevice_attribute, CUresult, CUstream};
+use gpushare_cuda_abi::cuda::{CUcontext, CUdevice_attribute, CUresult};
 use gpushare_protocol::page::MAX_DEVICES;
 
 pub(crate) use super::blocks::Block;
 use super::blocks::{Blocks, CHUNK, Chunk, Valid};
+use super::drain::Drain;
 use super::thread;
 use crate::account;
 use crate::driver::calls;
 use crate::driver::captures::{self, unnoticed};
 use crate::driver::contexts::{ContextId, Here};
 use crate::driver::device::{self, DeviceKey};
-use crate::driver::marking;
-use crate::driver::stream_ref::StreamRef;
-use crate::driver::streams;
 use crate::driver::vmm;
 use crate::gate::seal;
 use crate::guest::fork::ForkLocal;
@@ -28,6 +27,9 @@ use crate::guest::frames;
 
 /// The smallest allocation that is made movable.
 pub(crate) const LEAST: usize = 1 << 20;
+
+/// How often a free looks whether the work before it is complete.
+const LOOK: Duration = Duration::from_micros(50);
 
 static BLOCKS: ForkLocal<Mutex<Blocks>> = ForkLocal::new();
 /// By device, what sizes are rounded to; `None` where the device cannot.
@@ -179,9 +181,7 @@ pub(crate) fn free(base: u64) -> CUresult {
     if let Some(refused) = refused_by_capture() {
         return refused;
     }
-    if let Err(why) = await_device(device) {
-        return why;
-    }
+    await_device(device);
     seal::pass(|| {
         let block = blocks().remove(base);
         if let Some(block) = block {
@@ -213,32 +213,14 @@ fn refused_by_capture() -> Option<CUresult> {
     Some(answer)
 }
 
-/// Waits for all work on a device.
-fn await_device(device: DeviceKey) -> Result<(), CUresult> {
-    let captures = !captures::none_seen();
-    for (context, _) in streams::contexts_on(device.index()) {
-        let waited = marking::keeping(context, || {
-            if captures {
-                unnoticed(|| await_streams(context));
-                Ok(())
-            } else {
-                frames::away(vmm::await_context)
-            }
-        });
-        // One that is being destroyed is waited for there.
-        waited.unwrap_or(Ok(()))?;
+/// Waits for all work on a device, by events behind it: a wait for a stream or a context would
+/// invalidate a capture that begins there meanwhile.
+fn await_device(device: DeviceKey) {
+    let mut work = Drain::behind(device.index());
+    while !work.is_passed() {
+        frames::sleep(LOOK);
     }
-    Ok(())
-}
-
-/// Waits for all streams of a context but those that capture, which a context is not waited for
-/// beside.
-fn await_streams(context: CUcontext) {
-    let runs = |stream: &CUstream| !StreamRef::legacy(*stream).records();
-    let streams = streams::streams_of(context);
-    for stream in streams.into_iter().chain([CUstream::NULL]).filter(runs) {
-        let _ = frames::away(|| vmm::await_stream(stream));
-    }
+    work.over();
 }
 
 /// A context has ended, and its memory with it. Inside a passage of the seal.
