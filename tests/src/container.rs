@@ -262,7 +262,7 @@ impl Lab {
         );
         let environment = lines(&config["process"]["env"], &text);
         self.write(&format!("{}/upper/.environment", bundle.id), &environment);
-        let group = Path::new(&self.unified()).join(&bundle.id);
+        let group = self.group(&bundle.id);
         self.sh(&format!("mkdir -p {}", group.display()));
         let mut command = self.machine.as_user(ROOT, "bash");
         command
@@ -274,9 +274,16 @@ impl Lab {
         command
     }
 
-    /// The mount point of the unified hierarchy.
-    fn unified(&self) -> String {
-        self.sh("grep -m1 ' cgroup2 ' /proc/mounts | cut -d' ' -f2")
+    /// The cgroup of a container that is made by hand.
+    #[must_use]
+    pub fn group(&self, id: &str) -> PathBuf {
+        self.groups().join(id)
+    }
+
+    /// The folder of this machine's cgroups in the unified hierarchy.
+    fn groups(&self) -> PathBuf {
+        let mount = self.sh("grep -m1 ' cgroup2 ' /proc/mounts | cut -d' ' -f2");
+        Path::new(&mount).join(format!("gpushare-test-{}", self.machine.id()))
     }
 
     fn config(&self, bundle: &Bundle) -> Value {
@@ -380,5 +387,22 @@ impl Lab {
     #[must_use]
     pub fn folder_of(&self, bundle: &Bundle) -> PathBuf {
         bundle.folder().into()
+    }
+}
+
+impl Drop for Lab {
+    /// Removes its cgroups. One whose processes are not reaped yet stays until the next boot.
+    fn drop(&mut self) {
+        let groups = self.groups();
+        for folder in std::fs::read_dir(&groups).into_iter().flatten().flatten() {
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(5);
+            while std::fs::remove_dir(folder.path())
+                .is_err_and(|error| error.raw_os_error() == Some(16))
+                && std::time::Instant::now() < end
+            {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+        }
+        let _ = std::fs::remove_dir(groups);
     }
 }

@@ -77,6 +77,11 @@ impl Machine {
         Some(machine)
     }
 
+    /// A number that no other machine has now.
+    pub fn id(&self) -> u32 {
+        self.keeper.id()
+    }
+
     /// Its GPU.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu

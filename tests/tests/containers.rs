@@ -300,7 +300,7 @@ fn a_program_executed_in_a_container_counts_there() {
     let pid = row["processes"][0]["pid"].as_u64().expect("a pid");
     let enter = |in_group: bool| {
         let quota = clients::compile("quota", &[]);
-        let group = "$(grep -m1 ' cgroup2 ' /proc/mounts | cut -d' ' -f2)/one/cgroup.procs";
+        let group = lab.group("one").join("cgroup.procs").display().to_string();
         let join = if in_group {
             format!("echo $$ > {group};")
         } else {
@@ -429,10 +429,9 @@ fn containers_of_a_class_have_its_limit_each_and_one_door() {
     for guest in guests {
         guest.finish().silently();
     }
-    let groups = "find $(grep -m1 ' cgroup2 ' /proc/mounts | cut -d' ' -f2) -maxdepth 1 -name";
     for (id, name) in ids.iter().zip(names) {
         // As the runtime does when it deletes a container.
-        lab.sh(&format!("rmdir $({groups} {id})"));
+        lab.sh(&format!("rmdir {}", lab.group(id).display()));
         until("it ends with its cgroup", || lab.row(name).is_none());
     }
 }
