@@ -5,13 +5,14 @@
 #
 #   dist/gpushare            the command line, and dist/gpushared, the daemon
 #   dist/gpushared.service   its systemd unit, for /usr/bin/gpushared
+#   dist/gpushare-exporter   its metrics over HTTP, with a unit of its own and rules and a dashboard in dist/monitoring
 #   dist/lib/libgpushare.so  the library it preloads
 #   dist/lib/gpushare-preload/  links to it for every value of the dynamic linker's $LIB, which musl passes over
 source "$(dirname "$0")/common.sh"
 
 case "${1:-}" in
     "") ;;
-    -h | --help) sed -n '2,9p' "$0" | sed 's/^# \?//'; exit 0 ;;
+    -h | --help) sed -n '2,10p' "$0" | sed 's/^# \?//'; exit 0 ;;
     *) die "unknown option $1" ;;
 esac
 need cargo gcc python3
@@ -31,30 +32,35 @@ say "building against glibc $glibc"
 export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$PWD=gpushare --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
 export PATH="$tools/bin:$PATH"
 build="$CARGO_TARGET_DIR/package"
-CARGO_TARGET_DIR="$build" cargo zigbuild --release --locked --target "$target.$glibc" -p gpushare -p gpushare-interposer -p gpushared >&2
+CARGO_TARGET_DIR="$build" cargo zigbuild --release --locked --target "$target.$glibc" -p gpushare -p gpushare-exporter -p gpushare-interposer -p gpushared >&2
 
 say "dist/"
 rm -rf dist
 mkdir -p dist/lib
 # A new file each, never one written over: a running program may have the old one mapped.
-install -m 755 "$build/$target/release/gpushare" "$build/$target/release/gpushared" dist/
+install -m 755 "$build/$target/release/gpushare" "$build/$target/release/gpushared" "$build/$target/release/gpushare-exporter" dist/
 install -m 755 "$build/$target/release/libgpushare.so" dist/lib/libgpushare.so
 for lib in lib lib64 lib/x86_64-linux-gnu lib/aarch64-linux-gnu; do
     mkdir -p "dist/lib/gpushare-preload/$lib"
     ln -sr dist/lib/libgpushare.so "dist/lib/gpushare-preload/$lib/libgpushare.so"
 done
 python3 scripts/unset_symbolic.py dist/lib/libgpushare.so
-have strip && strip --strip-debug dist/gpushare dist/gpushared dist/lib/libgpushare.so
-install -m 644 LICENSE README.md packaging/gpushared.service dist/
+have strip && strip --strip-debug dist/gpushare dist/gpushared dist/gpushare-exporter dist/lib/libgpushare.so
+install -m 644 LICENSE README.md packaging/gpushared.service packaging/gpushare-exporter.service dist/
+mkdir dist/monitoring
+install -m 644 packaging/prometheus/gpushare.rules.yml packaging/grafana/gpushare.json dist/monitoring/
 if have systemd-analyze; then
     # The unit names the daemon's install path; the check uses this build.
     checked=$(mktemp -d)
     sed "s|^ExecStart=.*|ExecStart=$PWD/dist/gpushared|" packaging/gpushared.service >"$checked/gpushared.service"
     systemd-analyze verify "$checked/gpushared.service" || die "systemd does not accept packaging/gpushared.service"
+    sed "s|^ExecStart=[^ ]*|ExecStart=$PWD/dist/gpushare-exporter|" packaging/gpushare-exporter.service >"$checked/gpushare-exporter.service"
+    systemd-analyze verify "$checked/gpushare-exporter.service" || die "systemd does not accept packaging/gpushare-exporter.service"
     rm -r "$checked"
 fi
 python3 scripts/check_binary.py --max-glibc "$glibc" --alone dist/lib/libgpushare.so
 python3 scripts/check_binary.py --max-glibc "$glibc" dist/gpushare
 python3 scripts/check_binary.py --max-glibc "$glibc" dist/gpushared
+python3 scripts/check_binary.py --max-glibc "$glibc" dist/gpushare-exporter
 (cd dist && find . -type f ! -name SHA256SUMS | sort | xargs sha256sum >SHA256SUMS)
 ls -l dist dist/lib >&2

@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Set(Set),
     /// Show the daemon's decisions and their reasons.
     Events(Events),
+    /// Print what the daemon counts and measures, as Prometheus reads it.
+    Metrics(Metrics),
     /// Measure how exactly a GPU is shared.
     #[command(subcommand)]
     Bench(Bench),
@@ -153,6 +155,13 @@ pub(crate) struct Events {
     /// Print one JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Metrics {
+    /// As OpenMetrics 1.0, not as Prometheus text 0.0.4.
+    #[arg(long)]
+    pub(crate) openmetrics: bool,
 }
 
 /// Whether a program runs under a daemon.

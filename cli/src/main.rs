@@ -13,6 +13,7 @@ mod failure;
 mod gpu;
 mod links;
 mod listener;
+mod metrics;
 mod mps;
 mod output;
 mod plan;
@@ -51,6 +52,9 @@ fn main() -> ExitCode {
         Ok(Args {
             command: Command::Events(events),
         }) => ps::events(&events),
+        Ok(Args {
+            command: Command::Metrics(metrics),
+        }) => metrics::print(&metrics),
         Ok(Args {
             command: Command::Bench(Bench::Share(share)),
         }) => bench::share(&share),

@@ -180,9 +180,9 @@ pub(crate) fn set(arguments: &Set) -> Result<ExitCode, Failure> {
             // Another daemon may have the tenant; the daemon that has it gives the reason of a
             // refusal.
             Err(failure) if failure.message.starts_with("no tenant is named") => {
-                last = Some(failure)
+                last = Some(failure.into());
             }
-            Err(failure) => return Err(arguments.in_flags(failure)),
+            Err(failure) => return Err(arguments.in_flags(failure.into())),
         }
     }
     Err(last.unwrap_or_else(|| Failure::ours("no daemon is running")))

@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 pub mod cap;
+pub mod histogram;
 pub mod limits;
 pub mod mps;
 pub mod page;

@@ -18,6 +18,7 @@ mod listing;
 mod lost_device;
 mod maxima;
 mod memory;
+mod metrics;
 mod mps;
 mod notify;
 mod registrations;

@@ -8,8 +8,9 @@ use std::sync::OnceLock;
 /// Set by a caller that has just built everything, such as `scripts/test.sh`: tests then skip the
 /// build.
 const BUILT: &str = "GPUSHARE_TESTS_BUILT";
-const PACKAGES: [&str; 5] = [
+const PACKAGES: [&str; 6] = [
     "gpushare",
+    "gpushare-exporter",
     "gpushared",
     "gpushare-interposer",
     "softgpu-cuda",
@@ -67,6 +68,11 @@ pub fn gpushare() -> PathBuf {
 /// The daemon.
 pub fn gpushared() -> PathBuf {
     folder().join("gpushared")
+}
+
+/// The exporter.
+pub fn exporter() -> PathBuf {
+    folder().join("gpushare-exporter")
 }
 
 /// The library under test.

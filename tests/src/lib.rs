@@ -27,6 +27,7 @@ pub mod runnable;
 mod talk;
 pub mod turns;
 pub mod waiting;
+pub mod web;
 
 pub use alone::Alone;
 pub use daemon::{Daemon, Tenant};

@@ -11,6 +11,7 @@ mod control;
 mod error;
 mod frame;
 mod message;
+mod metrics;
 mod page;
 mod sharing;
 
@@ -21,6 +22,9 @@ pub use control::{
 pub use error::{ErrorCode, WireError};
 pub use frame::{Decoder, FrameError, MAX_FRAME, decode, encode};
 pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request};
+pub use metrics::{
+    DeviceMetrics, Identity, MetricsRow, NodeMetrics, QueuedTenant, SeriesRow, TenantMetrics,
+};
 pub use page::{Cursor, Listing, Rows};
 pub use sharing::{Regime, SharingRow};
 
@@ -28,7 +32,7 @@ pub use sharing::{Regime, SharingRow};
 pub const MAJOR: u16 = 1;
 
 /// The minor protocol version of this build. It grows whenever a variant is added.
-pub const MINOR: u16 = 5;
+pub const MINOR: u16 = 9;
 
 /// The greeting that opens every connection, so that a foreign peer is recognised before anything
 /// is decoded.

@@ -1,6 +1,7 @@
 //! Lists in pages, since minor 3: a list of any length, each answer of which fits a frame.
 
 use super::control::{DeviceRow, EndRow, GangRow, ShareRow, TenantRow};
+use super::metrics::{MetricsRow, SeriesRow};
 use super::sharing::SharingRow;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,10 @@ pub enum Listing {
     Gangs,
     /// How each device's time is shared. Since minor 5.
     Sharing,
+    /// What the daemon counts and measures. Since minor 9.
+    Metrics,
+    /// Each tenant's last hour. Since minor 9.
+    History,
 }
 
 /// Where a page begins. The default is the list's beginning; any other one came from the daemon,
@@ -57,4 +62,8 @@ pub enum Rows {
     Gangs(Vec<GangRow>),
     /// Of [`Listing::Sharing`]: a row a device.
     Sharing(Vec<SharingRow>),
+    /// Of [`Listing::Metrics`].
+    Metrics(Vec<MetricsRow>),
+    /// Of [`Listing::History`].
+    History(Vec<SeriesRow>),
 }

@@ -27,6 +27,7 @@ mod restart;
 mod shared_world;
 mod shares;
 mod sim_node;
+mod tally;
 mod time_limits;
 mod together_bare;
 mod together_books;

@@ -7,7 +7,7 @@ use gpushare_core::{Compute, DeviceId, Event, Gang, Implied, Nanos, Quota, Tenan
 use gpushare_protocol::limits::{ComputeLimits, DeviceLimits, Limits, Maxima};
 use gpushare_protocol::paths::TenantName;
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, Listing, WireError};
+use gpushare_protocol::wire::{Control, ControlReply, Cursor, ErrorCode, Listing, WireError};
 
 use super::tenant::{Registration, Tenant, index, tenant_id};
 use super::{ConnId, Effect, Node};
@@ -31,8 +31,11 @@ impl Node {
             }
             Control::Ends => Ok(Some(ControlReply::Ends(self.end_rows(now)))),
             Control::Page { of, from: start } => {
-                if matches!(of, Listing::Shares | Listing::Sharing) {
+                if matches!(of, Listing::Shares | Listing::Sharing | Listing::Metrics) {
                     self.advance(now);
+                }
+                if *of == Listing::Metrics && *start == Cursor::default() {
+                    self.note_all_measures();
                 }
                 match self.page(now, *of, *start) {
                     Some(page) => Ok(Some(page)),
@@ -131,6 +134,7 @@ impl Node {
         if let Some(known) = self.tenants.get_mut(&tenant) {
             known.owners.insert(from);
             known.pending.push((from, id));
+            known.created = Some(now);
         }
         self.note_owner(tenant, from);
         self.happened(
@@ -173,6 +177,9 @@ impl Node {
         // After a reboot the clock starts anew, and the tenant's time with it.
         let began = known.registration.began.unwrap_or(now.0).min(now.0);
         known.registration.began = Some(began);
+        if let Some(created) = known.created.take() {
+            self.counted.admissions.record((now - created).0);
+        }
         let pending = std::mem::take(&mut known.pending);
         let registration = known.registration.clone();
         let name = registration.name.clone();

@@ -45,7 +45,7 @@ impl Node {
                     device,
                     lease,
                 } => self.set_lease(tenant, device, lease),
-                Decision::Answer { ask, answer } => self.answer(ask, answer),
+                Decision::Answer { ask, answer } => self.answer(now, ask, answer),
                 Decision::Resample { device } => {
                     if let Some(device) = index(device) {
                         self.look(device);
@@ -82,10 +82,12 @@ impl Node {
             .map_or(Bytes::ZERO, |column| known.lower(column, to, ceiling))
     }
 
-    fn answer(&mut self, ask: AskKey, answer: Answer) {
-        let Some((to, id)) = self.asks.take(ask) else {
+    fn answer(&mut self, now: Nanos, ask: AskKey, answer: Answer) {
+        let Some(asked) = self.asks.take(ask) else {
             return;
         };
+        self.note_answer(now, &asked, answer);
+        let (to, id) = asked.to;
         let reply = match answer {
             Answer::Granted { grant } => Reply::Granted { grant: grant.0 },
             Answer::Denied(denial) => Reply::Refused(refusal(denial)),
@@ -96,6 +98,9 @@ impl Node {
     /// Ends a tenant: signals its processes by their pidfds, and tells the command that runs it
     /// why.
     fn signal(&mut self, tenant: TenantId, signal: Signal, why: &Why) {
+        if signal == Signal::Terminate {
+            self.counted.ended(why);
+        }
         let posix = match signal {
             Signal::Terminate => Posix::SIGTERM,
             Signal::Kill => Posix::SIGKILL,

@@ -9,10 +9,13 @@ mod decisions;
 mod events;
 mod fences;
 mod guarding;
+mod history;
 mod joining;
 mod lease;
 mod listing;
 mod looks;
+mod measures;
+mod metrics;
 mod mps;
 mod pids;
 mod processes;
@@ -44,7 +47,9 @@ use asks::Asks;
 use events::Events;
 use fences::Fences;
 pub use fences::{FenceKey, Remembered};
+use history::History;
 use looks::Looks;
+use measures::Counted;
 pub use pids::in_first_namespace;
 use processes::Processes;
 pub use reaped::Reaped;
@@ -212,6 +217,8 @@ pub struct Node {
     fences: Fences,
     users: Users,
     away: vacated::Away,
+    counted: Counted,
+    history: History,
 }
 
 impl Node {
@@ -270,6 +277,8 @@ impl Node {
             fences: Fences::new(settings.fences.clone()),
             users: Users::default(),
             away: vacated::Away::default(),
+            counted: Counted::since(now),
+            history: History::default(),
         };
         node.carry_out(now);
         node

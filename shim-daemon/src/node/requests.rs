@@ -9,6 +9,8 @@ use gpushare_protocol::wire::{
     Ask, ErrorCode, Refusal, Register, Registered, Reply, Request, WireError,
 };
 
+use super::asks::Asked;
+use super::measures::wanted;
 use super::processes::Process;
 use super::{ConnId, Effect, Node};
 use crate::peer::Peer;
@@ -238,7 +240,10 @@ impl Node {
             }
             Request::Cancel { ask } => {
                 let key = (process, AskId(u64::from(*ask)));
-                if let Some((to, asked)) = self.asks.take(key) {
+                if let Some(Asked {
+                    to: (to, asked), ..
+                }) = self.asks.take(key)
+                {
                     self.reply(to, asked, Reply::Refused(Refusal::Cancelled));
                 }
                 self.happened(
@@ -293,11 +298,21 @@ impl Node {
             );
         };
         let ask = AskId(u64::from(id));
-        if !self.asks.add((process, ask), client.connection, id) {
+        let event = event(device, ask);
+        let (bytes, driver_refused) = wanted(&event);
+        let asked = Asked {
+            to: (client.connection, id),
+            tenant: client.tenant,
+            device,
+            since: now,
+            bytes,
+            driver_refused,
+        };
+        if !self.asks.add((process, ask), asked) {
             let error = WireError::new(ErrorCode::OutOfOrder, "a request of that number is open");
             return self.fail(client.connection, id, error);
         }
-        self.happened(now, event(device, ask));
+        self.happened(now, event);
     }
 
     /// Reports a tenant's usage, according to its page, to the brain: a process freed memory.
@@ -385,6 +400,7 @@ impl Node {
         self.asks.forget(process);
         self.away.ended(process);
         let charged = self.charged_by(&known);
+        self.note_measures(known.tenant());
         self.happened(now, Event::ProcessGone { process, charged });
         self.leave(now, process, &known);
     }

@@ -9,6 +9,7 @@ use gpushare_protocol::page::{MAX_SLOTS, UNIT};
 use gpushare_protocol::units::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::measures::Measures;
 use super::reaped::Unseen;
 use super::shares::Past;
 use super::{ConnId, Reaped, Remembered};
@@ -83,6 +84,10 @@ pub(super) struct Tenant {
     pub(super) shares: Vec<Past>,
     /// Its counters of GPU work when last read.
     pub(super) worked: u64,
+    /// When a command registered it, until it is admitted.
+    pub(super) created: Option<Nanos>,
+    /// What is counted and measured of it, by column.
+    pub(super) measures: Vec<Measures>,
 }
 
 impl Tenant {
@@ -93,6 +98,7 @@ impl Tenant {
         instance: u64,
     ) -> Result<Self, PagesError> {
         let shares = columns.iter().map(|_| Past::default()).collect();
+        let measures = columns.iter().map(|_| Measures::default()).collect();
         Ok(Self {
             registration,
             limits,
@@ -109,6 +115,8 @@ impl Tenant {
             compute: Vec::new(),
             shares,
             worked: 0,
+            created: None,
+            measures,
         })
     }
 
@@ -263,6 +271,16 @@ impl Tenant {
         self.sum(column, gpushare_protocol::page::Split::held)
     }
 
+    /// The refusals that its processes have counted on a column, according to the usage page.
+    pub(super) fn refused(&self, column: usize) -> u64 {
+        let page = self.usage.view();
+        let lines = self.slots.keys();
+        let lines = lines.filter_map(|slot| page.line(*slot, column));
+        lines.fold(0, |sum: u64, line| {
+            sum.saturating_add(line.refused.load(Ordering::Relaxed))
+        })
+    }
+
     fn sum(&self, column: usize, part: fn(gpushare_protocol::page::Split) -> u32) -> Bytes {
         let page = self.usage.view();
         let units = self
@@ -349,6 +367,10 @@ impl Tenant {
                 line.word.clear();
                 line.overhead.store(0, Ordering::Relaxed);
                 line.pending.store(0, Ordering::Relaxed);
+                let refused = line.refused.swap(0, Ordering::Relaxed);
+                if let Some(measures) = self.measures.get_mut(column) {
+                    measures.bury(refused);
+                }
             }
             if let Some(device) = page.devices.get(column) {
                 device.watch.changed_by_another();

@@ -1,0 +1,6 @@
+//! The exporter's texts and its server, one module a subject. A new file is a line here.
+
+mod format;
+mod named;
+mod sample;
+mod served;

@@ -1,0 +1,260 @@
+//! What the daemon counts and measures, as it tells it: over real sockets and pages.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::sync::atomic::Ordering;
+
+use crate::support::gate::{Gated, is_closed};
+use crate::support::{Client, Daemon, FakeDevices, GPU, SECOND, create, until};
+use gpushare_protocol::units::{Bytes, GIB};
+use gpushare_protocol::wire::*;
+
+/// All rows of a list, page by page.
+fn rows(daemon: &Daemon, of: Listing) -> Vec<Rows> {
+    let (mut wire, mut from, mut all) = (daemon.command(), Cursor::default(), Vec::new());
+    loop {
+        match wire.call(&Control::Page { of, from }) {
+            ControlReply::Page { rows, next } => {
+                all.push(rows);
+                match next {
+                    Some(next) => from = next,
+                    None => return all,
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn metrics(daemon: &Daemon) -> Vec<MetricsRow> {
+    let pages = rows(daemon, Listing::Metrics).into_iter();
+    let each = |page| match page {
+        Rows::Metrics(rows) => rows,
+        other => panic!("{other:?}"),
+    };
+    pages.flat_map(each).collect()
+}
+
+fn node(daemon: &Daemon) -> NodeMetrics {
+    match metrics(daemon).into_iter().next() {
+        Some(MetricsRow::Node(node)) => node,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn device(daemon: &Daemon, uuid: [u8; 16]) -> DeviceMetrics {
+    let found = metrics(daemon).into_iter().find_map(|row| match row {
+        MetricsRow::Device(row) if row.device == uuid => Some(row),
+        _ => None,
+    });
+    found.unwrap()
+}
+
+fn tenant(daemon: &Daemon, name: &str) -> TenantMetrics {
+    let found = metrics(daemon).into_iter().find_map(|row| match row {
+        MetricsRow::Tenant(row) if row.name == name && row.device == GPU => Some(row),
+        _ => None,
+    });
+    found.unwrap()
+}
+
+const HALF: [(&str, &str); 2] = [
+    ("GPUSHARE_MEM_REQUEST", "1GiB"),
+    ("GPUSHARE_MEM_LIMIT", "12GiB"),
+];
+
+#[test]
+fn a_tenants_peak_stays_when_it_frees() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_a, a) = daemon.tenant("a", &HALF);
+    let (_b, _) = daemon.tenant("b", &HALF);
+    let mut client = Client::register(&a);
+    client.open();
+    client.grow(0, 3 * GIB);
+    client.charge(3 * GIB);
+    client.free(2 * GIB);
+    assert_eq!(tenant(&daemon, "a").peak, 3 * GIB);
+    assert_eq!(tenant(&daemon, "b").peak, 0);
+    // A claim of charges that were never granted raises nothing.
+    client.grow(20 * GIB, GIB);
+    assert_eq!(tenant(&daemon, "a").peak, 3 * GIB);
+}
+
+#[test]
+fn refusals_are_counted_by_reason_also_after_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let short = [&HALF[..], &[("GPUSHARE_WAIT_TIMEOUT", "50ms")]].concat();
+    let fails = [&HALF[..], &[("GPUSHARE_ON_COLLISION", "fail")]].concat();
+    let (_a, a) = daemon.tenant("a", &HALF);
+    let (_b, b) = daemon.tenant("b", &short);
+    let (_c, c) = daemon.tenant("c", &fails);
+    let mut holder = Client::register(&a);
+    holder.open();
+    holder.grow(0, 10 * GIB);
+    holder.charge(10 * GIB);
+    let refusals = |client: &Client| {
+        let line = client.page().line(client.slot, 0).unwrap();
+        line.refused.fetch_add(1, Ordering::Relaxed);
+    };
+    let mut waits = Client::register(&b);
+    waits.open();
+    let reply = waits.grow(0, 10 * GIB);
+    assert!(
+        matches!(reply, Reply::Refused(Refusal::TimedOut { .. })),
+        "{reply:?}"
+    );
+    refusals(&waits);
+    // The library's own, for its limit.
+    refusals(&waits);
+    let mut fails = Client::register(&c);
+    fails.open();
+    let reply = fails.grow(0, 10 * GIB);
+    assert_eq!(reply, Reply::Refused(Refusal::NoMemory));
+    refusals(&fails);
+    let reasons = |name| {
+        let row = tenant(&daemon, name);
+        let own = (row.refused_limit, row.refused_wait_timeout);
+        (own, row.refused_no_room, row.allocation_waits.count() > 0)
+    };
+    assert_eq!(reasons("a"), ((0, 0), 0, false));
+    assert_eq!(reasons("b"), ((1, 1), 0, true));
+    // It waited for a look at the device, which had to confirm it.
+    assert_eq!(reasons("c"), ((0, 0), 1, true));
+    drop(waits);
+    until("its process has gone", || {
+        let pages = rows(&daemon, Listing::Tenants);
+        let Some(Rows::Tenants(rows)) = pages.first() else {
+            return false;
+        };
+        rows.iter()
+            .any(|row| row.name == "b" && row.processes.is_empty())
+    });
+    assert_eq!(reasons("b"), ((1, 1), 0, true));
+}
+
+#[test]
+fn a_queued_tenant_has_a_row_until_it_is_admitted() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let big = [
+        ("GPUSHARE_MEM_REQUEST", "12GiB"),
+        ("GPUSHARE_MEM_LIMIT", "13GiB"),
+    ];
+    let (first, _) = daemon.tenant("first", &big);
+    assert_eq!(
+        (node(&daemon).queued, node(&daemon).admissions.count()),
+        (0, 1)
+    );
+    let mut second = daemon.command();
+    let id = second.ask(&create("second", &big));
+    let queued: ControlReply = second.answer(id);
+    assert!(matches!(queued, ControlReply::Queued { .. }), "{queued:?}");
+    let row = metrics(&daemon).into_iter().find_map(|row| match row {
+        MetricsRow::Queued(row) => Some(row),
+        _ => None,
+    });
+    let row = row.unwrap();
+    assert_eq!((row.name.as_str(), row.limit), ("second", 13 * GIB));
+    // Both requests, and a context each, in 16 GiB.
+    assert!(
+        row.request == 12 * GIB && row.short > 8 * GIB && row.short < 10 * GIB,
+        "{row:?}"
+    );
+    assert_eq!(node(&daemon).queued, 1);
+    drop(first);
+    assert!(matches!(second.answer(id), ControlReply::Created { .. }));
+    let all = metrics(&daemon);
+    assert!(!all.iter().any(|row| matches!(row, MetricsRow::Queued(_))));
+    assert!(
+        all.iter()
+            .any(|row| matches!(row, MetricsRow::Identity(id) if id.name == "second"))
+    );
+    assert_eq!(
+        (node(&daemon).queued, node(&daemon).admissions.count()),
+        (0, 2)
+    );
+}
+
+#[test]
+fn unmanaged_processes_are_counted_on_their_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let devices = FakeDevices::default();
+    {
+        let mut facts = devices.0.lock().unwrap();
+        facts.second = true;
+        facts.processes = vec![(1, Bytes(GIB))];
+    }
+    let daemon = Daemon::with(folder.path(), devices);
+    until("the look has shown it", || {
+        device(&daemon, GPU).unmanaged == 1
+    });
+    assert_eq!(device(&daemon, SECOND).unmanaged, 0);
+    daemon.devices.0.lock().unwrap().processes.clear();
+    until("it has gone", || device(&daemon, GPU).unmanaged == 0);
+}
+
+#[test]
+fn turns_and_waits_outlive_the_process_that_had_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = gpushared::node::Settings {
+        policy: gpushare_core::Policy {
+            lease: gpushare_core::LeasePolicy::turns(),
+            ..gpushared::node::Settings::default().policy
+        },
+        ..gpushared::node::Settings::default()
+    };
+    let daemon = Daemon::with_settings(folder.path(), FakeDevices::default(), settings);
+    let (_a, a) = daemon.tenant("a", &HALF);
+    let (_b, b) = daemon.tenant("b", &HALF);
+    let (mut a, mut b) = (Gated::join(&a), Gated::join(&b));
+    let epoch = |gated: &Gated| gated.turn().word.epoch();
+    b.want(epoch(&b));
+    let closed = a.until(is_closed).word.epoch();
+    a.drained(closed);
+    b.until(|turn| !is_closed(turn));
+    let row = tenant(&daemon, "b");
+    assert_eq!((row.turns, row.gate_waits.count()), (1, 1), "{row:?}");
+    assert!(row.gate_waits.sum_ns > 0);
+    assert_eq!(device(&daemon, GPU).handoffs.count(), 1);
+    assert_eq!(tenant(&daemon, "a").gate_waits.count(), 0);
+    drop(b);
+    until("its process has gone", || {
+        let mut wire = daemon.command();
+        let ControlReply::Shares(rows) = wire.call(&Control::Shares) else {
+            return false;
+        };
+        rows.iter().any(|row| row.name == "b" && row.turns == 0)
+    });
+    let after = tenant(&daemon, "b");
+    assert_eq!((after.turns, after.gate_waits), (1, row.gate_waits));
+    assert!(after.gpu_ns > 0);
+}
+
+#[test]
+fn a_tenant_of_two_devices_has_a_row_for_each_and_one_identity() {
+    let folder = tempfile::tempdir().unwrap();
+    let devices = FakeDevices::default();
+    devices.0.lock().unwrap().second = true;
+    let daemon = Daemon::with(folder.path(), devices);
+    let _owners: Vec<_> = (0..100)
+        .map(|at| daemon.tenant(&format!("{at:-<60}"), &[("GPUSHARE_RUN_LIMIT", "1h")]))
+        .collect();
+    let pages = rows(&daemon, Listing::Metrics);
+    assert!(pages.len() > 1, "it is a list of several pages");
+    let all = metrics(&daemon);
+    let count = |is: fn(&&MetricsRow) -> bool| all.iter().filter(is).count();
+    assert_eq!(count(|row| matches!(row, MetricsRow::Node(_))), 1);
+    assert_eq!(count(|row| matches!(row, MetricsRow::Device(_))), 2);
+    assert_eq!(count(|row| matches!(row, MetricsRow::Identity(_))), 100);
+    assert_eq!(count(|row| matches!(row, MetricsRow::Tenant(_))), 200);
+    // The first step of the history is at the first tick.
+    until("the history has begun", || {
+        let pages = rows(&daemon, Listing::History);
+        let each = pages.iter().map(|page| match page {
+            Rows::History(rows) => rows.len(),
+            other => panic!("{other:?}"),
+        });
+        each.sum::<usize>() > 0
+    });
+}
