@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Events(Events),
     /// Print what the daemon counts and measures, as Prometheus reads it.
     Metrics(Metrics),
+    /// Watch GPUs and tenants; change and end tenants.
+    Top(Top),
     /// Measure how exactly a GPU is shared.
     #[command(subcommand)]
     Bench(Bench),
@@ -135,6 +137,9 @@ pub(crate) struct Ps {
     /// Print a list, one object a tenant and device, all amounts in bytes.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print it again every so many seconds; without a number, every 2.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = seconds)]
+    pub(crate) watch: Option<std::time::Duration>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -155,6 +160,16 @@ pub(crate) struct Events {
     /// Print one JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Top {
+    /// How often to look, in seconds: 1, 0.5.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub(crate) every: std::time::Duration,
+    /// Print one screen as text and end; needs no terminal.
+    #[arg(long)]
+    pub(crate) once: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -276,6 +291,16 @@ pub(crate) struct BenchWorker {
     /// Which member it is, and how many there are: 0/2.
     #[arg(long, requires = "board", value_parser = place)]
     pub(crate) place: Option<(usize, usize)>,
+}
+
+/// A tenth of a second to an hour.
+fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => {
+            Ok(std::time::Duration::from_secs_f64(seconds))
+        }
+        _ => Err("seconds from 0.1 to 3600".to_owned()),
+    }
 }
 
 /// `0/2`.

@@ -27,6 +27,8 @@ mod shares;
 mod sharing;
 mod supervise;
 mod tenant;
+mod top;
+mod watch;
 
 use args::{Args, Bench, Command};
 use clap::Parser;
@@ -45,13 +47,16 @@ fn main() -> ExitCode {
         }) => devices::print(devices),
         Ok(Args {
             command: Command::Ps(ps),
-        }) => ps::ps(&ps),
+        }) => watch::ps(&ps),
         Ok(Args {
             command: Command::Set(set),
         }) => ps::set(&set),
         Ok(Args {
             command: Command::Events(events),
         }) => ps::events(&events),
+        Ok(Args {
+            command: Command::Top(top),
+        }) => top::top(&top),
         Ok(Args {
             command: Command::Metrics(metrics),
         }) => metrics::print(&metrics),

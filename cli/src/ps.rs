@@ -265,7 +265,7 @@ impl Set {
     }
 
     /// The changes, as variables.
-    fn changes(&self) -> Result<Vec<(String, String)>, Failure> {
+    pub(crate) fn changes(&self) -> Result<Vec<(String, String)>, Failure> {
         let mut changes = settings::variables(&self.amounts)?;
         let terms = self.terms.given();
         changes.extend(terms.map(|(_, variable, value)| (variable.to_owned(), value.to_owned())));

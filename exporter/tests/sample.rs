@@ -20,7 +20,7 @@ fn device(uuid: [u8; 16], name: &str, words: &[&str]) -> DeviceRow {
         name: name.to_owned(),
         capacity: 80 * GIB,
         reserve: GIB,
-        granted: 50 * GIB,
+        granted: 60 * GIB,
         overhead: 2 * GIB,
         limbo: 3,
         unmanaged: 4,

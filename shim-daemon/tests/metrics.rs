@@ -237,7 +237,7 @@ fn a_tenant_of_two_devices_has_a_row_for_each_and_one_identity() {
     let devices = FakeDevices::default();
     devices.0.lock().unwrap().second = true;
     let daemon = Daemon::with(folder.path(), devices);
-    let _owners: Vec<_> = (0..100)
+    let _owners: Vec<_> = (0..30)
         .map(|at| daemon.tenant(&format!("{at:-<60}"), &[("GPUSHARE_RUN_LIMIT", "1h")]))
         .collect();
     let pages = rows(&daemon, Listing::Metrics);
@@ -246,8 +246,8 @@ fn a_tenant_of_two_devices_has_a_row_for_each_and_one_identity() {
     let count = |is: fn(&&MetricsRow) -> bool| all.iter().filter(is).count();
     assert_eq!(count(|row| matches!(row, MetricsRow::Node(_))), 1);
     assert_eq!(count(|row| matches!(row, MetricsRow::Device(_))), 2);
-    assert_eq!(count(|row| matches!(row, MetricsRow::Identity(_))), 100);
-    assert_eq!(count(|row| matches!(row, MetricsRow::Tenant(_))), 200);
+    assert_eq!(count(|row| matches!(row, MetricsRow::Identity(_))), 30);
+    assert_eq!(count(|row| matches!(row, MetricsRow::Tenant(_))), 60);
     // The first step of the history is at the first tick.
     until("the history has begun", || {
         let pages = rows(&daemon, Listing::History);
@@ -257,4 +257,36 @@ fn a_tenant_of_two_devices_has_a_row_for_each_and_one_identity() {
         });
         each.sum::<usize>() > 0
     });
+}
+
+#[test]
+fn a_tenant_that_is_ended_by_a_command_loses_its_process_and_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (mut owner, a) = daemon.tenant("a", &HALF);
+    let (_other, b) = daemon.tenant("b", &HALF);
+    let (_client, _beside) = (Client::register(&a), Client::register(&b));
+    let end = Control::End {
+        tenant: "a".to_owned(),
+        kill: true,
+    };
+    let done: ControlReply = daemon.command().call(&end);
+    assert_eq!(done, ControlReply::Done);
+    let told: ControlReply = owner.answer(0);
+    assert!(
+        matches!(&told, ControlReply::End { signal: 9, why } if why.contains("ended it")),
+        "{told:?}"
+    );
+    let processes = |name: &str| {
+        let mut wire = daemon.command();
+        let ControlReply::Tenants(rows) = wire.call(&Control::List) else {
+            return None;
+        };
+        let row = rows.into_iter().find(|row| row.name == name)?;
+        Some(row.processes.len())
+    };
+    until("its process has ended", || processes("a") == Some(0));
+    assert_eq!(processes("b"), Some(1));
+    // It is the operator's word, not one of the reasons that the daemon has by itself.
+    assert_eq!(node(&daemon).ended_collision, 0);
 }

@@ -25,6 +25,7 @@ pub mod mps;
 pub mod referee;
 pub mod runnable;
 mod talk;
+pub mod terminal;
 pub mod turns;
 pub mod waiting;
 pub mod web;

@@ -84,6 +84,7 @@ mod small_stacks;
 mod teardown;
 mod time_limits;
 mod tools;
+mod top;
 mod turns_by_hand;
 mod turns_ends;
 mod turns_truth;

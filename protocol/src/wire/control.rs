@@ -57,6 +57,13 @@ pub enum Control {
         /// Where the page begins.
         from: Cursor,
     },
+    /// End a tenant's processes by a signal. Since minor 9. Answered by [`ControlReply::Done`].
+    End {
+        /// The tenant's name.
+        tenant: String,
+        /// By `SIGKILL` instead of `SIGTERM`.
+        kill: bool,
+    },
 }
 
 /// Replies to a command.

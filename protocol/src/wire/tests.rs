@@ -230,6 +230,14 @@ fn the_bytes_of_minor_9_never_change() {
         let bytes = postcard::to_allocvec(&Control::Page { of, from }).expect("encodes");
         assert_eq!(bytes, [8, variant, 0, 0, 0]);
     }
+    let end = Control::End {
+        tenant: "a".to_owned(),
+        kill: true,
+    };
+    assert_eq!(
+        postcard::to_allocvec(&end).expect("encodes"),
+        [9, 1, b'a', 1]
+    );
     let page = |rows| {
         let reply = ControlReply::Page { rows, next: None };
         postcard::to_allocvec(&reply).expect("encodes")

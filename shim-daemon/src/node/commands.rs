@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::sync::atomic::Ordering;
 
-use gpushare_core::{Compute, DeviceId, Event, Gang, Implied, Nanos, Quota, TenantId, TenantSpec};
+use gpushare_core::{
+    Compute, DeviceId, Event, Gang, Implied, Nanos, Quota, Signal, TenantId, TenantSpec,
+};
 use gpushare_protocol::limits::{ComputeLimits, DeviceLimits, Limits, Maxima};
 use gpushare_protocol::paths::TenantName;
 use gpushare_protocol::units::Bytes;
@@ -44,6 +46,7 @@ impl Node {
             }
             Control::Attach { tenant } => self.attach((from, id), tenant),
             Control::Set { tenant, changes } => self.set(now, (from, id), tenant, changes),
+            Control::End { tenant, kill } => self.end(from, tenant, *kill),
             Control::Follow { past } => {
                 self.follow(from, id, *past);
                 Ok(None)
@@ -250,6 +253,28 @@ impl Node {
             self.effect(Effect::Unlisten { tenant, name });
             self.let_go();
         }
+    }
+
+    /// Ends a tenant's processes because a command says so.
+    fn end(
+        &mut self,
+        from: ConnId,
+        name: &str,
+        kill: bool,
+    ) -> Result<Option<ControlReply>, WireError> {
+        let (tenant, _) = self.find(name).ok_or_else(|| no_tenant(name))?;
+        self.may_command(from, tenant)?;
+        let by = match self.users.of(from) {
+            Some(user) => format!("user {user}"),
+            None => "the machine's operator".to_owned(),
+        };
+        let signal = if kill {
+            Signal::Kill
+        } else {
+            Signal::Terminate
+        };
+        self.send_signal(tenant, signal, format!("{by} ended it"));
+        Ok(Some(ControlReply::Done))
     }
 
     fn set(

@@ -101,11 +101,16 @@ impl Node {
         if signal == Signal::Terminate {
             self.counted.ended(why);
         }
+        let text = self.reason(tenant, why);
+        self.send_signal(tenant, signal, text);
+    }
+
+    /// Signals a tenant's processes, and tells the commands that run it why.
+    pub(super) fn send_signal(&mut self, tenant: TenantId, signal: Signal, text: String) {
         let posix = match signal {
             Signal::Terminate => Posix::SIGTERM,
             Signal::Kill => Posix::SIGKILL,
         };
-        let text = self.reason(tenant, why);
         self.event("ended", Some(tenant), None, format!("{posix}: {text}"));
         let Some(known) = self.tenants.get(&tenant) else {
             return;
