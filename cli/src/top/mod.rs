@@ -144,14 +144,18 @@ fn look(model: &mut Model, talk: &mut Talk) -> Result<(), TalkError> {
             .filter_map(|process| Some((process.pid, command(process.pid)?)))
             .collect();
     }
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    model.take(
-        snapshot,
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
-    );
+    model.take(snapshot, wall_clock());
     Ok(())
+}
+
+/// Milliseconds since 1970.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "events carry the date; how long ago that was is only shown"
+)]
+fn wall_clock() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What a process runs, if it can be seen from here.
