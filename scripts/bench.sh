@@ -34,3 +34,7 @@ cargo build --release --quiet --locked -p gpushared --example load
 "$CARGO_TARGET_DIR/release/examples/load"
 say "the same, where grants have to be taken back from other tenants"
 "$CARGO_TARGET_DIR/release/examples/load" --most 1500
+
+say "the daemon's journal: 1,000 events a second"
+cargo build --release --quiet --locked -p gpushared --example journal
+"$CARGO_TARGET_DIR/release/examples/journal"

@@ -8,14 +8,17 @@
 #   dist/gpushare-exporter   its metrics over HTTP, with a unit of its own and rules and a dashboard in dist/monitoring
 #   dist/lib/libgpushare.so  the library it preloads
 #   dist/lib/gpushare-preload/  links to it for every value of the dynamic linker's $LIB, which musl passes over
+#   dist/lib/libsoftgpu_*.so    the software GPU
+#   dist/debug/              debug symbols of all of them, found by name (.gnu_debuglink)
+#   dist/archives/           the same as a Debian package and as tarballs (archives.sh)
 source "$(dirname "$0")/common.sh"
 
 case "${1:-}" in
     "") ;;
-    -h | --help) sed -n '2,10p' "$0" | sed 's/^# \?//'; exit 0 ;;
+    -h | --help) sed -n '2,13p' "$0" | sed 's/^# \?//'; exit 0 ;;
     *) die "unknown option $1" ;;
 esac
-need cargo gcc python3
+need cargo gcc python3 objcopy strip
 arch=$(uname -m)
 glibc=2.17
 target="$arch-unknown-linux-gnu"
@@ -32,20 +35,28 @@ say "building against glibc $glibc"
 export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$PWD=gpushare --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
 export PATH="$tools/bin:$PATH"
 build="$CARGO_TARGET_DIR/package"
-CARGO_TARGET_DIR="$build" cargo zigbuild --release --locked --target "$target.$glibc" -p gpushare -p gpushare-exporter -p gpushare-interposer -p gpushared >&2
+CARGO_TARGET_DIR="$build" cargo zigbuild --release --locked --target "$target.$glibc" \
+    -p gpushare -p gpushare-exporter -p gpushare-interposer -p gpushared -p softgpu-cuda -p softgpu-nvml >&2
 
 say "dist/"
 rm -rf dist
 mkdir -p dist/lib
 # A new file each, never one written over: a running program may have the old one mapped.
-install -m 755 "$build/$target/release/gpushare" "$build/$target/release/gpushared" "$build/$target/release/gpushare-exporter" dist/
-install -m 755 "$build/$target/release/libgpushare.so" dist/lib/libgpushare.so
+install -m 755 "$build/$target/release/gpushare" "$build/$target/release/gpushare-exporter" "$build/$target/release/gpushared" dist/
+for library in libgpushare libsoftgpu_cuda libsoftgpu_nvml; do
+    install -m 755 "$build/$target/release/$library.so" "dist/lib/$library.so"
+done
 for lib in lib lib64 lib/x86_64-linux-gnu lib/aarch64-linux-gnu; do
     mkdir -p "dist/lib/gpushare-preload/$lib"
     ln -sr dist/lib/libgpushare.so "dist/lib/gpushare-preload/$lib/libgpushare.so"
 done
-python3 scripts/unset_symbolic.py dist/lib/libgpushare.so
-have strip && strip --strip-debug dist/gpushare dist/gpushared dist/gpushare-exporter dist/lib/libgpushare.so
+for library in dist/lib/*.so; do python3 scripts/unset_symbolic.py "$library"; done
+mkdir dist/debug
+for file in dist/gpushare dist/gpushare-exporter dist/gpushared dist/lib/*.so; do
+    objcopy --only-keep-debug "$file" "dist/debug/${file##*/}.debug"
+    strip --strip-debug "$file"
+    objcopy --add-gnu-debuglink="dist/debug/${file##*/}.debug" "$file"
+done
 install -m 644 LICENSE README.md packaging/gpushared.service packaging/gpushare-exporter.service dist/
 mkdir dist/monitoring
 install -m 644 packaging/prometheus/gpushare.rules.yml packaging/grafana/gpushare.json dist/monitoring/
@@ -59,8 +70,9 @@ if have systemd-analyze; then
     rm -r "$checked"
 fi
 python3 scripts/check_binary.py --max-glibc "$glibc" --alone dist/lib/libgpushare.so
-python3 scripts/check_binary.py --max-glibc "$glibc" dist/gpushare
-python3 scripts/check_binary.py --max-glibc "$glibc" dist/gpushared
-python3 scripts/check_binary.py --max-glibc "$glibc" dist/gpushare-exporter
+for file in dist/gpushare dist/gpushare-exporter dist/gpushared dist/lib/libsoftgpu_cuda.so dist/lib/libsoftgpu_nvml.so; do
+    python3 scripts/check_binary.py --max-glibc "$glibc" "$file"
+done
+scripts/archives.sh
 (cd dist && find . -type f ! -name SHA256SUMS | sort | xargs sha256sum >SHA256SUMS)
 ls -l dist dist/lib >&2

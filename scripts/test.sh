@@ -39,17 +39,15 @@ step() {
 
 not_here() { echo "$1: $2" >>"$GPUSHARE_TESTS_NOT_RUNNABLE"; note "$1: not runnable here: $2"; }
 
-# Beside it the builds of the library that the tests of kills and of instructions need: a test that
-# builds would delay others.
+# Beside it the build of the library that the tests of kills need: a test that builds would delay
+# others.
 build() {
-    local answer=0 builds=()
+    local answer=0 killpoints
     cargo build --locked --quiet -p gpushare-interposer --features killpoints \
         --target-dir "$CARGO_TARGET_DIR/debug/gpushare-tests/killpoints" &
-    builds+=($!)
-    cargo build --locked --quiet -p gpushare-interposer --release &
-    builds+=($!)
+    killpoints=$!
     cargo build --workspace --locked || answer=1
-    for build in "${builds[@]}"; do wait "$build" || answer=1; done
+    wait "$killpoints" || answer=1
     return $answer
 }
 
@@ -61,12 +59,13 @@ quick_tests() {
         --status-level slow --final-status-level fail -E "$chosen" 2>&1 | tee "$log"
 }
 
-# With them a node of 1,000 tenants and 16 devices for ten minutes of its own time, in the long tier
-# for an hour; scripts/soak.sh runs a day.
+# With them a node of 1,000 tenants and 16 devices for three minutes of its own time, in the long
+# tier for an hour; scripts/soak.sh runs a day. Instructions are counted in the packaged library.
 tests() {
-    local ignored=() minutes=10
+    local ignored=() minutes=3 shipped="$PWD/dist/lib/libgpushare.so"
     ! $all || minutes=60
     export GPUSHARE_TESTS_BUILT=1 GPUSHARE_SIM_MINUTES=$minutes
+    [ ! -f "$shipped" ] || export GPUTEST_SHIPPED_LIBRARY=$shipped
     if have cargo-nextest; then
         $all && ignored=(--run-ignored all)
         # Most tests wait for other processes more than they compute.
@@ -101,6 +100,14 @@ kernels() {
     local answer=0
     scripts/kernels.sh || answer=$?
     [ $answer -ne 3 ] || { not_here kernels "PyPI did not give NVIDIA's compilers"; return 0; }
+    return $answer
+}
+
+# The Debian package in a fresh root: installed, upgraded under a tenant, removed.
+installation() {
+    local answer=0
+    scripts/check_install.sh || answer=$?
+    [ $answer -ne 3 ] || { not_here installation "no other root can be made"; return 0; }
     return $answer
 }
 
@@ -162,6 +169,7 @@ else
     step "package" package
     $all && step "PyCUDA" scripts/clients.sh pycuda
     $all && step "kernels" kernels
+    $all && step "installation" installation
     $all && step "models of the shared page" models
     step "tests" tests
     step "documentation" documentation
@@ -177,7 +185,7 @@ count=$(awk '/^ +Summary/ { for (i = 2; i <= NF; i++) if ($i ~ /^tests?$/ && $(i
 skipped=$(wc -l <"$GPUSHARE_TESTS_NOT_RUNNABLE")
 sed 's/^/   not runnable here: /' "$GPUSHARE_TESTS_NOT_RUNNABLE"
 # A test that found itself not runnable was counted by the runner as run.
-by_tests=$(grep -vcE '^(cargo-deny|kernels:)' "$GPUSHARE_TESTS_NOT_RUNNABLE" || true)
+by_tests=$(grep -vcE '^(cargo-deny|kernels:|installation:)' "$GPUSHARE_TESTS_NOT_RUNNABLE" || true)
 echo "$((count - by_tests)) run, $skipped not runnable here"
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"

@@ -26,10 +26,14 @@ pub(crate) enum Command {
     Ps(Ps),
     /// Change a running tenant's limits; unset flags keep their values.
     Set(Set),
-    /// Show the daemon's decisions and their reasons.
+    /// Show the daemon's decisions and their reasons, also of tenants and daemons that are gone.
     Events(Events),
+    /// Say why a tenant waits, was refused, is slowed down, or was ended.
+    Why(Why),
     /// Print what the daemon counts and measures, as Prometheus reads it.
     Metrics(Metrics),
+    /// Write the state and the last hour as a page for a browser.
+    Report(Report),
     /// Watch GPUs and tenants; change and end tenants.
     Top(Top),
     /// Measure how exactly a GPU is shared.
@@ -157,9 +161,44 @@ pub(crate) struct Events {
     /// Go on with what happens from now on.
     #[arg(long)]
     pub(crate) follow: bool,
-    /// Print one JSON object a line.
+    /// From then on: an age (90s, 30m, 8h, 2d) or a local time (08:00, "2026-11-22 08:00").
+    /// [default: the last 1024 events]
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) since: Option<String>,
+    /// Of this tenant. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tenant: Vec<String>,
+    /// On this GPU: an index, or the beginning of a UUID.
+    #[arg(long, value_name = "GPU")]
+    pub(crate) gpu: Option<String>,
+    /// Of this kind, such as refused or ended. May be repeated.
+    #[arg(long, value_name = "KIND")]
+    pub(crate) kind: Vec<String>,
+    /// Print one JSON object a line (docs/schema/event.json).
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write them, and the daemons' last hour, as a trace for https://ui.perfetto.dev.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "follow"])]
+    pub(crate) perfetto: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Why {
+    /// The tenant's name, as `ps` or `events` shows it.
+    pub(crate) tenant: String,
+    /// How far to look back, as for `events`.
+    #[arg(long, value_name = "WHEN", default_value = "1d")]
+    pub(crate) since: String,
+    /// Print an object with what is known, and the sentences (docs/schema/why.json).
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Report {
+    /// The file. It needs no network and no script.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]

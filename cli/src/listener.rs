@@ -7,10 +7,10 @@
 use crate::daemon::Talk;
 use crate::failure::Failure;
 use crate::output;
-use gpushare_protocol::wire::{Control, ControlReply};
+use gpushare_protocol::wire::{Control, ControlReply, encode};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::io;
+use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// Hears the daemon out until the program has ended.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    /// The connection in use, to hang up.
-    socket: Arc<Mutex<UnixStream>>,
+    /// The connection in use, to hang up, and the protocol's minor at its other end.
+    socket: Arc<Mutex<(UnixStream, u16)>>,
     /// Dropped at the program's end.
     runs: Sender<()>,
     /// Closed when no more messages will come.
@@ -40,7 +40,7 @@ pub(crate) struct Listener {
 #[derive(Debug)]
 struct Hearing {
     talk: Talk,
-    socket: Arc<Mutex<UnixStream>>,
+    socket: Arc<Mutex<(UnixStream, u16)>>,
     tenant: String,
     program: Pid,
     /// Ends with the program.
@@ -50,7 +50,8 @@ struct Hearing {
 impl Listener {
     /// Listens from now on.
     pub(crate) fn start(talk: Talk, tenant: &str, program: Pid) -> Result<Self, Failure> {
-        let socket = Arc::new(Mutex::new(talk.socket().map_err(Failure::ours)?));
+        let socket = (talk.socket().map_err(Failure::ours)?, talk.minor());
+        let socket = Arc::new(Mutex::new(socket));
         let (runs, ends) = channel();
         let (speaks, silence) = channel::<()>();
         let mut hearing = Hearing {
@@ -74,13 +75,26 @@ impl Listener {
         })
     }
 
-    /// The program has ended. The daemon ends processes by itself and tells us then, so its word
-    /// may come after their end: we hang up, and hear it out.
-    pub(crate) fn finish(self) {
+    /// The program has ended with this status, which the daemon is told. It ends processes by
+    /// itself and tells us then, so its word may come after their end: we hang up, and hear it out.
+    pub(crate) fn finish(self, status: Option<u8>) {
+        self.say_last(status);
         drop(self.runs);
-        // It may have hung up first.
-        let _ = self.socket.lock().shutdown(Shutdown::Write);
         let _ = self.silence.recv_timeout(LAST_WORDS);
+    }
+}
+
+impl Listener {
+    fn say_last(&self, status: Option<u8>) {
+        let (socket, minor) = &mut *self.socket.lock();
+        let mut frame = Vec::new();
+        if let (Some(status), 8..) = (status, *minor)
+            && encode(0, &Control::Ended { status }, &mut frame).is_ok()
+        {
+            let _ = socket.write_all(&frame);
+        }
+        // It may have hung up first.
+        let _ = socket.shutdown(Shutdown::Write);
     }
 }
 
@@ -130,7 +144,7 @@ impl Hearing {
         let id = talk
             .ask(&attach)
             .map_err(|lost| io::Error::other(lost.message))?;
-        *self.socket.lock() = talk.socket()?;
+        *self.socket.lock() = (talk.socket()?, talk.minor());
         loop {
             let (of, reply) = talk.next()?;
             if of == id {

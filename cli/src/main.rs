@@ -9,19 +9,24 @@ mod bench;
 mod daemon;
 mod devices;
 mod environment;
+mod events;
 mod failure;
 mod gpu;
+mod history;
 mod links;
 mod listener;
 mod metrics;
 mod mps;
 mod output;
+mod perfetto;
 mod plan;
 mod preload;
 mod program;
 mod ps;
 mod registered;
+mod report;
 mod run;
+mod select;
 mod settings;
 mod shares;
 mod sharing;
@@ -29,6 +34,8 @@ mod supervise;
 mod tenant;
 mod top;
 mod watch;
+mod when;
+mod why;
 
 use args::{Args, Bench, Command};
 use clap::Parser;
@@ -53,7 +60,13 @@ fn main() -> ExitCode {
         }) => ps::set(&set),
         Ok(Args {
             command: Command::Events(events),
-        }) => ps::events(&events),
+        }) => events::events(&events),
+        Ok(Args {
+            command: Command::Why(why),
+        }) => why::why(&why),
+        Ok(Args {
+            command: Command::Report(report),
+        }) => report::report(&report),
         Ok(Args {
             command: Command::Top(top),
         }) => top::top(&top),

@@ -2,7 +2,7 @@
 #![allow(clippy::print_stdout, reason = "this is where the command line prints")]
 
 use crate::failure::Failure;
-use std::io::{ErrorKind, Write, stderr, stdout};
+use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
 
 /// Prints one line on standard error. It is no failure if that is closed.
 pub(crate) fn note(message: &str) {
@@ -23,4 +23,29 @@ pub(crate) fn data(text: &str) -> Result<(), Failure> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// The width of the terminal that data goes to; `None` if it goes elsewhere.
+pub(crate) fn width() -> Option<usize> {
+    if !stdout().is_terminal() {
+        return None;
+    }
+    let columns = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+    // A terminal that does not say it, as a serial line, has at least that.
+    Some(columns.filter(|columns| *columns > 0).unwrap_or(80))
+}
+
+/// Text in lines of at most so many characters, but for words that are longer.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }

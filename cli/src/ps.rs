@@ -1,14 +1,14 @@
-//! `gpushare ps`, `set` and `events`: the daemon's truth, shown and changed.
+//! `gpushare ps` and `set`: the daemon's truth, shown and changed.
 
-use crate::args::{Events, Ps, Set};
-use crate::daemon::{self, Talk};
+use crate::args::{Ps, Set};
+use crate::daemon;
 use crate::devices::named;
 use crate::failure::Failure;
 use crate::{output, settings, shares, sharing};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
-    Control, ControlReply, EndRow, EndsBy, EventRow, ProcessState, ShareRow, SharingRow, TenantRow,
+    Control, EndRow, EndsBy, ProcessState, ShareRow, SharingRow, TenantRow,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -186,66 +186,6 @@ pub(crate) fn set(arguments: &Set) -> Result<ExitCode, Failure> {
         }
     }
     Err(last.unwrap_or_else(|| Failure::ours("no daemon is running")))
-}
-
-/// Prints what happened, one line each; with `--follow` what happens from now on too.
-pub(crate) fn events(arguments: &Events) -> Result<ExitCode, Failure> {
-    let mut daemons = daemon::some()?;
-    if !arguments.follow {
-        for daemon in &mut daemons {
-            let follow = daemon.ask(&Control::Follow { past: u32::MAX })?;
-            let end = daemon.ask(&Control::Devices)?;
-            // Replies come in order: what precedes the answer to the later question is the past.
-            loop {
-                match daemon.next().map_err(Failure::ours)? {
-                    (id, ControlReply::Event(row)) if id == follow => show(&row, arguments.json)?,
-                    (id, _) if id == end => break,
-                    _ => {}
-                }
-            }
-        }
-        return Ok(ExitCode::SUCCESS);
-    }
-    std::thread::scope(|scope| {
-        let each: Vec<_> = daemons
-            .iter_mut()
-            .map(|daemon| scope.spawn(|| follow(daemon, arguments.json)))
-            .collect();
-        let ends = each.into_iter().map(|one| one.join());
-        ends.filter_map(Result::ok)
-            .collect::<Result<Vec<()>, Failure>>()
-    })?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Until the daemon leaves.
-fn follow(daemon: &mut Talk, as_json: bool) -> Result<(), Failure> {
-    let id = daemon.ask(&Control::Follow { past: u32::MAX })?;
-    loop {
-        match daemon.next() {
-            Ok((known, ControlReply::Event(row))) if known == id => show(&row, as_json)?,
-            Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
-            Err(error) => return Err(Failure::ours(error)),
-        }
-    }
-}
-
-fn show(row: &EventRow, as_json: bool) -> Result<(), Failure> {
-    let device = row.device.map(|uuid| Uuid(uuid).to_string());
-    let text = if as_json {
-        let (at_ms, kind, tenant, text) = (row.at_ms, &row.kind, &row.tenant, &row.text);
-        json!({"at_ms": at_ms, "kind": kind, "tenant": tenant, "device": device, "text": text})
-            .to_string()
-    } else {
-        let (seconds, millis) = (row.at_ms / 1000, row.at_ms % 1000);
-        let tenant = row.tenant.as_deref().unwrap_or("-");
-        format!(
-            "{seconds}.{millis:03}  {:<14} {tenant:<28} {}",
-            row.kind, row.text
-        )
-    };
-    output::data(&text)
 }
 
 impl Set {

@@ -62,9 +62,9 @@ fn start(
     };
     let status = supervisor.wait(&child);
     if let Some(listener) = listener {
-        listener.finish();
+        listener.finish(status.as_ref().ok().copied());
     }
-    status
+    status.map(ExitCode::from)
 }
 
 /// As the shell answers: 127 for a command that does not exist, 126 for one that does not start.

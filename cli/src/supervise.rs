@@ -15,7 +15,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::io;
-use std::process::{Child, Command, ExitCode};
+use std::process::{Child, Command};
 
 /// Signals sent on to CMD.
 const FORWARDED: [Signal; 10] = [
@@ -58,12 +58,12 @@ impl Supervisor {
     }
 
     /// Waits for CMD to end; its exit status, or 128 and the signal that ended it.
-    pub(crate) fn wait(&self, child: &Child) -> Result<ExitCode, Failure> {
+    pub(crate) fn wait(&self, child: &Child) -> Result<u8, Failure> {
         let failed = |errno| Failure::ours(format!("lost track of the program: {errno}"));
         let child = Pid::from_raw(child.id().try_into().map_err(|_| failed(Errno::ERANGE))?);
         loop {
             if let Some(status) = reap(child).map_err(failed)? {
-                return Ok(ExitCode::from(status));
+                return Ok(status);
             }
             let received = match self.signals.read_signal() {
                 Ok(Some(received)) => received,

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod listing;
+mod past;
 mod talk;
 
 pub use talk::{CONTROL, Talk};

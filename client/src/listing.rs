@@ -2,8 +2,8 @@
 
 use crate::{Talk, TalkError};
 use gpushare_protocol::wire::{
-    Control, ControlReply, Cursor, DeviceRow, EndRow, EventRow, GangRow, Listing, MetricsRow, Rows,
-    SeriesRow, ShareRow, SharingRow, TenantRow,
+    Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, Listing, MetricsRow, Rows,
+    SeriesRow, ShareRow, SharingRow, StandingRow, TenantRow,
 };
 
 impl Talk {
@@ -121,6 +121,23 @@ impl Talk {
         Ok(all)
     }
 
+    /// The standing of all tenants, queued ones too; nothing from a daemon before minor 8.
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn standing(&mut self) -> Result<Vec<StandingRow>, TalkError> {
+        let mut all = Vec::new();
+        if self.minor() < 8 {
+            return Ok(all);
+        }
+        self.pages(Listing::Standing, |rows| {
+            if let Rows::Standing(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
     /// What the daemon counts and measures; nothing from a daemon of before minor 9.
     ///
     /// # Errors
@@ -153,24 +170,6 @@ impl Talk {
             }
         })?;
         Ok(all)
-    }
-
-    /// The past events that the daemon still remembers, oldest first.
-    ///
-    /// # Errors
-    /// As [`Talk::tenants`].
-    pub fn past(&mut self) -> Result<Vec<EventRow>, TalkError> {
-        let follow = self.ask(&Control::Follow { past: u32::MAX })?;
-        let end = self.ask(&Control::Devices)?;
-        let mut past = Vec::new();
-        // Replies come in order: what precedes the answer to the later question is the past.
-        loop {
-            match self.next().map_err(TalkError::new)? {
-                (id, ControlReply::Event(row)) if id == follow => past.push(row),
-                (id, _) if id == end => return Ok(past),
-                _ => {}
-            }
-        }
     }
 
     fn pages(&mut self, of: Listing, mut each: impl FnMut(Rows)) -> Result<(), TalkError> {

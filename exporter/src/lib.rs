@@ -4,9 +4,11 @@
 
 pub mod http;
 mod metrics;
+mod page;
 mod snapshot;
 mod text;
 
 pub use metrics::families;
+pub use page::{Report, page};
 pub use snapshot::{Snapshot, device_name};
 pub use text::{Family, Format, Kind, Sample, Value, encode};

@@ -7,12 +7,12 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use gpushare_client::{Talk, TalkError};
 use gpushare_exporter::http::{Answer, Ask, serve};
-use gpushare_exporter::{Format, Snapshot, encode, families};
+use gpushare_exporter::{Format, Report, Snapshot, encode, families, page};
 
 /// Longest the daemon may take for one answer: a scrape must end.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -66,6 +66,14 @@ fn answered(folder: &Path, ask: &Ask) -> Answer {
                 body: encode(&families(snapshot.ok().as_ref()), format),
             }
         }
+        "/" => match report(folder) {
+            Ok(report) => Answer {
+                status: 200,
+                media_type: "text/html; charset=utf-8",
+                body: page(&report),
+            },
+            Err(error) => Answer::plain(503, &error.message),
+        },
         "/healthz" => Answer::plain(200, "ok"),
         _ => Answer::plain(404, "there is /metrics, / and /healthz"),
     }
@@ -79,6 +87,33 @@ fn connect(folder: &Path) -> Result<Talk, TalkError> {
 
 fn snapshot(folder: &Path) -> Result<Snapshot, TalkError> {
     Snapshot::read(&mut connect(folder)?)
+}
+
+fn report(folder: &Path) -> Result<Report, TalkError> {
+    let mut talk = connect(folder)?;
+    let (made, now_ms) = now();
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    Ok(Report {
+        host: host.unwrap_or_default().trim().to_owned(),
+        made,
+        now_ms,
+        snapshot: Snapshot::read(&mut talk)?,
+        history: talk.history()?,
+        events: talk.past()?,
+    })
+}
+
+/// The time, as the page says it and in milliseconds since 1970.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the page carries its date; how long ago an event was is only shown"
+)]
+fn now() -> (String, u64) {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    ("As it is now".to_owned(), millis)
 }
 
 /// One line for the journal. It is no failure if that is closed.

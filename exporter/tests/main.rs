@@ -2,5 +2,6 @@
 
 mod format;
 mod named;
+mod page;
 mod sample;
 mod served;

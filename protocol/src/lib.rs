@@ -8,6 +8,7 @@
 
 pub mod cap;
 pub mod histogram;
+pub mod injection;
 pub mod limits;
 pub mod mps;
 pub mod page;

@@ -8,6 +8,7 @@ use gpushare_core::{
     Compute, DeviceId, LeasePolicy, Nanos, Preemptible, Profile, Quota, Resolver, Sharing,
     TenantSpec,
 };
+use gpushare_journal::Bounds;
 use gpushare_protocol::limits::{self, LimitError, Limits, Maxima};
 use gpushare_protocol::size::Size;
 use gpushare_protocol::units::Bytes;
@@ -83,13 +84,19 @@ struct File {
     unmanaged_grace: Option<Span>,
     /// Whether the driver limits the tenants' cgroups too.
     driver_fence: Fence,
+    /// Most bytes of the journal of events.
+    journal: Option<Journal>,
     /// How turns on devices are dealt.
     compute: Turns,
     /// Default limits of tenants, by the names of the variables.
     defaults: Table,
     /// The maxima of tenants' limits, by the names of the variables.
     maxima: Table,
+    /// How containers are treated.
+    containers: containers::Section,
 }
+
+mod containers;
 
 /// Variables and their values.
 type Variables = Vec<(String, String)>;
@@ -175,6 +182,25 @@ impl<'de> Deserialize<'de> for Fence {
 /// An amount of memory as people write it.
 #[derive(Debug)]
 struct Amount(Bytes);
+
+/// The size of the journal as people write it.
+#[derive(Debug)]
+struct Journal(Bounds);
+
+/// Smaller, an event that says much would not fit.
+const SMALLEST_JOURNAL: u64 = 64 << 10;
+
+impl<'de> Deserialize<'de> for Journal {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(source)?;
+        match Size::parse(&text) {
+            Ok(Size::Bytes(bytes)) if bytes >= SMALLEST_JOURNAL => Ok(Self(Bounds { bytes })),
+            _ => Err(D::Error::custom(format!(
+                "{text:?} is refused; accepted: an amount of bytes from 64KiB on, such as 16MiB"
+            ))),
+        }
+    }
+}
 
 /// A span of time as people write it.
 #[derive(Debug)]
@@ -295,9 +321,11 @@ fn limits_of(text: &str, file: &File) -> Result<[Variables; 2], String> {
 pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
     let [defaults, maxima] = limits_of(text, &file)?;
+    let containers = file.containers.rules(&maxima)?;
     let mut settings = Settings {
         defaults,
         maxima,
+        containers,
         ..base
     };
     if let Some(Amount(reserve)) = file.reserve {
@@ -320,6 +348,9 @@ pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
     }
     if let Some(Span(recovery)) = file.recovery {
         settings.recovery = recovery;
+    }
+    if let Some(Journal(bounds)) = file.journal {
+        settings.journal = bounds;
     }
     settings.policy.lease = turns(&file.compute);
     if file.driver_fence == Fence(Switch::On) {

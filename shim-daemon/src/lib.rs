@@ -5,8 +5,12 @@
 mod cgroup;
 pub mod config;
 pub mod connection;
+pub mod containers;
 pub mod devices;
+pub mod groups;
 pub mod guard;
+pub mod init;
+pub mod journal;
 pub mod limits;
 pub mod log;
 pub mod node;

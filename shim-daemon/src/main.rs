@@ -9,10 +9,12 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 
 use clap::Parser;
+use gpushare_journal::Readers;
 use gpushare_protocol::size::Size;
 use gpushare_protocol::units::Bytes;
 use gpushared::devices::Nvml;
 use gpushared::guard::Among;
+use gpushared::journal::{self, Files, Journal};
 use gpushared::log::Log;
 use gpushared::node::Settings;
 use gpushared::server::{Folder, Reload, Server, Start};
@@ -31,6 +33,13 @@ struct Args {
     /// Where sockets and registrations lie [default: /run/gpushare]
     #[arg(long, value_name = "DIR")]
     runtime_dir: Option<PathBuf>,
+    /// Where the journal of events lies, which outlives the daemon [default: /var/lib/gpushare, or
+    /// `state` in the runtime folder where one is given]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// The socket of journald, for the fields of events where standard error leads there
+    #[arg(long, value_name = "SOCKET", hide = true, default_value = journal::SOCKET)]
+    journald: PathBuf,
     /// Serve one user only: sockets that others cannot reach
     #[arg(long)]
     private: bool,
@@ -103,6 +112,10 @@ fn run(args: Args) -> Result<(), Failed> {
         tracing::warn!(%error, "only few clients can connect at once");
     }
     let stop = stop_signals().map_err(|error| format!("cannot take signals: {error}"))?;
+    let state = args.state_dir.unwrap_or_else(|| match &args.runtime_dir {
+        None => PathBuf::from("/var/lib/gpushare"),
+        Some(given) => given.join("state"),
+    });
     let root = args
         .runtime_dir
         .unwrap_or_else(|| PathBuf::from("/run/gpushare"));
@@ -136,6 +149,13 @@ fn run(args: Args) -> Result<(), Failed> {
     let reload = config.map(reload).transpose()?;
     let devices = Nvml::load().map_err(|error| error.to_string())?;
     let control = folder.control();
+    let readers = match args.private {
+        true => Readers::Owner,
+        false => Readers::Everybody,
+    };
+    let files = Files::new(state, settings.journal, readers);
+    let journal = Journal::start(vec![Box::new(files), journal::log(&args.journald)])
+        .map_err(|error| format!("cannot start the journal's thread: {error}"))?;
     let start = Start {
         folder,
         settings,
@@ -144,6 +164,7 @@ fn run(args: Args) -> Result<(), Failed> {
         transient: args.transient,
         starter: starter(args.transient)
             .map_err(|error| format!("cannot use standard input: {error}"))?,
+        journal: Some(journal),
     };
     let mut server = Server::new(start, Box::new(devices))?;
     tracing::info!(socket = %control.display(), "serving");

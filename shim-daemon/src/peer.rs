@@ -1,8 +1,8 @@
 //! The process at the other end of a socket, according to the kernel, never according to the peer.
 //!
 //! # Safety
-//! One `getsockopt` nix does not wrap (`SO_PEERPIDFD`); the result is a descriptor the kernel made
-//! for us.
+//! System calls that nix does not wrap (`SO_PEERPIDFD`, pidfds, `NS_GET_OWNER_UID`); descriptors
+//! are those that the kernel made for us.
 #![allow(
     unsafe_code,
     reason = "SO_PEERPIDFD and pidfd_open have no safe wrapper"
@@ -14,6 +14,7 @@ use std::{fs, io};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
 use crate::cgroup;
+use crate::groups::Groups;
 
 /// `SO_PEERPIDFD` of `asm-generic/socket.h`, since Linux 6.5.
 const SO_PEERPIDFD: libc::c_int = 77;
@@ -29,6 +30,8 @@ pub struct Peer {
     pub pidfd: OwnedFd,
     /// Its cgroup, as `/proc/<pid>/cgroup` has it.
     pub cgroup: String,
+    /// Its place in every hierarchy.
+    pub groups: Groups,
 }
 
 /// Identifies the process that connected `socket`.
@@ -58,6 +61,7 @@ pub fn identify(socket: BorrowedFd<'_>) -> io::Result<Peer> {
         uid: credentials.uid(),
         pidfd,
         cgroup: own_cgroup(&cgroup).to_owned(),
+        groups: Groups::parse(&cgroup),
     })
 }
 
@@ -118,9 +122,9 @@ fn uids(status: &str) -> Vec<u32> {
     all.filter(|all| all.len() == 4).unwrap_or_default()
 }
 
-/// The path that names the tenant: the unified hierarchy's, else the first. If a container
-/// runtime made another path in the table, that path (a runtime need not put its containers
-/// into every hierarchy).
+/// The path that names the tenant: the unified hierarchy's, else the first that is not the root of
+/// its hierarchy. If a container runtime made another path in the table, that path (a runtime need
+/// not put its containers into every hierarchy).
 fn own_cgroup(table: &str) -> &str {
     fn path(line: &str) -> &str {
         line.splitn(3, ':').nth(2).unwrap_or("")
@@ -128,6 +132,7 @@ fn own_cgroup(table: &str) -> &str {
     let unified = table.lines().find(|line| line.starts_with("0::"));
     let unified = unified.filter(|line| *line != "0::/");
     let others = table.lines().filter(|line| !line.starts_with("0::"));
+    let others = others.filter(|line| path(line) != "/");
     let mut all = unified.into_iter().chain(others).map(path);
     let made = all.clone().find(|path| cgroup::of_machine(path).is_some());
     made.or_else(|| all.next()).unwrap_or("/")
@@ -154,7 +159,7 @@ fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 }
 
 /// A pidfd of the process that has this pid now.
-fn open(pid: i32) -> io::Result<OwnedFd> {
+pub(crate) fn open(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: no pointers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let fd = i32::try_from(fd).unwrap_or(-1);
@@ -163,6 +168,35 @@ fn open(pid: i32) -> io::Result<OwnedFd> {
     }
     // SAFETY: the kernel made this descriptor for us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// `NS_GET_OWNER_UID` of the kernel's `linux/nsfs.h`: `_IO(0xb7, 0x4)`.
+const NS_GET_OWNER_UID: libc::Ioctl = 0xb704;
+
+/// The user to whom the process of this pid belongs: who made its user namespace, or its own user
+/// where that namespace is this process's.
+///
+/// # Errors
+/// If it is gone, may not be looked at, or has several users.
+pub(crate) fn owner_of(pid: u32) -> io::Result<u32> {
+    use std::os::unix::fs::MetadataExt;
+    let theirs = fs::File::open(format!("/proc/{pid}/ns/user"))?;
+    let (own, found) = (fs::metadata("/proc/self/ns/user")?, theirs.metadata()?);
+    if (own.dev(), own.ino()) == (found.dev(), found.ino()) {
+        let mut users = uids(&fs::read_to_string(format!("/proc/{pid}/status"))?);
+        users.dedup();
+        return match users[..] {
+            [user] => Ok(user),
+            _ => Err(io::ErrorKind::PermissionDenied.into()),
+        };
+    }
+    let mut user: libc::uid_t = 0;
+    // SAFETY: the kernel writes one user id, which `user` has room for.
+    let answer = unsafe { libc::ioctl(theirs.as_raw_fd(), NS_GET_OWNER_UID, &raw mut user) };
+    match answer {
+        0 => Ok(user),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Whether the process of a pidfd has ended.
@@ -245,6 +279,8 @@ mod tests {
         assert_eq!(own_cgroup("0::/kubepods/pod1/abc\n"), "/kubepods/pod1/abc");
         assert_eq!(own_cgroup("12:memory:/docker/abc\n0::/\n"), "/docker/abc");
         assert_eq!(own_cgroup("0::/\n"), "/");
+        let first_is_root = "9:name=systemd:/\n4:memory:/vm/1/t1\n0::/\n";
+        assert_eq!(own_cgroup(first_is_root), "/vm/1/t1");
         assert_eq!(own_cgroup(""), "/");
         let id = "0123456789abcdef".repeat(4);
         let hybrid = format!(

@@ -70,6 +70,7 @@ fn a_folder_that_was_emptied_is_filled_again_and_stays_this_daemons() {
         reload: None,
         transient: false,
         starter: None,
+        journal: None,
     };
     let second = Server::new(start, Box::new(FakeDevices::default()));
     assert!(second.is_err_and(|error| error.contains("another daemon")));
@@ -176,6 +177,7 @@ fn a_reserve_that_leaves_nothing_of_any_device_is_refused_at_the_start() {
             reload: None,
             transient: false,
             starter: None,
+            journal: None,
         };
         Server::new(start, Box::new(FakeDevices::default())).map(drop)
     };

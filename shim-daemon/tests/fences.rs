@@ -83,13 +83,15 @@ impl Bench {
                 } => {
                     self.names.insert(registration.name.clone(), tenant);
                     self.remembered
-                        .insert(registration.name.clone(), registration);
+                        .insert(registration.name.clone(), *registration);
                 }
                 Effect::Unlisten { name, .. } => drop(self.remembered.remove(&name)),
                 Effect::Command { reply, .. } => self.replies.push(reply),
-                Effect::Event { row, .. } => self.replies.push(ControlReply::Event((*row).clone())),
+                Effect::Event { record, .. } => {
+                    self.replies.push(ControlReply::Event(record.plain()));
+                }
                 Effect::Client { reply, .. } => self.client_replies.push(reply),
-                Effect::Watch { .. } | Effect::Unwatch { .. } => {}
+                Effect::Watch { .. } | Effect::Unwatch { .. } | Effect::WatchContainer { .. } => {}
             }
         }
     }
@@ -133,6 +135,7 @@ impl Bench {
             uid: 0,
             pidfd: inspect(pid).unwrap().pidfd,
             cgroup: cgroup.to_owned(),
+            groups: gpushared::groups::Groups::default(),
         };
         let register = Register {
             pid,

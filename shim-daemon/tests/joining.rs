@@ -74,7 +74,7 @@ impl Machine {
                     registration,
                 } => {
                     self.made.retain(|(known, _)| *known != tenant);
-                    self.made.push((tenant, registration));
+                    self.made.push((tenant, *registration));
                 }
                 Effect::Client {
                     reply: Reply::Error(error),
@@ -103,6 +103,7 @@ impl Machine {
             uid,
             pidfd: inspect(pid).unwrap().pidfd,
             cgroup: cgroup.to_owned(),
+            groups: gpushared::groups::Groups::default(),
         };
         let register = Register {
             pid,

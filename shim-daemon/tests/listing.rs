@@ -70,6 +70,7 @@ impl Crowd {
             uid: 0,
             pidfd: inspect(std::process::id()).unwrap().pidfd,
             cgroup: "/".to_owned(),
+            groups: gpushared::groups::Groups::default(),
         };
         let register = Register {
             pid,

@@ -2,11 +2,14 @@
 
 #[path = "support/binary.rs"]
 mod binary;
+#[path = "support/container_node.rs"]
+mod container_node;
 #[path = "support/driver.rs"]
 mod driver;
 mod support;
 
 mod collisions;
+mod containers;
 mod defaults;
 mod doors;
 mod fence_orders;

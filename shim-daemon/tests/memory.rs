@@ -121,7 +121,8 @@ fn replies_that_nobody_reads_take_a_bounded_part_of_memory() {
     // Nearly a megabyte is queued for each of them: they share it.
     assert!(more < MOST / 8, "{} MiB more", more >> 20);
     let told = crowd.iter_mut().map(events_of).max();
-    assert_eq!(told, Some(EVENTS), "a follower that reads gets all events");
+    let all = told.is_some_and(|told| told >= EVENTS);
+    assert!(all, "a follower that reads gets all events: {told:?}");
 }
 
 /// How many events there are to be read, until none has come for a while or the daemon has hung up.

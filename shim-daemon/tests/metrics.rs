@@ -123,8 +123,7 @@ fn refusals_are_counted_by_reason_also_after_the_process() {
     };
     assert_eq!(reasons("a"), ((0, 0), 0, false));
     assert_eq!(reasons("b"), ((1, 1), 0, true));
-    // It waited for a look at the device, which had to confirm it.
-    assert_eq!(reasons("c"), ((0, 0), 1, true));
+    assert_eq!(reasons("c"), ((0, 0), 1, false));
     drop(waits);
     until("its process has gone", || {
         let pages = rows(&daemon, Listing::Tenants);

@@ -45,7 +45,7 @@ impl Machine {
                 Effect::Listen {
                     tenant,
                     registration,
-                } => self.made.push((tenant, registration)),
+                } => self.made.push((tenant, *registration)),
                 _ => {}
             }
         }
@@ -88,6 +88,7 @@ impl Machine {
             uid,
             pidfd: inspect(pid).unwrap().pidfd,
             cgroup: "/user.slice".to_owned(),
+            groups: gpushared::groups::Groups::default(),
         };
         let register = Register {
             pid,

@@ -8,11 +8,12 @@ use std::sync::OnceLock;
 /// Set by a caller that has just built everything, such as `scripts/test.sh`: tests then skip the
 /// build.
 const BUILT: &str = "GPUSHARE_TESTS_BUILT";
-const PACKAGES: [&str; 6] = [
+const PACKAGES: [&str; 7] = [
     "gpushare",
     "gpushare-exporter",
     "gpushared",
     "gpushare-interposer",
+    "gpushare-oci-hook",
     "softgpu-cuda",
     "softgpu-nvml",
 ];

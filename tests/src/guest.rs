@@ -72,6 +72,8 @@ pub fn clean(program: &Path) -> Command {
             command.env_remove(name);
         }
     }
+    // A developer's own journal stays theirs.
+    command.env("XDG_STATE_HOME", artefacts::cache().join("state"));
     command
 }
 

@@ -67,7 +67,9 @@ impl Home {
     /// `gpushare` with these arguments.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = gpushare(arguments);
-        command.env("XDG_RUNTIME_DIR", self.folder.path());
+        command
+            .env("XDG_RUNTIME_DIR", self.folder.path())
+            .env("XDG_STATE_HOME", self.folder.path().join("state"));
         if self.config().exists() {
             command.env("GPUSHARE_DAEMON_CONFIG", self.config());
         }

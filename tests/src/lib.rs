@@ -14,6 +14,7 @@
 pub mod alone;
 pub mod artefacts;
 pub mod clients;
+pub mod container;
 pub mod daemon;
 pub mod dealer;
 pub mod gpu;
@@ -24,6 +25,7 @@ pub mod moves;
 pub mod mps;
 pub mod referee;
 pub mod runnable;
+pub mod schema;
 mod talk;
 pub mod terminal;
 pub mod turns;

@@ -84,7 +84,12 @@ impl Machine {
     /// Starts root's daemon with these further flags, and waits until it serves.
     #[track_caller]
     pub fn start_daemon(&mut self, flags: &[&str]) {
-        let daemon = self.daemon_command(flags);
+        self.start_this(self.daemon_command(flags));
+    }
+
+    /// Starts a daemon by this command, and waits until it serves.
+    #[track_caller]
+    pub fn start_this(&mut self, daemon: Command) {
         self.daemon = Some(serving(daemon).expect("it serves"));
     }
 

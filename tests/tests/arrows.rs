@@ -33,6 +33,19 @@ const PARTS: &[Part] = &[
         ],
     },
     Part {
+        sources: "interposer/src",
+        module: "driver::tracker",
+        layers: &[
+            &["."],
+            &["marking"],
+            &["captures"],
+            &["place"],
+            &["streams"],
+            &["contexts"],
+            &["state"],
+        ],
+    },
+    Part {
         sources: "interposer/pacing/src",
         module: "",
         layers: &[

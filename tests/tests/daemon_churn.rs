@@ -120,9 +120,11 @@ fn once_programs_had_time_to_come_back_fifty_books_are_exact() {
     let mut daemon = Daemon::start(&gpu);
     let (_tenants, mut guests) = fifty(&daemon);
     daemon.kill();
+    for guest in &mut guests {
+        guest.send("stop");
+    }
     let mut held = [0; TENANTS.len()];
     for (at, guest) in guests.iter_mut().enumerate() {
-        guest.send("stop");
         held[at % TENANTS.len()] += stop(guest).held;
     }
     daemon.restart();

@@ -60,6 +60,39 @@ fn what_a_program_charges_and_is_refused_is_in_the_metrics() {
 }
 
 #[test]
+fn the_trace_and_the_page_have_each_tenant() {
+    let home = Home::new("mem=16GiB");
+    let guest = home.guest("traced", &["--mem-limit", "1GiB"]);
+    let file = home.folder().join("trace.json");
+    let output = home.command(&["events", "--perfetto"]).arg(&file).output();
+    let output = output.expect("gpushare starts");
+    assert!(
+        output.status.success() && output.stdout.is_empty(),
+        "{output:?}"
+    );
+    let text = std::fs::read_to_string(&file).expect("it is written");
+    let page = home.folder().join("report.html");
+    let output = home.command(&["report", "--html"]).arg(&page).output();
+    assert!(output.expect("gpushare starts").status.success());
+    let page = std::fs::read_to_string(&page).expect("it is written");
+    assert!(
+        page.contains("traced") && page.contains("may run"),
+        "{page}"
+    );
+    let trace: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let all = trace["traceEvents"].as_array().expect("a list");
+    let group = all
+        .iter()
+        .find(|event| event["args"]["name"] == "tenant traced");
+    let pid = &group.expect("a group")["pid"];
+    let runs = all
+        .iter()
+        .find(|event| event["pid"] == *pid && event["name"] == "runs");
+    assert!(runs.is_some_and(|event| event["ph"] == "X"), "{text}");
+    drop(guest);
+}
+
+#[test]
 fn the_exporter_serves_both_formats_and_says_when_the_daemon_is_gone() {
     let mut daemon = Daemon::start(&Gpu::new("mem=16GiB"));
     let _tenant = daemon.tenant("served", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
@@ -82,11 +115,18 @@ fn the_exporter_serves_both_formats_and_says_when_the_daemon_is_gone() {
     );
     assert!(open.body.ends_with("# EOF\n"), "{open:?}");
     assert!(exporter.get("/nowhere", &[]).status.contains(" 404 "));
+    let page = exporter.get("/", &[]);
+    assert!(page.head.contains("text/html"), "{page:?}");
+    assert!(
+        page.body.contains("served") && page.body.contains("<svg"),
+        "{page:?}"
+    );
     daemon.kill();
     let page = exporter.get("/metrics", &[]);
     assert!(page.status.contains(" 200 "), "{page:?}");
     assert_eq!(value(&page.body, "gpushare_daemon_up"), Some(0.0));
     assert!(!page.body.contains("served"), "{page:?}");
+    assert!(exporter.get("/", &[]).status.contains(" 503 "));
     daemon.restart();
     assert_eq!(value(&exporter.metrics(), "gpushare_daemon_up"), Some(1.0));
 }

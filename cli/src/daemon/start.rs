@@ -4,6 +4,7 @@ use super::{Talk, machine, own_daemons};
 use crate::artefacts;
 use crate::failure::Failure;
 use crate::gpu::Gpu;
+use crate::history;
 use crate::settings::Environment;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
@@ -129,6 +130,9 @@ fn start(gpu: &Gpu, folder: &Path, environment: &Environment) -> Result<Child, F
         .arg(folder)
         .arg("--log")
         .arg(folder.join("log"));
+    if let Some(state) = history::own_state(environment) {
+        daemon.arg("--state-dir").arg(state);
+    }
     if !gpu.is_real() {
         daemon.arg("--own-devices");
     }

@@ -16,11 +16,11 @@ mod tests;
 use crate::args::{Args, Command, Top};
 use crate::failure::Failure;
 use crate::metrics::the_daemon;
-use crate::output;
+use crate::{output, when};
 use clap::Parser;
 use gpushare_client::{Talk, TalkError};
 use gpushare_exporter::Snapshot;
-use gpushare_protocol::wire::{Control, ControlReply, EventRow};
+use gpushare_protocol::wire::{Control, EventRecord};
 use model::{Action, Model};
 use nix::unistd::{Uid, User};
 use ratatui_core::buffer::Buffer;
@@ -30,7 +30,7 @@ use screen::{Came, Input, Screen};
 use std::io::{IsTerminal, stdin, stdout};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// Past events to begin with.
 const PAST: u32 = 50;
@@ -144,18 +144,8 @@ fn look(model: &mut Model, talk: &mut Talk) -> Result<(), TalkError> {
             .filter_map(|process| Some((process.pid, command(process.pid)?)))
             .collect();
     }
-    model.take(snapshot, wall_clock());
+    model.take(snapshot, when::now_ms());
     Ok(())
-}
-
-/// Milliseconds since 1970.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "events carry the date; how long ago that was is only shown"
-)]
-fn wall_clock() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What a process runs, if it can be seen from here.
@@ -176,28 +166,19 @@ fn host() -> String {
 }
 
 /// Events, from another connection, as they come.
-fn follow(talk: &Talk) -> Result<Receiver<EventRow>, Failure> {
+fn follow(talk: &Talk) -> Result<Receiver<EventRecord>, Failure> {
     let mut talk = talk.again().map_err(Failure::ours)?;
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
-        let mut past = PAST;
         loop {
-            let asked = talk.ask(&Control::Follow { past });
-            while let Ok(next) = asked
-                .as_ref()
-                .map_err(|_| ())
-                .and_then(|_| talk.next().map_err(|_| ()))
-            {
-                if let (_, ControlReply::Event(event)) = next
-                    && sender.send(event).is_err()
-                {
-                    return;
-                }
+            // It ends with the daemon, or with the screen: then there is nobody to tell.
+            let told = |event| sender.send(event).map_err(|_| None);
+            if let Err(None) = talk.follow::<Option<TalkError>>(PAST, told) {
+                return;
             }
-            // What the next daemon tells of the past is its own.
             std::thread::sleep(Duration::from_secs(1));
             if let Ok(next) = talk.again() {
-                (talk, past) = (next, PAST);
+                talk = next;
             }
         }
     });

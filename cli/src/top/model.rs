@@ -4,7 +4,7 @@ use super::keys::Key as Pressed;
 use super::rows::{Facts, Key, Row, Sort};
 use gpushare_exporter::Snapshot;
 use gpushare_protocol::histogram::Histogram;
-use gpushare_protocol::wire::EventRow;
+use gpushare_protocol::wire::EventRecord;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Over how many looks, one a period, waits are shown.
@@ -38,7 +38,7 @@ pub(super) struct Model {
     pub(super) snapshot: Snapshot,
     pub(super) users: BTreeMap<u32, String>,
     pub(super) commands: BTreeMap<u32, String>,
-    pub(super) events: VecDeque<EventRow>,
+    pub(super) events: VecDeque<EventRecord>,
     /// Milliseconds since 1970, at the last look.
     pub(super) now_ms: u64,
     past: VecDeque<BTreeMap<Key, Histogram>>,
@@ -81,7 +81,7 @@ impl Model {
     }
 
     /// An event came.
-    pub(super) fn happened(&mut self, event: EventRow) {
+    pub(super) fn happened(&mut self, event: EventRecord) {
         self.events.push_back(event);
         if self.events.len() > EVENTS {
             self.events.pop_front();

@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 use std::io::{self, Read, Stdin, Write, stdin, stdout};
 use std::os::fd::AsFd;
 use std::time::Duration;
+use terminal_size::terminal_size_of;
 
 /// See the module's page.
 pub(super) struct Screen {
@@ -23,10 +24,9 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal. An error if standard input or output is none.
+    /// Takes the terminal. An error if standard input is none.
     pub(super) fn open() -> io::Result<Self> {
         let before = tcgetattr(stdin())?;
-        rustix::termios::tcgetwinsize(stdout())?;
         let mut raw = before.clone();
         cfmakeraw(&mut raw);
         tcsetattr(stdin(), SetArg::TCSAFLUSH, &raw)?;
@@ -132,10 +132,11 @@ impl Backend for Screen {
     }
 
     fn size(&self) -> io::Result<Size> {
-        let size = rustix::termios::tcgetwinsize(stdout())?;
-        // A terminal that does not say, as a pseudo terminal that nobody has sized.
-        let or = |own: u16, usual: u16| if own == 0 { usual } else { own };
-        Ok(Size::new(or(size.ws_col, 80), or(size.ws_row, 24)))
+        // A terminal may not say, as a pseudo terminal that nobody has sized.
+        let size = terminal_size_of(stdout());
+        Ok(size.map_or(Size::new(80, 24), |(width, height)| {
+            Size::new(width.0, height.0)
+        }))
     }
 
     fn window_size(&mut self) -> io::Result<WindowSize> {

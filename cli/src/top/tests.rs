@@ -5,7 +5,7 @@ use super::model::{Action, Model};
 use super::rows::Sort;
 use super::{draw, lines, page};
 use gpushare_exporter::Snapshot;
-use gpushare_protocol::wire::{EventRow, ShareState};
+use gpushare_protocol::wire::{EventRecord, ShareState};
 use ratatui_core::backend::TestBackend;
 use ratatui_core::terminal::Terminal;
 use std::time::Instant;
@@ -21,12 +21,15 @@ fn model() -> Model {
     model.users.insert(1000, "web".to_owned());
     model.commands.insert(11_058, "python train.py".to_owned());
     model.take(sample::node(), NOW);
-    model.happened(EventRow {
+    model.happened(EventRecord {
+        instance: 1,
+        number: 1,
         at_ms: NOW - 7_000,
         kind: "waiting".to_owned(),
         tenant: Some("train".to_owned()),
         device: None,
         text: "an allocation waits: 3 GiB are missing".to_owned(),
+        facts: Vec::new(),
     });
     model
 }

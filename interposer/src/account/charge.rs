@@ -126,6 +126,19 @@ impl Charge {
         Ok(())
     }
 
+    /// As [`Self::settle`] at the end of a call that fails if this does: then that is an allocation
+    /// refused.
+    ///
+    /// # Errors
+    /// As [`Self::settle`].
+    pub(crate) fn settle_or_refuse(&mut self, bytes: u64) -> Result<(), Refused> {
+        let settled = self.settle(bytes);
+        if settled.is_err() {
+            super::count_refusal(self.device);
+        }
+        settled
+    }
+
     /// Corrects the booking to `bytes` that the driver took and cannot be made to give back, above
     /// the limit if need be.
     pub(crate) fn settle_anyway(&mut self, bytes: u64) {

@@ -70,7 +70,6 @@ pub(crate) fn grow(
                 continue;
             }
         }
-        line.refused.fetch_add(1, Ordering::Relaxed);
         let (asked, charged) = (u64::from(units) * UNIT, charged.map(|units| units * UNIT));
         tracing::info!(asked, limit, ?charged, ?asking, "refused");
         return Err(Refused);

@@ -54,6 +54,13 @@ pub(crate) enum StartError {
     Driver(&'static str, u32),
 }
 
+impl StartError {
+    /// Whether no daemon answered, as opposed to one that refuses.
+    pub(crate) fn is_for_want_of_a_daemon(&self) -> bool {
+        matches!(self, Self::Daemon(unreachable) if unreachable.is_away())
+    }
+}
+
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

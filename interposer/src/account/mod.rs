@@ -18,6 +18,7 @@ mod file;
 mod grow;
 mod join;
 pub(crate) mod killpoint;
+pub(crate) mod law;
 mod limbo;
 mod lock;
 pub(crate) mod members;
@@ -37,7 +38,6 @@ pub(crate) mod views;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::{NO_LIMIT, UNIT, units_within};
 use gpushare_protocol::paths::{Root, TENANT, TenantName};
 
@@ -110,7 +110,7 @@ fn member_now(member: Membership) -> &'static Membership {
 /// # Errors
 /// [`StartError`], whose text is one line for the user who set the limits.
 pub(crate) fn start(turns_change: fn()) -> Result<(), StartError> {
-    let limits = Limits::from_env(std::env::vars_os()).map_err(StartError::Limits)?;
+    let limits = law::limits().map_err(StartError::Limits)?;
     if let Some(folder) = limits.socket() {
         let member = member_now(daemon::join(folder, &limits, turns_change)?);
         tracing::info!(tenant = %member.name, slot = member.slot, "joined by the daemon");
@@ -298,6 +298,14 @@ pub(crate) fn worked() {
             submitted.load(Ordering::Relaxed).wrapping_add(1),
             Ordering::Relaxed,
         );
+    }
+}
+
+/// Counts an allocation of the program that is refused: once, however often a charge was tried.
+#[cold]
+pub(crate) fn count_refusal(device: DeviceKey) {
+    if let Some(line) = member().and_then(|member| member.line(device.index())) {
+        line.refused.fetch_add(1, Ordering::Relaxed);
     }
 }
 

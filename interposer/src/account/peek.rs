@@ -15,7 +15,7 @@ use gpushare_protocol::paths::{Root, TENANT, TenantName, USAGE};
 use super::backend::Backend;
 use super::join::Own;
 use super::members::{Known, Members};
-use super::{QuotaStatus, daemon, file, join, member, process};
+use super::{QuotaStatus, daemon, file, join, law, member, process};
 use crate::session;
 
 /// A tenant's state on one device.
@@ -40,7 +40,7 @@ pub(crate) fn glance(uuid: &[u8; 16], ordinal: u32, capacity: u64) -> Option<Gla
         Some(page) if page.devices.iter().any(|device| device.uuid == *uuid) => in_page(page, uuid),
         _ => {
             let known = page.is_some();
-            let limits = Limits::from_env(std::env::vars_os()).ok()?;
+            let limits = law::limits().ok()?;
             let members = page.as_ref().map(members).unwrap_or_default();
             (known || limits.any() || named().is_some())
                 .then(|| from_environment(&limits, uuid, ordinal, capacity, members))?
@@ -54,7 +54,7 @@ fn daemons_page() -> Option<&'static Page> {
     if let Some(member) = member() {
         return matches!(member.backend, Backend::Daemon(_)).then_some(member.page);
     }
-    let limits = Limits::from_env(std::env::vars_os()).ok()?;
+    let limits = law::limits().ok()?;
     session::look(limits.socket()?, daemon::capabilities())
 }
 

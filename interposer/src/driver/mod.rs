@@ -11,4 +11,4 @@ pub(crate) mod relaxed;
 pub(crate) mod stream_ref;
 pub(crate) mod tracker;
 
-pub(crate) use tracker::{captures, contexts, streams};
+pub(crate) use tracker::{captures, contexts, marking, streams};

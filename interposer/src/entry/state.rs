@@ -5,8 +5,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use gpushare_protocol::limits::Limits;
-
+use crate::account::law;
 use crate::driver::contexts;
 use crate::guest::background::Uncancelled;
 use crate::guest::frames::{self, Frame, Undisturbed};
@@ -147,7 +146,7 @@ fn prepare() -> Phase {
     ));
     crate::guest::log::open();
     watch_forks();
-    let limits = Limits::from_env(std::env::vars_os());
+    let limits = law::limits();
     let limits = limits.and_then(|limits| match limits.socket() {
         // The daemon's registered limits apply: no variable raises or disables them.
         Some(_) => Ok((limits, true)),
@@ -169,6 +168,10 @@ fn open_account() -> Phase {
     contexts::when_noticed(crate::gate::follow_leases);
     match crate::account::start(crate::gate::wake) {
         Ok(()) => Phase::Active,
+        Err(error) if error.is_for_want_of_a_daemon() && law::allows_without_daemon() => {
+            tracing::warn!(%error, "started without limits, as the operator says");
+            Phase::Inactive
+        }
         Err(error) => refuse(&error),
     }
 }

@@ -22,6 +22,7 @@ mod telling;
 mod yielding;
 
 use super::{Quiet, drain, ledger};
+use crate::driver::marking::can_mark_all;
 use crate::driver::streams;
 use crate::gate::ledger::{Ledger, Named, Open, Rules};
 use crate::gate::marks::{Asker, CompletionEvent, Relaxed};
@@ -299,7 +300,7 @@ impl DeviceGate {
             let bounds = inner.bounds;
             let mut wants_mark = inner.window.submitted(now, bounds, lane, op);
             // No other thread could mark it later.
-            wants_mark |= lane.thread != 0 && !streams::can_mark_all();
+            wants_mark |= lane.thread != 0 && !can_mark_all();
             let yields = inner.slice > 0 && inner.contended;
             let fills = yields && inner.slices.fills(now, inner.slice, op.expected.ns);
             if let Some((named, era)) = named {

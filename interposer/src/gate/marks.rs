@@ -2,7 +2,7 @@
 //! without timing but for the few that stand with another one around a single operation.
 //!
 //! A capture must not be affected: queries and records run in [`Relaxed`] mode, and a mark is
-//! recorded in a stream only through [`streams::marking`], which keeps captures, destructions and
+//! recorded in a stream only through [`marking::marking`], which keeps captures, destructions and
 //! marks apart. A context that has failed or is destroyed returns that error: nothing runs there
 //! any more, so its marks count as passed. After any other error it is unknown what runs; it is
 //! logged once.
@@ -25,8 +25,8 @@ use crate::driver::calls;
 pub(crate) use crate::driver::captures::Relaxed;
 use crate::driver::current::CurrentContext;
 use crate::driver::green::Green;
-pub(crate) use crate::driver::streams::is_over;
-use crate::driver::streams::{self, Marked};
+pub(crate) use crate::driver::marking::is_over;
+use crate::driver::marking::{self, Marked};
 
 /// The driver's errors where a capture forbids a call.
 const CAPTURE_ERRORS: RangeInclusive<u32> =
@@ -188,23 +188,23 @@ pub(crate) fn put(
         record(context, spare, timed, call)
     };
     let marked = match behind {
-        Behind::Stream(stream) => streams::marking(context, stream, false, || {
+        Behind::Stream(stream) => marking::marking(context, stream, false, || {
             record(context, spare, &mut |event| {
                 calls::record_event(event, stream, false)
             })
         }),
-        Behind::Legacy => streams::marking_legacy(context, |own| match own {
+        Behind::Legacy => marking::marking_legacy(context, |own| match own {
             Ok(own) => record(context, spare, &mut |event| {
                 calls::record_event(event, own, false)
             }),
             Err(why) => refused(why, spare),
         }),
-        Behind::Green(green) => streams::marking_green(&green, || {
+        Behind::Green(green) => marking::marking_green(&green, || {
             record(context, spare, &mut |event| {
                 calls::record_in_green(green.handle, event)
             })
         }),
-        Behind::All => streams::marking_all(context, || {
+        Behind::All => marking::marking_all(context, || {
             record(context, spare, &mut |event| {
                 calls::record_in_context(context, event)
             })
@@ -221,7 +221,7 @@ pub(crate) fn put(
 /// Whether everything that was submitted to a stream of the program's is complete. Not in a stream
 /// that records.
 pub(crate) fn is_idle(context: CUcontext, stream: CUstream) -> bool {
-    match streams::marking(context, stream, false, || calls::stream_status(stream)) {
+    match marking::marking(context, stream, false, || calls::stream_status(stream)) {
         Marked::Done(answer) => answer.is_success() || is_over(answer),
         Marked::Gone => true,
         Marked::Captures | Marked::Unknown => false,
@@ -253,7 +253,7 @@ fn refused(why: CUresult, mark: Option<CompletionEvent>) -> Put {
         return Put::Captures(mark);
     }
     if matches!(why, CUresult::NOT_SUPPORTED | CUresult::NOT_FOUND) {
-        streams::is_older();
+        marking::is_older();
     } else {
         let _ = report(why);
     }

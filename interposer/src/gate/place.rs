@@ -5,7 +5,7 @@ use gpushare_cuda_abi::cuda::{
 };
 
 use crate::driver::stream_ref::StreamRef;
-use crate::driver::streams;
+use crate::driver::{captures, streams};
 
 /// The kind of a launch, for estimates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -120,7 +120,7 @@ fn place(stream: StreamRef, key: Key) -> Option<Place> {
     }
     let here = streams::locate(stream)?;
     if stream.is_own() {
-        streams::own_stream_runs();
+        captures::own_stream_runs();
     }
     Some(Place {
         context: here.handle,

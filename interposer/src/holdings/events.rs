@@ -7,8 +7,8 @@ use gpushare_cuda_abi::cuda::*;
 use crate::driver::calls;
 use crate::driver::captures::Relaxed;
 use crate::driver::current::CurrentContext;
+use crate::driver::marking::{self, Marked};
 use crate::driver::stream_ref::StreamRef;
-use crate::driver::streams::{self, Marked};
 
 /// Records an event behind everything that `stream` has been given: `spare`, or a new one. `in_use`
 /// says that the program's own call uses the stream meanwhile, so that it exists.
@@ -27,7 +27,7 @@ pub(crate) fn put(
     if stream.is_of_green() {
         return if in_use { record() } else { Err(spare) };
     }
-    match streams::marking(context, stream.handle(), stream.is_per_thread(), record) {
+    match marking::marking(context, stream.handle(), stream.is_per_thread(), record) {
         Marked::Done(recorded) => recorded,
         // No hook saw the stream made. It exists, if the program uses it.
         Marked::Gone | Marked::Unknown if in_use => within(context, record).unwrap_or(Err(spare)),
@@ -61,7 +61,7 @@ pub(crate) fn is_passed(context: CUcontext, event: CUevent) -> bool {
 pub(crate) fn is_idle(context: CUcontext, stream: StreamRef) -> bool {
     let _relaxed = Relaxed::enter();
     let ask = || calls::stream_status(stream.handle()).is_success();
-    let asked = streams::marking(context, stream.handle(), stream.is_per_thread(), ask);
+    let asked = marking::marking(context, stream.handle(), stream.is_per_thread(), ask);
     asked == Marked::Done(true)
 }
 

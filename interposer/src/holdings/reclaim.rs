@@ -64,6 +64,7 @@ fn insist_and_tell(
 ) -> CUresult {
     let answer = insist_slowly(device, bytes, call, ask);
     if answer == CUresult::OUT_OF_MEMORY {
+        account::count_refusal(device);
         early::ran_out(device, bytes);
     }
     answer
@@ -168,10 +169,13 @@ fn reserve_unless<T>(
             if let Ok(booked) = account::charge(device, bytes, call) {
                 return Ok(Found::Booked(booked));
             }
-            if !account::can_wait() || early() {
-                return Err(refused);
-            }
-            return account::charge_waiting(device, bytes, call).map(Found::Booked);
+            let waited = match !account::can_wait() || early() {
+                true => Err(refused),
+                false => account::charge_waiting(device, bytes, call),
+            };
+            return waited
+                .map(Found::Booked)
+                .inspect_err(|_| account::count_refusal(device));
         }
         frames::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(2));

@@ -106,7 +106,7 @@ where
             return CUresult::SUCCESS;
         };
         if let Some(took) = requirements(kind, handle, here.device)
-            && let Err(refused) = charge.settle(took)
+            && let Err(refused) = charge.settle_or_refuse(took)
         {
             let _ = unnoticed(|| (kind.discard)(handle));
             return refused.into();

@@ -2,7 +2,7 @@
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-use crate::entry::state;
+use crate::entry::state::{self, Bypass};
 use crate::entry::{Status as _, hooks};
 
 hooks! {
@@ -14,8 +14,12 @@ fn init(call: impl FnOnce() -> CUresult) -> CUresult {
     // The driver may let a tool in, which calls it as the program does: those calls are hooked like
     // any.
     let answer = call();
-    if answer.is_success() && state::driver_started().is_err() {
-        return CUresult::REFUSED;
+    if !answer.is_success() {
+        return answer;
     }
-    answer
+    match state::driver_started() {
+        // Inactive: the operator lets programs start without limits while no daemon answers.
+        Ok(()) | Err(Bypass::Inactive) => answer,
+        Err(_) => CUresult::REFUSED,
+    }
 }

@@ -111,7 +111,7 @@ fn pitched(
         let Some((address, pitch)) = result() else {
             return CUresult::SUCCESS;
         };
-        if let Err(refused) = charge.settle(pitch.saturating_mul(height)) {
+        if let Err(refused) = charge.settle_or_refuse(pitch.saturating_mul(height)) {
             let _ = unnoticed(|| calls::free(address));
             return refused.into();
         }

@@ -180,6 +180,7 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
         }
         match arena::after(&**self.pool, charge) {
             Err(refused) if answer.is_success() => {
+                account::count_refusal(self.pool.device());
                 self.take_back();
                 refused.into()
             }

@@ -106,6 +106,14 @@ pub(crate) struct Session {
 pub(crate) struct Unreachable {
     folder: PathBuf,
     why: String,
+    away: bool,
+}
+
+impl Unreachable {
+    /// Whether no daemon answered, as opposed to one that refuses or has the process wait.
+    pub(crate) fn is_away(&self) -> bool {
+        self.away
+    }
 }
 
 impl fmt::Display for Unreachable {
@@ -138,11 +146,14 @@ pub(crate) fn after_fork_in_child() {
 /// # Errors
 /// [`Unreachable`], one line.
 pub(crate) fn start(folder: &Path, callbacks: Callbacks) -> Result<&'static Session, Unreachable> {
-    let unreachable = |why: String| Unreachable {
+    let unreachable_for = |(why, away): (String, bool)| Unreachable {
         folder: folder.to_owned(),
         why,
+        away,
     };
-    let (connection, welcome) = reach(folder, (callbacks.capabilities)()).map_err(unreachable)?;
+    let unreachable = |why: String| unreachable_for((why, false));
+    let reached = reach(folder, (callbacks.capabilities)());
+    let (connection, welcome) = reached.map_err(unreachable_for)?;
     let socket = Arc::clone(connection.socket());
     let session = Session::new(folder, callbacks, welcome, socket)
         .map_err(|error| unreachable(error.to_string()))?;
@@ -181,19 +192,22 @@ fn attempt(
     Ok((connection, welcome))
 }
 
-/// Connects and registers as a new process.
-fn reach(folder: &Path, capabilities: u64) -> Result<(Connection, Welcome), String> {
+/// Connects and registers as a new process. The error says why not, and whether no daemon answered.
+fn reach(folder: &Path, capabilities: u64) -> Result<(Connection, Welcome), (String, bool)> {
     let end = Instant::now() + START_PATIENCE;
     let mut pause = PAUSES.0;
     loop {
         match attempt(folder, capabilities, end) {
             Ok(reached) => return Ok(reached),
-            Err(Failed::Refused(why)) => return Err(why),
+            Err(Failed::Refused(why)) => return Err((why, false)),
             Err(Failed::Away(error)) if Instant::now() + pause > end => {
-                return Err(format!(
+                // What a daemon says about itself is of no kind that the system knows.
+                let away = error.kind() != io::ErrorKind::Other;
+                let why = format!(
                     "the daemon did not answer for {} s ({error}); is gpushared running?",
                     START_PATIENCE.as_secs()
-                ));
+                );
+                return Err((why, away));
             }
             Err(Failed::Away(_)) => {}
         }

@@ -24,7 +24,7 @@ pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"gpsh-ctl");
 /// Pages of another major version are refused.
 pub const CONTROL_MAJOR: u16 = 1;
 /// Grows when reserved space gets a meaning.
-pub const CONTROL_MINOR: u16 = 3;
+pub const CONTROL_MINOR: u16 = 4;
 /// Size of the page and of its memfd.
 pub const CONTROL_BYTES: usize = 8192;
 
@@ -52,7 +52,13 @@ pub struct ControlHeader {
     /// How long an ask within its request may take, in milliseconds: until borrowed memory has been
     /// taken back.
     pub guarantee_ms: AtomicU64,
-    reserved: [AtomicU64; 121],
+    /// Whether the tenant's memory may leave the device, a
+    /// [`Movability`](super::residency::Movability); read by [`ControlPage::movability`]. The
+    /// daemon stores it before it answers a registration, and never changes it. Zero in pages of
+    /// minor 3.
+    pub(super) movability: AtomicU32,
+    padding_after_movability: AtomicU32,
+    reserved: [AtomicU64; 120],
 }
 
 /// Values for one device; columns are those of the usage page.
@@ -87,7 +93,14 @@ pub struct ControlDevice {
     pub idle_after: AtomicU64,
     /// See [`Turn::slice`](super::lease::Turn::slice).
     pub slice: AtomicU64,
-    reserved: [AtomicU64; 21],
+    /// Where the tenant's memory shall be, an [`OrderWord`](super::residency::OrderWord); this and
+    /// the next are read and written by [`ControlDevice::order`] and [`ControlDevice::command`].
+    /// Zero in pages of minor 3.
+    pub(super) residency: AtomicU64,
+    /// See [`Orders::drain_ms`](super::residency::Orders::drain_ms).
+    pub(super) drain_ms: AtomicU32,
+    padding_after_drain: AtomicU32,
+    reserved: [AtomicU64; 19],
 }
 
 /// The whole page.
@@ -112,6 +125,9 @@ const _: () = {
     assert!(offset_of!(ControlDevice, quantum) == 64);
     assert!(offset_of!(ControlDevice, idle_after) == 72);
     assert!(offset_of!(ControlDevice, slice) == 80);
+    assert!(offset_of!(ControlDevice, residency) == 88);
+    assert!(offset_of!(ControlDevice, drain_ms) == 96);
+    assert!(offset_of!(ControlHeader, movability) == 56);
     assert!(offset_of!(ControlPage, devices) == 1024);
     assert!(size_of::<ControlPage>() == CONTROL_BYTES);
 };

@@ -2,7 +2,9 @@
 //! control socket.
 
 use super::error::WireError;
+use super::injection::Injection;
 use super::page::{Cursor, Listing, Rows};
+use super::record::EventRecord;
 use serde::{Deserialize, Serialize};
 
 /// Requests of a command.
@@ -56,6 +58,32 @@ pub enum Control {
         of: Listing,
         /// Where the page begins.
         from: Cursor,
+    },
+    /// Moves a tenant's memory to the host and keeps it there until [`Control::Resume`], or until
+    /// a call of the tenant touches a device. Since minor 6. Answered by [`ControlReply::Done`]
+    /// once all of it is away.
+    Suspend {
+        /// The tenant's name.
+        tenant: String,
+    },
+    /// Brings a suspended tenant's memory back. Since minor 6. Answered by [`ControlReply::Done`]
+    /// once all of it is back.
+    Resume {
+        /// The tenant's name.
+        tenant: String,
+    },
+    /// Register a container that is being created. Since minor 7. Answered by
+    /// [`ControlReply::Created`], never queued.
+    Inject(Injection),
+    /// As [`Control::Follow`], but each event comes as a [`ControlReply::Record`]. Since minor 8.
+    FollowRecords {
+        /// How many past events to send first, at most those that the daemon keeps.
+        past: u32,
+    },
+    /// The program for which this connection keeps a tenant has ended. Since minor 8; not answered.
+    Ended {
+        /// Its exit status as a shell gives it: 128 and the signal's number if a signal ended it.
+        status: u8,
     },
     /// End a tenant's processes by a signal. Since minor 9. Answered by [`ControlReply::Done`].
     End {
@@ -115,6 +143,8 @@ pub enum ControlReply {
         /// Where the next page begins, if there is one.
         next: Option<Cursor>,
     },
+    /// To [`Control::FollowRecords`]: one event with its facts. Since minor 8.
+    Record(EventRecord),
 }
 
 impl ControlReply {
@@ -124,6 +154,7 @@ impl ControlReply {
         match self {
             Self::Shares(_) | Self::Ends(_) | Self::EndsSoon { .. } => 1,
             Self::Page { .. } => 3,
+            Self::Record(_) => 8,
             _ => 0,
         }
     }

@@ -6,6 +6,7 @@
 //! requests meanwhile.
 
 use super::error::WireError;
+use super::residency::{Obstacle, Residency};
 use serde::{Deserialize, Serialize};
 
 /// The first frame in each direction.
@@ -32,6 +33,9 @@ impl Hello {
     pub const GATED: u64 = 1;
     /// From a client without [`Self::GATED`]: it is an MPS client, whose compute MPS shares.
     pub const MPS: u64 = 1 << 1;
+    /// From a client: it can seal itself and move its memory by the control page's orders, where
+    /// the device allows that. Since minor 6.
+    pub const MOVABLE: u64 = 1 << 2;
 
     /// This build's greeting.
     #[must_use]
@@ -127,6 +131,88 @@ pub enum Request {
         /// The device column.
         column: u8,
     },
+    /// The process's whole state on a device: for each device after it has adopted a control page,
+    /// and when its movable bytes have changed much. Since minor 6, like all that follows; none but
+    /// [`Request::HostRange`] is answered, and an invalid one is ignored.
+    Residency(Residency),
+    /// No call of the process that can touch device memory is in the driver, and all its submitted
+    /// work is complete; it stays so until the next order.
+    Sealed {
+        /// The device column.
+        column: u8,
+        /// The epoch of the order.
+        epoch: u32,
+    },
+    /// It did not drain before the deadline, and is open again. The order is not tried again.
+    SealBusy {
+        /// The device column.
+        column: u8,
+        /// The epoch of the order.
+        epoch: u32,
+        /// Why.
+        why: Obstacle,
+        /// When it is worth ordering again, in milliseconds; doubles with each refusal in a row.
+        retry_ms: u32,
+    },
+    /// Progress of a move, told at most every 64 MiB or 50 ms.
+    Moved {
+        /// The device column.
+        column: u8,
+        /// The epoch of the order.
+        epoch: u32,
+        /// Bytes that are on the host now.
+        away: u64,
+    },
+    /// All that can move is on the host, and is given back to the driver.
+    Away {
+        /// The device column.
+        column: u8,
+        /// The epoch of the order.
+        epoch: u32,
+        /// Bytes on the host.
+        away: u64,
+        /// Bytes that stay on the device, as charged.
+        residue: u64,
+    },
+    /// All memory is on the device, and the process is open.
+    Back {
+        /// The device column.
+        column: u8,
+        /// The epoch of the order.
+        epoch: u32,
+    },
+    /// The move could not be made, and is undone: on the way out for want of host memory or because
+    /// a copy failed, on the way back for want of device memory. The process is where it was
+    /// before, and stays sealed where that was the host.
+    NoRoom {
+        /// The device column.
+        column: u8,
+        /// The epoch of the order.
+        epoch: u32,
+        /// Bytes that were to be had and were not.
+        bytes: u64,
+    },
+    /// A call that touches the device waits, and the process is sealed: told once for each time it
+    /// seals.
+    WantIn {
+        /// The device column.
+        column: u8,
+    },
+    /// The process's movable memory needs at least so much more of the host store. Answered by
+    /// [`Reply::HostRange`] and a descriptor, or [`Reply::Refused`].
+    HostRange {
+        /// The device column of the memory.
+        column: u8,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// A range is used no more: its bytes may be given back.
+    HostDrop {
+        /// Its first byte.
+        offset: u64,
+        /// Its length, as it was given.
+        bytes: u64,
+    },
 }
 
 /// See [`Request::Register`].
@@ -182,6 +268,15 @@ pub enum Reply {
     Done,
     /// The request failed.
     Error(WireError),
+    /// To [`Request::HostRange`], with the descriptor of a memory file that cannot shrink. Since
+    /// minor 6. The range is the process's until it drops it or ends, whatever becomes of the
+    /// daemon.
+    HostRange {
+        /// Its first byte in that file, a multiple of the page size.
+        offset: u64,
+        /// Its length, at least what was asked for.
+        bytes: u64,
+    },
 }
 
 /// Why an ask ended without a grant.

@@ -10,9 +10,12 @@
 mod control;
 mod error;
 mod frame;
+mod injection;
 mod message;
 mod metrics;
 mod page;
+mod record;
+mod residency;
 mod sharing;
 
 pub use control::{
@@ -21,11 +24,14 @@ pub use control::{
 };
 pub use error::{ErrorCode, WireError};
 pub use frame::{Decoder, FrameError, MAX_FRAME, decode, encode};
+pub use injection::{Injection, Linkage, is_container_id};
 pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request};
 pub use metrics::{
     DeviceMetrics, Identity, MetricsRow, NodeMetrics, QueuedTenant, SeriesRow, TenantMetrics,
 };
 pub use page::{Cursor, Listing, Rows};
+pub use record::{AskedRow, EventDevice, EventRecord, Fact, StandingRow};
+pub use residency::{Obstacle, Place, Residency, ResidencyRow, Residue};
 pub use sharing::{Regime, SharingRow};
 
 /// The major protocol version: peers of another major do not talk.

@@ -2,6 +2,8 @@
 
 use super::control::{DeviceRow, EndRow, GangRow, ShareRow, TenantRow};
 use super::metrics::{MetricsRow, SeriesRow};
+use super::record::StandingRow;
+use super::residency::ResidencyRow;
 use super::sharing::SharingRow;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +25,10 @@ pub enum Listing {
     Gangs,
     /// How each device's time is shared. Since minor 5.
     Sharing,
+    /// Where the memory of each tenant that can move is. Since minor 6.
+    Residency,
+    /// The standing of every tenant, queued ones too. Since minor 8.
+    Standing,
     /// What the daemon counts and measures. Since minor 9.
     Metrics,
     /// Each tenant's last hour. Since minor 9.
@@ -62,6 +68,10 @@ pub enum Rows {
     Gangs(Vec<GangRow>),
     /// Of [`Listing::Sharing`]: a row a device.
     Sharing(Vec<SharingRow>),
+    /// Of [`Listing::Residency`]: a row for each tenant and device.
+    Residency(Vec<ResidencyRow>),
+    /// Of [`Listing::Standing`]: a row a tenant.
+    Standing(Vec<StandingRow>),
     /// Of [`Listing::Metrics`].
     Metrics(Vec<MetricsRow>),
     /// Of [`Listing::History`].

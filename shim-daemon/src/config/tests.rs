@@ -41,6 +41,24 @@ fn nothing_may_be_kept_back_but_no_step_and_no_capacity_may_be_nothing() {
 }
 
 #[test]
+fn the_journal_has_the_size_that_the_file_says() {
+    let read = |text| read(text, Settings::default()).map(|settings| settings.journal.bytes);
+    assert_eq!(read(""), Ok(16 * MIB));
+    assert_eq!(read("journal = \"1GiB\""), Ok(GIB));
+    for text in [
+        "journal = \"1KiB\"",
+        "journal = \"50%\"",
+        "journal = \"much\"",
+    ] {
+        let refused = read(text).unwrap_err();
+        assert!(
+            refused.contains("line 1") && refused.contains("16MiB"),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
 fn unmanaged_processes_are_ended_only_where_the_file_says_so() {
     let read = |text| read(text, Settings::default()).unwrap().unmanaged;
     assert_eq!(read(""), Unmanaged::default());

@@ -2,44 +2,29 @@
 
 use std::collections::BTreeMap;
 
-use gpushare_core::{AskKey, DeviceId, Nanos, ProcessId, TenantId};
-use gpushare_protocol::units::Bytes;
+use gpushare_core::{AskKey, ProcessId};
 
 use super::ConnId;
 
-/// An open ask.
-#[derive(Clone, Debug)]
-pub(super) struct Asked {
-    /// Where its answer goes, and under which request.
-    pub(super) to: (ConnId, u32),
-    pub(super) tenant: TenantId,
-    pub(super) device: DeviceId,
-    pub(super) since: Nanos,
-    /// What its tenant has charged once it is granted. `None`: it asks for a context.
-    pub(super) bytes: Option<Bytes>,
-    /// Whether the driver refused what was within the grant.
-    pub(super) driver_refused: bool,
-}
-
 /// See the module's page. Each ask is answered once.
 #[derive(Debug, Default)]
-pub(super) struct Asks(BTreeMap<AskKey, Asked>);
+pub(super) struct Asks(BTreeMap<AskKey, (ConnId, u32)>);
 
 impl Asks {
-    /// An ask came. False: one of that number is open.
-    pub(super) fn add(&mut self, ask: AskKey, asked: Asked) -> bool {
-        self.0.insert(ask, asked).is_none()
+    /// An ask came over this connection, in this request. False: one of that number is open.
+    pub(super) fn add(&mut self, ask: AskKey, to: ConnId, id: u32) -> bool {
+        self.0.insert(ask, (to, id)).is_none()
     }
 
     /// Takes an ask that is answered now. `None`: it was.
-    pub(super) fn take(&mut self, ask: AskKey) -> Option<Asked> {
+    pub(super) fn take(&mut self, ask: AskKey) -> Option<(ConnId, u32)> {
         self.0.remove(&ask)
     }
 
     /// A process's open asks, or those that came over one connection.
     pub(super) fn of(&self, process: ProcessId, over: Option<ConnId>) -> Vec<AskKey> {
-        let open = self.0.iter().filter(|((asker, _), asked)| {
-            *asker == process && over.is_none_or(|over| asked.to.0 == over)
+        let open = self.0.iter().filter(|((asker, _), (to, _))| {
+            *asker == process && over.is_none_or(|over| *to == over)
         });
         open.map(|(ask, _)| *ask).collect()
     }

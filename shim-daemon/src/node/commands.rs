@@ -11,8 +11,9 @@ use gpushare_protocol::paths::TenantName;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Control, ControlReply, Cursor, ErrorCode, Listing, WireError};
 
+use super::events::word;
 use super::tenant::{Registration, Tenant, index, tenant_id};
-use super::{ConnId, Effect, Node};
+use super::{ConnId, Effect, Form, Node};
 use crate::devices::Device;
 
 impl Node {
@@ -48,7 +49,15 @@ impl Node {
             Control::Set { tenant, changes } => self.set(now, (from, id), tenant, changes),
             Control::End { tenant, kill } => self.end(from, tenant, *kill),
             Control::Follow { past } => {
-                self.follow(from, id, *past);
+                self.follow((from, id), *past, Form::Row);
+                Ok(None)
+            }
+            Control::FollowRecords { past } => {
+                self.follow((from, id), *past, Form::Record);
+                Ok(None)
+            }
+            Control::Ended { status } => {
+                self.command_says(from, *status);
                 Ok(None)
             }
             _ => Err(unknown_command()),
@@ -132,6 +141,7 @@ impl Node {
             maxima,
             began: None,
             dead: Vec::new(),
+            container: None,
         };
         let tenant = self.add(now, registration, &limits, columns, &spec)?;
         if let Some(known) = self.tenants.get_mut(&tenant) {
@@ -160,7 +170,13 @@ impl Node {
         columns: Vec<DeviceId>,
         spec: &TenantSpec,
     ) -> Result<TenantId, WireError> {
-        let made = Tenant::new(registration, limits.to_string(), columns, self.instance);
+        let made = Tenant::new(
+            registration,
+            limits.to_string(),
+            columns,
+            self.instance,
+            now,
+        );
         let made = made.map_err(|error| WireError::retry(ErrorCode::Full, error.to_string()))?;
         made.found(spec, &self.devices, limits, self.guarantee);
         let heartbeat = &made.control.view().header.heartbeat;
@@ -184,7 +200,7 @@ impl Node {
             self.counted.admissions.record((now - created).0);
         }
         let pending = std::mem::take(&mut known.pending);
-        let registration = known.registration.clone();
+        let registration = Box::new(known.registration.clone());
         let name = registration.name.clone();
         self.effect(Effect::Listen {
             tenant,
@@ -195,10 +211,10 @@ impl Node {
             self.effect(Effect::Command { to, id, reply });
         }
         self.show_standing(tenant);
-        self.event("admitted", Some(tenant), None, "may run".to_owned());
+        self.admitted(now, tenant);
     }
 
-    fn find(&self, name: &str) -> Option<(TenantId, &Tenant)> {
+    pub(super) fn find(&self, name: &str) -> Option<(TenantId, &Tenant)> {
         let mut all = self.tenants.iter();
         let found = all.find(|(_, known)| known.registration.name == name);
         found.map(|(id, known)| (*id, known))
@@ -236,16 +252,10 @@ impl Node {
 
     /// Ends a tenant without keepers and without processes.
     pub(super) fn end_if_unused(&mut self, now: Nanos, tenant: TenantId) {
-        let unused = |known: &Tenant| known.owners.is_empty() && !known.has_members();
-        if !self.tenants.get(&tenant).is_some_and(unused) {
+        if !self.tenants.get(&tenant).is_some_and(Tenant::is_unused) {
             return;
         }
-        self.event(
-            "gone",
-            Some(tenant),
-            None,
-            "has no process any more".to_owned(),
-        );
+        self.tell_gone(now, tenant);
         self.happened(now, Event::TenantGone { tenant });
         self.remove_fences(tenant);
         if let Some(known) = self.tenants.remove(&tenant) {
@@ -273,7 +283,8 @@ impl Node {
         } else {
             Signal::Terminate
         };
-        self.send_signal(tenant, signal, format!("{by} ended it"));
+        let facts = vec![word("reason", "command"), word("by", by.clone())];
+        self.send_signal(tenant, signal, format!("{by} ended it"), facts);
         Ok(Some(ControlReply::Done))
     }
 
@@ -329,17 +340,12 @@ impl Node {
             return Ok(None);
         };
         known.hold_to(&self.lowered(tenant, &columns, &before));
-        let registration = known.registration.clone();
+        let registration = Box::new(known.registration.clone());
         self.effect(Effect::Listen {
             tenant,
             registration,
         });
-        self.event(
-            "set",
-            Some(tenant),
-            None,
-            format!("limits are now {limits}"),
-        );
+        self.tell_set(tenant, changes);
         self.mind_fences();
         Ok(Some(ControlReply::Done))
     }

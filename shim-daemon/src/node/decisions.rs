@@ -8,6 +8,8 @@ use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ControlReply, ErrorCode, Refusal, Reply, WireError};
 use nix::sys::signal::Signal as Posix;
 
+use super::events::{Told, number, word};
+use super::injected::Contained;
 use super::tenant::index;
 use super::{Effect, Node};
 
@@ -83,11 +85,10 @@ impl Node {
     }
 
     fn answer(&mut self, now: Nanos, ask: AskKey, answer: Answer) {
-        let Some(asked) = self.asks.take(ask) else {
+        self.settled(now, ask, &answer);
+        let Some((to, id)) = self.asks.take(ask) else {
             return;
         };
-        self.note_answer(now, &asked, answer);
-        let (to, id) = asked.to;
         let reply = match answer {
             Answer::Granted { grant } => Reply::Granted { grant: grant.0 },
             Answer::Denied(denial) => Reply::Refused(refusal(denial)),
@@ -101,17 +102,25 @@ impl Node {
         if signal == Signal::Terminate {
             self.counted.ended(why);
         }
-        let text = self.reason(tenant, why);
-        self.send_signal(tenant, signal, text);
+        let (text, facts) = (self.reason(tenant, why), self.facts_of(why));
+        self.send_signal(tenant, signal, text, facts);
     }
 
     /// Signals a tenant's processes, and tells the commands that run it why.
-    pub(super) fn send_signal(&mut self, tenant: TenantId, signal: Signal, text: String) {
+    pub(super) fn send_signal(
+        &mut self,
+        tenant: TenantId,
+        signal: Signal,
+        text: String,
+        mut facts: Vec<Told>,
+    ) {
         let posix = match signal {
             Signal::Terminate => Posix::SIGTERM,
             Signal::Kill => Posix::SIGKILL,
         };
-        self.event("ended", Some(tenant), None, format!("{posix}: {text}"));
+        facts.insert(0, word("signal", posix.as_str()));
+        let text_of_event = format!("{posix}: {text}");
+        self.event_with("ended", (Some(tenant), None), text_of_event, &facts);
         let Some(known) = self.tenants.get(&tenant) else {
             return;
         };
@@ -122,6 +131,10 @@ impl Node {
         {
             // A process that has already exited needs no signal.
             let _ = crate::peer::signal(&process.peer().pidfd, posix);
+        }
+        // Last, because its end ends all others of its pid namespace without a signal of theirs.
+        if let Some(init) = known.contained.as_ref().and_then(Contained::init) {
+            let _ = crate::peer::signal(&init.pidfd, posix);
         }
         for to in owners {
             let reply = ControlReply::End {
@@ -196,6 +209,9 @@ impl Node {
             return;
         };
         let pending = std::mem::take(&mut known.pending);
+        if pending.is_empty() {
+            self.refused = Some(error.to_owned());
+        }
         if !known.admitted {
             self.tenants.remove(&tenant);
         }
@@ -206,6 +222,7 @@ impl Node {
     }
 
     fn note(&mut self, now: Nanos, notice: &Notice) {
+        let mut facts = Vec::new();
         let (kind, tenant, device, text) = match notice {
             Notice::Queued { tenant } => {
                 let why = self.waits_for(*tenant);
@@ -216,6 +233,10 @@ impl Node {
                 ask, device, short, ..
             } => {
                 let tenant = self.processes.get(ask.0).map(|process| process.tenant());
+                facts.push(number("short_bytes", short.0));
+                if let Some(known) = tenant.and_then(|id| self.tenants.get_mut(&id)) {
+                    known.tally.waits(*ask, now);
+                }
                 let text = format!("an allocation waits: {} are missing", short.human());
                 ("waiting", tenant, Some(*device), text)
             }
@@ -224,6 +245,8 @@ impl Node {
                 by,
                 unmanaged,
             } => {
+                facts.push(number("over_bytes", by.0));
+                facts.push(number("unmanaged_bytes", unmanaged.0));
                 let text = format!(
                     "{} more in use than may be, {} of it by processes that are none of ours: nothing new is granted",
                     by.human(),
@@ -242,6 +265,7 @@ impl Node {
                 device,
                 bytes,
             } => {
+                facts.push(number("over_bytes", bytes.0));
                 let text = format!("holds {} more than it was granted", bytes.human());
                 ("excess", Some(*tenant), Some(*device), text)
             }
@@ -305,11 +329,11 @@ impl Node {
                 "is still there long after SIGKILL".to_owned(),
             ),
         };
-        self.event(kind, tenant, device, text);
+        self.event_with(kind, (tenant, device), text, &facts);
     }
 
     /// Describes, with numbers, what a tenant waits for before its admission.
-    fn waits_for(&self, tenant: TenantId) -> String {
+    pub(super) fn waits_for(&self, tenant: TenantId) -> String {
         if self.is_recovering() {
             return "waits until programs of the previous daemon have reported their memory"
                 .to_owned();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use gpushare_core::{DeviceId, TenantId};
-use gpushare_protocol::wire::EventRow;
+use gpushare_protocol::wire::{EventDevice, EventRecord, Fact};
 
 use super::tenant::index;
 use super::{ConnId, Effect, Node};
@@ -16,16 +16,43 @@ const KEPT: usize = 1024;
 /// The longest text of an event, in bytes; the rest is cut.
 const LONGEST: usize = 4096;
 
+/// A fact of an event, under its name.
+pub(super) type Told = (&'static str, Fact);
+
+/// An amount of an event.
+pub(super) fn number(name: &'static str, amount: u64) -> Told {
+    (name, Fact::Number(amount))
+}
+
+/// A name or a reason of an event.
+pub(super) fn word(name: &'static str, text: impl Into<String>) -> Told {
+    (name, Fact::Word(text.into()))
+}
+
+/// How a follower wants its events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Without facts, as before minor 8.
+    Row,
+    /// With them.
+    Record,
+}
+
+/// A connection that follows, the request it follows by, and how.
+pub type Follower = (ConnId, u32, Form);
+
 /// The ring and its followers.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    past: VecDeque<Arc<EventRow>>,
-    followers: Vec<(ConnId, u32)>,
+    past: VecDeque<Arc<EventRecord>>,
+    followers: Vec<Follower>,
+    /// Events so far.
+    number: u64,
 }
 
 impl Events {
     /// As many of the last ones, oldest first, as there are.
-    fn last(&self, many: u32) -> Vec<Arc<EventRow>> {
+    fn last(&self, many: u32) -> Vec<Arc<EventRecord>> {
         let many = usize::try_from(many).unwrap_or(KEPT);
         let skipped = self.past.len().saturating_sub(many);
         self.past.iter().skip(skipped).cloned().collect()
@@ -33,16 +60,27 @@ impl Events {
 }
 
 impl Node {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a label for people: nothing is decided by it"
-    )]
     pub(super) fn event(
         &mut self,
         kind: &str,
         tenant: Option<TenantId>,
         device: Option<DeviceId>,
+        text: String,
+    ) {
+        self.event_with(kind, (tenant, device), text, &[]);
+    }
+
+    /// An event with its numbers.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a label for people: nothing is decided by it"
+    )]
+    pub(super) fn event_with(
+        &mut self,
+        kind: &str,
+        (tenant, device): (Option<TenantId>, Option<DeviceId>),
         mut text: String,
+        facts: &[Told],
     ) {
         if text.len() > LONGEST {
             text.truncate(text.floor_char_boundary(LONGEST - 3));
@@ -51,38 +89,60 @@ impl Node {
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
-        let row = Arc::new(EventRow {
+        self.events.number += 1;
+        let device = device.or_else(|| self.only_device(tenant?));
+        let facts = facts.iter();
+        let record = Arc::new(EventRecord {
+            instance: self.instance,
+            number: self.events.number,
             at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
             kind: kind.to_owned(),
             tenant: tenant.map(|tenant| self.name(tenant)),
-            device: device
-                .and_then(index)
-                .and_then(|at| self.devices.get(at))
-                .map(|device| device.uuid),
+            device: device.and_then(index).and_then(|at| {
+                Some(EventDevice {
+                    uuid: self.devices.get(at)?.uuid,
+                    index: u32::try_from(at).ok()?,
+                })
+            }),
             text,
+            facts: facts
+                .map(|(name, fact)| ((*name).to_owned(), fact.clone()))
+                .collect(),
         });
-        if !self.events.followers.is_empty() {
-            let (to, row) = (self.events.followers.clone(), Arc::clone(&row));
-            self.effect(Effect::Event { to, row });
-        }
-        self.events.past.push_back(row);
+        self.effect(Effect::Event {
+            to: self.events.followers.clone(),
+            record: Arc::clone(&record),
+            is_new: true,
+        });
+        self.events.past.push_back(record);
         if self.events.past.len() > KEPT {
             self.events.past.pop_front();
         }
     }
 
-    pub(super) fn follow(&mut self, to: ConnId, id: u32, past: u32) {
-        for row in self.events.last(past) {
-            let to = vec![(to, id)];
-            self.effect(Effect::Event { to, row });
+    /// The device of a tenant that has one.
+    fn only_device(&self, tenant: TenantId) -> Option<DeviceId> {
+        match *self.tenants.get(&tenant)?.columns {
+            [device] => Some(device),
+            _ => None,
+        }
+    }
+
+    pub(super) fn follow(&mut self, (to, id): (ConnId, u32), past: u32, form: Form) {
+        for record in self.events.last(past) {
+            self.effect(Effect::Event {
+                to: vec![(to, id, form)],
+                record,
+                is_new: false,
+            });
         }
         // A connection gets each event once.
         self.unfollow(to);
-        self.events.followers.push((to, id));
+        self.events.followers.push((to, id, form));
     }
 
     pub(super) fn unfollow(&mut self, connection: ConnId) {
-        self.events.followers.retain(|(to, _)| *to != connection);
+        self.events.followers.retain(|(to, ..)| *to != connection);
     }
 
     /// A tenant's name, for messages.

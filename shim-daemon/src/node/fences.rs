@@ -128,7 +128,7 @@ impl Node {
     /// Has the server remember the tenant's registration as it is now.
     pub fn write_down(&mut self, tenant: TenantId) {
         if let Some(known) = self.tenants.get(&tenant) {
-            let registration = known.registration.clone();
+            let registration = Box::new(known.registration.clone());
             self.effect(Effect::Listen {
                 tenant,
                 registration,

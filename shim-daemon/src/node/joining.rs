@@ -5,7 +5,8 @@
 //! processes of root and of the daemon's user, and processes of any user in the tenant's own
 //! cgroup, because images choose users. A cgroup is the tenant's own if a container runtime made
 //! it, no command came from it, it is not the daemon's, and no other tenant has it. The first
-//! process from such a cgroup determines it.
+//! process from such a cgroup determines it. A tenant that is a container accepts the container's
+//! processes only: [`super::injected`].
 
 use gpushare_core::TenantId;
 use gpushare_protocol::wire::WireError;
@@ -19,6 +20,9 @@ use crate::peer::Peer;
 impl Node {
     /// Refuses a process that does not belong to the tenant.
     pub(super) fn may_join(&self, tenant: TenantId, peer: &Peer) -> Result<(), WireError> {
+        if let Some(answer) = self.may_join_container(tenant, peer) {
+            return answer;
+        }
         if self.is_trusted(tenant, peer.uid) {
             return Ok(());
         }
@@ -52,6 +56,10 @@ impl Node {
     /// A process of one of the machine's tenants has joined: its tenant's cgroup is the tenant's
     /// from now on.
     pub(super) fn settle_cgroup(&mut self, tenant: TenantId, cgroup: &str) {
+        let known = self.tenants.get(&tenant);
+        if known.is_none_or(|known| known.registration.container.is_some()) {
+            return;
+        }
         if self.owner(tenant).is_some() {
             return;
         }

@@ -3,7 +3,7 @@
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{
     ControlReply, Cursor, DeviceRow, GangRow, Listing, MetricsRow, ProcessRow, Rows, SeriesRow,
-    SharingRow, TenantRow,
+    SharingRow, StandingRow, TenantRow,
 };
 
 use super::Node;
@@ -72,6 +72,17 @@ impl Node {
                 let (rows, next) = self.sharing_from(from);
                 (Rows::Sharing(rows), next)
             }
+            Listing::Standing => {
+                let place =
+                    |(id, column)| (column == 0).then(|| self.standing_row(now, id)).flatten();
+                // Each device it asks for, and the reason why it waits.
+                let more = |row: &StandingRow| {
+                    let why = row.queued.as_ref().map_or(0, String::len);
+                    row.asks.len() * PROCESS + why
+                };
+                let (rows, next) = self.each_with(from, place, more);
+                (Rows::Standing(rows), next)
+            }
             Listing::Metrics => {
                 let (rows, next) = self.metrics_from(now, from);
                 (Rows::Metrics(rows), next)
@@ -101,12 +112,22 @@ impl Node {
         from: Cursor,
         row: impl Fn((TenantId, usize)) -> Option<R>,
     ) -> (Vec<R>, Option<Cursor>) {
+        self.each_with(from, row, |_| 0)
+    }
+
+    /// As [`Self::each_from`], of rows that take `more` bytes than others.
+    fn each_with<R>(
+        &self,
+        from: Cursor,
+        row: impl Fn((TenantId, usize)) -> Option<R>,
+        more: impl Fn(&R) -> usize,
+    ) -> (Vec<R>, Option<Cursor>) {
         let (mut rows, mut room) = (Vec::new(), Room(PAGE));
         for (id, known, column) in self.places(from) {
             let Some(row) = row((id, column)) else {
                 continue;
             };
-            if !room.take(ROW + known.registration.name.len()) {
+            if !room.take(ROW + known.registration.name.len() + more(&row)) {
                 return (rows, Some(cursor(id, column, 0)));
             }
             rows.push(row);

@@ -1,4 +1,5 @@
-//! What is counted and measured of tenants and of the node, for metrics. Nothing is decided by it.
+//! What is counted and measured of tenants and of the node, for metrics; beside a tenant's tally,
+//! which has its peak and its refusals. Nothing is decided by it.
 //!
 //! The brain counts what its schedules see, and forgets it when a tenant's last process leaves a
 //! device. Here such counts go on: they are read once a second, when they are asked for, and before
@@ -6,13 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use gpushare_core::{Answer, Denial, DeviceId, Event, Nanos, TenantId, Why};
+use gpushare_core::{Nanos, ProcessId, TenantId, Why};
 use gpushare_protocol::histogram::Histogram;
-use gpushare_protocol::units::Bytes;
 
 use super::Node;
-use super::asks::Asked;
-use super::tenant::Tenant;
 
 /// A count that begins anew when its source does; what was counted before is kept.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,8 +35,6 @@ impl Grown {
 /// Of a tenant on a device, since its registration at this daemon.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Measures {
-    /// The most bytes that were charged at once.
-    pub(super) peak: Bytes,
     pub(super) gpu: Grown,
     pub(super) turns: Grown,
     pub(super) overruns: Grown,
@@ -47,16 +43,6 @@ pub(super) struct Measures {
     /// For how long its gate is closed now while it wants the device.
     pub(super) waiting: Nanos,
     pub(super) allocation_waits: Histogram,
-    /// Refusals that its living and dead processes have counted in the usage page, for whatever
-    /// reason.
-    refused: Grown,
-    refused_dead: u64,
-    pub(super) timed_out: u64,
-    pub(super) no_room: u64,
-    pub(super) driver: u64,
-    /// The most refusals for its own limit that were found: what this daemon refused may be counted
-    /// in the page a moment later.
-    pub(super) limit: u64,
 }
 
 impl Measures {
@@ -65,43 +51,11 @@ impl Measures {
         self.gates_before.plus(&self.gates)
     }
 
-    /// A process that counted so many refusals leaves.
-    pub(super) fn bury(&mut self, refused: u64) {
-        self.refused_dead = self.refused_dead.saturating_add(refused);
-    }
-
     fn note_gates(&mut self, gates: Histogram) {
         if gates.count() < self.gates.count() {
             self.gates_before = self.gates_before.plus(&self.gates);
         }
         self.gates = gates;
-    }
-
-    /// Its processes have counted so many refusals.
-    fn note_refused(&mut self, living: u64) {
-        self.refused.read(self.refused_dead.saturating_add(living));
-        let ours = self.timed_out.saturating_add(self.no_room);
-        self.limit = self.limit.max(self.refused.all().saturating_sub(ours));
-    }
-
-    fn charged(&mut self, bytes: Bytes) {
-        self.peak = self.peak.max(bytes);
-    }
-
-    fn answered(&mut self, waited: Nanos, asked: &Asked, answer: Answer) {
-        if waited > Nanos::ZERO && asked.bytes.is_some() {
-            self.allocation_waits.record(waited.0);
-        }
-        match answer {
-            // The claim of a tenant about its charges is bounded by its grant.
-            Answer::Granted { grant } => {
-                self.charged(asked.bytes.unwrap_or(Bytes::ZERO).min(grant));
-            }
-            Answer::Denied(_) if asked.driver_refused => self.driver += 1,
-            Answer::Denied(Denial::TimedOut { .. }) => self.timed_out += 1,
-            Answer::Denied(Denial::OverLimit { .. }) => {}
-            Answer::Denied(_) => self.no_room += u64::from(asked.bytes.is_some()),
-        }
     }
 }
 
@@ -157,12 +111,9 @@ impl Node {
         };
         let now = self.world.now();
         for (column, device) in known.columns.clone().into_iter().enumerate() {
-            let (charged, refused) = (known.charged(column), known.refused(column));
             let Some(measures) = known.measures.get_mut(column) else {
                 continue;
             };
-            measures.charged(charged);
-            measures.note_refused(refused);
             let share = self.world.share(tenant, device);
             measures.waiting = Nanos::ZERO;
             if let Some(share) = share {
@@ -177,33 +128,13 @@ impl Node {
 
     /// Reads all counts, before they are told.
     pub(super) fn note_all_measures(&mut self) {
+        let processes: Vec<ProcessId> = self.processes.iter().map(|(process, _)| process).collect();
+        for process in processes {
+            self.read_counters(process);
+        }
         for tenant in self.tenants.keys().copied().collect::<Vec<_>>() {
             self.note_measures(tenant);
         }
-    }
-
-    /// An ask is answered.
-    pub(super) fn note_answer(&mut self, now: Nanos, asked: &Asked, answer: Answer) {
-        let known = self.tenants.get_mut(&asked.tenant);
-        if let Some(measures) = known.and_then(|known| known.measured(asked.device)) {
-            measures.answered(now - asked.since, asked, answer);
-        }
-    }
-}
-
-impl Tenant {
-    fn measured(&mut self, device: DeviceId) -> Option<&mut Measures> {
-        let column = self.column(device)?;
-        self.measures.get_mut(column)
-    }
-}
-
-/// The bytes that a tenant has charged once an ask is granted, and whether the driver refused them.
-pub(super) fn wanted(event: &Event) -> (Option<Bytes>, bool) {
-    match event {
-        Event::Ask { held, bytes, .. } => (Some(*held + *bytes), false),
-        Event::DriverRefused { held, .. } => (Some(*held), true),
-        _ => (None, false),
     }
 }
 
@@ -218,21 +149,5 @@ mod tests {
             count.read(value);
             assert_eq!(count.all(), all);
         }
-    }
-
-    #[test]
-    fn what_the_daemon_refused_is_not_counted_as_the_tenants_own_limit() {
-        let mut measures = Measures::default();
-        measures.note_refused(2);
-        assert_eq!(measures.limit, 2);
-        // The daemon refuses; the process counts it a moment later.
-        measures.timed_out += 1;
-        measures.note_refused(2);
-        assert_eq!(measures.limit, 2);
-        measures.note_refused(3);
-        assert_eq!(measures.limit, 2);
-        measures.bury(3);
-        measures.note_refused(1);
-        assert_eq!(measures.limit, 3);
     }
 }

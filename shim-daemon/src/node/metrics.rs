@@ -70,14 +70,16 @@ impl Node {
     fn measured_row(&self, known: &Tenant, column: usize) -> Option<MetricsRow> {
         let device = known.columns.get(column)?;
         let measures = known.measures.get(column)?;
+        let tally = known.tally.columns.get(column)?;
+        let refused = &tally.refusals;
         Some(MetricsRow::Tenant(TenantMetrics {
             name: known.registration.name.clone(),
             device: index(*device).and_then(|at| self.devices.get(at))?.uuid,
-            peak: measures.peak.0,
-            refused_limit: measures.limit,
-            refused_wait_timeout: measures.timed_out,
-            refused_no_room: measures.no_room,
-            refused_driver: measures.driver,
+            peak: tally.peak.0,
+            refused_limit: refused.over_limit,
+            refused_wait_timeout: refused.timed_out,
+            refused_no_room: refused.no_room + refused.cycle,
+            refused_driver: refused.driver,
             allocation_waits: measures.allocation_waits,
             gpu_ns: measures.gpu.all(),
             gate_waits: measures.gate_waits(),

@@ -10,6 +10,7 @@ mod events;
 mod fences;
 mod guarding;
 mod history;
+mod injected;
 mod joining;
 mod lease;
 mod listing;
@@ -25,7 +26,9 @@ mod requests;
 mod restart;
 mod samples;
 mod shares;
+mod standing;
 mod strangers;
+mod tally;
 mod tenant;
 mod unmanaged;
 mod users;
@@ -40,14 +43,17 @@ use std::sync::Arc;
 use gpushare_core::{
     CostClass, DeviceId, DeviceSpec, Event, Nanos, Policy, ProcessId, TenantId, World,
 };
+use gpushare_journal::Bounds;
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{ControlReply, EventRow, Reply};
+use gpushare_protocol::wire::{ControlReply, EventRecord, Reply};
 
 use asks::Asks;
 use events::Events;
+pub use events::{Follower, Form};
 use fences::Fences;
 pub use fences::{FenceKey, Remembered};
 use history::History;
+pub use injected::Container;
 use looks::Looks;
 use measures::Counted;
 pub use pids::in_first_namespace;
@@ -59,6 +65,7 @@ use tenant::Tenant;
 pub use unmanaged::Unmanaged;
 use users::Users;
 
+use crate::containers::Containers;
 use crate::devices::{Device, Order};
 use crate::guard::{Among, Guard};
 
@@ -89,12 +96,14 @@ pub enum Effect {
         /// What.
         reply: ControlReply,
     },
-    /// Send an event to its followers.
+    /// Write an event down if it is new, and send it to its followers.
     Event {
-        /// The recipients, each with the request that it follows by.
-        to: Vec<(ConnId, u32)>,
+        /// The recipients.
+        to: Vec<Follower>,
         /// What.
-        row: Arc<EventRow>,
+        record: Arc<EventRecord>,
+        /// Whether it happened just now; a follower that comes later is told of it again.
+        is_new: bool,
     },
     /// Tell when this process ends.
     Watch {
@@ -108,13 +117,20 @@ pub enum Effect {
         /// Which.
         process: ProcessId,
     },
+    /// Tell when the container of this tenant ends.
+    WatchContainer {
+        /// Which.
+        tenant: TenantId,
+        /// Becomes readable at its end.
+        pidfd: OwnedFd,
+    },
     /// Accept clients of this tenant on a socket of its own, and store the registration for the
     /// next daemon.
     Listen {
         /// Which.
         tenant: TenantId,
         /// The registration to store.
-        registration: Registration,
+        registration: Box<Registration>,
     },
     /// The tenant has ended: close its socket and delete its registration.
     Unlisten {
@@ -165,6 +181,10 @@ pub struct Settings {
     /// The set of daemons among which this one is the only one for a GPU. `None` for the machine's
     /// own daemon, which no user's daemon may block.
     pub guard: Option<Among>,
+    /// The rules for tenants that are containers.
+    pub containers: Containers,
+    /// Most bytes of the journal of events.
+    pub journal: Bounds,
 }
 
 impl Default for Settings {
@@ -185,6 +205,8 @@ impl Default for Settings {
             own_pids: in_first_namespace(),
             fences: None,
             guard: None,
+            containers: Containers::default(),
+            journal: Bounds::default(),
         }
     }
 }
@@ -217,6 +239,9 @@ pub struct Node {
     fences: Fences,
     users: Users,
     away: vacated::Away,
+    containers: Containers,
+    /// Why the last registration without a command was refused.
+    refused: Option<String>,
     counted: Counted,
     history: History,
 }
@@ -276,6 +301,8 @@ impl Node {
             pids: pids::Pids::new(settings.own_pids),
             fences: Fences::new(settings.fences.clone()),
             users: Users::default(),
+            containers: settings.containers.clone(),
+            refused: None,
             away: vacated::Away::default(),
             counted: Counted::since(now),
             history: History::default(),
@@ -314,6 +341,7 @@ impl Node {
     pub fn reload(&mut self, now: Nanos, settings: &Settings) {
         self.defaults.clone_from(&settings.defaults);
         self.maxima.clone_from(&settings.maxima);
+        self.containers.clone_from(&settings.containers);
         self.deal(now, settings.policy.lease);
     }
 

@@ -9,8 +9,6 @@ use gpushare_protocol::wire::{
     Ask, ErrorCode, Refusal, Register, Registered, Reply, Request, WireError,
 };
 
-use super::asks::Asked;
-use super::measures::wanted;
 use super::processes::Process;
 use super::{ConnId, Effect, Node};
 use crate::peer::Peer;
@@ -116,6 +114,7 @@ impl Node {
         let place = (client.tenant, slot);
         let known = Process::new(place, peer, client.connection, client.tells);
         self.processes.add(process, known);
+        self.read_counters(process);
         self.effect(Effect::Watch { process, pidfd });
         self.happened(
             now,
@@ -202,18 +201,23 @@ impl Node {
         match request {
             Request::Open { column } => {
                 self.is_opening(now, process, usize::from(*column));
-                self.ask(now, (client, process, id), *column, |device, ask| {
-                    Event::Open {
+                let none = (Bytes::ZERO, false);
+                self.ask(
+                    now,
+                    (client, process, id),
+                    (*column, none),
+                    |device, ask| Event::Open {
                         process,
                         device,
                         ask,
-                    }
-                })
+                    },
+                )
             }
             Request::Ask(wanted) => {
                 let wanted = &self.as_it_is(now, client.tenant, wanted);
                 self.read_lenders(now, client.tenant, wanted);
-                self.ask(now, (client, process, id), wanted.column, |device, ask| {
+                let column = (wanted.column, charges(wanted, false));
+                self.ask(now, (client, process, id), column, |device, ask| {
                     let (held, bytes, patience) = amounts(wanted);
                     Event::Ask {
                         process,
@@ -226,7 +230,8 @@ impl Node {
                 })
             }
             Request::DriverRefused(wanted) => {
-                self.ask(now, (client, process, id), wanted.column, |device, ask| {
+                let column = (wanted.column, charges(wanted, true));
+                self.ask(now, (client, process, id), column, |device, ask| {
                     let (held, bytes, patience) = amounts(wanted);
                     Event::DriverRefused {
                         process,
@@ -240,10 +245,10 @@ impl Node {
             }
             Request::Cancel { ask } => {
                 let key = (process, AskId(u64::from(*ask)));
-                if let Some(Asked {
-                    to: (to, asked), ..
-                }) = self.asks.take(key)
-                {
+                if let Some(known) = self.tenants.get_mut(&client.tenant) {
+                    known.tally.given_up(key, now);
+                }
+                if let Some((to, asked)) = self.asks.take(key) {
                     self.reply(to, asked, Reply::Refused(Refusal::Cancelled));
                 }
                 self.happened(
@@ -284,7 +289,7 @@ impl Node {
         &mut self,
         now: Nanos,
         (client, process, id): (Client, ProcessId, u32),
-        column: u8,
+        (column, (wanted, driver)): (u8, (Bytes, bool)),
         event: impl FnOnce(gpushare_core::DeviceId, AskId) -> Event,
     ) {
         let tenant = self.tenants.get(&client.tenant);
@@ -298,21 +303,15 @@ impl Node {
             );
         };
         let ask = AskId(u64::from(id));
-        let event = event(device, ask);
-        let (bytes, driver_refused) = wanted(&event);
-        let asked = Asked {
-            to: (client.connection, id),
-            tenant: client.tenant,
-            device,
-            since: now,
-            bytes,
-            driver_refused,
-        };
-        if !self.asks.add((process, ask), asked) {
+        if !self.asks.add((process, ask), client.connection, id) {
             let error = WireError::new(ErrorCode::OutOfOrder, "a request of that number is open");
             return self.fail(client.connection, id, error);
         }
-        self.happened(now, event);
+        if let Some(known) = self.tenants.get_mut(&client.tenant) {
+            let tally = &mut known.tally;
+            tally.asks((process, ask), usize::from(column), wanted, driver);
+        }
+        self.happened(now, event(device, ask));
     }
 
     /// Reports a tenant's usage, according to its page, to the brain: a process freed memory.
@@ -380,8 +379,12 @@ impl Node {
 
     /// Cancels a process's open asks, or those that came over one connection.
     pub(super) fn cancel_all(&mut self, now: Nanos, process: ProcessId, over: Option<ConnId>) {
+        let tenant = self.processes.get(process).map(|known| known.tenant());
         for key in self.asks.of(process, over) {
             self.asks.take(key);
+            if let Some(known) = tenant.and_then(|tenant| self.tenants.get_mut(&tenant)) {
+                known.tally.given_up(key, now);
+            }
             self.happened(
                 now,
                 Event::Cancel {
@@ -422,7 +425,10 @@ impl Node {
 
     /// Frees the row of a process that is over.
     pub(super) fn leave(&mut self, now: Nanos, process: ProcessId, known: &Process) {
+        self.read_line(process, known.tenant(), known.slot());
+        self.tell_refused(now, known.tenant(), false);
         if let Some(tenant) = self.tenants.get_mut(&known.tenant()) {
+            tenant.tally.left(process);
             tenant.unseat(known.slot(), process);
         }
         self.end_if_unused(now, known.tenant());
@@ -464,6 +470,15 @@ impl super::Tenant {
 fn no_descriptor(error: &std::io::Error) -> WireError {
     let text = format!("no descriptor for the process: {error}");
     WireError::retry(ErrorCode::Full, text)
+}
+
+/// What a tenant would be charged, and whether the driver has refused it.
+fn charges(ask: &Ask, driver: bool) -> (Bytes, bool) {
+    let wanted = match driver {
+        true => ask.held,
+        false => ask.held.saturating_add(ask.bytes),
+    };
+    (Bytes(wanted), driver)
 }
 
 fn amounts(ask: &Ask) -> (Bytes, Bytes, Option<Nanos>) {

@@ -31,6 +31,7 @@ impl Node {
         if let Some(known) = self.tenants.get_mut(&tenant) {
             known.restored = true;
         }
+        self.find_container(tenant);
         self.happened(
             now,
             Event::Register {

@@ -39,6 +39,7 @@ impl Node {
         self.mind_fences();
         self.write_down_dead();
         self.tend_guard();
+        self.tend_containers(now);
         self.advance(now);
     }
 
@@ -63,6 +64,7 @@ impl Node {
         }
         self.show_standing(tenant);
         self.note_shares(now, tenant);
+        self.count(now, tenant);
         self.note_measures(tenant);
     }
 

@@ -20,6 +20,8 @@ pub(super) struct Watch {
     held: BTreeMap<u32, OwnedFd>,
     /// The daemon's own cgroup: no tenant's.
     home: String,
+    /// Its place in every hierarchy, as `/proc` has it.
+    home_table: String,
 }
 
 impl Watch {
@@ -30,12 +32,18 @@ impl Watch {
             strangers: Strangers::default(),
             held: BTreeMap::new(),
             home: peer::cgroup_of(std::process::id()).unwrap_or_default(),
+            home_table: std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default(),
         }
     }
 
     /// The daemon's own cgroup.
     pub(super) fn home(&self) -> &str {
         &self.home
+    }
+
+    /// The daemon's place in every hierarchy.
+    pub(super) fn home_table(&self) -> &str {
+        &self.home_table
     }
 }
 

@@ -9,11 +9,14 @@ use gpushare_protocol::page::{MAX_SLOTS, UNIT};
 use gpushare_protocol::units::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::injected::{Contained, Container};
 use super::measures::Measures;
 use super::reaped::Unseen;
 use super::shares::Past;
+use super::tally::Tally;
 use super::{ConnId, Reaped, Remembered};
 use crate::devices::Device;
+use crate::init::started;
 use crate::pages::{ControlPages, PagesError, UsagePage};
 
 /// How often to try the lock of a tenant whose limit is lowered, at intervals of 0.1 ms. A holder
@@ -53,6 +56,9 @@ pub struct Registration {
     /// Its dead processes that still held memory when this was written.
     #[serde(default)]
     pub dead: Vec<Reaped>,
+    /// The container that it is, if it is one.
+    #[serde(default)]
+    pub container: Option<Container>,
 }
 
 /// A registered tenant.
@@ -84,6 +90,10 @@ pub(super) struct Tenant {
     pub(super) shares: Vec<Past>,
     /// Its counters of GPU work when last read.
     pub(super) worked: u64,
+    /// Whether the container that it is lives: it is kept then.
+    pub(super) contained: Option<Contained>,
+    /// What it did so far.
+    pub(super) tally: Tally,
     /// When a command registered it, until it is admitted.
     pub(super) created: Option<Nanos>,
     /// What is counted and measured of it, by column.
@@ -96,8 +106,10 @@ impl Tenant {
         limits: String,
         columns: Vec<DeviceId>,
         instance: u64,
+        now: Nanos,
     ) -> Result<Self, PagesError> {
         let shares = columns.iter().map(|_| Past::default()).collect();
+        let tally = Tally::new(columns.len(), now);
         let measures = columns.iter().map(|_| Measures::default()).collect();
         Ok(Self {
             registration,
@@ -115,6 +127,8 @@ impl Tenant {
             compute: Vec::new(),
             shares,
             worked: 0,
+            contained: None,
+            tally,
             created: None,
             measures,
         })
@@ -236,6 +250,11 @@ impl Tenant {
         self.members.range(first..).copied()
     }
 
+    /// Whether nothing keeps it: no command, no process, no container.
+    pub(super) fn is_unused(&self) -> bool {
+        self.owners.is_empty() && !self.has_members() && self.contained.is_none()
+    }
+
     pub(super) fn has_members(&self) -> bool {
         !self.members.is_empty()
     }
@@ -250,7 +269,7 @@ impl Tenant {
             header.pid_namespace.store(0, Ordering::Relaxed);
             header
                 .start
-                .store(started(u64::from(pid)).unwrap_or(0), Ordering::Relaxed);
+                .store(started(pid).unwrap_or(0), Ordering::Relaxed);
             header.taken.store(1, Ordering::Release);
         }
     }
@@ -269,16 +288,6 @@ impl Tenant {
     /// the charges of bound processes.
     pub(super) fn held(&self, column: usize) -> Bytes {
         self.sum(column, gpushare_protocol::page::Split::held)
-    }
-
-    /// The refusals that its processes have counted on a column, according to the usage page.
-    pub(super) fn refused(&self, column: usize) -> u64 {
-        let page = self.usage.view();
-        let lines = self.slots.keys();
-        let lines = lines.filter_map(|slot| page.line(*slot, column));
-        lines.fold(0, |sum: u64, line| {
-            sum.saturating_add(line.refused.load(Ordering::Relaxed))
-        })
     }
 
     fn sum(&self, column: usize, part: fn(gpushare_protocol::page::Split) -> u32) -> Bytes {
@@ -367,10 +376,6 @@ impl Tenant {
                 line.word.clear();
                 line.overhead.store(0, Ordering::Relaxed);
                 line.pending.store(0, Ordering::Relaxed);
-                let refused = line.refused.swap(0, Ordering::Relaxed);
-                if let Some(measures) = self.measures.get_mut(column) {
-                    measures.bury(refused);
-                }
             }
             if let Some(device) = page.devices.get(column) {
                 device.watch.changed_by_another();
@@ -409,13 +414,5 @@ pub(super) fn tenant_id(id: u64) -> TenantId {
 
 /// Whether the process with this pid is still the one with this start time.
 fn lives(pid: u64, start: u64) -> bool {
-    started(pid) == Some(start)
-}
-
-/// When a process started, in clock ticks since boot: field 22 of its `stat`, the 20th behind its
-/// name.
-fn started(pid: u64) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+    u32::try_from(pid).ok().and_then(started) == Some(start)
 }

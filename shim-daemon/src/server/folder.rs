@@ -7,10 +7,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use gpushare_protocol::sockets;
+use gpushare_protocol::{injection, sockets};
 use nix::unistd::geteuid;
 
-use crate::node::Registration;
+use crate::node::{Container, Registration};
 
 /// The control socket's name.
 pub const CONTROL: &str = "control.sock";
@@ -202,6 +202,27 @@ impl Folder {
         bind(&folder, SOCKET, if self.private { 0o600 } else { 0o666 })
     }
 
+    /// Writes what a container finds beside its socket: the mark that makes this the law there, the
+    /// preload file, ours first, and what lets programs start without a daemon.
+    pub(super) fn furnish(&self, name: &str, container: &Container) -> io::Result<()> {
+        let folder = self.of(name);
+        let mut preload = format!("{}\n", injection::LIBRARY);
+        for line in &container.preload {
+            preload.push_str(line);
+            preload.push('\n');
+        }
+        write_whole(&folder.join(injection::PRELOAD), preload.as_bytes())?;
+        write_whole(&folder.join(injection::MARK), container.id.as_bytes())?;
+        let allow = folder.join(injection::ALLOW);
+        match container.allow_without_daemon {
+            true => write_whole(&allow, b""),
+            false => match fs::remove_file(allow) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            },
+        }
+    }
+
     /// Writes a registration down, whole or not at all.
     pub(super) fn remember(&self, registration: &Registration) -> io::Result<()> {
         let path = self.registered(&registration.name);
@@ -218,7 +239,14 @@ impl Folder {
     pub(super) fn forget(&self, name: &str) {
         // Each may be missing; then it is forgotten already.
         let _ = fs::remove_file(self.registered(name));
-        let _ = fs::remove_file(self.of(name).join(SOCKET));
+        for file in [
+            SOCKET,
+            injection::PRELOAD,
+            injection::MARK,
+            injection::ALLOW,
+        ] {
+            let _ = fs::remove_file(self.of(name).join(file));
+        }
         let _ = fs::remove_dir(self.of(name));
     }
 
@@ -247,6 +275,18 @@ impl Folder {
     fn registered(&self, name: &str) -> PathBuf {
         self.root.join("registered").join(format!("{name}.json"))
     }
+}
+
+/// Writes a file that everybody may read, whole or not at all. One that is there with this content
+/// stays: a container may have it mounted.
+fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
+    if fs::read(path).is_ok_and(|found| found == text) {
+        return Ok(());
+    }
+    let whole = path.with_extension("new");
+    fs::write(&whole, text)?;
+    fs::set_permissions(&whole, Permissions::from_mode(0o644))?;
+    fs::rename(&whole, path)
 }
 
 fn make(builder: &DirBuilder, folder: &Path) -> io::Result<()> {

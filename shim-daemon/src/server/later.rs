@@ -5,9 +5,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use gpushare_protocol::wire::{ControlReply, EventRow};
+use gpushare_protocol::wire::{ControlReply, EventRecord};
 
 use crate::connection::Closed;
+use crate::node::Form;
 
 /// Words that may wait: the past events there are, and as many more while they are read.
 const MOST: usize = 2048;
@@ -18,7 +19,7 @@ const WORD: usize = 64;
 #[derive(Debug)]
 pub(super) enum Word {
     /// Something happened.
-    Event(Arc<EventRow>),
+    Event(Arc<EventRecord>, Form),
     /// The reply to a request that came after them.
     Reply(Box<ControlReply>),
 }
@@ -62,7 +63,7 @@ impl Later {
 /// requests are read meanwhile.
 fn weight(word: &Word) -> usize {
     match word {
-        Word::Event(row) => WORD + row.text.len(),
+        Word::Event(record, _) => WORD + record.text.len(),
         Word::Reply(_) => WORD,
     }
 }

@@ -22,6 +22,7 @@ use gpushare_core::{Nanos, ProcessId, TenantId};
 
 use crate::connection::Closed;
 use crate::devices::Devices;
+use crate::journal::Journal;
 use crate::node::{ConnId, Effect, Node, Settings};
 use crate::notify::Notify;
 use budget::{Connects, Users};
@@ -55,6 +56,8 @@ pub struct Server {
     /// Sessions that have had their turn, and when they are polled again.
     resting: BTreeMap<u64, Nanos>,
     watched: BTreeMap<ProcessId, OwnedFd>,
+    /// The first processes of containers.
+    inits: BTreeMap<TenantId, OwnedFd>,
     /// Kept open for the poller.
     _stop: OwnedFd,
     reload: Option<Reload>,
@@ -76,6 +79,8 @@ pub struct Server {
     crowd: Crowd<Role>,
     /// Recent connections to tenants' sockets.
     connects: Connects,
+    /// Where events are written.
+    journal: Option<Journal>,
 }
 
 /// How the daemon's file is read again.
@@ -110,6 +115,8 @@ pub struct Start {
     /// Closed by the starter of a transient daemon, at the latest by its death. No client is
     /// expected after that.
     pub starter: Option<OwnedFd>,
+    /// Where events are written.
+    pub journal: Option<Journal>,
 }
 
 impl Server {
@@ -161,6 +168,7 @@ impl Server {
             sessions: BTreeMap::new(),
             resting: BTreeMap::new(),
             watched: BTreeMap::new(),
+            inits: BTreeMap::new(),
             _stop: start.stop,
             reload: start.reload,
             next: 0,
@@ -175,6 +183,7 @@ impl Server {
             users: Users::default(),
             crowd: Crowd::default(),
             connects: Connects::default(),
+            journal: start.journal,
         };
         for registration in &remembered {
             if let Err(error) = server.node.restore(now, registration) {
@@ -250,6 +259,10 @@ impl Server {
                     self.poller.remove(pidfd.as_fd());
                 }
                 self.node.process_ended(clock::now(), process);
+            }
+            Source::Container(tenant) => {
+                self.unwatch_container(tenant);
+                self.node.container_ended(clock::now(), tenant);
             }
             Source::Looks => {
                 for finished in self.looker.finished() {
@@ -358,10 +371,13 @@ impl Server {
                     let reply = self.with_folder(reply);
                     self.send(to, |session| session.tell(id, &reply));
                 }
-                Effect::Event { to, row } => {
-                    for (to, id) in to {
-                        let row = std::sync::Arc::clone(&row);
-                        self.send(to, |session| session.tell_event(id, row));
+                Effect::Event { to, record, is_new } => {
+                    if let Some(journal) = self.journal.as_ref().filter(|_| is_new) {
+                        journal.put(&record);
+                    }
+                    for (to, id, form) in to {
+                        let record = std::sync::Arc::clone(&record);
+                        self.send(to, |session| session.tell_event(id, record, form));
                     }
                 }
                 Effect::Watch { process, pidfd } => {
@@ -375,11 +391,13 @@ impl Server {
                         self.poller.remove(pidfd.as_fd());
                     }
                 }
+                Effect::WatchContainer { tenant, pidfd } => self.watch_container(tenant, pidfd),
                 Effect::Listen {
                     tenant,
                     registration,
                 } => self.listen(tenant, &registration),
                 Effect::Unlisten { tenant, name } => {
+                    self.unwatch_container(tenant);
                     self.doors.remove(tenant, &self.poller);
                     self.unsaved.remove(&tenant);
                     self.folder.forget(&name);

@@ -21,6 +21,8 @@ pub(super) enum Source {
     Session(u64),
     /// A process ended.
     Process(ProcessId),
+    /// A container's first process ended.
+    Container(TenantId),
     /// A look at a device has ended.
     Looks,
     /// The daemon's file is to be read again.
@@ -48,6 +50,7 @@ impl Source {
             Self::Reload => (6, 0),
             Self::Time => (7, 0),
             Self::Starter => (8, 0),
+            Self::Container(id) => (9, id.0),
         };
         kind << KIND | id
     }
@@ -63,6 +66,7 @@ impl Source {
             6 => Self::Reload,
             7 => Self::Time,
             8 => Self::Starter,
+            9 => Self::Container(TenantId(id)),
             _ => Self::Stop,
         }
     }
@@ -180,6 +184,7 @@ mod tests {
             Source::Tenant(TenantId(7)),
             Source::Session(8),
             Source::Process(ProcessId(9)),
+            Source::Container(TenantId(10)),
             Source::Looks,
             Source::Reload,
             Source::Time,

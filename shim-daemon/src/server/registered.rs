@@ -1,10 +1,13 @@
 //! Registrations as files and sockets: where a tenant's processes connect, and the state that the
 //! next daemon needs.
 
+use std::os::fd::{AsFd, OwnedFd};
+
 use gpushare_core::TenantId;
 use gpushare_protocol::wire::{ControlReply, ErrorCode, WireError};
 
 use super::Server;
+use super::poller::Source;
 use crate::node::Registration;
 
 impl Server {
@@ -34,5 +37,23 @@ impl Server {
         }
         let name = &registration.name;
         self.doors.add(tenant, name, &self.folder, &self.poller);
+        if let Some(container) = &registration.container
+            && let Err(error) = self.folder.furnish(name, container)
+        {
+            tracing::error!(tenant = name, %error, "the container's folder is not complete");
+        }
+    }
+
+    pub(super) fn watch_container(&mut self, tenant: TenantId, pidfd: OwnedFd) {
+        match self.poller.add(pidfd.as_fd(), Source::Container(tenant)) {
+            Ok(()) => drop(self.inits.insert(tenant, pidfd)),
+            Err(error) => tracing::error!(%error, "a container cannot be watched"),
+        }
+    }
+
+    pub(super) fn unwatch_container(&mut self, tenant: TenantId) {
+        if let Some(pidfd) = self.inits.remove(&tenant) {
+            self.poller.remove(pidfd.as_fd());
+        }
     }
 }

@@ -1,13 +1,13 @@
 //! One connection's talk: greeting, then requests of a client or of a command.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{
-    Control, ControlReply, ErrorCode, EventRow, FrameError, Hello, MAGIC, MAJOR, MINOR, Reply,
+    Control, ControlReply, ErrorCode, EventRecord, FrameError, Hello, MAGIC, MAJOR, MINOR, Reply,
     Request, WireError, decode,
 };
 use nix::unistd::geteuid;
@@ -16,7 +16,8 @@ use super::budget::{Budget, Payer};
 use super::folder::Folder;
 use super::later::{Later, Word};
 use crate::connection::{Closed, Connection};
-use crate::node::{Client, ConnId, Node};
+use crate::init::Init;
+use crate::node::{Client, ConnId, Form, Node};
 use crate::peer::{Peer, identify, user_of};
 
 /// Bytes read from one connection before the next connection is served.
@@ -213,6 +214,20 @@ impl Session {
     ) -> Result<(), Closed> {
         match self.role {
             Role::Command => match decode::<Control>(request, body) {
+                Ok(Control::Inject(injection)) => {
+                    let pidfd = self.connection.take_descriptor();
+                    match named(pidfd, self.connection.socket()) {
+                        Ok((init, asker)) => {
+                            node.inject(now, (id, request), &injection, init, &asker);
+                        }
+                        Err(error) => {
+                            let text = format!("the container cannot be registered: {error}");
+                            let error = WireError::new(ErrorCode::NotFound, text);
+                            let reply = ControlReply::Error(error);
+                            return self.connection.send(request, &reply, Vec::new());
+                        }
+                    }
+                }
                 Ok(command) => node.command(now, id, request, &command),
                 Err(_) => return self.unknown(request, ControlReply::Error),
             },
@@ -272,8 +287,13 @@ impl Session {
     }
 
     /// Tells a command of an event, in its time.
-    pub(super) fn tell_event(&mut self, id: u32, row: Arc<EventRow>) -> Result<(), Closed> {
-        self.later.push(id, Word::Event(row))?;
+    pub(super) fn tell_event(
+        &mut self,
+        id: u32,
+        record: Arc<EventRecord>,
+        form: Form,
+    ) -> Result<(), Closed> {
+        self.later.push(id, Word::Event(record, form))?;
         self.catch_up()
     }
 
@@ -284,8 +304,11 @@ impl Session {
             && let Some((id, word)) = self.later.pop()
         {
             match word {
-                Word::Event(row) => {
-                    let reply = ControlReply::Event(Arc::unwrap_or_clone(row));
+                Word::Event(record, form) => {
+                    let reply = match form {
+                        Form::Row => ControlReply::Event(record.plain()),
+                        Form::Record => ControlReply::Record(Arc::unwrap_or_clone(record)),
+                    };
                     say(&mut self.connection, id, &reply)?;
                 }
                 Word::Reply(reply) => say(&mut self.connection, id, &reply)?,
@@ -327,6 +350,18 @@ impl Session {
             }
         }
     }
+}
+
+/// The first process of a container, by its pidfd, and the process that registers it.
+fn named(pidfd: Option<OwnedFd>, socket: BorrowedFd<'_>) -> io::Result<(Init, Peer)> {
+    let missing = || {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "no pidfd came with the request",
+        )
+    };
+    let init = Init::of(pidfd.ok_or_else(missing)?)?;
+    Ok((init, identify(socket)?))
 }
 
 /// Sends a reply, or the reason why it cannot be sent: an answer too long for a frame must be

@@ -131,6 +131,7 @@ impl Daemon {
             reload,
             transient: false,
             starter: None,
+            journal: None,
         };
         let mut server = Server::new(start, Box::new(devices.clone())).unwrap();
         let thread = std::thread::spawn(move || server.run().unwrap());

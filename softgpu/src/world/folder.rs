@@ -1,15 +1,16 @@
 //! Where machines lie: `/dev/shm/softgpu-<uid>/<machine>/`, one folder each, and how they are made
 //! and removed. Where `/dev/shm` is too small to hold what programs write into device memory
-//! (tenants often get 64 MiB), `/tmp` takes its place.
+//! (tenants often get 64 MiB), `/tmp` takes its place. `SOFTGPU_FOLDER` names another folder above,
+//! whose machines every user who reaches it may share: containers have users of their own.
 //!
 //! Opening, founding and removing happen under one lock, the *gate*, a file in the folder above. A
 //! machine whose processes are all gone is taken over by the next that asks for its name, or swept
 //! by the next that opens any.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ use crate::spec::Spec;
 
 /// Names a private machine, so that several programs of one run share it.
 pub const PRIVATE: &str = "SOFTGPU_PRIVATE";
+/// Names a folder whose machines all users share. It has to be there.
+const SHARED: &str = "SOFTGPU_FOLDER";
 /// The smallest `/dev/shm` that is used.
 const LEAST_ROOM: u64 = 1 << 30;
 /// The longest wait for the gate; it is held for microseconds.
@@ -44,7 +47,16 @@ pub(super) fn of_name(name: &str) -> PathBuf {
     root().join(format!("name-{name}"))
 }
 
+/// The folder that all users share, where the environment names one.
+fn shared() -> Option<PathBuf> {
+    let folder = std::env::var_os(SHARED).map(PathBuf::from)?;
+    folder.is_absolute().then_some(folder)
+}
+
 fn root() -> PathBuf {
+    if let Some(folder) = shared() {
+        return folder;
+    }
     // Every process must come to the same answer: it depends on the file system's size, not on what
     // is free in it.
     let roomy = sys::file_system_size("/dev/shm").is_some_and(|bytes| bytes >= LEAST_ROOM);
@@ -82,16 +94,8 @@ pub(super) struct Gate(#[allow(dead_code, reason = "holds the lock by being open
 /// Waits for the gate.
 pub(super) fn gate() -> io::Result<Gate> {
     let root = root();
-    match fs::DirBuilder::new().mode(0o700).create(&root) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let found = fs::symlink_metadata(&root)?;
-    if !found.is_dir() || found.uid() != sys::user() || found.mode() & 0o077 != 0 {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            format!("{} is not ours alone", root.display()),
-        ));
+    if shared().is_none() {
+        make_own(&root)?;
     }
     let file = open(&root.join(".gate"), true)?;
     let until = Instant::now() + GATE_WAIT;
@@ -107,9 +111,29 @@ pub(super) fn gate() -> io::Result<Gate> {
     Ok(Gate(file))
 }
 
+/// Makes a user's folder, or accepts one that is this user's alone.
+fn make_own(root: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(root) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(root)?;
+    if !found.is_dir() || found.uid() != sys::user() || found.mode() & 0o077 != 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("{} is not ours alone", root.display()),
+        ));
+    }
+    Ok(())
+}
+
 /// Makes an empty folder for a machine.
 pub(super) fn make(folder: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().mode(0o700).create(folder)
+    fs::DirBuilder::new().mode(0o700).create(folder)?;
+    match shared() {
+        Some(_) => fs::set_permissions(folder, Permissions::from_mode(0o777)),
+        None => Ok(()),
+    }
 }
 
 /// Opens a file of a machine for reading and writing.
@@ -121,7 +145,12 @@ pub(super) fn open(path: &Path, create: bool) -> io::Result<File> {
         .create(create)
         .mode(0o600)
         .custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW);
-    options.open(path)
+    let file = options.open(path)?;
+    if create && shared().is_some() {
+        // Only its owner may; another user's was opened by its maker already.
+        let _ = file.set_permissions(Permissions::from_mode(0o666));
+    }
+    Ok(file)
 }
 
 /// Whether a living process holds a slot of the machine.

@@ -12,38 +12,13 @@ use gpushare_cuda_abi::cuda::{
     CU_STREAM_PER_THREAD, CUcontext, CUresult, CUstream, CUstreamCaptureStatus,
 };
 
-use super::{State, TRACKER, Tracker, contexts, streams};
+pub(crate) use super::state::Place;
+use super::state::{Capture, Origin, State, TRACKER, Tracker};
+use super::{contexts, streams};
 use crate::driver::calls;
 pub(crate) use crate::driver::relaxed::{Relaxed, unnoticed};
 use crate::driver::stream_ref::StreamRef;
 use crate::guest::sys;
-
-/// A stream as captures know it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
-    /// A stream with a handle.
-    Stream(CUstream),
-    /// The default stream of a thread's own in this context: only that thread can ask about it.
-    Own(CUcontext),
-}
-
-/// A capture that a hook saw begin.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Capture {
-    /// Which one it is of all that have begun.
-    number: u64,
-    place: Place,
-    /// The thread that began it.
-    thread: i64,
-}
-
-/// Where a capture begins, or ends.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    origin: Origin,
-    /// The context it is in, null if that is not known.
-    context: CUcontext,
-}
 
 /// A capture has begun, some time, in this process or an ancestor.
 static EVER: AtomicBool = AtomicBool::new(false);

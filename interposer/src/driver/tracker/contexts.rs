@@ -8,35 +8,13 @@ use core::cell::Cell;
 
 use gpushare_cuda_abi::cuda::CUcontext;
 
-use super::{Context, State, Tracker, epoch, next_epoch};
+use super::state::{Context, State, Tracker, epoch, next_epoch};
+pub(crate) use super::state::{ContextId, Here};
 use crate::driver::calls;
 use crate::driver::current::CurrentContext;
 use crate::driver::device::{self, DeviceKey};
 use crate::driver::green;
 use crate::guest::fork::ForkLocal;
-
-/// Number of a context in this process. 0 is a context without a number, because more than 4095
-/// contexts are alive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ContextId(pub(crate) u16);
-
-impl ContextId {
-    /// Memory that belongs to no context: physical memory of `cuMemCreate`.
-    pub(crate) const NONE: Self = Self(0);
-    /// Highest number that a record has bits for.
-    pub(crate) const MAX: u16 = (1 << 12) - 1;
-}
-
-/// A context and where it is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Here {
-    /// Its device.
-    pub(crate) device: DeviceKey,
-    /// Its number.
-    pub(crate) context: ContextId,
-    /// The driver's handle.
-    pub(crate) handle: CUcontext,
-}
 
 thread_local! {
     // Const and without a destructor: allocations are made in other libraries' destructors too.

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use gpushare_cuda_abi::cuda::{CUcontext, CUresult, CUstream, CUstream_flags};
 
 use super::captures::release_stream;
-use super::{State, Tracker, captures, streams};
+use super::state::{State, Tracker};
+use super::{captures, streams};
 use crate::driver::calls;
 use crate::driver::current::CurrentContext;
 use crate::driver::green::Green;

@@ -5,7 +5,8 @@ use core::cell::Cell;
 use gpushare_cuda_abi::cuda::CUstream;
 
 use super::contexts::{self, Here};
-use super::{epoch, streams};
+use super::state::epoch;
+use super::streams;
 use crate::driver::calls;
 use crate::driver::device::{self, DeviceKey};
 use crate::driver::stream_ref::StreamRef;

@@ -5,15 +5,9 @@ use core::cell::Cell;
 use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext, CUstream};
 
 use super::contexts::{self, Here};
-use super::{State, Stream, Tracker, next_epoch};
+use super::state::{State, Stream, Tracker, epoch, next_epoch};
 use crate::driver::green::{self, Green};
 use crate::driver::stream_ref::StreamRef;
-
-pub(crate) use super::captures::own_stream_runs;
-pub(crate) use super::epoch;
-pub(crate) use super::marking::{
-    Marked, can_mark_all, is_older, is_over, marking, marking_all, marking_green, marking_legacy,
-};
 
 thread_local! {
     // Const and without a destructor: launches are made in other libraries' destructors too.

@@ -8,7 +8,8 @@ use std::sync::MutexGuard;
 use gpushare_protocol::page::control::ControlDevice;
 use gpushare_protocol::page::lease::NO_DEADLINE;
 
-use super::{DeviceGate, GateState, Inner, Op, PAUSE, StreamKey, clock, streams};
+use super::{DeviceGate, GateState, Inner, Op, PAUSE, StreamKey, clock};
+use crate::driver::marking::can_mark_all;
 use crate::gate::ledger::{self, Entry, Ledger, Named};
 use gpushare_pacing::estimate::Expected;
 
@@ -115,7 +116,7 @@ impl Inner {
         lane: StreamKey,
         of: Op,
     ) {
-        let can_mark = lane.thread == 0 || streams::can_mark_all();
+        let can_mark = lane.thread == 0 || can_mark_all();
         let Some(ledger) = ledger::mine() else { return };
         if !can_mark || of.waits || !of.expected.known || self.page.is_none() {
             return;

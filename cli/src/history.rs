@@ -1,0 +1,141 @@
+//! What happened: from the daemons that serve, and from the journals, which outlive them.
+
+use crate::daemon::{self, Talk};
+use crate::failure::Failure;
+use crate::output;
+use crate::settings::Environment;
+use gpushare_protocol::wire::EventRecord;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+/// Where the machine's daemon keeps its journal.
+const MACHINE: &str = "/var/lib/gpushare";
+
+/// Where this user's daemons keep theirs: the folder for state of the XDG base directories.
+pub(crate) fn own_state(environment: &Environment) -> Option<PathBuf> {
+    let folder = |name: &str| {
+        let folder = environment.get(OsStr::new(name)).map(PathBuf::from);
+        folder.filter(|folder| folder.is_absolute())
+    };
+    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
+    Some(state?.join("gpushare"))
+}
+
+/// Everything since then that is still known, oldest first.
+pub(crate) fn read(daemons: &mut [Talk], since_ms: u64) -> Result<Vec<EventRecord>, Failure> {
+    let mut all = Vec::new();
+    // The daemons first: what they have told is in the journals a moment later.
+    for daemon in daemons {
+        all.extend(daemon.past()?);
+    }
+    for folder in journals() {
+        let past = gpushare_journal::read(&folder, since_ms).map_err(|error| {
+            Failure::ours(format!(
+                "cannot read the journal in {}: {error}",
+                folder.display()
+            ))
+        })?;
+        if past.unreadable > 0 {
+            output::note(&format!(
+                "note: {} lines of the journal in {} are left out: torn by a crash, or of a later version",
+                past.unreadable,
+                folder.display()
+            ));
+        }
+        all.extend(past.records);
+    }
+    Ok(merged(all, since_ms))
+}
+
+/// The folders of the journals there may be.
+pub(crate) fn journals() -> Vec<PathBuf> {
+    let environment: Environment = std::env::vars_os().collect();
+    let machine = PathBuf::from(MACHINE);
+    std::iter::once(machine)
+        .chain(own_state(&environment))
+        .collect()
+}
+
+/// Each event once, in order.
+fn merged(mut all: Vec<EventRecord>, since_ms: u64) -> Vec<EventRecord> {
+    let mut seen = BTreeSet::new();
+    all.retain(|record| {
+        let is_new = record.number == 0 || seen.insert((record.instance, record.number));
+        is_new && record.at_ms >= since_ms
+    });
+    all.sort_by_key(|record| (record.at_ms, record.instance, record.number));
+    all
+}
+
+/// The daemons that serve, if any do. What is wrong with others is said, once there are journals to
+/// read instead.
+pub(crate) fn daemons() -> Result<Vec<Talk>, Failure> {
+    match daemon::some() {
+        Ok(daemons) => Ok(daemons),
+        Err(failure) if journals().iter().any(|folder| folder.is_dir()) => {
+            output::note(&format!("note: {}", failure.message));
+            Ok(Vec::new())
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_that_daemon_and_journal_tell_is_one() {
+        let record = |instance, number, at_ms| EventRecord {
+            instance,
+            number,
+            at_ms,
+            kind: "k".to_owned(),
+            tenant: None,
+            device: None,
+            text: String::new(),
+            facts: Vec::new(),
+        };
+        let all = vec![
+            record(2, 1, 50),
+            record(2, 2, 60),
+            record(1, 9, 10),
+            record(1, 10, 20),
+            record(2, 1, 50),
+            // Of a daemon that gives no numbers: each is one.
+            record(0, 0, 55),
+            record(0, 0, 55),
+        ];
+        let times = |since| -> Vec<u64> {
+            let merged = merged(all.clone(), since);
+            merged.iter().map(|record| record.at_ms).collect()
+        };
+        assert_eq!(times(0), [10, 20, 50, 55, 55, 60]);
+        assert_eq!(times(50), [50, 55, 55, 60]);
+    }
+
+    #[test]
+    fn state_lies_where_the_base_directories_say() {
+        let folder = |pairs: &[(&str, &str)]| {
+            let environment = pairs
+                .iter()
+                .map(|(name, value)| (name.into(), value.into()));
+            own_state(&environment.collect()).map(|path| path.to_string_lossy().into_owned())
+        };
+        let home = ("HOME", "/home/a");
+        assert_eq!(
+            folder(&[home]).as_deref(),
+            Some("/home/a/.local/state/gpushare")
+        );
+        assert_eq!(
+            folder(&[home, ("XDG_STATE_HOME", "/s")]).as_deref(),
+            Some("/s/gpushare")
+        );
+        assert_eq!(
+            folder(&[home, ("XDG_STATE_HOME", "s")]).as_deref(),
+            Some("/home/a/.local/state/gpushare")
+        );
+        assert_eq!(folder(&[]), None);
+    }
+}

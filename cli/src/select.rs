@@ -1,0 +1,163 @@
+//! Which tenants and GPUs a listing is about: `--tenant`, `--gpu`.
+
+use crate::failure::Failure;
+use gpushare_protocol::uuid::Uuid;
+use gpushare_protocol::wire::EventRecord;
+use std::str::FromStr;
+
+/// A GPU by its place among the daemon's devices, or by the beginning of its UUID.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum GpuIs {
+    /// The place, from 0, in the order in which `nvidia-smi` lists them.
+    Place(u32),
+    /// The beginning of the UUID, in small letters, `gpu-` or `mig-` in front.
+    Begins(String),
+}
+
+impl FromStr for GpuIs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let small = text.to_ascii_lowercase();
+        if let Ok(place) = text.parse() {
+            return Ok(Self::Place(place));
+        }
+        match ["gpu-", "mig-"]
+            .iter()
+            .find_map(|kind| small.strip_prefix(kind))
+        {
+            Some(rest) if !rest.is_empty() => Ok(Self::Begins(rest.to_owned())),
+            _ => Err("accepted: an index (0) or the beginning of a UUID (GPU-8932f937)".to_owned()),
+        }
+    }
+}
+
+impl GpuIs {
+    /// Whether this is the device of that UUID, at that place.
+    pub(crate) fn is(&self, uuid: [u8; 16], place: Option<u32>) -> bool {
+        match self {
+            Self::Place(wanted) => place == Some(*wanted),
+            Self::Begins(begin) => {
+                let text = Uuid(uuid).to_string().to_ascii_lowercase();
+                text.trim_start_matches("gpu-").starts_with(begin)
+            }
+        }
+    }
+}
+
+/// The events that are asked for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    /// Of these tenants; empty: of all.
+    pub(crate) tenants: Vec<String>,
+    /// On this GPU.
+    pub(crate) gpu: Option<GpuIs>,
+    /// Of these kinds; empty: of all.
+    pub(crate) kinds: Vec<String>,
+    /// From then on, in milliseconds since 1970.
+    pub(crate) since_ms: u64,
+}
+
+impl Wanted {
+    /// Whether an event is asked for.
+    pub(crate) fn has(&self, record: &EventRecord) -> bool {
+        let is_one = |of: &[String], name: Option<&str>| {
+            of.is_empty() || of.iter().any(|wanted| Some(&**wanted) == name)
+        };
+        record.at_ms >= self.since_ms
+            && is_one(&self.tenants, record.tenant.as_deref())
+            && is_one(&self.kinds, Some(&*record.kind))
+            && self.gpu.as_ref().is_none_or(|gpu| on(gpu, record))
+    }
+}
+
+/// Whether an event is about that GPU. One about a tenant on several GPUs is about each of them.
+fn on(gpu: &GpuIs, record: &EventRecord) -> bool {
+    if let Some(device) = record.device {
+        return gpu.is(device.uuid, Some(device.index));
+    }
+    let mut several = record.word_of("gpus").unwrap_or_default().split(',');
+    matches!(gpu, GpuIs::Place(place) if several.any(|one| one.parse() == Ok(*place)))
+}
+
+/// The value of `--gpu` of a listing.
+pub(crate) fn gpu(text: Option<&str>) -> Result<Option<GpuIs>, Failure> {
+    let parse = |text: &str| {
+        let parsed = text.parse::<GpuIs>();
+        parsed.map_err(|accepted| Failure::ours(format!("--gpu={text:?} is refused; {accepted}")))
+    };
+    text.map(parse).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpushare_protocol::wire::{EventDevice, Fact};
+
+    fn record(tenant: Option<&str>, device: Option<u32>) -> EventRecord {
+        EventRecord {
+            instance: 1,
+            number: 1,
+            at_ms: 100,
+            kind: "refused".to_owned(),
+            tenant: tenant.map(str::to_owned),
+            device: device.map(|index| EventDevice {
+                uuid: [0xab; 16],
+                index,
+            }),
+            text: String::new(),
+            facts: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn events_are_chosen_by_time_tenant_gpu_and_kind() {
+        let all = Wanted::default();
+        assert!(all.has(&record(None, None)) && all.has(&record(Some("a"), Some(0))));
+        let since = |since_ms| Wanted {
+            since_ms,
+            ..Wanted::default()
+        };
+        assert!(since(100).has(&record(None, None)) && !since(101).has(&record(None, None)));
+        let web = Wanted {
+            tenants: vec!["web".to_owned(), "b".to_owned()],
+            ..Wanted::default()
+        };
+        assert!(web.has(&record(Some("web"), None)) && web.has(&record(Some("b"), None)));
+        assert!(!web.has(&record(Some("webb"), None)) && !web.has(&record(None, None)));
+        let kind = |kind: &str| Wanted {
+            kinds: vec![kind.to_owned()],
+            ..Wanted::default()
+        };
+        assert!(kind("refused").has(&record(None, None)));
+        assert!(!kind("ended").has(&record(None, None)));
+    }
+
+    #[test]
+    fn a_gpu_is_named_by_its_place_or_its_uuids_beginning() {
+        let on = |gpu: &str, record: &EventRecord| {
+            let gpu = Some(gpu.parse().expect(gpu));
+            Wanted {
+                gpu,
+                ..Wanted::default()
+            }
+            .has(record)
+        };
+        let first = record(Some("a"), Some(0));
+        for gpu in ["0", "GPU-abab", "gpu-ABABABAB-abab", "MIG-ab"] {
+            assert!(on(gpu, &first), "{gpu}");
+        }
+        for gpu in ["1", "GPU-ac", "GPU-abababab-b"] {
+            assert!(!on(gpu, &first), "{gpu}");
+        }
+        assert!(!on("0", &record(Some("a"), None)));
+        let several = EventRecord {
+            facts: vec![("gpus".to_owned(), Fact::Word("1,3".to_owned()))],
+            ..record(Some("a"), None)
+        };
+        assert!(on("3", &several) && !on("0", &several) && !on("13", &several));
+        for wrong in ["", "GPU-", "first", "-1"] {
+            assert!(gpu(Some(wrong)).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What `why` answers, from facts. Pure.
+
+use super::{past, standing};
+use gpushare_protocol::wire::{EndRow, EventRecord, ShareRow, StandingRow, TenantRow};
+use std::collections::BTreeMap;
+
+/// Everything that is known.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    /// The tenant that is asked about.
+    pub(super) name: String,
+    /// How far back the events go, in milliseconds since 1970.
+    pub(super) since_ms: u64,
+    /// All tenants' accounts.
+    pub(super) tenants: Vec<TenantRow>,
+    pub(super) shares: Vec<ShareRow>,
+    pub(super) ends: Vec<EndRow>,
+    pub(super) standing: Vec<StandingRow>,
+    /// What devices are called.
+    pub(super) devices: BTreeMap<[u8; 16], String>,
+    /// The tenant's events, oldest first.
+    pub(super) past: Vec<EventRecord>,
+}
+
+/// How a tenant is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It waits for its admission.
+    Queued,
+    /// An allocation of it waits.
+    Waiting,
+    /// It is kept from the device for a while.
+    Throttled,
+    /// It runs, and nothing holds it up.
+    Running,
+    /// It has ended.
+    Gone,
+    /// No daemon has it, and no journal mentions it.
+    Unknown,
+}
+
+impl State {
+    /// Its stable name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Waiting => "waiting",
+            Self::Throttled => "throttled",
+            Self::Running => "running",
+            Self::Gone => "gone",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// The answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) state: State,
+    pub(super) sentences: Vec<String>,
+}
+
+/// Says how the tenant is and why, now first, then what was.
+pub(super) fn answer(facts: &Facts) -> Answer {
+    let (state, mut sentences) = standing::now(facts).unwrap_or_else(|| past::gone(facts));
+    sentences.extend(past::refusals(facts));
+    sentences.extend(past::overruns(facts));
+    if state != State::Gone {
+        sentences.extend(past::warned(facts));
+    }
+    Answer { state, sentences }
+}
+
+impl Facts {
+    /// What a device is called.
+    pub(super) fn device(&self, uuid: [u8; 16]) -> &str {
+        self.devices.get(&uuid).map_or("a device", String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,263 @@
+//! The answers, each from the facts that lead to it, and the opposite.
+
+use super::*;
+use gpushare_protocol::wire::{EndsBy, Fact, ProcessRow, ProcessState, ShareState, Want};
+
+const GPU: [u8; 16] = [7; 16];
+const GIB: u64 = 1 << 30;
+
+fn row(name: &str, charged: u64, state: ProcessState) -> TenantRow {
+    TenantRow {
+        name: name.to_owned(),
+        device: GPU,
+        request: 8 * GIB,
+        limit: 40 * GIB,
+        grant: charged,
+        charged,
+        overhead: 0,
+        limbo: 0,
+        processes: vec![ProcessRow {
+            pid: 42,
+            charged,
+            overhead: 0,
+            state,
+        }],
+    }
+}
+
+fn share(name: &str, state: ShareState) -> ShareRow {
+    ShareRow {
+        name: name.to_owned(),
+        device: GPU,
+        weight: 300,
+        request: None,
+        cap: Some(125),
+        held: 298,
+        over_ms: 9_000,
+        state,
+        turns: 4,
+        overruns: 1,
+        ungated: 0,
+    }
+}
+
+fn facts() -> Facts {
+    Facts {
+        name: "web".to_owned(),
+        devices: [(GPU, "GPU 0 (GPU-0707)".to_owned())].into(),
+        ..Facts::default()
+    }
+}
+
+fn event(kind: &str, text: &str, facts: &[(&str, u64)]) -> EventRecord {
+    EventRecord {
+        instance: 1,
+        number: 1,
+        at_ms: 50_000,
+        kind: kind.to_owned(),
+        tenant: Some("web".to_owned()),
+        device: None,
+        text: text.to_owned(),
+        facts: facts
+            .iter()
+            .map(|(name, number)| ((*name).to_owned(), Fact::Number(*number)))
+            .collect(),
+    }
+}
+
+/// The answer's state and its text, which has these words, in this order, and not those.
+#[track_caller]
+fn says(facts: &Facts, state: State, words: &[&str], not: &[&str]) {
+    let answer = answer(facts);
+    let text = answer.sentences.join(" ");
+    assert_eq!(answer.state, state, "{text}");
+    let mut rest = &*text;
+    for word in words {
+        let at = rest.find(word);
+        rest = &rest[at.unwrap_or_else(|| panic!("{word:?} in {text}")) + word.len()..];
+    }
+    for word in not {
+        assert!(!text.contains(word), "{word:?} in {text}");
+    }
+}
+
+#[test]
+fn an_unknown_name_is_said_to_be_unknown() {
+    let mut facts = facts();
+    facts.tenants = vec![row("other", GIB, ProcessState::Running)];
+    says(&facts, State::Unknown, &["Nothing is known of web"], &[]);
+}
+
+#[test]
+fn a_queued_tenant_is_told_what_it_waits_for() {
+    let mut facts = facts();
+    facts.standing = vec![StandingRow {
+        name: "web".to_owned(),
+        owner: None,
+        for_ms: 180_000,
+        queued: Some("waits until 46 GiB are there".to_owned()),
+        asks: vec![],
+    }];
+    says(
+        &facts,
+        State::Queued,
+        &["queued for 3 min", "waits until 46 GiB are there"],
+        &["running"],
+    );
+}
+
+#[test]
+fn a_waiting_tenant_is_told_who_has_the_memory() {
+    let mut facts = facts();
+    let want = Want {
+        bytes: 3 * GIB,
+        since_ms: 2_000,
+    };
+    facts.tenants = vec![
+        row("web", 9 * GIB, ProcessState::Waiting(want)),
+        row("small", 8 * GIB, ProcessState::Running),
+        row("train", 28 * GIB, ProcessState::Running),
+        row("empty", 0, ProcessState::Running),
+    ];
+    says(
+        &facts,
+        State::Waiting,
+        &[
+            "Process 42 of web has waited 2 s for 3 GiB on GPU 0",
+            "charged 9 GiB, 1 GiB of it above the request",
+            "train 28 GiB (20 GiB above its request), small 8 GiB.",
+            "--wait-timeout",
+        ],
+        &["empty", "nothing holds it up"],
+    );
+}
+
+#[test]
+fn a_throttled_tenant_is_told_by_what_and_for_whom() {
+    let for_us = 12_000;
+    let sharing = share("late", ShareState::Sharing { for_us });
+    let turn = share("other", ShareState::Holding { for_us });
+    for (state, words) in [
+        (
+            ShareState::Capped { for_us },
+            ["cap of 12.5 %", "--sm-limit"],
+        ),
+        (ShareState::Held { for_us }, ["ahead of its share", "late"]),
+        (ShareState::Yielding { for_us }, ["short slices", "late"]),
+        (
+            ShareState::Waiting { for_us },
+            ["waited 12 ms for its turn", "other has"],
+        ),
+        (
+            ShareState::Draining { for_us },
+            ["is over", "12 ms to finish"],
+        ),
+    ] {
+        let mut facts = facts();
+        facts.tenants = vec![row("web", GIB, ProcessState::Running)];
+        facts.shares = vec![share("web", state), sharing.clone(), turn.clone()];
+        says(&facts, State::Throttled, &words, &["nothing holds it up"]);
+    }
+    for state in [
+        ShareState::Free,
+        ShareState::Idle,
+        ShareState::Holding { for_us },
+        ShareState::Sharing { for_us },
+    ] {
+        let mut facts = facts();
+        facts.tenants = vec![row("web", GIB, ProcessState::Running)];
+        facts.shares = vec![share("web", state), sharing.clone()];
+        says(&facts, State::Running, &["nothing holds it up"], &["late"]);
+    }
+}
+
+#[test]
+fn an_idle_tenant_is_told_when_it_will_be_ended() {
+    let mut facts = facts();
+    facts.tenants = vec![row("web", GIB, ProcessState::Idle { for_ms: 840_000 })];
+    facts.ends = vec![EndRow {
+        name: "web".to_owned(),
+        in_ms: 2_760_000,
+        by: EndsBy::IdleEnd,
+    }];
+    says(
+        &facts,
+        State::Running,
+        &[
+            "no GPU work for 14 min",
+            "ended in 46 min by its --idle-end",
+        ],
+        &[],
+    );
+}
+
+#[test]
+fn refusals_come_with_what_would_have_helped() {
+    let advice = ["--mem-limit SIZE", "--wait-timeout", "--on-collision wait"];
+    for (at, name) in ["over_limit", "timed_out", "no_room"]
+        .into_iter()
+        .enumerate()
+    {
+        let mut facts = facts();
+        facts.tenants = vec![row("web", GIB, ProcessState::Running)];
+        let numbers = [("count", 2), (name, 2), ("limit_bytes", 40 * GIB)];
+        facts.past = vec![
+            event("refused", "earlier", &numbers),
+            event("refused", "REASON", &numbers),
+        ];
+        let others: Vec<&str> = (0..3)
+            .filter(|other| *other != at)
+            .map(|at| advice[at])
+            .collect();
+        says(
+            &facts,
+            State::Running,
+            &["4 of its allocations were refused", "REASON", advice[at]],
+            &others,
+        );
+    }
+}
+
+#[test]
+fn a_tenant_that_was_ended_is_told_for_whom() {
+    let mut ended = event("ended", "SIGTERM: tenant big needs memory", &[]);
+    let reason = ("reason".to_owned(), Fact::Word("collision".to_owned()));
+    ended.facts.push(reason);
+    let mut facts = facts();
+    facts.past = vec![
+        event("admitted", "may run", &[]),
+        ended.clone(),
+        event("ended", "SIGKILL: tenant big needs memory", &[]),
+        event("gone", "ran for 3 s", &[("exit_status", 143)]),
+    ];
+    says(
+        &facts,
+        State::Gone,
+        &[
+            "gone since",
+            "ran for 3 s",
+            "SIGTERM: tenant big",
+            "--mem-request",
+        ],
+        &["SIGKILL", "another party"],
+    );
+    // The next tenant of that name ended by itself.
+    facts.past.extend([
+        event("admitted", "may run", &[]),
+        event("gone", "ran for 9 s", &[("exit_status", 1)]),
+    ]);
+    says(
+        &facts,
+        State::Gone,
+        &["ran for 9 s", "ended by itself or another party"],
+        &["SIGTERM", "ran for 3 s"],
+    );
+    facts.past.extend([
+        event("admitted", "may run", &[]),
+        event("gone", "ran for 4 s", &[("exit_status", 0)]),
+    ]);
+    says(&facts, State::Gone, &["ran for 4 s"], &["another party"]);
+    // The daemon died with it.
+    facts.past.push(event("admitted", "may run", &[]));
+    says(&facts, State::Gone, &["its end was not seen"], &["ran for"]);
+}

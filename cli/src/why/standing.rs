@@ -1,0 +1,195 @@
+//! How a tenant stands now: queued, waiting, throttled, or running freely.
+
+use super::answer::{Facts, State};
+use crate::when::span;
+use gpushare_protocol::units::Bytes;
+use gpushare_protocol::wire::{EndsBy, ProcessState, ShareRow, ShareState, TenantRow};
+
+/// Its state and why, if a daemon has it.
+pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
+    let name = &facts.name;
+    let standing = facts.standing.iter().find(|row| row.name == *name);
+    if let Some((row, why)) = standing.and_then(|row| Some((row, row.queued.as_ref()?))) {
+        let text = format!(
+            "{name} has been queued for {} and its program is not started yet: it {why}.",
+            span(row.for_ms)
+        );
+        return Some((State::Queued, vec![text]));
+    }
+    let rows: Vec<&TenantRow> = facts
+        .tenants
+        .iter()
+        .filter(|row| row.name == *name)
+        .collect();
+    if rows.is_empty() && standing.is_none() {
+        return None;
+    }
+    let waits: Vec<String> = rows.iter().flat_map(|row| waits(facts, row)).collect();
+    let shares = facts.shares.iter().filter(|row| row.name == *name);
+    let throttled: Vec<String> = shares.filter_map(|row| throttled(facts, row)).collect();
+    let state = match (waits.is_empty(), throttled.is_empty()) {
+        (false, _) => State::Waiting,
+        (true, false) => State::Throttled,
+        (true, true) => State::Running,
+    };
+    let mut sentences = waits;
+    sentences.extend(throttled);
+    if state == State::Running {
+        let since = standing.map(|row| format!(" for {}", span(row.for_ms)));
+        let since = since.unwrap_or_default();
+        sentences.push(format!(
+            "{name} has been running{since}; nothing holds it up now."
+        ));
+        sentences.extend(rows.iter().map(|row| holds(facts, row)));
+        sentences.extend(idle(&rows));
+    }
+    sentences.extend(ends(facts));
+    Some((state, sentences))
+}
+
+/// Its waiting allocations on a device, and whose memory they wait for.
+fn waits(facts: &Facts, row: &TenantRow) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for process in &row.processes {
+        if let ProcessState::Waiting(want) = &process.state {
+            sentences.push(format!(
+                "Process {} of {} has waited {} for {} on {}.",
+                process.pid,
+                row.name,
+                span(want.since_ms),
+                Bytes(want.bytes).human(),
+                facts.device(row.device)
+            ));
+        }
+    }
+    if !sentences.is_empty() {
+        sentences.push(holds(facts, row));
+        sentences.extend(others(facts, row));
+        sentences.push(
+            "It goes on when enough is freed, or gets an out-of-memory when its --wait-timeout is over."
+                .to_owned(),
+        );
+    }
+    sentences
+}
+
+/// What it has there.
+fn holds(facts: &Facts, row: &TenantRow) -> String {
+    let beyond = row.charged.saturating_sub(row.request);
+    let borrowed = match beyond {
+        0 => String::new(),
+        _ => format!(", {} of it above the request", Bytes(beyond).human()),
+    };
+    format!(
+        "On {} it is charged {}{borrowed}; its request is {} and its limit {}.",
+        facts.device(row.device),
+        Bytes(row.charged).human(),
+        Bytes(row.request).human(),
+        Bytes(row.limit).human()
+    )
+}
+
+/// Who else has memory there, the most borrowed first.
+fn others(facts: &Facts, row: &TenantRow) -> Option<String> {
+    let mut others: Vec<&TenantRow> = facts
+        .tenants
+        .iter()
+        .filter(|other| other.device == row.device && other.name != row.name)
+        .filter(|other| other.charged + other.overhead + other.limbo > 0)
+        .collect();
+    let borrowed = |row: &TenantRow| row.charged.saturating_sub(row.request);
+    others.sort_by_key(|other| std::cmp::Reverse((borrowed(other), other.charged)));
+    let each: Vec<String> = others
+        .iter()
+        .map(|other| {
+            let more = match borrowed(other) {
+                0 => String::new(),
+                bytes => format!(" ({} above its request)", Bytes(bytes).human()),
+            };
+            format!("{} {}{more}", other.name, Bytes(other.charged).human())
+        })
+        .collect();
+    (!each.is_empty()).then(|| format!("The others there are charged: {}.", each.join(", ")))
+}
+
+/// Why it may not use the device's time now.
+fn throttled(facts: &Facts, row: &ShareRow) -> Option<String> {
+    let device = facts.device(row.device);
+    let (name, percent) = (&row.name, |part: u32| {
+        format!("{} %", f64::from(part) / 10.0)
+    });
+    let got = match row.over_ms {
+        0 => String::new(),
+        over => format!(
+            " It had {} of the last {}, and {} is its share while all want the device.",
+            percent(row.held),
+            span(over),
+            percent(row.weight)
+        ),
+    };
+    let others = |state: fn(&ShareState) -> bool| {
+        let others = facts.shares.iter().filter(|other| {
+            other.device == row.device && other.name != row.name && state(&other.state)
+        });
+        let names: Vec<&str> = others.map(|other| &*other.name).collect();
+        match names.is_empty() {
+            true => "another tenant".to_owned(),
+            false => names.join(", "),
+        }
+    };
+    let is_held_up = |state: &ShareState| matches!(state, ShareState::Sharing { .. });
+    Some(match &row.state {
+        ShareState::Capped { for_us } => format!(
+            "{name} has used up its cap of {} on {device} and has waited {} for its next part; `gpushare set {name} --sm-limit PERCENT` changes the cap.",
+            row.cap.map_or_else(|| "its cap".to_owned(), percent),
+            span(for_us / 1000)
+        ),
+        ShareState::Held { for_us } => format!(
+            "{name} has been closed on {device} for {}, because it is ahead of its share: until {} has been repaid.{got}",
+            span(for_us / 1000),
+            others(is_held_up)
+        ),
+        ShareState::Yielding { .. } => format!(
+            "{name} works in short slices on {device}, because it is ahead of its share or of lower priority than {}.{got}",
+            others(is_held_up)
+        ),
+        ShareState::Waiting { for_us } => format!(
+            "{name} has waited {} for its turn on {device}, which {} has.{got}",
+            span(for_us / 1000),
+            others(|state| matches!(
+                state,
+                ShareState::Holding { .. } | ShareState::Draining { .. }
+            ))
+        ),
+        ShareState::Draining { for_us } => format!(
+            "The turn of {name} on {device} is over: it has had {} to finish what it submitted.{got}",
+            span(for_us / 1000)
+        ),
+        _ => return None,
+    })
+}
+
+fn idle(rows: &[&TenantRow]) -> Option<String> {
+    let mut longest = None;
+    for process in rows.iter().flat_map(|row| &row.processes) {
+        match process.state {
+            ProcessState::Idle { for_ms } => longest = longest.max(Some(for_ms)),
+            _ => return None,
+        }
+    }
+    longest.map(|ms| format!("It has done no GPU work for {}.", span(ms)))
+}
+
+fn ends(facts: &Facts) -> Option<String> {
+    let end = facts.ends.iter().find(|end| end.name == facts.name)?;
+    let by = match end.by {
+        EndsBy::IdleEnd => "--idle-end",
+        EndsBy::RunLimit => "--run-limit",
+        _ => "a limit that this version does not know",
+    };
+    Some(format!(
+        "It will be ended in {} by its {by}, unless it changes that: `gpushare set {} {by} TIME`.",
+        span(end.in_ms),
+        facts.name
+    ))
+}

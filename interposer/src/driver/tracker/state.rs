@@ -1,0 +1,153 @@
+//! What the tracker knows, and its lock.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gpushare_cuda_abi::cuda::{CUcontext, CUstream};
+
+use crate::driver::device::DeviceKey;
+use crate::guest::fork::ForkLocal;
+
+/// Number of a context in this process. 0 is a context without a number, because more than 4095
+/// contexts are alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ContextId(pub(crate) u16);
+
+impl ContextId {
+    /// Memory that belongs to no context: physical memory of `cuMemCreate`.
+    pub(crate) const NONE: Self = Self(0);
+    /// Highest number that a record has bits for.
+    pub(crate) const MAX: u16 = (1 << 12) - 1;
+}
+
+/// A context and where it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Here {
+    /// Its device.
+    pub(crate) device: DeviceKey,
+    /// Its number.
+    pub(crate) context: ContextId,
+    /// The driver's handle.
+    pub(crate) handle: CUcontext,
+}
+
+/// A stream as captures know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A stream with a handle.
+    Stream(CUstream),
+    /// The default stream of a thread's own in this context: only that thread can ask about it.
+    Own(CUcontext),
+}
+
+/// A capture that a hook saw begin.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Capture {
+    /// Which one it is of all that have begun.
+    pub(super) number: u64,
+    /// Where.
+    pub(super) place: Place,
+    /// The thread that began it.
+    pub(super) thread: i64,
+}
+
+/// Where a capture begins, or ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// Its stream.
+    pub(super) origin: Origin,
+    /// The context it is in, null if that is not known.
+    pub(super) context: CUcontext,
+}
+
+/// How long a destruction or the begin of a capture waits for a mark that is being made: far longer
+/// than the driver takes, unless the stream's queue is full of work that does not end.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A registered context.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context {
+    /// Where it is.
+    pub(super) here: Here,
+    /// Being destroyed, or released perhaps for the last time.
+    pub(super) going: bool,
+    /// Marks being made in it.
+    pub(super) busy: u32,
+    /// A blocking stream of ours, for marks behind the legacy one; it goes with the context.
+    pub(super) own: Option<CUstream>,
+}
+
+/// A stream that the program made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
+    /// Where it is.
+    pub(super) here: Here,
+    /// Marks being made in it, and questions about it.
+    pub(super) busy: u32,
+}
+
+/// What is known, under the tracker's lock.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) contexts: HashMap<CUcontext, Context>,
+    pub(super) streams: HashMap<CUstream, Stream>,
+    /// Captures that have begun and, as far as is known, have not ended.
+    pub(super) captures: Vec<Capture>,
+    /// Numbers of contexts that have ended, while something still carries them.
+    pub(super) ended: Vec<ContextId>,
+    /// Marks being made.
+    pub(super) marking: u32,
+    /// Captures about to begin or to be joined.
+    pub(super) beginning: u32,
+}
+
+/// One a process.
+#[derive(Debug, Default)]
+pub(super) struct Tracker {
+    pub(super) state: Mutex<State>,
+    pub(super) changed: Condvar,
+    /// Captures in the list, and those on their way there.
+    pub(super) captures: AtomicUsize,
+}
+
+pub(super) static TRACKER: ForkLocal<Tracker> = ForkLocal::new();
+/// Rises when a stream or context goes, so that no thread's remembered one outlives it.
+static EPOCH: AtomicU64 = AtomicU64::new(1);
+
+/// Facts cached by a stream's or context's handle are valid as long as this is the same.
+#[inline]
+pub(crate) fn epoch() -> u64 {
+    EPOCH.load(Ordering::Acquire)
+}
+
+pub(super) fn next_epoch() {
+    EPOCH.fetch_add(1, Ordering::AcqRel);
+}
+
+impl Tracker {
+    pub(super) fn get() -> &'static Self {
+        TRACKER.get_or(Self::default)
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits while `busy`, at most [`PATIENCE`].
+    pub(super) fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        busy: impl Fn(&State) -> bool,
+    ) -> MutexGuard<'a, State> {
+        let waited = self
+            .changed
+            .wait_timeout_while(state, PATIENCE, |state| busy(state));
+        let (state, time) = waited.unwrap_or_else(PoisonError::into_inner);
+        if time.timed_out() {
+            tracing::warn!("a mark takes too long: not waited for any longer");
+        }
+        state
+    }
+}

@@ -1,0 +1,221 @@
+//! What a container asks for, by its OCI `config.json`: annotations first, then the environment of
+//! its first process.
+
+use gpushare_protocol::limits::Limits;
+use serde_json::{Map, Value};
+
+use crate::Refusal;
+
+/// The beginning of our annotations' names.
+pub const PREFIX: &str = "gpushare.io/";
+/// The annotation that names devices.
+const DEVICES: &str = "gpushare.io/devices";
+/// The beginning of the annotations by which Kubernetes names CDI devices.
+const CDI: &str = "cdi.k8s.io/";
+/// The variable by which NVIDIA's runtime is told devices.
+const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
+/// Bytes of the names and values taken together.
+const MOST: usize = 32 << 10;
+
+/// What a container asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Request {
+    /// The variables that say its limits.
+    pub environment: Vec<(String, String)>,
+    /// The devices by index, UUID or `all`; empty if none is named.
+    pub devices: Vec<String>,
+    /// Facts for the node's rules.
+    pub labels: Vec<(String, String)>,
+    /// The program that starts first and the folders that it is looked for in.
+    pub program: Option<(String, Vec<String>)>,
+}
+
+/// Variables of one kind: an annotation of a kind puts all of the kind's variables in the shade, so
+/// that a more specific one of the environment cannot raise what the annotation says.
+const KINDS: [&[&str]; 2] = [
+    &[
+        "GPUSHARE_MEM_",
+        "CUDA_DEVICE_MEMORY_LIMIT",
+        "NVIDIA_GPU_MEMORY_",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+    ],
+    &["GPUSHARE_SM_", "CUDA_DEVICE_SM_LIMIT"],
+];
+
+fn kind(name: &str) -> Option<usize> {
+    let of = |names: &&[&str]| names.iter().any(|start| name.starts_with(start));
+    KINDS.iter().position(of)
+}
+
+impl Request {
+    /// Reads a `config.json`. `None` for a container that asks for nothing.
+    ///
+    /// # Errors
+    /// An annotation or variable that is not understood, or occurs twice.
+    pub fn of(config: &Value) -> Result<Option<Self>, Refusal> {
+        let none = Map::new();
+        let annotations = match config.get("annotations") {
+            None | Some(Value::Null) => &none,
+            Some(Value::Object(all)) => all,
+            Some(_) => return Err(Refusal("config.json: annotations is no object".to_owned())),
+        };
+        let variables = variables(config)?;
+        let said = annotated(annotations)?;
+        let mut environment = said.clone();
+        for (name, value) in &variables {
+            if !Limits::reads(name) {
+                continue;
+            }
+            let shaded = |(annotation, _): &(String, String)| {
+                annotation == name || kind(name).is_some() && kind(annotation) == kind(name)
+            };
+            if !said.iter().any(shaded) {
+                environment.push((name.clone(), value.clone()));
+            }
+        }
+        if environment.is_empty() && !annotations.contains_key(DEVICES) {
+            return Ok(None);
+        }
+        let lengths = environment
+            .iter()
+            .map(|(name, value)| name.len() + value.len());
+        if lengths.sum::<usize>() > MOST {
+            return Err(Refusal(
+                "the annotations and variables of the container's limits are longer than 32 KiB together; give fewer"
+                    .to_owned(),
+            ));
+        }
+        Ok(Some(Self {
+            environment,
+            devices: devices(annotations, &variables)?,
+            labels: labels(config, annotations),
+            program: program(config, &variables),
+        }))
+    }
+}
+
+/// The first process's environment. A variable of ours that occurs twice is refused: programs
+/// differ in which of the two they take.
+fn variables(config: &Value) -> Result<Vec<(String, String)>, Refusal> {
+    let set = config.get("process").and_then(|process| process.get("env"));
+    let Some(set) = set.filter(|set| !set.is_null()) else {
+        return Ok(Vec::new());
+    };
+    let odd = || Refusal("config.json: process.env is no list of texts".to_owned());
+    let mut all: Vec<(String, String)> = Vec::new();
+    for one in set.as_array().ok_or_else(odd)? {
+        let one = one.as_str().ok_or_else(odd)?;
+        let (name, value) = one.split_once('=').unwrap_or((one, ""));
+        let ours = name.starts_with("GPUSHARE_") || name == VISIBLE || Limits::reads(name);
+        if ours && all.iter().any(|(known, _)| known == name) {
+            return Err(Refusal(format!(
+                "{name}={value:?} is refused: the container's environment has it twice; accepted: once"
+            )));
+        }
+        all.push((name.to_owned(), value.to_owned()));
+    }
+    Ok(all)
+}
+
+/// Our annotations as variables: `gpushare.io/mem-limit` is `GPUSHARE_MEM_LIMIT`, and
+/// `gpushare.io/mem-limit_0` is `GPUSHARE_MEM_LIMIT_0`.
+fn annotated(annotations: &Map<String, Value>) -> Result<Vec<(String, String)>, Refusal> {
+    let mut all = Vec::new();
+    for (name, value) in annotations {
+        let Some(ours) = name.strip_prefix(PREFIX) else {
+            continue;
+        };
+        let refuse = |why: &str| {
+            Refusal(format!(
+                "annotation {name}={value} is refused: {why}; accepted: {DEVICES} and the limits by name, such as gpushare.io/mem-limit or, for one device, gpushare.io/mem-limit_0"
+            ))
+        };
+        let text = value.as_str().ok_or_else(|| refuse("it is no text"))?;
+        if name == DEVICES {
+            continue;
+        }
+        let variable = variable(ours).filter(|variable| Limits::reads(variable));
+        let variable = variable.ok_or_else(|| refuse("there is no such limit"))?;
+        all.push((variable, text.to_owned()));
+    }
+    Ok(all)
+}
+
+fn variable(ours: &str) -> Option<String> {
+    let (base, device) = match ours.split_once('_') {
+        Some((base, device)) => (base, Some(device)),
+        None => (ours, None),
+    };
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
+    if base.is_empty() || !base.bytes().all(plain) {
+        return None;
+    }
+    let base = base.to_ascii_uppercase().replace('-', "_");
+    Some(match device {
+        Some(device) => format!("GPUSHARE_{base}_{}", device.replace('-', "_")),
+        None => format!("GPUSHARE_{base}"),
+    })
+}
+
+/// The devices by our annotation, else by CDI's, else by NVIDIA's variable.
+fn devices(
+    annotations: &Map<String, Value>,
+    variables: &[(String, String)],
+) -> Result<Vec<String>, Refusal> {
+    let list =
+        |text: &str| -> Vec<String> { text.split(',').map(|one| one.trim().to_owned()).collect() };
+    if let Some(named) = annotations.get(DEVICES) {
+        let text = named.as_str().unwrap_or("");
+        if text.is_empty() {
+            return Err(Refusal(format!(
+                "annotation {DEVICES}={named} is refused: it names no device; accepted: all, or a list of indices or UUIDs such as 0,1"
+            )));
+        }
+        return Ok(list(text));
+    }
+    let cdi = annotations.iter().filter(|(name, _)| name.starts_with(CDI));
+    let cdi = cdi.flat_map(|(_, value)| list(value.as_str().unwrap_or("")));
+    let cdi: Vec<String> = cdi
+        .filter_map(|name| name.strip_prefix("nvidia.com/gpu=").map(str::to_owned))
+        .collect();
+    if !cdi.is_empty() {
+        return Ok(cdi);
+    }
+    let visible = variables.iter().find(|(name, _)| name == VISIBLE);
+    Ok(match visible.map(|(_, value)| value.as_str()) {
+        None | Some("" | "void" | "none") => Vec::new(),
+        Some(text) => list(text),
+    })
+}
+
+/// What the node's rules may ask about: the namespace and the image by the annotations that only
+/// engines set, and the user of the first process.
+fn labels(config: &Value, annotations: &Map<String, Value>) -> Vec<(String, String)> {
+    let known = [
+        ("namespace", "io.kubernetes.cri.sandbox-namespace"),
+        ("namespace", "io.kubernetes.pod.namespace"),
+        ("image", "io.kubernetes.cri.image-name"),
+        ("image", "io.kubernetes.cri-o.ImageName"),
+    ];
+    let mut all: Vec<(String, String)> = Vec::new();
+    for (kind, name) in known {
+        let value = annotations.get(name).and_then(Value::as_str);
+        if let Some(value) = value.filter(|value| value.len() <= 1024) {
+            all.push((kind.to_owned(), value.to_owned()));
+        }
+    }
+    let user = config.pointer("/process/user/uid").and_then(Value::as_u64);
+    all.extend(user.map(|user| ("user".to_owned(), user.to_string())));
+    all
+}
+
+fn program(config: &Value, variables: &[(String, String)]) -> Option<(String, Vec<String>)> {
+    let first = config.pointer("/process/args/0")?.as_str()?.to_owned();
+    let path = variables.iter().find(|(name, _)| name == "PATH");
+    let path = path.map_or("/usr/bin:/bin", |(_, value)| value.as_str());
+    let folders = path.split(':').filter(|folder| folder.starts_with('/'));
+    Some((first, folders.map(str::to_owned).collect()))
+}
+
+#[cfg(test)]
+mod tests;

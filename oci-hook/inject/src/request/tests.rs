@@ -1,0 +1,188 @@
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use super::*;
+use serde_json::json;
+
+fn config(annotations: &Value, env: &[&str]) -> Value {
+    json!({"annotations": annotations, "process": {"env": env, "args": ["sh"], "user": {"uid": 7}}})
+}
+
+fn of(annotations: &Value, env: &[&str]) -> Request {
+    Request::of(&config(annotations, env)).unwrap().unwrap()
+}
+
+fn refused(annotations: &Value, env: &[&str]) -> String {
+    Request::of(&config(annotations, env)).unwrap_err().0
+}
+
+fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
+    let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    all.iter().map(pair).collect()
+}
+
+#[test]
+fn a_container_that_asks_for_nothing_is_none_of_ours() {
+    for (annotations, env) in [
+        (json!({}), &["PATH=/bin", "NVIDIA_VISIBLE_DEVICES=all"][..]),
+        (json!(null), &[]),
+        (
+            json!({"other.io/mem-limit": "1GiB"}),
+            &["GPUSHARE_LOG=/tmp/x"],
+        ),
+        // Without a limit there is nothing to switch off.
+        (json!({}), &["GPUSHARE_DISABLE=1", "GPUSHARE_SOCKET=/tmp"]),
+    ] {
+        assert_eq!(Request::of(&config(&annotations, env)), Ok(None));
+    }
+    assert_eq!(Request::of(&json!({})), Ok(None));
+}
+
+#[test]
+fn annotations_are_variables() {
+    let asked = of(
+        &json!({
+            "gpushare.io/mem-limit": "4GiB",
+            "gpushare.io/sm-limit_0": "30",
+            "gpushare.io/mem-request_GPU-8932f937-d72c-4106-c12f-20bd9faed9f6": "1GiB",
+            "gpushare.io/devices": "0, 1",
+        }),
+        &[],
+    );
+    let mut environment = asked.environment;
+    environment.sort();
+    assert_eq!(
+        environment,
+        pairs(&[
+            ("GPUSHARE_MEM_LIMIT", "4GiB"),
+            (
+                "GPUSHARE_MEM_REQUEST_GPU_8932f937_d72c_4106_c12f_20bd9faed9f6",
+                "1GiB"
+            ),
+            ("GPUSHARE_SM_LIMIT_0", "30"),
+        ])
+    );
+    assert_eq!(asked.devices, ["0", "1"]);
+}
+
+#[test]
+fn the_environment_asks_where_no_annotation_does_and_never_raises_one() {
+    let env = [
+        "GPUSHARE_MEM_LIMIT=8GiB",
+        "GPUSHARE_MEM_LIMIT_0=16GiB",
+        "CUDA_DEVICE_MEMORY_LIMIT=9g",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=9G",
+        "GPUSHARE_SM_LIMIT=50",
+        "GPUSHARE_DISABLE=1",
+    ];
+    let asked = of(&json!({"gpushare.io/mem-limit": "4GiB"}), &env);
+    assert_eq!(
+        asked.environment,
+        pairs(&[("GPUSHARE_MEM_LIMIT", "4GiB"), ("GPUSHARE_SM_LIMIT", "50")])
+    );
+    let asked = of(&json!({"gpushare.io/sm-limit": "20"}), &env);
+    assert_eq!(asked.environment.len(), 5, "{:?}", asked.environment);
+    assert!(
+        asked
+            .environment
+            .contains(&("GPUSHARE_SM_LIMIT".to_owned(), "20".to_owned()))
+    );
+}
+
+#[test]
+fn what_is_not_understood_is_refused_by_name() {
+    for name in [
+        "mem-limits",
+        "MEM-LIMIT",
+        "mem_limit",
+        "",
+        "socket",
+        "disable",
+        "tenant",
+        "mem-limit_x",
+        "../mem-limit",
+    ] {
+        let annotation = format!("gpushare.io/{name}");
+        let told = refused(&json!({annotation.clone(): "1"}), &[]);
+        assert!(
+            told.contains(&annotation) && told.contains("accepted"),
+            "{told}"
+        );
+    }
+    for annotations in [
+        json!({"gpushare.io/mem-limit": 4}),
+        json!({"gpushare.io/devices": ["0"]}),
+        json!({"gpushare.io/devices": ""}),
+        json!([]),
+        json!("x"),
+    ] {
+        refused(&annotations, &[]);
+    }
+    let huge = "9".repeat(MOST);
+    refused(&json!({"gpushare.io/mem-limit": huge}), &[]);
+    for env in [json!("PATH=/bin"), json!([1]), json!({"a": 1})] {
+        let config = json!({"process": {"env": env}});
+        Request::of(&config).unwrap_err();
+    }
+}
+
+#[test]
+fn a_variable_that_occurs_twice_is_refused() {
+    for name in [
+        "GPUSHARE_MEM_LIMIT",
+        "GPUSHARE_DISABLE",
+        "CUDA_DEVICE_MEMORY_LIMIT",
+        "NVIDIA_VISIBLE_DEVICES",
+    ] {
+        let (one, two) = (format!("{name}=1"), format!("{name}=2"));
+        let told = refused(&json!({}), &[&one, "A=1", &two]);
+        assert!(told.contains(name) && told.contains("twice"), "{told}");
+    }
+    let asked = of(&json!({}), &["A=1", "A=2", "GPUSHARE_MEM_LIMIT=1GiB"]);
+    assert_eq!(asked.environment.len(), 1, "others' are none of ours");
+}
+
+#[test]
+fn devices_come_from_annotation_then_cdi_then_the_variable() {
+    let limit = ("gpushare.io/mem-limit", "1GiB");
+    let with = |more: &[(&str, &str)], env: &[&str]| {
+        let all = more.iter().chain([&limit]);
+        let all: Map<String, Value> = all
+            .map(|(name, value)| ((*name).to_owned(), json!(value)))
+            .collect();
+        of(&Value::Object(all), env).devices
+    };
+    let cdi = (
+        "cdi.k8s.io/x",
+        "nvidia.com/gpu=1,nvidia.com/gpu=GPU-a,other.com/x=7",
+    );
+    let visible = "NVIDIA_VISIBLE_DEVICES=2,3";
+    assert_eq!(
+        with(&[("gpushare.io/devices", "all"), cdi], &[visible]),
+        ["all"]
+    );
+    assert_eq!(with(&[cdi], &[visible]), ["1", "GPU-a"]);
+    assert_eq!(with(&[], &[visible]), ["2", "3"]);
+    for none in ["void", "none", ""] {
+        assert!(with(&[], &[&format!("NVIDIA_VISIBLE_DEVICES={none}")]).is_empty());
+    }
+}
+
+#[test]
+fn labels_are_what_engines_and_configurations_say() {
+    let asked = of(
+        &json!({
+            "gpushare.io/mem-limit": "1GiB",
+            "io.kubernetes.cri.sandbox-namespace": "team",
+            "io.kubernetes.cri.image-name": "docker.io/lab/x:1",
+        }),
+        &["PATH=/a:b:/c"],
+    );
+    let labels = pairs(&[
+        ("namespace", "team"),
+        ("image", "docker.io/lab/x:1"),
+        ("user", "7"),
+    ]);
+    assert_eq!(asked.labels, labels);
+    let folders = vec!["/a".to_owned(), "/c".to_owned()];
+    assert_eq!(asked.program, Some(("sh".to_owned(), folders)));
+}

@@ -1,0 +1,35 @@
+//! `gpushare-runtime`: stands in for runc (or crun) and adds gpushare's hook to containers that ask
+//! for a share.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use gpushare_oci_hook::Failure;
+use gpushare_oci_hook::wrapper::Call;
+
+fn main() -> ExitCode {
+    let Err(failure) = run();
+    let _ = writeln!(std::io::stderr(), "gpushare: {failure}");
+    ExitCode::FAILURE
+}
+
+fn run() -> Result<std::convert::Infallible, Failure> {
+    let call = Call::of(std::env::args_os().skip(1))?;
+    if let Some(bundle) = call.creates() {
+        call.prepare(&bundle, &hook()?)?;
+    }
+    let error = Command::new(&call.runtime).args(&call.arguments).exec();
+    Err(Failure(format!(
+        "cannot start {}: {error}",
+        call.runtime.display()
+    )))
+}
+
+/// The hook lies beside this program.
+fn hook() -> Result<PathBuf, Failure> {
+    let own = std::env::current_exe()
+        .map_err(|error| Failure(format!("cannot find the hook: {error}")))?;
+    Ok(own.with_file_name("gpushare-oci-hook"))
+}

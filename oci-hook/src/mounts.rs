@@ -1,0 +1,101 @@
+//! Mounts as descriptors: of a thing of the host, detached, and put into another mount namespace.
+//!
+//! # Safety
+//! One system call that has no safe wrapper, on a descriptor and a structure that outlive it.
+#![allow(unsafe_code, reason = "mount_setattr has no safe wrapper")]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use gpushare_inject::Mount;
+use rustix::fs::{FileType, Mode, OFlags, open};
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::bundle::trust;
+use crate::{Failure, cannot};
+
+/// A thing of the host as a mount that is nowhere yet: read-only, without devices and set-user-id
+/// programs, and private.
+///
+/// # Errors
+/// If it is not there, not of root or this user, or the kernel lacks the calls (5.12).
+pub fn detached(mount: &Mount) -> Result<OwnedFd, Failure> {
+    let source = &mount.source;
+    let mut flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let kind = match mount.is_folder {
+        true => FileType::Directory,
+        false => FileType::RegularFile,
+    };
+    if mount.is_folder {
+        flags |= OFlags::DIRECTORY;
+    }
+    let held =
+        open(Path::new(source), flags, Mode::empty()).map_err(cannot(&format!("open {source}")))?;
+    trust(&held, kind, source)?;
+    // The flag for an empty path is AT_EMPTY_PATH, as for the other calls.
+    let empty = OpenTreeFlags::from_bits_retain(libc::AT_EMPTY_PATH.cast_unsigned());
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | empty;
+    let tree = open_tree(&held, "", flags).map_err(cannot(&format!("take {source} as a mount")))?;
+    restrict(tree.as_fd()).map_err(cannot(&format!(
+        "mount {source} read-only (mount_setattr, since Linux 5.12)"
+    )))?;
+    Ok(tree)
+}
+
+/// Puts a detached mount over what `target` is.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn attach(tree: &OwnedFd, target: &OwnedFd, name: &str) -> Result<(), Failure> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(tree, "", target, "", flags).map_err(cannot(&format!("mount {name}")))
+}
+
+/// The mount namespace of a process.
+///
+/// # Errors
+/// If the process has ended, or may not be looked at.
+pub fn namespace(pid: i32) -> Result<OwnedFd, Failure> {
+    open(
+        format!("/proc/{pid}/ns/mnt").as_str(),
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(cannot("open the container's mount namespace"))
+}
+
+/// Moves this process, which has one thread, into a mount namespace.
+///
+/// # Errors
+/// If this process may not.
+pub fn enter(namespace: &OwnedFd) -> Result<(), Failure> {
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))
+        .map_err(cannot("enter a mount namespace"))
+}
+
+/// Read-only, no devices, no set-user-id programs, no propagation: `mount_setattr(2)`.
+fn restrict(tree: BorrowedFd<'_>) -> io::Result<()> {
+    let attributes = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
+        attr_clr: 0,
+        propagation: libc::MS_PRIVATE,
+        userns_fd: 0,
+    };
+    // SAFETY: an empty C string and a structure that outlive the call, of the size that it says.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    match answer {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,83 @@
+#!/bin/sh
+# Installs what this folder holds, or removes it. As root; nothing is downloaded.
+#
+#   ./install.sh [--prefix DIR] [--no-start]   default: /usr/local; a second run upgrades
+#   ./install.sh --uninstall [--prefix DIR]    keeps /etc/gpushare, and the library's versions in use
+#
+# With systemd it installs, enables and starts gpushared.service. A running daemon is restarted:
+# tenants run on. DESTDIR puts everything below another root and starts nothing.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd -P)
+prefix=/usr/local start=yes action=install
+while [ $# -gt 0 ]; do
+    case "$1" in
+        --prefix) prefix=${2:?--prefix needs a folder}; shift ;;
+        --no-start) start=no ;;
+        --uninstall) action=uninstall ;;
+        -h | --help) sed -n '2,8p' "$0" | sed 's/^# \?//'; exit 0 ;;
+        *) echo "install.sh: unknown option $1; see --help" >&2; exit 2 ;;
+    esac
+    shift
+done
+case "$prefix" in /*) ;; *) echo "install.sh: --prefix is an absolute path, not '$prefix'" >&2; exit 2 ;; esac
+root=${DESTDIR:-}
+[ -z "$root" ] || start=no
+bin="$root$prefix/bin" lib="$root$prefix/lib/gpushare" units="$root/etc/systemd/system"
+systemd() { [ "$start" = yes ] && [ -d /run/systemd/system ]; }
+
+# In place of the old file, never into it: a program may be running from that.
+put() {
+    mkdir -p "$(dirname "$3")"
+    cp "$2" "$3.new"
+    chmod "$1" "$3.new"
+    mv "$3.new" "$3"
+}
+
+install_all() {
+    for program in "$here"/bin/*; do put 755 "$program" "$bin/${program##*/}"; done
+    for file in "$here"/lib/*; do
+        case "$file" in *.so) put 644 "$file" "$lib/${file##*/}" ;; esac
+    done
+    put 644 "$here/lib/package/libgpushare.so" "$lib/package/libgpushare.so"
+    put 644 "$here/lib/package/VERSION" "$lib/package/VERSION"
+    put 755 "$here/lib/versions.sh" "$lib/versions.sh"
+    "$lib/versions.sh" add
+    unit=$(mktemp)
+    for service in gpushared gpushare-exporter; do
+        sed "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" "$here/$service.service" >"$unit"
+        put 644 "$unit" "$units/$service.service"
+    done
+    rm "$unit"
+    (cd "$here/share" && find . -type f) | while read -r file; do
+        put 644 "$here/share/$file" "$root$prefix/share/$file"
+    done
+    if systemd; then
+        systemctl daemon-reload
+        systemctl enable gpushared.service
+        systemctl restart gpushared.service
+        systemctl try-restart gpushare-exporter.service
+    fi
+}
+
+uninstall_all() {
+    if systemd && [ -e "$units/gpushared.service" ]; then
+        systemctl disable --now gpushare-exporter.service gpushared.service
+    fi
+    for program in "$here"/bin/*; do rm -f "$bin/${program##*/}"; done
+    [ ! -e "$lib/versions.sh" ] || "$lib/versions.sh" remove
+    rm -rf "$lib/package" "$lib/versions.sh"
+    rm -f "$lib"/*.so "$units/gpushared.service" "$units/gpushare-exporter.service"
+    rmdir "$lib" 2>/dev/null || true
+    (cd "$here/share" && find . -type f) | while read -r file; do
+        rm -f "$root$prefix/share/$file"
+    done
+    rmdir "$root$prefix/share/doc/gpushare" 2>/dev/null || true
+    if systemd; then systemctl daemon-reload; fi
+    [ -n "$root" ] || rm -rf /run/gpushare /var/lib/gpushare
+}
+
+if [ -z "$root" ] && [ "$(id -u)" != 0 ]; then
+    echo "install.sh: run it as root, or set DESTDIR" >&2
+    exit 1
+fi
+"${action}_all"

@@ -1,0 +1,50 @@
+//! Names and sizes of the journal's files.
+
+use std::path::{Path, PathBuf};
+
+/// Files that a journal consists of.
+const FILES: u32 = 4;
+
+/// How large a journal may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Most bytes of all files together.
+    pub bytes: u64,
+}
+
+impl Default for Bounds {
+    /// 16 MiB: about 60,000 events.
+    fn default() -> Self {
+        Self { bytes: 16 << 20 }
+    }
+}
+
+impl Bounds {
+    /// Most bytes of one file, unless one write is longer.
+    pub(crate) fn of_a_file(self) -> u64 {
+        self.bytes / u64::from(FILES)
+    }
+}
+
+/// The journal's files, the newest first. Not each of them needs to be there.
+pub(crate) fn all(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    (0..FILES).map(|age| of_age(folder, age))
+}
+
+/// The file that is written.
+pub(crate) fn current(folder: &Path) -> PathBuf {
+    of_age(folder, 0)
+}
+
+/// What each file is renamed to when a new one begins, in the order in which it is done.
+pub(crate) fn renames(folder: &Path) -> impl Iterator<Item = (PathBuf, PathBuf)> {
+    let older = (1..FILES).rev();
+    older.map(|age| (of_age(folder, age - 1), of_age(folder, age)))
+}
+
+fn of_age(folder: &Path, age: u32) -> PathBuf {
+    match age {
+        0 => folder.join("journal.jsonl"),
+        _ => folder.join(format!("journal.{age}.jsonl")),
+    }
+}

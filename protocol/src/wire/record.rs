@@ -1,0 +1,128 @@
+//! Events with their facts, since minor 8: what the daemon writes to its journal, and what it sends
+//! to a command that asks for records.
+
+use super::control::EventRow;
+use serde::{Deserialize, Serialize};
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventRecord {
+    /// The daemon that saw it: another number at every start.
+    pub instance: u64,
+    /// Its number among that daemon's events, from 1.
+    pub number: u64,
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
+    /// A stable short name, such as `refused` or `ended`.
+    pub kind: String,
+    /// The tenant it is about, if it is about one.
+    pub tenant: Option<String>,
+    /// The device it is about, if it is about one.
+    pub device: Option<EventDevice>,
+    /// One sentence with the numbers.
+    pub text: String,
+    /// The numbers, each under a name that says its unit.
+    pub facts: Vec<(String, Fact)>,
+}
+
+/// A device as an event names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventDevice {
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// Its place among the daemon's devices, from 0.
+    pub index: u32,
+}
+
+/// A value of an event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Fact {
+    /// An amount; its name says of what.
+    Number(u64),
+    /// A name or a reason.
+    Word(String),
+}
+
+impl EventRecord {
+    /// The number under a name.
+    #[must_use]
+    pub fn number_of(&self, name: &str) -> Option<u64> {
+        match self.fact(name)? {
+            Fact::Number(number) => Some(*number),
+            Fact::Word(_) => None,
+        }
+    }
+
+    /// The word under a name.
+    #[must_use]
+    pub fn word_of(&self, name: &str) -> Option<&str> {
+        match self.fact(name)? {
+            Fact::Word(word) => Some(word),
+            Fact::Number(_) => None,
+        }
+    }
+
+    fn fact(&self, name: &str) -> Option<&Fact> {
+        let mut facts = self.facts.iter();
+        facts.find_map(|(known, fact)| (known == name).then_some(fact))
+    }
+
+    /// The same without its facts, as commands before minor 8 know it.
+    #[must_use]
+    pub fn plain(&self) -> EventRow {
+        EventRow {
+            at_ms: self.at_ms,
+            kind: self.kind.clone(),
+            tenant: self.tenant.clone(),
+            device: self.device.map(|device| device.uuid),
+            text: self.text.clone(),
+        }
+    }
+}
+
+impl From<EventRow> for EventRecord {
+    /// Of a daemon before minor 8, which gives no numbers.
+    fn from(row: EventRow) -> Self {
+        Self {
+            instance: 0,
+            number: 0,
+            at_ms: row.at_ms,
+            kind: row.kind,
+            tenant: row.tenant,
+            device: row.device.map(|uuid| EventDevice {
+                uuid,
+                index: u32::MAX,
+            }),
+            text: row.text,
+            facts: Vec::new(),
+        }
+    }
+}
+
+/// A tenant's standing, since minor 8: also of one that waits for admission, which has no account
+/// yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StandingRow {
+    /// Its name.
+    pub name: String,
+    /// The user who owns it; `None` for a tenant of the machine.
+    pub owner: Option<u32>,
+    /// Milliseconds since it was admitted, or since it was registered while it waits.
+    pub for_ms: u64,
+    /// Why it waits for admission, with the numbers; `None` once it may run.
+    pub queued: Option<String>,
+    /// What it asks for, device by device.
+    pub asks: Vec<AskedRow>,
+}
+
+/// What a tenant asks for on a device. Bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskedRow {
+    /// The device's UUID.
+    pub device: [u8; 16],
+    /// Bytes guaranteed.
+    pub request: u64,
+    /// Bytes at most.
+    pub limit: u64,
+}

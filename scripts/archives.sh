@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Makes installable archives of dist/, which package.sh has made: a Debian package (where dpkg-deb
+# is installed), a tarball with install.sh, and a tarball with the debug symbols.
+#
+#   scripts/archives.sh      into dist/archives/
+#   REVISION=2 scripts/archives.sh    another build of the same version [default: 1]
+source "$(dirname "$0")/common.sh"
+case "${1:-}" in -h | --help) sed -n '2,6p' "$0" | sed 's/^# \?//'; exit 0 ;; esac
+need tar sha256sum
+[ -f dist/lib/libgpushare.so ] || die "there is no dist/; scripts/package.sh makes it"
+
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+revision=${REVISION:-1}
+[[ "$revision" =~ ^[0-9A-Za-z.+~]+$ ]] || die "REVISION='$revision': accepted are letters, digits and .+~"
+machine=$(uname -m)
+case "$machine" in x86_64) arch=amd64 ;; aarch64) arch=arm64 ;; *) die "no archives for $machine" ;; esac
+# Files of one commit are archived with its date.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+export SOURCE_DATE_EPOCH
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+out=dist/archives
+rm -rf "$out"
+mkdir -p "$out"
+programs=(dist/gpushare dist/gpushare-exporter dist/gpushared)
+
+# files ROOT BIN LIB SHARE: everything but units, scripts and settings, into these folders of ROOT.
+files() {
+    local bin=$1/$2 lib=$1/$3 share=$1/$4 hash
+    mkdir -p "$bin" "$lib/package" "$share/doc/gpushare"
+    install -m 755 "${programs[@]}" "$bin"
+    install -m 644 dist/lib/libsoftgpu_*.so "$lib"
+    install -m 644 dist/lib/libgpushare.so "$lib/package/libgpushare.so"
+    hash=$(sha256sum <dist/lib/libgpushare.so | cut -c1-12)
+    # Two builds of one version are two libraries.
+    echo "$version-$revision-$hash" >"$lib/package/VERSION"
+    install -m 755 packaging/versions.sh "$lib/versions.sh"
+    install -m 644 LICENSE "$share/doc/gpushare/copyright"
+    install -m 644 README.md CHANGELOG.md "$share/doc/gpushare"
+    install -m 644 dist/monitoring/* "$share/doc/gpushare"
+}
+
+tarball() { tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$1" -czf "$2" "$3"; }
+
+say "archives"
+name="gpushare-$version-$revision-linux-$machine"
+files "$work/tar/$name" bin lib share
+install -m 755 packaging/install.sh "$work/tar/$name"
+install -m 644 packaging/gpushared.service packaging/gpushare-exporter.service "$work/tar/$name"
+tarball "$work/tar" "$out/$name.tar.gz" "$name"
+mkdir -p "$work/debug/$name-debug"
+cp dist/debug/*.debug "$work/debug/$name-debug"
+tarball "$work/debug" "$out/$name-debug.tar.gz" "$name-debug"
+
+if have dpkg-deb; then
+    root="$work/deb"
+    files "$root" usr/bin usr/lib/gpushare usr/share
+    install -D -m 644 packaging/gpushared.service "$root/usr/lib/systemd/system/gpushared.service"
+    install -m 644 packaging/gpushare-exporter.service "$root/usr/lib/systemd/system"
+    mkdir -p "$root/DEBIAN"
+    install -m 755 packaging/debian/postinst packaging/debian/prerm packaging/debian/postrm "$root/DEBIAN"
+    cat >"$root/DEBIAN/control" <<CONTROL
+Package: gpushare
+Version: $version-$revision
+Architecture: $arch
+Maintainer: gpushare
+Section: admin
+Priority: optional
+Installed-Size: $(du -sk "$root/usr" | cut -f1)
+Depends: libc6 (>= 2.17)
+Description: lets several tenants share one GPU
+ Memory quotas and compute shares for CUDA programs: a library between a
+ program and the driver, a node daemon that settles collisions, and a command
+ line. A software GPU for trials is included.
+CONTROL
+    find "$root" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+    dpkg-deb --root-owner-group -Zxz -z6 --build "$root" "$out/gpushare_$version-${revision}_$arch.deb" >&2
+else
+    note "no Debian package: dpkg-deb is not installed"
+fi
+ls -l "$out" >&2

@@ -1,0 +1,77 @@
+#!/bin/sh
+# What check_install.sh does inside the root: see there.
+set -eu
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C HOME=/root
+mount -t proc proc /proc
+mount -t tmpfs tmpfs /dev/shm 2>/dev/null || { mkdir -p /dev/shm && mount -t tmpfs tmpfs /dev/shm; }
+[ -e /dev/null ] && [ -e /dev/urandom ] || mount -t devtmpfs dev /dev 2>/dev/null || true
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+done_() { echo "   $*" >&2; }
+# Everything but what dpkg notes about any package.
+listing() {
+    find / -xdev \( -path /proc -o -path /root -o -path /tmp -o -path /var/lib/dpkg -o -path /var/log \
+        -o -path /dev \) -prune -o -print | sort
+}
+until_is() { # SECONDS COMMAND...: until the command succeeds
+    left=$(($1 * 10))
+    shift
+    until "$@"; do
+        left=$((left - 1))
+        [ $left -gt 0 ] || return 1
+        sleep 0.1
+    done
+}
+
+listing >/root/before
+dpkg -i /root/1.deb >/root/dpkg.log 2>&1 || { cat /root/dpkg.log; fail "the package does not install"; }
+done_ "installed $(dpkg-query -W -f '${Version}' gpushare)"
+
+gpushare run --gpu soft --mem-limit 1GiB -- gpushare devices >/root/seen || fail "a tenant does not run"
+grep -q "1 GiB" /root/seen || fail "a tenant does not see its limit: $(cat /root/seen)"
+done_ "a tenant runs and sees its limit"
+
+# Each round of the tenant is a new process, with the library that the tenant began with. Its program
+# and its driver are not the package's, which will be removed.
+cp /usr/bin/gpushare /root/program
+mkdir /root/driver
+cp /usr/lib/gpushare/libsoftgpu_cuda.so /root/driver/libcuda.so.1
+cp /usr/lib/gpushare/libsoftgpu_nvml.so /root/driver/libnvidia-ml.so.1
+export LD_LIBRARY_PATH=/root/driver SOFTGPU=name=check
+cat >/root/load.sh <<'LOAD'
+while [ ! -e /root/stop ]; do
+    /root/program devices >/root/round || exit 1
+    grep -q "1 GiB" /root/round || exit 2
+    echo round >>/root/rounds
+done
+LOAD
+: >/root/rounds
+gpushare run --name load --mem-limit 1GiB -- sh /root/load.sh 2>/root/complaints &
+load=$!
+rounds() { wc -l </root/rounds; }
+beyond() { [ "$(rounds)" -gt "$1" ]; }
+until_is 20 beyond 2 || fail "the tenant does not work: $(cat /root/complaints)"
+old=$(readlink -f /usr/lib/gpushare/libgpushare.so)
+dpkg -i /root/2.deb >/root/dpkg.log 2>&1 || { cat /root/dpkg.log; fail "the package does not upgrade"; }
+dpkg -i --force-confold /root/2.deb >/root/dpkg.log 2>&1 || fail "the package does not install twice"
+new=$(readlink -f /usr/lib/gpushare/libgpushare.so)
+[ "$old" != "$new" ] || fail "an upgrade has the library of before: $new"
+[ -e "$old" ] || fail "the library of a running tenant is gone: $old"
+until_is 20 beyond $(($(rounds) + 2)) || fail "the tenant stands still after the upgrade"
+grep -qF "$old" /proc/[0-9]*/maps || fail "the tenant does not use the library that it began with"
+done_ "upgraded under a tenant: $(rounds) rounds, none failed"
+
+dpkg -r gpushare >/root/dpkg.log 2>&1 || { cat /root/dpkg.log; fail "the package cannot be removed"; }
+grep -q "kept /usr/lib/gpushare/versions" /root/dpkg.log || fail "nothing is said of a version in use"
+kill -0 $load || fail "the tenant ended with the package: $(cat /root/complaints)"
+until_is 20 beyond $(($(rounds) + 2)) || fail "the tenant stands still after the removal"
+touch /root/stop
+wait $load || fail "the tenant failed with status $?: $(cat /root/complaints)"
+[ ! -s /root/complaints ] || fail "the tenant was told: $(cat /root/complaints)"
+done_ "removed: the tenant went on to its end"
+
+dpkg -i /root/2.deb >/root/dpkg.log 2>&1 || fail "the package does not install again"
+dpkg -P gpushare >/root/dpkg.log 2>&1 || { cat /root/dpkg.log; fail "the package cannot be purged"; }
+listing >/root/after
+diff /root/before /root/after >/root/left || fail "left behind: $(cat /root/left)"
+done_ "installed again and purged: nothing is left"

@@ -1,0 +1,119 @@
+//! The node's rules for tenants that are containers: `[containers]` of `config.toml`.
+
+use gpushare_protocol::wire::{Injection, Linkage};
+
+/// What an operator says about containers.
+#[derive(Clone, Debug, Default)]
+pub struct Containers {
+    /// A container that shares its cgroup with its runtime is known by its socket alone, instead of
+    /// being refused.
+    pub without_cgroup: bool,
+    /// A container whose first program no library can be preloaded into is refused, instead of
+    /// being reported.
+    pub deny_unenforceable: bool,
+    /// A program that finds no daemon for ten seconds starts without limits, instead of without
+    /// CUDA.
+    pub allow_without_daemon: bool,
+    /// Further maxima, for containers of a namespace, an image or a user.
+    pub rules: Vec<Rule>,
+}
+
+/// Maxima for some containers. The first rule that fits counts.
+#[derive(Clone, Debug, Default)]
+pub struct Rule {
+    /// `(kind, pattern)`: all of them have to fit the container's labels. A pattern may end in `*`.
+    pub labels: Vec<(String, String)>,
+    /// The maxima, as variables; those of the node hold for all other variables.
+    pub maxima: Vec<(String, String)>,
+}
+
+impl Rule {
+    fn fits(&self, labels: &[(String, String)]) -> bool {
+        let said = |(kind, pattern): &(String, String)| {
+            let mut values = labels.iter().filter(|(of, _)| of == kind);
+            values.any(|(_, value)| fits(pattern, value))
+        };
+        self.labels.iter().all(said)
+    }
+}
+
+fn fits(pattern: &str, value: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => value.starts_with(start),
+        None => pattern == value,
+    }
+}
+
+impl Containers {
+    /// The maxima of a container with these labels, on a node with these.
+    #[must_use]
+    pub fn maxima(
+        &self,
+        node: &[(String, String)],
+        labels: &[(String, String)],
+    ) -> Vec<(String, String)> {
+        let mut all = node.to_vec();
+        if let Some(rule) = self.rules.iter().find(|rule| rule.fits(labels)) {
+            all.retain(|(name, _)| !rule.maxima.iter().any(|(own, _)| own == name));
+            all.extend(rule.maxima.iter().cloned());
+        }
+        all
+    }
+
+    /// Why this container's limits could not be enforced, if so.
+    #[must_use]
+    pub fn unenforceable(injection: &Injection) -> Option<&'static str> {
+        match injection.linkage {
+            Linkage::Musl => Some(
+                "its first program is linked against musl, which preloads nothing from /etc/ld.so.preload",
+            ),
+            Linkage::Static => {
+                Some("its first program is static, so that nothing can be preloaded into it")
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
+        let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        all.iter().map(pair).collect()
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_gives_the_maxima() {
+        let rule = |labels: &[(&str, &str)], most: &str| Rule {
+            labels: pairs(labels),
+            maxima: pairs(&[("GPUSHARE_MEM_LIMIT", most)]),
+        };
+        let containers = Containers {
+            rules: vec![
+                rule(&[("namespace", "a"), ("image", "docker.io/lab/*")], "1GiB"),
+                rule(&[("namespace", "a")], "2GiB"),
+                rule(&[("user", "1000")], "3GiB"),
+            ],
+            ..Containers::default()
+        };
+        let node = pairs(&[("GPUSHARE_MEM_LIMIT", "8GiB"), ("GPUSHARE_PRIORITY", "600")]);
+        for (labels, most) in [
+            (
+                &[("namespace", "a"), ("image", "docker.io/lab/x:1")][..],
+                "1GiB",
+            ),
+            (&[("namespace", "a"), ("image", "docker.io/other")], "2GiB"),
+            (&[("namespace", "ab"), ("user", "1000")], "3GiB"),
+            (&[("namespace", "ab")], "8GiB"),
+            (&[], "8GiB"),
+        ] {
+            let found = containers.maxima(&node, &pairs(labels));
+            let of = |name: &str| found.iter().find(|(known, _)| known == name).unwrap();
+            assert_eq!(of("GPUSHARE_MEM_LIMIT").1, most, "{labels:?}");
+            assert_eq!(of("GPUSHARE_PRIORITY").1, "600");
+            assert_eq!(found.len(), 2);
+        }
+    }
+}

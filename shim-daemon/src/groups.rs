@@ -1,0 +1,165 @@
+//! A process's place in every cgroup hierarchy, and which of these places tell one container from
+//! all others.
+//!
+//! A table is that of `/proc/<pid>/cgroup`, as the daemon's cgroup namespace shows it. Paths are
+//! compared, so those that lead out of that namespace (`/../…`) serve as well.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Paths by hierarchy: its controllers or its name (`memory`, `cpu,cpuacct`, `name=systemd`), empty
+/// for the unified one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Groups(BTreeMap<String, String>);
+
+impl Groups {
+    /// Parses a `/proc/<pid>/cgroup`. Lines of another form are ignored.
+    #[must_use]
+    pub fn parse(table: &str) -> Self {
+        let row = |line: &str| {
+            let mut parts = line.splitn(3, ':');
+            let (_, hierarchy, path) = (parts.next()?, parts.next()?, parts.next()?);
+            path.starts_with('/')
+                .then(|| (hierarchy.to_owned(), path.to_owned()))
+        };
+        Self(table.lines().filter_map(row).collect())
+    }
+
+    /// Whether it names no hierarchy.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a process that is here is in `container` or below it, in each of its hierarchies.
+    /// Nothing is in a container that has no hierarchy.
+    #[must_use]
+    pub fn are_within(&self, container: &Self) -> bool {
+        let inside = |(hierarchy, group): (&String, &String)| {
+            self.0.get(hierarchy).is_some_and(|own| below(own, group))
+        };
+        !container.is_empty() && container.0.iter().all(inside)
+    }
+
+    /// The places that are a container's own: those in which no process of `others` (the daemon,
+    /// the container's runtime) is. The root of a hierarchy is nobody's own.
+    #[must_use]
+    pub fn apart_from(&self, others: &[&Self]) -> Self {
+        let is_own = |(hierarchy, group): &(&String, &String)| {
+            let mut beside = others.iter().filter_map(|other| other.0.get(*hierarchy));
+            *group != "/" && !beside.any(|other| below(other, group))
+        };
+        let own = self.0.iter().filter(is_own);
+        Self(own.map(|(h, g)| (h.clone(), g.clone())).collect())
+    }
+
+    /// The same hierarchies as `other` has, as they are here.
+    #[must_use]
+    pub fn in_those_of(&self, other: &Self) -> Self {
+        let mut kept = self.clone();
+        kept.0
+            .retain(|hierarchy, _| other.0.contains_key(hierarchy));
+        kept
+    }
+
+    /// Whether both are the same place wherever both are known, and that is somewhere.
+    #[must_use]
+    pub fn meet(&self, other: &Self) -> bool {
+        let both = self.0.iter().filter(|(h, _)| other.0.contains_key(*h));
+        let same: Vec<bool> = both
+            .map(|(h, group)| other.0.get(h) == Some(group))
+            .collect();
+        !same.is_empty() && same.iter().all(|same| *same)
+    }
+
+    /// The length of the longest path: of two containers that a process is within, the one with the
+    /// longer path is the inner one.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.0.values().map(String::len).max().unwrap_or(0)
+    }
+
+    /// All paths.
+    pub fn paths(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(h, group)| (h.as_str(), group.as_str()))
+    }
+}
+
+impl std::fmt::Display for Groups {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut paths: Vec<&str> = self.0.values().map(String::as_str).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        match paths.is_empty() {
+            true => f.write_str("none"),
+            false => f.write_str(&paths.join(", ")),
+        }
+    }
+}
+
+fn below(path: &str, group: &str) -> bool {
+    let rest = path.strip_prefix(group);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || group == "/")
+}
+
+/// Where hierarchies are mounted, by a `/proc/<pid>/mountinfo`.
+#[derive(Clone, Debug, Default)]
+pub struct Mounts(Vec<(Vec<String>, PathBuf)>);
+
+impl Mounts {
+    /// The mounts of whole hierarchies in this table.
+    #[must_use]
+    pub fn parse(table: &str) -> Self {
+        let row = |line: &str| {
+            let (front, back) = line.split_once(" - ")?;
+            let mut front = front.split(' ').skip(3);
+            let (root, point) = (front.next()?, front.next()?);
+            let mut back = back.split(' ');
+            let (kind, options) = (back.next()?, back.nth(1)?);
+            let names = match kind {
+                "cgroup2" => vec![String::new()],
+                "cgroup" => options.split(',').map(str::to_owned).collect(),
+                _ => return None,
+            };
+            (root == "/").then(|| (names, PathBuf::from(point)))
+        };
+        Self(table.lines().filter_map(row).collect())
+    }
+
+    /// Those that this process sees now.
+    #[must_use]
+    pub fn here() -> Self {
+        Self::parse(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
+    }
+
+    fn folder(&self, hierarchy: &str, group: &str) -> Option<PathBuf> {
+        let wanted: Vec<&str> = hierarchy.split(',').collect();
+        let has = |(names, _): &&(Vec<String>, PathBuf)| {
+            wanted
+                .iter()
+                .all(|one| names.iter().any(|name| name == one))
+        };
+        let (_, point) = self.0.iter().find(has)?;
+        let leads_out = Path::new(group)
+            .components()
+            .any(|part| part.as_os_str() == "..");
+        (!leads_out).then(|| point.join(group.trim_start_matches('/')))
+    }
+
+    /// The inode of each place that can be seen, by hierarchy.
+    #[must_use]
+    pub fn inodes(&self, groups: &Groups) -> BTreeMap<String, u64> {
+        let inode = |(hierarchy, group): (&str, &str)| {
+            let found = fs::symlink_metadata(self.folder(hierarchy, group)?).ok()?;
+            Some((hierarchy.to_owned(), found.ino()))
+        };
+        groups.paths().filter_map(inode).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

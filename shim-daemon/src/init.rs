@@ -1,0 +1,148 @@
+//! A container's first process, identified so that the next daemon finds it again.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::groups::Groups;
+use crate::peer::{is_dead, open};
+
+/// What identifies a process across daemons: a pid with its start time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// In the daemon's pid namespace.
+    pub pid: u32,
+    /// Clock ticks since boot.
+    pub start: u64,
+}
+
+/// A container's first process, as long as it lives.
+#[derive(Debug)]
+pub struct Init {
+    /// Becomes readable at its end.
+    pub pidfd: OwnedFd,
+    /// See [`Identity`].
+    pub identity: Identity,
+    /// Where the kernel tells about processes: `/proc`, but for tests.
+    proc: PathBuf,
+}
+
+impl Init {
+    /// The process of this pidfd.
+    ///
+    /// # Errors
+    /// If the descriptor is none, or the process has ended or is not visible here.
+    pub fn of(pidfd: OwnedFd) -> io::Result<Self> {
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
+        let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"));
+        let pid: Option<i64> = pid.and_then(|pid| pid.trim().parse().ok());
+        let pid = pid
+            .and_then(|pid| u32::try_from(pid).ok())
+            .filter(|pid| *pid > 0);
+        let no = "the descriptor is no pidfd of a running process that this daemon sees";
+        let pid = pid.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, no))?;
+        Self::alive(pidfd, pid, Path::new("/proc"))
+    }
+
+    /// As [`Init::of`], where `proc` tells its cgroups.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recorded(pidfd: OwnedFd, pid: u32, proc: &Path) -> io::Result<Self> {
+        Self::alive(pidfd, pid, proc)
+    }
+
+    fn alive(pidfd: OwnedFd, pid: u32, proc: &Path) -> io::Result<Self> {
+        let start = started(pid).ok_or(io::ErrorKind::NotFound)?;
+        // Read before this: a pid that was reused in between would have left the pidfd dead.
+        if is_dead(&pidfd)? {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let identity = Identity { pid, start };
+        let proc = proc.to_owned();
+        Ok(Self {
+            pidfd,
+            identity,
+            proc,
+        })
+    }
+
+    /// The process that a previous daemon knew, if it still runs.
+    #[must_use]
+    pub fn again(identity: Identity) -> Option<Self> {
+        let pidfd = open(i32::try_from(identity.pid).ok()?).ok()?;
+        let found = Self::alive(pidfd, identity.pid, Path::new("/proc")).ok()?;
+        (found.identity == identity).then_some(found)
+    }
+
+    /// Its cgroups now.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn groups(&self) -> io::Result<Groups> {
+        let table =
+            fs::read_to_string(self.proc.join(self.identity.pid.to_string()).join("cgroup"));
+        // A pid is another's only once this is dead.
+        if is_dead(&self.pidfd)? {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(Groups::parse(&table?))
+    }
+
+    /// The user to whom it belongs: the owner of its user namespace, or its own user where that is
+    /// the daemon's.
+    ///
+    /// # Errors
+    /// If it has ended, or belongs to several.
+    pub fn owner(&self) -> io::Result<u32> {
+        let user = crate::peer::owner_of(self.identity.pid)?;
+        if is_dead(&self.pidfd)? {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(user)
+    }
+}
+
+/// When a process started, in clock ticks since boot: field 22 of its `stat`, the 20th behind its
+/// name.
+pub(crate) fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_process_is_found_again_as_long_as_it_lives() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let pidfd = open(child.id().cast_signed()).unwrap();
+        let init = Init::of(pidfd).unwrap();
+        assert_eq!(init.identity.pid, child.id());
+        assert!(!init.groups().unwrap().is_empty());
+        assert_eq!(init.owner().unwrap(), nix::unistd::geteuid().as_raw());
+        let again = Init::again(init.identity).unwrap();
+        let other = Identity {
+            start: init.identity.start + 1,
+            ..init.identity
+        };
+        assert!(Init::again(other).is_none(), "that pid was another's");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(Init::again(init.identity).is_none());
+        assert!(again.groups().is_err() && Init::of(again.pidfd).is_err());
+    }
+
+    #[test]
+    fn what_is_no_pidfd_is_no_process() {
+        let file = File::open("/dev/null").unwrap();
+        assert!(Init::of(file.into()).is_err());
+    }
+}

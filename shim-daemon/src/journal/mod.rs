@@ -1,0 +1,163 @@
+//! Events on their way out of the daemon: to the journal's files and to the log.
+//!
+//! The loop puts each event into a bounded queue and goes on; a thread of its own writes them. A
+//! full queue costs events, never a turn: they are counted, and the count is an event itself.
+
+mod sinks;
+mod system;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use gpushare_protocol::wire::{EventRecord, Fact};
+
+pub use sinks::{Files, Sink};
+pub use system::{Journald, SOCKET, log};
+
+/// Events that may wait for the thread.
+const QUEUE: usize = 4096;
+/// Events written at once.
+const BATCH: usize = 256;
+/// Pause after a write, so that many events cost few writes. A lone event is written at once.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Quiet time after which the files are made to survive a power failure.
+const SETTLE: Duration = Duration::from_secs(1);
+/// Longest to wait at the daemon's end for what is still to be written.
+const LAST: Duration = Duration::from_secs(2);
+
+/// A record on its way.
+type Record = Arc<EventRecord>;
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Journal {
+    queue: Option<SyncSender<Record>>,
+    lost: Arc<AtomicU64>,
+    /// Closed when all is written.
+    done: Receiver<()>,
+}
+
+impl Journal {
+    /// Starts the thread, which writes each batch to all of these.
+    ///
+    /// # Errors
+    /// If there can be no thread.
+    pub fn start(sinks: Vec<Box<dyn Sink>>) -> io::Result<Self> {
+        let (queue, records) = sync_channel(QUEUE);
+        let (alive, done) = sync_channel(1);
+        let lost = Arc::new(AtomicU64::new(0));
+        let mut writing = Writing {
+            records,
+            lost: Arc::clone(&lost),
+            sinks,
+        };
+        thread::Builder::new()
+            .name("journal".to_owned())
+            .spawn(move || {
+                writing.write_all();
+                drop(alive);
+            })?;
+        Ok(Self {
+            queue: Some(queue),
+            lost,
+            done,
+        })
+    }
+
+    /// Hands an event over. Never waits.
+    pub fn put(&self, record: &Record) {
+        let sent = self
+            .queue
+            .as_ref()
+            .is_some_and(|queue| queue.try_send(Arc::clone(record)).is_ok());
+        if !sent {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.queue = None;
+        let _ = self.done.recv_timeout(LAST);
+    }
+}
+
+/// The thread's part.
+#[derive(Debug)]
+struct Writing {
+    records: Receiver<Record>,
+    lost: Arc<AtomicU64>,
+    sinks: Vec<Box<dyn Sink>>,
+}
+
+impl Writing {
+    fn write_all(&mut self) {
+        // Whether there is something that a power failure would take.
+        let mut fresh = false;
+        loop {
+            let first = match fresh {
+                true => self.records.recv_timeout(SETTLE),
+                false => self.records.recv().map_err(RecvTimeoutError::from),
+            };
+            fresh = match first {
+                Ok(first) => {
+                    self.write(first);
+                    true
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    self.sinks.iter_mut().for_each(|sink| sink.settle());
+                    false
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+        }
+    }
+
+    /// Writes an event and those that wait behind it.
+    fn write(&mut self, first: Record) {
+        let mut batch = vec![first];
+        batch.extend(self.records.try_iter().take(BATCH - 1));
+        let is_full = batch.len() == BATCH;
+        let lost = self.lost.swap(0, Ordering::Relaxed);
+        if let (Some(last), true) = (batch.last(), lost > 0) {
+            batch.push(Arc::new(lost_events(last, lost)));
+        }
+        for sink in &mut self.sinks {
+            sink.take(&batch);
+        }
+        if !is_full {
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// The event that says how many were lost.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a label for people: nothing is decided by it"
+)]
+fn lost_events(last: &EventRecord, lost: u64) -> EventRecord {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    EventRecord {
+        instance: last.instance,
+        number: 0,
+        at_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+        kind: "journal-lost".to_owned(),
+        tenant: None,
+        device: None,
+        text: format!(
+            "{lost} events are missing here: they came faster than they could be written"
+        ),
+        facts: vec![("count".to_owned(), Fact::Number(lost))],
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+//! The journal's files as the end of the queue.
+
+use std::fmt::Debug;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use gpushare_journal::{Bounds, Line, Readers, Writer};
+use gpushare_protocol::wire::EventRecord;
+
+/// Where events end up.
+pub trait Sink: Send + Debug {
+    /// Writes these. What cannot be written is said in the log, once for each cause.
+    fn take(&mut self, batch: &[Arc<EventRecord>]);
+
+    /// Nothing has come for a while.
+    fn settle(&mut self) {}
+}
+
+/// The journal's files.
+#[derive(Debug)]
+pub struct Files {
+    writer: Writer,
+    /// The last error that was said.
+    said: Option<String>,
+    text: Vec<u8>,
+}
+
+impl Files {
+    /// Files in this folder, which is made when there is something to write.
+    #[must_use]
+    pub fn new(folder: PathBuf, bounds: Bounds, readers: Readers) -> Self {
+        Self {
+            writer: Writer::new(folder, bounds, readers),
+            said: None,
+            text: Vec::new(),
+        }
+    }
+}
+
+impl Sink for Files {
+    fn take(&mut self, batch: &[Arc<EventRecord>]) {
+        self.text.clear();
+        for record in batch {
+            self.text.extend(Line::from(&**record).json().bytes());
+            self.text.push(b'\n');
+        }
+        let error = match self.writer.append(&self.text) {
+            Ok(()) => return self.said = None,
+            Err(error) => error.to_string(),
+        };
+        if self.said.as_ref() != Some(&error) {
+            tracing::warn!(%error, "the journal cannot be written; `gpushare events --since` will lack what happens now");
+            self.said = Some(error);
+        }
+    }
+
+    fn settle(&mut self) {
+        // The next append will find out what is wrong with the file.
+        let _ = self.writer.sync();
+    }
+}

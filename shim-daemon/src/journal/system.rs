@@ -1,0 +1,145 @@
+//! The log as the end of the queue: journald's own socket with a field for each part of an event,
+//! or a line of the daemon's log.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gpushare_protocol::uuid::Uuid;
+use gpushare_protocol::wire::{EventRecord, Fact};
+
+use super::sinks::Sink;
+
+/// Where journald listens.
+pub const SOCKET: &str = "/run/systemd/journal/socket";
+
+/// Kinds of events that a person should look at.
+const GRAVE: [&str; 9] = [
+    "ended",
+    "lost",
+    "look-failed",
+    "overdrawn",
+    "excess",
+    "will-not-yield",
+    "unmanaged-ended",
+    "unsaved",
+    "journal-lost",
+];
+
+/// The daemon's own log: journald if that is where standard error goes, else a line of text each.
+#[must_use]
+pub fn log(socket: &Path) -> Box<dyn Sink> {
+    match Journald::if_attached(socket) {
+        Some(journald) => Box::new(journald),
+        None => Box::new(Lines),
+    }
+}
+
+/// Lines of the daemon's log.
+#[derive(Debug)]
+struct Lines;
+
+impl Sink for Lines {
+    fn take(&mut self, batch: &[Arc<EventRecord>]) {
+        for record in batch {
+            let subject = subject(record);
+            if is_grave(record) {
+                tracing::warn!(target: "event", "{}{subject}: {}", record.kind, record.text);
+            } else {
+                tracing::info!(target: "event", "{}{subject}: {}", record.kind, record.text);
+            }
+        }
+    }
+}
+
+/// ` of web on GPU 0`.
+fn subject(record: &EventRecord) -> String {
+    let tenant = record.tenant.as_ref();
+    let tenant = tenant.map_or(String::new(), |name| format!(" of {name}"));
+    let device = record.device;
+    let device = device.map_or(String::new(), |device| format!(" on GPU {}", device.index));
+    format!("{tenant}{device}")
+}
+
+fn is_grave(record: &EventRecord) -> bool {
+    GRAVE.contains(&&*record.kind)
+}
+
+/// journald's socket.
+#[derive(Debug)]
+pub struct Journald {
+    socket: UnixDatagram,
+    path: PathBuf,
+}
+
+impl Journald {
+    /// Sends to this socket.
+    ///
+    /// # Errors
+    /// If there can be no socket.
+    pub fn new(path: &Path) -> io::Result<Self> {
+        let socket = UnixDatagram::unbound()?;
+        Ok(Self {
+            socket,
+            path: path.to_owned(),
+        })
+    }
+
+    /// If standard error is connected to journald, as `JOURNAL_STREAM` says.
+    fn if_attached(path: &Path) -> Option<Self> {
+        let stream = std::env::var("JOURNAL_STREAM").ok()?;
+        let error = io::stderr().as_fd().try_clone_to_owned().ok()?;
+        let known = std::fs::File::from(error).metadata().ok()?;
+        let is_it = stream == format!("{}:{}", known.dev(), known.ino());
+        is_it.then(|| Self::new(path).ok()).flatten()
+    }
+}
+
+impl Sink for Journald {
+    fn take(&mut self, batch: &[Arc<EventRecord>]) {
+        for record in batch {
+            // journald that is restarting loses it; the journal's files have it.
+            let _ = self.socket.send_to(&fields(record), &self.path);
+        }
+    }
+}
+
+/// An event in journald's native form.
+fn fields(record: &EventRecord) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut put = |name: &str, value: &str| {
+        out.extend(name.bytes());
+        if value.contains('\n') {
+            out.push(b'\n');
+            out.extend((value.len() as u64).to_le_bytes());
+        } else {
+            out.push(b'=');
+        }
+        out.extend(value.bytes());
+        out.push(b'\n');
+    };
+    let text = format!("{}{}: {}", record.kind, subject(record), record.text);
+    put("MESSAGE", &text);
+    put("PRIORITY", if is_grave(record) { "4" } else { "6" });
+    put("SYSLOG_IDENTIFIER", "gpushared");
+    put("GPUSHARE_EVENT", &record.kind);
+    if let Some(tenant) = &record.tenant {
+        put("GPUSHARE_TENANT", tenant);
+    }
+    if let Some(device) = &record.device {
+        put("GPUSHARE_GPU", &device.index.to_string());
+        put("GPUSHARE_GPU_UUID", &Uuid(device.uuid).to_string());
+    }
+    for (name, fact) in &record.facts {
+        let name = format!("GPUSHARE_{}", name.to_ascii_uppercase());
+        match fact {
+            Fact::Number(number) => put(&name, &number.to_string()),
+            Fact::Word(word) => put(&name, word),
+            _ => {}
+        }
+    }
+    out
+}

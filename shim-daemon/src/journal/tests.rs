@@ -1,0 +1,139 @@
+//! The queue: nothing waits for a slow disk, and what is lost is said. The log's fields, read by a
+//! double of journald's socket.
+
+use super::*;
+use gpushare_protocol::wire::EventDevice;
+use std::os::unix::net::UnixDatagram;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+
+fn record(number: u64) -> Record {
+    Arc::new(EventRecord {
+        instance: 1,
+        number,
+        at_ms: number,
+        kind: "refused".to_owned(),
+        tenant: Some("web".to_owned()),
+        device: Some(EventDevice {
+            uuid: [0; 16],
+            index: 3,
+        }),
+        text: "over its\nlimit".to_owned(),
+        facts: vec![
+            ("limit_bytes".to_owned(), Fact::Number(12)),
+            ("reason".to_owned(), Fact::Word("limit".to_owned())),
+        ],
+    })
+}
+
+/// A sink that writes only when it is let.
+#[derive(Debug)]
+struct Slow {
+    lets: Receiver<()>,
+    written: Arc<Mutex<Vec<Record>>>,
+}
+
+impl Sink for Slow {
+    fn take(&mut self, batch: &[Record]) {
+        // Once nobody lets it any more it writes freely.
+        let _ = self.lets.recv();
+        self.written.lock().unwrap().extend(batch.iter().cloned());
+    }
+}
+
+#[test]
+fn a_disk_that_hangs_costs_events_and_says_so() {
+    let (lets, waits) = channel();
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let sink = Slow {
+        lets: waits,
+        written: Arc::clone(&written),
+    };
+    let journal = Journal::start(vec![Box::new(sink)]).unwrap();
+    let put = 2 * QUEUE as u64;
+    for number in 1..=put {
+        // Returns although nothing is written.
+        journal.put(&record(number));
+    }
+    assert!(written.lock().unwrap().is_empty());
+    drop(lets);
+    drop(journal);
+    let written = written.lock().unwrap();
+    let lost: u64 = written
+        .iter()
+        .filter_map(|record| record.number_of("count"))
+        .sum();
+    let kept = written.iter().filter(|record| record.kind == "refused");
+    assert!(lost > 0);
+    assert_eq!(kept.count() as u64 + lost, put, "each is kept or counted");
+}
+
+#[test]
+fn what_was_put_is_written_before_the_daemon_has_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = Files::new(
+        folder.path().to_owned(),
+        gpushare_journal::Bounds::default(),
+        gpushare_journal::Readers::Owner,
+    );
+    let journal = Journal::start(vec![Box::new(files)]).unwrap();
+    (1..=1000).for_each(|number| journal.put(&record(number)));
+    drop(journal);
+    let past = gpushare_journal::read(folder.path(), 0).unwrap();
+    let numbers: Vec<u64> = past.records.iter().map(|record| record.number).collect();
+    assert_eq!(numbers, (1..=1000).collect::<Vec<_>>());
+    assert_eq!(past.records[0], *record(1));
+}
+
+#[test]
+fn journald_is_sent_a_field_for_each_part_of_an_event() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let journald = UnixDatagram::bind(&path).unwrap();
+    let sink = Journald::new(&path).unwrap();
+    let journal = Journal::start(vec![Box::new(sink)]).unwrap();
+    journal.put(&record(1));
+    let mut bytes = [0; 4096];
+    let length = journald.recv(&mut bytes).unwrap();
+    let sent = fields_of(&bytes[..length]);
+    let field = |name: &str| {
+        let found = sent.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    };
+    assert_eq!(
+        field("MESSAGE"),
+        Some("refused of web on GPU 3: over its\nlimit")
+    );
+    assert_eq!(field("PRIORITY"), Some("6"));
+    assert_eq!(field("SYSLOG_IDENTIFIER"), Some("gpushared"));
+    assert_eq!(field("GPUSHARE_EVENT"), Some("refused"));
+    assert_eq!(field("GPUSHARE_TENANT"), Some("web"));
+    assert_eq!(field("GPUSHARE_GPU"), Some("3"));
+    assert_eq!(field("GPUSHARE_LIMIT_BYTES"), Some("12"));
+    assert_eq!(field("GPUSHARE_REASON"), Some("limit"));
+    // Nobody listens any more: nothing happens.
+    drop(journald);
+    journal.put(&record(2));
+}
+
+/// Reads journald's native form: `NAME=value` in a line, or a line `NAME`, eight bytes of length
+/// and the value.
+fn fields_of(mut bytes: &[u8]) -> Vec<(String, String)> {
+    let mut fields = Vec::new();
+    while !bytes.is_empty() {
+        let line = bytes.iter().position(|byte| *byte == b'\n').unwrap();
+        let head = std::str::from_utf8(&bytes[..line]).unwrap();
+        bytes = &bytes[line + 1..];
+        if let Some((name, value)) = head.split_once('=') {
+            fields.push((name.to_owned(), value.to_owned()));
+            continue;
+        }
+        let (length, rest) = bytes.split_at(8);
+        let length = usize::try_from(u64::from_le_bytes(length.try_into().unwrap())).unwrap();
+        let value = String::from_utf8(rest[..length].to_vec()).unwrap();
+        assert_eq!(rest[length], b'\n');
+        bytes = &rest[length + 1..];
+        fields.push((head.to_owned(), value));
+    }
+    fields
+}

@@ -1,0 +1,435 @@
+//! Tenants that are containers ([ADR
+//! 90](../../../docs/adr/0090-a-container-is-its-init-and-its-cgroup.md)).
+//!
+//! A container's hook registers it before its first program runs. The tenant lives as long as the
+//! container's first process (init), whatever connects. A client belongs to it if its cgroup is
+//! that of init now, or below it; no user, root neither, joins from elsewhere.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+
+use gpushare_core::{DeviceId, Event, Nanos, TenantId};
+use gpushare_protocol::paths::{MAX_NAME, TenantName};
+use gpushare_protocol::uuid::Uuid;
+use gpushare_protocol::wire::{ControlReply, ErrorCode, Injection, WireError, is_container_id};
+use serde::{Deserialize, Serialize};
+
+use super::tenant::Registration;
+use super::users::forbidden;
+use super::{ConnId, Effect, Node};
+use crate::containers::Containers;
+use crate::groups::{Groups, Mounts};
+use crate::init::{Identity, Init};
+use crate::peer::Peer;
+
+/// Bytes of an image's own preload file that are taken over.
+const MOST_PRELOAD: usize = 16 << 10;
+
+/// The container that a tenant is, as the next daemon needs it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Container {
+    /// Its id, as its runtime named it.
+    pub id: String,
+    /// Its first process.
+    pub init: Option<Identity>,
+    /// The cgroups that are its own; empty for one known by its socket alone.
+    pub groups: Groups,
+    /// Their inodes, as far as they can be seen.
+    #[serde(default)]
+    pub inodes: BTreeMap<String, u64>,
+    /// The lines of the image's own preload file.
+    #[serde(default)]
+    pub preload: Vec<String>,
+    /// Whether a program that finds no daemon starts without limits.
+    #[serde(default)]
+    pub allow_without_daemon: bool,
+}
+
+/// What keeps a container's tenant.
+#[derive(Debug)]
+pub(super) enum Contained {
+    /// Its first process runs.
+    Init(Init),
+    /// Its cgroup is there.
+    Group,
+}
+
+impl Contained {
+    /// Its first process, if that is known.
+    pub(super) fn init(&self) -> Option<&Init> {
+        match self {
+            Self::Init(init) => Some(init),
+            Self::Group => None,
+        }
+    }
+}
+
+impl Node {
+    /// A hook registers a container whose first process is `init`. `asker` is the hook.
+    pub fn inject(
+        &mut self,
+        now: Nanos,
+        (from, id): (ConnId, u32),
+        injection: &Injection,
+        init: Init,
+        asker: &Peer,
+    ) {
+        if let Err(error) = self.try_inject(now, (from, id), injection, init, asker) {
+            let reply = ControlReply::Error(error);
+            self.effect(Effect::Command {
+                to: from,
+                id,
+                reply,
+            });
+        }
+    }
+
+    fn try_inject(
+        &mut self,
+        now: Nanos,
+        (from, id): (ConnId, u32),
+        injection: &Injection,
+        init: Init,
+        asker: &Peer,
+    ) -> Result<(), WireError> {
+        self.may_inject(from, injection, &init)?;
+        if let Some(name) = self.same_init(init.identity) {
+            let text = format!(
+                "this container is registered already, as tenant {name}: its hook runs twice; remove one of its hooks, or its runtime wrapper"
+            );
+            return Err(WireError::new(ErrorCode::OutOfOrder, text));
+        }
+        let groups = self.groups_of(&init, asker)?;
+        let maxima = self.containers.maxima(&self.maxima, &injection.labels);
+        let limits = self.parse(&injection.environment, &maxima)?;
+        self.may_ask(from, &injection.environment)?;
+        let columns = self.columns_named(&injection.devices)?;
+        let owner = self.users.of(from);
+        let spec = self.spec(&limits, &columns, owner)?;
+        if self.is_recovering() {
+            let text = "programs of the previous daemon are being counted; try again in a moment";
+            return Err(WireError::retry(ErrorCode::Full, text));
+        }
+        self.may_have_another(from)?;
+        let why = Containers::unenforceable(injection);
+        if let Some(why) = why.filter(|_| self.containers.deny_unenforceable) {
+            let text = format!(
+                "container {}: {why}; its limits would not be enforced, and this node refuses that ([containers] unenforceable = \"deny\")",
+                injection.id
+            );
+            return Err(forbidden(&text));
+        }
+        self.claim(&columns)?;
+        let container = Container {
+            id: injection.id.clone(),
+            init: Some(init.identity),
+            inodes: Mounts::here().inodes(&groups),
+            groups,
+            preload: injection.preload.clone(),
+            allow_without_daemon: self.containers.allow_without_daemon,
+        };
+        let registration = Registration {
+            name: self.name_of(&injection.id, init.identity),
+            environment: injection.environment.clone(),
+            devices: self.uuids_of(&columns),
+            commands: Vec::new(),
+            cgroup: None,
+            owner,
+            fences: Vec::new(),
+            maxima,
+            began: None,
+            dead: Vec::new(),
+            container: Some(container),
+        };
+        let tenant = self.add(now, registration, &limits, columns, &spec)?;
+        // Not among those that wait: it is told at once what came of it.
+        let event = Event::Register {
+            tenant,
+            spec,
+            running: None,
+        };
+        self.refused = None;
+        self.happened(now, event);
+        if !self
+            .tenants
+            .get(&tenant)
+            .is_some_and(|known| known.admitted)
+        {
+            return Err(self.turned_away(now, tenant));
+        }
+        self.keep_container(tenant, Contained::Init(init));
+        if let Some(why) = why {
+            let text = format!("its limits are not enforced: {why}");
+            self.event("unenforced", Some(tenant), None, text);
+        }
+        let name = self.name(tenant);
+        let folder = String::new();
+        self.effect(Effect::Command {
+            to: from,
+            id,
+            reply: ControlReply::Created { name, folder },
+        });
+        Ok(())
+    }
+
+    /// Refuses what no hook of ours says, and containers of other users.
+    fn may_inject(
+        &self,
+        from: ConnId,
+        injection: &Injection,
+        init: &Init,
+    ) -> Result<(), WireError> {
+        let bad = |text: &str| WireError::new(ErrorCode::BadLimits, text);
+        if !is_container_id(&injection.id) {
+            return Err(bad(
+                "the container's id is refused; accepted: 1 to 128 of A-Z a-z 0-9 _ . + -, not beginning with a dot",
+            ));
+        }
+        self.may_say(&injection.environment)?;
+        let lengths = injection.preload.iter().map(|line| line.len() + 1);
+        if lengths.sum::<usize>() > MOST_PRELOAD {
+            return Err(bad(
+                "the image's own /etc/ld.so.preload is longer than 16 KiB",
+            ));
+        }
+        let odd = |line: &String| line.chars().any(char::is_control);
+        if injection.preload.iter().any(odd) {
+            return Err(bad(
+                "the image's own /etc/ld.so.preload has a line with control characters",
+            ));
+        }
+        let Some(user) = self.users.of(from) else {
+            return Ok(());
+        };
+        match init.owner() {
+            Ok(owner) if owner == user => Ok(()),
+            Ok(_) => Err(forbidden("the container is another user's")),
+            Err(error) => Err(WireError::new(ErrorCode::NotFound, error.to_string())),
+        }
+    }
+
+    /// The cgroups that are the container's own.
+    fn groups_of(&self, init: &Init, asker: &Peer) -> Result<Groups, WireError> {
+        let ended = |error: std::io::Error| {
+            let text = format!("the container's first process cannot be looked at: {error}");
+            WireError::new(ErrorCode::NotFound, text)
+        };
+        let now = init.groups().map_err(ended)?;
+        let home = Groups::parse(self.watch.home_table());
+        let own = now.apart_from(&[&asker.groups, &home]);
+        if own.is_empty() && !self.containers.without_cgroup {
+            let text = format!(
+                "the container has no cgroup of its own (it is in {now}), so its processes cannot be told from others; have its runtime make one, or set [containers] no_cgroup = \"socket\" to know it by its socket alone"
+            );
+            return Err(forbidden(&text));
+        }
+        let mut others = self.tenants.values().filter_map(|other| {
+            let container = other.registration.container.as_ref()?;
+            other.contained.as_ref()?;
+            Some((&other.registration.name, container))
+        });
+        match others.find(|(_, other)| other.groups.meet(&own)) {
+            Some((name, other)) => {
+                let text = format!(
+                    "the container's cgroup {own} is that of container {} (tenant {name}); give each a cgroup of its own",
+                    other.id
+                );
+                Err(forbidden(&text))
+            }
+            None => Ok(own),
+        }
+    }
+
+    fn same_init(&self, identity: Identity) -> Option<String> {
+        let mut all = self.tenants.values();
+        let same = all.find(|known| {
+            let container = known.registration.container.as_ref();
+            container.is_some_and(|container| container.init == Some(identity))
+        });
+        same.map(|known| known.registration.name.clone())
+    }
+
+    /// A tenant's name for a container: its id, or where that is no name or is taken, what begins
+    /// like it.
+    fn name_of(&self, id: &str, init: Identity) -> String {
+        let free = |name: &str| TenantName::parse("id", name).is_ok() && self.find(name).is_none();
+        if free(id) {
+            return id.to_owned();
+        }
+        let plain = |letter: char| if letter == '+' { '_' } else { letter };
+        let suffix = format!("-{}-{:x}", init.pid, init.start);
+        let room = MAX_NAME - suffix.len();
+        let start: String = id.chars().map(plain).take(room).collect();
+        start + &suffix
+    }
+
+    /// The devices that a container names, or the node's only one.
+    fn columns_named(&self, names: &[String]) -> Result<Vec<DeviceId>, WireError> {
+        let refuse = |text: String| WireError::new(ErrorCode::NotFound, text);
+        let listed = || {
+            let rows = self.devices.iter().enumerate();
+            let rows = rows.map(|(at, device)| format!("{at} ({})", Uuid(device.uuid)));
+            rows.collect::<Vec<_>>().join(", ")
+        };
+        if names.iter().any(|name| name == "all") && names.len() == 1 {
+            return self.columns(&[]);
+        }
+        if names.is_empty() {
+            return match self.devices.len() {
+                1 => self.columns(&[]),
+                _ => Err(refuse(format!(
+                    "the container names no device and this node has several; name them (annotation gpushare.io/devices): all, or some of {}",
+                    listed()
+                ))),
+            };
+        }
+        let mut wanted = Vec::new();
+        for name in names {
+            let at = self.devices.iter().enumerate().find(|(at, device)| {
+                at.to_string() == *name || Uuid(device.uuid).to_string() == *name
+            });
+            let (_, device) = at.ok_or_else(|| {
+                refuse(format!(
+                    "this node has no device {name:?}; accepted: all, or some of {}",
+                    listed()
+                ))
+            })?;
+            if wanted.contains(&device.uuid) {
+                return Err(refuse(format!("device {name:?} is named twice")));
+            }
+            wanted.push(device.uuid);
+        }
+        self.columns(&wanted)
+    }
+
+    /// A container that does not fit now ends before it began. Why, with the numbers.
+    fn turned_away(&mut self, now: Nanos, tenant: TenantId) -> WireError {
+        let why = match self.refused.take() {
+            Some(error) => error,
+            None => self.waits_for(tenant),
+        };
+        if self.tenants.contains_key(&tenant) {
+            self.happened(now, Event::TenantGone { tenant });
+            self.tenants.remove(&tenant);
+        }
+        self.let_go();
+        let why = why
+            .strip_prefix("waits until its request fits")
+            .map_or_else(
+                || why.clone(),
+                |rest| format!("a container does not wait, and its request does not fit{rest}"),
+            );
+        WireError::new(ErrorCode::Full, why)
+    }
+
+    fn keep_container(&mut self, tenant: TenantId, contained: Contained) {
+        let watch = contained
+            .init()
+            .map(|init| init.pidfd.as_fd().try_clone_to_owned());
+        match watch {
+            Some(Ok(pidfd)) => self.effect(Effect::WatchContainer { tenant, pidfd }),
+            // The next tick looks.
+            Some(Err(error)) => tracing::error!(%error, "a container cannot be watched"),
+            None => {}
+        }
+        if let Some(known) = self.tenants.get_mut(&tenant) {
+            known.contained = Some(contained);
+        }
+    }
+
+    /// A previous daemon's container, if it still lives.
+    pub(super) fn find_container(&mut self, tenant: TenantId) {
+        let known = self.tenants.get(&tenant);
+        let Some(container) = known.and_then(|known| known.registration.container.clone()) else {
+            return;
+        };
+        let contained = match container.init {
+            Some(identity) => Init::again(identity).map(Contained::Init),
+            None => is_there(&Mounts::here(), &container).then_some(Contained::Group),
+        };
+        if let Some(contained) = contained {
+            self.keep_container(tenant, contained);
+        }
+    }
+
+    /// A container's first process has ended, by its pidfd.
+    pub fn container_ended(&mut self, now: Nanos, tenant: TenantId) {
+        let Some(known) = self.tenants.get_mut(&tenant) else {
+            return;
+        };
+        if known.contained.take().is_some() {
+            self.end_if_unused(now, tenant);
+        }
+    }
+
+    /// Once a second: containers whose end was not told.
+    pub(super) fn tend_containers(&mut self, now: Nanos) {
+        let mut mounts = None;
+        let mut ended = Vec::new();
+        for (tenant, known) in &self.tenants {
+            let gone = match (&known.contained, &known.registration.container) {
+                (Some(Contained::Init(init)), _) => {
+                    crate::peer::is_dead(&init.pidfd).unwrap_or(false)
+                }
+                (Some(Contained::Group), Some(container)) => {
+                    !is_there(mounts.get_or_insert_with(Mounts::here), container)
+                }
+                _ => false,
+            };
+            if gone {
+                ended.push(*tenant);
+            }
+        }
+        for tenant in ended {
+            self.container_ended(now, tenant);
+        }
+    }
+
+    /// Whether a process may join a tenant that is a container; `None` for any other tenant.
+    pub(super) fn may_join_container(
+        &self,
+        tenant: TenantId,
+        peer: &Peer,
+    ) -> Option<Result<(), WireError>> {
+        let known = self.tenants.get(&tenant)?;
+        let container = known.registration.container.as_ref()?;
+        if container.groups.is_empty() {
+            return Some(Ok(()));
+        }
+        // Init may have been moved, by systemd in the container for one, or by its runtime.
+        let init = known.contained.as_ref().and_then(Contained::init);
+        let now = init.and_then(|init| init.groups().ok());
+        let now = now.map(|now| now.in_those_of(&container.groups));
+        let own = now.as_ref().unwrap_or(&container.groups);
+        if !peer.groups.are_within(own) {
+            let text = format!(
+                "process {} is not of container {}: it is in cgroup {}, and the container in {own}",
+                peer.pid, container.id, peer.groups
+            );
+            return Some(Err(forbidden(&text)));
+        }
+        // A container in this one that is a tenant itself.
+        let mut inner = self.tenants.iter().filter(|(other, _)| **other != tenant);
+        let inner = inner.find_map(|(_, other)| {
+            let inner = other.registration.container.as_ref()?;
+            other.contained.as_ref()?;
+            let is_inner =
+                inner.groups.depth() > own.depth() && peer.groups.are_within(&inner.groups);
+            is_inner.then_some(inner)
+        });
+        Some(match inner {
+            Some(inner) => Err(forbidden(&format!(
+                "process {} is of container {}, which is a tenant of its own",
+                peer.pid, inner.id
+            ))),
+            None => Ok(()),
+        })
+    }
+}
+
+/// Whether a container's cgroup is still the one that it was.
+fn is_there(mounts: &Mounts, container: &Container) -> bool {
+    let now = mounts.inodes(&container.groups);
+    let mut was = container.inodes.iter();
+    !container.inodes.is_empty() && was.all(|(hierarchy, inode)| now.get(hierarchy) == Some(inode))
+}

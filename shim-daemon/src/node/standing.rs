@@ -1,0 +1,309 @@
+//! The life of a tenant, told: when it is admitted, refused, changed and gone; and its standing for
+//! `ps`.
+
+use std::sync::atomic::Ordering;
+
+use gpushare_core::{Answer, AskKey, DeviceId, Nanos, ProcessId, State, TenantId, Why};
+use gpushare_protocol::units::Bytes;
+use gpushare_protocol::wire::{AskedRow, StandingRow};
+use nix::sys::signal::Signal;
+
+use super::events::{Told, number, word};
+use super::tally::{Counters, Refusals};
+use super::tenant::index;
+use super::{ConnId, Node};
+
+impl Node {
+    /// A tenant may run.
+    pub(super) fn admitted(&mut self, now: Nanos, tenant: TenantId) {
+        let Some(known) = self.tenants.get_mut(&tenant) else {
+            return;
+        };
+        let queued = now - known.tally.since;
+        known.tally.queued = queued;
+        let text = match queued >= Nanos::secs(1) {
+            true => format!("may run, after {} in the queue", queued.human()),
+            false => "may run".to_owned(),
+        };
+        let mut facts = vec![number("queued_ms", millis(queued))];
+        facts.extend(self.user_of(tenant));
+        self.event_with("admitted", (Some(tenant), None), text, &facts);
+    }
+
+    /// A tenant has ended.
+    pub(super) fn tell_gone(&mut self, now: Nanos, tenant: TenantId) {
+        self.tell_refused(now, tenant, true);
+        let Some(known) = self.tenants.get(&tenant) else {
+            return;
+        };
+        let tally = &known.tally;
+        let peak = tally.columns.iter().map(|column| column.peak).max();
+        let peak = peak.unwrap_or(Bytes::ZERO);
+        let service: u64 = tally.columns.iter().map(|column| column.service).sum();
+        let began = known.registration.began.map(Nanos);
+        let ran = began.map_or(Nanos::ZERO, |began| now - began);
+        let mut text = match began {
+            Some(_) => format!("ran for {}", ran.human()),
+            None => "left the queue before it was admitted".to_owned(),
+        };
+        if let Some(status) = tally.status {
+            text.push_str(&format!("; {}", status_text(status)));
+        }
+        text.push_str(&format!("; charged {} at most", peak.human()));
+        if tally.refused() > 0 {
+            text.push_str(&format!("; {}", allocations(tally.refused())));
+        }
+        if tally.waited > Nanos::ZERO {
+            text.push_str(&format!("; allocations waited {}", tally.waited.human()));
+        }
+        let mut facts = vec![
+            number("ran_ms", millis(ran)),
+            number("peak_bytes", peak.0),
+            number("gpu_ms", service / 1_000_000),
+            number("refused", tally.refused()),
+            number("waited_ms", millis(tally.waited)),
+            number("queued_ms", millis(tally.queued)),
+        ];
+        facts.extend(
+            tally
+                .status
+                .map(|status| number("exit_status", status.into())),
+        );
+        facts.extend(self.user_of(tenant));
+        facts.extend(self.gpus_of(tenant));
+        self.event_with("gone", (Some(tenant), None), text, &facts);
+    }
+
+    /// A tenant's limits have changed.
+    pub(super) fn tell_set(&mut self, tenant: TenantId, changes: &[(String, String)]) {
+        let changes = changes
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"));
+        let changes = changes.collect::<Vec<_>>().join(", ");
+        let text = format!("now has {changes}");
+        let facts = [word("changes", changes)];
+        self.event_with("set", (Some(tenant), None), text, &facts);
+    }
+
+    /// The numbers behind the end of a tenant.
+    pub(super) fn facts_of(&self, why: &Why) -> Vec<Told> {
+        let mut facts = Vec::new();
+        match why {
+            Why::Collision {
+                device,
+                wanted_by,
+                charged,
+                overhead,
+            } => {
+                facts.push(word("reason", "collision"));
+                facts.push(word("wanted_by", self.name(*wanted_by)));
+                facts.push(number("charged_bytes", charged.0));
+                facts.push(number("overhead_bytes", overhead.0));
+                facts.push(number("gpu", device.0));
+            }
+            Why::Idle => facts.push(word("reason", "idle_end")),
+            Why::RunLimit => facts.push(word("reason", "run_limit")),
+        }
+        facts
+    }
+
+    /// An ask is answered. One that had to wait and is served is an event; a refusal is one when
+    /// its process says that its program was refused.
+    pub(super) fn settled(&mut self, now: Nanos, ask: AskKey, answer: &Answer) {
+        let tenant = self.processes.get(ask.0).map(|process| process.tenant());
+        let Some(known) = tenant.and_then(|tenant| self.tenants.get_mut(&tenant)) else {
+            return;
+        };
+        let denied = match answer {
+            Answer::Granted { .. } => None,
+            Answer::Denied(denial) => Some(*denial),
+        };
+        let waited = known.tally.settled(ask, now, denied);
+        if let Some((column, waited)) = waited
+            && let Some(measures) = known.measures.get_mut(column)
+        {
+            measures.allocation_waits.record(waited.0);
+        }
+        let (Some((column, waited)), None) = (waited, denied) else {
+            return;
+        };
+        let device = known.columns.get(column).copied();
+        let text = format!(
+            "an allocation that waited {} has its memory",
+            waited.human()
+        );
+        let facts = [number("waited_ms", millis(waited))];
+        self.event_with("served", (tenant, device), text, &facts);
+    }
+
+    /// The command that runs a tenant's program says how that ended.
+    pub(super) fn command_says(&mut self, from: ConnId, status: u8) {
+        for known in self.tenants.values_mut() {
+            if known.owners.contains(&from) {
+                known.tally.status = Some(status);
+            }
+        }
+    }
+
+    /// Reads the counters of a process.
+    pub(super) fn read_counters(&mut self, process: ProcessId) {
+        if let Some(known) = self.processes.get(process) {
+            self.read_line(process, known.tenant(), known.slot());
+        }
+    }
+
+    /// Reads the counters of a process in its row, and what its tenant is charged.
+    pub(super) fn read_line(&mut self, process: ProcessId, tenant: TenantId, slot: usize) {
+        let Some(known) = self.tenants.get_mut(&tenant) else {
+            return;
+        };
+        for column in 0..known.columns.len() {
+            let charged = known.charged(column);
+            let Some(line) = known.usage.view().line(slot, column) else {
+                continue;
+            };
+            let counters = Counters {
+                refused: line.refused.load(Ordering::Relaxed),
+                service: line.service.load(Ordering::Relaxed),
+            };
+            known.tally.read(process, column, counters);
+            known.tally.charged(column, charged);
+        }
+    }
+
+    /// Once a second: reads the counters of a tenant's processes.
+    pub(super) fn count(&mut self, now: Nanos, tenant: TenantId) {
+        let members = self.tenants.get(&tenant).map(|known| known.members());
+        let members: Vec<ProcessId> = members.into_iter().flatten().collect();
+        for member in members {
+            self.read_counters(member);
+        }
+        self.tell_refused(now, tenant, false);
+    }
+
+    /// Says which allocations were refused since that was last said. The rate is limited but at the
+    /// tenant's end.
+    pub(super) fn tell_refused(&mut self, now: Nanos, tenant: TenantId, end: bool) {
+        let columns = self.tenants.get(&tenant).map(|known| known.columns.len());
+        for column in 0..columns.unwrap_or(0) {
+            let Some(known) = self.tenants.get_mut(&tenant) else {
+                return;
+            };
+            let Some(refusals) = known.tally.take_untold(column, now, end) else {
+                continue;
+            };
+            let Some(device) = known.columns.get(column).copied() else {
+                continue;
+            };
+            self.tell_refusals((tenant, device), column, &refusals);
+        }
+    }
+
+    fn tell_refusals(
+        &mut self,
+        (tenant, device): (TenantId, DeviceId),
+        column: usize,
+        refusals: &Refusals,
+    ) {
+        let Some(known) = self.tenants.get(&tenant) else {
+            return;
+        };
+        let charged = known.charged(column);
+        let account = self.world.account(tenant, device);
+        let limit = account.map_or(Bytes::ZERO, |account| account.quota.limit);
+        let timeout = self.world.spec(tenant).map(|spec| spec.wait_timeout);
+        let mut facts = vec![
+            number("count", refusals.sum()),
+            number("limit_bytes", limit.0),
+            number("charged_bytes", charged.0),
+        ];
+        let mut whys = Vec::new();
+        for (name, count) in refusals.parts().into_iter().filter(|(_, count)| *count > 0) {
+            facts.push(number(name, count));
+            let why = match name {
+                "over_limit" => format!(
+                    "over its own limit of {}, of which {} are charged",
+                    limit.human(),
+                    charged.human()
+                ),
+                "timed_out" => format!(
+                    "after waiting as long as it may ({})",
+                    timeout.unwrap_or(Nanos::ZERO).human()
+                ),
+                "no_room" => "no memory was free, and it was not to wait".to_owned(),
+                "cycle" => "it waited for a tenant that waited for it".to_owned(),
+                _ => "the driver had no memory".to_owned(),
+            };
+            whys.push(match count == refusals.sum() {
+                true => why,
+                false => format!("{count} {why}"),
+            });
+        }
+        let text = format!("{}: {}", allocations(refusals.sum()), whys.join("; "));
+        self.event_with("refused", (Some(tenant), Some(device)), text, &facts);
+    }
+
+    fn user_of(&self, tenant: TenantId) -> Option<Told> {
+        let owner = self.tenants.get(&tenant)?.registration.owner?;
+        Some(number("user", owner.into()))
+    }
+
+    /// The devices of a tenant that has several, by their places.
+    fn gpus_of(&self, tenant: TenantId) -> Option<Told> {
+        let columns = &self.tenants.get(&tenant)?.columns;
+        let all = columns.iter().map(|device| device.0.to_string());
+        (columns.len() > 1).then(|| word("gpus", all.collect::<Vec<_>>().join(",")))
+    }
+
+    /// A tenant's standing.
+    pub(super) fn standing_row(&self, now: Nanos, tenant: TenantId) -> Option<StandingRow> {
+        let known = self.tenants.get(&tenant)?;
+        let state = self.world.tenant(tenant)?.state;
+        let queued = match state {
+            State::Queued { .. } => Some(self.waits_for(tenant)),
+            _ => None,
+        };
+        let since = match state {
+            State::Queued { since } => since,
+            _ => known.registration.began.map_or(now, Nanos),
+        };
+        let spec = self.world.spec(tenant);
+        let asks = known.columns.iter().filter_map(|device| {
+            let described = index(*device).and_then(|at| self.devices.get(at))?;
+            let quota = spec?.quota(*device)?;
+            Some(AskedRow {
+                device: described.uuid,
+                request: quota.request.0,
+                limit: quota.limit.0,
+            })
+        });
+        Some(StandingRow {
+            name: known.registration.name.clone(),
+            owner: known.registration.owner,
+            for_ms: millis(now - since),
+            queued,
+            asks: asks.collect(),
+        })
+    }
+}
+
+fn millis(span: Nanos) -> u64 {
+    span.0 / 1_000_000
+}
+
+fn allocations(count: u64) -> String {
+    match count {
+        1 => "an allocation was refused".to_owned(),
+        _ => format!("{count} allocations were refused"),
+    }
+}
+
+/// An exit status as a shell gives it, in words.
+fn status_text(status: u8) -> String {
+    let signal = status.checked_sub(128).filter(|signal| *signal > 0);
+    let signal = signal.and_then(|signal| Signal::try_from(i32::from(signal)).ok());
+    match signal {
+        Some(signal) => format!("exit status {status} ({signal})"),
+        None => format!("exit status {status}"),
+    }
+}

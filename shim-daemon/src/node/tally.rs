@@ -1,0 +1,384 @@
+//! What a tenant did and was refused over its life, for the event at its end and for `refused`.
+//!
+//! Pure: it is handed counters, answers and the time. The counters are what a tenant's processes
+//! say of themselves: nothing is decided by them.
+
+use std::collections::BTreeMap;
+
+use gpushare_core::{AskKey, Denial, Nanos, ProcessId};
+use gpushare_protocol::units::Bytes;
+
+/// The shortest time between two `refused` events of a tenant on a device.
+const APART: Nanos = Nanos::secs(10);
+
+/// Refused allocations, by what refused them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Refusals {
+    /// The tenant's own limit.
+    pub(super) over_limit: u64,
+    /// An allocation waited as long as it may.
+    pub(super) timed_out: u64,
+    /// There was no room, and the tenant does not wait.
+    pub(super) no_room: u64,
+    /// It waited for a tenant that waited for it.
+    pub(super) cycle: u64,
+    /// The driver had no memory.
+    pub(super) driver: u64,
+}
+
+impl Refusals {
+    pub(super) fn sum(&self) -> u64 {
+        self.parts().iter().map(|(_, count)| count).sum()
+    }
+
+    /// Each with the name of its fact.
+    pub(super) fn parts(&self) -> [(&'static str, u64); 5] {
+        [
+            ("over_limit", self.over_limit),
+            ("timed_out", self.timed_out),
+            ("no_room", self.no_room),
+            ("cycle", self.cycle),
+            ("driver", self.driver),
+        ]
+    }
+
+    fn add(&mut self, other: Self) {
+        self.over_limit += other.over_limit;
+        self.timed_out += other.timed_out;
+        self.no_room += other.no_room;
+        self.cycle += other.cycle;
+        self.driver += other.driver;
+    }
+}
+
+/// A process's counters on a device, as its page has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counters {
+    /// Allocations refused.
+    pub(super) refused: u64,
+    /// Nanoseconds of device time that its completed work takes, where that was counted.
+    pub(super) service: u64,
+}
+
+/// A tenant on a device.
+#[derive(Debug, Default)]
+pub(super) struct Column {
+    /// The most that was charged at a time, as far as it was seen: at every look, once a second,
+    /// and at every ask.
+    pub(super) peak: Bytes,
+    /// All refusals.
+    pub(super) refusals: Refusals,
+    /// Nanoseconds of device time, where they were counted.
+    pub(super) service: u64,
+    /// Those that no event has told yet.
+    untold: Refusals,
+    told: Option<Nanos>,
+    /// Answers since the counters were last read: which refusals they explain.
+    denied: Refusals,
+    /// Denials of what could not be had at once. Their askers may wait for it next.
+    at_once: BTreeMap<ProcessId, u64>,
+}
+
+/// An ask that is open.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    column: usize,
+    /// What its tenant would be charged.
+    wanted: Bytes,
+    /// Whether the driver had refused.
+    driver: bool,
+    /// Since when it waits.
+    waits: Option<Nanos>,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub(super) columns: Vec<Column>,
+    /// When the tenant was registered.
+    pub(super) since: Nanos,
+    /// How long it waited for its admission.
+    pub(super) queued: Nanos,
+    /// How long its allocations waited, all together.
+    pub(super) waited: Nanos,
+    /// The exit status of the last command that kept it.
+    pub(super) status: Option<u8>,
+    lines: BTreeMap<(ProcessId, usize), Counters>,
+    asks: BTreeMap<AskKey, Open>,
+}
+
+impl Tally {
+    pub(super) fn new(columns: usize, now: Nanos) -> Self {
+        Self {
+            columns: (0..columns).map(|_| Column::default()).collect(),
+            since: now,
+            queued: Nanos::ZERO,
+            waited: Nanos::ZERO,
+            status: None,
+            lines: BTreeMap::new(),
+            asks: BTreeMap::new(),
+        }
+    }
+
+    /// A process's counters. The first ones are where its own begin: it may have a row that another
+    /// process had.
+    pub(super) fn read(&mut self, process: ProcessId, column: usize, now: Counters) {
+        let Some(before) = self.lines.insert((process, column), now) else {
+            return;
+        };
+        let Some(known) = self.columns.get_mut(column) else {
+            return;
+        };
+        let more = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
+        known.service = known
+            .service
+            .saturating_add(more(now.service, before.service));
+        known.refused(more(now.refused, before.refused));
+    }
+
+    /// A process has ended; its counters were read.
+    pub(super) fn left(&mut self, process: ProcessId) {
+        self.lines.retain(|(known, _), _| *known != process);
+        self.asks.retain(|(known, _), _| *known != process);
+        for column in &mut self.columns {
+            column.at_once.remove(&process);
+        }
+    }
+
+    /// So much is charged.
+    pub(super) fn charged(&mut self, column: usize, bytes: Bytes) {
+        if let Some(known) = self.columns.get_mut(column) {
+            known.peak = known.peak.max(bytes);
+        }
+    }
+
+    /// An ask has come; `wanted` is what would be charged.
+    pub(super) fn asks(&mut self, ask: AskKey, column: usize, wanted: Bytes, driver: bool) {
+        let open = Open {
+            column,
+            wanted,
+            driver,
+            waits: None,
+        };
+        self.asks.insert(ask, open);
+    }
+
+    /// It waits.
+    pub(super) fn waits(&mut self, ask: AskKey, now: Nanos) {
+        let Some(open) = self.asks.get_mut(&ask) else {
+            return;
+        };
+        open.waits = Some(now);
+        if let Some(column) = self.columns.get_mut(open.column) {
+            // It was denied at once only to wait.
+            column.at_once.remove(&ask.0);
+        }
+    }
+
+    /// It is over: how long it had waited, if it had.
+    pub(super) fn settled(
+        &mut self,
+        ask: AskKey,
+        now: Nanos,
+        denied: Option<Denial>,
+    ) -> Option<(usize, Nanos)> {
+        let open = self.asks.remove(&ask)?;
+        let waited = open.waits.map(|since| now - since);
+        self.waited = self.waited + waited.unwrap_or(Nanos::ZERO);
+        let column = self.columns.get_mut(open.column)?;
+        match denied {
+            None => column.peak = column.peak.max(open.wanted),
+            Some(_) if open.driver => column.denied.driver += 1,
+            Some(Denial::TimedOut { .. }) => column.denied.timed_out += 1,
+            Some(Denial::Cycle) => column.denied.cycle += 1,
+            Some(Denial::NoRoom { .. }) => *column.at_once.entry(ask.0).or_default() += 1,
+            Some(_) => {}
+        }
+        waited.map(|waited| (open.column, waited))
+    }
+
+    /// Its asker has given up.
+    pub(super) fn given_up(&mut self, ask: AskKey, now: Nanos) {
+        if let Some(since) = self.asks.remove(&ask).and_then(|open| open.waits) {
+            self.waited = self.waited + (now - since);
+        }
+    }
+
+    /// Refusals on a column to be told now: some have not been, and the last telling was long
+    /// enough ago. At the tenant's `end` all that is left is told.
+    pub(super) fn take_untold(&mut self, column: usize, now: Nanos, end: bool) -> Option<Refusals> {
+        let known = self.columns.get_mut(column)?;
+        let due = known.told.is_none_or(|told| now - told >= APART) || end;
+        if known.untold.sum() == 0 || !due {
+            return None;
+        }
+        known.told = Some(now);
+        Some(std::mem::take(&mut known.untold))
+    }
+
+    /// All refusals on all devices.
+    pub(super) fn refused(&self) -> u64 {
+        let all = self.columns.iter();
+        all.map(|column| column.refusals.sum()).sum()
+    }
+}
+
+impl Column {
+    /// So many allocations were refused since the last look. Each is explained by an answer of the
+    /// daemon's, or it was over the limit: of that a process knows by itself.
+    fn refused(&mut self, count: u64) {
+        let at_once = std::mem::take(&mut self.at_once).into_values().sum();
+        let denied = std::mem::take(&mut self.denied);
+        let mut left = count;
+        let mut of = |known: u64| {
+            let part = known.min(left);
+            left -= part;
+            part
+        };
+        let mut now = Refusals {
+            timed_out: of(denied.timed_out),
+            cycle: of(denied.cycle),
+            driver: of(denied.driver),
+            no_room: of(at_once),
+            over_limit: 0,
+        };
+        now.over_limit = left;
+        self.refusals.add(now);
+        self.untold.add(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpushare_core::AskId;
+
+    const PROCESS: ProcessId = ProcessId(1);
+    const ASK: AskKey = (PROCESS, AskId(1));
+    const T: Nanos = Nanos::ZERO;
+
+    fn at(seconds: u64) -> Nanos {
+        Nanos::secs(seconds)
+    }
+
+    fn refused(refused: u64) -> Counters {
+        Counters {
+            refused,
+            service: 0,
+        }
+    }
+
+    fn tally() -> Tally {
+        let mut tally = Tally::new(1, T);
+        tally.read(PROCESS, 0, refused(0));
+        tally
+    }
+
+    #[test]
+    fn a_refusal_without_an_answer_was_over_the_limit() {
+        let mut tally = tally();
+        tally.read(PROCESS, 0, refused(3));
+        let told = tally.take_untold(0, at(1), false).unwrap();
+        assert_eq!((told.over_limit, told.sum()), (3, 3));
+        assert_eq!(tally.take_untold(0, at(100), false), None, "once");
+        assert_eq!(tally.refused(), 3);
+    }
+
+    #[test]
+    fn refusals_are_told_at_a_limited_rate_and_none_is_left_out() {
+        let mut tally = tally();
+        let mut told = 0;
+        let mut events = 0;
+        for second in 1..=60 {
+            tally.read(PROCESS, 0, refused(second * 1000));
+            if let Some(refusals) = tally.take_untold(0, at(second), second == 60) {
+                told += refusals.sum();
+                events += 1;
+            }
+        }
+        assert_eq!(told, 60_000);
+        assert!(events <= 7, "{events}");
+    }
+
+    #[test]
+    fn an_answer_explains_a_refusal() {
+        let timed_out = Denial::TimedOut { waited: at(2) };
+        let no_room = Denial::NoRoom { short: Bytes(1) };
+        let none = Refusals::default();
+        for (denials, driver, wanted) in [
+            (
+                vec![timed_out],
+                false,
+                Refusals {
+                    timed_out: 1,
+                    ..none
+                },
+            ),
+            (vec![Denial::Cycle], false, Refusals { cycle: 1, ..none }),
+            (vec![no_room], false, Refusals { no_room: 1, ..none }),
+            (vec![no_room], true, Refusals { driver: 1, ..none }),
+        ] {
+            let mut tally = tally();
+            for denial in denials {
+                tally.asks(ASK, 0, Bytes(5), driver);
+                tally.settled(ASK, at(2), Some(denial));
+            }
+            tally.read(PROCESS, 0, refused(1));
+            assert_eq!(tally.take_untold(0, at(3), false), Some(wanted));
+            // The next one has another reason.
+            tally.read(PROCESS, 0, refused(2));
+            let told = tally.take_untold(0, at(13), false).unwrap();
+            assert_eq!((told.over_limit, told.sum()), (1, 1));
+        }
+    }
+
+    #[test]
+    fn what_was_not_there_at_once_and_then_waited_for_is_no_refusal() {
+        let mut tally = tally();
+        tally.asks(ASK, 0, Bytes(5), false);
+        let no_room = Denial::NoRoom { short: Bytes(1) };
+        assert_eq!(tally.settled(ASK, at(1), Some(no_room)), None);
+        tally.asks(ASK, 0, Bytes(5), false);
+        tally.waits(ASK, at(1));
+        assert_eq!(tally.settled(ASK, at(4), None), Some((0, at(3))));
+        assert_eq!((tally.waited, tally.columns[0].peak), (at(3), Bytes(5)));
+        assert_eq!(tally.take_untold(0, at(5), false), None);
+        // An unrelated refusal later is not explained by it.
+        tally.read(PROCESS, 0, refused(1));
+        assert_eq!(tally.take_untold(0, at(6), false).unwrap().over_limit, 1);
+    }
+
+    #[test]
+    fn a_row_that_another_process_had_begins_where_it_stands() {
+        let mut tally = Tally::new(1, T);
+        tally.read(PROCESS, 0, refused(500));
+        assert_eq!(tally.take_untold(0, at(1), true), None);
+        tally.read(PROCESS, 0, refused(501));
+        assert_eq!(tally.take_untold(0, at(1), true).unwrap().sum(), 1);
+        tally.left(PROCESS);
+        tally.read(PROCESS, 0, refused(700));
+        assert_eq!(tally.take_untold(0, at(20), true), None);
+    }
+
+    #[test]
+    fn the_peak_is_the_most_that_was_seen_or_granted() {
+        let mut tally = tally();
+        tally.charged(0, Bytes(7));
+        tally.asks(ASK, 0, Bytes(9), false);
+        tally.settled(ASK, T, None);
+        tally.asks(ASK, 0, Bytes(90), false);
+        tally.settled(ASK, T, Some(Denial::Cycle));
+        tally.charged(0, Bytes(3));
+        assert_eq!(tally.columns[0].peak, Bytes(9));
+    }
+
+    #[test]
+    fn a_wait_that_is_given_up_is_counted() {
+        let mut tally = tally();
+        tally.asks(ASK, 0, Bytes(9), false);
+        tally.waits(ASK, at(1));
+        tally.given_up(ASK, at(6));
+        tally.given_up(ASK, at(9));
+        assert_eq!(tally.waited, at(5));
+    }
+}

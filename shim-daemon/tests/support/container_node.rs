@@ -1,0 +1,212 @@
+//! A node without a server, and containers whose cgroups are recorded instead of real.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(unreachable_pub, reason = "shared by the tests of containers")]
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+
+use crate::driver::{Backend, Driver};
+use gpushare_core::{Nanos, TenantId};
+use gpushare_protocol::wire::{Control, ControlReply, Injection, Register, Reply, WireError};
+use gpushared::devices::Devices as _;
+use gpushared::groups::Groups;
+use gpushared::init::Init;
+use gpushared::node::{Client, ConnId, Effect, Node, Registration, Settings};
+use gpushared::peer::{Peer, inspect};
+
+pub const NOW: Nanos = Nanos::secs(100);
+pub const ROOT: u32 = 0;
+pub const ALICE: u32 = 1001;
+/// The runtime that calls the hook.
+pub const RUNTIME: &str =
+    "9:memory:/system.slice/containerd.service\n0::/system.slice/containerd.service\n";
+
+/// A container's cgroups on a machine with both versions.
+pub fn group(id: &str) -> String {
+    format!(
+        "9:memory:/docker/{id}\n4:cpu,cpuacct:/docker/{id}\n0::/system.slice/docker-{id}.scope\n"
+    )
+}
+
+/// A container's first process, which ends when this is dropped. A folder says its cgroups, as
+/// `/proc` would.
+pub struct First {
+    child: Child,
+    proc: tempfile::TempDir,
+}
+
+impl First {
+    pub fn start(table: &str) -> Self {
+        let child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let proc = tempfile::tempdir().unwrap();
+        fs::create_dir(proc.path().join(child.id().to_string())).unwrap();
+        let first = Self { child, proc };
+        first.moves(table);
+        first
+    }
+
+    pub fn moves(&self, table: &str) {
+        let own = self.proc.path().join(self.child.id().to_string());
+        fs::write(own.join("cgroup"), table).unwrap();
+    }
+
+    pub fn init(&self) -> Init {
+        Init::recorded(pidfd(self.child.id()), self.child.id(), self.proc.path()).unwrap()
+    }
+}
+
+impl Drop for First {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn pidfd(pid: u32) -> OwnedFd {
+    inspect(pid).unwrap().pidfd
+}
+
+pub struct Machine {
+    pub node: Node,
+    last: u64,
+    pub made: Vec<(TenantId, Registration)>,
+    pub gone: Vec<TenantId>,
+}
+
+impl Machine {
+    pub fn new() -> Self {
+        Self::with(&Settings::default(), false)
+    }
+
+    pub fn with(settings: &Settings, recovering: bool) -> Self {
+        let devices = Driver::of(Backend::Misc).list().unwrap();
+        Self {
+            node: Node::new(settings, devices, 1, NOW, recovering),
+            last: 0,
+            made: Vec::new(),
+            gone: Vec::new(),
+        }
+    }
+
+    pub fn configured(text: &str) -> Self {
+        Self::with(
+            &gpushared::config::read(text, Settings::default()).unwrap(),
+            false,
+        )
+    }
+
+    pub fn connection(&mut self) -> ConnId {
+        self.last += 1;
+        ConnId(self.last)
+    }
+
+    /// Takes the effects without carrying them out. Returns the last answers.
+    pub fn drain(&mut self) -> (Option<ControlReply>, Option<Reply>) {
+        let (mut told, mut answered) = (None, None);
+        while let Some(effect) = self.node.poll_effect() {
+            match effect {
+                Effect::Listen {
+                    tenant,
+                    registration,
+                } => {
+                    self.made.retain(|(known, _)| *known != tenant);
+                    self.made.push((tenant, *registration));
+                }
+                Effect::Unlisten { tenant, .. } => self.gone.push(tenant),
+                Effect::Command { reply, .. } => told = Some(reply),
+                Effect::Client { reply, .. } => answered = Some(reply),
+                _ => {}
+            }
+        }
+        (told, answered)
+    }
+
+    /// A hook of this user injects.
+    pub fn inject_as(
+        &mut self,
+        user: Option<u32>,
+        injection: &Injection,
+        first: &First,
+    ) -> Result<TenantId, WireError> {
+        let from = self.connection();
+        self.node
+            .command_came(from, "/system.slice/containerd.service", user);
+        let asker = peer(ROOT, RUNTIME);
+        self.node
+            .inject(NOW, (from, 1), injection, first.init(), &asker);
+        let (told, _) = self.drain();
+        // The hook leaves at once.
+        self.node.command_ended(NOW, from);
+        self.drain();
+        match told.unwrap() {
+            ControlReply::Created { name, .. } => {
+                let found = self.made.iter().find(|(_, known)| known.name == name);
+                Ok(found.unwrap().0)
+            }
+            ControlReply::Error(error) => Err(error),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn inject(&mut self, injection: &Injection, first: &First) -> Result<TenantId, WireError> {
+        self.inject_as(None, injection, first)
+    }
+
+    pub fn joins(&mut self, tenant: TenantId, uid: u32, table: &str) -> Result<(), WireError> {
+        let client = Client {
+            connection: self.connection(),
+            tenant,
+            process: None,
+            gated: false,
+            tells: false,
+        };
+        let register = Register {
+            pid: 1,
+            presents_page: false,
+            slot: None,
+        };
+        let peer = peer(uid, table);
+        let joined = self.node.register(NOW, client, (1, &register), peer, None);
+        let (_, answered) = self.drain();
+        if let Some(process) = joined {
+            self.node.process_ended(NOW, process);
+            self.drain();
+        }
+        match answered.unwrap() {
+            Reply::Registered(_) => Ok(()),
+            Reply::Error(error) => Err(error),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn names(&mut self) -> Vec<String> {
+        let from = self.connection();
+        self.node.command(NOW, from, 1, &Control::List);
+        match self.drain().0.unwrap() {
+            ControlReply::Tenants(rows) => rows.into_iter().map(|row| row.name).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub fn peer(uid: u32, table: &str) -> Peer {
+    let pid = std::process::id();
+    Peer {
+        pid: pid.cast_signed(),
+        uid,
+        pidfd: pidfd(pid),
+        cgroup: "/".to_owned(),
+        groups: Groups::parse(table),
+    }
+}
+
+/// A container that asks for so much of the first device.
+pub fn asks(id: &str, limit: &str) -> Injection {
+    Injection {
+        id: id.to_owned(),
+        environment: vec![("GPUSHARE_MEM_LIMIT".to_owned(), limit.to_owned())],
+        devices: vec!["0".to_owned()],
+        ..Injection::default()
+    }
+}

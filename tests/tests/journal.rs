@@ -1,0 +1,213 @@
+//! The journal: what happened is known after the tenant and the daemon are gone, and `why` says it.
+
+use gpushare_tests::{GIB, Home, MIB, schema};
+use serde_json::Value;
+use std::process::Output;
+
+const GRANTED: &str = "alloc 0";
+const REFUSED: &str = "alloc 2";
+
+fn alloc(bytes: u64) -> String {
+    format!("alloc {bytes}")
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// `gpushare events --json` with these further arguments.
+fn events(home: &Home, arguments: &[&str]) -> Vec<Value> {
+    let all = [&["events", "--json"], arguments].concat();
+    let lines = text(&home.gpushare(&all));
+    let line = |line: &str| serde_json::from_str(line).expect("an object a line");
+    let all: Vec<Value> = lines.lines().map(line).collect();
+    all.iter()
+        .for_each(|event| schema::check("event.json", event));
+    all
+}
+
+/// A sum over events' facts.
+fn sum(events: &[Value], fact: &str) -> u64 {
+    let facts = events
+        .iter()
+        .filter_map(|event| event["facts"][fact].as_u64());
+    facts.sum()
+}
+
+#[test]
+fn what_happened_is_known_when_tenant_and_daemon_are_gone() {
+    let home = Home::new("mem=16GiB,count=2");
+    let mut guest = home.guest("web", &["--mem-limit", "1GiB"]);
+    assert_eq!(guest.ask(&alloc(GIB / 2)), GRANTED);
+    for _ in 0..3 {
+        assert_eq!(guest.ask(&alloc(2 * GIB)), REFUSED);
+    }
+    guest.finish().silently();
+    home.until_no_daemon();
+
+    let all = events(&home, &["--since", "8h", "--tenant", "web"]);
+    let kinds: Vec<&str> = all
+        .iter()
+        .filter_map(|event| event["kind"].as_str())
+        .collect();
+    assert_eq!(
+        (kinds.first(), kinds.last()),
+        (Some(&"admitted"), Some(&"gone"))
+    );
+    let refused = events(&home, &["--tenant", "web", "--kind", "refused"]);
+    // Each once, however often a charge was tried.
+    assert_eq!(sum(&refused, "count"), 3, "{refused:?}");
+    assert_eq!(sum(&refused, "over_limit"), 3, "{refused:?}");
+    assert_eq!(refused[0]["facts"]["limit_bytes"], GIB);
+    assert!(
+        refused[0]["text"]
+            .as_str()
+            .unwrap()
+            .contains("its own limit of 1 GiB")
+    );
+    let gone = events(&home, &["--kind", "gone"]);
+    let facts = &gone[0]["facts"];
+    assert_eq!(
+        (&facts["exit_status"], &facts["refused"]),
+        (&0.into(), &3.into())
+    );
+    let peak = facts["peak_bytes"].as_u64().unwrap();
+    assert!((GIB / 2..GIB).contains(&peak), "{facts}");
+
+    // On that GPU only, and not of another tenant, nor from later on.
+    let gpu = refused[0]["gpu"].as_u64().unwrap();
+    assert_eq!(
+        events(&home, &["--kind", "refused", "--gpu", &gpu.to_string()]),
+        refused
+    );
+    let uuid = refused[0]["device"].as_str().unwrap();
+    assert_eq!(
+        events(&home, &["--kind", "refused", "--gpu", &uuid[..12]]),
+        refused
+    );
+    let other = (1 - gpu).to_string();
+    for none in [
+        ["--kind", "refused", "--gpu", &other],
+        ["--tenant", "other", "--since", "8h"],
+        ["--tenant", "web", "--since", "0s"],
+    ] {
+        assert_eq!(events(&home, &none), [] as [Value; 0], "{none:?}");
+    }
+    // For people.
+    let lines = text(&home.gpushare(&["events", "--tenant", "web"]));
+    assert!(lines.lines().all(|line| line.contains("web")), "{lines}");
+    assert!(
+        lines.contains("3 allocations were refused") || lines.contains("refused"),
+        "{lines}"
+    );
+    let why = text(&home.gpushare(&["why", "web"]));
+    assert!(
+        why.contains("gone since") && why.contains("--mem-limit SIZE"),
+        "{why}"
+    );
+}
+
+#[test]
+fn the_past_of_a_killed_daemon_is_known_to_the_next() {
+    let home = Home::new("mem=16GiB");
+    let mut guest = home.guest("web", &["--mem-limit", "1GiB"]);
+    assert_eq!(guest.ask(&alloc(MIB)), GRANTED);
+    let admitted = events(&home, &["--kind", "admitted"]);
+    assert_eq!(admitted.len(), 1);
+    for pid in home.daemons() {
+        let pid = nix::unistd::Pid::from_raw(pid.cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    }
+    home.until_no_daemon();
+    assert_eq!(events(&home, &["--kind", "admitted"]), admitted);
+    // A second one of the user writes to the same journal.
+    let next = home.guest("next", &["--mem-limit", "1GiB"]);
+    let tenants: Vec<Value> = events(&home, &["--kind", "admitted"])
+        .iter()
+        .map(|event| event["tenant"].clone())
+        .collect();
+    assert!(
+        tenants.contains(&"web".into()) && tenants.contains(&"next".into()),
+        "{tenants:?}"
+    );
+    for guest in [next, guest] {
+        assert!(guest.finish().status.success());
+    }
+}
+
+#[test]
+fn why_tells_a_waiting_tenant_whose_memory_it_waits_for() {
+    let home = Home::new("mem=16GiB");
+    let burst = ["--mem-request", "1GiB", "--mem-limit", "12GiB"];
+    let mut holder = home.guest("holder", &burst);
+    assert_eq!(holder.ask(&alloc(10 * GIB)), GRANTED);
+    let mut waiter = home.guest("waiter", &[&burst[..], &["--wait-timeout", "1h"]].concat());
+    waiter.send(&alloc(10 * GIB));
+    home.until("waiter", |row| row["processes"][0]["state"] == "waiting");
+    let why = text(&home.gpushare(&["why", "waiter"]));
+    for words in [
+        "waited",
+        "holder 10 GiB (9 GiB above its request)",
+        "--wait-timeout",
+    ] {
+        assert!(why.replace('\n', " ").contains(words), "{words}: {why}");
+    }
+    let json: Value =
+        serde_json::from_str(&text(&home.gpushare(&["why", "waiter", "--json"]))).unwrap();
+    assert_eq!(
+        (&json["state"], &json["schema"]),
+        (&"waiting".into(), &1.into())
+    );
+    let why = text(&home.gpushare(&["why", "holder"]));
+    assert!(why.contains("nothing holds it up"), "{why}");
+
+    assert_eq!(holder.ask("free 1"), "free 0");
+    assert_eq!(waiter.line(), GRANTED);
+    let served = events(&home, &["--tenant", "waiter", "--kind", "served"]);
+    assert!(sum(&served, "waited_ms") > 0, "{served:?}");
+    let unknown = home.gpushare(&["why", "nobody"]);
+    assert_eq!(unknown.status.code(), Some(1), "{unknown:?}");
+    for guest in [holder, waiter] {
+        guest.finish().silently();
+    }
+}
+
+#[test]
+fn a_wait_that_timed_out_is_told_as_such() {
+    let home = Home::new("mem=16GiB");
+    let burst = ["--mem-request", "1GiB", "--mem-limit", "12GiB"];
+    let mut holder = home.guest("holder", &burst);
+    assert_eq!(holder.ask(&alloc(10 * GIB)), GRANTED);
+    let mut waiter = home.guest(
+        "waiter",
+        &[&burst[..], &["--wait-timeout", "50ms"]].concat(),
+    );
+    assert_eq!(waiter.ask(&alloc(10 * GIB)), REFUSED);
+    let mut all = home.events();
+    let refused = all.until("refused", "waiter");
+    assert_eq!(refused["facts"]["timed_out"], 1, "{refused}");
+    assert_eq!(refused["facts"]["count"], 1, "{refused}");
+    let why = text(&home.gpushare(&["why", "waiter"]));
+    assert!(
+        why.contains("--wait-timeout") && !why.contains("own limit"),
+        "{why}"
+    );
+    for guest in [holder, waiter] {
+        guest.finish().silently();
+    }
+}
+
+#[test]
+fn a_wrong_choice_of_events_is_named_with_what_is_accepted() {
+    let home = Home::new("mem=16GiB");
+    for (arguments, words) in [
+        (["--since", "tomorrow"], ["tomorrow", "8h"]),
+        (["--gpu", "first"], ["first", "index"]),
+    ] {
+        let output = home.gpushare(&[&["events"], &arguments[..]].concat());
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success());
+        assert!(words.iter().all(|word| told.contains(word)), "{told}");
+    }
+}
