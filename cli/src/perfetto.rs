@@ -1,10 +1,10 @@
 //! `gpushare events --perfetto FILE`: events and the last hour as a trace, in Chrome's JSON form,
 //! which the Perfetto page opens.
 //!
-//! A group of tracks for each GPU and each tenant. Of a tenant: its life, its waits for memory, when
-//! it was idle, and the parts of the time it had and waited for. Of a GPU: what was charged, and
-//! what happened on it. Arrows lead from an allocation that waits to the tenant that is ended for it
-//! and on to the memory that is served.
+//! A group of tracks for each GPU and each tenant. Of a tenant: its life, its waits for memory,
+//! when it was idle, and the parts of the time it had and waited for. Of a GPU: what was charged,
+//! and what happened on it. Arrows lead from an allocation that waits to the tenant that is ended
+//! for it and on to the memory that is served.
 
 use crate::daemon::Talk;
 use crate::failure::Failure;
