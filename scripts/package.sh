@@ -4,6 +4,7 @@
 # and cargo-zigbuild from PyPI.
 #
 #   dist/gpushare            the command line, and dist/gpushared, the daemon
+#   dist/gpushare-oci-hook, dist/gpushare-runtime    for containers, static: no library of a container's node is needed
 #   dist/gpushared.service   its systemd unit, for /usr/bin/gpushared
 #   dist/gpushare-exporter   its metrics over HTTP, with a unit of its own and rules and a dashboard in dist/monitoring
 #   dist/lib/libgpushare.so  the library it preloads
@@ -15,7 +16,7 @@ source "$(dirname "$0")/common.sh"
 
 case "${1:-}" in
     "") ;;
-    -h | --help) sed -n '2,13p' "$0" | sed 's/^# \?//'; exit 0 ;;
+    -h | --help) sed -n '2,14p' "$0" | sed 's/^# \?//'; exit 0 ;;
     *) die "unknown option $1" ;;
 esac
 need cargo gcc python3 objcopy strip
@@ -38,11 +39,20 @@ build="$CARGO_TARGET_DIR/package"
 CARGO_TARGET_DIR="$build" cargo zigbuild --release --locked --target "$target.$glibc" \
     -p gpushare -p gpushare-exporter -p gpushare-interposer -p gpushared -p softgpu-cuda -p softgpu-nvml >&2
 
+say "building the hook without a C library of the node's"
+musl="$arch-unknown-linux-musl"
+if have rustup && ! rustup target list --installed | grep -qx "$musl"; then
+    note "installing the Rust target $musl"
+    rustup target add "$musl" >&2
+fi
+CARGO_TARGET_DIR="$build" cargo zigbuild --release --locked --target "$musl" -p gpushare-oci-hook >&2
+
 say "dist/"
 rm -rf dist
 mkdir -p dist/lib
 # A new file each, never one written over: a running program may have the old one mapped.
 install -m 755 "$build/$target/release/gpushare" "$build/$target/release/gpushare-exporter" "$build/$target/release/gpushared" dist/
+install -m 755 "$build/$musl/release/gpushare-oci-hook" "$build/$musl/release/gpushare-runtime" dist/
 for library in libgpushare libsoftgpu_cuda libsoftgpu_nvml; do
     install -m 755 "$build/$target/release/$library.so" "dist/lib/$library.so"
 done
@@ -52,7 +62,7 @@ for lib in lib lib64 lib/x86_64-linux-gnu lib/aarch64-linux-gnu; do
 done
 for library in dist/lib/*.so; do python3 scripts/unset_symbolic.py "$library"; done
 mkdir dist/debug
-for file in dist/gpushare dist/gpushare-exporter dist/gpushared dist/lib/*.so; do
+for file in dist/gpushare dist/gpushare-exporter dist/gpushared dist/gpushare-oci-hook dist/gpushare-runtime dist/lib/*.so; do
     objcopy --only-keep-debug "$file" "dist/debug/${file##*/}.debug"
     strip --strip-debug "$file"
     objcopy --add-gnu-debuglink="dist/debug/${file##*/}.debug" "$file"
@@ -72,6 +82,9 @@ fi
 python3 scripts/check_binary.py --max-glibc "$glibc" --alone dist/lib/libgpushare.so
 for file in dist/gpushare dist/gpushare-exporter dist/gpushared dist/lib/libsoftgpu_cuda.so dist/lib/libsoftgpu_nvml.so; do
     python3 scripts/check_binary.py --max-glibc "$glibc" "$file"
+done
+for file in dist/gpushare-oci-hook dist/gpushare-runtime; do
+    ! readelf -lW "$file" | grep -q INTERP || die "$file is not static"
 done
 scripts/archives.sh
 (cd dist && find . -type f ! -name SHA256SUMS | sort | xargs sha256sum >SHA256SUMS)

@@ -6,10 +6,14 @@
 # Needs Rust, gcc and Python 3. Uses a real GPU if there is one, else the software GPU built here.
 # Installs cuda-bindings from PyPI into a virtual environment under the target folder; without PyPI
 # both programs are in C.
+#
+#   scripts/quickstart.sh
+#   scripts/quickstart.sh --containers   the same with two containers: by Podman, or bare runc; as root
 source "$(dirname "$0")/common.sh"
 case "${1:-}" in
     "") ;;
-    -h | --help) sed -n '2,6p' "$0" | sed 's/^# \?//'; exit 0 ;;
+    --containers) exec scripts/quickstart_containers.sh ;;
+    -h | --help) sed -n '2,11p' "$0" | sed 's/^# \?//'; exit 0 ;;
     *) die "unknown option $1" ;;
 esac
 need cargo gcc python3

@@ -111,6 +111,14 @@ installation() {
     return $answer
 }
 
+# The matrix of container runtimes that are installed here, or can be.
+containers() {
+    local answer=0
+    scripts/containers.sh || answer=$?
+    [ $answer -ne 3 ] || { not_here containers "no container runtime can be had, or this is not root"; return 0; }
+    return $answer
+}
+
 # Every order in which threads can touch the usage page's words, and launches and closings the
 # gate's.
 models() {
@@ -169,6 +177,7 @@ else
     step "package" package
     $all && step "PyCUDA" scripts/clients.sh pycuda
     $all && step "kernels" kernels
+    $all && step "containers" containers
     $all && step "installation" installation
     $all && step "models of the shared page" models
     step "tests" tests
@@ -185,7 +194,7 @@ count=$(awk '/^ +Summary/ { for (i = 2; i <= NF; i++) if ($i ~ /^tests?$/ && $(i
 skipped=$(wc -l <"$GPUSHARE_TESTS_NOT_RUNNABLE")
 sed 's/^/   not runnable here: /' "$GPUSHARE_TESTS_NOT_RUNNABLE"
 # A test that found itself not runnable was counted by the runner as run.
-by_tests=$(grep -vcE '^(cargo-deny|kernels:|installation:)' "$GPUSHARE_TESTS_NOT_RUNNABLE" || true)
+by_tests=$(grep -vcE '^(cargo-deny|kernels:|containers:|installation:)' "$GPUSHARE_TESTS_NOT_RUNNABLE" || true)
 echo "$((count - by_tests)) run, $skipped not runnable here"
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"

@@ -28,8 +28,13 @@ pub(crate) enum Command {
     Set(Set),
     /// Show the daemon's decisions and their reasons, also of tenants and daemons that are gone.
     Events(Events),
+    /// Check that limits hold on this node, and say what to do where something is wrong.
+    Doctor(Doctor),
     /// Say why a tenant waits, was refused, is slowed down, or was ended.
     Why(Why),
+    /// Containers by CDI: the classes of the node's configuration as devices.
+    #[command(subcommand)]
+    Cdi(Cdi),
     /// Print what the daemon counts and measures, as Prometheus reads it.
     Metrics(Metrics),
     /// Write the state and the last hour as a page for a browser.
@@ -138,7 +143,10 @@ impl Terms {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ps {
-    /// Print a list, one object a tenant and device, all amounts in bytes.
+    /// Only on this GPU: an index, or the beginning of a UUID.
+    #[arg(long, value_name = "GPU")]
+    pub(crate) gpu: Option<String>,
+    /// Print a list, one object a tenant and device, all amounts in bytes (docs/schema/ps.json).
     #[arg(long)]
     pub(crate) json: bool,
     /// Print it again every so many seconds; without a number, every 2.
@@ -183,6 +191,25 @@ pub(crate) struct Events {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Doctor {
+    /// As for `run`.
+    #[arg(long, value_name = "GPU", default_value = "auto")]
+    pub(crate) gpu: String,
+    /// Print an object with all checks (docs/schema/doctor.json).
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The trial: take more than the limit by every way.
+    #[arg(long, hide = true)]
+    pub(crate) proof: bool,
+    /// The trial's second process.
+    #[arg(long, hide = true)]
+    pub(crate) second: bool,
+    /// Ask the driver and NVML.
+    #[arg(long, hide = true)]
+    pub(crate) driver: bool,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct Why {
     /// The tenant's name, as `ps` or `events` shows it.
     pub(crate) tenant: String,
@@ -192,6 +219,20 @@ pub(crate) struct Why {
     /// Print an object with what is known, and the sentences (docs/schema/why.json).
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Cdi {
+    /// Print the CDI specification of the classes; a daemon keeps it current by itself where
+    /// [containers] cdi says where.
+    Generate(Generate),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Generate {
+    /// The node's configuration [default: /etc/gpushare/config.toml].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -254,8 +295,10 @@ pub(crate) struct Env {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Devices {
-    /// Print a list of {"ordinal", "uuid", "name", "memory", "node"}, amounts in bytes. "node" is
-    /// the daemon's view, or null.
+    /// Only this GPU: an index, or the beginning of a UUID.
+    #[arg(long, value_name = "GPU")]
+    pub(crate) gpu: Option<String>,
+    /// Print a list, one object a device, amounts in bytes (docs/schema/devices.json).
     #[arg(long)]
     pub(crate) json: bool,
     /// Ask only the driver, as `run` does before it starts a program.

@@ -6,6 +6,7 @@ use crate::daemon;
 use crate::failure::Failure;
 use crate::mps;
 use crate::output;
+use crate::select::{self, GpuIs};
 use crate::settings::Environment;
 use crate::sharing;
 use gpushare_protocol::units::Bytes;
@@ -22,6 +23,9 @@ use std::time::{Duration, Instant};
 /// Longest the driver may take to list its devices. A first start without persistence mode takes
 /// seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The version of the form of `--json`.
+const SCHEMA: u32 = 1;
 
 /// A device: as a program would see it, as a daemon knows it.
 type Known = (Option<Device>, Option<DeviceRow>);
@@ -45,7 +49,9 @@ pub(crate) fn print(arguments: Devices) -> Result<ExitCode, Failure> {
         Err(_) if !rows.is_empty() => Vec::new(),
         listed => listed.map_err(Failure::ours)?,
     };
-    let known = matched(devices, rows);
+    let gpu = select::gpu(arguments.gpu.as_deref())?;
+    let mut known = matched(devices, rows);
+    known.retain(|known| gpu.as_ref().is_none_or(|gpu| is(gpu, known)));
     let text = if arguments.json {
         Value::from(
             known
@@ -89,6 +95,14 @@ fn matched(devices: Vec<Device>, mut rows: Vec<DeviceRow>) -> Vec<Known> {
     known
 }
 
+/// Whether it is that device. An index is the one that programs see here.
+fn is(gpu: &GpuIs, (device, row): &Known) -> bool {
+    let uuid = device.as_ref().map(|device| device.uuid);
+    let uuid = uuid.or_else(|| row.as_ref().map(|row| row.uuid));
+    let ordinal = device.as_ref().map(|device| device.ordinal);
+    uuid.is_some_and(|uuid| gpu.is(uuid, ordinal))
+}
+
 /// The device's name as `CUDA_VISIBLE_DEVICES` takes it. Whether it is a MIG instance only a daemon
 /// has asked.
 pub(crate) fn named(row: &DeviceRow) -> String {
@@ -113,8 +127,9 @@ fn data((device, row): &Known, shared: &[SharingRow]) -> Value {
     let uuid = device.as_ref().map(|device| device.uuid);
     let name = device.as_ref().map(|device| device.name.as_str());
     json!({
+        "schema": SCHEMA,
         "ordinal": device.as_ref().map(|device| device.ordinal),
-        "uuid": uuid.or_else(|| row.as_ref().map(|row| row.uuid)),
+        "uuid": row.as_ref().map(named).or_else(|| Some(Uuid(uuid?).to_string())),
         "name": name.or_else(|| row.as_ref().map(|row| row.name.as_str())),
         "memory": device.as_ref().map_or_else(|| row.as_ref().map(|row| row.capacity), |device| Some(device.memory)),
         "node": node,

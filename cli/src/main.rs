@@ -6,8 +6,10 @@
 mod args;
 mod artefacts;
 mod bench;
+mod cdi;
 mod daemon;
 mod devices;
+mod doctor;
 mod environment;
 mod events;
 mod failure;
@@ -37,7 +39,7 @@ mod watch;
 mod when;
 mod why;
 
-use args::{Args, Bench, Command};
+use args::{Args, Bench, Cdi, Command};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -62,8 +64,14 @@ fn main() -> ExitCode {
             command: Command::Events(events),
         }) => events::events(&events),
         Ok(Args {
+            command: Command::Doctor(doctor),
+        }) => doctor::doctor(&doctor),
+        Ok(Args {
             command: Command::Why(why),
         }) => why::why(&why),
+        Ok(Args {
+            command: Command::Cdi(Cdi::Generate(generate)),
+        }) => cdi::generate(&generate),
         Ok(Args {
             command: Command::Report(report),
         }) => report::report(&report),

@@ -13,7 +13,7 @@ use gpushare_protocol::limits::Limits;
 use gpushare_protocol::paths::TENANT;
 use gpushare_sys::devices::Device;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A checked start.
@@ -59,6 +59,12 @@ pub(crate) fn make(share: &Share, inherited: Environment) -> Result<Plan, Failur
 
 /// Puts the interposer first. Another copy of it would charge everything twice, so it is removed.
 fn preload(environment: &mut Environment) -> Result<(), Failure> {
+    preload::insert(environment, &library()?);
+    Ok(())
+}
+
+/// The interposer as `LD_PRELOAD` names it. It loads.
+pub(crate) fn library() -> Result<PathBuf, Failure> {
     let library = preload::reference(&artefacts::find(INTERPOSER)?);
     if library.to_string_lossy().contains([':', ' ']) {
         return Err(Failure::ours(format!(
@@ -69,8 +75,7 @@ fn preload(environment: &mut Environment) -> Result<(), Failure> {
         )));
     }
     check_loads(&library)?;
-    preload::insert(environment, &library);
-    Ok(())
+    Ok(library)
 }
 
 /// The dynamic linker only warns of a preload it cannot load and goes on without. For us that is a

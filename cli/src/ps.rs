@@ -1,39 +1,48 @@
 //! `gpushare ps` and `set`: the daemon's truth, shown and changed.
 
+mod files;
+mod row;
+mod table;
+
 use crate::args::{Ps, Set};
-use crate::daemon;
+use crate::daemon::{self, Talk};
 use crate::devices::named;
 use crate::failure::Failure;
-use crate::{output, settings, shares, sharing};
-use gpushare_protocol::units::Bytes;
+use crate::{output, select, settings, shares, sharing};
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
-    Control, EndRow, EndsBy, ProcessState, ShareRow, SharingRow, TenantRow,
+    AskedRow, Control, EndRow, EndsBy, ProcessRow, ProcessState, ShareRow, SharingRow, StandingRow,
+    TenantRow,
 };
-use serde_json::{Value, json};
+use row::{Ends, Process, Queued, Row, SCHEMA};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
 /// Lists tenants and their processes.
 pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
-    let (mut rows, mut known) = (Vec::new(), Known::default());
-    for mut daemon in daemon::some()? {
-        rows.extend(daemon.tenants()?);
-        let devices = daemon.devices()?;
-        let names = devices.iter().map(|row| (row.uuid, named(row)));
-        known.names.extend(names);
-        known.times.extend(daemon.shares()?);
-        known.ends.extend(daemon.ends()?);
-        known.mps.extend(daemon.mps_clients()?);
-        known.devices.extend(daemon.sharing()?);
-        let gangs = daemon.gangs()?.into_iter();
-        known.gangs.extend(gangs.map(|row| (row.name, row.gang)));
+    let gpu = select::gpu(arguments.gpu.as_deref())?;
+    let (mut rows, mut known) = (files::rows(), Known::default());
+    let daemons = match daemon::some() {
+        Ok(daemons) => daemons,
+        Err(failure) if rows.is_empty() => return Err(failure),
+        Err(failure) => {
+            output::note(&format!("note: {}", failure.message));
+            Vec::new()
+        }
+    };
+    let mut kept = Vec::new();
+    for mut daemon in daemons {
+        kept.extend(known.ask(&mut daemon)?);
     }
-    let text = if arguments.json {
-        let rows = rows.iter().map(|row| tenant(row, &known));
-        Value::from(rows.collect::<Vec<_>>()).to_string()
-    } else {
-        table(&rows, &known)
+    rows.splice(0..0, kept);
+    rows.retain(|row| {
+        let uuid = Uuid::parse(&row.device, '-').map(|uuid| uuid.0);
+        gpu.as_ref()
+            .is_none_or(|gpu| uuid.is_some_and(|uuid| gpu.is(uuid, row.gpu)))
+    });
+    let text = match arguments.json {
+        true => serde_json::to_string(&rows).map_err(Failure::ours)?,
+        false => table::of(&rows, output::width()),
     };
     output::data(&text)?;
     if !arguments.json {
@@ -46,8 +55,8 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
 /// The context in which rows are shown.
 #[derive(Default)]
 struct Known {
-    /// Devices as `CUDA_VISIBLE_DEVICES` names them.
-    names: BTreeMap<[u8; 16], String>,
+    /// Devices as `CUDA_VISIBLE_DEVICES` names them, and their places.
+    names: BTreeMap<[u8; 16], (String, u32)>,
     /// How their time is shared.
     times: Vec<ShareRow>,
     /// Tenants with an end.
@@ -58,112 +67,133 @@ struct Known {
     devices: Vec<SharingRow>,
     /// The gangs of tenants in one.
     gangs: BTreeMap<String, String>,
+    /// Owners, ages, and what queued tenants wait for.
+    standing: BTreeMap<String, StandingRow>,
 }
 
 impl Known {
-    fn name_of(&self, device: [u8; 16]) -> String {
+    /// Asks one daemon. Its rows: of admitted tenants, then of those that wait.
+    fn ask(&mut self, daemon: &mut Talk) -> Result<Vec<Row>, Failure> {
+        let tenants = daemon.tenants()?;
+        let devices = daemon.devices()?;
+        let names = (0..).zip(&devices);
+        self.names
+            .extend(names.map(|(place, row)| (row.uuid, (named(row), place))));
+        self.times.extend(daemon.shares()?);
+        self.ends.extend(daemon.ends()?);
+        self.mps.extend(daemon.mps_clients()?);
+        self.devices.extend(daemon.sharing()?);
+        let gangs = daemon.gangs()?.into_iter();
+        self.gangs.extend(gangs.map(|row| (row.name, row.gang)));
+        let standing = daemon.standing()?;
+        let named = |row: &StandingRow| (row.name.clone(), row.clone());
+        self.standing.extend(standing.iter().map(named));
+        let queued = standing.iter().filter(|row| row.queued.is_some());
+        let waits: BTreeSet<&str> = queued.clone().map(|row| &*row.name).collect();
+        let admitted = tenants.iter().filter(|row| !waits.contains(&*row.name));
+        let mut rows: Vec<Row> = admitted.map(|row| self.row(row)).collect();
+        for row in queued {
+            rows.extend(row.asks.iter().map(|asked| self.queued(row, asked)));
+        }
+        Ok(rows)
+    }
+
+    fn row(&self, row: &TenantRow) -> Row {
+        let (device, gpu) = self.name_of(row.device);
+        let share = shares::of(row, &self.times);
+        let mps = self.mps.contains(&row.name);
+        let standing = self.standing.get(&row.name);
+        Row {
+            schema: SCHEMA,
+            name: row.name.clone(),
+            device,
+            gpu,
+            owner: standing.and_then(|standing| standing.owner),
+            daemon: true,
+            queued: None,
+            age_ms: standing.map(|standing| standing.for_ms),
+            request: row.request,
+            limit: Some(row.limit),
+            grant: row.grant,
+            charged: row.charged,
+            overhead: row.overhead,
+            limbo: row.limbo,
+            time: share.map(|share| shares::data(share, mps)),
+            sharing: sharing::of(row.device, &self.devices).map(sharing::data),
+            gang: self.gangs.get(&row.name).cloned(),
+            ends: self.end_of(&row.name),
+            processes: row.processes.iter().map(process).collect(),
+            time_text: shares::text(share, mps),
+        }
+    }
+
+    /// A device that a tenant waits for.
+    fn queued(&self, row: &StandingRow, asked: &AskedRow) -> Row {
+        let (device, gpu) = self.name_of(asked.device);
+        Row {
+            schema: SCHEMA,
+            name: row.name.clone(),
+            device,
+            gpu,
+            owner: row.owner,
+            daemon: true,
+            queued: row.queued.clone().map(|why| Queued {
+                for_ms: row.for_ms,
+                why,
+            }),
+            age_ms: None,
+            request: asked.request,
+            limit: Some(asked.limit),
+            grant: 0,
+            charged: 0,
+            overhead: 0,
+            limbo: 0,
+            time: None,
+            sharing: sharing::of(asked.device, &self.devices).map(sharing::data),
+            gang: self.gangs.get(&row.name).cloned(),
+            ends: None,
+            processes: Vec::new(),
+            time_text: "-".to_owned(),
+        }
+    }
+
+    fn name_of(&self, device: [u8; 16]) -> (String, Option<u32>) {
         let known = self.names.get(&device).cloned();
-        known.unwrap_or_else(|| Uuid(device).to_string())
+        known.map_or_else(
+            || (Uuid(device).to_string(), None),
+            |(name, place)| (name, Some(place)),
+        )
     }
 
-    fn end_of(&self, row: &TenantRow) -> Option<(u64, &'static str)> {
-        let end = self.ends.iter().find(|end| end.name == row.name)?;
-        let by = match end.by {
-            EndsBy::IdleEnd => "idle end",
-            EndsBy::RunLimit => "run limit",
-            _ => "a limit this version does not know",
-        };
-        Some((end.in_ms, by))
-    }
-}
-
-fn tenant(row: &TenantRow, known: &Known) -> Value {
-    let processes = row.processes.iter().map(|process| {
-        let (state, waits_for, for_ms) = state_data(&process.state);
-        json!({
-            "pid": process.pid,
-            "charged": process.charged,
-            "overhead": process.overhead,
-            "state": state,
-            "waits_for": waits_for,
-            "for_ms": for_ms,
+    fn end_of(&self, name: &str) -> Option<Ends> {
+        let end = self.ends.iter().find(|end| end.name == name)?;
+        Some(Ends {
+            in_ms: end.in_ms,
+            by: match end.by {
+                EndsBy::IdleEnd => "idle end",
+                EndsBy::RunLimit => "run limit",
+                _ => "a limit this version does not know",
+            },
         })
-    });
-    json!({
-        "name": row.name,
-        "device": known.name_of(row.device),
-        "request": row.request,
-        "limit": row.limit,
-        "grant": row.grant,
-        "charged": row.charged,
-        "overhead": row.overhead,
-        "limbo": row.limbo,
-        "time": shares::of(row, &known.times)
-            .map(|share| shares::data(share, known.mps.contains(&row.name))),
-        "sharing": sharing::of(row.device, &known.devices).map(sharing::data),
-        "gang": known.gangs.get(&row.name),
-        "ends": known.end_of(row).map(|(in_ms, by)| json!({"in_ms": in_ms, "by": by})),
-        "processes": processes.collect::<Vec<_>>(),
-    })
+    }
 }
 
-/// A state's name; the bytes waited for; how long it lasts, in milliseconds.
-fn state_data(state: &ProcessState) -> (&'static str, Option<u64>, Option<u64>) {
-    match state {
+fn process(row: &ProcessRow) -> Process {
+    let (state, waits_for, for_ms) = match &row.state {
         ProcessState::Running => ("running", None, None),
         ProcessState::Idle { for_ms } => ("idle", None, Some(*for_ms)),
         ProcessState::Waiting(want) => ("waiting", Some(want.bytes), Some(want.since_ms)),
         _ => ("unknown", None, None),
+    };
+    Process {
+        pid: row.pid,
+        charged: row.charged,
+        // The library marks a context that it did not measure, because the daemon does, by one byte.
+        overhead: Some(row.overhead).filter(|bytes| *bytes > 1),
+        state,
+        waits_for,
+        for_ms,
     }
-}
-
-fn state(state: &ProcessState) -> String {
-    match state {
-        ProcessState::Running => "running".to_owned(),
-        ProcessState::Idle { for_ms } => format!("idle for {} s", for_ms / 1000),
-        ProcessState::Waiting(want) => {
-            format!(
-                "waiting for {} since {} ms",
-                Bytes(want.bytes).human(),
-                want.since_ms
-            )
-        }
-        _ => "unknown to this version".to_owned(),
-    }
-}
-
-fn table(rows: &[TenantRow], known: &Known) -> String {
-    let mut lines = vec![format!(
-        "{:<28} {:<13} {:>10} {:>10} {:>10} {:>10} {:>10}  {:<24}  PROCESSES",
-        "TENANT", "DEVICE", "REQUEST", "LIMIT", "CHARGED", "GRANT", "OVERHEAD", "TIME"
-    )];
-    for row in rows {
-        let uuid = known.name_of(row.device);
-        let [request, limit, charged, grant, overhead] =
-            [row.request, row.limit, row.charged, row.grant, row.overhead]
-                .map(|bytes| Bytes(bytes).human());
-        let processes = row.processes.iter().map(|process| {
-            format!(
-                "{} {} ({})",
-                process.pid,
-                state(&process.state),
-                Bytes(process.charged).human()
-            )
-        });
-        let end = known.end_of(row);
-        let end = end.map(|(in_ms, by)| format!("ends in {} s ({by})", in_ms / 1000));
-        lines.push(format!(
-            "{:<28} {:<13} {request:>10} {limit:>10} {charged:>10} {grant:>10} {overhead:>10}  {:<24}  {}",
-            row.name,
-            &uuid[..12.min(uuid.len())],
-            shares::text(
-                shares::of(row, &known.times),
-                known.mps.contains(&row.name)
-            ),
-            processes.chain(end).collect::<Vec<_>>().join(", ")
-        ));
-    }
-    lines.join("\n")
 }
 
 /// Changes a tenant's limits while it runs.

@@ -121,12 +121,20 @@ fn remove_unused(folder: &Path) -> Result<(), Error> {
 
 /// Whether a living process holds a lock in the file. Each that has a place in the books holds one.
 fn is_locked(usage: &Path) -> bool {
+    holds(usage, write_lock(0, 0))
+}
+
+/// Whether a living process holds the lock of this byte of the file.
+pub(crate) fn is_locked_at(usage: &Path, byte: u64) -> bool {
+    i64::try_from(byte).is_ok_and(|byte| holds(usage, write_lock(byte, 1)))
+}
+
+fn holds(usage: &Path, mut part: libc::flock) -> bool {
     let Ok(file) = File::open(usage) else {
         return false;
     };
-    let mut whole = write_lock(0, 0);
-    let asked = fcntl(&file, FcntlArg::F_OFD_GETLK(&mut whole));
-    asked.is_ok() && i32::from(whole.l_type) != libc::F_UNLCK
+    let asked = fcntl(&file, FcntlArg::F_OFD_GETLK(&mut part));
+    asked.is_ok() && i32::from(part.l_type) != libc::F_UNLCK
 }
 
 /// `length` bytes from `start`; 0 reaches to the end of any file.

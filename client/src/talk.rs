@@ -84,6 +84,11 @@ impl Talk {
         self.socket.try_clone()
     }
 
+    /// The daemon's folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The minor version of the daemon's protocol: it does not know later requests.
     pub fn minor(&self) -> u16 {
         self.minor

@@ -2,10 +2,10 @@
 
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use gpushare_inject::{Edits, Host, Mount, Request, preload};
-use gpushare_protocol::injection::PRELOADED;
+use gpushare_protocol::injection::{PRELOADED, installed_library};
 use gpushare_protocol::wire::{Injection, Linkage};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -25,7 +25,10 @@ pub struct Places {
 impl Default for Places {
     fn default() -> Self {
         Self {
-            library: Path::new("/usr/lib/gpushare").join(env!("CARGO_PKG_VERSION")),
+            library: std::env::current_exe()
+                .ok()
+                .and_then(|own| installed_library(&own))
+                .unwrap_or_else(|| PathBuf::from("/usr/lib/gpushare")),
             daemon: PathBuf::from("/run/gpushare/control.sock"),
         }
     }

@@ -1,8 +1,12 @@
 //! Mounts as descriptors: of a thing of the host, detached, and put into another mount namespace.
 //!
 //! # Safety
-//! One system call that has no safe wrapper, on a descriptor and a structure that outlive it.
-#![allow(unsafe_code, reason = "mount_setattr has no safe wrapper")]
+//! System calls that have no safe wrapper, on a descriptor and a structure that outlive them, or on
+//! numbers.
+#![allow(
+    unsafe_code,
+    reason = "mount_setattr and setfsuid have no safe wrapper"
+)]
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -73,6 +77,19 @@ pub fn namespace(pid: i32) -> Result<OwnedFd, Failure> {
 pub fn enter(namespace: &OwnedFd) -> Result<(), Failure> {
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))
         .map_err(cannot("enter a mount namespace"))
+}
+
+/// Takes a step on files as another user, who may do less.
+pub fn as_user<T>(user: u32, group: u32, step: impl FnOnce() -> T) -> T {
+    // SAFETY: no memory is involved; the thread's own user for files is put back below.
+    let (own_group, own) = unsafe { (libc::setfsgid(group), libc::setfsuid(user)) };
+    let done = step();
+    // SAFETY: as above.
+    unsafe {
+        libc::setfsuid(own.cast_unsigned());
+        libc::setfsgid(own_group.cast_unsigned());
+    }
+    done
 }
 
 /// Read-only, no devices, no set-user-id programs, no propagation: `mount_setattr(2)`.

@@ -14,6 +14,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::mounts::as_user;
 use crate::{Failure, cannot};
 
 /// The root of a container's file system.
@@ -83,10 +84,9 @@ impl Rootfs {
     pub fn folder(&self, path: &str) -> Result<OwnedFd, Failure> {
         let (above, name) = split(path)?;
         let above = self.folders(above)?;
-        match mkdirat(&above, name, Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(cannot(&format!("make {path} in the container"))(error)),
-        }
+        make(&above, path, || {
+            mkdirat(&above, name, Mode::from_raw_mode(0o755))
+        })?;
         self.last(&above, name, path, FileType::Directory)
     }
 
@@ -98,10 +98,9 @@ impl Rootfs {
         let (above, name) = split(path)?;
         let above = self.folders(above)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        match openat(&above, name, flags, Mode::from_raw_mode(0o644)) {
-            Ok(_) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(cannot(&format!("make {path} in the container"))(error)),
-        }
+        make(&above, path, || {
+            openat(&above, name, flags, Mode::from_raw_mode(0o644)).map(drop)
+        })?;
         self.last(&above, name, path, FileType::RegularFile)
     }
 
@@ -150,8 +149,9 @@ impl Rootfs {
             Err(Errno::NOENT) if !path.is_empty() => {
                 let (above, name) = split(path)?;
                 let above = self.folders(above)?;
-                mkdirat(&above, name, Mode::from_raw_mode(0o755))
-                    .map_err(cannot(&format!("make {path} in the container")))?;
+                make(&above, path, || {
+                    mkdirat(&above, name, Mode::from_raw_mode(0o755))
+                })?;
                 open(path)
             }
             held => held,
@@ -201,6 +201,23 @@ impl Rootfs {
             )));
         }
         Ok(())
+    }
+}
+
+/// Makes a mount point, unless something is there. A file system that was mounted in a user
+/// namespace has no place for a file of the host's root: there it is made as the owner of the
+/// folder.
+fn make(above: &OwnedFd, path: &str, step: impl Fn() -> Result<(), Errno>) -> Result<(), Failure> {
+    let made = match step() {
+        Err(Errno::OVERFLOW) => {
+            let folder = look(above, path)?;
+            as_user(folder.stx_uid, folder.stx_gid, step)
+        }
+        made => made,
+    };
+    match made {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(cannot(&format!("make {path} in the container"))(error)),
     }
 }
 

@@ -3,6 +3,8 @@
 //! The paths are part of the contract between the library and what mounts it: a container keeps its
 //! library for months.
 
+use std::path::{Path, PathBuf};
+
 /// The folder of the tenant's socket in a container. It is mounted as a whole, so that nobody in
 /// the container can rename, remove or close it. On a host it is the daemon's own folder.
 pub const FOLDER: &str = "/run/gpushare";
@@ -21,3 +23,37 @@ pub const PRELOAD: &str = "ld.so.preload";
 /// The name of an empty file in a tenant's socket folder: programs that find no daemon start
 /// without limits.
 pub const ALLOW: &str = "allow-without-daemon";
+
+/// The folder of the installed library's version, as the program at `own` finds it: a container
+/// that has that folder mounted keeps its version through an upgrade.
+#[must_use]
+pub fn installed_library(own: &Path) -> Option<PathBuf> {
+    let beside = own.parent()?;
+    let installed = [
+        beside.join("../lib/gpushare/libgpushare.so"),
+        beside.join("lib/libgpushare.so"),
+        PathBuf::from("/usr/lib/gpushare/libgpushare.so"),
+    ];
+    let mut found = installed.iter().filter_map(|path| path.canonicalize().ok());
+    found.next()?.parent().map(Path::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn the_folder_of_the_current_version_is_found() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        let version = root.join("lib/gpushare/versions/1");
+        fs::create_dir_all(&version).unwrap();
+        fs::create_dir(root.join("bin")).unwrap();
+        fs::write(version.join("libgpushare.so"), "").unwrap();
+        let link = root.join("lib/gpushare/libgpushare.so");
+        std::os::unix::fs::symlink("versions/1/libgpushare.so", link).unwrap();
+        let own = root.join("bin/gpushare-oci-hook");
+        assert_eq!(installed_library(&own), Some(version));
+    }
+}

@@ -94,6 +94,8 @@ struct File {
     maxima: Table,
     /// How containers are treated.
     containers: containers::Section,
+    /// Classes of containers, by name.
+    classes: BTreeMap<String, containers::ClassRow>,
 }
 
 mod containers;
@@ -321,7 +323,7 @@ fn limits_of(text: &str, file: &File) -> Result<[Variables; 2], String> {
 pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
     let [defaults, maxima] = limits_of(text, &file)?;
-    let containers = file.containers.rules(&maxima)?;
+    let containers = file.containers.rules(&file.classes, &maxima)?;
     let mut settings = Settings {
         defaults,
         maxima,

@@ -1,5 +1,7 @@
 //! The node's rules for tenants that are containers: `[containers]` of `config.toml`.
 
+use std::path::PathBuf;
+
 use gpushare_protocol::wire::{Injection, Linkage};
 
 /// What an operator says about containers.
@@ -16,6 +18,23 @@ pub struct Containers {
     pub allow_without_daemon: bool,
     /// Further maxima, for containers of a namespace, an image or a user.
     pub rules: Vec<Rule>,
+    /// Static classes: what every container that is given one may have.
+    pub classes: Vec<Class>,
+    /// The CDI specification that names the classes, kept current.
+    pub cdi: Option<PathBuf>,
+    /// The folder of the library that containers get.
+    pub library: Option<PathBuf>,
+}
+
+/// A class of containers, each of which gets the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Class {
+    /// Its name, as CDI names a device.
+    pub name: String,
+    /// Its devices, by index, UUID or `all`.
+    pub devices: Vec<String>,
+    /// The variables that say its limits.
+    pub environment: Vec<(String, String)>,
 }
 
 /// Maxima for some containers. The first rule that fits counts.

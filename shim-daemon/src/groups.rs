@@ -57,6 +57,15 @@ impl Groups {
         Self(own.map(|(h, g)| (h.clone(), g.clone())).collect())
     }
 
+    /// A part of each path, where there is one.
+    #[must_use]
+    pub fn parts<'a>(&'a self, part: impl Fn(&'a str) -> Option<&'a str>) -> Self {
+        let some = |(hierarchy, group): (&'a String, &'a String)| {
+            Some((hierarchy.clone(), part(group)?.to_owned()))
+        };
+        Self(self.0.iter().filter_map(some).collect())
+    }
+
     /// The same hierarchies as `other` has, as they are here.
     #[must_use]
     pub fn in_those_of(&self, other: &Self) -> Self {

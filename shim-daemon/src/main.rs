@@ -1,7 +1,7 @@
 //! `gpushared`: the node daemon.
 
 use std::fs::File;
-use std::io::{ErrorKind, IsTerminal};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -61,6 +61,9 @@ struct Args {
     /// Bytes of each device that are never given out, such as 512MiB
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     reserve: Option<Bytes>,
+    /// Print the CDI specification of the classes in the configuration, and end
+    #[arg(long)]
+    print_cdi: bool,
     /// Treat every device as if it had at most this much memory
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     capacity: Option<Bytes>,
@@ -107,6 +110,9 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<(), Failed> {
+    if args.print_cdi {
+        return print_cdi(&args);
+    }
     start_log(args.log.as_deref())?;
     if let Err(error) = gpushared::limits::raise_descriptors() {
         tracing::warn!(%error, "only few clients can connect at once");
@@ -116,9 +122,7 @@ fn run(args: Args) -> Result<(), Failed> {
         None => PathBuf::from("/var/lib/gpushare"),
         Some(given) => given.join("state"),
     });
-    let root = args
-        .runtime_dir
-        .unwrap_or_else(|| PathBuf::from("/run/gpushare"));
+    let root = args.runtime_dir.unwrap_or_else(|| PathBuf::from(RUNTIME));
     let mut folder = Folder::open(root, args.private)
         .map_err(|error| {
             format!("cannot use the runtime folder: {error}; run it as root, or give --private and --runtime-dir DIR")
@@ -177,6 +181,17 @@ fn run(args: Args) -> Result<(), Failed> {
     Ok(())
 }
 
+/// Prints what the daemon would keep current in `[containers] cdi`.
+fn print_cdi(args: &Args) -> Result<(), Failed> {
+    let config = args.config.clone().unwrap_or_else(|| PathBuf::from(CONFIG));
+    let settings = settings_of(&config, Settings::default()).map_err(Failed::Settings)?;
+    let root = args.runtime_dir.clone();
+    let root = root.unwrap_or_else(|| PathBuf::from(RUNTIME));
+    let text = gpushared::server::cdi(&settings.containers, &root).map_err(Failed::Here)?;
+    let written = writeln!(std::io::stdout(), "{text}");
+    written.map_err(|error| Failed::Here(format!("cannot print: {error}")))
+}
+
 /// Says what happens from now on where it is to be said.
 fn start_log(file: Option<&Path>) -> Result<(), String> {
     let told = tracing_subscriber::fmt().with_max_level(tracing::Level::INFO);
@@ -202,6 +217,8 @@ fn starter(transient: bool) -> std::io::Result<Option<OwnedFd>> {
     Ok((transient && is_pipe).then_some(input))
 }
 
+/// The runtime folder of a machine's daemon.
+const RUNTIME: &str = "/run/gpushare";
 /// Where the file of a machine's daemon is.
 const CONFIG: &str = "/etc/gpushare/config.toml";
 

@@ -174,22 +174,30 @@ pub(crate) fn open(pid: i32) -> io::Result<OwnedFd> {
 const NS_GET_OWNER_UID: libc::Ioctl = 0xb704;
 
 /// The user to whom the process of this pid belongs: who made its user namespace, or its own user
-/// where that namespace is this process's.
+/// where that namespace is this process's, or is not shown to this process.
 ///
 /// # Errors
 /// If it is gone, may not be looked at, or has several users.
 pub(crate) fn owner_of(pid: u32) -> io::Result<u32> {
     use std::os::unix::fs::MetadataExt;
-    let theirs = fs::File::open(format!("/proc/{pid}/ns/user"))?;
-    let (own, found) = (fs::metadata("/proc/self/ns/user")?, theirs.metadata()?);
-    if (own.dev(), own.ino()) == (found.dev(), found.ino()) {
+    // To be shown another user's namespace takes a capability that the daemon's unit does not have.
+    let theirs = match fs::File::open(format!("/proc/{pid}/ns/user")) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => None,
+        theirs => Some(theirs?),
+    };
+    let own = fs::metadata("/proc/self/ns/user")?;
+    let apart = |theirs: &fs::File| {
+        let found = theirs.metadata();
+        found.is_ok_and(|found| (own.dev(), own.ino()) != (found.dev(), found.ino()))
+    };
+    let Some(theirs) = theirs.filter(apart) else {
         let mut users = uids(&fs::read_to_string(format!("/proc/{pid}/status"))?);
         users.dedup();
         return match users[..] {
             [user] => Ok(user),
             _ => Err(io::ErrorKind::PermissionDenied.into()),
         };
-    }
+    };
     let mut user: libc::uid_t = 0;
     // SAFETY: the kernel writes one user id, which `user` has room for.
     let answer = unsafe { libc::ioctl(theirs.as_raw_fd(), NS_GET_OWNER_UID, &raw mut user) };

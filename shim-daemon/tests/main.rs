@@ -10,6 +10,7 @@ mod support;
 
 mod collisions;
 mod containers;
+mod containers_classes;
 mod defaults;
 mod doors;
 mod fence_orders;

@@ -1,4 +1,4 @@
-// Copies, fills, and what an address is.
+// Copies, memsets, and address ranges.
 #include "facts.h"
 
 void copy_facts(void) {

@@ -1,12 +1,12 @@
-// What threads and contexts that share an engine see of each other: a full stream, and events beside another context's work.
+// Threads and contexts that share an engine: a full stream, and events during another context's work.
 #include "facts.h"
 
 #include <pthread.h>
 #include <unistd.h>
 
-// Far more operations than a stream takes without waiting.
+// Far more operations than a stream queues without waiting.
 enum { MANY = 100000 };
-// How long something must not have happened to count as waiting (us).
+// A call that has not returned after this time counts as waiting (us).
 enum { QUIET = 300000 };
 
 static handle context, idle, event, done, full;
@@ -34,7 +34,7 @@ static void *query_event(void *nothing) {
     return nothing;
 }
 
-// A stream that stands is filled by one thread; then others record and query events of another stream.
+// One thread fills a blocked stream; then two other threads record and query events of another stream.
 void room_facts(void) {
     pthread_t filler, recorder, querier;
     uint32_t *word = NULL;
@@ -71,7 +71,7 @@ void room_facts(void) {
     say_result("synchronize", CU(cuCtxSynchronize));
 }
 
-// PTX for spin(uint64 ns): until the device's timer has gone on by so much.
+// PTX for spin(uint64 ns): loops until the device's timer has advanced by ns.
 static const char *const SPIN_PTX =
     ".version 7.0\n.target sm_52\n.address_size 64\n"
     ".visible .entry spin(.param .u64 ns) {\n"
@@ -92,7 +92,7 @@ static void spin(handle function, handle stream, unsigned long long ns) {
     must("cuLaunchKernel", CU(cuLaunchKernel, function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
 }
 
-// Pairs of events around kernels of 200 us, beside 2 s of kernels of another context of this process.
+// Pairs of events around kernels of 200 us, during 2 s of kernels of another context of this process.
 void turn_facts(void) {
     enum { PAIRS = 20 };
     handle other = NULL, busy = NULL, stream = NULL, first = NULL, second = NULL;

@@ -1,7 +1,7 @@
-// What every file of facts uses: calling the driver by name, and saying what it answered.
+// Shared by all files of facts: calling a driver function by name, and printing its answer.
 //
-// A fact is one line: its name, a tab, the answer. Names and answers hold nothing that differs from run to run or from one healthy
-// machine to another: results, whether something holds, the order of things; never an address or a size of this card.
+// A fact is one line: its name, a tab, the answer. Names and answers are the same in every run and on every healthy machine:
+// result codes, yes or no, orders; never an address or a size of the device.
 #ifndef FACTS_H
 #define FACTS_H
 
@@ -16,24 +16,24 @@ typedef int device;
 typedef void *handle;
 typedef unsigned long long address;
 
-// The exported function of this very name (version suffix and all); ends the family with a line if the driver lacks it.
+// The exported function with exactly this name, version suffix included. If the driver lacks it, the family ends with a line.
 void *driver_function(const char *name);
 
-// Calls a driver function. Arguments must have the width the function takes: handles, addresses and sizes are 64 bits.
+// Calls a driver function. Arguments must have the width of the function's parameters: handles, addresses and sizes are 64 bits.
 #define CU(name, ...) (((result(*)())driver_function(#name))(__VA_ARGS__))
 
-// Says one fact.
+// Prints one fact.
 void say(const char *fact, const char *answer);
-// Says a fact whose answer is a result, by name without its prefix: `SUCCESS`, `INVALID_VALUE`.
+// Prints a fact whose answer is a result code, by name without its prefix: `SUCCESS`, `INVALID_VALUE`.
 void say_result(const char *fact, result answer);
-// Says a fact that holds or does not.
+// Prints a fact whose answer is yes or no.
 void say_bool(const char *fact, int holds);
-// Says a fact that is a number which is the same on every device.
+// Prints a fact whose answer is a number that is the same on every device.
 void say_number(const char *fact, long long answer);
 
-// Something the rest of a family stands on: if it fails, the family ends with a line that says so.
+// A call that the rest of a family needs: if it fails, the family ends with a line that reports it.
 void must(const char *what, result answer);
-// A context on device 0, current on this thread: the primary one.
+// Makes the primary context of device 0 current in this thread.
 handle begin(void);
 // Runs `body` in another thread and waits for it.
 void in_thread(void (*body)(void *), void *argument);

@@ -1,4 +1,4 @@
-// What an illegal access by a kernel does to its context, and to whom else.
+// The effect of a kernel's illegal access on its context and on other contexts.
 #include "facts.h"
 
 extern const char *const FILL_PTX;

@@ -1,7 +1,7 @@
-// What is forbidden while a stream captures, by whom, and what becomes of the capture.
+// Calls that are forbidden while a stream captures, by calling thread, and the state of the capture afterwards.
 //
 // Each of these calls is made while a non-blocking stream captures in global mode: its answer, and the capture's state after it
-// (1: it goes on, 2: it is invalid). Some calls are here because nobody says whether they are forbidden.
+// (1: active, 2: invalidated). Some calls are here because no source says whether they are forbidden.
 #include "facts.h"
 
 enum { GLOBAL, THREAD_LOCAL, RELAXED };
@@ -116,7 +116,7 @@ static const struct row {
     {"primary_state", primary_state},
 };
 
-// Says what `row` answers while a capture goes on, and what is left of the capture.
+// Prints the result of `row` during a capture, and the capture's state afterwards.
 static void in_capture(const char *who, const struct row *row, void (*by)(void *), int mode) {
     char fact[96];
     struct { const struct row *row; result answer; } asked = {row, 0};
@@ -164,7 +164,7 @@ static const struct row *row_of(const char *name) {
     return NULL;
 }
 
-// A stream that joined, did something, was joined back and is destroyed; `back` says whether it was joined back.
+// Destroys a stream that joined a capture and has work in it; `back`: it is joined back first.
 static void joined_and_destroyed(const char *fact, int back) {
     handle joined = NULL, graph = NULL, fork = new_event(), join = new_event();
     must("cuStreamCreate", CU(cuStreamCreate, &joined, 1));
@@ -181,7 +181,7 @@ static void joined_and_destroyed(const char *fact, int back) {
     if (graph) CU(cuGraphDestroy, graph);
 }
 
-// An event that a capture has recorded, asked about by a thread in `mode`.
+// Queries an event that a capture has recorded, from a thread in `mode`.
 static void captured_event(const char *fact, int mode) {
     handle graph = NULL, recorded = new_event();
     int status = 9, was = mode;

@@ -1,4 +1,4 @@
-// Graphs made node by node, and the memory graphs allocate.
+// Graphs built node by node, and graph memory.
 #include "facts.h"
 
 struct set {
@@ -87,7 +87,7 @@ void graph_facts(void) {
     must("cuGraphCreate", CU(cuGraphCreate, &graph, 0));
     CU(cuGraphAddEmptyNode, &first, graph, NULL, (size_t)0);
     CU(cuGraphAddEmptyNode, &second, graph, &first, (size_t)1);
-    // Refused when the edge is made or when the graph is instantiated: both are drivers' right.
+    // A driver may refuse the edge or the instantiation.
     result edge = CU(cuGraphAddDependencies, graph, &second, &first, (size_t)1);
     say_bool("cycle_is_refused", edge || CU(cuGraphInstantiateWithFlags, &exec, graph, 0ULL));
 }

@@ -1,4 +1,4 @@
-// Green contexts and the resources they are made of. What each fact stands on is the description of the function named beside it, in
+// Green contexts and their resources. Each fact's source is the description of the function named in the comment above it, in
 // the section "Green Contexts" of the driver API's reference, unless another section is named.
 #include "facts.h"
 
@@ -27,7 +27,7 @@ static void resources(void) {
     say_result("device_resource_to_null", CU(cuDeviceGetDevResource, 0, NULL, SM));
     say_result("device_resource_of_no_device", CU(cuDeviceGetDevResource, 99, &again, SM));
     say_result("device_resource_of_no_type", CU(cuDeviceGetDevResource, 0, &again, 7));
-    // cuDevSmResourceSplitByCount: without a result it counts; minCount is between 0 and the input's count.
+    // cuDevSmResourceSplitByCount: without a result array it only counts; minCount is between 0 and the input's count.
     say_result("split.count_only", CU(cuDevSmResourceSplitByCount, NULL, &groups, &whole, NULL, 0, 1));
     say_bool("split.there_are_some", groups > 0 && groups <= whole.count);
     groups = 2;
@@ -103,7 +103,7 @@ static void life(void) {
     say_result("set_current", CU(cuCtxSetCurrent, context));
     CU(cuCtxGetCurrent, &current);
     say_bool("current_is_the_converted", current == context);
-    // cuGreenCtxGetId: of the null handle the current one's
+    // cuGreenCtxGetId: the null handle means the current green context
     say_result("id_of_current", CU(cuGreenCtxGetId, NULL, &id));
     CU(cuCtxSetCurrent, NULL);
     say_result("id_without_current", CU(cuGreenCtxGetId, NULL, &id));
@@ -148,7 +148,7 @@ static void streams(handle green, handle context, handle primary) {
     handle stream = NULL, own = NULL, answer = NULL, of = NULL, event = NULL, second = NULL;
     resource part = {0};
     unsigned flags = 0;
-    // cuGreenCtxStreamCreate: CU_STREAM_NON_BLOCKING must be specified; what is current does not matter
+    // cuGreenCtxStreamCreate: CU_STREAM_NON_BLOCKING must be specified; the current context does not matter
     say_result("stream.blocking", CU(cuGreenCtxStreamCreate, &stream, green, 0, 0));
     say_result("stream.to_null", CU(cuGreenCtxStreamCreate, NULL, green, NON_BLOCKING, 0));
     say_result("stream.of_nothing", CU(cuGreenCtxStreamCreate, &stream, NULL, NON_BLOCKING, 0));
@@ -186,7 +186,7 @@ static void streams(handle green, handle context, handle primary) {
     say_result("event.synchronize", CU(cuEventSynchronize, event));
     say_result("event.waited_for_by_green", CU(cuGreenCtxWaitEvent, green, event));
     say_result("event.none_in_green", CU(cuGreenCtxRecordEvent, green, NULL));
-    // The same under the converted handle (section "Context Management": cuCtxRecordEvent)
+    // The same with the converted handle (section "Context Management": cuCtxRecordEvent)
     say_result("event.in_the_converted", CU(cuCtxRecordEvent, context, event));
     must("cuStreamBeginCapture", CU(cuStreamBeginCapture_v2, stream, 2));
     say_result("event.in_green_that_captures", CU(cuGreenCtxRecordEvent, green, event));

@@ -1,4 +1,4 @@
-// Host memory the driver knows.
+// Pinned and registered host memory.
 #include "facts.h"
 
 void host_facts(void) {

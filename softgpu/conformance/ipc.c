@@ -1,4 +1,4 @@
-// Memory and what another process sees of it.
+// Memory shared with another process.
 #include "facts.h"
 
 #include <sys/wait.h>
@@ -39,7 +39,7 @@ void ipc_facts(void) {
     // Before cuInit: a child forked later could not use the driver.
     pid_t child = fork();
     if (child == 0) {
-        // With no writer left the receiver sees the end instead of waiting.
+        // Without a writer the receiver reads the end of the stream instead of waiting.
         close(there[1]);
         close(back[0]);
         receiver(there[0], back[1]);

@@ -1,4 +1,4 @@
-// Modules, and launching the kernel `fill` by both ways of passing parameters.
+// Modules, and launches of the kernel `fill` with both forms of parameters.
 #include "facts.h"
 
 // PTX for fill(uint32 *dst, uint64 n, uint32 value): one thread strides over all elements.

@@ -1,4 +1,4 @@
-// cuGetProcAddress: which variant, and how failure is told.
+// cuGetProcAddress: the variant it returns, and its errors.
 #include "facts.h"
 
 static void *found(const char *name, int version, unsigned long long flags, int *status) {

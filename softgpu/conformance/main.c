@@ -1,4 +1,4 @@
-// Asks a CUDA driver for facts, one family after the other, each in a process of its own, and prints what it answered.
+// Prints facts of a CUDA driver. Each family of facts runs in its own process, one after the other.
 //
 // usage: facts [LIBRARY]     (default libcuda.so.1)
 //
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// How long one family may take (s). One that hangs ends with a line that says so, and the others are asked all the same.
+// Time limit of one family (s). A family that hangs ends with a line that reports it, and the next family runs.
 enum { PATIENCE = 30 };
 
 static void *library;

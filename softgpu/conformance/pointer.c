@@ -1,4 +1,4 @@
-// What is known about pointers.
+// Pointer attributes.
 #include "facts.h"
 
 static void ask(const char *fact, int attribute, address at) {

@@ -17,7 +17,7 @@ static unsigned long long read_attribute(handle pool, int which) {
     return value;
 }
 
-/* Whether an allocation of `bytes` leaves what the pool has reserved as it is. It is freed again. */
+/* Whether an allocation of `bytes` leaves the pool's reserved memory unchanged. Frees it again. */
 static bool fits(handle pool, handle stream, size_t bytes) {
     enum { RESERVED = 5 };
     address at = 0;
@@ -28,7 +28,7 @@ static bool fits(handle pool, handle stream, size_t bytes) {
     return same;
 }
 
-/* Where a pool that keeps what is freed grows, and where it does not. */
+/* When a pool that keeps freed memory grows, and when it does not. */
 static void pool_room_facts(handle pool, handle stream) {
     enum { THRESHOLD = 4, RESERVED = 5, MIB = 1 << 20 };
     address at[3] = {0};

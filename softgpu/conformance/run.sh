@@ -1,12 +1,12 @@
 #!/bin/sh
-# Compares what a CUDA driver answers with the transcript, and counts.
+# Compares a CUDA driver's answers with the transcript, and counts the differences.
 #
 # usage: run.sh [LIBRARY]                  compare (default: the system's libcuda.so.1); exit 1 if any answer differs
 #        run.sh --record DRIVER [LIBRARY]  write its answers into transcript.tsv as recorded on DRIVER, such as "570.86.10 H200"
 #
-# Before either, --answers FILE: what was answered is kept there; where the file is there already, that is taken and nobody is asked.
+# Option --answers FILE, before the others: stores the answers in FILE. If FILE exists, its answers are used and no driver is called.
 #
-# A recorded answer is what softgpu must give: its test fails until softgpu agrees.
+# softgpu must give every recorded answer: its test fails until softgpu agrees.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 driver=
@@ -21,7 +21,7 @@ if [ "${1-}" = --record ]; then
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# Facts about two processes need them on one machine; a real driver does not read this.
+# Facts about two processes need one machine for both; a real driver ignores this variable.
 export SOFTGPU_PRIVATE="${SOFTGPU_PRIVATE:-facts-$$}"
 if [ -n "$kept" ] && [ -e "$kept" ]; then
     cp "$kept" "$work/answers"
@@ -31,7 +31,7 @@ else
     [ -z "$kept" ] || cp "$work/answers" "$kept"
 fi
 if [ -n "$driver" ]; then
-    # In the transcript's order; a fact the driver did not come to (its family ended early) keeps its line.
+    # In the transcript's order. A fact without an answer (its family ended early) keeps its line.
     awk -F '\t' -v driver="$driver" '
         FNR == NR { if ($1 ~ /\.(ended|missing\.|cannot\.)/) print $0 > "/dev/stderr"; else answer[$1] = $2; next }
         /^#/ || !($1 in answer) { print; if (!/^#/) print "not answered: " $1 > "/dev/stderr"; next }

@@ -1,4 +1,4 @@
-// Physical memory, addresses, and mapping one to the other.
+// Physical memory, addresses, and mappings.
 #include "facts.h"
 
 #include <setjmp.h>
@@ -76,7 +76,7 @@ void denied_facts(void) {
     must("cuMemAddressReserve", CU(cuMemAddressReserve, &a, grain, (size_t)0, (address)0, 0ULL));
     must("cuMemCreate", CU(cuMemCreate, &memory, grain, &properties, 0ULL));
     must("cuMemMap", CU(cuMemMap, a, grain, (size_t)0, memory, 0ULL));
-    // A driver may refuse at the call or fault when the work runs; it must not succeed.
+    // A driver may refuse the call or fault when the work runs; the access must not succeed.
     result called = CU(cuMemsetD8_v2, a, 1, (size_t)16), waited = CU(cuCtxSynchronize);
     say_bool("fill_of_mapped_memory_without_access_succeeds", !called && !waited);
 }

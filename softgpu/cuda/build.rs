@@ -1,6 +1,6 @@
-//! Makes every name of the symbol table exist: what `src/api` implements is found by reading it,
-//! the rest answers `CUDA_ERROR_NOT_SUPPORTED`. Also writes the list that `cuGetProcAddress` looks
-//! in.
+//! Defines every name of the symbol table. It finds the implemented functions by reading `src/api`;
+//! the other functions return `CUDA_ERROR_NOT_SUPPORTED`. It also writes the table that
+//! `cuGetProcAddress` searches.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -86,8 +86,8 @@ fn write_implemented(text: &mut String, names: &BTreeSet<String>) {
     line(format_args!("];\n"));
 }
 
-/// Bodies for the rest of the table. They take no parameters: under the C calling convention the
-/// caller cleans up its own.
+/// Bodies for the rest of the symbol table. They take no parameters: in the C calling convention
+/// the caller cleans up its own arguments.
 fn write_others(text: &mut String, implemented: &BTreeSet<String>) {
     for row in symbols::CUDA
         .iter()

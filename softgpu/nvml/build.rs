@@ -1,5 +1,5 @@
-//! Makes every name of the NVML table exist: what `src/api` implements is found by reading it, the
-//! rest answers `NVML_ERROR_NOT_SUPPORTED`.
+//! Defines every name of the NVML symbol table. It finds the implemented functions by reading
+//! `src/api`; the other functions return `NVML_ERROR_NOT_SUPPORTED`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -32,7 +32,7 @@ fn main() -> io::Result<()> {
     {
         let name = row.name;
         let body = format!("crate::library::not_supported({name:?})");
-        // No parameters: under the C calling convention the caller cleans up its own.
+        // No parameters: in the C calling convention the caller cleans up its own arguments.
         text.write_fmt(format_args!(
             "// SAFETY: the name is NVML's, defined nowhere else in this library.\n\
              #[unsafe(no_mangle)]\nextern \"C\" fn {name}() -> ::gpushare_cuda_abi::nvml::nvmlReturn_t {{ {body} }}\n"

@@ -1,7 +1,7 @@
-//! How failure is said inside the simulator: the driver's own result code, never success.
+//! Errors inside the simulator are the driver's own result codes, never success.
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-/// What every operation of the simulated driver answers; the error is what the caller of the C
-/// function gets.
+/// The result of every operation of the simulated driver. The C function returns the error to its
+/// caller.
 pub type Result<T = ()> = std::result::Result<T, CUresult>;

@@ -1,7 +1,7 @@
-//! What the simulated card says about itself: an H200's figures where programs look at them, told
-//! alike by both libraries.
+//! Properties of the simulated device: an H200's figures where programs read them. Both libraries
+//! report the same values.
 
-/// The name of every device. It does not claim to be what it is not.
+/// The name of every device. It shows that the device is simulated.
 pub const NAME: &str = "softgpu H200";
 /// Compute capability.
 pub const CAPABILITY: (i32, i32) = (9, 0);
@@ -11,7 +11,7 @@ pub const CLOCK_KHZ: u32 = 1_980_000;
 pub const MEMORY_CLOCK_KHZ: u32 = 3_201_000;
 /// Width of the memory bus in bits.
 pub const BUS_WIDTH: u32 = 6144;
-/// The display driver's version that goes with a CUDA version: its branch's first release.
+/// The display driver version that goes with a CUDA version: the first release of its branch.
 pub fn driver_release(cuda: u32) -> &'static str {
     match cuda {
         ..11010 => "450.36.06",
@@ -39,7 +39,7 @@ pub fn driver_release(cuda: u32) -> &'static str {
     }
 }
 
-/// Where a device sits on the bus: its PCI domain, bus and device number (function 0).
+/// The PCI address of a device: domain, bus and device number (function 0).
 pub fn pci(index: u32) -> (u32, u32, u32) {
     (0, 0x1b + 0x10 * (index % 8) + index / 8, 0)
 }

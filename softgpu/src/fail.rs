@@ -1,6 +1,6 @@
 //! Fault injection: `SOFTGPU_FAIL=function:nth:ERROR[,…]` makes the nth call of a function in a
 //! process (from 1, or `*` for every call) fail before it does anything. `function` is an exported
-//! name, or its base name for all its versions and twins.
+//! name, or a base name, which means all its versions and suffixes.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,20 +8,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use gpushare_cuda_abi::cuda::CUresult;
 use gpushare_cuda_abi::nvml::nvmlReturn_t;
 
-/// The variable the rules are read from.
+/// The environment variable that holds the rules.
 pub const VARIABLE: &str = "SOFTGPU_FAIL";
 
 #[derive(Debug)]
 struct Rule {
     function: String,
-    /// `None`: every call.
+    /// `None` means every call.
     nth: Option<u64>,
     error: u32,
     calls: AtomicU64,
 }
 
-/// The error that this call of the exported function `symbol` must answer, if a rule says so. Each
-/// question counts as one call.
+/// The error that a rule demands for this call of the exported function `symbol`. Each query counts
+/// as one call.
 pub fn injected(symbol: &str) -> Option<CUresult> {
     static RULES: OnceLock<Vec<Rule>> = OnceLock::new();
     let rules = RULES.get_or_init(from_env);
@@ -32,7 +32,7 @@ pub fn injected(symbol: &str) -> Option<CUresult> {
     }
 }
 
-/// As [`injected`], for functions whose results are no `CUresult` (NVML): the bare number.
+/// As [`injected`], for functions that do not return a `CUresult` (NVML): the bare number.
 pub fn injected_number(symbol: &str) -> Option<u32> {
     injected(symbol).map(|result| result.0)
 }
@@ -51,8 +51,8 @@ fn due(rules: &[Rule], symbol: &str) -> Option<u32> {
     answer
 }
 
-/// The name without version and default-stream suffix: `cuMemcpyHtoDAsync_v2_ptsz` is
-/// `cuMemcpyHtoDAsync`.
+/// The name without version and default-stream suffix: the base name of `cuMemcpyHtoDAsync_v2_ptsz`
+/// is `cuMemcpyHtoDAsync`.
 fn base(symbol: &str) -> &str {
     let symbol = symbol
         .strip_suffix("_ptsz")
@@ -75,8 +75,8 @@ fn from_env() -> Vec<Rule> {
     match parse(&text) {
         Ok(rules) => rules,
         Err(pair) => {
-            // A test that asked for a fault and got none would pass for the wrong reason: say it,
-            // and fail everything.
+            // A test that requested a fault and got none would pass for the wrong reason: print the
+            // error and make every `cuInit` fail.
             eprintln!(
                 "softgpu: {VARIABLE}: `{pair}` is not function:nth:ERROR, such as cuMemMap:3:CUDA_ERROR_OUT_OF_MEMORY"
             );
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_name_means_every_version_and_twin() {
+    fn a_base_name_matches_every_version_and_suffix() {
         let rules = parse("cuMemcpyHtoDAsync:*:700").unwrap();
         assert_eq!(due(&rules, "cuMemcpyHtoDAsync_v2_ptsz"), Some(700));
         assert_eq!(due(&rules, "cuMemcpyHtoDAsync"), Some(700));

@@ -1,22 +1,21 @@
-//! Handles given to the application: numbers that look like pointers, are never reused and are
+//! Handles returned to the application: numbers that look like pointers, are never reused and are
 //! never dereferenced.
 //!
-//! A real driver hands out pointers and crashes on a stale one; this one can tell, and says so with
-//! the documented error.
+//! A real driver returns pointers and crashes on a stale handle; softgpu detects it and returns the
+//! documented error.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Where handle values start: in the lower half of user space, far from anything the kernel maps by
-/// itself.
+/// The first handle value: in the lower half of user space, far from kernel mappings.
 const FIRST: usize = 0x5105_0000_0000;
-/// Distance between handles: the alignment a pointer from an allocator would have.
+/// Distance between handles: the alignment of a pointer from an allocator.
 const STEP: usize = 0x10;
 
 static NEXT: AtomicUsize = AtomicUsize::new(FIRST);
 
-/// A new handle value, unique in this process whatever it stands for.
+/// A new handle value, unique in this process among all kinds of objects.
 pub fn fresh() -> usize {
     NEXT.fetch_add(STEP, Ordering::Relaxed)
 }
@@ -35,33 +34,33 @@ impl<T> Handles<T> {
         }
     }
 
-    /// Enters `object` and returns its handle value.
+    /// Adds `object` and returns its handle value.
     pub fn insert(&self, object: Arc<T>) -> usize {
         let handle = fresh();
         self.insert_at(handle, object);
         handle
     }
 
-    /// Enters `object` under a value made by [`fresh`], for objects that must know their own
-    /// handle.
+    /// Adds `object` under a value from [`fresh`], for objects that store their own handle.
     pub fn insert_at(&self, handle: usize, object: Arc<T>) {
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
         live.get_or_insert_default().insert(handle, object);
     }
 
-    /// The object behind a handle, `None` if it was never given out or is gone.
+    /// The object of a handle; `None` if the handle was never returned or its object is gone.
     pub fn get(&self, handle: usize) -> Option<Arc<T>> {
         let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
         live.as_ref()?.get(&handle).cloned()
     }
 
-    /// Takes the object out; of two callers racing for one handle, one gets it.
+    /// Removes and returns the object. If two callers race for one handle, one of them gets the
+    /// object.
     pub fn remove(&self, handle: usize) -> Option<Arc<T>> {
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
         live.as_mut()?.remove(&handle)
     }
 
-    /// Every live object with its handle, in the order they were made.
+    /// All live objects with their handles, in order of creation.
     pub fn all(&self) -> Vec<(usize, Arc<T>)> {
         let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = live
@@ -73,7 +72,7 @@ impl<T> Handles<T> {
         all
     }
 
-    /// Takes out every object for which `gone` holds, in the order they were made.
+    /// Removes and returns all objects for which `gone` holds, in order of creation.
     pub fn remove_if(&self, gone: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
         let Some(map) = live.as_mut() else {
@@ -96,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_removed_handle_is_not_found_and_not_given_out_again() {
+    fn a_removed_handle_is_not_found_and_not_reused() {
         let table = Handles::new();
         let first = table.insert(Arc::new("first"));
         assert_eq!(table.get(first).as_deref(), Some(&"first"));

@@ -1,7 +1,7 @@
-//! The truth about a machine, for tests: what is physically held, what was asked for, the most that
-//! ever was.
+//! The true state of a machine, for tests: physical memory held, memory requested, and the peaks.
 //!
-//! Nothing here goes through the C libraries, so nothing preloaded into a process can change it.
+//! Nothing here calls the C libraries, so a library preloaded into the process cannot change the
+//! result.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -11,41 +11,42 @@ use crate::spec::Spec;
 use crate::world::machine::{Machine, Part};
 use crate::world::{Kind, uuid, uuid_text};
 
-/// The multiprocessors among a device's engines.
+/// The index of the multiprocessors among a device's engines.
 const COMPUTE: usize = 0;
 
-/// What one process has on one device.
+/// One process's use of one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessTruth {
-    /// Its pid, as it saw it itself.
+    /// Its pid in its own pid namespace.
     pub pid: i32,
-    /// The inode of the pid namespace it saw itself in.
+    /// The inode of its pid namespace.
     pub namespace: u64,
     /// Its unique number.
     pub number: u32,
-    /// False: it is dead (and so are its forked children), but not all of its memory has returned.
+    /// False if the process and its forked children are dead and part of its memory has not
+    /// returned.
     pub alive: bool,
-    /// Bytes it asked for and has not freed, by kind; the driver's own kinds stay 0.
+    /// Bytes it requested and has not freed, by kind. The driver's own kinds stay 0.
     pub requested: [u64; Kind::ALL.len()],
     /// Bytes of physical memory counted for it, by kind.
     pub physical: [u64; Kind::ALL.len()],
-    /// How long it has had the device's engines, in ns: compute, copies to the device, copies to
+    /// Time it has had each of the device's engines (ns): compute, copies to the device, copies to
     /// the host.
     pub served: [u64; 3],
 }
 
 impl ProcessTruth {
-    /// Everything it asked for.
+    /// All bytes it requested.
     pub fn requested_total(&self) -> u64 {
         self.requested.iter().sum()
     }
 
-    /// Everything it physically holds.
+    /// All physical memory it holds.
     pub fn physical_total(&self) -> u64 {
         self.physical.iter().sum()
     }
 
-    /// What the driver took behind its back: contexts and modules.
+    /// Memory the driver took for itself: contexts and modules.
     pub fn overhead(&self) -> u64 {
         Kind::ALL
             .iter()
@@ -58,82 +59,82 @@ impl ProcessTruth {
 /// One device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceTruth {
-    /// Its UUID as tools write it.
+    /// Its UUID as tools print it.
     pub uuid: String,
     /// Its UUID.
     pub uuid_bytes: [u8; 16],
     /// Bytes of memory.
     pub capacity: u64,
-    /// Bytes that cannot be taken now: held, or on their way back.
+    /// Bytes that cannot be allocated now: held, or freed and not returned yet.
     pub used_physical: u64,
-    /// The most that ever was, since the machine was founded.
+    /// The peak of `used_physical` since the machine was created.
     pub used_peak: u64,
-    /// Of `used_physical`, what was given back and has not returned yet.
+    /// The part of `used_physical` that was freed and has not returned yet.
     pub late: u64,
-    /// Bytes all processes together have asked for and not freed. A dead process's count until its
-    /// memory has returned.
+    /// Bytes that all processes together requested and have not freed. A dead process counts until
+    /// its memory has returned.
     pub requested_now: u64,
-    /// The most that ever was, since the machine was founded.
+    /// The peak of `requested_now` since the machine was created.
     pub requested_peak: u64,
-    /// The processes that have, or asked for, something here.
+    /// The processes that hold or requested memory here.
     pub processes: Vec<ProcessTruth>,
 }
 
 /// A machine at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// When it was looked at: `CLOCK_MONOTONIC`, in ns.
+    /// The time of the snapshot: `CLOCK_MONOTONIC`, in ns.
     pub at: u64,
-    /// How it was described.
+    /// The description of the machine.
     pub spec: Spec,
-    /// Processes that have it open, watchers not counted.
+    /// Live processes that have it open, without observers.
     pub open_by: usize,
     /// Its devices, in NVML's order.
     pub devices: Vec<DeviceTruth>,
 }
 
-/// A stretch of time in which a process had the multiprocessors of a device. Times are of
+/// A span of time in which a process had the multiprocessors of a device. Times are
 /// `CLOCK_MONOTONIC`, in ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spell {
-    /// The process's pid, as it saw it itself; 0 if the context has gone.
+    /// The process's pid in its own pid namespace; 0 if the context is gone.
     pub pid: i32,
-    /// When it began.
+    /// The start of the span.
     pub from: u64,
-    /// When it ends: what has begun may end later than now.
+    /// The end of the span. It lies in the future for a turn that still runs.
     pub to: u64,
 }
 
-/// The machine of this name as it is now; `None` if no process has it open. Looking is no
-/// operation: nothing late comes nearer.
+/// The current state of the machine with this name; `None` if no process has it open. A snapshot
+/// does not count as an operation, so it does not advance delayed returns of memory.
 ///
 /// # Errors
-/// What the kernel says if the shared state cannot be read.
+/// The kernel's error if the shared state cannot be read.
 pub fn snapshot(name: &str) -> Result<Option<Snapshot>, std::io::Error> {
     let machine = Machine::view_named(name).map_err(std::io::Error::other)?;
     machine.map(|machine| of(&machine, false)).transpose()
 }
 
-/// Keeps a machine alive so that its truth can be read after its last process has gone, and watches
-/// it.
+/// Keeps a machine alive so that its state can be read after its last process has exited, and
+/// observes it.
 #[derive(Debug)]
 pub struct Observer {
     machine: Machine,
 }
 
 impl Observer {
-    /// Opens the machine `spec` describes, founding it if need be, without being one of its
-    /// processes.
+    /// Opens the machine that `spec` describes, and creates it if necessary. The caller does not
+    /// become one of its processes.
     ///
     /// # Errors
-    /// If it exists with other values, or the kernel says no.
+    /// If the machine exists with other values, or the kernel reports an error.
     pub fn open(spec: &Spec) -> Result<Self, std::io::Error> {
         Machine::open(spec, Part::Observer)
             .map(|machine| Self { machine })
             .map_err(std::io::Error::other)
     }
 
-    /// The machine as it is now.
+    /// The current state of the machine.
     ///
     /// # Errors
     /// If the shared state is lost.
@@ -141,9 +142,9 @@ impl Observer {
         of(&self.machine, false)
     }
 
-    /// The contexts that had the multiprocessors of the device with this index, and when, oldest
-    /// first: what came after `place` (0 for all that is remembered, some 2000 spells), and the
-    /// place to ask from the next time.
+    /// The spans in which contexts had the multiprocessors of the device with this index, oldest
+    /// first: the spans after `place` (0 for all that are kept, some 2000), and the place for the
+    /// next call.
     ///
     /// # Errors
     /// If the shared state is lost.
@@ -174,8 +175,8 @@ impl Observer {
         Ok((turns.into_iter().map(spell).collect(), place))
     }
 
-    /// Lets one operation pass, so that what is late comes nearer, and finds the dead; then as
-    /// [`snapshot`](Self::snapshot).
+    /// Counts one operation, so that delayed memory returns sooner, and finds dead processes; then
+    /// as [`snapshot`](Self::snapshot).
     ///
     /// # Errors
     /// If the shared state is lost.
@@ -190,15 +191,15 @@ impl Drop for Observer {
     }
 }
 
-/// Reads a machine's state; `step` lets an operation pass first.
+/// Reads a machine's state; if `step`, counts one operation first.
 pub(crate) fn of(machine: &Machine, step: bool) -> Result<Snapshot, std::io::Error> {
     let spec = machine.spec();
     machine
         .locked(|view, facts| {
             if step {
                 view.tick(facts);
-                // After the tick, so that a dead process is seen dead before anything of it
-                // returns.
+                // After the tick, so that a snapshot shows a process as dead before any of its
+                // memory returns.
                 view.reap(facts);
             }
             let members = || {
@@ -251,13 +252,13 @@ pub(crate) fn of(machine: &Machine, step: bool) -> Result<Snapshot, std::io::Err
         .map_err(|error| std::io::Error::other(format!("{error:?}")))
 }
 
-/// Names of the kinds in [`Snapshot::to_json`].
+/// The names of the kinds in [`Snapshot::to_json`].
 const KINDS: [&str; Kind::ALL.len()] = [
     "linear", "array", "vmm", "pool", "graph", "managed", "context", "module",
 ];
 
 impl Snapshot {
-    /// The snapshot as one line of JSON (every text in it is plain ASCII).
+    /// The snapshot as one line of JSON (all its strings are plain ASCII).
     pub fn to_json(&self) -> String {
         let kinds = |values: &[u64]| {
             let pairs: Vec<String> = KINDS

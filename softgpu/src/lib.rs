@@ -1,11 +1,11 @@
-//! A GPU without hardware. Two C libraries stand on this crate: `libcuda.so.1` (`softgpu/cuda`) and
+//! A simulated GPU. Two C libraries are built on this crate: `libcuda.so.1` (`softgpu/cuda`) and
 //! `libnvidia-ml.so.1` (`softgpu/nvml`).
 //!
-//! It is meant to be the *worst legal driver*: whatever a real driver may do late, out of order or
-//! behind the caller's back, this one does. Read in this order: [`spec`] (what was asked for),
-//! [`world`] (devices and physical memory shared by processes), [`va`] (addresses), [`context`],
-//! then [`memory`], [`exec`], [`graph`] and [`module`], which give the API its meaning; [`inspect`]
-//! is the truth that tests compare with.
+//! softgpu is meant to be the *worst legal driver*: everything that a real driver may do late, out
+//! of order or unasked, softgpu does. Read the modules in this order: [`spec`] (the description of
+//! the machine), [`world`] (devices and physical memory, shared by processes), [`va`] (addresses),
+//! [`context`], then [`memory`], [`exec`], [`graph`] and [`module`], which implement the API.
+//! [`inspect`] gives tests the true state.
 #![deny(unsafe_code)]
 #![allow(
     rustdoc::private_intra_doc_links,

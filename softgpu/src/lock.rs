@@ -1,14 +1,14 @@
-//! `SOFTGPU_LOCK=file`: while the file is there the process is locked, as by cuda-checkpoint: every
-//! call of the driver waits at its entry, and what was submitted before is worked off.
+//! `SOFTGPU_LOCK=file`: while the file exists the process is locked, as by cuda-checkpoint. Every
+//! driver call waits at its entry, and work submitted before completes.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// The variable the file's path is read from.
+/// The environment variable that holds the file's path.
 pub const VARIABLE: &str = "SOFTGPU_LOCK";
 
-/// How often a call that waits looks.
+/// How often a waiting call looks for the file.
 const LOOK: Duration = Duration::from_micros(500);
 
 /// Waits while the process is locked.

@@ -1,9 +1,8 @@
-//! Pids as a monitor sees them: the driver tells each caller the pids of the caller's own pid
-//! namespace.
+//! Pids as a monitor sees them: the driver reports pids of the caller's own pid namespace.
 //!
-//! A process knows the pid it has in its own namespace, and which that is. A monitor in another one
-//! finds it in `/proc` by these two, as the kernel would: `NSpid` lists a process's pids from the
-//! namespace `/proc` was mounted in down to its own.
+//! A process reports its pid in its own namespace, and that namespace. A monitor in another
+//! namespace finds the process in `/proc` by these two values: `NSpid` lists a process's pids from
+//! the namespace in which `/proc` was mounted down to its own.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,10 +11,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::inspect::ProcessTruth;
 
-/// Pids found so far, by namespace, pid there and number.
+/// Pids found so far, by namespace, pid in it, and process number.
 type Found = HashMap<(u64, i32, u32), u32>;
 
-/// The inode of this process's pid namespace; 0 where there is no `/proc`.
+/// The inode of this process's pid namespace; 0 without `/proc`.
 pub(crate) fn namespace() -> u64 {
     static OWN: OnceLock<u64> = OnceLock::new();
     *OWN.get_or_init(|| inode("self").unwrap_or(0))
@@ -25,8 +24,8 @@ fn inode(process: &str) -> Option<u64> {
     Some(fs::metadata(format!("/proc/{process}/ns/pid")).ok()?.ino())
 }
 
-/// The pid by which this process knows `process`. `None` if it is in a namespace that cannot be
-/// seen from here, or died before it was ever looked at.
+/// The pid of `process` in the caller's namespace. `None` if its namespace is not visible from
+/// here, or if it died before its first look-up.
 pub fn seen(process: &ProcessTruth) -> Option<u32> {
     static FOUND: Mutex<Option<Found>> = Mutex::new(None);
     if process.namespace == namespace() {
@@ -55,7 +54,7 @@ fn search(process: &ProcessTruth) -> Option<u32> {
     })
 }
 
-/// The pid a process has in its own namespace, by its `/proc/<pid>/status`.
+/// The pid of a process in its own namespace, from its `/proc/<pid>/status`.
 fn innermost(status: &str) -> Option<i32> {
     let line = status
         .lines()
@@ -68,14 +67,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_pid_is_the_processs_own() {
+    fn the_last_pid_of_nspid_is_the_pid_in_the_own_namespace() {
         assert_eq!(innermost("Name:\ta\nNSpid:\t812\t7\t1\n"), Some(1));
         assert_eq!(innermost("NSpid:\t812\n"), Some(812));
         assert_eq!(innermost("Name:\ta\n"), None);
     }
 
     #[test]
-    fn this_process_is_found_as_any_other_would_be() {
+    fn the_status_of_this_process_gives_its_own_pid() {
         let own = i32::try_from(std::process::id()).unwrap();
         let status = fs::read_to_string("/proc/self/status").unwrap();
         assert_eq!(innermost(&status), Some(own));

@@ -3,52 +3,52 @@
 //!
 //! | key | meaning | default |
 //! |---|---|---|
-//! | `name` | devices of one name are shared by the user's processes | none: private |
+//! | `name` | all processes of the user that give the same name share the devices | none: private |
 //! | `count` | number of devices, 1–16 | 1 |
 //! | `mem` | memory of each device; a multiple of 2 MiB | `16GiB` |
 //! | `sm` | multiprocessors of each device, 1–1024 | 132 |
-//! | `driver` | CUDA version the driver answers, `1000*major + 10*minor`, 11000–13050 | 12080 |
+//! | `driver` | CUDA version that the driver reports, `1000*major + 10*minor`, 11000–13050 | 12080 |
 //! | `link` | host link, bytes per second in each direction | `25GiB/s` |
 //! | `bw` | device memory bandwidth | `1TiB/s` |
-//! | `ctx` | memory a process's context takes on a device | `64MiB` |
-//! | `seed` | picks one of the legal orders and delays | 1 |
-//! | `linger` | how many operations more a dead process's memory stays taken, 0–10000 | 0 |
-//! | `slice` | the longest a context holds the multiprocessors while others want them, 10us–1s | `2ms` |
-//! | `switch` | how long they stand still when a context follows one that has no more work, up to 100ms | 0 |
-//! | `preempt` | the same when a context follows one that has work left | 0 |
+//! | `ctx` | memory that a process's context takes on a device | `64MiB` |
+//! | `seed` | selects legal orders and delays | 1 |
+//! | `linger` | number of operations for which a dead process's memory stays taken, 0–10000 | 0 |
+//! | `slice` | the longest a context holds the multiprocessors while other contexts wait, 10us–1s | `2ms` |
+//! | `switch` | time of a context switch if the previous context has no more work, up to 100ms | 0 |
+//! | `preempt` | time of a context switch if the previous context has work left | 0 |
 //! | `launch` | time a launch of a kernel or graph takes on the host, up to 100ms | 0 |
 //! | `load` | time in which a module's code is loaded, in the call that needs it, up to 60s | 0 |
-//! | `stamp` | when an event in a stream without work is passed: in the context's next `turn` on the multiprocessors, or at `any` time | `turn` |
-//! | `room` | whether a thread that waits for room in a stream, or loads a module, keeps its context `locked` or `free` for others that submit | `locked` |
-//! | `exit` | a call after the driver's teardown at exit: `abort`s the process, or is `refuse`d | `abort` |
+//! | `stamp` | when an event in a stream without work completes: in the context's next `turn` on the multiprocessors, or at `any` time | `turn` |
+//! | `room` | whether a thread that waits for room in a stream, or loads a module, keeps its context `locked` or `free` for other threads that submit | `locked` |
+//! | `exit` | a call after the driver's teardown at exit `abort`s the process, or is `refuse`d | `abort` |
 //!
 //! The defaults of `slice` to `room` are **unverified**: none was recorded on a GPU, and NVIDIA
-//! publishes neither time slices nor costs of changes for desktops and servers (its forum says so,
-//! topic 188437). What is known of each:
+//! publishes neither time slices nor costs of context switches for desktops and servers (its forum
+//! says so, topic 188437). What is known of each:
 //!
-//! - `slice`: 2 ms is the order of magnitude that is reported. For its DRIVE platform NVIDIA
-//!   recommends at most 1.5 ms for applications of low priority and 2 ms for those of medium
-//!   priority, and the shortest that can be set is 1 ms ("Setting the Timeslice", DRIVE OS 6.0).
-//! - `switch`, `preempt`: no source. 0 is the least they can be: whatever shares a device looks
-//!   best with it.
+//! - `slice`: reports give 2 ms as the order of magnitude. For its DRIVE platform NVIDIA recommends
+//!   at most 1.5 ms for applications of low priority and 2 ms for medium priority; the shortest
+//!   value that can be set is 1 ms ("Setting the Timeslice", DRIVE OS 6.0).
+//! - `switch`, `preempt`: no source. 0 is the minimum; every scheme that shares a device looks best
+//!   with it.
 //! - `launch`: users report 4 to 5 us, and a queue of about 1000 launches a stream (Stack Overflow,
 //!   question 53970187). 0 makes tests fast.
 //! - `load`: no source; it depends on the module. 0 makes tests fast.
 //! - `stamp`: no source. A context that is not scheduled executes nothing, so `turn` is the
 //!   default.
-//! - `room`: no documentation; reports of calls that hang because another thread is in the driver,
-//!   in ADR 60.
+//! - `room`: no documentation. ADR 60 lists reports of calls that hang because another thread is in
+//!   the driver.
 
 use std::fmt;
 
-/// The variable SPEC is read from.
+/// The environment variable that holds SPEC.
 pub const VARIABLE: &str = "SOFTGPU";
-/// The most devices one machine has.
+/// The maximum number of devices of a machine.
 pub const MAX_DEVICES: u32 = 16;
-/// The default of `slice` (ns), unverified. NVIDIA documents no value; 2 ms is the order of
-/// magnitude reported for its default time slice.
+/// The default of `slice` (ns), unverified. NVIDIA documents no value; reports give 2 ms as the
+/// order of magnitude of its default time slice.
 pub const SLICE: u64 = 2_000_000;
-/// Physical memory is handed out in pages of this size.
+/// Physical memory is allocated in pages of this size.
 pub const PAGE: u64 = 2 << 20;
 
 /// A parsed SPEC.
@@ -62,44 +62,44 @@ pub struct Spec {
     pub mem: u64,
     /// Multiprocessors per device.
     pub sm: u32,
-    /// CUDA version of the driver, as `cuDriverGetVersion` says it.
+    /// CUDA version of the driver, in `cuDriverGetVersion`'s format.
     pub driver: u32,
     /// Host link in bytes per second.
     pub link: u64,
     /// Memory bandwidth in bytes per second.
     pub bw: u64,
-    /// Bytes a process's context takes on a device.
+    /// Bytes that a process's context takes on a device.
     pub ctx: u64,
-    /// Picks one of the legal orders and delays.
+    /// Selects legal orders and delays.
     pub seed: u64,
-    /// How many operations more the memory of a dead process stays taken.
+    /// Number of operations for which the memory of a dead process stays taken.
     pub linger: u32,
-    /// The longest a context holds the multiprocessors while others want them (ns). The default is
-    /// unverified.
-    pub slice: u64,
-    /// How long they stand still when a context follows one that has no more work (ns). The default
+    /// The longest a context holds the multiprocessors while other contexts wait (ns). The default
     /// is unverified.
+    pub slice: u64,
+    /// Time of a context switch if the previous context has no more work (ns). The default is
+    /// unverified.
     pub switch: u64,
-    /// How long they stand still when a context follows one that has work left (ns). The default is
+    /// Time of a context switch if the previous context has work left (ns). The default is
     /// unverified.
     pub preempt: u64,
     /// Time a launch takes on the host (ns). The default is unverified.
     pub launch: u64,
     /// Time in which a module's code is loaded (ns). The default is unverified.
     pub load: u64,
-    /// When an event is passed that no work comes before. The default is unverified.
+    /// When an event completes that has no unfinished work before it. The default is unverified.
     pub stamp: Stamp,
-    /// What a thread that waits for room in a stream, or loads a module, keeps from others. The
-    /// default is unverified.
+    /// Whether a thread that waits for room in a stream, or loads a module, blocks other threads.
+    /// The default is unverified.
     pub room: Room,
-    /// What a call comes to that is made after the driver's teardown.
+    /// The effect of a call after the driver's teardown.
     pub exit: Exit,
 }
 
-/// When the device passes an event that no work comes before.
+/// When an event completes that has no unfinished work before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamp {
-    /// When its context has the multiprocessors, or no context has.
+    /// When its context has the multiprocessors, or no context has them.
     Turn,
     /// At once.
     Any,
@@ -114,12 +114,13 @@ impl fmt::Display for Stamp {
     }
 }
 
-/// What a thread that waits in a call which submits keeps from other threads of its context.
+/// The calls that other threads of a context cannot make while a thread waits inside a submitting
+/// call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
-    /// Everything that submits, or destroys an event or a stream.
+    /// All calls that submit, or that destroy an event or a stream.
     Locked,
-    /// Nothing.
+    /// None.
     Free,
 }
 
@@ -132,12 +133,12 @@ impl fmt::Display for Room {
     }
 }
 
-/// What a call comes to that is made after the driver's teardown, when the process exits.
+/// The effect of a call after the driver's teardown at process exit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// The process aborts: to a real driver such a call is undefined.
+    /// The process aborts: such a call is undefined for a real driver.
     Abort,
-    /// `CUDA_ERROR_DEINITIALIZED`.
+    /// The call returns `CUDA_ERROR_DEINITIALIZED`.
     Refuse,
 }
 
@@ -175,14 +176,14 @@ impl Default for Spec {
     }
 }
 
-/// A key or value that SPEC does not know.
+/// A key or value that SPEC does not accept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpecError {
     /// The key as written.
     pub key: String,
     /// The value as written.
     pub value: String,
-    /// What would have been accepted.
+    /// The accepted form.
     pub accepted: &'static str,
 }
 
@@ -199,7 +200,7 @@ impl fmt::Display for SpecError {
 impl std::error::Error for SpecError {}
 
 /// The canonical text: every key in a fixed order, sizes in bytes. Two SPECs describe the same
-/// machine exactly if these are equal.
+/// machine exactly if their texts are equal.
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(name) = &self.name {
@@ -261,7 +262,7 @@ impl std::str::FromStr for Spec {
 }
 
 impl Spec {
-    /// The machine this process was told to run on.
+    /// The machine that the environment describes.
     ///
     /// # Errors
     /// [`SpecError`] if the variable does not parse.
@@ -278,7 +279,7 @@ impl Spec {
     }
 }
 
-/// Sets one key, or says what would have been accepted.
+/// Sets one key; the error is the accepted form.
 fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
     match key {
         "name" => {
@@ -401,8 +402,8 @@ fn time(value: &str) -> Option<u64> {
 }
 
 /// Bytes: a whole number or a decimal with up to three places, and a unit (`KiB` … `TiB` or `Ki` …
-/// powers of two, `KB` … `TB` or `K` … powers of ten, none for bytes). A decimal must come out as
-/// whole bytes.
+/// for powers of two, `KB` … `TB` or `K` … for powers of ten, no unit for bytes). A decimal must
+/// give whole bytes.
 fn size(value: &str) -> Option<u64> {
     let split = value
         .find(|c: char| !c.is_ascii_digit() && c != '.')

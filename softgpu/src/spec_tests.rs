@@ -42,7 +42,7 @@ fn the_canonical_text_reads_back_as_the_same_machine() {
 }
 
 #[test]
-fn what_is_not_accepted_is_refused_with_key_value_and_accepted_form() {
+fn an_invalid_spec_is_refused_with_key_value_and_accepted_form() {
     for text in [
         "mem=0",
         "mem=1GiB2",

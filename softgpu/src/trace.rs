@@ -1,15 +1,15 @@
-//! `SOFTGPU_TRACE=file`: one line per call of a driver function, `pid tid function result`,
-//! appended as it returns.
+//! `SOFTGPU_TRACE=file`: one line per driver call, `pid tid function result`, appended when the
+//! call returns.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::sync::OnceLock;
 
-/// The variable the file's path is read from.
+/// The environment variable that holds the file's path.
 pub const VARIABLE: &str = "SOFTGPU_TRACE";
 
-/// Notes that `symbol` answered `result`. Lines of one process and of several do not tear: each is
-/// one append.
+/// Writes one line: `symbol` returned `result`. Each line is one append, so lines of threads and
+/// processes do not interleave.
 pub fn note(symbol: &str, result: u32) {
     static FILE: OnceLock<Option<File>> = OnceLock::new();
     let file = FILE.get_or_init(|| {
@@ -22,7 +22,7 @@ pub fn note(symbol: &str, result: u32) {
             std::process::id(),
             crate::world::sys::thread_id()
         );
-        // A trace that cannot be written must not change what the traced program sees.
+        // A failed write must not change what the traced program sees.
         let _ = file.write_all(line.as_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! The machine as a monitor sees it: all its processes, without being one of them.
+//! The machine as a monitor sees it: all its processes. The monitor is not one of them.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,27 +11,27 @@ use crate::spec::Spec;
 use crate::world::machine::Machine;
 use crate::world::{sys, uuid, uuid_text};
 
-/// The shortest time over which utilisation is told (ns).
+/// The shortest sample of utilisation (ns).
 const SAMPLE: u64 = 100_000_000;
 
-/// Looks at the machine SPEC describes. Holds nothing: the machine may come and go between two
-/// looks.
+/// Reads the machine that SPEC describes. It does not keep the machine alive: the machine may be
+/// removed and created again between two reads.
 #[derive(Debug)]
 pub struct Monitor {
     spec: Spec,
     machine: Mutex<Option<Machine>>,
-    /// What is remembered between questions about utilisation, by device.
+    /// The running sample of utilisation, by device.
     samples: Mutex<HashMap<u32, Sampling>>,
 }
 
-/// How the time of one device was used.
+/// Utilisation of one device.
 #[derive(Debug, Clone, Default)]
 pub struct Utilization {
-    /// Percent of the time in which a kernel had the device.
+    /// Percent of the sample in which a kernel had the device.
     pub device: u32,
-    /// When the last sample ended, in microseconds since the epoch; 0 if there is none yet.
+    /// The end of the last sample, in microseconds since the epoch; 0 if there is none yet.
     pub ended_us: u64,
-    /// Percent of that sample by process, those that had any.
+    /// Percent of the sample by pid, for the processes with more than 0.
     pub processes: Vec<(i32, u32)>,
 }
 
@@ -44,10 +44,10 @@ struct Sampling {
 }
 
 impl Monitor {
-    /// A monitor of this machine.
+    /// A monitor of the machine that `spec` describes.
     ///
     /// # Errors
-    /// If its name is in use with other values, or the kernel says no.
+    /// If the machine's name is in use with other values, or the kernel reports an error.
     pub fn new(spec: Spec) -> io::Result<Self> {
         let machine = Machine::view(&spec).map_err(io::Error::other)?;
         Ok(Self {
@@ -57,13 +57,13 @@ impl Monitor {
         })
     }
 
-    /// How the machine is described.
+    /// The description of the machine.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// The machine now. Looking counts as an operation: what is late comes nearer, and the dead are
-    /// found.
+    /// The current state of the machine. It counts as an operation: delayed memory returns sooner,
+    /// and dead processes are found.
     ///
     /// # Errors
     /// If the shared state cannot be read.
@@ -74,9 +74,9 @@ impl Monitor {
             .map_or_else(|| Ok(empty(&self.spec)), |machine| of(machine, true))
     }
 
-    /// How a device's time was used between the questions before this one. Until two questions were
-    /// far enough apart there is no sample; the device's own number is then whether it is busy now.
-    ///
+    /// The utilisation of a device in the last complete sample. A sample ends at the first call
+    /// that comes long enough after its begin. Before the first sample is complete, the device's
+    /// number says whether it is busy now (100 or 0).
     /// # Errors
     /// If the shared state cannot be read.
     pub fn utilization(&self, index: u32) -> io::Result<Utilization> {
@@ -98,7 +98,7 @@ impl Monitor {
         Ok(answer)
     }
 
-    /// The machine if anybody has it open, the present one if it was founded anew.
+    /// The machine if a process has it open; the new machine if it was removed and created again.
     fn present(&self) -> io::Result<MutexGuard<'_, Option<Machine>>> {
         let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
         if machine.as_ref().is_none_or(Machine::is_gone) {
@@ -114,8 +114,8 @@ impl Sampling {
         let passed = now.saturating_sub(self.began_ns).max(1);
         let share = |process: &ProcessTruth| {
             let before = self.served.get(&process.number).copied().unwrap_or(0);
-            // What is reserved ahead of time is counted before it has passed: never more than
-            // everything.
+            // Time reserved in advance counts before it has passed, so the share is limited to 100
+            // percent.
             let percent = process.served[0]
                 .saturating_sub(before)
                 .saturating_mul(100)
@@ -187,10 +187,10 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_the_share_of_time_between_two_questions() {
+    fn a_sample_is_the_share_of_time_between_two_calls() {
         let mut sampling = Sampling::default();
         sampling.turn(1000, &[process(1, 500), process(2, 0)]);
-        assert_eq!(sampling.last.ended_us, 0, "one question is no sample");
+        assert_eq!(sampling.last.ended_us, 0, "one call gives no sample");
         sampling.turn(2000, &[process(1, 750), process(2, 0), process(3, 5000)]);
         assert_eq!(sampling.last.processes, [(1, 25), (3, 100)]);
         assert_eq!(sampling.last.device, 100);

@@ -1,12 +1,12 @@
-//! What processes on one machine do to each other: nothing is leaked, nothing is seen, nothing
-//! comes back early.
+//! Several processes on one machine: no page leaks, no process sees another's bytes, and no memory
+//! returns early.
 
 mod common;
 
 use common::{Guest, Machine};
 use softgpu::spec::PAGE;
 
-/// More operations than anything is late.
+/// More operations than the longest delayed return.
 const ENOUGH: usize = 10;
 
 #[test]
@@ -28,7 +28,7 @@ fn a_killed_process_is_listed_until_its_memory_has_returned() {
     assert_eq!(
         (dead.used_physical, dead.requested_now),
         (10 * PAGE, 1000),
-        "it comes back late"
+        "freed memory returns late"
     );
     assert!(!dead.processes[0].alive);
     assert_eq!(
@@ -47,7 +47,7 @@ fn a_killed_process_is_listed_until_its_memory_has_returned() {
 }
 
 #[test]
-fn given_memory_returns_late_but_an_allocation_that_must_fit_fits() {
+fn freed_memory_returns_late_but_never_fails_an_allocation_that_fits() {
     let machine = Machine::new("late", "mem=64MiB");
     let mut guest = machine.guest();
     guest.must("take 30");
@@ -58,15 +58,11 @@ fn given_memory_returns_late_but_an_allocation_that_must_fit_fits() {
     other.must("give");
     other.kill();
     guest.must("take 32");
-    assert_eq!(
-        guest.tell("take 1"),
-        "err 2",
-        "more than there is does not fit"
-    );
+    assert_eq!(guest.tell("take 1"), "err 2", "the device is full");
 }
 
 #[test]
-fn a_forked_child_keeps_what_its_dead_parent_had() {
+fn a_forked_child_keeps_the_memory_of_its_dead_parent() {
     let machine = Machine::new("forked", "mem=64MiB");
     let mut parent = machine.guest();
     parent.must("take 32");
@@ -79,14 +75,14 @@ fn a_forked_child_keeps_what_its_dead_parent_had() {
     assert_eq!(other.tell("take 1"), "err 2");
 
     drop(childs_stdin);
-    // The child ends when it sees its stdin close: wait for that event, not for a time.
+    // The child exits when its stdin is closed: wait for that event, not for a time.
     while other.tell("take 1") != "ok" {
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn another_process_never_sees_old_bytes_and_the_same_one_may() {
+fn only_the_same_process_may_see_the_old_bytes_of_a_page() {
     let machine = Machine::new("bytes", "mem=64MiB");
     let mut first = machine.guest();
     first.must("take 32");
@@ -96,7 +92,7 @@ fn another_process_never_sees_old_bytes_and_the_same_one_may() {
     assert_eq!(
         first.must("get"),
         "same 7",
-        "a real device does not erase within a process"
+        "memory is not erased within one process"
     );
     first.must("give");
 
@@ -127,7 +123,7 @@ fn shared_pages_live_until_the_last_holder_is_gone() {
 }
 
 #[test]
-fn other_values_under_the_same_name_are_refused_and_equal_ones_join() {
+fn a_name_in_use_accepts_equal_values_and_refuses_other_values() {
     let machine = Machine::new("conflict", "mem=64MiB");
     let name = machine.spec.name.clone().unwrap();
     assert_eq!(
@@ -148,7 +144,7 @@ fn kills_at_random_leave_no_page_behind() {
     for round in 0..rounds {
         let mut spinners: Vec<Guest> = (0..3).map(|_| machine.guest()).collect();
         spinners.iter_mut().for_each(|guest| guest.send("spin"));
-        // The survivor's own operations are the clock: a different number of them each round.
+        // The survivor's operations are the clock: a different number of them each round.
         for _ in 0..round * 7 % 40 {
             survivor.must("free");
         }
@@ -162,7 +158,7 @@ fn kills_at_random_leave_no_page_behind() {
 }
 
 #[test]
-fn the_last_one_out_removes_the_machine_and_a_killed_ones_is_taken_over() {
+fn the_last_exit_removes_the_machine_and_a_dead_machine_is_replaced() {
     let name = format!("test-last-{}", std::process::id());
     let look = || softgpu::inspect::snapshot(&name).expect("readable");
     let mut first = Guest::start(&format!("name={name},mem=64MiB"));
@@ -174,21 +170,21 @@ fn the_last_one_out_removes_the_machine_and_a_killed_ones_is_taken_over() {
     let mut killed = Guest::start(&format!("name={name},mem=64MiB"));
     killed.must("take 5");
     killed.kill();
-    assert_eq!(look(), None, "nobody has it open");
+    assert_eq!(look(), None, "no process has the machine open");
     let next = Guest::start(&format!("name={name},mem=96MiB"));
-    assert_eq!(next.greeting, "ok", "a new machine, with values of its own");
+    assert_eq!(next.greeting, "ok", "a new machine with its own values");
     assert_eq!(look().unwrap().devices[0].used_physical, 0);
 }
 
 #[test]
-fn a_process_killed_while_it_opens_the_machine_harms_nobody() {
+fn a_process_killed_during_open_does_not_break_the_machine() {
     let name = format!("test-opening-{}", std::process::id());
     let spec = format!("name={name},mem=64MiB");
     for round in 0..40_u64 {
-        // Nobody else has it open: each victim founds it, or takes over what the last one left
-        // half-made.
+        // No other process has it open: each victim creates it, or takes over an incomplete
+        // machine.
         let victim = Guest::launch(&spec);
-        // Any work will do to let it get a little further each time.
+        // Any work serves to let the victim get a little further each round.
         (0..round * 1500).for_each(|step| drop(std::hint::black_box(step.to_string())));
         victim.kill();
     }

@@ -1,5 +1,5 @@
-//! A tenant without a daemon, in a runtime folder of its own: its processes keep its limits
-//! together, in a usage page that tests read.
+//! A tenant without a daemon, in its own runtime folder. Its processes enforce the limits together,
+//! in a usage page that tests read.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use gpushare_protocol::page::Snapshot;
 use crate::guest::command;
 use crate::{Gpu, Guest, clients};
 
-/// Where epochs of turns begin that processes give themselves under a cap.
+/// The first epoch of the turns that processes take by themselves under a cap.
 const FIRST_EPOCH: u64 = 1 << 61;
 /// Its name.
 const NAME: &str = "alone";
@@ -24,7 +24,7 @@ pub struct Alone<'a> {
 }
 
 impl<'a> Alone<'a> {
-    /// One on this GPU; its first process founds it.
+    /// A tenant on this GPU. Its first process creates its page.
     pub fn on(gpu: &'a Gpu) -> Self {
         let private = Permissions::from_mode(0o700);
         let runtime = tempfile::Builder::new().permissions(private).tempdir();
@@ -32,7 +32,7 @@ impl<'a> Alone<'a> {
         Self { gpu, runtime }
     }
 
-    /// A program in it under `gpushare run` with these flags.
+    /// A program in the tenant, under `gpushare run` with these flags.
     pub fn command(&self, flags: &[&str], program: &Path) -> Command {
         let mut command = command(self.gpu, flags);
         command
@@ -42,7 +42,7 @@ impl<'a> Alone<'a> {
         command
     }
 
-    /// The C client `name` in it.
+    /// Starts the C client `name` in the tenant.
     pub fn client(&self, flags: &[&str], name: &str) -> Guest {
         Guest::start(self.command(flags, &clients::compile(name, &[])))
     }
@@ -56,12 +56,12 @@ impl<'a> Alone<'a> {
             .join("gpushare/c")
             .join(NAME)
             .join("usage");
-        let page = fs::read(page).expect("a process has founded it");
+        let page = fs::read(page).expect("a process has created it");
         Snapshot::parse(&page).expect("a page")
     }
 
-    /// How often the gates of its processes have closed under its cap, and all that had passed them
-    /// was done.
+    /// How often the gates of its processes have closed under the cap with all passed work
+    /// complete.
     #[track_caller]
     pub fn closes(&self) -> u64 {
         let processes = self.page().processes;

@@ -1,11 +1,11 @@
-//! The workspace's build products, brought up to date before the first use.
+//! The workspace's build products, built before the first use.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Set by a caller that has just built everything, such as `scripts/test.sh`: tests then skip the
+/// Set by a caller that has just built everything, such as `scripts/test.sh`. Tests then skip the
 /// build.
 const BUILT: &str = "GPUSHARE_TESTS_BUILT";
 const PACKAGES: [&str; 7] = [
@@ -23,9 +23,9 @@ pub fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// The folder this test's profile is built in, such as `target/debug`. Cargo does not rebuild
-/// libraries a test loads at run time, so the first call builds them: a test never sees
-/// yesterday's.
+/// The folder of this test's build profile, such as `target/debug`. Cargo does not rebuild
+/// libraries that a test loads at run time, so the first call builds them. A test never uses stale
+/// libraries.
 pub fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -91,7 +91,8 @@ pub fn soft_nvml() -> PathBuf {
     folder().join("libsoftgpu_nvml.so")
 }
 
-/// A folder for what tests make and keep: compiled clients, Python environments, unpacked systems.
+/// A folder for files that tests create and keep: compiled clients, Python environments, unpacked
+/// systems.
 pub fn cache() -> PathBuf {
     let cache = folder().join("gpushare-tests");
     std::fs::create_dir_all(&cache).expect("the target folder is writable");

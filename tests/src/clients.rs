@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Compiles `tests/clients/<name>.c` with `cc -O1 -Wall -Werror -pthread` and the `flags`, unless
-/// just that was compiled before.
+/// the same source was compiled before with these flags.
 pub fn compile(name: &str, flags: &[&str]) -> PathBuf {
     let source = artefacts::repository()
         .join("tests/clients")
@@ -28,8 +28,8 @@ pub fn compile(name: &str, flags: &[&str]) -> PathBuf {
     program
 }
 
-/// Compiles beside the final name and renames, because several tests may want the same client at
-/// once.
+/// Compiles under a temporary name and renames the program, because several tests may need one
+/// client at the same time.
 fn build(source: &Path, program: &Path, flags: &[&str]) {
     let fresh = tempfile::Builder::new()
         .tempfile_in(artefacts::cache())

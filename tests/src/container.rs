@@ -1,6 +1,7 @@
-//! OCI containers on a machine of a test's own: by a runtime that is installed, or by hand. Their
-//! root is the machine's own file system under an overlay, so that they have a glibc and the
-//! build.
+//! OCI containers on a separate machine, made by an installed runtime or by a script. Their root is
+//! the machine's own file system under an overlay, so that they have a glibc and the build.
+
+mod podman;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,56 +14,60 @@ use crate::guest::{Ended, Guest};
 use crate::machine::{Machine, ROOT};
 use crate::{artefacts, clients};
 
-/// Where a machine's containers lie; it ends with the machine.
+/// The folder of a machine's containers; it is removed with the machine.
 const LAB: &str = "/run/lab";
 /// The folder of the software GPU that all of a machine's processes share.
 const GPU: &str = "/run/lab/gpu";
-/// The same in a container.
+/// The same folder inside a container.
 const GPU_INSIDE: &str = "/mnt/softgpu";
 /// The daemon's socket for commands.
 const CONTROL: &str = "/run/gpushare/control.sock";
 
-/// What makes the container.
+/// The runtime that makes the container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runtime {
-    /// A script of ours.
+    /// A script of this repository.
     ByHand,
     /// runc.
     Runc,
     /// crun.
     Crun,
+    /// Podman, over this runtime.
+    Podman(&'static str),
 }
 
-/// How the container comes to gpushare.
+/// The way in which the container joins gpushare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
-    /// By nothing.
+    /// It does not join.
     None,
     /// By the hook in its configuration.
     Hook,
     /// By the wrapper around its runtime.
     Wrapper,
+    /// By this device of the daemon's CDI specification, as an engine applies it.
+    Cdi(&'static str),
 }
 
-/// A container to be.
+/// A container to be made.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     /// Its id.
     pub id: String,
     /// The runtime.
     pub runtime: Runtime,
-    /// The way to gpushare.
+    /// The way in which it joins gpushare.
     pub door: Door,
     /// Its annotations.
     pub annotations: Vec<(String, String)>,
-    /// Further variables.
+    /// Further environment variables.
     pub environment: Vec<String>,
-    /// Whether its root cannot be written.
+    /// Whether its root is read-only.
     pub read_only: bool,
     /// Whether it has a user namespace.
     pub user_namespace: bool,
-    /// A shell line that fills the image before anything is mounted in it; its folder is the
-    /// image's root.
+    /// A shell line that fills the image before anything is mounted in it. Its working folder is
+    /// the image's root.
     pub image: String,
     /// Further volumes, from the host's path to the container's.
     pub volumes: Vec<(String, String)>,
@@ -71,7 +76,7 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// The quota client, with these annotations of ours.
+    /// A bundle with the quota client and these annotations of gpushare.
     #[must_use]
     pub fn new(id: &str, runtime: Runtime, limits: &[(&str, &str)]) -> Self {
         let pair = |(name, value): &(&str, &str)| (format!("gpushare.io/{name}"), (*value).into());
@@ -98,14 +103,14 @@ impl Bundle {
     }
 }
 
-/// A machine with a daemon, on which containers are made.
+/// A machine with a daemon for tests with containers.
 #[derive(Debug)]
 pub struct Lab {
     machine: Machine,
 }
 
 impl Lab {
-    /// `None`, noted under `test`, where no such machine can be made.
+    /// `None` if such a machine cannot be made here, which is noted under `test`.
     #[must_use]
     pub fn start(test: &str, config: &str) -> Option<Self> {
         let machine = Machine::bare(test)?;
@@ -124,7 +129,7 @@ impl Lab {
         &self.machine
     }
 
-    /// Kills the daemon, if there is one, and starts the next one.
+    /// Kills the daemon, if it runs, and starts the next one.
     pub fn restart_daemon(&mut self) {
         self.machine.kill_daemon();
         let config = format!("{LAB}/config.toml");
@@ -138,7 +143,7 @@ impl Lab {
         self.machine.kill_daemon();
     }
 
-    /// Runs a line of a shell as root on the machine.
+    /// Runs a shell line as root on the machine.
     #[track_caller]
     pub fn sh(&self, line: &str) -> String {
         self.machine.sh(ROOT, line)
@@ -155,29 +160,37 @@ impl Lab {
         assert!(cat.wait().expect("it ends").success());
     }
 
-    /// Makes a bundle, mounts its root, and starts its program. What it says is the program's.
+    /// Makes a bundle, mounts its root, and starts its program. The guest's output is the
+    /// program's.
     #[track_caller]
     #[must_use]
     pub fn run(&self, bundle: &Bundle) -> Guest {
         Guest::start(self.command(bundle))
     }
 
-    /// As [`Lab::run`], to its end.
+    /// As [`Lab::run`], and waits for the end.
     #[track_caller]
     #[must_use]
     pub fn ends(&self, bundle: &Bundle) -> Ended {
         self.run(bundle).finish()
     }
 
-    /// What [`Lab::run`] starts.
+    /// The command of [`Lab::run`].
     #[track_caller]
     #[must_use]
     pub fn command(&self, bundle: &Bundle) -> Command {
         let (folder, id) = (bundle.folder(), &bundle.id);
         self.sh(&format!(
             "umount -l {folder}/rootfs 2>/dev/null; rm -rf {folder}; \
-             mkdir -p {folder}/upper {folder}/work {folder}/rootfs; chmod 755 {folder}"
+             mkdir -p {folder}/upper/{GPU_INSIDE} {folder}/work {folder}/rootfs; chmod 755 {folder}"
         ));
+        if bundle.user_namespace {
+            // An engine gives an image to the namespace's root.
+            self.sh(&format!(
+                "cd {folder}/upper && mkdir -p run usr/lib etc mnt dev proc sys tmp var && \
+                 chown 100000:100000 . run usr usr/lib etc mnt dev proc sys tmp var"
+            ));
+        }
         if !bundle.image.is_empty() {
             self.sh(&format!("cd {folder}/upper && {}", bundle.image));
         }
@@ -190,12 +203,13 @@ impl Lab {
             Runtime::ByHand => self.by_hand(bundle, &config),
             Runtime::Runc => self.by_runtime(bundle, "runc"),
             Runtime::Crun => self.by_runtime(bundle, "crun"),
+            Runtime::Podman(runtime) => self.by_podman(bundle, runtime, &config),
         }
     }
 
     fn by_runtime(&self, bundle: &Bundle, runtime: &str) -> Command {
         let (root, folder) = (format!("{LAB}/state"), bundle.folder());
-        // crun does not run beside both versions of cgroups.
+        // crun does not run if both versions of cgroups are mounted.
         let view = "umount /sys/fs/cgroup/unified 2>/dev/null; exec \"$@\"";
         let mut command = self.machine.as_user(ROOT, "unshare");
         command.args(["--mount", "--propagation", "slave", "sh", "-c"]);
@@ -260,7 +274,7 @@ impl Lab {
         command
     }
 
-    /// Where the unified hierarchy is mounted.
+    /// The mount point of the unified hierarchy.
     fn unified(&self) -> String {
         self.sh("grep -m1 ' cgroup2 ' /proc/mounts | cut -d' ' -f2")
     }
@@ -288,6 +302,20 @@ impl Lab {
                 Path::new(destination),
                 &["bind", "rw"],
             ));
+        }
+        if let Door::Cdi(class) = bundle.door {
+            let edits = self.cdi(class);
+            for variable in edits["env"].as_array().expect("a list") {
+                environment.push(variable.as_str().expect("a text").to_owned());
+            }
+            for mount in edits["mounts"].as_array().expect("a list") {
+                mounts.push(json!({
+                    "type": "bind",
+                    "source": mount["hostPath"],
+                    "destination": mount["containerPath"],
+                    "options": mount["options"],
+                }));
+            }
         }
         let mut namespaces = vec![
             json!({"type": "pid"}),
@@ -331,6 +359,15 @@ impl Lab {
             config["hooks"] = json!({"createRuntime": [hook]});
         }
         config
+    }
+
+    /// The edits of a class in the specification that the daemon keeps at `/run/cdi/gpushare.json`.
+    fn cdi(&self, class: &str) -> Value {
+        let text = self.sh("cat /run/cdi/gpushare.json");
+        let specification: Value = serde_json::from_str(&text).expect("JSON");
+        let devices = specification["devices"].as_array().expect("a list");
+        let device = devices.iter().find(|device| device["name"] == class);
+        device.expect("the class is a device")["containerEdits"].clone()
     }
 
     /// A tenant's row in `gpushare ps --json`.

@@ -1,5 +1,4 @@
-//! A daemon of a test's own, the tenants it registers, and programs in them under a plain
-//! preload.
+//! A daemon for one test, the tenants it registers, and programs in them with a plain `LD_PRELOAD`.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +18,7 @@ use crate::gpu::{Gpu, links};
 use crate::guest::{Guest, clean};
 use crate::{artefacts, clients};
 
-/// The longest a test waits for what must come.
+/// The longest wait for an expected state.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running `gpushared --private` on the software GPU's NVML; killed when dropped.
@@ -28,13 +27,13 @@ pub struct Daemon {
     folder: tempfile::TempDir,
     spec: String,
     flags: Vec<String>,
-    /// Serves this user only.
+    /// Whether it serves only this user.
     private: bool,
     program: PathBuf,
     child: Option<Child>,
 }
 
-/// A registered tenant; it is kept as long as this lives or a process is in it.
+/// A registered tenant. It exists as long as this value lives or a process is in it.
 #[derive(Debug)]
 pub struct Tenant {
     _owner: Commands,
@@ -51,7 +50,7 @@ pub struct Commands {
 }
 
 impl Daemon {
-    /// Starts one for `gpu`.
+    /// Starts a daemon for `gpu`.
     pub fn start(gpu: &Gpu) -> Self {
         Self::with(gpu, &[])
     }
@@ -82,10 +81,10 @@ impl Daemon {
         daemon
     }
 
-    /// Starts a daemon that serves all users, as the machine's does.
+    /// Starts a daemon that serves all users, like the machine's daemon.
     pub fn of_all_users(gpu: &Gpu) -> Self {
-        let everybody = std::fs::Permissions::from_mode(0o755);
-        let folder = tempfile::Builder::new().permissions(everybody).tempdir();
+        let all_users = std::fs::Permissions::from_mode(0o755);
+        let folder = tempfile::Builder::new().permissions(all_users).tempdir();
         let folder = folder.expect("a temporary folder");
         Self::new(gpu, folder, Vec::new(), artefacts::gpushared(), false)
     }
@@ -104,24 +103,24 @@ impl Daemon {
         Self::configured(gpu, "[compute]\nsharing = \"turns\"\n")
     }
 
-    /// As [`Daemon::start`], of another build.
+    /// As [`Daemon::start`], with the program of another build.
     pub fn of_build(gpu: &Gpu, program: PathBuf) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         Self::new(gpu, folder, Vec::new(), program, true)
     }
 
-    /// Kills it and starts one of another build in its place.
+    /// Kills the daemon and starts one of another build in its place.
     pub fn replace(&mut self, program: PathBuf) {
         self.program = program;
         self.restart();
     }
 
-    /// Its process.
+    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.as_ref().map_or(0, Child::id)
     }
 
-    /// Kills it, as the kernel would.
+    /// Kills it with SIGKILL.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("a child can be killed");
@@ -151,7 +150,7 @@ impl Daemon {
             let read = lines.read_line(&mut line).expect("it writes text");
             assert!(read > 0, "gpushared ended before it served");
         }
-        // The rest is read and dropped, so that it never waits for us.
+        // The rest of the output is read and dropped, so that the daemon never blocks on the pipe.
         std::thread::spawn(move || {
             let mut rest = String::new();
             while lines.read_line(&mut rest).is_ok_and(|read| read > 0) {
@@ -204,14 +203,14 @@ impl Daemon {
         }
     }
 
-    /// What `ps` shows of a tenant on its first device.
+    /// The row of `ps` for a tenant on its first device.
     pub fn row(&self, name: &str) -> TenantRow {
         let mut rows = self.rows(name);
         assert!(!rows.is_empty(), "no tenant {name}");
         rows.swap_remove(0)
     }
 
-    /// What `ps` shows of a tenant, device by device in its order.
+    /// The rows of `ps` for a tenant, in its order of devices.
     pub fn rows(&self, name: &str) -> Vec<TenantRow> {
         match self.commands().ask(&Control::List) {
             ControlReply::Tenants(rows) => {
@@ -221,7 +220,7 @@ impl Daemon {
         }
     }
 
-    /// Each tenant's part of each device's time.
+    /// Each tenant's share of each device's time.
     pub fn shares(&self) -> Vec<ShareRow> {
         match self.commands().ask(&Control::Shares) {
             ControlReply::Shares(rows) => rows,
@@ -229,7 +228,7 @@ impl Daemon {
         }
     }
 
-    /// A tenant's part of its first device's time.
+    /// A tenant's share of its first device's time.
     pub fn share(&self, name: &str) -> ShareRow {
         let rows = self.shares();
         let row = rows.iter().find(|row| row.name == name);
@@ -237,8 +236,7 @@ impl Daemon {
             .clone()
     }
 
-    /// Waits until each of these tenants has had so many turns more. What all their rows then
-    /// are.
+    /// Waits until each of these tenants has had `more` further turns. Returns all their rows.
     #[track_caller]
     pub fn turns_go_round(&self, names: &[&str], more: u64) -> Vec<ShareRow> {
         let rows = || {
@@ -256,7 +254,7 @@ impl Daemon {
             }
             assert!(
                 Instant::now() < end,
-                "turns do not go round: {before:?} {now:?}"
+                "the tenants do not get their turns: {before:?} {now:?}"
             );
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -276,7 +274,7 @@ impl Daemon {
         self.until(name, waits);
     }
 
-    /// Waits until a tenant's row is as wanted.
+    /// Waits until `wanted` holds for a tenant's row.
     #[track_caller]
     pub fn until(&self, name: &str, wanted: impl Fn(&TenantRow) -> bool) -> TenantRow {
         let end = Instant::now() + PATIENCE;
@@ -285,13 +283,13 @@ impl Daemon {
             if wanted(&row) {
                 return row;
             }
-            assert!(Instant::now() < end, "it stays so: {row:?}");
+            assert!(Instant::now() < end, "the row stays: {row:?}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 }
 
-/// Whether a process waits for memory there.
+/// Whether a process of the tenant waits for memory.
 pub fn waits(row: &TenantRow) -> bool {
     let mut states = row.processes.iter().map(|process| &process.state);
     states.any(|state| matches!(state, ProcessState::Waiting(_)))
@@ -304,12 +302,12 @@ impl Drop for Daemon {
 }
 
 impl Tenant {
-    /// The folder with its socket, as `GPUSHARE_SOCKET` names it.
+    /// The folder of its socket, the value of `GPUSHARE_SOCKET`.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// A program in it, under a plain preload.
+    /// A program in the tenant, with a plain `LD_PRELOAD`.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = clean(program);
         command
@@ -320,14 +318,14 @@ impl Tenant {
         command
     }
 
-    /// Starts the C client `name` in it under another build's library.
+    /// Starts the C client `name` in the tenant with another build's library.
     pub fn client_of_build(&self, library: &Path, name: &str) -> Guest {
         let mut command = self.command(&clients::compile(name, &[]));
         command.env("LD_PRELOAD", library);
         Guest::start(command)
     }
 
-    /// Starts the C client `name` in it with these further variables.
+    /// Starts the C client `name` in the tenant with these further variables.
     pub fn client(&self, name: &str, environment: &[(&str, &str)]) -> Guest {
         let mut command = self.command(&clients::compile(name, &[]));
         command.envs(environment.iter().copied());
@@ -336,7 +334,7 @@ impl Tenant {
 }
 
 impl Commands {
-    /// Connects to a daemon's socket for commands, and greets.
+    /// Connects to a daemon's control socket and exchanges greetings.
     pub fn open(path: &Path) -> Self {
         let socket = UnixStream::connect(path).expect("a daemon listens");
         socket
@@ -366,7 +364,7 @@ impl Commands {
             }
             let mut bytes = [0; 4096];
             let read = match self.socket.read(&mut bytes) {
-                // A test that becomes another user interrupts its threads.
+                // A test that changes its user interrupts its threads.
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 read => read.expect("the daemon answers"),
             };
@@ -375,7 +373,7 @@ impl Commands {
         }
     }
 
-    /// Asks and waits for the last answer.
+    /// Sends a request and waits for the last answer.
     pub fn ask(&mut self, request: &Control) -> ControlReply {
         self.last += 1;
         let id = self.last;
@@ -389,7 +387,7 @@ impl Commands {
         }
     }
 
-    /// Asks the same so many times at once, and waits for all answers.
+    /// Sends the request `times` times without waiting, then waits for all answers.
     pub fn ask_often(&mut self, request: &Control, times: u32) {
         for _ in 0..times {
             self.last += 1;
@@ -398,7 +396,7 @@ impl Commands {
         while self.frame().0 != self.last {}
     }
 
-    /// The past events that the daemon still remembers.
+    /// The past events that the daemon still keeps.
     pub fn past(mut self) -> Vec<EventRow> {
         self.last += 1;
         let follows = self.last;
@@ -418,7 +416,7 @@ impl Commands {
         }
     }
 
-    /// Follows what happens, from now on.
+    /// The events from now on, after `past` earlier ones.
     pub fn follow(mut self, past: u32) -> impl Iterator<Item = EventRow> {
         self.last += 1;
         self.send(self.last, &Control::Follow { past });

@@ -1,5 +1,5 @@
-//! A daemon played by hand: it takes every process into one tenant, grants all memory there is,
-//! and deals the turns a test has it deal, forged ones among them.
+//! A daemon played by the test. It registers every process in one tenant, grants all memory, and
+//! publishes the turns that the test chooses, illegal turns among them.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -23,17 +23,17 @@ use crate::gpu::{Gpu, links};
 use crate::guest::{Guest, clean};
 use crate::{GIB, artefacts, clients};
 
-/// The longest a test waits for what must come.
+/// The longest wait for an expected state.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often the threads look whether they shall end, in milliseconds.
+/// How often the threads check whether they must stop, in milliseconds.
 const LOOK: u8 = 50;
 /// The tenant's grant.
 const GRANT: u64 = 8 * GIB;
 
-/// A test's answer to an ask for memory; `None`: no answer.
+/// A test's answer to a request for memory; `None`: no answer.
 pub type Banker = Box<dyn FnMut(&Request) -> Option<Reply> + Send>;
 
-/// The test's banker, if it has one: without, all is granted.
+/// The test's banker, if it has one. Without a banker every request is granted.
 #[derive(Clone, Default)]
 struct Bank(Arc<Mutex<Option<Banker>>>);
 
@@ -60,7 +60,7 @@ pub struct Dealer {
     bank: Bank,
 }
 
-/// While it is there: its page, its socket, its threads.
+/// A daemon that runs: its page, its socket, its threads.
 #[derive(Debug)]
 struct Serving {
     control: ControlPages,
@@ -69,7 +69,7 @@ struct Serving {
     socket: PathBuf,
 }
 
-/// What each connection's thread needs.
+/// The state that each connection's thread needs.
 #[derive(Debug)]
 struct Desk {
     pages: [std::os::fd::OwnedFd; 2],
@@ -83,7 +83,7 @@ struct Desk {
 }
 
 impl Dealer {
-    /// Begins to serve one tenant on the first device of `gpu`, with an open turn.
+    /// Begins to serve one tenant on the first device of `gpu`, with an open lease.
     pub fn start(gpu: &Gpu) -> Self {
         let spec = gpu.spec().parse().expect("a valid SPEC");
         let observer = Observer::open(&spec).expect("a machine");
@@ -113,14 +113,14 @@ impl Dealer {
         dealer
     }
 
-    /// The C client `name` in its tenant.
+    /// Starts the C client `name` in its tenant.
     pub fn client(&self, name: &str) -> Guest {
         let mut command = self.command(&clients::compile(name, &[]));
         command.env("LD_LIBRARY_PATH", links());
         Guest::start(command)
     }
 
-    /// A program in its tenant, on whatever driver the system has.
+    /// A program in its tenant, on the system's driver.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = clean(program);
         command
@@ -140,7 +140,7 @@ impl Dealer {
         self.folder.path()
     }
 
-    /// The page of turns.
+    /// The control page.
     pub fn page(&self) -> &ControlPage {
         self.control().view()
     }
@@ -154,23 +154,23 @@ impl Dealer {
         self.control().announce();
     }
 
-    /// Deals a turn.
+    /// Publishes a lease.
     pub fn deal(&self, turn: &Turn) {
         self.page().devices[0].publish(turn);
         self.announce();
     }
 
-    /// Opens this epoch, until it is closed.
+    /// Publishes an open lease with this epoch.
     pub fn open(&self, epoch: u64) {
         self.deal(&turn(epoch, LeaseState::Open));
     }
 
-    /// Closes this epoch.
+    /// Publishes a closed lease with this epoch.
     pub fn close(&self, epoch: u64) {
         self.deal(&turn(epoch, LeaseState::Closed));
     }
 
-    /// Writes a daemon's heartbeat: alive for ever, or last seen when the machine booted.
+    /// Writes the daemon's heartbeat: alive for ever, or last alive when the machine booted.
     pub fn beat(&self, lives: bool) {
         let heartbeat = if lives { u64::MAX / 2 } else { 0 };
         self.page()
@@ -180,7 +180,7 @@ impl Dealer {
         self.announce();
     }
 
-    /// Waits until a process sends this. Earlier messages are dropped.
+    /// Waits until a process sends `wanted`. Earlier messages are dropped.
     #[track_caller]
     pub fn hears(&self, wanted: &Request) {
         let end = Instant::now() + PATIENCE;
@@ -200,37 +200,37 @@ impl Dealer {
         }
     }
 
-    /// The messages sent and not yet read.
+    /// The messages that were sent and not read yet.
     pub fn said(&self) -> Vec<Request> {
         self.says.1.try_iter().collect()
     }
 
-    /// From now on this answers questions for memory.
+    /// From now on `banker` answers requests for memory.
     pub fn bank(&self, banker: impl FnMut(&Request) -> Option<Reply> + Send + 'static) {
         *self.bank.0.lock().expect("nothing fails there") = Some(Box::new(banker));
     }
 
-    /// The page with its limits.
+    /// The usage page with the tenant's limits.
     pub fn usage(&self) -> &Page {
         self.usage.view()
     }
 
-    /// That page's descriptor.
+    /// The descriptor of the usage page.
     pub fn usage_descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
         self.usage.descriptor()
     }
 
-    /// From now on a process gets each page for the other one.
+    /// From now on a process gets the control page as usage page and vice versa.
     pub fn mixes_up_pages(&self) {
         self.mixed_up.store(true, Ordering::Relaxed);
     }
 
-    /// Goes, as if it were killed.
+    /// Stops serving, like a killed daemon.
     pub fn leave(&mut self) {
         self.serving = None;
     }
 
-    /// The next daemon: with a page of its own, on which all is free.
+    /// Starts the next daemon, with its own page, on which every lease is free.
     pub fn come_back(&mut self) {
         self.leave();
         self.instance += 1;
@@ -274,7 +274,7 @@ impl Drop for Serving {
     }
 }
 
-/// A turn without a time limit while another tenant wants the device.
+/// A lease without a deadline, while another tenant wants the device.
 pub fn turn(epoch: u64, state: LeaseState) -> Turn {
     Turn {
         word: LeaseWord::new(epoch, state),
@@ -302,7 +302,7 @@ fn listen(listener: &UnixListener, desk: &Arc<Desk>) {
     }
 }
 
-/// Answers one process until it ends or the daemon does.
+/// Answers one process until the process ends or the daemon stops.
 fn serve(socket: UnixStream, desk: &Desk) {
     let mut line = Connection::new(socket).expect("a socket");
     while !desk.stop.load(Ordering::Relaxed) {
@@ -360,7 +360,7 @@ fn answer(line: &mut Connection, desk: &Desk, id: u32, body: &[u8]) -> Option<()
         | Request::Busy { .. }
         | Request::Ending { .. }) => {
             let says = desk.says.lock().expect("nothing fails there");
-            // The receiver is gone at the end of a test.
+            // At the end of a test the receiver is gone.
             let _ = says.send(said);
             return Some(());
         }

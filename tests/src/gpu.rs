@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use softgpu::inspect::{self, DeviceTruth};
 
-/// One named machine. Dropping it changes nothing: it lives while a process has it open.
+/// One named machine. Dropping the value changes nothing: the machine lives while a process has it
+/// open.
 #[derive(Debug)]
 pub struct Gpu {
     name: String,
@@ -17,7 +18,7 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// A machine of its own name, described by further `key=value` pairs (`mem=16GiB,count=2`).
+    /// A machine with a unique name and further `key=value` pairs (`mem=16GiB,count=2`).
     pub fn new(spec: &str) -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let name = format!(
@@ -38,20 +39,20 @@ impl Gpu {
         &self.name
     }
 
-    /// The software GPU's own books, of its first device; a guest holds it.
+    /// The software GPU's own counters of its first device. A guest must have the machine open.
     #[track_caller]
     pub fn truth(&self) -> DeviceTruth {
         self.truths().swap_remove(0)
     }
 
-    /// The books of each of its devices; a guest holds it.
+    /// The counters of each of its devices. A guest must have the machine open.
     #[track_caller]
     pub fn truths(&self) -> Vec<DeviceTruth> {
         let snapshot = inspect::snapshot(&self.name).expect("readable");
         snapshot.expect("a guest holds it").devices
     }
 
-    /// Nanoseconds of the multiprocessors that all processes have had.
+    /// Engine time of the multiprocessors that all processes have had (ns).
     #[track_caller]
     pub fn served(&self) -> u64 {
         let devices = self.truths();
@@ -59,14 +60,14 @@ impl Gpu {
         processes.map(|process| process.served[0]).sum()
     }
 
-    /// The whole SPEC, as `SOFTGPU` takes it.
+    /// The whole SPEC, the value of `SOFTGPU`.
     pub fn spec(&self) -> &str {
         &self.spec
     }
 }
 
-/// A folder with the four link names of the driver and NVML, for a library path without `gpushare
-/// run`.
+/// A folder with the four link names of the driver and NVML, for `LD_LIBRARY_PATH` without
+/// `gpushare run`.
 pub fn links() -> PathBuf {
     let folder = artefacts::cache().join("links");
     fs::create_dir_all(&folder).expect("the target folder is writable");

@@ -1,4 +1,4 @@
-//! Programs under test, run by `gpushare run`.
+//! Programs under test, started with `gpushare run`.
 
 use crate::gpu::{Gpu, links};
 use crate::{artefacts, clients};
@@ -26,9 +26,9 @@ pub struct Ended {
     pub stderr: String,
 }
 
-/// `gpushare run --daemon off --gpu soft:… <flags> --`, ready for a program: the library keeps the
-/// limits by itself. (With a daemon: [`crate::Home`].) The environment is the test's own without
-/// anything of gpushare's, so that a developer's settings change no test.
+/// `gpushare run --daemon off --gpu soft:… <flags> --`, ready for a program: the library enforces
+/// the limits by itself. (With a daemon: [`crate::Home`].) The environment is the test's without
+/// gpushare's variables, so that a developer's settings do not change a test.
 pub fn command(gpu: &Gpu, flags: &[&str]) -> Command {
     let gpu = format!("soft:{}", gpu.spec());
     let mut command = gpushare(&["run", "--daemon", "off", "--gpu", &gpu]);
@@ -43,7 +43,7 @@ pub fn gpushare(arguments: &[&str]) -> Command {
     command
 }
 
-/// A program on `gpu` as it is without gpushare: no library, no limit.
+/// A program on `gpu` without gpushare: no library, no limit.
 pub fn plain(gpu: &Gpu, program: &Path) -> Command {
     let mut command = clean(program);
     command
@@ -72,7 +72,7 @@ pub fn clean(program: &Path) -> Command {
             command.env_remove(name);
         }
     }
-    // A developer's own journal stays theirs.
+    // A test does not write into the developer's own journal.
     command.env("XDG_STATE_HOME", artefacts::cache().join("state"));
     command
 }
@@ -108,7 +108,7 @@ impl Guest {
         }
     }
 
-    /// Sends one line and returns the one it answers with.
+    /// Sends one line and returns the line that answers it.
     #[track_caller]
     pub fn ask(&mut self, line: &str) -> String {
         self.send(line);
@@ -127,7 +127,7 @@ impl Guest {
         let stdin = self
             .stdin
             .as_mut()
-            .expect("a finished guest is asked nothing");
+            .expect("a finished guest accepts no command");
         writeln!(stdin, "{line}")
             .and_then(|()| stdin.flush())
             .unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -187,8 +187,8 @@ impl Guest {
 }
 
 impl Drop for Guest {
-    /// A failed test leaves no guest behind: its program sees the end of its input, and `run`
-    /// follows it.
+    /// A failed test leaves no guest behind: the program sees the end of its input, and `run` ends
+    /// with it.
     fn drop(&mut self) {
         self.hang_up();
         if matches!(self.child.try_wait(), Ok(None)) {

@@ -1,5 +1,5 @@
-//! A user of their own: a runtime folder, a software GPU, and `gpushare` commands as that user
-//! would type them. The daemon is the one the first `run` starts.
+//! A separate user: a runtime folder, a software GPU, and `gpushare` commands as that user would
+//! type them. The first `run` starts the daemon.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -11,21 +11,21 @@ use serde_json::Value;
 
 use crate::gpu::Gpu;
 use crate::guest::{Guest, gpushare};
-use crate::{artefacts, clients};
+use crate::{artefacts, clients, schema};
 
-/// The longest a test waits for what must come.
+/// The longest wait for an expected state.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The interval of polling for state without a notification.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct Home {
     folder: tempfile::TempDir,
     gpu: Gpu,
 }
 
-/// What `gpushare events --follow --json` prints.
+/// The output of `gpushare events --follow --json`.
 #[derive(Debug)]
 pub struct Events {
     child: Child,
@@ -76,7 +76,7 @@ impl Home {
         command
     }
 
-    /// `gpushare` with these arguments, to its end.
+    /// Runs `gpushare` with these arguments to its end.
     pub fn gpushare(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().expect("gpushare starts")
     }
@@ -89,7 +89,7 @@ impl Home {
         command
     }
 
-    /// The quota client under [`Home::run`], its context made.
+    /// The quota client under [`Home::run`], with its context created.
     pub fn guest(&self, name: &str, flags: &[&str]) -> Guest {
         let mut command = self.run(name, flags);
         command.arg(clients::compile("quota", &[]));
@@ -102,7 +102,9 @@ impl Home {
     pub fn ps(&self) -> Vec<Value> {
         let output = self.gpushare(&["ps", "--json"]);
         assert!(output.status.success(), "{output:?}");
-        serde_json::from_slice(&output.stdout).expect("a list")
+        let rows: Vec<Value> = serde_json::from_slice(&output.stdout).expect("a list");
+        rows.iter().for_each(|row| schema::check("ps.json", row));
+        rows
     }
 
     /// A tenant's row in `ps`.
@@ -110,20 +112,20 @@ impl Home {
         self.ps().into_iter().find(|row| row["name"] == name)
     }
 
-    /// Waits until a tenant's row is as wanted.
+    /// Waits until `wanted` holds for a tenant's row.
     pub fn until(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {
-            let row = self.row(name).expect("the tenant is there");
+            let row = self.row(name).expect("the tenant exists");
             if wanted(&row) {
                 return row;
             }
-            assert!(Instant::now() < end, "it stays so: {row}");
+            assert!(Instant::now() < end, "the row stays: {row}");
             std::thread::sleep(PAUSE);
         }
     }
 
-    /// Follows what happens, the past included.
+    /// Follows events, past events included.
     pub fn events(&self) -> Events {
         let mut command = self.command(&["events", "--follow", "--json"]);
         let mut child = command

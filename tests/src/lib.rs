@@ -1,9 +1,9 @@
 //! Helpers for the end-to-end tests: the build products, C clients compiled on demand, guests that
-//! run under `gpushare run` and answer line by line, and the software GPU's accounts to compare
-//! gpushare's with.
+//! run under `gpushare run` and answer line by line, and the software GPU's counters, with which
+//! gpushare's are compared.
 //!
-//! A test reads: make a [`Gpu`], start [`Guest`]s on it, send them commands, compare with the
-//! software GPU's accounts. A test waits for a guest by reading its answer. Only [`waiting`]
+//! A test makes a [`Gpu`], starts [`Guest`]s on it, sends them commands, and compares with the
+//! software GPU's counters. A test waits for a guest by reading its answer. Only [`waiting`]
 //! sleeps, for state without a notification.
 #![forbid(unsafe_code)]
 #![allow(

@@ -1,5 +1,5 @@
-//! A machine of its own: root, other users, and an empty `/run` and `/dev/shm`, in a mount
-//! namespace. With a daemon for all users at `/run/gpushare`, or without.
+//! A separate machine: root, other users, and an empty `/run`, `/var/lib` and `/dev/shm`, in a mount
+//! namespace. With or without a daemon for all users at `/run/gpushare`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -15,15 +15,15 @@ use crate::{artefacts, clients};
 
 /// Root.
 pub const ROOT: u32 = 0;
-/// A user without a name of their own.
+/// A user id without a name.
 pub const ALICE: u32 = 65_534;
-/// Another.
+/// Another user id without a name.
 pub const BOB: u32 = 65_533;
 
 /// Mounts the machine's own folders, reports it, and keeps them until standard input ends.
-const KEEP: &str = "mount -t tmpfs -o mode=0755 none /run && mount -t tmpfs -o mode=1777 none /dev/shm && echo kept && exec cat";
+const KEEP: &str = "mount -t tmpfs -o mode=0755 none /run && mount -t tmpfs -o mode=0755 none /var/lib && mount -t tmpfs -o mode=1777 none /dev/shm && echo kept && exec cat";
 
-/// See the module's page. All that it started and that still runs is killed when it is dropped.
+/// See the module's documentation. Dropping it kills all its processes that still run.
 #[derive(Debug)]
 pub struct Machine {
     gpu: Gpu,
@@ -32,7 +32,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine whose daemon serves; `None`, noted under `test`, where none can be made.
+    /// A machine with a running daemon; `None` if a machine cannot be made here, which is noted
+    /// under `test`.
     pub fn start(test: &str) -> Option<Self> {
         let mut machine = Self::bare(test)?;
         machine.start_daemon(&[]);
@@ -93,7 +94,7 @@ impl Machine {
         self.daemon = Some(serving(daemon).expect("it serves"));
     }
 
-    /// What [`Machine::start_daemon`] runs.
+    /// The command of [`Machine::start_daemon`].
     pub fn daemon_command(&self, flags: &[&str]) -> Command {
         let program = artefacts::gpushared();
         let mut command = self.as_user(ROOT, &program.to_string_lossy());
@@ -109,7 +110,7 @@ impl Machine {
         }
     }
 
-    /// A program on this machine as a user types it.
+    /// A program on this machine, run by this user.
     pub fn as_user(&self, user: u32, program: &str) -> Command {
         let mut command = clean("nsenter".as_ref());
         command
@@ -126,7 +127,7 @@ impl Machine {
         command
     }
 
-    /// Runs a line of a shell, as a user types it; it has to succeed. Returns its output.
+    /// Runs a shell line as this user; it must succeed. Returns its output.
     #[track_caller]
     pub fn sh(&self, user: u32, line: &str) -> String {
         let done = self.as_user(user, "sh").args(["-c", line]).output();
@@ -143,7 +144,7 @@ impl Machine {
         command
     }
 
-    /// The same, to its end.
+    /// Runs `gpushare` with these arguments to its end.
     pub fn run(&self, user: u32, arguments: &[&str]) -> Output {
         let done = self.gpushare(user, arguments).output();
         done.expect("nsenter is in util-linux")
@@ -156,12 +157,12 @@ impl Machine {
         Guest::start(command)
     }
 
-    /// The quota client in the tenant of this name, which it joins through the library alone.
+    /// The quota client in this tenant. It joins the tenant through the library alone.
     pub fn into_it(&self, user: u32, tenant: &str) -> Guest {
         Guest::start(self.quota_in(user, tenant))
     }
 
-    /// What [`Machine::into_it`] starts.
+    /// The command of [`Machine::into_it`].
     pub fn quota_in(&self, user: u32, tenant: &str) -> Command {
         let mut command = self.as_user(user, &quota().to_string_lossy());
         command
@@ -180,19 +181,20 @@ impl Machine {
     }
 }
 
-/// Waits until a daemon whose standard error is piped serves; otherwise returns its output.
+/// Waits until a daemon whose standard error is piped serves.
 ///
 /// # Errors
-/// All that it said, if it ended before.
+/// The daemon's output, if it ended before it served.
 pub fn serving(mut daemon: Command) -> Result<Child, String> {
-    let mut child = daemon.spawn().expect("the program is there");
+    let mut child = daemon.spawn().expect("the program exists");
     let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
     let mut said = String::new();
     for line in lines.by_ref().map_while(Result::ok) {
         said.push_str(&line);
         said.push('\n');
         if line.contains("serving") {
-            // The rest is read and dropped, so that it never waits for us.
+            // The rest of the output is read and dropped, so that the daemon never blocks on the
+            // pipe.
             std::thread::spawn(move || lines.count());
             return Ok(child);
         }
@@ -205,12 +207,12 @@ fn quota() -> PathBuf {
     clients::compile("quota", &[])
 }
 
-/// A cgroup as a container runtime makes it; removed when dropped.
+/// A cgroup as a container runtime creates it; removed when dropped.
 #[derive(Debug)]
 pub struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// `None`, noted under `test`, where no cgroup can be made.
+    /// `None` if no cgroup can be made here, which is noted under `test`.
     pub fn new(test: &str) -> Option<Self> {
         let mounts = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
         let unified = mounts
@@ -229,7 +231,7 @@ impl Cgroup {
         Some(Self(folder))
     }
 
-    /// A command that runs in it what `command` runs.
+    /// A command that runs `command` in the cgroup.
     pub fn around(&self, command: &Command) -> Command {
         let enter = "echo $$ > \"$0\" && exec \"$@\"";
         let mut inside = Command::new("sh");

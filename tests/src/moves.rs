@@ -1,5 +1,5 @@
-//! The client `moves` under turns that a test gives: the program sets, copies, records and queries,
-//! and the test reads the library's reports.
+//! The client `moves` under turns that the test publishes. The program executes memsets, copies,
+//! records and queries; the test reads the library's reports.
 
 use gpushare_protocol::page::lease::{LeaseState, Turn};
 use gpushare_protocol::wire::Request;
@@ -7,10 +7,10 @@ use gpushare_protocol::wire::Request;
 use crate::dealer::turn;
 use crate::{Dealer, Gpu, Guest, until};
 
-/// No look at idle streams comes before this (ns).
+/// Idle streams are not checked before this time (ns).
 const LATE: u64 = 20_000_000_000;
-/// A window so large (ns) that no kernel of these tests gets a mark for its length, on a loaded
-/// machine either.
+/// A window so large (ns) that no kernel of these tests gets a completion event for its length,
+/// even on a loaded machine.
 const WINDOW: u64 = 4_000_000_000;
 
 /// A program, its daemon and its GPU.
@@ -25,8 +25,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// On a machine like `spec`; the first epoch is 1, and open. Stream 1 blocks, stream 2 does
-    /// not, stream 3 is for values.
+    /// A scene on a machine described by `spec`. The first epoch is 1, and open. Stream 1 is
+    /// blocking, stream 2 non-blocking, stream 3 is for value waits.
     #[track_caller]
     pub fn new(spec: &str) -> Self {
         let gpu = Gpu::new(spec);
@@ -40,8 +40,8 @@ impl Scene {
         scene
     }
 
-    /// The same once kernels of a microsecond have been measured, so that none gets a mark of its
-    /// own.
+    /// The same after kernels of a microsecond have been measured, so that no kernel gets a
+    /// completion event of its own.
     #[track_caller]
     pub fn measured(spec: &str) -> Self {
         let mut scene = Self::new(spec);
@@ -53,7 +53,7 @@ impl Scene {
         scene
     }
 
-    /// Commands that must all succeed.
+    /// Sends commands that must all succeed.
     #[track_caller]
     pub fn does(&mut self, lines: &[&str]) {
         for line in lines {
@@ -63,7 +63,7 @@ impl Scene {
     }
 
     /// Opens this epoch while no other tenant works, so that measurements count. Idle streams are
-    /// looked at late.
+    /// checked late.
     pub fn opens(&self, epoch: u64) {
         self.dealer.deal(&Turn {
             idle_after: LATE,
@@ -73,14 +73,14 @@ impl Scene {
         });
     }
 
-    /// Waits until all work of this epoch is said to be complete.
+    /// Waits until the library reports all work of this epoch as complete.
     #[track_caller]
     pub fn drains(&self, epoch: u64) {
         self.dealer.hears(&drained(epoch));
     }
 
-    /// Asks a stream 200 times whether it is done, in which time marks that are passed would be
-    /// found. It is not, and nothing was said to be drained.
+    /// Queries a stream 200 times, in which time the library would find passed completion events.
+    /// The stream must not be complete, and the library must not report the epoch as drained.
     #[track_caller]
     pub fn is_not_drained(&mut self, epoch: u64, ask: &str) {
         let mut said = Vec::new();
@@ -91,7 +91,7 @@ impl Scene {
         assert!(!said.contains(&drained(epoch)), "{said:?}");
     }
 
-    /// Waits until a command that another thread executes is over.
+    /// Waits until a command that another thread executes has returned.
     #[track_caller]
     pub fn is_posted(&mut self) {
         until("the call returns", || {

@@ -1,5 +1,5 @@
-//! A double of the folder in which an MPS control daemon and its clients meet: the daemon's files,
-//! with listening sockets. It does not parse the clients' messages.
+//! A double of the folder of an MPS control daemon: the daemon's files, with listening sockets. It
+//! does not parse the clients' messages.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -38,17 +38,17 @@ impl Mps {
         }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The daemon has gone, killed: its files stay.
+    /// Closes the sockets, as if the daemon were killed. Its files stay.
     pub fn die(&mut self) {
         self.sockets.clear();
     }
 
-    /// The variable that makes a program its client.
+    /// The environment variable that makes a program its client.
     pub fn variable(&self) -> (&'static str, &Path) {
         (PIPE_DIRECTORY, self.folder())
     }

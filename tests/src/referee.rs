@@ -1,11 +1,11 @@
 //! The differential fuzzer: runs one sequence of driver calls without gpushare and with it. The
-//! answers must be the same, except for the effects of a quota.
+//! answers must be equal, except for the effects of a quota.
 //!
-//! `tests/clients/fuzz.c` makes the sequence from a seed. Under a quota the hooked run goes first.
-//! Its calls that ran out of memory are passed to the bare run. The bare run makes these calls,
-//! undoes their allocations, and reports out of memory too, or reports the call's other error.
-//! After that the two transcripts must be equal: a quota may turn a success into out of memory, and
-//! nothing else. Where no quota binds they must be equal at once. A run that does not end is a
+//! `tests/clients/fuzz.c` generates the sequence from a seed. Under a quota the hooked run goes
+//! first. Its calls that ran out of memory are passed to the bare run. The bare run makes these
+//! calls, undoes their allocations, and reports out of memory too, or reports the call's other
+//! error. Then the two transcripts must be equal: a quota may only turn a success into out of
+//! memory. Without a quota they must be equal directly. A run that does not end counts as a
 //! difference.
 
 use std::fmt;
@@ -26,9 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The quota of [`Mode::Quota`], and the flag that gives it.
 const LIMIT: u64 = 96 * MIB;
 const LIMIT_FLAG: &str = "96MiB";
-/// Between two turns that a played daemon deals.
+/// The pause between two leases that a played daemon publishes.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Runs that shrinking may take.
+/// The maximum number of runs for shrinking.
 const SHRINKING: u32 = 120;
 /// Calls that a quota may refuse: those that allocate memory.
 const TAKES_MEMORY: [&str; 11] = [
@@ -48,11 +48,11 @@ const TAKES_MEMORY: [&str; 11] = [
 /// The limits of the hooked run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// A quota that binds, beside a neighbour, without a daemon.
+    /// A quota that binds, with a neighbour, without a daemon.
     Quota,
     /// A hard cap of the device's time, without a daemon.
     Cap,
-    /// Turns with and without an end that a played daemon deals.
+    /// Turns with and without a deadline, published by a played daemon.
     Turns,
 }
 
@@ -61,11 +61,11 @@ pub enum Mode {
 pub struct Case {
     /// The mode of the run.
     pub mode: Mode,
-    /// What gives the calls.
+    /// The seed of the calls.
     pub seed: u64,
-    /// Calls a thread.
+    /// Calls per thread.
     pub calls: usize,
-    /// Threads, each with a sequence of its own.
+    /// Threads, each with its own sequence.
     pub threads: usize,
     /// Indices of the calls that are made; all if empty.
     pub only: Vec<usize>,
@@ -135,14 +135,14 @@ fn list(indices: &[usize]) -> String {
 /// The output of a run, line by line, sorted by thread.
 type Transcript = Vec<String>;
 
-/// Why two runs differ, in one text.
+/// The difference between two runs, as text.
 type Difference = String;
 
 impl Case {
-    /// Runs it both ways.
+    /// Runs it with and without gpushare.
     ///
     /// # Errors
-    /// How they differ.
+    /// The difference.
     pub fn check(&self) -> Result<(), Difference> {
         let hooked = self.hooked()?;
         let refused = match self.mode {
@@ -152,10 +152,11 @@ impl Case {
         same(&hooked, &self.bare(&refused)?)
     }
 
-    /// Runs it both ways without the quota model: every effect of a quota counts as a difference.
+    /// Runs it with and without gpushare and without the quota model: every effect of a quota
+    /// counts as a difference.
     ///
     /// # Errors
-    /// How they differ.
+    /// The difference.
     pub fn check_without_model(&self) -> Result<(), Difference> {
         same(&self.hooked()?, &self.bare(&[])?)
     }
@@ -211,7 +212,8 @@ impl Case {
         }
     }
 
-    /// In turns of a few milliseconds: one without an end, one with an end, a pause, and so on.
+    /// Publishes turns of a few milliseconds: one without a deadline, one with a deadline, a pause,
+    /// and so on.
     fn under_turns(&self, gpu: &Gpu) -> Result<Transcript, Difference> {
         let dealer = Dealer::start(gpu);
         let mut command = dealer.command(&clients::compile("fuzz", &[]));
@@ -240,7 +242,7 @@ impl Case {
         runs.join().expect("it reports")
     }
 
-    /// Leaves calls out as long as the runs differ still.
+    /// Removes calls as long as the runs still differ.
     #[must_use]
     pub fn shrunk(&self) -> Self {
         let mut least = self.clone();
@@ -269,7 +271,7 @@ impl Case {
     }
 }
 
-/// Whether two runs said the same.
+/// Checks that two runs have equal output.
 fn same(hooked: &Transcript, bare: &Transcript) -> Result<(), Difference> {
     match hooked
         .iter()
@@ -286,7 +288,7 @@ fn same(hooked: &Transcript, bare: &Transcript) -> Result<(), Difference> {
     }
 }
 
-/// Indices of the calls that take memory and ran out of it.
+/// Indices of the calls that allocate memory and ran out of it.
 fn refusals(said: &Transcript) -> Vec<usize> {
     let mut refused = Vec::new();
     for line in said {
@@ -294,7 +296,8 @@ fn refusals(said: &Transcript) -> Vec<usize> {
         let [place, name, "2", ..] = words[..] else {
             continue;
         };
-        // What takes none has its answer from the driver, and the bare run must have it too.
+        // The driver gives the result of a call that allocates no memory, so the bare run must have
+        // it too.
         if !TAKES_MEMORY.contains(&name) {
             continue;
         }
@@ -313,7 +316,7 @@ fn transcript(which: &str, mut command: Command) -> Result<Transcript, Differenc
     let mut stderr = child.stderr.take().expect("piped");
     let reads = std::thread::spawn(move || {
         let read = stdout.read_to_string(&mut out);
-        read.expect("it says text");
+        read.expect("it writes text");
         out
     });
     let end = Instant::now() + PATIENCE;
@@ -328,14 +331,14 @@ fn transcript(which: &str, mut command: Command) -> Result<Transcript, Differenc
         std::thread::sleep(Duration::from_millis(1));
     }
     let status = child.wait().expect("a child");
-    stderr.read_to_string(&mut errors).expect("it says text");
+    stderr.read_to_string(&mut errors).expect("it writes text");
     let out = reads.join().expect("it reads");
     let mut lines: Transcript = out.lines().map(ToOwned::to_owned).collect();
     if !status.success() || !errors.is_empty() || lines.pop().as_deref() != Some("end") {
         let last = out.lines().last().unwrap_or("nothing");
         return Err(format!("{which}: {status} after {last}: {errors}"));
     }
-    // Each thread's own lines stay in order.
+    // The lines of each thread stay in order.
     lines.sort_by_key(|line| {
         line.split('.')
             .next()

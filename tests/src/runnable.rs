@@ -1,4 +1,4 @@
-//! What cannot run here, and says so by name instead of passing in silence.
+//! Tests that cannot run here are noted by name instead of passing silently.
 
 use crate::artefacts;
 use std::env;
@@ -7,12 +7,12 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// `scripts/test.sh` names a file in it and counts the lines.
+/// `scripts/test.sh` sets it to a file and counts the file's lines.
 const LIST: &str = "GPUSHARE_TESTS_NOT_RUNNABLE";
-/// The scripts' status for "cannot be had here".
+/// The scripts' status for a missing prerequisite.
 const NOT_HAD: i32 = 3;
 
-/// Notes that `test` cannot run here and why.
+/// Notes that `test` cannot run here, and the reason.
 pub fn not_runnable_here(test: &str, why: &str) {
     eprintln!("{test}: not runnable here: {why}");
     if let Some(list) = env::var_os(LIST) {

@@ -1,25 +1,25 @@
-//! Checks values against the descriptions in `docs/schema/`: the part of JSON Schema that they use.
-//! A keyword that is not known here fails the test, so that none is ignored.
+//! Checks values against the schemas in `docs/schema/`, with the part of JSON Schema that they use.
+//! An unknown keyword fails the test, so that none is ignored.
 
 use serde_json::Value;
 
 use crate::artefacts::repository;
 
-/// The description of that name.
+/// Reads the schema with this name.
 fn read(name: &str) -> Value {
     let path = repository().join("docs/schema").join(name);
-    let text = std::fs::read_to_string(&path).expect("a description of that name");
+    let text = std::fs::read_to_string(&path).expect("a schema with this name");
     serde_json::from_str(&text).expect("it is JSON")
 }
 
-/// Fails the test with all that is wrong with a value.
+/// Fails the test with all violations of a schema.
 #[track_caller]
 pub fn check(name: &str, value: &Value) {
     let mut wrong = Vec::new();
     walk(&read(name), value, "", &mut wrong);
     assert!(
         wrong.is_empty(),
-        "not as docs/schema/{name} says: {wrong:#?}\n{value}"
+        "violations of docs/schema/{name}: {wrong:#?}\n{value}"
     );
 }
 
@@ -35,7 +35,8 @@ fn walk(schema: &Value, value: &Value, at: &str, wrong: &mut Vec<String>) {
             },
             "required" => {
                 let mut names = wanted.as_array().into_iter().flatten();
-                names.all(|name| value.get(name.as_str().unwrap_or_default()).is_some())
+                let has = |name: &Value| value.get(name.as_str().unwrap_or_default()).is_some();
+                !value.is_object() || names.all(has)
             }
             "properties" => {
                 for (name, inner) in wanted.as_object().into_iter().flatten() {
@@ -46,7 +47,7 @@ fn walk(schema: &Value, value: &Value, at: &str, wrong: &mut Vec<String>) {
                 true
             }
             "additionalProperties" => {
-                assert_eq!(wanted, false, "nothing else is used");
+                assert_eq!(wanted, false, "only false is supported");
                 let known = schema.get("properties");
                 let mut names = value.as_object().into_iter().flatten();
                 names.all(|(name, _)| known.is_some_and(|known| known.get(name).is_some()))
@@ -57,10 +58,12 @@ fn walk(schema: &Value, value: &Value, at: &str, wrong: &mut Vec<String>) {
                 }
                 true
             }
-            other => panic!("{other} is a keyword that this check does not know"),
+            other => panic!("unknown keyword {other}"),
         };
         if !fits {
-            wrong.push(format!("{at}: {keyword} {wanted}, and it is {value}"));
+            wrong.push(format!(
+                "{at}: {keyword} {wanted}, but the value is {value}"
+            ));
         }
     }
 }
@@ -74,6 +77,6 @@ fn is(kind: &Value, value: &Value) -> bool {
         "string" => value.is_string(),
         "array" => value.is_array(),
         "object" => value.is_object(),
-        other => panic!("{other} is no kind"),
+        other => panic!("unknown type {other}"),
     }
 }

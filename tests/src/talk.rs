@@ -7,7 +7,7 @@ use crate::Guest;
 use crate::waiting::until;
 
 impl Guest {
-    /// Starts a guest and waits until it has made its context.
+    /// Waits until the guest has created its context.
     #[must_use]
     #[track_caller]
     pub fn started(mut self) -> Self {
@@ -15,20 +15,20 @@ impl Guest {
         self
     }
 
-    /// Asks, and requires success.
+    /// Sends a command that must succeed.
     #[track_caller]
     pub fn does(&mut self, line: &str) {
         self.answers(line, "0");
     }
 
-    /// Asks, and requires this result.
+    /// Sends a command that must have this result.
     #[track_caller]
     pub fn answers(&mut self, line: &str, result: &str) {
         let word = line.split(' ').next().expect("a command");
         assert_eq!(self.ask(line), format!("{word} {result}"), "{line}");
     }
 
-    /// The first number that it answers.
+    /// The first number of the answer.
     #[track_caller]
     pub fn number(&mut self, question: &str) -> u64 {
         let answer = self.ask(question);
@@ -36,7 +36,7 @@ impl Guest {
         number.unwrap_or_else(|| panic!("{answer}"))
     }
 
-    /// The pid of the program itself, of those clients that tell it.
+    /// The pid of the program itself, for clients that report it.
     #[track_caller]
     pub fn pid(&mut self) -> Pid {
         Pid::from_raw(self.number("pid").try_into().expect("a pid"))
@@ -46,17 +46,19 @@ impl Guest {
     #[track_caller]
     pub fn goes_on(&mut self, more: u64) {
         let before = self.number("count");
-        until("it goes on", || self.number("count") >= before + more);
+        until("the guest continues to launch", || {
+            self.number("count") >= before + more
+        });
     }
 
-    /// Stops the thread that `work` started, and ends it.
+    /// Stops the thread that `work` started, and ends the guest.
     #[track_caller]
     pub fn stops(mut self) {
         self.does("stop");
         self.finish().silently();
     }
 
-    /// Stops the threads that `storm` started, and ends it.
+    /// Stops the threads that `storm` started, and ends the guest.
     #[track_caller]
     pub fn calms(mut self) {
         self.does("calm");

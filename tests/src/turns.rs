@@ -1,5 +1,5 @@
-//! The turns according to the pages that the daemon wrote, and the use of the device according to
-//! the software GPU's accounts, on one clock.
+//! The turns in the pages that the daemon wrote, and the use of the device in the software GPU's
+//! counters, on one clock.
 
 use std::fs::File;
 use std::mem::offset_of;
@@ -21,27 +21,27 @@ use softgpu::inspect::{Observer, Spell};
 
 use crate::{Gpu, Tenant};
 
-/// A daemon's settings: short turns, and no tenant starts beside another however long that one
-/// drains. The machine may be busy.
+/// A daemon's configuration: short turns, and no tenant starts while another one still drains, even
+/// on a busy machine.
 pub const STRICT: &str =
     "[compute]\nsharing = \"turns\"\nprofile = \"interactive\"\noverrun = \"1h\"\n";
 
-/// The longest an answer of the daemon's is waited for, in milliseconds.
+/// The longest wait for the daemon's answer, in milliseconds.
 const PATIENCE: u16 = 30_000;
-/// Between two looks at the pages.
+/// The pause between two reads of the pages.
 const PAUSE: Duration = Duration::from_micros(40);
-/// Looks between two at the books, which remember more than can happen meanwhile.
+/// Reads of the pages between two reads of the software GPU's turns, which it keeps long enough.
 const BOOKS: u32 = 100;
 
-/// `CLOCK_MONOTONIC` in nanoseconds, as deadlines are.
+/// `CLOCK_MONOTONIC` in nanoseconds, the clock of deadlines.
 pub fn now() -> u64 {
     let time = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every system has it");
     let nanos = i128::from(time.tv_sec()) * 1_000_000_000 + i128::from(time.tv_nsec());
     u64::try_from(nanos).expect("it begins with the machine")
 }
 
-/// This test as one more process of a tenant, that never uses a device: it is not waited for,
-/// and sees the tenant's turns.
+/// This test as an additional process of a tenant. It never uses a device, so the daemon does not
+/// wait for it. It sees the tenant's turns.
 #[derive(Debug)]
 pub struct Onlooker {
     line: Connection,
@@ -49,7 +49,7 @@ pub struct Onlooker {
 }
 
 impl Onlooker {
-    /// Joins.
+    /// Joins the tenant.
     pub fn of(tenant: &Tenant) -> Self {
         let socket = UnixStream::connect(tenant.folder().join("gpushare.sock"));
         let mut line = Connection::new(socket.expect("the daemon listens")).expect("a socket");
@@ -73,15 +73,14 @@ impl Onlooker {
         }
     }
 
-    /// Opens a context on the first device, as far as the daemon knows: from now on its reports are
-    /// waited for.
+    /// Reports an open context on the first device. From now on the daemon waits for its reports.
     pub fn opens(&mut self) {
         let answer = call(&mut self.line, 2, &Request::Open { column: 0 });
         let answer = decode::<Reply>(2, &answer).expect("of this version");
         assert!(matches!(answer, Reply::Granted { .. }), "{answer:?}");
     }
 
-    /// Says something that is not answered, true or not. `false` once the daemon has gone.
+    /// Sends a message without an answer, true or not. `false` once the daemon has gone.
     pub fn says(&mut self, request: &Request) -> bool {
         self.line.send(3, request, Vec::new()).is_ok()
     }
@@ -91,12 +90,12 @@ impl Onlooker {
         let place = offset_of!(ControlPage, devices) + offset_of!(ControlDevice, lease);
         let mut bits = [0; 8];
         let read = self.control.read_exact_at(&mut bits, place as u64);
-        read.expect("a page is there to be read");
+        read.expect("the page is readable");
         LeaseWord::from_bits(u64::from_ne_bytes(bits))
     }
 }
 
-/// Says something and waits for the answer.
+/// Sends a message and waits for the answer.
 fn call<T: serde::Serialize>(line: &mut Connection, id: u32, message: &T) -> Vec<u8> {
     line.send(id, message, Vec::new()).expect("it listens");
     loop {
@@ -113,29 +112,29 @@ fn call<T: serde::Serialize>(line: &mut Connection, id: u32, message: &T) -> Vec
     }
 }
 
-/// A time during which a tenant's lease certainly was this.
+/// A span of time during which a tenant's lease certainly had this value.
 #[derive(Debug, Clone, Copy)]
 pub struct Stretch {
     /// The lease.
     pub word: LeaseWord,
-    /// When it was first seen.
+    /// When it was first seen (ns).
     pub from: u64,
-    /// When it was last seen.
+    /// When it was last seen (ns).
     pub to: u64,
 }
 
 impl Stretch {
-    /// Whether the tenant held the device, with bounds.
+    /// Whether the tenant held the device with a bounded lease.
     pub fn is_turn(&self) -> bool {
         self.word.state() == LeaseState::Open
     }
 
-    /// Whether the device worked for a tenant during this spell.
+    /// Whether the device worked for the tenant of the spell within this span.
     pub fn meets(&self, spell: &Spell) -> bool {
         spell.from < self.to && spell.to > self.from
     }
 
-    /// For how long of this the device worked in that spell (ns).
+    /// The time within this span in which the device worked in that spell (ns).
     pub fn shares(&self, spell: &Spell) -> u64 {
         let (from, to) = (spell.from.max(self.from), spell.to.min(self.to));
         to.saturating_sub(from)
@@ -151,7 +150,7 @@ pub struct Seen {
     pub spells: Vec<Spell>,
 }
 
-/// A thread that polls the pages all the time.
+/// A thread that polls the pages.
 #[derive(Debug)]
 pub struct Watch {
     stop: Arc<AtomicBool>,
@@ -159,7 +158,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to look at the turns of these tenants on the first device of `gpu`.
+    /// Starts to watch the turns of these tenants on the first device of `gpu`.
     pub fn begin(gpu: &Gpu, tenants: &[&Tenant]) -> Self {
         let pages: Vec<Onlooker> = tenants.iter().map(|one| Onlooker::of(one)).collect();
         let spec = gpu.spec().parse().expect("a valid SPEC");
@@ -173,7 +172,7 @@ impl Watch {
         }
     }
 
-    /// Ends, with all that was seen.
+    /// Stops, and returns all observations.
     pub fn end(mut self) -> Seen {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().expect("it ends once");

@@ -2,18 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-/// The longest a test waits for what must come.
+/// The longest wait for an expected state.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks.
+/// The pause between two checks.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits until it is so.
+/// Waits until `done` returns true.
 #[track_caller]
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     until_some(what, || done().then_some(()));
 }
 
-/// Waits until there is an answer.
+/// Waits until `look` returns a value.
 #[track_caller]
 pub fn until_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;

@@ -388,3 +388,51 @@ fn a_program_starts_without_a_daemon_only_where_the_operator_says() {
     // Not even the limits of its environment: it is the operator's word.
     assert_eq!(allowed.ask(&format!("alloc {}", 3 * GIB)), "alloc 0");
 }
+
+#[test]
+fn containers_of_a_class_have_its_limit_each_and_one_door() {
+    let config = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/run/lab/library\"\n\
+        [classes.two]\ndevices = [\"0\"]\n[classes.two.limits]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n";
+    let Some(mut lab) = lab(config) else { return };
+    let ids = ["ab", "cd"].map(|start| start.repeat(32));
+    let of_class = |id: &String| Bundle {
+        door: Door::Cdi("two"),
+        annotations: vec![],
+        environment: vec![
+            "GPUSHARE_MEM_LIMIT=9GiB".to_owned(),
+            "GPUSHARE_DISABLE=1".to_owned(),
+        ],
+        ..bundle(id)
+    };
+    let mut guests = ids.each_ref().map(|id| lab.run(&of_class(id)).started());
+    for guest in &mut guests {
+        assert_eq!(guest.ask("total"), format!("total {} 0", 2 * GIB));
+        assert_eq!(guest.ask(&format!("alloc {}", 3 * GIB / 2)), "alloc 0");
+        assert_eq!(guest.ask(&format!("alloc {GIB}")), "alloc 2");
+    }
+    lab.restart_daemon();
+    let names = ["two-abababababab", "two-cdcdcdcdcdcd"];
+    for name in names {
+        until("it is back", || {
+            lab.row(name)
+                .is_some_and(|row| row["charged"] == 3 * GIB / 2)
+        });
+    }
+    // A process of the host does not come by that door.
+    let mut command = lab.machine().quota_in(ROOT, "none");
+    command
+        .env("GPUSHARE_SOCKET", "/run/gpushare/classes/two")
+        .env("SOFTGPU_FOLDER", "/run/lab/gpu");
+    let mut stranger = Guest::start(command);
+    assert_ne!(stranger.ask("init"), "init 0");
+    assert!(stranger.finish().stderr.contains("is in no container"));
+    for guest in guests {
+        guest.finish().silently();
+    }
+    let groups = "find $(grep -m1 ' cgroup2 ' /proc/mounts | cut -d' ' -f2) -maxdepth 1 -name";
+    for (id, name) in ids.iter().zip(names) {
+        // As the runtime does when it deletes a container.
+        lab.sh(&format!("rmdir $({groups} {id})"));
+        until("it ends with its cgroup", || lab.row(name).is_none());
+    }
+}

@@ -1,7 +1,7 @@
 //! `gpushare ps` and `gpushare set`: the truth about tenants, shown and changed.
 
 use gpushare_tests::gpu::links;
-use gpushare_tests::{GIB, Home, MIB, clients};
+use gpushare_tests::{GIB, Home, MIB, clients, schema};
 use serde_json::Value;
 
 const GRANTED: &str = "alloc 0";
@@ -186,7 +186,10 @@ fn devices_tells_what_the_driver_shows_and_what_the_daemon_knows() {
         }
         let output = command.output().unwrap();
         assert!(output.status.success(), "{output:?}");
-        serde_json::from_slice::<Vec<Value>>(&output.stdout).unwrap()
+        let rows = serde_json::from_slice::<Vec<Value>>(&output.stdout).unwrap();
+        rows.iter()
+            .for_each(|row| schema::check("devices.json", row));
+        rows
     };
     // In the program's world: both, each with its books.
     let devices = listed(home.gpu().name());
@@ -208,4 +211,89 @@ fn devices_tells_what_the_driver_shows_and_what_the_daemon_knows() {
     assert_eq!(node, [false, false, true, true]);
     assert!(others[2]["ordinal"].is_null(), "{others:?}");
     guest.finish().silently();
+}
+
+#[test]
+fn a_queued_tenant_has_a_row_that_says_what_it_waits_for() {
+    let home = Home::new("mem=16GiB");
+    let mut guest = home.guest("first", &["--mem-request", "12GiB"]);
+    assert_eq!(guest.ask(&alloc(GIB)), GRANTED);
+    let mut second = home.run("second", &["--mem-request", "10GiB"]);
+    let mut second = second.arg("true").spawn().unwrap();
+    let queued = |row: &Value| row["queued"]["why"].as_str().map(str::to_owned);
+    let why = loop {
+        if let Some(why) = home.row("second").as_ref().and_then(queued) {
+            break why;
+        }
+    };
+    assert!(why.contains("10 GiB") && why.contains("promised"), "{why}");
+    let row = home.row("second").unwrap();
+    assert_eq!(
+        (&row["request"], &row["charged"]),
+        (&(10 * GIB).into(), &0.into())
+    );
+    assert!(home.row("first").unwrap()["queued"].is_null());
+    let table = text(&home.gpushare(&["ps"]).stdout);
+    assert!(
+        table.contains("queued for ") && table.contains("10 GiB"),
+        "{table}"
+    );
+    let why = text(&home.gpushare(&["why", "second"]).stdout);
+    assert!(why.contains("queued") && why.contains("promised"), "{why}");
+    guest.finish().silently();
+    assert!(second.wait().unwrap().success());
+}
+
+#[test]
+fn a_tenant_without_a_daemon_has_a_row_while_it_lives() {
+    let home = Home::new("mem=16GiB");
+    let mut guest = home.guest("alone", &["--daemon", "off", "--mem-limit", "4GiB"]);
+    assert_eq!(guest.ask(&alloc(GIB)), GRANTED);
+    let row = home.row("alone").unwrap();
+    assert_eq!(
+        (&row["daemon"], &row["limit"], &row["charged"]),
+        (&false.into(), &(4 * GIB).into(), &GIB.into())
+    );
+    assert_eq!(row["processes"].as_array().map(Vec::len), Some(1));
+    let table = text(&home.gpushare(&["ps"]).stdout);
+    assert!(table.contains("without a daemon"), "{table}");
+    guest.finish().silently();
+    let after = home.gpushare(&["ps"]);
+    assert!(
+        !after.status.success(),
+        "nothing is left to show: {after:?}"
+    );
+}
+
+#[test]
+fn tables_fit_a_hundred_columns_and_choose_a_gpu() {
+    let home = Home::new("mem=16GiB,count=2");
+    let guests = [
+        "a",
+        "a-tenant-with-a-name-that-is-as-long-as-a-name-may-be-of-64-letters",
+    ];
+    let guests =
+        guests.map(|name| home.guest(&name[..name.len().min(64)], &["--mem-limit", "1GiB"]));
+    let table = text(&home.gpushare(&["ps"]).stdout);
+    for line in table.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+    let rows = |gpu: &str| -> Vec<Value> {
+        let output = home.gpushare(&["ps", "--json", "--gpu", gpu]);
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let all = home.ps();
+    assert_eq!(all.len(), 4, "each on both");
+    for gpu in 0..2 {
+        let found = rows(&gpu.to_string());
+        assert_eq!(found.len(), 2);
+        assert!(found.iter().all(|row| row["gpu"] == gpu), "{found:?}");
+        let uuid = found[0]["device"].as_str().unwrap();
+        let by_uuid = rows(&uuid[..20]);
+        assert!(by_uuid.len() == 2 && by_uuid.iter().all(|row| row["gpu"] == gpu));
+    }
+    assert_eq!(rows("7"), [] as [Value; 0]);
+    for guest in guests {
+        guest.finish().silently();
+    }
 }

@@ -52,7 +52,8 @@ const ROUNDS: u64 = 21_000;
 /// Launches are cheap, and so are more of them.
 const LAUNCHES: u64 = 20 * ROUNDS;
 
-/// Names a packaged library to count in, such as `dist/lib/libgpushare.so`; without it one is built.
+/// Names a packaged library to count in, such as `dist/lib/libgpushare.so`; without it one is
+/// built.
 const SHIPPED: &str = "GPUTEST_SHIPPED_LIBRARY";
 
 struct Bench {
@@ -196,8 +197,8 @@ fn valgrind_is_here(name: &str) -> bool {
 /// Counts at most until one is within the bound.
 const TRIES: u32 = 3;
 
-/// Checks the instructions that the library adds to a call: the least of up to three counts, because
-/// the library's own threads add to a count by the clock, not by the call.
+/// Checks the instructions that the library adds to a call: the least of up to three counts,
+/// because the library's own threads add to a count by the clock, not by the call.
 fn adds_at_most(call: &str, most: i64) {
     if !valgrind_is_here(call) {
         return;

@@ -39,7 +39,7 @@ pub(crate) struct Daemons {
     /// The daemons that serve: the machine's first, then this user's.
     pub(crate) serving: Vec<Talk>,
     /// Of each that does not, though there is one, how that is.
-    silent: Vec<String>,
+    pub(crate) silent: Vec<String>,
 }
 
 /// Every daemon this user can talk to.

@@ -7,7 +7,6 @@ use crate::daemon;
 use crate::failure::Failure;
 use crate::select::{self, Wanted};
 use crate::{history, output, perfetto, when};
-use gpushare_journal::Line;
 use gpushare_protocol::wire::EventRecord;
 use std::process::ExitCode;
 
@@ -84,7 +83,7 @@ fn follow(as_json: bool, wanted: &Wanted, with_journals: bool) -> Result<ExitCod
 
 fn print(record: &EventRecord, as_json: bool) -> Result<(), Failure> {
     output::data(&match as_json {
-        true => Line::from(record).json(),
+        true => gpushare_journal::json(record),
         false => show::line(record, output::width()),
     })
 }

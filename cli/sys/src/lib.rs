@@ -4,4 +4,5 @@
 
 pub mod cuda;
 pub mod devices;
+pub mod proof;
 pub mod spawn;

@@ -1,9 +1,9 @@
 //! Eight bytes for each thread, one load away.
 //!
-//! The dynamic linker finds a library's thread-locals by a call, unless the library asks for them to
-//! lie at a fixed distance from the thread pointer. That place is given to libraries that a program
-//! starts with, as a preloaded one is, and to later ones while the C library has room left. The
-//! compiler offers no such choice, so the variable is declared and read in assembly. It has no
+//! The dynamic linker finds a library's thread-locals by a call, unless the library asks for them
+//! to lie at a fixed distance from the thread pointer. That place is given to libraries that a
+//! program starts with, as a preloaded one is, and to later ones while the C library has room left.
+//! The compiler offers no such choice, so the variable is declared and read in assembly. It has no
 //! destructor: signal handlers have it, and code that runs after other destructors.
 
 /// Declares a thread-local of eight aligned bytes of zeros and `cell()`, its address in the calling
@@ -27,8 +27,8 @@ macro_rules! thread_word {
         fn cell() -> *mut $type {
             let offset: usize;
             let base: usize;
-            // SAFETY: reads the variable's distance from the thread pointer, and the thread pointer,
-            // which on x86-64 the first word that it points to repeats.
+            // SAFETY: reads the variable's distance from the thread pointer, and the thread
+            // pointer, which on x86-64 the first word that it points to repeats.
             unsafe {
                 #[cfg(target_arch = "x86_64")]
                 core::arch::asm!(

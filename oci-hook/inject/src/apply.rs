@@ -103,6 +103,13 @@ mod tests {
         ] {
             add_hook(&mut empty.clone(), "/h", &[]).unwrap();
         }
-        assert_eq!(hooks_d("/h")["hook"]["env"], json!([]));
+    }
+
+    #[test]
+    fn the_packaged_file_of_the_hook_is_what_it_has_to_be() {
+        let packaged = include_str!("../../../packaging/hooks.d/gpushare.json");
+        let packaged: Value = serde_json::from_str(packaged).unwrap();
+        assert_eq!(packaged, hooks_d("/usr/bin/gpushare-oci-hook"));
+        assert_eq!(packaged["hook"]["env"], json!([]));
     }
 }

@@ -1,7 +1,7 @@
 //! The journal: every event of a daemon, in bounded files that outlive it.
 //!
 //! The daemon appends, `gpushare events` and `gpushare why` read. A line is one event as JSON
-//! ([`Line`], described by `docs/schema/event.json`). The newest lines are in `journal.jsonl`; when
+//! (described by `docs/schema/event.json`). The newest lines are in `journal.jsonl`; when
 //! that is full it becomes `journal.1.jsonl`, and the oldest file is dropped. Several daemons of
 //! one user may share a folder. Why so: ADR 100.
 #![forbid(unsafe_code)]
@@ -12,6 +12,6 @@ mod read;
 mod write;
 
 pub use files::Bounds;
-pub use line::{Line, SCHEMA, Value};
+pub use line::{json, write_json};
 pub use read::{Past, read};
 pub use write::{Readers, Writer};

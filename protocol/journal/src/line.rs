@@ -4,79 +4,95 @@ use std::collections::BTreeMap;
 
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{EventDevice, EventRecord, Fact};
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 
-/// The version of [`Line`]. It grows when a key changes its meaning, not when one is added.
-pub const SCHEMA: u32 = 1;
+/// The version of a line's form. It grows when a key changes its meaning, not when one is added.
+const SCHEMA: u32 = 1;
 
-/// An event as `gpushare events --json` prints it and the journal keeps it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
-    /// [`SCHEMA`].
-    pub schema: u32,
-    /// Milliseconds since 1970.
-    pub at_ms: u64,
-    /// The daemon that saw it, in hexadecimal digits; another at each of its starts.
-    pub instance: String,
-    /// Its number among that daemon's events.
-    pub number: u64,
-    /// A stable short name.
-    pub kind: String,
-    /// The tenant it is about, or null.
-    pub tenant: Option<String>,
-    /// The device's place among the daemon's devices, or null.
-    pub gpu: Option<u32>,
-    /// The device's UUID, or null.
-    pub device: Option<String>,
-    /// One sentence with the numbers.
-    pub text: String,
-    /// The numbers by name; a name ends in its unit.
-    pub facts: BTreeMap<String, Value>,
+/// An event as `gpushare events --json` prints it and the journal keeps it, read back.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct Line {
+    at_ms: u64,
+    instance: String,
+    number: u64,
+    kind: String,
+    tenant: Option<String>,
+    gpu: Option<u32>,
+    device: Option<String>,
+    text: String,
+    facts: BTreeMap<String, Value>,
 }
 
 /// A value of [`Line::facts`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
-pub enum Value {
-    /// An amount.
+enum Value {
     Number(u64),
-    /// A name or a reason.
     Word(String),
 }
 
-impl From<&EventRecord> for Line {
-    fn from(record: &EventRecord) -> Self {
-        let facts = record.facts.iter().map(|(name, fact)| {
-            let value = match fact {
-                Fact::Number(number) => Value::Number(*number),
-                Fact::Word(word) => Value::Word(word.clone()),
-                // A later daemon's.
-                other => Value::Word(format!("{other:?}")),
-            };
-            (name.clone(), value)
-        });
-        Self {
-            schema: SCHEMA,
-            at_ms: record.at_ms,
-            instance: format!("{:x}", record.instance),
-            number: record.number,
-            kind: record.kind.clone(),
-            tenant: record.tenant.clone(),
-            gpu: record
-                .device
-                .map(|device| device.index)
-                .filter(|index| *index != u32::MAX),
-            device: record.device.map(|device| Uuid(device.uuid).to_string()),
-            text: record.text.clone(),
-            facts: facts.collect(),
+/// The same on its way out.
+#[derive(Serialize)]
+struct Written<'a> {
+    schema: u32,
+    at_ms: u64,
+    instance: String,
+    number: u64,
+    kind: &'a str,
+    tenant: Option<&'a str>,
+    gpu: Option<u32>,
+    device: Option<String>,
+    text: &'a str,
+    #[serde(serialize_with = "facts")]
+    facts: &'a [(String, Fact)],
+}
+
+fn facts<S: Serializer>(facts: &[(String, Fact)], out: S) -> Result<S::Ok, S::Error> {
+    let mut map = out.serialize_map(Some(facts.len()))?;
+    for (name, fact) in facts {
+        match fact {
+            Fact::Number(number) => map.serialize_entry(name, number)?,
+            Fact::Word(word) => map.serialize_entry(name, word)?,
+            // A later daemon's.
+            other => map.serialize_entry(name, &format!("{other:?}"))?,
         }
     }
+    map.end()
+}
+
+/// Appends an event as one line, without its end.
+pub fn write_json(record: &EventRecord, out: &mut Vec<u8>) {
+    let device = record.device;
+    let line = Written {
+        schema: SCHEMA,
+        at_ms: record.at_ms,
+        instance: format!("{:x}", record.instance),
+        number: record.number,
+        kind: &record.kind,
+        tenant: record.tenant.as_deref(),
+        gpu: device
+            .map(|device| device.index)
+            .filter(|index| *index != u32::MAX),
+        device: device.map(|device| Uuid(device.uuid).to_string()),
+        text: &record.text,
+        facts: &record.facts,
+    };
+    // Memory takes all, and nothing in a line is a map with keys that are no text.
+    let _ = serde_json::to_writer(out, &line);
+}
+
+/// An event as one line, without its end.
+#[must_use]
+pub fn json(record: &EventRecord) -> String {
+    let mut out = Vec::new();
+    write_json(record, &mut out);
+    String::from_utf8(out).unwrap_or_default()
 }
 
 impl Line {
     /// The event; `None` if a number of it is none.
-    #[must_use]
-    pub fn record(self) -> Option<EventRecord> {
+    pub(crate) fn record(self) -> Option<EventRecord> {
         let device = match self.device {
             None => None,
             Some(text) => Some(EventDevice {
@@ -103,16 +119,8 @@ impl Line {
         })
     }
 
-    /// As one line, without its end.
-    #[must_use]
-    pub fn json(&self) -> String {
-        // Only maps with keys that are no text, and writers that fail, make this fail.
-        serde_json::to_string(self).unwrap_or_default()
-    }
-
     /// Reads one line.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 }
@@ -139,7 +147,7 @@ mod tests {
                 ("by".to_owned(), Fact::Word("x".to_owned())),
             ],
         };
-        let text = Line::from(&record).json();
+        let text = json(&record);
         assert!(!text.contains('\n'), "{text}");
         assert_eq!(
             Line::parse(&text).expect("a line").record(),
@@ -151,12 +159,9 @@ mod tests {
             facts: vec![],
             ..record
         };
-        let line = Line::from(&nobodys);
-        assert_eq!(line.clone().record(), Some(nobodys));
-        assert!(
-            line.json()
-                .contains(r#""tenant":null,"gpu":null,"device":null"#)
-        );
+        let text = json(&nobodys);
+        assert_eq!(Line::parse(&text).and_then(Line::record), Some(nobodys));
+        assert!(text.contains(r#""tenant":null,"gpu":null,"device":null"#));
     }
 
     #[test]

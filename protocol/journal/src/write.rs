@@ -180,7 +180,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::line::Line;
+    use crate::line::json;
     use crate::read;
     use gpushare_protocol::wire::EventRecord;
 
@@ -195,7 +195,7 @@ mod tests {
             text: "x".repeat(50),
             facts: vec![],
         };
-        let mut text = Line::from(&record).json().into_bytes();
+        let mut text = json(&record).into_bytes();
         text.push(b'\n');
         text
     }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::PathBuf;
 
+use gpushare_inject::cdi;
 use gpushare_protocol::limits::{Limits, Maxima};
 use serde::Deserialize;
 
 use super::Variables;
-use crate::containers::{Containers, Rule};
+use crate::containers::{Class, Containers, Rule};
 
 /// The section as it is written.
 #[derive(Debug, Default, Deserialize)]
@@ -21,6 +23,20 @@ pub(super) struct Section {
     on_daemon_loss: OnDaemonLoss,
     /// Maxima for some.
     rules: Vec<Row>,
+    /// Where the CDI specification of the classes is kept current.
+    cdi: Option<PathBuf>,
+    /// The folder of the library that containers get.
+    library: Option<PathBuf>,
+}
+
+/// A class as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClassRow {
+    #[serde(default)]
+    devices: Vec<String>,
+    #[serde(default)]
+    limits: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
@@ -60,7 +76,18 @@ struct Row {
 
 impl Section {
     /// The rules, none of which allows more than the node's `maxima`.
-    pub(super) fn rules(&self, maxima: &Variables) -> Result<Containers, String> {
+    pub(super) fn rules(
+        &self,
+        classes: &BTreeMap<String, ClassRow>,
+        maxima: &Variables,
+    ) -> Result<Containers, String> {
+        for (name, path) in [("cdi", &self.cdi), ("library", &self.library)] {
+            if let Some(path) = path.as_ref().filter(|path| !path.is_absolute()) {
+                return Err(format!(
+                    "[containers]: {name} = {path:?} is refused; accepted: an absolute path"
+                ));
+            }
+        }
         let rules = self.rules.iter().zip(1..);
         let rules = rules.map(|(row, number)| {
             row.rule(maxima)
@@ -71,8 +98,45 @@ impl Section {
             deny_unenforceable: self.unenforceable == Unenforceable::Deny,
             allow_without_daemon: self.on_daemon_loss == OnDaemonLoss::Allow,
             rules: rules.collect::<Result<_, _>>()?,
+            classes: classes
+                .iter()
+                .map(|(name, row)| row.class(name, maxima))
+                .collect::<Result<_, _>>()?,
+            cdi: self.cdi.clone(),
+            library: self.library.clone(),
         })
     }
+}
+
+impl ClassRow {
+    fn class(&self, name: &str, maxima: &Variables) -> Result<Class, String> {
+        let refused = |why: String| format!("[classes.{name}]: {why}");
+        if !cdi::is_name(name) {
+            return Err(refused(
+                "it is no name of a class; accepted: 1 to 40 letters and digits, and _ - . inside"
+                    .to_owned(),
+            ));
+        }
+        let environment: Variables = self.limits.clone().into_iter().collect();
+        if let Some((name, value)) = environment.iter().find(|(name, _)| !Limits::reads(name)) {
+            return Err(refused(format!(
+                "{name} = {value:?} is refused: there is no such limit; accepted: the variables of a tenant's limits"
+            )));
+        }
+        let failed = |error: gpushare_protocol::limits::LimitError| refused(error.to_string());
+        let most = Maxima::read(pairs(maxima)).map_err(failed)?;
+        Limits::from_env_under(pairs(&environment), [], most).map_err(failed)?;
+        Ok(Class {
+            name: name.to_owned(),
+            devices: self.devices.clone(),
+            environment,
+        })
+    }
+}
+
+fn pairs(all: &Variables) -> Vec<(OsString, OsString)> {
+    let pair = |(name, value): &(String, String)| (name.into(), value.into());
+    all.iter().map(pair).collect()
 }
 
 impl Row {
@@ -89,10 +153,6 @@ impl Row {
         if labels.is_empty() {
             return Err("it says of no container that it is about it; accepted: namespace, image, user, each a name or its beginning and *".to_owned());
         }
-        let pairs = |all: &Variables| -> Vec<(OsString, OsString)> {
-            let pair = |(name, value): &(String, String)| (name.into(), value.into());
-            all.iter().map(pair).collect()
-        };
         let own: Variables = self.maxima.clone().into_iter().collect();
         let failed = |error: gpushare_protocol::limits::LimitError| error.to_string();
         Maxima::read(pairs(&own)).map_err(failed)?;

@@ -23,7 +23,7 @@ const QUEUE: usize = 4096;
 /// Events written at once.
 const BATCH: usize = 256;
 /// Pause after a write, so that many events cost few writes. A lone event is written at once.
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(50);
 /// Quiet time after which the files are made to survive a power failure.
 const SETTLE: Duration = Duration::from_secs(1);
 /// Longest to wait at the daemon's end for what is still to be written.

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use gpushare_journal::{Bounds, Line, Readers, Writer};
+use gpushare_journal::{Bounds, Readers, Writer, write_json};
 use gpushare_protocol::wire::EventRecord;
 
 /// Where events end up.
@@ -41,7 +41,7 @@ impl Sink for Files {
     fn take(&mut self, batch: &[Arc<EventRecord>]) {
         self.text.clear();
         for record in batch {
-            self.text.extend(Line::from(&**record).json().bytes());
+            write_json(record, &mut self.text);
             self.text.push(b'\n');
         }
         let error = match self.writer.append(&self.text) {

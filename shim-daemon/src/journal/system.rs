@@ -38,18 +38,29 @@ pub fn log(socket: &Path) -> Box<dyn Sink> {
     }
 }
 
+/// Events that are a message each.
+const FEW: usize = 8;
+
 /// Lines of the daemon's log.
 #[derive(Debug)]
 struct Lines;
 
 impl Sink for Lines {
     fn take(&mut self, batch: &[Arc<EventRecord>]) {
-        for record in batch {
-            let subject = subject(record);
-            if is_grave(record) {
-                tracing::warn!(target: "event", "{}{subject}: {}", record.kind, record.text);
-            } else {
-                tracing::info!(target: "event", "{}{subject}: {}", record.kind, record.text);
+        // Many at once are one message of many lines: a write each would cost most.
+        let size = match batch.len() {
+            0..=FEW => 1,
+            many => many,
+        };
+        for records in batch.chunks(size) {
+            let lines = records.iter().map(|record| {
+                let subject = subject(record);
+                format!("{}{subject}: {}", record.kind, record.text)
+            });
+            let text = lines.collect::<Vec<_>>().join("\n");
+            match records.iter().any(|record| is_grave(record)) {
+                true => tracing::warn!(target: "event", "{text}"),
+                false => tracing::info!(target: "event", "{text}"),
             }
         }
     }

@@ -26,7 +26,7 @@ use crate::peer::Peer;
 const MOST_PRELOAD: usize = 16 << 10;
 
 /// The container that a tenant is, as the next daemon needs it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Container {
     /// Its id, as its runtime named it.
     pub id: String,
@@ -43,6 +43,9 @@ pub struct Container {
     /// Whether a program that finds no daemon starts without limits.
     #[serde(default)]
     pub allow_without_daemon: bool,
+    /// Its class, if it came by one.
+    #[serde(default)]
+    pub class: Option<String>,
 }
 
 /// What keeps a container's tenant.
@@ -127,6 +130,7 @@ impl Node {
             groups,
             preload: injection.preload.clone(),
             allow_without_daemon: self.containers.allow_without_daemon,
+            class: None,
         };
         let registration = Registration {
             name: self.name_of(&injection.id, init.identity),
@@ -264,7 +268,7 @@ impl Node {
     }
 
     /// The devices that a container names, or the node's only one.
-    fn columns_named(&self, names: &[String]) -> Result<Vec<DeviceId>, WireError> {
+    pub(super) fn columns_named(&self, names: &[String]) -> Result<Vec<DeviceId>, WireError> {
         let refuse = |text: String| WireError::new(ErrorCode::NotFound, text);
         let listed = || {
             let rows = self.devices.iter().enumerate();
@@ -322,7 +326,7 @@ impl Node {
         WireError::new(ErrorCode::Full, why)
     }
 
-    fn keep_container(&mut self, tenant: TenantId, contained: Contained) {
+    pub(super) fn keep_container(&mut self, tenant: TenantId, contained: Contained) {
         let watch = contained
             .init()
             .map(|init| init.pidfd.as_fd().try_clone_to_owned());

@@ -4,6 +4,7 @@
 //! watch are collected as [`Effect`]s. This module touches no socket, so all of it runs in a test.
 
 mod asks;
+mod classes;
 mod commands;
 mod decisions;
 mod events;
@@ -343,6 +344,12 @@ impl Node {
         self.maxima.clone_from(&settings.maxima);
         self.containers.clone_from(&settings.containers);
         self.deal(now, settings.policy.lease);
+    }
+
+    /// The rules for containers.
+    #[must_use]
+    pub fn containers(&self) -> &Containers {
+        &self.containers
     }
 
     fn effect(&mut self, effect: Effect) {

@@ -1,6 +1,7 @@
 //! Connections: admission, order of service, throttling until the budget is repaid, and closing.
 
 use std::io;
+use std::os::unix::net::UnixStream;
 
 use gpushare_core::{Nanos, TenantId};
 
@@ -17,7 +18,18 @@ impl Server {
         let Some(socket) = self.doors.accept(tenant, &self.poller) else {
             return;
         };
-        let role = tenant.map_or(Role::Command, Role::Client);
+        self.came(began, socket, tenant.map_or(Role::Command, Role::Client));
+    }
+
+    /// Accepts a connection at the socket of a class.
+    pub(super) fn accept_in_class(&mut self, at: u64) {
+        let began = clock::now();
+        if let Some(socket) = self.classes.accept(at) {
+            self.came(began, socket, Role::Class(at));
+        }
+    }
+
+    fn came(&mut self, began: Nanos, socket: UnixStream, role: Role) {
         let taken =
             Session::new(socket, role, began, &self.node).and_then(|session| self.take(session));
         match taken {
@@ -105,7 +117,11 @@ impl Server {
             return self.rest(id, until);
         }
         session.served = now;
-        match session.exchange(now, ConnId(id), &mut self.node, &self.folder) {
+        let name = match session.role {
+            Role::Class(at) => self.classes.name(at),
+            _ => None,
+        };
+        match session.exchange(now, ConnId(id), &mut self.node, (&self.folder, name)) {
             Ok(None) => self.mind(id),
             Ok(Some(until)) => self.rest(id, until),
             Err(end) => self.close(id, &end),

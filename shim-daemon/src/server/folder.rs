@@ -7,10 +7,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use gpushare_protocol::{injection, sockets};
+use gpushare_protocol::sockets;
 use nix::unistd::geteuid;
 
-use crate::node::{Container, Registration};
+use super::furnish;
+use crate::node::Registration;
 
 /// The control socket's name.
 pub const CONTROL: &str = "control.sock";
@@ -22,7 +23,7 @@ pub const SOCKET: &str = "gpushare.sock";
 /// The daemon's runtime folder.
 #[derive(Debug)]
 pub struct Folder {
-    root: PathBuf,
+    pub(super) root: PathBuf,
     private: bool,
     claim: Option<Claim>,
 }
@@ -202,27 +203,6 @@ impl Folder {
         bind(&folder, SOCKET, if self.private { 0o600 } else { 0o666 })
     }
 
-    /// Writes what a container finds beside its socket: the mark that makes this the law there, the
-    /// preload file, ours first, and what lets programs start without a daemon.
-    pub(super) fn furnish(&self, name: &str, container: &Container) -> io::Result<()> {
-        let folder = self.of(name);
-        let mut preload = format!("{}\n", injection::LIBRARY);
-        for line in &container.preload {
-            preload.push_str(line);
-            preload.push('\n');
-        }
-        write_whole(&folder.join(injection::PRELOAD), preload.as_bytes())?;
-        write_whole(&folder.join(injection::MARK), container.id.as_bytes())?;
-        let allow = folder.join(injection::ALLOW);
-        match container.allow_without_daemon {
-            true => write_whole(&allow, b""),
-            false => match fs::remove_file(allow) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            },
-        }
-    }
-
     /// Writes a registration down, whole or not at all.
     pub(super) fn remember(&self, registration: &Registration) -> io::Result<()> {
         let path = self.registered(&registration.name);
@@ -239,12 +219,7 @@ impl Folder {
     pub(super) fn forget(&self, name: &str) {
         // Each may be missing; then it is forgotten already.
         let _ = fs::remove_file(self.registered(name));
-        for file in [
-            SOCKET,
-            injection::PRELOAD,
-            injection::MARK,
-            injection::ALLOW,
-        ] {
+        for file in [SOCKET].iter().chain(&furnish::FILES) {
             let _ = fs::remove_file(self.of(name).join(file));
         }
         let _ = fs::remove_dir(self.of(name));
@@ -275,18 +250,6 @@ impl Folder {
     fn registered(&self, name: &str) -> PathBuf {
         self.root.join("registered").join(format!("{name}.json"))
     }
-}
-
-/// Writes a file that everybody may read, whole or not at all. One that is there with this content
-/// stays: a container may have it mounted.
-fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
-    if fs::read(path).is_ok_and(|found| found == text) {
-        return Ok(());
-    }
-    let whole = path.with_extension("new");
-    fs::write(&whole, text)?;
-    fs::set_permissions(&whole, Permissions::from_mode(0o644))?;
-    fs::rename(&whole, path)
 }
 
 fn make(builder: &DirBuilder, folder: &Path) -> io::Result<()> {
@@ -333,7 +296,7 @@ fn is_ours_alone(found: &fs::Metadata) -> bool {
         && found.nlink() == 1
 }
 
-fn bind(folder: &Path, name: &str, mode: u32) -> io::Result<UnixListener> {
+pub(super) fn bind(folder: &Path, name: &str, mode: u32) -> io::Result<UnixListener> {
     let path = folder.join(name);
     match fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -2,11 +2,13 @@
 
 mod budget;
 mod buffer_budget;
+mod classes;
 mod clock;
 mod connections;
 mod crowd;
 mod doors;
 mod folder;
+mod furnish;
 mod later;
 mod looker;
 mod poller;
@@ -27,6 +29,8 @@ use crate::node::{ConnId, Effect, Node, Settings};
 use crate::notify::Notify;
 use budget::{Connects, Users};
 use buffer_budget::BufferBudget;
+use classes::Classes;
+pub use classes::cdi;
 use crowd::Crowd;
 use doors::Doors;
 pub use folder::{CONTROL, Folder, SOCKET};
@@ -50,6 +54,7 @@ pub struct Server {
     folder: Folder,
     looker: Looker,
     doors: Doors,
+    classes: Classes,
     /// Tenants whose current registration could not be stored.
     unsaved: BTreeSet<TenantId>,
     sessions: BTreeMap<u64, Session>,
@@ -164,6 +169,7 @@ impl Server {
             folder,
             looker,
             doors,
+            classes: Classes::default(),
             unsaved: BTreeSet::new(),
             sessions: BTreeMap::new(),
             resting: BTreeMap::new(),
@@ -192,6 +198,7 @@ impl Server {
             }
         }
         server.carry_out();
+        server.follow_classes();
         Ok(server)
     }
 
@@ -253,6 +260,7 @@ impl Server {
         match source {
             Source::Control => self.accept(None),
             Source::Tenant(tenant) => self.accept(Some(tenant)),
+            Source::Class(at) => self.accept_in_class(at),
             Source::Session(id) => self.talk(id),
             Source::Process(process) => {
                 if let Some(pidfd) = self.watched.remove(&process) {
@@ -288,6 +296,12 @@ impl Server {
         self.carry_out();
     }
 
+    /// Ensures that each class has its socket, and that the CDI specification is current.
+    fn follow_classes(&mut self) {
+        let rules = self.node.containers();
+        self.classes.follow(rules, &self.folder, &self.poller);
+    }
+
     /// A faulty file changes no setting.
     fn reload(&mut self) {
         let Some(reload) = &mut self.reload else {
@@ -297,6 +311,7 @@ impl Server {
         match (reload.read)() {
             Ok(settings) => {
                 self.node.reload(clock::now(), &settings);
+                self.follow_classes();
                 tracing::info!(
                     "the file was read again: its turns hold from now on, its defaults for tenants that come"
                 );
@@ -318,6 +333,7 @@ impl Server {
             if self.doors.tend(&self.folder, &self.poller)? {
                 self.node.write_down_all();
             }
+            self.follow_classes();
             for tenant in self.unsaved.clone() {
                 self.node.write_down(tenant);
             }

@@ -17,6 +17,8 @@ pub(super) enum Source {
     Control,
     /// A client connects to a tenant's socket.
     Tenant(TenantId),
+    /// A client connects to the socket of a class, by its place among the daemon's.
+    Class(u64),
     /// A connection has bytes or room for some.
     Session(u64),
     /// A process ended.
@@ -51,6 +53,7 @@ impl Source {
             Self::Time => (7, 0),
             Self::Starter => (8, 0),
             Self::Container(id) => (9, id.0),
+            Self::Class(at) => (10, at),
         };
         kind << KIND | id
     }
@@ -67,6 +70,7 @@ impl Source {
             7 => Self::Time,
             8 => Self::Starter,
             9 => Self::Container(TenantId(id)),
+            10 => Self::Class(id),
             _ => Self::Stop,
         }
     }
@@ -185,6 +189,7 @@ mod tests {
             Source::Session(8),
             Source::Process(ProcessId(9)),
             Source::Container(TenantId(10)),
+            Source::Class(11),
             Source::Looks,
             Source::Reload,
             Source::Time,

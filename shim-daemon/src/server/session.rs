@@ -34,6 +34,8 @@ pub(super) enum Role {
     Client(TenantId),
     /// A command.
     Command,
+    /// A process of a container of a class: of the class of this place.
+    Class(u64),
 }
 
 /// A connection and the facts about its peer.
@@ -54,6 +56,8 @@ pub(super) struct Session {
     /// The protocol's minor that the other end speaks.
     minor: u16,
     process: Option<ProcessId>,
+    /// The tenant, once a process that came by a class has registered.
+    member: Option<TenantId>,
     budget: Budget,
     /// The user; `None` for the socket's intended users: the tenant's own, or unrestricted users.
     user: Option<u32>,
@@ -76,6 +80,7 @@ impl Session {
         let is_own = match role {
             Role::Command => may_do_everything(user),
             Role::Client(tenant) => node.is_trusted(tenant, user),
+            Role::Class(_) => false,
         };
         Ok(Self {
             connection: Connection::new(socket)?,
@@ -88,6 +93,7 @@ impl Session {
             mps: false,
             minor: 0,
             process: None,
+            member: None,
             budget: Budget::default(),
             user: (!is_own).then_some(user),
             refusals: 0,
@@ -111,6 +117,7 @@ impl Session {
         match self.role {
             Role::Command => None,
             Role::Client(tenant) => Some(self.user.map_or(Payer::Tenant(tenant), Payer::User)),
+            Role::Class(_) => self.user.map(Payer::User),
         }
     }
 
@@ -122,7 +129,7 @@ impl Session {
     /// Whether the peer has not identified itself yet.
     pub(super) fn is_silent(&self) -> bool {
         match self.role {
-            Role::Client(_) => self.process.is_none(),
+            Role::Client(_) | Role::Class(_) => self.process.is_none(),
             Role::Command => !self.greeted,
         }
     }
@@ -135,7 +142,7 @@ impl Session {
         now: Nanos,
         id: ConnId,
         node: &mut Node,
-        folder: &Folder,
+        (folder, class): (&Folder, Option<&str>),
     ) -> Result<Option<Nanos>, Closed> {
         self.catch_up()?;
         if self.connection.wants_to_write() {
@@ -143,7 +150,7 @@ impl Session {
         }
         let mut received = false;
         let most = match self.role {
-            Role::Client(_) => REQUESTS,
+            Role::Client(_) | Role::Class(_) => REQUESTS,
             Role::Command => COMMANDS,
         };
         for _ in 0..most {
@@ -160,11 +167,11 @@ impl Session {
                 self.ended = self.connection.receive(TURN).err();
             };
             if self.greeted {
-                self.heard(now, (id, request), &body, node)?;
+                self.heard(now, (id, request), &body, node, class)?;
             } else {
                 self.greet((id, request), &body, node, folder)?;
             }
-            if matches!(self.role, Role::Client(_))
+            if self.role != Role::Command
                 && let Some(rested) = self.budget.spend(now)
             {
                 return Ok(Some(rested));
@@ -211,8 +218,13 @@ impl Session {
         (id, request): (ConnId, u32),
         body: &[u8],
         node: &mut Node,
+        class: Option<&str>,
     ) -> Result<(), Closed> {
+        if let Role::Class(_) = self.role {
+            self.enter(now, request, body, node, class.unwrap_or_default())?;
+        }
         match self.role {
+            Role::Class(_) if self.member.is_none() => return Ok(()),
             Role::Command => match decode::<Control>(request, body) {
                 Ok(Control::Inject(injection)) => {
                     let pidfd = self.connection.take_descriptor();
@@ -231,7 +243,10 @@ impl Session {
                 Ok(command) => node.command(now, id, request, &command),
                 Err(_) => return self.unknown(request, ControlReply::Error),
             },
-            Role::Client(tenant) => {
+            Role::Client(_) | Role::Class(_) => {
+                let Some(tenant) = self.tenant() else {
+                    return Ok(());
+                };
                 let client = Client {
                     connection: id,
                     tenant,
@@ -271,6 +286,48 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// The tenant of a process.
+    fn tenant(&self) -> Option<TenantId> {
+        match self.role {
+            Role::Client(tenant) => Some(tenant),
+            Role::Class(_) => self.member,
+            Role::Command => None,
+        }
+    }
+
+    /// A process came by a class: which container it is of is found out before anything else.
+    fn enter(
+        &mut self,
+        now: Nanos,
+        request: u32,
+        body: &[u8],
+        node: &mut Node,
+        class: &str,
+    ) -> Result<(), Closed> {
+        if self.member.is_some() {
+            return Ok(());
+        }
+        let entered = match decode::<Request>(request, body) {
+            Ok(Request::Register(_)) => identify(self.connection.socket())
+                .map_err(|error| unknown_peer(&error))
+                .and_then(|peer| node.enter_class(now, class, &peer)),
+            _ => Err(WireError::new(ErrorCode::OutOfOrder, "register first")),
+        };
+        match entered {
+            Ok(tenant) => {
+                self.member = Some(tenant);
+                Ok(())
+            }
+            Err(error) => {
+                self.refusals += 1;
+                // A page that came with the request is not wanted.
+                drop(self.connection.take_descriptor());
+                self.connection
+                    .send(request, &Reply::Error(error), Vec::new())
+            }
+        }
     }
 
     /// Sends a command a reply, unless its version is too old for that reply.
@@ -336,7 +393,10 @@ impl Session {
     pub(super) fn ended(self, now: Nanos, id: ConnId, node: &mut Node) {
         match self.role {
             Role::Command => node.command_ended(now, id),
-            Role::Client(tenant) => {
+            Role::Client(_) | Role::Class(_) => {
+                let Some(tenant) = self.tenant() else {
+                    return;
+                };
                 node.disconnected(
                     now,
                     Client {

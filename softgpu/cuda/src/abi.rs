@@ -1,12 +1,12 @@
 //! Reading and writing through the pointers a C caller passes.
 //!
 //! # Safety
-//! Every function here trusts what the CUDA documentation makes the caller promise: a pointer that
+//! Every function here relies on the caller's obligations in the CUDA documentation: a pointer that
 //! is not NULL points to as many values as the function's contract says, aligned, for the length of
-//! the call. NULL is always answered, never followed.
+//! the call. A NULL pointer is never dereferenced.
 #![allow(
     unsafe_code,
-    reason = "the C boundary: pointers are the caller's promise"
+    reason = "the C boundary: the caller guarantees its pointers"
 )]
 
 use std::ffi::{CStr, c_char, c_void};
@@ -15,7 +15,7 @@ use std::os::fd::BorrowedFd;
 use gpushare_cuda_abi::cuda::CUresult;
 use softgpu::Result;
 
-/// Writes an answer the caller must have room for.
+/// Writes a result; the caller must provide memory for it.
 ///
 /// # Errors
 /// `INVALID_VALUE` for NULL.
@@ -23,12 +23,12 @@ pub(crate) fn out<T>(at: *mut T, value: T) -> Result {
     if at.is_null() {
         return Err(CUresult::INVALID_VALUE);
     }
-    // SAFETY: not NULL, and the caller promises room for one T.
+    // SAFETY: not NULL, and the caller guarantees memory for one T.
     unsafe { at.write(value) };
     Ok(())
 }
 
-/// `INVALID_VALUE` for NULL: to refuse before doing anything.
+/// `INVALID_VALUE` for NULL, to refuse a call before it does anything.
 pub(crate) fn required<T>(at: *const T) -> Result {
     if at.is_null() {
         Err(CUresult::INVALID_VALUE)
@@ -37,7 +37,7 @@ pub(crate) fn required<T>(at: *const T) -> Result {
     }
 }
 
-/// Writes an answer the caller may not want (NULL).
+/// Writes an optional result; the pointer may be NULL.
 pub(crate) fn out_if<T>(at: *mut T, value: T) {
     let _ = out(at, value);
 }
@@ -48,11 +48,11 @@ pub(crate) fn out_if<T>(at: *mut T, value: T) {
 /// `INVALID_VALUE` for NULL.
 pub(crate) fn input<T: Copy>(at: *const T) -> Result<T> {
     required(at)?;
-    // SAFETY: not NULL, and the caller promises one T.
+    // SAFETY: not NULL, and the caller guarantees one T.
     Ok(unsafe { at.read() })
 }
 
-/// Reads `count` values; none if `count` is 0, whatever the pointer.
+/// Reads `count` values; with a count of 0 the pointer is not checked.
 ///
 /// # Errors
 /// `INVALID_VALUE` for NULL.
@@ -61,53 +61,53 @@ pub(crate) fn inputs<T: Copy>(at: *const T, count: usize) -> Result<Vec<T>> {
         return Ok(Vec::new());
     }
     required(at)?;
-    // SAFETY: not NULL, and the caller promises `count` values.
+    // SAFETY: not NULL, and the caller guarantees `count` values.
     Ok(unsafe { std::slice::from_raw_parts(at, count) }.to_vec())
 }
 
-/// Writes as many of `values` as fit into `room` places.
+/// Writes as many of `values` as fit into `room` elements.
 ///
 /// # Errors
-/// `INVALID_VALUE` for NULL with room.
+/// `INVALID_VALUE` for NULL if there are values to write.
 pub(crate) fn outputs<T: Copy>(at: *mut T, room: usize, values: &[T]) -> Result {
     let count = room.min(values.len());
     if count == 0 {
         return Ok(());
     }
     required(at)?;
-    // SAFETY: not NULL, and the caller promises room for `room` >= `count` values.
+    // SAFETY: not NULL, and the caller guarantees memory for `room` >= `count` values.
     unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), at, count) };
     Ok(())
 }
 
-/// The file descriptor that a pointer's value is.
+/// The file descriptor in a pointer's value.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a value that cannot be one.
+/// `INVALID_VALUE` for a value that cannot be a descriptor.
 pub(crate) fn descriptor<'a>(value: *const c_void) -> Result<BorrowedFd<'a>> {
     let number = i32::try_from(value.addr()).map_err(|_| CUresult::INVALID_VALUE)?;
-    // SAFETY: not -1, being converted from an address; that it is open during the call is the
-    // caller's promise.
+    // SAFETY: not -1, because it was converted from an address; the caller guarantees that it is
+    // open during the call.
     Ok(unsafe { BorrowedFd::borrow_raw(number) })
 }
 
-/// Reads text that ends in NUL.
+/// Reads a NUL-terminated string.
 ///
 /// # Errors
-/// `INVALID_VALUE` for NULL or text that is not UTF-8.
+/// `INVALID_VALUE` for NULL or a string that is not UTF-8.
 pub(crate) fn text(at: *const c_char) -> Result<String> {
     required(at)?;
-    // SAFETY: not NULL, and the caller promises a terminated string.
+    // SAFETY: not NULL, and the caller guarantees a NUL-terminated string.
     let text = unsafe { CStr::from_ptr(at) };
     text.to_str()
         .map(str::to_owned)
         .map_err(|_| CUresult::INVALID_VALUE)
 }
 
-/// Writes `value` and its NUL into `room` bytes, cut if it is longer.
+/// Writes `value` and its NUL into `room` bytes, truncated if necessary.
 ///
 /// # Errors
-/// `INVALID_VALUE` for NULL or no room.
+/// `INVALID_VALUE` for NULL or a `room` of 0.
 pub(crate) fn out_text(at: *mut c_char, room: usize, value: &str) -> Result {
     let kept = value
         .len()

@@ -1,10 +1,11 @@
-//! What `cuDeviceGetAttribute` answers: the figures of an H200, and what this simulator can do.
+//! The values of `cuDeviceGetAttribute`: the figures of an H200, and the abilities of this
+//! simulator.
 
 use gpushare_cuda_abi::cuda::CUdevice_attribute as A;
 use softgpu::{Device, facts};
 
-/// The value of an attribute, `None` for one that does not exist. What exists and is in no table is
-/// 0: absent.
+/// The value of an attribute; `None` if the attribute does not exist. An existing attribute without
+/// a table entry is 0: not supported.
 pub(crate) fn value(device: &Device, attribute: A) -> Option<i32> {
     if attribute.0 == 0 || attribute.0 >= A::MAX.0 {
         return None;
@@ -68,7 +69,7 @@ const LIMITS: &[(A, i32)] = &[
     (A::LOCALITY_DOMAIN_COUNT, 1),
 ];
 
-/// What can be done. An attribute that is missing here is 0: not supported.
+/// Supported features. An attribute that is missing here is 0: not supported.
 const ABILITIES: &[(A, i32)] = &[
     (A::GPU_OVERLAP, 1),
     (A::CAN_MAP_HOST_MEMORY, 1),

@@ -1,21 +1,21 @@
-//! `driver!`, the one way a driver function is written, and what every call passes through.
+//! `driver!`, which defines every driver function, and the code around every call.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use gpushare_cuda_abi::cuda::CUresult;
 use softgpu::{Result, exec, fail, lock, trace, world};
 
-/// When a function may be called.
+/// The states in which a function may be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// Before `cuInit`, too.
+    /// Also before `cuInit`.
     Early,
-    /// Only in an initialised process that is no forked child of one.
+    /// Only in an initialised process that is not a forked child of one.
     Ready,
 }
 
-/// Runs one call: injected faults, the state of the driver, the body, a panic as
-/// `CUDA_ERROR_UNKNOWN`, the trace.
+/// Runs one call: waits for `SOFTGPU_LOCK`, injects faults, checks the state of the driver, runs
+/// the body, turns a panic into `CUDA_ERROR_UNKNOWN`, and writes the trace.
 pub(crate) fn enter(symbol: &'static str, entry: Entry, body: impl FnOnce() -> Result) -> CUresult {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         lock::pass();
@@ -34,26 +34,26 @@ pub(crate) fn enter(symbol: &'static str, entry: Entry, body: impl FnOnce() -> R
     let result = match outcome {
         Ok(Ok(())) => CUresult::SUCCESS,
         Ok(Err(error)) => error,
-        // A panic is a bug of the simulator; the message is on stderr already. It must not unwind
-        // into C.
+        // A panic is a bug of the simulator, and its message is on stderr already. It must not
+        // unwind into C.
         Err(_) => CUresult::UNKNOWN,
     };
     trace::note(symbol, result.0);
     result
 }
 
-/// The answer of a function that is not implemented.
+/// The result of a function that is not implemented.
 pub(crate) fn not_supported(symbol: &'static str) -> CUresult {
     enter(symbol, Entry::Ready, || Err(CUresult::NOT_SUPPORTED))
 }
 
-/// Defines exported driver functions. The body is a `Result<(), CUresult>`; what it need not care
-/// about is in [`enter`].
+/// Defines exported driver functions. The body is a `Result<(), CUresult>`; [`enter`] does the rest
+/// of a call.
 ///
-/// `twin` names the per-thread variant of a function: it shares the body, which learns which one it
-/// is by its first parameter. `early` marks the few functions that work before `cuInit`. The build
-/// reads these items to know what is implemented, so no other function in `api/` may be called
-/// `cu…`, and name and `twin` stand on one line with `fn`.
+/// `twin` names the per-thread variant of a function. Both variants share the body, whose first
+/// parameter tells them apart. `early` marks the few functions that work before `cuInit`. The build
+/// script reads these items to find the implemented functions, so no other function in `api/` may
+/// be named `cu…`, and `fn`, the name and `twin` must be on one line.
 ///
 /// ```ignore
 /// driver! {
@@ -86,7 +86,7 @@ macro_rules! driver {
     };
     (@export $name:ident $entry:ident [$($which:expr)?] ($($arg:ident: $ty:ty),*)) => {
         #[allow(unsafe_code, reason = "the symbol is the C function of this name and signature")]
-        // SAFETY: the name is the driver's, defined nowhere else in this library.
+        // SAFETY: the name is the driver's, and nothing else in this library defines it.
         #[unsafe(no_mangle)]
         extern "C" fn $name($($arg: $ty),*) -> ::gpushare_cuda_abi::cuda::CUresult {
             let call = move || body($($which,)? $($arg),*);

@@ -1,8 +1,8 @@
-//! `libcuda.so.1` of the simulated GPU: the C face of [`softgpu`].
+//! `libcuda.so.1` of the simulated GPU: the C interface of [`softgpu`].
 //!
-//! Each function is one item of `driver!` in `api/`, a file per family; everything that
-//! the symbol table names and nothing here implements answers `CUDA_ERROR_NOT_SUPPORTED` and is not
-//! found by `cuGetProcAddress`.
+//! Each function is one item of `driver!` in `api/`, one file per family. A function of the symbol
+//! table that is not implemented returns `CUDA_ERROR_NOT_SUPPORTED`, and `cuGetProcAddress` does
+//! not find it.
 #![deny(unsafe_code)]
 
 #[macro_use]

@@ -1,4 +1,4 @@
-//! What the build found: the implemented functions, and bodies for all others.
+//! The output of the build script: the implemented functions, and bodies for all others.
 //!
 //! # Safety
 //! The declarations only serve to take addresses; nothing here calls them.

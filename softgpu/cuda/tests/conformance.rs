@@ -1,6 +1,6 @@
-//! softgpu answers what the transcript of driver facts says; how much of that transcript a real
-//! driver has confirmed is printed.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be read fails it")]
+//! softgpu gives the answers of the conformance transcript. Prints how many of them a real driver
+//! has confirmed.
+#![allow(clippy::unwrap_used, reason = "a test fails on any error")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../conformance")
 }
 
-/// The lines the program prints on softgpu.
+/// The lines that the program prints on softgpu.
 fn answers() -> Vec<String> {
     let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("facts");
     let files = fs::read_dir(folder())
@@ -45,7 +45,7 @@ fn answers() -> Vec<String> {
 }
 
 #[test]
-fn softgpu_answers_every_fact_as_the_transcript_has_it() {
+fn softgpu_gives_every_answer_of_the_transcript() {
     let transcript = fs::read_to_string(folder().join("transcript.tsv")).unwrap();
     let lines: Vec<(&str, &str)> = transcript
         .lines()
@@ -80,6 +80,6 @@ fn softgpu_answers_every_fact_as_the_transcript_has_it() {
             .iter()
             .map(|(fact, _)| *fact)
             .eq(answers.iter().map(String::as_str)),
-        "the order is the transcript's"
+        "the facts must be in the transcript's order"
     );
 }

@@ -1,6 +1,6 @@
-//! What the environment does to the driver: SPEC, `CUDA_VISIBLE_DEVICES`, injected faults, the
-//! trace.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be had fails it")]
+//! The effect of environment variables on the driver: SPEC, `CUDA_VISIBLE_DEVICES`, injected
+//! faults, the trace.
+#![allow(clippy::unwrap_used, reason = "a test fails on any error")]
 
 use crate::common;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use std::{env, fs};
 /// The C client, compiled once for all tests.
 static CLIENT: LazyLock<PathBuf> = LazyLock::new(|| common::client("calls.c"));
 
-/// Runs the client with these variables; what it did.
+/// Runs the client with these variables; returns its output.
 fn run(rounds: u32, variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(&*CLIENT);
     command
@@ -21,14 +21,14 @@ fn run(rounds: u32, variables: &[(&str, &str)]) -> Output {
                 .with_file_name("libsoftgpu_cuda.so"),
         )
         .arg(rounds.to_string());
-    // One machine for every run of a test, so that UUIDs are the same; another for each test, as
-    // their values differ.
+    // All runs of a test share a machine, so that the UUIDs are equal. Different tests use
+    // different machines, because their values differ.
     let test = std::thread::current().name().unwrap_or_default().to_owned();
     command.env("SOFTGPU_PRIVATE", format!("{test}-{}", std::process::id()));
     command.envs(variables.iter().copied()).output().unwrap()
 }
 
-/// The lines it printed that start with `word`.
+/// The printed lines that start with `word`.
 fn lines(output: &Output, word: &str) -> Vec<String> {
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     text.lines()
@@ -38,7 +38,7 @@ fn lines(output: &Output, word: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_spec_that_is_not_accepted_fails_the_start_with_a_line_that_says_why() {
+fn an_invalid_spec_fails_init_with_a_line_that_gives_the_reason() {
     let output = run(0, &[("SOFTGPU", "mem=1GB")]);
     assert_eq!(lines(&output, "init"), ["init 1"]);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -77,7 +77,7 @@ fn visible_devices_are_chosen_ordered_and_named_by_uuid() {
 }
 
 #[test]
-fn an_injected_fault_hits_the_nth_call_and_no_other() {
+fn an_injected_fault_fails_only_the_nth_call() {
     let output = run(
         4,
         &[(
@@ -96,7 +96,7 @@ fn an_injected_fault_hits_the_nth_call_and_no_other() {
     assert_eq!(
         lines(&output, "init"),
         ["init 1"],
-        "a rule that does not parse is not ignored"
+        "an invalid rule must fail cuInit"
     );
 }
 

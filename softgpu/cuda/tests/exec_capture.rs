@@ -1,4 +1,4 @@
-//! Stream capture: what becomes a node, what is forbidden meanwhile and with which error.
+//! Stream capture: recorded work, forbidden calls and their errors.
 
 use std::ptr::{null, null_mut};
 
@@ -21,7 +21,7 @@ fn status(stream: CUstream) -> CUstreamCaptureStatus {
     })
 }
 
-/// Ends a capture that cannot succeed.
+/// Ends a capture that must fail; returns the error.
 fn fails(stream: CUstream) -> CUresult {
     let mut graph = CUgraph(std::ptr::dangling_mut::<u8>().cast());
     let result = cuStreamEndCapture(stream, &raw mut graph);
@@ -47,9 +47,9 @@ fn edges(graph: CUgraph) -> usize {
 }
 
 #[test]
-fn captured_work_happens_at_every_launch_and_not_before() {
+fn captured_work_runs_at_every_launch_and_not_before() {
     alone(
-        "captured_work_happens_at_every_launch_and_not_before",
+        "captured_work_runs_at_every_launch_and_not_before",
         "",
         || {
             start();
@@ -100,33 +100,29 @@ fn events_fork_a_capture_to_other_streams_and_join_it_again() {
 }
 
 #[test]
-fn a_stream_that_joined_and_was_not_joined_back_fails_the_capture() {
-    alone(
-        "a_stream_that_joined_and_was_not_joined_back_fails_the_capture",
-        "",
-        || {
-            start();
-            let (at, one, two, forked) = (memory(4096), free_stream(), free_stream(), event());
-            begin(one, CUstreamCaptureMode::GLOBAL);
-            assert_eq!(cuEventRecord(forked, one), OK);
-            assert_eq!(cuStreamWaitEvent(two, forked, 0), OK);
-            assert_eq!(fill(two, at, 1, 2), OK);
-            assert_eq!(fails(two), CUresult::STREAM_CAPTURE_UNMATCHED);
-            assert_eq!(fails(one), CUresult::STREAM_CAPTURE_INVALIDATED);
-            begin(one, CUstreamCaptureMode::GLOBAL);
-            assert_eq!(cuEventRecord(forked, one), OK);
-            assert_eq!(cuStreamWaitEvent(two, forked, 0), OK);
-            assert_eq!(fill(two, at, 1, 2), OK);
-            assert_eq!(fails(one), CUresult::STREAM_CAPTURE_UNJOINED);
-            assert_eq!(status(two), CUstreamCaptureStatus::NONE);
-        },
-    );
+fn an_unjoined_stream_fails_the_capture() {
+    alone("an_unjoined_stream_fails_the_capture", "", || {
+        start();
+        let (at, one, two, forked) = (memory(4096), free_stream(), free_stream(), event());
+        begin(one, CUstreamCaptureMode::GLOBAL);
+        assert_eq!(cuEventRecord(forked, one), OK);
+        assert_eq!(cuStreamWaitEvent(two, forked, 0), OK);
+        assert_eq!(fill(two, at, 1, 2), OK);
+        assert_eq!(fails(two), CUresult::STREAM_CAPTURE_UNMATCHED);
+        assert_eq!(fails(one), CUresult::STREAM_CAPTURE_INVALIDATED);
+        begin(one, CUstreamCaptureMode::GLOBAL);
+        assert_eq!(cuEventRecord(forked, one), OK);
+        assert_eq!(cuStreamWaitEvent(two, forked, 0), OK);
+        assert_eq!(fill(two, at, 1, 2), OK);
+        assert_eq!(fails(one), CUresult::STREAM_CAPTURE_UNJOINED);
+        assert_eq!(status(two), CUstreamCaptureStatus::NONE);
+    });
 }
 
 #[test]
-fn waiting_for_a_capturing_stream_is_unsupported_and_invalidates() {
+fn waiting_for_a_capturing_stream_fails_and_invalidates_the_capture() {
     alone(
-        "waiting_for_a_capturing_stream_is_unsupported_and_invalidates",
+        "waiting_for_a_capturing_stream_fails_and_invalidates_the_capture",
         "",
         || {
             start();
@@ -150,9 +146,9 @@ fn waiting_for_a_capturing_stream_is_unsupported_and_invalidates() {
 }
 
 #[test]
-fn a_captured_event_can_be_neither_asked_nor_waited_for() {
+fn a_captured_event_can_be_neither_queried_nor_waited_for() {
     alone(
-        "a_captured_event_can_be_neither_asked_nor_waited_for",
+        "a_captured_event_can_be_neither_queried_nor_waited_for",
         "",
         || {
             start();
@@ -170,9 +166,9 @@ fn a_captured_event_can_be_neither_asked_nor_waited_for() {
 }
 
 #[test]
-fn a_capture_waits_for_no_work_outside_and_no_other_capture() {
+fn a_capture_cannot_wait_for_outside_work_or_another_capture() {
     alone(
-        "a_capture_waits_for_no_work_outside_and_no_other_capture",
+        "a_capture_cannot_wait_for_outside_work_or_another_capture",
         "",
         || {
             start();
@@ -198,9 +194,9 @@ fn a_capture_waits_for_no_work_outside_and_no_other_capture() {
 }
 
 #[test]
-fn the_legacy_stream_is_unusable_beside_a_capturing_blocking_one() {
+fn the_legacy_stream_is_unusable_while_a_blocking_stream_captures() {
     alone(
-        "the_legacy_stream_is_unusable_beside_a_capturing_blocking_one",
+        "the_legacy_stream_is_unusable_while_a_blocking_stream_captures",
         "",
         || {
             start();
@@ -229,9 +225,9 @@ fn the_legacy_stream_is_unusable_beside_a_capturing_blocking_one() {
 }
 
 #[test]
-fn allocation_is_forbidden_by_the_modes_of_captures_and_thread() {
+fn allocation_is_forbidden_by_the_modes_of_capture_and_thread() {
     alone(
-        "allocation_is_forbidden_by_the_modes_of_captures_and_thread",
+        "allocation_is_forbidden_by_the_modes_of_capture_and_thread",
         "",
         || {
             use CUstreamCaptureMode as Mode;
@@ -272,9 +268,9 @@ fn allocation_is_forbidden_by_the_modes_of_captures_and_thread() {
 }
 
 #[test]
-fn only_the_thread_that_began_a_capture_ends_it_unless_it_is_relaxed() {
+fn only_its_thread_ends_a_capture_unless_the_capture_is_relaxed() {
     alone(
-        "only_the_thread_that_began_a_capture_ends_it_unless_it_is_relaxed",
+        "only_its_thread_ends_a_capture_unless_the_capture_is_relaxed",
         "",
         || {
             start();
@@ -322,9 +318,9 @@ fn a_captured_allocation_has_memory_from_launch_to_free_only() {
 }
 
 #[test]
-fn a_graph_can_be_captured_into_behind_nodes_it_has() {
+fn a_capture_can_append_to_existing_nodes_of_a_graph() {
     alone(
-        "a_graph_can_be_captured_into_behind_nodes_it_has",
+        "a_capture_can_append_to_existing_nodes_of_a_graph",
         "",
         || {
             start();
@@ -363,63 +359,55 @@ fn a_graph_can_be_captured_into_behind_nodes_it_has() {
 }
 
 #[test]
-fn a_launch_of_a_graph_in_a_capture_becomes_a_child() {
-    alone(
-        "a_launch_of_a_graph_in_a_capture_becomes_a_child",
-        "",
-        || {
-            start();
-            let (at, stream) = (memory(4096), free_stream());
-            begin(stream, CUstreamCaptureMode::GLOBAL);
-            assert_eq!(fill(stream, at, 1, 1), OK);
-            let inner = end(stream);
-            let exec = get(CUgraphExec::NULL, |out| {
-                cuGraphInstantiateWithFlags(out, inner, 0)
-            });
-            begin(stream, CUstreamCaptureMode::GLOBAL);
-            assert_eq!(cuGraphLaunch(exec, stream), OK);
-            assert_eq!(cuMemcpyDtoDAsync_v2(at + 4, at, 4, stream), OK);
-            let outer = end(stream);
-            assert_eq!(cuGraphExecDestroy(exec), OK);
-            assert_eq!(cuGraphDestroy(inner), OK);
-            run(outer, stream);
-            assert_eq!(read(at, 2), [1, 1]);
-        },
-    );
+fn a_captured_graph_launch_becomes_a_child_graph() {
+    alone("a_captured_graph_launch_becomes_a_child_graph", "", || {
+        start();
+        let (at, stream) = (memory(4096), free_stream());
+        begin(stream, CUstreamCaptureMode::GLOBAL);
+        assert_eq!(fill(stream, at, 1, 1), OK);
+        let inner = end(stream);
+        let exec = get(CUgraphExec::NULL, |out| {
+            cuGraphInstantiateWithFlags(out, inner, 0)
+        });
+        begin(stream, CUstreamCaptureMode::GLOBAL);
+        assert_eq!(cuGraphLaunch(exec, stream), OK);
+        assert_eq!(cuMemcpyDtoDAsync_v2(at + 4, at, 4, stream), OK);
+        let outer = end(stream);
+        assert_eq!(cuGraphExecDestroy(exec), OK);
+        assert_eq!(cuGraphDestroy(inner), OK);
+        run(outer, stream);
+        assert_eq!(read(at, 2), [1, 1]);
+    });
 }
 
 #[test]
-fn memory_operations_are_captured_and_done_at_every_launch() {
-    alone(
-        "memory_operations_are_captured_and_done_at_every_launch",
-        "",
-        || {
-            start();
-            let (words, stream) = (pinned(2), free_stream());
-            let at = words.addr() as u64;
-            begin(stream, CUstreamCaptureMode::GLOBAL);
-            assert_eq!(
-                cuStreamWaitValue32_v2(stream, at, 3, CUstreamWaitValue_flags::EQ.0),
-                OK
-            );
-            assert_eq!(cuStreamWriteValue32_v2(stream, at + 4, 8, 0), OK);
-            let graph = end(stream);
-            assert_eq!(edges(graph), 1);
-            let exec = get(CUgraphExec::NULL, |out| {
-                cuGraphInstantiateWithFlags(out, graph, 0)
-            });
-            for _ in 0..2 {
-                put(words, 0);
-                put(words.wrapping_add(1), 0);
-                assert_eq!(cuGraphLaunch(exec, stream), OK);
-                assert_eq!(cuStreamQuery(stream), CUresult::NOT_READY);
-                assert_eq!(look(words.wrapping_add(1)), 0);
-                put(words, 3);
-                assert_eq!(cuStreamSynchronize(stream), OK);
-                assert_eq!(look(words.wrapping_add(1)), 8);
-            }
-        },
-    );
+fn captured_memory_operations_run_at_every_launch() {
+    alone("captured_memory_operations_run_at_every_launch", "", || {
+        start();
+        let (words, stream) = (pinned(2), free_stream());
+        let at = words.addr() as u64;
+        begin(stream, CUstreamCaptureMode::GLOBAL);
+        assert_eq!(
+            cuStreamWaitValue32_v2(stream, at, 3, CUstreamWaitValue_flags::EQ.0),
+            OK
+        );
+        assert_eq!(cuStreamWriteValue32_v2(stream, at + 4, 8, 0), OK);
+        let graph = end(stream);
+        assert_eq!(edges(graph), 1);
+        let exec = get(CUgraphExec::NULL, |out| {
+            cuGraphInstantiateWithFlags(out, graph, 0)
+        });
+        for _ in 0..2 {
+            put(words, 0);
+            put(words.wrapping_add(1), 0);
+            assert_eq!(cuGraphLaunch(exec, stream), OK);
+            assert_eq!(cuStreamQuery(stream), CUresult::NOT_READY);
+            assert_eq!(look(words.wrapping_add(1)), 0);
+            put(words, 3);
+            assert_eq!(cuStreamSynchronize(stream), OK);
+            assert_eq!(look(words.wrapping_add(1)), 8);
+        }
+    });
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Faults lose the context; host functions run in order and are told.
+//! Faults lose the context. Host functions run in order and receive the context's state.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -44,8 +44,8 @@ fn an_illegal_address_loses_the_context_once_the_kernel_runs() {
 }
 
 #[test]
-fn a_misaligned_address_is_another_fault() {
-    alone("a_misaligned_address_is_another_fault", "", || {
+fn a_misaligned_address_has_its_own_error() {
+    alone("a_misaligned_address_has_its_own_error", "", || {
         start();
         assert_eq!(fill(CUstream::NULL, memory(4096) + 2, 1, 1), OK);
         assert_eq!(cuCtxSynchronize(), CUresult::MISALIGNED_ADDRESS);
@@ -97,9 +97,9 @@ fn a_host_function_runs_in_order_and_may_not_call_the_driver() {
 }
 
 #[test]
-fn a_lost_context_calls_callbacks_with_its_error_and_no_host_functions() {
+fn a_lost_context_calls_callbacks_with_its_error_but_no_host_functions() {
     alone(
-        "a_lost_context_calls_callbacks_with_its_error_and_no_host_functions",
+        "a_lost_context_calls_callbacks_with_its_error_but_no_host_functions",
         "",
         || {
             start();
@@ -125,8 +125,8 @@ fn a_lost_context_calls_callbacks_with_its_error_and_no_host_functions() {
 }
 
 #[test]
-fn a_reset_primary_context_starts_anew() {
-    alone("a_reset_primary_context_starts_anew", "", || {
+fn a_reset_primary_context_is_usable_again() {
+    alone("a_reset_primary_context_is_usable_again", "", || {
         start();
         let stream = stream(0);
         assert_eq!(fill(CUstream::NULL, 4096, 1, 1), OK);
@@ -150,7 +150,7 @@ fn a_forked_child_neither_runs_its_parents_work_nor_waits_for_it() {
             let (word, stream) = (pinned(1), free_stream());
             let gate = Gate::close(stream);
             assert_eq!(fill(stream, word.addr() as u64, 1, 7), OK);
-            // SAFETY: the child calls the driver, which promises an answer there, and `_exit`.
+            // SAFETY: the child only calls the driver, which must answer there, and `_exit`.
             #[expect(unsafe_code, reason = "fork and its kin are C")]
             let (ended, status) = unsafe {
                 let child = libc::fork();

@@ -1,4 +1,4 @@
-//! Graphs: built, copied, instantiated, changed, launched.
+//! Graphs: construction, clones, instantiation, updates, launch.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -8,10 +8,10 @@ use crate::driver::*;
 use gpushare_cuda_abi::cuda::*;
 
 #[test]
-fn a_graphs_edges_are_its_order_for_every_seed() {
+fn a_graph_runs_in_the_order_of_its_edges_for_every_seed() {
     for seed in 1..=8 {
         alone(
-            "a_graphs_edges_are_its_order_for_every_seed",
+            "a_graph_runs_in_the_order_of_its_edges_for_every_seed",
             &format!("seed={seed}"),
             || {
                 start();
@@ -39,8 +39,8 @@ fn a_graphs_edges_are_its_order_for_every_seed() {
 }
 
 #[test]
-fn nodes_without_an_edge_between_them_are_seen_in_both_orders() {
-    let name = "nodes_without_an_edge_between_them_are_seen_in_both_orders";
+fn independent_nodes_take_effect_in_either_order() {
+    let name = "independent_nodes_take_effect_in_either_order";
     let seen: std::collections::BTreeSet<String> = (1..=16)
         .map(|seed| {
             alone(name, &format!("seed={seed}"), || {
@@ -58,8 +58,8 @@ fn nodes_without_an_edge_between_them_are_seen_in_both_orders() {
 }
 
 #[test]
-fn a_circle_cannot_be_instantiated() {
-    alone("a_circle_cannot_be_instantiated", "", || {
+fn a_cyclic_graph_cannot_be_instantiated() {
+    alone("a_cyclic_graph_cannot_be_instantiated", "", || {
         start();
         let graph = graph();
         let one = get(CUgraphNode::NULL, |out| {
@@ -85,9 +85,9 @@ fn a_circle_cannot_be_instantiated() {
 }
 
 #[test]
-fn launches_of_one_instance_come_one_after_the_other_and_in_stream_order() {
+fn launches_of_one_instance_run_in_sequence_and_in_stream_order() {
     alone(
-        "launches_of_one_instance_come_one_after_the_other_and_in_stream_order",
+        "launches_of_one_instance_run_in_sequence_and_in_stream_order",
         "",
         || {
             start();
@@ -109,9 +109,9 @@ fn launches_of_one_instance_come_one_after_the_other_and_in_stream_order() {
 }
 
 #[test]
-fn parameters_are_taken_with_the_node_and_can_be_changed() {
+fn a_node_copies_its_parameters_and_they_can_be_changed() {
     alone(
-        "parameters_are_taken_with_the_node_and_can_be_changed",
+        "a_node_copies_its_parameters_and_they_can_be_changed",
         "",
         || {
             start();
@@ -132,7 +132,8 @@ fn parameters_are_taken_with_the_node_and_can_be_changed() {
             assert_eq!(cuGraphLaunch(exec, stream), OK);
             assert_eq!(cuStreamSynchronize(stream), OK);
             assert_eq!(read(at, 2), [8, 8]);
-            // What was asked can be given back: the first parameters, from the driver's own copy.
+            // Queried parameters can be set again: these are the first parameters, from the
+            // driver's own copy.
             assert_eq!(
                 cuGraphExecKernelNodeSetParams_v2(exec, node, &raw const told),
                 OK
@@ -150,9 +151,9 @@ fn parameters_are_taken_with_the_node_and_can_be_changed() {
 }
 
 #[test]
-fn an_update_takes_parameters_of_the_same_shape_and_refuses_another() {
+fn an_update_accepts_a_graph_of_equal_shape_and_refuses_others() {
     alone(
-        "an_update_takes_parameters_of_the_same_shape_and_refuses_another",
+        "an_update_accepts_a_graph_of_equal_shape_and_refuses_others",
         "",
         || {
             start();
@@ -191,40 +192,36 @@ fn an_update_takes_parameters_of_the_same_shape_and_refuses_another() {
 }
 
 #[test]
-fn launch_attributes_are_kept_with_kernel_nodes_only() {
-    alone(
-        "launch_attributes_are_kept_with_kernel_nodes_only",
-        "",
-        || {
-            start();
-            let (at, graph) = (memory(4096), graph());
-            let (one, two) = (
-                fill_node(graph, &[], at, 1, 1),
-                fill_node(graph, &[], at, 1, 1),
-            );
-            let other = memset_node(graph, &[], at, 0, 1);
-            let id = CUlaunchAttributeID::PRIORITY;
-            let value = CUlaunchAttributeValue { priority: -3 };
-            assert_eq!(cuGraphKernelNodeSetAttribute(one, id, &raw const value), OK);
-            assert_eq!(
-                cuGraphKernelNodeSetAttribute(other, id, &raw const value),
-                CUresult::INVALID_VALUE
-            );
-            assert_eq!(cuGraphKernelNodeCopyAttributes(two, one), OK);
-            let told = get(CUlaunchAttributeValue { priority: 0 }, |out| {
-                cuGraphKernelNodeGetAttribute(two, id, out)
-            });
-            // SAFETY: this attribute's value is the member `priority`.
-            #[expect(unsafe_code, reason = "attribute values are a C union")]
-            let priority = unsafe { told.priority };
-            assert_eq!(priority, -3);
-        },
-    );
+fn only_kernel_nodes_store_launch_attributes() {
+    alone("only_kernel_nodes_store_launch_attributes", "", || {
+        start();
+        let (at, graph) = (memory(4096), graph());
+        let (one, two) = (
+            fill_node(graph, &[], at, 1, 1),
+            fill_node(graph, &[], at, 1, 1),
+        );
+        let other = memset_node(graph, &[], at, 0, 1);
+        let id = CUlaunchAttributeID::PRIORITY;
+        let value = CUlaunchAttributeValue { priority: -3 };
+        assert_eq!(cuGraphKernelNodeSetAttribute(one, id, &raw const value), OK);
+        assert_eq!(
+            cuGraphKernelNodeSetAttribute(other, id, &raw const value),
+            CUresult::INVALID_VALUE
+        );
+        assert_eq!(cuGraphKernelNodeCopyAttributes(two, one), OK);
+        let told = get(CUlaunchAttributeValue { priority: 0 }, |out| {
+            cuGraphKernelNodeGetAttribute(two, id, out)
+        });
+        // SAFETY: the value of this attribute is the member `priority`.
+        #[expect(unsafe_code, reason = "attribute values are a C union")]
+        let priority = unsafe { told.priority };
+        assert_eq!(priority, -3);
+    });
 }
 
 #[test]
-fn a_clone_and_a_child_are_copies() {
-    alone("a_clone_and_a_child_are_copies", "", || {
+fn a_clone_and_a_child_graph_are_copies() {
+    alone("a_clone_and_a_child_graph_are_copies", "", || {
         start();
         let (at, stream, inner, outer) = (memory(4096), free_stream(), graph(), graph());
         let node = fill_node(inner, &[], at, 1, 1);
@@ -262,9 +259,9 @@ unsafe extern "C" fn store_one(data: *mut c_void) {
 }
 
 #[test]
-fn host_nodes_run_at_each_launch_and_user_objects_die_with_the_graph() {
+fn host_nodes_run_at_each_launch_and_the_graph_frees_its_user_objects() {
     alone(
-        "host_nodes_run_at_each_launch_and_user_objects_die_with_the_graph",
+        "host_nodes_run_at_each_launch_and_the_graph_frees_its_user_objects",
         "",
         || {
             start();

@@ -1,4 +1,4 @@
-//! Memory that lives in graphs: an address for ever, bytes from launch to free.
+//! Graph memory: a fixed address, and physical memory from launch to free.
 
 use std::ptr::null;
 
@@ -39,8 +39,8 @@ fn reserved() -> u64 {
 }
 
 #[test]
-fn memory_a_graph_frees_itself_stays_reserved_until_trimmed() {
-    let name = "memory_a_graph_frees_itself_stays_reserved_until_trimmed";
+fn memory_freed_by_its_graph_stays_reserved_until_trimmed() {
+    let name = "memory_freed_by_its_graph_stays_reserved_until_trimmed";
     alone(name, "", || {
         start();
         let (stream, graph) = (free_stream(), graph());
@@ -81,9 +81,9 @@ fn memory_a_graph_frees_itself_stays_reserved_until_trimmed() {
 }
 
 #[test]
-fn a_graph_whose_memory_was_not_freed_is_not_launched_again_until_it_is() {
+fn a_graph_with_unfreed_memory_cannot_be_launched_again() {
     alone(
-        "a_graph_whose_memory_was_not_freed_is_not_launched_again_until_it_is",
+        "a_graph_with_unfreed_memory_cannot_be_launched_again",
         "",
         || {
             start();
@@ -110,8 +110,8 @@ fn a_graph_whose_memory_was_not_freed_is_not_launched_again_until_it_is() {
 }
 
 #[test]
-fn automatic_free_lets_a_graph_launch_again_and_another_free_too() {
-    let name = "automatic_free_lets_a_graph_launch_again_and_another_free_too";
+fn automatic_free_allows_a_relaunch_and_a_free_by_another_graph() {
+    let name = "automatic_free_allows_a_relaunch_and_a_free_by_another_graph";
     alone(name, "", || {
         start();
         let (stream, allocs, frees) = (free_stream(), graph(), graph());
@@ -133,29 +133,33 @@ fn automatic_free_lets_a_graph_launch_again_and_another_free_too() {
 }
 
 #[test]
-fn a_graph_cannot_free_what_nothing_has_taken() {
-    alone("a_graph_cannot_free_what_nothing_has_taken", "", || {
-        start();
-        let (stream, allocs, frees) = (free_stream(), graph(), graph());
-        let (_, at) = alloc_node(allocs, 1 << 20);
-        get(CUgraphNode::NULL, |out| {
-            cuGraphAddMemFreeNode(out, frees, null(), 0, at)
-        });
-        let (taking, freeing) = (instance(allocs, 0), instance(frees, 0));
-        assert_eq!(cuGraphLaunch(freeing, stream), CUresult::INVALID_VALUE);
-        assert_eq!(cuMemFree_v2(at), CUresult::INVALID_VALUE);
-        assert_eq!(cuGraphLaunch(taking, stream), OK);
-        assert_eq!(cuGraphLaunch(freeing, stream), OK);
-        assert_eq!(cuGraphLaunch(freeing, stream), CUresult::INVALID_VALUE);
-        assert_eq!(cuGraphLaunch(taking, stream), OK);
-        assert_eq!(cuMemFree_v2(at), OK);
-    });
+fn a_graph_cannot_free_memory_that_is_not_allocated() {
+    alone(
+        "a_graph_cannot_free_memory_that_is_not_allocated",
+        "",
+        || {
+            start();
+            let (stream, allocs, frees) = (free_stream(), graph(), graph());
+            let (_, at) = alloc_node(allocs, 1 << 20);
+            get(CUgraphNode::NULL, |out| {
+                cuGraphAddMemFreeNode(out, frees, null(), 0, at)
+            });
+            let (taking, freeing) = (instance(allocs, 0), instance(frees, 0));
+            assert_eq!(cuGraphLaunch(freeing, stream), CUresult::INVALID_VALUE);
+            assert_eq!(cuMemFree_v2(at), CUresult::INVALID_VALUE);
+            assert_eq!(cuGraphLaunch(taking, stream), OK);
+            assert_eq!(cuGraphLaunch(freeing, stream), OK);
+            assert_eq!(cuGraphLaunch(freeing, stream), CUresult::INVALID_VALUE);
+            assert_eq!(cuGraphLaunch(taking, stream), OK);
+            assert_eq!(cuMemFree_v2(at), OK);
+        },
+    );
 }
 
 #[test]
-fn memory_outlives_the_graphs_that_took_it_until_it_is_freed() {
+fn graph_memory_outlives_its_graph_until_it_is_freed() {
     alone(
-        "memory_outlives_the_graphs_that_took_it_until_it_is_freed",
+        "graph_memory_outlives_its_graph_until_it_is_freed",
         "",
         || {
             start();
@@ -177,9 +181,9 @@ fn memory_outlives_the_graphs_that_took_it_until_it_is_freed() {
 }
 
 #[test]
-fn a_launch_that_finds_no_memory_fails_and_changes_nothing() {
+fn a_launch_without_enough_memory_fails_and_changes_nothing() {
     alone(
-        "a_launch_that_finds_no_memory_fails_and_changes_nothing",
+        "a_launch_without_enough_memory_fails_and_changes_nothing",
         "mem=256MiB",
         || {
             start();

@@ -1,4 +1,4 @@
-//! Green contexts: whose work waits for whose, who may have one, what is left of a destroyed one.
+//! Green contexts: synchronisation, the current thread, and destroyed green contexts.
 #![allow(unsafe_code, reason = "an empty C structure")]
 
 use std::ptr::null_mut;
@@ -63,7 +63,7 @@ fn a_green_context_is_current_in_one_thread_at_a_time() {
                 other.join().unwrap();
             };
             within(context, || elsewhere(CUresult::INVALID_CONTEXT));
-            // The end of a thread takes it off there.
+            // The thread's end pops it from the thread's stack.
             elsewhere(OK);
             within(context, || within(context, || ()));
             elsewhere(OK);
@@ -72,8 +72,8 @@ fn a_green_context_is_current_in_one_thread_at_a_time() {
 }
 
 #[test]
-fn a_primary_context_waits_for_its_green_ones_and_not_the_reverse() {
-    let name = "a_primary_context_waits_for_its_green_ones_and_not_the_reverse";
+fn a_primary_context_waits_for_its_green_contexts_not_vice_versa() {
+    let name = "a_primary_context_waits_for_its_green_contexts_not_vice_versa";
     alone(name, "", || {
         start();
         let (one, context) = green();
@@ -93,47 +93,51 @@ fn a_primary_context_waits_for_its_green_ones_and_not_the_reverse() {
         assert_eq!(cuCtxRecordEvent(CUcontext::NULL, all), OK);
         assert_eq!(cuEventQuery(event), CUresult::NOT_READY);
         assert_eq!(cuEventQuery(all), CUresult::NOT_READY);
-        // What comes later in another one waits when it is told to.
+        // Later work in another green context waits if the event says so.
         assert_eq!(cuGreenCtxWaitEvent(two, event), OK);
         assert_eq!(fill(stream_of(two), at.addr() as u64, 1, 7), OK);
         assert_eq!(look(at), 0);
         held.open();
         assert_eq!(cuCtxSynchronize(), OK);
-        assert_eq!(look(at), 7, "the green contexts' work too");
+        assert_eq!(look(at), 7, "the green contexts' work is complete too");
     });
 }
 
 #[test]
-fn default_streams_of_green_contexts_are_their_own() {
-    alone(
-        "default_streams_of_green_contexts_are_their_own",
-        "",
-        || {
-            start();
-            let (_, context) = green();
+fn each_green_context_has_its_own_default_stream() {
+    alone("each_green_context_has_its_own_default_stream", "", || {
+        start();
+        let (_, context) = green();
+        let held = Gate::close(CUstream::NULL);
+        within(context, || {
+            let blocking = stream(0);
+            assert_eq!(
+                cuStreamSynchronize(CUstream::NULL),
+                OK,
+                "the primary's default stream is idle"
+            );
             let held = Gate::close(CUstream::NULL);
-            within(context, || {
-                let blocking = stream(0);
-                assert_eq!(cuStreamSynchronize(CUstream::NULL), OK, "not the primary's");
-                let held = Gate::close(CUstream::NULL);
-                spin(blocking, 1000);
-                assert_eq!(cuStreamQuery(blocking), CUresult::NOT_READY, "its own");
-                held.open();
-                assert_eq!(cuStreamSynchronize(blocking), OK);
-                assert_eq!(
-                    cuStreamQuery(CU_STREAM_PER_THREAD),
-                    CUresult::INVALID_HANDLE
-                );
-            });
+            spin(blocking, 1000);
+            assert_eq!(
+                cuStreamQuery(blocking),
+                CUresult::NOT_READY,
+                "the green context's default stream is busy"
+            );
             held.open();
-            assert_eq!(cuCtxSynchronize(), OK);
-        },
-    );
+            assert_eq!(cuStreamSynchronize(blocking), OK);
+            assert_eq!(
+                cuStreamQuery(CU_STREAM_PER_THREAD),
+                CUresult::INVALID_HANDLE
+            );
+        });
+        held.open();
+        assert_eq!(cuCtxSynchronize(), OK);
+    });
 }
 
 #[test]
-fn what_a_destroyed_green_context_was_given_is_still_done() {
-    let name = "what_a_destroyed_green_context_was_given_is_still_done";
+fn work_of_a_destroyed_green_context_still_completes() {
+    let name = "work_of_a_destroyed_green_context_still_completes";
     for driver in ["driver=12080", "driver=13010"] {
         alone(name, driver, || {
             start();
@@ -160,9 +164,9 @@ fn what_a_destroyed_green_context_was_given_is_still_done() {
 }
 
 #[test]
-fn the_end_of_a_primary_context_is_that_of_its_green_ones() {
+fn resetting_a_primary_context_ends_its_green_contexts() {
     alone(
-        "the_end_of_a_primary_context_is_that_of_its_green_ones",
+        "resetting_a_primary_context_ends_its_green_contexts",
         "",
         || {
             start();

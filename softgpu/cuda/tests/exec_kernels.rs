@@ -1,4 +1,4 @@
-//! Kernels: what the built-in ones compute, how they are found and launched, what is refused.
+//! Kernels: the results of the built-in kernels, their look-up and launch, and illegal launches.
 
 use std::ffi::{CString, c_void};
 use std::ptr::{null, null_mut};
@@ -155,9 +155,9 @@ fn a_kernel_of_a_library_is_launched_as_a_function() {
 }
 
 #[test]
-fn an_unknown_name_is_an_empty_kernel_and_no_name_is_not_found() {
+fn an_unknown_name_is_an_empty_kernel_and_an_empty_name_not_found() {
     alone(
-        "an_unknown_name_is_an_empty_kernel_and_no_name_is_not_found",
+        "an_unknown_name_is_an_empty_kernel_and_an_empty_name_not_found",
         "",
         || {
             start();
@@ -246,9 +246,9 @@ fn a_launch_beyond_the_devices_limits_is_refused() {
 }
 
 #[test]
-fn blocks_that_must_run_together_must_fit_together() {
+fn a_cooperative_launch_must_fit_on_the_device() {
     alone(
-        "blocks_that_must_run_together_must_fit_together",
+        "a_cooperative_launch_must_fit_on_the_device",
         "sm=4",
         || {
             start();
@@ -290,24 +290,20 @@ fn launches_of_cuda_2_still_work() {
 }
 
 #[test]
-fn work_that_was_submitted_is_waited_for_before_its_memory_is_freed() {
-    alone(
-        "work_that_was_submitted_is_waited_for_before_its_memory_is_freed",
-        "",
-        || {
-            start();
-            let (at, stream) = (memory(4 << 20), free_stream());
-            spin(stream, 10 * MS);
-            assert_eq!(fill(stream, at, 1024, 1), OK);
-            assert_eq!(cuMemFree_v2(at), OK);
-            assert_eq!(cuStreamSynchronize(stream), OK);
-        },
-    );
+fn freeing_memory_waits_for_the_submitted_work() {
+    alone("freeing_memory_waits_for_the_submitted_work", "", || {
+        start();
+        let (at, stream) = (memory(4 << 20), free_stream());
+        spin(stream, 10 * MS);
+        assert_eq!(fill(stream, at, 1024, 1), OK);
+        assert_eq!(cuMemFree_v2(at), OK);
+        assert_eq!(cuStreamSynchronize(stream), OK);
+    });
 }
 
 #[test]
-fn time_between_events_is_the_hardwares_time() {
-    alone("time_between_events_is_the_hardwares_time", "", || {
+fn event_times_are_times_of_the_hardware() {
+    alone("event_times_are_times_of_the_hardware", "", || {
         start();
         let (stream, begin, end) = (free_stream(), event(), event());
         let gate = Gate::close(stream);
@@ -344,7 +340,7 @@ fn time_between_events_is_the_hardwares_time() {
     });
 }
 
-/// Free bytes as the driver tells.
+/// Free bytes as the driver reports them.
 fn free() -> usize {
     let mut total = 0;
     get(0, |out| cuMemGetInfo_v2(out, &raw mut total))

@@ -1,4 +1,5 @@
-//! Order: what streams, events and default streams guarantee, and that nothing else is guaranteed.
+//! Order: the guarantees of streams, events and default streams, and the absence of further
+//! guarantees.
 
 use std::collections::BTreeSet;
 
@@ -26,12 +27,12 @@ fn work_in_one_stream_happens_in_order_whatever_the_seed() {
     }
 }
 
-/// Two streams write to one place; who wins.
+/// Two streams write to one place; returns the value that remains.
 fn race(name: &str, seed: u64, ordered: bool) -> String {
     alone(name, &format!("seed={seed}"), || {
         start();
         let (at, one, two, passed) = (memory(4096), free_stream(), free_stream(), event());
-        // Both may begin at one moment, however long submission takes.
+        // Both start together, however long submission takes.
         let gates = [Gate::close(one), Gate::close(two)];
         assert_eq!(fill(one, at, 1, 1), OK);
         if ordered {
@@ -46,22 +47,16 @@ fn race(name: &str, seed: u64, ordered: bool) -> String {
 }
 
 #[test]
-fn streams_without_an_order_are_seen_in_both_orders() {
+fn unordered_streams_take_effect_in_either_order() {
     let seen: BTreeSet<String> = (1..=16)
-        .map(|seed| {
-            race(
-                "streams_without_an_order_are_seen_in_both_orders",
-                seed,
-                false,
-            )
-        })
+        .map(|seed| race("unordered_streams_take_effect_in_either_order", seed, false))
         .collect();
     assert_eq!(seen, BTreeSet::from(["1".to_owned(), "2".to_owned()]));
 }
 
 #[test]
-fn a_memset_of_device_memory_is_not_over_when_it_returns() {
-    let name = "a_memset_of_device_memory_is_not_over_when_it_returns";
+fn a_memset_of_device_memory_returns_before_it_is_complete() {
+    let name = "a_memset_of_device_memory_returns_before_it_is_complete";
     let seen: BTreeSet<String> = (1..=16)
         .map(|seed| {
             alone(name, &format!("seed={seed}"), || {
@@ -88,9 +83,9 @@ fn an_event_orders_streams_for_every_seed() {
 }
 
 #[test]
-fn waiting_for_one_stream_does_not_make_another_ones_work_happen() {
+fn waiting_for_one_stream_does_not_apply_another_streams_work() {
     alone(
-        "waiting_for_one_stream_does_not_make_another_ones_work_happen",
+        "waiting_for_one_stream_does_not_apply_another_streams_work",
         "",
         || {
             start();
@@ -109,9 +104,9 @@ fn waiting_for_one_stream_does_not_make_another_ones_work_happen() {
 }
 
 #[test]
-fn a_program_that_polls_memory_gets_on_without_any_call() {
+fn a_program_that_only_polls_memory_makes_progress() {
     alone(
-        "a_program_that_polls_memory_gets_on_without_any_call",
+        "a_program_that_only_polls_memory_makes_progress",
         "",
         || {
             start();
@@ -126,9 +121,9 @@ fn a_program_that_polls_memory_gets_on_without_any_call() {
 }
 
 #[test]
-fn a_program_that_polls_a_query_gets_on_and_then_sees_the_work() {
+fn a_program_that_polls_a_query_makes_progress_and_sees_the_work() {
     alone(
-        "a_program_that_polls_a_query_gets_on_and_then_sees_the_work",
+        "a_program_that_polls_a_query_makes_progress_and_sees_the_work",
         "",
         || {
             start();
@@ -145,9 +140,9 @@ fn a_program_that_polls_a_query_gets_on_and_then_sees_the_work() {
 }
 
 #[test]
-fn the_legacy_default_stream_and_blocking_streams_wait_for_each_other() {
+fn the_legacy_stream_and_blocking_streams_wait_for_each_other() {
     for seed in 1..=6 {
-        let name = "the_legacy_default_stream_and_blocking_streams_wait_for_each_other";
+        let name = "the_legacy_stream_and_blocking_streams_wait_for_each_other";
         alone(name, &format!("seed={seed}"), || {
             start();
             let (at, one, two) = (memory(4096), stream(0), stream(0));
@@ -163,8 +158,8 @@ fn the_legacy_default_stream_and_blocking_streams_wait_for_each_other() {
 }
 
 #[test]
-fn the_legacy_default_stream_and_non_blocking_streams_do_not_wait() {
-    let name = "the_legacy_default_stream_and_non_blocking_streams_do_not_wait";
+fn the_legacy_stream_and_non_blocking_streams_do_not_synchronise() {
+    let name = "the_legacy_stream_and_non_blocking_streams_do_not_synchronise";
     let seen: BTreeSet<String> = (1..=16)
         .map(|seed| {
             alone(name, &format!("seed={seed}"), || {
@@ -203,9 +198,9 @@ fn the_legacy_default_stream_waits_for_a_destroyed_streams_work() {
 }
 
 #[test]
-fn a_stream_that_waits_for_an_event_waits_for_the_recording_it_saw() {
+fn an_event_wait_covers_the_last_recording_before_it() {
     alone(
-        "a_stream_that_waits_for_an_event_waits_for_the_recording_it_saw",
+        "an_event_wait_covers_the_last_recording_before_it",
         "",
         || {
             start();
@@ -221,9 +216,9 @@ fn a_stream_that_waits_for_an_event_waits_for_the_recording_it_saw() {
 }
 
 #[test]
-fn an_event_can_stand_for_a_whole_context_and_hold_up_a_whole_context() {
+fn an_event_can_record_and_block_a_whole_context() {
     for seed in 1..=6 {
-        let name = "an_event_can_stand_for_a_whole_context_and_hold_up_a_whole_context";
+        let name = "an_event_can_record_and_block_a_whole_context";
         alone(name, &format!("seed={seed}"), || {
             start();
             let (at, one, two, three, all) = (

@@ -1,6 +1,6 @@
-//! Random programs against a model: whatever is seen must be allowed by the order that streams,
-//! events and the legacy default stream establish.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be done fails it")]
+//! Random programs checked against a model: every value that is read must be allowed by the order
+//! that streams, events and the legacy default stream establish.
+#![allow(clippy::unwrap_used, reason = "a test fails on any error")]
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,7 +10,7 @@ use gpushare_cuda_abi::cuda::{CUevent, CUstream};
 const WORDS: usize = 6;
 const STEPS: usize = 300;
 
-/// A linear congruential sequence: which program a seed is.
+/// A linear congruential sequence, which generates the program of a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -23,20 +23,20 @@ impl Dice {
     }
 }
 
-/// Operations by number, each with all those that are complete before it begins.
+/// Operations by number, each with all operations that are complete before it begins.
 #[derive(Default)]
 struct Model {
-    /// Everything before an operation, itself included.
+    /// All operations before an operation, itself included.
     before: Vec<BTreeSet<usize>>,
-    /// What the next operation of each stream comes after: its last one.
+    /// The last operation of each stream; the stream's next operation follows it.
     last: HashMap<usize, usize>,
-    /// What each event stands for.
+    /// The operation that each event records.
     recorded: HashMap<usize, usize>,
     /// The writers of each word.
     writers: HashMap<usize, Vec<usize>>,
 }
 
-/// The legacy default stream, two blocking and two free ones.
+/// Stream 0 is the legacy default stream, 1 and 2 are blocking, the others non-blocking.
 const LEGACY: usize = 0;
 
 const fn is_blocking(stream: usize) -> bool {
@@ -73,7 +73,7 @@ impl Model {
         id
     }
 
-    /// Whether `value` may be seen in `word` by one who has waited for everything in `complete`.
+    /// Whether `word` may hold `value` after a wait for all operations in `complete`.
     fn may_be(&self, word: usize, value: u32, complete: &BTreeSet<usize>) -> bool {
         let writers = self.writers.get(&word).map_or(&[][..], Vec::as_slice);
         let over = |first: Option<usize>| {
@@ -89,7 +89,7 @@ impl Model {
         }
     }
 
-    /// Looks at every word.
+    /// Checks every word.
     fn check(&self, words: *const u32, complete: &BTreeSet<usize>) {
         for word in 0..WORDS {
             let seen = look(words.wrapping_add(word));
@@ -101,7 +101,7 @@ impl Model {
         (0..self.before.len()).collect()
     }
 
-    /// What waiting for `stream` makes certain.
+    /// The operations that are complete after a wait for `stream`.
     fn waited(&self, stream: usize) -> BTreeSet<usize> {
         let ends = self
             .last
@@ -163,10 +163,10 @@ fn program(seed: u64) {
 }
 
 #[test]
-fn what_a_random_program_sees_is_allowed_by_its_order() {
+fn a_random_program_reads_only_values_that_its_order_allows() {
     for seed in 1..=24 {
         alone(
-            "what_a_random_program_sees_is_allowed_by_its_order",
+            "a_random_program_reads_only_values_that_its_order_allows",
             &format!("seed={seed}"),
             || {
                 program(
@@ -182,9 +182,9 @@ fn what_a_random_program_sees_is_allowed_by_its_order() {
 }
 
 #[test]
-fn threads_that_submit_and_wait_at_once_all_get_on() {
+fn concurrent_submitting_and_waiting_threads_all_make_progress() {
     alone(
-        "threads_that_submit_and_wait_at_once_all_get_on",
+        "concurrent_submitting_and_waiting_threads_all_make_progress",
         "",
         || {
             start();
@@ -217,8 +217,8 @@ fn threads_that_submit_and_wait_at_once_all_get_on() {
 }
 
 #[test]
-fn a_stream_takes_more_work_than_it_has_room_for() {
-    alone("a_stream_takes_more_work_than_it_has_room_for", "", || {
+fn a_full_stream_accepts_more_work_after_a_wait() {
+    alone("a_full_stream_accepts_more_work_after_a_wait", "", || {
         start();
         let (word, stream, nothing) = (pinned(1), free_stream(), function("nothing"));
         for _ in 0..5_000 {

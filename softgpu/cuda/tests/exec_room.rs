@@ -1,10 +1,10 @@
-//! A stream that is full: the thread that submits waits with its context's lock held, so others
-//! that need the lock wait too.
+//! A full stream: the submitting thread waits with its context's lock held, so other threads that
+//! need the lock wait too.
 //!
 //! # Safety
-//! One promise: a test's handles of the driver may cross threads.
+//! The `unsafe` promises one thing: a test's driver handles may cross threads.
 #![allow(unsafe_code, reason = "a C handle is not Send by itself")]
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be done fails it")]
+#![allow(clippy::unwrap_used, reason = "a test fails on any error")]
 
 use std::fs;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use std::thread::{self, JoinHandle};
 use crate::driver::*;
 use gpushare_cuda_abi::cuda::*;
 
-/// More operations than a stream takes.
+/// More operations than a stream queues.
 const MANY: usize = 1100;
 
 /// A handle that another thread uses.
 #[derive(Clone, Copy)]
 struct Sent<T>(T);
 
-// SAFETY: a driver's handle is a number to the test, and the driver lets any thread use it.
+// SAFETY: to the test a driver's handle is a number, and the driver accepts calls of any thread.
 unsafe impl<T: Copy> Send for Sent<T> {}
 
 impl<T: Copy> Sent<T> {
@@ -31,16 +31,16 @@ impl<T: Copy> Sent<T> {
     }
 }
 
-/// A thread that makes calls of the driver.
+/// A thread that makes driver calls.
 struct Caller {
     thread: JoinHandle<()>,
-    /// Where the kernel tells its state.
+    /// The file with the thread's state.
     stat: String,
     over: Arc<AtomicBool>,
 }
 
 impl Caller {
-    /// Calls in `context`, and is seen to wait there or to be over.
+    /// Starts the call in `context`. Returns when it sleeps or has returned.
     fn settled(context: CUcontext, call: impl FnOnce() + Send + 'static) -> Self {
         let (context, over) = (Sent(context), Arc::new(AtomicBool::new(false)));
         let (tell, told) = mpsc::channel();
@@ -71,7 +71,7 @@ impl Caller {
     }
 }
 
-/// A thread that waits for room in a stream of `context` which stands until the gate opens.
+/// A thread that waits for room in a stream of `context`, and the gate that blocks the stream.
 fn full(context: CUcontext) -> (Caller, Gate) {
     let stream = free_stream();
     let (gate, at) = (Gate::close(stream), memory(4096));
@@ -89,8 +89,8 @@ fn current() -> CUcontext {
 }
 
 #[test]
-fn a_full_stream_holds_up_what_other_threads_submit_in_its_context() {
-    let name = "a_full_stream_holds_up_what_other_threads_submit_in_its_context";
+fn a_full_stream_blocks_submission_by_other_threads_of_its_context() {
+    let name = "a_full_stream_blocks_submission_by_other_threads_of_its_context";
     alone(name, "", || {
         let context = current();
         let (stream, at) = (Sent(free_stream()), memory(4096));
@@ -116,8 +116,8 @@ fn a_full_stream_holds_up_what_other_threads_submit_in_its_context() {
 }
 
 #[test]
-fn a_full_stream_keeps_nothing_from_others_where_that_is_asked_for() {
-    let name = "a_full_stream_keeps_nothing_from_others_where_that_is_asked_for";
+fn a_full_stream_blocks_no_other_thread_with_room_free() {
+    let name = "a_full_stream_blocks_no_other_thread_with_room_free";
     alone(name, "room=free", || {
         let context = current();
         let (stream, mark) = (free_stream(), event());
@@ -132,8 +132,8 @@ fn a_full_stream_keeps_nothing_from_others_where_that_is_asked_for() {
 }
 
 #[test]
-fn queries_and_other_contexts_go_on_beside_a_full_stream() {
-    let name = "queries_and_other_contexts_go_on_beside_a_full_stream";
+fn a_full_stream_does_not_block_queries_and_other_contexts() {
+    let name = "a_full_stream_does_not_block_queries_and_other_contexts";
     alone(name, "", || {
         let context = current();
         let (stream, done) = (free_stream(), event());
@@ -155,8 +155,8 @@ fn queries_and_other_contexts_go_on_beside_a_full_stream() {
 }
 
 #[test]
-fn a_module_that_loads_holds_up_what_other_threads_submit() {
-    let name = "a_module_that_loads_holds_up_what_other_threads_submit";
+fn loading_a_module_blocks_submission_by_other_threads() {
+    let name = "loading_a_module_blocks_submission_by_other_threads";
     alone(name, "load=300ms", || {
         let context = current();
         let (stream, mark, loaded) = (free_stream(), event(), Sent(function("spin")));

@@ -6,21 +6,22 @@ use gpushare_cuda_abi::cuda::{CUcontext, CUresult};
 const MS: u64 = 1_000_000;
 const HOUR: u64 = 3_600_000 * MS;
 
-/// A machine that processes can share, different for each run of a test.
+/// A machine that processes can share; each run of a test has its own.
 fn machine(test: &str) -> String {
     format!("name=exec-{test}-{}", std::process::id())
 }
 
-/// In the process of a test: runs another test's body in a second process on the same machine.
+/// In a test's process: runs another test's body in a second process on the same machine.
 fn beside(other: &str) -> String {
     alone(
         other,
-        &std::env::var("SOFTGPU").expect("this test has a machine"),
-        || unreachable!("the other process has its own body"),
+        &std::env::var("SOFTGPU").expect("the test sets a machine"),
+        || unreachable!("the second process runs another body"),
     )
 }
 
-/// Whether this process was started by cargo, which runs the second processes' tests too.
+/// Whether cargo started this process. Cargo also runs the tests that are bodies of second
+/// processes.
 fn is_started_by_cargo() -> bool {
     std::env::var_os("SOFTGPU_TEST").is_none()
 }
@@ -42,8 +43,8 @@ fn second_process_spins_for_20_ms() {
 }
 
 #[test]
-fn a_kernel_without_end_does_not_keep_another_process_from_the_device() {
-    let name = "a_kernel_without_end_does_not_keep_another_process_from_the_device";
+fn an_endless_kernel_does_not_keep_another_process_off_the_device() {
+    let name = "an_endless_kernel_does_not_keep_another_process_off_the_device";
     alone(name, &machine("turns"), || {
         start();
         let stream = free_stream();
@@ -71,8 +72,8 @@ fn two_contexts_of_one_process_share_the_device_too() {
             assert_eq!(cuEventRecord(end, short), OK);
             gate.open();
             assert_eq!(cuEventSynchronize(end), OK);
-            // Ten milliseconds in slices of two, with one of the other context's before each but
-            // the first or before all.
+            // Ten milliseconds in slices of two. One slice of the other context precedes each
+            // slice, possibly except the first.
             let waited = get(0.0, |out| cuEventElapsedTime(out, begin, end));
             assert!((18.0..=22.5).contains(&waited), "{waited}");
         },
@@ -80,9 +81,9 @@ fn two_contexts_of_one_process_share_the_device_too() {
 }
 
 #[test]
-fn kernels_of_one_context_run_side_by_side_while_they_fit() {
+fn kernels_of_one_context_run_concurrently_while_they_fit() {
     alone(
-        "kernels_of_one_context_run_side_by_side_while_they_fit",
+        "kernels_of_one_context_run_concurrently_while_they_fit",
         "",
         || {
             start();
@@ -93,7 +94,7 @@ fn kernels_of_one_context_run_side_by_side_while_they_fit() {
                 event(),
                 event(),
             );
-            // Both wait for one event, so that they begin at one moment.
+            // Both streams wait for one event, so that they start together.
             let gate = Gate::close(first);
             assert_eq!(cuEventRecord(begin, first), OK);
             for stream in [one, two] {
@@ -113,9 +114,9 @@ fn kernels_of_one_context_run_side_by_side_while_they_fit() {
 }
 
 #[test]
-fn copies_in_one_direction_come_one_after_the_other_and_beside_kernels() {
+fn copies_of_one_direction_run_in_sequence_and_concurrent_to_kernels() {
     alone(
-        "copies_in_one_direction_come_one_after_the_other_and_beside_kernels",
+        "copies_of_one_direction_run_in_sequence_and_concurrent_to_kernels",
         "link=1GiB/s",
         || {
             start();
@@ -146,7 +147,7 @@ fn copies_in_one_direction_come_one_after_the_other_and_beside_kernels() {
             gate.open();
             assert_eq!(cuEventSynchronize(end), OK);
             let both = get(0.0, |out| cuEventElapsedTime(out, begin, end));
-            // A mebibyte takes 1/1024 s and a microsecond to set up.
+            // A mebibyte takes 1/1024 s, and its copy a microsecond to start.
             assert!(
                 (both - 2.0 * (1000.0 / 1024.0 + 0.001)).abs() < 0.01,
                 "{both}"

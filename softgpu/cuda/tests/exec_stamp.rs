@@ -1,4 +1,5 @@
-//! When events are passed beside other contexts: only while their own has the device.
+//! When events complete while contexts share a device: only while the event's context has the
+//! device.
 
 use crate::driver::*;
 use gpushare_cuda_abi::cuda::*;
@@ -7,21 +8,20 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const HOUR: u64 = 3_600_000 * MS;
 
-/// A context of its own with a stream; it stays current.
+/// Creates a context and a stream in it; the context stays current.
 fn context() -> CUstream {
     get(CUcontext::NULL, |out| cuCtxCreate_v2(out, 0, 0));
     free_stream()
 }
 
-/// How much later (ms) the device passed `end`.
+/// The time from `begin` to `end` on the device (ms).
 fn later(begin: CUevent, end: CUevent) -> f32 {
     assert_eq!(cuEventSynchronize(begin), OK);
     assert_eq!(cuEventSynchronize(end), OK);
     get(0.0, |out| cuEventElapsedTime(out, begin, end))
 }
 
-/// What a pair of events says of a kernel of 100 us between them, beside a context that always has
-/// work.
+/// The time between two events around a kernel of 100 us, while another context always has work.
 fn pair() -> f32 {
     start();
     spin(free_stream(), HOUR);
@@ -35,19 +35,19 @@ fn pair() -> f32 {
 }
 
 #[test]
-fn a_pair_of_events_tells_the_kernel_without_the_wait_for_a_turn() {
-    let name = "a_pair_of_events_tells_the_kernel_without_the_wait_for_a_turn";
+fn two_events_measure_a_kernel_without_its_wait_for_a_turn() {
+    let name = "two_events_measure_a_kernel_without_its_wait_for_a_turn";
     alone(name, "", || assert_eq!(pair(), 0.1));
 }
 
 #[test]
-fn a_pair_of_events_tells_the_wait_too_where_events_are_passed_at_once() {
-    let name = "a_pair_of_events_tells_the_wait_too_where_events_are_passed_at_once";
+fn two_events_include_the_wait_for_a_turn_with_stamp_any() {
+    let name = "two_events_include_the_wait_for_a_turn_with_stamp_any";
     alone(name, "stamp=any", || assert!(pair() > 0.1));
 }
 
-/// How much later than a kernel of another context's, which has the device until its end, an event
-/// in an idle stream is passed.
+/// The time from the end of another context's kernel, which has the device until then, to the
+/// completion of an event in an idle stream.
 fn idle() -> f32 {
     start();
     let (busy, over) = (free_stream(), event());
@@ -65,14 +65,14 @@ fn an_event_in_an_idle_stream_waits_for_its_contexts_turn() {
 }
 
 #[test]
-fn an_event_in_an_idle_stream_is_passed_at_once_where_that_is_asked_for() {
-    let name = "an_event_in_an_idle_stream_is_passed_at_once_where_that_is_asked_for";
+fn an_event_in_an_idle_stream_completes_at_once_with_stamp_any() {
+    let name = "an_event_in_an_idle_stream_completes_at_once_with_stamp_any";
     alone(name, "slice=1s,stamp=any", || assert!(idle() < 0.0));
 }
 
 #[test]
-fn an_event_behind_a_copy_does_not_wait_for_the_multiprocessors() {
-    let name = "an_event_behind_a_copy_does_not_wait_for_the_multiprocessors";
+fn an_event_after_a_copy_does_not_wait_for_the_multiprocessors() {
+    let name = "an_event_after_a_copy_does_not_wait_for_the_multiprocessors";
     alone(name, "slice=1s", || {
         start();
         let (busy, over) = (free_stream(), event());
@@ -89,8 +89,8 @@ fn an_event_behind_a_copy_does_not_wait_for_the_multiprocessors() {
 }
 
 #[test]
-fn an_event_behind_another_contexts_work_waits_for_its_own_contexts_turn() {
-    let name = "an_event_behind_another_contexts_work_waits_for_its_own_contexts_turn";
+fn an_event_after_another_contexts_work_waits_for_its_contexts_turn() {
+    let name = "an_event_after_another_contexts_work_waits_for_its_contexts_turn";
     alone(name, "slice=1s", || {
         start();
         let (first, done) = (free_stream(), event());
@@ -107,8 +107,8 @@ fn an_event_behind_another_contexts_work_waits_for_its_own_contexts_turn() {
 }
 
 #[test]
-fn events_of_the_context_that_has_the_device_are_passed_at_once() {
-    let name = "events_of_the_context_that_has_the_device_are_passed_at_once";
+fn events_of_the_context_that_has_the_device_complete_at_once() {
+    let name = "events_of_the_context_that_has_the_device_complete_at_once";
     alone(name, "slice=1s", || {
         start();
         let (busy, over, idle, mark) = (free_stream(), event(), free_stream(), event());
@@ -120,8 +120,8 @@ fn events_of_the_context_that_has_the_device_are_passed_at_once() {
 }
 
 #[test]
-fn events_of_an_idle_device_are_passed_at_once_and_take_nothing() {
-    let name = "events_of_an_idle_device_are_passed_at_once_and_take_nothing";
+fn events_of_an_idle_device_complete_at_once_and_take_no_time() {
+    let name = "events_of_an_idle_device_complete_at_once_and_take_no_time";
     alone(name, "switch=50ms,preempt=50ms", || {
         start();
         let (first, begin) = (free_stream(), event());
@@ -130,6 +130,6 @@ fn events_of_an_idle_device_are_passed_at_once_and_take_nothing() {
         assert_eq!(cuEventSynchronize(begin), OK);
         let (second, mark) = (context(), event());
         assert_eq!(cuEventRecord(mark, second), OK);
-        assert!(cuEventQuery(mark) == OK, "no change of contexts");
+        assert!(cuEventQuery(mark) == OK, "no context switch");
     });
 }

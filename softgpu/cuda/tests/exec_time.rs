@@ -1,4 +1,4 @@
-//! How long work takes on the timeline, to the nanosecond whatever the host does.
+//! How long work takes on the timeline, to the nanosecond, whatever the host's load.
 
 use crate::driver::*;
 use gpushare_cuda_abi::cuda::*;
@@ -7,8 +7,8 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const HOUR: u64 = 3_600_000 * MS;
 
-/// Milliseconds that the work took that `submit` puts into a stream, which does not begin before
-/// all is submitted.
+/// The time of the work that `submit` puts into a stream (ms). It starts when all of it is
+/// submitted.
 fn taken(submit: impl FnOnce(CUstream)) -> f32 {
     let (stream, begin, end) = (free_stream(), event(), event());
     let gate = Gate::close(stream);
@@ -20,7 +20,7 @@ fn taken(submit: impl FnOnce(CUstream)) -> f32 {
     get(0.0, |out| cuEventElapsedTime(out, begin, end))
 }
 
-/// What `record` puts into a stream, as a graph.
+/// The work that `record` puts into a stream, as a graph.
 fn captured(record: impl FnOnce(CUstream)) -> CUgraphExec {
     let stream = free_stream();
     assert_eq!(
@@ -33,8 +33,8 @@ fn captured(record: impl FnOnce(CUstream)) -> CUgraphExec {
 }
 
 #[test]
-fn kernels_in_a_row_take_their_sum_and_nothing_between() {
-    let name = "kernels_in_a_row_take_their_sum_and_nothing_between";
+fn kernels_in_sequence_take_exactly_the_sum_of_their_times() {
+    let name = "kernels_in_sequence_take_exactly_the_sum_of_their_times";
     alone(name, "", || {
         start();
         let row = taken(|stream| (0..200).for_each(|_| spin(stream, 50 * US)));
@@ -44,8 +44,8 @@ fn kernels_in_a_row_take_their_sum_and_nothing_between() {
 }
 
 #[test]
-fn a_kernel_may_take_its_time_for_each_block_of_its_grid() {
-    let name = "a_kernel_may_take_its_time_for_each_block_of_its_grid";
+fn spin_grid_takes_its_time_for_each_block_of_the_grid() {
+    let name = "spin_grid_takes_its_time_for_each_block_of_the_grid";
     alone(name, "", || {
         start();
         let (longer, same, mut ns) = (function("spin_grid"), function("spin"), 10 * US);
@@ -105,14 +105,14 @@ fn copies_take_their_bytes_over_the_link_or_through_memory() {
             taken(|stream| assert_eq!(cuMemcpyDtoHAsync_v2(host.cast(), at, bytes, stream), OK));
         let within =
             taken(|stream| assert_eq!(cuMemcpyDtoDAsync_v2(at + (8 << 20), at, bytes, stream), OK));
-        // 8 MiB at 1 GiB/s, and at 64; a microsecond for each copy to start.
+        // 8 MiB at 1 GiB/s and at 64 GiB/s, and a microsecond for each copy to start.
         assert_eq!([to, back, within], [7.8135, 7.8135, 0.123_07]);
     });
 }
 
 #[test]
-fn a_row_of_short_kernels_keeps_its_turn_beside_a_kernel_without_end() {
-    let name = "a_row_of_short_kernels_keeps_its_turn_beside_a_kernel_without_end";
+fn short_kernels_in_sequence_keep_their_turn_beside_an_endless_kernel() {
+    let name = "short_kernels_in_sequence_keep_their_turn_beside_an_endless_kernel";
     alone(name, "", || {
         start();
         spin(free_stream(), HOUR);
@@ -124,8 +124,8 @@ fn a_row_of_short_kernels_keeps_its_turn_beside_a_kernel_without_end() {
                 assert_eq!(cuEventRecord(mark, stream), OK);
             }
         });
-        // Ten milliseconds in slices of two, with one of the other's before each but the first or
-        // before all.
+        // Ten milliseconds in slices of two. One slice of the other stream's context precedes each
+        // slice, possibly except the first.
         assert!((18.0..=20.0).contains(&row), "{row}");
         let graph = captured(|stream| (0..200).for_each(|_| spin(stream, 50 * US)));
         let row = taken(|stream| assert_eq!(cuGraphLaunch(graph, stream), OK));
@@ -133,7 +133,7 @@ fn a_row_of_short_kernels_keeps_its_turn_beside_a_kernel_without_end() {
     });
 }
 
-/// The least time (ns) that one of three calls takes: none can take less than the machine says.
+/// The minimum time of three calls (ns). No call can take less than the machine says.
 fn least(mut call: impl FnMut()) -> u128 {
     let time = |_| {
         let began = std::time::Instant::now();
@@ -153,7 +153,10 @@ fn a_launch_takes_host_time_and_other_calls_do_not() {
         assert!(least(|| spin(stream, US)) >= u128::from(40 * MS));
         assert!(least(|| assert_eq!(cuGraphLaunch(graph, stream), OK)) >= u128::from(40 * MS));
         let record = || assert_eq!(cuEventRecord(done, stream), OK);
-        assert!(least(record) < u128::from(40 * MS), "the least of three");
+        assert!(
+            least(record) < u128::from(40 * MS),
+            "the minimum of three calls"
+        );
     });
 }
 
@@ -171,7 +174,7 @@ fn the_first_launch_of_a_module_takes_the_time_of_its_loading() {
         assert!(least(run) < u128::from(300 * MS));
         assert!(
             least(|| spin(stream, US)) >= u128::from(300 * MS),
-            "a module each"
+            "each kernel has its own module"
         );
     });
 }

@@ -1,4 +1,5 @@
-//! The software GPU's driver as C programs see it, one module a subject. A new file is a line here.
+//! The software GPU's driver as C programs see it, one module per subject. A new file needs a line
+//! here.
 
 mod common;
 mod driver;

@@ -1,13 +1,12 @@
-//! What the driver says of sharing by MPS, with the socket of a control daemon in its environment
-//! and without.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be had fails it")]
+//! The MPS attribute, with and without the socket of a control daemon.
+#![allow(clippy::unwrap_used, reason = "a test fails on any error")]
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// What it says with this pipe folder.
+/// The client's output with this pipe folder.
 fn said(client: &Path, folder: &Path) -> String {
     let driver = env::current_exe().unwrap();
     let mut command = Command::new(client);
@@ -19,7 +18,7 @@ fn said(client: &Path, folder: &Path) -> String {
 }
 
 #[test]
-fn contexts_are_said_to_be_shared_while_a_control_daemon_has_its_socket() {
+fn mps_is_reported_while_a_control_daemon_listens_on_its_socket() {
     let client = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("mps");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/mps.c");
     let mut compiler = Command::new("cc");
@@ -31,6 +30,10 @@ fn contexts_are_said_to_be_shared_while_a_control_daemon_has_its_socket() {
     let daemon = UnixListener::bind(folder.join("control")).unwrap();
     assert_eq!(said(&client, &folder), "mps 1\n");
     drop(daemon);
-    assert_eq!(said(&client, &folder), "mps 0\n", "the socket is left");
+    assert_eq!(
+        said(&client, &folder),
+        "mps 0\n",
+        "the socket file is stale"
+    );
     fs::remove_dir_all(&folder).unwrap();
 }

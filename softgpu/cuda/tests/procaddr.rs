@@ -1,8 +1,8 @@
-//! `cuGetProcAddress` against the symbol table, resolved a second time by a plain reading of it:
-//! for every name, at every version where an answer may change, with every flag, on several
+//! `cuGetProcAddress` against the symbol table, which a second, simple implementation resolves
+//! here: for every name, at every version where the answer may change, with every flag, on several
 //! drivers.
 
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be read fails it")]
+#![allow(clippy::unwrap_used, reason = "a test fails on any error")]
 
 use crate::common;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::{env, fs};
 
-/// One line of the table: symbol, base name, least version, twin.
+/// One row of the table: symbol, base name, minimum version, twin.
 struct Row {
     symbol: String,
     base: String,
@@ -41,7 +41,7 @@ fn table() -> Vec<Row> {
         .collect()
 }
 
-/// The names `src/api` defines, found by their spelling.
+/// The names that `src/api` defines, found by a search of its text.
 fn implemented() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/api")).unwrap() {
@@ -67,7 +67,7 @@ fn implemented() -> BTreeSet<String> {
     found
 }
 
-/// The symbol a lookup means, by reading the rows one after the other.
+/// The symbol that a lookup must find, by reading the rows in order.
 fn meant<'a>(rows: &[&'a Row], version: i32, flags: u64) -> Option<&'a str> {
     let mut best: Option<&Row> = None;
     for row in rows
@@ -87,7 +87,7 @@ fn meant<'a>(rows: &[&'a Row], version: i32, flags: u64) -> Option<&'a str> {
     Some(twin.map_or(best.symbol.as_str(), String::as_str))
 }
 
-/// Result, status and symbol that must be answered.
+/// The expected result, status and symbol.
 fn expected(
     rows: &[&Row],
     implemented: &BTreeSet<String>,
@@ -115,7 +115,7 @@ fn library() -> PathBuf {
 /// The C client, compiled once for all tests.
 static CLIENT: LazyLock<PathBuf> = LazyLock::new(|| common::client("gpa.c"));
 
-/// Asks every question of one driver; the answers in order.
+/// Sends every query to one driver; returns the answers in order.
 fn answers(driver: i32, questions: &str) -> Vec<String> {
     let mut command = Command::new(&*CLIENT);
     command
@@ -138,7 +138,7 @@ fn answers(driver: i32, questions: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_name_version_and_flag_answers_what_the_table_says() {
+fn every_name_version_and_flag_resolves_as_the_table_says() {
     let (table, implemented) = (table(), implemented());
     let mut by_base: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
     for row in &table {
@@ -174,7 +174,7 @@ fn every_name_version_and_flag_answers_what_the_table_says() {
 }
 
 #[test]
-fn names_that_no_driver_has_are_not_found_and_not_an_error() {
+fn unknown_names_are_not_found_without_an_error() {
     let answers = answers(
         12080,
         "- 0 0\n- 12080 2\ncuMemAlloc_v2 12080 0\ncuNoSuchFunction 12080 0\nmain 12080 0\n",

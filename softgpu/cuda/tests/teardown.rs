@@ -1,6 +1,6 @@
-//! The driver's teardown when a process exits: what is called before it is answered, what is called
-//! after it ends the process.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be had fails it")]
+//! The driver's teardown at process exit: a call before it succeeds, a call after it aborts the
+//! process or is refused.
+#![allow(clippy::unwrap_used, reason = "a test fails on any error")]
 
 use crate::common;
 use std::env;
@@ -14,18 +14,18 @@ static CLIENT: LazyLock<PathBuf> = LazyLock::new(|| common::client("teardown.c")
 
 const ABORT: i32 = 6;
 
-fn run(who: &str, spec: &str) -> Output {
+fn run(case: &str, spec: &str) -> Output {
     let library = env::current_exe().unwrap();
     let library = library.with_file_name("libsoftgpu_cuda.so");
     let mut command = Command::new(&*CLIENT);
-    command.arg(library).arg(who).env("SOFTGPU", spec);
+    command.arg(library).arg(case).env("SOFTGPU", spec);
     command.output().unwrap()
 }
 
-/// Its output, if it ended well and said no more.
+/// Its output; it must exit successfully and print nothing to stderr.
 #[track_caller]
-fn said(who: &str, spec: &str) -> String {
-    let output = run(who, spec);
+fn said(case: &str, spec: &str) -> String {
+    let output = run(case, spec);
     assert!(
         output.status.success() && output.stderr.is_empty(),
         "{output:?}"
@@ -35,36 +35,36 @@ fn said(who: &str, spec: &str) -> String {
 
 #[test]
 fn a_call_after_the_teardown_aborts_and_names_function_and_thread() {
-    for who in ["later", "thread"] {
-        let output = run(who, "");
+    for case in ["later", "thread"] {
+        let output = run(case, "");
         assert_eq!(output.status.signal(), Some(ABORT), "{output:?}");
         let line = String::from_utf8(output.stderr).unwrap();
-        let named =
-            line.starts_with("softgpu: cuCtxSynchronize is called by thread `teardown-client");
+        let named = line.starts_with("softgpu: thread `teardown-client")
+            && line.contains("called cuCtxSynchronize after the driver's teardown");
         assert!(named, "{line}");
     }
 }
 
 #[test]
-fn a_call_after_the_teardown_is_refused_where_spec_wants_that() {
-    for who in ["later", "thread"] {
-        assert_eq!(said(who, "exit=refuse"), "4\n");
+fn a_call_after_the_teardown_is_refused_with_exit_refuse() {
+    for case in ["later", "thread"] {
+        assert_eq!(said(case, "exit=refuse"), "4\n");
     }
 }
 
 #[test]
-fn a_call_before_the_teardown_is_answered() {
+fn a_call_before_the_teardown_succeeds() {
     assert_eq!(said("earlier", ""), "0\n");
     assert_eq!(said("main", ""), "0\n0\n");
 }
 
 #[test]
-fn an_end_without_exit_handlers_tears_nothing_down() {
+fn an_exit_without_handlers_does_not_tear_the_driver_down() {
     assert_eq!(said("quick", ""), "0\n");
 }
 
 #[test]
-fn a_forked_childs_exit_is_not_the_parents() {
-    // The child's handler has no driver, the parent's has.
+fn a_forked_childs_exit_does_not_tear_the_parents_driver_down() {
+    // The child's handler gets an error, the parent's a result.
     assert_eq!(said("child", ""), "3\n0\n");
 }

@@ -1,12 +1,12 @@
 //! Reading and writing through the pointers a C caller passes.
 //!
 //! # Safety
-//! Every function here trusts what NVML's documentation makes the caller promise: a pointer that is
-//! not NULL points to as many values as the function's contract says, aligned, for the length of
-//! the call. NULL is always answered, never followed.
+//! Every function here relies on the caller's obligations in NVML's documentation: a pointer that
+//! is not NULL points to as many values as the function's contract says, aligned, for the length of
+//! the call. A NULL pointer is never dereferenced.
 #![allow(
     unsafe_code,
-    reason = "the C boundary: pointers are the caller's promise"
+    reason = "the C boundary: the caller guarantees its pointers"
 )]
 
 use std::ffi::{CStr, c_char};
@@ -15,7 +15,7 @@ use gpushare_cuda_abi::nvml::nvmlReturn_t;
 
 use crate::library::Result;
 
-/// `INVALID_ARGUMENT` for NULL: to refuse before doing anything.
+/// `INVALID_ARGUMENT` for NULL, to refuse a call before it does anything.
 pub(crate) fn required<T>(at: *const T) -> Result {
     if at.is_null() {
         Err(nvmlReturn_t::INVALID_ARGUMENT)
@@ -24,10 +24,10 @@ pub(crate) fn required<T>(at: *const T) -> Result {
     }
 }
 
-/// Writes an answer the caller must have room for.
+/// Writes a result; the caller must provide memory for it.
 pub(crate) fn out<T>(at: *mut T, value: T) -> Result {
     required(at)?;
-    // SAFETY: not NULL, and the caller promises room for one T.
+    // SAFETY: not NULL, and the caller guarantees memory for one T.
     unsafe { at.write(value) };
     Ok(())
 }
@@ -35,29 +35,29 @@ pub(crate) fn out<T>(at: *mut T, value: T) -> Result {
 /// Reads one value.
 pub(crate) fn input<T: Copy>(at: *const T) -> Result<T> {
     required(at)?;
-    // SAFETY: not NULL, and the caller promises one T.
+    // SAFETY: not NULL, and the caller guarantees one T.
     Ok(unsafe { at.read() })
 }
 
-/// Writes all of `values`; the caller has promised room for them.
+/// Writes all of `values`; the caller guarantees memory for them.
 pub(crate) fn outputs<T: Copy>(at: *mut T, values: &[T]) -> Result {
     if values.is_empty() {
         return Ok(());
     }
     required(at)?;
-    // SAFETY: not NULL, and the caller promises room for the values.
+    // SAFETY: not NULL, and the caller guarantees memory for the values.
     unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), at, values.len()) };
     Ok(())
 }
 
-/// Reads text that ends in NUL.
+/// Reads a NUL-terminated string.
 pub(crate) fn text(at: *const c_char) -> Result<String> {
     required(at)?;
-    // SAFETY: not NULL, and the caller promises a terminated string.
+    // SAFETY: not NULL, and the caller guarantees a NUL-terminated string.
     Ok(unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned())
 }
 
-/// Writes text and its NUL.
+/// Writes a string and its NUL.
 ///
 /// # Errors
 /// `INSUFFICIENT_SIZE` if `room` bytes are too few.
@@ -69,7 +69,7 @@ pub(crate) fn out_text(at: *mut c_char, room: u32, value: &str) -> Result {
     outputs(at.cast::<u8>(), &[value.as_bytes(), &[0]].concat())
 }
 
-/// Text as a fixed array of C characters, cut to fit with its NUL.
+/// A string as a fixed array of C characters, truncated to fit with its NUL.
 pub(crate) fn array<const N: usize>(value: &str) -> [c_char; N] {
     let mut array = [0; N];
     for (place, byte) in array.iter_mut().take(N - 1).zip(value.bytes()) {

@@ -1,4 +1,4 @@
-//! `nvml!`, the one way an NVML function is written, and what every call passes through.
+//! `nvml!`, which defines every NVML function, and the code around every call.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,13 +9,13 @@ use softgpu::spec::Spec;
 use softgpu::watch::Monitor;
 use softgpu::{fail, trace};
 
-/// What an NVML function answers.
+/// The result of an NVML function.
 pub(crate) type Result<T = ()> = std::result::Result<T, nvmlReturn_t>;
 
-/// How often the library was initialised and not shut down, and its view of the machine.
+/// The number of initialisations without a shutdown, and the library's view of the machine.
 static OPEN: Mutex<(u32, Option<Arc<Monitor>>)> = Mutex::new((0, None));
 
-/// Initialises the library once more.
+/// Initialises the library; calls are counted.
 ///
 /// # Errors
 /// `DRIVER_NOT_LOADED`, with a line on stderr, if SPEC is not accepted or contradicts the machine
@@ -36,10 +36,10 @@ pub(crate) fn open() -> Result {
     Ok(())
 }
 
-/// Undoes one [`open`].
+/// Reverts one [`open`].
 ///
 /// # Errors
-/// `UNINITIALIZED` if there was none.
+/// `UNINITIALIZED` if the library is not initialised.
 pub(crate) fn close() -> Result {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     open.0 = open.0.checked_sub(1).ok_or(nvmlReturn_t::UNINITIALIZED)?;
@@ -68,10 +68,10 @@ pub(crate) fn handle(index: u32) -> nvmlDevice_t {
 const FIRST_HANDLE: usize = 0x5d01_0000_0000;
 const HANDLE_STEP: usize = 0x1000;
 
-/// The index behind a handle.
+/// The index of a handle's device.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` if it is none of ours.
+/// `INVALID_ARGUMENT` if no device has this handle.
 pub(crate) fn index(device: nvmlDevice_t) -> Result<u32> {
     let count = monitor()?.spec().count;
     (0..count)
@@ -79,7 +79,7 @@ pub(crate) fn index(device: nvmlDevice_t) -> Result<u32> {
         .ok_or(nvmlReturn_t::INVALID_ARGUMENT)
 }
 
-/// What is on a device now.
+/// The current state of a device.
 ///
 /// # Errors
 /// As [`index`], and `UNKNOWN` if the shared state cannot be read.
@@ -89,8 +89,8 @@ pub(crate) fn device(device: nvmlDevice_t) -> Result<DeviceTruth> {
     Ok(look.devices.swap_remove(index as usize))
 }
 
-/// Runs one call: injected faults, whether the library is open, the body, a panic as `UNKNOWN`, the
-/// trace.
+/// Runs one call: injects faults, checks that the library is initialised, runs the body, turns a
+/// panic into `UNKNOWN`, and writes the trace.
 pub(crate) fn enter(
     symbol: &'static str,
     early: bool,
@@ -108,22 +108,22 @@ pub(crate) fn enter(
     let result = match outcome {
         Ok(Ok(())) => nvmlReturn_t::SUCCESS,
         Ok(Err(error)) => error,
-        // A panic is a bug of the simulator; the message is on stderr already. It must not unwind
-        // into C.
+        // A panic is a bug of the simulator, and its message is on stderr already. It must not
+        // unwind into C.
         Err(_) => nvmlReturn_t::UNKNOWN,
     };
     trace::note(symbol, result.0);
     result
 }
 
-/// The answer of a function that is not implemented.
+/// The result of a function that is not implemented.
 pub(crate) fn not_supported(symbol: &'static str) -> nvmlReturn_t {
     enter(symbol, false, || Err(nvmlReturn_t::NOT_SUPPORTED))
 }
 
-/// Defines exported NVML functions. The body is a `Result<(), nvmlReturn_t>`. `early` marks those
-/// that work before `nvmlInit`. The build reads these items to know what is implemented: no other
-/// function in `api/` may be called `nvml…`.
+/// Defines exported NVML functions. The body is a `Result<(), nvmlReturn_t>`. `early` marks
+/// functions that work before `nvmlInit`. The build script reads these items to find the
+/// implemented functions, so no other function in `api/` may be named `nvml…`.
 macro_rules! nvml {
     () => {};
     ($(#[$meta:meta])* early fn $($rest:tt)*) => { nvml! { @one true [$(#[$meta])*] $($rest)* } };
@@ -134,7 +134,7 @@ macro_rules! nvml {
             fn body($($arg: $ty),*) -> $crate::library::Result { $body }
 
             #[allow(unsafe_code, reason = "the symbol is the C function of this name and signature")]
-            // SAFETY: the name is NVML's, defined nowhere else in this library.
+            // SAFETY: the name is NVML's, and nothing else in this library defines it.
             #[unsafe(no_mangle)]
             extern "C" fn $name($($arg: $ty),*) -> ::gpushare_cuda_abi::nvml::nvmlReturn_t {
                 $crate::library::enter(stringify!($name), $early, move || body($($arg),*))

@@ -1,5 +1,5 @@
-//! What a monitor sees of processes that come, hold memory, die and are slow to be gone.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be had fails it")]
+//! A monitor's view of processes that start, hold memory, die and release it late.
+#![allow(clippy::unwrap_used, reason = "a test fails on any error")]
 #![allow(unsafe_code, reason = "calls the library as C programs do")]
 
 use std::ffi::{CStr, CString, c_char};
@@ -52,16 +52,16 @@ unsafe extern "C" {
 /// One call of the C library.
 macro_rules! c {
     ($call:expr) => {{
-        // SAFETY: every pointer a test passes is NULL where that is allowed, or to a local with the
-        // room that the call is told of.
+        // SAFETY: every pointer a test passes is NULL where that is allowed, or points to a local
+        // as large as the call is told.
         unsafe { $call }
     }};
 }
 
-/// The machine of this test program, named in the environment before anything reads it.
+/// The machine of this test program. It is set in the environment before any code reads it.
 static MACHINE: LazyLock<Observer> = LazyLock::new(|| {
     let spec = format!("name=test-nvml-{},mem=64MiB,count=2", std::process::id());
-    // SAFETY: the one writer; every test comes here before it reads the environment.
+    // SAFETY: this is the only writer; every test forces MACHINE before it reads the environment.
     unsafe { std::env::set_var("SOFTGPU", &spec) };
     let observer = Observer::open(&spec.parse().unwrap()).unwrap();
     assert_eq!(c!(nvmlInit_v2()), nvmlReturn_t::SUCCESS);
@@ -78,10 +78,10 @@ fn device(index: u32) -> nvmlDevice_t {
     device
 }
 
-/// Not a test: the body of a process that takes the pages of the second device that
-/// `SOFTGPU_TEST_PAGES` says and holds them.
+/// Not a test: the body of a process that takes `SOFTGPU_TEST_PAGES` pages of the second device and
+/// holds them.
 #[test]
-#[ignore = "run by other tests as a process of its own"]
+#[ignore = "other tests run it as a separate process"]
 fn tenant() {
     let Ok(pages) = std::env::var("SOFTGPU_TEST_PAGES") else {
         return;
@@ -114,7 +114,7 @@ fn start_tenant(pages: u64) -> Child {
     child
 }
 
-/// The list as `_v3` gives it, by its two calls.
+/// The process list of `_v3`, read with its two calls.
 fn processes(device: nvmlDevice_t) -> Vec<(u32, u64)> {
     let mut count = 0;
     let first = c!(nvmlDeviceGetComputeRunningProcesses_v3(
@@ -150,7 +150,7 @@ fn processes(device: nvmlDevice_t) -> Vec<(u32, u64)> {
 }
 
 #[test]
-fn a_tenant_is_in_every_version_of_the_list_and_gone_late() {
+fn a_process_is_in_every_version_of_the_list_and_leaves_it_late() {
     let device = device(1);
     let mut tenant = start_tenant(5);
     assert_eq!(processes(device), [(tenant.id(), 5 * PAGE)]);
@@ -223,7 +223,7 @@ fn a_tenant_is_in_every_version_of_the_list_and_gone_late() {
 }
 
 #[test]
-fn a_monitor_holds_nothing_and_sees_every_device() {
+fn a_monitor_holds_no_memory_and_sees_every_device() {
     let mut count = 0;
     device(0);
     assert_eq!(
@@ -240,7 +240,7 @@ fn a_monitor_holds_nothing_and_sees_every_device() {
 }
 
 #[test]
-fn a_device_is_found_by_its_names_and_not_by_others() {
+fn a_device_is_found_by_its_own_uuid_and_bus_id_only() {
     let mut text = [0; 80];
     assert_eq!(
         c!(nvmlDeviceGetUUID(device(1), text.as_mut_ptr(), 80)),
@@ -290,7 +290,7 @@ fn a_device_is_found_by_its_names_and_not_by_others() {
 }
 
 #[test]
-fn another_structs_version_is_refused_and_the_rest_unsupported() {
+fn a_wrong_struct_version_is_refused_and_other_calls_unsupported() {
     let version = struct_version::<nvmlMemory_v2_t>(2);
     let mut memory = nvmlMemory_v2_t {
         version,
@@ -317,7 +317,7 @@ fn another_structs_version_is_refused_and_the_rest_unsupported() {
 }
 
 #[test]
-fn the_library_is_open_as_often_as_it_was_initialised() {
+fn the_library_stays_open_until_the_last_shutdown() {
     device(0);
     assert_eq!(c!(nvmlInit_v2()), nvmlReturn_t::SUCCESS);
     assert_eq!(c!(nvmlShutdown()), nvmlReturn_t::SUCCESS);

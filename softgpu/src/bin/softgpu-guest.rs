@@ -1,10 +1,10 @@
-//! `softgpu-guest`: a process on the simulated machine that does what it is told on stdin, for
-//! tests of what processes share.
+//! `softgpu-guest`: a process on the simulated machine that executes commands from stdin, for tests
+//! of memory shared between processes.
 //!
-//! One command a line, one answer a line, `ok …` or `err CODE`: `take PAGES`, `give` (the last
-//! taken), `note DELTA`, `free`, `put BYTE`, `get` (whole last taken: `ok same BYTE` or
+//! One command a line, one answer a line, `ok …` or `err CODE`: `take PAGES`, `give` (the pages
+//! taken last), `note DELTA`, `free`, `put BYTE`, `get` (all pages taken last: `ok same BYTE` or
 //! `ok mixed`), `share`, `join ID`, `drop` (the last share), `fork` (a child that lives until stdin
-//! closes), `spin` (takes and gives for ever).
+//! closes), `spin` (takes and gives pages for ever).
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use gpushare_cuda_abi::cuda::CUresult;
 use softgpu::world::{Share, init, process};
 use softgpu::{Device, Kind, PageRun, Result, va};
 
-/// What a guest has.
+/// The pages and shares of a guest.
 struct Guest {
     device: Arc<Device>,
     taken: Vec<Vec<PageRun>>,
@@ -45,7 +45,7 @@ fn main() {
 
 fn say(answer: &str) {
     let mut out = std::io::stdout();
-    // A test that no longer reads has ended.
+    // An error means that the test no longer reads: it has ended.
     let _ = writeln!(out, "{answer}").and_then(|()| out.flush());
 }
 
@@ -97,7 +97,7 @@ impl Guest {
         Ok(String::new())
     }
 
-    /// Maps the last taken pages and shows their bytes.
+    /// Maps the pages taken last and passes their bytes to `act`.
     #[allow(unsafe_code, reason = "looks at device memory through its mapping")]
     fn with_bytes<T>(&self, act: impl FnOnce(&mut [u8]) -> T) -> Result<T> {
         let runs = self.taken.last().ok_or(CUresult::INVALID_VALUE)?;
@@ -107,7 +107,7 @@ impl Guest {
         va::publish(at, va::Range::on_device(0, len))?;
         let bytes = va::bytes(at, len)?;
         let len = usize::try_from(len).map_err(|_| CUresult::INVALID_VALUE)?;
-        // SAFETY: mapped and published above for this length, retracted below; nobody else knows
+        // SAFETY: mapped and published above for this length, retracted below; no other code has
         // the address.
         let answer = act(unsafe { std::slice::from_raw_parts_mut(bytes, len) });
         va::retract(at);
@@ -115,7 +115,7 @@ impl Guest {
         Ok(answer)
     }
 
-    /// Takes and gives, asks and frees, until it is killed.
+    /// Takes and gives pages, and counts requests and frees, until it is killed.
     fn spin(&self) -> ! {
         let mut round: u64 = 1;
         loop {
@@ -134,14 +134,14 @@ impl Guest {
     }
 }
 
-/// Forks a child that holds what it inherited until its stdin closes or it is killed.
+/// Forks a child that holds the inherited descriptors until its stdin closes or it is killed.
 #[allow(unsafe_code, reason = "forks on purpose")]
 fn fork_child() -> i32 {
     // SAFETY: this program has one thread; the child only reads and exits.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let mut byte = 0_u8;
-        // SAFETY: reads into a local; the end of the file, or an error, ends the child without
+        // SAFETY: reads into a local. The end of the file, or an error, ends the child without
         // running exit handlers.
         unsafe {
             while libc::read(0, (&raw mut byte).cast(), 1) > 0 {}

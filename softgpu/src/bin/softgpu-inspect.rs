@@ -1,4 +1,4 @@
-//! `softgpu-inspect NAME`: prints the truth about a named machine as JSON; exit status 1 if no
+//! `softgpu-inspect NAME`: prints the true state of a named machine as JSON; exit status 1 if no
 //! process has it open.
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
-//! Green contexts: parts of a device's multiprocessors under one primary context, with streams of
-//! their own.
+//! Green contexts: parts of a device's multiprocessors under one primary context, with their own
+//! streams.
 //!
-//! A green context has no memory, modules or events: those are the primary context's, which it
-//! keeps alive. Converted (`cuCtxFromGreenCtx`) it has a second handle, by which it can be made
-//! current: in one thread at a time. How many multiprocessors it has changes nothing about the time
-//! its work takes here.
+//! A green context has no memory, modules or events of its own: it uses the primary context's, and
+//! keeps the primary context alive. A converted green context (`cuCtxFromGreenCtx`) has a second
+//! handle, with which it can be made current, in one thread at a time. The number of its
+//! multiprocessors does not change the time that its work takes here.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,13 +21,13 @@ use crate::graph::capture;
 use crate::handle::{self, Handles};
 use crate::world::{Device, Ext};
 
-/// The first driver that says `STREAM_DETACHED`.
+/// The first driver version that returns `STREAM_DETACHED`.
 const DETACHED_SINCE: u32 = 13010;
 
-/// By their own handles. They stay when they are destroyed, so that a stale handle is known for
-/// what it was.
+/// By their own handles. A destroyed green context stays in the table, so that calls with its stale
+/// handle return `CONTEXT_IS_DESTROYED`.
 static GREENS: Handles<Green> = Handles::new();
-/// By the handles they have as contexts.
+/// By their handles as contexts.
 static CONVERTED: Handles<Green> = Handles::new();
 
 /// A green context.
@@ -38,28 +38,28 @@ pub struct Green {
     primary: Arc<Context>,
     resource: SmResource,
     destroyed: AtomicBool,
-    /// The thread that has it, and how often it is on that thread's stack.
+    /// The thread in which it is current, and how often it is on that thread's stack.
     user: Mutex<Option<(ThreadId, u32)>>,
     ext: Ext,
 }
 
-/// What the handle of a context names.
+/// The object that a context handle names.
 #[derive(Debug, Clone)]
 pub struct Named {
-    /// The context; of a green context, its primary context.
+    /// The context; for a green context its primary context.
     pub context: Arc<Context>,
-    /// The green context, if it is one that was converted.
+    /// The green context, if the handle names a converted green context.
     pub green: Option<Arc<Green>>,
 }
 
-/// A green context is on a thread's stack.
+/// Marks a green context as current in a thread; dropping it takes it off the thread's stack.
 #[derive(Debug)]
-pub(super) struct Held(Arc<Green>);
+pub(super) struct GreenGuard(Arc<Green>);
 
-/// Makes a green context on `device` of these multiprocessors. It retains the primary context.
+/// Creates a green context on `device` with these multiprocessors. It retains the primary context.
 ///
 /// # Errors
-/// `OUT_OF_MEMORY` if the device has not got what the primary context takes.
+/// `OUT_OF_MEMORY` if the device lacks the memory for the primary context.
 pub fn create(device: &Arc<Device>, resource: SmResource) -> Result<Arc<Green>> {
     let primary = primary::retain(device)?;
     let green = Arc::new(Green {
@@ -75,12 +75,12 @@ pub fn create(device: &Arc<Device>, resource: SmResource) -> Result<Arc<Green>> 
     Ok(green)
 }
 
-/// Destroys a green context and releases the primary one. Its streams stay, detached; what they
-/// were given still runs. Captures on them are invalid.
+/// Destroys a green context and releases the primary context. Its streams stay, detached; work
+/// submitted to them still runs. Captures on them become invalid.
 ///
 /// # Errors
-/// `INVALID_CONTEXT` for what is no green context, `CONTEXT_IS_DESTROYED` for one that was
-/// destroyed.
+/// `INVALID_CONTEXT` if the handle names no green context, `CONTEXT_IS_DESTROYED` if it was
+/// destroyed before.
 pub fn destroy(handle: CUgreenCtx) -> Result {
     let green = lookup(handle)?;
     if green.destroyed.swap(true, Ordering::AcqRel) {
@@ -91,15 +91,15 @@ pub fn destroy(handle: CUgreenCtx) -> Result {
     primary::release(green.primary.device())
 }
 
-/// The green context behind its own handle, destroyed or not.
+/// The green context of its own handle, destroyed or not.
 ///
 /// # Errors
-/// `INVALID_CONTEXT` if there never was one.
+/// `INVALID_CONTEXT` if the handle never named a green context.
 pub fn lookup(handle: CUgreenCtx) -> Result<Arc<Green>> {
     GREENS.get(handle.0.addr()).ok_or(CUresult::INVALID_CONTEXT)
 }
 
-/// The green context behind its own handle, usable.
+/// The green context of its own handle, if it is usable.
 ///
 /// # Errors
 /// As [`lookup`]; `CONTEXT_IS_DESTROYED`, or the sticky error of its primary context.
@@ -109,10 +109,11 @@ pub fn usable(handle: CUgreenCtx) -> Result<Arc<Green>> {
     Ok(green)
 }
 
-/// What a context's handle names.
+/// The object that a context handle names.
 ///
 /// # Errors
-/// `INVALID_CONTEXT` for what is no context (any more), a green context's own handle among it.
+/// `INVALID_CONTEXT` if the handle names no context. A green context's own handle is not a context
+/// handle.
 pub fn named(handle: CUcontext) -> Result<Named> {
     let number = handle.0.addr();
     if let Some(context) = CONTEXTS.get(number) {
@@ -125,7 +126,7 @@ pub fn named(handle: CUcontext) -> Result<Named> {
     })
 }
 
-/// What calls on a stream answer whose green context is destroyed.
+/// The error of calls on a stream whose green context is destroyed.
 pub fn detached(context: &Context) -> CUresult {
     if context.device().spec().driver >= DETACHED_SINCE {
         CUresult::STREAM_DETACHED
@@ -134,7 +135,7 @@ pub fn detached(context: &Context) -> CUresult {
     }
 }
 
-/// A primary context ends, and its green contexts with it.
+/// Marks the green contexts of a primary context that ends as destroyed.
 pub(super) fn primary_gone(context: &Context) {
     let of_it = |green: &Green| green.primary.handle == context.handle;
     for green in CONVERTED.remove_if(of_it) {
@@ -158,7 +159,7 @@ impl Green {
         self.handle as u64
     }
 
-    /// The number of the streams that share implicit order in it.
+    /// The number of its domain: the streams that implicitly synchronise with each other.
     pub fn domain(&self) -> u64 {
         self.converted as u64
     }
@@ -173,7 +174,7 @@ impl Green {
         self.resource
     }
 
-    /// Its handle as a context, from now on known as one.
+    /// Its handle as a context. The handle is valid from this call on.
     pub fn convert(self: &Arc<Self>) -> CUcontext {
         CONVERTED.insert_at(self.converted, Arc::clone(self));
         self.converted_handle()
@@ -199,17 +200,17 @@ impl Green {
         self.primary.check()
     }
 
-    /// Room for what other parts keep about it.
+    /// Storage for other modules' state of it.
     pub(crate) fn ext<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
         self.ext.get()
     }
 
-    /// Takes it for the calling thread.
+    /// Marks it as current in the calling thread.
     ///
     /// # Errors
-    /// `INVALID_CONTEXT` if another thread has it. A real driver does not notice, and promises
-    /// nothing from then on; so this is said on stderr as well.
-    pub(super) fn hold(self: &Arc<Self>) -> Result<Held> {
+    /// `INVALID_CONTEXT` if it is current in another thread. A real driver does not detect this,
+    /// and its behaviour is then undefined, so softgpu also prints a line to stderr.
+    pub(super) fn hold(self: &Arc<Self>) -> Result<GreenGuard> {
         let me = thread::current().id();
         let mut user = self.user();
         let times = match *user {
@@ -222,7 +223,7 @@ impl Green {
             None => 1,
         };
         *user = Some((me, times));
-        Ok(Held(Arc::clone(self)))
+        Ok(GreenGuard(Arc::clone(self)))
     }
 
     fn user(&self) -> std::sync::MutexGuard<'_, Option<(ThreadId, u32)>> {
@@ -230,7 +231,7 @@ impl Green {
     }
 }
 
-impl Drop for Held {
+impl Drop for GreenGuard {
     fn drop(&mut self) {
         let mut user = self.0.user();
         *user = match *user {
@@ -256,7 +257,7 @@ impl Named {
         green.map_or_else(|| self.context.handle(), |green| green.converted_handle())
     }
 
-    /// The number of the streams that share implicit order in it.
+    /// The number of its domain: the streams that implicitly synchronise with each other.
     pub fn domain(&self) -> u64 {
         let green = self.green.as_ref();
         green.map_or_else(|| self.context.id(), |green| green.domain())
@@ -273,11 +274,11 @@ impl Named {
         }
     }
 
-    /// Waits for all work submitted in it: in a primary context that of its green contexts too, in
-    /// a green one its own.
+    /// Waits for all work submitted in it. A primary context includes the work of its green
+    /// contexts; a green context waits for its own work only.
     ///
     /// # Errors
-    /// The error of the work, or why the context cannot be used.
+    /// The error of the work, or the reason why the context cannot be used.
     pub fn synchronize(&self) -> Result {
         self.check()?;
         match &self.green {

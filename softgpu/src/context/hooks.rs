@@ -1,15 +1,15 @@
-//! What other parts do when a context waits for its work or goes away: one row each.
+//! The actions of other modules when a context synchronises or is destroyed: one row each.
 
 use std::sync::Arc;
 
 use super::Context;
 use crate::error::Result;
 
-/// Called by `cuCtxSynchronize`, and before a context is destroyed: returns when all work submitted
-/// in it is complete, or its error.
+/// Called by `cuCtxSynchronize`, and before a context is destroyed. Returns when all work submitted
+/// in the context is complete, or returns its error.
 type Drain = fn(&Arc<Context>) -> Result;
-/// Called once when a context is destroyed or reset, after draining, in the order of the rows:
-/// frees what belongs to it.
+/// Called once when a context is destroyed or reset, after draining, in the order of the rows.
+/// Frees the context's objects.
 type Gone = fn(&Arc<Context>);
 
 const DRAIN: &[Drain] = &[crate::exec::drain];

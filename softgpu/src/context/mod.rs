@@ -1,4 +1,5 @@
-//! Contexts: primary and user contexts, the stack of each thread, sticky errors, destruction.
+//! Contexts: primary and user contexts, the stack of current contexts of each thread, sticky
+//! errors, destruction.
 
 pub mod green;
 mod hooks;
@@ -34,7 +35,7 @@ pub struct Context {
     device: Arc<Device>,
     primary: bool,
     flags: AtomicU32,
-    /// Destroyed, or a primary context that is not retained (yet, or any more).
+    /// Whether it is destroyed, or is a primary context that is not retained now.
     destroyed: AtomicBool,
     /// The sticky error, 0 for none.
     error: AtomicU32,
@@ -42,14 +43,14 @@ pub struct Context {
     attached: AtomicU32,
     settings: Mutex<Settings>,
     ext: Ext,
-    /// Held by a thread that submits ([`Context::hold`]).
+    /// The context's lock ([`Context::hold`]).
     submits: Mutex<()>,
 }
 
-/// Makes a user context on `device`; it is not current anywhere yet.
+/// Creates a user context on `device`; it is not current in any thread.
 ///
 /// # Errors
-/// `OUT_OF_MEMORY` if the device has not got what a context takes.
+/// `OUT_OF_MEMORY` if the device lacks the memory for a context.
 pub fn create(device: &Arc<Device>, flags: u32) -> Result<Arc<Context>> {
     let context = Context::new(device, flags, false);
     context.begin()?;
@@ -57,17 +58,17 @@ pub fn create(device: &Arc<Device>, flags: u32) -> Result<Arc<Context>> {
     Ok(context)
 }
 
-/// Destroys a user context: its work completes, then everything in it is freed. Where it is current
-/// it stays so, unusable.
+/// Destroys a user context: its work completes, then everything in it is freed. A thread in which
+/// it is current keeps it current, unusable.
 ///
 /// # Errors
-/// `INVALID_CONTEXT` if there is none behind the handle, or a primary one.
+/// `INVALID_CONTEXT` if the handle names no context, or a primary one.
 pub fn destroy(handle: CUcontext) -> Result<Arc<Context>> {
     let context = lookup(handle)?;
     if context.primary {
         return Err(CUresult::INVALID_CONTEXT);
     }
-    // Of two threads that destroy one context, one does.
+    // If two threads destroy one context, one of them succeeds.
     let context = CONTEXTS
         .remove(handle.0.addr())
         .ok_or(CUresult::INVALID_CONTEXT)?;
@@ -75,15 +76,15 @@ pub fn destroy(handle: CUcontext) -> Result<Arc<Context>> {
     Ok(context)
 }
 
-/// The context behind a handle: of a converted green context, its primary context.
+/// The context of a handle; for a converted green context its primary context.
 ///
 /// # Errors
-/// `INVALID_CONTEXT` if there is none (any more).
+/// `INVALID_CONTEXT` if the handle names no context.
 pub fn lookup(handle: CUcontext) -> Result<Arc<Context>> {
     named(handle).map(|named| named.context)
 }
 
-/// Every context of this process that can be used or has a sticky error, oldest first.
+/// Every context of this process that is not destroyed (it may have a sticky error), oldest first.
 pub fn live() -> Vec<Arc<Context>> {
     CONTEXTS
         .all()
@@ -110,7 +111,7 @@ impl Context {
         })
     }
 
-    /// Takes what a context takes and opens it for use.
+    /// Takes the memory of a context and opens the context for use.
     fn begin(&self) -> Result {
         overhead::hold(&self.device)?;
         self.error.store(0, Ordering::Release);
@@ -120,7 +121,7 @@ impl Context {
 
     /// Completes the work, closes the context and frees everything in it.
     fn end(self: &Arc<Self>) {
-        // Errors of the work are lost with the context.
+        // Errors of the work are dropped with the context.
         let _ = hooks::drain(self);
         self.destroyed.store(true, Ordering::Release);
         green::primary_gone(self);
@@ -131,7 +132,7 @@ impl Context {
         *self.settings() = Settings::default();
     }
 
-    /// Its handle, which also is its unique number in this process (never reused).
+    /// Its handle; it is also its unique number in this process (never reused).
     pub fn handle(&self) -> CUcontext {
         CUcontext(std::ptr::without_provenance_mut(self.handle))
     }
@@ -151,7 +152,7 @@ impl Context {
         self.primary
     }
 
-    /// Its flags as `cuCtxGetFlags` tells them.
+    /// Its flags as `cuCtxGetFlags` returns them.
     pub fn flags(&self) -> u32 {
         self.flags.load(Ordering::Relaxed)
     }
@@ -176,10 +177,10 @@ impl Context {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The context's lock. A call that submits holds it, also while it waits for room in its
-    /// stream, and so does a call that loads a module. Calls of other threads that submit in this
-    /// context, in whatever stream, or destroy an event or a stream, wait for it. Queries and waits
-    /// for work do not take it. `None` where SPEC says that calls hold nothing (`room=free`).
+    /// The context's lock. A call that submits holds it, even while it waits for room in its
+    /// stream; so does a call that loads a module. Calls of other threads that submit in this
+    /// context, in any stream, or that destroy an event or a stream, wait for it. Queries and waits
+    /// for work do not take it. `None` if SPEC says that calls hold no lock (`room=free`).
     pub fn hold(&self) -> Option<MutexGuard<'_, ()>> {
         (self.device.spec().room == Room::Locked)
             .then(|| self.submits.lock().unwrap_or_else(PoisonError::into_inner))
@@ -196,12 +197,13 @@ impl Context {
         CUresult(self.error.load(Ordering::Acquire)).ok()
     }
 
-    /// Whether it was destroyed (work that is still queued must not run).
+    /// Whether it was destroyed (queued work must not run then).
     pub fn is_destroyed(&self) -> bool {
         self.destroyed.load(Ordering::Acquire)
     }
 
-    /// Loses the context to `error`: every later call in it answers that. The first error stays.
+    /// Loses the context to `error`: every later call in it returns that error. The first error
+    /// stays.
     pub fn poison(&self, error: CUresult) {
         let _ = self
             .error
@@ -211,7 +213,7 @@ impl Context {
     /// Waits for all work submitted in it.
     ///
     /// # Errors
-    /// The error of the work, or why the context cannot be used.
+    /// The error of the work, or the reason why the context cannot be used.
     pub fn synchronize(self: &Arc<Self>) -> Result {
         self.check()?;
         hooks::drain(self)?;
@@ -220,7 +222,7 @@ impl Context {
         Ok(())
     }
 
-    /// Room for what other parts keep about this context; forgotten when it is destroyed or reset.
+    /// Storage for other modules' state of this context; dropped when it is destroyed or reset.
     pub fn ext<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
         self.ext.get()
     }

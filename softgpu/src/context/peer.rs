@@ -1,5 +1,5 @@
-//! Which device may touch which other's memory. Enabled from one context to another, effective
-//! between their devices.
+//! Peer access: which device may access another device's memory. It is enabled from context to
+//! context, and takes effect between their devices.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,26 +11,27 @@ use super::Context;
 use crate::error::Result;
 use crate::spec::MAX_DEVICES;
 
-/// One enabled direction: handles and ordinals of the context that may access, and of the owner of
-/// the memory.
+/// One enabled direction: the handles, then the ordinals, of the accessing context and of the
+/// context that owns the memory.
 type Grant = (usize, usize, u32, u32);
 
 static GRANTS: Mutex<BTreeSet<Grant>> = Mutex::new(BTreeSet::new());
-/// For each ordinal, the ordinals whose memory it may touch: what [`GRANTS`] come to.
+/// For each ordinal, the ordinals whose memory it may access; derived from [`GRANTS`].
 static ENABLED: [AtomicU32; MAX_DEVICES as usize] =
     [const { AtomicU32::new(0) }; MAX_DEVICES as usize];
 
-/// Whether work on `from` may touch plain memory of `to`.
+/// Whether work on `from` may access plain memory of `to`.
 pub fn enabled(from: u32, to: u32) -> bool {
     ENABLED
         .get(from as usize)
         .is_some_and(|mask| mask.load(Ordering::Acquire) & (1 << to) != 0)
 }
 
-/// Lets work in `from` touch the memory of the device of `to`.
+/// Lets work in `from` access the memory of the device of `to`.
 ///
 /// # Errors
-/// `INVALID_DEVICE` within one device, `PEER_ACCESS_ALREADY_ENABLED` the second time.
+/// `INVALID_DEVICE` if both contexts are on one device, `PEER_ACCESS_ALREADY_ENABLED` if it is
+/// enabled already.
 pub fn enable(from: &Context, to: &Context) -> Result {
     let (a, b) = (from.device().ordinal(), to.device().ordinal());
     if a == b {
@@ -44,10 +45,10 @@ pub fn enable(from: &Context, to: &Context) -> Result {
     }
 }
 
-/// Ends what [`enable`] began.
+/// Disables the access that [`enable`] enabled.
 ///
 /// # Errors
-/// `PEER_ACCESS_NOT_ENABLED` if it was not.
+/// `PEER_ACCESS_NOT_ENABLED` if it is not enabled.
 pub fn disable(from: &Context, to: &Context) -> Result {
     let (a, b) = (from.device().ordinal(), to.device().ordinal());
     let known = change(|grants| grants.remove(&(from.handle, to.handle, a, b)));
@@ -58,7 +59,7 @@ pub fn disable(from: &Context, to: &Context) -> Result {
     }
 }
 
-/// A context is gone, and every grant from or to it.
+/// Removes every grant from or to a destroyed context.
 pub(super) fn forget(handle: usize) {
     change(|grants| grants.retain(|(from, to, _, _)| *from != handle && *to != handle));
 }

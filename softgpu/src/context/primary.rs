@@ -1,5 +1,4 @@
-//! Primary contexts: one per device and process, shared by everyone who retains it. Its handle
-//! stays the same for good.
+//! Primary contexts: one per device and process, with a reference count. Its handle never changes.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -30,10 +29,10 @@ impl Primary {
     }
 }
 
-/// Adds a user; the first one begins it.
+/// Adds a reference; the first one begins the context.
 ///
 /// # Errors
-/// `OUT_OF_MEMORY` if the device has not got what a context takes.
+/// `OUT_OF_MEMORY` if the device lacks the memory for a context.
 pub fn retain(device: &Arc<Device>) -> Result<Arc<Context>> {
     let primary = device.ext::<Primary>();
     let mut count = primary.count();
@@ -45,10 +44,10 @@ pub fn retain(device: &Arc<Device>) -> Result<Arc<Context>> {
     Ok(Arc::clone(context))
 }
 
-/// Removes a user; the last one ends it.
+/// Removes a reference; the last one ends the context.
 ///
 /// # Errors
-/// `INVALID_CONTEXT` if there is none.
+/// `INVALID_CONTEXT` if there is no reference.
 pub fn release(device: &Arc<Device>) -> Result {
     let primary = device.ext::<Primary>();
     let mut count = primary.count();
@@ -59,7 +58,7 @@ pub fn release(device: &Arc<Device>) -> Result {
     Ok(())
 }
 
-/// Ends it even while it is used; its sticky error ends, too.
+/// Ends the context despite its references. This clears its sticky error too.
 pub fn reset(device: &Arc<Device>) {
     let primary = device.ext::<Primary>();
     let mut count = primary.count();
@@ -69,14 +68,14 @@ pub fn reset(device: &Arc<Device>) {
     }
 }
 
-/// Its flags, and whether anybody has retained it.
+/// Its flags, and whether it is retained.
 pub fn state(device: &Arc<Device>) -> (u32, bool) {
     let primary = device.ext::<Primary>();
     let active = *primary.count() > 0;
     (primary.context(device).flags(), active)
 }
 
-/// Sets its flags, now if it is active, else for when it begins.
+/// Sets its flags. They apply now if it is active, else when it begins.
 pub fn set_flags(device: &Arc<Device>, flags: u32) {
     device.ext::<Primary>().context(device).set_flags(flags);
 }

@@ -1,8 +1,7 @@
-//! Parts of a device that green contexts are made of: multiprocessors, how they are counted and
-//! split.
+//! The device resources of green contexts: multiprocessors, and the rules for splitting them.
 //!
-//! An application holds them as plain structures. Where one came from stands in the bytes that are
-//! the driver's own.
+//! An application holds them as plain structures. Bytes that are reserved for the driver store
+//! where a structure came from.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,24 +15,24 @@ use crate::error::Result;
 use crate::handle::Handles;
 use crate::world::Device;
 
-/// The fewest multiprocessors of a part and what their number is a multiple of, on compute
+/// The minimum number of multiprocessors of a part, and the number it is a multiple of, on compute
 /// capability 9.0 and later.
 const GRAIN: u32 = 8;
-/// The same where coscheduling is ignored.
+/// The same with `IGNORE_SM_COSCHEDULING`.
 const FINE_GRAIN: u32 = 2;
-/// What marks a structure as made here.
+/// Marks a structure as made by softgpu.
 const MAGIC: u32 = 0x5105_5e50;
 
 static DESCRIPTORS: Handles<Descriptor> = Handles::new();
 
-/// Where multiprocessors came from.
+/// Where a resource came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// A device, context or green context was asked. May be split.
+    /// A query of a device, context or green context. May be split.
     Whole,
     /// One of the equal parts of a split. May not be split again.
     Part(u64),
-    /// What was left of a split.
+    /// The remainder of a split.
     Rest(u64),
 }
 
@@ -46,16 +45,16 @@ pub struct SmResource {
     origin: Origin,
 }
 
-/// What a split comes to.
+/// The result of a split.
 #[derive(Debug)]
 pub struct Split {
     /// The equal parts.
     pub parts: Vec<SmResource>,
-    /// What is left, if anything is.
+    /// The remainder, if there is one.
     pub rest: Option<SmResource>,
 }
 
-/// What a green context is made of.
+/// The resources of a green context to be created.
 #[derive(Debug)]
 pub struct Descriptor {
     device: u32,
@@ -73,7 +72,7 @@ impl SmResource {
         }
     }
 
-    /// The same multiprocessors as a green context tells them.
+    /// The same multiprocessors, as a query of a green context returns them.
     pub fn provisioned(self) -> Self {
         Self {
             origin: Origin::Whole,
@@ -81,11 +80,11 @@ impl SmResource {
         }
     }
 
-    /// Reads a structure of the application's.
+    /// Reads a structure of the application.
     ///
     /// # Errors
     /// `INVALID_RESOURCE_TYPE` for another type than multiprocessors,
-    /// `INVALID_RESOURCE_CONFIGURATION` for what was not made here.
+    /// `INVALID_RESOURCE_CONFIGURATION` for a structure that softgpu did not make.
     pub fn read(resource: &CUdevResource) -> Result<Self> {
         if resource.type_ != CUdevResourceType::SM {
             return Err(CUresult::INVALID_RESOURCE_TYPE);
@@ -113,7 +112,7 @@ impl SmResource {
         })
     }
 
-    /// As a structure for the application.
+    /// Writes a structure for the application.
     pub fn write(self) -> CUdevResource {
         let (origin, split) = match self.origin {
             Origin::Whole => (0, 0),
@@ -149,12 +148,13 @@ impl SmResource {
         }
     }
 
-    /// Splits into at most `most` parts of at least `least` multiprocessors each; into as many as
-    /// there can be without a `most`.
+    /// Splits into at most `most` parts of at least `least` multiprocessors each; without `most`,
+    /// into as many parts as possible.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for unknown flags, or more than there are; `INVALID_RESOURCE_CONFIGURATION`
-    /// for a part of an earlier split, and where not one part comes out of it.
+    /// `INVALID_VALUE` for unknown flags, or if `least` exceeds the resource;
+    /// `INVALID_RESOURCE_CONFIGURATION` for a part of an earlier split, and if not even one part is
+    /// possible.
     pub fn split(self, most: Option<u32>, flags: u32, least: u32) -> Result<Split> {
         let ignore = CUdevSmResourceSplitByCount_flags::IGNORE_SM_COSCHEDULING.0;
         let clusters = CUdevSmResourceSplitByCount_flags::MAX_POTENTIAL_CLUSTER_SIZE.0;
@@ -196,7 +196,7 @@ impl SmResource {
     }
 }
 
-/// What stands for no resource at all.
+/// The structure that means no resource.
 pub fn none() -> CUdevResource {
     CUdevResource_v1 {
         type_: CUdevResourceType::INVALID,
@@ -206,11 +206,11 @@ pub fn none() -> CUdevResource {
     }
 }
 
-/// Makes a descriptor of these resources together.
+/// Makes one descriptor of these resources.
 ///
 /// # Errors
-/// `INVALID_VALUE` for none; `INVALID_RESOURCE_CONFIGURATION` for those of several devices, and for
-/// several that are not of one split.
+/// `INVALID_VALUE` for an empty list; `INVALID_RESOURCE_CONFIGURATION` for resources of several
+/// devices, and for several resources that are not from one split.
 pub fn describe(resources: &[SmResource]) -> Result<CUdevResourceDesc> {
     let first = *resources.first().ok_or(CUresult::INVALID_VALUE)?;
     let split = |resource: &SmResource| match resource.origin {
@@ -237,7 +237,7 @@ pub fn describe(resources: &[SmResource]) -> Result<CUdevResourceDesc> {
 /// The multiprocessors of `device` that a descriptor names.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no descriptor, or one of another device.
+/// `INVALID_VALUE` if the handle names no descriptor, or its resources are of another device.
 pub fn described(handle: CUdevResourceDesc, device: &Device) -> Result<SmResource> {
     let known = DESCRIPTORS.get(handle.0.addr());
     let known = known.filter(|known| known.device == device.ordinal());
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_has_a_multiple_of_eight_and_the_rest_what_is_left() {
+    fn parts_are_multiples_of_eight_and_the_rest_is_the_remainder() {
         let split = whole(132).split(Some(2), 0, 10).unwrap();
         assert_eq!(counts(&split), (vec![16, 16], Some(100)));
         let split = whole(132).split(None, 0, 0).unwrap();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_split_is_refused() {
+    fn illegal_splits_are_refused() {
         let error = |resource: SmResource, flags, least| resource.split(None, flags, least).err();
         assert_eq!(error(whole(132), 0, 133), Some(CUresult::INVALID_VALUE));
         assert_eq!(error(whole(132), 4, 8), Some(CUresult::INVALID_VALUE));
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_structure_says_where_it_came_from_and_a_forged_one_nothing() {
+    fn a_structure_keeps_its_origin_and_a_forged_one_is_refused() {
         let split = whole(132).split(Some(1), 0, 16).unwrap();
         for resource in [whole(132), split.parts[0], split.rest.unwrap()] {
             let read = SmResource::read(&resource.write()).unwrap();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn several_resources_are_described_together_if_they_are_of_one_split() {
+    fn several_resources_share_a_descriptor_if_they_are_of_one_split() {
         let split = whole(132).split(Some(2), 0, 16).unwrap();
         let other = whole(132).split(Some(1), 0, 16).unwrap();
         assert!(describe(&[split.parts[0], split.parts[1], split.rest.unwrap()]).is_ok());

@@ -1,14 +1,14 @@
-//! What an application can set on a context: limits and preferences. They are kept and told; only
-//! sizes that cost memory would have an effect, and their cost is part of the context's overhead.
+//! Limits and preferences that an application sets on a context. They are stored and reported, and
+//! have no other effect: sizes that would cost memory are part of the context's overhead.
 
 use gpushare_cuda_abi::cuda::{CUlimit, CUresult};
 
 use crate::error::Result;
 
-/// Every flag `cuCtxCreate` accepts: the scheduling bits, `MAP_HOST`, `LMEM_RESIZE_TO_MAX`, the two
-/// core dump bits, `SYNC_MEMOPS`.
+/// All flags that `cuCtxCreate` accepts: the scheduling bits, `MAP_HOST`, `LMEM_RESIZE_TO_MAX`, the
+/// two core dump bits, `SYNC_MEMOPS`.
 pub const CTX_FLAGS: u32 = 0xff;
-/// The persisting part of the L2 cache is at most this large (the value an H100 answers).
+/// The maximum size of the persisting part of the L2 cache (the value that an H100 reports).
 const MAX_PERSISTING_L2: u64 = 32 << 20;
 
 /// Limits and preferences of one context.
@@ -22,7 +22,7 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// The values a fresh context answers on a data centre GPU.
+    /// The values that a new context reports on a data centre GPU.
     fn default() -> Self {
         let limits = [
             1024,    // STACK_SIZE
@@ -46,7 +46,7 @@ impl Settings {
     ///
     /// # Errors
     /// `UNSUPPORTED_LIMIT` for a limit that this device does not have, `INVALID_VALUE` for an
-    /// unknown one.
+    /// unknown limit.
     pub fn limit(&self, limit: CUlimit) -> Result<u64> {
         self.limits
             .get(index(limit)?)
@@ -54,7 +54,7 @@ impl Settings {
             .ok_or(CUresult::UNSUPPORTED_LIMIT)
     }
 
-    /// Sets one limit, rounded as the device can.
+    /// Sets one limit, rounded to a value that the device supports.
     ///
     /// # Errors
     /// As [`limit`](Self::limit).
@@ -75,7 +75,7 @@ impl Settings {
 
 fn index(limit: CUlimit) -> Result<usize> {
     match limit {
-        // Synchronising from the device is gone since compute capability 9.0.
+        // Device-side synchronisation was removed with compute capability 9.0.
         CUlimit::DEV_RUNTIME_SYNC_DEPTH => Err(CUresult::UNSUPPORTED_LIMIT),
         _ if limit.0 < CUlimit::MAX.0 => Ok(limit.0 as usize),
         _ => Err(CUresult::INVALID_VALUE),

@@ -1,4 +1,4 @@
-//! The stack of current contexts that each thread has.
+//! The stack of current contexts of each thread.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -7,31 +7,31 @@ use std::sync::Arc;
 use gpushare_cuda_abi::cuda::CUresult;
 
 use super::Context;
-use super::green::{Green, Held, Named};
+use super::green::{Green, GreenGuard, Named};
 use crate::error::Result;
 use crate::world::sys;
 
-/// A context on a thread's stack. A green context is held there: no other thread may have it
-/// meanwhile.
+/// A context on a thread's stack. The entry keeps a green context current in this thread, so that
+/// no other thread can make it current.
 #[derive(Debug)]
 struct Entry {
     named: Named,
-    _held: Option<Held>,
+    _held: Option<GreenGuard>,
 }
 
 thread_local! {
-    // Without a destructor, which would run before exit handlers: they may call the driver as the
-    // thread did.
+    // Without a destructor: a destructor would run before exit handlers, and exit handlers may call
+    // the driver with the thread's context.
     static STACK: RefCell<ManuallyDrop<Vec<Entry>>> =
         const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
-/// The thread ends, and has nothing any more.
+/// Clears the stack when the thread ends.
 extern "C" fn ended() {
     STACK.with(|stack| stack.borrow_mut().clear());
 }
 
-/// The calling thread's current context, usable; of a green context, its primary context.
+/// The calling thread's current context, if usable; for a green context its primary context.
 ///
 /// # Errors
 /// `INVALID_CONTEXT` if there is none, `CONTEXT_IS_DESTROYED`, or the context's sticky error.
@@ -41,39 +41,38 @@ pub fn current() -> Result<Arc<Context>> {
     Ok(named.context)
 }
 
-/// What is current in the calling thread, whatever state it is in.
+/// The calling thread's current context, in any state.
 pub fn current_named() -> Option<Named> {
     STACK.with(|stack| stack.borrow().last().map(|entry| entry.named.clone()))
 }
 
-/// The calling thread's current context, whatever state it is in; of a green context, its primary
-/// context.
+/// The calling thread's current context, in any state; for a green context its primary context.
 pub fn current_unchecked() -> Option<Arc<Context>> {
     current_named().map(|named| named.context)
 }
 
-/// The green context that is current in the calling thread, if one is.
+/// The green context that is current in the calling thread, if any.
 pub fn current_green() -> Option<Arc<Green>> {
     current_named()?.green
 }
 
-/// Makes `named` current above the others.
+/// Pushes `named` onto the stack: it becomes current.
 ///
 /// # Errors
-/// `INVALID_CONTEXT` for a green context that another thread has.
+/// `INVALID_CONTEXT` for a green context that is current in another thread.
 pub fn push(named: Named) -> Result {
     let entry = Entry::new(named)?;
     STACK.with(|stack| stack.borrow_mut().push(entry));
     Ok(())
 }
 
-/// Takes the current context off.
+/// Pops the current context.
 pub fn pop() -> Option<Named> {
     let entry = STACK.with(|stack| stack.borrow_mut().pop())?;
     Some(entry.named)
 }
 
-/// Replaces the current context (or takes it off, with `None`).
+/// Replaces the current context; `None` pops it.
 ///
 /// # Errors
 /// As [`push`].

@@ -1,8 +1,8 @@
-//! When effects happen: at the latest legal moment, in a legal order that the seed picks.
+//! Application of effects: at the latest legal moment, in a legal order drawn from the seed.
 //!
-//! An observer applies what he may rely on and nothing else: the operations he waited for and
-//! everything those came after. Among operations without order between them the next one is drawn.
-//! An effect that no thread observes is applied late by a thread of its own.
+//! A thread that waits applies only the operations it waited for and their predecessors. The order
+//! among independent operations is random. A background thread applies an effect that no thread
+//! waits for.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,15 +14,15 @@ use super::engine::{OpId, Phase, Timeline};
 use super::rng::Rng;
 use super::{DONE, lock};
 
-/// What is left of an order: how many predecessors each operation still has, its successors, and
-/// the operations that have no predecessor left.
+/// A partial order still to be applied: for each operation the number of its remaining predecessors
+/// and its successors; and the operations without remaining predecessors.
 struct Order {
     left: HashMap<OpId, (usize, Vec<OpId>)>,
     free: Vec<OpId>,
 }
 
 impl Order {
-    /// Everything not yet complete that `targets` came after, and they themselves.
+    /// The incomplete predecessors of `targets`, and `targets` themselves.
     fn before(timeline: &Timeline, targets: &[OpId]) -> Self {
         let mut left: HashMap<OpId, (usize, Vec<OpId>)> = HashMap::new();
         let mut edges = Vec::new();
@@ -81,7 +81,7 @@ impl Order {
     }
 }
 
-/// Makes `targets`, all finished, complete: applies them and everything before them.
+/// Makes `targets` complete, all of which are finished: applies them and their predecessors.
 pub(super) fn apply<'a>(
     mut timeline: MutexGuard<'a, Timeline>,
     targets: &[OpId],
@@ -91,8 +91,8 @@ pub(super) fn apply<'a>(
         loop {
             match timeline.nodes.get(&op).map(|node| node.phase) {
                 None => break,
-                // Another thread is at it: its end is awaited, without anything held that it could
-                // need.
+                // Another thread applies it: wait until it is done, without holding a lock that it
+                // could need.
                 Some(Phase::Applying) => timeline = DONE.wait(timeline, None),
                 Some(_) => timeline = apply_one(timeline, op),
             }
@@ -111,8 +111,8 @@ fn apply_one(mut timeline: MutexGuard<'_, Timeline>, op: OpId) -> MutexGuard<'_,
     let (context, effect) = (node.context.clone(), node.effect.take());
     if let Some(effect) = effect.filter(|_| context.check().is_ok()) {
         drop(timeline);
-        // A bug in an effect must not take the application down: it is a failed launch, as a crash
-        // on the device would be.
+        // A bug in an effect must not abort the application. It becomes a failed launch, like a
+        // crash on the device.
         let result =
             catch_unwind(AssertUnwindSafe(|| effect())).unwrap_or(Err(CUresult::LAUNCH_FAILED));
         drop(effect);

@@ -1,4 +1,4 @@
-//! A condition variable of the timeline that costs nothing to ring while no thread listens.
+//! A condition variable of the timeline. Ringing it costs nothing while no thread waits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, MutexGuard, PoisonError};
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::engine::Timeline;
 
-/// Something to wait for. It is rung and waited for with the timeline's lock held, so that no ring
-/// is lost.
+/// A condition variable. Threads ring it and wait for it with the timeline's lock held, so that no
+/// ring is lost.
 pub(super) struct Bell {
     condition: Condvar,
     listeners: AtomicUsize,
@@ -21,7 +21,8 @@ impl Bell {
         }
     }
 
-    /// Lets go of the timeline until the bell rings, for `time` at most. May return for no reason.
+    /// Releases the timeline's lock until the bell rings, for `time` at most. Spurious wake-ups are
+    /// possible.
     pub(super) fn wait<'a>(
         &self,
         timeline: MutexGuard<'a, Timeline>,
@@ -44,7 +45,7 @@ impl Bell {
         timeline
     }
 
-    /// Wakes all waiting threads. The reference shows that the caller holds the timeline.
+    /// Wakes all waiting threads. The reference proves that the caller holds the timeline's lock.
     pub(super) fn ring(&self, _: &Timeline) {
         if self.listeners.load(Ordering::Relaxed) > 0 {
             self.condition.notify_all();

@@ -1,10 +1,10 @@
-//! What belongs to a context, a green context or a stream on the timeline, and what goes with it.
+//! The timeline's entries of a context, a green context or a stream, and their removal.
 
 use super::engine::{OpId, Queue, Timeline};
 use super::stream::StreamId;
 
 impl Timeline {
-    /// Lets go of a stream: its operations still run.
+    /// Marks a stream as destroyed; its operations still run.
     pub(super) fn retire(&mut self, stream: StreamId) {
         let Some(queue) = self.queues.get_mut(&stream) else {
             return;
@@ -15,7 +15,7 @@ impl Timeline {
         }
     }
 
-    /// Everything submitted in `context` that is not complete.
+    /// All incomplete operations of `context`.
     pub(super) fn of_context(&self, context: u64) -> Vec<OpId> {
         self.nodes
             .iter()
@@ -33,7 +33,8 @@ impl Timeline {
             .collect()
     }
 
-    /// Drops what is kept for a context that has no operations any more.
+    /// Drops the lanes, queues, default streams and barriers of a context that has no operations
+    /// left.
     pub(super) fn drop_context(&mut self, context: u64) {
         self.lanes.retain(|(owner, engine), (words, lane)| {
             let stays = *owner != context;

@@ -1,9 +1,9 @@
-//! Operations that follow one another without a pause on one engine: what a context certainly wants
-//! of it once the first runs.
+//! Chains: operations that follow one another without a pause on one engine. They are the engine
+//! time that a context certainly needs once the first operation runs.
 //!
-//! A chain is a path: each operation but the first waits for nothing but the one before. So it
-//! takes at least the sum of its operations' times from the moment its first begins, and that may
-//! be claimed ahead ([`turns`](super::turns)).
+//! A chain is a path: each operation after the first waits only for the operation before it. So the
+//! chain takes at least the sum of its operations' times from the moment its first operation
+//! begins. That time may be claimed ahead ([`turns`](super::turns)).
 
 use std::collections::HashMap;
 
@@ -30,9 +30,8 @@ struct Chain {
 pub(super) struct Chains(HashMap<OpId, Chain>);
 
 impl Chains {
-    /// `op`, which takes `ns` of the engine `key`, or nothing of any (`None`), and waits for
-    /// `before` alone, if that is given. Returns its place, and whether a chain became longer by
-    /// it.
+    /// Adds `op`, which takes `ns` of the engine `key`, or no engine time (`None`), and waits only
+    /// for `before`, if given. Returns its place, and whether an existing chain became longer.
     pub(super) fn add(
         &mut self,
         op: OpId,
@@ -68,7 +67,7 @@ impl Chains {
         (Some(Link { chain: op, end: ns }), false)
     }
 
-    /// What follows the operation at this place (ns).
+    /// Engine time after the operation at this place (ns).
     pub(super) fn ahead(&self, link: Link) -> u64 {
         self.0
             .get(&link.chain)
@@ -80,7 +79,7 @@ impl Chains {
         self.0.get(&link.chain).map(|chain| chain.key)
     }
 
-    /// `op` is finished.
+    /// Notes that `op` is finished; its chain is forgotten if `op` is the last operation.
     pub(super) fn finished(&mut self, op: OpId, link: Link) {
         if self
             .0
@@ -100,14 +99,14 @@ mod tests {
     const COMPUTE: LaneKey = (1, EngineKind::Compute);
 
     #[test]
-    fn a_chain_is_as_long_as_what_follows_alone_on_its_engine() {
+    fn a_chain_counts_the_work_that_follows_alone_on_its_engine() {
         let mut chains = Chains::default();
         let (first, _) = chains.add(1, Some((COMPUTE, 100)), None);
         let first = first.unwrap();
         let (second, longer) = chains.add(2, Some((COMPUTE, 50)), Some((1, first)));
         assert!(longer);
         let (mark, longer) = chains.add(3, None, Some((2, second.unwrap())));
-        assert!(!longer, "bookkeeping takes no time");
+        assert!(!longer, "an operation without engine time");
         chains.add(4, Some((COMPUTE, 7)), Some((3, mark.unwrap())));
         assert_eq!(
             (chains.ahead(first), chains.ahead(second.unwrap())),
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_follower_and_another_engine_are_no_part_of_it() {
+    fn a_second_successor_and_another_engine_do_not_extend_a_chain() {
         let mut chains = Chains::default();
         let first = chains.add(1, Some((COMPUTE, 100)), None).0.unwrap();
         chains.add(2, Some((COMPUTE, 50)), Some((1, first)));

@@ -1,12 +1,11 @@
-//! The timeline: operations with what they wait for, from submission to the moment their effect is
-//! seen.
+//! The timeline: operations and their dependencies, from submission until their effect is applied.
 //!
-//! An operation passes through `Queued` (waits for others), `Running` (has begun), `Finished` (the
-//! hardware would be done; the time is known) and `Applying`; then it is forgotten. *Finished* is a
-//! matter of the timeline alone and decides when successors begin. *Applied* is when its effect
-//! happens: as late as is legal ([`apply`](super::apply)). Numbers only grow and an operation waits
-//! only for lower ones, so "not in the table" means complete, and the order of numbers is a legal
-//! order.
+//! An operation is `Queued` (it waits for other operations), then `Running`, then `Finished` (the
+//! hardware would be done; the time is known), then `Applying`; then it is forgotten. *Finished* is
+//! a state of the timeline only and decides when successors begin. *Applied* means that the effect
+//! has happened, which is as late as is legal ([`apply`](super::apply)). Numbers only grow, and an
+//! operation waits only for lower numbers. Therefore a number that is not in the table belongs to a
+//! complete operation, and the order of numbers is a legal order.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -31,8 +30,8 @@ pub(crate) type OpId = u64;
 pub(super) type LaneKey = (u64, EngineKind);
 
 /// An effect that no thread waits for happens this long after the hardware would have been done, at
-/// least and at most (ns): late enough that a program which relies on luck is found out, soon
-/// enough that one which polls memory gets on.
+/// least and at most (ns). The delay is long enough to expose a program that does not synchronise,
+/// and short enough that a program that polls memory makes progress.
 const LATE: (u64, u64) = (200_000, 2_000_000);
 
 /// What an operation needs before it is finished.
@@ -42,7 +41,7 @@ pub(crate) enum Work {
     Instant,
     /// Time on an engine.
     Engine(Demand),
-    /// Time on an engine, and then as much more as it takes until a value is in memory.
+    /// Time on an engine, and then more time until a value is in memory.
     Spin(Demand, ValueWait),
     /// A call into the application.
     Host(HostCall),
@@ -53,13 +52,14 @@ pub(crate) enum Work {
 /// An operation to be added.
 pub(crate) struct Item {
     pub(crate) context: Arc<Context>,
-    /// What must be complete before it begins; numbers no longer in the table are fine.
+    /// Operations that must be complete before it begins; numbers that are no longer in the table
+    /// are allowed.
     pub(crate) after: Vec<OpId>,
     pub(crate) work: Work,
     pub(crate) effect: Option<Effect>,
     /// The event that it records.
     pub(crate) records: Option<EventId>,
-    /// The stream whose queue it fills.
+    /// The stream whose queue counts it.
     pub(crate) stream: StreamId,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Item {
 pub(super) enum Phase {
     Queued,
     Running,
-    /// It has had its time and takes more until its value has come.
+    /// It has used its time and runs on until its value is in memory.
     Spinning,
     Finished,
     Applying,
@@ -76,12 +76,12 @@ pub(super) enum Phase {
 pub(super) struct Node {
     pub(super) context: Arc<Context>,
     pub(super) phase: Phase,
-    /// How many of `after` are not finished.
+    /// Unfinished operations in `after`.
     pending: usize,
-    /// The latest end among those that are.
+    /// The latest end among the finished operations in `after`.
     ready: u64,
-    /// What ended then was this context's on an engine, so it has one: an event behind that is
-    /// passed at once.
+    /// Whether the operation that ended at `ready` belongs to this context and had an engine. Then
+    /// the context still has the engine, and an event recorded here completes at once.
     on_engine: bool,
     pub(super) after: Vec<OpId>,
     dependents: Vec<OpId>,
@@ -89,18 +89,18 @@ pub(super) struct Node {
     pub(super) effect: Option<Effect>,
     records: Option<EventId>,
     stream: StreamId,
-    /// When it is applied if no thread asks earlier.
+    /// When it is applied if no thread waits for it earlier.
     late: u64,
-    /// Its place among work that follows without a pause.
+    /// Its place in a chain of work without pauses.
     link: Option<Link>,
 }
 
-/// What an event knows of its last recording.
+/// An event's last recording.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Recording {
     /// The operation; 0 if never recorded.
     pub(super) op: OpId,
-    /// When it was finished, once it is.
+    /// When the operation finished; `None` until then.
     pub(super) end: Option<u64>,
 }
 
@@ -108,20 +108,21 @@ pub(super) struct Recording {
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) context: u64,
-    /// The streams it shares implicit order with: its context's number, or its green context's.
+    /// The streams that it implicitly synchronises with: the number of its context, or of its green
+    /// context.
     pub(super) domain: u64,
     /// The last operation submitted, 0 for none.
     pub(super) last: OpId,
     /// Operations not finished.
     pub(super) unfinished: usize,
-    /// Whether it and the legacy default stream wait for each other.
+    /// Whether it and the legacy default stream synchronise with each other.
     pub(super) blocking: bool,
-    /// Destroyed: forgotten once its last operation is complete.
+    /// The stream is destroyed. The queue is forgotten once its last operation is complete.
     pub(super) gone: bool,
 }
 
-/// Everything the timeline knows. One lock holds it ([`lock`](super::lock)); nothing waits for time
-/// under that lock.
+/// The whole state of the timeline. One lock guards it ([`lock`](super::lock)); no thread waits for
+/// time while it holds that lock.
 pub(super) struct Timeline {
     pub(super) nodes: HashMap<OpId, Node>,
     next: OpId,
@@ -130,20 +131,20 @@ pub(super) struct Timeline {
     pub(super) queues: HashMap<StreamId, Queue>,
     /// The legacy default stream of each domain that has one.
     pub(super) legacy: HashMap<u64, StreamId>,
-    /// What all later work of a domain comes after (`cuCtxWaitEvent`); of a context's, its green
-    /// contexts' too.
+    /// The operations that all later work of a domain waits for (`cuCtxWaitEvent`). A context's
+    /// barriers also apply to its green contexts.
     pub(super) barriers: HashMap<u64, Vec<OpId>>,
     pub(super) events: HashMap<EventId, Recording>,
-    /// Finished and not applied, by when they are at the latest.
+    /// Operations that are finished and not applied, by their latest time of application.
     pub(super) late: BTreeSet<(u64, OpId)>,
-    /// Host functions whose turn has come, in order.
+    /// Host functions that are ready to be called, in order.
     pub(super) calls: VecDeque<OpId>,
-    /// Value waits whose turn has come.
+    /// Value waits that are polled now.
     pub(super) values: Vec<OpId>,
     pub(super) rng: Rng,
-    /// When the thread that watches the hardware looks next; `u64::MAX` while it sleeps.
+    /// When the watching thread looks next; `u64::MAX` while it sleeps without a limit.
     pub(super) watch: u64,
-    /// Whether the thread that applies late effects sleeps until there are some.
+    /// Whether the thread that applies late effects sleeps until there are late effects.
     pub(super) dozing: bool,
 }
 
@@ -167,9 +168,10 @@ impl Timeline {
         }
     }
 
-    /// What the next operation of `stream` comes after: the stream's last one, and for the implicit
-    /// synchronisation of the legacy default stream the last ones of the blocking streams, or the
-    /// other way round.
+    /// The operations that the next operation of `stream` waits for: the stream's last operation,
+    /// the domain's barriers, and the implicit synchronisation of the legacy default stream. The
+    /// legacy stream waits for the last operations of the blocking streams, and a blocking stream
+    /// for the last operation of the legacy stream.
     pub(super) fn stream_order(&self, stream: StreamId) -> Vec<OpId> {
         let Some(queue) = self.queues.get(&stream) else {
             return Vec::new();
@@ -254,8 +256,7 @@ impl Timeline {
         id
     }
 
-    /// The place of a new operation among work that follows without a pause, and whether that
-    /// became more.
+    /// The place of a new operation in a chain, and whether it made an existing chain longer.
     fn link(
         &mut self,
         id: OpId,
@@ -276,7 +277,7 @@ impl Timeline {
         }
     }
 
-    /// Tells other contexts what one certainly wants of an engine.
+    /// Publishes to other contexts how much engine time this lane certainly needs.
     pub(super) fn claim(&self, key: LaneKey) {
         let Some((words, lane)) = self.lanes.get(&key) else {
             return;
@@ -286,8 +287,7 @@ impl Timeline {
         words.with(key.1, |turns| lane.claim(turns, ahead));
     }
 
-    /// Lets everything happen that the hardware would have done by `now`, in the order in which it
-    /// would.
+    /// Processes everything that the hardware would have done by `now`, in that order.
     pub(super) fn advance(&mut self, now: u64) {
         while let Some((at, key)) = self.next_lane() {
             if at > now {
@@ -310,7 +310,7 @@ impl Timeline {
         }
     }
 
-    /// When the hardware next does something by itself.
+    /// The next moment at which the hardware does something by itself.
     pub(super) fn next_event(&self) -> Option<u64> {
         self.next_lane().map(|(at, _)| at)
     }
@@ -323,7 +323,7 @@ impl Timeline {
         self.lanes.iter().filter_map(next).min()
     }
 
-    /// The operation is done at `at`, and so are those after it that need nothing.
+    /// Marks the operation finished at `at`, and after it the successors that take no time.
     pub(super) fn finish(&mut self, op: OpId, at: u64) {
         let mut done = vec![(op, at)];
         while let Some((op, at)) = done.pop() {
@@ -345,7 +345,7 @@ impl Timeline {
         }
     }
 
-    /// The context that has an engine at the end of `op`, by what `op` is.
+    /// The context that has an engine at the end of `op`; decided by the kind of `op`.
     fn on_engine(&self, op: OpId) -> Option<u64> {
         let node = self.nodes.get(&op)?;
         let has = match node.work {
@@ -362,7 +362,8 @@ impl Timeline {
         }
     }
 
-    /// Starts an operation that waits for nothing any more; its end, if it needs nothing.
+    /// Starts an operation whose predecessors are all finished. Returns its end if it takes no
+    /// time.
     fn start(&mut self, op: OpId) -> Option<(OpId, u64)> {
         let node = self.nodes.get_mut(&op)?;
         node.phase = Phase::Running;
@@ -395,7 +396,7 @@ impl Timeline {
         None
     }
 
-    /// The lane of `context` on an engine, made when first used.
+    /// The lane of `context` on an engine, created at first use.
     fn lane(&mut self, context: &Context, engine: EngineKind) -> &mut (Words, Lane) {
         let device = context.device();
         self.lanes.entry((context.id(), engine)).or_insert_with(|| {
@@ -405,7 +406,7 @@ impl Timeline {
         })
     }
 
-    /// Notes the end of one operation; returns the operations that waited for it.
+    /// Marks one operation finished; returns the operations that waited for it.
     fn mark_finished(&mut self, op: OpId, at: u64) -> Vec<OpId> {
         let lag = LATE.0 + self.rng.below(LATE.1 - LATE.0);
         let Some(node) = self.nodes.get_mut(&op) else {
@@ -448,7 +449,7 @@ impl Timeline {
         }
     }
 
-    /// The call that `op` makes into the application, and for which context; `None` if it is none.
+    /// The host function that `op` calls, and its context; `None` if `op` is not a host function.
     pub(super) fn host_call(&self, op: OpId) -> Option<(HostCall, Arc<Context>)> {
         let node = self.nodes.get(&op)?;
         if let Work::Host(call) = node.work {
@@ -458,7 +459,7 @@ impl Timeline {
         }
     }
 
-    /// Advances to the present; returns it.
+    /// Advances to the present and returns it.
     pub(super) fn catch_up(&mut self) -> u64 {
         let now = clock::now();
         self.advance(now);
@@ -466,7 +467,8 @@ impl Timeline {
     }
 }
 
-/// Whether an operation is an event that is passed only while its context has the multiprocessors.
+/// Whether an operation records an event that completes only while its context has the
+/// multiprocessors.
 fn waits_for_turn(records: Option<EventId>, context: &Context) -> bool {
     records.is_some() && context.device().spec().stamp == Stamp::Turn
 }

@@ -1,4 +1,4 @@
-//! Events: marks in a stream, with the time at which the hardware passed them.
+//! Events: markers in a stream that record the time at which the hardware reaches them.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::graph::forbidden::Unsafe;
 use crate::handle::{self, Handles};
 use crate::memory::pool;
 
-/// An event's number in this process: its handle value.
+/// An event's number in this process. It equals the event's handle value.
 pub type EventId = u64;
 
 static EVENTS: Handles<Event> = Handles::new();
 
-/// A mark that can be put into a stream.
+/// A marker that can be recorded in a stream.
 #[derive(Debug)]
 pub struct Event {
     id: EventId,
@@ -45,7 +45,7 @@ impl Event {
         &self.context
     }
 
-    /// The operation that last recorded it; 0 if none did.
+    /// The operation that last recorded it; 0 if it was never recorded.
     pub(crate) fn recorded(&self) -> OpId {
         lock()
             .events
@@ -54,7 +54,7 @@ impl Event {
     }
 }
 
-/// Makes an event.
+/// Creates an event.
 ///
 /// # Errors
 /// `INVALID_VALUE` for unknown flags, or an interprocess event with timing. `NOT_SUPPORTED` for
@@ -82,18 +82,18 @@ pub fn create(context: &Arc<Context>, flags: u32) -> Result<CUevent> {
     Ok(CUevent(std::ptr::without_provenance_mut(value)))
 }
 
-/// The event behind a handle.
+/// The event of a handle.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for what is no event (any more).
+/// `INVALID_HANDLE` if the handle names no event.
 pub fn lookup(event: CUevent) -> Result<Arc<Event>> {
     EVENTS.get(event.0.addr()).ok_or(CUresult::INVALID_HANDLE)
 }
 
-/// Destroys an event; what waits for it is not touched.
+/// Destroys an event. Operations that already wait for it are not affected.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for what is no event (any more).
+/// `INVALID_HANDLE` if the handle names no event.
 pub fn destroy(event: CUevent) -> Result {
     let event = EVENTS
         .remove(event.0.addr())
@@ -104,11 +104,11 @@ pub fn destroy(event: CUevent) -> Result {
     Ok(())
 }
 
-/// Puts the event behind everything in `stream`; `external` makes it a node of a capture instead of
-/// a mark in it.
+/// Records the event after all work in `stream`. During a capture, `external` makes it a graph node
+/// instead of a dependency of the capture.
 ///
 /// # Errors
-/// `INVALID_HANDLE` if event and stream belong to different contexts; what capture forbids.
+/// `INVALID_HANDLE` if event and stream belong to different contexts; the errors of capture.
 pub fn record(event: &Arc<Event>, stream: &StreamRef, external: bool) -> Result {
     if event.context.id() != stream.context().id() {
         return Err(CUresult::INVALID_HANDLE);
@@ -121,10 +121,10 @@ pub fn record(event: &Arc<Event>, stream: &StreamRef, external: bool) -> Result 
     Ok(())
 }
 
-/// Makes `stream` wait for the last recording of the event; nothing if there is none.
+/// Makes `stream` wait for the last recording of the event; does nothing if there is none.
 ///
 /// # Errors
-/// What capture forbids.
+/// The errors of capture.
 pub fn wait(event: &Arc<Event>, stream: &StreamRef, external: bool) -> Result {
     if capture::wait_event(stream, event, external)? {
         return Ok(());
@@ -137,8 +137,8 @@ pub fn wait(event: &Arc<Event>, stream: &StreamRef, external: bool) -> Result {
     Ok(())
 }
 
-/// Puts the event behind everything submitted in a context and its green contexts, in whatever
-/// stream; or in a green context alone.
+/// Records the event after all work submitted in a context and its green contexts, in all streams;
+/// or in a green context alone.
 ///
 /// # Errors
 /// `INVALID_HANDLE` if the event belongs to another context; `STREAM_CAPTURE_UNSUPPORTED` if a
@@ -184,8 +184,8 @@ fn check_captures(context: &Arc<Context>, green: Option<&Green>) -> Result {
 /// the last recording of the event.
 ///
 /// # Errors
-/// `CAPTURED_EVENT` for one recorded in a capture, `STREAM_CAPTURE_UNSUPPORTED` if a stream of the
-/// context captures.
+/// `CAPTURED_EVENT` for an event recorded in a capture, `STREAM_CAPTURE_UNSUPPORTED` if a stream of
+/// the context captures.
 pub fn wait_context(event: &Event, named: &Named) -> Result {
     capture::check_event(event)?;
     check_captures(&named.context, named.green.as_deref())?;
@@ -206,7 +206,7 @@ pub fn wait_context(event: &Event, named: &Named) -> Result {
 /// Whether everything before the last recording is complete.
 ///
 /// # Errors
-/// `NOT_READY` if not, `CAPTURED_EVENT` for one recorded in a capture, a fault of the work.
+/// `NOT_READY` if not, `CAPTURED_EVENT` for an event recorded in a capture, a fault of the work.
 pub fn query(event: &Arc<Event>) -> Result {
     capture::check_event(event)?;
     capture::forbids(Unsafe::Event)?;
@@ -222,7 +222,7 @@ pub fn query(event: &Arc<Event>) -> Result {
 /// Waits until everything before the last recording is complete.
 ///
 /// # Errors
-/// `CAPTURED_EVENT` for one recorded in a capture, a fault of the work.
+/// `CAPTURED_EVENT` for an event recorded in a capture, a fault of the work.
 pub fn synchronize(event: &Arc<Event>) -> Result {
     capture::check_event(event)?;
     capture::forbids(Unsafe::Event)?;
@@ -235,8 +235,8 @@ pub fn synchronize(event: &Arc<Event>) -> Result {
 /// Milliseconds of the hardware's time from `start` to `end`.
 ///
 /// # Errors
-/// `INVALID_HANDLE` if one was never recorded or is without timing, `NOT_READY` if one has not been
-/// passed.
+/// `INVALID_HANDLE` if an event was never recorded or has no timing, or if the events belong to
+/// different devices; `NOT_READY` if an event is not complete.
 pub fn elapsed(start: &Event, end: &Event) -> Result<f32> {
     let timed = |event: &Event| event.flags & CUevent_flags::DISABLE_TIMING.0 == 0;
     if !timed(start)
@@ -258,12 +258,12 @@ pub fn elapsed(start: &Event, end: &Event) -> Result<f32> {
     Ok(milliseconds(passed(start)?, passed(end)?))
 }
 
-/// The difference as the driver tells it; negative if `end` came first.
+/// The difference in milliseconds; negative if `end` came first.
 fn milliseconds(start: u64, end: u64) -> f32 {
     (i128::from(end) - i128::from(start)) as f32 / 1e6
 }
 
-/// Forgets the events of a context that is destroyed.
+/// Forgets the events of a context that is being destroyed.
 pub(super) fn forget_all(context: u64) {
     let gone = EVENTS.remove_if(|event| event.context.id() == context);
     let mut timeline = lock();

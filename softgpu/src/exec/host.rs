@@ -1,8 +1,8 @@
 //! Host functions: calls into the application in stream order.
 //!
 //! # Safety
-//! The `unsafe` is the call itself: the application promised a function and an argument that are
-//! good until the call is made.
+//! The `unsafe` is the call itself: the application guarantees that the function and its argument
+//! are valid until the call returns.
 #![allow(unsafe_code, reason = "host functions are C function pointers")]
 
 use std::cell::Cell;
@@ -17,16 +17,16 @@ use crate::error::Result;
 pub enum HostCall {
     /// `cuLaunchHostFunc`: not called once the context is lost.
     Function {
-        /// What to call.
+        /// The function.
         function: unsafe extern "C" fn(*mut c_void),
         /// Its argument, an address of the application.
         argument: usize,
     },
-    /// `cuStreamAddCallback`: called in any case, and told the state of the context.
+    /// `cuStreamAddCallback`: always called; it receives the state of the context.
     Callback {
-        /// What to call.
+        /// The function.
         function: unsafe extern "C" fn(CUstream, CUresult, *mut c_void),
-        /// The stream as the application named it.
+        /// The stream handle as the application passed it.
         stream: CUstream,
         /// Its argument, an address of the application.
         argument: usize,
@@ -42,12 +42,12 @@ pub fn in_host_function() -> bool {
     INSIDE.get()
 }
 
-/// Makes the call, on this thread.
+/// Calls the host function on this thread.
 pub(super) fn invoke(call: HostCall, state: Result) {
     INSIDE.set(true);
     match call {
         HostCall::Function { function, argument } if state.is_ok() => {
-            // SAFETY: the application handed over this function and argument for exactly this call.
+            // SAFETY: the application passed this function and argument for exactly this call.
             unsafe { function(std::ptr::with_exposed_provenance_mut(argument)) };
         }
         HostCall::Function { .. } => {}

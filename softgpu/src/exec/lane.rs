@@ -1,22 +1,23 @@
 //! One engine of a device as one context sees it: the multiprocessors, or a copy engine in one
 //! direction.
 //!
-//! Contexts, of whatever process, share an engine in turns ([`turns`](super::turns)). A lane is a
-//! simulation: it moves only when told the time, so it is exact whatever the host's load.
+//! Contexts of all processes share an engine in turns ([`turns`](super::turns)). A lane is a
+//! simulation: it moves only when the caller passes the time, so it is exact whatever the host's
+//! load.
 
 use std::collections::VecDeque;
 
 use super::engine::OpId;
 use super::turns::Turns;
 
-/// What the engine is claimed for to pass events (ns): a turn has a length.
+/// Engine time claimed for events (ns): a turn must have a length.
 pub(super) const PASSING: u64 = 1;
 
-/// An operation on the engine: what is left of it and how much of the engine it takes.
+/// An operation on the engine: its remaining time and its load.
 #[derive(Debug, Clone, Copy)]
 struct Job {
     op: OpId,
-    /// Engine time still to be had (ns).
+    /// Remaining engine time (ns).
     left: u64,
     load: u64,
 }
@@ -24,21 +25,21 @@ struct Job {
 /// The queue and the running operations of one context on one engine.
 #[derive(Debug, Clone)]
 pub(super) struct Lane {
-    /// Load that runs at one time; one job more loaded than that runs alone.
+    /// Load that can run at one time; a job with more load than this runs alone.
     capacity: u64,
     waiting: VecDeque<Job>,
     running: Vec<Job>,
-    /// Events that are passed when the context next has the engine.
+    /// Events that complete when the context next has the engine.
     events: Vec<OpId>,
-    /// Its place among the contexts that share the engine.
+    /// Its seat among the contexts that share the engine.
     seat: usize,
-    /// How far it has read the log of turns.
+    /// The place in the log of turns up to which it has read.
     read: u64,
     /// The moment up to which `running` is accounted.
     clock: u64,
-    /// The end of our last turn; between turns it is not after `clock`.
+    /// The end of this lane's last turn; between turns it is not after `clock`.
     slice_end: u64,
-    /// Engine time taken and not yet told to [`taken`](Self::taken) (ns).
+    /// Engine time taken and not yet returned by [`taken`](Self::taken) (ns).
     taken: u64,
 }
 
@@ -58,12 +59,12 @@ impl Lane {
         }
     }
 
-    /// Its place among the contexts that share the engine.
+    /// Its seat among the contexts that share the engine.
     pub(super) fn seat(&self) -> usize {
         self.seat
     }
 
-    /// Hands over `op`, which could start at `at` and needs the engine for `ns`. To be followed by
+    /// Queues `op`, which can start at `at` and needs the engine for `ns`. The caller then calls
     /// [`claim`](Self::claim).
     pub(super) fn push(&mut self, turns: &Turns<'_>, op: OpId, at: u64, ns: u64, load: u64) {
         self.advance(at);
@@ -75,12 +76,12 @@ impl Lane {
         }
     }
 
-    /// Hands over the event `op`, which nothing comes before at `at`. Whether it is passed then:
-    /// the context has the engine, or no context has it; else it is passed when the context's next
-    /// turn begins. To be followed by [`claim`](Self::claim).
+    /// Handles the event `op`, which has no unfinished predecessor at `at`. Returns true if it
+    /// completes now: the context has the engine, or no context has it. Otherwise it completes when
+    /// the context's next turn begins, and the caller then calls [`claim`](Self::claim).
     pub(super) fn pass(&mut self, turns: &Turns<'_>, op: OpId, at: u64) -> bool {
         turns.run(at, self.seat);
-        if !turns.is_others(self.seat, at) {
+        if !turns.is_held_by_another(self.seat, at) {
             return true;
         }
         self.advance(at);
@@ -92,15 +93,15 @@ impl Lane {
         false
     }
 
-    /// Whether there is anything to do here.
+    /// Whether operations or events are pending.
     fn wants(&self) -> bool {
         !self.running.is_empty() || !self.events.is_empty()
     }
 
-    /// Asks for a turn from `at` on, where nothing was asked for before.
+    /// Asks for a turn from `at` on after an idle time.
     fn come(&mut self, turns: &Turns<'_>, at: u64) {
-        // A claim covers work that follows without a pause, so there may be time left of a turn, or
-        // another turn already.
+        // A claim covers work that follows without a pause. So a turn may have time left, or
+        // another turn may be in the log already.
         if at >= self.slice_end && !self.take_turn(turns) {
             turns.reach(at, self.seat);
             self.read = turns.place();
@@ -108,7 +109,7 @@ impl Lane {
         }
     }
 
-    /// When something next happens here: an operation ends, or a turn begins or does.
+    /// The next moment at which an operation ends, or a turn begins or ends.
     pub(super) fn next_event(&self, turns: &Turns<'_>) -> Option<u64> {
         if !self.wants() {
             return None;
@@ -124,8 +125,9 @@ impl Lane {
         })
     }
 
-    /// Lets happen what [`next_event`](Self::next_event) announced for `at`; returns the operations
-    /// that ended then, and the events that were passed. To be followed by [`claim`](Self::claim).
+    /// Processes the moment `at` that [`next_event`](Self::next_event) announced. Returns the
+    /// operations that ended then, and the events that completed. The caller then calls
+    /// [`claim`](Self::claim).
     pub(super) fn step(&mut self, turns: &Turns<'_>, at: u64) -> Vec<OpId> {
         self.advance(at);
         let mut ended = Vec::new();
@@ -146,7 +148,8 @@ impl Lane {
         ended
     }
 
-    /// A running operation needs the engine no more after `now`.
+    /// Ends the extra time of a running operation: it needs the engine for at most 1 ns after
+    /// `now`.
     pub(super) fn ends(&mut self, op: OpId, now: u64) {
         self.advance(now);
         for job in self.running.iter_mut().filter(|job| job.op == op) {
@@ -154,8 +157,8 @@ impl Lane {
         }
     }
 
-    /// Tells the others what this context certainly wants without a pause: at least `ahead(op)`
-    /// follows each operation that runs.
+    /// Publishes how much engine time this context certainly needs without a pause: at least
+    /// `ahead(op)` follows each running operation and each pending event.
     pub(super) fn claim(&self, turns: &Turns<'_>, ahead: impl Fn(OpId) -> u64) {
         let running = self.running.iter().map(|job| job.left + ahead(job.op));
         let events = self.events.iter().map(|op| PASSING + ahead(*op));
@@ -189,7 +192,7 @@ impl Lane {
         }
     }
 
-    /// Begins the next turn the log holds for us, if there is one.
+    /// Begins the next turn that the log holds for this seat, if there is one.
     fn take_turn(&mut self, turns: &Turns<'_>) -> bool {
         let Some((begin, end)) = turns.next(self.seat, &mut self.read) else {
             return false;
@@ -199,7 +202,7 @@ impl Lane {
         true
     }
 
-    /// Engine time that the operations here still need at `now`, one after the other (ns).
+    /// Engine time that the lane's operations still need at `now`, in sequence (ns).
     pub(super) fn left(&self, now: u64) -> u64 {
         let passed = now.min(self.slice_end).saturating_sub(self.clock);
         let running = self
@@ -209,7 +212,7 @@ impl Lane {
         running.chain(self.waiting.iter().map(|job| job.left)).sum()
     }
 
-    /// Engine time this lane has taken since it was last asked (ns).
+    /// Engine time taken since the last call (ns).
     pub(super) fn taken(&mut self) -> u64 {
         std::mem::take(&mut self.taken)
     }
@@ -223,7 +226,7 @@ mod tests {
     use super::*;
     use crate::spec::SLICE;
 
-    /// Contexts on one engine, each with operations that follow one another.
+    /// Contexts on one engine. Each has operations that follow one another.
     struct Engine {
         words: Vec<AtomicU64>,
         pace: Pace,
@@ -248,7 +251,7 @@ mod tests {
             Self { words, pace, lanes }
         }
 
-        /// Operations of `ns` each, submitted at `at`, each after the one before.
+        /// Operations of `ns` each, submitted at `at`; each waits for the one before.
         fn chain(&mut self, lane: usize, first: OpId, at: u64, ns: &[u64]) {
             let turns = Turns::new(&self.words, ALL_LIVE, self.pace);
             let (lane, rest) = &mut self.lanes[lane];
@@ -298,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_tells_who_had_the_engine_and_when() {
+    fn the_log_names_the_owner_and_the_span_of_each_turn() {
         let mut engine = Engine::new(2, 1);
         engine.chain(0, 1, 1_000, &[500]);
         engine.wake(0, 2_000, &mut Vec::new());
@@ -320,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_that_fit_run_side_by_side_and_others_wait_in_order() {
+    fn operations_that_fit_run_concurrently_and_the_rest_wait_in_order() {
         let mut engine = Engine::new(1, 8);
         let (lane, _) = &mut engine.lanes[0];
         let turns = Turns::new(&engine.words, ALL_LIVE, engine.pace);
@@ -365,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_the_same_however_late_anybody_wakes() {
+    fn turns_do_not_depend_on_when_a_process_wakes() {
         let run = |grains: [u64; 3]| {
             let mut engine = Engine::new(3, 1);
             engine.chain(0, 1, 0, &[30 * SLICE]);
@@ -388,16 +391,16 @@ mod tests {
         assert_eq!(
             run([100_000, 35 * SLICE, 100_000]),
             exact,
-            "one that sleeps"
+            "one process wakes late"
         );
         assert_eq!(
             run([14 * SLICE, 70 * SLICE, 10 * SLICE]),
             exact,
-            "and all of them"
+            "all processes wake late"
         );
     }
 
-    /// A change after a gap takes 30 us, one in the middle of work 70 us.
+    /// A context switch takes 30 us after a gap, and 70 us in the middle of work.
     const SLOW: Pace = Pace {
         slice: SLICE / 2,
         switch: 30_000,
@@ -405,7 +408,7 @@ mod tests {
     };
 
     #[test]
-    fn a_change_in_the_middle_of_work_takes_time_that_serves_nobody() {
+    fn a_preempting_context_switch_costs_time_that_no_context_gets() {
         let mut engine = Engine::paced(2, 1, SLOW);
         engine.chain(0, 1, 0, &[5 * SLICE]);
         engine.chain(1, 2, 0, &[5 * SLICE]);
@@ -416,7 +419,7 @@ mod tests {
                 (1, slices - SLOW.slice + changes),
                 (2, slices + changes + SLOW.switch)
             ],
-            "the last change follows work that has ended"
+            "the last switch follows work that has ended"
         );
         let taken = |lane: &mut (Lane, Vec<_>)| lane.0.taken();
         let taken: Vec<u64> = engine.lanes.iter_mut().map(taken).collect();
@@ -424,13 +427,13 @@ mod tests {
     }
 
     #[test]
-    fn a_change_after_a_gap_is_paid_once_by_the_next_context() {
+    fn a_context_switch_after_idle_time_delays_the_next_context_once() {
         let mut engine = Engine::paced(2, 1, SLOW);
         engine.chain(0, 1, 1_000, &[500]);
         assert_eq!(
             engine.drive(100, 10_000),
             [(1, 1_500)],
-            "nobody was before it"
+            "no context had the engine before"
         );
         engine.chain(1, 2, 20_000, &[500]);
         assert_eq!(engine.drive(100, 80_000), [(2, 50_500)]);
@@ -438,12 +441,12 @@ mod tests {
         assert_eq!(
             engine.drive(100, 99_000),
             [(3, 90_500)],
-            "it had the engine"
+            "the context already had the engine"
         );
     }
 
     #[test]
-    fn changes_are_the_same_however_late_anybody_wakes() {
+    fn context_switches_do_not_depend_on_when_a_process_wakes() {
         let run = |late: u64| {
             let mut engine = Engine::paced(2, 1, SLOW);
             engine.chain(0, 1, 0, &[10 * SLICE]);
@@ -464,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_get_no_turn() {
+    fn a_dead_process_gets_no_turn() {
         let mut engine = Engine::new(2, 1);
         engine.chain(0, 1, 10, &[10 * SLICE]);
         engine.chain(1, 2, 10, &[3 * SLICE]);
@@ -474,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_is_the_work_there_was() {
+    fn engine_time_served_equals_the_work_submitted() {
         let mut engine = Engine::new(2, 1);
         engine.chain(0, 1, 5, &[123_456; 50]);
         engine.chain(1, 100, 70_000, &[7 * SLICE + 1, 11]);

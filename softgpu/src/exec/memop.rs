@@ -1,4 +1,4 @@
-//! Memory operations in stream order: write a value, wait for one, reduce into one.
+//! Memory operations in stream order: write a value, wait for a value, reduce a value into memory.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::memory;
 use crate::module::kernels::access::{Cell, Region};
 use crate::va::{self, Access};
 
-/// How many operations one batch takes.
+/// The maximum number of operations in a batch.
 pub const MOST: usize = 256;
 
-/// How wide the value in memory is.
+/// The width of the value in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Width {
     /// 32 bits.
@@ -30,46 +30,46 @@ pub enum Width {
 /// One operation of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemOp {
-    /// The stream goes on when the value at the address compares so.
+    /// The stream waits until the comparison with the value at the address holds.
     Wait {
-        /// Where.
+        /// The address.
         addr: u64,
-        /// With what.
+        /// The value to compare with.
         value: u64,
-        /// How wide.
+        /// The value's width.
         width: Width,
-        /// How: `CU_STREAM_WAIT_VALUE_*`.
+        /// The comparison: `CU_STREAM_WAIT_VALUE_*`.
         flags: u32,
     },
     /// Writes the value.
     Write {
-        /// Where.
+        /// The address.
         addr: u64,
-        /// What.
+        /// The value.
         value: u64,
-        /// How wide.
+        /// The value's width.
         width: Width,
     },
     /// Combines the value into memory.
     Reduce {
-        /// Where.
+        /// The address.
         addr: u64,
-        /// What.
+        /// The operand.
         value: u64,
-        /// How wide.
+        /// The value's width.
         width: Width,
-        /// How.
+        /// The operation.
         with: CUstreamAtomicReductionOpType,
     },
-    /// Orders memory accesses; here they are.
+    /// Orders memory accesses. No effect here: accesses are always ordered.
     Barrier,
 }
 
 impl MemOp {
-    /// The width that a reduction's data type has.
+    /// The width of a reduction's data type.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for an unknown one.
+    /// `INVALID_VALUE` for an unknown data type.
     pub fn width_of(data: CUstreamAtomicReductionDataType) -> Result<Width> {
         match data {
             CUstreamAtomicReductionDataType::UNSIGNED_32 => Ok(Width::Four),
@@ -78,7 +78,7 @@ impl MemOp {
         }
     }
 
-    /// Whether its address, flags and operation are legal.
+    /// Whether the operation's address, flags and reduction are legal.
     ///
     /// # Errors
     /// `INVALID_VALUE` if not.
@@ -124,11 +124,10 @@ pub fn check(context: &Context, ops: &[MemOp]) -> Result {
     ops.iter().try_for_each(|op| op.check(context))
 }
 
-/// Submits a batch, or records it if the stream captures; its operations happen one after the
-/// other.
+/// Submits a batch, or records it if the stream captures. The operations of a batch run in order.
 ///
 /// # Errors
-/// As [`check`] (then none is submitted); what capture forbids.
+/// As [`check`] (then no operation is submitted); the errors of capture.
 pub fn batch(stream: &StreamRef, ops: &[MemOp]) -> Result {
     let context = stream.context();
     check(context, ops)?;
@@ -143,7 +142,7 @@ pub fn batch(stream: &StreamRef, ops: &[MemOp]) -> Result {
     Ok(())
 }
 
-/// What an operation is on the timeline.
+/// The work and the effect of an operation on the timeline.
 pub(crate) fn lower(context: &Arc<Context>, op: MemOp) -> (Work, Option<Effect>) {
     let context = Arc::clone(context);
     match op {
@@ -154,8 +153,8 @@ pub(crate) fn lower(context: &Arc<Context>, op: MemOp) -> (Work, Option<Effect>)
             width,
             flags,
         } => {
-            // An address that is gone when it is looked at ends the wait: the next access by a
-            // kernel or copy will fault.
+            // If the address is no longer mapped, the wait ends: the next access by a kernel or
+            // copy will fault.
             let come = move || {
                 read(&context, addr, width).map_or(true, |seen| compares(seen, value, width, flags))
             };
@@ -176,7 +175,7 @@ fn read(context: &Context, addr: u64, width: Width) -> Result<u64> {
     })
 }
 
-/// The comparisons of `CUstreamWaitValue_flags`: GEQ is cyclic, as its documentation says.
+/// The comparisons of `CUstreamWaitValue_flags`. GEQ is cyclic, as documented.
 fn compares(seen: u64, value: u64, width: Width, flags: u32) -> bool {
     let (mask, sign) = match width {
         Width::Four => (u64::from(u32::MAX), 1 << 31),

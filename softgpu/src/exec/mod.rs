@@ -1,10 +1,10 @@
 //! Streams, events and the queue of submitted work.
 //!
-//! [`submit`] is the one way in: an [`Op`] says what it is, what it costs and what it does.
-//! [`engine`] keeps the timeline, that is when the hardware would begin and end it; [`lane`] is one
-//! engine as one context sees it, [`turns`] whose turn it is there; [`apply`] decides when and in
-//! which legal order effects happen; [`threads`] are what runs behind the application's back.
-//! [`model`] is the round robin alone, for tests of others.
+//! [`submit`] is the only entry: an [`Op`] states its kind, its cost and its effect. [`engine`]
+//! keeps the timeline: when the hardware would begin and end each operation. [`lane`] is one engine
+//! as one context sees it. [`turns`] is the order in which contexts get an engine. [`apply`]
+//! decides when effects happen and in which legal order. [`threads`] are the driver's background
+//! threads. [`model`] is the round robin alone, for tests of schedulers.
 
 mod apply;
 mod bell;
@@ -46,26 +46,27 @@ use bell::Bell;
 use engine::Timeline;
 use event::EventId;
 
-/// Which stream the null handle means: each function with a twin is one or the other.
+/// Which stream the null handle means. Each function that has a per-thread variant is one or the
+/// other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultStream {
-    /// The one of the context, which waits for the other blocking streams (plain names).
+    /// The context's default stream, which synchronises with its blocking streams (plain names).
     Legacy,
-    /// The calling thread's own (`_ptsz`, `_ptds`).
+    /// The calling thread's default stream (`_ptsz`, `_ptds`).
     PerThread,
 }
 
-/// Operations a stream takes before submission waits for the hardware; real drivers take about this
-/// many.
+/// Operations a stream queues before submission waits for the hardware; real drivers queue about
+/// this many.
 const DEPTH: usize = 1024;
 
-/// Something was finished or applied.
+/// Rung when an operation is finished or applied.
 static DONE: Bell = Bell::new();
-/// The watching thread has earlier work than it knows.
+/// Rung when the watching thread must wake earlier than planned.
 static WATCH: Bell = Bell::new();
-/// There are effects to be applied late, where there were none.
+/// Rung when the first late effect is queued.
 static LATE: Bell = Bell::new();
-/// There are host functions to be called.
+/// Rung when a host function is queued.
 static CALLS: Bell = Bell::new();
 
 /// The timeline of this process.
@@ -78,7 +79,7 @@ fn lock() -> MutexGuard<'static, Timeline> {
     timeline.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps the calling thread busy for `ns`: what a call takes on the host.
+/// Keeps the calling thread busy for `ns`: the time a call takes on the host.
 pub fn host_takes(ns: u64) {
     if ns > 0 {
         let until = clock::now() + ns;
@@ -92,8 +93,9 @@ pub fn host_takes(ns: u64) {
 /// stream is full.
 ///
 /// # Errors
-/// What capture forbids; the state of a lost context; `OPERATING_SYSTEM` if the system gives no
-/// threads. Not the faults of the operation itself: those lose the context when it runs.
+/// `STREAM_CAPTURE_UNSUPPORTED` if capture forbids the operation; the error of a lost context;
+/// `OPERATING_SYSTEM` if no thread can be started. A fault of the operation itself is not returned:
+/// it loses the context when the operation runs.
 pub fn submit(context: &Arc<Context>, stream: &StreamRef, op: Op) -> Result {
     context.check()?;
     if capture::record(stream, &op)? {
@@ -105,8 +107,8 @@ pub fn submit(context: &Arc<Context>, stream: &StreamRef, op: Op) -> Result {
 /// Submits `op` and waits for it: the synchronous functions.
 ///
 /// # Errors
-/// As [`submit`]; `STREAM_CAPTURE_UNSUPPORTED` if the stream captures; the fault of the operation
-/// or one before it.
+/// As [`submit`]; `STREAM_CAPTURE_UNSUPPORTED` if the stream captures; a fault of this operation or
+/// of an earlier one.
 pub fn run(context: &Arc<Context>, stream: &StreamRef, op: Op) -> Result {
     capture::check_wait(stream)?;
     let op = push(stream, op)?;
@@ -121,7 +123,7 @@ fn push(stream: &StreamRef, op: Op) -> Result<OpId> {
     Ok(enqueue(stream, Vec::new(), work, op.effect, None))
 }
 
-/// Adds an operation to the end of a stream, after `also` too.
+/// Appends an operation to a stream. It also waits for the operations in `also`.
 pub(crate) fn enqueue(
     stream: &StreamRef,
     also: Vec<OpId>,
@@ -153,13 +155,13 @@ pub(crate) fn enqueue(
     op
 }
 
-/// One operation of a batch: a launched graph.
+/// One operation of a batch. A batch is a launched graph.
 pub(crate) struct BatchItem {
     pub(crate) context: Arc<Context>,
-    /// What it comes after, by place in the batch; what comes after nothing comes after the
-    /// stream's earlier work.
+    /// The operations of the batch that it waits for, by index. An operation with no predecessors
+    /// waits for the stream's earlier work.
     pub(crate) after: Vec<usize>,
-    /// An operation outside the batch that it comes after as well; 0 for none.
+    /// An operation outside the batch that it also waits for; 0 for none.
     pub(crate) also: OpId,
     pub(crate) work: Work,
     pub(crate) effect: Option<Effect>,
@@ -167,7 +169,7 @@ pub(crate) struct BatchItem {
 }
 
 impl BatchItem {
-    /// A first operation that takes no time.
+    /// An operation without predecessors in the batch that takes no time.
     pub(crate) fn instant(
         context: &Arc<Context>,
         effect: impl Fn() -> Result + Send + Sync + 'static,
@@ -184,11 +186,11 @@ impl BatchItem {
     }
 }
 
-/// Submits a batch to `stream`, after `also` too; returns the operation that ends it, which is all
-/// that the stream sees of it.
+/// Submits a batch to `stream`; it also waits for `also`. Returns the operation that ends the
+/// batch. The stream's queue holds only that operation.
 ///
 /// # Errors
-/// `OPERATING_SYSTEM` if the system gives no threads.
+/// `OPERATING_SYSTEM` if no thread can be started.
 pub(crate) fn submit_batch(stream: &StreamRef, also: OpId, items: Vec<BatchItem>) -> Result<OpId> {
     threads::ensure()?;
     let _held = stream.context().hold();
@@ -247,14 +249,14 @@ pub(crate) fn submit_batch(stream: &StreamRef, also: OpId, items: Vec<BatchItem>
     Ok(op)
 }
 
-/// The operations that none of the batch comes after.
+/// The operations of the batch that have no successor in it.
 fn ends(ops: &[OpId], followed: &[bool]) -> Vec<OpId> {
     let last = ops.iter().zip(followed).filter(|(_, followed)| !**followed);
     last.map(|(op, _)| *op).collect()
 }
 
-/// Waits until the stream takes another operation, so that a batch need not wait with the caller's
-/// locks held.
+/// Waits until the stream has room for another operation, so that a batch need not wait while the
+/// caller holds locks.
 pub(crate) fn make_room(stream: &StreamRef) {
     let _held = stream.context().hold();
     drop(wait::until(lock(), |timeline| has_room(timeline, stream)));
@@ -270,7 +272,7 @@ fn has_room(timeline: &Timeline, stream: &StreamRef) -> bool {
 /// Waits until everything in `stream` is complete.
 ///
 /// # Errors
-/// `STREAM_CAPTURE_UNSUPPORTED` (or `_IMPLICIT`) where capture forbids it; a fault of the work.
+/// `STREAM_CAPTURE_UNSUPPORTED` or `_IMPLICIT` if capture forbids the wait; a fault of the work.
 pub fn synchronize(stream: &StreamRef) -> Result {
     capture::check_wait(stream)?;
     capture::forbids(Unsafe::Stream)?;
@@ -281,7 +283,7 @@ pub fn synchronize(stream: &StreamRef) -> Result {
 /// Whether everything in `stream` is complete.
 ///
 /// # Errors
-/// `NOT_READY` if not; as [`synchronize`].
+/// `NOT_READY` if not; otherwise as [`synchronize`].
 pub fn query(stream: &StreamRef) -> Result {
     capture::check_wait(stream)?;
     capture::forbids(Unsafe::Stream)?;
@@ -294,8 +296,8 @@ pub fn query(stream: &StreamRef) -> Result {
     }
 }
 
-/// What must be complete for `stream` to be idle: for the legacy default stream the blocking
-/// streams too.
+/// The operations that must be complete for `stream` to be idle. For the legacy default stream
+/// these include the last operations of the blocking streams.
 fn last(stream: &StreamRef) -> Vec<OpId> {
     let timeline = lock();
     if stream.is_legacy() {
@@ -331,8 +333,8 @@ pub fn drain_green(green: &Green) -> Result {
     green.check()
 }
 
-/// Waits until everything this process submitted on the device with this ordinal is complete,
-/// whatever comes of it: what freeing memory does.
+/// Waits until everything this process submitted on the device with this ordinal is complete.
+/// Ignores faults of the work. Freeing memory does this.
 pub fn drain_device(ordinal: u32) {
     let work: Vec<OpId> = {
         let timeline = lock();
@@ -352,7 +354,7 @@ fn settle(context: u64) {
     wait::complete(&work);
 }
 
-/// Forgets a context that is being destroyed, after its work.
+/// Waits for the work of a context that is being destroyed, then forgets the context.
 pub fn context_gone(context: &Arc<Context>) {
     stream::forget_all(context.id());
     event::forget_all(context.id());
@@ -360,11 +362,11 @@ pub fn context_gone(context: &Arc<Context>) {
     lock().drop_context(context.id());
 }
 
-/// Refuses what is not allowed while this thread (or, in global mode, any) captures: allocation,
-/// synchronous copies and the like.
+/// Refuses a call that a capture forbids (allocation, synchronous copies): a capture of this
+/// thread, or a capture of any thread in global mode.
 ///
 /// # Errors
-/// `STREAM_CAPTURE_UNSUPPORTED`; the captures it would have disturbed are invalidated.
+/// `STREAM_CAPTURE_UNSUPPORTED`; the call invalidates the captures that forbid it.
 pub fn capture_forbids(call: Unsafe) -> Result {
     capture::forbids(call)
 }

@@ -1,10 +1,11 @@
 //! The round robin of one engine in virtual time, for tests of software that schedules work on it.
 //!
 //! A [`RoundRobin`] is one engine of one device. Contexts take a [`Seat`], submit operations, and
-//! share the engine in time slices. The caller says what time it is. The rule is not written here:
-//! the turns come from the log that the devices of this crate use between processes
-//! ([`turns`](super::turns)), and each seat is a [`Lane`] as in the timeline of a process. What
-//! this model shows is therefore what `libcuda.so.1` of softgpu does when no thread is late.
+//! share the engine in time slices. The caller sets the time. The scheduling rule is not
+//! implemented here: the turns come from the log that the devices of this crate share between
+//! processes ([`turns`](super::turns)), and each seat is a [`Lane`], as in the timeline of a
+//! process. The model therefore gives the same turns as softgpu's `libcuda.so.1` gives when no
+//! thread is late.
 //!
 //! One seat has one queue: its operations run one after the other, as in one stream. All times are
 //! nanoseconds.
@@ -21,15 +22,14 @@ use super::turns::{Holder, Turns, WORDS};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Seat(pub usize);
 
-/// A stretch of time that the engine gave.
+/// A span of engine time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Given {
-    /// The context that had the engine; `None` while the engine changed from one context to
-    /// another.
+    /// The context that had the engine; `None` during a context switch.
     pub seat: Option<Seat>,
-    /// When the stretch began (ns).
+    /// The start of the span (ns).
     pub from: u64,
-    /// When it ended (ns).
+    /// The end of the span (ns).
     pub to: u64,
 }
 
@@ -38,13 +38,13 @@ pub struct Given {
 pub struct Ended {
     /// The context that submitted it.
     pub seat: Seat,
-    /// What [`RoundRobin::submit`] returned for it.
+    /// The number that [`RoundRobin::submit`] returned for it.
     pub op: u64,
-    /// When it was complete (ns).
+    /// When it completed (ns).
     pub at: u64,
 }
 
-/// One context: its lane, and what waits behind the operation that the lane has.
+/// One context: its lane, and the operations queued behind the one in the lane.
 #[derive(Debug, Clone)]
 struct Context {
     lane: Lane,
@@ -54,7 +54,7 @@ struct Context {
 }
 
 impl Context {
-    /// Starts the next operation in line, if there is one.
+    /// Starts the next queued operation, if there is one.
     fn start(&mut self, turns: &Turns<'_>, at: u64) {
         let next = self.waiting.pop_front();
         self.running = next.is_some();
@@ -79,7 +79,7 @@ pub struct RoundRobin {
     last_op: OpId,
     ended: Vec<Ended>,
     /// The place in the log of turns, and the moment, up to which [`advance`](Self::advance) has
-    /// told what was given.
+    /// reported.
     told: (u64, u64),
 }
 
@@ -99,8 +99,7 @@ impl RoundRobin {
         }
     }
 
-    /// Adds a context; `None` if the engine has no seat left (240 in all). A seat is never used
-    /// again.
+    /// Adds a context; `None` if the engine has no free seat (240 in all). Seats are not reused.
     pub fn sit(&mut self) -> Option<Seat> {
         let place = Turns::new(&self.words, ALL_LIVE, self.pace).sit(1)?;
         self.contexts.push(Context {
@@ -117,8 +116,8 @@ impl RoundRobin {
         self.now
     }
 
-    /// Submits an operation of `ns` (at least 1) in `seat` now. It follows what the seat has queued
-    /// without a pause. Returns its number, which no other operation of this engine has.
+    /// Submits an operation of `ns` (at least 1) in `seat` now. It follows the seat's queued
+    /// operations without a pause. Returns its number, unique on this engine.
     pub fn submit(&mut self, seat: Seat, ns: u64) -> u64 {
         self.last_op += 1;
         let turns = Turns::new(&self.words, ALL_LIVE, self.pace);
@@ -133,8 +132,8 @@ impl RoundRobin {
         self.last_op
     }
 
-    /// Drops what waits in `seat`, as at the death of its process. The operation that runs goes on
-    /// to its end.
+    /// Drops the queued operations of `seat`, as at the death of its process. The running operation
+    /// completes.
     pub fn abandon(&mut self, seat: Seat) {
         let context = &mut self.contexts[seat.0];
         context.waiting.clear();
@@ -148,9 +147,9 @@ impl RoundRobin {
         context.lane.left(self.now) + context.waiting_ns
     }
 
-    /// When the engine next does something by itself: a turn begins or ends, or an operation is
-    /// complete. `None`: never, unless something is submitted. To step from one such moment to the
-    /// next misses no end of an operation.
+    /// The next moment at which the engine does something by itself: a turn begins or ends, or an
+    /// operation completes. `None` means never, unless work is submitted. A caller that steps from
+    /// each such moment to the next misses no end of an operation.
     pub fn next(&self) -> Option<u64> {
         self.next_step().map(|(at, _)| at)
     }
@@ -169,25 +168,24 @@ impl RoundRobin {
         None
     }
 
-    /// Lets time pass until `to`. Returns what the engine gave from the last call's `to` until this
-    /// one's, in order of time, each as long as it was without a pause. Times in which no seat had
-    /// the engine are left out.
+    /// Lets time pass until `to`. Returns the spans of engine time between the previous call's `to`
+    /// and this one, in order. Adjacent spans of one context are merged. Idle spans are left out.
     pub fn advance(&mut self, to: u64) -> Vec<Given> {
         let mut given = Vec::new();
         while let Some((at, index)) = self.next_step().filter(|(at, _)| *at <= to) {
             self.step(at, index);
-            self.tell(at, &mut given);
+            self.report(at, &mut given);
         }
         let turns = Turns::new(&self.words, ALL_LIVE, self.pace);
         for context in &self.contexts {
             turns.run(to, context.lane.seat());
         }
         self.now = self.now.max(to);
-        self.tell(to, &mut given);
+        self.report(to, &mut given);
         given
     }
 
-    /// The operations that are complete since the last call, in order of time.
+    /// The operations that completed since the last call, in order of time.
     pub fn take_ended(&mut self) -> Vec<Ended> {
         std::mem::take(&mut self.ended)
     }
@@ -210,8 +208,8 @@ impl RoundRobin {
         context.claim(&turns);
     }
 
-    /// Adds what the log holds up to `to` and has not been told.
-    fn tell(&mut self, to: u64, given: &mut Vec<Given>) {
+    /// Adds the spans of the log up to `to` that are not reported yet.
+    fn report(&mut self, to: u64, given: &mut Vec<Given>) {
         let turns = Turns::new(&self.words, ALL_LIVE, self.pace);
         let (mut place, mut until) = self.told;
         while let Some((holder, from, end)) = turns.behind(place).filter(|turn| turn.1 < to) {
@@ -230,10 +228,10 @@ impl RoundRobin {
         self.told = (place, until.max(to));
     }
 
-    /// How a stretch of the log is told; `None` for one that no seat wanted.
+    /// The context to report for a span of the log; `None` for an idle span.
     fn name(&self, holder: Holder) -> Option<Option<Seat>> {
         let place = match holder {
-            Holder::Nobody => return None,
+            Holder::Idle => return None,
             Holder::Changing => return Some(None),
             Holder::Seat(place) => place,
         };
@@ -244,7 +242,7 @@ impl RoundRobin {
     }
 }
 
-/// Adds a stretch, or makes the last one longer where it is the same context's without a pause.
+/// Adds a span, or extends the last span if the same context continues without a pause.
 fn extend(given: &mut Vec<Given>, seat: Option<Seat>, from: u64, to: u64) {
     match given.last_mut() {
         Some(last) if last.seat == seat && last.to == from => last.to = to,

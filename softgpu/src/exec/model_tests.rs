@@ -1,10 +1,10 @@
-//! Tests of the round robin alone.
+//! Tests of the round robin model.
 
 use super::*;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000 * US;
-/// A change after a gap takes 30 us, one in the middle of work 70 us.
+/// A context switch takes 30 us after a gap, and 70 us in the middle of work.
 const SLOW: Pace = Pace {
     slice: 2 * MS,
     switch: 30 * US,
@@ -42,7 +42,7 @@ fn two_busy_contexts_get_a_slice_each_in_turns() {
 }
 
 #[test]
-fn a_context_without_work_gives_way_at_once() {
+fn a_context_without_work_ends_its_turn_at_once() {
     let mut engine = RoundRobin::new(Pace::default());
     let (one, two) = (engine.sit().unwrap(), engine.sit().unwrap());
     engine.submit(one, 500 * US);
@@ -52,14 +52,14 @@ fn a_context_without_work_gives_way_at_once() {
     assert_eq!(
         engine.complete(one),
         Some(3 * MS),
-        "behind the slice of the other"
+        "after the slice of the other context"
     );
     engine.advance(3 * MS);
     assert_eq!((engine.left(one), engine.left(two)), (0, 3 * MS));
 }
 
 #[test]
-fn a_stretch_is_told_in_parts_up_to_the_present() {
+fn advance_reports_a_running_turn_up_to_the_present() {
     let mut engine = RoundRobin::new(Pace::default());
     let seat = engine.sit().unwrap();
     engine.advance(100);
@@ -72,7 +72,7 @@ fn a_stretch_is_told_in_parts_up_to_the_present() {
 }
 
 #[test]
-fn a_change_of_contexts_is_told_and_serves_nobody() {
+fn a_context_switch_is_reported_and_serves_no_context() {
     let mut engine = RoundRobin::new(SLOW);
     let (one, two) = (engine.sit().unwrap(), engine.sit().unwrap());
     engine.submit(one, 3 * MS);
@@ -90,12 +90,12 @@ fn a_change_of_contexts_is_told_and_serves_nobody() {
 }
 
 #[test]
-fn a_change_of_contexts_is_not_undone_by_new_work_of_the_one_before() {
+fn new_work_of_the_previous_context_does_not_undo_a_switch() {
     let mut engine = RoundRobin::new(SLOW);
     let (one, two) = (engine.sit().unwrap(), engine.sit().unwrap());
     engine.submit(one, 500 * US);
     engine.submit(two, 500 * US);
-    // In the middle of the change.
+    // In the middle of the context switch.
     engine.advance(510 * US);
     engine.submit(one, 500 * US);
     let given = engine.advance(2 * MS);
@@ -109,7 +109,7 @@ fn a_change_of_contexts_is_not_undone_by_new_work_of_the_one_before() {
 }
 
 #[test]
-fn what_is_told_does_not_depend_on_how_often_time_is_told() {
+fn reported_time_does_not_depend_on_the_step_of_advance() {
     let run = |grain: u64| {
         let mut engine = RoundRobin::new(SLOW);
         let seats = [(); 3].map(|()| engine.sit().unwrap());
@@ -127,12 +127,12 @@ fn what_is_told_does_not_depend_on_how_often_time_is_told() {
     };
     let exact = run(20 * US);
     assert_eq!(exact.0[..3], [120 * MS, 40 * 123_456, 28 * MS]);
-    assert!(exact.0[3] > 0, "changes take time");
+    assert!(exact.0[3] > 0, "context switches take time");
     assert_eq!(run(10 * MS), exact);
 }
 
 #[test]
-fn what_a_dead_context_had_queued_is_dropped() {
+fn abandon_drops_queued_work_and_the_running_operation_completes() {
     let mut engine = RoundRobin::new(Pace::default());
     let seat = engine.sit().unwrap();
     (0..3).for_each(|_| _ = engine.submit(seat, MS));

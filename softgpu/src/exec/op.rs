@@ -1,5 +1,4 @@
-//! What can be submitted: an operation is what it is (so that a graph can hold it), what it costs
-//! and what it does.
+//! Operations that can be submitted: a kind (which a graph node stores), a cost and an effect.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,19 +12,19 @@ use crate::error::Result;
 use crate::module::Launch;
 use crate::spec::Spec;
 
-/// What an operation does to memory. It can run any number of times (a graph replays it), on any
-/// thread, and must neither submit nor wait; an error is a fault of the device: the context is lost
+/// The effect of an operation on memory. It can run any number of times (a graph replays it) and on
+/// any thread. It must neither submit nor wait. An error is a device fault: the context is lost
 /// with that result.
 pub type Effect = Arc<dyn Fn() -> Result + Send + Sync>;
 
-/// What an operation takes of the device.
+/// The device time that an operation takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cost {
     /// Nothing: bookkeeping in stream order.
     Instant,
     /// The multiprocessors for `ns` nanoseconds, filled by `threads` threads.
     Compute {
-        /// Nanoseconds of the context's turn.
+        /// Nanoseconds on the multiprocessors.
         ns: u64,
         /// Threads of the whole grid.
         threads: u64,
@@ -38,7 +37,7 @@ pub enum Cost {
     OnDevice(u64),
 }
 
-/// What an operation is, as far as a captured or built graph must know.
+/// The kind of an operation, as far as a captured or built graph must know it.
 #[derive(Debug, Clone)]
 pub enum Kind {
     /// A kernel launch.
@@ -56,11 +55,11 @@ pub enum Kind {
 /// One operation.
 #[derive(Clone)]
 pub struct Op {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// What it takes.
+    /// Its cost.
     pub cost: Cost,
-    /// What it does; `None` for a host function, whose effect is the call.
+    /// Its effect; `None` for a host function, whose effect is the call.
     pub effect: Option<Effect>,
 }
 
@@ -78,7 +77,7 @@ impl Op {
         }
     }
 
-    /// What it needs on a machine like `spec`.
+    /// The work it needs on a machine described by `spec`.
     pub(crate) fn work(&self, spec: &Spec) -> Work {
         let spins = match &self.kind {
             Kind::Host(call) => return Work::Host(*call),
@@ -92,7 +91,7 @@ impl Op {
         }
     }
 
-    /// An operation that a graph cannot hold.
+    /// An operation that no graph node can store.
     pub fn plain(cost: Cost, effect: impl Fn() -> Result + Send + Sync + 'static) -> Self {
         Self::new(Kind::Plain, cost, effect)
     }
@@ -111,14 +110,14 @@ pub use raw::Raw;
 
 mod raw {
     //! # Safety
-    //! One promise: descriptors full of addresses may cross threads.
+    //! The `unsafe` promises one thing: descriptors full of addresses may cross threads.
     #![allow(
         unsafe_code,
         reason = "a C descriptor of addresses is not Send by itself"
     )]
 
-    /// A C descriptor as the application gave it: its addresses are numbers here; code that turns
-    /// one into a reference checks it first.
+    /// A C descriptor as the application passed it. Its addresses are plain numbers; code that
+    /// turns an address into a reference checks it first.
     #[derive(Debug, Clone, Copy)]
     pub struct Raw<T>(pub T);
 
@@ -130,7 +129,7 @@ mod raw {
     unsafe impl<T: Copy> Sync for Raw<T> {}
 }
 
-/// The engines of a device, by their place among its shared words.
+/// The engines of a device. The value is the index of the engine's shared words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum EngineKind {
     Compute = 0,
@@ -140,11 +139,11 @@ pub(crate) enum EngineKind {
 
 /// Threads resident on one multiprocessor at a time, on every architecture since 8.0.
 const THREADS_PER_SM: u64 = 2048;
-/// What starting a copy costs beside its bytes (ns).
+/// Time to start a copy, in addition to its bytes (ns).
 const COPY_SETUP: u64 = 1_000;
 
 impl EngineKind {
-    /// An idle lane of this engine on a machine like `spec`.
+    /// An idle lane of this engine on a machine described by `spec`.
     pub(super) fn lane(self, spec: &Spec, seat: usize) -> Lane {
         let capacity = match self {
             Self::Compute => THREADS_PER_SM * u64::from(spec.sm),
@@ -154,7 +153,7 @@ impl EngineKind {
     }
 }
 
-/// The time on one engine.
+/// Time on one engine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Demand {
     pub(crate) engine: EngineKind,
@@ -163,7 +162,7 @@ pub(crate) struct Demand {
 }
 
 impl Cost {
-    /// What this means in engine time on a machine like `spec`; `None` for no time at all.
+    /// The engine time this costs on a machine described by `spec`; `None` if it takes none.
     pub(crate) fn demand(self, spec: &Spec) -> Option<Demand> {
         match self {
             Self::Instant => None,

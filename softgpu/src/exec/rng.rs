@@ -1,4 +1,4 @@
-//! The source of legal choices: a SplitMix64 sequence from SPEC's `seed`.
+//! The source of random legal choices: a SplitMix64 sequence from SPEC's `seed`.
 
 /// A deterministic sequence of choices.
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_seed_is_one_sequence_and_two_seeds_are_two() {
+    fn equal_seeds_give_equal_sequences_and_different_seeds_do_not() {
         let draw = |seed| {
             let mut rng = Rng::new(seed);
             [rng.next(), rng.next(), rng.next()]

@@ -1,5 +1,5 @@
-//! Where contexts agree whose turn it is on an engine: words of each engine of a device, shared by
-//! all processes of the machine ([`turns`](super::turns)).
+//! The words that hold the turns of each engine of a device. All processes of the machine share
+//! them ([`turns`](super::turns)).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,12 +12,13 @@ use crate::world::Device;
 #[derive(Debug)]
 pub(super) struct Words {
     device: Arc<Device>,
-    /// Words of our own where the device has no seat left: as if it were a device of our own.
+    /// Private words if the device has no free seat: the context then runs as if on a device of its
+    /// own.
     own: Option<Box<[AtomicU64]>>,
 }
 
 impl Words {
-    /// Those of `device`.
+    /// The words of `device`.
     pub(super) fn of_device(device: &Arc<Device>) -> Self {
         Self {
             device: Arc::clone(device),
@@ -25,7 +26,7 @@ impl Words {
         }
     }
 
-    /// Works with the turns of the engine.
+    /// Calls `work` with the turns of the engine.
     pub(super) fn with<T>(&self, engine: EngineKind, work: impl FnOnce(&Turns<'_>) -> T) -> T {
         let lives = |owner: u64| {
             let slot = usize::try_from(owner).unwrap_or(0).checked_sub(1);
@@ -54,8 +55,7 @@ impl Words {
         self.with(engine, |turns| turns.rise(seat));
     }
 
-    /// Notes that this process took the engine for `ns`: the truth about shares, and what NVML's
-    /// utilisation is made of.
+    /// Adds `ns` to this process's engine time. Shares and NVML's utilisation are computed from it.
     pub(super) fn had(&self, engine: EngineKind, ns: u64) {
         if let Ok(served) = self.device.served(engine as usize) {
             served.fetch_add(ns, Ordering::Relaxed);

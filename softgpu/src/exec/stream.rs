@@ -1,4 +1,5 @@
-//! Streams: created ones, each context's legacy default stream, each thread's own default stream.
+//! Streams: created streams, each context's legacy default stream, and each thread's default
+//! stream.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_char;
@@ -15,13 +16,14 @@ use crate::context::{self, Context, Green};
 use crate::error::Result;
 use crate::handle::{self, Handles};
 
-/// A stream's number in this process: its handle value, whether or not it was given out.
+/// A stream's number in this process. It equals the stream's handle value; default streams have a
+/// number too.
 pub type StreamId = u64;
 
-/// A stream that is held.
+/// A counted reference to a stream.
 pub type StreamRef = Arc<Stream>;
 
-/// The most urgent priority; the least urgent is 0. What NVIDIA's current devices answer.
+/// The most urgent priority; the least urgent is 0. NVIDIA's current devices report this value.
 pub const GREATEST_PRIORITY: i32 = -5;
 
 static STREAMS: Handles<Stream> = Handles::new();
@@ -38,10 +40,10 @@ pub struct Stream {
     attributes: Mutex<BTreeMap<CUlaunchAttributeID, AttributeBytes>>,
 }
 
-/// An attribute's value as it lies in memory.
+/// An attribute's value as the API passes it.
 pub type AttributeBytes = [c_char; 64];
 
-/// Where a stream is made: a context, or a green context of it.
+/// The context, or green context, in which a stream is created.
 #[derive(Debug)]
 struct Home {
     context: Arc<Context>,
@@ -49,7 +51,7 @@ struct Home {
 }
 
 impl Home {
-    /// The calling thread's part of `context`.
+    /// The calling thread's current green context if it belongs to `context`; else `context`.
     fn here(context: &Arc<Context>) -> Self {
         Self {
             context: Arc::clone(context),
@@ -58,7 +60,7 @@ impl Home {
     }
 }
 
-/// The default streams of a context, made when first used.
+/// The default streams of a context, created at first use.
 #[derive(Debug, Default)]
 struct Defaults {
     legacy: Mutex<Option<StreamRef>>,
@@ -112,16 +114,16 @@ impl Stream {
         self.green.as_ref()
     }
 
-    /// The streams it shares implicit order with.
+    /// The streams that it implicitly synchronises with.
     pub fn domain(&self) -> u64 {
         let green = self.green.as_ref();
         green.map_or_else(|| self.context.id(), |green| green.domain())
     }
 
-    /// Whether it can still be used.
+    /// Whether the stream can still be used.
     ///
     /// # Errors
-    /// The state of its context; what calls answer on a stream whose green context is destroyed.
+    /// The error of a lost context; the error for a stream whose green context is destroyed.
     fn check(&self) -> Result {
         if self
             .green
@@ -133,7 +135,7 @@ impl Stream {
         self.context.check()
     }
 
-    /// The flags it was made with.
+    /// The flags it was created with.
     pub fn flags(&self) -> u32 {
         self.flags
     }
@@ -143,10 +145,11 @@ impl Stream {
         self.priority
     }
 
-    /// An attribute's value: what was set, else zeroes, which is the default of each but two.
+    /// An attribute's value: the value that was set, else the default. The default is zero for all
+    /// attributes but two.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for what is no attribute of streams.
+    /// `INVALID_VALUE` if `id` is not an attribute of streams.
     pub fn attribute(&self, id: CUlaunchAttributeID) -> Result<AttributeBytes> {
         is_stream_attribute(id)?;
         if let Some(set) = self.attributes().get(&id) {
@@ -165,10 +168,10 @@ impl Stream {
         Ok(bytes)
     }
 
-    /// Sets an attribute. None changes anything here.
+    /// Sets an attribute. No attribute changes the simulation.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for what is no attribute of streams, or the priority, which is fixed.
+    /// `INVALID_VALUE` if `id` is not an attribute of streams, or is the priority, which is fixed.
     pub fn set_attribute(&self, id: CUlaunchAttributeID, value: AttributeBytes) -> Result {
         is_stream_attribute(id)?;
         if id == CUlaunchAttributeID::PRIORITY {
@@ -178,7 +181,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Takes over what was set on another stream.
+    /// Copies the attributes that were set on another stream.
     pub fn copy_attributes(&self, from: &Self) {
         let copied = from.attributes().clone();
         self.attributes().extend(copied);
@@ -195,7 +198,7 @@ impl Stream {
         self.legacy
     }
 
-    /// Whether it and the legacy default stream wait for each other.
+    /// Whether it and the legacy default stream synchronise with each other.
     pub fn is_blocking(&self) -> bool {
         self.flags & CUstream_flags::NON_BLOCKING.0 == 0
     }
@@ -217,8 +220,8 @@ fn is_stream_attribute(id: CUlaunchAttributeID) -> Result {
     }
 }
 
-/// Makes a stream in the calling thread's current context, which is `context` or a green context of
-/// it. A priority outside the range becomes the nearest one in it.
+/// Creates a stream in the calling thread's current context, which is `context` or a green context
+/// of it. A priority outside the range is clamped.
 ///
 /// # Errors
 /// `INVALID_VALUE` for unknown flags.
@@ -229,10 +232,10 @@ pub fn create(context: &Arc<Context>, flags: u32, priority: i32) -> Result<CUstr
     enter(&Home::here(context), flags, priority)
 }
 
-/// Makes a stream in a green context, whatever is current.
+/// Creates a stream in a green context, whatever context is current.
 ///
 /// # Errors
-/// `INVALID_VALUE` for other flags than `NON_BLOCKING`; the state of the green context.
+/// `INVALID_VALUE` if the flags are not `NON_BLOCKING`; the state of the green context.
 pub fn create_in(green: &Arc<Green>, flags: u32, priority: i32) -> Result<CUstream> {
     if flags != CUstream_flags::NON_BLOCKING.0 {
         return Err(CUresult::INVALID_VALUE);
@@ -252,10 +255,10 @@ fn enter(home: &Home, flags: u32, priority: i32) -> Result<CUstream> {
     Ok(CUstream(std::ptr::without_provenance_mut(value)))
 }
 
-/// Destroys a created stream; what was submitted to it still runs.
+/// Destroys a created stream; work submitted to it still runs.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for default streams and what is no stream (any more).
+/// `INVALID_HANDLE` for default streams and for handles that name no stream.
 pub fn destroy(stream: CUstream) -> Result {
     let stream = STREAMS
         .remove(stream.0.addr())
@@ -266,11 +269,12 @@ pub fn destroy(stream: CUstream) -> Result {
     Ok(())
 }
 
-/// The stream behind a handle, in `context` where the handle names a default stream.
+/// The stream of a handle. A handle that names a default stream means the default stream of
+/// `context`.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for what is no stream (any more), and for the thread's own one where a green
-/// context is current; the state of its context, if that is lost.
+/// `INVALID_HANDLE` for a handle that names no stream, and for the per-thread default stream if a
+/// green context is current; for a created stream the error of its lost context.
 pub fn resolve(
     context: &Arc<Context>,
     stream: CUstream,
@@ -316,7 +320,7 @@ pub fn resolve(
     })
 }
 
-/// Forgets the created streams of a context that is destroyed.
+/// Forgets the created streams of a context that is being destroyed.
 pub(super) fn forget_all(context: u64) {
     for stream in STREAMS.remove_if(|stream| stream.context.id() == context) {
         crate::graph::capture::stream_gone(&stream);

@@ -1,10 +1,10 @@
-//! The three threads behind the application's back, started with the first operation: one watches
-//! the hardware (so that time slices are taken in time and host functions begin), one applies late
-//! effects (so that programs which poll memory get on), one calls host functions. They are never
-//! joined: the process may exit or hang in a host function whatever they do.
+//! The three background threads, started with the first operation. The first watches the hardware,
+//! so that time slices are taken in time and host functions begin. The second applies late effects,
+//! so that programs which poll memory make progress. The third calls host functions. They are never
+//! joined: the process may exit, or hang in a host function.
 //!
 //! # Safety
-//! `unsafe` blocks all signals around the start of a thread: an application's signals belong to its
+//! `unsafe` blocks all signals while a thread is started: an application's signals must reach its
 //! own threads.
 #![allow(unsafe_code, reason = "signal masks are C")]
 
@@ -18,16 +18,16 @@ use super::engine::Timeline;
 use super::{CALLS, DONE, LATE, WATCH, clock, host, lock};
 use crate::error::Result;
 
-/// How much later than the hardware the watching thread may look (ns): it delays no caller and
+/// How much later than the hardware the watching thread may look (ns). The lag delays no caller and
 /// saves the thread most of its work.
 const GRAIN: u64 = 200_000;
-/// How often values in memory are looked at while something waits for them (ns).
+/// How often values in memory are polled while a wait is pending (ns).
 const POLL: u64 = 50_000;
 
 /// Starts the threads if they are not running.
 ///
 /// # Errors
-/// `OPERATING_SYSTEM` if the system gives no thread.
+/// `OPERATING_SYSTEM` if a thread cannot be started.
 pub(super) fn ensure() -> Result {
     static STARTED: OnceLock<bool> = OnceLock::new();
     let started = STARTED.get_or_init(|| {
@@ -69,8 +69,8 @@ fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Wakes the threads that have something to do now. Call it after anything that adds or finishes
-/// operations.
+/// Wakes the background threads that have work now. To be called after a change that adds or
+/// finishes operations.
 pub(super) fn nudge(timeline: &Timeline) {
     let next = if timeline.values.is_empty() {
         timeline.next_event()
@@ -107,8 +107,8 @@ fn watch() {
     }
 }
 
-/// Finishes the value waits whose value has come (or never can: their context is lost). Memory is
-/// looked at outside the lock: it has locks of its own.
+/// Finishes the value waits whose value has arrived or whose context is lost. Memory is read
+/// outside the timeline's lock, because it has locks of its own.
 fn look_at_values(mut timeline: MutexGuard<'static, Timeline>) -> MutexGuard<'static, Timeline> {
     if timeline.values.is_empty() {
         return timeline;

@@ -1,15 +1,16 @@
-//! Whose turn it is on an engine, agreed between processes: a log of turns that anybody may go on
-//! writing.
+//! The order in which contexts get an engine, agreed between processes: a log of turns that any
+//! process can extend.
 //!
-//! Each context has a *seat*. A seat says how much work it certainly has without a pause (its
-//! *claim*); the turns that follow from the claims are the same whichever process computes them, so
-//! a process whose threads sleep gets its turns all the same, and one that wakes late reads what it
-//! had. A turn is written when it begins, by one compare-and-swap on its place in the log, and is
-//! at most a slice long and never longer than the claim; seats take turns in a circle. Where a
-//! change of seats costs time, the log has that time as a turn without an owner. There is no lock:
-//! a process may be stopped or killed anywhere.
+//! Each context has a *seat*. A seat publishes how much work it certainly has without a pause (its
+//! *claim*). Every process computes the same turns from the claims, so a process whose threads
+//! sleep still gets its turns, and a process that wakes late reads its turns from the log. A turn
+//! is written when it begins, by one compare-and-swap on its place in the log. A turn is at most a
+//! slice long and never longer than the claim; seats take turns in a circle. If a context switch
+//! costs time, the log holds that time as a turn without an owner. There is no lock: a process may
+//! be stopped or killed at any point.
 //!
-//! The words: where the log ends (a hint), seats ever used, the log, the seats' owners, the claims.
+//! The words: the end of the log (a hint), the number of seats ever used, the log, the seats'
+//! owners, the claims.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,16 +20,16 @@ use crate::spec::{SLICE, Spec};
 /// How an engine changes from one context to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// The longest a context holds the engine before others get their turn (ns).
+    /// The longest a context holds the engine while other contexts wait (ns).
     pub slice: u64,
-    /// How long the engine stands still when a context follows one that has no more work (ns).
+    /// Time of a context switch if the previous context has no more work (ns).
     pub switch: u64,
-    /// The same when a context follows one that has work left (ns).
+    /// Time of a context switch if the previous context has work left (ns).
     pub preempt: u64,
 }
 
 impl Pace {
-    /// That of `spec`'s multiprocessors; copy engines change at no cost.
+    /// The pace of `spec`'s multiprocessors; on copy engines a context switch costs nothing.
     pub(super) fn of(spec: &Spec, engine: EngineKind) -> Self {
         let (slice, switch, preempt) = (spec.slice, spec.switch, spec.preempt);
         match engine {
@@ -55,26 +56,27 @@ impl Default for Pace {
     }
 }
 
-/// Turns that are remembered. A process that falls further behind loses its count.
+/// Turns that the log keeps. A process that falls further behind loses count of its turns.
 const LOG: usize = 2048;
-/// Contexts that share an engine, at most.
+/// The maximum number of contexts that share an engine.
 pub(super) const SEATS: usize = 240;
 /// Words of one engine.
 pub(crate) const WORDS: usize = 2 + LOG + 2 * SEATS;
 
-/// A turn is its end and, from this bit on, whose it is.
+/// A word of the log holds the turn's end and, from this bit up, its holder.
 const SEAT_AT: u32 = 56;
-/// In place of a seat and one: the engine changes to another context.
+/// Stored in place of the seat's number plus one: a context switch.
 const CHANGING: u64 = 0xff;
-/// A claim is nanoseconds and, from this bit on, the place in the log behind which they are wanted.
+/// A claim holds nanoseconds and, from this bit up, the place in the log after which they are
+/// wanted.
 const PLACE_AT: u32 = 44;
 
-/// Whose a time on the engine is.
+/// The holder of a span of engine time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holder {
     /// No seat wanted the engine.
-    Nobody,
-    /// The engine changes to another context.
+    Idle,
+    /// The engine switches to another context.
     Changing,
     Seat(usize),
 }
@@ -89,7 +91,7 @@ struct Turn {
 impl Turn {
     fn of(word: u64) -> Self {
         let holder = match word >> SEAT_AT {
-            0 => Holder::Nobody,
+            0 => Holder::Idle,
             CHANGING => Holder::Changing,
             seat => Holder::Seat(index(seat) - 1),
         };
@@ -99,7 +101,7 @@ impl Turn {
 
     fn word(self) -> u64 {
         let holder = match self.holder {
-            Holder::Nobody => 0,
+            Holder::Idle => 0,
             Holder::Changing => CHANGING,
             Holder::Seat(seat) => seat as u64 + 1,
         };
@@ -109,7 +111,7 @@ impl Turn {
     fn seat(self) -> Option<usize> {
         match self.holder {
             Holder::Seat(seat) => Some(seat),
-            Holder::Nobody | Holder::Changing => None,
+            Holder::Idle | Holder::Changing => None,
         }
     }
 }
@@ -129,8 +131,8 @@ pub(crate) struct Turns<'a> {
 }
 
 impl<'a> Turns<'a> {
-    /// Those that `words`, [`WORDS`] of them, hold. `lives` is asked before another's seat gets a
-    /// turn.
+    /// The turns held in `words`, which are [`WORDS`] words. `lives` is called before another seat
+    /// gets a turn.
     pub(super) fn new(words: &'a [AtomicU64], lives: &'a dyn Fn(u64) -> bool, pace: Pace) -> Self {
         Self { words, lives, pace }
     }
@@ -178,15 +180,15 @@ impl<'a> Turns<'a> {
             .compare_exchange(owner, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// The place and the turn the log ends with.
+    /// The last place of the log and its turn.
     fn last(&self) -> (u64, Turn) {
         let mut place = self.words[0].load(Ordering::Acquire);
         loop {
             let last = Turn::of(self.at(place).load(Ordering::Acquire));
             let next = Turn::of(self.at(place + 1).load(Ordering::Acquire));
             let known = self.words[0].load(Ordering::Acquire);
-            // Ends only grow, so a place that has been written for this round of the log ends later
-            // than the one before.
+            // Ends only grow. So a place written in this round of the log ends later than the place
+            // before it.
             if known > place {
                 place = known;
             } else if next.end > last.end {
@@ -198,20 +200,20 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Where the log ends now.
+    /// The last place of the log now.
     pub(super) fn place(&self) -> u64 {
         self.last().0
     }
 
-    /// Says that behind `place`, the last place this seat has read, it wants `ns` more without a
-    /// pause.
+    /// Publishes that after `place`, the last place this seat has read, the seat wants `ns` more
+    /// without a pause.
     pub(super) fn claim(&self, seat: usize, place: u64, ns: u64) {
         let ns = ns.min((1 << PLACE_AT) - 1);
         let word = if ns == 0 { 0 } else { (place << PLACE_AT) | ns };
         self.claim_of(seat).store(word, Ordering::Release);
     }
 
-    /// What a seat still wants behind the end of the log at `place`.
+    /// The time that a seat still wants after the end of the log at `place`.
     fn wanted(&self, seat: usize, place: u64) -> u64 {
         let word = self.claim_of(seat).load(Ordering::Acquire);
         if word == 0 {
@@ -225,7 +227,7 @@ impl<'a> Turns<'a> {
         (word & ((1 << PLACE_AT) - 1)).saturating_sub(had.sum())
     }
 
-    /// How long the turn at `place` is if it is the seat's.
+    /// The length of the turn at `place` if it is the seat's; else 0.
     fn length(&self, place: u64, seat: usize) -> u64 {
         let turn = Turn::of(self.at(place).load(Ordering::Acquire));
         if turn.seat() != Some(seat) {
@@ -235,8 +237,8 @@ impl<'a> Turns<'a> {
             .saturating_sub(Turn::of(self.at(place - 1).load(Ordering::Acquire)).end)
     }
 
-    /// How long the seat that had the last turn has had the engine without a pause, as far as that
-    /// matters.
+    /// How long `seat`, which had the last turn, has held the engine without a pause. Counting
+    /// stops at a slice.
     fn held(&self, place: u64, seat: usize) -> u64 {
         let mut held = 0;
         for at in (place.saturating_sub(LOG as u64 / 2) + 1..=place).rev() {
@@ -249,17 +251,16 @@ impl<'a> Turns<'a> {
         held
     }
 
-    /// The seat that had the engine last before the end of the log at `place`, and the place of
-    /// that turn.
+    /// The last seat that had the engine up to `place`, and the place of its turn.
     fn before(&self, place: u64) -> Option<(usize, u64)> {
-        // Between two turns of seats there is at most one time that no seat wanted, and one change.
+        // Between two turns of seats the log has at most one idle span and one context switch.
         (place.saturating_sub(3)..=place).rev().find_map(|at| {
             let seat = Turn::of(self.at(at).load(Ordering::Acquire)).seat();
             seat.map(|seat| (seat, at))
         })
     }
 
-    /// How long the engine stands still if `seat` follows what the log ends with.
+    /// Time of the context switch if `seat` follows the end of the log.
     fn change(&self, place: u64, last: Turn, seat: usize) -> u64 {
         match self.before(place) {
             _ if last.holder == Holder::Changing => 0,
@@ -272,21 +273,21 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// The seats that come next behind the turn at `place`, in order, each with the time it may
-    /// have: first a seat that has begun a slice and not had all of it.
+    /// The seats that come next after the turn at `place`, in order, each with the time it may
+    /// have. A seat that has not used its whole slice comes first.
     fn order(&self, place: u64, last: Turn) -> impl Iterator<Item = (usize, u64)> + '_ {
         let seats = index(self.words[1].load(Ordering::Acquire)).min(SEATS);
         let slice = self.pace.slice;
-        // A change of seats leaves the circle where it was.
+        // A context switch does not advance the circle.
         let (at, seat) = match last.holder {
-            Holder::Nobody => (place, None),
+            Holder::Idle => (place, None),
             Holder::Seat(seat) => (place, Some(seat)),
             Holder::Changing => self
                 .before(place)
                 .map_or((place, None), |(seat, at)| (at, Some(seat))),
         };
         let held = seat.map_or(slice, |seat| self.held(at, seat));
-        // The rest of a slice is over once the engine has changed to another seat.
+        // A seat loses the rest of its slice once the engine has switched to another seat.
         let first = seat
             .filter(|_| last.holder != Holder::Changing)
             .filter(|_| held < slice)
@@ -303,8 +304,7 @@ impl<'a> Turns<'a> {
             })
     }
 
-    /// Writes the next turn if anybody wants one; `own` is a seat whose owner need not be looked
-    /// at.
+    /// Writes the next turn if a seat wants one. The owner of seat `own` is taken to be alive.
     fn write_next(&self, own: usize) -> bool {
         let (place, last) = self.last();
         let old = self.at(place + 1).load(Ordering::Acquire);
@@ -339,12 +339,12 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Lets the engine work until its last turn begins after `moment`, or no seat wants one.
+    /// Writes turns until the last turn ends after `moment`, or no seat wants one.
     pub(super) fn run(&self, moment: u64, own: usize) {
         while self.last().1.end <= moment && self.write_next(own) {}
     }
 
-    /// As [`run`](Self::run); then the log reaches `moment`, with a pause if need be.
+    /// As [`run`](Self::run); then extends the log to `moment`, with an idle span if necessary.
     pub(super) fn reach(&self, moment: u64, own: usize) {
         loop {
             self.run(moment.saturating_sub(1), own);
@@ -354,14 +354,14 @@ impl<'a> Turns<'a> {
             }
             let old = self.at(place + 1).load(Ordering::Acquire);
             if Turn::of(old).end <= last.end {
-                let holder = Holder::Nobody;
+                let holder = Holder::Idle;
                 let end = moment;
                 self.write(place + 1, old, Turn { holder, end });
             }
         }
     }
 
-    /// The seat's next turn behind `place`, which moves to it.
+    /// The seat's next turn after `place`; `place` moves to it.
     pub(super) fn next(&self, seat: usize, place: &mut u64) -> Option<(u64, u64)> {
         let (end, _) = self.last();
         if end - *place >= LOG as u64 - 1 {
@@ -378,9 +378,9 @@ impl<'a> Turns<'a> {
         None
     }
 
-    /// Whether the engine is another seat's at `moment`, or changes to one. The end of a turn
-    /// belongs to it, too.
-    pub(super) fn is_others(&self, seat: usize, moment: u64) -> bool {
+    /// Whether at `moment` another seat has the engine, or the engine switches to one. The end of a
+    /// turn still belongs to the turn.
+    pub(super) fn is_held_by_another(&self, seat: usize, moment: u64) -> bool {
         let (end, _) = self.last();
         let turns = (end.saturating_sub(LOG as u64 / 2)..end).rev();
         let behind = |place| self.behind(place).filter(|(_, from, _)| *from <= moment);
@@ -392,11 +392,11 @@ impl<'a> Turns<'a> {
         let own = |turn: Option<(Holder, u64, u64)>| {
             turn.is_some_and(|(holder, _, _)| holder == Holder::Seat(seat))
         };
-        moment < to && holder != Holder::Nobody && holder != Holder::Seat(seat) && !own(before)
+        moment < to && holder != Holder::Idle && holder != Holder::Seat(seat) && !own(before)
     }
 
-    /// The turn behind `place`, of any seat: its owner, its begin and its end. `None` if the log
-    /// ends at `place`.
+    /// The turn after `place`: its holder, its begin and its end. `None` if the log ends at
+    /// `place`.
     pub(super) fn behind(&self, place: u64) -> Option<(Holder, u64, u64)> {
         let turn = |at| Turn::of(self.at(at).load(Ordering::Acquire));
         (place < self.place()).then(|| {
@@ -405,7 +405,7 @@ impl<'a> Turns<'a> {
         })
     }
 
-    /// When the seat's next turn begins, at the earliest, if it wants one.
+    /// The earliest begin of the seat's next turn, if it wants one.
     pub(super) fn expected(&self, seat: usize) -> u64 {
         let (place, last) = self.last();
         let before = self
@@ -414,22 +414,22 @@ impl<'a> Turns<'a> {
         last.end + before.map(|(_, ns)| ns).sum::<u64>()
     }
 
-    /// Until when the engine is busy.
+    /// The end of the last turn.
     #[cfg(test)]
     pub(super) fn until(&self) -> u64 {
         self.last().1.end
     }
 }
 
-/// The end of a log in `words`, for a process that only watches.
+/// The end of the log in `words`, for a process that only reads it.
 pub(crate) fn busy_until(words: &[AtomicU64]) -> u64 {
     Turns::watched(words).last().1.end
 }
 
-/// A turn as the log has it.
+/// A turn of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Had {
-    /// The owner of the seat now; 0 if it was left.
+    /// The current owner of the seat; 0 if the seat is free.
     pub(crate) owner: u64,
     /// When it began (ns).
     pub(crate) from: u64,
@@ -437,7 +437,7 @@ pub(crate) struct Had {
     pub(crate) to: u64,
 }
 
-/// The turns behind `place` that are still remembered, oldest first, and the place they end with.
+/// The turns after `place` that the log still holds, oldest first, and the last place of the log.
 pub(crate) fn had(words: &[AtomicU64], place: u64) -> (Vec<Had>, u64) {
     let turns = Turns::watched(words);
     let oldest = |end: u64| end.saturating_sub(LOG as u64 - 2);
@@ -452,13 +452,13 @@ pub(crate) fn had(words: &[AtomicU64], place: u64) -> (Vec<Had>, u64) {
     let read: Vec<_> = (place.max(oldest(end)).saturating_add(1)..=end)
         .filter_map(read)
         .collect();
-    // What was written over meanwhile is none of these.
+    // Turns that were overwritten during the read are left out.
     let (now, _) = turns.last();
     let whole = read.into_iter().filter(|(at, _)| *at > oldest(now));
     (whole.map(|(_, turn)| turn).collect(), end)
 }
 
-/// Frees the seats a dead process left.
+/// Frees the seats of a dead process.
 pub(crate) fn evict(words: &[AtomicU64], owner: u64) {
     let turns = Turns::watched(words);
     for seat in 0..SEATS {

@@ -1,5 +1,5 @@
-//! Waiting for a value in memory: in stream order (`cuStreamWaitValue32` and the like), or by a
-//! kernel that occupies its device until it has come.
+//! Waiting for a value in memory: in stream order (`cuStreamWaitValue32` and similar), or by a
+//! kernel that occupies its engine until the value is there.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use std::sync::Arc;
 use super::engine::{OpId, Phase, Timeline, Work};
 use crate::context::Context;
 
-/// How much of its engine a kernel that spins asks for at a time (ns): long enough that no thread
-/// that waits for something else looks without a pause.
+/// Engine time that a spinning kernel requests at a time (ns): long enough that threads which wait
+/// for other work do not poll without a pause.
 const SPIN: u64 = 200_000;
 
-/// A condition on memory, looked at until it holds.
+/// A condition on memory, polled until it holds.
 #[derive(Clone)]
 pub(crate) struct ValueWait(Arc<dyn Fn() -> bool + Send + Sync>);
 
 impl ValueWait {
-    /// A wait that ends when `come` says so; `come` is called often, on a thread of the driver, and
-    /// must be quick.
+    /// A wait that ends when `come` returns true. A driver thread calls `come` often, so it must be
+    /// quick.
     pub(crate) fn new(come: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(come))
     }
@@ -34,7 +34,8 @@ impl fmt::Debug for ValueWait {
 }
 
 impl Timeline {
-    /// A kernel that has had its time goes on if it waits for a value.
+    /// Keeps a kernel running that has used its time and waits for a value. Returns whether `op` is
+    /// such a kernel.
     pub(super) fn spins_on(&mut self, op: OpId, at: u64) -> bool {
         let Some(node) = self.nodes.get_mut(&op) else {
             return false;
@@ -56,8 +57,8 @@ impl Timeline {
         true
     }
 
-    /// The value that `op` waits for has come: a stream goes on at once, a kernel with what it has
-    /// left.
+    /// Handles the arrival of the value that `op` waits for: a stream wait finishes at once, a
+    /// kernel after the rest of its current time.
     pub(super) fn come(&mut self, op: OpId, now: u64) {
         let Some(node) = self.nodes.get_mut(&op) else {
             return;
@@ -74,7 +75,7 @@ impl Timeline {
         }
     }
 
-    /// The value that `op` waits for, and for which context; `None` if it is no such operation.
+    /// The value that `op` waits for, and its context; `None` if `op` waits for no value.
     pub(super) fn value_wait(&self, op: OpId) -> Option<(ValueWait, Arc<Context>)> {
         let node = self.nodes.get(&op)?;
         if let Work::Value(value) | Work::Spin(_, value) = &node.work {

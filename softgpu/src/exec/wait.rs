@@ -1,5 +1,5 @@
-//! Waiting for the timeline: never with its lock held, and never longer than until something can
-//! happen.
+//! Waiting for the timeline. A waiting thread does not hold its lock, and wakes at the next moment
+//! at which something can happen.
 
 use std::sync::MutexGuard;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use super::clock;
 use super::engine::{OpId, Timeline};
 use super::{DONE, lock};
 
-/// Waits shorter than this are spun: waking from a sleep costs as much (ns).
+/// Shorter waits are spun: waking from a sleep costs as much (ns).
 const SPIN: u64 = 60_000;
-/// The longest sleep where only the application can end the wait, by a host function or a value it
+/// The longest sleep if only the application can end the wait, by a host function or by a value it
 /// writes (ns).
 const PATIENCE: u64 = 10_000_000;
 
@@ -23,7 +23,7 @@ pub(super) fn complete(targets: &[OpId]) {
     drop(apply(timeline, targets));
 }
 
-/// Lets time pass until `done` holds.
+/// Waits until `done` holds.
 pub(super) fn until(
     mut timeline: MutexGuard<'_, Timeline>,
     done: impl Fn(&Timeline) -> bool,
@@ -51,7 +51,7 @@ pub(super) fn until(
     }
 }
 
-/// Whether `targets` are done now; if so they are complete on return.
+/// Whether `targets` are finished now; if so, their effects have happened on return.
 pub(super) fn poll(targets: &[OpId]) -> bool {
     let mut timeline = lock();
     timeline.catch_up();

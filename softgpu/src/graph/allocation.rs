@@ -1,9 +1,9 @@
-//! Memory of graphs: an address fixed when the node is made, physical memory from a launch to the
-//! free that follows it.
+//! Graph memory: the address is fixed when the node is created; physical memory is held from a
+//! launch until the free.
 //!
-//! *Outstanding* is the submission's view: launched, and no free submitted since. *Lives* is the
-//! timeline's: launches whose free has not happened. Physical memory goes when no life is left, so
-//! that a launch may come before the previous one's free has happened.
+//! *Outstanding* is the state at submission: launched, and no free submitted since. *Lives* counts
+//! launches on the timeline whose free has not happened. Physical memory is released when the count
+//! is zero, so a launch may be submitted before the previous launch's free has happened.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,23 +15,23 @@ use crate::exec::Raw;
 use crate::memory::graph as memory;
 use crate::world::Device;
 
-/// What an allocation node stands for.
+/// The memory of an allocation node.
 #[derive(Debug)]
 pub struct Allocation {
     device: Arc<Device>,
     address: u64,
     bytes: u64,
     properties: Raw<CUmemPoolProps>,
-    state: Mutex<State>,
+    state: Mutex<LaunchState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LaunchState {
     outstanding: bool,
     lives: u32,
 }
 
-/// Allocations by address, and those outstanding, which live whatever becomes of their graph.
+/// Allocations by address. Outstanding allocations stay alive after their graph is destroyed.
 #[derive(Debug, Default)]
 struct Known {
     all: HashMap<u64, Weak<Allocation>>,
@@ -45,11 +45,11 @@ fn known() -> MutexGuard<'static, Known> {
 }
 
 impl Allocation {
-    /// Fixes an address for `bytes` on `device`.
+    /// Reserves an address for `bytes` on `device`.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for no bytes or properties of no device, `OUT_OF_MEMORY` for more than the
-    /// device has.
+    /// `INVALID_VALUE` for 0 bytes or properties that name no device, `OUT_OF_MEMORY` for more than
+    /// the device has.
     pub fn new(device: &Arc<Device>, properties: CUmemPoolProps, bytes: u64) -> Result<Arc<Self>> {
         let address = memory::reserve(device, &properties, bytes)?;
         let made = Self {
@@ -79,20 +79,20 @@ impl Allocation {
         self.bytes
     }
 
-    /// The properties it was asked for with.
+    /// The pool properties of the request.
     pub fn properties(&self) -> CUmemPoolProps {
         self.properties.0
     }
 
-    /// Whether a launch has taken it and no free was submitted since.
+    /// Whether a launch has allocated it and no free was submitted since.
     pub fn is_outstanding(&self) -> bool {
         self.state().outstanding
     }
 
-    /// A launch takes it: physical memory is there on return.
+    /// Allocates it for a launch: physical memory is mapped on return.
     ///
     /// # Errors
-    /// `OUT_OF_MEMORY` if the device has not got it.
+    /// `OUT_OF_MEMORY` if the device lacks the memory.
     pub fn take(self: &Arc<Self>) -> Result {
         let mut state = self.state();
         memory::back(&self.device, self.address)?;
@@ -103,8 +103,8 @@ impl Allocation {
         Ok(())
     }
 
-    /// Submits a free; false if there is nothing to free. After true the caller must make
-    /// [`free`](Self::free) happen.
+    /// Submits a free; false if there is nothing to free. If true, the caller must later call
+    /// [`free`](Self::free).
     pub fn submit_free(&self) -> bool {
         let was = std::mem::replace(&mut self.state().outstanding, false);
         let held = known().outstanding.remove(&self.address);
@@ -112,7 +112,7 @@ impl Allocation {
         was
     }
 
-    /// A submitted free happens.
+    /// Executes a submitted free.
     pub fn free(&self) {
         let mut state = self.state();
         state.lives = state.lives.saturating_sub(1);
@@ -121,7 +121,7 @@ impl Allocation {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LaunchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -133,7 +133,7 @@ impl Drop for Allocation {
     }
 }
 
-/// The allocation whose node has this very address.
+/// The allocation at exactly this address.
 ///
 /// # Errors
 /// `INVALID_VALUE` if there is none.

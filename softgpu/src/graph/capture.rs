@@ -1,9 +1,9 @@
-//! Stream capture: sessions, their member streams, and the calls that are forbidden meanwhile.
+//! Stream capture: sessions, their member streams, and how a session begins and ends.
 //!
 //! A session begins on one stream and spreads over events: a stream that waits for an event
-//! recorded in the session joins it. What is submitted to a member becomes a node after the
-//! member's *tail*. Anything illegal invalidates the session: its streams then refuse everything
-//! until it is ended, which fails too.
+//! recorded in the session joins it. Work submitted to a member becomes a node after the member's
+//! *tail*. An illegal call invalidates the session: its streams then refuse all work until the
+//! capture is ended, and ending it fails too.
 
 use std::collections::HashMap;
 use std::thread;
@@ -23,7 +23,7 @@ pub(crate) use super::rules::{
     check_drain, check_event, check_wait, event_gone, forbids, is_active, stream_gone,
 };
 
-/// Begins a capture on `stream`, into a new graph or into `target` after nodes of it.
+/// Begins a capture on `stream`, into a new graph or into `target` after the given nodes of it.
 ///
 /// # Errors
 /// `INVALID_VALUE` for an unknown mode or nodes that are not in the graph,
@@ -72,7 +72,7 @@ pub fn begin(
     Ok(())
 }
 
-/// Whether all of `tail` are nodes of `graph`.
+/// Whether all nodes of `tail` are in `graph`.
 fn are_in(graph: GraphId, tail: &Tail) -> Result {
     let store = store();
     store.graph(graph)?;
@@ -84,13 +84,14 @@ fn are_in(graph: GraphId, tail: &Tail) -> Result {
     }
 }
 
-/// Ends the capture that began on `stream`; its graph.
+/// Ends the capture that began on `stream` and returns its graph.
 ///
 /// # Errors
-/// `ILLEGAL_STATE` if the stream captures nothing, `STREAM_CAPTURE_UNMATCHED` if it only joined,
-/// `_WRONG_THREAD` in another thread than it began in (unless relaxed). These leave the capture as
-/// it is, invalidated. Then the capture is over in any case: `_INVALIDATED`, `_UNJOINED` if a
-/// stream that joined was not joined back.
+/// `ILLEGAL_STATE` if the stream does not capture. `STREAM_CAPTURE_UNMATCHED` if the stream only
+/// joined the capture: the capture goes on, invalidated. `STREAM_CAPTURE_WRONG_THREAD` in another
+/// thread than the one that began the capture (unless it is relaxed): the capture goes on
+/// unchanged. The other errors end the capture: `STREAM_CAPTURE_INVALIDATED`, and
+/// `STREAM_CAPTURE_UNJOINED` if a joined stream was not joined back.
 pub fn end(stream: &StreamRef) -> Result<GraphId> {
     let mut captures = captures();
     let (id, session) = captures.of(stream.id()).ok_or(CUresult::ILLEGAL_STATE)?;
@@ -114,7 +115,7 @@ pub fn end(stream: &StreamRef) -> Result<GraphId> {
     verdict.map(|()| graph)
 }
 
-/// Whether everything that members did comes before the origin's tail.
+/// Checks that all work of the members comes before the origin's tail.
 fn joined(session: &Session) -> Result {
     let before = nodes_before_end(session).ok_or(CUresult::STREAM_CAPTURE_INVALIDATED)?;
     let all = session
@@ -129,7 +130,7 @@ fn joined(session: &Session) -> Result {
     }
 }
 
-/// What is known about a stream's capture.
+/// The state of a stream's capture.
 #[derive(Debug)]
 pub struct Info {
     /// The capture's number.
@@ -138,10 +139,10 @@ pub struct Info {
     pub graph: GraphId,
     /// Whether it has been invalidated.
     pub valid: bool,
-    /// Addresses of the nodes the stream's next node comes after and of the edges' data, good until
-    /// the stream is used again.
+    /// Addresses of two arrays: the nodes that the stream's next node depends on, and the data of
+    /// the edges. They are valid until the next query of the stream's capture.
     pub tail: (usize, usize),
-    /// How many they are.
+    /// The length of the arrays.
     pub count: usize,
     /// Whether an edge has data.
     pub has_data: bool,
@@ -150,8 +151,8 @@ pub struct Info {
 /// The capture that `stream` is in, if any.
 ///
 /// # Errors
-/// `STREAM_CAPTURE_IMPLICIT` for the legacy default stream while a blocking stream captures (which
-/// goes on).
+/// `STREAM_CAPTURE_IMPLICIT` for the legacy default stream while a blocking stream captures. The
+/// capture stays valid.
 pub fn info(stream: &StreamRef) -> Result<Option<Info>> {
     let Some(mut captures) = active() else {
         return Ok(None);
@@ -188,7 +189,7 @@ pub fn info(stream: &StreamRef) -> Result<Option<Info>> {
     }))
 }
 
-/// Sets what the next node of a capturing stream comes after, or adds to it.
+/// Sets the dependencies of the next node of a capturing stream, or adds to them.
 ///
 /// # Errors
 /// `ILLEGAL_STATE` if the stream does not capture, `INVALID_VALUE` for nodes of another graph,

@@ -1,4 +1,4 @@
-//! What is submitted to a capturing stream, turned into nodes.
+//! Recording: work submitted to a capturing stream becomes graph nodes.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::exec::memop::MemOp;
 use crate::exec::{HostCall, Kind, Op, StreamRef};
 use crate::world::process;
 
-/// Records `op` if `stream` captures; false if it does not.
+/// Records `op` if `stream` captures; returns false if it does not.
 pub(crate) fn record(stream: &StreamRef, op: &Op) -> Result<bool> {
     let Some(mut captures) = active() else {
         return Ok(false);
@@ -34,7 +34,7 @@ pub(crate) fn record(stream: &StreamRef, op: &Op) -> Result<bool> {
     add_work(session, stream, NodeWork::Op(Arc::new(op.clone()))).map(|_| true)
 }
 
-/// Records memory operations as one node if `stream` captures; false if it does not.
+/// Records memory operations as one node if `stream` captures; returns false if it does not.
 pub(crate) fn record_mem_ops(stream: &StreamRef, ops: &[MemOp]) -> Result<bool> {
     let Some(mut captures) = active() else {
         return Ok(false);
@@ -46,7 +46,8 @@ pub(crate) fn record_mem_ops(stream: &StreamRef, ops: &[MemOp]) -> Result<bool> 
     add_work(session, stream, NodeWork::MemOps(ops.into())).map(|_| true)
 }
 
-/// Records the launch of a graph as a child of it if `stream` captures; false if it does not.
+/// Records the launch of a graph as a child graph node if `stream` captures; returns false if it
+/// does not.
 pub(crate) fn record_graph(
     stream: &StreamRef,
     graph: impl FnOnce() -> Result<GraphId>,
@@ -68,8 +69,8 @@ pub(crate) fn record_graph(
     added.map(|_| true)
 }
 
-/// Records an event in a capture, or forgets that it was if `stream` does not capture; true if
-/// there is nothing left to do.
+/// Records an event in a capture; returns true then. If `stream` does not capture, forgets an
+/// earlier recording of the event in a capture and returns false.
 pub(crate) fn record_event(stream: &StreamRef, event: &Arc<Event>, external: bool) -> Result<bool> {
     let Some(mut captures) = active() else {
         return Ok(false);
@@ -96,10 +97,10 @@ pub(crate) fn record_event(stream: &StreamRef, event: &Arc<Event>, external: boo
     Ok(true)
 }
 
-/// Waits for an event where a capture is involved; true if there is nothing left to do.
+/// Waits for an event if a capture is involved; returns true if the wait is handled.
 ///
-/// A stream that captures nothing joins the session of the event. Two sessions do not merge, and no
-/// session waits for work outside.
+/// A stream that does not capture joins the event's session. Two sessions do not merge, and a
+/// session never waits for work outside it.
 pub(crate) fn wait_event(stream: &StreamRef, event: &Arc<Event>, external: bool) -> Result<bool> {
     let Some(mut captures) = active() else {
         return Ok(false);
@@ -133,7 +134,7 @@ pub(crate) fn wait_event(stream: &StreamRef, event: &Arc<Event>, external: bool)
             Err(CUresult::STREAM_CAPTURE_ISOLATION)
         }
         (mine, Some((None, ..))) => {
-            // The event's session is over: it stands for nothing that could be waited for.
+            // The event's session is over: there is nothing to wait for.
             mine.into_iter().for_each(|(id, _)| captures.invalidate(id));
             Err(CUresult::CAPTURED_EVENT)
         }
@@ -161,7 +162,7 @@ pub(crate) fn wait_event(stream: &StreamRef, event: &Arc<Event>, external: bool)
     }
 }
 
-/// An allocation in a capturing stream: a node, with the address that every launch will have.
+/// Records an allocation in a capturing stream as a node. Every launch uses the returned address.
 ///
 /// # Errors
 /// As [`Allocation::new`]; `ILLEGAL_STATE` if the stream does not capture,
@@ -181,12 +182,12 @@ pub fn capture_alloc(
     Ok(address)
 }
 
-/// A free in a capturing stream: a node.
+/// Records a free in a capturing stream as a node.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no graph's address (memory from outside cannot be freed in a graph),
-/// or is freed twice in this one; `ILLEGAL_STATE` if the stream does not capture,
-/// `STREAM_CAPTURE_INVALIDATED`.
+/// `INVALID_VALUE` if the address is not an allocation of a graph (memory allocated outside graphs
+/// cannot be freed in a graph), or is freed already in this graph; `ILLEGAL_STATE` if the stream
+/// does not capture, `STREAM_CAPTURE_INVALIDATED`.
 pub fn capture_free(_: &Arc<Context>, stream: &StreamRef, address: u64) -> Result {
     let mut captures = active().ok_or(CUresult::ILLEGAL_STATE)?;
     let (_, session) = captures.of(stream.id()).ok_or(CUresult::ILLEGAL_STATE)?;
@@ -201,7 +202,7 @@ pub fn capture_free(_: &Arc<Context>, stream: &StreamRef, address: u64) -> Resul
 /// Whether a graph has a node that frees `address`.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no graph (any more).
+/// `INVALID_VALUE` if `graph` names no graph.
 pub fn is_freed_in(graph: GraphId, address: u64) -> Result<bool> {
     let store = store();
     let freed = store.graph(graph)?.nodes().any(

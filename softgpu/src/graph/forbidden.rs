@@ -1,27 +1,28 @@
-//! Calls that are forbidden while streams capture: one table, with the source of each row.
+//! Calls that are forbidden during a stream capture: one table, with the source of each row.
 //!
 //! *Potentially unsafe* calls ([`Unsafe`]) are refused with `STREAM_CAPTURE_UNSUPPORTED` and
 //! invalidate the captures that they disturb. Which captures these are depends on the calling
-//! thread's mode and on each capture's own (`cuThreadExchangeStreamCaptureMode`, [`disturbs`]). The
-//! documentation gives the rule and one example, `cudaMalloc`; it has no list. So each row names
-//! the source that counts its calls among them. [`Says::Kin`] is a call without a source: it does
-//! what a named one does, and is refused because softgpu is the strictest driver that is legal.
+//! thread's mode and on each capture's mode (`cuThreadExchangeStreamCaptureMode`, [`disturbs`]).
+//! The documentation gives the rule and one example, `cudaMalloc`; it has no list. So each row
+//! names a source that calls its functions potentially unsafe. [`Says::Kin`] is a function without
+//! a source: it does the same as a function with a source, and softgpu refuses it because softgpu
+//! is the strictest legal driver.
 //!
-//! What conflicts with a capture by the handle it is given is refused in every mode, and belongs to
-//! the code that knows the handle:
+//! A call that conflicts with a capture through its handle is refused in every mode. The code that
+//! resolves the handle refuses it:
 //!
-//! | what | answer | where | source |
+//! | call | answer | where | source |
 //! |---|---|---|---|
-//! | to ask about or wait for an event last recorded in a capture | `CAPTURED_EVENT` | `rules::check_event` | `ExchangeMode`, `ProhibitedOperations` |
-//! | to ask about or wait for a stream that captures | `STREAM_CAPTURE_UNSUPPORTED` | `rules::check_wait` | `ProhibitedOperations` |
-//! | to wait for a context with such a stream | `STREAM_CAPTURE_UNSUPPORTED` | `rules::check_drain` | `ProhibitedOperations` |
-//! | to use the legacy stream beside a blocking stream that captures | `STREAM_CAPTURE_IMPLICIT` | `session::refuse_legacy` | `ProhibitedOperations` |
-//! | to ask whether that legacy stream captures | the same; the capture stays valid | `capture::info` | `cuStreamIsCapturing` |
-//! | to wait in one capture for an event of another | `STREAM_CAPTURE_MERGE` | `captured::wait_event` | `ProhibitedOperations` |
-//! | to wait in a capture for work outside it | `STREAM_CAPTURE_ISOLATION` | `captured::wait_event` | `ProhibitedOperations` |
-//! | what no graph can hold: `cuStreamAddCallback`, `cuStreamAttachMemAsync` | `STREAM_CAPTURE_UNSUPPORTED` | `captured::record` | `ProhibitedOperations` |
-//! | to end a capture in another thread, unless it is relaxed | `STREAM_CAPTURE_WRONG_THREAD` | `capture::end` | `cuStreamEndCapture` |
-//! | to end one with a stream that was not joined back | `STREAM_CAPTURE_UNJOINED` | `capture::end` | `cuStreamEndCapture` |
+//! | query or wait for an event last recorded in a capture | `CAPTURED_EVENT` | `rules::check_event` | `ExchangeMode`, `ProhibitedOperations` |
+//! | query or wait for a stream that captures | `STREAM_CAPTURE_UNSUPPORTED` | `rules::check_wait` | `ProhibitedOperations` |
+//! | wait for a context with a stream that captures | `STREAM_CAPTURE_UNSUPPORTED` | `rules::check_drain` | `ProhibitedOperations` |
+//! | use the legacy stream while a blocking stream captures | `STREAM_CAPTURE_IMPLICIT` | `session::refuse_legacy` | `ProhibitedOperations` |
+//! | ask whether that legacy stream captures | the same; the capture stays valid | `capture::info` | `cuStreamIsCapturing` |
+//! | wait in one capture for an event of another capture | `STREAM_CAPTURE_MERGE` | `captured::wait_event` | `ProhibitedOperations` |
+//! | wait in a capture for work outside it | `STREAM_CAPTURE_ISOLATION` | `captured::wait_event` | `ProhibitedOperations` |
+//! | submit work that a graph cannot hold: `cuStreamAddCallback`, `cuStreamAttachMemAsync` | `STREAM_CAPTURE_UNSUPPORTED` | `captured::record` | `ProhibitedOperations` |
+//! | end a capture in another thread, unless it is relaxed | `STREAM_CAPTURE_WRONG_THREAD` | `capture::end` | `cuStreamEndCapture` |
+//! | end a capture with a stream that was not joined back | `STREAM_CAPTURE_UNJOINED` | `capture::end` | `cuStreamEndCapture` |
 
 use gpushare_cuda_abi::cuda::CUstreamCaptureMode;
 
@@ -34,18 +35,17 @@ pub enum Says {
     /// CUDA Programming Guide, CUDA Graphs, Creating a Graph Using Stream Capture, Prohibited and
     /// Unhandled Operations.
     ProhibitedOperations,
-    /// NVIDIA Warp, API reference, `CaptureMode`: `cudaFree(0)` wants relaxed mode.
+    /// NVIDIA Warp, API reference, `CaptureMode`: `cudaFree(0)` requires relaxed mode.
     Warp,
-    /// NVIDIA/cccl, pull request 11360: attributes of a pool are neither read nor set outside
-    /// relaxed mode.
+    /// NVIDIA/cccl, pull request 11360: pool attributes are read and set only in relaxed mode.
     Cccl,
-    /// pytorch/pytorch, pull requests 104555 and 105182: a watchdog's query of an event recorded
-    /// before the capture ends it.
+    /// pytorch/pytorch, pull requests 104555 and 105182: a watchdog thread's query of an event that
+    /// was recorded before the capture ends the capture.
     PyTorch,
-    /// ROCm/rocm-systems, issue 11698: unloading a module ends the capture of its thread, under
-    /// CUDA too.
+    /// ROCm/rocm-systems, issue 11698: unloading a module ends the capture of its thread; CUDA does
+    /// the same.
     Rocm,
-    /// No source, but it does what a call of this row does.
+    /// No source; the call does the same as the calls of this row.
     Kin(Unsafe),
 }
 
@@ -57,56 +57,57 @@ macro_rules! unsafe_calls {
             $($(#[$doc])* $name,)*
         }
 
-        /// Every row: the kind, the source, the calls without their versions and twins.
+        /// All rows: the kind, the source, and the calls without version and default-stream
+        /// suffixes.
         pub const TABLE: &[(Unsafe, Says, &[&str])] = &[$((Unsafe::$name, $says, &[$($call),*]),)*];
     };
 }
 
 unsafe_calls! {
-    /// Device memory now, in no stream.
+    /// Allocation of device memory outside stream order.
     Allocate: Says::ExchangeMode, ["cuMemAlloc", "cuMemAllocPitch"];
-    /// Managed memory now.
+    /// Allocation of managed memory.
     AllocateManaged: Says::Kin(Unsafe::Allocate), ["cuMemAllocManaged"];
-    /// Arrays now.
+    /// Allocation of arrays.
     AllocateArray: Says::Kin(Unsafe::Allocate), ["cuArrayCreate", "cuArray3DCreate", "cuMipmappedArrayCreate"];
-    /// Pinned host memory now.
+    /// Allocation of pinned host memory.
     AllocateHost: Says::Kin(Unsafe::Allocate), ["cuMemAllocHost", "cuMemHostAlloc", "cuMemHostRegister"];
-    /// Device memory back now, which waits for the device.
+    /// Free of device memory, which waits for the device.
     Free: Says::Warp, ["cuMemFree"];
-    /// Arrays back now.
+    /// Free of arrays.
     FreeArray: Says::Kin(Unsafe::Free), ["cuArrayDestroy", "cuMipmappedArrayDestroy"];
-    /// Pinned host memory back now.
+    /// Free of pinned host memory.
     FreeHost: Says::Kin(Unsafe::Free), ["cuMemFreeHost", "cuMemHostUnregister"];
-    /// Copies that belong to no stream of the caller's, and wait.
+    /// Synchronous copies, which take no stream.
     Copy: Says::ProhibitedOperations, [
         "cuMemcpy", "cuMemcpyPeer", "cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemcpyDtoD", "cuMemcpyDtoA", "cuMemcpyAtoD", "cuMemcpyHtoA",
         "cuMemcpyAtoH", "cuMemcpyAtoA", "cuMemcpy2D", "cuMemcpy2DUnaligned", "cuMemcpy3D", "cuMemcpy3DPeer",
     ];
-    /// Fills that belong to no stream of the caller's.
+    /// Memsets that take no stream.
     Fill: Says::Kin(Unsafe::Copy), [
         "cuMemsetD8", "cuMemsetD16", "cuMemsetD32", "cuMemsetD2D8", "cuMemsetD2D16", "cuMemsetD2D32",
     ];
-    /// To ask about or wait for an event that no capture has recorded.
+    /// Query of, and wait for, an event that was not recorded in a capture.
     Event: Says::PyTorch, ["cuEventQuery", "cuEventSynchronize"];
-    /// To ask about or wait for a stream that does not capture.
+    /// Query of, and wait for, a stream that does not capture.
     Stream: Says::Kin(Unsafe::Event), ["cuStreamQuery", "cuStreamSynchronize"];
-    /// Attributes of a pool.
+    /// Pool attributes.
     PoolAttribute: Says::Cccl, ["cuMemPoolGetAttribute", "cuMemPoolSetAttribute"];
-    /// Pools made and destroyed, trimmed, shared, and the devices that may use them.
+    /// Creation, destruction, trimming, access and sharing of pools.
     Pool: Says::Kin(Unsafe::PoolAttribute), [
         "cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolTrimTo", "cuMemPoolSetAccess", "cuMemPoolGetAccess",
         "cuMemPoolExportToShareableHandle", "cuMemPoolImportFromShareableHandle", "cuMemPoolExportPointer", "cuMemPoolImportPointer",
     ];
-    /// Attributes of the memory of graphs, and giving back what is not used of it.
+    /// Attributes and trimming of graph memory.
     GraphMemory: Says::Kin(Unsafe::PoolAttribute), [
         "cuDeviceGetGraphMemAttribute", "cuDeviceSetGraphMemAttribute", "cuDeviceGraphMemTrim",
     ];
-    /// Modules that go, which waits for the device.
+    /// Unloading of modules, which waits for the device.
     Unload: Says::Rocm, ["cuModuleUnload", "cuLibraryUnload"];
 }
 
-/// Whether a potentially unsafe call of a thread in mode `caller` disturbs a capture that was begun
-/// in mode `capture`, by the same thread (`own`) or another.
+/// Whether a potentially unsafe call of a thread in mode `caller` disturbs a capture in mode
+/// `capture`, begun by the same thread (`own`) or by another thread.
 pub(super) fn disturbs(
     caller: CUstreamCaptureMode,
     own: bool,
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_disturbs_what_the_documentation_says_it_does() {
+    fn disturbed_captures_follow_the_documented_modes() {
         use CUstreamCaptureMode as Mode;
         let modes = [Mode::GLOBAL, Mode::THREAD_LOCAL, Mode::RELAXED];
         for (caller, own, expected) in [
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_call_is_one_that_the_driver_has() {
+    fn every_call_of_the_table_is_a_driver_function() {
         let known = |call: &str| symbols::CUDA.iter().any(|row| row.base == call);
         let unknown = TABLE
             .iter()
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn every_call_stands_in_one_row_and_every_kin_is_of_a_row_that_is_named() {
+    fn each_call_has_one_row_and_each_kin_refers_to_a_row_with_a_source() {
         let mut calls: Vec<&str> = TABLE.iter().flat_map(|row| row.2).copied().collect();
         let count = calls.len();
         calls.sort_unstable();

@@ -1,11 +1,11 @@
-//! Captures on the streams of green contexts.
+//! Captures on streams of green contexts.
 
 use gpushare_cuda_abi::cuda::CUresult;
 
 use super::session::active;
 use crate::error::Result;
 
-/// Refuses to record or wait for a green context one of whose streams captures.
+/// Refuses to record or wait for a green context if one of its streams captures.
 ///
 /// # Errors
 /// `STREAM_CAPTURE_UNSUPPORTED`; the captures are invalidated.
@@ -17,12 +17,13 @@ pub(crate) fn check_green(domain: u64) -> Result {
     }
 }
 
-/// A green context is destroyed: captures on its streams are invalid, and end with an error.
+/// Handles the destruction of a green context: captures on its streams become invalid, and ending
+/// them fails.
 pub(crate) fn green_gone(domain: u64) {
     invalidate(domain);
 }
 
-/// Whether there was one.
+/// Invalidates the captures on streams of `domain`; returns whether there were any.
 fn invalidate(domain: u64) -> bool {
     let Some(mut captures) = active() else {
         return false;

@@ -1,5 +1,5 @@
-//! Executable graphs: a graph flattened into operations with what each comes after, launched as
-//! often as wanted.
+//! Executable graphs: a graph flattened into steps with their dependencies. It can be launched any
+//! number of times.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,11 +20,11 @@ static EXECS: Handles<Exec> = Handles::new();
 /// One operation of an executable graph.
 #[derive(Debug, Clone)]
 pub(super) struct Step {
-    /// The node it was made of.
+    /// The node it was made from.
     pub(super) origin: NodeId,
     pub(super) work: NodeWork,
     pub(super) context: Option<Arc<Context>>,
-    /// Steps that come before, by place; none for those that come first.
+    /// The steps it depends on, by index; empty for a step without predecessors.
     pub(super) after: Vec<usize>,
     pub(super) enabled: bool,
 }
@@ -35,18 +35,18 @@ pub struct Exec {
     handle: usize,
     flags: u64,
     steps: Mutex<Steps>,
-    /// Keeps a second instance of a graph with memory nodes from being made.
+    /// Prevents a second executable graph of a graph with memory nodes.
     _token: Arc<()>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Steps {
     pub(super) list: Vec<Step>,
-    /// The end of the last launch: an executable graph never runs beside itself.
+    /// The last operation of the previous launch. Launches of one executable graph never overlap.
     last: OpId,
 }
 
-/// Flattens `graph`, which begins after the steps `entry`; returns the steps it ends with.
+/// Flattens `graph`, whose roots depend on the steps `entry`; returns its last steps.
 fn flatten(
     store: &Store,
     graph: GraphId,
@@ -98,7 +98,7 @@ fn flatten(
     Ok(last.flat_map(|id| exits[id].clone()).collect())
 }
 
-/// The steps of a batch of memory operations: each after the one before. Returns what it ends with.
+/// Adds the steps of a batch of memory operations, one after the other. Returns the last step.
 fn chain(
     origin: NodeId,
     node: &Node,
@@ -120,21 +120,21 @@ fn chain(
     after
 }
 
-/// The steps of a graph as it is now.
+/// The steps of a graph in its current state.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no graph, or one whose edges form a circle.
+/// `INVALID_VALUE` if there is no such graph, or its edges form a cycle.
 pub(super) fn steps_of(graph: GraphId) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     flatten(&store(), graph, &[], &mut steps)?;
     Ok(steps)
 }
 
-/// Makes an executable graph.
+/// Instantiates a graph.
 ///
 /// # Errors
-/// `INVALID_VALUE` for unknown flags, a circle, or a second instance of a graph with memory nodes;
-/// `NOT_SUPPORTED` for launching from the device.
+/// `INVALID_VALUE` for unknown flags, a cycle, or a second executable graph of a graph with memory
+/// nodes; `NOT_SUPPORTED` for launching from the device.
 pub fn instantiate(graph: GraphId, flags: u64) -> Result<CUgraphExec> {
     let known = CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH.0
         | CUgraphInstantiate_flags::UPLOAD.0
@@ -172,18 +172,18 @@ pub fn instantiate(graph: GraphId, flags: u64) -> Result<CUgraphExec> {
     Ok(CUgraphExec(std::ptr::without_provenance_mut(handle)))
 }
 
-/// The executable graph behind a handle.
+/// The executable graph of a handle.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is none (any more).
+/// `INVALID_VALUE` if the handle names no executable graph.
 pub fn lookup(exec: CUgraphExec) -> Result<Arc<Exec>> {
     EXECS.get(exec.0.addr()).ok_or(CUresult::INVALID_VALUE)
 }
 
-/// Destroys an executable graph; what was launched still runs, what it allocated stays.
+/// Destroys an executable graph. Launched work still runs, and memory that it allocated stays.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is none (any more).
+/// `INVALID_VALUE` if the handle names no executable graph.
 pub fn destroy(exec: CUgraphExec) -> Result {
     EXECS
         .remove(exec.0.addr())
@@ -221,7 +221,7 @@ impl Exec {
         self.handle
     }
 
-    /// The flags it was made with.
+    /// The flags it was instantiated with.
     pub fn flags(&self) -> u64 {
         self.flags
     }
@@ -230,8 +230,8 @@ impl Exec {
         self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the memory for one launch, all of it or none; returns what an automatic free must give
-    /// back first.
+    /// Takes the memory for one launch, all of it or none. Returns the allocations that the launch
+    /// must free first (automatic free).
     fn take_memory(&self, steps: &Steps) -> Result<Vec<Arc<Allocation>>> {
         let (allocations, freed) = (steps.allocations(), steps.freed());
         let own =
@@ -273,8 +273,8 @@ impl Exec {
     /// Launches into `stream`, or records the launch if the stream captures.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if memory of an earlier launch was not freed (without automatic free),
-    /// `OUT_OF_MEMORY`; what capture forbids.
+    /// `INVALID_VALUE` if memory of an earlier launch was not freed (without automatic free), or if
+    /// the graph frees memory that is not allocated; `OUT_OF_MEMORY`; the errors of capture.
     pub fn launch(&self, stream: &StreamRef) -> Result {
         if capture::record_graph(stream, || self.as_graph())? {
             return Ok(());
@@ -300,7 +300,7 @@ impl Exec {
         Ok(())
     }
 
-    /// The graph that this one is now: what a launch becomes in a capture.
+    /// A new graph with the current steps. A captured launch becomes this child graph.
     fn as_graph(&self) -> Result<GraphId> {
         let steps = self.steps();
         let mut store = store();
@@ -315,7 +315,7 @@ impl Exec {
 }
 
 impl Step {
-    /// As work for the timeline, behind `first` items of the launch's own.
+    /// The step as an item of a batch, after the `first` items that the launch itself adds.
     fn item(&self, home: &Arc<Context>, first: usize) -> BatchItem {
         let context = self.context.as_ref().unwrap_or(home);
         let after = self
@@ -360,7 +360,7 @@ impl Step {
     }
 }
 
-/// Whether a graph, its children included, takes or gives memory.
+/// Whether a graph or one of its child graphs has memory nodes.
 pub fn has_memory(store: &Store, graph: &Graph) -> bool {
     graph.has_memory()
         || graph.nodes().any(|(_, node)| match node.work {

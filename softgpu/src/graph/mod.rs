@@ -1,9 +1,9 @@
 //! Graphs: built node by node or captured from streams, instantiated, launched.
 //!
-//! [`store`] holds what a graph is: nodes and edges. [`instance`] makes an executable one of it and
-//! puts it on the timeline; [`update`] changes one. [`allocation`] is memory whose life is inside
-//! graphs. [`capture`] turns what is submitted to streams into nodes, and knows what is forbidden
-//! meanwhile.
+//! [`store`] holds a graph's nodes and edges. [`instance`] makes an executable graph and submits it
+//! to the timeline; [`update`] changes an executable graph. [`allocation`] is memory that graphs
+//! allocate and free. [`capture`] turns work submitted to streams into nodes, and refuses the calls
+//! that are forbidden during a capture.
 
 pub mod allocation;
 pub mod capture;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use crate::context::Context;
 
-/// Forgets what belongs to a context that is being destroyed.
+/// Ends the captures of a context that is being destroyed.
 pub fn context_gone(context: &Arc<Context>) {
     rules::context_gone(context.id());
 }

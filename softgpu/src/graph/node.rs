@@ -1,4 +1,4 @@
-//! Nodes and edges: what a node does, where, and with which launch attributes.
+//! Nodes and edges: a node's work, its context and its launch attributes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use crate::exec::memop::MemOp;
 use crate::exec::stream::AttributeBytes;
 use crate::exec::{Kind, Op};
 
-/// What a node does.
+/// The work of a node.
 #[derive(Debug, Clone)]
 pub enum NodeWork {
     /// A kernel, copy, memset or host function.
     Op(Arc<Op>),
     /// The nodes of another graph, which this node owns.
     Child(GraphId),
-    /// Nothing: a place for edges to meet.
+    /// No work: a node that only joins edges.
     Empty,
-    /// Waits for an event as it is recorded at the launch.
+    /// Waits for the recording that an event has at the launch.
     EventWait(Arc<Event>),
     /// Records an event.
     EventRecord(Arc<Event>),
-    /// Takes memory.
+    /// Allocates memory.
     Alloc(Arc<Allocation>),
-    /// Gives memory back.
+    /// Frees memory.
     Free(Arc<Allocation>),
-    /// Memory operations, one after the other.
+    /// Memory operations, executed in order.
     MemOps(Arc<[MemOp]>),
 }
 
@@ -56,7 +56,7 @@ impl NodeWork {
         }
     }
 
-    /// Whether it takes or gives memory.
+    /// Whether it allocates or frees memory.
     pub fn is_memory(&self) -> bool {
         matches!(self, Self::Alloc(_) | Self::Free(_))
     }
@@ -65,13 +65,13 @@ impl NodeWork {
 /// A node.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// What it does.
+    /// Its work.
     pub work: NodeWork,
-    /// Where, for nodes that run in a context of their own choice.
+    /// The context it runs in; `None` for a node that runs in the launching stream's context.
     pub context: Option<Arc<Context>>,
-    /// The node of the graph this one's graph was cloned from.
+    /// The node it was cloned from.
     pub(super) original: Option<NodeId>,
-    /// What was set of a kernel's launch attributes.
+    /// A kernel's launch attributes that were set.
     attributes: BTreeMap<CUlaunchAttributeID, AttributeBytes>,
 }
 
@@ -86,7 +86,7 @@ impl Node {
     }
 }
 
-/// Whether a node has launch attributes, and this one is one.
+/// Checks that a node has launch attributes and that `id` is one.
 fn kernel_attribute(work: &NodeWork, id: CUlaunchAttributeID) -> Result {
     let known = CUlaunchAttributeID::IGNORE < id && id < CUlaunchAttributeID::MAX;
     if work.kind() == CUgraphNodeType::KERNEL && known {
@@ -103,7 +103,7 @@ pub struct Edge {
     pub from: NodeId,
     /// The later node.
     pub to: NodeId,
-    /// Ports and type; all zero is "after it is complete".
+    /// Ports and type; all zero means a full dependency.
     pub data: CUgraphEdgeData,
 }
 
@@ -116,11 +116,10 @@ pub const PLAIN: CUgraphEdgeData = CUgraphEdgeData {
 };
 
 impl Store {
-    /// What was set of a launch attribute of a kernel node; zeroes, which stand for the default, if
-    /// nothing was.
+    /// A launch attribute of a kernel node; zeroes, which mean the default, if it was not set.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for what is no kernel node or no attribute.
+    /// `INVALID_VALUE` if `node` is no kernel node or `id` is no attribute.
     pub fn attribute(&self, node: NodeId, id: CUlaunchAttributeID) -> Result<AttributeBytes> {
         let (_, found) = self.node(node)?;
         kernel_attribute(&found.work, id)?;
@@ -145,10 +144,10 @@ impl Store {
         Ok(())
     }
 
-    /// Gives a kernel node the launch attributes of another.
+    /// Copies the launch attributes of one kernel node to another.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for what is no kernel node.
+    /// `INVALID_VALUE` if a node is no kernel node.
     pub fn copy_attributes(&mut self, to: NodeId, from: NodeId) -> Result {
         let source = self.node(from)?.1;
         kernel_attribute(&source.work, CUlaunchAttributeID::PRIORITY)?;

@@ -1,8 +1,8 @@
-//! User objects: things of the application that graphs keep alive, with a destructor to be called
-//! when no graph does any more.
+//! User objects: reference-counted objects of the application that graphs keep alive. A destructor
+//! is called when the last reference is released.
 //!
-//! # Safety
-//! The `unsafe` is the destructor's call: the application promised a function and an argument for
+//! The `unsafe` is the destructor's call: the application guarantees that the function accepts the
+//! argument.
 //! exactly that.
 #![allow(unsafe_code, reason = "destructors are C function pointers")]
 
@@ -20,7 +20,7 @@ pub type Destructor = unsafe extern "C" fn(*mut c_void);
 
 static OBJECTS: Handles<UserObject> = Handles::new();
 
-/// A user object with its number of references.
+/// A user object with its reference count.
 #[derive(Debug)]
 pub struct UserObject {
     argument: usize,
@@ -36,8 +36,8 @@ impl UserObject {
             .unwrap_or_else(PoisonError::into_inner) += count;
     }
 
-    /// Takes references away; calls the destructor when none is left. False if there are not as
-    /// many.
+    /// Releases references; calls the destructor when none is left. False if the object has fewer
+    /// references.
     fn release(&self, count: u64) -> bool {
         let mut references = self
             .references
@@ -49,19 +49,19 @@ impl UserObject {
         *references = left;
         drop(references);
         if left == 0 {
-            // SAFETY: the application handed over destructor and argument for this one call, which
-            // only the last release makes.
+            // SAFETY: the application passed destructor and argument for this one call, and only
+            // the last release makes it.
             unsafe { (self.destructor)(std::ptr::with_exposed_provenance_mut(self.argument)) };
         }
         true
     }
 }
 
-/// References that a graph holds; given back when it goes.
+/// The references that a graph holds; released when the graph is dropped.
 #[derive(Debug, Default)]
-pub struct Held(HashMap<usize, (Arc<UserObject>, u64)>);
+pub struct GraphReferences(HashMap<usize, (Arc<UserObject>, u64)>);
 
-impl Drop for Held {
+impl Drop for GraphReferences {
     fn drop(&mut self) {
         for (handle, (object, count)) in self.0.drain() {
             forget_if_last(handle, &object, count);
@@ -82,10 +82,10 @@ fn forget_if_last(handle: usize, object: &UserObject, count: u64) -> bool {
     released
 }
 
-/// Makes an object with `count` references.
+/// Creates an object with `count` references.
 ///
 /// # Errors
-/// `INVALID_VALUE` for no references.
+/// `INVALID_VALUE` if `count` is 0.
 pub fn create(argument: *mut c_void, destructor: Destructor, count: u32) -> Result<CUuserObject> {
     if count == 0 {
         return Err(CUresult::INVALID_VALUE);
@@ -107,16 +107,16 @@ fn lookup(object: CUuserObject) -> Result<Arc<UserObject>> {
 /// Adds references.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no object (any more).
+/// `INVALID_VALUE` if `object` names no user object.
 pub fn retain(object: CUuserObject, count: u32) -> Result {
     lookup(object)?.retain(count.into());
     Ok(())
 }
 
-/// Takes references away; with the last one the object is destroyed.
+/// Releases references; releasing the last one destroys the object.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no object (any more) or has fewer references.
+/// `INVALID_VALUE` if `object` names no user object or has fewer references.
 pub fn release(object: CUuserObject, count: u32) -> Result {
     let held = lookup(object)?;
     if forget_if_last(object.0.addr(), &held, count.into()) {
@@ -126,10 +126,10 @@ pub fn release(object: CUuserObject, count: u32) -> Result {
     }
 }
 
-/// Makes a graph hold references: new ones, or with `moved` the caller's.
+/// Makes a graph hold references: new ones, or the caller's if `moved`.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no object or graph (any more).
+/// `INVALID_VALUE` if `object` or `graph` does not exist.
 pub fn retain_in_graph(graph: usize, object: CUuserObject, count: u32, moved: bool) -> Result {
     let held = lookup(object)?;
     let mut store = super::store::store();
@@ -145,10 +145,10 @@ pub fn retain_in_graph(graph: usize, object: CUuserObject, count: u32, moved: bo
     Ok(())
 }
 
-/// Makes a graph give references back.
+/// Releases references that a graph holds.
 ///
 /// # Errors
-/// `INVALID_VALUE` if it has not got them.
+/// `INVALID_VALUE` if the graph holds fewer references.
 pub fn release_from_graph(graph: usize, object: CUuserObject, count: u32) -> Result {
     let mut store = super::store::store();
     let entry = store

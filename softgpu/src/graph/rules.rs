@@ -1,4 +1,5 @@
-//! What is forbidden while streams capture, and what happens to captures whose streams go away.
+//! Calls that are forbidden during a capture, and captures whose streams, events or contexts are
+//! destroyed.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ thread_local! {
     static MODE: Cell<CUstreamCaptureMode> = const { Cell::new(CUstreamCaptureMode::GLOBAL) };
 }
 
-/// Exchanges the calling thread's mode, which says what it may do while captures go on.
+/// Exchanges the calling thread's capture mode, which decides which calls are forbidden during
+/// captures.
 ///
 /// # Errors
 /// `INVALID_VALUE` for an unknown mode.
@@ -30,8 +32,8 @@ pub fn exchange_mode(mode: CUstreamCaptureMode) -> Result<CUstreamCaptureMode> {
     }
 }
 
-/// Refuses a potentially unsafe call: if this thread has a capture that is not relaxed, or (in
-/// global mode) another thread has a global one. The captures are invalidated.
+/// Refuses a potentially unsafe call if it disturbs a capture: a capture of this thread that is not
+/// relaxed, or, in global mode, a global capture of another thread. These captures are invalidated.
 pub(crate) fn forbids(_: Unsafe) -> Result {
     let Some(mut captures) = active() else {
         return Ok(());
@@ -51,7 +53,8 @@ pub(crate) fn forbids(_: Unsafe) -> Result {
     }
 }
 
-/// Refuses to wait for a stream that captures, or for the legacy default stream beside one.
+/// Refuses to wait for a stream that captures, or for the legacy default stream while a blocking
+/// stream captures.
 pub(crate) fn check_wait(stream: &StreamRef) -> Result {
     let Some(mut captures) = active() else {
         return Ok(());
@@ -67,7 +70,7 @@ pub(crate) fn check_wait(stream: &StreamRef) -> Result {
     Err(CUresult::STREAM_CAPTURE_UNSUPPORTED)
 }
 
-/// Refuses to wait for a context one of whose streams captures.
+/// Refuses to wait for a context if one of its streams captures.
 pub(crate) fn check_drain(context: &Arc<Context>) -> Result {
     let Some(mut captures) = active() else {
         return Ok(());
@@ -90,7 +93,7 @@ pub(crate) fn check_drain(context: &Arc<Context>) -> Result {
     }
 }
 
-/// Refuses to look at or wait for an event last recorded in a capture.
+/// Refuses to query or wait for an event last recorded in a capture.
 pub(crate) fn check_event(event: &Event) -> Result {
     let Some(mut captures) = active() else {
         return Ok(());
@@ -114,8 +117,8 @@ pub(crate) fn is_active(stream: &StreamRef) -> Result<bool> {
     }
 }
 
-/// A stream is destroyed: a capture that began on it is over. One it joined goes on if it has
-/// joined it back with all it did, else it is invalid.
+/// Handles the destruction of a stream. A capture that began on it is dropped. A capture it joined
+/// stays valid if all its work was joined back; otherwise it becomes invalid.
 pub(crate) fn stream_gone(stream: &Stream) {
     let Some(mut captures) = active() else { return };
     let Some((id, session)) = captures.of(stream.id()) else {
@@ -133,14 +136,14 @@ pub(crate) fn stream_gone(stream: &Stream) {
     }
 }
 
-/// An event is destroyed.
+/// Handles the destruction of an event, or its recording outside captures.
 pub(crate) fn event_gone(event: EventId) {
     let Some(mut captures) = active() else { return };
     captures.events.remove(&event);
     captures.count();
 }
 
-/// A context is destroyed: captures on its streams are over.
+/// Handles the destruction of a context: drops the captures with streams of the context.
 pub(super) fn context_gone(context: u64) {
     let Some(mut captures) = active() else { return };
     let hit = |session: &Session| {

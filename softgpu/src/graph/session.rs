@@ -1,4 +1,4 @@
-//! Capture sessions: their member streams, and what the next nodes of each come after.
+//! Capture sessions: their member streams, and the dependencies of each member's next node.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::exec::StreamRef;
 use crate::exec::event::EventId;
 use crate::exec::stream::{Stream, StreamId};
 
-/// What a member's next node comes after.
+/// The dependencies of a member's next node.
 pub(super) type Tail = Vec<(NodeId, CUgraphEdgeData)>;
 
 /// A stream in a session.
@@ -21,15 +21,15 @@ pub(super) type Tail = Vec<(NodeId, CUgraphEdgeData)>;
 pub(super) struct Member {
     pub(super) tail: Tail,
     pub(super) context: u64,
-    /// The streams it shares implicit order with.
+    /// The streams that it implicitly synchronises with.
     pub(super) domain: u64,
     pub(super) blocking: bool,
-    /// What `cuStreamGetCaptureInfo` last pointed to.
+    /// The arrays that `cuStreamGetCaptureInfo` last returned pointers to.
     pub(super) told: (Vec<CUgraphNode>, Vec<CUgraphEdgeData>),
 }
 
 impl Member {
-    /// Makes the next node come after these too.
+    /// Adds dependencies to the next node.
     pub(super) fn come_after(&mut self, tail: Tail) {
         for entry in tail {
             if !self.tail.iter().any(|(node, _)| *node == entry.0) {
@@ -43,7 +43,7 @@ impl Member {
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) graph: GraphId,
-    /// The graph was made for this capture.
+    /// Whether the graph was created for this capture.
     pub(super) owned: bool,
     pub(super) origin: StreamId,
     pub(super) mode: CUstreamCaptureMode,
@@ -58,15 +58,15 @@ pub(super) struct Captures {
     pub(super) sessions: HashMap<u64, Session>,
     /// The session of each member.
     pub(super) streams: HashMap<StreamId, u64>,
-    /// Events last recorded in a session, which may have ended.
+    /// Events last recorded in a session. The session may have ended.
     pub(super) events: HashMap<EventId, (u64, Tail)>,
     pub(super) last: u64,
 }
 
-/// Sessions and captured events, so that a process without any pays one load.
+/// The number of sessions and captured events. A process without any pays one load.
 static ACTIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// The captures, `None` if there are none.
+/// The captures; `None` if there are none.
 pub(super) fn active() -> Option<MutexGuard<'static, Captures>> {
     if ACTIVE.load(Ordering::Acquire) == 0 {
         None
@@ -85,7 +85,7 @@ impl Captures {
         ACTIVE.store(self.sessions.len() + self.events.len(), Ordering::Release);
     }
 
-    /// The session that `stream` is in.
+    /// The session of `stream`.
     pub(super) fn of(&mut self, stream: StreamId) -> Option<(u64, &mut Session)> {
         let id = *self.streams.get(&stream)?;
         Some((id, self.sessions.get_mut(&id)?))
@@ -135,7 +135,7 @@ impl Captures {
         }
     }
 
-    /// Takes a session away with everything that points to it, except events, which remember.
+    /// Removes a session and its stream entries. Events keep the session's number.
     pub(super) fn remove(&mut self, id: u64) -> Option<Session> {
         let session = self.sessions.remove(&id)?;
         self.streams.retain(|_, of| *of != id);
@@ -150,8 +150,8 @@ impl Captures {
     }
 }
 
-/// The nodes that come before what the stream that began the session does next; `None` if the graph
-/// is gone.
+/// The nodes that come before the next node of the session's origin stream; `None` if the graph is
+/// gone.
 pub(super) fn nodes_before_end(session: &Session) -> Option<Vec<NodeId>> {
     let store = store();
     let graph = store.graph(session.graph).ok()?;
@@ -175,7 +175,7 @@ pub(super) fn after(node: NodeId) -> Tail {
     vec![(node, PLAIN)]
 }
 
-/// Adds a node for `stream` to its session's graph; an error invalidates the session.
+/// Adds a node for `stream` to its session's graph. An error invalidates the session.
 pub(super) fn add_node(
     session: &mut Session,
     stream: StreamId,
@@ -198,7 +198,7 @@ pub(super) fn add_node(
     }
 }
 
-/// The work of a captured node, added with the context it runs in.
+/// Adds a captured node with its work and the context it runs in.
 pub(super) fn add_work(
     session: &mut Session,
     stream: &StreamRef,

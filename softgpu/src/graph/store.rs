@@ -1,5 +1,5 @@
-//! What a graph is: nodes, edges, child graphs. One lock holds all graphs of the process; nothing
-//! is waited for under it.
+//! Graphs: nodes, edges, child graphs. One lock guards all graphs of the process; no thread waits
+//! for work while it holds that lock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -7,14 +7,14 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use gpushare_cuda_abi::cuda::{CUgraph, CUgraphEdgeData, CUgraphNode, CUresult};
 
 pub use super::node::{Edge, Node, NodeWork, PLAIN};
-use super::objects::Held;
+use super::objects::GraphReferences;
 use crate::context::Context;
 use crate::error::Result;
 use crate::handle;
 
-/// A graph's number: its handle value.
+/// A graph's number. It equals the graph's handle value.
 pub type GraphId = usize;
-/// A node's number: its handle value.
+/// A node's number. It equals the node's handle value.
 pub type NodeId = usize;
 
 /// A graph.
@@ -22,14 +22,15 @@ pub type NodeId = usize;
 pub struct Graph {
     pub(super) nodes: BTreeMap<NodeId, Node>,
     edges: Vec<Edge>,
-    /// The child node that owns it.
+    /// The child node that owns this graph, if any.
     owner: Option<NodeId>,
-    /// The graph it was cloned from.
+    /// The graph this graph was cloned from, if any.
     original: Option<GraphId>,
-    /// Executable graphs made of it that have memory nodes: one may live at a time.
+    /// Alive while an executable graph of this graph exists. A graph with memory nodes may have
+    /// only one.
     pub(super) instance: std::sync::Weak<()>,
-    /// User objects that live at least as long.
-    pub(super) objects: Held,
+    /// References to user objects, released with the graph.
+    pub(super) objects: GraphReferences,
 }
 
 /// All graphs of this process.
@@ -42,7 +43,7 @@ pub struct Store {
 
 static STORE: LazyLock<Mutex<Store>> = LazyLock::new(Mutex::default);
 
-/// All graphs, held.
+/// Locks the store of all graphs.
 pub fn store() -> MutexGuard<'static, Store> {
     STORE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -77,16 +78,15 @@ impl Graph {
             .collect()
     }
 
-    /// Whether it has nodes that take or give memory.
+    /// Whether it has nodes that allocate or free memory.
     pub fn has_memory(&self) -> bool {
         self.nodes.values().any(|node| node.work.is_memory())
     }
 
-    /// Nodes in an order in which each comes after those it depends on, and otherwise the older
-    /// first.
+    /// The nodes in topological order; among independent nodes the older comes first.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if the edges form a circle.
+    /// `INVALID_VALUE` if the edges form a cycle.
     pub fn order(&self) -> Result<Vec<NodeId>> {
         let mut open: BTreeMap<NodeId, usize> = self.nodes.keys().map(|id| (*id, 0)).collect();
         for edge in &self.edges {
@@ -115,17 +115,17 @@ impl Graph {
 }
 
 impl Store {
-    /// Makes an empty graph.
+    /// Creates an empty graph.
     pub fn create(&mut self) -> GraphId {
         let id = handle::fresh();
         self.graphs.insert(id, Graph::default());
         id
     }
 
-    /// The graph of this number.
+    /// The graph with this number.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for what is no graph (any more).
+    /// `INVALID_VALUE` if there is no such graph.
     pub fn graph(&self, graph: GraphId) -> Result<&Graph> {
         self.graphs.get(&graph).ok_or(CUresult::INVALID_VALUE)
     }
@@ -134,10 +134,10 @@ impl Store {
         self.graphs.get_mut(&graph).ok_or(CUresult::INVALID_VALUE)
     }
 
-    /// The node of this number, and its graph's.
+    /// The node with this number, and the number of its graph.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for what is no node (any more).
+    /// `INVALID_VALUE` if there is no such node.
     pub fn node(&self, node: NodeId) -> Result<(GraphId, &Node)> {
         let home = *self.homes.get(&node).ok_or(CUresult::INVALID_VALUE)?;
         Ok((
@@ -149,10 +149,10 @@ impl Store {
         ))
     }
 
-    /// Adds a node after others of its graph.
+    /// Adds a node that depends on the nodes `after`.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if a predecessor is not in the graph or named twice.
+    /// `INVALID_VALUE` if a predecessor is not in the graph or is named twice.
     pub fn add(
         &mut self,
         graph: GraphId,
@@ -178,12 +178,12 @@ impl Store {
         Ok(id)
     }
 
-    /// Adds a node that owns `child` itself from now on: the only way for one that takes or gives
-    /// memory.
+    /// Adds a node that takes ownership of `child`. A child graph with memory nodes can be added
+    /// only this way.
     ///
     /// # Errors
-    /// As [`add`](Self::add); `INVALID_VALUE` if another node owns it, or it is the graph or around
-    /// it.
+    /// As [`add`](Self::add); `INVALID_VALUE` if another node owns the child, or the child is
+    /// `graph` itself or contains it.
     pub fn move_child(
         &mut self,
         graph: GraphId,
@@ -209,7 +209,7 @@ impl Store {
     /// Adds a node that owns a copy of `child`.
     ///
     /// # Errors
-    /// As [`add`](Self::add); `NOT_SUPPORTED` if the child takes or gives memory.
+    /// As [`add`](Self::add); `NOT_SUPPORTED` if the child has memory nodes.
     pub fn add_child(
         &mut self,
         graph: GraphId,
@@ -225,7 +225,7 @@ impl Store {
         added
     }
 
-    /// Replaces what a node does by something of the same type.
+    /// Replaces a node's work by work of the same type.
     ///
     /// # Errors
     /// `INVALID_VALUE` if the type differs, `NOT_SUPPORTED` for memory nodes.
@@ -252,7 +252,8 @@ impl Store {
     /// Adds an edge between nodes of `graph`.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if it exists, leads to itself, or a node is not in the graph.
+    /// `INVALID_VALUE` if the edge exists, leads from a node to itself, or names a node that is not
+    /// in the graph.
     pub fn link(&mut self, graph: GraphId, edge: Edge) -> Result {
         let home = self.graph_mut(graph)?;
         let inside = home.nodes.contains_key(&edge.from)
@@ -270,10 +271,10 @@ impl Store {
         Ok(())
     }
 
-    /// Takes an edge away.
+    /// Removes an edge.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if there is none, `NOT_SUPPORTED` if the graph takes or gives memory.
+    /// `INVALID_VALUE` if there is no such edge, `NOT_SUPPORTED` if the graph has memory nodes.
     pub fn unlink(&mut self, graph: GraphId, from: NodeId, to: NodeId) -> Result {
         let home = self.graph_mut(graph)?;
         if home.has_memory() {
@@ -291,7 +292,7 @@ impl Store {
     /// Removes a node and its edges.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for what is no node, `NOT_SUPPORTED` for memory nodes.
+    /// `INVALID_VALUE` if there is no such node, `NOT_SUPPORTED` for memory nodes.
     pub fn remove(&mut self, node: NodeId) -> Result {
         let (home, old) = self.node(node)?;
         if old.work.is_memory() {
@@ -309,10 +310,10 @@ impl Store {
         Ok(())
     }
 
-    /// Destroys a graph; executable graphs made of it stay.
+    /// Destroys a graph; its executable graphs stay.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for what is no graph, or one that a child node owns.
+    /// `INVALID_VALUE` if there is no such graph, or a child node owns it.
     pub fn destroy(&mut self, graph: GraphId) -> Result {
         if self.graph(graph)?.owner.is_some() {
             return Err(CUresult::INVALID_VALUE);
@@ -333,10 +334,10 @@ impl Store {
         }
     }
 
-    /// Copies a graph with its children.
+    /// Clones a graph with its child graphs.
     ///
     /// # Errors
-    /// `NOT_SUPPORTED` if it takes or gives memory.
+    /// `NOT_SUPPORTED` if it has memory nodes.
     pub fn clone_graph(&mut self, graph: GraphId) -> Result<GraphId> {
         let from = self.graph(graph)?;
         if from.has_memory() {
@@ -369,7 +370,7 @@ impl Store {
         Ok(copy)
     }
 
-    /// The node of `clone` that was made of `original`.
+    /// The node of `clone` that was cloned from `original`.
     ///
     /// # Errors
     /// `INVALID_VALUE` if `clone` is no clone of that node's graph.

@@ -1,5 +1,5 @@
-//! Changing an executable graph: one node's parameters, or all of them from a graph of the same
-//! shape.
+//! Updates of an executable graph: one node's parameters, or all parameters from a graph of the
+//! same shape.
 
 use std::sync::Arc;
 
@@ -10,22 +10,23 @@ use super::store::{GraphId, NodeId, NodeWork};
 use crate::context::Context;
 use crate::error::Result;
 
-/// Why an update is refused, and at which nodes (of the instance, of the graph; 0 for none).
+/// The reason why an update is refused, and the nodes involved (0 for none).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
     /// The reason.
     pub result: CUgraphExecUpdateResult,
-    /// The node that could not be updated, in the new graph.
+    /// The node of the new graph that could not be updated.
     pub node: NodeId,
-    /// The node it depends on wrongly; 0 where the reason is not an edge.
+    /// The predecessor of that node on a changed edge; 0 if the reason is not an edge.
     pub from: NodeId,
 }
 
 impl Exec {
-    /// Replaces what the node `origin` does by work of the same type.
+    /// Replaces the work of the node `origin` by work of the same type.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if this graph has no such node or the type differs.
+    /// `INVALID_VALUE` if this graph has no such node, the type differs, or the work is a memory
+    /// node or a batch of memory operations.
     pub fn set_work(
         &self,
         origin: NodeId,
@@ -45,10 +46,10 @@ impl Exec {
         Ok(())
     }
 
-    /// Switches a kernel, copy or memset on or off.
+    /// Enables or disables a kernel, copy or memset.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if this graph has no such node, or it is of another type.
+    /// `INVALID_VALUE` if this graph has no such node, or the node is of another type.
     pub fn set_enabled(&self, origin: NodeId, enabled: bool) -> Result {
         let mut steps = self.steps();
         let step = find(&mut steps.list, origin)?;
@@ -57,7 +58,7 @@ impl Exec {
         Ok(())
     }
 
-    /// Whether a kernel, copy or memset is on.
+    /// Whether a kernel, copy or memset is enabled.
     ///
     /// # Errors
     /// As [`set_enabled`](Self::set_enabled).
@@ -68,11 +69,11 @@ impl Exec {
         Ok(step.enabled)
     }
 
-    /// Takes over the parameters of `new` for the child that was made of `old`, if it has the same
-    /// nodes and edges.
+    /// Copies the parameters of `new` to the child graph that was made from `old`, if both have the
+    /// same nodes and edges.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if not, or this graph has no such child.
+    /// `INVALID_VALUE` if they differ, or this graph has no such child.
     pub fn update_child(&self, old: GraphId, new: GraphId) -> Result {
         let (old, new) = (steps_of(old)?, steps_of(new)?);
         let same = old.len() == new.len()
@@ -88,10 +89,10 @@ impl Exec {
             .try_for_each(|(old, new)| self.set_work(old.origin, new.work, new.context))
     }
 
-    /// Takes over all parameters from `graph`, if it has the same nodes and edges.
+    /// Copies all parameters from `graph`, if it has the same nodes and edges.
     ///
     /// # Errors
-    /// The refusal; nothing is changed then. A graph that does not exist or has a circle is
+    /// The refusal; then nothing is changed. A graph that does not exist or has a cycle gives
     /// `ERROR`.
     pub fn update(&self, graph: GraphId) -> std::result::Result<(), Refusal> {
         let refuse = |result, node| Refusal {
@@ -138,7 +139,7 @@ fn can_be_off(step: &Step) -> Result {
     }
 }
 
-/// What stands against turning `old` into `new`.
+/// The reason why `old` cannot become `new`, if any.
 fn difference(old: &Step, new: &Step) -> Option<CUgraphExecUpdateResult> {
     if old.after != new.after {
         return Some(CUgraphExecUpdateResult::ERROR_TOPOLOGY_CHANGED);

@@ -1,24 +1,23 @@
-//! Small allocations: carved from 2 MiB blocks, as the driver does it behind the caller's back.
+//! Small allocations: carved from 2 MiB blocks, as a driver does it unasked.
 //!
-//! The bookkeeping only. The callers (`linear`, `array`) decide who gets blocks and what they are
-//! made of.
+//! This file is the bookkeeping only. The callers (`linear`, `array`) allocate the blocks.
 
 use std::collections::BTreeSet;
 
 use super::extents::Extents;
 
 /// Addresses and lengths of small allocations are multiples of this many bytes (the alignment
-/// recorded of cuMemAlloc).
+/// recorded for cuMemAlloc).
 pub(crate) const GRANULE: u64 = 512;
 /// Bytes of one block: one physical page of the device.
 pub(crate) const BLOCK: u64 = 2 << 20;
-/// From this size on an allocation has pages of its own.
+/// An allocation of at least this size has its own pages.
 pub(crate) const LARGE: u64 = 1 << 20;
-/// Empty blocks kept for the next allocation: memory the caller has freed and the device has not
-/// got back.
+/// Empty blocks kept for the next allocation. The caller has freed their memory and the device does
+/// not have it back.
 pub(crate) const KEPT: usize = 1;
 
-/// `size` rounded up to a multiple of `to`; `None` where that overflows.
+/// `size` rounded up to a multiple of `to`; `None` on overflow.
 pub(crate) fn round_up(size: u64, to: u64) -> Option<u64> {
     size.checked_next_multiple_of(to)
 }
@@ -32,8 +31,8 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Space for `len` bytes (a multiple of [`GRANULE`]), or `None`: then [`Blocks::add`] a block
-    /// and ask again.
+    /// Space for `len` bytes (a multiple of [`GRANULE`]). On `None` the caller adds a block with
+    /// [`Blocks::add`] and tries again.
     pub(crate) fn take(&mut self, len: u64) -> Option<u64> {
         let start = self.free.take(len)?;
         let touched: Vec<u64> = self.overlapping(start, len).collect();
@@ -43,14 +42,14 @@ impl Blocks {
         Some(start)
     }
 
-    /// A new, empty block at `base`.
+    /// Adds a new, empty block at `base`.
     pub(crate) fn add(&mut self, base: u64) {
         self.bases.insert(base);
         self.empty.insert(base);
         self.free.insert(base, BLOCK);
     }
 
-    /// Gives space back. Returns the blocks that are now to be given back to the device.
+    /// Frees space. Returns the blocks that the caller must release to the device.
     pub(crate) fn give(&mut self, start: u64, len: u64) -> Vec<u64> {
         self.free.insert(start, len);
         let emptied: Vec<u64> = self
@@ -69,7 +68,7 @@ impl Blocks {
         released
     }
 
-    /// Gives up the empty blocks too: the device has run out.
+    /// Releases the empty blocks too, when the device is out of memory.
     pub(crate) fn trim(&mut self) -> Vec<u64> {
         let released: Vec<u64> = self.empty.iter().copied().collect();
         for &base in &released {
@@ -96,7 +95,7 @@ mod tests {
     use super::{BLOCK, Blocks, GRANULE};
 
     #[test]
-    fn one_block_holds_4096_of_the_smallest() {
+    fn one_block_holds_4096_allocations_of_the_smallest_size() {
         let mut blocks = Blocks::default();
         blocks.add(BLOCK);
         for n in 0..4096 {
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_empty_block_is_kept_and_the_next_given_back() {
+    fn the_first_empty_block_is_kept_and_the_next_is_released() {
         let mut blocks = Blocks::default();
         blocks.add(4 * BLOCK);
         let first = blocks.take(BLOCK).unwrap();

@@ -1,8 +1,8 @@
-//! Free space as extents: best fit, merged with their neighbours when they come back.
+//! Free space as extents: best fit; a freed extent merges with its neighbours.
 //!
-//! Used wherever the driver carves something out of something larger: small allocations out of 2
-//! MiB blocks, stream-ordered ones out of a pool's segments. All costs are logarithmic in the
-//! number of extents, so a million live allocations stay as fast as ten.
+//! Used to divide larger memory: small allocations in 2 MiB blocks, stream-ordered allocations in a
+//! pool's segments. All operations are logarithmic in the number of extents, so a million live
+//! allocations are as fast as ten.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +16,10 @@ pub(crate) struct Extents {
 }
 
 impl Extents {
-    /// Adds an extent that is in no other one, and returns the free extent it became part of.
+    /// Adds an extent that overlaps no free extent. Returns the free extent that contains it after
+    /// merging.
     pub(crate) fn insert(&mut self, start: u64, len: u64) -> (u64, u64) {
-        debug_assert!(len > 0, "an empty extent has no place");
+        debug_assert!(len > 0, "an extent must not be empty");
         let (mut start, mut len) = (start, len);
         if let Some((&left, &left_len)) = self.by_start.range(..start).next_back() {
             debug_assert!(left + left_len <= start, "freed twice");
@@ -37,7 +38,7 @@ impl Extents {
         (start, len)
     }
 
-    /// Takes `len` from the front of the smallest extent that has them.
+    /// Takes `len` bytes from the front of the smallest extent that is large enough.
     pub(crate) fn take(&mut self, len: u64) -> Option<u64> {
         let &(found, start) = self.by_len.range((len, 0)..).next()?;
         self.drop_extent(start, found);
@@ -48,7 +49,7 @@ impl Extents {
         Some(start)
     }
 
-    /// Takes exactly `[start, start + len)` out; false, and no change, where not all of it is free.
+    /// Takes exactly `[start, start + len)`. False, without a change, if part of it is not free.
     pub(crate) fn take_at(&mut self, start: u64, len: u64) -> bool {
         let Some((&left, &left_len)) = self.by_start.range(..=start).next_back() else {
             return false;
@@ -69,7 +70,7 @@ impl Extents {
         true
     }
 
-    /// True where all of `[start, start + len)` is free.
+    /// Whether all of `[start, start + len)` is free.
     pub(crate) fn holds(&self, start: u64, len: u64) -> bool {
         self.by_start
             .range(..=start)
@@ -77,7 +78,7 @@ impl Extents {
             .is_some_and(|(&left, &left_len)| left + left_len >= start + len)
     }
 
-    /// Free bytes in all.
+    /// The total of free bytes.
     #[cfg(test)]
     pub(crate) fn total(&self) -> u64 {
         self.by_start.values().sum()
@@ -94,7 +95,7 @@ mod tests {
     use super::Extents;
 
     #[test]
-    fn neighbours_merge_when_they_come_back() {
+    fn freed_neighbours_merge() {
         let mut free = Extents::default();
         free.insert(0, 100);
         let taken: Vec<u64> = (0..10).map(|_| free.take(10).unwrap()).collect();
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extent_is_taken_at_its_place_only_where_all_of_it_is_free() {
+    fn an_extent_is_taken_at_an_address_only_if_all_of_it_is_free() {
         let mut free = Extents::default();
         free.insert(0, 50);
         assert!(!free.take_at(40, 20));

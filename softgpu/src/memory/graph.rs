@@ -1,7 +1,8 @@
-//! Memory of graphs: addresses fixed when a node is made, physical memory only from launch to free.
+//! Graph memory: addresses are fixed when a node is created; physical memory is held only from
+//! launch to free.
 //!
-//! What a free gives up stays with the device's graphs for the next launch until it is trimmed:
-//! *reserved* is what they hold, *used* what is behind an address now.
+//! Freed pages stay with the device's graphs for the next launch until they are trimmed. *Reserved*
+//! memory is all memory that the graphs hold, *used* memory is mapped at an address now.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,14 +24,14 @@ struct Graphs(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     nodes: HashMap<u64, Node>,
-    /// Pages without an address, one by one.
+    /// Pages that are mapped at no address, one by one.
     idle: Vec<Page>,
     used: u64,
     used_high: u64,
     reserved_high: u64,
 }
 
-/// One physical page with the truth counter's note of it.
+/// One physical page, recorded in the counters of requested memory.
 #[derive(Debug)]
 struct Page {
     pages: Pages,
@@ -66,11 +67,11 @@ impl Graphs {
     }
 }
 
-/// Fixes the address of an allocation node. Nothing physical yet.
+/// Fixes the address of an allocation node. No physical memory is taken.
 ///
 /// # Errors
-/// `INVALID_VALUE` for no bytes or properties that are no device's, `OUT_OF_MEMORY` for more than
-/// the device has.
+/// `INVALID_VALUE` for 0 bytes or properties that name another device, `OUT_OF_MEMORY` for more
+/// than the device has.
 pub fn reserve(device: &Arc<Device>, props: &CUmemPoolProps, bytes: u64) -> Result<u64> {
     let named = i32::try_from(device.ordinal()).unwrap_or(-1);
     if bytes == 0 || props.location.id != named {
@@ -103,12 +104,11 @@ pub fn reserve(device: &Arc<Device>, props: &CUmemPoolProps, bytes: u64) -> Resu
     Ok(base)
 }
 
-/// Puts physical memory behind a node's address: what idle pages there are, the rest from the
-/// device.
+/// Maps physical memory at a node's address: idle pages first, the rest from the device.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no node's address, `OUT_OF_MEMORY` if the device has not got them;
-/// nothing is changed then.
+/// `INVALID_VALUE` if the address is not a node's, `OUT_OF_MEMORY` if the device lacks the pages;
+/// then nothing is changed.
 pub fn back(device: &Arc<Device>, address: u64) -> Result {
     let graphs = graphs(device);
     let mut state = graphs.lock();
@@ -143,7 +143,7 @@ pub fn back(device: &Arc<Device>, address: u64) -> Result {
     Ok(())
 }
 
-/// `count` pages from the device, or none.
+/// Takes `count` pages from the device, or none.
 fn fresh_pages(device: &Arc<Device>, count: usize) -> Result<Vec<Page>> {
     let one = || {
         let pages = Pages::take(device, Kind::Graph, PAGE)?;
@@ -155,7 +155,7 @@ fn fresh_pages(device: &Arc<Device>, count: usize) -> Result<Vec<Page>> {
     std::iter::repeat_with(one).take(count).collect()
 }
 
-/// Takes the physical memory from behind a node's address; it stays with the device's graphs.
+/// Unmaps the physical memory at a node's address. The pages stay with the device's graphs.
 pub fn unback(device: &Device, address: u64) {
     let graphs = graphs(device);
     let mut state = graphs.lock();
@@ -169,14 +169,14 @@ pub fn unback(device: &Device, address: u64) {
     }
     va::retract(address);
     let exclusive = table::exclusive();
-    // Fails only for what is no reservation; a node's addresses are one.
+    // Fails only if the range is not in a reservation; a node's addresses are one.
     let _ = va::unmap(address, len);
     drop(exclusive);
     state.idle.append(&mut pages);
     state.used -= len;
 }
 
-/// Forgets a node's address.
+/// Releases a node's address.
 pub fn unreserve(device: &Device, address: u64) {
     unback(device, address);
     table::remove_if(address, |record| matches!(record.what, What::Graph));
@@ -185,7 +185,7 @@ pub fn unreserve(device: &Device, address: u64) {
     drop(node);
 }
 
-/// What `cuMemFree` does with a node's address.
+/// `cuMemFree` of a node's address.
 pub(crate) fn free_now(address: u64) -> Result {
     let memory = crate::graph::allocation::at(address)?;
     if !memory.submit_free() {
@@ -196,19 +196,19 @@ pub(crate) fn free_now(address: u64) -> Result {
     Ok(())
 }
 
-/// Gives back what no graph uses now.
+/// Frees the pages that no graph uses now.
 pub fn trim(device: &Device) {
     let graphs = graphs(device);
     let mut state = graphs.lock();
-    // Under the lock, so that no caller is told that less is reserved before the books say that it
-    // is back.
+    // With the lock held, so that a caller sees less reserved memory only after the device's
+    // counters show it as free.
     drop(std::mem::take(&mut state.idle));
 }
 
-/// The bytes an attribute stands for.
+/// The value of an attribute, in bytes.
 ///
 /// # Errors
-/// `INVALID_VALUE` for one that is none.
+/// `INVALID_VALUE` for an unknown attribute.
 pub fn attribute(device: &Device, attribute: Attribute) -> Result<u64> {
     let graphs = graphs(device);
     let state = graphs.lock();
@@ -221,10 +221,10 @@ pub fn attribute(device: &Device, attribute: Attribute) -> Result<u64> {
     }
 }
 
-/// Starts a high-water mark again from the present.
+/// Resets a high-water mark to the current value.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a value other than 0 or an attribute that is no mark.
+/// `INVALID_VALUE` for a value other than 0 or an attribute that is not a high-water mark.
 pub fn reset(device: &Device, attribute: Attribute, value: u64) -> Result {
     let graphs = graphs(device);
     let mut state = graphs.lock();

@@ -1,4 +1,4 @@
-//! The small allocations of one context: blocks of its device's memory and what is carved from
+//! The small allocations of one context: blocks of its device's memory, and the allocations in
 //! them.
 
 use std::collections::HashMap;
@@ -9,8 +9,7 @@ use super::phys::{Region, signed};
 use crate::Result;
 use crate::world::{Device, Kind};
 
-/// One context's blocks. It dies with the last allocation in it or with the context, whichever is
-/// later.
+/// One context's blocks. They live until both the context and the last allocation in them are gone.
 #[derive(Debug)]
 pub(crate) struct Heap {
     device: Arc<Device>,
@@ -34,10 +33,10 @@ impl Heap {
         }
     }
 
-    /// `len` bytes, a multiple of 512.
+    /// Takes `len` bytes, a multiple of 512.
     ///
     /// # Errors
-    /// `OUT_OF_MEMORY` if no block has room and the device has no page for a new one.
+    /// `OUT_OF_MEMORY` if no block has enough space and the device has no page for a new block.
     pub(crate) fn take(&self, len: u64) -> Result<u64> {
         let mut state = self.lock();
         let start = match state.blocks.take(len) {
@@ -49,14 +48,14 @@ impl Heap {
                 state
                     .blocks
                     .take(len)
-                    .expect("a new block has room for anything small")
+                    .expect("a new block has space for every small allocation")
             }
         };
         self.device.note(self.kind, signed(len));
         Ok(start)
     }
 
-    /// Gives them back.
+    /// Frees the bytes.
     pub(crate) fn give(&self, start: u64, len: u64) {
         let mut state = self.lock();
         let released = state.blocks.give(start, len);
@@ -69,7 +68,7 @@ impl Heap {
         self.device.note(self.kind, -signed(len));
     }
 
-    /// Gives the empty blocks back; false if there was none.
+    /// Releases the empty blocks; false if there are none.
     pub(crate) fn trim(&self) -> bool {
         let mut state = self.lock();
         let released = state.blocks.trim();
@@ -81,7 +80,7 @@ impl Heap {
         !regions.is_empty()
     }
 
-    /// Calls `f` with the block that holds `address`.
+    /// Calls `f` with the block that contains `address`.
     pub(crate) fn with_block<R>(&self, address: u64, f: impl FnOnce(&Region) -> R) -> Option<R> {
         let state = self.lock();
         state

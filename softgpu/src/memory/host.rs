@@ -1,12 +1,12 @@
-//! Pinned host memory: allocated by the driver or registered by the application. The device's
-//! address is the host's.
+//! Pinned host memory: allocated by the driver or registered by the application. Device and host
+//! use the same address.
 //!
 //! # Safety
-//! Memory is allocated and freed with the same layout, kept in [`Owned`]; registered memory is
-//! never touched here.
+//! Memory is allocated and freed with the same layout, stored in [`Owned`]. Registered memory is
+//! never accessed here.
 #![allow(
     unsafe_code,
-    reason = "allocates memory that the application owns by address"
+    reason = "allocates memory that the application frees by address"
 )]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -24,24 +24,24 @@ use crate::va::Range;
 const ALLOC_FLAGS: u32 = 0x1 | 0x2 | 0x4;
 /// Flags of `cuMemHostRegister`: portable, device-mapped, I/O memory, read-only.
 const REGISTER_FLAGS: u32 = 0x1 | 0x2 | 0x4 | 0x8;
-/// Registering I/O memory, of which there is none here.
+/// Registering I/O memory; no I/O memory exists here.
 const REGISTER_IOMEMORY: u32 = 0x4;
-/// Alignment of what the driver allocates.
+/// Alignment of large allocations.
 const ALIGN: usize = 4096;
-/// From this size on an allocation is aligned to pages; below, to a device's granule.
+/// Allocations of at least this size are aligned to pages, smaller ones to 512 bytes.
 const PAGED: usize = 4096;
 
 /// One range of pinned memory.
 #[derive(Debug)]
 pub(crate) struct HostMemory {
-    /// What was asked for with it.
+    /// The flags of the request.
     pub(crate) flags: u32,
-    /// Memory of ours; `None` for the application's own, registered.
+    /// The memory if the driver allocated it; `None` for registered memory.
     owned: Option<Owned>,
 }
 
 impl HostMemory {
-    /// True for memory the application registered.
+    /// Whether the application registered the memory.
     pub(crate) fn is_registered(&self) -> bool {
         self.owned.is_none()
     }
@@ -58,7 +58,7 @@ impl Owned {
         let size = usize::try_from(size).map_err(|_| CUresult::OUT_OF_MEMORY)?;
         let align = if size >= PAGED { ALIGN } else { 512 };
         let layout = Layout::from_size_align(size, align).map_err(|_| CUresult::OUT_OF_MEMORY)?;
-        // SAFETY: the layout is not empty, callers refuse zero bytes.
+        // SAFETY: the layout is not empty, because callers refuse zero bytes.
         let at = unsafe { alloc_zeroed(layout) };
         if at.is_null() {
             return Err(CUresult::OUT_OF_MEMORY);
@@ -72,7 +72,7 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this very layout, and freed only here.
+        // SAFETY: allocated in `new` with this layout, and freed only here.
         unsafe { dealloc(std::ptr::with_exposed_provenance_mut(self.at), self.layout) };
     }
 }
@@ -80,7 +80,7 @@ impl Drop for Owned {
 /// Allocates pinned host memory; its device address is the same.
 ///
 /// # Errors
-/// `INVALID_VALUE` for no bytes or unknown flags, `OUT_OF_MEMORY` if the host has not got them.
+/// `INVALID_VALUE` for 0 bytes or unknown flags, `OUT_OF_MEMORY` if the host lacks the memory.
 pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
     if size == 0 || flags & !ALLOC_FLAGS != 0 {
         return Err(CUresult::INVALID_VALUE);
@@ -110,7 +110,7 @@ fn enter(context: &Context, base: u64, size: u64, memory: HostMemory) -> Result 
     table::insert(base, record, Range::on_host(size))
 }
 
-/// Frees what [`alloc`] returned, after all work on its device.
+/// Frees memory that [`alloc`] returned, after all work on its device.
 ///
 /// # Errors
 /// `INVALID_VALUE` for a pointer that [`alloc`] did not return.
@@ -123,8 +123,8 @@ pub fn free(address: u64) -> Result {
 /// Pins memory of the application.
 ///
 /// # Errors
-/// `INVALID_VALUE` for no bytes or unknown flags, `HOST_MEMORY_ALREADY_REGISTERED` if part of it is
-/// pinned already, `NOT_PERMITTED` for I/O memory.
+/// `INVALID_VALUE` for address 0, 0 bytes or unknown flags, `HOST_MEMORY_ALREADY_REGISTERED` if
+/// part of it is pinned already, `NOT_PERMITTED` for I/O memory.
 pub fn register(context: &Context, address: u64, size: u64, flags: u32) -> Result {
     if address == 0 || size == 0 || flags & !REGISTER_FLAGS != 0 {
         return Err(CUresult::INVALID_VALUE);
@@ -137,10 +137,10 @@ pub fn register(context: &Context, address: u64, size: u64, flags: u32) -> Resul
         .map_err(|_| CUresult::HOST_MEMORY_ALREADY_REGISTERED)
 }
 
-/// Unpins what [`register`] pinned, after all work on its device.
+/// Unpins memory that [`register`] pinned, after all work on its device.
 ///
 /// # Errors
-/// `HOST_MEMORY_NOT_REGISTERED` for an address that does not start such a range.
+/// `HOST_MEMORY_NOT_REGISTERED` if the address is not the start of a registered range.
 pub fn unregister(address: u64) -> Result {
     take(
         address,
@@ -160,7 +160,7 @@ fn take(address: u64, unknown: CUresult, which: impl Fn(&HostMemory) -> bool) ->
     Ok(())
 }
 
-/// The device's address of pinned memory: the host's own.
+/// The device address of pinned memory; it equals the host address.
 ///
 /// # Errors
 /// `INVALID_VALUE` for memory that is not pinned.
@@ -168,10 +168,10 @@ pub fn device_pointer(address: u64) -> Result<u64> {
     pinned(address).map(|_| address)
 }
 
-/// The flags pinned memory was allocated with.
+/// The flags that pinned memory was allocated or registered with.
 ///
 /// # Errors
-/// `INVALID_VALUE` for memory the driver did not allocate.
+/// `INVALID_VALUE` for memory that is not pinned.
 pub fn flags(address: u64) -> Result<u32> {
     pinned(address).map(|memory| memory.flags)
 }

@@ -1,5 +1,5 @@
-//! Legacy IPC: an allocation of `cuMemAlloc` opened by other processes through 64 bytes that can be
-//! sent in any way.
+//! Legacy IPC: other processes open an allocation of `cuMemAlloc` through a handle of 64 bytes,
+//! which can be sent in any way.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::exec;
 use crate::va::Range;
 use crate::world::process;
 
-/// What every handle begins with.
+/// The first bytes of every handle.
 const MAGIC: &[u8; 8] = b"softipc1";
 
 /// An opened allocation of another process.
@@ -25,11 +25,11 @@ pub(crate) struct Import {
     key: Key,
 }
 
-/// Which allocation a handle means, and which contexts may have opened it: the exporter's process,
-/// its number there, our context.
+/// Identifies an opened allocation: the exporting process, the allocation's number there, and the
+/// opening context.
 type Key = (u32, u64, u64);
 
-/// Opened allocations: where, and how often.
+/// Opened allocations: the address, and how often it was opened.
 static OPEN: Mutex<Option<HashMap<Key, (u64, u32)>>> = Mutex::new(None);
 
 /// The content of a handle.
@@ -81,10 +81,10 @@ impl Handle {
     }
 }
 
-/// A handle for the allocation that starts at an address. May be asked for any number of times.
+/// A handle for the allocation that starts at `address`. It can be requested any number of times.
 ///
 /// # Errors
-/// `INVALID_VALUE` for anything but the start of an allocation of `cuMemAlloc`.
+/// `INVALID_VALUE` if `address` is not the start of an allocation of `cuMemAlloc`.
 pub fn export(address: u64) -> Result<[u8; 64]> {
     let record = table::expect(address)?;
     let (base, share) = match &record.what {
@@ -107,12 +107,13 @@ pub fn export(address: u64) -> Result<[u8; 64]> {
     Ok(handle.to_bytes())
 }
 
-/// Opens an allocation of another process; opening it again in the same context gives the same
+/// Opens an allocation of another process. Opening it again in the same context returns the same
 /// address.
 ///
 /// # Errors
-/// `INVALID_VALUE` for bytes that are no handle, `INVALID_CONTEXT` for a handle of this process,
-/// `INVALID_DEVICE` for a device it does not see, `INVALID_HANDLE` for memory that is gone.
+/// `INVALID_VALUE` if the bytes are not a handle, `INVALID_CONTEXT` for a handle of this process,
+/// `INVALID_DEVICE` for a device that this process does not see, `INVALID_HANDLE` for memory that
+/// is gone.
 pub fn open(context: &Context, bytes: &[u8; 64]) -> Result<u64> {
     let handle = Handle::from_bytes(bytes).ok_or(CUresult::INVALID_VALUE)?;
     if handle.pid == std::process::id() {
@@ -158,7 +159,8 @@ pub fn open(context: &Context, bytes: &[u8; 64]) -> Result<u64> {
     Ok(address)
 }
 
-/// Closes an opened allocation after all work on its device, once for each time it was opened.
+/// Closes an opened allocation after all work on its device. It stays open until it is closed as
+/// often as it was opened.
 ///
 /// # Errors
 /// `INVALID_VALUE` for an address that [`open`] did not return.
@@ -183,7 +185,7 @@ pub fn close(address: u64) -> Result {
     Ok(())
 }
 
-/// Forgets what a context that is gone had opened.
+/// Forgets the allocations that a destroyed context had opened.
 pub(crate) fn context_gone(context: u64) {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     open.get_or_insert_default()
@@ -204,12 +206,12 @@ mod tests {
     };
 
     #[test]
-    fn a_handle_survives_the_way_to_another_process() {
+    fn a_handle_is_equal_after_conversion_to_bytes_and_back() {
         assert_eq!(Handle::from_bytes(&HANDLE.to_bytes()), Some(HANDLE));
     }
 
     #[test]
-    fn bytes_that_are_no_handle_are_refused() {
+    fn bytes_without_the_magic_are_refused() {
         assert_eq!(Handle::from_bytes(&[0; 64]), None);
     }
 }

@@ -1,5 +1,5 @@
-//! `cuMemAlloc` and its kin: small allocations carved from blocks, large ones with pages of their
-//! own.
+//! `cuMemAlloc` and its variants: small allocations are carved from blocks, large ones have their
+//! own pages.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,18 +15,18 @@ use crate::va::Range;
 use crate::world::Kind;
 use crate::{exec, memory};
 
-/// Rows of a pitched allocation start at multiples of this many bytes (the alignment recorded of
+/// Rows of a pitched allocation start at multiples of this many bytes (the alignment recorded for
 /// `cuMemAllocPitch`).
 pub const PITCH: u64 = 512;
-/// The longest row, as the device attribute says.
+/// The maximum pitch, as the device attribute reports it.
 pub const MAX_PITCH: u64 = i32::MAX as u64;
 
 /// The heap of a context's small linear allocations.
 #[derive(Debug, Default)]
-struct Slot(OnceLock<Arc<Heap>>);
+struct LinearHeap(OnceLock<Arc<Heap>>);
 
 fn heap(context: &Context) -> Arc<Heap> {
-    let slot = context.ext::<Slot>();
+    let slot = context.ext::<LinearHeap>();
     Arc::clone(
         slot.0
             .get_or_init(|| Arc::new(Heap::new(context.device(), Kind::Linear))),
@@ -36,7 +36,7 @@ fn heap(context: &Context) -> Arc<Heap> {
 /// Allocates `size` bytes of device memory.
 ///
 /// # Errors
-/// `INVALID_VALUE` for no bytes, `OUT_OF_MEMORY` if the device has not got them.
+/// `INVALID_VALUE` for 0 bytes, `OUT_OF_MEMORY` if the device lacks the memory.
 pub fn alloc(context: &Context, size: u64) -> Result<u64> {
     if size == 0 {
         return Err(CUresult::INVALID_VALUE);
@@ -69,11 +69,11 @@ fn try_alloc(context: &Context, heap: &Arc<Heap>, size: u64) -> Result<u64> {
     Ok(base)
 }
 
-/// Allocates `height` rows of `width` bytes and returns the address and the distance between rows.
+/// Allocates `height` rows of `width` bytes. Returns the address and the pitch.
 ///
 /// # Errors
-/// `INVALID_VALUE` for no bytes, rows that are too long or an element that is not 4, 8 or 16 bytes,
-/// `OUT_OF_MEMORY` if the device has not got them.
+/// `INVALID_VALUE` for 0 bytes, rows that are too long or an element size other than 4, 8 or 16
+/// bytes, `OUT_OF_MEMORY` if the device lacks the memory.
 pub fn alloc_pitch(context: &Context, width: u64, height: u64, element: u32) -> Result<(u64, u64)> {
     if width == 0 || height == 0 || !matches!(element, 4 | 8 | 16) {
         return Err(CUresult::INVALID_VALUE);
@@ -86,11 +86,11 @@ pub fn alloc_pitch(context: &Context, width: u64, height: u64, element: u32) -> 
     Ok((alloc(context, size)?, pitch))
 }
 
-/// Frees what any of the allocating functions of device memory returned, after all work on its
-/// device.
+/// Frees device memory of any allocating function, after all work on its device. Address 0 is
+/// accepted and ignored.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a pointer that is not the start of such an allocation.
+/// `INVALID_VALUE` if the address is not the start of an allocation.
 pub fn free(address: u64) -> Result {
     if address == 0 {
         return Ok(());
@@ -111,7 +111,7 @@ pub fn free(address: u64) -> Result {
     Ok(())
 }
 
-/// Base and size of the allocation (or mapping) that holds `address`.
+/// Base and size of the allocation (or mapping) that contains `address`.
 ///
 /// # Errors
 /// `NOT_FOUND` if there is none.

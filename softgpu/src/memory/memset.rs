@@ -1,13 +1,10 @@
-//! Memsets, as descriptions that can be checked when the call is made, kept in a graph, and run
-//! when their turn comes.
+//! Memsets as descriptions: they are checked when the call is made, stored in graph nodes, and
+//! executed in stream order.
 //!
 //! # Safety
-//! Running a fill writes by pointer into driver memory that was just checked, under
+//! Executing a memset writes through a pointer into driver memory that was just checked, under
 //! [`table::still`].
-#![allow(
-    unsafe_code,
-    reason = "writes bytes by address, which is what a copy engine does"
-)]
+#![allow(unsafe_code, reason = "writes bytes by address, as a copy engine does")]
 
 use std::sync::Arc;
 
@@ -19,14 +16,14 @@ use crate::context::Context;
 use crate::exec::{self, Cost, DefaultStream, Kind, Op, Raw};
 use crate::va::{Access, Fault};
 
-/// A fill of rows of equal elements.
+/// A memset: rows of equal elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fill {
     /// Address of the first element.
     pub dst: u64,
-    /// Bytes from one row to the next; unused with one row.
+    /// Bytes from one row to the next; unused for a single row.
     pub pitch: u64,
-    /// The element; of 1- and 2-byte elements the low bytes.
+    /// The element; for 1- and 2-byte elements the low bytes are used.
     pub value: u32,
     /// Bytes of an element: 1, 2 or 4.
     pub element: u8,
@@ -42,15 +39,15 @@ impl Fill {
         self.row().saturating_mul(self.height)
     }
 
-    /// True where the memory is on the host: such a fill is complete when the call returns.
+    /// Whether the memory is on the host. Such a memset is complete when the call returns.
     pub fn on_host(&self) -> bool {
         table::find(self.dst).is_some_and(|(_, record)| !record.on_device())
     }
 
-    /// What the driver can tell when the call is made.
+    /// Checks what the driver can check when the call is made.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for an element size, alignment, pitch or range that cannot be.
+    /// `INVALID_VALUE` for an illegal element size, alignment, pitch or range.
     pub fn check(&self) -> Result {
         let element = u64::from(self.element);
         let aligned = matches!(element, 1 | 2 | 4)
@@ -71,7 +68,7 @@ impl Fill {
     /// Writes the elements.
     ///
     /// # Errors
-    /// A fault where the memory is not there (any more), or not all of it.
+    /// A fault if part of the memory is not mapped any more.
     pub fn run(&self) -> std::result::Result<(), Fault> {
         let span = self.span().unwrap_or(u64::MAX);
         if span == 0 {
@@ -91,7 +88,7 @@ impl Fill {
         Ok(())
     }
 
-    /// As work to be submitted.
+    /// The memset as an operation.
     pub fn op(self, context: &Context) -> Op {
         let node = CUDA_MEMSET_NODE_PARAMS_v2 {
             dst: self.dst,
@@ -109,11 +106,11 @@ impl Fill {
         )
     }
 
-    /// Submits it to a stream; fills of host memory wait, all others return at once, the
-    /// synchronous functions too.
+    /// Submits it to a stream. Waits for completion if the memory is host memory or has
+    /// `SYNC_MEMOPS` set; otherwise returns at once, for the synchronous functions too.
     ///
     /// # Errors
-    /// What the arguments, capture or failed work forbid.
+    /// The errors of the arguments, of capture or of failed work.
     pub fn issue(self, context: &Arc<Context>, stream: CUstream, default: DefaultStream) -> Result {
         self.check()?;
         let stream = exec::resolve(context, stream, default)?;
@@ -132,7 +129,7 @@ impl Fill {
         self.width.saturating_mul(u64::from(self.element))
     }
 
-    /// Bytes from the first to the last one written; `None` where that overflows.
+    /// Bytes from the first to the last byte written; `None` on overflow.
     fn span(&self) -> Option<u64> {
         if self.width == 0 || self.height == 0 {
             return Some(0);
@@ -144,7 +141,7 @@ impl Fill {
     }
 }
 
-/// The work of a memset that a graph node describes.
+/// The operation of a memset node.
 ///
 /// # Errors
 /// As [`Fill::check`].
@@ -176,7 +173,7 @@ mod tests {
     use super::{Fill, write_pattern};
 
     #[test]
-    fn wide_elements_repeat_and_narrow_ones_fill() {
+    fn a_pattern_of_several_bytes_repeats_along_the_row() {
         let mut row = [0u8; 8];
         write_pattern(&mut row, &[1, 2, 3, 4]);
         assert_eq!(row, [1, 2, 3, 4, 1, 2, 3, 4]);
@@ -207,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_fill_is_no_error_wherever_it_points() {
+    fn an_empty_memset_succeeds_at_any_address() {
         let fill = Fill {
             dst: 0,
             pitch: 0,

@@ -1,8 +1,8 @@
-//! Device memory as the API sees it: linear, pitched, managed, pooled, mapped, shared.
+//! Device memory in the API's kinds: linear, pitched, managed, pooled, mapped, shared.
 //!
-//! [`table`] knows every allocation by its address; [`phys`] holds pages and addresses and gives
-//! both back when dropped. Above them a file or folder per family. [`copy`] and [`memset`] describe
-//! work, check it when the call is made, and touch bytes when it runs.
+//! [`table`] maps addresses to allocations. [`phys`] holds pages and addresses and frees both on
+//! drop. Each kind of memory has a file or folder. [`copy`] and [`memset`] describe work, check it
+//! when the call is made, and access memory when it runs.
 
 pub mod array;
 mod blocks;
@@ -31,7 +31,7 @@ use std::sync::Arc;
 use crate::context::Context;
 use table::What;
 
-/// Frees everything that belongs to a context that is gone, after its work.
+/// Frees everything that belongs to a destroyed context, after its work.
 pub fn context_gone(context: &Arc<Context>) {
     let id = context.id();
     ipc::context_gone(id);

@@ -1,5 +1,4 @@
-//! Physical memory with addresses: the pages, where they are mapped, and what the truth counters
-//! were told.
+//! Physical memory with addresses: the pages, their mappings, and the counters of requested memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +10,7 @@ use crate::spec::PAGE;
 use crate::va::{self, Backing};
 use crate::world::{Device, Kind, PageRun, Share};
 
-/// Pages of this process on one device; dropping it gives them back.
+/// Pages of this process on one device; dropping it frees them.
 #[derive(Debug)]
 pub(crate) struct Pages {
     device: Arc<Device>,
@@ -19,8 +18,8 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Takes `bytes` rounded up to whole pages, making room among what this process may be made to
-    /// give up.
+    /// Takes `bytes` rounded up to whole pages. If the device is full, it evicts managed memory of
+    /// this process and tries again.
     pub(crate) fn take(device: &Arc<Device>, kind: Kind, bytes: u64) -> Result<Self> {
         let pages = bytes.div_ceil(PAGE);
         let taken = match device.take(kind, pages) {
@@ -35,7 +34,7 @@ impl Pages {
         })
     }
 
-    /// Their numbers.
+    /// The page runs.
     pub(crate) fn runs(&self) -> &[PageRun] {
         &self.runs
     }
@@ -53,7 +52,7 @@ impl Drop for Pages {
     }
 }
 
-/// How this process holds pages: alone, or together with others from the first export on.
+/// A hold on pages: exclusive, or shared with other processes after the first export.
 #[derive(Debug)]
 pub(crate) struct Hold(Mutex<State>);
 
@@ -61,22 +60,22 @@ pub(crate) struct Hold(Mutex<State>);
 enum State {
     Own(Pages),
     Shared(Arc<Share>),
-    /// Sharing failed half way; the pages are lost to this process.
+    /// Sharing failed half way; this process has lost the pages.
     Lost,
 }
 
 impl Hold {
-    /// Pages of no other process.
+    /// Pages held by this process alone.
     pub(crate) fn own(pages: Pages) -> Self {
         Self(Mutex::new(State::Own(pages)))
     }
 
-    /// Pages another process shares with us.
+    /// Pages that another process shared with this one.
     pub(crate) fn shared(share: Share) -> Self {
         Self(Mutex::new(State::Shared(Arc::new(share))))
     }
 
-    /// The pages' numbers.
+    /// The page runs.
     pub(crate) fn runs(&self) -> Vec<PageRun> {
         match &*self.lock() {
             State::Own(pages) => pages.runs().to_vec(),
@@ -85,7 +84,7 @@ impl Hold {
         }
     }
 
-    /// Makes the pages shareable, with `tag` for processes that join.
+    /// Makes the pages shareable, with `tag` for the processes that join.
     pub(crate) fn share(&self, tag: &[u8]) -> Result<Arc<Share>> {
         let mut state = self.lock();
         if let State::Shared(share) = &*state {
@@ -105,7 +104,7 @@ impl Hold {
     }
 }
 
-/// What the truth counters were told about; dropping it takes that back.
+/// Bytes recorded as requested; dropping it subtracts them again.
 #[derive(Debug)]
 pub(crate) struct Noted {
     device: Arc<Device>,
@@ -114,7 +113,7 @@ pub(crate) struct Noted {
 }
 
 impl Noted {
-    /// Tells that the application asked for `bytes`.
+    /// Records that the application requested `bytes`.
     pub(crate) fn new(device: &Arc<Device>, kind: Kind, bytes: u64) -> Self {
         device.note(kind, signed(bytes));
         Self {
@@ -135,8 +134,7 @@ pub(crate) fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// A stretch of reserved addresses; dropping it takes whatever is mapped there away and gives the
-/// addresses back.
+/// A range of reserved addresses; dropping it unmaps its memory and releases the addresses.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     base: u64,
@@ -144,7 +142,7 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
-    /// `len` bytes, whole pages.
+    /// Reserves `len` bytes, whole pages.
     pub(crate) fn new(len: u64) -> Result<Self> {
         Ok(Self {
             base: va::reserve(len, 0)?,
@@ -166,25 +164,25 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         let _exclusive = table::exclusive();
-        // This can only fail for a range that is not a reservation; this one is, by construction.
+        // `release` fails only if the range is not a reservation, and this range is one.
         let _ = va::release(self.base, self.len);
     }
 }
 
-/// Addresses with pages behind all of them. Nothing is addressable before it is published.
+/// Addresses with pages mapped at all of them. They are inaccessible until they are published.
 #[derive(Debug)]
 pub(crate) struct Region {
-    // Dropped in this order: first the pages become unreachable, then they go back.
+    // Dropped in this order: first the pages are unmapped, then they are freed.
     addresses: Reserved,
     hold: Hold,
     noted: Option<Noted>,
 }
 
 impl Region {
-    /// Takes pages for `bytes` and maps them somewhere.
+    /// Takes pages for `bytes` and maps them at new addresses.
     ///
     /// # Errors
-    /// `OUT_OF_MEMORY` if the device has not got them.
+    /// `OUT_OF_MEMORY` if the device lacks the pages.
     pub(crate) fn new(device: &Arc<Device>, kind: Kind, bytes: u64) -> Result<Self> {
         let len = bytes
             .checked_next_multiple_of(PAGE)
@@ -208,8 +206,7 @@ impl Region {
         })
     }
 
-    /// With what the application asked for, told to the truth counters for as long as the region
-    /// lives.
+    /// Records `bytes` as requested by the application for as long as the region lives.
     pub(crate) fn noted(mut self, device: &Arc<Device>, kind: Kind, bytes: u64) -> Self {
         self.noted = Some(Noted::new(device, kind, bytes));
         self
@@ -225,12 +222,12 @@ impl Region {
         self.addresses.len
     }
 
-    /// True where `address` is in it.
+    /// Whether `address` is inside.
     pub(crate) fn holds(&self, address: u64) -> bool {
         address.wrapping_sub(self.base()) < self.len()
     }
 
-    /// The pages behind it.
+    /// The hold on its pages.
     pub(crate) fn hold(&self) -> &Hold {
         &self.hold
     }

@@ -1,4 +1,4 @@
-//! What can be asked about a pointer.
+//! Pointer attributes.
 
 use std::collections::BTreeSet;
 use std::sync::{PoisonError, RwLock};
@@ -12,7 +12,7 @@ use super::vmm;
 use crate::Result;
 use crate::va;
 
-/// An answer, of the width the API gives it.
+/// An attribute's value, in the API's width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// A handle or an address.
@@ -21,17 +21,17 @@ pub enum Answer {
     Long(u64),
     /// An `unsigned int` or an `int`.
     Int(u32),
-    /// Yes or no, an `int` in the API.
+    /// An `int` in the API, 0 or 1.
     Flag(bool),
 }
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const POSIX_FD: u32 = 1;
 
-/// Answers one question about the allocation that holds `address`.
+/// The value of one attribute of the allocation that contains `address`.
 ///
 /// # Errors
-/// `INVALID_VALUE` for an address the driver did not give out or an attribute that is none;
+/// `INVALID_VALUE` for an address outside the driver's allocations or an unknown attribute;
 /// `NOT_SUPPORTED` for peer tokens.
 pub fn attribute(attribute: Attribute, address: u64) -> Result<Answer> {
     if let Some((base, len)) = vmm::reservation(address)
@@ -43,10 +43,10 @@ pub fn attribute(attribute: Attribute, address: u64) -> Result<Answer> {
     of_allocation(attribute, address, base, &record)
 }
 
-/// What is answered instead of an error where several questions are asked at once.
+/// The value reported instead of an error if several attributes are queried at once.
 ///
 /// # Errors
-/// `INVALID_VALUE` for an attribute that is none.
+/// `INVALID_VALUE` for an unknown attribute.
 pub fn nothing(attribute: Attribute) -> Result<Answer> {
     Ok(match attribute {
         Attribute::CONTEXT
@@ -72,14 +72,14 @@ pub fn nothing(attribute: Attribute) -> Result<Answer> {
     })
 }
 
-/// Allocations whose copies and memsets always complete before the call returns, by number.
+/// Allocations with `SYNC_MEMOPS` set, by number: their copies and memsets complete before the call
+/// returns.
 static WAITING: RwLock<BTreeSet<u64>> = RwLock::new(BTreeSet::new());
 
-/// Makes all synchronous functions wait for their work on the allocation that holds an address, or
-/// not.
+/// Sets or clears `SYNC_MEMOPS` of the allocation that contains an address.
 ///
 /// # Errors
-/// `INVALID_VALUE` for an address the driver did not give out.
+/// `INVALID_VALUE` for an address outside the driver's allocations.
 pub fn set_sync_memops(address: u64, on: bool) -> Result {
     let (_, record) = table::find(address).ok_or(CUresult::INVALID_VALUE)?;
     let mut waiting = WAITING.write().unwrap_or_else(PoisonError::into_inner);
@@ -98,7 +98,7 @@ fn waits(id: u64) -> bool {
         .contains(&id)
 }
 
-/// Whether synchronous functions wait for their work on this address.
+/// Whether `SYNC_MEMOPS` is set for the allocation at this address.
 pub(crate) fn sync_memops(address: u64) -> bool {
     let any = !WAITING
         .read()
@@ -107,7 +107,8 @@ pub(crate) fn sync_memops(address: u64) -> bool {
     any && table::find(address).is_some_and(|(_, record)| waits(record.id))
 }
 
-/// What is answered about reserved addresses, mapped or not.
+/// The attributes of reserved addresses, mapped or not; `None` for the attributes that reservations
+/// lack.
 fn of_reservation(attribute: Attribute, base: u64, len: u64, address: u64) -> Option<Answer> {
     Some(match attribute {
         Attribute::RANGE_START_ADDR => Answer::Pointer(base),
@@ -167,7 +168,7 @@ fn pool_handle(record: &Record) -> u64 {
     }
 }
 
-/// 0 for no access, 1 for reading, 3 for both: what the device that it belongs to may do.
+/// 0 for no access, 1 for reading, 3 for both: the highest right that any device has.
 fn access_flags(base: u64) -> u32 {
     let Some((_, range)) = va::find(base) else {
         return 0;

@@ -1,9 +1,8 @@
-//! Every allocation of this process by its address: what it is, whose it is, how long it is to the
-//! byte.
+//! All allocations of this process by address: kind, owner, and size to the byte.
 //!
-//! The address space itself ([`crate::va`]) only knows what may be touched. This table knows what
-//! was *allocated*: one entry per allocation (or mapping), with the object that owns its memory.
-//! Lookups by any address inside are logarithmic.
+//! The address space itself ([`crate::va`]) only knows which addresses are accessible. This table
+//! knows the *allocations*: one entry per allocation (or mapping), with the object that owns its
+//! memory. A look-up by any address inside an allocation is logarithmic.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,16 +20,16 @@ use super::vmm::Mapping;
 use crate::Result;
 use crate::va::{self, Fault, Range};
 
-/// What an allocation is, with what it owns.
+/// The kind of an allocation, with the object that owns its memory.
 #[derive(Debug, Clone)]
 pub(crate) enum What {
-    /// Part of a block shared with other small allocations; the bytes it takes there.
+    /// Part of a block shared with other small allocations; the bytes it takes in the block.
     Small(Arc<Heap>, u64),
     /// Pages of its own.
     Large(Arc<Region>),
-    /// Of a stream-ordered pool.
+    /// Memory of a stream-ordered pool.
     Pool(Arc<PoolBlock>),
-    /// Of a graph: its pages come and go with launches.
+    /// Memory of a graph. Its pages are mapped and unmapped by launches and frees.
     Graph,
     /// A VMM mapping.
     Mapped(Arc<Mapping>),
@@ -45,54 +44,56 @@ pub(crate) enum What {
 /// One allocation.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
-    /// Bytes, as asked for.
+    /// Bytes, as requested.
     pub(crate) size: u64,
-    /// Never the same for two allocations of this process.
+    /// Unique among all allocations of this process.
     pub(crate) id: u64,
-    /// The device it belongs to, by ordinal; host memory: that of the context it was made in.
+    /// The device it belongs to, by ordinal; for host memory the device of the context it was
+    /// allocated in.
     pub(crate) device: u32,
-    /// The context it was made in and dies with; 0 for memory that belongs to none.
+    /// The context it was allocated in and is freed with; 0 for memory that outlives contexts.
     pub(crate) context: u64,
-    /// What it is.
+    /// Its kind and owner.
     pub(crate) what: What,
 }
 
 impl Record {
-    /// True for memory on a device (managed memory counts as such).
+    /// Whether it is device memory (managed memory counts as device memory).
     pub(crate) fn on_device(&self) -> bool {
         !matches!(self.what, What::Host(_))
     }
 }
 
 static TABLE: RwLock<BTreeMap<u64, Record>> = RwLock::new(BTreeMap::new());
-/// Held for reading while bytes move, for writing while mappings go away.
+/// Held for reading while bytes move, for writing while mappings are removed.
 static STILL: RwLock<()> = RwLock::new(());
 
-/// While this is held, no mapping of driver memory goes away. Code that accesses bytes found by
-/// [`va::bytes`] holds it.
+/// While the guard is held, no mapping of driver memory is removed. Code that accesses bytes found
+/// by [`va::bytes`] holds it.
 pub fn still() -> RwLockReadGuard<'static, ()> {
     STILL.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until no bytes are moving and keeps them from moving: mappings may go away now.
+/// Waits until no bytes are moving. While the guard is held, no bytes move and mappings may be
+/// removed.
 pub(crate) fn exclusive() -> RwLockWriteGuard<'static, ()> {
     STILL.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A number for a new allocation.
+/// A new allocation's number.
 pub(crate) fn fresh_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Enters an allocation and makes its bytes addressable as `range` says.
+/// Adds an allocation and makes its bytes accessible as `range` says.
 pub(crate) fn insert(base: u64, record: Record, range: Range) -> Result {
     va::publish(base, range)?;
     enter(base, record);
     Ok(())
 }
 
-/// Enters an allocation whose bytes are not addressable yet.
+/// Adds an allocation whose bytes are not accessible yet.
 pub(crate) fn enter(base: u64, record: Record) {
     TABLE
         .write()
@@ -100,8 +101,8 @@ pub(crate) fn enter(base: u64, record: Record) {
         .insert(base, record);
 }
 
-/// Takes the allocation that starts at `base` out if `takes` agrees, and its bytes out of reach. Of
-/// two callers racing for it, one gets it.
+/// Removes the allocation that starts at `base` if `takes` accepts it, and makes its bytes
+/// inaccessible. If two callers race, one of them gets the record.
 pub(crate) fn remove_if(base: u64, takes: impl FnOnce(&Record) -> bool) -> Option<Record> {
     let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
     table
@@ -113,8 +114,8 @@ pub(crate) fn remove_if(base: u64, takes: impl FnOnce(&Record) -> bool) -> Optio
         })
 }
 
-/// Takes the allocation that starts at `base` out if `takes` agrees; its bytes stay reachable until
-/// they are retracted.
+/// Removes the allocation that starts at `base` if `takes` accepts it. Its bytes stay accessible
+/// until they are retracted.
 pub(crate) fn forget_if(base: u64, takes: impl FnOnce(&Record) -> bool) -> Option<Record> {
     let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
     table
@@ -123,7 +124,7 @@ pub(crate) fn forget_if(base: u64, takes: impl FnOnce(&Record) -> bool) -> Optio
         .then(|| table.remove(&base))?
 }
 
-/// Where the allocations start for which `chosen` holds.
+/// The bases of the allocations for which `chosen` holds.
 pub(crate) fn starts(chosen: impl Fn(&Record) -> bool) -> Vec<u64> {
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
     table
@@ -142,14 +143,14 @@ pub(crate) fn at(base: u64) -> Option<Record> {
         .cloned()
 }
 
-/// The allocation that holds `address`, with its base.
+/// The allocation that contains `address`, with its base.
 pub(crate) fn find(address: u64) -> Option<(u64, Record)> {
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
     let (&base, record) = table.range(..=address).next_back()?;
     (address - base < record.size).then(|| (base, record.clone()))
 }
 
-/// True where `address` is inside any allocation.
+/// Whether `address` is inside an allocation.
 pub(crate) fn known(address: u64) -> bool {
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
     table
@@ -158,8 +159,8 @@ pub(crate) fn known(address: u64) -> bool {
         .is_some_and(|(base, record)| address - base < record.size)
 }
 
-/// True where all `len` bytes are in one allocation, or in mappings that touch: what the driver
-/// checks when a call is made.
+/// Whether all `len` bytes are in one allocation, or in adjacent mappings. The driver checks this
+/// when a call is made.
 pub(crate) fn covers(address: u64, len: u64) -> bool {
     let Some(end) = address.checked_add(len) else {
         return false;
@@ -183,11 +184,11 @@ pub(crate) fn covers(address: u64, len: u64) -> bool {
     }
 }
 
-/// Bytes for a copy engine, which reaches whatever this process has, on any device. The caller
-/// holds [`still`].
+/// The bytes for a copy engine, which can access all memory of this process on all devices. The
+/// caller holds [`still`].
 ///
 /// # Errors
-/// A fault where the memory is not there, or no device at all may touch it that way.
+/// A fault if the memory is not mapped, or no device has this access right.
 pub(crate) fn engine_bytes(
     address: u64,
     len: u64,
@@ -212,11 +213,11 @@ pub(crate) fn engine_bytes(
     va::bytes(address, len)
 }
 
-/// Bytes for work on the device with this ordinal: rights apply, and managed memory becomes
-/// resident. The caller holds [`still`].
+/// The bytes for work on the device with this ordinal: access rights apply, and managed memory
+/// becomes resident. The caller holds [`still`].
 ///
 /// # Errors
-/// A fault at the first address that this device may not touch.
+/// A fault at the first address that this device may not access.
 pub fn bytes(
     ordinal: u32,
     address: u64,
@@ -228,7 +229,7 @@ pub fn bytes(
     va::bytes(address, len)
 }
 
-/// Makes managed memory in the range resident, as the first touch by a device does.
+/// Makes managed memory in the range resident, like a device's first touch.
 fn touch(ordinal: u32, address: u64, len: u64) {
     if let Some((base, record)) = find(address)
         && let What::Managed(managed) = record.what
@@ -237,7 +238,7 @@ fn touch(ordinal: u32, address: u64, len: u64) {
     }
 }
 
-/// The allocations that share a byte with the range, in the order of their addresses.
+/// The allocations that overlap the range, in order of address.
 pub(crate) fn overlapping(address: u64, len: u64) -> Vec<(u64, Record)> {
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
     let before = table
@@ -252,7 +253,7 @@ pub(crate) fn overlapping(address: u64, len: u64) -> Vec<(u64, Record)> {
         .collect()
 }
 
-/// Every allocation for which `chosen` holds, taken out and out of reach.
+/// Removes the allocations for which `chosen` holds, and makes their bytes inaccessible.
 pub(crate) fn drain(chosen: impl Fn(&Record) -> bool) -> Vec<(u64, Record)> {
     let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
     let taken: Vec<_> = table.extract_if(.., |_, record| chosen(record)).collect();
@@ -263,8 +264,7 @@ pub(crate) fn drain(chosen: impl Fn(&Record) -> bool) -> Vec<(u64, Record)> {
     taken
 }
 
-/// The allocation that starts at `base`, or the error the driver gives for a pointer it did not
-/// give out.
+/// The allocation that starts at `base`; `INVALID_VALUE` if there is none.
 pub(crate) fn expect(base: u64) -> Result<Record> {
     at(base).ok_or(CUresult::INVALID_VALUE)
 }

@@ -1,10 +1,10 @@
-//! Texture and surface objects. They hold nothing but their description.
+//! Texture and surface objects. They store only their description.
 //!
 //! # Safety
-//! The description is a C union; which member is valid is what its type says.
+//! The description is a C union; its type field tells which member is valid.
 #![allow(
     unsafe_code,
-    reason = "reads the member of a C union that its type names"
+    reason = "reads the member of a C union that its type field names"
 )]
 
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::context::Context;
 use crate::exec::Raw;
 use crate::handle::Handles;
 
-/// What an object was made with.
+/// The description that an object was created with.
 #[derive(Debug, Clone, Copy)]
 pub struct Texture {
-    /// What it is bound to.
+    /// The bound resource.
     pub resource: CUDA_RESOURCE_DESC,
-    /// How it is sampled; `None` for a surface.
+    /// The sampling parameters; `None` for a surface.
     pub sampling: Option<CUDA_TEXTURE_DESC>,
-    /// How it is seen, if that differs.
+    /// The resource view, if one was given.
     pub view: Option<CUDA_RESOURCE_VIEW_DESC>,
 }
 
@@ -38,11 +38,11 @@ struct Object {
 
 static OBJECTS: Handles<Object> = Handles::new();
 
-/// Makes an object; a surface where nothing is said about sampling.
+/// Creates an object; without sampling parameters a surface.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a resource that cannot be, or memory the driver did not give out;
-/// `INVALID_HANDLE` for what is no array.
+/// `INVALID_VALUE` for an illegal resource, or memory outside the driver's allocations;
+/// `INVALID_HANDLE` if an array handle names no array.
 pub fn create(
     context: &Context,
     resource: CUDA_RESOURCE_DESC,
@@ -64,7 +64,7 @@ pub fn create(
 fn check(resource: &CUDA_RESOURCE_DESC, surface: bool) -> Result {
     match resource.resType {
         CUresourcetype::ARRAY => {
-            // SAFETY: the type says that this member is the one that was set.
+            // SAFETY: the type field says that this member was set.
             let handle = unsafe { resource.res.array }.hArray;
             array::store(handle.0.addr())
                 .map(|_| ())
@@ -99,10 +99,10 @@ fn covered(address: u64, len: u64) -> Result {
         .ok_or(CUresult::INVALID_VALUE)
 }
 
-/// What an object was made with.
+/// The description that an object was created with.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no object of that sort.
+/// `INVALID_VALUE` if the handle names no object of this kind.
 pub fn get(handle: u64, surface: bool) -> Result<Texture> {
     let handle = usize::try_from(handle).map_err(|_| CUresult::INVALID_VALUE)?;
     let texture = OBJECTS
@@ -118,7 +118,7 @@ pub fn get(handle: u64, surface: bool) -> Result<Texture> {
 /// Destroys an object.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no object of that sort.
+/// `INVALID_VALUE` if the handle names no object of this kind.
 pub fn destroy(handle: u64, surface: bool) -> Result {
     get(handle, surface)?;
     let handle = usize::try_from(handle).map_err(|_| CUresult::INVALID_VALUE)?;
@@ -128,7 +128,7 @@ pub fn destroy(handle: u64, surface: bool) -> Result {
         .ok_or(CUresult::INVALID_VALUE)
 }
 
-/// Forgets the objects of a context that is gone.
+/// Forgets the objects of a destroyed context.
 pub(crate) fn context_gone(context: u64) {
     OBJECTS.remove_if(|object| object.context == context);
 }

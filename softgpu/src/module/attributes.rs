@@ -1,4 +1,4 @@
-//! Attributes of functions and kernels: what can be asked, what can be set.
+//! Attributes of functions and kernels: reading and setting them.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use gpushare_cuda_abi::cuda::{CUfunction_attribute, CUresult};
 
 use crate::error::Result;
 
-/// Shared memory a block may use without asking for more (bytes), on every architecture.
+/// Shared memory that a block may use by default (bytes), on every architecture.
 pub(super) const DEFAULT_SHARED: u32 = 48 << 10;
-/// Shared memory a block may ask for (bytes): compute capability 9.0, CUDA C++ programming guide,
-/// table of technical specifications.
+/// Shared memory that a block may use after opting in (bytes): compute capability 9.0, CUDA C++
+/// programming guide, table of technical specifications.
 pub(super) const MAX_SHARED: u32 = 227 << 10;
 
-/// The attributes that differ from a modelled kernel's.
+/// The attributes that were set. All other attributes have a modelled kernel's values.
 #[derive(Debug, Clone, Default)]
 pub struct Attributes(BTreeMap<u32, i32>);
 
@@ -40,7 +40,7 @@ impl Attributes {
     /// Sets an attribute.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for one that cannot be set, or a value out of its range.
+    /// `INVALID_VALUE` for an attribute that cannot be set, or a value out of its range.
     pub fn set(&mut self, attribute: CUfunction_attribute, value: i32) -> Result {
         use CUfunction_attribute as A;
         let legal = match attribute {
@@ -62,7 +62,7 @@ impl Attributes {
         Ok(())
     }
 
-    /// Dynamic shared memory that a launch may ask for (bytes).
+    /// Dynamic shared memory that a launch may request (bytes).
     pub fn dynamic_shared(&self) -> u32 {
         let set = self
             .get(CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES)
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_attributes_that_can_be_set_are_set_and_only_in_range() {
+    fn only_settable_attributes_are_set_and_only_in_range() {
         let mut attributes = Attributes::default();
         assert_eq!(
             attributes.set(CUfunction_attribute::NUM_REGS, 8),

@@ -28,7 +28,7 @@ pub struct Function {
 }
 
 impl Function {
-    /// Makes the function `name` of `module`.
+    /// Creates the function `name` of `module`.
     pub(super) fn enter(name: &str, module: &Arc<Module>) -> CUfunction {
         let handle = handle::fresh();
         let function = Self {
@@ -53,7 +53,7 @@ impl Function {
         self.name.to_str().unwrap_or_default()
     }
 
-    /// Its name as C text that lives as long as the function.
+    /// Its name as a C string that lives as long as the function.
     pub fn c_name(&self) -> &CStr {
         &self.name
     }
@@ -68,7 +68,7 @@ impl Function {
         self.module.context()
     }
 
-    /// What it does, if it is built in.
+    /// Its built-in kernel, if it has one.
     pub fn builtin(&self) -> Option<&'static Builtin> {
         self.builtin
     }
@@ -80,17 +80,17 @@ impl Function {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the functions of CUDA 2 and 3 set one by one before a launch.
+    /// The launch state that the functions of CUDA 2 and 3 set step by step before a launch.
     pub fn legacy(&self) -> MutexGuard<'_, LegacyState> {
         self.legacy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The function behind a handle, which may as well be a kernel's: that is the function it becomes
-/// in `context`.
+/// The function of a handle. A kernel's handle means the kernel's function in `context`.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for what is neither (any more).
+/// `INVALID_HANDLE` if the handle names neither a function nor a kernel; as
+/// [`library::function_in`].
 pub fn function(context: &Arc<Context>, handle: CUfunction) -> Result<Arc<Function>> {
     if let Some(found) = FUNCTIONS.get(handle.0.addr()) {
         return Ok(found);
@@ -106,7 +106,7 @@ pub(super) fn forget(function: CUfunction) {
     FUNCTIONS.remove(function.0.addr());
 }
 
-/// A name that came as C text, as C text again.
+/// A name as a C string.
 pub(super) fn c_name(name: &str) -> CString {
     CString::new(name).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Launches: what a launch may ask for, and the operation it becomes.
+//! Launches: the limits of a launch, and the operation it becomes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,14 +11,14 @@ use crate::error::Result;
 use crate::exec::{self, Cost, Kind, Op, StreamRef, ValueWait};
 use crate::memory;
 
-/// Threads of a block, at most.
+/// The maximum number of threads in a block.
 const BLOCK_THREADS: u32 = 1024;
-/// Each dimension of a block, at most.
+/// The maximum dimensions of a block.
 const BLOCK: [u32; 3] = [1024, 1024, 64];
-/// Each dimension of a grid, at most.
+/// The maximum dimensions of a grid.
 const GRID: [u32; 3] = [0x7fff_ffff, 65_535, 65_535];
 
-/// How a kernel is spread over the device.
+/// The launch configuration of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Blocks in each dimension.
@@ -27,9 +27,9 @@ pub struct Shape {
     pub block: [u32; 3],
     /// Dynamic shared memory of a block (bytes).
     pub shared: u32,
-    /// Blocks of a cluster in each dimension, if it has clusters.
+    /// Blocks of a cluster in each dimension, for a launch with clusters.
     pub cluster: Option<[u32; 3]>,
-    /// All blocks must be resident at once.
+    /// Whether all blocks must be resident at once.
     pub cooperative: bool,
 }
 
@@ -61,7 +61,8 @@ impl Shape {
         })
     }
 
-    /// Whether `function` can be launched so on a device with `sm` multiprocessors.
+    /// Whether `function` can be launched with this configuration on a device with `sm`
+    /// multiprocessors.
     ///
     /// # Errors
     /// `INVALID_VALUE` for dimensions or shared memory beyond the device's limits,
@@ -107,21 +108,21 @@ impl Shape {
     }
 }
 
-/// A launch that is complete in itself: it can run any number of times.
+/// A self-contained launch: it can run any number of times.
 #[derive(Debug)]
 pub struct Launch {
-    /// What to launch.
+    /// The function to launch.
     pub function: Arc<Function>,
-    /// How it is spread.
+    /// The launch configuration.
     pub shape: Shape,
-    /// Its parameters, as they were when the launch was made.
+    /// The parameters, copied when the launch was made.
     pub params: Params,
-    /// Where each parameter's value is, made when first asked for.
+    /// The addresses of the parameters' values, made at first use.
     pointers: OnceLock<Box<[usize]>>,
 }
 
 impl Launch {
-    /// A launch, checked; loads the function's code if it is not loaded.
+    /// A checked launch; loads the function's code if it is not loaded.
     ///
     /// # Errors
     /// As [`Shape::check`]; `OUT_OF_MEMORY` if the code does not fit.
@@ -136,9 +137,9 @@ impl Launch {
         }))
     }
 
-    /// The address of an array of pointers to the parameters' values, as `kernelParams` is; both
-    /// live as long as this launch. 0 where the layout of the parameters is unknown or there are
-    /// none.
+    /// The address of an array of pointers to the parameters' values, in the form of
+    /// `kernelParams`; both live as long as this launch. 0 if the layout of the parameters is
+    /// unknown.
     pub fn param_pointers(&self) -> usize {
         let Some(builtin) = self.function.builtin() else {
             return 0;
@@ -153,7 +154,7 @@ impl Launch {
         pointers.as_ptr().expose_provenance()
     }
 
-    /// What its kernel spins on once it has had its time, if it does.
+    /// The value that its kernel waits for after its time, if it is a spinning kernel.
     pub(crate) fn spins(self: &Arc<Self>) -> Option<ValueWait> {
         let builtin = self.function.builtin().filter(|builtin| builtin.spins())?;
         let launch = Arc::clone(self);
@@ -163,7 +164,7 @@ impl Launch {
         }))
     }
 
-    /// The operation it is.
+    /// The operation of this launch.
     pub fn op(self: &Arc<Self>) -> Op {
         let spec = self.function.context().device().spec();
         let blocks = self.shape.blocks();

@@ -1,4 +1,4 @@
-//! Launches as CUDA 2 and 3 made them: block shape, shared memory and parameters are set on the
+//! Launches in the style of CUDA 2 and 3: block shape, shared memory and parameters are set on the
 //! function, then it is launched.
 
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::params::Params;
 use crate::error::Result;
 use crate::exec::StreamRef;
 
-/// The most bytes of parameters these functions take.
+/// The maximum size of the parameters (bytes).
 const MOST: usize = 4096;
 
-/// What is set on a function.
+/// The launch state set on a function.
 #[derive(Debug, Default)]
 pub struct LegacyState {
     block: Option<[u32; 3]>,
@@ -45,7 +45,7 @@ impl LegacyState {
         self.shared = bytes;
     }
 
-    /// Sets how many bytes of parameters there are.
+    /// Sets the size of the parameters (bytes).
     ///
     /// # Errors
     /// `INVALID_VALUE` for more than 4096.
@@ -84,7 +84,7 @@ impl LegacyState {
     }
 }
 
-/// Launches a function as it is set.
+/// Launches a function with the state set on it.
 ///
 /// # Errors
 /// `INVALID_VALUE` if no block shape was set, the parameters are too short or a dimension is below

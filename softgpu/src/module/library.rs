@@ -1,5 +1,5 @@
-//! Libraries: images that belong to no context and become modules of those in which their kernels
-//! are used.
+//! Libraries: images that belong to no context. A library becomes a module in each context that
+//! uses its kernels.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -33,7 +33,8 @@ pub struct Library {
 pub struct Kernel {
     name: CString,
     library: Weak<Library>,
-    /// What was set for a device, by ordinal, and is taken over by the kernel's function there.
+    /// Attributes set for a device, by ordinal. The kernel's function on that device takes them
+    /// over.
     attributes: Mutex<HashMap<u32, Attributes>>,
 }
 
@@ -43,7 +44,7 @@ impl Library {
         CUlibrary(std::ptr::without_provenance_mut(self.handle))
     }
 
-    /// The kernel of this name, always the same one.
+    /// The kernel with this name; equal names give the same kernel.
     ///
     /// # Errors
     /// `NOT_FOUND` for the empty name.
@@ -63,7 +64,7 @@ impl Library {
         Ok(CUkernel(std::ptr::without_provenance_mut(value)))
     }
 
-    /// The kernels that were asked for by name, oldest first.
+    /// The kernels that were looked up by name, oldest first.
     pub fn known_kernels(&self) -> Vec<CUkernel> {
         let kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         let mut known: Vec<usize> = kernels.values().copied().collect();
@@ -74,7 +75,7 @@ impl Library {
             .collect()
     }
 
-    /// Its module in `context`, loaded when first asked for.
+    /// Its module in `context`, loaded at first use.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY` under eager loading.
@@ -99,7 +100,7 @@ impl Kernel {
         self.name.to_str().unwrap_or_default()
     }
 
-    /// Its name as C text that lives as long as the kernel.
+    /// Its name as a C string that lives as long as the kernel.
     pub fn c_name(&self) -> &CStr {
         &self.name
     }
@@ -107,12 +108,12 @@ impl Kernel {
     /// The library it is in.
     ///
     /// # Errors
-    /// `INVALID_HANDLE` if that was unloaded.
+    /// `INVALID_HANDLE` if the library was unloaded.
     pub fn library(&self) -> Result<Arc<Library>> {
         self.library.upgrade().ok_or(CUresult::INVALID_HANDLE)
     }
 
-    /// An attribute as it is on a device.
+    /// An attribute's value for a device.
     ///
     /// # Errors
     /// `INVALID_VALUE` for an attribute that does not exist.
@@ -123,7 +124,7 @@ impl Kernel {
     /// Sets an attribute for a device.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for one that cannot be set, or a value out of its range.
+    /// `INVALID_VALUE` for an attribute that cannot be set, or a value out of its range.
     pub fn set_attribute(
         &self,
         device: u32,
@@ -155,25 +156,25 @@ pub fn load() -> CUlibrary {
     library.handle()
 }
 
-/// The library behind a handle.
+/// The library of a handle.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for what is no library (any more).
+/// `INVALID_HANDLE` if the handle names no library.
 pub fn lookup(library: CUlibrary) -> Result<Arc<Library>> {
     LIBRARIES
         .get(library.0.addr())
         .ok_or(CUresult::INVALID_HANDLE)
 }
 
-/// The kernel behind a handle.
+/// The kernel of a handle.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for what is no kernel (any more).
+/// `INVALID_HANDLE` if the handle names no kernel.
 pub fn kernel(kernel: CUkernel) -> Result<Arc<Kernel>> {
     KERNELS.get(kernel.0.addr()).ok_or(CUresult::INVALID_HANDLE)
 }
 
-/// The function that a kernel is in `context`.
+/// A kernel's function in `context`.
 ///
 /// # Errors
 /// `INVALID_HANDLE` if its library was unloaded, `OUT_OF_MEMORY` under eager loading.
@@ -195,7 +196,7 @@ pub fn function_in(kernel: &Kernel, context: &Arc<Context>) -> Result<CUfunction
 /// Unloads a library with its kernels and modules.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for what is no library (any more).
+/// `INVALID_HANDLE` if the handle names no library.
 pub fn unload(library: CUlibrary) -> Result {
     let library = LIBRARIES
         .remove(library.0.addr())

@@ -1,4 +1,4 @@
-//! The just-in-time linker: takes any inputs, gives an image that is as opaque as they are.
+//! The just-in-time linker: it accepts any inputs and returns an opaque image.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ use crate::handle::Handles;
 
 static LINKS: Handles<Mutex<Link>> = Handles::new();
 
-/// What starts every linked image, so that one can be told from what was put in.
+/// The first bytes of every linked image, to distinguish it from its inputs.
 const MAGIC: &[u8] = b"softgpu linked image\n";
 
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ struct Link {
 /// One input.
 #[derive(Debug)]
 pub struct LinkInput {
-    /// What it is said to be.
+    /// Its declared kind.
     pub kind: CUjitInputType,
     /// Its bytes.
     pub bytes: Vec<u8>,
@@ -38,8 +38,8 @@ pub fn create() -> CUlinkState {
 /// Adds an input.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for what is no link (any more) or is complete, `INVALID_VALUE` for an unknown
-/// kind, `INVALID_IMAGE` for no bytes.
+/// `INVALID_HANDLE` if the handle names no link or the link is complete, `INVALID_VALUE` for an
+/// unknown kind, `INVALID_IMAGE` for an empty input.
 pub fn add(link: CUlinkState, input: &LinkInput) -> Result {
     let link = LINKS.get(link.0.addr()).ok_or(CUresult::INVALID_HANDLE)?;
     let mut link = held(&link);
@@ -57,10 +57,10 @@ pub fn add(link: CUlinkState, input: &LinkInput) -> Result {
     Ok(())
 }
 
-/// Completes a link; the image's address and length, good until the link is destroyed.
+/// Completes a link. Returns the image's address and length, valid until the link is destroyed.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for what is no link (any more), `INVALID_VALUE` without inputs.
+/// `INVALID_HANDLE` if the handle names no link, `INVALID_VALUE` without inputs.
 pub fn complete(link: CUlinkState) -> Result<(usize, usize)> {
     let link = LINKS.get(link.0.addr()).ok_or(CUresult::INVALID_HANDLE)?;
     let mut link = held(&link);
@@ -74,10 +74,10 @@ pub fn complete(link: CUlinkState) -> Result<(usize, usize)> {
     Ok((image.as_ptr().expose_provenance(), image.len()))
 }
 
-/// Ends a link, complete or not.
+/// Destroys a link, complete or not.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for what is no link (any more).
+/// `INVALID_HANDLE` if the handle names no link.
 pub fn destroy(link: CUlinkState) -> Result {
     LINKS
         .remove(link.0.addr())
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_needs_inputs_takes_none_when_complete_and_ends_once() {
+    fn a_link_needs_inputs_and_accepts_none_after_its_completion() {
         let link = create();
         assert_eq!(complete(link), Err(CUresult::INVALID_VALUE));
         let input = LinkInput {

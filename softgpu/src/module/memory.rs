@@ -1,15 +1,15 @@
-//! What loaded code takes of the device's memory, behind the application's back.
+//! Device memory that loaded code takes, unasked.
 
 use std::sync::Arc;
 
 use crate::error::Result;
 use crate::world::{Device, Kind, PageRun};
 
-/// Pages that a module's code and constants take: one, whatever the image, because images are
+/// Pages of a module's code and constants. The number is 1 for every image, because images are
 /// opaque.
 const PAGES: u64 = 1;
 
-/// Memory of loaded code; it goes back when this is dropped.
+/// Memory of loaded code; freed on drop.
 #[derive(Debug)]
 pub(super) struct CodeMemory {
     device: Arc<Device>,
@@ -20,7 +20,7 @@ impl CodeMemory {
     /// Takes the memory.
     ///
     /// # Errors
-    /// `OUT_OF_MEMORY` if the device has not got it.
+    /// `OUT_OF_MEMORY` if the device lacks the memory.
     pub(super) fn take(device: &Arc<Device>) -> Result<Self> {
         Ok(Self {
             device: Arc::clone(device),

@@ -1,9 +1,9 @@
 //! Modules, libraries, functions and the built-in kernels.
 //!
-//! Images are opaque: any bytes load. What a function does is decided by its name alone
-//! ([`kernels`]); every other name is a kernel that takes a little time and does nothing. Kernels
-//! of a library (`CUkernel`) become functions of a context when they are first used there, and are
-//! accepted wherever a function is.
+//! Images are opaque: any bytes load. A function's name alone decides what it does ([`kernels`]); a
+//! function with another name is a kernel that takes a little time and does nothing. A library's
+//! kernel (`CUkernel`) becomes a function of a context at its first use there, and is accepted in
+//! place of a function.
 
 mod attributes;
 mod function;
@@ -28,7 +28,7 @@ pub use launch::{Launch, Shape, launch};
 pub use modules::{Loading, Module, load, loading, lookup, unload};
 pub use params::Params;
 
-/// Forgets what belongs to a context that is being destroyed.
+/// Removes the modules of a context that is being destroyed.
 pub fn context_gone(context: &Arc<Context>) {
     library::context_gone(context.id());
     modules::context_gone(context.id());

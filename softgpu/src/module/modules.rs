@@ -1,8 +1,8 @@
 //! Modules: an opaque image loaded into a context, and the functions found in it.
 //!
 //! Loading is lazy unless `CUDA_MODULE_LOADING=EAGER`: the memory is taken when a function is first
-//! launched, so that a context grows long after the load succeeded, as it does on drivers since
-//! CUDA 12.2.
+//! launched. So a context grows long after the load call succeeded, as with drivers since CUDA
+//! 12.2.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,7 +18,7 @@ use crate::handle::{self, Handles};
 
 static MODULES: Handles<Module> = Handles::new();
 
-/// When code is loaded.
+/// The time at which code is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loading {
     /// At the load call.
@@ -27,7 +27,7 @@ pub enum Loading {
     Lazy,
 }
 
-/// How this process loads, by `CUDA_MODULE_LOADING`.
+/// The loading mode of this process, from `CUDA_MODULE_LOADING`.
 pub fn loading() -> Loading {
     static MODE: OnceLock<Loading> = OnceLock::new();
     *MODE.get_or_init(|| match std::env::var("CUDA_MODULE_LOADING") {
@@ -56,10 +56,10 @@ impl Module {
         &self.context
     }
 
-    /// The function of this name, always the same one.
+    /// The function with this name; equal names give the same function.
     ///
     /// # Errors
-    /// `NOT_FOUND` for the empty name: any other may be in an image that cannot be read.
+    /// `NOT_FOUND` for the empty name. Every other name may exist in an opaque image.
     pub fn function(self: &Arc<Self>, name: &str) -> Result<CUfunction> {
         if name.is_empty() {
             return Err(CUresult::NOT_FOUND);
@@ -73,8 +73,8 @@ impl Module {
         Ok(made)
     }
 
-    /// The functions that were asked for by name, oldest first: the only ones that an opaque image
-    /// is known to have.
+    /// The functions that were looked up by name, oldest first. No other functions of an opaque
+    /// image are known.
     pub fn known_functions(&self) -> Vec<CUfunction> {
         let mut known: Vec<CUfunction> = self.functions().values().copied().collect();
         known.sort_unstable();
@@ -84,13 +84,13 @@ impl Module {
     /// Loads the code if it is not loaded.
     ///
     /// # Errors
-    /// `OUT_OF_MEMORY` if the device has not got the memory.
+    /// `OUT_OF_MEMORY` if the device lacks the memory.
     pub fn make_resident(&self) -> Result {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         if memory.is_none() {
             *memory = Some(CodeMemory::take(self.context.device())?);
-            // Under both locks: others that need this module wait, and others that submit in its
-            // context.
+            // With both locks held: other threads that need this module or submit in its context
+            // wait.
             let _held = self.context.hold();
             std::thread::sleep(Duration::from_nanos(self.context.device().spec().load));
         }
@@ -112,7 +112,7 @@ impl Module {
     }
 }
 
-/// Loads an image, whatever it is.
+/// Loads any image.
 ///
 /// # Errors
 /// `OUT_OF_MEMORY` under eager loading.
@@ -130,18 +130,19 @@ pub fn load(context: &Arc<Context>) -> Result<Arc<Module>> {
     Ok(module)
 }
 
-/// The module behind a handle.
+/// The module of a handle.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for what is no module (any more).
+/// `INVALID_HANDLE` if the handle names no module.
 pub fn lookup(module: CUmodule) -> Result<Arc<Module>> {
     MODULES.get(module.0.addr()).ok_or(CUresult::INVALID_HANDLE)
 }
 
-/// Unloads a module: its functions are gone, its memory goes back once no launch needs it.
+/// Unloads a module: its functions are removed, its memory is freed when no launch uses it any
+/// more.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for what is no module (any more).
+/// `INVALID_HANDLE` if the handle names no module.
 pub fn unload(module: CUmodule) -> Result {
     let module = MODULES
         .remove(module.0.addr())

@@ -1,18 +1,18 @@
-//! How many blocks fit on a multiprocessor: compute capability 9.0's limits, for kernels of
-//! modelled size.
+//! Occupancy: how many blocks fit on a multiprocessor, with the limits of compute capability 9.0
+//! and kernels of modelled size.
 
 use super::attributes::MAX_SHARED;
 
-/// Threads resident on a multiprocessor.
+/// Maximum resident threads of a multiprocessor.
 const SM_THREADS: u32 = 2048;
-/// Blocks resident on a multiprocessor.
+/// Maximum resident blocks of a multiprocessor.
 const SM_BLOCKS: u32 = 32;
-/// Shared memory of a multiprocessor (bytes), and what the system keeps of it for each block.
+/// Shared memory of a multiprocessor, and the part the system reserves for each block (bytes).
 const SM_SHARED: u32 = 228 << 10;
 const BLOCK_RESERVE: u32 = 1 << 10;
 
-/// Blocks of `threads` threads and `shared` bytes that are resident on one multiprocessor; 0 if not
-/// even one is.
+/// The number of blocks of `threads` threads and `shared` bytes that are resident on one
+/// multiprocessor; 0 if no block fits.
 pub fn blocks_per_sm(threads: u32, shared: u32) -> u32 {
     if threads == 0 || threads > 1024 || shared > MAX_SHARED {
         return 0;
@@ -22,9 +22,9 @@ pub fn blocks_per_sm(threads: u32, shared: u32) -> u32 {
     SM_BLOCKS.min(by_threads).min(by_shared)
 }
 
-/// The largest block of at most `limit` threads (0: any) that fills a multiprocessor best, with
-/// `shared(threads)` bytes each, and how many of them then fill a device of `sm` multiprocessors:
-/// (blocks, threads).
+/// The largest block of at most `limit` threads (0: no limit) with the best occupancy, if a block
+/// of `threads` threads uses `shared(threads)` bytes; and the number of such blocks that fill a
+/// device of `sm` multiprocessors: (blocks, threads).
 pub fn best_block(sm: u32, limit: u32, shared: impl Fn(u32) -> u32) -> (u32, u32) {
     let limit = if limit == 0 { 1024 } else { limit.min(1024) };
     let whole = (1..=(limit - 1) / 32).rev().map(|warps| warps * 32);
@@ -43,8 +43,8 @@ pub fn best_block(sm: u32, limit: u32, shared: impl Fn(u32) -> u32) -> (u32, u32
     (sm * blocks_per_sm(threads, shared(threads)), threads)
 }
 
-/// Dynamic shared memory each of `blocks` blocks of `threads` threads can have on one
-/// multiprocessor (bytes); `None` if they do not fit at all.
+/// Dynamic shared memory available to each of `blocks` blocks of `threads` threads on one
+/// multiprocessor (bytes); `None` if the blocks do not fit.
 pub fn shared_for(blocks: u32, threads: u32) -> Option<u32> {
     if blocks == 0 || blocks > blocks_per_sm(threads, 0) {
         return None;

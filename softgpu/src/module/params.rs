@@ -1,10 +1,10 @@
-//! Kernel parameters: read from the application at launch, laid out as C lays out a struct of them.
+//! Kernel parameters: copied from the application at launch, in the layout of a C struct.
 //!
 //! # Safety
-//! `unsafe` follows the two forms `cuLaunchKernel` documents: an array of pointers, one per
-//! parameter, each to a value of that parameter's size; or a list of options ended by
+//! The `unsafe` code follows the two forms that `cuLaunchKernel` documents: an array with one
+//! pointer per parameter, each to a value of that parameter's size; or a list of options ended by
 //! `CU_LAUNCH_PARAM_END` that names one buffer and its size. NULL is refused.
-#![allow(unsafe_code, reason = "parameters are behind the caller's pointers")]
+#![allow(unsafe_code, reason = "the caller passes pointers to the parameters")]
 
 use std::ffi::c_void;
 
@@ -15,23 +15,23 @@ use gpushare_cuda_abi::cuda::{
 use super::kernels::Builtin;
 use crate::error::Result;
 
-/// The bytes of a launch's parameters; empty where the kernel is not built in and gave an array
-/// (its layout is not known).
+/// The bytes of a launch's parameters. Empty if the kernel is not built in and the launch passed an
+/// array, because the layout is unknown then.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Params(Vec<u8>);
 
-/// The most bytes of parameters a kernel can have (since CUDA 12.1).
+/// The maximum size of a kernel's parameters (bytes, since CUDA 12.1).
 const MOST: usize = 32_764;
 
 impl Params {
-    /// Reads what a launch was given.
+    /// Reads the parameters of a launch.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if both forms are given, a built-in kernel's are missing or too short, or an
-    /// option is unknown.
+    /// `INVALID_VALUE` if both forms are given, a built-in kernel's parameters are missing or too
+    /// short, or an option is unknown.
     ///
     /// # Safety
-    /// `kernel_params` and `extra` are NULL or as `cuLaunchKernel` demands for this kernel.
+    /// `kernel_params` and `extra` are NULL or as `cuLaunchKernel` requires for this kernel.
     pub unsafe fn read(
         builtin: Option<&Builtin>,
         kernel_params: *mut *mut c_void,
@@ -42,14 +42,14 @@ impl Params {
             (false, false) => Err(CUresult::INVALID_VALUE),
             (true, true) if !sizes.is_empty() => Err(CUresult::INVALID_VALUE),
             (true, true) => Ok(Self::default()),
-            // SAFETY: the caller promises one pointer for each of this kernel's parameters.
+            // SAFETY: the caller guarantees one pointer for each of this kernel's parameters.
             (false, true) => unsafe { Self::from_array(sizes, kernel_params) },
-            // SAFETY: the caller promises a list of options with its end.
+            // SAFETY: the caller guarantees a list of options with its end marker.
             (true, false) => unsafe { Self::from_options(sizes, extra) },
         }
     }
 
-    /// Parameters given as bytes in C layout, for launches that set them piece by piece.
+    /// Parameters as bytes in C layout, for launches that set them step by step.
     ///
     /// # Errors
     /// `INVALID_VALUE` if they are too short for a built-in kernel.
@@ -72,7 +72,7 @@ impl Params {
                 return Err(CUresult::INVALID_VALUE);
             }
             // SAFETY: the entry points to a value of this parameter's size, and `bytes` has that
-            // room at its offset.
+            // much space at its offset.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     value.cast::<u8>(),
@@ -87,7 +87,7 @@ impl Params {
     unsafe fn from_options(sizes: &[usize], list: *mut *mut c_void) -> Result<Self> {
         let (mut buffer, mut size, mut at) = (std::ptr::null_mut(), None, 0);
         loop {
-            // SAFETY: the list goes on until its end marker, which ends this loop.
+            // SAFETY: the list continues until its end marker, which ends this loop.
             let (option, value) = unsafe {
                 let option = list.add(at).read();
                 if option == CU_LAUNCH_PARAM_END {
@@ -114,7 +114,7 @@ impl Params {
         if size == 0 {
             return Ok(Self::default());
         }
-        // SAFETY: the buffer has as many bytes as the list says.
+        // SAFETY: the buffer has the size that the list gives.
         Ok(Self(
             unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), size) }.to_vec(),
         ))
@@ -139,7 +139,7 @@ impl Params {
     }
 }
 
-/// Where each parameter is and how long they are together: every one aligned to its size.
+/// The offset of each parameter and the total size; every parameter is aligned to its size.
 pub(super) fn layout(sizes: &[usize]) -> (Vec<usize>, usize) {
     let mut end = 0_usize;
     let offsets = sizes
@@ -159,13 +159,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_lie_as_c_lays_them_out() {
+    fn parameters_have_the_layout_of_a_c_struct() {
         assert_eq!(layout(&[4, 8, 8, 8]), (vec![0, 8, 16, 24], 32));
         assert_eq!(layout(&[8, 8, 4]), (vec![0, 8, 16], 20));
     }
 
     #[test]
-    fn both_forms_read_the_same_and_a_missing_or_short_one_is_refused() {
+    fn both_forms_give_equal_parameters_and_missing_ones_are_refused() {
         let fill = kernels::find("fill").unwrap();
         let (mut dst, mut count, mut value) = (0x1000_u64, 7_u64, 0xdead_beef_u32);
         let mut array: [*mut c_void; 3] = [
@@ -189,7 +189,7 @@ mod tests {
         let null = std::ptr::null_mut();
         let mut size = 20_usize;
         let mut extra = options(&raw mut size, buffer.as_mut_ptr());
-        // SAFETY: both forms are as the kernel demands.
+        // SAFETY: both forms are as the kernel requires.
         let (one, two) = unsafe {
             (
                 Params::read(Some(fill), array.as_mut_ptr(), null).unwrap(),

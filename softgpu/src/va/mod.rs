@@ -1,13 +1,13 @@
 //! Device addresses of this process.
 //!
-//! One large window of address space is reserved and never dereferenceable, so that the host faults
-//! on a device pointer exactly as on a real GPU. The bytes lie in a second window, the *shadow*, at
-//! a fixed distance. What may be touched is decided by a table of published ranges, before anything
-//! is touched: [`check`] and [`bytes`] answer a [`Fault`], never a signal.
+//! One large window of address space is reserved and never accessible, so that the host faults on a
+//! device pointer exactly as with a real GPU. The bytes are in a second window, the *shadow*, at a
+//! fixed distance. A table of published ranges decides which addresses are accessible, before any
+//! access: [`check`] and [`bytes`] return a [`Fault`] and never cause a signal.
 //!
-//! The three layers, each with its opposite: [`reserve`]/[`release`] addresses, [`map`]/[`unmap`]
-//! memory behind whole pages of them, [`publish`]/[`retract`] what is addressable, to the byte.
-//! Host memory known to the driver (pinned, registered) has only the last layer.
+//! There are three layers, each with its opposite: [`reserve`]/[`release`] for addresses,
+//! [`map`]/[`unmap`] for memory at whole pages of them, [`publish`]/[`retract`] for access, to the
+//! byte. Host memory known to the driver (pinned, registered) has only the last layer.
 
 mod ranges;
 mod window;
@@ -25,12 +25,12 @@ use window::Window;
 
 pub use ranges::{Access, Fault, Range};
 
-/// What lies behind mapped addresses.
+/// The memory that is mapped at addresses.
 #[derive(Debug, Clone, Copy)]
 pub enum Backing<'a> {
     /// Physical pages of a device.
     Pages(&'a Device, &'a [PageRun]),
-    /// A file (managed memory that lives on the host), from a byte offset that is a multiple of the
+    /// A file (managed memory resident on the host), from a byte offset that is a multiple of the
     /// host's page size.
     File(BorrowedFd<'a>, u64),
 }
@@ -38,16 +38,16 @@ pub enum Backing<'a> {
 static RANGES: RwLock<Ranges> = RwLock::new(Ranges::new());
 
 /// Reserves `len` bytes of addresses, aligned to `align` (a power of two, at least 2 MiB; 0 for the
-/// default). Freed addresses are the last to be handed out again.
+/// default). Released addresses are reused last.
 ///
 /// # Errors
-/// `INVALID_VALUE` if `len` is no multiple of 2 MiB or `align` no power of two, `OUT_OF_MEMORY` if
-/// no such stretch is free.
+/// `INVALID_VALUE` if `len` is not a positive multiple of 2 MiB or `align` is not a power of two,
+/// `OUT_OF_MEMORY` if no such range is free.
 pub fn reserve(len: u64, align: u64) -> Result<u64> {
     Window::get()?.reserve(len, align, None)
 }
 
-/// As [`reserve`], at exactly `at` if that is free, else anywhere.
+/// As [`reserve`], at exactly `at` if that range is free, else anywhere.
 ///
 /// # Errors
 /// As [`reserve`].
@@ -55,26 +55,26 @@ pub fn reserve_near(at: u64, len: u64, align: u64) -> Result<u64> {
     Window::get()?.reserve(len, align, Some(at))
 }
 
-/// Gives a whole reservation back.
+/// Releases a whole reservation.
 ///
 /// # Errors
-/// `INVALID_VALUE` if `addr`, `len` are not exactly one reservation.
+/// `INVALID_VALUE` if `addr` and `len` are not exactly one reservation.
 pub fn release(addr: u64, len: u64) -> Result {
     Window::get()?.release(addr, len)
 }
 
-/// The reservation that holds `addr`: its base and length.
+/// The reservation that contains `addr`: its base and length.
 pub fn reservation(addr: u64) -> Option<(u64, u64)> {
     Window::get().ok()?.reservation(addr)
 }
 
-/// Whether `addr` is a device address, given out or not: never one of the host's own.
+/// Whether `addr` is inside the windows of device addresses, reserved or not.
 pub fn is_device(addr: u64) -> bool {
     Window::get().is_ok_and(|window| window.holds(addr))
 }
 
-/// Puts memory behind the reserved addresses from `addr`, a multiple of 2 MiB, for `len` bytes.
-/// With `host` the host may dereference the addresses too (managed memory). It publishes nothing.
+/// Maps memory at the reserved addresses from `addr`, a multiple of 2 MiB, for `len` bytes. If
+/// `host`, the host may access the addresses too (managed memory). It publishes nothing.
 ///
 /// # Errors
 /// `INVALID_VALUE` if the range is not inside one reservation or the backing is shorter,
@@ -109,8 +109,8 @@ pub fn map(addr: u64, len: u64, backing: Backing<'_>, host: bool) -> Result {
     }
 }
 
-/// Takes the memory behind `addr..addr+len` away again; the addresses stay reserved. Retract what
-/// was published there first.
+/// Unmaps the memory at `addr..addr+len`; the addresses stay reserved. The caller retracts
+/// published ranges first.
 ///
 /// # Errors
 /// `INVALID_VALUE` if the range is not inside one reservation.
@@ -120,11 +120,11 @@ pub fn unmap(addr: u64, len: u64) -> Result {
     window.unback(addr, len)
 }
 
-/// Makes `base..base+len` addressable as `range` says. For host memory `range.host` is set and the
+/// Makes `base..base+len` accessible as `range` says. For host memory `range.host` is set and the
 /// bytes are at `base` itself.
 ///
 /// # Errors
-/// `INVALID_VALUE` if a part of it is published already.
+/// `INVALID_VALUE` if the range is empty, or a part of it is published already.
 pub fn publish(base: u64, range: Range) -> Result {
     RANGES
         .write()
@@ -132,7 +132,7 @@ pub fn publish(base: u64, range: Range) -> Result {
         .insert(base, range)
 }
 
-/// Ends what [`publish`] began; the range that started at `base`, if there was one.
+/// Ends the publication of the range that starts at `base`; returns the range, if there was one.
 pub fn retract(base: u64) -> Option<Range> {
     RANGES
         .write()
@@ -140,7 +140,7 @@ pub fn retract(base: u64) -> Option<Range> {
         .remove(base)
 }
 
-/// Changes the rights on the published range that starts at `base`; false if there is none.
+/// Changes the access rights of the published range that starts at `base`; false if there is none.
 pub fn set_access(base: u64, readers: u32, writers: u32) -> bool {
     RANGES
         .write()
@@ -148,7 +148,7 @@ pub fn set_access(base: u64, readers: u32, writers: u32) -> bool {
         .set_access(base, readers, writers)
 }
 
-/// The published range that holds `addr`: its base and what it is.
+/// The published range that contains `addr`: its base and its properties.
 pub fn find(addr: u64) -> Option<(u64, Range)> {
     RANGES
         .read()
@@ -156,10 +156,10 @@ pub fn find(addr: u64) -> Option<(u64, Range)> {
         .find(addr)
 }
 
-/// Whether work on the device with this ordinal may touch every one of the `len` bytes from `addr`.
+/// Whether work on the device with this ordinal may access all `len` bytes from `addr`.
 ///
 /// # Errors
-/// The first address that it may not touch, and why.
+/// The first address that it may not access, and the reason.
 pub fn check(ordinal: u32, addr: u64, len: u64, access: Access) -> std::result::Result<(), Fault> {
     RANGES
         .read()
@@ -167,12 +167,12 @@ pub fn check(ordinal: u32, addr: u64, len: u64, access: Access) -> std::result::
         .check(Some(ordinal), addr, len, access)
 }
 
-/// Where the host finds the `len` bytes that the device sees at `addr`, whatever access is allowed.
-/// The pointer is good until the range is retracted: code that retracts it makes sure first that no
-/// work is left that uses it.
+/// The host address of the `len` bytes at device address `addr`, whatever the access rights. The
+/// pointer is valid until the range is retracted. Code that retracts a range first makes sure that
+/// no remaining work uses it.
 ///
 /// # Errors
-/// The first address that nothing is published at.
+/// The first address that is not published.
 pub fn bytes(addr: u64, len: u64) -> std::result::Result<*mut u8, Fault> {
     let ranges = RANGES.read().unwrap_or_else(PoisonError::into_inner);
     ranges.check(None, addr, len, Access::Read)?;

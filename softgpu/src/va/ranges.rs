@@ -1,4 +1,4 @@
-//! What may be touched: published ranges by address, to the byte.
+//! Accessible memory: published ranges by address, to the byte.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use gpushare_cuda_abi::cuda::CUresult;
 
 use crate::error::Result;
 
-/// How work touches memory.
+/// The kind of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// It reads.
@@ -16,12 +16,12 @@ pub enum Access {
     Write,
 }
 
-/// An address that work may not touch.
+/// An illegal address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// The first such address.
+    /// The first illegal address.
     pub addr: u64,
-    /// Nothing is published there (else: the device has no right to it).
+    /// True if no range is published there; false if the device has no access right.
     pub absent: bool,
 }
 
@@ -55,15 +55,16 @@ pub struct Range {
     pub readers: u32,
     /// Ordinals that may write, one bit each.
     pub writers: u32,
-    /// The bytes are at the very address (pinned or registered host memory).
+    /// Whether the bytes are at the address itself (pinned or registered host memory).
     pub host: bool,
-    /// Peers of `home` may touch it once peer access is enabled (linear memory; not memory with
-    /// rights of its own).
+    /// Whether peers of `home` may access it once peer access is enabled (linear memory; false for
+    /// memory with its own access rights).
     pub peers: bool,
 }
 
 impl Range {
-    /// Memory of one device: it may do everything, its peers may once access is enabled.
+    /// Memory of one device. The device has all rights; its peers have access once peer access is
+    /// enabled.
     pub const fn on_device(ordinal: u32, len: u64) -> Self {
         Self {
             len,
@@ -75,7 +76,7 @@ impl Range {
         }
     }
 
-    /// Host memory that every device may touch.
+    /// Host memory that every device may access.
     pub const fn on_host(len: u64) -> Self {
         Self {
             len,
@@ -140,8 +141,8 @@ impl Ranges {
         (addr - base < range.len).then_some((*base, *range))
     }
 
-    /// Walks neighbouring ranges until `len` bytes are covered; `ordinal` `None` asks for presence
-    /// only.
+    /// Walks adjacent ranges until `len` bytes are covered. Without `ordinal` only presence is
+    /// checked.
     pub(super) fn check(
         &self,
         ordinal: Option<u32>,
@@ -157,8 +158,7 @@ impl Ranges {
                 addr: at,
                 absent: true,
             })?;
-            // Bytes at the address and bytes in the shadow are never one stretch, even at touching
-            // addresses.
+            // Host memory and device memory never form one range, even at adjacent addresses.
             if *host.get_or_insert(range.host) != range.host {
                 return Err(Fault {
                     addr: at,
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn touching_ranges_are_one_stretch_and_a_gap_faults_at_its_first_byte() {
+    fn adjacent_ranges_are_one_range_and_a_gap_faults_at_its_first_byte() {
         let ranges = table();
         assert_eq!(ranges.check(Some(0), 0x1100, 0x300, Access::Write), Ok(()));
         assert_eq!(
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_published_once_and_gone_when_retracted() {
+    fn a_range_is_published_once_and_is_absent_after_its_retraction() {
         let mut ranges = table();
         assert!(ranges.insert(0x11ff, Range::on_host(2)).is_err());
         assert!(ranges.insert(0x0ff0, Range::on_host(0x11)).is_err());

@@ -1,12 +1,12 @@
-//! The two windows of address space, and the owners of stretches of the first.
+//! The two windows of address space, and the reservations in the first.
 //!
 //! # Safety
-//! `mmap` with `MAP_FIXED` replaces whatever is there. It is only ever asked for ranges inside the
-//! two windows, which this file reserved and nobody else uses; [`Window::inside`] is what callers
-//! check first.
+//! `mmap` with `MAP_FIXED` replaces existing mappings. It is called only for ranges inside the two
+//! windows, which this file reserved and no other code maps into. Callers check the range with
+//! [`Window::inside`] first.
 #![allow(
     unsafe_code,
-    reason = "mapping memory at chosen addresses inside our own windows"
+    reason = "mapping memory at chosen addresses inside the reserved windows"
 )]
 
 use std::collections::BTreeMap;
@@ -18,11 +18,11 @@ use gpushare_cuda_abi::cuda::CUresult;
 use crate::error::Result;
 use crate::spec::PAGE;
 
-/// Size of each window. Programs reserve more addresses than a device has memory (growing segments
-/// take 9/8 of it each).
+/// The size of each window. Programs reserve more addresses than a device has memory (each growing
+/// segment takes 9/8 of it).
 const WINDOW: u64 = 16 << 40;
 
-/// The window of device addresses; the shadow starts where it ends.
+/// The window of device addresses; the shadow follows it.
 #[derive(Debug)]
 pub(super) struct Window {
     base: u64,
@@ -33,7 +33,7 @@ pub(super) struct Window {
 struct Reserved {
     /// Base to length.
     taken: BTreeMap<u64, u64>,
-    /// Where the next search starts, so that freed addresses come last.
+    /// The start of the next search, so that released addresses are reused last.
     cursor: u64,
 }
 
@@ -49,7 +49,7 @@ impl Window {
     fn new() -> Option<Self> {
         let len = usize::try_from(2 * WINDOW + PAGE).ok()?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a fresh mapping at an address the kernel chooses touches nothing that exists.
+        // SAFETY: a new mapping at an address that the kernel chooses changes no existing mapping.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
         if at == libc::MAP_FAILED {
             return None;
@@ -69,7 +69,7 @@ impl Window {
         addr >= self.base && addr < self.base + 2 * WINDOW
     }
 
-    /// What is added to a device address to find its byte in the shadow.
+    /// The distance from a device address to its byte in the shadow.
     pub(super) const fn shift(&self) -> u64 {
         WINDOW
     }
@@ -110,7 +110,7 @@ impl Window {
         (addr - base < *len).then_some((*base, *len))
     }
 
-    /// Whether `addr..addr+len` are whole pages of one reservation.
+    /// Checks that `addr..addr+len` are whole pages of one reservation.
     pub(super) fn inside(&self, addr: u64, len: u64) -> Result {
         let whole = addr.is_multiple_of(PAGE) && len.is_multiple_of(PAGE) && len > 0;
         let inside = self
@@ -123,7 +123,7 @@ impl Window {
         }
     }
 
-    /// Maps `len` bytes of a file into the shadow at `addr`, and at `addr` itself with `host`.
+    /// Maps `len` bytes of a file into the shadow of `addr`, and at `addr` itself if `host`.
     pub(super) fn back(&self, addr: u64, len: u64, file: RawFd, offset: u64, host: bool) -> Result {
         let rw = libc::PROT_READ | libc::PROT_WRITE;
         let offset = i64::try_from(offset).map_err(|_| CUresult::INVALID_VALUE)?;
@@ -134,7 +134,7 @@ impl Window {
         Ok(())
     }
 
-    /// Returns both windows at `addr` to the reserved, untouchable state.
+    /// Returns both windows at `addr` to the reserved, inaccessible state.
     pub(super) fn unback(&self, addr: u64, len: u64) -> Result {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         fixed(addr, len, libc::PROT_NONE, flags, -1, 0)?;
@@ -143,7 +143,7 @@ impl Window {
 }
 
 impl Reserved {
-    /// Whether nothing is taken in `at..at+len`, all of it inside `low..high`.
+    /// Whether `at..at+len` is free and inside `low..high`.
     fn fits(&self, at: u64, len: u64, low: u64, high: u64) -> bool {
         let Some(end) = at.checked_add(len) else {
             return false;
@@ -152,7 +152,7 @@ impl Reserved {
         at >= low && end <= high && before.is_none_or(|(base, held)| base + held <= at)
     }
 
-    /// The first free stretch of `len` bytes in `low..high`.
+    /// The first free range of `len` bytes in `low..high`.
     fn search(&self, low: u64, high: u64, len: u64, align: u64) -> Option<u64> {
         let before = self
             .taken
@@ -174,7 +174,7 @@ fn fixed(addr: u64, len: u64, protection: i32, flags: i32, file: RawFd, offset: 
     let at = usize::try_from(addr).map_err(|_| CUresult::INVALID_VALUE)?;
     let len = usize::try_from(len).map_err(|_| CUresult::INVALID_VALUE)?;
     let at = std::ptr::with_exposed_provenance_mut(at);
-    // SAFETY: the range lies in one of our two windows (see the head of this file).
+    // SAFETY: the range is inside one of the two windows (see the top of this file).
     let got = unsafe { libc::mmap(at, len, protection, flags | libc::MAP_FIXED, file, offset) };
     if got == libc::MAP_FAILED {
         Err(CUresult::OPERATING_SYSTEM)
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn freed_addresses_come_back_only_after_the_whole_window() {
+    fn released_addresses_are_reused_only_after_the_whole_window() {
         let window = Window::get().unwrap();
         let first = window.reserve(PAGE, 0, None).unwrap();
         window.release(first, PAGE).unwrap();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_space_does_not_run_out() {
+    fn releasing_reservations_prevents_running_out_of_addresses() {
         let window = Window::get().unwrap();
         for _ in 0..40 {
             let at = window.reserve(WINDOW / 8, 0, None).unwrap();

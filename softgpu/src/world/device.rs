@@ -1,4 +1,4 @@
-//! One device as this process sees it: its memory by the page, its truth counters.
+//! One device as this process sees it: its physical pages, and the counters of true use.
 
 use std::any::Any;
 use std::os::fd::RawFd;
@@ -15,8 +15,8 @@ use super::state::mix;
 use crate::error::Result;
 use crate::spec::{PAGE, Spec};
 
-/// What memory is for. `Context` and `Module` are what the driver takes behind the application's
-/// back; the rest was asked for.
+/// The use of memory. The driver takes `Context` and `Module` memory unasked; the application
+/// requested all other kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -26,20 +26,20 @@ pub enum Kind {
     Array = 1,
     /// `cuMemCreate`.
     Vmm = 2,
-    /// Memory pools, by what they have reserved.
+    /// Memory pools: the memory they have reserved.
     Pool = 3,
-    /// Memory of graphs, by what is reserved for them.
+    /// Graph memory: the memory reserved for graphs.
     Graph = 4,
     /// `cuMemAllocManaged`; physical only while it is resident.
     Managed = 5,
-    /// What a context takes.
+    /// Memory that a context takes.
     Context = 6,
-    /// What modules and lazy loading take.
+    /// Memory that modules and lazy loading take.
     Module = 7,
 }
 
 impl Kind {
-    /// Every kind, in the order of its number.
+    /// All kinds, in numeric order.
     pub const ALL: [Self; 8] = [
         Self::Linear,
         Self::Array,
@@ -51,23 +51,23 @@ impl Kind {
         Self::Module,
     ];
 
-    /// Taken by the driver, not asked for by the application.
+    /// Whether the driver takes it unasked.
     pub const fn is_overhead(self) -> bool {
         matches!(self, Self::Context | Self::Module)
     }
 }
 
-/// Neighbouring physical pages.
+/// A run of adjacent physical pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PageRun {
     /// Number of the first page.
     pub first: u32,
-    /// How many.
+    /// The number of pages.
     pub pages: u32,
 }
 
 impl PageRun {
-    /// Their size.
+    /// The size in bytes.
     pub fn bytes(&self) -> u64 {
         u64::from(self.pages) * PAGE
     }
@@ -100,12 +100,12 @@ impl Device {
         self.ordinal
     }
 
-    /// Its number in the machine, as NVML counts.
+    /// Its number in the machine, in NVML's order.
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// Its UUID, in the order it is written.
+    /// The bytes of its UUID, in printed order.
     pub fn uuid(&self) -> [u8; 16] {
         self.uuid
     }
@@ -120,8 +120,8 @@ impl Device {
         self.spec().mem
     }
 
-    /// Bytes that are free as `cuMemGetInfo` tells: what was given back late is not yet counted.
-    /// Counts as an operation.
+    /// Free bytes as `cuMemGetInfo` reports them: freed memory that has not returned is not
+    /// counted. Counts as an operation.
     ///
     /// # Errors
     /// `OPERATING_SYSTEM` if the shared state is lost.
@@ -132,17 +132,17 @@ impl Device {
         })
     }
 
-    /// One operation passes on the machine: what was given back comes a step nearer to being free.
+    /// Counts one operation on the machine: freed memory comes one operation closer to being free.
     pub fn tick(&self) {
-        // A lost state shows at the next call that needs it.
+        // If the state is lost, the next call that needs it reports the error.
         let _ = self.machine.locked(|view, facts| view.tick(facts));
     }
 
-    /// Takes `pages` physical pages for this process. If too few are free, everything that may
-    /// legally return is collected first.
+    /// Takes `pages` physical pages for this process. If too few are free, freed memory returns at
+    /// once first.
     ///
     /// # Errors
-    /// `OUT_OF_MEMORY` if the pages are not there even then; nothing is taken.
+    /// `OUT_OF_MEMORY` if the pages are not available even then; nothing is taken.
     pub fn take(&self, kind: Kind, pages: u64) -> Result<Vec<PageRun>> {
         let slot = self.machine.slot()?;
         let runs = self
@@ -151,7 +151,7 @@ impl Device {
         runs.ok_or(CUresult::OUT_OF_MEMORY)
     }
 
-    /// Gives pages back. They return late.
+    /// Frees pages. They return after a delay.
     pub fn give(&self, runs: &[PageRun]) {
         if let Ok(slot) = self.machine.slot() {
             let _ = self
@@ -160,8 +160,7 @@ impl Device {
         }
     }
 
-    /// Tells the truth counters that the application asked for `delta` bytes more (or less). Never
-    /// fails, never refuses.
+    /// Records that the application requested `delta` bytes more (or fewer). It never refuses.
     pub fn note(&self, kind: Kind, delta: i64) {
         if let Ok(slot) = self.machine.slot() {
             let _ = self
@@ -170,9 +169,9 @@ impl Device {
         }
     }
 
-    /// Makes pages of this process shareable between processes; they live until the last [`Share`]
-    /// of them is gone, whichever process holds it, and must not be given back by
-    /// [`give`](Self::give) any more. `tag` travels with them.
+    /// Makes pages of this process shareable between processes. The pages live until the last
+    /// [`Share`] of them is dropped, in any process, and must no longer be freed with
+    /// [`give`](Self::give). `tag` is stored with them.
     ///
     /// # Errors
     /// `OPERATING_SYSTEM` if the shared state is lost or full.
@@ -180,27 +179,27 @@ impl Device {
         Share::make(self, runs, tag)
     }
 
-    /// A second hold on shared pages of this device, by the number another process told.
+    /// Another hold on shared pages of this device, by the number that the other process reported.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if no process holds them any more.
+    /// `INVALID_VALUE` if no process holds the pages any more.
     pub fn join(self: &Arc<Self>, id: u64) -> Result<Share> {
         Share::join(self, id)
     }
 
-    /// A descriptor that holds nothing but names the bytes of this device's memory (for
-    /// [`va::map`](crate::va::map)).
+    /// A descriptor of the bytes of this device's memory (for [`va::map`](crate::va::map)). It
+    /// keeps no pages alive.
     pub fn data_fd(&self) -> RawFd {
         self.machine.data_fd(self.at())
     }
 
-    /// Words all processes of the machine share, 0 when it is founded: whose turn it is on the
-    /// hardware lane `lane` (0 to 2).
+    /// The words that hold the turns of engine `lane` (0 to 2). All processes of the machine share
+    /// them; they are 0 in a new machine.
     pub(crate) fn turns(&self, lane: usize) -> &[AtomicU64] {
         self.machine.turns(self.at(), lane)
     }
 
-    /// This process's number among those that take turns; not 0.
+    /// This process's number as an owner of seats; not 0.
     ///
     /// # Errors
     /// `DEINITIALIZED` in a process without a slot.
@@ -208,13 +207,13 @@ impl Device {
         Ok(self.machine.slot()? as u64 + 1)
     }
 
-    /// Whether the process in `slot`, or a forked child, lives.
+    /// Whether the process in `slot`, or a forked child of it, lives.
     pub(crate) fn process_lives(&self, slot: usize) -> bool {
         self.machine.process_lives(slot)
     }
 
-    /// How long this process has had the hardware lane `lane`, in ns: a process that reserves a
-    /// span of it adds its length. Truth for tests, and what NVML's utilisation is made of.
+    /// Time that this process has had the engine `lane`, in ns. A process adds the length of each
+    /// turn it takes. Tests compare with it, and NVML's utilisation is computed from it.
     ///
     /// # Errors
     /// `DEINITIALIZED` in a process without a slot.
@@ -222,7 +221,7 @@ impl Device {
         Ok(self.machine.served(self.machine.slot()?, self.at(), lane))
     }
 
-    /// Room for what other parts keep about this device in this process.
+    /// Storage for other modules' state of this device in this process.
     pub fn ext<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
         self.ext.get()
     }
@@ -231,7 +230,7 @@ impl Device {
         &self.machine
     }
 
-    /// Its place in the machine's tables.
+    /// Its index in the machine's tables.
     fn at(&self) -> usize {
         self.index as usize
     }
@@ -246,13 +245,13 @@ pub fn uuid(spec: &Spec, index: u32) -> [u8; 16] {
     let mut uuid = [0; 16];
     uuid[..8].copy_from_slice(&start.to_be_bytes());
     uuid[8..].copy_from_slice(&mix(start).to_be_bytes());
-    // The marks of a random UUID, as real devices carry them.
+    // The version and variant bits of a random UUID, as real devices have them.
     uuid[6] = uuid[6] & 0x0f | 0x40;
     uuid[8] = uuid[8] & 0x3f | 0x80;
     uuid
 }
 
-/// A UUID as tools write it, `GPU-` and five groups of hexadecimal digits.
+/// A UUID as tools print it: `GPU-` and five groups of hexadecimal digits.
 pub fn uuid_text(uuid: [u8; 16]) -> String {
     let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     format!(

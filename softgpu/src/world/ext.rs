@@ -1,17 +1,17 @@
-//! Room on a device or a context for what other parts keep about it, by type.
+//! Storage on a device or a context for other modules' state, by type.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// One value of each type, made on first use.
+/// One value of each type, created at first use.
 #[derive(Debug, Default)]
 pub struct Ext {
     values: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
 impl Ext {
-    /// The value of type `T`, made by `Default` when asked for the first time.
+    /// The value of type `T`, created by `Default` at first use.
     pub fn get<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
         let value = Arc::clone(
@@ -23,7 +23,7 @@ impl Ext {
         value.downcast().expect("the entry is keyed by its type")
     }
 
-    /// Forgets every value (a destroyed or reset context).
+    /// Drops every value (when a context is destroyed or reset).
     pub fn clear(&self) {
         self.values
             .lock()

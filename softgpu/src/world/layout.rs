@@ -1,51 +1,51 @@
-//! What lies in the state file of a machine: a header, then one record per physical page of each
-//! device.
+//! The layout of a machine's state file: a header, the shared words of the engines, then one record
+//! per physical page of each device.
 //!
-//! Everything here is plain integers, valid for any bytes, and only touched under the lock in the
-//! header.
+//! All fields are plain integers, valid for any bytes, and accessed only under the lock in the
+//! header. The words of the engines are atomics and need no lock.
 
 use crate::exec::turns::WORDS as TURN_WORDS;
 use crate::spec::{MAX_DEVICES, PAGE, Spec};
 
-/// Processes at a time, dead ones whose memory has not returned included.
+/// The maximum number of processes, including dead ones whose memory has not returned.
 pub(crate) const SLOTS: usize = 512;
 /// Kinds of memory ([`Kind::ALL`](super::Kind::ALL)).
 pub(crate) const KINDS: usize = 8;
-/// First bytes of a state file that was made completely.
+/// The first bytes of a completely created state file.
 pub(crate) const MAGIC: u64 = 0x736f_6674_6770_7533;
-/// Room for the SPEC's canonical text (its longest form is shorter).
+/// Space for the SPEC's canonical text (its longest form is shorter).
 pub(crate) const SPEC_TEXT: usize = 320;
 
-/// The page can be taken.
+/// The page is free.
 pub(crate) const FREE: u8 = 0;
-/// A process has it.
+/// A process holds the page.
 pub(crate) const HELD: u8 = 1;
-/// It was given back, or its process is dead; it becomes free when it is due.
+/// The page was freed, or its process is dead; it becomes free at its due operation.
 pub(crate) const LATE: u8 = 2;
-/// Several processes may have it, through a share.
+/// A share holds the page, for one or more processes.
 pub(crate) const SHARED: u8 = 3;
 
 /// One physical page.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct Page {
-    /// [`LATE`]: the operation at which it becomes free. [`SHARED`]: the share.
+    /// [`LATE`]: the operation at which it becomes free. [`SHARED`]: the share's number.
     pub(crate) due: u64,
-    /// The process whose bytes are in it, by its unique number; 0 when it holds zeroes.
+    /// The unique number of the process whose bytes are in the page; 0 if the page is zero.
     pub(crate) number: u32,
-    /// The slot of the process it is counted for.
+    /// The slot of the process that it is counted for.
     pub(crate) slot: u16,
     pub(crate) kind: u8,
     pub(crate) state: u8,
 }
 
-/// What one process has on one device.
+/// One process's use of one device.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct Use {
-    /// Bytes asked for, by kind.
+    /// Bytes requested, by kind.
     pub(crate) requested: [u64; KINDS],
-    /// Pages counted for it, by kind.
+    /// Pages counted for the process, by kind.
     pub(crate) pages: [u64; KINDS],
 }
 
@@ -53,14 +53,14 @@ pub(crate) struct Use {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Slot {
-    /// Its unique number, 0 for a slot that is free.
+    /// Its unique number, 0 for a free slot.
     pub(crate) number: u32,
     pub(crate) pid: i32,
-    /// It is gone, but not all of its memory has returned.
+    /// Not 0: the process is dead and part of its memory has not returned.
     pub(crate) dead: u32,
-    /// It only watches.
+    /// Not 0: the process is an observer.
     pub(crate) observer: u32,
-    /// The inode of the pid namespace that `pid` is of.
+    /// The inode of the pid namespace of `pid`.
     pub(crate) namespace: u64,
     pub(crate) uses: [Use; MAX_DEVICES as usize],
 }
@@ -71,23 +71,23 @@ pub(crate) struct Slot {
 pub(crate) struct DeviceState {
     /// Pages that are not free.
     pub(crate) taken: u64,
-    /// Pages on their way back, among those.
+    /// The part of `taken` that was freed and has not returned.
     pub(crate) late: u64,
     /// No late page is due before this operation.
     pub(crate) next_due: u64,
     /// All late pages are in `late_from..late_to`.
     pub(crate) late_from: u64,
     pub(crate) late_to: u64,
-    /// Where the next search for free pages starts.
+    /// The page at which the next search for free pages starts.
     pub(crate) cursor: u64,
-    /// Bytes all processes have asked for, and the most that ever was.
+    /// Bytes that all processes requested, now and at the peak.
     pub(crate) requested_now: u64,
     pub(crate) requested_peak: u64,
-    /// The most pages ever taken at once.
+    /// The peak of `taken`.
     pub(crate) taken_peak: u64,
 }
 
-/// The head of the file.
+/// The header of the file.
 #[repr(C)]
 pub(crate) struct Header {
     pub(crate) magic: u64,
@@ -95,7 +95,7 @@ pub(crate) struct Header {
     pub(crate) spec_len: u32,
     pub(crate) next_number: u32,
     pub(crate) spec: [u8; SPEC_TEXT],
-    /// Operations so far: the machine's clock for what is late.
+    /// Operations so far: the machine's clock for delayed returns.
     pub(crate) tick: u64,
     pub(crate) next_share: u64,
     /// Shares that have pages.
@@ -106,24 +106,24 @@ pub(crate) struct Header {
     pub(crate) slots: [Slot; SLOTS],
 }
 
-/// Engines of a device that have shared words: compute, copies to the device, copies to the host.
+/// Engines of a device with shared words: compute, copies to the device, copies to the host.
 pub(crate) const LANES: usize = 3;
-/// Where the words start that are used without the lock: for each slot, device and lane, how long
-/// the process has had the engine (ns); then for each device and lane its
+/// The start of the words that are used without the lock: for each slot, device and engine the time
+/// the process has had the engine (ns); then for each device and engine its
 /// [turns](crate::exec::turns).
 pub(crate) const LANES_AT: usize = size_of::<Header>().next_multiple_of(4096);
 const ENGINES: usize = MAX_DEVICES as usize * LANES;
 const LANE_WORDS: usize = (SLOTS + TURN_WORDS) * ENGINES;
-/// Where the page records start.
+/// The start of the page records.
 pub(crate) const PAGES_AT: usize =
     (LANES_AT + LANE_WORDS * size_of::<u64>()).next_multiple_of(4096);
 
-/// Which word is *served* of a lane, for the process in `slot`.
+/// The index of the word *served* of an engine, for the process in `slot`.
 pub(crate) fn served_word(slot: usize, device: usize, lane: usize) -> usize {
     (slot * MAX_DEVICES as usize + device) * LANES + lane
 }
 
-/// Which is the first word of the turns on a lane.
+/// The index of the first word of an engine's turns.
 pub(crate) fn turns_word(device: usize, lane: usize) -> usize {
     SLOTS * ENGINES + (device * LANES + lane) * TURN_WORDS
 }

@@ -1,4 +1,4 @@
-//! A machine this process has open: its files, its slot, and the operations on its state.
+//! A machine that this process has open: its files, its slot, and the operations on its state.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-use super::folder::{self, Gate};
+use super::folder::{self, FolderLock};
 use super::layout::{LANES, SLOTS, file_len, served_word, turns_word};
 use super::shm::Shm;
 pub(crate) use super::state::bytes;
@@ -22,20 +22,20 @@ use crate::spec::Spec;
 /// How a process takes part in a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// It computes: it has a slot and keeps the machine alive.
+    /// It uses the devices. It has a slot and keeps the machine alive.
     Process,
-    /// It keeps the machine alive and only watches (tests).
+    /// It only observes (tests). It has a slot and keeps the machine alive too.
     Observer,
 }
 
-/// Why a machine could not be opened.
+/// The reason why a machine could not be opened.
 #[derive(Debug)]
 pub(crate) enum OpenError {
     /// Its name is in use with other values.
     Conflict { wanted: String, found: String },
     /// Every slot is taken.
     Full,
-    /// The kernel said no.
+    /// The kernel reported an error.
     Io(io::Error),
 }
 
@@ -45,11 +45,11 @@ impl std::fmt::Display for OpenError {
             Self::Conflict { wanted, found } => {
                 write!(
                     f,
-                    "{}: devices of this name are in use with other values; asked for `{wanted}`, they are `{found}`",
+                    "{}: the devices of this name are in use with other values: requested `{wanted}`, in use `{found}`",
                     crate::spec::VARIABLE
                 )
             }
-            Self::Full => write!(f, "all {SLOTS} processes of these devices are taken"),
+            Self::Full => write!(f, "these devices have the maximum of {SLOTS} processes"),
             Self::Io(error) => write!(f, "the devices' shared state: {error}"),
         }
     }
@@ -58,7 +58,7 @@ impl std::fmt::Display for OpenError {
 impl std::error::Error for OpenError {}
 
 impl OpenError {
-    /// What `cuInit` answers.
+    /// The result of `cuInit`.
     pub(crate) fn result(&self) -> CUresult {
         match self {
             Self::Conflict { .. } => CUresult::INVALID_VALUE,
@@ -74,7 +74,8 @@ impl From<io::Error> for OpenError {
     }
 }
 
-/// A slot, and the description that holds it. Forked children inherit it and so keep what we hold.
+/// A slot and the file description whose lock holds it. Forked children inherit the description, so
+/// the process's memory stays held while a child lives.
 #[derive(Debug)]
 struct Member {
     slot: usize,
@@ -87,19 +88,20 @@ pub(crate) struct Machine {
     spec: Spec,
     folder: PathBuf,
     shm: Shm,
-    /// To ask which processes are alive: another description than the one that holds our slot.
+    /// For testing which processes are alive. It must be another file description than the one that
+    /// holds this process's slot.
     probe: File,
     data: Vec<File>,
-    /// Our slot, if we have one.
+    /// This process's slot, if it has one.
     member: Option<Member>,
 }
 
 impl Machine {
-    /// Opens the machine `spec` describes, founding it if no process has it open.
+    /// Opens the machine that `spec` describes; creates it if no process has it open.
     pub(crate) fn open(spec: &Spec, part: Part) -> std::result::Result<Self, OpenError> {
         let folder = folder::of(spec);
-        let gate = folder::gate()?;
-        folder::sweep(&gate, &folder);
+        let lock = folder::lock()?;
+        folder::sweep(&lock, &folder);
         if folder::inhabited(&folder) {
             let found = File::open(folder.join("state"))
                 .ok()
@@ -112,20 +114,20 @@ impl Machine {
                 });
             }
         } else {
-            folder::remove(&gate, &folder)?;
-            found(&gate, &folder, spec)?;
+            folder::remove(&lock, &folder)?;
+            create(&lock, &folder, spec)?;
         }
         let mut machine = Self::attach(spec, folder)?;
         machine.enter(part)?;
         Ok(machine)
     }
 
-    /// Opens a machine only to read it, if it exists: takes no slot, keeps nothing alive.
+    /// Opens an existing machine only to read it: takes no slot and keeps nothing alive.
     pub(crate) fn view(spec: &Spec) -> std::result::Result<Option<Self>, OpenError> {
         Self::view_folder(folder::of(spec), Some(spec))
     }
 
-    /// As [`view`](Self::view), for a named machine whatever its values are.
+    /// As [`view`](Self::view), for a named machine with any values.
     pub(crate) fn view_named(name: &str) -> std::result::Result<Option<Self>, OpenError> {
         Self::view_folder(folder::of_name(name), None)
     }
@@ -137,7 +139,7 @@ impl Machine {
         if !folder.exists() {
             return Ok(None);
         }
-        let _gate = folder::gate()?;
+        let _lock = folder::lock()?;
         if !folder::inhabited(&folder) {
             return Ok(None);
         }
@@ -193,8 +195,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Leaves: what this process holds is on its way back, unless a forked child holds it. The last
-    /// one out removes the machine.
+    /// Leaves the machine. The memory of this process is released, unless a forked child holds the
+    /// slot. The last process to leave removes the machine.
     pub(crate) fn leave(&self) {
         let Some(member) = &self.member else { return };
         let Some(locks) = member
@@ -206,20 +208,20 @@ impl Machine {
             return;
         };
         drop(locks);
-        let Ok(gate) = folder::gate() else { return };
+        let Ok(lock) = folder::lock() else { return };
         if !folder::inhabited(&self.folder) {
-            // What cannot be removed now is swept by the next one.
-            let _ = folder::remove(&gate, &self.folder);
+            // If the removal fails, the next process that opens a machine tries again.
+            let _ = folder::remove(&lock, &self.folder);
         }
     }
 
-    /// What it was opened as.
+    /// The description of the machine.
     pub(crate) fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// Something that names it, the same in every library of a process: what device UUIDs are made
-    /// of.
+    /// The machine's name, the same in every library of a process. Device UUIDs are derived from
+    /// it.
     pub(crate) fn identity(spec: &Spec) -> String {
         folder::of(spec)
             .file_name()
@@ -246,12 +248,12 @@ impl Machine {
         self.data[device].as_raw_fd()
     }
 
-    /// Whose turn it is on an engine of a device.
+    /// The words that hold the turns of an engine.
     pub(crate) fn turns(&self, device: usize, lane: usize) -> &[AtomicU64] {
         self.shm.words(turns_word(device, lane), turns::WORDS)
     }
 
-    /// How long the process in `slot` has had an engine of a device.
+    /// Time that the process in `slot` has had an engine of a device.
     pub(crate) fn served(&self, slot: usize, device: usize, lane: usize) -> &AtomicU64 {
         &self.shm.words(served_word(slot, device, lane), 1)[0]
     }
@@ -261,7 +263,7 @@ impl Machine {
         &self.folder
     }
 
-    /// Runs `act` on the state under its lock, then erases what it set free.
+    /// Runs `act` on the state under its lock, then erases the pages listed by `act`.
     pub(crate) fn locked<T>(&self, act: impl FnOnce(&mut View<'_>, &dyn Facts) -> T) -> Result<T> {
         self.shm.locked(|view| {
             let result = act(view, self);
@@ -269,7 +271,7 @@ impl Machine {
                 .erase
                 .drain(..)
                 .try_for_each(|(device, run)| sys::erase(&self.data[device], run));
-            // Better an error than another process's bytes.
+            // An error is better than exposing another process's bytes.
             erased
                 .map(|()| result)
                 .map_err(|_| CUresult::OPERATING_SYSTEM)
@@ -292,8 +294,8 @@ impl Facts for Machine {
     }
 }
 
-/// Makes the files of a machine; its state counts as founded only when it is complete.
-fn found(_gate: &Gate, folder: &Path, spec: &Spec) -> io::Result<()> {
+/// Creates the files of a machine. Its state becomes valid only when it is complete.
+fn create(_lock: &FolderLock, folder: &Path, spec: &Spec) -> io::Result<()> {
     folder::make(folder)?;
     folder::open(&folder.join("locks"), true)?;
     for index in 0..spec.count {
@@ -301,6 +303,6 @@ fn found(_gate: &Gate, folder: &Path, spec: &Spec) -> io::Result<()> {
     }
     let state = folder::open(&folder.join("state"), true)?;
     state.set_len(file_len(spec) as u64)?;
-    Shm::map(&state, spec)?.found();
+    Shm::map(&state, spec)?.initialise();
     Ok(())
 }

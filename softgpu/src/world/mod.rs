@@ -1,9 +1,9 @@
-//! The machine: devices and their physical memory, shared by the processes of one name.
+//! The machine: devices and their physical memory, shared by all processes that open the same name.
 //!
-//! From the outside in: [`process()`] is what `cuInit` made; a [`Device`] takes and gives pages
-//! through its machine, whose state lies in a shared file under a lock that survives its holder.
-//! File locks tell which processes are alive: they die with their holders, so a killed
-//! process needs no cleaning up of its own.
+//! From the outside in: [`process()`] is the state that `cuInit` creates. A [`Device`] takes and
+//! frees pages through its machine. The machine's state is in a shared file, under a mutex that
+//! survives the death of its holder. File locks show which processes are alive: the kernel drops
+//! them when the holder dies, so a killed process needs no cleanup of its own.
 
 mod device;
 mod ext;

@@ -1,5 +1,5 @@
-//! This process's side of the machine: which devices it sees, whether it has initialised, whether
-//! it is a forked child.
+//! This process's part of the machine: the devices it sees, and its state: not initialised, ready,
+//! forked or ended.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -14,7 +14,7 @@ use crate::spec::{Exit, Spec};
 
 static PROCESS: OnceLock<Process> = OnceLock::new();
 
-/// [`FRESH`], then [`READY`]; from there [`FORKED`] in a child, [`ENDED`] once the process exits.
+/// [`FRESH`], then [`READY`]; then [`FORKED`] in a child, or [`ENDED`] once the process exits.
 static STAGE: AtomicU8 = AtomicU8::new(FRESH);
 const FRESH: u8 = 0;
 const READY: u8 = 1;
@@ -31,8 +31,8 @@ pub struct Process {
 /// The initialised process.
 ///
 /// # Errors
-/// `NOT_INITIALIZED` before `cuInit`, and in a child forked after it, where the driver is lost for
-/// good; `DEINITIALIZED` while the process exits.
+/// `NOT_INITIALIZED` before `cuInit`, and in a child forked after it, where the driver never works
+/// again; `DEINITIALIZED` while the process exits.
 pub fn process() -> Result<&'static Process> {
     match STAGE.load(Ordering::Acquire) {
         READY => PROCESS.get().ok_or(CUresult::NOT_INITIALIZED),
@@ -41,11 +41,9 @@ pub fn process() -> Result<&'static Process> {
     }
 }
 
-/// Refuses a call of the function `symbol` once the driver is torn down, which it is when the
-/// process exits. What a real driver does then is undefined: so the process is ended with a line
-/// that names the function, or with `exit=refuse` in SPEC the answer is the one that drivers have
-/// been seen to give.
-///
+/// Refuses a call of the function `symbol` after the driver's teardown at process exit. Such a call
+/// is undefined for a real driver. So the process aborts with a line that names the function; with
+/// `exit=refuse` in SPEC the call returns the error that real drivers have been seen to return.
 /// # Errors
 /// `DEINITIALIZED`, with `exit=refuse`.
 pub fn still_there(symbol: &str) -> Result {
@@ -60,18 +58,18 @@ pub fn still_there(symbol: &str) -> Result {
     }
     let name = sys::thread_name();
     eprintln!(
-        "softgpu: {symbol} is called by thread `{name}` after the driver's teardown, in a process that exits"
+        "softgpu: thread `{name}` called {symbol} after the driver's teardown at process exit"
     );
     std::process::abort()
 }
 
-/// Initialises the process: opens the machine SPEC describes. Does nothing the second time.
+/// Initialises the process: opens the machine that SPEC describes. Later calls do nothing.
 ///
 /// # Errors
 /// `INVALID_VALUE` if SPEC is not accepted or contradicts the machine of its name (with a line on
-/// stderr), `NO_DEVICE` if no device is visible, `NOT_INITIALIZED` in a child forked after it,
-/// `DEINITIALIZED` while the process exits, `SYSTEM_NOT_READY` if the shared state cannot be
-/// opened.
+/// stderr), `NO_DEVICE` if no device is visible, `NOT_INITIALIZED` in a child forked after
+/// initialisation, `DEINITIALIZED` while the process exits, `DEVICE_UNAVAILABLE` if all slots are
+/// taken, `SYSTEM_NOT_READY` if the shared state cannot be opened.
 pub fn init() -> Result {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,13 +112,13 @@ pub fn init() -> Result {
     Ok(())
 }
 
-/// A forked child has the memory of an initialised process and no device: real drivers refuse
-/// everything there.
+/// A forked child has the memory of an initialised process and no device. Real drivers refuse every
+/// call there.
 extern "C" fn forked() {
     let _ = STAGE.compare_exchange(READY, FORKED, Ordering::AcqRel, Ordering::Relaxed);
 }
 
-/// A normal exit leaves the machine; a process that is killed is found by the others.
+/// A normal exit leaves the machine. Other processes find a killed process.
 extern "C" fn ended() {
     if STAGE
         .compare_exchange(READY, ENDED, Ordering::AcqRel, Ordering::Relaxed)
@@ -132,7 +130,7 @@ extern "C" fn ended() {
 }
 
 impl Process {
-    /// The machine as it was described.
+    /// The description of the machine.
     pub fn spec(&self) -> &Spec {
         self.machine.spec()
     }

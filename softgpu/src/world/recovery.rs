@@ -1,4 +1,5 @@
-//! What becomes of what the dead held, and of the sums after a death in the middle of a change.
+//! Recovery: the memory of dead processes, and the sums after a process died in the middle of a
+//! change.
 
 use super::device::Kind;
 use super::layout::{DeviceState, FREE, HELD, LATE, SHARED, SLOTS, Use};
@@ -6,8 +7,8 @@ use super::state::{Facts, View};
 use crate::spec::MAX_DEVICES;
 
 impl View<'_> {
-    /// Finds processes that have died and shares without a holder; their pages are on their way
-    /// back from now on.
+    /// Finds processes that have died and shares without a holder, and starts the return of their
+    /// pages.
     pub(crate) fn reap(&mut self, facts: &dyn Facts) {
         let mut died = [false; SLOTS];
         for (index, slot) in self.header.slots.iter_mut().enumerate() {
@@ -21,17 +22,17 @@ impl View<'_> {
             for index in 0..self.pages.len() {
                 let page = self.pages[index];
                 if page.state == HELD && died[usize::from(page.slot) % SLOTS] {
-                    // One delay per process: a teardown is one piece of work.
+                    // All pages of a process get the same delay: its teardown is one piece of work.
                     let due = self.due(page.number.into()) + self.linger;
                     self.make_late(index / self.per_device, index % self.per_device, due);
                 }
             }
         }
         self.end_shares(facts);
-        self.bury();
+        self.free_dead_slots();
     }
 
-    /// Gives back the pages of every share without a holder.
+    /// Starts the return of the pages of every share without a holder.
     pub(crate) fn end_shares(&mut self, facts: &dyn Facts) {
         if self.header.shares == 0 {
             return;
@@ -59,9 +60,8 @@ impl View<'_> {
         self.header.shares = asked.iter().filter(|(_, lives)| *lives).count() as u64;
     }
 
-    /// Frees the slots of dead processes that have nothing left; only then what they asked for
-    /// stops to count.
-    pub(crate) fn bury(&mut self) {
+    /// Frees the slots of dead processes without pages. Their requested bytes count until then.
+    pub(crate) fn free_dead_slots(&mut self) {
         if self.header.dead == 0 {
             return;
         }
@@ -85,21 +85,21 @@ impl View<'_> {
                     .requested_now
                     .saturating_sub(used.requested.iter().sum());
             }
-            // Nothing of it may be left for a repair to count.
+            // A later repair must find nothing in the slot to count.
             slot.uses = [Use::default(); MAX_DEVICES as usize];
             slot.number = 0;
         }
     }
 
-    /// Recomputes every sum from the page records and the slots: after a process died in the middle
+    /// Recomputes every sum from the page records and the slots, after a process died in the middle
     /// of a change.
     pub(crate) fn repair(&mut self) {
         for slot in &mut self.header.slots {
             slot.uses
                 .iter_mut()
                 .for_each(|used| used.pages = Default::default());
-            // The process that found another one dead may have died before the pages were on their
-            // way: the dead one must be found again.
+            // The process that marked a dead process may itself have died before the pages began to
+            // return. So dead processes must be found again.
             slot.dead = 0;
         }
         for device in 0..self.devices() {
@@ -135,7 +135,7 @@ impl View<'_> {
             sum.requested_peak = sum.requested_peak.max(sum.requested_now);
             self.header.devices[device] = sum;
         }
-        // Not known without asking: let the next search count them.
+        // The real counts need a check of processes and shares; the next search computes them.
         self.header.shares = 1;
         self.header.dead = 1;
     }

@@ -1,8 +1,9 @@
-//! Pages that several processes hold together: IPC memory and exported handles.
+//! Pages that several processes hold: IPC memory and exported handles.
 //!
-//! A share is a file in the machine's folder that says which pages it is. A process that holds it
-//! has the file open with a lock; the lock goes with the last copy of that descriptor, in a forked
-//! child, another process or a message under way. When no lock is left the pages return.
+//! A share is a file in the machine's folder that lists its pages. A process that holds the share
+//! has the file open with a lock. The lock lasts until the last copy of the descriptor is closed:
+//! in a forked child, in another process, or in a message in transit. When no lock is left, the
+//! pages return.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,17 +18,17 @@ use super::sys::{self, Hold};
 use super::{folder, layout};
 use crate::error::Result;
 
-/// The most a share's maker may attach.
+/// The maximum length of a share's tag.
 pub const MAX_TAG: usize = 256;
 
-/// A hold on pages that several processes share. Dropping it lets go.
+/// A hold on shared pages. Dropping it releases the hold.
 #[derive(Debug)]
 pub struct Share {
     device: Arc<Device>,
     id: u64,
     runs: Vec<PageRun>,
     tag: Vec<u8>,
-    /// The description whose lock is the hold; `None` only while dropping.
+    /// The file description whose lock is the hold; `None` only while dropping.
     held: Option<File>,
 }
 
@@ -39,7 +40,7 @@ impl Share {
         let machine = device.machine();
         let slot = machine.slot()?;
         let (id, held) = machine.locked(|view, _| {
-            // The file first: a share without one would be over before it began.
+            // The file comes first: a share without a file counts as released.
             let id = view.header.next_share + 1;
             let record = Record {
                 id,
@@ -77,12 +78,12 @@ impl Share {
         })
     }
 
-    /// The number by which other processes [`join`](Device::join) it.
+    /// The number with which other processes [`join`](Device::join) it.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// The device the pages are on.
+    /// The device of the pages.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -92,25 +93,25 @@ impl Share {
         &self.runs
     }
 
-    /// What the maker attached.
+    /// The tag that the maker attached.
     pub fn tag(&self) -> &[u8] {
         &self.tag
     }
 
-    /// A descriptor that holds the pages by itself, wherever it is sent (`SCM_RIGHTS`), until its
-    /// last copy is closed.
+    /// A descriptor that holds the pages by itself until its last copy is closed. It can be sent to
+    /// other processes (`SCM_RIGHTS`).
     ///
     /// # Errors
-    /// `OPERATING_SYSTEM` if there are no descriptors left.
+    /// `OPERATING_SYSTEM` if the descriptor limit is reached.
     pub fn export(&self) -> Result<OwnedFd> {
         Ok(open(&self.device, self.id)?.0.into())
     }
 
-    /// The hold behind a descriptor made by [`export`](Self::export), in whatever process.
+    /// The hold of a descriptor that [`export`](Self::export) made in any process.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if the descriptor is none of ours, or names a device this process does not
-    /// see.
+    /// `INVALID_VALUE` if the descriptor is not an exported share, or its device is not visible to
+    /// this process.
     pub fn import(process: &Process, descriptor: BorrowedFd<'_>) -> Result<Self> {
         let file = File::from(
             descriptor
@@ -141,7 +142,7 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         drop(self.held.take());
-        // What cannot return now does when the next process looks.
+        // Pages that cannot return now return when another process looks.
         let _ = self
             .device
             .machine()
@@ -149,10 +150,11 @@ impl Drop for Share {
     }
 }
 
-/// Opens the file of a live share, with a hold of its own.
+/// Opens the file of a live share with a hold of its own.
 fn open(device: &Device, id: u64) -> Result<(File, Record)> {
     let machine = device.machine();
-    // Under the lock, so that the last holder cannot let go between our look and our hold.
+    // Under the lock, so that the last holder cannot release the share between the check and the
+    // new hold.
     machine.locked(|_, facts| {
         if !facts.share_lives(id) {
             return Err(CUresult::INVALID_VALUE);
@@ -172,7 +174,7 @@ fn hold(file: &File) -> bool {
     sys::try_lock(file.as_fd(), 0, 1, Hold::Shared).unwrap_or(false)
 }
 
-/// What the file of a share says.
+/// The content of a share's file.
 #[derive(Debug)]
 struct Record {
     id: u64,

@@ -1,10 +1,11 @@
-//! The state file in memory, and its lock: a mutex that survives the death of its holder.
+//! The mapped state file and its lock: a mutex that survives the death of its holder.
 //!
 //! # Safety
-//! The mapping is as long as the file was made ([`layout::file_len`](super::layout::file_len)),
-//! checked when it is opened, and lives as long as [`Shm`]. Its records are integers, valid for any
-//! bytes. References into it exist only inside [`Shm::locked`], under the mutex, which every
-//! process that maps the file uses; the file has mode 0600 in a folder of the same user.
+//! The mapping is as long as the file was created ([`layout::file_len`](super::layout::file_len)),
+//! which is checked when it is opened, and lives as long as [`Shm`]. The records are integers,
+//! valid for any bytes. References into it exist only inside [`Shm::locked`], under the mutex,
+//! which every process that maps the file uses. The file has mode 0600 in a folder of the same
+//! user; with `SOFTGPU_FOLDER` all users of that folder can write it, and must trust each other.
 #![allow(unsafe_code, reason = "shared memory and a process-shared mutex")]
 
 use std::fs::File;
@@ -27,20 +28,20 @@ pub(super) struct Shm {
     spec: Spec,
 }
 
-// SAFETY: what it points to is only touched under the process-shared mutex.
+// SAFETY: the memory it points to is only accessed under the process-shared mutex, or as atomics.
 unsafe impl Send for Shm {}
 // SAFETY: as above.
 unsafe impl Sync for Shm {}
 
 impl Shm {
-    /// Maps `file`, which has the length `spec` asks for.
+    /// Maps `file`; its length must be the length that `spec` requires.
     pub(super) fn map(file: &File, spec: &Spec) -> std::io::Result<Self> {
         let len = file_len(spec);
         if file.metadata()?.len() != len as u64 {
             return Err(std::io::ErrorKind::InvalidData.into());
         }
         let rw = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a fresh mapping at an address the kernel chooses.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -63,11 +64,11 @@ impl Shm {
         self.base.as_ptr().cast()
     }
 
-    /// Makes a zero-filled file a machine; no other process may have it open yet.
-    pub(super) fn found(&self) {
+    /// Initialises the header of a zero-filled file. No other process may have it open yet.
+    pub(super) fn initialise(&self) {
         let header = self.header();
-        // SAFETY: the file is zero-filled and ours alone until the magic is stored; attributes live
-        // on the stack.
+        // SAFETY: the file is zero-filled and no other process uses it until the magic is stored;
+        // the attributes are a local.
         unsafe {
             let mut attributes: libc::pthread_mutexattr_t = std::mem::zeroed();
             libc::pthread_mutexattr_init(&raw mut attributes);
@@ -85,7 +86,7 @@ impl Shm {
         }
     }
 
-    /// The SPEC a state file was founded with, `None` if its founding was not finished.
+    /// The SPEC that a state file was created with; `None` if its creation was not finished.
     pub(super) fn spec_of(file: &File) -> Option<String> {
         use std::os::unix::fs::FileExt;
         let mut head = vec![0; size_of::<Header>().min(4096)];
@@ -99,32 +100,32 @@ impl Shm {
         founded.then(|| String::from_utf8_lossy(text).into_owned())
     }
 
-    /// Words that no lock guards, by their first place ([`turns_word`](super::layout::turns_word),
-    /// [`served_word`](super::layout::served_word)).
+    /// Words that no lock guards, from an index of [`turns_word`](super::layout::turns_word) or
+    /// [`served_word`](super::layout::served_word).
     pub(super) fn words(&self, place: usize, count: usize) -> &[AtomicU64] {
         let at = LANES_AT + place * size_of::<u64>();
         assert!(
             at + count * size_of::<u64>() <= PAGES_AT,
-            "places are made of a slot, a device and a lane"
+            "the index of a word comes from a slot, a device and a lane"
         );
-        // SAFETY: inside the mapping (the page records lie behind), aligned, and only ever used as
+        // SAFETY: inside the mapping (the page records come after it), aligned, and only used as
         // atomics.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at).cast::<AtomicU64>(), count) }
     }
 
-    /// Runs `act` on the state, alone among all processes. If the last holder of the lock died, the
-    /// state is repaired first.
+    /// Runs `act` on the state with the machine's lock held. If the last holder of the lock died,
+    /// the state is repaired first.
     pub(super) fn locked<T>(&self, act: impl FnOnce(&mut View<'_>) -> T) -> Result<T> {
         let header = self.header();
-        // SAFETY: the mutex was made by `found` and is never destroyed while somebody maps it.
+        // SAFETY: `initialise` made the mutex, and it is never destroyed while a process maps it.
         let answer = unsafe { libc::pthread_mutex_lock(&raw mut (*header).mutex) };
         if answer != 0 && answer != libc::EOWNERDEAD {
             return Err(CUresult::OPERATING_SYSTEM);
         }
         let unlock = Unlock(header);
         let count = pages_per_device(&self.spec) * self.spec.count as usize;
-        // SAFETY: we hold the lock, so these are the only references; the mapping holds header and
-        // pages (checked in `map`).
+        // SAFETY: the lock is held, so these are the only references; the mapping contains header
+        // and pages (checked in `map`).
         let mut view = unsafe {
             View {
                 header: &mut *header,
@@ -140,8 +141,8 @@ impl Shm {
         };
         if answer == libc::EOWNERDEAD {
             view.repair();
-            // SAFETY: we own the mutex in its inconsistent state, and what it protects is
-            // consistent again.
+            // SAFETY: this thread owns the mutex in its inconsistent state, and the state it
+            // protects is consistent again.
             unsafe { libc::pthread_mutex_consistent(&raw mut (*header).mutex) };
         }
         let result = act(&mut view);
@@ -150,19 +151,19 @@ impl Shm {
     }
 }
 
-/// Unlocks also when the action panics.
+/// Unlocks even if the action panics.
 struct Unlock(*mut Header);
 
 impl Drop for Unlock {
     fn drop(&mut self) {
-        // SAFETY: made by `Shm::locked` after it took this lock, in this thread.
+        // SAFETY: created by `Shm::locked` after it took this lock, in this thread.
         unsafe { libc::pthread_mutex_unlock(&raw mut (*self.0).mutex) };
     }
 }
 
 impl Drop for Shm {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, and no reference into it outlives `locked`.
+        // SAFETY: this is the object's own mapping, and no reference into it outlives `locked`.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

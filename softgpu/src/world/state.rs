@@ -1,8 +1,8 @@
-//! What happens to the state of a machine: taking, giving, the delay in between, death, and repair.
+//! Operations on a machine's state: taking pages, freeing pages, and the delay of their return.
 //!
-//! Pure: it works on the header and the page records, wherever they lie, and asks through [`Facts`]
+//! Pure code: it works on the header and the page records in any memory, and asks through [`Facts`]
 //! which processes are alive. Pages whose bytes must be erased are collected in `erase`; the holder
-//! of the lock erases them before it releases it.
+//! of the lock erases them before it releases the lock.
 
 use std::ops::Range;
 
@@ -10,34 +10,34 @@ use super::device::{Kind, PageRun};
 use super::layout::{FREE, HELD, Header, LATE, Page, SHARED, SLOTS, Slot, Use};
 use crate::spec::{MAX_DEVICES, PAGE};
 
-/// The longest delay, in operations, before a page that was given back is free.
+/// The longest delay, in operations, before a freed page is free.
 const MOST_LATE: u64 = 8;
-/// How often, in operations, processes are asked whether they are alive.
+/// The interval, in operations, of the check for dead processes.
 const REAP_EVERY: u64 = 16;
 
-/// Which processes are alive: answered by locks that die with their holders.
+/// Which processes are alive. File locks that die with their holders give the answer.
 pub(crate) trait Facts {
     /// Whether a process holds the slot.
     fn process_lives(&self, slot: usize) -> bool;
-    /// Whether a process holds the share; if not, the share is forgotten.
+    /// Whether a process holds the share. If not, the share is forgotten.
     fn share_lives(&self, share: u64) -> bool;
 }
 
 /// The locked state.
 pub(crate) struct View<'a> {
     pub(crate) header: &'a mut Header,
-    /// The pages of all devices, one device after the other.
+    /// The pages of all devices, device by device.
     pub(crate) pages: &'a mut [Page],
     pub(crate) per_device: usize,
     pub(crate) seed: u64,
-    /// How many operations more the memory of the dead stays taken.
+    /// Number of additional operations for which the memory of dead processes stays taken.
     pub(crate) linger: u64,
     /// Pages to be erased: device and run.
     pub(crate) erase: Vec<(usize, PageRun)>,
 }
 
 impl View<'_> {
-    /// One operation passes: what is due becomes free, and every now and then the dead are found.
+    /// Counts one operation: due pages become free, and at intervals dead processes are found.
     pub(crate) fn tick(&mut self, facts: &dyn Facts) {
         self.header.tick += 1;
         if self.header.tick.is_multiple_of(REAP_EVERY) {
@@ -50,16 +50,16 @@ impl View<'_> {
                 self.collect(device, self.header.tick);
             }
         }
-        self.bury();
+        self.free_dead_slots();
     }
 
-    /// Pages of the device that can be taken now.
+    /// Free pages of the device.
     pub(crate) fn free(&self, device: usize) -> u64 {
         self.per_device as u64 - self.header.devices[device].taken
     }
 
-    /// Takes pages for the process in `slot`; `None` if they are not there even after everything
-    /// returnable has returned.
+    /// Takes pages for the process in `slot`; `None` if too few are free even after all freed pages
+    /// have returned.
     pub(crate) fn take(
         &mut self,
         facts: &dyn Facts,
@@ -72,7 +72,7 @@ impl View<'_> {
         if self.free(device) < count {
             self.reap(facts);
             self.collect(device, u64::MAX);
-            self.bury();
+            self.free_dead_slots();
         }
         if self.free(device) < count {
             return None;
@@ -112,7 +112,7 @@ impl View<'_> {
         Some(runs)
     }
 
-    /// Gives back pages that the process in `slot` holds; anything else in `runs` stays as it is.
+    /// Frees pages that the process in `slot` holds; other pages in `runs` are left unchanged.
     pub(crate) fn give(&mut self, slot: usize, device: usize, runs: &[PageRun]) {
         let number = self.header.slots[slot].number;
         let due = self.due(runs.first().map_or(0, |run| run.first.into()));
@@ -126,7 +126,7 @@ impl View<'_> {
         }
     }
 
-    /// Hands pages the process in `slot` holds over to a share; the new share's number.
+    /// Moves pages that the process in `slot` holds into a new share; returns the share's number.
     pub(crate) fn share(&mut self, slot: usize, device: usize, runs: &[PageRun]) -> u64 {
         self.header.next_share += 1;
         self.header.shares += 1;
@@ -143,7 +143,7 @@ impl View<'_> {
         share
     }
 
-    /// Adds to what the process in `slot` has asked for.
+    /// Adds `delta` to the bytes that the process in `slot` requested.
     pub(crate) fn note(&mut self, slot: usize, device: usize, kind: Kind, delta: i64) {
         if kind.is_overhead() {
             return;
@@ -155,7 +155,7 @@ impl View<'_> {
         state.requested_peak = state.requested_peak.max(state.requested_now);
     }
 
-    /// Enters a process; its slot, `None` if all are taken.
+    /// Enters a process; returns its slot, or `None` if all slots are taken.
     pub(crate) fn enter(
         &mut self,
         pid: i32,
@@ -198,7 +198,8 @@ impl View<'_> {
             *pages = pages.saturating_sub(1);
             page.state = FREE;
             if slot.dead != 0 {
-                // No process can reuse these bytes unseen: let the host have its memory back.
+                // The page's process is dead, so it cannot reuse the bytes: erase them, which
+                // returns the memory to the host.
                 page.number = 0;
                 extend(&mut dirty, at);
             }
@@ -213,7 +214,7 @@ impl View<'_> {
         (state.late_from, state.late_to) = (from, to);
     }
 
-    /// Where late pages can be.
+    /// The range that contains all late pages.
     fn late_range(&self, device: usize) -> Range<usize> {
         let state = &self.header.devices[device];
         let end = usize::try_from(state.late_to)
@@ -241,8 +242,8 @@ impl View<'_> {
         state.late += 1;
     }
 
-    /// When something given back now is free: 1 to [`MOST_LATE`] operations from now, as the seed
-    /// has it.
+    /// The operation at which memory freed now becomes free: 1 to [`MOST_LATE`] operations from
+    /// now, chosen by the seed.
     pub(super) fn due(&self, what: u64) -> u64 {
         self.header.tick + 1 + mix(self.seed ^ mix(self.header.tick ^ mix(what))) % MOST_LATE
     }
@@ -257,7 +258,7 @@ impl View<'_> {
     }
 }
 
-/// Adds page `at` to the last run if it follows it, else as a new one.
+/// Extends the last run if page `at` follows it; else adds a new run.
 fn extend(runs: &mut Vec<PageRun>, at: usize) {
     let at = u32::try_from(at).expect("a device has fewer than 2^32 pages");
     match runs.last_mut() {
@@ -269,7 +270,7 @@ fn extend(runs: &mut Vec<PageRun>, at: usize) {
     }
 }
 
-/// One step of SplitMix64: spreads a seed.
+/// One step of SplitMix64: mixes the bits of a value.
 pub(crate) fn mix(value: u64) -> u64 {
     let z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -277,7 +278,7 @@ pub(crate) fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Bytes of a number of pages.
+/// The size of a number of pages, in bytes.
 pub(crate) fn bytes(pages: u64) -> u64 {
     pages * PAGE
 }

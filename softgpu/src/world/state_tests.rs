@@ -1,14 +1,14 @@
-//! Random histories of a machine, checked against a recomputation from its pages.
+//! Random histories of a machine, checked against sums recomputed from its pages.
 
 use std::alloc::{Layout, alloc_zeroed};
 
 use super::super::layout::DeviceState;
 use super::*;
 
-/// What is compared of a device: pages taken and late, bytes asked for, pages by slot and kind.
+/// The compared values of a device: pages taken and late, bytes requested, pages by slot and kind.
 type Sums = Vec<(u64, u64, u64, Vec<u64>)>;
 
-/// Everybody lives, but those in the list.
+/// All processes live, except the slots in the list.
 struct Dead(Vec<usize>);
 
 impl Facts for Dead {
@@ -23,12 +23,12 @@ impl Facts for Dead {
 #[allow(unsafe_code, reason = "the header is too large for the stack")]
 fn header() -> Box<Header> {
     let layout = Layout::new::<Header>();
-    // SAFETY: zeroes are a valid header (integers and a mutex that is not used), allocated as a box
-    // is.
+    // SAFETY: zeroes are a valid header (integers and an unused mutex), allocated with the layout
+    // of a box.
     unsafe { Box::from_raw(alloc_zeroed(layout).cast()) }
 }
 
-/// Every sum as it is, then as a repair computes it.
+/// Every sum as it is kept, then as a repair computes it.
 fn sums(view: &mut View<'_>) -> [Sums; 2] {
     let read = |view: &View<'_>| {
         let devices = view.header.devices[..2].iter().enumerate();
@@ -57,7 +57,7 @@ fn sums(view: &mut View<'_>) -> [Sums; 2] {
 }
 
 #[test]
-fn whatever_happens_the_sums_are_those_of_the_pages() {
+fn after_any_operation_the_sums_equal_the_sums_of_the_pages() {
     let mut header = header();
     let mut pages = vec![Page::default(); 2 * 64];
     let mut view = View {
@@ -86,7 +86,7 @@ fn whatever_happens_the_sums_are_those_of_the_pages() {
                 let free = view.free(device) + view.header.devices[device].late;
                 match view.take(&dead, slot, device, Kind::Linear, count) {
                     Some(runs) => held.push((slot, device, runs)),
-                    None => assert!(free < count, "what fits is given"),
+                    None => assert!(free < count, "an allocation that fits must succeed"),
                 }
             }
             3..=4 => {
@@ -115,7 +115,7 @@ fn whatever_happens_the_sums_are_those_of_the_pages() {
 }
 
 #[test]
-fn what_is_given_back_is_free_after_at_most_eight_operations() {
+fn freed_pages_return_after_at_most_eight_operations() {
     let mut header = header();
     let mut pages = vec![Page::default(); 64];
     let mut view = View {
@@ -126,15 +126,15 @@ fn what_is_given_back_is_free_after_at_most_eight_operations() {
         linger: 0,
         erase: Vec::new(),
     };
-    let nobody = Dead(Vec::new());
+    let none_dead = Dead(Vec::new());
     let slot = view.enter(1, false, |_| true).unwrap();
     let mut delays = std::collections::BTreeSet::new();
     for _ in 0..100 {
-        let runs = view.take(&nobody, slot, 0, Kind::Linear, 5).unwrap();
+        let runs = view.take(&none_dead, slot, 0, Kind::Linear, 5).unwrap();
         view.give(slot, 0, &runs);
         let mut operations = 0;
         while view.free(0) < 64 {
-            view.tick(&nobody);
+            view.tick(&none_dead);
             operations += 1;
         }
         delays.insert(operations);
@@ -146,7 +146,7 @@ fn what_is_given_back_is_free_after_at_most_eight_operations() {
 }
 
 #[test]
-fn what_the_dead_held_stays_as_much_longer_as_the_machine_says() {
+fn linger_delays_the_return_of_a_dead_process_s_pages() {
     let mut header = header();
     let mut pages = vec![Page::default(); 64];
     let mut view = View {
@@ -171,7 +171,7 @@ fn what_the_dead_held_stays_as_much_longer_as_the_machine_says() {
 }
 
 #[test]
-fn a_death_found_by_a_process_that_died_over_it_is_found_again() {
+fn a_death_is_found_again_after_its_finder_died() {
     let mut header = header();
     let mut pages = vec![Page::default(); 64];
     let mut view = View {
@@ -185,7 +185,7 @@ fn a_death_found_by_a_process_that_died_over_it_is_found_again() {
     let slot = view.enter(1, false, |_| true).unwrap();
     view.take(&Dead(Vec::new()), slot, 0, Kind::Linear, 5)
         .unwrap();
-    // The finder got this far.
+    // The state at the finder's death.
     view.header.slots[slot].dead = 1;
     view.repair();
     let dead = Dead(vec![slot]);

@@ -1,8 +1,8 @@
-//! Small questions and requests to the kernel.
+//! System calls.
 //!
 //! # Safety
-//! Each call takes no pointer, or one to a local that outlives it, and descriptors that are open
-//! for its length.
+//! Each call takes no pointer, or a pointer to a local that outlives the call, and descriptors that
+//! stay open during the call.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper in std")]
 
 use std::fs::File;
@@ -12,37 +12,37 @@ use std::sync::OnceLock;
 
 use super::device::PageRun;
 
-/// The calling thread, as the kernel numbers it.
+/// The calling thread's kernel id.
 pub fn thread_id() -> i32 {
-    // SAFETY: takes nothing, cannot fail.
+    // SAFETY: takes no arguments, cannot fail.
     unsafe { libc::gettid() }
 }
 
-/// The calling thread's name, as the kernel has it.
+/// The calling thread's name.
 pub(super) fn thread_name() -> String {
     let mut name = [0_u8; 16];
-    // SAFETY: a buffer of the size that this question fills at most.
+    // SAFETY: a buffer of the maximum size that this request fills.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
     let length = name.iter().position(|byte| *byte == 0);
     String::from_utf8_lossy(&name[..length.unwrap_or(name.len())]).into_owned()
 }
 
-/// The user this process acts as.
+/// The effective user of this process.
 pub(super) fn user() -> u32 {
-    // SAFETY: takes nothing, cannot fail.
+    // SAFETY: takes no arguments, cannot fail.
     unsafe { libc::geteuid() }
 }
 
-/// How a stretch of a file is locked by an open file description. The lock goes with the
-/// description's last copy.
+/// The mode of a lock on a range of a file. An open file description holds the lock until its last
+/// copy is closed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Hold {
     Shared,
     Exclusive,
 }
 
-/// Locks `len` bytes from `start` for the description of `file`, or says false if another one has
-/// them.
+/// Locks `len` bytes from `start` for the file description of `file`; false if another description
+/// holds them.
 pub(super) fn try_lock(file: BorrowedFd<'_>, start: u64, len: u64, hold: Hold) -> io::Result<bool> {
     let mut request = flock(start, len, hold);
     // SAFETY: `request` is a local of the type this command takes.
@@ -54,8 +54,8 @@ pub(super) fn try_lock(file: BorrowedFd<'_>, start: u64, len: u64, hold: Hold) -
     }
 }
 
-/// Whether another description than that of `file` holds any of `len` bytes from `start`. In doubt:
-/// yes.
+/// Whether another file description than that of `file` holds any of `len` bytes from `start`. If
+/// the request fails, the answer is yes.
 pub(super) fn is_held(file: &File, start: u64, len: u64) -> bool {
     let mut request = flock(start, len, Hold::Exclusive);
     // SAFETY: `request` is a local of the type this command takes.
@@ -77,7 +77,7 @@ fn flock(start: u64, len: u64, hold: Hold) -> libc::flock {
     request
 }
 
-/// Takes the bytes of the pages out of the file: they read as zeroes and take no memory.
+/// Punches the pages out of the file: they read as zeroes and take no memory.
 pub(super) fn erase(file: &File, run: PageRun) -> io::Result<()> {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     let start =
@@ -90,8 +90,8 @@ pub(super) fn erase(file: &File, run: PageRun) -> io::Result<()> {
     }
 }
 
-/// Has `child` called in every child this process forks from now on, and `end` when it exits
-/// normally.
+/// Registers `child`, called in every child that this process forks, and `end`, called when it
+/// exits normally.
 pub(super) fn on_fork_and_exit(child: extern "C" fn(), end: extern "C" fn()) {
     // SAFETY: both are plain functions of this library, which is never unloaded.
     unsafe {
@@ -100,22 +100,22 @@ pub(super) fn on_fork_and_exit(child: extern "C" fn(), end: extern "C" fn()) {
     }
 }
 
-/// Has `end` called when the calling thread ends, and not when the process does: exit handlers
-/// still find what the thread has. `end` is the same in every call.
+/// Registers `end`, called when the calling thread ends but not when the process exits, so that
+/// exit handlers still find the thread's state. Every call must pass the same `end`.
 pub(crate) fn at_thread_end(end: extern "C" fn()) {
     static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
     extern "C" fn ended(end: *mut libc::c_void) {
-        // SAFETY: what was set below, a function.
+        // SAFETY: the value was set below and is a function.
         unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn()>(end)() }
     }
     let key = KEY.get_or_init(|| {
         let mut key = 0;
-        // SAFETY: a local of the type the call fills, and a function of this library, which is
+        // SAFETY: a local of the type that the call fills, and a function of this library, which is
         // never unloaded.
         (unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } == 0).then_some(key)
     });
     if let Some(key) = *key {
-        // SAFETY: a key that is never deleted.
+        // SAFETY: the key is never deleted.
         unsafe { libc::pthread_setspecific(key, end as *const libc::c_void) };
     }
 }
@@ -131,12 +131,12 @@ pub fn monotonic_ns() -> u64 {
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// Bytes of the file system at `path`, used or not; `None` if there is none.
+/// The size of the file system at `path` in bytes; `None` if there is none.
 pub(super) fn file_system_size(path: &str) -> Option<u64> {
     let path = std::ffi::CString::new(path).ok()?;
-    // SAFETY: all zeroes are a valid `statvfs`, which the call fills.
+    // SAFETY: all zeroes are a valid `statvfs`.
     let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: text with its NUL, and a local of the type the call fills.
+    // SAFETY: a NUL-terminated string, and a local of the type that the call fills.
     let answer = unsafe { libc::statvfs(path.as_ptr(), &raw mut found) };
     (answer == 0).then_some(found.f_blocks * found.f_frsize)
 }
@@ -144,7 +144,7 @@ pub(super) fn file_system_size(path: &str) -> Option<u64> {
 /// Microseconds since the epoch.
 #[expect(
     clippy::disallowed_methods,
-    reason = "what NVML stamps its samples with"
+    reason = "NVML's samples carry wall-clock times"
 )]
 pub fn epoch_us() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

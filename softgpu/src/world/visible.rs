@@ -1,13 +1,13 @@
-//! `CUDA_VISIBLE_DEVICES`: which devices of the machine a process sees, and in which order.
+//! `CUDA_VISIBLE_DEVICES`: the devices of the machine that a process sees, and their order.
 
-/// The variable.
+/// The environment variable.
 pub const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// The indices of the visible devices, in order. `text` is the variable's value, `uuids` the
 /// devices' UUIDs as text.
 ///
-/// As the driver does it: entries are indices, or UUIDs of which a unique beginning is enough; the
-/// first entry that names no device ends the list, and a device named twice empties it.
+/// As in the driver, entries are indices, or unique prefixes of UUIDs. The first entry that names
+/// no device ends the list, and a device named twice empties it.
 pub(super) fn visible(text: Option<&str>, uuids: &[String]) -> Vec<u32> {
     let all = 0..u32::try_from(uuids.len()).expect("devices are few");
     let Some(text) = text else {
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn indices_and_uuids_choose_and_order() {
+    fn indices_and_uuids_select_and_order_devices() {
         assert_eq!(list("2,0"), [2, 0]);
         assert_eq!(list("GPU-bb,GPU-aa22"), [2, 1]);
         assert_eq!(visible(None, &["GPU-x".to_owned()]), [0]);
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_named_twice_leaves_none() {
+    fn a_device_named_twice_empties_the_list() {
         assert_eq!(list("0,GPU-aa11"), [0; 0]);
     }
 }

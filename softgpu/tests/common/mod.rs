@@ -1,4 +1,4 @@
-//! Guests that answer line by line, on a machine of the test's own.
+//! Guests: processes that execute commands line by line, on a machine of the test's own.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use softgpu::inspect::{DeviceTruth, Observer};
 use softgpu::spec::Spec;
 
-/// A machine of this test's own, watched so that it outlives its processes.
+/// A machine of this test's own. The observer keeps it alive after its processes have exited.
 pub(crate) struct Machine {
     pub(crate) spec: Spec,
     pub(crate) observer: Observer,
@@ -23,12 +23,12 @@ impl Machine {
         Self { spec, observer }
     }
 
-    /// A process on it.
+    /// Starts a process on it.
     pub(crate) fn guest(&self) -> Guest {
         Guest::start(&self.spec.to_string())
     }
 
-    /// Its first device as it is.
+    /// The current state of its first device.
     pub(crate) fn now(&self) -> DeviceTruth {
         self.observer
             .snapshot()
@@ -37,7 +37,7 @@ impl Machine {
             .swap_remove(0)
     }
 
-    /// Its first device after `operations` operations.
+    /// The state of its first device after `operations` operations.
     pub(crate) fn after(&self, operations: usize) -> DeviceTruth {
         for _ in 0..operations {
             self.observer.step().expect("the state reads");
@@ -46,12 +46,12 @@ impl Machine {
     }
 }
 
-/// A process that does what it is told.
+/// A process that executes commands.
 pub(crate) struct Guest {
     pub(crate) child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
-    /// What it said to `cuInit`.
+    /// Its result of `cuInit`.
     pub(crate) greeting: String,
 }
 
@@ -62,7 +62,7 @@ impl Guest {
         guest
     }
 
-    /// Starts it without waiting until it has the machine open.
+    /// Starts it without waiting until it has opened the machine.
     pub(crate) fn launch(spec: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_softgpu-guest"));
         command
@@ -80,18 +80,18 @@ impl Guest {
         }
     }
 
-    /// Waits until it has opened the machine, or failed to.
+    /// Waits until it has opened the machine or failed to.
     pub(crate) fn greet(&mut self) {
         self.greeting = self.answer();
     }
 
-    /// Tells it something; its answer.
+    /// Sends a command; returns the answer.
     pub(crate) fn tell(&mut self, command: &str) -> String {
         self.send(command);
         self.answer()
     }
 
-    /// Tells it something that must work; what follows `ok`.
+    /// Sends a command that must succeed; returns the text after `ok`.
     pub(crate) fn must(&mut self, command: &str) -> String {
         let answer = self.tell(command);
         answer
@@ -101,7 +101,7 @@ impl Guest {
             .to_owned()
     }
 
-    /// Tells it something without waiting.
+    /// Sends a command without waiting for the answer.
     pub(crate) fn send(&mut self, command: &str) {
         writeln!(self.stdin.as_mut().expect("open"), "{command}").expect("the guest reads");
     }
@@ -112,14 +112,14 @@ impl Guest {
         line.trim().to_owned()
     }
 
-    /// Kills it as the kernel does, and waits for its end; its forked children live on.
+    /// Kills the process with SIGKILL and waits for its end. Its forked children live on.
     pub(crate) fn kill(mut self) -> Option<ChildStdin> {
         self.child.kill().expect("it lived");
         self.child.wait().expect("it ends");
         self.stdin.take()
     }
 
-    /// Lets it end by itself.
+    /// Closes its stdin and waits for its exit.
     pub(crate) fn end(mut self) {
         drop(self.stdin.take());
         assert!(self.child.wait().expect("it ends").success());

@@ -1,5 +1,5 @@
-//! cudarc, as its users write it: sees its quota, hits it, frees, goes on. One JSON object on
-//! standard output.
+//! A client written with cudarc: it reads its quota, reaches it, frees memory and continues. It
+//! prints one JSON object on standard output.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "the test reads its output")]
 

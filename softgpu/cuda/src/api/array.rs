@@ -70,14 +70,15 @@ driver! {
             Flags: full.Flags,
         })
     }
-    /// Only arrays that are mapped later have requirements to tell, and this device makes none.
+    /// Only arrays with deferred mapping have memory requirements, and this device does not support
+    /// them.
     fn cuArrayGetMemoryRequirements(memory_requirements: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUarray, device: CUdevice) {
         required(memory_requirements)?;
         world::process()?.device(device)?;
         described(array)?;
         Err(CUresult::INVALID_VALUE)
     }
-    /// Only sparse arrays have these, and this device makes none.
+    /// Only sparse arrays have these properties, and this device does not support them.
     fn cuArrayGetSparseProperties(sparse_properties: *mut CUDA_ARRAY_SPARSE_PROPERTIES, array: CUarray) {
         required(sparse_properties)?;
         described(array)?;
@@ -107,7 +108,7 @@ driver! {
     }
 }
 
-/// An array of one or two dimensions as one of three.
+/// A one- or two-dimensional descriptor in the three-dimensional form.
 fn flat(array: CUDA_ARRAY_DESCRIPTOR_v2) -> CUDA_ARRAY3D_DESCRIPTOR_v2 {
     CUDA_ARRAY3D_DESCRIPTOR_v2 {
         Width: array.Width,

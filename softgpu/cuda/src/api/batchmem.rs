@@ -1,7 +1,7 @@
 //! Memory operations in stream order.
 //!
 //! # Safety
-//! `unsafe` reads a batch entry by the member that its operation names.
+//! `unsafe` reads a batch entry through the union member that its operation selects.
 #![allow(unsafe_code, reason = "batch entries are a C union")]
 
 use gpushare_cuda_abi::cuda::{
@@ -18,7 +18,7 @@ fn one(default: DefaultStream, stream: CUstream, op: MemOp) -> Result {
     memop::batch(&here(default, stream)?, &[op])
 }
 
-/// A batch as the caller gives it.
+/// A batch as the caller passes it.
 pub(super) fn read(
     count: u32,
     ops: *mut CUstreamBatchMemOpParams,
@@ -46,8 +46,8 @@ fn many(
 }
 
 fn decode(op: &CUstreamBatchMemOpParams) -> Result<MemOp> {
-    // SAFETY: `operation` is the first field of every member, and names the one the caller filled
-    // in.
+    // SAFETY: `operation` is the first field of every member, and selects the member that the
+    // caller filled in.
     unsafe {
         Ok(match op.operation {
             CUstreamBatchMemOpType::WAIT_VALUE_32 => {

@@ -13,7 +13,7 @@ use super::graph::dependencies;
 use super::stream::here;
 use crate::abi::{input, out, out_if, required};
 
-/// Where the answers about a capture go; NULL where one is not wanted.
+/// The output pointers of a capture query; NULL for an output that the caller does not want.
 struct Answers {
     status: *mut CUstreamCaptureStatus,
     id: *mut u64,
@@ -62,7 +62,7 @@ fn update(
     capture::update_tail(&here(default, stream)?, tail, replace)
 }
 
-/// The version of CUDA 10.0 knew no modes: its captures were global.
+/// The version of CUDA 10.0 has no modes: its captures are global.
 fn begin(default: DefaultStream, stream: CUstream, mode: CUstreamCaptureMode) -> Result {
     capture::begin(&here(default, stream)?, mode, None)
 }

@@ -11,13 +11,13 @@ use softgpu::{Result, world};
 
 use crate::abi::{input, out, out_if, required};
 
-/// What `cuCtxGetApiVersion` answers for every context: that of `cuCtxCreate_v2` and later.
+/// The result of `cuCtxGetApiVersion` for every context: the version of `cuCtxCreate_v2` and later.
 const API_VERSION: u32 = 3020;
-/// Stream priorities, least and greatest urgency, as data centre GPUs have them.
+/// Stream priorities, least and greatest, as data centre GPUs report them.
 pub(crate) const PRIORITIES: (i32, i32) = (0, -5);
 
 driver! {
-    /// Begins the primary context, or joins its users.
+    /// Retains the primary context; the first reference begins it.
     fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice) {
         required(pctx)?;
         out(pctx, primary::retain(world::process()?.device(dev)?)?.handle())
@@ -51,7 +51,7 @@ driver! {
 driver! {
     fn cuCtxCreate(pctx: *mut CUcontext, flags: u32, dev: CUdevice) { create(pctx, flags, dev) }
     fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: u32, dev: CUdevice) { create(pctx, flags, dev) }
-    /// Execution affinity divides an MPS server's device; there is none here.
+    /// Execution affinity divides an MPS server's device, and softgpu has no MPS.
     fn cuCtxCreate_v3(pctx: *mut CUcontext, params: *mut CUexecAffinityParam, count: i32, flags: u32, dev: CUdevice) {
         if count != 0 || !params.is_null() {
             return Err(CUresult::UNSUPPORTED_EXEC_AFFINITY);
@@ -168,7 +168,7 @@ fn reset(dev: CUdevice) -> Result {
     Ok(())
 }
 
-/// At most one way of scheduling, and no unknown bit.
+/// Refuses unknown flags and more than one scheduling flag.
 fn valid(flags: u32) -> Result<u32> {
     let scheduling = flags & CUctx_flags::SCHED_MASK.0;
     if flags & !CTX_FLAGS != 0 || (scheduling != 0 && !scheduling.is_power_of_two()) {
@@ -184,7 +184,7 @@ fn create(pctx: *mut CUcontext, flags: u32, dev: CUdevice) -> Result {
     out(pctx, context.handle())
 }
 
-/// Destroys a context and takes it off the calling thread if it is current there.
+/// Destroys a context and pops it if it is current in the calling thread.
 fn destroy(ctx: CUcontext) -> Result {
     let gone = context::destroy(ctx)?;
     if context::current_unchecked().is_some_and(|current| Arc::ptr_eq(&current, &gone)) {
@@ -203,12 +203,12 @@ fn pop(pctx: *mut CUcontext) -> Result {
     Ok(())
 }
 
-/// The context a handle names, usable; the null handle names the current one.
+/// The context of a handle, if usable; the null handle means the current context.
 fn named(ctx: CUcontext) -> Result<Arc<Context>> {
     named_or_current(ctx).map(|named| named.context)
 }
 
-/// As [`named`], green contexts told apart.
+/// As [`named`], but keeps a green context distinct from its primary context.
 pub(super) fn named_or_current(ctx: CUcontext) -> Result<Named> {
     let named = if ctx.is_null() {
         context::current_named().ok_or(CUresult::INVALID_CONTEXT)?

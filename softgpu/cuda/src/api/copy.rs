@@ -1,5 +1,5 @@
-//! Copies of one, two and three dimensions. Those of CUDA 2 are in `copy_legacy`, batches in
-//! `copy_batch`.
+//! Copies of one, two and three dimensions. The functions of CUDA 2 are in `copy_legacy`, batches
+//! in `copy_batch`.
 
 use std::ffi::c_void;
 
@@ -95,7 +95,7 @@ driver! {
     }
 }
 
-/// A place the caller calls host memory; under unified addressing it may be any.
+/// The place of an address passed as host memory. Under unified addressing it may be any memory.
 pub(super) fn host(at: *const c_void) -> Place {
     Place::unified(at.expose_provenance() as u64)
 }
@@ -108,7 +108,7 @@ pub(super) fn line(dst: Place, src: Place, bytes: usize) -> Transfer {
     Transfer::linear(dst, src, bytes as u64)
 }
 
-/// Both contexts of a copy between contexts must exist.
+/// Checks both contexts of a copy between contexts.
 fn contexts(dst: CUcontext, src: CUcontext) -> Result {
     context::lookup(dst)?.check()?;
     context::lookup(src)?.check()

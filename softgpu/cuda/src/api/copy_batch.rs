@@ -1,4 +1,4 @@
-//! Batches of copies, and copies that say when their source may be read.
+//! Batches of copies, and copies with an attribute for the time at which the source may be read.
 
 use gpushare_cuda_abi::cuda::{
     CU_STREAM_LEGACY, CUdeviceptr, CUmemcpyAttributes, CUmemcpySrcAccessOrder, CUresult, CUstream,
@@ -17,7 +17,7 @@ driver! {
         let batch = Batch::read(dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs)?;
         batch.submit(d, stream, |failed| out_if(fail_idx, failed))
     }
-    /// The first version's index of what failed is gone.
+    /// This version has no output for the index of the failed copy.
     fn cuMemcpyBatchAsync_v2 twin cuMemcpyBatchAsync_v2_ptsz (d: DefaultStream; dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, stream: CUstream) {
         Batch::read(dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs)?.submit(d, stream, |_| {})
     }
@@ -27,7 +27,7 @@ driver! {
     }
 }
 
-/// Copies, each with when its source may be read.
+/// Copies, each with the time at which its source may be read.
 struct Batch(Vec<(CUdeviceptr, CUdeviceptr, usize, SourceOrder)>);
 
 impl Batch {
@@ -64,7 +64,7 @@ impl Batch {
         ))
     }
 
-    /// Submits all of them; copies of one batch have no order, so theirs is a legal one.
+    /// Submits all copies. The copies of a batch are unordered, so the order of the array is legal.
     fn submit(self, default: DefaultStream, stream: CUstream, failed: impl Fn(usize)) -> Result {
         let context = context::current()?;
         let legacy =

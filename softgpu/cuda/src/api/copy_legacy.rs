@@ -1,4 +1,4 @@
-//! Copies of CUDA 2's interface, whose addresses and sizes have 32 bits.
+//! Copies of CUDA 2's interface with 32-bit addresses and sizes.
 
 use std::ffi::c_void;
 

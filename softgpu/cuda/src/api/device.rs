@@ -26,16 +26,16 @@ driver! {
         out_text(name, room, facts::NAME)
     }
     fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) { uuid_of(uuid, dev) }
-    /// Differs from the first for parts of a divided device only.
+    /// Differs from the first version only for MIG instances.
     fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) { uuid_of(uuid, dev) }
-    /// LUIDs are Windows' names for adapters.
+    /// LUIDs identify adapters on Windows.
     fn cuDeviceGetLuid(luid: *mut c_char, mask: *mut u32, dev: CUdevice) {
         required(luid)?;
         required(mask)?;
         world::process()?.device(dev)?;
         Err(CUresult::NOT_SUPPORTED)
     }
-    /// The size in 32 bits, as CUDA 2 had it: at most 4 GiB - 1.
+    /// The size in 32 bits, as in CUDA 2: at most 4 GiB - 1.
     fn cuDeviceTotalMem(bytes: *mut u32, dev: CUdevice) {
         let capacity = world::process()?.device(dev)?.capacity();
         out(bytes, u32::try_from(capacity).unwrap_or(u32::MAX))
@@ -124,7 +124,7 @@ fn bus_id(device: &Device) -> String {
     format!("{domain:04X}:{bus:02X}:{slot:02X}.0")
 }
 
-/// Reads `[domain:]bus:device[.function]`, hexadecimal, as the driver accepts it.
+/// Reads `[domain:]bus:device[.function]`, hexadecimal, in the form that the driver accepts.
 fn parse_bus_id(id: &str) -> Option<(u32, u32, u32)> {
     let hex = |part: &str| u32::from_str_radix(part, 16).ok();
     let parts: Vec<&str> = id.split(':').collect();
@@ -138,7 +138,7 @@ fn parse_bus_id(id: &str) -> Option<(u32, u32, u32)> {
     Some((domain, hex(bus)?, hex(slot)?))
 }
 
-/// The properties CUDA 2 knew.
+/// The device properties of CUDA 2.
 fn legacy_properties(device: &Device) -> CUdevprop {
     let get = |attribute| attributes::value(device, attribute).unwrap_or(0);
     CUdevprop {

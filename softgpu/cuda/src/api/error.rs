@@ -23,8 +23,8 @@ driver! {
     }
 }
 
-/// A description of each result: its name in plain words. They live as long as the library, as
-/// callers may keep them.
+/// A description of each result: its name in lower case without the prefix. The strings live as
+/// long as the library, because callers may keep the pointers.
 static DESCRIPTIONS: LazyLock<BTreeMap<u32, CString>> = LazyLock::new(|| {
     let words = |name: &str| match name.strip_prefix("CUDA_ERROR_") {
         Some(error) => error.to_ascii_lowercase().replace('_', " "),
@@ -34,6 +34,6 @@ static DESCRIPTIONS: LazyLock<BTreeMap<u32, CString>> = LazyLock::new(|| {
         let text = CString::new(words(&name.to_string_lossy())).expect("a name holds no NUL");
         (*number, text)
     };
-    // Of two names for one number the first counts, as it does for `cuGetErrorName`.
+    // If a number has two names, the first one is used, as in `cuGetErrorName`.
     CUresult::NAMES.iter().rev().map(described).collect()
 });

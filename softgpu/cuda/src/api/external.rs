@@ -1,3 +1,3 @@
-//! Memory and semaphores of other APIs, graphics, multicast: there are none on this device, so
-//! every function of the families answers `CUDA_ERROR_NOT_SUPPORTED` (which the build makes for
-//! what no file here implements). The attributes that announce them are 0.
+//! Memory and semaphores of other APIs, graphics, multicast: this device supports none of them.
+//! Every function of these families returns `CUDA_ERROR_NOT_SUPPORTED` (the build script generates
+//! the functions that no file implements), and their attributes are 0.

@@ -1,4 +1,4 @@
-//! Functions: what can be asked about them and set on them.
+//! Functions: queries and settings.
 
 use std::ffi::c_char;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ fn function(f: CUfunction) -> Result<Arc<Function>> {
     module::function(&context::current()?, f)
 }
 
-/// Answers where a parameter is and how long; the layout of an opaque kernel is unknown, so it has
-/// none.
+/// Returns the offset and the size of a parameter. The parameters of an opaque kernel are unknown,
+/// so it has none.
 pub(super) fn param_info(
     builtin: Option<&Builtin>,
     index: usize,

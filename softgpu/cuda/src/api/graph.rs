@@ -1,4 +1,4 @@
-//! Graphs: nodes, edges, copies. What nodes do is in [`graph_nodes`](super::graph_nodes).
+//! Graphs: nodes, edges, copies. The nodes' work is in [`graph_nodes`](super::graph_nodes).
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use softgpu::graph::store::{Edge, NodeId, PLAIN, graph_handle, node_handle, stor
 
 use crate::abi::{input, inputs, out, outputs, required};
 
-/// Nodes with the data of the edges from them, as the caller names dependencies.
+/// Nodes with the data of their edges, in the form in which callers pass dependencies.
 pub(super) type Dependencies = Vec<(NodeId, CUgraphEdgeData)>;
 
-/// Reads a list of dependencies; without edge data they are plain.
+/// Reads a list of dependencies; without edge data the edges are plain.
 pub(super) fn dependencies(
     nodes: *const CUgraphNode,
     data: *const CUgraphEdgeData,
@@ -33,8 +33,8 @@ pub(super) fn dependencies(
         .collect())
 }
 
-/// Answers a list in the API's two steps: with no room given, how many there are; else as many as
-/// fit, and NULL for the rest.
+/// Writes a list in the API's two-step protocol. Without an array the caller asks for the length;
+/// otherwise as many entries as fit are written, and NULL for the remaining elements.
 fn answer<T: Copy>(at: *mut T, count: *mut usize, values: &[T], none: T) -> Result {
     let room = input(count.cast_const())?;
     if !at.is_null() {
@@ -45,7 +45,7 @@ fn answer<T: Copy>(at: *mut T, count: *mut usize, values: &[T], none: T) -> Resu
     Ok(())
 }
 
-/// Sets the count that [`answer`] asked for.
+/// Sets the count of the same protocol.
 fn answer_count<T>(at: *mut T, count: *mut usize, len: usize) -> Result {
     let room = input(count.cast_const())?;
     out(count, if at.is_null() { len } else { room.min(len) })
@@ -57,7 +57,7 @@ fn answer_nodes(at: *mut CUgraphNode, count: *mut usize, nodes: &[NodeId]) -> Re
     answer_count(at, count, nodes.len())
 }
 
-/// Edge data can only be left out where there is none to lose.
+/// Refuses to omit edge data that is not zero.
 fn answer_data(
     at: *mut CUgraphEdgeData,
     nodes: *mut CUgraphNode,
@@ -103,7 +103,7 @@ fn edges(
     answer_count(from, count, edges.len())
 }
 
-/// The neighbours of a node: before it, or behind it.
+/// The predecessors (`before`) or the successors of a node.
 fn neighbours(
     node: CUgraphNode,
     before: bool,
@@ -268,7 +268,7 @@ driver! {
     }
 }
 
-/// The current context or the one that a node names.
+/// The context that `named` names, or the current one for the null handle.
 pub(super) fn context_of(named: CUcontext) -> Result<Arc<Context>> {
     if named.is_null() {
         context::current()

@@ -1,4 +1,4 @@
-//! Executable graphs: instantiated, changed, launched.
+//! Executable graphs: instantiation, updates, launch.
 
 use std::ffi::c_char;
 
@@ -91,7 +91,7 @@ driver! {
         out(flags, instance::lookup(exec)?.flags())
     }
 
-    /// Everything is on the device already; what is left of an upload is its order in the stream.
+    /// All graph memory is on the device already, so an upload does nothing.
     fn cuGraphUpload twin cuGraphUpload_ptsz (d: DefaultStream; exec: CUgraphExec, stream: CUstream) {
         instance::lookup(exec)?;
         here(d, stream).map(drop)

@@ -1,4 +1,4 @@
-//! Graph nodes of every type: added, asked, changed.
+//! Graph nodes of every type: creation, queries, changes.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ fn add_child(
     out(node, node_handle(added))
 }
 
-/// Adds an allocation node; the address every launch will have is the answer.
+/// Adds an allocation node; returns the address that every launch uses.
 fn add_alloc(
     node: *mut CUgraphNode,
     graph: CUgraph,
@@ -94,7 +94,7 @@ fn add_generic(
     }
 }
 
-/// What a node does.
+/// A node's work.
 fn work(node: CUgraphNode) -> Result<NodeWork> {
     Ok(store().node(node.0.addr())?.1.work.clone())
 }
@@ -294,7 +294,7 @@ driver! {
     }
 }
 
-/// The context that a node runs in, which stays when its parameters change.
+/// The context of a node. It stays when the node's parameters change.
 fn context_of_node(node: CUgraphNode) -> Result<CUcontext> {
     let store = store();
     Ok(store

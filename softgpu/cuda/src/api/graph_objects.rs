@@ -10,7 +10,7 @@ use softgpu::graph::objects;
 use crate::abi::{out, required};
 
 driver! {
-    /// The one flag is mandatory: destructors run without waiting for the device.
+    /// The only flag is mandatory: destructors run without waiting for the device.
     fn cuUserObjectCreate(object: *mut CUuserObject, argument: *mut c_void, destroy: CUhostFn, count: u32, flags: u32) {
         required(object.cast_const())?;
         let destructor = destroy.ok_or(CUresult::INVALID_VALUE)?;

@@ -1,8 +1,8 @@
-//! Parameters of graph nodes, from the API's structs to what nodes do and back.
+//! Parameters of graph nodes: conversion between the API's structs and a node's work.
 //!
 //! # Safety
 //! `unsafe` passes kernel parameters on under the contract of `cuLaunchKernel`, and reads the
-//! generic parameters by the member that their type names.
+//! generic parameters through the union member that their type selects.
 #![allow(
     unsafe_code,
     reason = "kernel parameters and node parameters are C unions and pointers"
@@ -27,7 +27,7 @@ use softgpu::module::{self, Launch, Params, Shape};
 
 use super::graph::context_of;
 
-/// What a node does and the context it does it in.
+/// A node's work and its context.
 pub(super) type Placed = (NodeWork, Option<Arc<Context>>);
 
 pub(super) fn kernel_v1(params: &CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PARAMS_v2 {
@@ -69,7 +69,7 @@ pub(super) fn kernel(params: &CUDA_KERNEL_NODE_PARAMS_v2) -> Result<Placed> {
     let function = module::function(&context, handle)?;
     let grid = [params.gridDimX, params.gridDimY, params.gridDimZ];
     let block = [params.blockDimX, params.blockDimY, params.blockDimZ];
-    // SAFETY: node parameters are as this kernel takes them, by the contract of the node functions.
+    // SAFETY: by the contract of the node functions the parameters match this kernel.
     let read = unsafe { Params::read(function.builtin(), params.kernelParams, params.extra) }?;
     let context = Arc::clone(function.context());
     let launch = Launch::new(
@@ -233,15 +233,15 @@ pub(super) fn mem_ops(
     Ok((NodeWork::MemOps(ops.into()), Some(context)))
 }
 
-/// An attribute's value as the bytes it is, which every member of the union is.
+/// An attribute's value as bytes; every member of the union is plain bytes.
 pub(super) fn attribute_bytes(value: &CUlaunchAttributeValue) -> [c_char; 64] {
-    // SAFETY: the union is plain bytes from end to end, and the caller gave a whole one.
+    // SAFETY: the union is plain bytes from end to end, and the caller passed a whole one.
     unsafe { value.pad }
 }
 
-/// What the generic functions are given, for the types whose nodes are made of parameters alone.
+/// The work of generic parameters, for node types that need no other arguments.
 pub(super) fn generic(params: &CUgraphNodeParams) -> Result<Placed> {
-    // SAFETY: the type names the member that the caller filled in; all of them are plain data.
+    // SAFETY: the type selects the member that the caller filled in; all members are plain data.
     unsafe {
         let member = &params.anon;
         match params.type_ {
@@ -266,12 +266,12 @@ pub(super) fn generic(params: &CUgraphNodeParams) -> Result<Placed> {
     }
 }
 
-/// The kernel member, whose third version has the fields of the second.
+/// The kernel member; its third version has the fields of the second.
 ///
 /// # Safety
 /// The type is `KERNEL`.
 unsafe fn kernel_v3(params: &CUgraphNodeParams) -> CUDA_KERNEL_NODE_PARAMS_v2 {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     let kernel = unsafe { params.anon.kernel };
     CUDA_KERNEL_NODE_PARAMS_v2 {
         func: kernel.func,
@@ -289,9 +289,9 @@ unsafe fn kernel_v3(params: &CUgraphNodeParams) -> CUDA_KERNEL_NODE_PARAMS_v2 {
     }
 }
 
-/// The allocation member of generic parameters, as the function of its own takes it.
+/// The allocation member of generic parameters, in the form of the dedicated function.
 pub(super) fn alloc_member(params: &CUgraphNodeParams) -> CUDA_MEM_ALLOC_NODE_PARAMS_v1 {
-    // SAFETY: the caller of this function has seen the type `MEM_ALLOC`.
+    // SAFETY: the caller of this function has checked the type `MEM_ALLOC`.
     let alloc = unsafe { params.anon.alloc };
     CUDA_MEM_ALLOC_NODE_PARAMS_v1 {
         poolProps: alloc.poolProps,
@@ -302,26 +302,26 @@ pub(super) fn alloc_member(params: &CUgraphNodeParams) -> CUDA_MEM_ALLOC_NODE_PA
     }
 }
 
-/// Tells the address of a new allocation in generic parameters.
+/// Writes the address of a new allocation into generic parameters.
 pub(super) fn set_alloc_address(params: &mut CUgraphNodeParams, address: u64) {
     params.anon.alloc.dptr = address;
 }
 
-/// The address that generic parameters of type `MEM_FREE` name.
+/// The address in generic parameters of type `MEM_FREE`.
 pub(super) fn free_member(params: &CUgraphNodeParams) -> u64 {
-    // SAFETY: the caller of this function has seen the type `MEM_FREE`.
+    // SAFETY: the caller of this function has checked the type `MEM_FREE`.
     unsafe { params.anon.free.dptr }
 }
 
-/// The graph that generic parameters of type `GRAPH` name.
+/// The graph in generic parameters of type `GRAPH`.
 pub(super) fn child_member(params: &CUgraphNodeParams) -> usize {
-    // SAFETY: the caller of this function has seen the type `GRAPH`.
+    // SAFETY: the caller of this function has checked the type `GRAPH`.
     unsafe { params.anon.graph.graph.0.addr() }
 }
 
-/// Whether generic parameters of type `GRAPH` give the child away.
+/// Whether generic parameters of type `GRAPH` transfer ownership of the child graph.
 pub(super) fn is_child_moved(params: &CUgraphNodeParams) -> Result<bool> {
-    // SAFETY: the caller of this function has seen the type `GRAPH`.
+    // SAFETY: the caller of this function has checked the type `GRAPH`.
     match unsafe { params.anon.graph.ownership } {
         CUgraphChildGraphNodeOwnership::CLONE => Ok(false),
         CUgraphChildGraphNodeOwnership::MOVE => Ok(true),

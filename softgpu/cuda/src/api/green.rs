@@ -1,4 +1,4 @@
-//! Green contexts and the device resources they are made of.
+//! Green contexts and their device resources.
 
 use gpushare_cuda_abi::cuda::{
     CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice, CUevent, CUgreenCtx,
@@ -16,7 +16,7 @@ driver! {
     fn cuDeviceGetDevResource(device: CUdevice, resource: *mut CUdevResource, kind: CUdevResourceType) {
         tell(resource, kind, SmResource::of_device(world::process()?.device(device)?))
     }
-    /// Of a context that is no green one: the device's.
+    /// For a context that is not green the device's resource.
     fn cuCtxGetDevResource(ctx: CUcontext, resource: *mut CUdevResource, kind: CUdevResourceType) {
         let named = context::named(ctx)?;
         named.check()?;
@@ -30,7 +30,7 @@ driver! {
         let named = Named { context: stream.context().clone(), green: stream.green().cloned() };
         tell(resource, kind, of(&named))
     }
-    /// Without a result it only counts.
+    /// Without a result array it only counts.
     fn cuDevSmResourceSplitByCount(result: *mut CUdevResource, groups: *mut u32, input_: *const CUdevResource, remainder: *mut CUdevResource, flags: u32, least: u32) {
         let most = if result.is_null() { None } else { Some(input(groups)?) };
         required(groups)?;
@@ -66,7 +66,7 @@ driver! {
         required(context)?;
         out(context, green::usable(ctx)?.convert())
     }
-    /// The null handle names the current one.
+    /// The null handle means the current green context.
     fn cuGreenCtxGetId(ctx: CUgreenCtx, id: *mut u64) {
         required(id)?;
         let green = if ctx.is_null() {
@@ -102,7 +102,7 @@ fn usable(ctx: CUgreenCtx) -> Result<Named> {
     })
 }
 
-/// The multiprocessors that work in a context has.
+/// The multiprocessors available to work in a context.
 fn of(named: &Named) -> SmResource {
     match &named.green {
         Some(green) => green.resource().provisioned(),
@@ -110,7 +110,7 @@ fn of(named: &Named) -> SmResource {
     }
 }
 
-/// Queues of work are no resource here.
+/// Writes a resource. Work queues are not supported as a resource.
 fn tell(resource: *mut CUdevResource, kind: CUdevResourceType, sms: SmResource) -> Result {
     required(resource)?;
     if kind != CUdevResourceType::SM {

@@ -13,7 +13,7 @@ driver! {
     fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) { alloc(pp, bytesize as u64, 0) }
     fn cuMemAllocHost(pp: *mut *mut c_void, bytesize: u32) { alloc(pp, u64::from(bytesize), 0) }
     fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, flags: u32) { alloc(pp, bytesize as u64, flags) }
-    /// Freeing nothing is no error, as the real driver has it.
+    /// Freeing NULL succeeds, as with a real driver.
     fn cuMemFreeHost(p: *mut c_void) {
         context::current()?;
         if p.is_null() {

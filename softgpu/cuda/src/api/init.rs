@@ -1,4 +1,4 @@
-//! Start and version.
+//! Initialisation and version.
 
 use gpushare_cuda_abi::cuda::CUresult;
 use softgpu::spec::Spec;
@@ -8,7 +8,7 @@ use crate::abi::out;
 use crate::injection;
 
 driver! {
-    /// Opens the machine SPEC describes.
+    /// Opens the machine that SPEC describes.
     early fn cuInit(flags: u32) {
         if flags != 0 {
             return Err(CUresult::INVALID_VALUE);
@@ -19,14 +19,14 @@ driver! {
         Ok(())
     }
 
-    /// Says the version of the simulated driver, initialised or not.
+    /// Returns the version of the simulated driver, before initialisation too.
     early fn cuDriverGetVersion(version: *mut i32) {
         out(version, driver_version())
     }
 }
 
-/// The CUDA version the simulated driver supports. With a SPEC that is not accepted: the default,
-/// as `cuInit` will tell.
+/// The CUDA version that the simulated driver supports. If SPEC is not accepted it is the default
+/// version; `cuInit` reports the error.
 pub(crate) fn driver_version() -> i32 {
     let spec = world::process().map(|process| process.spec().clone());
     let driver = spec

@@ -1,4 +1,4 @@
-//! Memory shared by legacy handles. Events have theirs with the other events.
+//! Memory shared through legacy IPC handles. IPC events are with the other events.
 
 use std::ffi::c_char;
 

@@ -1,8 +1,8 @@
-//! Launches: kernels in every form the driver ever took them, and host functions.
+//! Launches: kernels through every launch function of the driver, and host functions.
 //!
 //! # Safety
 //! `unsafe` passes the caller's parameter pointers on under the contract of `cuLaunchKernel`, and
-//! reads a launch attribute by the member that its id names.
+//! reads a launch attribute through the union member that its id selects.
 #![allow(unsafe_code, reason = "kernel parameters and attribute unions are C")]
 
 use std::ffi::c_void;
@@ -32,16 +32,16 @@ fn launch(
 ) -> Result {
     let stream = here(default, stream)?;
     let function = module::function(stream.context(), f)?;
-    // SAFETY: the caller of a launch function promises parameters as its kernel takes them.
+    // SAFETY: the caller of a launch function guarantees parameters that match its kernel.
     let params = unsafe { Params::read(function.builtin(), params, extra) }?;
     module::launch(&stream, function, shape, params)
 }
 
-/// What the attributes of a launch mean here: shape, and events to record behind it.
+/// Applies launch attributes: changes the shape, and returns the events to record after the launch.
 fn attributes(shape: &mut Shape, given: &[CUlaunchAttribute]) -> Result<Vec<CUevent>> {
     let mut events = Vec::new();
     for attribute in given {
-        // SAFETY: the id says which member of the union the caller filled in.
+        // SAFETY: the id selects the member of the union that the caller filled in.
         unsafe {
             match attribute.id {
                 CUlaunchAttributeID::COOPERATIVE => {
@@ -83,7 +83,7 @@ fn launch_ex(
         .map(event::lookup)
         .collect::<Result<Vec<_>>>()?;
     launch(default, f, shape, config.hStream, params, extra)?;
-    // Later than the launch asked for, which is legal: an event is never early.
+    // Later than the launch asked for, which is legal: an event may complete late, never early.
     let stream = here(default, config.hStream)?;
     events
         .iter()
@@ -113,7 +113,7 @@ fn host_function(
     )
 }
 
-/// One launch of a set on several devices.
+/// One launch of a cooperative launch on several devices.
 fn launch_one_of(launch: &CUDA_LAUNCH_PARAMS) -> Result {
     let grid = [launch.gridDimX, launch.gridDimY, launch.gridDimZ];
     let block = [launch.blockDimX, launch.blockDimY, launch.blockDimZ];
@@ -122,7 +122,7 @@ fn launch_one_of(launch: &CUDA_LAUNCH_PARAMS) -> Result {
         ..Shape::new(grid, block, launch.sharedMemBytes)
     };
     if launch.hStream.0.addr() <= 2 {
-        // Documented: only created streams.
+        // Documented: only created streams are accepted.
         return Err(CUresult::INVALID_VALUE);
     }
     self::launch(
@@ -207,7 +207,8 @@ driver! {
         set(f, |state| state.set_param(offset(at)?, &bytes))
     }
 
-    /// Texture references went with CUDA 12; only the one unit that was ever legal is accepted.
+    /// Texture references were removed with CUDA 12; only the unit that was always legal is
+    /// accepted.
     fn cuParamSetTexRef(f: CUfunction, unit: i32, _texture: CUtexref) {
         legacy_function(f)?;
         if unit == -1 { Ok(()) } else { Err(CUresult::INVALID_VALUE) }

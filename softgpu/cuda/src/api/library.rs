@@ -42,7 +42,7 @@ fn ordinal(device: CUdevice) -> Result<u32> {
     Ok(ordinal)
 }
 
-/// As for modules: an opaque image has no variable that could be found.
+/// As for modules: no variable of an opaque image can be found.
 fn no_variable(library: CUlibrary, name: *const c_char) -> Result {
     text(name)?;
     library::lookup(library)?;

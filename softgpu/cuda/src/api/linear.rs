@@ -12,7 +12,7 @@ driver! {
         required(dptr)?;
         out(dptr, alloc(bytesize as u64)?)
     }
-    /// The interface of CUDA 2, whose addresses have 32 bits.
+    /// The interface of CUDA 2 with 32-bit addresses.
     fn cuMemAlloc(dptr: *mut CUdeviceptr_v1, bytesize: u32) {
         required(dptr)?;
         out(dptr, narrow(alloc(u64::from(bytesize))?)?)
@@ -76,7 +76,7 @@ fn alloc_pitch(width: u64, height: u64, element: u32) -> Result<(u64, u64)> {
     linear::alloc_pitch(&context, width, height, element)
 }
 
-/// An address for a caller that can hold 32 bits; memory it could not name goes back.
+/// A 32-bit address for a caller of CUDA 2's interface. Memory at a larger address is freed again.
 fn narrow(address: u64) -> Result<CUdeviceptr_v1> {
     CUdeviceptr_v1::try_from(address).map_err(|_| {
         linear::free(address)

@@ -10,7 +10,7 @@ use softgpu::module::linker::{self, LinkInput};
 use super::module::options as jit_options;
 use crate::abi::{inputs, out, outputs, required, text};
 
-/// Checks JIT options, and answers those that are outputs: no log was written, no time was spent.
+/// Checks JIT options, and writes the output options: no log and no time.
 pub(super) fn accept_options(
     count: u32,
     options: *mut CUjit_option,
@@ -34,7 +34,7 @@ pub(super) fn accept_options(
     Ok(())
 }
 
-/// The bytes of an image file.
+/// The content of an image file.
 pub(super) fn file(path: *const c_char) -> Result<Vec<u8>> {
     std::fs::read(text(path)?).map_err(|_| CUresult::FILE_NOT_FOUND)
 }

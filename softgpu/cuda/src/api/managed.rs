@@ -1,4 +1,4 @@
-//! Managed memory: allocation, advice, prefetches, what a range is.
+//! Managed memory: allocation, advice, prefetches, range attributes.
 
 use std::ffi::c_void;
 
@@ -97,7 +97,7 @@ fn prefetch(
     )
 }
 
-/// Advice that needs no place ignores the one it is given, whatever that is.
+/// Applies advice. Advice without a location ignores the given location, even an illegal one.
 fn advise(
     address: u64,
     count: usize,

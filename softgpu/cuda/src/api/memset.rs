@@ -1,4 +1,4 @@
-//! Memsets. All but those of host memory return before the bytes are written.
+//! Memsets. A memset of device memory may return before the bytes are written.
 
 use gpushare_cuda_abi::cuda::{CUdeviceptr, CUdeviceptr_v1, CUstream};
 use softgpu::exec::DefaultStream;

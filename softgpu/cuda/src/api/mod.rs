@@ -1,4 +1,4 @@
-//! The driver's functions, a file per family.
+//! The driver's functions, one file per family.
 
 mod array;
 mod batchmem;

@@ -20,7 +20,7 @@ fn load(module: *mut CUmodule, image: *const c_void) -> Result {
     out(module, module::load(&context)?.handle())
 }
 
-/// Answers that an opaque image has no variable of this name: its address cannot be known.
+/// Fails with `NOT_FOUND`: an opaque image has no variable whose address is known.
 fn no_variable(module: CUmodule, name: *const c_char) -> Result {
     context::current()?;
     text(name)?;
@@ -100,7 +100,7 @@ driver! {
     }
 }
 
-/// Copies out JIT options for the functions that take them.
+/// Reads the JIT options of the functions that take them.
 pub(super) fn options(count: u32, options: *const CUjit_option) -> Result<Vec<CUjit_option>> {
     inputs(
         options,

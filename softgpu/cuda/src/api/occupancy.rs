@@ -1,7 +1,7 @@
 //! Occupancy.
 //!
 //! # Safety
-//! `unsafe` calls the caller's function that says how much shared memory a block size needs.
+//! `unsafe` calls the caller's function that returns the shared memory of a block size.
 #![allow(unsafe_code, reason = "the caller's callback is a C function")]
 
 use gpushare_cuda_abi::cuda::{CUfunction, CUlaunchConfig, CUoccupancyB2DSize, CUresult};
@@ -48,7 +48,7 @@ fn best_block(
     let function = module::function(&context::current()?, f)?;
     let shared_of = |threads: u32| {
         let bytes = match sizes {
-            // SAFETY: the caller's function takes any block size and returns bytes.
+            // SAFETY: the caller's function accepts any block size and returns bytes.
             Some(sizes) => unsafe { sizes(i32::try_from(threads).unwrap_or(i32::MAX)) },
             None => shared,
         };
@@ -114,7 +114,7 @@ driver! {
         out(size, 8)
     }
 
-    /// Clusters of eight blocks, each on multiprocessors of its own group of sixteen.
+    /// Clusters of eight blocks.
     fn cuOccupancyMaxActiveClusters(count: *mut i32, f: CUfunction, config: *const CUlaunchConfig) {
         required(count)?;
         let (threads, shared, sm) = config_of(config, f)?;

@@ -1,4 +1,4 @@
-//! What is known about a pointer.
+//! Pointer attributes.
 
 use std::ffi::c_void;
 
@@ -13,8 +13,8 @@ driver! {
         required(data)?;
         write(data, pointer::attribute(attribute, ptr)?)
     }
-    /// What a pointer has not is answered with nothing instead of an error; so is every question
-    /// about a pointer that is not ours.
+    /// An attribute that a pointer lacks, or any attribute of an unknown pointer, gives a null
+    /// value instead of an error.
     fn cuPointerGetAttributes(num_attributes: u32, attributes: *mut CUpointer_attribute, data: *mut *mut c_void, ptr: CUdeviceptr) {
         let count = usize::try_from(num_attributes).map_err(|_| CUresult::INVALID_VALUE)?;
         if count == 0 {

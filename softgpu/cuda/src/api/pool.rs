@@ -1,4 +1,4 @@
-//! Stream-ordered memory: pools, allocations in stream order, memory of graphs.
+//! Stream-ordered memory: pools, allocations in stream order, graph memory.
 
 use std::ffi::c_void;
 use std::os::fd::IntoRawFd;
@@ -134,7 +134,7 @@ driver! {
     }
 }
 
-/// Pools of pinned memory are the only ones here.
+/// Accepts only pools of pinned memory.
 fn pinned(kind: CUmemAllocationType) -> Result {
     match kind {
         CUmemAllocationType::PINNED => Ok(()),
@@ -151,7 +151,7 @@ fn handle(number: usize) -> CUmemoryPool {
     CUmemoryPool(std::ptr::without_provenance_mut(number))
 }
 
-/// Refuses all ways of sharing but file descriptors, and flags, of which there are none.
+/// Accepts only file descriptors for sharing, and no flags.
 pub(super) fn posix_only(kind: CUmemAllocationHandleType, flags: u64) -> Result {
     match kind {
         CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR if flags == 0 => Ok(()),

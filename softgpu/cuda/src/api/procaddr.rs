@@ -1,5 +1,5 @@
-//! `cuGetProcAddress`: which function a name, a version and flags mean. And `cuGetExportTable`,
-//! which has nothing to give.
+//! `cuGetProcAddress`: the function for a name, a version and flags. And `cuGetExportTable`, which
+//! always fails.
 
 use std::ffi::{c_char, c_void};
 
@@ -22,8 +22,8 @@ driver! {
         out_if(status, find(symbol, pfn, version, flags)?);
         Ok(())
     }
-    /// The tables are an undocumented agreement between NVIDIA's runtime and driver; a simulator
-    /// has no part in it.
+    /// Export tables are an undocumented interface between NVIDIA's runtime and driver. softgpu
+    /// does not imitate it.
     early fn cuGetExportTable(table: *mut *const c_void, id: *const CUuuid) {
         required(id)?;
         out(table, std::ptr::null())?;
@@ -31,7 +31,8 @@ driver! {
     }
 }
 
-/// Answers a lookup. What cannot be found is no error: the pointer is null and the status says why.
+/// Looks up a function. A function that is not found is no error: the pointer is null and the
+/// status gives the reason.
 fn find(symbol: *const c_char, pfn: *mut *mut c_void, version: i32, flags: u64) -> Result<Status> {
     required(pfn)?;
     let base = text(symbol)?;
@@ -49,8 +50,8 @@ fn find(symbol: *const c_char, pfn: *mut *mut c_void, version: i32, flags: u64) 
     })
 }
 
-/// The function of that very variant. An older one is never handed out in its place: it may have
-/// other parameters.
+/// The function of exactly this variant. An older variant is never returned in its place, because
+/// it may have other parameters.
 fn address(base: &str, version: u32, flags: u64) -> Option<*mut c_void> {
     let (_, row) = symbols::cuda_by_version(base, version, flags)?;
     let function = names::implemented(row.name)?;

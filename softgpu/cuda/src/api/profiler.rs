@@ -1,5 +1,5 @@
-//! The three functions of `cudaProfiler.h`: there is nothing to profile, and they say yes as a
-//! driver without a profiler does.
+//! The functions of `cudaProfiler.h`. There is no profiler; start and stop succeed, as with a real
+//! driver without a profiler.
 
 use std::ffi::c_char;
 
@@ -7,7 +7,7 @@ use gpushare_cuda_abi::cuda::CUresult;
 use softgpu::context;
 
 driver! {
-    /// Gone since CUDA 12.
+    /// Removed with CUDA 12.
     fn cuProfilerInitialize(config: *const c_char, output: *const c_char, mode: u32) {
         let _ = (config, output, mode);
         Err(CUresult::NOT_SUPPORTED)

@@ -1,7 +1,7 @@
 //! Streams: creation, order, attributes, callbacks.
 //!
 //! # Safety
-//! `unsafe` reads a stream attribute as the bytes it is, which every member of the union is.
+//! `unsafe` reads a stream attribute as bytes; every member of the union is plain bytes.
 #![allow(unsafe_code, reason = "attribute values are a C union")]
 
 use std::ffi::c_void;
@@ -17,7 +17,7 @@ use softgpu::memory::pool;
 
 use crate::abi::{input, out, out_if, required};
 
-/// The stream a call means, in the calling thread's context.
+/// The stream of a handle in the calling thread's context.
 pub(super) fn here(default: DefaultStream, stream: CUstream) -> Result<StreamRef> {
     exec::resolve(&context::current()?, stream, default)
 }
@@ -33,7 +33,7 @@ driver! {
         out(stream, stream::create(&context::current()?, flags, priority)?)
     }
 
-    /// The version of CUDA 2 and 3: it waits no more than the later one does.
+    /// The version of CUDA 2 and 3. It does not wait either.
     fn cuStreamDestroy(stream: CUstream) {
         context::current()?;
         stream::destroy(stream)
@@ -101,8 +101,8 @@ driver! {
         exec::submit(held.context(), &held, Op { kind: Kind::Host(call), cost: Cost::Instant, effect: None })
     }
 
-    /// Managed memory is coherent here whatever it is attached to: only the order in the stream is
-    /// left of it.
+    /// Managed memory is always coherent here, whatever it is attached to. The call only keeps its
+    /// place in the stream order.
     fn cuStreamAttachMemAsync twin cuStreamAttachMemAsync_ptsz (d: DefaultStream; stream: CUstream, address: CUdeviceptr, _length: usize, flags: u32) {
         let known = [CUmemAttach_flags::GLOBAL.0, CUmemAttach_flags::HOST.0, CUmemAttach_flags::SINGLE.0];
         if address == 0 || !known.contains(&flags) {
@@ -120,7 +120,7 @@ driver! {
 
     fn cuStreamSetAttribute twin cuStreamSetAttribute_ptsz (d: DefaultStream; stream: CUstream, id: CUlaunchAttributeID, value: *const CUlaunchAttributeValue) {
         let value = input(value)?;
-        // SAFETY: the union is plain bytes from end to end, and the caller gave a whole one.
+        // SAFETY: the union is plain bytes from end to end, and the caller passed a whole one.
         here(d, stream)?.set_attribute(id, unsafe { value.pad })
     }
 

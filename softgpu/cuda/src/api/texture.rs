@@ -1,5 +1,5 @@
-//! Texture and surface objects: handles that keep what they were made with. Nothing samples here;
-//! kernels that would are no-ops.
+//! Texture and surface objects: handles that store their description. No built-in kernel samples
+//! textures.
 
 use gpushare_cuda_abi::cuda::{
     CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUresult, CUsurfObject,
@@ -25,7 +25,7 @@ driver! {
     fn cuTexObjectGetTextureDesc(tex_desc: *mut CUDA_TEXTURE_DESC, tex_object: CUtexObject) {
         out(tex_desc, found(tex_object, false)?.sampling.ok_or(CUresult::INVALID_VALUE)?)
     }
-    /// An error for an object that was made without a view.
+    /// Fails for an object that was created without a view.
     fn cuTexObjectGetResourceViewDesc(res_view_desc: *mut CUDA_RESOURCE_VIEW_DESC, tex_object: CUtexObject) {
         out(res_view_desc, found(tex_object, false)?.view.ok_or(CUresult::INVALID_VALUE)?)
     }

@@ -88,13 +88,13 @@ driver! {
         posix_only(handle_type, flags)?;
         out(shareable_handle.cast::<i32>(), vmm::export(number(handle)?)?.into_raw_fd())
     }
-    /// The descriptor is the pointer's value itself.
+    /// The pointer's value is the descriptor.
     fn cuMemImportFromShareableHandle(handle: *mut CUmemGenericAllocationHandle, os_handle: *mut c_void, sh_handle_type: CUmemAllocationHandleType) {
         required(handle)?;
         posix_only(sh_handle_type, 0)?;
         out(handle, vmm::import(crate::abi::descriptor(os_handle)?)? as u64)
     }
-    /// This device has no DMA buffers to give out, as its attribute says.
+    /// This device exports no DMA buffers, as its attribute reports.
     fn cuMemGetHandleForAddressRange(handle: *mut c_void, _dptr: CUdeviceptr, size: usize, handle_type: CUmemRangeHandleType, _flags: u64) {
         required(handle)?;
         if size == 0 || handle_type != CUmemRangeHandleType::DMA_BUF_FD {
@@ -116,7 +116,7 @@ fn number(handle: CUmemGenericAllocationHandle) -> Result<usize> {
     usize::try_from(handle).map_err(|_| CUresult::INVALID_VALUE)
 }
 
-/// The device that properties name, for memory of the one type there is.
+/// The device of allocation properties; only pinned device memory is supported.
 fn pinned_on(prop: &CUmemAllocationProp) -> Result<Arc<Device>> {
     match prop.type_ {
         CUmemAllocationType::PINNED => device_of(&prop.location),
@@ -125,10 +125,10 @@ fn pinned_on(prop: &CUmemAllocationProp) -> Result<Arc<Device>> {
     }
 }
 
-/// The device a location names.
+/// The device of a location.
 ///
 /// # Errors
-/// `INVALID_DEVICE` for one this process does not see, `NOT_SUPPORTED` for memory of the host.
+/// `INVALID_DEVICE` for a device that this process does not see, `NOT_SUPPORTED` for host memory.
 pub(super) fn device_of(location: &CUmemLocation) -> Result<Arc<Device>> {
     match location.type_ {
         CUmemLocationType::DEVICE => world::process()?.device(location.id as CUdevice).cloned(),
@@ -139,7 +139,7 @@ pub(super) fn device_of(location: &CUmemLocation) -> Result<Arc<Device>> {
     }
 }
 
-/// Rights by their number in the API.
+/// The access right of an API flag.
 pub(super) fn rights_of(flags: CUmemAccess_flags) -> Result<Rights> {
     match flags {
         CUmemAccess_flags::NONE => Ok(Rights::None),
@@ -149,7 +149,7 @@ pub(super) fn rights_of(flags: CUmemAccess_flags) -> Result<Rights> {
     }
 }
 
-/// The API's number of rights.
+/// The API flag of an access right.
 pub(super) fn flags_of(rights: Rights) -> CUmemAccess_flags {
     match rights {
         Rights::None => CUmemAccess_flags::NONE,
@@ -158,7 +158,7 @@ pub(super) fn flags_of(rights: Rights) -> CUmemAccess_flags {
     }
 }
 
-/// Which device gets which rights.
+/// A device and its access right.
 pub(super) fn descriptor(desc: &CUmemAccessDesc) -> Result<(u32, Rights)> {
     Ok((device_of(&desc.location)?.ordinal(), rights_of(desc.flags)?))
 }

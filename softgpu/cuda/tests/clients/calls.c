@@ -1,5 +1,5 @@
-// Starts the driver named by the first argument, prints what it says of itself, then allocates and frees 512 bytes as often as the
-// second argument says, printing each result.
+// Initialises the driver named by the first argument, prints its version and devices, then allocates and frees 512 bytes as often
+// as the second argument says, and prints each result.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* What the memory clients need of the driver: its functions by their exported names, and a way to say what went wrong. */
+/* Shared by the memory clients: the driver's functions by their exported names, and error reports. */
 #ifndef CU_H
 #define CU_H
 #define _GNU_SOURCE
@@ -77,7 +77,7 @@ result cuTexObjectGetResourceDesc(struct resource *, dptr), cuSurfObjectCreate(d
 result cuIpcGetMemHandle(struct ipc *, dptr), cuIpcOpenMemHandle_v2(dptr *, struct ipc, unsigned), cuIpcCloseMemHandle(dptr);
 result cuPointerGetAttribute(void *, int, dptr), cuPointerGetAttributes(unsigned, int *, void **, dptr);
 
-/* The driver with the primary context of device 0 current. */
+/* Initialises the driver and makes the primary context of device 0 current. */
 static inline handle start(void) {
     int device;
     handle context;
@@ -88,7 +88,7 @@ static inline handle start(void) {
     return context;
 }
 
-/* Free bytes once everything late has returned. */
+/* Free bytes after all delayed memory has returned. */
 static inline size_t settled(void) {
     size_t free = 0, total = 0;
     for (int n = 0; n < 32; n++)
@@ -110,7 +110,7 @@ static inline unsigned char *made(size_t bytes, unsigned seed) {
     return at;
 }
 
-/* The cases of a program, by the names its argument gives. */
+/* The cases of a program, selected by name. */
 struct test { const char *name; void (*run)(void); };
 #define TESTS(...) int main(int argc, char **argv) { \
     static const struct test tests[] = { __VA_ARGS__ }; \

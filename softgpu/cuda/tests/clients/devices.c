@@ -22,7 +22,7 @@ static void between_devices(void) {
         DO(cuCtxSetCurrent(contexts[n]));
         before[n] = settled();
         DO(cuMemAlloc_v2(&at[n], bytes));
-        TRUE(settled() == before[n] - 4 * MIB); /* on this device and no other */
+        TRUE(settled() == before[n] - 4 * MIB); /* only on this device */
         DO(cuPointerGetAttribute(&ordinal, 9, at[n]));
         TRUE(ordinal == (unsigned)n);
     }
@@ -32,7 +32,7 @@ static void between_devices(void) {
     IS(INVALID_CONTEXT, cuMemcpyPeer(at[1], (handle)1, at[0], contexts[0], bytes));
     DO(cuMemcpyDtoH_v2(out, at[1], bytes));
     TRUE(pattern(out, bytes, 1));
-    DO(cuMemFree_v2(at[1])); /* from a context of the other device */
+    DO(cuMemFree_v2(at[1])); /* the current context is of the other device */
     DO(cuCtxSetCurrent(contexts[1]));
     TRUE(settled() == before[1]);
 }
@@ -88,7 +88,7 @@ static void batches(void) {
     IS(INVALID_VALUE, cuMemcpyBatchAsync(to, from, sizes, MANY, attrs, starts, 2, &failed, stream));
     attrs[0].order = 0;
     IS(INVALID_VALUE, cuMemcpyWithAttributesAsync(to[0], from[0], 10, attrs, stream));
-    IS(INVALID_VALUE, cuMemcpyHtoD(0x1000, out, 10)); /* no address of ours has 32 bits */
+    IS(INVALID_VALUE, cuMemcpyHtoD(0x1000, out, 10)); /* softgpu's addresses exceed 32 bits */
 }
 
 static void textures(void) {

@@ -1,5 +1,5 @@
-// Reads "NAME VERSION FLAGS" lines ("-" is the empty name), asks cuGetProcAddress_v2 of the library given as argument, prints
-// "RESULT STATUS SYMBOL": the exported symbol the answer points to, "-" for NULL. A last line "v1 ..." compares the first version.
+// Reads "NAME VERSION FLAGS" lines ("-" is the empty name), calls cuGetProcAddress_v2 of the library given as argument, prints
+// "RESULT STATUS SYMBOL": the exported symbol of the returned address, "-" for NULL. A last line "v1 ..." compares the first version.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

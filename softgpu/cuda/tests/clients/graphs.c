@@ -1,4 +1,4 @@
-/* Memory of graphs. */
+/* Graph memory. */
 #include "cu.h"
 
 result cuStreamBeginCapture_v2(handle, int), cuStreamEndCapture(handle, handle *), cuGraphInstantiateWithFlags(handle *, handle, unsigned long long);
@@ -12,7 +12,7 @@ static unsigned long long of(int attribute) {
     return value;
 }
 
-/* A graph that allocates, fills, copies out and, if asked to, frees. */
+/* A graph that allocates, fills, copies out and, optionally, frees. */
 static handle graph(handle stream, size_t bytes, dptr *at, void *out, int frees) {
     handle graph, exec;
     DO(cuStreamBeginCapture_v2(stream, 2));
@@ -37,7 +37,7 @@ static void launches(void) {
     DO(cuMemHostAlloc((void **)&out, bytes, 0));
     handle exec = graph(stream, bytes, &at, out, 1);
     before = settled();
-    TRUE(of(RESERVED) == 0); /* an address, but nothing behind it */
+    TRUE(of(RESERVED) == 0); /* an address without physical memory */
     IS(INVALID_VALUE, cuMemFree_v2(at));
     for (int n = 0; n < 3; n++) {
         memset(out, 0, bytes);
@@ -49,7 +49,7 @@ static void launches(void) {
     TRUE(of(USED_HIGH) == 6 * MIB);
     dptr other;
     handle second = graph(stream, bytes, &other, out, 1);
-    DO(cuGraphLaunch(second, stream)); /* from what the first one left */
+    DO(cuGraphLaunch(second, stream)); /* uses memory that the first graph freed */
     DO(cuStreamSynchronize(stream));
     TRUE(other != at && of(RESERVED) == 6 * MIB);
     DO(cuDeviceGraphMemTrim(0));

@@ -1,4 +1,4 @@
-/* What kernels may touch. */
+/* Memory that kernels may access. */
 #include "cu.h"
 
 result cuModuleLoadData(handle *, const void *), cuModuleGetFunction(handle *, handle, const char *);
@@ -35,7 +35,7 @@ static void everywhere(void) {
     DO(cuMemSetAccess(mapped, 2 * MIB, &access, 1));
     DO(cuMemHostAlloc(&pinned, N * 4, 0));
     DO(cuMemAllocManaged(&managed, N * 4, 1));
-    fill(plain, N, 0); /* takes what loading a kernel takes */
+    fill(plain, N, 0); /* loads the module's code */
     DO(cuCtxSynchronize());
     before = settled();
     dptr all[] = { plain, async, mapped, (dptr)(uintptr_t)pinned, managed };
@@ -44,7 +44,7 @@ static void everywhere(void) {
         DO(cuMemcpyDtoH_v2(out, all[n], sizeof out));
         TRUE(out[0] == n + 1 && out[N - 1] == n + 1);
     }
-    TRUE(settled() == before - 2 * MIB); /* the managed page came when the kernel touched it */
+    TRUE(settled() == before - 2 * MIB); /* the managed page became resident at the kernel's access */
 }
 
 static void one_too_many(void) {
@@ -76,7 +76,7 @@ static void freed_in_order(void) {
     fill(at, 250, 1);
     DO(cuMemFreeAsync(at, NULL));
     DO(cuCtxSynchronize());
-    fill(at, 250, 1); /* its memory is still the pool's, but not the application's */
+    fill(at, 250, 1); /* the pool still holds the memory, but the allocation is freed */
     IS(ILLEGAL_ADDRESS, cuCtxSynchronize());
 }
 

@@ -30,7 +30,7 @@ static void exhaustion(void) {
             TRUE((size_t)count * sizes[kind] >= before / 3 || kind == 4);
             for (int n = 0; n < count; n++)
                 DO(cuMemFree_v2(at[n]));
-            /* one empty block may stay behind */
+            /* one empty block may be kept */
             TRUE(settled() + 2 * MIB >= before);
         }
 }
@@ -66,7 +66,7 @@ static void round_trips(void) {
         DO(cuMemAlloc_v2(&one, bytes));
         DO(cuMemAlloc_v2(&two, bytes));
         DO(cuMemcpyHtoD_v2(one, in, bytes));
-        memset(in, 0, bytes); /* staged: changing it now must not matter */
+        memset(in, 0, bytes); /* staged: a change now must have no effect */
         DO(cuMemcpyDtoD_v2(two, one, bytes));
         DO(cuMemcpyDtoH_v2(out, two, bytes));
         TRUE(pattern(out, bytes, 3));
@@ -141,7 +141,7 @@ static void pinned(void) {
     DO(cuMemcpyDtoHAsync_v2(at, device, 10000, NULL));
     DO(cuCtxSynchronize());
     TRUE(((char *)at)[9999] == 9);
-    DO(cuMemsetD8_v2((dptr)(uintptr_t)at, 4, 10)); /* a fill of host memory is complete when it returns */
+    DO(cuMemsetD8_v2((dptr)(uintptr_t)at, 4, 10)); /* a memset of host memory is complete when it returns */
     TRUE(((char *)at)[9] == 4 && ((char *)at)[10] == 9);
     IS(INVALID_VALUE, cuMemFree_v2((dptr)(uintptr_t)at));
     IS(NOT_REGISTERED, cuMemHostUnregister(at));
@@ -154,7 +154,7 @@ static void pinned(void) {
     IS(NOT_REGISTERED, cuMemHostUnregister(own));
 }
 
-/* What is legal, late: pinned memory is read when the copy runs, pageable memory when the call is made. */
+/* The latest legal moments: pinned memory is read when the copy runs, pageable memory when the call is made. */
 static void asynchronous(void) {
     start();
     handle stream;
@@ -165,7 +165,7 @@ static void asynchronous(void) {
     DO(cuMemAllocHost_v2((void **)&pinned, MIB));
     DO(cuMemcpyHtoDAsync_v2(at, pageable, MIB, stream));
     memset(pageable, 0, MIB);
-    DO(cuMemcpyDtoHAsync_v2(out, at, MIB, stream)); /* to pageable memory: complete when it returns */
+    DO(cuMemcpyDtoHAsync_v2(out, at, MIB, stream)); /* a copy to pageable memory is complete when it returns */
     TRUE(pattern(out, MIB, 5));
     memset(pinned, 1, MIB);
     DO(cuMemcpyHtoDAsync_v2(at, pinned, MIB, stream));
@@ -215,7 +215,7 @@ static void managed(void) {
     IS(INVALID_VALUE, cuMemPrefetchAsync(at, size, 0, NULL));
 }
 
-/* More managed memory than the device has: the oldest is evicted, nothing is lost, nobody runs out. */
+/* More managed memory than the device has: the oldest is evicted, no bytes are lost, no allocation fails. */
 static void oversubscribed(void) {
     start();
     size_t before = settled(), piece = 32 * MIB, count = before / piece + 4;

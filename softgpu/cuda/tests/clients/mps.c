@@ -1,4 +1,4 @@
-// Starts the driver named by the first argument and prints whether contexts on its first device are shared by MPS.
+// Initialises the driver named by the first argument and prints the attribute MPS_ENABLED of its first device.
 #include <dlfcn.h>
 #include <stdio.h>
 

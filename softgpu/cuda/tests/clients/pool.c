@@ -33,7 +33,7 @@ static void steps(void) {
     DO(cuMemFreeAsync(small, stream));
     DO(cuMemFreeAsync(large, stream));
     TRUE(of(pool, USED) == 0 && of(pool, RESERVED) == 3 * STEP);
-    DO(cuStreamSynchronize(stream)); /* the threshold is 0: everything goes */
+    DO(cuStreamSynchronize(stream)); /* the threshold is 0: all free memory is released */
     TRUE(of(pool, RESERVED) == 0 && of(pool, RESERVED_HIGH) == 3 * STEP && of(pool, USED_HIGH) == STEP + 1024);
     TRUE(settled() == before);
     unsigned long long one = 1;
@@ -81,13 +81,13 @@ static void data(void) {
     dptr at;
     IS(INVALID_VALUE, cuMemAllocAsync(&at, 0, stream));
     DO(cuMemAllocAsync(&at, 1000, stream));
-    DO(cuMemFree_v2(at)); /* a pool's pointer may be freed at once, too */
+    DO(cuMemFree_v2(at)); /* cuMemFree accepts a pool's pointer */
     DO(cuMemAlloc_v2(&at, 1000));
-    DO(cuMemFreeAsync(at, stream)); /* and the other way round */
+    DO(cuMemFreeAsync(at, stream)); /* and cuMemFreeAsync accepts a pointer of cuMemAlloc */
     DO(cuStreamSynchronize(stream));
 }
 
-/* Work on another stream that nothing orders after the allocation touches it too early. */
+/* Work on another stream without an order after the allocation accesses it too early. */
 static void too_early(void) {
     start();
     handle one, two;
@@ -131,7 +131,7 @@ static void exhaustion(void) {
         DO(cuStreamSynchronize(stream));
         TRUE(of(pool, RESERVED) > before / 2); /* kept */
     }
-    /* fragments of 32 MiB do not make 200: the pool must let go of them first */
+    /* segments of 32 MiB cannot hold 200 MiB: the pool must release them first */
     DO(cuMemAllocAsync(&at[0], 200 * MIB, stream));
     DO(cuMemFreeAsync(at[0], stream));
     DO(cuStreamSynchronize(stream));
@@ -157,7 +157,7 @@ static void own_pools(void) {
     IS(INVALID_VALUE, cuMemPoolDestroy(pool));
     DO(cuDeviceGetMemPool(&current, 0));
     TRUE(current == default_pool());
-    DO(cuMemsetD8Async(at, 1, 40 * MIB, stream)); /* lives on until it is freed */
+    DO(cuMemsetD8Async(at, 1, 40 * MIB, stream)); /* the allocation stays valid until it is freed */
     TRUE(settled() == before - 64 * MIB);
     DO(cuMemFreeAsync(at, stream));
     DO(cuStreamSynchronize(stream));

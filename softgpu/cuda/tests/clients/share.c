@@ -1,4 +1,4 @@
-/* Memory shared by two processes. The parent makes it, the child (started before either uses the driver) opens it. */
+/* Memory shared by two processes. The parent exports it, the child (forked before either uses the driver) imports it. */
 #include "cu.h"
 #include <signal.h>
 #include <sys/socket.h>
@@ -60,7 +60,7 @@ static dptr mapped(dptr physical, size_t bytes) {
     return at;
 }
 
-/* Physical memory outlives its maker's handle and mapping while another process has it. */
+/* Physical memory outlives the exporter's handle and mapping while another process holds it. */
 static void physical(void) {
     if (both()) {
         struct alloc_prop prop = { .type = 1, .handles = 1, .location = { 1, 0 } };
@@ -82,15 +82,15 @@ static void physical(void) {
         close(fd);
         DO(cuMemUnmap(at, 4 * PAGE));
         DO(cuMemRelease(made_));
-        TRUE(settled() == before - 4 * PAGE); /* on its way, or there */
+        TRUE(settled() == before - 4 * PAGE); /* held, or freed and not returned */
         tell();
-        hear(); /* it has been changed there */
+        hear(); /* the child has changed it */
         TRUE(settled() == before - 4 * PAGE);
         tell();
         done();
         for (int n = 0; n < 64 && settled() != before; n++)
             ;
-        TRUE(settled() >= before); /* the child's context is gone as well */
+        TRUE(settled() >= before); /* the child's context is destroyed too */
     } else {
         dptr got;
         unsigned char *out = malloc(4 * PAGE);
@@ -128,7 +128,7 @@ static void legacy(void) {
             TRUE(out[0] == 0x55 && pattern(in, bytes, 1));
             done();
             DO(cuMemFree_v2(at));
-            /* the driver's state belongs to this process for good: the next size needs a new one */
+            /* the driver's state lasts as long as the process: the next size needs a new process */
             exit(bytes > MIB ? 0 : (execl("/proc/self/exe", "share", "legacy_large", (char *)0), 1));
         } else {
             dptr at, again;
@@ -217,7 +217,7 @@ static void pool(void) {
     }
 }
 
-/* The maker is killed; what it exported lives on in the process that imported it, and goes with it. */
+/* The exporter is killed. Its exported memory lives as long as the process that imported it. */
 static void survivor(void) {
     if (both()) {
         dptr got;
@@ -230,7 +230,7 @@ static void survivor(void) {
         TRUE(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
         dptr at = mapped(got, 4 * PAGE);
         DO(cuMemRelease(got));
-        TRUE(settled() > before); /* the child's context has gone */
+        TRUE(settled() > before); /* the child's context is destroyed */
         size_t without = settled();
         DO(cuMemcpyDtoH_v2(out, at, 4 * PAGE));
         TRUE(pattern(out, 4 * PAGE, 8));

@@ -1,6 +1,6 @@
-// Calls the driver named by the first argument while the process ends, and says what it answers. The second argument says who calls:
-// `later` an exit handler from before cuInit, `earlier` one from after it, `thread` another thread while such a later handler runs,
-// `quick` a handler of quick_exit, `main` a thread that goes on after main has left, `child` a forked child's handler.
+// Calls the driver named by the first argument during process exit, and prints the result. The second argument names the caller:
+// `later` an exit handler registered before cuInit, `earlier` one registered after it, `thread` another thread during `later`'s handler,
+// `quick` a handler of quick_exit, `main` a thread that runs on after main has returned, `child` a forked child's handler.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* Threads that allocate, write, check and free at random, in every family at once. A byte of another's in one's own memory is an error. */
+/* Threads that allocate, write, check and free all kinds of memory at random. Another thread's byte in a thread's memory is an error. */
 #include "cu.h"
 #include <pthread.h>
 #include <unistd.h>
@@ -102,7 +102,7 @@ static void all(void) {
     TRUE(settled() + 2 * MIB >= before);
 }
 
-/* The same, with a byte on the standard output for every step. */
+/* The same, with a byte on standard output for every step. */
 static void watched(void) {
     reports = 1;
     all();

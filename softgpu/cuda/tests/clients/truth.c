@@ -1,4 +1,4 @@
-/* Takes memory of every kind, one step after the other, and waits after each for a line on its standard input. */
+/* Allocates memory of every kind in steps, and waits for a line on standard input after each step. */
 #include "cu.h"
 
 static void step(const char *what) {
@@ -69,7 +69,7 @@ static void maker(void) {
     step("made");
 }
 
-/* Makes memory shareable in both ways. */
+/* Shares memory as an exported handle and as a legacy IPC handle. */
 static void exporter(void) {
     start();
     dptr physical, small, large;

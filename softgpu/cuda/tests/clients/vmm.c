@@ -27,12 +27,12 @@ static void handle_first(void) {
     IS(INVALID_VALUE, cuMemCreate(&physical, PAGE + 1, &want, 0));
     IS(INVALID_VALUE, cuMemAddressReserve(&at, 1000, 0, 0, 0));
     DO(cuMemAddressReserve(&at, 4 * PAGE, 0, 0, 0));
-    TRUE(settled() == before); /* addresses are not memory */
+    TRUE(settled() == before); /* reserved addresses take no memory */
     physical = memory(4 * PAGE);
     TRUE(settled() == before - 4 * PAGE);
     DO(cuMemMap(at, 4 * PAGE, 0, physical, 0));
     TRUE(settled() == before - 4 * PAGE);
-    DO(cuMemRelease(physical)); /* the mapping keeps it */
+    DO(cuMemRelease(physical)); /* the mapping keeps the memory */
     IS(INVALID_VALUE, cuMemRelease(physical));
     TRUE(settled() == before - 4 * PAGE);
     allow(at, 4 * PAGE, 3);
@@ -56,11 +56,11 @@ static void mapping_first(void) {
     DO(cuMemcpyHtoD_v2(at, in, PAGE));
     DO(cuCtxSynchronize());
     DO(cuMemUnmap(at, PAGE));
-    TRUE(settled() == before - PAGE); /* the handle keeps it */
+    TRUE(settled() == before - PAGE); /* the handle keeps the memory */
     DO(cuMemMap(at + PAGE, PAGE, 0, physical, 0));
     allow(at + PAGE, PAGE, 1);
     DO(cuMemcpyDtoH_v2(out, at + PAGE, PAGE));
-    TRUE(pattern(out, PAGE, 9)); /* and its bytes */
+    TRUE(pattern(out, PAGE, 9)); /* the bytes are unchanged */
     DO(cuMemRetainAllocationHandle(&same, (void *)(uintptr_t)(at + PAGE)));
     TRUE(same == physical);
     DO(cuMemRelease(physical));
@@ -81,17 +81,17 @@ static void wrong_arguments(void) {
     IS(OUT_OF_MEMORY, cuMemCreate(&other, (size_t)1 << 50, &want, 0));
     DO(cuMemAddressReserve(&at, 4 * PAGE, 0, 0, 0));
     IS(INVALID_VALUE, cuMemMap(at, 2 * PAGE, PAGE, physical, 0)); /* the offset must be 0 */
-    IS(INVALID_VALUE, cuMemMap(at, 3 * PAGE, 0, physical, 0));    /* more than there is */
+    IS(INVALID_VALUE, cuMemMap(at, 3 * PAGE, 0, physical, 0));    /* larger than the physical memory */
     IS(INVALID_VALUE, cuMemMap(at + 3 * PAGE, 2 * PAGE, 0, physical, 0)); /* past the reservation */
     IS(INVALID_VALUE, cuMemMap(at + 1, 2 * PAGE, 0, physical, 0));
     DO(cuMemMap(at, 2 * PAGE, 0, physical, 0));
-    IS(INVALID_VALUE, cuMemMap(at + PAGE, 2 * PAGE, 0, physical, 0)); /* taken */
-    IS(INVALID_VALUE, cuMemUnmap(at, PAGE));                          /* a part */
-    IS(INVALID_VALUE, cuMemUnmap(at + 2 * PAGE, PAGE));               /* nothing there */
+    IS(INVALID_VALUE, cuMemMap(at + PAGE, 2 * PAGE, 0, physical, 0)); /* mapped already */
+    IS(INVALID_VALUE, cuMemUnmap(at, PAGE));                          /* a part of a mapping */
+    IS(INVALID_VALUE, cuMemUnmap(at + 2 * PAGE, PAGE));               /* not mapped */
     struct access access = { { 1, 0 }, 3 };
     IS(INVALID_VALUE, cuMemSetAccess(at, 4 * PAGE, &access, 1));
     IS(INVALID_VALUE, cuMemFree_v2(at));
-    DO(cuMemMap(at + 2 * PAGE, 2 * PAGE, 0, physical, 0)); /* twice is fine */
+    DO(cuMemMap(at + 2 * PAGE, 2 * PAGE, 0, physical, 0)); /* a second mapping is allowed */
     DO(cuMemUnmap(at, 4 * PAGE));
 }
 
@@ -129,7 +129,7 @@ static void unmapped_under_work(void) {
     DO(cuMemMap(at, PAGE, 0, physical, 0));
     allow(at, PAGE, 3);
     DO(cuMemsetD8Async(at, 1, PAGE, stream));
-    DO(cuMemUnmap(at, PAGE)); /* does not wait: that was the caller's to do */
+    DO(cuMemUnmap(at, PAGE)); /* does not wait for work: the caller must */
     IS(ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
 }
 

@@ -1,10 +1,11 @@
-//! What several tests of the C face need.
+//! Code shared by tests of the C library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles `tests/clients/SOURCE`. Tests are processes of their own and may want a client at the
-/// same time: the program is renamed into place, so that nobody writes what another executes.
+/// Compiles `tests/clients/SOURCE`. Tests are separate processes and may compile a client at the
+/// same time. So the program is renamed into place: no process overwrites a program that another
+/// process executes.
 pub(crate) fn client(source: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source.replace(".c", "-client"));

@@ -17,7 +17,7 @@ pub(crate) fn instance(graph: CUgraph, flags: u64) -> CUgraphExec {
     })
 }
 
-/// Parameters of a `fill`, with room for the values that they point to.
+/// Parameters of a `fill`, with storage for the values that they point to.
 pub(crate) struct Fill {
     at: CUdeviceptr,
     words: u64,

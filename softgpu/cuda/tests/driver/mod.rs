@@ -1,14 +1,14 @@
-//! The driver as a C program sees it, and processes of one test each.
+//! The driver as a C program sees it, and a separate process for each test.
 //!
-//! A test's body runs in a process of its own ([`alone`]): seeds, faults and late effects of one
-//! test are not another's.
+//! A test's body runs in a separate process ([`alone`]), so that seeds, faults and late effects do
+//! not reach other tests.
 #![allow(unsafe_code, reason = "the driver is a C library")]
 #![allow(
     clippy::exit,
     clippy::print_stdout,
-    reason = "a test's own process tells its result and ends"
+    reason = "a test's own process prints its result and exits"
 )]
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be done fails it")]
+#![allow(clippy::unwrap_used, reason = "a test fails on any error")]
 
 pub(crate) mod graphs;
 
@@ -32,8 +32,8 @@ macro_rules! driver {
             /// The driver function of this name.
             #[allow(non_snake_case, reason = "the driver's name")]
             pub(crate) fn $name($($arg: $ty),*) -> CUresult {
-                // SAFETY: the tests pass what the function's documentation asks for, or NULL and
-                // stale handles, which it answers.
+                // SAFETY: the tests pass arguments as documented, or NULL and stale handles, for
+                // which the driver returns an error.
                 unsafe { c::$name($($arg),*) }
             }
         )*
@@ -144,11 +144,11 @@ driver! {
 /// Success.
 pub(crate) const OK: CUresult = CUresult::SUCCESS;
 
-/// Which test this process runs; absent in the process that cargo started.
+/// The test that this process runs; not set in the process that cargo started.
 const CHILD: &str = "SOFTGPU_TEST";
 
-/// Runs `body` in a process of its own on a machine like `spec`; what it printed with [`tell`].
-/// `name` is the test's own, in the file that calls.
+/// Runs `body` in a separate process on a machine described by `spec`; returns the text printed
+/// with [`tell`]. `name` is the test's name in the calling file.
 #[track_caller]
 pub(crate) fn alone(name: &str, spec: &str, body: impl FnOnce()) -> String {
     if std::env::var(CHILD).is_ok_and(|child| child == name) {
@@ -180,19 +180,19 @@ pub(crate) fn alone(name: &str, spec: &str, body: impl FnOnce()) -> String {
         .join("\n")
 }
 
-/// Tells the process that started this one something.
+/// Prints a value for the process that started this one.
 pub(crate) fn tell(what: impl std::fmt::Display) {
     println!("\nTOLD {what}");
 }
 
-/// What an out-parameter receives.
+/// The value of an out-parameter.
 pub(crate) fn get<T: Copy>(none: T, call: impl FnOnce(*mut T) -> CUresult) -> T {
     let mut value = none;
     assert_eq!(call(&raw mut value), OK);
     value
 }
 
-/// The result of a call whose out-parameter does not matter.
+/// The result of a call whose out-parameter is ignored.
 pub(crate) fn answer<T>(none: T, call: impl FnOnce(*mut T) -> CUresult) -> CUresult {
     let mut value = none;
     call(&raw mut value)
@@ -209,16 +209,16 @@ pub(crate) fn memory(bytes: usize) -> CUdeviceptr {
     get(0, |out| cuMemAlloc_v2(out, bytes))
 }
 
-/// Host memory that the device sees at the same address.
+/// Host memory that the device accesses at the same address.
 pub(crate) fn pinned(words: usize) -> *mut u32 {
     let at: *mut c_void = get(null_mut(), |out| cuMemHostAlloc(out, words * 4, 0));
     at.expose_provenance();
     at.cast()
 }
 
-/// Looks at host memory as it is now.
+/// Reads host memory.
 pub(crate) fn look(at: *const u32) -> u32 {
-    // SAFETY: the tests look into live pinned memory.
+    // SAFETY: the tests read live pinned memory.
     unsafe { at.read_volatile() }
 }
 
@@ -242,7 +242,7 @@ pub(crate) fn stream(flags: u32) -> CUstream {
     get(CUstream::NULL, |out| cuStreamCreate(out, flags))
 }
 
-/// A stream that has nothing to do with the legacy default stream.
+/// A non-blocking stream, which does not synchronise with the legacy default stream.
 pub(crate) fn free_stream() -> CUstream {
     stream(CUstream_flags::NON_BLOCKING.0)
 }
@@ -285,7 +285,7 @@ pub(crate) fn launch(
     )
 }
 
-/// Occupies the device.
+/// Occupies the device with a kernel of `ns`.
 pub(crate) fn spin(stream: CUstream, ns: u64) {
     let mut ns = ns;
     assert_eq!(
@@ -308,31 +308,30 @@ pub(crate) fn fill(stream: CUstream, at: CUdeviceptr, words: u64, value: u32) ->
     )
 }
 
-/// Writes host memory as the application does.
+/// Writes host memory.
 pub(crate) fn put(at: *mut u32, value: u32) {
-    // SAFETY: the tests write into live pinned memory.
+    // SAFETY: the tests write live pinned memory.
     unsafe { at.write_volatile(value) }
 }
 
-/// The first of the nodes that a capture tells.
+/// The first node that a capture query returned.
 pub(crate) fn first_of(nodes: *const CUgraphNode) -> CUgraphNode {
-    // SAFETY: the driver told this address with a count of at least one, and nothing happened
-    // since.
+    // SAFETY: the driver returned this address with a count of at least one, and no call followed.
     unsafe { nodes.read() }
 }
 
-/// A stream that goes on when it is told to.
+/// A blocked stream. [`open`](Self::open) unblocks it.
 pub(crate) struct Gate(*mut u32);
 
 impl Gate {
-    /// Stops `stream` here.
+    /// Blocks `stream` at this point.
     pub(crate) fn close(stream: CUstream) -> Self {
         let word = pinned(1);
         assert_eq!(cuStreamWaitValue32_v2(stream, word.addr() as u64, 1, 0), OK);
         Self(word)
     }
 
-    /// Lets it go on.
+    /// Unblocks the stream.
     pub(crate) fn open(self) {
         put(self.0, 1);
     }

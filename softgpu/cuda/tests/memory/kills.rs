@@ -1,4 +1,4 @@
-//! Processes that are killed at random while they use every family of memory leave nothing behind.
+//! Processes that use every kind of memory and are killed at random leave no memory behind.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -8,12 +8,12 @@ use softgpu::spec::Spec;
 
 use super::support;
 
-/// Processes at a time.
+/// The number of processes at a time.
 const AT_ONCE: usize = 3;
 /// Processes killed in all.
 const KILLED: usize = 6;
 
-/// A client that works until it is killed or has finished, and says a byte for every step.
+/// Starts a client that works until it is killed or has finished, and prints a byte for every step.
 fn start(spec: &str) -> Child {
     Command::new(support::client("threads"))
         .arg("watched")
@@ -25,12 +25,12 @@ fn start(spec: &str) -> Child {
         .expect("the client starts")
 }
 
-/// Waits for so many steps, so that the kill comes in the middle of the work, wherever that is.
+/// Waits for `steps` steps, so that the kill comes at an arbitrary point of the work.
 fn let_work(child: &mut Child, steps: usize) {
     let output = child.stdout.as_mut().expect("it is piped");
     output
         .read_exact(&mut vec![0; steps])
-        .expect("there are more steps than that");
+        .expect("the client makes more steps");
 }
 
 #[test]
@@ -55,6 +55,6 @@ fn killed_processes_leave_nothing_behind() {
         (device.used_physical, device.late, device.requested_now),
         (0, 0, 0)
     );
-    assert!(device.requested_peak > 0, "nobody got to work");
+    assert!(device.requested_peak > 0, "no client has allocated");
     assert!(device.used_peak <= device.capacity);
 }

@@ -1,5 +1,5 @@
-//! What the tests of the C library share: the library by its names, C clients linked against it,
-//! machines of their own.
+//! Code shared by the tests of the C library: the library by its names, C clients linked against
+//! it, and separate machines.
 
 use std::env;
 use std::fs;
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 use std::sync::OnceLock;
 
-/// A folder with the library under test, which cargo builds beside the test, by the names its users
-/// look for.
+/// A folder with the library under test, which cargo builds next to the test, by the names that its
+/// users look for.
 ///
-/// Each test may be a process of its own, so nothing here is ever half made: links and programs are
-/// renamed into place.
+/// Tests may run as separate processes, so links and programs are renamed into place and never
+/// exist half made.
 pub(crate) fn library() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -30,7 +30,7 @@ pub(crate) fn library() -> &'static Path {
     })
 }
 
-/// Compiles a client, unless a test has compiled just this source before.
+/// Compiles a client, unless a test has compiled this source already.
 pub(crate) fn client(name: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/clients")
@@ -65,7 +65,7 @@ fn build(source: &Path, program: &Path) {
     fs::rename(&fresh, program).expect("a rename within one folder");
 }
 
-/// Runs one case on a machine of its own and returns what it printed.
+/// Runs one case on a separate machine; returns the printed text.
 pub(crate) fn run(name: &str, case: &str, spec: &str) -> String {
     let program = client(name);
     let output = Command::new(program)

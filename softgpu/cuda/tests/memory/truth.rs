@@ -1,4 +1,4 @@
-//! What the machine knows about a process that takes every kind of memory, frees it, loses its
+//! The machine's counters for a process that takes every kind of memory, frees it, loses its
 //! context and dies.
 
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +12,7 @@ use super::support;
 
 const MIB: u64 = 1 << 20;
 
-/// A client that waits for a line after each step, and the machine it is on.
+/// A client that waits for a line after each step, and its machine.
 struct Watched {
     child: Child,
     input: ChildStdin,
@@ -55,7 +55,7 @@ impl Watched {
         }
     }
 
-    /// Waits until the client has done this step, and looks.
+    /// Waits until the client has done this step; returns the device's state.
     fn at(&mut self, step: &str) -> DeviceTruth {
         let mut line = String::new();
         self.output
@@ -77,7 +77,7 @@ impl Watched {
         writeln!(self.input).expect("the client and the machine are ours");
     }
 
-    /// Lets what is late return.
+    /// Lets all delayed memory return.
     fn settle(&self) -> DeviceTruth {
         for _ in 0..64 {
             self.observer
@@ -97,7 +97,7 @@ fn held(device: &DeviceTruth, kind: Kind) -> u64 {
 }
 
 #[test]
-fn every_kind_is_counted_once_and_taken_back_once() {
+fn every_kind_of_memory_is_counted_once_and_released_once() {
     let mut client = Watched::start("every_kind", "kinds");
     let device = client.at("context");
     assert_eq!(device.requested_now, 0);
@@ -178,7 +178,7 @@ fn a_killed_process_leaves_nothing_behind() {
 }
 
 #[test]
-fn making_memory_shareable_counts_nothing_twice() {
+fn sharing_memory_does_not_count_it_twice() {
     let mut client = Watched::start("exporter", "exporter");
     let made = client.at("made");
     assert_eq!(made.requested_now, 12 * MIB + 512);
@@ -191,7 +191,7 @@ fn making_memory_shareable_counts_nothing_twice() {
         made.processes[0].physical_total()
     );
     client.go_on();
-    // The descriptor is still open: it holds the 6 MiB it stands for.
+    // The descriptor is still open: it holds its 6 MiB.
     client.at("freed");
     let freed = client.settle();
     assert_eq!(freed.requested_now, 0);

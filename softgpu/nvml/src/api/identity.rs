@@ -1,4 +1,4 @@
-//! Which devices there are: handles, names, places.
+//! Identification of devices: handles, names, addresses.
 
 use std::ffi::c_char;
 
@@ -12,7 +12,7 @@ use softgpu::{facts, world};
 use crate::abi::{array, input, out, out_text, required, text};
 use crate::library::{Result, handle, index, monitor};
 
-/// PCI device and subsystem of the card: vendor NVIDIA, device H200 SXM.
+/// PCI device and subsystem ids: vendor NVIDIA, device H200 SXM.
 const PCI_DEVICE: u32 = 0x2335_10de;
 const PCI_SUBSYSTEM: u32 = 0x18be_10de;
 /// Cores of one multiprocessor of compute capability 9.0.
@@ -127,7 +127,7 @@ fn by_bus_id(id: *const c_char, device: *mut nvmlDevice_t) -> Result {
     find(device, |index| spellings(index).contains(&wanted))
 }
 
-/// Answers the handle of the device that is meant.
+/// Writes the handle of the device for which `is_meant` holds.
 fn find(device: *mut nvmlDevice_t, is_meant: impl Fn(u32) -> bool) -> Result {
     required(device)?;
     let found = (0..monitor()?.spec().count)
@@ -142,7 +142,7 @@ fn uuid_of(index: u32) -> [u8; 16] {
         .unwrap_or_default()
 }
 
-/// A serial number that goes with the UUID.
+/// A serial number derived from the UUID.
 fn serial(index: u32) -> String {
     let uuid = uuid_of(index);
     let number = uuid[..5]
@@ -169,7 +169,8 @@ fn pci_info(index: u32) -> nvmlPciInfo_t {
     }
 }
 
-/// The struct before `_v3`: 16 bytes of bus address and five numbers, the last of them reserved.
+/// The struct before `_v3`: 16 bytes of bus address and nine numbers, of which the first five are
+/// PCI numbers and the rest is 0.
 fn legacy_pci(device: nvmlDevice_t, pci: *mut nvmlPciInfo_t) -> Result {
     #[repr(C)]
     struct Legacy {

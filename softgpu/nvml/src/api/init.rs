@@ -1,4 +1,4 @@
-//! Start, end, versions, results.
+//! Initialisation, shutdown, versions, result names.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
@@ -23,7 +23,7 @@ nvml! {
     fn nvmlSystemGetDriverVersion(version: *mut c_char, len: u32) {
         out_text(version, len, facts::driver_release(monitor()?.spec().driver))
     }
-    /// NVML's own version is the driver's with the NVML interface in front.
+    /// NVML's own version: its major version, then the driver's version.
     fn nvmlSystemGetNVMLVersion(version: *mut c_char, len: u32) {
         let driver = monitor()?.spec().driver;
         out_text(version, len, &format!("{}.{}", driver / 1000, facts::driver_release(driver)))
@@ -44,12 +44,12 @@ fn cuda_version(version: *mut i32) -> crate::library::Result {
     )
 }
 
-/// Returns text, not a result, so it is not an item of `nvml!`.
+/// It returns a string, not a result, so it is not an item of `nvml!`.
 #[allow(
     unsafe_code,
     reason = "the symbol is the C function of this name and signature"
 )]
-// SAFETY: the name is NVML's, defined nowhere else in this library.
+// SAFETY: the name is NVML's, and nothing else in this library defines it.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlErrorString(result: nvmlReturn_t) -> *const c_char {
     let known = DESCRIPTIONS
@@ -58,7 +58,7 @@ extern "C" fn nvmlErrorString(result: nvmlReturn_t) -> *const c_char {
     known.map_or(std::ptr::null(), |text| text.as_ptr())
 }
 
-/// A description of each result: its name in plain words.
+/// A description of each result: its name in lower case without the prefix.
 static DESCRIPTIONS: LazyLock<BTreeMap<u32, CString>> = LazyLock::new(|| {
     let words = |name: &str| {
         let words = name

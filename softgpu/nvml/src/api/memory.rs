@@ -23,8 +23,8 @@ nvml! {
         let (total, used) = (now.capacity, now.used_physical);
         out(memory, nvmlMemory_v2_t { version, total, reserved: 0, free: total - used, used })
     }
-    /// The window is as large as the memory, rounded up to a power of two, and nothing is pinned in
-    /// it.
+    /// The BAR1 window has the size of the memory, rounded up to a power of two, and no memory is
+    /// mapped in it.
     fn nvmlDeviceGetBAR1MemoryInfo(device: nvmlDevice_t, memory: *mut nvmlBAR1Memory_t) {
         required(memory)?;
         let total = look(device)?.capacity.next_power_of_two();

@@ -1,4 +1,4 @@
-//! NVML's functions, a file per family.
+//! NVML's functions, one file per family.
 
 mod identity;
 mod init;

@@ -1,4 +1,4 @@
-//! Processes on a device. One that is dead stays listed until all of its memory has returned.
+//! Processes on a device. A dead process stays listed until all of its memory has returned.
 
 use gpushare_cuda_abi::nvml::{
     nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_t, nvmlProcessInfo_v1_t,
@@ -10,7 +10,7 @@ use crate::abi::{input, out, outputs, required};
 use crate::library::{Result, device as look, index, monitor};
 use softgpu::pids::seen;
 
-/// The instance ids of a device that is not divided.
+/// The instance ids of a device without MIG.
 const NO_INSTANCE: u32 = u32::MAX;
 
 nvml! {
@@ -23,7 +23,7 @@ nvml! {
     fn nvmlDeviceGetComputeRunningProcesses_v3(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlProcessInfo_v2_t) {
         list(device, count, infos, v2)
     }
-    /// No process draws here.
+    /// No process uses graphics here.
     fn nvmlDeviceGetGraphicsRunningProcesses(device: nvmlDevice_t, count: *mut u32, _infos: *mut nvmlProcessInfo_v1_t) {
         none(device, count)
     }
@@ -64,8 +64,8 @@ nvml! {
 }
 
 nvml! {
-    /// The samples newer than `since` (microseconds since the epoch): one a process, of the time
-    /// between the last questions.
+    /// The samples newer than `since` (microseconds since the epoch): one per process, for the last
+    /// complete sample of utilisation.
     fn nvmlDeviceGetProcessUtilization(
         device: nvmlDevice_t, samples: *mut nvmlProcessUtilizationSample_t, count: *mut u32, since: u64,
     ) {
@@ -100,10 +100,10 @@ nvml! {
     }
 }
 
-/// When the last sample ended, and the percentage of each process in it.
+/// The end of the last sample, and the percentage of each process in it.
 ///
 /// # Errors
-/// `NOT_FOUND` if there is none after `since`, or nothing ran in it.
+/// `NOT_FOUND` if there is no sample after `since`, or no process ran in it.
 fn sampled(device: nvmlDevice_t, since: u64) -> Result<(u64, Vec<(u32, u32)>)> {
     let used = monitor()?
         .utilization(index(device)?)
@@ -118,7 +118,7 @@ fn sampled(device: nvmlDevice_t, since: u64) -> Result<(u64, Vec<(u32, u32)>)> {
     Ok((used.ended_us, processes.collect()))
 }
 
-/// Pid and bytes of each process that holds memory on the device.
+/// The pid and the bytes of each process that holds memory on the device.
 fn running(device: nvmlDevice_t) -> Result<Vec<(u32, u64)>> {
     let processes = look(device)?.processes;
     let holding = processes
@@ -129,8 +129,8 @@ fn running(device: nvmlDevice_t) -> Result<Vec<(u32, u64)>> {
         .collect())
 }
 
-/// The list protocol: the count goes in as room and comes out as length; with too little room
-/// nothing is written but the count.
+/// The list protocol: the count passes the array's capacity in and the length out. If the capacity
+/// is too small, only the count is written.
 fn list<T: Copy>(
     device: nvmlDevice_t,
     count: *mut u32,

@@ -1,5 +1,5 @@
-//! How a device is doing. There is no thermal or power model: sensors show a card at rest, and say
-//! so always.
+//! The state of a device. There is no thermal or power model: all sensors show constant values of
+//! an idle device.
 
 use gpushare_cuda_abi::nvml::{
     nvmlClockId_t, nvmlClockType_t, nvmlClocksEventReasons, nvmlComputeMode_t, nvmlDevice_t,
@@ -12,15 +12,16 @@ use softgpu::facts;
 use crate::abi::{input, out, required};
 use crate::library::{Result, index, monitor};
 
-/// Degrees Celsius of a card at rest.
+/// Temperature of an idle device, in degrees Celsius.
 const TEMPERATURE: u32 = 31;
-/// Milliwatts of a card at rest, and the most an H200 may take, at least and by default.
+/// Power of an idle device, and the minimum and maximum power limit of an H200 (the maximum is the
+/// default), in milliwatts.
 const POWER: u32 = 76_000;
 const POWER_LEAST: u32 = 200_000;
 const POWER_MOST: u32 = 700_000;
 /// PCI Express generation and lanes.
 const PCIE: (u32, u32) = (5, 16);
-/// The video clock at its fastest, in MHz.
+/// The maximum video clock in MHz.
 const VIDEO_MHZ: u32 = 1545;
 
 nvml! {
@@ -123,7 +124,7 @@ nvml! {
         index(device)?;
         out(mode, nvmlGpuVirtualizationMode_t::NONE)
     }
-    /// The device is not divided, and cannot be.
+    /// The device is not in MIG mode and does not support it.
     fn nvmlDeviceGetMigMode(device: nvmlDevice_t, current: *mut u32, pending: *mut u32) {
         index(device)?;
         required(pending)?;

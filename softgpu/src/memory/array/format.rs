@@ -1,20 +1,20 @@
-//! Texel formats: how many bytes one element takes, and how many rows its planes add.
+//! Texel formats: the bytes of one element, and the rows of all planes.
 
 use gpushare_cuda_abi::cuda::CUarray_format as Format;
 
 /// The storage of one format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Texel {
-    /// Bytes of one element (of one 4x4 block for compressed formats).
+    /// Bytes of one element (for compressed formats, of one 4x4 block).
     pub(super) bytes: u64,
     /// Width and height of a block: 4 for compressed formats, else 1.
     pub(super) block: u64,
-    /// Rows of all planes together, in halves of the first plane's: 2 for one plane, 3 for 4:2:0.
+    /// Rows of all planes, in halves of the first plane's rows: 2 for one plane, 3 for 4:2:0.
     pub(super) half_planes: u64,
 }
 
-/// The storage of `format` with `channels` channels; `None` where the API has no such combination
-/// or this device no such format.
+/// The storage of `format` with `channels` channels; `None` if the API has no such combination or
+/// this device does not support the format.
 pub(super) fn texel(format: Format, channels: u32) -> Option<Texel> {
     let plain = |channel: u64| {
         matches!(channels, 1 | 2 | 4).then_some(Texel {
@@ -74,14 +74,14 @@ mod tests {
     use super::{Format, texel};
 
     #[test]
-    fn channels_multiply_the_bytes_and_three_are_none() {
+    fn channels_multiply_the_bytes_and_three_channels_are_refused() {
         assert_eq!(texel(Format::FLOAT, 4).unwrap().bytes, 16);
         assert_eq!(texel(Format::UNSIGNED_INT8, 1).unwrap().bytes, 1);
         assert_eq!(texel(Format::FLOAT, 3), None);
     }
 
     #[test]
-    fn a_video_frame_has_half_as_many_rows_again() {
+    fn an_nv12_frame_has_one_and_a_half_times_the_rows() {
         assert_eq!(texel(Format::NV12, 3).unwrap().half_planes, 3);
         assert_eq!(texel(Format::NV12, 1), None);
     }

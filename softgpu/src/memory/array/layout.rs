@@ -1,9 +1,9 @@
-//! How much memory an array takes, and where its rows are.
+//! The size of an array, and the layout of its rows.
 //!
 //! The model is the block-linear layout of NVIDIA's documentation of its surface formats: rows are
-//! padded to 64 bytes, and two- dimensional arrays to whole blocks of 8 to 128 rows, so that an
-//! array of 1 by 1 takes 512 bytes and one of 100 rows as much as one of 104. Rows lie one after
-//! the other in it; nothing but this driver can see that a GPU would tile them.
+//! padded to 64 bytes, and two-dimensional arrays to whole blocks of 8 to 128 rows. So an array of
+//! 1 by 1 takes 512 bytes, and an array of 100 rows as much as one of 104 rows. Rows are stored one
+//! after the other; a GPU would tile them, but only the driver can see the difference.
 
 use super::format::Texel;
 
@@ -11,17 +11,17 @@ use super::format::Texel;
 const GOB_WIDTH: u64 = 64;
 /// Rows of the smallest block.
 const GOB_HEIGHT: u64 = 8;
-/// The largest block, in the smallest.
+/// The largest block, in smallest blocks.
 const MAX_BLOCK: u64 = 16;
-/// What every array is a multiple of.
+/// The size of every array is a multiple of this.
 const ALIGN: u64 = 512;
 
 /// The memory of one array or mipmap level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Bytes of a row that mean something.
+    /// Bytes of a row without padding.
     pub(crate) width: u64,
-    /// Rows that mean something, planes included.
+    /// Rows without padding, planes included.
     pub(crate) height: u64,
     /// Slices, layers or faces.
     pub(crate) depth: u64,
@@ -29,12 +29,12 @@ pub(crate) struct Layout {
     pub(crate) pitch: u64,
     /// Bytes from slice to slice.
     pub(crate) slice: u64,
-    /// Bytes in all, a multiple of 512.
+    /// The total size in bytes, a multiple of 512.
     pub(crate) size: u64,
 }
 
-/// The layout of `width` by `height` by `depth` elements, where 0 stands for a dimension the array
-/// has not; `None` where it overflows.
+/// The layout of `width` by `height` by `depth` elements. 0 means that the array lacks the
+/// dimension. `None` on overflow.
 pub(super) fn layout(texel: Texel, width: u64, height: u64, depth: u64) -> Option<Layout> {
     let bytes = width.div_ceil(texel.block).checked_mul(texel.bytes)?;
     let rows = height.max(1).div_ceil(texel.block) * texel.half_planes / 2;
@@ -56,7 +56,8 @@ pub(super) fn layout(texel: Texel, width: u64, height: u64, depth: u64) -> Optio
 fn pad_rows(rows: u64) -> u64 {
     let gobs = rows.div_ceil(GOB_HEIGHT);
     let block = gobs.next_power_of_two().min(MAX_BLOCK);
-    // Small arrays take the block that wastes least; large ones the largest.
+    // Arrays of less than 16 blocks' rows are padded to the smallest block, larger ones to the
+    // largest.
     let block = if gobs < MAX_BLOCK { 1 } else { block };
     gobs.next_multiple_of(block) * GOB_HEIGHT
 }
@@ -89,12 +90,12 @@ mod tests {
     }
 
     #[test]
-    fn slices_multiply() {
+    fn the_size_is_the_slice_size_times_the_depth() {
         assert_eq!(size(64, 8, 10), 64 * 8 * 10);
     }
 
     #[test]
-    fn what_overflows_has_no_layout() {
+    fn a_size_that_overflows_has_no_layout() {
         assert_eq!(layout(BYTE, u64::MAX, 2, 2), None);
         assert_eq!(layout(BYTE, 1 << 40, 1 << 30, 1), None);
     }

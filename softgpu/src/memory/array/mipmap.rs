@@ -1,4 +1,4 @@
-//! Mipmapped arrays: one memory for all levels, each level an array with a handle of its own.
+//! Mipmapped arrays: one allocation for all levels; each level is an array with its own handle.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ pub struct Mipmap {
     memory: Arc<Memory>,
 }
 
-/// Makes a mipmapped array of up to `levels` levels and returns its handle.
+/// Creates a mipmapped array of up to `levels` levels and returns its handle.
 ///
 /// # Errors
-/// As for arrays; `INVALID_VALUE` for no levels.
+/// As for arrays; `INVALID_VALUE` for 0 levels.
 pub fn create_mipmap(
     context: &Context,
     descriptor: CUDA_ARRAY3D_DESCRIPTOR_v2,
@@ -58,7 +58,7 @@ pub fn create_mipmap(
     Ok(MIPMAPS.insert(Arc::new(Mipmap { levels, memory })))
 }
 
-/// Levels down to one element: as many as the largest extent has binary digits.
+/// The number of levels down to one element: the number of binary digits of the largest extent.
 fn most_levels(descriptor: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> u32 {
     let depth = if descriptor.Flags & LAYERED == 0 {
         descriptor.Depth
@@ -70,7 +70,7 @@ fn most_levels(descriptor: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> u32 {
 }
 
 fn half(descriptor: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> CUDA_ARRAY3D_DESCRIPTOR_v2 {
-    // A dimension the array has not (0) stays so; one that it has ends at 1. Layers are not halved.
+    // A dimension of 0 (absent) stays 0; a present dimension ends at 1. Layers are not halved.
     let half = |extent: usize| if extent == 0 { 0 } else { (extent / 2).max(1) };
     let layers = descriptor.Flags & LAYERED != 0;
     CUDA_ARRAY3D_DESCRIPTOR_v2 {
@@ -88,7 +88,8 @@ fn half(descriptor: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> CUDA_ARRAY3D_DESCRIPTOR_v2 {
 /// The array handle of one level.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for what is no mipmapped array, `INVALID_VALUE` for a level it has not.
+/// `INVALID_HANDLE` if the handle names no mipmapped array, `INVALID_VALUE` for a level that does
+/// not exist.
 pub fn mipmap_level(handle: usize, level: u32) -> Result<usize> {
     let mipmap = MIPMAPS.get(handle).ok_or(CUresult::INVALID_HANDLE)?;
     let level = usize::try_from(level).map_err(|_| CUresult::INVALID_VALUE)?;
@@ -102,7 +103,7 @@ pub fn mipmap_level(handle: usize, level: u32) -> Result<usize> {
 /// Destroys a mipmapped array and its levels after all work on its device.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for what is no mipmapped array.
+/// `INVALID_HANDLE` if the handle names no mipmapped array.
 pub fn destroy_mipmap(handle: usize) -> Result {
     let mipmap = MIPMAPS.get(handle).ok_or(CUresult::INVALID_HANDLE)?;
     exec::drain_device(mipmap.memory.device);

@@ -1,4 +1,5 @@
-//! CUDA arrays and mipmapped arrays: opaque to the device's addresses, reached by copies only.
+//! CUDA arrays and mipmapped arrays. They have no device address in the API; only copies access
+//! them.
 
 mod format;
 mod layout;
@@ -29,8 +30,8 @@ const SPARSE: u32 = 0x40;
 const DEFERRED_MAPPING: u32 = 0x80;
 const KNOWN_FLAGS: u32 = 0x1ff;
 
-/// Largest extents in elements, as the device attributes say: one, two and three dimensions,
-/// layers.
+/// The maximum extents in elements, as the device attributes report them: one, two and three
+/// dimensions, layers.
 const MAX_1D: u64 = 131_072;
 const MAX_2D: (u64, u64) = (131_072, 65_536);
 const MAX_3D: u64 = 16_384;
@@ -39,7 +40,7 @@ const MAX_LAYERED: u64 = 32_768;
 
 static ARRAYS: Handles<Array> = Handles::new();
 
-/// Memory of an array: a part of a block or pages of its own; dropping it gives it back.
+/// The memory of an array: a part of a block, or its own pages. Dropping it frees the memory.
 #[derive(Debug)]
 pub(crate) enum Space {
     Part { heap: Arc<Heap>, at: u64, len: u64 },
@@ -50,7 +51,7 @@ impl Space {
     fn take(context: &Context, len: u64) -> Result<Self> {
         let device = context.device();
         if len < LARGE {
-            let slot = context.ext::<Slot>();
+            let slot = context.ext::<ArrayHeap>();
             let heap = slot
                 .0
                 .get_or_init(|| Arc::new(Heap::new(device, Kind::Array)));
@@ -86,10 +87,10 @@ impl Drop for Space {
 
 /// The heap of a context's small arrays.
 #[derive(Debug, Default)]
-struct Slot(OnceLock<Arc<Heap>>);
+struct ArrayHeap(OnceLock<Arc<Heap>>);
 
-/// A published stretch of an array's memory; dropping it takes it out of reach. Arrays are
-/// reachable for copy engines only.
+/// The published range of an array's memory; dropping it makes the memory inaccessible. Only copy
+/// engines access arrays.
 #[derive(Debug)]
 pub(crate) struct Window(u64);
 
@@ -99,10 +100,10 @@ impl Drop for Window {
     }
 }
 
-/// Memory of one or several arrays, with the context it dies with.
+/// The memory of one or several arrays. It is freed with its context.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    // Dropped first: the memory cannot be reached when it goes back.
+    // Dropped first: the memory is inaccessible when it is freed.
     _window: Window,
     space: Space,
     context: u64,
@@ -127,24 +128,24 @@ impl Memory {
     }
 }
 
-/// One array: memory of its own, or one level of a mipmapped array.
+/// One array: with its own memory, or one level of a mipmapped array.
 #[derive(Debug)]
 pub struct Array {
     memory: Arc<Memory>,
     offset: u64,
     layout: Layout,
     descriptor: CUDA_ARRAY3D_DESCRIPTOR_v2,
-    /// A level dies with its mipmapped array, not by itself.
+    /// Whether it is a level. A level is destroyed with its mipmapped array, never alone.
     level: bool,
 }
 
 impl Array {
-    /// As it was asked for.
+    /// The descriptor of the request.
     pub fn descriptor(&self) -> CUDA_ARRAY3D_DESCRIPTOR_v2 {
         self.descriptor
     }
 
-    /// True where the box of a copy is in it.
+    /// Whether the box of a copy is inside the array.
     pub(crate) fn contains(&self, side: &Side, shape: Shape) -> bool {
         let fits =
             |at: u64, len: u64, end: u64| at.checked_add(len).is_some_and(|stop| stop <= end);
@@ -166,7 +167,7 @@ impl Array {
     }
 }
 
-/// Checks a descriptor and lays it out.
+/// Checks a descriptor and computes its layout.
 fn plan(descriptor: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<Layout> {
     let (width, height, depth) = (
         descriptor.Width as u64,
@@ -200,11 +201,11 @@ fn plan(descriptor: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<Layout> {
     layout(texel, width, height, depth).ok_or(CUresult::INVALID_VALUE)
 }
 
-/// Makes an array and returns its handle.
+/// Creates an array and returns its handle.
 ///
 /// # Errors
-/// `INVALID_VALUE` for extents or a format that cannot be, `NOT_SUPPORTED` for sparse and deferred
-/// ones, `OUT_OF_MEMORY`.
+/// `INVALID_VALUE` for illegal extents or an illegal format, `NOT_SUPPORTED` for sparse and
+/// deferred arrays, `OUT_OF_MEMORY`.
 pub fn create(context: &Context, descriptor: CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<usize> {
     let layout = plan(&descriptor)?;
     let memory = Arc::new(Memory::new(context, layout.size)?);
@@ -220,7 +221,7 @@ pub fn create(context: &Context, descriptor: CUDA_ARRAY3D_DESCRIPTOR_v2) -> Resu
 /// Destroys an array after all work on its device.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for what is no array, `INVALID_VALUE` for a level of a mipmapped array.
+/// `INVALID_HANDLE` if the handle names no array, `INVALID_VALUE` for a level of a mipmapped array.
 pub fn destroy(handle: usize) -> Result {
     let array = ARRAYS.get(handle).ok_or(CUresult::INVALID_HANDLE)?;
     if array.level {
@@ -233,12 +234,12 @@ pub fn destroy(handle: usize) -> Result {
         .ok_or(CUresult::INVALID_HANDLE)
 }
 
-/// The array behind a handle.
+/// The array of a handle.
 pub fn store(handle: usize) -> Option<Arc<Array>> {
     ARRAYS.get(handle)
 }
 
-/// Forgets the arrays of a context that is gone.
+/// Forgets the arrays of a destroyed context.
 pub(crate) fn context_gone(context: u64) {
     mipmap::context_gone(context);
     ARRAYS.remove_if(|array| array.memory.context == context);

@@ -1,4 +1,4 @@
-//! Transfers from and to the API's own descriptions of copies.
+//! Conversion between transfers and the API's descriptions of copies.
 
 use gpushare_cuda_abi::cuda::{
     CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUarray, CUcontext, CUmemorytype,
@@ -9,7 +9,7 @@ use super::{Place, Shape, Side, Transfer};
 use crate::Result;
 use crate::memory::linear::MAX_PITCH;
 
-/// The place an API description names.
+/// The place that an API description names.
 fn place(kind: CUmemorytype, host: usize, device: u64, array: CUarray) -> Result<Place> {
     match kind {
         CUmemorytype::HOST => Ok(Place::unified(host as u64)),
@@ -44,7 +44,7 @@ impl Transfer {
     /// From the description of a 3D copy.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for a memory type that is none.
+    /// `INVALID_VALUE` for an unknown memory type, or a level of detail other than 0.
     pub fn from_3d(copy: &CUDA_MEMCPY3D_v2) -> Result<Self> {
         let src = place(
             copy.srcMemoryType,
@@ -89,7 +89,7 @@ impl Transfer {
     /// From the description of a 2D copy.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for a memory type that is none.
+    /// `INVALID_VALUE` for an unknown memory type, or a pitch of device memory above the maximum.
     pub fn from_2d(copy: &CUDA_MEMCPY2D_v2) -> Result<Self> {
         let src = place(
             copy.srcMemoryType,
@@ -103,7 +103,7 @@ impl Transfer {
             copy.dstDevice,
             copy.dstArray,
         )?;
-        // A 2D copy is refused for rows too far apart; a copy of three dimensions is not.
+        // A 2D copy with a pitch above the maximum is refused; a 3D copy is not.
         let device = |place: &Place| matches!(place, Place::Address(_));
         if device(&src) && copy.srcPitch as u64 > MAX_PITCH
             || device(&dst) && copy.dstPitch as u64 > MAX_PITCH
@@ -130,10 +130,10 @@ impl Transfer {
     }
 
     /// From the description of a copy between contexts. Unified addressing makes the contexts
-    /// redundant, but they must exist.
+    /// redundant here; the caller checks that they exist.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for a memory type that is none.
+    /// As [`from_3d`](Self::from_3d).
     pub fn from_3d_peer(copy: &CUDA_MEMCPY3D_PEER_v1) -> Result<Self> {
         Self::from_3d(&CUDA_MEMCPY3D_v2 {
             srcXInBytes: copy.srcXInBytes,
@@ -164,7 +164,7 @@ impl Transfer {
         })
     }
 
-    /// As the API describes it, for graph nodes that are asked for their parameters.
+    /// The API's description, for queries of a graph node's parameters.
     pub fn to_3d(&self) -> CUDA_MEMCPY3D_v2 {
         let (src_kind, src_host, src_device, src_array) = fields(&self.src.place);
         let (dst_kind, dst_host, dst_device, dst_array) = fields(&self.dst.place);

@@ -1,10 +1,9 @@
-//! From a described copy to submitted work, as late and as asynchronous as the documentation
-//! allows.
+//! Submission of copies, as late and as asynchronous as the documentation allows.
 //!
-//! Synchronous functions: copies within device memory return at once; a pageable source is staged
-//! after its stream is idle, and the call returns before the bytes arrive; all others wait.
-//! Asynchronous functions: a pageable source is staged at once, a pageable destination and copies
-//! between host memories make the call wait.
+//! Synchronous functions: copies within device memory return at once. A pageable source is staged
+//! after its stream is idle, and the call returns before the bytes arrive. All other copies wait.
+//! Asynchronous functions: a pageable source is staged at once; the call waits for a pageable
+//! destination, and for copies between host memories.
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use crate::exec::{self, Cost, DefaultStream, Kind, Op, Raw};
 use crate::graph::forbidden::Unsafe;
 use crate::memory::{pointer, table};
 
-/// The work of a copy that a graph node describes.
+/// The operation of a copy node.
 ///
 /// # Errors
 /// As [`Transfer::check`].
@@ -40,16 +39,16 @@ fn on_host(place: &Place) -> bool {
 /// When the source of a copy may be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceOrder {
-    /// When its turn comes.
+    /// In stream order.
     Stream,
-    /// While the call is made, whatever the stream is doing.
+    /// During the call, whatever work the stream has.
     DuringCall,
-    /// At any time, also after the call and before its turn.
+    /// At any time, also between the call and its turn in the stream.
     Any,
 }
 
 impl Transfer {
-    /// Submits it so that the source is read when `order` says.
+    /// Submits it; the source is read according to `order`.
     ///
     /// # Errors
     /// As [`Transfer::later`].
@@ -77,7 +76,7 @@ impl Transfer {
         exec::submit(context, &stream, self.op())
     }
 
-    /// As work to be submitted.
+    /// The copy as an operation.
     pub fn op(self) -> Op {
         let kind = Kind::Copy(Raw(self.to_3d()));
         let cost = match (on_host(&self.src.place), on_host(&self.dst.place)) {
@@ -89,17 +88,17 @@ impl Transfer {
         Op::new(kind, cost, move || self.run().map_err(Into::into))
     }
 
-    /// True where the application asked that its synchronous copies be so in every case.
+    /// Whether the application set `SYNC_MEMOPS` on the source or the destination.
     fn must_wait(&self) -> bool {
         [&self.src.place, &self.dst.place]
             .into_iter()
             .any(|place| matches!(place, Place::Address(address) if pointer::sync_memops(*address)))
     }
 
-    /// Submits it the way a synchronous function does.
+    /// Submits it like a synchronous function.
     ///
     /// # Errors
-    /// What the arguments, capture or failed work forbid.
+    /// The errors of the arguments, of capture or of failed work.
     pub fn now(self, context: &Arc<Context>, default: DefaultStream) -> Result {
         exec::capture_forbids(Unsafe::Copy)?;
         self.check()?;
@@ -121,10 +120,10 @@ impl Transfer {
         exec::run(context, &stream, self.op())
     }
 
-    /// Submits it the way an asynchronous function does.
+    /// Submits it like an asynchronous function.
     ///
     /// # Errors
-    /// What the arguments, capture or the state of the context forbid.
+    /// The errors of the arguments, of capture or of the context.
     pub fn later(self, context: &Arc<Context>, stream: CUstream, default: DefaultStream) -> Result {
         self.check()?;
         let stream = exec::resolve(context, stream, default)?;

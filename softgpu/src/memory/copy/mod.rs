@@ -1,14 +1,11 @@
-//! Copies, as descriptions that can be checked when the call is made, kept in a graph, and run when
-//! their turn comes.
+//! Copies as descriptions: they are checked when the call is made, stored in graph nodes, and
+//! executed in stream order.
 //!
 //! # Safety
-//! Running a transfer moves bytes by pointer. Driver memory is checked against the address table
-//! under [`table::still`], which keeps mappings in place while the bytes move; host memory the
-//! driver does not know is the caller's promise, as in the real API.
-#![allow(
-    unsafe_code,
-    reason = "moves bytes by address, which is what a copy engine does"
-)]
+//! Executing a transfer moves bytes by pointer. Driver memory is checked against the address table
+//! under [`table::still`], which keeps mappings in place while the bytes move. The caller
+//! guarantees host memory that the driver does not know, as in the real API.
+#![allow(unsafe_code, reason = "moves bytes by address, as a copy engine does")]
 
 mod describe;
 mod issue;
@@ -28,11 +25,11 @@ use crate::va::{Access, Fault};
 /// A copy of a box of bytes from one place to another.
 #[derive(Debug, Clone)]
 pub struct Transfer {
-    /// Where from.
+    /// The source.
     pub src: Side,
-    /// Where to.
+    /// The destination.
     pub dst: Side,
-    /// How much.
+    /// The size of the box.
     pub shape: Shape,
 }
 
@@ -50,7 +47,7 @@ impl Transfer {
         }
     }
 
-    /// The same with both sides begun so many bytes later in their rows.
+    /// The same copy with each side moved by so many bytes in its row.
     pub fn shifted(mut self, dst: u64, src: u64) -> Self {
         self.dst.x = self.dst.x.saturating_add(dst);
         self.src.x = self.src.x.saturating_add(src);
@@ -62,10 +59,10 @@ impl Transfer {
         self.shape.total().unwrap_or(0)
     }
 
-    /// What the driver can tell when the call is made.
+    /// Checks what the driver can check when the call is made.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for strides that do not fit or a range that is not all the driver's,
+    /// `INVALID_VALUE` for illegal strides or a range that is not in one driver allocation,
     /// `INVALID_HANDLE` for an unknown array.
     pub fn check(&self) -> Result {
         if self.shape.total().is_none() {
@@ -78,8 +75,8 @@ impl Transfer {
         self.dst.check(self.shape)
     }
 
-    /// Copies pageable source memory aside, so that the caller may change it as soon as the call
-    /// returns.
+    /// Copies a pageable source to a staging buffer, so that the caller may change the source when
+    /// the call returns.
     pub fn staged(mut self) -> Self {
         if matches!(self.src.place, Place::Pageable(_)) && self.bytes() > 0 {
             self.stage();
@@ -118,7 +115,7 @@ impl Transfer {
     /// Moves the bytes.
     ///
     /// # Errors
-    /// A fault where driver memory is not there (any more), or not all of it.
+    /// A fault if part of the driver memory is not mapped any more.
     pub fn run(&self) -> std::result::Result<(), Fault> {
         if self.bytes() == 0 {
             return Ok(());
@@ -145,9 +142,8 @@ impl Transfer {
                 let to = dst
                     .first
                     .wrapping_add(offset(z * dst.slice + y * dst.pitch));
-                // SAFETY: driver memory was checked for the whole box just now and `_still` keeps
-                // it mapped; host memory is valid by the caller's promise. `copy` allows the two to
-                // overlap.
+                // SAFETY: driver memory was just checked for the whole box and `_still` keeps it
+                // mapped; the caller guarantees host memory. `copy` allows the two to overlap.
                 unsafe { std::ptr::copy(from, to, offset(run)) };
             }
         }

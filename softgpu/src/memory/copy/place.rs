@@ -1,5 +1,4 @@
-//! One side of a transfer: where it is, how its rows lie, and how that becomes bytes when the work
-//! runs.
+//! One side of a transfer: its place, its row layout, and its bytes at execution.
 
 use std::sync::Arc;
 
@@ -9,22 +8,22 @@ use crate::memory::table;
 use crate::va::{self, Access, Fault};
 use gpushare_cuda_abi::cuda::CUresult;
 
-/// Where one side of a transfer is.
+/// The place of one side of a transfer.
 #[derive(Debug, Clone)]
 pub enum Place {
-    /// Host memory the driver knows nothing of, by its address.
+    /// Host memory that the driver does not know, by its address.
     Pageable(usize),
-    /// Any address the driver gave out: linear, pool, mapped, managed, pinned or registered memory.
+    /// An address of driver memory: linear, pool, mapped, managed, pinned or registered.
     Address(u64),
     /// A CUDA array, by its handle.
     Array(usize),
-    /// A copy of pageable memory made when the call was made.
+    /// A staging copy of pageable memory, made during the call.
     Staged(Arc<Vec<u8>>),
 }
 
 impl Place {
-    /// What an address means under unified addressing: the driver's if it knows it, else the
-    /// host's.
+    /// The meaning of an address under unified addressing: driver memory if the driver knows it or
+    /// it is a device address, else pageable memory.
     pub fn unified(address: u64) -> Self {
         if table::known(address) || va::is_device(address) {
             Self::Address(address)
@@ -34,10 +33,10 @@ impl Place {
     }
 }
 
-/// One side: its place, the corner where the box starts, and the distance between rows and slices.
+/// One side: its place, the corner of the box, and the distances between rows and slices.
 #[derive(Debug, Clone)]
 pub struct Side {
-    /// Where it is.
+    /// The place.
     pub place: Place,
     /// Bytes from the start of a row.
     pub x: u64,
@@ -51,7 +50,7 @@ pub struct Side {
     pub rows: u64,
 }
 
-/// The box that moves: bytes a row, rows, slices.
+/// The box to copy: bytes in a row, rows, slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Bytes in a row.
@@ -63,14 +62,14 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Bytes in all; `None` where that overflows.
+    /// The total size in bytes; `None` on overflow.
     pub(crate) fn total(self) -> Option<u64> {
         self.width.checked_mul(self.height)?.checked_mul(self.depth)
     }
 }
 
-/// A side turned into bytes: pointer to the box's corner, distance between rows, distance between
-/// slices.
+/// A side resolved to memory: a pointer to the box's corner, and the distances between rows and
+/// between slices.
 pub(super) struct Rows {
     pub(super) first: *mut u8,
     pub(super) pitch: u64,
@@ -90,7 +89,7 @@ impl Side {
         }
     }
 
-    /// Offset of the corner and length from there to the last byte; `None` where that overflows.
+    /// The offset of the corner, and the length from there to the last byte; `None` on overflow.
     fn span(&self, shape: Shape) -> Option<(u64, u64)> {
         let slice = self.pitch.checked_mul(self.rows)?;
         let corner = slice
@@ -104,8 +103,8 @@ impl Side {
         Some((corner, last))
     }
 
-    /// What the driver can tell when the call is made: strides that fit the box, extents of what it
-    /// gave out.
+    /// Checks what the driver can check when the call is made: strides that fit the box, and the
+    /// range against the driver's allocations.
     pub(crate) fn check(&self, shape: Shape) -> Result {
         if let Place::Array(handle) = self.place {
             let store = array::store(handle).ok_or(CUresult::INVALID_HANDLE)?;
@@ -132,7 +131,7 @@ impl Side {
         }
     }
 
-    /// The bytes, at execution.
+    /// The memory, resolved at execution.
     pub(super) fn rows(&self, shape: Shape, access: Access) -> std::result::Result<Rows, Fault> {
         let (corner, len) = self.span(shape).unwrap_or((0, u64::MAX));
         let strided = |first| Rows {

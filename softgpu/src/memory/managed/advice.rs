@@ -1,4 +1,4 @@
-//! Advice on managed memory, kept by the page, and what may be asked about a range.
+//! Advice on managed memory, stored per page, and the attributes of a range.
 
 use gpushare_cuda_abi::cuda::{
     CU_DEVICE_CPU, CU_DEVICE_INVALID, CUmem_advise, CUmem_range_attribute, CUresult,
@@ -7,7 +7,7 @@ use gpushare_cuda_abi::cuda::{
 use super::find;
 use crate::Result;
 
-/// A place managed memory can be.
+/// A location of managed memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Location {
     /// The host.
@@ -17,7 +17,7 @@ pub enum Location {
 }
 
 impl Location {
-    /// As the API's device numbers have it.
+    /// The API's device number.
     fn number(self) -> i32 {
         match self {
             Self::Host => CU_DEVICE_CPU,
@@ -26,14 +26,14 @@ impl Location {
     }
 }
 
-/// What is known about one page.
+/// The advice on one page.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Advice {
     read_mostly: bool,
     preferred: Option<Location>,
-    /// Ordinals, one bit each; the host's is the last.
+    /// Ordinals, one bit each; the last bit is the host.
     accessed_by: u64,
-    /// Where the last prefetch sent it.
+    /// The destination of the last prefetch.
     pub(super) prefetched: Option<Location>,
 }
 
@@ -49,7 +49,7 @@ fn bit(location: Location) -> u64 {
 /// Sets or unsets advice on every page of a range.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a range that is not managed memory or advice that is none.
+/// `INVALID_VALUE` for a range that is not managed memory, unknown advice, or a missing location.
 pub fn advise(address: u64, len: u64, advice: CUmem_advise, at: Option<Location>) -> Result {
     let (base, managed) = find(address, len)?;
     let at = || at.ok_or(CUresult::INVALID_VALUE);
@@ -76,11 +76,11 @@ pub fn advise(address: u64, len: u64, advice: CUmem_advise, at: Option<Location>
     Ok(())
 }
 
-/// What is asked about a range, as the numbers the API writes: one, or for `ACCESSED_BY` up to
-/// `room` devices filled up with `CU_DEVICE_INVALID`.
+/// An attribute of a range, as the numbers that the API writes: one number, or for `ACCESSED_BY`
+/// `room` numbers, padded with `CU_DEVICE_INVALID`.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a range that is not managed memory or an attribute that is none.
+/// `INVALID_VALUE` for a range that is not managed memory or an unknown attribute.
 pub fn range_attribute(
     attribute: CUmem_range_attribute,
     address: u64,

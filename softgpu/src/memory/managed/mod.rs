@@ -1,10 +1,10 @@
-//! Managed memory: the host reaches it at the same address, and its 2 MiB pages are counted on a
-//! device while they are resident there.
+//! Managed memory: the host accesses it at the same address as the device. Its 2 MiB pages count as
+//! device memory while they are resident there.
 //!
-//! The bytes always lie in a file mapped at the address itself; *residency* is what moves. A page
-//! is populated by its first touch by a device or a prefetch. When a device runs short, the pages
-//! that came first are evicted to the host: managed memory never is a reason for out-of-memory,
-//! neither its own nor another allocation's in this process.
+//! The bytes are always in a file mapped at the address itself; only *residency* moves. A page
+//! becomes resident by a device's first touch or by a prefetch. When a device is full, the oldest
+//! pages are evicted to the host. So managed memory never causes an out-of-memory error in this
+//! process, neither for itself nor for another allocation.
 
 mod advice;
 mod file;
@@ -26,17 +26,17 @@ use crate::va::{self, Backing, Range};
 use crate::world::{Device, Kind, process};
 use advice::Advice;
 
-/// `CU_MEM_ATTACH_GLOBAL` and `CU_MEM_ATTACH_HOST`, what an allocation may start with.
+/// The legal attach flags of an allocation: `CU_MEM_ATTACH_GLOBAL` and `CU_MEM_ATTACH_HOST`.
 const ATTACH: [u32; 2] = [0x1, 0x2];
 
-/// Where a page is.
+/// The location of a page.
 #[derive(Debug)]
 enum Residence {
     /// Never touched.
     Nowhere,
     /// On the host.
     Host,
-    /// On the device with this ordinal; the page it takes there.
+    /// On the device with this ordinal, with the device page it takes.
     Device(
         u32,
         #[expect(dead_code, reason = "held for its drop")] Pages,
@@ -55,11 +55,11 @@ pub(crate) struct Managed {
 /// Resident pages of this process, oldest first.
 static RESIDENT: Mutex<VecDeque<(Weak<Managed>, usize, u32)>> = Mutex::new(VecDeque::new());
 
-/// Allocates managed memory. It takes nothing on the device before it is touched there.
+/// Allocates managed memory. It takes no device memory before a device touches it.
 ///
 /// # Errors
-/// `INVALID_VALUE` for no bytes or flags other than one of the two, `OUT_OF_MEMORY` if the
-/// addresses run out.
+/// `INVALID_VALUE` for 0 bytes or flags other than one of the two, `OUT_OF_MEMORY` if no addresses
+/// are left.
 pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
     if size == 0 || !ATTACH.contains(&flags) {
         return Err(CUresult::INVALID_VALUE);
@@ -101,8 +101,8 @@ pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
 }
 
 impl Managed {
-    /// The device with this ordinal touches `len` bytes from `offset`: what is not there comes
-    /// there, as far as there is room.
+    /// Handles a touch of `len` bytes from `offset` by the device with this ordinal: pages that are
+    /// not resident there become resident, as far as memory is available.
     pub(crate) fn touch(self: &Arc<Self>, ordinal: u32, offset: u64, len: u64) {
         let Ok(device) =
             process().and_then(|process| process.device(i32::try_from(ordinal).unwrap_or(-1)))
@@ -114,7 +114,8 @@ impl Managed {
         }
     }
 
-    /// Brings one page to the device, or leaves it on the host if nothing can make room for it.
+    /// Makes one page resident on the device, or leaves it in place if no memory can be freed for
+    /// it.
     fn bring(self: &Arc<Self>, device: &Arc<Device>, page: usize) {
         let ordinal = device.ordinal();
         let here =
@@ -122,7 +123,7 @@ impl Managed {
         if self.lock().get(page).is_none_or(here) {
             return;
         }
-        // Taken without the lock: making room looks at other pages, of this allocation too.
+        // Taken without the lock: eviction looks at other pages, also of this allocation.
         let taken = Pages::take(device, Kind::Managed, PAGE);
         let mut pages = self.lock();
         let Some(residence) = pages.get_mut(page) else {
@@ -149,7 +150,8 @@ impl Managed {
         }
     }
 
-    /// Takes one page off its device; false if it is not on that device (or on none).
+    /// Evicts one page to the host. False if it is on no device, or on another device than
+    /// `ordinal`.
     fn evict(&self, page: usize, ordinal: Option<u32>) -> bool {
         let mut pages = self.lock();
         let Some(residence) = pages.get_mut(page) else {
@@ -170,7 +172,7 @@ impl Managed {
         }
     }
 
-    /// The last thing a prefetch did with a page, and the advice on it.
+    /// The advice and the last prefetch of each page.
     fn advice(&self) -> std::sync::MutexGuard<'_, Vec<Advice>> {
         self.advice.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -192,7 +194,8 @@ impl Drop for Managed {
     }
 }
 
-/// Evicts up to `pages` pages of this process from a device, oldest first; false if there was none.
+/// Evicts up to `pages` pages of this process from a device, oldest first; false if none was
+/// evicted.
 pub(crate) fn evict(device: &Device, pages: u64) -> bool {
     let mut left = pages;
     let mut kept = VecDeque::new();
@@ -220,7 +223,7 @@ pub(crate) fn evict(device: &Device, pages: u64) -> bool {
     left < pages
 }
 
-/// Moves a range to a device or the host, in stream order: the effect of a prefetch.
+/// Moves a range to a device or the host: the effect of a prefetch in stream order.
 pub fn prefetch(address: u64, len: u64, to: Location) {
     let Ok((base, managed)) = find(address, len) else {
         return;
@@ -236,10 +239,10 @@ pub fn prefetch(address: u64, len: u64, to: Location) {
     }
 }
 
-/// The managed allocation that holds the whole range, with its base.
+/// The managed allocation that contains the whole range, with its base.
 ///
 /// # Errors
-/// `INVALID_VALUE` if none does.
+/// `INVALID_VALUE` if no managed allocation contains it.
 pub(crate) fn find(address: u64, len: u64) -> Result<(u64, Arc<Managed>)> {
     match table::find(address) {
         Some((
@@ -256,7 +259,7 @@ pub(crate) fn find(address: u64, len: u64) -> Result<(u64, Arc<Managed>)> {
     }
 }
 
-/// Checks a range and a place for a prefetch before it is submitted.
+/// Checks the range of a prefetch before it is submitted.
 ///
 /// # Errors
 /// `INVALID_VALUE` for a range that is not managed memory.

@@ -1,4 +1,4 @@
-//! Allocations from a pool and their way through a stream.
+//! Allocations from a pool, and their allocation and free in stream order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use crate::world::Kind;
 pub(crate) struct PoolBlock {
     pool: Arc<Pool>,
     len: u64,
-    /// Memory of another process's pool, which this one only maps.
+    /// Memory of another process's pool. This process only maps it.
     borrowed: Option<Region>,
 }
 
@@ -33,7 +33,7 @@ impl PoolBlock {
         }
     }
 
-    /// The pool it is of.
+    /// Its pool.
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
@@ -54,8 +54,7 @@ impl PoolBlock {
 /// Allocates in stream order.
 ///
 /// # Errors
-/// `INVALID_VALUE` for no bytes or a pool of another process, `OUT_OF_MEMORY`; what capture
-/// forbids.
+/// `INVALID_VALUE` for 0 bytes or an imported pool, `OUT_OF_MEMORY`; the errors of capture.
 pub fn alloc_async(
     context: &Arc<Context>,
     stream: &StreamRef,
@@ -112,14 +111,14 @@ pub fn alloc_async(
     Ok(base)
 }
 
-/// Finds or makes space, step by step giving up more.
+/// Finds space. Each step releases or waits for more memory than the one before.
 fn place(context: &Arc<Context>, stream: &StreamRef, pool: &Arc<Pool>, len: u64) -> Result<u64> {
     match pool.lock().take_or_grow(pool, stream.id(), len) {
         Err(CUresult::OUT_OF_MEMORY) => {}
         other => return other,
     }
-    // Memory that waits for a free to execute may be used after a dependency on it; waiting is the
-    // strongest one.
+    // Memory whose free is pending may be used after a dependency on the free. Waiting for the
+    // context's work is the strongest dependency.
     let wait = {
         let state = pool.lock();
         state.internal_dependencies && state.model.has_pending()
@@ -157,13 +156,14 @@ impl State {
     }
 }
 
-/// A free on its way; whether it runs or its context dies first, the space comes back once.
+/// A free in progress. The space is freed once, whether the free runs or its context is destroyed
+/// first.
 struct Freeing {
     pool: Arc<Pool>,
     base: u64,
     ticket: Option<Ticket>,
     done: AtomicBool,
-    /// Another process's memory stays mapped until then.
+    /// Keeps another process's memory mapped until the free is done.
     _block: Arc<PoolBlock>,
 }
 
@@ -191,8 +191,8 @@ impl Drop for Freeing {
 /// Frees in stream order.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a pointer that is not the start of an allocation that can be freed so; what
-/// capture forbids.
+/// `INVALID_VALUE` if the address is not the start of an allocation that this function can free;
+/// the errors of capture.
 pub fn free_async(context: &Arc<Context>, stream: &StreamRef, address: u64) -> Result {
     if exec::is_capturing(stream)? {
         return crate::graph::capture_free(context, stream, address);
@@ -242,7 +242,7 @@ pub fn free_async(context: &Arc<Context>, stream: &StreamRef, address: u64) -> R
     }
 }
 
-/// Frees at once, after all work on the device: what `cuMemFree` does with a pool's pointer.
+/// Frees at once, after all work on the device: `cuMemFree` of a pool's pointer.
 pub(crate) fn free_now(address: u64, block: &Arc<PoolBlock>) -> Result {
     let pool = block.pool();
     exec::drain_device(pool.device.ordinal());

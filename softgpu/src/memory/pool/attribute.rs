@@ -1,11 +1,11 @@
-//! What can be asked and set about a pool.
+//! Pool attributes.
 
 use gpushare_cuda_abi::cuda::{CUmemPool_attribute as Attribute, CUresult};
 
 use super::get;
 use crate::Result;
 
-/// An attribute's value, of the width the API gives it.
+/// An attribute's value, in the API's width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value {
     /// An `int`.
@@ -14,7 +14,7 @@ pub enum Value {
     Long(u64),
 }
 
-/// The width an attribute has, `None` for one that is none.
+/// The width of an attribute; `None` for an unknown attribute.
 pub fn width(attribute: Attribute) -> Option<Value> {
     match attribute {
         Attribute::REUSE_FOLLOW_EVENT_DEPENDENCIES
@@ -35,10 +35,10 @@ pub fn width(attribute: Attribute) -> Option<Value> {
     }
 }
 
-/// Asks.
+/// Reads an attribute.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no pool or no attribute.
+/// `INVALID_VALUE` for an unknown pool or attribute.
 pub fn attribute(handle: usize, attribute: Attribute) -> Result<Value> {
     let pool = get(handle)?;
     let state = pool.lock();
@@ -66,11 +66,11 @@ pub fn attribute(handle: usize, attribute: Attribute) -> Result<Value> {
     })
 }
 
-/// Sets: the reuse rules and the threshold to any value, the high-water marks to 0 only.
+/// Sets an attribute: reuse rules and the threshold to any value, high-water marks only to 0.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no pool, an attribute that cannot be set, or a mark set to something
-/// else.
+/// `INVALID_VALUE` for an unknown pool, an attribute that cannot be set, or a high-water mark set
+/// to a value other than 0.
 pub fn set_attribute(handle: usize, attribute: Attribute, value: Value) -> Result {
     let pool = get(handle)?;
     let mut state = pool.lock();

@@ -1,8 +1,8 @@
-//! The bookkeeping of a pool under random histories, against what the reuse rules allow.
+//! Random histories of a pool's bookkeeping, checked against the reuse rules.
 
 use super::model::{Model, STEP};
 
-/// A small generator, so that a failing run can be repeated by its seed.
+/// A small generator of random numbers. A failing run is repeated with its seed.
 struct Draw(u64);
 
 impl Draw {
@@ -15,7 +15,7 @@ impl Draw {
     }
 }
 
-/// An allocation, or a free of one whose execution is pending.
+/// An allocation, or a free that has not executed.
 #[derive(Clone, Copy)]
 struct Piece {
     stream: u64,
@@ -27,7 +27,7 @@ fn overlap(a: Piece, b: Piece) -> bool {
     a.start < b.start + b.len && b.start < a.start + a.len
 }
 
-/// What is left of `a` where `b` is taken out of it.
+/// The parts of `a` outside `b`.
 fn without(a: Piece, b: Piece) -> impl Iterator<Item = Piece> {
     let before = Piece {
         len: b.start.clamp(a.start, a.start + a.len) - a.start,
@@ -47,8 +47,8 @@ fn without(a: Piece, b: Piece) -> impl Iterator<Item = Piece> {
     pieces.into_iter().filter(|piece| piece.len > 0)
 }
 
-/// Random work on three streams: live allocations never overlap, and a stream never gets what
-/// another's pending free still holds.
+/// Random work on three streams. Live allocations must never overlap, and a stream must never get
+/// memory that another stream's pending free holds.
 fn random_history(seed: u64) {
     let (mut draw, mut pool, mut next) = (Draw(seed), Model::default(), STEP);
     let (mut live, mut pending): (Vec<Piece>, Vec<(u64, Piece)>) = (Vec::new(), Vec::new());
@@ -68,12 +68,15 @@ fn random_history(seed: u64) {
                 let got = Piece { stream, start, len };
                 assert!(
                     live.iter().all(|other| !overlap(got, *other)),
-                    "seed {seed}: twice"
+                    "seed {seed}: memory allocated twice"
                 );
                 let early =
                     |(_, other): &(u64, Piece)| other.stream != stream && overlap(got, *other);
-                assert!(!held.iter().any(early), "seed {seed}: too early");
-                // What the stream has reused, its earlier free holds no longer.
+                assert!(
+                    !held.iter().any(early),
+                    "seed {seed}: memory reused too early"
+                );
+                // Memory that the stream reused is no longer held by its earlier free.
                 held = held
                     .into_iter()
                     .flat_map(|(ticket, other)| without(other, got).map(move |rest| (ticket, rest)))
@@ -83,7 +86,7 @@ fn random_history(seed: u64) {
             2..=3 if !live.is_empty() => {
                 let gone =
                     live.swap_remove(usize::try_from(draw.below(live.len() as u64)).unwrap());
-                // Freed in the stream it was allocated in, or in another one.
+                // The free goes to the stream of the allocation or to another stream.
                 let gone = Piece {
                     stream: draw.below(3),
                     ..gone
@@ -93,7 +96,7 @@ fn random_history(seed: u64) {
             }
             _ if !pending.is_empty() => {
                 let which = usize::try_from(draw.below(pending.len() as u64)).unwrap();
-                // In one stream frees execute in their order.
+                // Frees of one stream execute in order.
                 let stream = pending[which].1.stream;
                 let first = pending
                     .iter()
@@ -123,11 +126,11 @@ fn random_history(seed: u64) {
     assert_eq!(
         (pool.usage().used, pool.usage().reserved),
         (0, 0),
-        "seed {seed}: left behind"
+        "seed {seed}: memory is left"
     );
 }
 
 #[test]
-fn no_history_hands_memory_out_twice_or_too_early() {
+fn no_history_allocates_memory_twice_or_too_early() {
     (0..300).for_each(random_history);
 }

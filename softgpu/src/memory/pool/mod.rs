@@ -1,8 +1,7 @@
-//! Stream-ordered memory: pools that grow in steps and let go at a synchronise.
+//! Stream-ordered memory: pools that grow in steps and release memory at a synchronisation.
 //!
-//! What the application is handed is valid from the execution of its allocation in stream order to
-//! the execution of its free; what it touches before or after faults. The pool itself, what it
-//! holds and what it reuses, is [`model`].
+//! An allocation is valid from its execution in stream order to the execution of its free; an
+//! access before or after faults. [`model`] is the pool's bookkeeping: its memory and its reuse.
 
 mod alloc;
 mod attribute;
@@ -43,30 +42,31 @@ pub struct Pool {
     device: Arc<Device>,
     props: Raw<CUmemPoolProps>,
     default: bool,
-    /// Where another process made it: nothing can be allocated from it here.
+    /// The identity of another process's pool, if the pool was imported. An imported pool allocates
+    /// nothing.
     imported: Option<Vec<u8>>,
     destroyed: AtomicBool,
     state: Mutex<State>,
-    /// Held from the decision where an allocation goes, or what a free gives, until the stream has
-    /// it: what one thread frees in a stream another may have in the same stream at once, behind
-    /// that free and never before it.
+    /// Held from the decision about an allocation's place, or about a free, until the operation is
+    /// in the stream. Space that one thread frees in a stream can be allocated at once by another
+    /// thread in the same stream. The lock makes the allocation follow the free in the stream.
     order: Mutex<()>,
 }
 
 #[derive(Debug)]
 struct State {
     model: Model,
-    /// Base → memory.
+    /// Base address → memory.
     segments: HashMap<u64, Region>,
     readers: u32,
     writers: u32,
-    /// Reuse over events and over inserted dependencies: told back as set. The first is never used,
-    /// which is always allowed.
+    /// Reuse across event dependencies and across internal dependencies. Queries return the values
+    /// as set. Reuse across event dependencies is never done, which is always legal.
     follow_events: bool,
     internal_dependencies: bool,
 }
 
-/// The pools a device begins with.
+/// A device's default pool and current pool.
 #[derive(Debug, Default)]
 struct Slots {
     default: OnceLock<Arc<Pool>>,
@@ -108,7 +108,7 @@ impl Pool {
         self.handle
     }
 
-    /// The kinds of handles it can be exported as.
+    /// The handle types it can be exported as.
     pub(crate) fn handle_types(&self) -> u32 {
         self.props.0.handleTypes.0
     }
@@ -126,7 +126,7 @@ impl Pool {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives free segments back until only `keep` bytes are reserved, as far as that goes.
+    /// Releases free segments until only `keep` bytes are reserved, as far as possible.
     fn release(&self, keep: u64) -> bool {
         let mut state = self.lock();
         let released = state.model.release(keep);
@@ -134,8 +134,8 @@ impl Pool {
             .iter()
             .filter_map(|base| state.segments.remove(base))
             .collect();
-        // Under the lock, so that no caller is told that less is reserved before the books say that
-        // it is back.
+        // With the lock held, so that a caller sees less reserved memory only after the device's
+        // counters show it as free.
         let any = !regions.is_empty();
         drop(regions);
         drop(state);
@@ -143,7 +143,7 @@ impl Pool {
     }
 }
 
-/// The properties of the pool a device begins with.
+/// The properties of a device's default pool.
 fn default_props(device: &Device) -> CUmemPoolProps {
     use gpushare_cuda_abi::cuda::{
         CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemLocationType,
@@ -163,26 +163,26 @@ fn default_props(device: &Device) -> CUmemPoolProps {
     }
 }
 
-/// Makes a pool.
+/// Creates a pool.
 ///
 /// # Errors
-/// `INVALID_DEVICE` for a place that is no device of this process, `INVALID_VALUE` for other
-/// properties that cannot be, `NOT_SUPPORTED` for handle types other than a file descriptor and
-/// memory that is not a device's.
+/// `INVALID_DEVICE` for a location that is no device of this process, `INVALID_VALUE` for other
+/// illegal properties, `NOT_SUPPORTED` for handle types other than a file descriptor and memory
+/// that is not device memory.
 pub fn create(props: &CUmemPoolProps) -> Result<usize> {
     let device = share::check(props)?;
     Ok(Pool::enter(&device, *props, false, None).handle)
 }
 
-/// The pool behind a handle.
+/// The pool of a handle.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no pool (any more).
+/// `INVALID_VALUE` if the handle names no pool.
 pub fn get(handle: usize) -> Result<Arc<Pool>> {
     POOLS.get(handle).ok_or(CUresult::INVALID_VALUE)
 }
 
-/// The pool a device begins with.
+/// A device's default pool.
 pub fn default(device: &Arc<Device>) -> Arc<Pool> {
     let slots = device.ext::<Slots>();
     Arc::clone(
@@ -192,7 +192,7 @@ pub fn default(device: &Arc<Device>) -> Arc<Pool> {
     )
 }
 
-/// The pool that plain stream-ordered allocations on a device use.
+/// A device's current pool: plain stream-ordered allocations use it.
 pub fn current(device: &Arc<Device>) -> Arc<Pool> {
     let slots = device.ext::<Slots>();
     let current = slots
@@ -203,7 +203,7 @@ pub fn current(device: &Arc<Device>) -> Arc<Pool> {
     current.unwrap_or_else(|| default(device))
 }
 
-/// Changes which pool that is.
+/// Sets a device's current pool.
 ///
 /// # Errors
 /// `INVALID_VALUE` for a pool of another device or another process.
@@ -217,10 +217,10 @@ pub fn set_current(device: &Arc<Device>, handle: usize) -> Result {
     Ok(())
 }
 
-/// Destroys a pool; its memory goes when the last allocation in it is freed.
+/// Destroys a pool. Its memory is released when the last allocation in it is freed.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no pool, and for the one a device begins with.
+/// `INVALID_VALUE` if the handle names no pool, and for a default pool.
 pub fn destroy(handle: usize) -> Result {
     let pool = get(handle)?;
     if pool.default {
@@ -241,10 +241,10 @@ pub fn destroy(handle: usize) -> Result {
     Ok(())
 }
 
-/// Gives back what a pool does not use, down to `keep` bytes.
+/// Releases unused memory of a pool, down to `keep` bytes.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no pool.
+/// `INVALID_VALUE` if the handle names no pool.
 pub fn trim(handle: usize, keep: u64) -> Result {
     let pool = get(handle)?;
     pool.lock().model.synchronised();
@@ -252,8 +252,8 @@ pub fn trim(handle: usize, keep: u64) -> Result {
     Ok(())
 }
 
-/// The host has waited for a stream, an event or a context of this device: pools give back what is
-/// above their threshold.
+/// Called when the host has waited for a stream, an event or a context of this device. Pools
+/// release unused memory above their threshold.
 pub fn synchronised(device: &Device) {
     for (_, pool) in POOLS.all() {
         if pool.device.ordinal() == device.ordinal() {
@@ -266,7 +266,7 @@ pub fn synchronised(device: &Device) {
     }
 }
 
-/// Gives back everything the pools of a device do not use: an allocation has found no memory.
+/// Releases all unused memory of a device's pools, after an allocation has found no memory.
 pub(crate) fn release_all(device: &Device) -> bool {
     let here = |pool: &Arc<Pool>| pool.device.ordinal() == device.ordinal();
     let pools: Vec<_> = POOLS
@@ -278,11 +278,11 @@ pub(crate) fn release_all(device: &Device) -> bool {
     pools.iter().fold(false, |any, pool| pool.release(0) | any)
 }
 
-/// Gives devices rights on everything in a pool, now and later.
+/// Sets devices' access rights for all current and later memory of a pool.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no pool, and for taking the own device's rights away;
-/// `INVALID_DEVICE` for no device.
+/// `INVALID_VALUE` if the handle names no pool, and for reducing the rights of the pool's own
+/// device; `INVALID_DEVICE` for an unknown device.
 pub fn set_access(handle: usize, rights: &[(u32, Rights)]) -> Result {
     let pool = get(handle)?;
     for (ordinal, right) in rights {
@@ -306,10 +306,10 @@ pub fn set_access(handle: usize, rights: &[(u32, Rights)]) -> Result {
     Ok(())
 }
 
-/// The rights of one device.
+/// The access rights of one device.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no pool.
+/// `INVALID_VALUE` if the handle names no pool.
 pub fn access(handle: usize, ordinal: u32) -> Result<Rights> {
     let pool = get(handle)?;
     let state = pool.lock();

@@ -1,33 +1,32 @@
-//! The bookkeeping of one stream-ordered pool, without a device: what is reused, when it grows,
-//! what it lets go.
+//! The bookkeeping of one stream-ordered pool, without a device: reuse, growth, release.
 //!
-//! Reuse rules, as the driver documents them: memory freed in a stream is reusable at once by that
-//! stream; by any stream once the free has executed (opportunistic, can be switched off). What
-//! waits for its free to execute is *pending*.
+//! Reuse rules, as the driver documents them: the freeing stream can reuse memory at once; any
+//! stream can reuse it once the free has executed (opportunistic reuse, which can be disabled).
+//! Memory whose free has not executed is *pending*.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::pending::Pending;
 use crate::memory::extents::Extents;
 
-/// A pool grows in multiples of this many bytes, and its segments are given back whole.
+/// A pool grows in multiples of this many bytes. Segments are released whole.
 pub(crate) const STEP: u64 = 32 << 20;
 /// Alignment and rounding of an allocation.
 pub(crate) const GRANULE: u64 = 512;
 
-/// A stream as the pool tells them apart.
+/// A stream's number.
 pub(crate) type StreamKey = u64;
-/// Names one free, from its submission to its execution.
+/// The number of a free, from its submission to its execution.
 pub(crate) type Ticket = u64;
 
-/// Counters a caller may ask for, in bytes.
+/// The pool's counters, in bytes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Usage {
     /// Physical memory the pool holds now.
     pub(crate) reserved: u64,
     /// The highest `reserved` since it was last reset.
     pub(crate) reserved_high: u64,
-    /// Bytes of live allocations, as asked for.
+    /// Bytes of live allocations, rounded to the granule.
     pub(crate) used: u64,
     /// The highest `used` since it was last reset.
     pub(crate) used_high: u64,
@@ -36,21 +35,21 @@ pub(crate) struct Usage {
 /// One pool.
 #[derive(Debug)]
 pub(crate) struct Model {
-    /// Free for any stream.
+    /// Space that any stream can use.
     free: Extents,
-    /// Past their free's execution, but with opportunistic reuse off: free after the next
-    /// synchronise.
+    /// Space whose free has executed while opportunistic reuse was off. Any stream can use it after
+    /// the next synchronisation.
     parked: Vec<(u64, u64)>,
     pending: HashMap<StreamKey, Pending>,
-    /// Where the pieces of a free are now: the stream and their starts.
+    /// The current pieces of each pending free: the stream, and the starts of the pieces.
     tickets: HashMap<Ticket, (StreamKey, BTreeSet<u64>)>,
     next_ticket: Ticket,
-    /// base → length.
+    /// Base address → length.
     segments: BTreeMap<u64, u64>,
     usage: Usage,
-    /// Unused bytes that are kept at a synchronise.
+    /// Reserved bytes that a synchronisation keeps.
     pub(crate) threshold: u64,
-    /// Whether a completed free may serve another stream.
+    /// Whether another stream may reuse memory once its free has executed.
     pub(crate) opportunistic: bool,
 }
 
@@ -71,7 +70,7 @@ impl Default for Model {
 }
 
 impl Model {
-    /// Space for `size` bytes (rounded by the caller) in `stream`, or `None`: the pool must grow.
+    /// Space for `len` bytes (rounded by the caller) in `stream`; `None` if the pool must grow.
     pub(crate) fn take(&mut self, stream: StreamKey, len: u64) -> Option<u64> {
         let start = self
             .take_pending(stream, len)
@@ -80,7 +79,7 @@ impl Model {
         Some(start)
     }
 
-    /// Adds a segment and carves `len` bytes from its front.
+    /// Adds a segment and takes `len` bytes from its front.
     pub(crate) fn grow(&mut self, base: u64, segment: u64, len: u64) -> u64 {
         debug_assert!(segment.is_multiple_of(STEP) && len <= segment);
         self.segments.insert(base, segment);
@@ -93,7 +92,7 @@ impl Model {
         base
     }
 
-    /// A free was submitted to `stream`.
+    /// Records a free submitted to `stream`.
     pub(crate) fn free_submitted(&mut self, stream: StreamKey, start: u64, len: u64) -> Ticket {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
@@ -107,7 +106,8 @@ impl Model {
         ticket
     }
 
-    /// The free has executed: what its stream has not reused since is free for all streams.
+    /// Records the execution of a free: all streams can use the pieces that its stream has not
+    /// reused.
     pub(crate) fn free_executed(&mut self, ticket: Ticket) {
         let Some((stream, starts)) = self.tickets.remove(&ticket) else {
             return;
@@ -129,21 +129,21 @@ impl Model {
         }
     }
 
-    /// Gives space back at once (cuMemFree of a pool's pointer, or an allocation rolled back).
+    /// Frees space at once (`cuMemFree` of a pool's pointer, or an allocation that is rolled back).
     pub(crate) fn free_now(&mut self, start: u64, len: u64) {
         self.usage.used -= len;
         self.free.insert(start, len);
     }
 
-    /// The host has synchronised: what has executed is free for every stream.
+    /// Records that the host has synchronised: every stream can use the space of executed frees.
     pub(crate) fn synchronised(&mut self) {
         for (start, len) in self.parked.drain(..) {
             self.free.insert(start, len);
         }
     }
 
-    /// Segments to give back so that at most `keep` bytes stay reserved, as far as they are
-    /// entirely free. The largest first.
+    /// Selects and removes free segments, the largest first, as long as at least `keep` bytes stay
+    /// reserved.
     pub(crate) fn release(&mut self, keep: u64) -> Vec<u64> {
         let mut candidates: Vec<(u64, u64)> = self
             .segments
@@ -165,7 +165,7 @@ impl Model {
         released
     }
 
-    /// True while a free waits for its execution.
+    /// Whether a free has not executed yet.
     pub(crate) fn has_pending(&self) -> bool {
         !self.tickets.is_empty()
     }
@@ -175,12 +175,12 @@ impl Model {
         self.usage
     }
 
-    /// Starts the high-water mark of reserved bytes again from the present.
+    /// Resets the high-water mark of reserved bytes to the current value.
     pub(crate) fn reset_reserved_high(&mut self) {
         self.usage.reserved_high = self.usage.reserved;
     }
 
-    /// Starts the high-water mark of used bytes again from the present.
+    /// Resets the high-water mark of used bytes to the current value.
     pub(crate) fn reset_used_high(&mut self) {
         self.usage.used_high = self.usage.used;
     }
@@ -214,15 +214,19 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_reuses_what_it_freed_before_the_free_executes() {
+    fn a_stream_reuses_its_freed_memory_before_the_free_executes() {
         let (mut pool, start) = pool_with(STEP);
         pool.free_submitted(1, start, STEP);
-        assert_eq!(pool.take(2, KIB), None, "another stream must not");
+        assert_eq!(
+            pool.take(2, KIB),
+            None,
+            "another stream must not reuse it yet"
+        );
         assert_eq!(pool.take(1, KIB), Some(start));
     }
 
     #[test]
-    fn another_stream_reuses_it_once_the_free_has_executed() {
+    fn another_stream_reuses_memory_after_the_free_has_executed() {
         let (mut pool, start) = pool_with(STEP);
         let ticket = pool.free_submitted(1, start, STEP);
         pool.free_executed(ticket);
@@ -230,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn without_opportunistic_reuse_it_does_not() {
+    fn without_opportunistic_reuse_another_stream_waits_for_a_sync() {
         let (mut pool, start) = pool_with(STEP);
         pool.opportunistic = false;
         let ticket = pool.free_submitted(1, start, STEP);
@@ -253,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partly_reused_free_gives_the_rest_to_others() {
+    fn the_rest_of_a_partly_reused_free_goes_to_other_streams() {
         let (mut pool, start) = pool_with(STEP);
         let ticket = pool.free_submitted(1, start, STEP);
         assert_eq!(pool.take(1, KIB), Some(start));

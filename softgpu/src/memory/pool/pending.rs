@@ -1,10 +1,12 @@
-//! What one stream has freed and may reuse at once, while others wait for the free to execute.
+//! Memory freed in one stream that this stream can reuse at once; other streams wait until the free
+//! has executed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::Ticket;
 
-/// What came out of a pending piece: where, what is left of the piece, and the free it waits for.
+/// Space taken from a pending piece: its start, the start of the piece's rest, and the piece's
+/// free.
 pub(super) struct Taken {
     pub(super) start: u64,
     pub(super) rest: Option<u64>,
@@ -25,7 +27,7 @@ impl Pending {
         self.by_len.insert((len, start));
     }
 
-    /// Takes `len` from the front of the smallest piece that has them.
+    /// Takes `len` bytes from the front of the smallest piece that is large enough.
     pub(super) fn take(&mut self, len: u64) -> Option<Taken> {
         let &(found, start) = self.by_len.range((len, 0)..).next()?;
         let ticket = self.remove(start)?.1;
@@ -40,14 +42,14 @@ impl Pending {
         })
     }
 
-    /// Takes a whole piece out: its length and the free it waits for.
+    /// Removes a whole piece; returns its length and its free.
     pub(super) fn remove(&mut self, start: u64) -> Option<(u64, Ticket)> {
         let (len, ticket) = self.pieces.remove(&start)?;
         self.by_len.remove(&(len, start));
         Some((len, ticket))
     }
 
-    /// True where no piece is left.
+    /// Whether no piece is left.
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }

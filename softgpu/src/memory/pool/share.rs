@@ -1,4 +1,5 @@
-//! Pools between processes: a descriptor names the pool, a small record names an allocation in it.
+//! Sharing of pools between processes: a descriptor identifies the pool, a small record identifies
+//! an allocation in it.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -16,10 +17,10 @@ use crate::memory::table::{self, Record, What};
 use crate::va::Range;
 use crate::world::{Device, Share, process};
 
-/// What a pool's descriptor begins with.
+/// The first bytes of a pool's identity.
 const TAG: &[u8] = b"pool";
 
-/// Checks properties a pool shall be made with; the device they name.
+/// Checks the properties of a pool to be created; returns their device.
 pub(super) fn check(props: &CUmemPoolProps) -> Result<Arc<Device>> {
     let types = props.handleTypes;
     if props.allocType != CUmemAllocationType::PINNED {
@@ -37,7 +38,7 @@ pub(super) fn check(props: &CUmemPoolProps) -> Result<Arc<Device>> {
     }
 }
 
-/// The name of a pool among all processes.
+/// The identity of a pool among all processes.
 fn identity(pool: &Pool) -> Vec<u8> {
     let mut name = TAG.to_vec();
     name.extend(std::process::id().to_le_bytes());
@@ -45,26 +46,26 @@ fn identity(pool: &Pool) -> Vec<u8> {
     name
 }
 
-/// A descriptor by which another process may import the pool.
+/// A descriptor with which another process may import the pool.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no pool, or one not made for that.
+/// `INVALID_VALUE` if the handle names no pool, or the pool was not created for export.
 pub fn export(handle: usize) -> Result<OwnedFd> {
     let pool = get(handle)?;
     let exportable = pool.props.0.handleTypes == CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR;
     if !exportable || pool.imported.is_some() {
         return Err(CUresult::INVALID_VALUE);
     }
-    // A hold on no pages: the descriptor carries the name only. The memory is shared with the
-    // pointers.
+    // A share without pages: the descriptor carries only the identity. Exported pointers share the
+    // memory.
     pool.device.share(&[], &identity(&pool))?.export()
 }
 
-/// The pool behind a descriptor. Nothing can be allocated from it here; pointers into it can be
-/// imported.
+/// Imports the pool of a descriptor. This process cannot allocate from it, but can import pointers
+/// into it.
 ///
 /// # Errors
-/// `INVALID_VALUE` for any other descriptor.
+/// `INVALID_VALUE` if the descriptor is not an exported pool.
 pub fn import(file: BorrowedFd<'_>) -> Result<usize> {
     let share = Share::import(process()?, file).map_err(|_| CUresult::INVALID_VALUE)?;
     if !share.tag().starts_with(TAG) {
@@ -80,10 +81,10 @@ pub fn import(file: BorrowedFd<'_>) -> Result<usize> {
     Ok(pool.handle)
 }
 
-/// Names an allocation to a process that has imported its pool.
+/// A record of an allocation for a process that has imported its pool.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a pointer that is not the start of an allocation of an exportable pool.
+/// `INVALID_VALUE` if the address is not the start of an allocation of an exportable pool.
 pub fn export_pointer(address: u64) -> Result<CUmemPoolPtrExportData> {
     let Record {
         size,
@@ -118,10 +119,10 @@ pub fn export_pointer(address: u64) -> Result<CUmemPoolPtrExportData> {
     Ok(CUmemPoolPtrExportData { reserved })
 }
 
-/// Maps an allocation of an imported pool and returns its address here.
+/// Maps an allocation of an imported pool and returns its address in this process.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a pool that was not imported, or data that names another pool or memory that
+/// `INVALID_VALUE` for a pool that was not imported, or a record of another pool or of memory that
 /// is gone.
 pub fn import_pointer(handle: usize, data: &CUmemPoolPtrExportData) -> Result<u64> {
     let pool = get(handle)?;

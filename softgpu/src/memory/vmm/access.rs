@@ -1,4 +1,4 @@
-//! Which devices may access a mapping.
+//! Access rights of mappings.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use crate::Result;
 use crate::memory::table::{self, Record, What};
 use crate::va;
 
-/// Rights of one device.
+/// The access right of one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rights {
-    /// None.
+    /// No access.
     None,
-    /// Reading.
+    /// Read access.
     Read,
-    /// Reading and writing.
+    /// Read and write access.
     ReadWrite,
 }
 
@@ -29,7 +29,7 @@ impl Rights {
         set(writers, self == Self::ReadWrite);
     }
 
-    /// What the bits say about this device.
+    /// The right that the bits give this device.
     pub(crate) fn of(ordinal: u32, readers: u32, writers: u32) -> Self {
         let has = |mask: u32| mask.checked_shr(ordinal).unwrap_or(0) & 1 == 1;
         match (has(readers), has(writers)) {
@@ -40,7 +40,7 @@ impl Rights {
     }
 }
 
-/// The mapping that holds an address, with its base.
+/// The mapping that contains an address, with its base.
 pub(super) fn mapping_at(address: u64) -> Option<(u64, Arc<Mapping>)> {
     match table::find(address) {
         Some((
@@ -54,7 +54,7 @@ pub(super) fn mapping_at(address: u64) -> Option<(u64, Arc<Mapping>)> {
     }
 }
 
-/// Gives each of these devices its rights on a range that consists of mappings without gaps.
+/// Sets the devices' rights on a range of mappings without gaps.
 ///
 /// # Errors
 /// `INVALID_VALUE` for a range that cuts a mapping or has a gap.
@@ -73,10 +73,10 @@ pub fn set_access(address: u64, len: u64, rights: &[(u32, Rights)]) -> Result {
     Ok(())
 }
 
-/// The rights of one device on the mapping that holds an address.
+/// The right of one device on the mapping that contains an address.
 ///
 /// # Errors
-/// `INVALID_VALUE` if nothing is mapped there.
+/// `INVALID_VALUE` if the address is not mapped.
 pub fn access(address: u64, ordinal: u32) -> Result<Rights> {
     let (base, _) = mapping_at(address).ok_or(CUresult::INVALID_VALUE)?;
     let (_, range) = va::find(base).ok_or(CUresult::INVALID_VALUE)?;
@@ -88,7 +88,7 @@ mod tests {
     use super::Rights;
 
     #[test]
-    fn rights_are_given_and_taken_by_device() {
+    fn rights_are_set_and_cleared_per_device() {
         let (mut readers, mut writers) = (0, 0);
         Rights::ReadWrite.apply(0, &mut readers, &mut writers);
         Rights::Read.apply(3, &mut readers, &mut writers);

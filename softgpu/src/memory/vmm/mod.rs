@@ -1,8 +1,7 @@
-//! Virtual memory management: addresses, physical memory and the mapping between them, each with a
-//! life of its own.
+//! Virtual memory management: addresses, physical memory and mappings, each with its own lifetime.
 //!
 //! Physical memory lives until its last handle in any process is released *and* its last mapping is
-//! gone. A new mapping gives no access. Mappings are made and undone whole.
+//! removed. A new mapping gives no access. Mappings are made and removed whole.
 
 mod access;
 mod physical;
@@ -23,7 +22,7 @@ use crate::spec::PAGE;
 use crate::va::{self, Backing, Range};
 use physical::Physical;
 
-/// Sizes and addresses are multiples of this, minimum and recommended alike.
+/// Sizes and addresses are multiples of this: the minimum and the recommended granularity.
 pub const GRANULARITY: u64 = PAGE;
 
 /// One mapping; it keeps its physical memory alive.
@@ -33,7 +32,7 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// What kinds of handles the memory can be exported as.
+    /// The handle types that the memory can be exported as.
     pub(crate) fn handle_types(&self) -> u32 {
         self.physical.properties().handle_types
     }
@@ -46,12 +45,12 @@ fn whole_pages(address: u64, len: u64) -> bool {
         && address.checked_add(len).is_some()
 }
 
-/// Maps the first `len` bytes of physical memory at a reserved address. Nothing may touch it before
-/// rights are given.
+/// Maps the first `len` bytes of physical memory at a reserved address. The mapping is inaccessible
+/// until rights are set.
 ///
 /// # Errors
-/// `INVALID_VALUE` for an offset, for sizes that do not fit, for addresses that are not reserved or
-/// mapped already.
+/// `INVALID_VALUE` for an offset other than 0, sizes that do not fit, or addresses that are not
+/// reserved or are mapped already.
 pub fn map(address: u64, len: u64, offset: u64, handle: usize) -> Result {
     let physical = physical::get(handle)?;
     if offset != 0
@@ -69,8 +68,8 @@ pub fn map(address: u64, len: u64, offset: u64, handle: usize) -> Result {
         peers: false,
         ..Range::on_device(ordinal, len)
     };
-    // Published first: of two callers mapping the same addresses one is refused before it touches
-    // the other's memory.
+    // Published first: of two callers that map at the same addresses, one is refused before it
+    // replaces the other's mapping.
     va::publish(address, range)?;
     if let Err(error) = va::map(
         address,
@@ -95,10 +94,10 @@ pub fn map(address: u64, len: u64, offset: u64, handle: usize) -> Result {
     Ok(())
 }
 
-/// Undoes every mapping in a range that consists of whole mappings and gaps between them.
+/// Removes every mapping in a range. The range may have gaps but must not cut a mapping.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a range that cuts a mapping, holds none, or is not in one reservation.
+/// `INVALID_VALUE` for a range that cuts a mapping, contains none, or is not in one reservation.
 pub fn unmap(address: u64, len: u64) -> Result {
     if !whole_pages(address, len) || !reserve::holds(address, len) {
         return Err(CUresult::INVALID_VALUE);
@@ -119,7 +118,7 @@ pub fn unmap(address: u64, len: u64) -> Result {
     Ok(())
 }
 
-/// The mappings in a range, refused if it cuts one.
+/// The mappings in a range; refused if the range cuts a mapping.
 fn mappings_in(address: u64, len: u64) -> Result<Vec<(u64, Record)>> {
     let found = table::overlapping(address, len);
     let whole = found

@@ -14,14 +14,14 @@ use crate::world::{Device, Kind, PageRun, Share, process};
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const POSIX_FD: u32 = 1;
 
-/// What physical memory was made as.
+/// The properties of physical memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Properties {
     /// Bytes.
     pub size: u64,
     /// Handle types it can be exported as, one bit each.
     pub handle_types: u32,
-    /// Whether direct access from other devices of the machine was asked for.
+    /// Whether GPUDirect RDMA was requested.
     pub rdma: bool,
 }
 
@@ -45,14 +45,14 @@ impl Properties {
     }
 }
 
-/// Physical memory of one device. Mappings and the handle table each keep it.
+/// Physical memory of one device. Each mapping and the handle table keep it alive.
 #[derive(Debug)]
 pub(crate) struct Physical {
     handle: usize,
     device: Arc<Device>,
     hold: Hold,
     properties: Properties,
-    /// Times the handle must be released.
+    /// The handle's reference count.
     refs: Mutex<u32>,
     _noted: Option<Noted>,
 }
@@ -92,11 +92,11 @@ pub(super) fn get(handle: usize) -> Result<Arc<Physical>> {
     HANDLES.get(handle).ok_or(CUresult::INVALID_VALUE)
 }
 
-/// Takes physical memory and returns its handle.
+/// Allocates physical memory and returns its handle.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a size that is no multiple of 2 MiB, `NOT_SUPPORTED` for handle types other
-/// than a file descriptor, `OUT_OF_MEMORY`.
+/// `INVALID_VALUE` for a size that is not a positive multiple of 2 MiB, `NOT_SUPPORTED` for handle
+/// types other than a file descriptor, `OUT_OF_MEMORY`.
 pub fn create(device: &Arc<Device>, properties: Properties) -> Result<usize> {
     if !whole_pages(0, properties.size) {
         return Err(CUresult::INVALID_VALUE);
@@ -112,10 +112,10 @@ pub fn create(device: &Arc<Device>, properties: Properties) -> Result<usize> {
     Ok(enter(device, Hold::own(pages), properties, Some(noted)))
 }
 
-/// Gives one reference of a handle up.
+/// Releases one reference of a handle.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no handle (any more).
+/// `INVALID_VALUE` if there is no such handle.
 pub fn release(handle: usize) -> Result {
     let physical = get(handle)?;
     let mut refs = physical.refs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,7 +123,7 @@ pub fn release(handle: usize) -> Result {
         0 => Err(CUresult::INVALID_VALUE),
         1 => {
             *refs = 0;
-            // Under the lock, so that a retain in another thread comes before or after both.
+            // With the count locked, so that a retain in another thread sees both changes or none.
             HANDLES.remove(handle);
             Ok(())
         }
@@ -134,11 +134,11 @@ pub fn release(handle: usize) -> Result {
     }
 }
 
-/// Another reference to the handle that was mapped at an address: the same number, even if it was
-/// released meanwhile.
+/// Adds a reference to the handle of the memory mapped at an address, and returns it. The number
+/// stays the same even if the handle was released before.
 ///
 /// # Errors
-/// `INVALID_VALUE` if nothing is mapped there.
+/// `INVALID_VALUE` if the address is not mapped.
 pub fn retain(address: u64) -> Result<usize> {
     let Some((_, mapping)) = super::access::mapping_at(address) else {
         return Err(CUresult::INVALID_VALUE);
@@ -152,18 +152,19 @@ pub fn retain(address: u64) -> Result<usize> {
     Ok(physical.handle)
 }
 
-/// What a handle stands for: the device's ordinal and the properties.
+/// The memory of a handle: the device's ordinal and the properties.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no handle.
+/// `INVALID_VALUE` if there is no such handle.
 pub fn properties(handle: usize) -> Result<(u32, Properties)> {
     get(handle).map(|physical| (physical.device.ordinal(), physical.properties))
 }
 
-/// A descriptor by which another process may import the memory; it keeps it alive by itself.
+/// A descriptor with which another process may import the memory. The descriptor keeps the memory
+/// alive.
 ///
 /// # Errors
-/// `INVALID_VALUE` if the memory was not made for that.
+/// `INVALID_VALUE` if there is no such handle, or the memory was not created for export.
 pub fn export(handle: usize) -> Result<OwnedFd> {
     let physical = get(handle)?;
     if physical.properties.handle_types & POSIX_FD == 0 {
@@ -172,10 +173,10 @@ pub fn export(handle: usize) -> Result<OwnedFd> {
     physical.hold.share(&physical.properties.to_tag())?.export()
 }
 
-/// A handle to memory that a descriptor stands for. The descriptor stays the caller's.
+/// A handle to the memory of a descriptor. The descriptor stays open and belongs to the caller.
 ///
 /// # Errors
-/// `INVALID_VALUE` for any other descriptor.
+/// `INVALID_VALUE` if the descriptor is not exported memory.
 pub fn import(file: BorrowedFd<'_>) -> Result<usize> {
     let share = Share::import(process()?, file).map_err(|_| CUresult::INVALID_VALUE)?;
     let properties = Properties::from_tag(share.tag()).ok_or(CUresult::INVALID_VALUE)?;
@@ -188,7 +189,7 @@ mod tests {
     use super::Properties;
 
     #[test]
-    fn properties_survive_the_way_to_another_process() {
+    fn properties_are_equal_after_conversion_to_a_tag_and_back() {
         let properties = Properties {
             size: 6 << 20,
             handle_types: 1,
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn another_tag_is_not_taken_for_one() {
+    fn a_tag_of_another_kind_or_length_is_refused() {
         assert_eq!(Properties::from_tag(b"a pool, say"), None);
         let longer = [
             Properties {

@@ -11,14 +11,14 @@ use crate::memory::table;
 use crate::spec::PAGE;
 use crate::va;
 
-/// Base → length of what the application reserved.
+/// The application's reservations: base → length.
 static RESERVED: RwLock<BTreeMap<u64, u64>> = RwLock::new(BTreeMap::new());
 
-/// Reserves `len` bytes of addresses, at `near` if that is free.
+/// Reserves `len` bytes of addresses, at `near` if that range is free.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a length or alignment that is no multiple of 2 MiB or no power of two,
-/// `OUT_OF_MEMORY` if there is no room.
+/// `INVALID_VALUE` for a length that is not a positive multiple of 2 MiB or an alignment that is
+/// not 0 or a power of two, `OUT_OF_MEMORY` if no addresses are left.
 pub fn address_reserve(len: u64, align: u64, near: u64) -> Result<u64> {
     if len == 0 || !len.is_multiple_of(PAGE) || align != 0 && !align.is_power_of_two() {
         return Err(CUresult::INVALID_VALUE);
@@ -35,10 +35,10 @@ pub fn address_reserve(len: u64, align: u64, near: u64) -> Result<u64> {
     Ok(base)
 }
 
-/// Gives a whole reservation back.
+/// Releases a whole reservation.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is not exactly one reservation, or one with something mapped in it.
+/// `INVALID_VALUE` if the range is not exactly one reservation, or contains a mapping.
 pub fn address_free(address: u64, len: u64) -> Result {
     let mut reserved = RESERVED.write().unwrap_or_else(PoisonError::into_inner);
     if reserved.get(&address) != Some(&len) || !table::overlapping(address, len).is_empty() {
@@ -52,7 +52,7 @@ pub fn address_free(address: u64, len: u64) -> Result {
     Ok(())
 }
 
-/// True where the whole range is in one reservation of the application.
+/// Whether the whole range is in one reservation of the application.
 pub(super) fn holds(address: u64, len: u64) -> bool {
     if !whole_pages(address, len) {
         return false;
@@ -60,7 +60,7 @@ pub(super) fn holds(address: u64, len: u64) -> bool {
     find(address).is_some_and(|(base, held)| len <= held - (address - base))
 }
 
-/// The reservation that holds an address: base and length.
+/// The reservation that contains an address: base and length.
 pub(crate) fn find(address: u64) -> Option<(u64, u64)> {
     let reserved = RESERVED.read().unwrap_or_else(PoisonError::into_inner);
     let (&base, &len) = reserved.range(..=address).next_back()?;

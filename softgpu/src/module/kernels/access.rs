@@ -1,11 +1,11 @@
-//! How kernels touch memory: a checked range of numbers, each read or written at once.
+//! Memory access of kernels: a checked range of numbers, each read or written atomically.
 //!
-//! # Safety
-//! `unsafe` turns addresses into atomics. Invariant, kept by [`Region::new`]: the range is
-//! published for this device with the needed right, so the shadow address is mapped for its whole
-//! length; a launch holds [`memory::still`], so no mapping goes away under it. Atomics make races
-//! between kernels, copies and the host a matter of values, not of undefined behaviour.
-#![allow(unsafe_code, reason = "device memory is reached by address")]
+//! `unsafe` turns addresses into atomics. [`Region::new`] guarantees the invariant: the range is
+//! published for this device with the required access right, so the shadow address is mapped for
+//! its whole length. A launch holds [`memory::still`], so no mapping is removed meanwhile. With
+//! atomics, races between kernels, copies and the host affect values and are not undefined
+//! behaviour.
+#![allow(unsafe_code, reason = "device memory is accessed by address")]
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::memory;
 use crate::va::Access;
 
-/// A number that memory is made of.
+/// A type of number in device memory.
 pub(crate) trait Cell: Copy {
     /// Reads the number at `at`.
     ///
@@ -35,11 +35,11 @@ macro_rules! cells {
     ($($number:ty as $atomic:ty;)*) => {$(
         impl Cell for $number {
             unsafe fn get(at: *mut Self) -> Self {
-                // SAFETY: the caller says it is mapped and aligned.
+                // SAFETY: the caller guarantees that it is mapped and aligned.
                 unsafe { <$atomic>::from_ptr(at) }.load(Ordering::Relaxed)
             }
             unsafe fn set(at: *mut Self, value: Self) {
-                // SAFETY: the caller says it is mapped, writable and aligned.
+                // SAFETY: the caller guarantees that it is mapped, writable and aligned.
                 unsafe { <$atomic>::from_ptr(at) }.store(value, Ordering::Relaxed);
             }
         }
@@ -63,7 +63,7 @@ impl<T: Cell> Region<T> {
     /// The `len` numbers at `addr`, for work of `context`.
     ///
     /// # Errors
-    /// `MISALIGNED_ADDRESS`, or `ILLEGAL_ADDRESS` if any of it may not be touched so.
+    /// `MISALIGNED_ADDRESS`, or `ILLEGAL_ADDRESS` if part of the range does not allow this access.
     pub(crate) fn new(context: &Context, addr: u64, len: u64, access: Access) -> Result<Self> {
         let size = size_of::<T>() as u64;
         if len == 0 {
@@ -86,7 +86,7 @@ impl<T: Cell> Region<T> {
         })
     }
 
-    /// How many numbers.
+    /// The number of elements.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -94,15 +94,15 @@ impl<T: Cell> Region<T> {
     /// The number at `index`, which is below [`len`](Self::len).
     pub(crate) fn get(&self, index: usize) -> T {
         assert!(index < self.len);
-        // SAFETY: in the range, which is mapped and whose base and so every number is aligned.
+        // SAFETY: in the range, which is mapped; its base is aligned, and so is every element.
         unsafe { T::get(self.base.add(index)) }
     }
 
-    /// Writes the number at `index`, which is below [`len`](Self::len), in a range made for
-    /// writing.
+    /// Writes the number at `index`, which is below [`len`](Self::len). The range must have been
+    /// checked for writing.
     pub(crate) fn set(&self, index: usize, value: T) {
         assert!(index < self.len);
-        // SAFETY: as for `get`; the right to write was checked.
+        // SAFETY: as for `get`; write access was checked.
         unsafe { T::set(self.base.add(index), value) };
     }
 }

@@ -39,7 +39,7 @@ fn fnv1a(bytes: impl Iterator<Item = u8>) -> u64 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_hash_is_the_published_one() {
+    fn the_hash_equals_the_published_test_values() {
         assert_eq!(super::fnv1a("".bytes()), 0xcbf2_9ce4_8422_2325);
         assert_eq!(super::fnv1a("a".bytes()), 0xaf63_dc4c_8601_ec8c);
         assert_eq!(super::fnv1a("foobar".bytes()), 0x8594_4171_f739_67e8);

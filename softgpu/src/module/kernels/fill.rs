@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::va::Access;
 
-/// Writes one value over and over.
+/// Writes one value to all elements.
 pub(super) static FILL: Builtin = Builtin {
     name: "fill",
     params: &[8, 8, 4],

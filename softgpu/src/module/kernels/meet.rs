@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::va::Access;
 
-/// Waits on the device for its peer on another, as the kernels of a collective do.
+/// Waits on the device for its peer on another device, like the kernels of a collective.
 pub(super) static MEET: Builtin = Builtin {
     name: "meet",
     params: &[8, 8, 8, 4],
@@ -19,8 +19,8 @@ fn weight(args: &Args<'_>) -> Weight {
     Weight::Time(args.number(0))
 }
 
-/// Says that it is here, and looks whether the peer is. At an address that is gone it ends, and
-/// faults in `run`.
+/// Writes its own value, and returns whether the peer's value has arrived. An illegal address ends
+/// the wait, and `run` returns the fault.
 fn has_come(args: &Args<'_>, context: &Context) -> bool {
     let Ok(own) = Region::<u32>::new(context, args.number(1), 1, Access::Write) else {
         return true;
@@ -29,13 +29,14 @@ fn has_come(args: &Args<'_>, context: &Context) -> bool {
     reached(args, context).unwrap_or(true)
 }
 
-/// What it does has been done; a wrong address is found out here.
+/// Checks the addresses again and returns the fault of an illegal one. The work was done by
+/// `has_come`.
 fn run(args: &Args<'_>, context: &Context) -> Result {
     Region::<u32>::new(context, args.number(1), 1, Access::Write)?;
     reached(args, context).map(drop)
 }
 
-/// Cyclic, as the values of stream memory operations are.
+/// The comparison is cyclic, as in stream memory operations.
 fn reached(args: &Args<'_>, context: &Context) -> Result<bool> {
     let peer = Region::<u32>::new(context, args.number(2), 1, Access::Read)?;
     Ok(peer.get(0).wrapping_sub(value(args)) < 1 << 31)

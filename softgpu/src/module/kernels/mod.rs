@@ -1,18 +1,18 @@
-//! The built-in kernels, found by exact name. `tests/kernels` has the same ones for real GPUs.
+//! The built-in kernels, found by exact name. `tests/kernels` has the same kernels for real GPUs.
 //!
 //! | name | parameters |
 //! |---|---|
-//! | `spin` | `uint64 ns`: occupies its context's turn for that long |
-//! | `spin_grid` | `uint64 ns`: the same for `ns` and each block of the grid: one function whose length follows the launch |
-//! | `meet` | `uint64 ns, uint32 *own, const uint32 *peer, uint32 value`: occupies its context's turn for `ns`, writes `value` to `own`, and then until `peer` has reached it |
+//! | `spin` | `uint64 ns`: occupies the engine for `ns` |
+//! | `spin_grid` | `uint64 ns`: occupies the engine for `ns` for each block of the grid, so the launches of one function differ in length |
+//! | `meet` | `uint64 ns, uint32 *own, const uint32 *peer, uint32 value`: occupies the engine for `ns`, writes `value` to `own`, and continues until `peer` has reached `value` |
 //! | `fill` | `uint32 *dst, uint64 n, uint32 value` |
 //! | `vadd` | `const float *a, const float *b, float *out, uint64 n` |
 //! | `saxpy` | `float a, const float *x, float *y, uint64 n` |
 //! | `checksum` | `const uint8 *src, uint64 n, uint64 *out`: FNV-1a, 64 bit |
 //!
-//! All but `spin_grid` do their whole work whatever the grid, as a grid-stride loop does, on real
-//! bytes: every range is checked first, and a wrong address loses the context with 700, a
-//! misaligned one with 716.
+//! All kernels but `spin_grid` do their whole work whatever the grid, like a grid-stride loop, and
+//! on real bytes. Every range is checked first: an illegal address loses the context with error
+//! 700, a misaligned one with 716.
 
 pub(crate) mod access;
 mod checksum;
@@ -30,25 +30,25 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::exec::nanoseconds;
 
-/// What starting any kernel takes (ns); all that a kernel of unknown name takes.
+/// Time to start any kernel (ns). A kernel with an unknown name takes only this time.
 pub const LAUNCH_NS: u64 = 5_000;
 
-/// A kernel whose effect is known.
+/// A kernel with a known effect.
 #[derive(Debug)]
 pub struct Builtin {
     /// Its exact name.
     pub name: &'static str,
     /// The size of each parameter in bytes; a parameter is aligned to its size.
     pub params: &'static [usize],
-    /// How many bytes of memory it moves, or the time it was told to take.
+    /// The bytes it moves, or the time that its parameters set.
     weight: fn(&Args<'_>) -> Weight,
     run: fn(&Args<'_>, &Context) -> Result,
-    /// For a kernel that spins when it has had its time: does what comes before, and says whether
-    /// what it waits for has come.
+    /// For a kernel that spins after its time: does its work, and returns whether the value it
+    /// waits for has arrived.
     spins: Option<fn(&Args<'_>, &Context) -> bool>,
 }
 
-/// What decides how long a kernel takes.
+/// The basis of a kernel's duration.
 enum Weight {
     /// Bytes through device memory.
     Bytes(u64),
@@ -92,14 +92,14 @@ pub fn find(name: &str) -> Option<&'static Builtin> {
 }
 
 impl Builtin {
-    /// Where the parameter at `index` lies and how long it is (bytes).
+    /// The offset and the size of the parameter at `index` (bytes).
     pub fn param(&self, index: usize) -> Option<(usize, usize)> {
         let (offsets, _) = layout(self.params);
         Some((*offsets.get(index)?, *self.params.get(index)?))
     }
 
-    /// How long a launch of `blocks` blocks with these parameters takes on memory that moves `bw`
-    /// bytes per second (ns).
+    /// The duration of a launch of `blocks` blocks with these parameters on memory with bandwidth
+    /// `bw` bytes per second (ns).
     pub fn duration(&'static self, params: &Params, blocks: u64, bw: u64) -> u64 {
         match (self.weight)(&Args {
             builtin: self,
@@ -111,12 +111,12 @@ impl Builtin {
         }
     }
 
-    /// Whether it waits for something on the device.
+    /// Whether it waits on the device for a value.
     pub fn spins(&self) -> bool {
         self.spins.is_some()
     }
 
-    /// Whether what it waits for has come.
+    /// Whether the value it waits for has arrived.
     pub fn has_come(&'static self, params: &Params, context: &Context) -> bool {
         let args = Args {
             builtin: self,
@@ -126,10 +126,10 @@ impl Builtin {
         self.spins.is_none_or(|spins| spins(&args, context))
     }
 
-    /// Does the work.
+    /// Does the kernel's work.
     ///
     /// # Errors
-    /// The fault.
+    /// The fault of an illegal or misaligned address.
     pub fn run(&'static self, params: &Params, context: &Arc<Context>) -> Result {
         (self.run)(
             &Args {

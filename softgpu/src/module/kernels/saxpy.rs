@@ -1,5 +1,5 @@
-//! `saxpy(float a, const float *x, float *y, uint64 n)`: `y = a * x + y`, rounded once as a GPU's
-//! fused operation does.
+//! `saxpy(float a, const float *x, float *y, uint64 n)`: `y = a * x + y`, rounded once like a GPU's
+//! fused operation.
 
 use super::access::Region;
 use super::{Args, Builtin, Weight};

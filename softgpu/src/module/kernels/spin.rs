@@ -4,7 +4,7 @@ use super::{Args, Builtin, Weight};
 use crate::context::Context;
 use crate::error::Result;
 
-/// Takes time and touches nothing.
+/// Takes time and accesses no memory.
 pub(super) static SPIN: Builtin = Builtin {
     name: "spin",
     params: &[8],

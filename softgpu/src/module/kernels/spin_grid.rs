@@ -4,8 +4,7 @@ use super::{Args, Builtin, Weight};
 use crate::context::Context;
 use crate::error::Result;
 
-/// Takes time for each block of its grid and touches nothing: launches of one function that differ
-/// in length.
+/// Takes time for each block of its grid and accesses no memory.
 pub(super) static SPIN_GRID: Builtin = Builtin {
     name: "spin_grid",
     params: &[8],

@@ -1,0 +1,99 @@
+//! What the checks look at. Everything is read before anything is judged.
+
+use gpushare_sys::proof::Modes;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// What a child in the program's world found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Driver {
+    /// The CUDA version that the driver supports, as 12080.
+    pub(crate) cuda: Result<u32, String>,
+    /// What NVML says of each device.
+    pub(crate) modes: Result<Vec<Modes>, String>,
+}
+
+/// Whether memory above the limit was refused, by one way to ask for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Way {
+    /// How it was asked for.
+    pub(crate) by: String,
+    /// What came of it.
+    pub(crate) outcome: Outcome,
+}
+
+/// See [`Way`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Outcome {
+    /// The limit held, and what is below it could be had.
+    Held,
+    /// Memory above the limit was given, or another total was told.
+    Passed(String),
+    /// It could not be tried.
+    Untried(String),
+}
+
+/// A device node and whether this user may use it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) path: PathBuf,
+    pub(crate) usable: bool,
+}
+
+/// A daemon that this user can talk to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Daemon {
+    pub(crate) folder: PathBuf,
+    pub(crate) minor: u16,
+    /// UUIDs of its devices, and whether NVML tells it what each process holds.
+    pub(crate) devices: Vec<(String, bool)>,
+}
+
+/// A folder that gpushare writes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Folder {
+    pub(crate) path: PathBuf,
+    /// Bytes left for this user.
+    pub(crate) free: u64,
+}
+
+/// See the module's page.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    /// Whether the GPU is a software one.
+    pub(crate) soft: bool,
+    /// How many devices programs see, or why none.
+    pub(crate) devices: Result<usize, String>,
+    pub(crate) driver: Driver,
+    pub(crate) nodes: Vec<Node>,
+    /// What the dynamic linker says of the library: its path, or why it does not load.
+    pub(crate) library: Result<PathBuf, String>,
+    /// Each way to take memory, or why the proof could not be made.
+    pub(crate) proof: Result<Vec<Way>, String>,
+    pub(crate) daemons: Vec<Daemon>,
+    /// Why daemons that there are do not serve.
+    pub(crate) silent: Vec<String>,
+    /// The protocol's minor of this command.
+    pub(crate) own_minor: u16,
+    /// Whether we are in the machine's first pid namespace.
+    pub(crate) first_pid_namespace: bool,
+    /// How many descriptors a process may have here.
+    pub(crate) descriptors: u64,
+    /// cgroup v2's controllers, or none where it is not the machine's hierarchy.
+    pub(crate) controllers: Option<Vec<String>>,
+    /// The folder of a running MPS control daemon.
+    pub(crate) mps: Option<String>,
+    /// Libraries that are preloaded: from the variable, and from `/etc/ld.so.preload`.
+    pub(crate) preloads: Vec<String>,
+    /// Our variables in the environment that nothing reads, and how they are refused.
+    pub(crate) misspelt: Vec<String>,
+    /// `GPUSHARE_DISABLE=1` is set.
+    pub(crate) disabled: bool,
+    /// Folders of CDI descriptions that exist.
+    pub(crate) cdi: Vec<PathBuf>,
+    /// A container engine is installed.
+    pub(crate) engine: Option<String>,
+    pub(crate) folders: Vec<Folder>,
+    /// Seconds since 1970, by the machine's clock.
+    pub(crate) clock: u64,
+}

@@ -1,0 +1,229 @@
+//! Reads the facts.
+
+use super::facts::{Daemon, Driver, Facts, Folder, Node};
+use super::{child, proof};
+use crate::daemon;
+use crate::devices::{self, named};
+use crate::failure::Failure;
+use crate::gpu::Gpu;
+use crate::settings::Environment;
+use crate::{history, mps, plan, when};
+use gpushare_protocol::limits::Limits;
+use gpushare_protocol::wire::MINOR;
+use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::statvfs::statvfs;
+use nix::unistd::{AccessFlags, access};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Longest to wait for the driver's and NVML's answers.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// The first pid namespace, as the kernel names it.
+const FIRST: &str = "pid:[4026531836]";
+/// Sockets of container engines.
+const ENGINES: [(&str, &str); 4] = [
+    ("docker", "/run/docker.sock"),
+    ("containerd", "/run/containerd/containerd.sock"),
+    ("cri-o", "/run/crio/crio.sock"),
+    ("podman", "/run/podman/podman.sock"),
+];
+
+/// All facts. The proof is made only where a GPU and the library are there.
+pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
+    let own: Environment = std::env::vars_os().collect();
+    let gpu: Gpu = gpu_text.parse()?;
+    let mut environment = own.clone();
+    // Kept while children look at it.
+    let _links = gpu.apply(&mut environment, "doctor")?;
+    let devices = devices::probe(&environment).map(|devices| devices.len());
+    let driver = child::ask(
+        &["doctor".into(), "--driver".into()],
+        &environment,
+        PATIENCE,
+    );
+    let driver = driver.unwrap_or_else(|why: String| Driver {
+        cuda: Err(why.clone()),
+        modes: Err(why),
+    });
+    let library = plan::library().map_err(|failure| failure.message);
+    let proof = match (&devices, &library) {
+        (Ok(1..), Ok(_)) => proof::make(gpu_text, &own),
+        (Ok(_), Ok(_)) => Err("there is no GPU".to_owned()),
+        (Err(why), _) | (_, Err(why)) => Err(why.clone()),
+    };
+    let found = daemon::all();
+    let refused = Limits::from_env(own.clone()).err();
+    Ok(Facts {
+        soft: !gpu.is_real(),
+        devices,
+        driver,
+        nodes: nodes(Path::new("/dev")),
+        library,
+        proof,
+        daemons: daemons(found.serving),
+        silent: found.silent,
+        own_minor: MINOR,
+        first_pid_namespace: fs::read_link("/proc/self/ns/pid")
+            .is_ok_and(|name| name == Path::new(FIRST)),
+        descriptors: getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(_, hard)| hard),
+        controllers: controllers(Path::new("/sys/fs/cgroup")),
+        mps: mps::daemon(&own),
+        preloads: preloads(&own),
+        misspelt: refused.iter().map(ToString::to_string).collect(),
+        disabled: own
+            .get(OsStr::new("GPUSHARE_DISABLE"))
+            .is_some_and(|value| value == "1"),
+        cdi: ["/etc/cdi", "/var/run/cdi"]
+            .map(PathBuf::from)
+            .into_iter()
+            .filter(|folder| folder.is_dir())
+            .collect(),
+        engine: ENGINES
+            .iter()
+            .find(|(_, socket)| Path::new(socket).exists())
+            .map(|(name, _)| (*name).to_owned()),
+        folders: folders(&own),
+        clock: when::now_ms() / 1000,
+    })
+}
+
+/// Asks the driver and NVML, in the child.
+pub(super) fn driver() -> Driver {
+    Driver {
+        cuda: gpushare_sys::proof::cuda_version(),
+        modes: gpushare_sys::proof::modes(),
+    }
+}
+
+fn daemons(talks: Vec<daemon::Talk>) -> Vec<Daemon> {
+    let one = |mut talk: daemon::Talk| {
+        let rows = talk.devices().unwrap_or_default();
+        let devices = rows.iter().map(|row| {
+            let tells = row.capabilities.iter().any(|name| name == "process-memory");
+            (named(row), tells)
+        });
+        Daemon {
+            folder: talk.folder().to_owned(),
+            minor: talk.minor(),
+            devices: devices.collect(),
+        }
+    };
+    talks.into_iter().map(one).collect()
+}
+
+/// The driver's device nodes in a folder.
+fn nodes(folder: &Path) -> Vec<Node> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_one = |name: &str| {
+        let rest = name.strip_prefix("nvidia");
+        rest.is_some_and(|rest| {
+            ["ctl", "-uvm"].contains(&rest)
+                || !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())
+        })
+    };
+    let mut paths: Vec<PathBuf> = entries
+        .filter(|entry| entry.file_name().to_str().is_some_and(is_one))
+        .map(|entry| entry.path())
+        .collect();
+    paths.sort();
+    paths
+        .into_iter()
+        .map(|path| Node {
+            usable: access(&path, AccessFlags::R_OK | AccessFlags::W_OK).is_ok(),
+            path,
+        })
+        .collect()
+}
+
+fn controllers(root: &Path) -> Option<Vec<String>> {
+    let text = fs::read_to_string(root.join("cgroup.controllers")).ok()?;
+    Some(text.split_whitespace().map(str::to_owned).collect())
+}
+
+fn preloads(environment: &Environment) -> Vec<String> {
+    let variable = environment.get(OsStr::new("LD_PRELOAD"));
+    let variable = variable.map(|value| value.to_string_lossy().into_owned());
+    let file = fs::read_to_string("/etc/ld.so.preload").ok();
+    let all = [variable, file].into_iter().flatten();
+    all.flat_map(|text| {
+        let entries = text.split([':', ' ', '\n', '\t']).map(str::to_owned);
+        entries
+            .filter(|entry| !entry.is_empty())
+            .collect::<Vec<_>>()
+    })
+    .collect()
+}
+
+/// Folders that are written to, with the space that is left.
+fn folders(environment: &Environment) -> Vec<Folder> {
+    let runtime = environment
+        .get(OsStr::new("XDG_RUNTIME_DIR"))
+        .map(PathBuf::from);
+    let all = [
+        Some(PathBuf::from("/run")),
+        Some(PathBuf::from("/dev/shm")),
+        runtime,
+        history::own_state(environment),
+    ];
+    all.into_iter().flatten().filter_map(folder).collect()
+}
+
+/// The folder, or the nearest one above it that is there.
+fn folder(path: PathBuf) -> Option<Folder> {
+    let there = path.ancestors().find(|path| path.is_dir())?;
+    let room = statvfs(there).ok()?;
+    let free = room.blocks_available() * room.fragment_size();
+    Some(Folder {
+        path: there.to_owned(),
+        free,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_nodes_are_those_of_the_driver() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in [
+            "nvidia0",
+            "nvidia12",
+            "nvidiactl",
+            "nvidia-uvm",
+            "nvidia-modeset",
+            "nvidia",
+        ] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let found = nodes(folder.path());
+        let names: Vec<_> = found
+            .iter()
+            .filter_map(|node| node.path.file_name()?.to_str())
+            .collect();
+        assert_eq!(names, ["nvidia-uvm", "nvidia0", "nvidia12", "nvidiactl"]);
+        assert!(found.iter().all(|node| node.usable));
+        assert!(nodes(&folder.path().join("none")).is_empty());
+    }
+
+    #[test]
+    fn controllers_are_read_where_cgroup_v2_is_mounted() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(controllers(folder.path()), None);
+        fs::write(folder.path().join("cgroup.controllers"), "cpu dmem\n").unwrap();
+        assert_eq!(
+            controllers(folder.path()),
+            Some(vec!["cpu".to_owned(), "dmem".to_owned()])
+        );
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_yet_has_the_room_of_the_one_above() {
+        let dir = tempfile::tempdir().unwrap();
+        let found = folder(dir.path().join("a/b")).unwrap();
+        assert_eq!(found.path, dir.path());
+        assert!(found.free > 0);
+    }
+}

@@ -1,0 +1,441 @@
+//! The checks: each looks at the facts and says what it found and what to do. Pure.
+
+use super::facts::{Facts, Outcome};
+use gpushare_protocol::units::{Bytes, MIB};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verdict {
+    Ok,
+    Warn,
+    Fail,
+}
+
+/// One check's result.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Check {
+    /// Its stable name.
+    pub(crate) check: &'static str,
+    pub(crate) verdict: Verdict,
+    /// What was found.
+    pub(crate) found: String,
+    /// What to do; none where all is well.
+    pub(crate) advice: Option<String>,
+}
+
+/// What was found, and what to do about it.
+type Judged = (Verdict, String, Option<String>);
+
+/// A check's function.
+type Judge = fn(&Facts) -> Judged;
+
+/// Every check, in the order in which one needs the other.
+pub(crate) const CHECKS: [(&str, Judge); 17] = [
+    ("driver", driver),
+    ("nvml", nvml),
+    ("device-nodes", nodes),
+    ("library", library),
+    ("limit-holds", proof),
+    ("daemon", daemon),
+    ("one-daemon-a-gpu", one_daemon),
+    ("pid-namespace", pids),
+    ("descriptors", descriptors),
+    ("cgroup", cgroup),
+    ("mps", mps),
+    ("mig", mig),
+    ("gpu-modes", modes),
+    ("preloads", preloads),
+    ("variables", variables),
+    ("containers", containers),
+    ("folders-and-clock", folders),
+];
+
+/// Judges all.
+pub(crate) fn judge(facts: &Facts) -> Vec<Check> {
+    let one = |(check, judge): &(&'static str, Judge)| {
+        let (verdict, found, advice) = judge(facts);
+        Check {
+            check,
+            verdict,
+            found,
+            advice,
+        }
+    };
+    CHECKS.iter().map(one).collect()
+}
+
+fn ok(found: impl Into<String>) -> Judged {
+    (Verdict::Ok, found.into(), None)
+}
+
+fn warn(found: impl Into<String>, advice: impl Into<String>) -> Judged {
+    (Verdict::Warn, found.into(), Some(advice.into()))
+}
+
+fn fail(found: impl Into<String>, advice: impl Into<String>) -> Judged {
+    (Verdict::Fail, found.into(), Some(advice.into()))
+}
+
+/// The oldest CUDA version whose driver has everything that the library asks for.
+const OLDEST: u32 = 11_000;
+
+fn driver(facts: &Facts) -> Judged {
+    let count = match &facts.devices {
+        Ok(0) => {
+            return fail(
+                "the driver reports no GPU",
+                "look at nvidia-smi and CUDA_VISIBLE_DEVICES; `gpushare doctor --gpu soft` checks the rest on a software GPU",
+            );
+        }
+        Ok(count) => count,
+        Err(why) => {
+            return fail(
+                why.clone(),
+                "install NVIDIA's driver, or mount it into this container; `gpushare doctor --gpu soft` checks the rest on a software GPU",
+            );
+        }
+    };
+    match &facts.driver.cuda {
+        Ok(version) if *version < OLDEST => fail(
+            format!("{count} GPUs, CUDA {}", cuda(*version)),
+            format!("install a driver for CUDA {} or newer", cuda(OLDEST)),
+        ),
+        Ok(version) => ok(format!("{count} GPUs, CUDA {}", cuda(*version))),
+        Err(why) => fail(why.clone(), "install NVIDIA's driver anew"),
+    }
+}
+
+fn cuda(version: u32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+fn nvml(facts: &Facts) -> Judged {
+    if let Err(why) = &facts.driver.modes {
+        return fail(
+            why.clone(),
+            "install libnvidia-ml.so.1 of the driver's own version: a daemon needs it, and guarantees nothing without",
+        );
+    }
+    let devices = facts.daemons.iter().flat_map(|daemon| &daemon.devices);
+    let blind: Vec<&str> = devices
+        .filter(|(_, tells)| !tells)
+        .map(|(uuid, _)| &**uuid)
+        .collect();
+    match blind.is_empty() {
+        true => ok("NVML answers"),
+        false => warn(
+            format!(
+                "NVML does not tell what each process holds on {}",
+                blind.join(", ")
+            ),
+            "contexts are estimated there; run the daemon in the machine's pid namespace (hostPID), or use a newer driver",
+        ),
+    }
+}
+
+fn nodes(facts: &Facts) -> Judged {
+    if facts.soft {
+        return ok("a software GPU has none");
+    }
+    if facts.nodes.is_empty() {
+        return fail(
+            "there is no /dev/nvidia*",
+            "load the driver's kernel module (nvidia-smi does it), or give the container its GPUs",
+        );
+    }
+    let barred: Vec<String> = facts
+        .nodes
+        .iter()
+        .filter(|node| !node.usable)
+        .map(|node| node.path.display().to_string())
+        .collect();
+    match barred.is_empty() {
+        true => ok(format!("{} device nodes, all usable", facts.nodes.len())),
+        false => fail(
+            format!("this user may not open {}", barred.join(", ")),
+            "add the user to the nodes' group (ls -l /dev/nvidia*), or correct their mode",
+        ),
+    }
+}
+
+fn library(facts: &Facts) -> Judged {
+    match &facts.library {
+        Ok(path) => ok(format!("{} loads", path.display())),
+        Err(why) => fail(
+            why.clone(),
+            "install libgpushare.so with the package, on a file system without noexec, and readable for SELinux's or AppArmor's domain of the program",
+        ),
+    }
+}
+
+fn proof(facts: &Facts) -> Judged {
+    let ways = match &facts.proof {
+        Ok(ways) => ways,
+        Err(why) => {
+            return fail(
+                format!("could not be tried: {why}"),
+                "mend what the checks above name, then try again; where the GPU is full, `gpushare ps` shows who has it",
+            );
+        }
+    };
+    let mut passed = Vec::new();
+    let mut untried = Vec::new();
+    for way in ways {
+        match &way.outcome {
+            Outcome::Held => {}
+            Outcome::Passed(what) => passed.push(format!("{}: {what}", way.by)),
+            Outcome::Untried(why) => untried.push(format!("{}: {why}", way.by)),
+        }
+    }
+    if !passed.is_empty() {
+        return fail(
+            format!("the limit does not hold: {}", passed.join("; ")),
+            "do not rely on limits here: reinstall gpushare, remove other preloads, and report this with `gpushare doctor --json`",
+        );
+    }
+    let held = ways.len() - untried.len();
+    match untried.is_empty() {
+        true => ok(format!(
+            "a limit held on this node in all {held} ways to pass it"
+        )),
+        false => warn(
+            format!(
+                "a limit held in {held} ways; untried: {}",
+                untried.join("; ")
+            ),
+            "an older driver lacks these functions; programs cannot use them either",
+        ),
+    }
+}
+
+fn daemon(facts: &Facts) -> Judged {
+    if let Some(silent) = facts.silent.first() {
+        return fail(
+            silent.clone(),
+            "start it: systemctl start gpushared; its log says why it stopped: journalctl -u gpushared",
+        );
+    }
+    let Some(first) = facts.daemons.first() else {
+        return warn(
+            "no daemon serves",
+            "nothing to do for yourself: `gpushare run` starts one. For all users: systemctl enable --now gpushared",
+        );
+    };
+    let other = facts
+        .daemons
+        .iter()
+        .find(|daemon| daemon.minor != facts.own_minor);
+    match other {
+        Some(daemon) => warn(
+            format!(
+                "the daemon at {} speaks protocol 1.{}, this command 1.{}",
+                daemon.folder.display(),
+                daemon.minor,
+                facts.own_minor
+            ),
+            "they work together, without what is newer; to bring both to one version install one package and restart the daemon (tenants run on)",
+        ),
+        None => ok(format!("the daemon at {} serves", first.folder.display())),
+    }
+}
+
+fn one_daemon(facts: &Facts) -> Judged {
+    let mut owners: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for daemon in &facts.daemons {
+        for (uuid, _) in &daemon.devices {
+            let folder = daemon.folder.display().to_string();
+            owners.entry(uuid).or_default().push(folder);
+        }
+    }
+    let shared = owners.iter().find(|(_, folders)| folders.len() > 1);
+    match shared {
+        Some((uuid, folders)) => fail(
+            format!("{uuid} has several daemons: {}", folders.join(", ")),
+            "each promises the whole GPU: let the programs of all but one end, and use the machine's daemon",
+        ),
+        None => ok("no GPU has two"),
+    }
+}
+
+fn pids(facts: &Facts) -> Judged {
+    match facts.first_pid_namespace {
+        true => ok("the machine's own"),
+        false => warn(
+            "this is a pid namespace of its own, as in a container",
+            "a daemon here cannot match NVML's list with processes: run the daemon on the host and mount its tenant's socket folder",
+        ),
+    }
+}
+
+/// Descriptors below which few tenants fit: three each, and those of the program itself.
+const FEW: u64 = 1024;
+
+fn descriptors(facts: &Facts) -> Judged {
+    let found = format!("{} descriptors a process", facts.descriptors);
+    match facts.descriptors < FEW {
+        true => warn(
+            found,
+            format!(
+                "a private daemon takes three for each tenant: raise the hard limit (ulimit -Hn) to {FEW} or more"
+            ),
+        ),
+        false => ok(found),
+    }
+}
+
+fn cgroup(facts: &Facts) -> Judged {
+    match &facts.controllers {
+        None => warn(
+            "cgroup v2 is not this machine's only hierarchy",
+            "only the driver's own fence needs it (r615 and newer); limits hold without",
+        ),
+        Some(controllers) if controllers.iter().any(|name| name == "dmem") => {
+            ok("cgroup v2 with the dmem controller")
+        }
+        Some(_) => ok("cgroup v2; no dmem controller, which only the driver's own fence needs"),
+    }
+}
+
+fn mps(facts: &Facts) -> Judged {
+    match &facts.mps {
+        None => ok("no MPS control daemon"),
+        Some(folder) => warn(
+            format!("an MPS control daemon runs in {folder}"),
+            "its clients have memory limits and take no turns: a share of time is MPS's own. Stop it (echo quit | nvidia-cuda-mps-control) to share time by gpushare",
+        ),
+    }
+}
+
+fn mig(facts: &Facts) -> Judged {
+    let modes = facts.driver.modes.as_deref().unwrap_or_default();
+    match modes.iter().any(|device| device.mig == Some(true)) {
+        true => warn(
+            "a GPU is split into MIG instances",
+            "each instance is a device of its own (--gpu MIG-…); restart the daemon after changing them. Not run on hardware yet",
+        ),
+        false => ok("no GPU is split"),
+    }
+}
+
+fn modes(facts: &Facts) -> Judged {
+    let modes = facts.driver.modes.as_deref().unwrap_or_default();
+    // 1 and 3 are exclusive, 2 is prohibited.
+    if let Some(mode) = modes
+        .iter()
+        .find_map(|device| device.compute.filter(|mode| *mode != 0))
+    {
+        let name = match mode {
+            2 => "prohibited",
+            _ => "exclusive",
+        };
+        return fail(
+            format!("a GPU's compute mode is {name}"),
+            "only one process can use it: nvidia-smi -c DEFAULT",
+        );
+    }
+    let off = modes.iter().any(|device| device.persistence == Some(false));
+    match off && !facts.soft {
+        true => warn(
+            "persistence mode is off",
+            "each first program waits seconds for the driver: nvidia-smi -pm 1, or run nvidia-persistenced",
+        ),
+        false => ok("nothing keeps programs out"),
+    }
+}
+
+/// Libraries that change the driver's functions, too.
+const RIVALS: [(&str, &str); 4] = [
+    ("libvgpu.so", "HAMi"),
+    ("libgemhook.so", "KubeShare"),
+    ("libcuda-control.so", "vcuda"),
+    ("libnvshare.so", "nvshare"),
+];
+
+fn preloads(facts: &Facts) -> Judged {
+    let is_rival = |entry: &String| {
+        let mut rivals = RIVALS.iter();
+        rivals
+            .find_map(|(library, owner)| entry.contains(library).then_some((entry.clone(), *owner)))
+    };
+    if let Some((entry, owner)) = facts.preloads.iter().find_map(is_rival) {
+        return fail(
+            format!("{entry} of {owner} is preloaded"),
+            "two limits would be enforced on one another: remove it from LD_PRELOAD or /etc/ld.so.preload; its variables are read by gpushare",
+        );
+    }
+    let ours = facts
+        .preloads
+        .iter()
+        .filter(|entry| entry.contains("libgpushare.so"));
+    if ours.count() > 1 {
+        return warn(
+            "libgpushare.so is preloaded twice",
+            "leave it to `gpushare run`: take it out of LD_PRELOAD or /etc/ld.so.preload",
+        );
+    }
+    match facts.preloads.is_empty() {
+        true => ok("none"),
+        false => ok(format!(
+            "{}; none is known to interfere",
+            facts.preloads.join(", ")
+        )),
+    }
+}
+
+fn variables(facts: &Facts) -> Judged {
+    if let Some(refused) = facts.misspelt.first() {
+        return fail(
+            refused.clone(),
+            "correct it, or unset it: CUDA is refused in every program that has it",
+        );
+    }
+    match facts.disabled {
+        true => warn(
+            "GPUSHARE_DISABLE=1 is set",
+            "programs without a daemon have no limits: unset it",
+        ),
+        false => ok("all are understood"),
+    }
+}
+
+fn containers(facts: &Facts) -> Judged {
+    match (&facts.engine, facts.cdi.is_empty()) {
+        (None, _) => ok("no container engine"),
+        (Some(engine), true) => warn(
+            format!("{engine} is installed, and there is no folder of CDI descriptions"),
+            "containers get GPUs by CDI: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+        ),
+        (Some(engine), false) => ok(format!("{engine}, CDI in {}", facts.cdi[0].display())),
+    }
+}
+
+/// Less space than this in a folder is too little for what gpushare writes.
+const TIGHT: u64 = 16 * MIB;
+/// 2024-01-01: a clock before that was never set.
+const SET: u64 = 1_704_067_200;
+
+fn folders(facts: &Facts) -> Judged {
+    if let Some(full) = facts.folders.iter().find(|folder| folder.free < TIGHT) {
+        return fail(
+            format!(
+                "{} has {} left",
+                full.path.display(),
+                Bytes(full.free).human()
+            ),
+            "make room: registrations, books of tenants without a daemon and the journal are written there",
+        );
+    }
+    match facts.clock < SET {
+        true => warn(
+            "the machine's clock was never set",
+            "events have wrong times and `events --since` finds the wrong ones: set the clock",
+        ),
+        false => ok("there is room, and the clock is set"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

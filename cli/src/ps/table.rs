@@ -1,0 +1,228 @@
+//! The table of `ps`: a line for each tenant and device, and below it one for each process.
+
+use super::row::{Process, Row};
+use crate::when::span;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use gpushare_protocol::units::Bytes;
+use nix::unistd::{Uid, User};
+
+/// Columns that the table fits, where it does not go to a terminal.
+const WIDTH: usize = 100;
+/// The longest name that is always shown whole.
+const SHORT: usize = 14;
+
+const HEADS: [&str; 9] = [
+    "TENANT", "USER", "GPU", "REQUEST", "LIMIT", "CHARGED", "OVERHEAD", "AGE", "TIME",
+];
+
+/// The whole table, in lines of at most `width` characters, but for reasons and long lists.
+pub(super) fn of(rows: &[Row], width: Option<usize>) -> String {
+    let width = width.unwrap_or(WIDTH);
+    let longest = rows.iter().map(|row| row.name.chars().count()).max();
+    let longest = longest.unwrap_or(0);
+    let drawn = |name: usize| draw(rows, name);
+    let full = drawn(longest);
+    let excess = full
+        .iter()
+        .map(|line| line.chars().count().saturating_sub(width))
+        .max();
+    let lines = match excess {
+        None | Some(0) => full,
+        Some(excess) => drawn(longest.saturating_sub(excess).max(SHORT)),
+    };
+    let mut text = lines.first().cloned().unwrap_or_default();
+    for (line, row) in lines.iter().skip(1).zip(rows) {
+        text.push('\n');
+        text.push_str(line);
+        for detail in details(row) {
+            text.push_str("\n  ");
+            text.push_str(&detail);
+        }
+    }
+    text
+}
+
+/// The lines of the tenants under their heads.
+fn draw(rows: &[Row], name: usize) -> Vec<String> {
+    let mut table = Table::new();
+    table
+        .load_preset(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(HEADS);
+    for row in rows {
+        let limit = row.limit.map_or_else(|| "none".to_owned(), human);
+        table.add_row([
+            shortened(&row.name, name),
+            user(row),
+            row.gpu
+                .map_or_else(|| "-".to_owned(), |gpu| gpu.to_string()),
+            human(row.request),
+            limit,
+            human(row.charged),
+            human(row.overhead),
+            row.age_ms.map_or_else(|| "-".to_owned(), span),
+            match row.queued {
+                Some(_) => "queued".to_owned(),
+                None => row.time_text.clone(),
+            },
+        ]);
+    }
+    for (at, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if (3..=7).contains(&at) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+        .lines()
+        .map(|line| line.trim_end().to_owned())
+        .collect()
+}
+
+/// A name that fits, with its end left out where it does not.
+fn shortened(name: &str, width: usize) -> String {
+    match name.chars().count() <= width {
+        true => name.to_owned(),
+        false => {
+            let kept: String = name.chars().take(width.saturating_sub(1)).collect();
+            format!("{kept}…")
+        }
+    }
+}
+
+fn human(bytes: u64) -> String {
+    match bytes {
+        0 => "0".to_owned(),
+        bytes => Bytes(bytes).human(),
+    }
+}
+
+/// Whose it is, by name.
+fn user(row: &Row) -> String {
+    let Some(uid) = row.owner else {
+        return "-".to_owned();
+    };
+    let known = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    known.map_or_else(|| uid.to_string(), |user| user.name)
+}
+
+/// What is said below a tenant's line.
+fn details(row: &Row) -> Vec<String> {
+    let mut details: Vec<String> = row.processes.iter().map(process).collect();
+    if let Some(queued) = &row.queued {
+        details.push(format!(
+            "queued for {}: {}",
+            span(queued.for_ms),
+            queued.why
+        ));
+    }
+    if let Some(ends) = &row.ends {
+        details.push(format!("ends in {} ({})", span(ends.in_ms), ends.by));
+    }
+    if let Some(gang) = &row.gang {
+        details.push(format!("gang {gang}"));
+    }
+    if !row.daemon {
+        details.push("without a daemon: the library alone keeps its limits".to_owned());
+    }
+    details
+}
+
+fn process(process: &Process) -> String {
+    let for_text = span(process.for_ms.unwrap_or(0));
+    let state = match process.state {
+        "idle" => format!("idle for {for_text}"),
+        "waiting" => format!(
+            "waiting for {} since {for_text}",
+            Bytes(process.waits_for.unwrap_or(0)).human()
+        ),
+        other => other.to_owned(),
+    };
+    format!(
+        "pid {}  {state}  {}",
+        process.pid,
+        Bytes(process.charged).human()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ps::row::{Queued, SCHEMA};
+
+    fn row(name: &str) -> Row {
+        Row {
+            schema: SCHEMA,
+            name: name.to_owned(),
+            device: "GPU-07070707".to_owned(),
+            gpu: Some(0),
+            owner: Some(60_001),
+            daemon: true,
+            queued: None,
+            age_ms: Some(3 * 86_400_000 + 3_600_000),
+            request: 1023 << 20,
+            limit: Some(1023 << 30),
+            grant: 5,
+            charged: 1_234_567_890_123,
+            overhead: 700 << 20,
+            limbo: 0,
+            time: None,
+            sharing: None,
+            gang: None,
+            ends: None,
+            processes: vec![Process {
+                pid: 11_058,
+                charged: 1 << 30,
+                overhead: None,
+                state: "waiting",
+                waits_for: Some(3 << 30),
+                for_ms: Some(2_000),
+            }],
+            time_text: "29.8% of 30%, waiting".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_table_fits_a_hundred_columns_whatever_the_names() {
+        let rows = [row("web"), row(&"x".repeat(64)), row("train")];
+        let shown = of(&rows, None);
+        for line in shown.lines() {
+            assert!(
+                line.chars().count() <= 100,
+                "{}: {line}",
+                line.chars().count()
+            );
+        }
+        assert_eq!(shown.matches('…').count(), 1, "{shown}");
+        // Each line of a tenant begins in the same columns.
+        let at = |line: &str| line.find("29.8%");
+        let tenants: Vec<_> = shown.lines().filter_map(at).collect();
+        assert_eq!(tenants.len(), 3);
+        let wide = of(&rows, Some(200));
+        assert!(!wide.contains('…'), "{wide}");
+    }
+
+    #[test]
+    fn processes_and_reasons_are_below_their_tenant() {
+        let mut queued = row("big");
+        queued.processes.clear();
+        queued.queued = Some(Queued {
+            for_ms: 180_000,
+            why: "waits until 46 GiB fit".to_owned(),
+        });
+        let alone = Row {
+            daemon: false,
+            limit: None,
+            ..row("alone")
+        };
+        let shown = of(&[row("web"), queued, alone], None);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(lines[0].starts_with("TENANT"), "{shown}");
+        assert!(lines[1].starts_with("web"), "{shown}");
+        assert_eq!(lines[2], "  pid 11058  waiting for 3 GiB since 2 s  1 GiB");
+        assert!(lines[3].starts_with("big") && lines[3].ends_with("queued"));
+        assert_eq!(lines[4], "  queued for 3 min: waits until 46 GiB fit");
+        assert!(lines[5].starts_with("alone") && lines[5].contains(" none "));
+        assert!(lines[7].contains("without a daemon"), "{shown}");
+    }
+}

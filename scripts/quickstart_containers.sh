@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Two containers share one GPU under different quotas: quickstart.sh --containers. With Podman, or
+# with bare runc where Podman cannot run. As root, on a software GPU built here, with a daemon of its
+# own in a mount namespace: nothing of the machine's is touched.
+source "$(dirname "$0")/common.sh"
+if [ "${GPUSHARE_QUICKSTART:-}" != inside ]; then
+    need cargo gcc python3
+    [ "$(id -u)" = 0 ] || die "containers with a share of a machine's GPU are made by root: sudo scripts/quickstart.sh --containers"
+    have podman || have runc || die "neither podman nor runc is installed (Debian: apt install podman)"
+    say "1/4 building (the first time takes a few minutes)"
+    cargo build --release --locked -p gpushare -p gpushared -p gpushare-interposer -p gpushare-oci-hook -p softgpu-cuda -p softgpu-nvml >&2
+    GPUSHARE_QUICKSTART=inside exec unshare --mount --propagation private "$0"
+fi
+
+# From here on /run is this script's own; what it mounts ends with it.
+build="$CARGO_TARGET_DIR/release"
+mount -t tmpfs -o mode=0755 none /run
+lab=/run/lab
+mkdir -p "$lab"/{library,links,gpu,hooks.d}
+chmod 777 "$lab/gpu"
+cp "$build/libgpushare.so" "$lab/library/"
+for name in libcuda.so.1 libcuda.so; do ln -s "$build/libsoftgpu_cuda.so" "$lab/links/$name"; done
+for name in libnvidia-ml.so.1 libnvidia-ml.so; do ln -s "$build/libsoftgpu_nvml.so" "$lab/links/$name"; done
+gcc -O1 -o "$lab/quota" tests/clients/quota.c -ldl
+
+say "2/4 the node's daemon, on a software GPU of 16 GiB"
+export SOFTGPU="name=quickstart-$$,mem=16GiB"
+SOFTGPU_FOLDER="$lab/gpu" LD_LIBRARY_PATH="$lab/links" "$build/gpushared" 2>"$lab/daemon.log" &
+daemon=$!
+trap 'kill $daemon 2>/dev/null || true; wait' EXIT
+for _ in $(seq 100); do grep -q serving "$lab/daemon.log" && break; sleep 0.1; done
+grep -q serving "$lab/daemon.log" || die "$(cat "$lab/daemon.log")"
+
+say "3/4 the hook, where Podman looks for hooks"
+cat >"$lab/hooks.d/gpushare.json" <<HOOK
+{"version": "1.0.0", "hook": {"path": "$build/gpushare-oci-hook", "env": [], "timeout": 10,
+  "args": ["gpushare-oci-hook", "--library", "$lab/library", "createRuntime"]},
+ "when": {"annotations": {"^gpushare\\\\.io/.*$": ".*"}}, "stages": ["createRuntime"]}
+HOOK
+note "annotations gpushare.io/mem-limit and its like ask for a share"
+
+say "4/4 two containers, each with the same program, which knows nothing of gpushare"
+export LAB="$lab" BUILD="$build"
+python3 scripts/quickstart_containers.py "$(have podman && echo podman || echo runc)"

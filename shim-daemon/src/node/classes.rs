@@ -1,0 +1,149 @@
+//! Containers of a class ([ADR 91](../../../docs/adr/0091-a-class-has-one-door.md)).
+//!
+//! A class has one socket, which every container of the class mounts. Which container a process is
+//! of, its cgroup says. The container's tenant is made at its first process, whose start waits for
+//! room: it is told to try again, and the tenant keeps its place in the queue.
+
+use gpushare_core::{Event, Nanos, TenantId};
+use gpushare_protocol::wire::{ErrorCode, WireError};
+
+use super::Node;
+use super::injected::{Contained, Container};
+use super::tenant::Registration;
+use super::users::forbidden;
+use crate::cgroup;
+use crate::groups::{Groups, Mounts};
+use crate::peer::Peer;
+
+/// Digits of a container's id in its tenant's name.
+const DIGITS: usize = 12;
+
+impl Node {
+    /// The tenant of a process that came through the door of a class. Made if it is the first of
+    /// its container.
+    ///
+    /// # Errors
+    /// If the process is in no container, or its container has to wait for room.
+    pub fn enter_class(
+        &mut self,
+        now: Nanos,
+        class: &str,
+        peer: &Peer,
+    ) -> Result<TenantId, WireError> {
+        let groups = container_of(&peer.groups);
+        if groups.is_empty() {
+            let text = format!(
+                "process {} is in no container that a runtime made (cgroup {}), so class {class} is not for it",
+                peer.pid, peer.groups
+            );
+            return Err(forbidden(&text));
+        }
+        let found = self.tenants.iter().find(|(_, known)| {
+            let container = known.registration.container.as_ref();
+            container.is_some_and(|container| {
+                known.contained.is_some() && container.groups.meet(&groups)
+            })
+        });
+        let tenant = match found {
+            Some((tenant, known)) => {
+                let container = known.registration.container.as_ref();
+                let of = container.and_then(|container| container.class.as_deref());
+                if of != Some(class) {
+                    let text = format!(
+                        "the container is tenant {} already, {}; give it one class",
+                        known.registration.name,
+                        of.map_or_else(|| "by its hook".to_owned(), |of| format!("of class {of}"))
+                    );
+                    return Err(forbidden(&text));
+                }
+                *tenant
+            }
+            None => self.found_in_class(now, class, groups)?,
+        };
+        match self.tenants.get(&tenant) {
+            Some(known) if known.admitted => Ok(tenant),
+            Some(_) => Err(WireError::retry(ErrorCode::Full, self.waits_for(tenant))),
+            None => {
+                let why = self.refused.take().unwrap_or_default();
+                Err(WireError::new(ErrorCode::BadLimits, why))
+            }
+        }
+    }
+
+    fn found_in_class(
+        &mut self,
+        now: Nanos,
+        class: &str,
+        groups: Groups,
+    ) -> Result<TenantId, WireError> {
+        let known = self
+            .containers
+            .classes
+            .iter()
+            .find(|known| known.name == class);
+        let class = known.cloned().ok_or_else(|| {
+            let text = format!("class {class} is none of this node's any more");
+            WireError::new(ErrorCode::NotFound, text)
+        })?;
+        if self.is_recovering() {
+            let text = "programs of the previous daemon are being counted; try again in a moment";
+            return Err(WireError::retry(ErrorCode::Full, text));
+        }
+        let maxima = self.maxima.clone();
+        let limits = self.parse(&class.environment, &maxima)?;
+        let columns = self.columns_named(&class.devices)?;
+        let spec = self.spec(&limits, &columns, None)?;
+        self.claim(&columns)?;
+        let id = id_of(&groups);
+        let short: String = id.chars().take(DIGITS).collect();
+        let mut name = format!("{}-{short}", class.name);
+        if self.find(&name).is_some() {
+            name = format!("{name}-{}", self.fresh_id());
+        }
+        let registration = Registration {
+            name,
+            environment: class.environment,
+            devices: self.uuids_of(&columns),
+            commands: Vec::new(),
+            cgroup: None,
+            owner: None,
+            fences: Vec::new(),
+            maxima,
+            began: None,
+            dead: Vec::new(),
+            container: Some(Container {
+                id,
+                init: None,
+                inodes: Mounts::here().inodes(&groups),
+                groups,
+                preload: Vec::new(),
+                allow_without_daemon: self.containers.allow_without_daemon,
+                class: Some(class.name),
+            }),
+        };
+        let tenant = self.add(now, registration, &limits, columns, &spec)?;
+        self.keep_container(tenant, Contained::Group);
+        self.refused = None;
+        let event = Event::Register {
+            tenant,
+            spec,
+            running: None,
+        };
+        self.happened(now, event);
+        Ok(tenant)
+    }
+}
+
+/// The part of each path that a container runtime made.
+fn container_of(groups: &Groups) -> Groups {
+    groups.parts(|path| cgroup::of_machine(path))
+}
+
+/// The container's id: the 64 digits at the end of a path.
+fn id_of(groups: &Groups) -> String {
+    let path = groups.paths().next().map_or("", |(_, path)| path);
+    let last = path.rsplit('/').next().unwrap_or("");
+    let bare = last.strip_suffix(".scope").unwrap_or(last);
+    let id = bare.rsplit(['-', ':']).next().unwrap_or(bare);
+    id.to_owned()
+}

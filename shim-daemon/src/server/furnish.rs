@@ -1,0 +1,86 @@
+//! What a container finds in its socket folder beside the socket, and the folders of classes.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use gpushare_protocol::injection;
+
+use super::folder::{Folder, SOCKET, bind};
+use crate::node::Container;
+
+/// All files that may be beside a socket.
+pub(super) const FILES: [&str; 3] = [injection::PRELOAD, injection::MARK, injection::ALLOW];
+
+/// The folder with the socket of a class, below the runtime folder.
+pub(super) fn class_folder(root: &Path, name: &str) -> PathBuf {
+    root.join("classes").join(name)
+}
+
+impl Folder {
+    /// Writes what a container finds beside its socket: the mark that makes this the law there, the
+    /// preload file, ours first, and what lets programs start without a daemon.
+    pub(super) fn furnish(&self, name: &str, container: &Container) -> io::Result<()> {
+        furnish(&self.of(name), container)
+    }
+
+    /// The folder with the socket of a class.
+    pub(super) fn of_class(&self, name: &str) -> PathBuf {
+        class_folder(&self.root, name)
+    }
+
+    /// Writes what a container of a class finds beside the socket.
+    pub(super) fn furnish_class(&self, name: &str, allow_without_daemon: bool) -> io::Result<()> {
+        let folder = self.of_class(name);
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o755).create(&folder)?;
+        let container = Container {
+            id: name.to_owned(),
+            allow_without_daemon,
+            ..Container::default()
+        };
+        furnish(&folder, &container)
+    }
+
+    /// Whether the socket of a class is there.
+    pub(super) fn has_class(&self, name: &str) -> bool {
+        self.of_class(name).join(SOCKET).exists()
+    }
+
+    /// Listens for the containers of a class.
+    pub(super) fn listen_class(&self, name: &str) -> io::Result<UnixListener> {
+        bind(&self.of_class(name), SOCKET, 0o666)
+    }
+}
+
+fn furnish(folder: &Path, container: &Container) -> io::Result<()> {
+    let mut preload = format!("{}\n", injection::LIBRARY);
+    for line in &container.preload {
+        preload.push_str(line);
+        preload.push('\n');
+    }
+    write_whole(&folder.join(injection::PRELOAD), preload.as_bytes())?;
+    write_whole(&folder.join(injection::MARK), container.id.as_bytes())?;
+    let allow = folder.join(injection::ALLOW);
+    match container.allow_without_daemon {
+        true => write_whole(&allow, b""),
+        false => match fs::remove_file(allow) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        },
+    }
+}
+
+/// Writes a file that everybody may read, whole or not at all. One that is there with this content
+/// stays: a container may have it mounted.
+pub(super) fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
+    if fs::read(path).is_ok_and(|found| found == text) {
+        return Ok(());
+    }
+    let whole = path.with_extension("new");
+    fs::write(&whole, text)?;
+    fs::set_permissions(&whole, Permissions::from_mode(0o644))?;
+    fs::rename(&whole, path)
+}

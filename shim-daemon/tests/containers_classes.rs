@@ -1,0 +1,119 @@
+//! Containers of a class: one socket for all, told apart by their cgroups.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use crate::container_node::*;
+use gpushare_core::{Nanos, TenantId};
+use gpushare_protocol::wire::{ErrorCode, WireError};
+
+const A: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+const B: &str = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210";
+const CLASSES: &str = "[classes.half]\ndevices = [\"0\"]\n[classes.half.limits]\nGPUSHARE_MEM_LIMIT = \"31GiB\"\n\
+    [classes.small]\ndevices = [\"0\"]\n[classes.small.limits]\nGPUSHARE_MEM_LIMIT = \"1GiB\"\n";
+
+fn enters(machine: &mut Machine, class: &str, table: &str) -> Result<TenantId, WireError> {
+    let entered = machine.node.enter_class(NOW, class, &peer(ROOT, table));
+    machine.drain();
+    entered
+}
+
+#[test]
+fn the_cgroup_says_which_container_came_through_the_door() {
+    let mut machine = Machine::configured(CLASSES);
+    let a = enters(&mut machine, "small", &group(A)).unwrap();
+    let nested = group(A).replace('\n', "/init.scope\n");
+    assert_eq!(enters(&mut machine, "small", &nested).unwrap(), a);
+    machine.joins(a, ALICE, &nested).unwrap();
+    let b = enters(&mut machine, "small", &group(B)).unwrap();
+    assert_ne!(a, b);
+    machine.joins(a, ROOT, &group(B)).unwrap_err();
+    assert_eq!(
+        machine.names(),
+        ["small-0123456789ab", "small-fedcba987654"]
+    );
+    // In one hierarchy only, as some runtimes do.
+    let unified = format!("4:memory:/\n0::/machine.slice/libpod-{A}.scope\n");
+    enters(&mut machine, "small", &unified).unwrap();
+}
+
+#[test]
+fn what_is_in_no_container_does_not_come_through() {
+    let mut machine = Machine::configured(CLASSES);
+    for table in [
+        RUNTIME,
+        "0::/\n",
+        "",
+        &group("short"),
+        &format!("0::/user.slice/user-1000.slice/{A}\n"),
+        &format!("0::/machine.slice/libpod-conmon-{A}.scope\n"),
+    ] {
+        let refused = enters(&mut machine, "small", table).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::Forbidden, "{table}");
+    }
+    assert!(machine.names().is_empty());
+    enters(&mut machine, "none", &group(A)).unwrap_err();
+}
+
+#[test]
+fn a_container_has_one_class() {
+    let mut machine = Machine::configured(CLASSES);
+    enters(&mut machine, "small", &group(A)).unwrap();
+    let refused = enters(&mut machine, "half", &group(A)).unwrap_err();
+    assert!(refused.message.contains("of class small"), "{refused}");
+    let first = First::start(&group(B));
+    machine.inject(&asks("b", "1GiB"), &first).unwrap();
+    let refused = enters(&mut machine, "small", &group(B)).unwrap_err();
+    assert!(refused.message.contains("by its hook"), "{refused}");
+}
+
+#[test]
+fn a_containers_first_process_waits_for_room_and_keeps_its_place() {
+    let mut machine = Machine::configured(CLASSES);
+    let other = First::start(&group("other"));
+    let holder = machine.inject(&asks("holder", "40GiB"), &other).unwrap();
+    let waits = enters(&mut machine, "half", &group(A)).unwrap_err();
+    assert!(
+        waits.can_retry && waits.message.contains("31 GiB"),
+        "{waits}"
+    );
+    enters(&mut machine, "half", &group(A)).unwrap_err();
+    machine.node.container_ended(NOW, holder);
+    machine.drain();
+    let tenant = enters(&mut machine, "half", &group(A)).unwrap();
+    machine.joins(tenant, ROOT, &group(A)).unwrap();
+}
+
+#[test]
+fn a_container_of_a_class_ends_with_its_cgroup() {
+    let mut machine = Machine::configured(CLASSES);
+    let tenant = enters(&mut machine, "small", &group(A)).unwrap();
+    machine.joins(tenant, ROOT, &group(A)).unwrap();
+    assert_eq!(machine.names().len(), 1, "it outlives its processes");
+    // These cgroups are recorded and not real: the next look finds none.
+    machine.node.tick(NOW + Nanos::secs(1));
+    machine.drain();
+    assert!(machine.names().is_empty());
+}
+
+#[test]
+fn a_class_that_cannot_be_is_refused_when_it_is_read() {
+    for (text, word) in [
+        ("[classes.\"a/b\"]\n", "no name of a class"),
+        (
+            "[classes.a.limits]\nGPUSHARE_MEM_LIMIT = \"apples\"\n",
+            "apples",
+        ),
+        (
+            "[classes.a.limits]\nGPUSHARE_SOCKET = \"/x\"\n",
+            "no such limit",
+        ),
+        ("[classes.a]\nunknown = 1\n", "unknown"),
+        ("[containers]\ncdi = \"x.json\"\n", "absolute"),
+        (
+            "[maxima]\nGPUSHARE_MEM_LIMIT = \"1GiB\"\n[classes.a.limits]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n",
+            "at most 1GiB",
+        ),
+    ] {
+        let refused = gpushared::config::read(text, Default::default()).unwrap_err();
+        assert!(refused.contains(word), "{text}: {refused}");
+    }
+}

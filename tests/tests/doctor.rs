@@ -1,0 +1,127 @@
+//! `gpushare doctor`: the live proof on a software GPU, and what it says where a limit does not
+//! hold.
+
+use gpushare_tests::gpu::links;
+use gpushare_tests::guest::clean;
+use gpushare_tests::{Home, artefacts, clients, schema};
+use serde_json::Value;
+use std::process::Command;
+
+/// The report, which is as described.
+fn report(mut command: Command) -> Value {
+    let output = command.output().expect("gpushare starts");
+    let report: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    schema::check("doctor.json", &report);
+    let failed = report["verdict"] == "fail";
+    assert_eq!(output.status.code(), Some(i32::from(failed)), "{output:?}");
+    report
+}
+
+/// A check of it: verdict, what was found, advice.
+fn check(report: &Value, name: &str) -> (String, String, String) {
+    let checks = report["checks"].as_array().expect("a list");
+    let check = checks.iter().find(|check| check["check"] == name);
+    let check = check.unwrap_or_else(|| panic!("no {name} in {report}"));
+    let text = |key: &str| check[key].as_str().unwrap_or_default().to_owned();
+    (text("verdict"), text("found"), text("advice"))
+}
+
+#[test]
+fn a_limit_holds_in_every_way_on_this_node() {
+    let home = Home::new("mem=16GiB");
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let report = report(home.command(&["doctor", "--json", "--gpu", &gpu]));
+    let (verdict, found, _) = check(&report, "limit-holds");
+    assert_eq!(verdict, "ok", "{report}");
+    assert!(found.contains("all 8 ways"), "{found}");
+    for name in ["driver", "nvml", "device-nodes", "library", "variables"] {
+        assert_eq!(check(&report, name).0, "ok", "{report}");
+    }
+    // For people: a line a check, and nothing but advice below.
+    let output = home.gpushare(&["doctor", "--gpu", &gpu]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 100),
+        "{text}"
+    );
+    assert!(text.contains("ok    limit-holds"), "{text}");
+    assert!(!text.contains('\x1b'), "no colour into a pipe: {text}");
+}
+
+#[test]
+fn a_library_that_does_nothing_is_found_out() {
+    let home = Home::new("mem=16GiB");
+    // gpushare beside a library that loads and hooks nothing.
+    let folder = tempfile::tempdir().unwrap();
+    for program in [artefacts::gpushare(), artefacts::gpushared()] {
+        std::fs::copy(&program, folder.path().join(program.file_name().unwrap())).unwrap();
+    }
+    for library in [artefacts::soft_cuda(), artefacts::soft_nvml()] {
+        std::fs::copy(&library, folder.path().join(library.file_name().unwrap())).unwrap();
+    }
+    let nothing = clients::compile("nothing", &["-shared", "-fPIC"]);
+    std::fs::copy(nothing, folder.path().join("libgpushare.so")).unwrap();
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let mut command = clean(&folder.path().join("gpushare"));
+    command
+        .args(["doctor", "--json", "--gpu", &gpu])
+        .env("XDG_RUNTIME_DIR", home.folder())
+        .env("XDG_STATE_HOME", home.folder().join("state"));
+    let report = report(command);
+    assert_eq!(check(&report, "library").0, "ok", "{report}");
+    let (verdict, found, advice) = check(&report, "limit-holds");
+    assert_eq!(verdict, "fail", "{report}");
+    for way in [
+        "dlsym",
+        "cuGetProcAddress",
+        "cuMemAllocAsync",
+        "a graph",
+        "a second process",
+        "cuMemGetInfo",
+        "NVML",
+    ] {
+        assert!(found.contains(way), "{way}: {found}");
+    }
+    assert!(advice.contains("do not rely on limits"), "{advice}");
+}
+
+#[test]
+fn a_missing_driver_and_a_misspelt_variable_are_found() {
+    let home = Home::new("mem=16GiB");
+    let mut command = home.command(&["doctor", "--json"]);
+    command
+        .env("GPUSHARE_MEM_LIMT", "1GiB")
+        .env("LD_LIBRARY_PATH", "/nowhere");
+    let report = report(command);
+    let (verdict, _, advice) = check(&report, "driver");
+    assert!(
+        verdict == "fail" && advice.contains("--gpu soft"),
+        "{report}"
+    );
+    let (verdict, found, _) = check(&report, "variables");
+    assert!(
+        verdict == "fail" && found.contains("GPUSHARE_MEM_LIMT"),
+        "{report}"
+    );
+    let (verdict, found, _) = check(&report, "limit-holds");
+    assert!(
+        verdict == "fail" && found.contains("could not be tried"),
+        "{report}"
+    );
+}
+
+#[test]
+fn the_trial_itself_passes_the_limit_where_nothing_enforces_it() {
+    let mut trial = clean(&artefacts::gpushare());
+    trial
+        .args(["doctor", "--proof"])
+        .env("LD_LIBRARY_PATH", links())
+        .env("SOFTGPU", "mem=16GiB");
+    let output = trial.output().unwrap();
+    let ways: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(ways.len(), 8, "{output:?}");
+    for way in &ways {
+        assert!(way["outcome"]["Passed"].is_string(), "{way}");
+    }
+}
