@@ -51,6 +51,9 @@ install_all() {
     (cd "$here/share" && find . -type f) | while read -r file; do
         put 644 "$here/share/$file" "$root$prefix/share/$file"
     done
+    hook="$root$prefix/share/containers/oci/hooks.d/gpushare.json"
+    sed "s|\"/usr/bin/|\"$prefix/bin/|g" "$hook" >"$hook.new"
+    mv "$hook.new" "$hook"
     if systemd; then
         systemctl daemon-reload
         systemctl enable gpushared.service
@@ -70,6 +73,10 @@ uninstall_all() {
     rmdir "$lib" 2>/dev/null || true
     (cd "$here/share" && find . -type f) | while read -r file; do
         rm -f "$root$prefix/share/$file"
+    done
+    # Of the folders only those that were made for the hook and are empty again.
+    for folder in containers/oci/hooks.d containers/oci containers; do
+        rmdir "$root$prefix/share/$folder" 2>/dev/null || true
     done
     rmdir "$root$prefix/share/doc/gpushare" 2>/dev/null || true
     if systemd; then systemctl daemon-reload; fi

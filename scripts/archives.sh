@@ -37,7 +37,12 @@ files() {
     install -m 755 packaging/versions.sh "$lib/versions.sh"
     install -D -m 644 packaging/hooks.d/gpushare.json "$share/containers/oci/hooks.d/gpushare.json"
     install -m 644 LICENSE "$share/doc/gpushare/copyright"
-    install -m 644 README.md CHANGELOG.md "$share/doc/gpushare"
+    install -m 644 README.md CHANGELOG.md packaging/config.toml "$share/doc/gpushare"
+    dist/gpushare man "$share/man/man1"
+    mkdir -p "$share/bash-completion/completions" "$share/zsh/site-functions" "$share/fish/vendor_completions.d"
+    dist/gpushare completions bash >"$share/bash-completion/completions/gpushare"
+    dist/gpushare completions zsh >"$share/zsh/site-functions/_gpushare"
+    dist/gpushare completions fish >"$share/fish/vendor_completions.d/gpushare.fish"
     install -m 644 dist/monitoring/* "$share/doc/gpushare"
 }
 

@@ -6,12 +6,12 @@
 #   scripts/fuzz.sh [--seconds N] [--seed S]    N seconds for each of the five modes (60); first seed S
 source "$(dirname "$0")/common.sh"
 need cargo gcc
-export GPUSHARE_FUZZ_SECONDS=60
+export GPUTEST_FUZZ_SECONDS=60
 while [ $# -gt 0 ]; do
     case "$1" in
     -h | --help) sed -n '2,7p' "$0" | sed 's/^# \?//'; exit 0 ;;
-    --seconds) GPUSHARE_FUZZ_SECONDS=${2:?a number of seconds} ;;
-    --seed) export GPUSHARE_FUZZ_SEED=${2:?a number} ;;
+    --seconds) GPUTEST_FUZZ_SECONDS=${2:?a number of seconds} ;;
+    --seed) export GPUTEST_FUZZ_SEED=${2:?a number} ;;
     *) die "$1 is not understood; see --help" ;;
     esac
     shift 2

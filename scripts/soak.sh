@@ -4,13 +4,13 @@
 # shim-daemon/core/tests/regressions.txt): commit it with the mend.
 #
 #   scripts/soak.sh [SEED...]        also runs the node with these seeds; default: a new seed
-#   GPUSHARE_SIM_MINUTES=1440        how long the node lives
+#   GPUTEST_SIM_MINUTES=1440        how long the node lives
 #   PROPTEST_CASES=80000             random histories a property; the tests take a quarter of it
 #   PROPTEST_RNG_SEED=N              the first seed; the tests have a fixed one, this script takes the time of day
 source "$(dirname "$0")/common.sh"
 case "${1:-}" in -h | --help) sed -n '2,8p' "$0" | sed 's/^# \?//'; exit 0 ;; esac
 need cargo
-export GPUSHARE_SIM_MINUTES="${GPUSHARE_SIM_MINUTES:-1440}" PROPTEST_CASES="${PROPTEST_CASES:-80000}"
+export GPUTEST_SIM_MINUTES="${GPUTEST_SIM_MINUTES:-1440}" PROPTEST_CASES="${PROPTEST_CASES:-80000}"
 [ $# -gt 0 ] || set -- "$(date +%s%N)"
 failed=()
 
@@ -27,8 +27,8 @@ run "properties, $PROPTEST_CASES / 4 cases each, from seed $PROPTEST_RNG_SEED" \
 run "turns, $((PROPTEST_CASES / 4)) cases by 32" \
     env PROPTEST_CASES="$((PROPTEST_CASES / 4))" cargo test --profile sim --locked -p gpushare-core --test main turns::
 for seed in "$@"; do
-    run "$GPUSHARE_SIM_MINUTES virtual minutes, seed $seed and those kept" \
-        env GPUSHARE_SIM_SEED="$seed" cargo test --profile sim --locked -p gpushare-core --test main sim_node:: -- --nocapture
+    run "$GPUTEST_SIM_MINUTES virtual minutes, seed $seed and those kept" \
+        env GPUTEST_SIM_SEED="$seed" cargo test --profile sim --locked -p gpushare-core --test main sim_node:: -- --nocapture
 done
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"

@@ -19,10 +19,10 @@ case "${1:-}" in
     *) die "unknown option $1" ;;
 esac
 need cargo gcc python3
-export GPUSHARE_TESTS_NOT_RUNNABLE="$CARGO_TARGET_DIR/not-runnable"
+export GPUTEST_NOT_RUNNABLE="$CARGO_TARGET_DIR/not-runnable"
 log="$CARGO_TARGET_DIR/test.log"
 mkdir -p "$CARGO_TARGET_DIR"
-: >"$GPUSHARE_TESTS_NOT_RUNNABLE"
+: >"$GPUTEST_NOT_RUNNABLE"
 failed=()
 times=()
 
@@ -37,7 +37,7 @@ step() {
     note "${times[-1]}"
 }
 
-not_here() { echo "$1: $2" >>"$GPUSHARE_TESTS_NOT_RUNNABLE"; note "$1: not runnable here: $2"; }
+not_here() { echo "$1: $2" >>"$GPUTEST_NOT_RUNNABLE"; note "$1: not runnable here: $2"; }
 
 # Beside it the build of the library that the tests of kills need: a test that builds would delay
 # others.
@@ -55,7 +55,7 @@ build() {
 quick_tests() {
     local chosen='kind(lib) | kind(bin) | package(gpushare-core) | package(gpushare-cuda-abi)'
     have cargo-nextest || die "--quick needs cargo-nextest"
-    GPUSHARE_SIM_MINUTES=1 PROPTEST_CASES=26 cargo nextest run --workspace --locked --no-fail-fast \
+    GPUTEST_SIM_MINUTES=1 PROPTEST_CASES=26 cargo nextest run --workspace --locked --no-fail-fast \
         --status-level slow --final-status-level fail -E "$chosen" 2>&1 | tee "$log"
 }
 
@@ -64,7 +64,7 @@ quick_tests() {
 tests() {
     local ignored=() minutes=3 shipped="$PWD/dist/lib/libgpushare.so"
     ! $all || minutes=60
-    export GPUSHARE_TESTS_BUILT=1 GPUSHARE_SIM_MINUTES=$minutes
+    export GPUTEST_BUILT=1 GPUTEST_SIM_MINUTES=$minutes
     [ ! -f "$shipped" ] || export GPUTEST_SHIPPED_LIBRARY=$shipped
     if have cargo-nextest; then
         $all && ignored=(--run-ignored all)
@@ -91,7 +91,7 @@ package() {
     wait "$packaging" || answer=1
     cat "$CARGO_TARGET_DIR/package.log" >&2
     [ $answer -eq 0 ] || return 1
-    GPUSHARE_TEST_LIBRARY="$PWD/dist/lib/libgpushare.so" \
+    GPUTEST_LIBRARY="$PWD/dist/lib/libgpushare.so" \
         cargo test --locked --no-fail-fast -p gpushare-interposer --test main -- --quiet
 }
 
@@ -191,10 +191,10 @@ printf '   %s\n' "${times[@]}" >&2
 grep -aE '^ +Summary|^test result:' "$log" || note "the tests did not get as far as a summary"
 count=$(awk '/^ +Summary/ { for (i = 2; i <= NF; i++) if ($i ~ /^tests?$/ && $(i + 1) ~ /^run/) total += $(i - 1) }
     /^test result:/ { total += $4 + $6 } END { print total + 0 }' "$log")
-skipped=$(wc -l <"$GPUSHARE_TESTS_NOT_RUNNABLE")
-sed 's/^/   not runnable here: /' "$GPUSHARE_TESTS_NOT_RUNNABLE"
+skipped=$(wc -l <"$GPUTEST_NOT_RUNNABLE")
+sed 's/^/   not runnable here: /' "$GPUTEST_NOT_RUNNABLE"
 # A test that found itself not runnable was counted by the runner as run.
-by_tests=$(grep -vcE '^(cargo-deny|kernels:|containers:|installation:)' "$GPUSHARE_TESTS_NOT_RUNNABLE" || true)
+by_tests=$(grep -vcE '^(cargo-deny|kernels:|containers:|installation:)' "$GPUTEST_NOT_RUNNABLE" || true)
 echo "$((count - by_tests)) run, $skipped not runnable here"
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"

@@ -44,6 +44,23 @@ pub(crate) enum Command {
     /// Measure how exactly a GPU is shared.
     #[command(subcommand)]
     Bench(Bench),
+    /// Print completions for a shell.
+    Completions(Completions),
+    /// Write the manual pages into a folder; for packages.
+    #[command(hide = true)]
+    Man(Man),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Completions {
+    /// The shell.
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Man {
+    /// The folder.
+    pub(crate) folder: PathBuf,
 }
 
 /// A program's share.
@@ -67,47 +84,49 @@ pub(crate) struct Share {
 
 /// Amounts of memory and time, each for every device or for one. May be repeated.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Memory and time")]
 pub(crate) struct Amounts {
     /// Ceiling of device memory: 4GiB, 512MiB, 4GB, 50%; for one device 0=4GiB or GPU-…=4GiB.
-    #[arg(long, value_name = "[DEVICE=]SIZE")]
+    #[arg(long, value_name = "[DEVICE=]SIZE", allow_hyphen_values = true)]
     pub(crate) mem_limit: Vec<String>,
     /// Guaranteed part of the memory; the same forms. [default: the limit]
-    #[arg(long, value_name = "[DEVICE=]SIZE")]
+    #[arg(long, value_name = "[DEVICE=]SIZE", allow_hyphen_values = true)]
     pub(crate) mem_request: Vec<String>,
     /// Most of the device's time, in percent, also when no other tenant wants it: 30, 12.5; for one
     /// device 0=30. [default: 100]
-    #[arg(long, value_name = "[DEVICE=]PERCENT")]
+    #[arg(long, value_name = "[DEVICE=]PERCENT", allow_hyphen_values = true)]
     pub(crate) sm_limit: Vec<String>,
     /// Guaranteed part of the device's time while other tenants want it too; needs a daemon.
     /// [default: an equal share]
-    #[arg(long, value_name = "[DEVICE=]PERCENT")]
+    #[arg(long, value_name = "[DEVICE=]PERCENT", allow_hyphen_values = true)]
     pub(crate) sm_request: Vec<String>,
 }
 
 /// What only a daemon can keep.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Rank, waits and ends (under a daemon)")]
 pub(crate) struct Terms {
     /// 0 to 1000, higher first, when memory or time is short. [default: 500]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) priority: Option<String>,
     /// What happens when memory is short, in order: fail, wait, priority. [default: wait]
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub(crate) on_collision: Option<String>,
     /// Longest an allocation waits before it returns out-of-memory: 30s, 500ms, 5m. [default: 30s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) wait_timeout: Option<String>,
     /// No GPU work for this long makes the tenant idle. [default: 5s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) idle_after: Option<String>,
     /// The worst effect of other tenants' collisions on it: never, kill. [default: never]
-    #[arg(long, value_name = "WORST")]
+    #[arg(long, value_name = "WORST", allow_hyphen_values = true)]
     pub(crate) preemptible: Option<String>,
     /// Ends it, after a warning, when it has done no GPU work for this long: 2h, or off. [default:
     /// off]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) idle_end: Option<String>,
     /// Ends it, after a warning, this long after its start: 8h, or off. [default: off]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) run_limit: Option<String>,
     /// The job it belongs to, where its kernels wait for those of other tenants: tenants with the
     /// same name are closed and opened together. No effect without a daemon.

@@ -17,6 +17,7 @@ mod gpu;
 mod history;
 mod links;
 mod listener;
+mod manual;
 mod metrics;
 mod mps;
 mod output;
@@ -87,6 +88,12 @@ fn main() -> ExitCode {
         Ok(Args {
             command: Command::Bench(Bench::Worker(worker)),
         }) => bench::worker(&worker),
+        Ok(Args {
+            command: Command::Completions(completions),
+        }) => manual::completions(&completions),
+        Ok(Args {
+            command: Command::Man(man),
+        }) => manual::man(&man),
         Err(usage) => args::usage(&usage),
     };
     result.unwrap_or_else(|failure| {

@@ -188,7 +188,8 @@ fn process(row: &ProcessRow) -> Process {
     Process {
         pid: row.pid,
         charged: row.charged,
-        // The library marks a context that it did not measure, because the daemon does, by one byte.
+        // The library marks a context that it did not measure, because the daemon does, by one
+        // byte.
         overhead: Some(row.overhead).filter(|bytes| *bytes > 1),
         state,
         waits_for,

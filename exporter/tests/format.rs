@@ -11,10 +11,10 @@ fn text(format: Format) -> String {
     encode(&families(Some(&sample::node())), format)
 }
 
-/// `GPUSHARE_TESTS_RENEW=1` writes the file anew, to be read before it is committed.
+/// `GPUTEST_RENEW=1` writes the file anew, to be read before it is committed.
 fn is_kept(file: &str, text: &str) {
     let path = format!("{}/tests/data/{file}", env!("CARGO_MANIFEST_DIR"));
-    if std::env::var_os("GPUSHARE_TESTS_RENEW").is_some() {
+    if std::env::var_os("GPUTEST_RENEW").is_some() {
         std::fs::write(&path, text).expect("the tree is writable");
     }
     let kept = std::fs::read_to_string(&path).expect("the file is in the tree");

@@ -75,6 +75,15 @@ impl Groups {
         kept
     }
 
+    /// Whether these have a place in every hierarchy of `other`.
+    #[must_use]
+    pub fn are_in_all_of(&self, other: &Self) -> bool {
+        other
+            .0
+            .keys()
+            .all(|hierarchy| self.0.contains_key(hierarchy))
+    }
+
     /// Whether both are the same place wherever both are known, and that is somewhere.
     #[must_use]
     pub fn meet(&self, other: &Self) -> bool {

@@ -30,6 +30,9 @@ struct Args {
     /// there]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Check the settings, say what is wrong or that all is well, and start nothing
+    #[arg(long)]
+    check_config: bool,
     /// Where sockets and registrations lie [default: /run/gpushare]
     #[arg(long, value_name = "DIR")]
     runtime_dir: Option<PathBuf>,
@@ -99,7 +102,11 @@ impl From<String> for Failed {
 }
 
 fn main() -> ExitCode {
-    let (status, error) = match run(Args::parse()) {
+    let args = Args::parse();
+    if args.check_config {
+        return check_config(args.config);
+    }
+    let (status, error) = match run(args) {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Failed::Here(error)) => (ExitCode::FAILURE, error),
         Err(Failed::Taken(error)) => (ExitCode::from(TAKEN), error),
@@ -179,6 +186,27 @@ fn run(args: Args) -> Result<(), Failed> {
         server.sweep();
     }
     Ok(())
+}
+
+/// Reads the settings as a start would.
+fn check_config(given: Option<PathBuf>) -> ExitCode {
+    let file = given.or_else(|| Some(PathBuf::from(CONFIG)).filter(|file| file.exists()));
+    let (status, text) = match &file {
+        None => (
+            ExitCode::SUCCESS,
+            format!("there is no {CONFIG}: the defaults hold"),
+        ),
+        Some(file) => match settings_of(file, Settings::default()) {
+            Ok(_) => (ExitCode::SUCCESS, format!("{} is accepted", file.display())),
+            Err(error) => (ExitCode::from(WRONG_SETTINGS), error),
+        },
+    };
+    // A reader that has gone away has the status.
+    let _ = match status == ExitCode::SUCCESS {
+        true => writeln!(std::io::stdout(), "{text}"),
+        false => writeln!(std::io::stderr(), "{}", text.trim_end()),
+    };
+    status
 }
 
 /// Prints what the daemon would keep current in `[containers] cdi`.

@@ -36,6 +36,31 @@ fn a_container_follows_its_init_into_another_cgroup() {
 }
 
 #[test]
+fn an_init_that_moves_up_takes_nobody_in() {
+    let mut machine = Machine::new();
+    let first = First::start(&group("a"));
+    let tenant = machine.inject(&asks("a", "1GiB"), &first).unwrap();
+    for up in [
+        "9:memory:/\n4:cpu,cpuacct:/\n0::/\n",
+        "0::/system.slice/docker-a.scope\n",
+        "",
+    ] {
+        first.moves(up);
+        machine.joins(tenant, ROOT, RUNTIME).unwrap_err();
+        machine.joins(tenant, ROOT, &group("b")).unwrap_err();
+        machine
+            .joins(tenant, ROOT, "9:memory:/\n4:cpu,cpuacct:/\n0::/\n")
+            .unwrap_err();
+        machine.joins(tenant, ROOT, &group("a")).unwrap();
+    }
+    let other = First::start(&group("b"));
+    machine.inject(&asks("b", "1GiB"), &other).unwrap();
+    first.moves(&group("b"));
+    let refused = machine.joins(tenant, ROOT, &group("b")).unwrap_err();
+    assert!(refused.message.contains("container b"), "{refused}");
+}
+
+#[test]
 fn a_process_moved_in_one_hierarchy_only_is_refused() {
     let mut machine = Machine::new();
     let first = First::start(&group("a"));

@@ -16,7 +16,7 @@ use gpushared::server::Reload;
 use nix::sys::eventfd::EventFd;
 
 /// Set for the child, so that it does not wait for input where all ignored tests are run.
-const CHILD: &str = "GPUSHARE_TEST_NOTIFY_CHILD";
+const CHILD: &str = "GPUTEST_NOTIFY_CHILD";
 
 /// The child: serves until its standard input ends, and reads its file again at each byte of it.
 #[test]

@@ -414,7 +414,7 @@ impl Keeper {
 }
 
 /// Set for a child: where its tenant's socket is.
-const CHILD: &str = "GPUSHARE_TEST_TURNS_CHILD";
+const CHILD: &str = "GPUTEST_TURNS_CHILD";
 
 /// The child: a process that takes one turn, says so, and never gives it back.
 #[test]

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 /// Set by a caller that has just built everything, such as `scripts/test.sh`. Tests then skip the
 /// build.
-const BUILT: &str = "GPUSHARE_TESTS_BUILT";
+const BUILT: &str = "GPUTEST_BUILT";
 const PACKAGES: [&str; 7] = [
     "gpushare",
     "gpushare-exporter",

@@ -154,7 +154,7 @@ impl Daemon {
         std::thread::spawn(move || {
             let mut rest = String::new();
             while lines.read_line(&mut rest).is_ok_and(|read| read > 0) {
-                if std::env::var_os("GPUSHARE_TESTS_DAEMON_LOG").is_some() {
+                if std::env::var_os("GPUTEST_DAEMON_LOG").is_some() {
                     eprint!("gpushared: {rest}");
                 }
                 rest.clear();

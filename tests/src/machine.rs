@@ -1,5 +1,5 @@
-//! A separate machine: root, other users, and an empty `/run`, `/var/lib` and `/dev/shm`, in a mount
-//! namespace. With or without a daemon for all users at `/run/gpushare`.
+//! A separate machine: root, other users, and an empty `/run`, `/var/lib` and `/dev/shm`, in a
+//! mount namespace. With or without a daemon for all users at `/run/gpushare`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// `scripts/test.sh` sets it to a file and counts the file's lines.
-const LIST: &str = "GPUSHARE_TESTS_NOT_RUNNABLE";
+const LIST: &str = "GPUTEST_NOT_RUNNABLE";
 /// The scripts' status for a missing prerequisite.
 const NOT_HAD: i32 = 3;
 

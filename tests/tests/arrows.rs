@@ -128,10 +128,10 @@ const PARTS: &[Part] = &[
     },
 ];
 
-/// A module by the names on the way to it; none for the crate itself.
+/// A module as the list of names on its path; empty for the crate itself.
 type Module = Vec<String>;
 
-/// A path that a module names, and where.
+/// A path that a module names, and its line.
 struct Named {
     file: String,
     line: usize,
@@ -158,7 +158,7 @@ impl fmt::Display for Upward {
     }
 }
 
-/// The module of a source file, by its path below the crate's sources.
+/// The module of a source file, from its path below the crate's sources.
 fn module_of(file: &str) -> Module {
     let path = file.trim_end_matches(".rs");
     let mut module: Module = path.split('/').map(str::to_owned).collect();
@@ -217,8 +217,8 @@ fn plain(text: &str) -> String {
     }
 }
 
-/// Splits what begins as a path into its leaves: `a::{b, c::d}` is `a::b` and `a::c::d`. Returns
-/// how much of the text it is.
+/// Splits a path with braces into its leaves: `a::{b, c::d}` gives `a::b` and `a::c::d`. Returns
+/// the length of the text read.
 fn leaves(text: &str, before: &[String], found: &mut Vec<Module>) -> usize {
     let mut path = before.to_vec();
     let mut at = 0;
@@ -289,7 +289,7 @@ fn paths(text: &str) -> Vec<(usize, Module)> {
     named
 }
 
-/// A path as seen from `module`, from the crate's root.
+/// A path as seen from `module`, resolved from the crate's root.
 fn absolute(module: &Module, path: &[String]) -> Module {
     let mut at = match path.first().map(String::as_str) {
         Some("crate") => Module::new(),
@@ -323,7 +323,7 @@ fn named(files: &BTreeMap<String, String>) -> Vec<Named> {
     all
 }
 
-/// What of `module`, directly inside `part`, a path leads to. `None`: it lies outside.
+/// The module directly inside `part` that a path leads to; `None` if the path leads outside.
 fn inside<'a>(part: &[&str], to: &'a [String], known: &BTreeSet<&str>) -> Option<&'a str> {
     let within = to.len() >= part.len() && part.iter().zip(to).all(|(own, name)| own == name);
     within.then(|| match to.get(part.len()).map(String::as_str) {
@@ -447,7 +447,7 @@ fn an_upward_import_is_found_with_its_file_and_line() {
 }
 
 #[test]
-fn a_module_beside_another_may_not_import_it() {
+fn modules_of_one_layer_may_not_import_each_other() {
     let files = [
         ("lib.rs", ""),
         (
@@ -465,7 +465,7 @@ fn a_module_beside_another_may_not_import_it() {
 }
 
 #[test]
-fn a_module_in_no_layer_and_a_layer_of_nothing_are_found() {
+fn a_module_without_a_layer_and_an_unknown_module_are_found() {
     let files = [("lib.rs", ""), ("one.rs", "")];
     let layers: &[&[&str]] = &[&["."], &["two"]];
     assert_eq!(

@@ -1,16 +1,24 @@
-//! Bad limits stop the start, with variable, value and accepted form, and nothing runs.
+//! Bad limits stop the start, with variable, value and accepted form, and no program runs.
 
 use gpushare_tests::guest::{command, gpushare, plain};
 use gpushare_tests::{Ended, Gpu, Guest, artefacts, clients};
 use std::fs;
 
 /// Variable, refused value, and the accepted form that the message must name.
-const BAD: [(&str, &str, &str); 11] = [
+const BAD: [(&str, &str, &str); 15] = [
     ("GPUSHARE_MEM_LIMIT", "4gb", "4GiB"),
     ("GPUSHARE_MEM_LIMIT", "0", "4GiB"),
     ("GPUSHARE_MEM_LIMIT_0", "", "4GiB"),
     ("GPUSHARE_MEM_REQUEST", "10Gib", "4GiB"),
     ("GPUSHARE_MEM_LIMT", "4GiB", "GPUSHARE_MEM_LIMIT"),
+    ("GPUSHARE_MEM_LIMIT", "50", "50% or 50GiB"),
+    ("GPUSHARE_PRIORTY", "900", "GPUSHARE_PRIORITY"),
+    (
+        "NVIDIA_GPU_MEMORY_LIMITS",
+        "4096",
+        "NVIDIA_GPU_MEMORY_LIMIT",
+    ),
+    ("CUDA_TASK_PRIORITY", "high", "1 (low)"),
     ("GPUSHARE_SM_LIMIT", "0", "1 to 100"),
     ("GPUSHARE_SM_REQUEST", "half", "1 to 100"),
     ("CUDA_DEVICE_SM_LIMIT", "50%", "whole percentage"),
@@ -58,6 +66,8 @@ fn run_refuses_a_bad_flag_by_the_flags_name() {
     for (flags, blamed) in [
         (&["--mem-limit", "4gb"][..], "--mem-limit=\"4gb\""),
         (&["--mem-limit", "16=4GiB"], "--mem-limit=\"16=4GiB\""),
+        (&["--mem-limit", "-1"], "--mem-limit=\"-1\""),
+        (&["--mem-limit=-4GiB"], "--mem-limit=\"-4GiB\""),
         (
             &["--mem-limit", "1GiB", "--mem-request", "2GiB"],
             "--mem-request=\"2GiB\"",
@@ -81,7 +91,7 @@ fn run_refuses_a_bad_flag_by_the_flags_name() {
 }
 
 #[test]
-fn env_refuses_them_too_and_prints_nothing_to_evaluate() {
+fn env_refuses_bad_limits_too_and_prints_no_variables() {
     let output = gpushare(&["env", "--gpu", "soft", "--mem-limit", "4gb"])
         .output()
         .unwrap();
@@ -99,7 +109,7 @@ fn under_a_plain_preload_cuinit_refuses_with_one_line() {
         assert_ne!(
             guest.ask("alloc 512"),
             "alloc 0",
-            "nothing is allocated without a limit that is kept"
+            "no memory is allocated without an enforced limit"
         );
         assert_one_line(&guest.finish(), variable, value, accepted);
     }

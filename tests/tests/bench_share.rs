@@ -87,7 +87,7 @@ fn shares_go_by_weight_and_a_cap_holds() {
 }
 
 #[test]
-fn what_cannot_be_run_is_refused_before_anything_starts() {
+fn an_impossible_experiment_is_refused_before_it_starts() {
     let home = Home::new("");
     for (flags, blamed) in [
         (&["--gpu", "soft"][..], "nothing to run"),
@@ -137,7 +137,7 @@ fn a_gang_is_measured_on_each_of_its_gpus_beside_a_tenant_on_each() {
 }
 
 #[test]
-fn with_one_gpu_what_needs_two_is_refused_before_it_starts() {
+fn with_one_gpu_an_experiment_on_two_is_refused_before_it_starts() {
     let home = Home::new("");
     let gpu = format!("soft:{}", home.gpu().spec());
     for flags in [

@@ -1,6 +1,6 @@
-//! `gpushare bench share`: tenants that copy, that come and go, that decode, and jobs of several
-//! tenants, compared with the bare driver. Figures are printed and not judged: the machine may be
-//! loaded.
+//! `gpushare bench share`: tenants that copy, tenants that start and stop, decoders, and jobs of
+//! several tenants, compared with the bare driver. Figures are printed and not asserted, because
+//! the machine may be loaded.
 
 use gpushare_tests::Home;
 use serde_json::Value;
@@ -14,7 +14,7 @@ fn bench(home: &Home, flags: &[&str]) -> Output {
     home.gpushare(&[&always[..], flags].concat())
 }
 
-/// The same, which succeeds; everything measured.
+/// Runs the benchmark, which must succeed; returns everything measured.
 fn measured(home: &Home, flags: &[&str]) -> Value {
     let file = home.folder().join("bench.json");
     let path = file.display().to_string();
@@ -39,7 +39,7 @@ fn number(row: &Value, key: &str) -> f64 {
 }
 
 #[test]
-fn a_tenant_that_copies_is_told_in_bytes_and_others_are_not() {
+fn only_a_copying_tenant_is_reported_in_bytes() {
     let home = Home::new("");
     let all = measured(
         &home,
@@ -69,7 +69,7 @@ fn a_tenant_that_copies_is_told_in_bytes_and_others_are_not() {
 }
 
 #[test]
-fn a_tenant_that_comes_and_goes_is_judged_by_its_first_moments() {
+fn a_tenant_that_starts_and_stops_is_measured_at_its_starts() {
     let home = Home::new("");
     let all = measured(
         &home,
@@ -117,7 +117,7 @@ fn a_decoder_waits_for_each_graph() {
 }
 
 #[test]
-fn tenants_of_one_job_meet_across_gpus_and_all_of_them_end() {
+fn tenants_of_one_job_synchronise_across_gpus_and_all_end() {
     let home = Home::new("count=2");
     let pods = [
         "--tenant",
@@ -131,7 +131,7 @@ fn tenants_of_one_job_meet_across_gpus_and_all_of_them_end() {
             let row = &all["experiments"][gpu]["tenants"][0];
             number(row, "collectives_per_s")
         });
-        // They go in step: neither can be far ahead of the other.
+        // They run in lockstep: neither can be far ahead of the other.
         assert!(rates[0] > 0.0 && (rates[0] / rates[1] - 1.0).abs() < 0.2);
     }
     let alone = bench(&home, &pods[..2]);

@@ -1,6 +1,5 @@
-//! Allocators that free their cache only after a returned out-of-memory error, beside a neighbour
-//! that has the rest of the device. They get such an error before they wait; other allocators do
-//! not.
+//! Allocators that free their cache only after a returned out-of-memory error, while a neighbour
+//! holds the rest of the device. They get such an error before they wait; other allocators do not.
 
 use std::path::PathBuf;
 
@@ -33,7 +32,8 @@ fn take(bytes: u64) -> String {
     format!("take {bytes}")
 }
 
-/// Runs out of memory with something in the cache, and is seen to free it and to ask again.
+/// Runs out of memory with memory in the cache. The library then sees it free the cache and ask
+/// again.
 fn shows_its_cache(guest: &mut Guest) {
     assert_eq!(guest.ask(&take(64 * MIB)), "take 0 0 0");
     assert_eq!(guest.ask("drop"), "drop 0");
@@ -50,7 +50,7 @@ fn caches(guest: &mut Guest) {
     }
 }
 
-/// Whether anything of this tenant has waited so far.
+/// Whether a process of this tenant has waited so far.
 fn has_waited(daemon: &Daemon, tenant: &str) -> bool {
     let rows = daemon.commands().past();
     let of = |name: Option<&str>| name == Some(tenant);
@@ -73,7 +73,7 @@ fn a_process_seen_to_free_its_cache_is_refused_before_it_waits() {
     assert_eq!(
         guest.ask(&take(400 * MIB)),
         "take 0 1 2",
-        "its own cache was enough"
+        "the process's own cache was enough"
     );
     assert!(!has_waited(&daemon, "bursts"));
     guest.finish().silently();
@@ -100,7 +100,7 @@ fn the_request_after_an_early_refusal_waits_like_any_other() {
 }
 
 #[test]
-fn without_a_free_since_the_same_size_is_not_refused_early_again() {
+fn without_a_free_the_same_size_is_not_refused_early_twice() {
     let gpu = Gpu::new(DEVICE);
     let daemon = Daemon::start(&gpu);
     let (bursts, fills) = (
@@ -140,7 +140,7 @@ fn a_process_with_pytorchs_allocator_is_refused_before_it_waits() {
     guest.finish().silently();
 }
 
-/// A library of that name, with nothing in it.
+/// An empty library with PyTorch's name.
 fn torch(folder: &tempfile::TempDir) -> PathBuf {
     let library = folder.path().join("libc10_cuda.so");
     let source = artefacts::repository().join("tests/clients/nothing.c");
@@ -153,7 +153,7 @@ fn torch(folder: &tempfile::TempDir) -> PathBuf {
 }
 
 #[test]
-fn a_process_that_keeps_no_cache_never_hears_an_early_refusal() {
+fn a_process_without_a_cache_never_gets_an_early_refusal() {
     let gpu = Gpu::new(DEVICE);
     let daemon = Daemon::start(&gpu);
     let (bursts, fills) = (
@@ -162,7 +162,7 @@ fn a_process_that_keeps_no_cache_never_hears_an_early_refusal() {
     );
     let mut guest = bursts.client("quota", &[]).started();
     assert_eq!(guest.ask(&format!("alloc {}", 64 * MIB)), "alloc 0");
-    // Running out of memory, freeing, and asking for another size than before: no cache.
+    // It runs out of memory, frees, and asks for another size than before: this is no cache.
     assert_eq!(guest.ask(&format!("alloc {}", 1_u64 << 40)), "alloc 2");
     assert_eq!(guest.ask("free 1"), "free 0");
     for bytes in [1024 * MIB, 2048 * MIB] {
@@ -177,7 +177,7 @@ fn a_process_that_keeps_no_cache_never_hears_an_early_refusal() {
 }
 
 #[test]
-fn a_cache_that_was_never_seen_to_be_freed_is_not_asked_for() {
+fn a_cache_never_seen_freed_causes_no_early_refusal() {
     let gpu = Gpu::new(DEVICE);
     let daemon = Daemon::start(&gpu);
     let (bursts, fills) = (

@@ -34,21 +34,21 @@ fn called_back(call: &str, does: &str, depth: u64) -> String {
 }
 
 #[test]
-fn a_call_that_calls_back_ends_as_one_that_does_not() {
+fn a_call_that_calls_back_returns_as_without_a_callback() {
     for call in ["alloc", "launch"] {
         assert_eq!(called_back(call, "return", 0), "256 MiB 100 launches\n");
     }
 }
 
 #[test]
-fn what_a_callback_allocates_is_counted() {
+fn an_allocation_in_a_callback_is_counted() {
     for call in ["alloc", "launch"] {
         assert_eq!(called_back(call, "nest", 0), "256 MiB 100 launches\n");
     }
 }
 
 #[test]
-fn a_call_that_is_left_by_its_callback_takes_the_limit_off_nobody() {
+fn a_call_left_by_its_callback_lifts_no_limit() {
     for depth in [0, 4096, 100_000] {
         let left = called_back("launch", "jump", depth);
         assert_eq!(left, "256 MiB 100 launches\n", "{depth}");

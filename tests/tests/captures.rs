@@ -10,7 +10,7 @@ fn started(gpu: &Gpu) -> Guest {
     Guest::client(gpu, &["--mem-limit", "256MiB"], "captures").started()
 }
 
-/// Has the second thread do something.
+/// Makes the second thread execute a command.
 #[track_caller]
 fn other(guest: &mut Guest, command: &str) {
     let name = command.split(' ').next().unwrap_or_default();
@@ -21,7 +21,7 @@ fn other(guest: &mut Guest, command: &str) {
     );
 }
 
-/// The charge, as the program sees it.
+/// The charge as the program sees it.
 fn charged(guest: &mut Guest) -> u64 {
     let answer = guest.ask("info");
     let words: Vec<&str> = answer.split(' ').collect();
@@ -29,13 +29,13 @@ fn charged(guest: &mut Guest) -> u64 {
     LIMIT - words[1].parse::<u64>().expect("a number")
 }
 
-/// What softgpu says the process has asked for and not yet given back.
+/// The bytes that the process has requested and not freed, by softgpu's counters.
 fn truth(gpu: &Gpu) -> u64 {
     gpu.truth().requested_now
 }
 
 #[test]
-fn async_frees_beside_anothers_capture_leave_it_valid() {
+fn async_frees_leave_another_threads_capture_valid() {
     for mode in ["0", "1", "2"] {
         let gpu = Gpu::new("");
         let mut guest = started(&gpu);
@@ -68,7 +68,7 @@ fn async_frees_of_the_capturing_thread_leave_its_capture_valid() {
 /// At least sixty-four frees, so that the library checks its events while the stream waits for an
 /// operation that does not complete.
 #[test]
-fn a_free_that_is_not_over_stays_charged_though_others_capture() {
+fn an_incomplete_free_stays_charged_while_others_capture() {
     for count in [65, 200] {
         let gpu = Gpu::new("");
         let mut guest = started(&gpu);
@@ -78,7 +78,7 @@ fn a_free_that_is_not_over_stays_charged_though_others_capture() {
         guest.does("block 2");
         guest.does("begin 0 1");
         other(&mut guest, "free-all 0 2");
-        assert_eq!(truth(&gpu), held, "the stream has come to none");
+        assert_eq!(truth(&gpu), held, "the stream has reached no free");
         assert_eq!(charged(&mut guest), held);
         guest.answers("status 1", "1");
         guest.does("end 1");
@@ -92,7 +92,7 @@ fn a_free_that_is_not_over_stays_charged_though_others_capture() {
 /// The opposite: memory whose free the stream has reached is available to the next allocation,
 /// without a synchronisation.
 #[test]
-fn a_free_that_is_over_is_credited_when_room_is_wanted() {
+fn a_complete_free_is_credited_when_memory_is_needed() {
     for capture in [false, true] {
         let gpu = Gpu::new("");
         let mut guest = started(&gpu);
@@ -114,9 +114,9 @@ fn a_free_that_is_over_is_credited_when_room_is_wanted() {
     }
 }
 
-/// A question about the legacy stream would end the capture of a blocking one, in every mode.
+/// A query of the legacy stream would end the capture of a blocking stream, in every mode.
 #[test]
-fn frees_in_the_legacy_stream_are_left_alone_beside_a_blocking_capture() {
+fn legacy_stream_frees_are_not_queried_during_a_blocking_capture() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu);
     guest.does("blocking 1");
@@ -126,7 +126,7 @@ fn frees_in_the_legacy_stream_are_left_alone_beside_a_blocking_capture() {
     other(&mut guest, "sync 2");
     guest.answers("status 1", "1");
     guest.does("end 1");
-    // The opposite: without it they are seen to be over.
+    // The opposite: without a capture the library finds the frees complete.
     guest.does("private 5 0");
     guest.does("free-all 0 0");
     guest.does("sync-all");
@@ -135,7 +135,7 @@ fn frees_in_the_legacy_stream_are_left_alone_beside_a_blocking_capture() {
 }
 
 #[test]
-fn a_capture_survives_pools_that_are_looked_at_and_trimmed_for_room() {
+fn a_capture_survives_queries_and_trims_of_pools() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu);
     guest.does("begin 0 1");
@@ -157,7 +157,7 @@ fn a_capture_survives_pools_that_are_looked_at_and_trimmed_for_room() {
 /// operations are in it (softgpu takes 1,024), so several numbers are tried. The driver itself may
 /// block other threads (`room=locked`), so the test switches that off.
 #[test]
-fn a_full_stream_keeps_no_other_from_being_freed_in() {
+fn a_full_stream_does_not_block_frees_in_other_streams() {
     for filled in [957, 958, 959, 960] {
         let gpu = Gpu::new("room=free");
         let mut guest = started(&gpu);
@@ -177,7 +177,7 @@ fn a_full_stream_keeps_no_other_from_being_freed_in() {
 }
 
 #[test]
-fn frees_in_a_stream_that_is_destroyed_are_paid_for_until_they_are_over() {
+fn frees_in_a_destroyed_stream_stay_charged_until_they_complete() {
     for count in [1, 63, 200] {
         let gpu = Gpu::new("");
         let mut guest = started(&gpu);
@@ -218,7 +218,7 @@ fn crowded(daemon: &Daemon) -> (Tenant, Tenant, Guest, Guest) {
     (first, second, a, b)
 }
 
-/// `b` waits for the memory it asks for by `command`, and gets it when `a` frees. Then it frees it
+/// `b` waits for the memory that `command` requests, and gets it when `a` frees. Then `b` frees it
 /// again, as its allocation `number`.
 fn waits_and_is_served(daemon: &Daemon, a: &mut Guest, b: &mut Guest, number: u32) {
     daemon.until_one_waits("b");
@@ -243,13 +243,13 @@ fn a_thread_that_captures_on_a_non_blocking_stream_never_waits() {
     b.does("destroy 2");
     assert_eq!(b.ask(&wanted()), REFUSED, "and that is gone");
     b.does("end 1");
-    // The other thread does what waits: the first one has to go on talking to us.
+    // The other thread makes the waiting call: the first thread must keep answering the test.
     b.send(&format!("start {}", wanted()));
     waits_and_is_served(&daemon, &mut a, &mut b, 0);
 }
 
 #[test]
-fn a_thread_beside_one_that_captures_waits_as_its_limits_say() {
+fn a_thread_waits_while_another_thread_captures() {
     let daemon = Daemon::start(&Gpu::new("mem=16GiB"));
     let (_first, _second, mut a, mut b) = crowded(&daemon);
     for mode in ["1", "2"] {
@@ -266,7 +266,7 @@ fn a_thread_beside_one_that_captures_waits_as_its_limits_say() {
 
 /// However a capture ends, the thread that began it waits again.
 #[test]
-fn a_thread_whose_capture_is_over_waits_again() {
+fn a_thread_waits_again_after_its_capture() {
     let endings: [&[&str]; 4] = [
         // Invalidated by itself, then ended.
         &["begin 0 1", "linear 4096", "end 1"],

@@ -1,5 +1,5 @@
-//! Unmodified clients from the registries, versions pinned: they see their quota, hit it, free, and
-//! go on.
+//! Unmodified clients from the registries, with pinned versions: each sees its quota, reaches it,
+//! frees memory and continues.
 
 use gpushare_tests::runnable::prepared;
 use gpushare_tests::{GIB, Gpu, Guest, MIB, artefacts};
@@ -27,7 +27,8 @@ fn answer(gpu: &Gpu, program: &[&Path]) -> Value {
     serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
 }
 
-/// Two rounds that each got all that fits and were then refused with CUDA's own error.
+/// Two rounds. In each the client got all memory that fits and was then refused with CUDA's own
+/// error.
 #[track_caller]
 fn assert_rounds(seen: &Value) {
     let rounds = seen["rounds"].as_array().expect("a list");

@@ -1,6 +1,6 @@
 //! Programs that close descriptors they did not open, as daemons do, keep their limits and their
-//! turns. Descriptors that they open afterwards, under the library's old numbers, stay theirs
-//! alone.
+//! turns. Descriptors that they open afterwards, under the library's old numbers, are not touched
+//! by the library.
 
 use gpushare_protocol::wire::Request;
 use gpushare_tests::{Alone, Daemon, Dealer, GIB, Gpu, Guest, MIB, Tenant, clients, until};
@@ -10,7 +10,7 @@ const MS: u64 = 1_000_000;
 /// More than the numbers below the library's highest.
 const FILES: &str = "300";
 
-/// Closes them, and where `reuse` is set opens files and sockets under their numbers.
+/// Closes the descriptors; with `reuse` opens files and sockets under their numbers.
 fn closes(guest: &mut Guest, how: &str, reuse: bool) {
     let answer = guest.ask(how);
     let closed = answer.strip_prefix(how).map(str::trim);
@@ -23,13 +23,13 @@ fn closes(guest: &mut Guest, how: &str, reuse: bool) {
     }
 }
 
-/// Nothing of the program's was written to, moved or closed.
+/// Checks that no descriptor of the program was written to, moved or closed.
 fn is_untouched(guest: &mut Guest, reuse: bool) {
     let files = if reuse { FILES } else { "0" };
     guest.answers("untouched", files);
 }
 
-/// Each way of closing, with and without numbers that are used again.
+/// Each way of closing, with and without reuse of the numbers.
 fn each_way(test: impl Fn(&str, bool)) {
     for how in ["each", "range"] {
         for reuse in [false, true] {
@@ -50,7 +50,11 @@ fn without_a_daemon_the_limit_holds_and_the_slot_is_kept() {
         let more = a.ask(&format!("fill {}", 64 * MIB));
         assert_eq!(more, format!("fill 12 {OUT_OF_MEMORY}"), "{how} {reuse}");
         let none = b.ask(&format!("alloc {MIB}"));
-        assert_eq!(none, format!("alloc {OUT_OF_MEMORY}"), "it is not dead");
+        assert_eq!(
+            none,
+            format!("alloc {OUT_OF_MEMORY}"),
+            "the process still counts as alive"
+        );
         a.does("free 4");
         b.does(&format!("alloc {}", 256 * MIB));
         let none = a.ask(&format!("alloc {MIB}"));
@@ -64,7 +68,7 @@ fn without_a_daemon_the_limit_holds_and_the_slot_is_kept() {
 }
 
 #[test]
-fn without_a_daemon_the_dead_are_seen_by_a_process_that_closed() {
+fn without_a_daemon_a_process_that_closed_sees_dead_processes() {
     each_way(|how, reuse| {
         let gpu = Gpu::new("mem=16GiB");
         let alone = Alone::on(&gpu);
@@ -120,7 +124,7 @@ fn under_a_daemon_growth_goes_on_and_the_process_is_known() {
 }
 
 #[test]
-fn after_it_a_process_finds_the_next_daemon() {
+fn a_process_that_closed_finds_the_next_daemon() {
     each_way(|how, reuse| {
         let gpu = Gpu::new("mem=16GiB");
         let mut daemon = Daemon::start(&gpu);
@@ -139,7 +143,7 @@ fn after_it_a_process_finds_the_next_daemon() {
 }
 
 #[test]
-fn turns_are_asked_for_taken_and_given_back_after_it() {
+fn a_process_that_closed_still_requests_takes_and_ends_turns() {
     each_way(|how, reuse| {
         let gpu = Gpu::new("");
         let dealer = Dealer::start(&gpu);

@@ -1,5 +1,5 @@
-//! A hard cap without a daemon: the gate closes and opens by itself, for all of a tenant's
-//! processes together, and nothing but launches notices.
+//! A hard cap without a daemon: the gate closes and opens without a daemon, for all processes of a
+//! tenant together, and only launches are affected.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ fn share(gpu: &Gpu, guests: &mut [Guest]) -> f64 {
     used(gpu, || std::thread::sleep(Duration::from_millis(1500)))
 }
 
-/// The share of the device that is used meanwhile.
+/// The share of the device that is used while `meanwhile` runs.
 fn used(gpu: &Gpu, meanwhile: impl FnOnce()) -> f64 {
     let (began, before) = (Instant::now(), gpu.served());
     meanwhile();
@@ -29,7 +29,8 @@ fn used(gpu: &Gpu, meanwhile: impl FnOnce()) -> f64 {
     used as f64 / began.elapsed().as_nanos() as f64
 }
 
-/// 200 ms at one percent are paid for after twenty seconds: time enough to look at a closed gate.
+/// 200 ms at one percent are repaid after twenty seconds: the gate stays closed long enough for the
+/// test.
 fn closed(gpu: &Gpu) -> Guest {
     let mut guest = started(gpu, &["--sm-limit", "1"]);
     assert_eq!(guest.ask(&format!("launch 1 {}", 200 * MS)), "launch 0");
@@ -38,7 +39,7 @@ fn closed(gpu: &Gpu) -> Guest {
 }
 
 #[test]
-fn a_closed_gate_keeps_launches_and_nothing_else() {
+fn a_closed_gate_blocks_only_launches() {
     let gpu = Gpu::new("");
     let mut guest = closed(&gpu);
     let before = gpu.served();
@@ -108,7 +109,7 @@ fn two_processes_have_one_cap_together() {
 }
 
 #[test]
-fn a_process_that_is_stopped_or_killed_costs_its_sibling_nothing() {
+fn a_stopped_or_killed_process_costs_its_sibling_nothing() {
     let gpu = Gpu::new("");
     let alone = Alone::on(&gpu);
     let start = || alone.client(&["--sm-limit", "30"], "turns").started();
@@ -166,7 +167,7 @@ fn threads_own_streams_are_drained_too() {
 }
 
 #[test]
-fn contexts_that_go_while_they_are_drained_harm_nobody() {
+fn contexts_destroyed_while_they_drain_are_harmless() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu, &["--sm-limit", "50"]);
     guest.ask(&format!("work {}", 200 * US));

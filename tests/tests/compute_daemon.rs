@@ -36,7 +36,7 @@ fn two_tenants_take_turns() {
 }
 
 #[test]
-fn who_requested_more_of_the_device_holds_it_longer() {
+fn a_tenant_with_a_larger_request_holds_the_device_longer() {
     let gpu = Gpu::new("");
     let daemon = Daemon::in_turns(&gpu);
     let share = |percent| [("GPUSHARE_SM_REQUEST", percent)];
@@ -72,7 +72,7 @@ fn the_first_preemption_of_a_deep_queue_is_bounded() {
     let daemon = Daemon::in_turns(&gpu);
     let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
     let mut deep = started(&one);
-    // Ten seconds of work, submitted while no other tenant was there.
+    // Ten seconds of work, submitted while no other tenant existed.
     assert_eq!(deep.ask(&format!("launch 1000 {}", 10 * MS)), "launch 0");
     let mut late = started(&two);
     let began = Instant::now();
@@ -117,13 +117,13 @@ fn a_kernel_that_does_not_end_costs_its_owner() {
     assert_eq!(hung.ask(&format!("launch 1 {}", 600_000 * MS)), "launch 0");
     other.goes_on(200);
     assert_eq!(hung.ask("query 1"), "query 600");
-    assert_eq!(hung.ask("sync 2"), "sync 0", "its other calls go on");
+    assert_eq!(hung.ask("sync 2"), "sync 0", "its other calls still return");
     hung.kill();
     other.stops();
 }
 
 #[test]
-fn captures_survive_the_turns_of_others() {
+fn captures_survive_other_tenants_turns() {
     let gpu = Gpu::new("");
     let daemon = Daemon::in_turns(&gpu);
     let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
@@ -140,7 +140,7 @@ fn captures_survive_the_turns_of_others() {
 }
 
 #[test]
-fn the_next_daemon_gives_turns_to_who_was_there() {
+fn the_next_daemon_gives_turns_to_the_existing_tenants() {
     let gpu = Gpu::new("");
     let mut daemon = Daemon::in_turns(&gpu);
     let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
@@ -162,7 +162,7 @@ fn the_next_daemon_gives_turns_to_who_was_there() {
 }
 
 #[test]
-fn a_daemon_that_hangs_leaves_nobody_waiting() {
+fn a_daemon_that_hangs_leaves_no_launch_waiting() {
     let gpu = Gpu::new("");
     let daemon = Daemon::in_turns(&gpu);
     let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));

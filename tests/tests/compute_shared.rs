@@ -34,7 +34,7 @@ fn works(row: &ShareRow) -> bool {
 }
 
 #[test]
-fn alone_in_activity_nothing_binds_and_a_neighbours_launch_ends_that() {
+fn a_lone_active_tenant_is_unbound_until_a_neighbour_launches() {
     let gpu = Gpu::new("");
     let daemon = Daemon::start(&gpu);
     let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
@@ -109,7 +109,7 @@ fn a_server_with_gaps_goes_on_beside_a_deep_queue() {
 }
 
 #[test]
-fn a_tenant_that_is_stopped_or_killed_holds_nobody_up() {
+fn a_stopped_or_killed_tenant_blocks_no_other_tenant() {
     let gpu = Gpu::new("");
     let daemon = Daemon::start(&gpu);
     let (one, two) = (
@@ -130,7 +130,7 @@ fn a_tenant_that_is_stopped_or_killed_holds_nobody_up() {
 }
 
 #[test]
-fn a_kernel_that_does_not_end_takes_no_more_than_its_part() {
+fn an_endless_kernel_takes_no_more_than_its_share() {
     let gpu = Gpu::new("");
     let daemon = Daemon::start(&gpu);
     let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
@@ -140,14 +140,14 @@ fn a_kernel_that_does_not_end_takes_no_more_than_its_part() {
     assert_eq!(hung.ask(&format!("launch 1 {}", 600_000 * MS)), "launch 0");
     other.goes_on(200);
     assert_eq!(hung.ask("query 1"), "query 600");
-    assert_eq!(hung.ask("sync 2"), "sync 0", "its other calls go on");
+    assert_eq!(hung.ask("sync 2"), "sync 0", "its other calls still return");
     hung.kill();
     other.goes_on(20);
     other.stops();
 }
 
 #[test]
-fn a_daemon_that_dies_or_hangs_leaves_nobody_closed() {
+fn a_daemon_that_dies_or_hangs_leaves_no_gate_closed() {
     let gpu = Gpu::new("");
     let mut daemon = Daemon::start(&gpu);
     let (one, two) = (
@@ -227,7 +227,7 @@ fn a_cap_holds_beside_others_and_alone() {
     a.goes_on(20);
     let row = daemon.share("capped");
     println!(
-        "beside another: {} thousandths over {} ms",
+        "with another tenant: {} thousandths over {} ms",
         row.held, row.over_ms
     );
     assert!(row.held <= 350, "{row:?}");

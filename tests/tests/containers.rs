@@ -94,7 +94,7 @@ fn no_variable_in_a_container_raises_or_disables_a_limit() {
             "{set:?}"
         );
     }
-    // It may lower its own.
+    // A program may lower its own limit.
     let lower = Bundle {
         environment: vec!["GPUSHARE_MEM_LIMIT=1GiB".to_owned()],
         ..bundle("lower")
@@ -105,7 +105,7 @@ fn no_variable_in_a_container_raises_or_disables_a_limit() {
 }
 
 #[test]
-fn a_container_that_asks_for_nothing_differs_in_nothing() {
+fn a_container_without_annotations_is_unchanged() {
     let Some(lab) = lab("") else { return };
     let seen = |door: Door, annotations: Vec<(String, String)>| {
         let line = "cut -d' ' -f4-6 /proc/self/mountinfo | sed s/lab.x[a-z]*//g; env; ls -a /run /etc /usr/lib";
@@ -140,7 +140,7 @@ fn an_idle_container_outlives_two_daemons_and_has_its_limit() {
     let mut guest = guest.started();
     assert_eq!(guest.ask("total"), format!("total {} 0", 2 * GIB));
     assert_eq!(guest.ask(&format!("alloc {GIB}")), "alloc 0");
-    // A running one comes back by itself.
+    // A running container registers again by itself.
     lab.restart_daemon();
     until("it is back", || {
         lab.row("one").is_some_and(|row| row["charged"] == GIB)
@@ -164,7 +164,7 @@ fn a_crash_without_a_poststop_hook_leaves_nothing() {
 }
 
 #[test]
-fn what_cannot_be_had_fails_the_create_and_says_what_is_accepted() {
+fn an_impossible_request_fails_create_and_names_the_accepted_form() {
     let Some(mut lab) = lab("[maxima]\nGPUSHARE_MEM_LIMIT = \"15GiB\"\n") else {
         return;
     };
@@ -251,7 +251,7 @@ fn only_the_containers_own_processes_use_its_socket() {
     let Some(lab) = lab("") else { return };
     let owner = lab.run(&bundle("one")).started();
     let socket = "/run/gpushare/sockets/one";
-    // The host's users, root among them.
+    // Users of the host, root among them.
     for user in [ROOT, ALICE] {
         let mut command = lab.machine().quota_in(user, "one");
         command.env("SOFTGPU_FOLDER", "/run/lab/gpu");
@@ -260,7 +260,7 @@ fn only_the_containers_own_processes_use_its_socket() {
         let told = guest.finish().stderr;
         assert!(told.contains("is not of container one"), "{told}");
     }
-    // Another container that was given the folder, and one that has a share of its own too.
+    // A container that mounts the folder, and one that also has its own tenant.
     for (id, door) in [("two", Door::None), ("three", Door::Hook)] {
         let thief = Bundle {
             door,
@@ -292,7 +292,7 @@ fn only_the_containers_own_processes_use_its_socket() {
 }
 
 #[test]
-fn what_is_executed_in_a_container_counts_there() {
+fn a_program_executed_in_a_container_counts_there() {
     let Some(lab) = lab("") else { return };
     let mut owner = lab.run(&bundle("one")).started();
     assert_eq!(owner.ask(&format!("alloc {GIB}")), "alloc 0");
@@ -385,7 +385,7 @@ fn a_program_starts_without_a_daemon_only_where_the_operator_says() {
     };
     assert_ne!(denied.line(), "init 0");
     assert_eq!(allowed.line(), "init 0");
-    // Not even the limits of its environment: it is the operator's word.
+    // Not even the limits of its environment apply: the operator decides.
     assert_eq!(allowed.ask(&format!("alloc {}", 3 * GIB)), "alloc 0");
 }
 
@@ -434,5 +434,31 @@ fn containers_of_a_class_have_its_limit_each_and_one_door() {
         // As the runtime does when it deletes a container.
         lab.sh(&format!("rmdir $({groups} {id})"));
         until("it ends with its cgroup", || lab.row(name).is_none());
+    }
+}
+
+#[test]
+fn two_containers_share_a_devices_time_as_they_asked() {
+    let Some(lab) = lab("") else { return };
+    let client = clients::compile("turns", &[]);
+    let mut guests = [("one", "70"), ("two", "30")].map(|(id, share)| {
+        let asked = [("mem-limit", "1GiB"), ("sm-request", share)];
+        let bundle = Bundle {
+            program: vec![client.to_string_lossy().into_owned()],
+            ..Bundle::new(id, Runtime::ByHand, &asked)
+        };
+        let mut guest = lab.run(&bundle).started();
+        assert_eq!(guest.ask("work 500000"), "work 0");
+        guest
+    });
+    let time = |id: &str| lab.row(id).expect("it is a tenant")["time"].clone();
+    until("both want the device", || {
+        time("one")["share"] == 70.0 && time("two")["share"] == 30.0
+    });
+    for guest in &mut guests {
+        guest.goes_on(20);
+    }
+    for guest in guests {
+        guest.stops();
     }
 }

@@ -1,14 +1,14 @@
-//! Images and configurations that are made to reach the host through the hook: nothing on the host
-//! is written, nothing runs outside, and none starts unenforced.
+//! Images and configurations that try to reach the host through the hook. Nothing on the host is
+//! written, nothing runs outside, and no container starts unenforced.
 
 use gpushare_tests::GIB;
 use gpushare_tests::container::{Bundle, Lab, Runtime};
 
 const TWO: [(&str, &str); 2] = [("mem-limit", "2GiB"), ("devices", "0")];
-/// A folder of the host that a container has no business in.
+/// A folder of the host that no container may access.
 const HOST: &str = "/run/lab/host";
 
-/// What a shape comes to.
+/// The result of a shape.
 enum Comes {
     /// The create fails, with this in its one line.
     Refused(&'static str),
@@ -45,7 +45,7 @@ const fn volume(what: &'static str, from: &'static str, to: &'static str) -> Sha
 
 use Comes::{Enforced, Refused};
 
-/// Lines run in an upper folder: what they make hides what the image has there.
+/// Lines run in an upper folder: their files hide the image's files.
 const SHAPES: [Shape; 30] = [
     image("nothing odd", "true", Enforced),
     image(
@@ -146,7 +146,7 @@ const SHAPES: [Shape; 30] = [
         Refused("not a regular file"),
     ),
     image(
-        "it is a pipe that nobody writes",
+        "it is a pipe without a writer",
         "mkdir etc && mkfifo etc/ld.so.preload",
         Refused("not a regular file"),
     ),
@@ -186,7 +186,7 @@ fn no_image_reaches_the_host_or_starts_unenforced() {
         return;
     };
     lab.sh(&format!("mkdir -p {HOST} && echo kept > {HOST}/file"));
-    // All of the machine that a container might have changed, and what is mounted where.
+    // The parts of the machine that a container might have changed, and the mounts.
     let host = || {
         lab.sh(&format!(
             "ls -lAR {HOST}; cat {HOST}/file; ls -la /etc/ld.so.preload /usr/lib/gpushare 2>&1; \

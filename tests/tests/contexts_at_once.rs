@@ -1,6 +1,6 @@
-//! Programs that start together, and programs that start where another has just died. An allocation
-//! that fits is not refused: a context is measured when it is made, and a dead process's memory is
-//! not charged to live ones.
+//! Programs that start together, and programs that start after another one has just died. An
+//! allocation that fits is not refused: a context is measured when it is created, and a dead
+//! process's memory is not charged to live ones.
 
 use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB};
 
@@ -49,7 +49,7 @@ fn with_fail_of_programs_that_do_not_fit_some_are_refused() {
 }
 
 #[test]
-fn what_a_sibling_that_just_died_had_is_there_for_the_next() {
+fn memory_of_a_sibling_that_just_died_is_available() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
     let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "512MiB")]);
@@ -65,7 +65,7 @@ fn what_a_sibling_that_just_died_had_is_there_for_the_next() {
 }
 
 #[test]
-fn what_a_living_sibling_holds_is_held_against_the_limit() {
+fn memory_of_a_live_sibling_counts_against_the_limit() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
     let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "512MiB")]);
@@ -81,7 +81,7 @@ fn a_program_that_became_another_one_registers_as_that() {
     let daemon = Daemon::start(&gpu);
     let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
     let client = gpushare_tests::clients::compile("quota", &[]);
-    // The shell opens no GPU; the program that replaces it, twice over, does.
+    // The shell opens no GPU; the program that replaces it, twice, does.
     let mut command = tenant.command(std::path::Path::new("/bin/sh"));
     let client = client.display();
     command.args(["-c", &format!("{client}; exec {client}")]);

@@ -1,6 +1,6 @@
-//! Large memsets and copies within a device pass the gate as kernels do. Small ones, copies from
-//! and to the host, and captured operations do not. A copy to the host does not delay the end of a
-//! turn. Turns are given by the test.
+//! Large memsets and copies within a device pass the gate like kernels. Small ones, copies from and
+//! to the host, and captured operations do not. A copy to the host does not delay the end of a
+//! turn. The test publishes the turns.
 
 use gpushare_tests::moves::{Scene, wanted};
 use gpushare_tests::until;
@@ -8,7 +8,7 @@ use gpushare_tests::until;
 const MIB: u64 = 1 << 20;
 const MS: u64 = 1_000_000;
 
-/// Everything that works on the device's own memory, with a place for its size.
+/// All operations within the device's memory, with a place for the size.
 const WITHIN: [&str; 8] = [
     "set 1",
     "setnow",
@@ -19,7 +19,7 @@ const WITHIN: [&str; 8] = [
     "rect 1",
     "peer 1",
 ];
-/// Everything with an end on the host that need not be waited for.
+/// All copies from or to the host for which the library need not wait.
 const HOST: [&str; 3] = ["down 1", "up 1", "anyup 1"];
 
 #[test]
@@ -63,7 +63,7 @@ fn a_copy_from_or_to_the_host_waits_for_no_turn() {
 }
 
 #[test]
-fn what_a_capture_records_waits_for_no_turn() {
+fn captured_operations_wait_for_no_turn() {
     let mut scene = Scene::new("");
     scene.dealer.close(1);
     scene.drains(1);
@@ -99,7 +99,7 @@ fn a_turn_does_not_end_later_because_of_a_copy_behind_its_kernels() {
         scene.does(&["launch 2 1000", &format!("{copy} {}", 64 * MIB)]);
         scene.dealer.close(1);
         scene.drains(1);
-        assert_eq!(scene.guest.ask("ask 2"), "ask 600", "{copy} goes on");
+        assert_eq!(scene.guest.ask("ask 2"), "ask 600", "{copy} still runs");
         scene.guest.kill();
     }
 }
@@ -113,7 +113,11 @@ fn a_turn_does_not_end_later_because_of_a_synchronous_copy() {
         scene.does(&[&launch, &format!("post downnow {}", 64 * MIB)]);
         scene.dealer.close(1);
         scene.drains(1);
-        assert_eq!(scene.guest.ask("posted"), "posted -1", "the copy goes on");
+        assert_eq!(
+            scene.guest.ask("posted"),
+            "posted -1",
+            "the copy still runs"
+        );
         scene.guest.kill();
     }
 }

@@ -1,9 +1,9 @@
-//! CUDA runtimes bind the driver through the library as they do without it.
+//! CUDA runtimes bind the driver through the library exactly as without it.
 //!
-//! The transcripts in `data/cudart` hold every question that a release of libcudart asks the driver
-//! when it starts. A replay asks them again on the software GPU, alone and under gpushare: every
-//! answer is the same, and every function we hook is our hook, of the very variant that was asked
-//! for. The undocumented tables a runtime also asks for are neither answered nor replayed.
+//! The transcripts in `data/cudart` hold every look-up that a release of libcudart makes when it
+//! starts. A replay repeats them on the software GPU, alone and under gpushare. Every answer is
+//! equal, and a hooked function resolves to our hook of exactly the requested variant. The
+//! undocumented tables that a runtime also requests are neither answered nor replayed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ struct Question {
     name: String,
     version: u32,
     flags: u64,
-    /// Result, status and whether a function came back, when it was recorded.
+    /// Result, status and whether a function was returned, when it was recorded.
     answer: [String; 3],
 }
 
@@ -39,7 +39,8 @@ impl Question {
         }
     }
 
-    /// The function it means on a driver of CUDA `driver`, if the symbol table has one.
+    /// The function that the look-up means on a driver of CUDA `driver`, if the symbol table has
+    /// one.
     fn means(&self, driver: u32) -> Option<&'static CudaSymbol> {
         let row = match self.door.as_str() {
             "dlsym" => cuda_by_name(&self.name),
@@ -94,7 +95,7 @@ fn replayed(mut command: Command, transcript: &Path) -> Vec<Answer> {
     lines.lines().map(parse).collect()
 }
 
-/// The questions of one release, answered by the driver alone and under gpushare.
+/// The look-ups of one release, answered by the driver alone and under gpushare.
 fn both(transcript_name: &str, driver: u32) -> Vec<(Question, Answer, Answer)> {
     let (path, questions) = transcript(transcript_name);
     let gpu = Gpu::new(&format!("driver={driver}"));
@@ -124,8 +125,8 @@ fn binds_as_recorded(release: &str, driver: u32) {
             "under gpushare the driver has the functions it has: {question:?}"
         );
         let row = question.means(driver);
-        // A function the software GPU has learnt since may be found now; nothing that was found may
-        // be missing.
+        // A function that the software GPU has gained since may be found now; a recorded function
+        // must not be missing.
         if question.answer[2] == "1" || row.is_none() {
             assert_eq!(
                 alone.answer, question.answer,
@@ -194,8 +195,8 @@ fn the_newest_runtime_of_cuda_13_binds_as_without_us() {
 fn an_old_driver_gives_a_new_runtime_no_function_it_lacks() {
     for (question, alone, under) in both("12.9.79-on-12.9", 11080) {
         assert_eq!(under.answer, alone.answer, "{question:?}");
-        // The software GPU exports every name whatever its version, so only the versioned door
-        // tells.
+        // The software GPU exports every name in every version, so only the versioned look-up shows
+        // the difference.
         if question.door != "dlsym" && under.answer[2] == "1" {
             let row = question
                 .means(11080)

@@ -10,7 +10,7 @@ use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant};
 const TENANTS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const CLIENTS: usize = 50;
 const HUNDRED: usize = 100;
-/// What each of a hundred holds, and its context.
+/// The memory that each of a hundred clients holds, and its context.
 const PIECE: u64 = 64 * MIB;
 const CONTEXT: u64 = 16 * MIB;
 const LIMIT: u64 = 2 * GIB;
@@ -26,15 +26,15 @@ fn start(tenant: &Tenant, seed: usize) -> Guest {
     guest
 }
 
-/// Lets the daemon measure a context here, so that later contexts need not wait for room for the
-/// largest.
+/// Lets the daemon measure a context, so that later contexts do not reserve room for the largest
+/// possible one.
 fn measure_a_context(daemon: &Daemon, tenant: &Tenant, name: &str) -> Guest {
     let first = tenant.client("quota", &[]).started();
     daemon.until(name, |row| row.overhead > 0 && row.overhead < 64 * MIB);
     first
 }
 
-/// Fifty clients at work in five tenants, which end when they are dropped.
+/// Fifty working clients in five tenants; they end when they are dropped.
 fn fifty(daemon: &Daemon) -> (Vec<Tenant>, Vec<Guest>) {
     let limits = [
         ("GPUSHARE_MEM_REQUEST", "1GiB"),
@@ -71,7 +71,7 @@ fn stop(guest: &mut Guest) -> Stopped {
     }
 }
 
-/// Watches the books for a while.
+/// Watches the software GPU's counters for a while.
 fn let_pass(daemon: &Daemon, time: Duration) {
     let end = Instant::now() + time;
     while Instant::now() < end {
@@ -102,7 +102,7 @@ fn fifty_busy_clients_outlive_their_daemons_within_their_limits() {
     let mut held = [0; TENANTS.len()];
     for (at, guest) in guests.iter_mut().enumerate() {
         let stopped = stop(guest);
-        assert!(stopped.served > 0, "everybody gets a turn");
+        assert!(stopped.served > 0, "every tenant gets a turn");
         held[at % TENANTS.len()] += stopped.held;
     }
     for (name, held) in TENANTS.iter().zip(held) {
@@ -128,8 +128,8 @@ fn once_programs_had_time_to_come_back_fifty_books_are_exact() {
         held[at % TENANTS.len()] += stop(guest).held;
     }
     daemon.restart();
-    // A newcomer is admitted at the moment at which the daemon stops waiting for programs to come
-    // back, two seconds after its start; from then on nothing is asked to be patient.
+    // A newcomer is admitted when the daemon stops waiting for programs to register again, two
+    // seconds after its start. From then on no request must wait for that.
     let _newcomer = daemon.tenant("newcomer", &[("GPUSHARE_MEM_REQUEST", "64MiB")]);
     for (name, held) in TENANTS.iter().zip(held) {
         let row = daemon.row(name);

@@ -1,4 +1,4 @@
-//! Two bursts that do not fit one device, and what becomes of them.
+//! Two bursts that do not fit one device, and how the collision ends.
 
 use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant};
 
@@ -36,7 +36,7 @@ fn a_burst_that_does_not_fit_waits_and_is_served_when_the_other_frees() {
     assert_eq!(a.ask("free 1"), "free 0");
     assert_eq!(b.line(), GRANTED);
     assert_eq!(daemon.row("b").charged, 10 * GIB);
-    assert_eq!(a.ask(&alloc(GIB)), GRANTED, "its request is its own");
+    assert_eq!(a.ask(&alloc(GIB)), GRANTED, "its request is guaranteed");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn within_its_request_a_tenant_is_never_refused() {
 }
 
 #[test]
-fn two_that_wait_for_each_other_do_not_hang() {
+fn two_tenants_that_wait_for_each_other_do_not_hang() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
     let limits = [

@@ -1,6 +1,6 @@
-//! A daemon with hundreds of tenants: listings are longer than any one message, and commands show
-//! all rows. Older commands without paging get an error that says so, and current commands can
-//! query an older daemon.
+//! A daemon with hundreds of tenants. Listings are longer than one message, and commands show all
+//! rows. Older commands without paging get an error that says so, and current commands work with an
+//! older daemon.
 
 use std::os::unix::fs::symlink;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -68,7 +68,7 @@ fn ps_and_devices_show_all_of_hundreds_of_tenants() {
         .count();
     assert_eq!(admitted, TENANTS);
 
-    // As a command of before pages asks.
+    // A query of a command that does not know pages.
     let mut old = daemon.commands();
     match old.ask(&Control::List) {
         ControlReply::Error(error) => assert!(error.message.contains("too long"), "{error:?}"),
@@ -84,7 +84,7 @@ fn say<T: serde::Serialize>(mut socket: &UnixStream, id: u32, message: &T) -> Op
     std::io::Write::write_all(&mut socket, &bytes).ok()
 }
 
-/// A daemon of before pages, as far as commands that only look can tell.
+/// A daemon that does not know pages, as far as read-only commands can tell.
 fn answer(socket: &UnixStream, asked: &Mutex<Vec<Control>>) -> Option<()> {
     let mut decoder = Decoder::default();
     loop {
@@ -140,7 +140,7 @@ fn answer(socket: &UnixStream, asked: &Mutex<Vec<Control>>) -> Option<()> {
 }
 
 #[test]
-fn a_daemon_of_before_pages_is_asked_as_it_can_answer() {
+fn commands_work_with_a_daemon_without_paging() {
     let home = Home::new("");
     let folder = home.folder().join("gpushare/d/gpu");
     std::fs::create_dir_all(&folder).unwrap();

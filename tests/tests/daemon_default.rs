@@ -1,4 +1,4 @@
-//! `gpushare run` uses a daemon by default. Also: no daemon can be had, and a tenant that runs
+//! `gpushare run` uses a daemon by default. Also tested: no daemon is available, and a tenant runs
 //! without one.
 
 use gpushare_tests::{Ended, GIB, Guest, Home, MIB, artefacts, clients};
@@ -16,7 +16,7 @@ fn ready(command: Command) -> Guest {
     Guest::start(command).started()
 }
 
-/// The output of a command whose program was not to start.
+/// The output of a command whose program must not start.
 fn not_started(command: Command) -> String {
     let ended = Guest::start(command).finish();
     assert_eq!(ended.status.code(), Some(125), "{ended:?}");
@@ -30,13 +30,15 @@ fn a_program_is_under_a_daemon_unless_told_otherwise() {
     assert!(home.daemons().is_empty());
     let guest = ready(run(&home, &["--name", "plain"]));
     assert_eq!(home.daemons().len(), 1);
-    assert!(home.row("plain").is_some() && home.row("alone").is_none());
+    let kept = |name: &str| home.row(name).expect("it is listed")["daemon"].clone();
+    assert_eq!((kept("plain"), kept("alone")), (true.into(), false.into()));
     guest.finish().silently();
     alone.finish().silently();
     home.until_no_daemon();
 }
 
-/// Runs with a limit, then what needs a daemon, where none can be had; the words that say why.
+/// Runs with a limit, then with options that need a daemon, where no daemon is available; the
+/// output gives the reason.
 fn without(home: &Home, run: impl Fn(&[&str]) -> Command, why: &str) {
     let mut guest = ready(run(&["--mem-limit", "1GiB"]));
     assert_eq!(guest.ask(&format!("fill {}", 256 * MIB)), "fill 4 2");

@@ -44,7 +44,7 @@ fn each_device_keeps_its_own_limit_in_whatever_order_a_program_sees_them() {
         ("GPUSHARE_MEM_LIMIT", "8GiB"),
         ("GPUSHARE_MEM_LIMIT_1", "2GiB"),
         (by_uuid.as_str(), "3GiB"),
-        // The UUID's wins over the ordinal's.
+        // The UUID's limit takes precedence over the ordinal's.
         ("GPUSHARE_MEM_LIMIT_2", "5GiB"),
     ];
     let tenant = daemon.tenant("one", &limits);
@@ -54,7 +54,7 @@ fn each_device_keeps_its_own_limit_in_whatever_order_a_program_sees_them() {
         ("2,0".to_owned(), &[3, 8][..]),
         ("1".to_owned(), &[2]),
         (format!("{third},{second}"), &[3, 2]),
-        // The first that names nothing ends the list.
+        // The first entry that names no device ends the list.
         (format!("3,{second},9,0"), &[8, 2]),
     ] {
         let mut guest = ready(&tenant, Some(&visible));
@@ -62,7 +62,7 @@ fn each_device_keeps_its_own_limit_in_whatever_order_a_program_sees_them() {
         assert_eq!(totals(&mut guest, count), shown, "{visible}");
         assert_ne!(guest.ask(&format!("on {count}")), "on 0", "{visible}");
     }
-    // And it holds there: the second device, as the only one this program sees.
+    // The limit also holds if the second device is the only one that the program sees.
     let mut guest = ready(&tenant, Some(&second));
     assert_eq!(
         guest.ask(&format!("fill {}", 512 * MIB)),

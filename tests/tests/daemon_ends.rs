@@ -11,7 +11,7 @@ fn told(events: &mut Events, kind: &str, name: &str) -> String {
 }
 
 #[test]
-fn a_run_limit_warns_and_then_ends_and_an_idle_end_spares_who_works() {
+fn a_run_limit_warns_and_ends_and_an_idle_end_spares_working_tenants() {
     let home = Home::new("mem=16GiB");
     let limited = home.guest("limited", &["--run-limit", "6s"]);
     let idle = home.guest("idle", &["--idle-end", "3s", "--run-limit", "1h"]);
@@ -66,7 +66,7 @@ fn an_end_is_an_event_and_set_gives_changes_and_takes_it_away() {
         assert!(said.contains(word), "{word}: {said}");
     }
     assert!(set("--run-limit", "1ms").status.success());
-    // It has run for longer already: there is no time for a warning.
+    // It has run for longer already, so there is no time for a warning.
     let end = told(&mut home.events(), "ended", "one");
     assert_eq!(end, "SIGTERM: it has run for its limit of 1 ms");
     assert_eq!(guest.finish().status.code(), Some(143));
@@ -74,7 +74,7 @@ fn an_end_is_an_event_and_set_gives_changes_and_takes_it_away() {
 }
 
 #[test]
-fn a_nodes_default_is_the_end_of_who_says_nothing() {
+fn the_nodes_default_end_applies_without_a_setting() {
     let home = Home::with_config("", "[defaults]\nGPUSHARE_RUN_LIMIT = \"1h\"\n");
     let silent = home.guest("silent", &[]);
     let says = home.guest("says", &["--run-limit", "off", "--idle-end", "3h"]);

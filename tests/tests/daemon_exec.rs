@@ -1,5 +1,5 @@
-//! A program that execs another one without CUDA holds no device memory any more, and is charged
-//! for none.
+//! A program that execs another one without CUDA holds no device memory any more and is charged for
+//! none.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ fn two(daemon: &Daemon) -> (Tenant, Guest, Guest) {
     (tenant, holder, other)
 }
 
-/// Waits until the kernel says that the process runs `program`.
+/// Waits until the kernel reports that the process runs `program`.
 fn until_it_runs(pid: u32, program: &str) {
     let runs = || {
         let link = std::fs::read_link(format!("/proc/{pid}/exe")).expect("it lives");
@@ -34,7 +34,7 @@ fn until_it_runs(pid: u32, program: &str) {
 }
 
 #[test]
-fn what_a_program_held_before_it_became_another_is_free() {
+fn memory_held_before_an_exec_is_free() {
     let gpu = Gpu::new("mem=4GiB");
     let daemon = Daemon::start(&gpu);
     let (_tenant, mut holder, mut other) = two(&daemon);
@@ -52,7 +52,7 @@ fn what_a_program_held_before_it_became_another_is_free() {
 }
 
 #[test]
-fn the_only_program_of_a_tenant_leaves_nothing_either() {
+fn an_exec_of_a_tenants_only_program_frees_its_memory() {
     let gpu = Gpu::new("mem=4GiB");
     let daemon = Daemon::start(&gpu);
     let tenant = daemon.tenant("one", &LIMITS);
@@ -83,7 +83,7 @@ fn a_forked_child_that_keeps_the_memory_keeps_the_charge() {
     other.send(&alloc(200));
     daemon.until_one_waits("one");
     nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL).expect("it lives");
-    // The software GPU gives back as operations pass.
+    // The software GPU returns memory as operations pass.
     for _ in 0..40 {
         assert!(busy.ask("info").starts_with("info"));
     }
@@ -95,7 +95,7 @@ fn a_program_that_lives_on_without_a_connection_keeps_its_charge() {
     let gpu = Gpu::new("mem=4GiB");
     let mut daemon = Daemon::start(&gpu);
     let (_tenant, mut holder, mut other) = two(&daemon);
-    // Stopped, it cannot connect again; the new daemon has its page from the other.
+    // A stopped process cannot connect again; the new daemon has its page from the other process.
     let pid = nix::unistd::Pid::from_raw(i32::try_from(holder.id()).expect("a pid"));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("it lives");
     daemon.restart();

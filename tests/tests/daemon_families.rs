@@ -1,4 +1,4 @@
-//! Every way of allocating waits, is served and is refused alike in a daemon's tenant.
+//! Every way to allocate waits, is served and is refused alike in a daemon's tenant.
 
 use gpushare_tests::daemon::waits;
 use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant, clients, guest};
@@ -6,7 +6,7 @@ use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, Tenant, clients, guest};
 const PATHS: [&str; 9] = [
     "linear", "pitch", "managed", "async", "pool", "vmm", "array", "mipmap", "graph",
 ];
-/// What `take` asks for at a time.
+/// The size of one allocation of `take`.
 const CHUNK: u64 = 8 * MIB;
 
 fn path(tenant: &Tenant, path: &str) -> Guest {
@@ -82,8 +82,8 @@ fn every_path_waits_for_a_neighbour_and_takes_what_it_frees() {
     }
 }
 
-/// The driver has no memory for the second and third launch, as when another program has taken it
-/// for a moment.
+/// The driver has no memory for the second and third launch, as if another program had taken it for
+/// a moment.
 const FAULTS: &str =
     "cuGraphLaunch:2:CUDA_ERROR_OUT_OF_MEMORY,cuGraphLaunch:3:CUDA_ERROR_OUT_OF_MEMORY";
 

@@ -10,18 +10,18 @@ fn alloc(bytes: u64) -> String {
     format!("alloc {bytes}")
 }
 
-/// How the holder gives back.
+/// How the holder releases its memory.
 #[derive(Clone, Copy, Debug)]
 enum Giving {
     Frees,
     Ends,
 }
 
-/// A new holder of 10 GiB, as a look of the daemon has seen it.
+/// A new holder of 10 GiB, after the daemon has seen it.
 fn holder(daemon: &Daemon, tenant: &Tenant) -> Guest {
     let mut holder = tenant.client("quota", &[]).started();
     assert_eq!(holder.ask(&alloc(10 * GIB)), "alloc 0");
-    // A look that sees its context and its memory measures the context.
+    // The daemon measures the context when it sees its context and its memory.
     daemon.until("a", |row| row.overhead > 0 && row.overhead < GIB / 4);
     holder
 }

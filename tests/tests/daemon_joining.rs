@@ -1,5 +1,5 @@
-//! Root's tenant on a machine of several users: a user of the machine does not get into it, a
-//! program in the tenant's own cgroup does, whatever user its image chose.
+//! Root's tenant on a machine of several users. Another user cannot join it; a program in the
+//! tenant's own cgroup can, whatever user its image chose.
 
 use gpushare_tests::machine::{ALICE, BOB, Cgroup, Machine, ROOT};
 use gpushare_tests::{GIB, Guest};

@@ -45,7 +45,7 @@ fn allocating_forking_and_dying_again_and_again_stays_within_the_limit() {
     let mut guest = neighbour.client("quota", &[]).started();
     assert_eq!(guest.ask(&alloc(2048)), "alloc 0", "the guaranteed memory");
     let mut small = tenant.client("quota", &[]).started();
-    assert_eq!(small.ask(&alloc(12)), "alloc 0", "the rest beside it");
+    assert_eq!(small.ask(&alloc(12)), "alloc 0", "the rest of the limit");
     assert_eq!(small.ask(&alloc(13)), REFUSED);
     for (_, child) in left {
         kill(child, Signal::SIGKILL).expect("it lives");
@@ -55,7 +55,7 @@ fn allocating_forking_and_dying_again_and_again_stays_within_the_limit() {
 }
 
 #[test]
-fn what_waits_for_a_dead_process_is_served_when_its_memory_is_back() {
+fn a_wait_for_a_dead_processs_memory_ends_when_it_returns() {
     let gpu = Gpu::new("mem=4GiB,ctx=16MiB");
     let daemon = Daemon::start(&gpu);
     let patient = [LIMITS[0], ("GPUSHARE_WAIT_TIMEOUT", "1h")];
@@ -67,7 +67,7 @@ fn what_waits_for_a_dead_process_is_served_when_its_memory_is_back() {
     next.send(&alloc(500));
     daemon.until_one_waits("one");
     kill(child, Signal::SIGKILL).expect("it lives");
-    // The software GPU gives back as operations pass.
+    // The software GPU returns memory as operations pass.
     for _ in 0..40 {
         assert!(busy.ask("info").starts_with("info"));
     }
@@ -89,7 +89,7 @@ fn a_program_that_is_started_again_after_a_crash_gets_its_memory() {
 }
 
 #[test]
-fn a_new_daemon_knows_what_the_dead_of_the_one_before_still_hold() {
+fn a_new_daemon_knows_the_memory_dead_processes_still_hold() {
     let gpu = Gpu::new("mem=4GiB,ctx=16MiB");
     let mut daemon = Daemon::start(&gpu);
     let tenant = daemon.tenant("one", &LIMITS);
@@ -97,7 +97,7 @@ fn a_new_daemon_knows_what_the_dead_of_the_one_before_still_hold() {
     let (answer, first) = leave(&tenant, 300);
     assert_eq!(answer, "alloc 0");
     daemon.until("one", |row| row.limbo >= 300 * MIB);
-    // The daemon stores its knowledge within two of its rounds.
+    // The daemon stores its state within two of its rounds.
     std::thread::sleep(std::time::Duration::from_millis(2_100));
     let mut dies_unseen = tenant.client("quota", &[]).started();
     assert_eq!(dies_unseen.ask(&alloc(100)), "alloc 0");

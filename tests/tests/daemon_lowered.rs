@@ -1,5 +1,5 @@
 //! From the moment a lowered limit is set, no charge succeeds that leaves a tenant above it,
-//! whatever its processes race.
+//! however its processes race.
 
 use gpushare_protocol::wire::{Control, ControlReply};
 use gpushare_tests::daemon::Commands;
@@ -16,7 +16,7 @@ fn set(commands: &mut Commands, mib: u64) {
 }
 
 #[test]
-fn what_is_freed_above_a_lowered_limit_is_not_charged_again() {
+fn memory_freed_above_a_lowered_limit_is_not_charged_again() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
     let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);

@@ -1,6 +1,7 @@
-//! One daemon for a GPU: while the machine's does not serve, `run` waits for it and then refuses;
-//! of two users' own daemons, and of two of one user's, the second refuses and names the first.
-//! Where nothing says that the machine has one, a user's own starts at once.
+//! One daemon per GPU. While the machine's daemon does not serve, `run` waits for it and then
+//! refuses. Of two users' own daemons, and of two daemons of one user, the second refuses and names
+//! the first. If nothing indicates that the machine has a daemon, a user's own daemon starts at
+//! once.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
@@ -10,8 +11,8 @@ use gpushare_tests::{Gpu, Guest, Home, artefacts, clients, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How many daemons other than the machine's run, by their flags: other tests' have their folders
-/// elsewhere.
+/// The number of daemons other than the machine's, found by their flags. Other tests' daemons have
+/// their folders elsewhere.
 fn private_daemons(machine: &Machine) -> usize {
     let own = "for one in /proc/[0-9]*; do tr '\\0' ' ' < $one/cmdline; echo; done 2>/dev/null";
     let all = machine.sh(ROOT, own);
@@ -20,7 +21,7 @@ fn private_daemons(machine: &Machine) -> usize {
         .count()
 }
 
-/// The output of a `run` of this user until it ends or is killed, line by line.
+/// The output lines of a `run` of this user until it ends or is killed.
 fn said(
     machine: &Machine,
     user: u32,
@@ -49,7 +50,7 @@ fn while_the_machines_daemon_is_stopped_run_waits_then_refuses() {
         );
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(125), "{told}");
-        assert!(output.stdout.is_empty(), "nothing ran");
+        assert!(output.stdout.is_empty(), "no program ran");
         for words in [
             "the machine's daemon at /run/gpushare is stopped: waiting up to 10 s",
             "systemctl start gpushared",
@@ -100,7 +101,8 @@ fn a_daemon_that_still_looks_for_its_devices_is_waited_for() {
     let Some(machine) = Machine::bare(test) else {
         return;
     };
-    // It reads its settings before it looks for devices, and these come when we want.
+    // It reads its settings before it looks for devices, and the test decides when the settings
+    // arrive.
     machine.sh(ROOT, "mkfifo /run/settings");
     let mut daemon = machine.daemon_command(&["--config", "/run/settings"]);
     daemon.stderr(Stdio::null());
@@ -177,7 +179,7 @@ fn a_second_users_own_daemon_refuses_and_names_the_first() {
     let output = machine.run(BOB, &fifteen);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(125), "{told}");
-    assert!(output.stdout.is_empty(), "nothing ran");
+    assert!(output.stdout.is_empty(), "no program ran");
     assert!(
         told.contains(&format!(
             "is served by the daemon of user {ALICE}, process "
@@ -227,7 +229,7 @@ fn software_gpus_of_two_users_are_two() {
 }
 
 #[test]
-fn ps_tells_a_daemon_that_died_from_one_that_left() {
+fn ps_distinguishes_a_dead_daemon_from_an_exited_one() {
     let home = Home::new("");
     let guest = home.guest("one", &[]);
     let daemon = Pid::from_raw(home.daemons()[0].cast_signed());
@@ -240,7 +242,7 @@ fn ps_tells_a_daemon_that_died_from_one_that_left() {
         "{told}"
     );
     drop(guest);
-    // The next one takes over, and leaves with its last program.
+    // The next daemon takes over, and exits with its last program.
     let next = home.guest("two", &[]).finish();
     assert!(next.status.success(), "{next:?}");
     home.until_no_daemon();

@@ -1,4 +1,4 @@
-//! SIGHUP, hundreds of times, with good files and bad ones, while programs ask.
+//! SIGHUP, hundreds of times, with valid and invalid files, while programs allocate.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,14 +8,14 @@ use gpushare_tests::{Daemon, GIB, Gpu, MIB, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How many signals the daemon gets.
+/// The number of signals that the daemon gets.
 const STORM: usize = 600;
 
 fn file(limit: u64) -> String {
     format!("[defaults]\nGPUSHARE_MEM_LIMIT = \"{limit}GiB\"\n")
 }
 
-/// The default limit of a tenant at this moment.
+/// The current default limit of a tenant.
 fn given(daemon: &Daemon, name: &str) -> u64 {
     let _tenant = daemon.tenant(name, &[]);
     daemon.row(name).limit / GIB
@@ -26,7 +26,7 @@ fn a_storm_of_reloads_loses_no_answer_and_the_last_good_file_holds() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("config.toml");
     let write = |text: &str| {
-        // Whole or not at all, as an editor does it.
+        // The file is replaced atomically, like an editor does it.
         let new = folder.path().join("new");
         fs::write(&new, text).expect("the folder is writable");
         fs::rename(new, &path).expect("the same file system");
@@ -48,7 +48,7 @@ fn a_storm_of_reloads_loses_no_answer_and_the_last_good_file_holds() {
         let busy = move |guest: &mut gpushare_tests::Guest| {
             let mut rounds = 0;
             while !over.load(Ordering::Relaxed) {
-                // More than a step, so that the daemon is asked.
+                // More than a step, so that the process must ask the daemon.
                 assert_eq!(guest.ask(&format!("alloc {}", 256 * MIB)), "alloc 0");
                 assert_eq!(guest.ask("free 1"), "free 0");
                 rounds += 1;

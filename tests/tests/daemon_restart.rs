@@ -37,7 +37,7 @@ fn without_its_daemon_a_tenant_keeps_its_grant_and_gets_no_more() {
         REFUSED,
         "no growth beyond the grant"
     );
-    assert_eq!(a.ask("check"), "check 1", "it keeps its memory");
+    assert_eq!(a.ask("check"), "check 1", "the process keeps its memory");
     assert_eq!(a.ask("free 1"), "free 0");
     assert_eq!(b.ask(&alloc(4 * GIB)), GRANTED, "the grant is the tenant's");
     assert_eq!(a.ask(&alloc(GIB)), REFUSED);
@@ -57,7 +57,7 @@ fn without_its_daemon_a_tenant_keeps_its_grant_and_gets_no_more() {
 }
 
 #[test]
-fn the_next_daemon_counts_many_busy_clients_exactly_and_serves_who_waits() {
+fn the_next_daemon_counts_busy_clients_exactly_and_serves_waiting_ones() {
     let gpu = Gpu::new("mem=16GiB");
     let mut daemon = Daemon::start(&gpu);
     let limits = [
@@ -131,7 +131,8 @@ fn a_process_that_was_stopped_all_the_while_is_still_counted() {
     assert_eq!(a.ask(&alloc(3 * GIB)), GRANTED);
     signal(a.id(), Signal::SIGSTOP);
     daemon.restart();
-    // A new process is registered only when the next daemon has stopped waiting for old ones.
+    // A new process is registered only when the next daemon has stopped waiting for known
+    // processes.
     let mut late = ready(&tenant);
     assert_eq!(late.ask(&alloc(2 * GIB)), REFUSED);
     assert_eq!(b.ask(&alloc(2 * GIB)), REFUSED);
@@ -145,7 +146,7 @@ fn a_process_that_was_stopped_all_the_while_is_still_counted() {
 }
 
 #[test]
-fn a_daemon_that_hangs_holds_nobody_up_for_long() {
+fn a_daemon_that_hangs_blocks_programs_for_a_bounded_time() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
     let limits = [
@@ -169,7 +170,7 @@ fn a_daemon_that_hangs_holds_nobody_up_for_long() {
 }
 
 #[test]
-fn what_a_forked_child_keeps_is_not_given_away_until_it_ends() {
+fn memory_kept_by_a_forked_child_is_not_granted_until_it_ends() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
     let limits = [

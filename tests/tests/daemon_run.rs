@@ -66,7 +66,7 @@ fn a_daemon_that_cannot_start_is_an_error_in_its_own_words() {
     let output = run.output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(125), "{told}");
-    assert!(output.stdout.is_empty(), "nothing ran");
+    assert!(output.stdout.is_empty(), "no program ran");
     for word in ["config.toml", "line 1", "term_grace", "\"soon\"", "10s"] {
         assert!(told.contains(word), "{word}: {told}");
     }
@@ -90,7 +90,7 @@ fn an_equal_name_joins_with_equal_limits_and_else_is_refused() {
     let output = other.output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(125), "{told}");
-    assert!(output.stdout.is_empty(), "nothing ran");
+    assert!(output.stdout.is_empty(), "no program ran");
     assert!(told.contains("tenant x exists with other limits"), "{told}");
     first.finish().silently();
     assert_eq!(second.ask("check"), "check 4", "its tenant is kept");
@@ -98,7 +98,7 @@ fn an_equal_name_joins_with_equal_limits_and_else_is_refused() {
 }
 
 #[test]
-fn one_whose_request_does_not_fit_says_so_and_starts_when_it_does() {
+fn a_request_that_does_not_fit_is_reported_and_starts_when_it_fits() {
     let home = Home::new("mem=16GiB");
     let first = home.guest("first", &["--mem-limit", "10GiB"]);
     let mut events = home.events();
@@ -120,7 +120,7 @@ fn one_whose_request_does_not_fit_says_so_and_starts_when_it_does() {
 }
 
 #[test]
-fn without_a_daemon_what_needs_one_is_refused_by_name() {
+fn without_a_daemon_options_that_need_one_are_refused_by_name() {
     let home = Home::new("");
     for (flags, variable) in [
         (["--on-collision", "wait"], "GPUSHARE_ON_COLLISION"),
@@ -136,7 +136,7 @@ fn without_a_daemon_what_needs_one_is_refused_by_name() {
         let output = run.output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(125), "{told}");
-        assert!(output.stdout.is_empty(), "nothing ran");
+        assert!(output.stdout.is_empty(), "no program ran");
         assert!(told.contains(variable) || told.contains(flags[0]), "{told}");
         assert!(told.contains(flags[1]), "{told}");
     }
@@ -165,7 +165,7 @@ fn a_run_inside_a_registered_tenant_stays_in_it() {
 }
 
 #[test]
-fn a_run_inside_a_registered_tenant_refuses_what_it_cannot_have() {
+fn a_run_inside_a_registered_tenant_refuses_other_settings() {
     let home = Home::new("mem=16GiB");
     let inner = |flags: &[&str]| {
         let mut outer = home.run("outer", &["--mem-limit", "2GiB"]);
@@ -256,7 +256,7 @@ fn a_daemon_that_dies_is_followed_by_one_that_takes_its_programs_over() {
     let pid = home.daemons()[0];
     kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).unwrap();
     home.until_no_daemon();
-    assert_eq!(first.ask("check"), "check 1", "it goes on");
+    assert_eq!(first.ask("check"), "check 1", "the program still runs");
     let second = home.guest("second", &["--mem-limit", "1GiB"]);
     let row = home.row("first").expect("it was taken over");
     assert_eq!(row["charged"], GIB);

@@ -1,4 +1,4 @@
-//! `gpushare ps` and `gpushare set`: the truth about tenants, shown and changed.
+//! `gpushare ps` and `gpushare set` show and change the true state of tenants.
 
 use gpushare_tests::gpu::links;
 use gpushare_tests::{GIB, Home, MIB, clients, schema};
@@ -16,7 +16,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn ps_shows_who_works_waits_and_idles_and_what_they_hold() {
+fn ps_shows_working_waiting_and_idle_tenants_and_their_memory() {
     let home = Home::new("mem=16GiB");
     let burst = ["--mem-request", "1GiB", "--mem-limit", "12GiB"];
     let mut holder = home.guest("holder", &burst);
@@ -59,7 +59,11 @@ fn a_lower_limit_takes_nothing_away_and_a_higher_one_is_there_at_once() {
         assert!(output.status.success(), "{output:?}");
     };
     set("2GiB");
-    assert_eq!(guest.ask("check"), "check 1", "it keeps its memory");
+    assert_eq!(
+        guest.ask("check"),
+        "check 1",
+        "the process keeps its memory"
+    );
     assert_eq!(guest.ask(&alloc(64 * MIB)), REFUSED);
     assert_eq!(home.row("one").unwrap()["limit"], 2 * GIB);
     set("8GiB");
@@ -191,7 +195,7 @@ fn devices_tells_what_the_driver_shows_and_what_the_daemon_knows() {
             .for_each(|row| schema::check("devices.json", row));
         rows
     };
-    // In the program's world: both, each with its books.
+    // In the program's world: both devices, each with its accounts.
     let devices = listed(home.gpu().name());
     let ordinals: Vec<_> = devices.iter().map(|device| &device["ordinal"]).collect();
     assert_eq!(ordinals, [0, 1]);
@@ -201,7 +205,7 @@ fn devices_tells_what_the_driver_shows_and_what_the_daemon_knows() {
     assert_eq!(devices[1]["node"]["granted"], 0);
     let shown = node["device"].as_str().unwrap();
     assert_eq!(home.row("one").unwrap()["device"], shown);
-    // Where programs would see no GPU, the daemon's devices are listed all the same; a GPU that it
+    // Where programs would see no GPU, the daemon's devices are still listed; a GPU that the daemon
     // lacks belongs to no daemon.
     let others = listed("another");
     let node: Vec<bool> = others

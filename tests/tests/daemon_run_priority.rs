@@ -1,4 +1,4 @@
-//! Collisions from a user's view: which tenant is ended for which, and what both print.
+//! Collisions as users see them: which tenant is ended for which, and the output of both.
 
 use gpushare_tests::{GIB, Guest, Home, MIB, clients};
 
@@ -48,7 +48,7 @@ fn a_lower_burst_that_allows_it_is_ended_for_a_better_one() {
 }
 
 #[test]
-fn nobody_is_ended_within_their_request_or_against_their_word() {
+fn no_tenant_is_ended_within_its_request_or_without_consent() {
     let home = Home::new("mem=16GiB");
     let modest = ["--mem-request", "4GiB", "--mem-limit", "12GiB"];
     let mut modest = holds(&home, "modest", &[&modest, &MAY_END, &LOW], 4 * GIB);
@@ -66,7 +66,7 @@ fn nobody_is_ended_within_their_request_or_against_their_word() {
 }
 
 #[test]
-fn where_nobody_may_be_ended_the_better_one_waits_then_goes_without() {
+fn if_no_tenant_may_be_ended_the_higher_priority_waits_then_fails() {
     let home = Home::new("mem=16GiB");
     let timeout = ["--on-collision", "priority,wait", "--wait-timeout", "300ms"];
     let mut firm = holds(&home, "firm", &[&BURST, &LOW], 10 * GIB);
@@ -79,7 +79,8 @@ fn where_nobody_may_be_ended_the_better_one_waits_then_goes_without() {
 
 #[test]
 fn under_priority_alone_the_better_one_waits_for_what_is_given_back() {
-    // A look at the device is a few operations, and there is one a second.
+    // Each look of the daemon at the device counts a few operations, and there is one look a
+    // second.
     let home = Home::new("mem=16GiB,linger=16");
     let low = holds(&home, "low", &[&BURST, &MAY_END, &LOW], 10 * GIB);
     let mut other = holds(&home, "other", &[&BURST, &MAY_END, &LOW], GIB);
@@ -113,7 +114,7 @@ fn an_equal_burst_is_ended_when_it_is_idle() {
 }
 
 #[test]
-fn one_that_ignores_the_request_to_end_is_killed_after_the_grace() {
+fn a_tenant_that_ignores_sigterm_is_killed_after_the_grace() {
     let home = Home::with_config("mem=16GiB", "term_grace = \"200ms\"\n");
     let mut deaf = home.run("deaf", &[&BURST[..], &MAY_END, &LOW].concat());
     deaf.args(["sh", "-c", "trap '' TERM; exec \"$0\""])

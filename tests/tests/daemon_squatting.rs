@@ -1,5 +1,5 @@
-//! What other users of a machine can put, link, lock or hold where daemons and commands look: it
-//! neither stops the machine's daemon nor root's commands, and is never used.
+//! Files, links and locks that other users of a machine can place where daemons and commands look.
+//! They stop neither the machine's daemon nor root's commands, and are never used.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -9,7 +9,7 @@ use gpushare_tests::{GIB, Guest};
 
 const LIMITS: [&str; 4] = ["--name", "one", "--mem-limit", "2GiB"];
 
-/// What another user may put under a name in a shared folder.
+/// The kinds of files that another user may create under a name in a shared folder.
 const THINGS: [&str; 5] = [
     "mkdir NAME",
     "mkdir NAME && chmod 0777 NAME",
@@ -18,7 +18,7 @@ const THINGS: [&str; 5] = [
     "ln -s /root NAME",
 ];
 
-/// A user who holds a lock until it is killed; `None` if it could not lock.
+/// A user's process that holds a lock until it is killed; `None` if it could not lock.
 fn locks(machine: &Machine, user: u32, path: &str) -> Option<Child> {
     let line = format!("exec 9<{path} && flock -n 9 && echo locked && exec sleep 1000");
     let mut holder = machine.as_user(user, "sh");
@@ -52,7 +52,7 @@ fn no_user_keeps_the_machines_daemon_from_starting_again() {
     machine.kill_daemon();
     let files = machine.sh(ROOT, "find /run/gpushare -not -type s");
     assert!(files.contains("/run/gpushare/lock"), "{files}");
-    // All they can lock, folders too, while it is away.
+    // While the daemon is stopped, all files and folders that the users can lock.
     let held: Vec<Child> = files
         .lines()
         .filter_map(|path| locks(&machine, ALICE, path))
@@ -137,12 +137,15 @@ fn a_name_in_dev_shm_that_a_user_took_stops_none_of_roots_commands() {
             let output = machine.run(ROOT, command);
             let told = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(output.status.success(), "{thing}: {command:?}: {told}");
-            assert!(told.lines().count() <= 1, "it is said once: {told}");
+            assert!(
+                told.lines().count() <= 1,
+                "the message appears once: {told}"
+            );
         }
         guest.finish().silently();
         machine.sh(ALICE, "rm -r /dev/shm/gpushare-0");
         let left = machine.sh(ROOT, "ls -A /root/c /root/d 2>/dev/null; true");
-        assert_eq!(left, "", "where a link led nothing was made");
+        assert_eq!(left, "", "nothing was created at the link's target");
     }
 }
 
@@ -184,8 +187,8 @@ fn a_user_whose_name_was_taken_is_served_by_the_machines_daemon() {
     );
     for thing in THINGS {
         machine.sh(ALICE, &thing.replace("NAME", &taken));
-        // Without a daemon their programs have no place for usage pages, and running without a
-        // limit is not what they requested.
+        // Without a daemon their programs have no place for usage pages, and the user did not
+        // request to run without a limit.
         let mut alone = machine.gpushare(BOB, &["run", "--daemon", "off", "--mem-limit", "1GiB"]);
         alone
             .arg("--")
@@ -202,7 +205,7 @@ fn a_user_whose_name_was_taken_is_served_by_the_machines_daemon() {
         machine.kill_daemon();
         machine.sh(ROOT, &format!("rm -r {taken} /run/gpushare"));
     }
-    // Where they have logged in, that is their place.
+    // A user who has logged in has a place for them.
     machine.sh(ALICE, &format!("mkdir {taken}"));
     machine.sh(
         ROOT,

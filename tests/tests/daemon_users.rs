@@ -1,5 +1,5 @@
 //! The machine's own daemon, as root at `/run/gpushare`, and real programs of other users. `/run`
-//! is the test's own: a mount namespace with an empty one.
+//! is the test's own: an empty one in a mount namespace.
 
 use gpushare_tests::machine::{ALICE, BOB, Machine, ROOT};
 use gpushare_tests::{GIB, Guest, clients};

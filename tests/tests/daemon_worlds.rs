@@ -1,5 +1,5 @@
-//! Several daemons of one user, one for each GPU world: the commands show and change what any of
-//! them has.
+//! Several daemons of one user, one for each set of GPUs. The commands show and change the tenants
+//! of all of them.
 
 use gpushare_tests::{GIB, Gpu, Guest, Home, clients};
 
@@ -62,7 +62,7 @@ fn ps_set_and_events_reach_the_tenants_of_all_daemons() {
 }
 
 #[test]
-fn who_follows_is_told_what_happens_under_every_daemon() {
+fn a_follower_sees_the_events_of_every_daemon() {
     let home = Home::new("mem=16GiB");
     let (one, other) = (home.gpu(), Gpu::new("mem=8GiB"));
     let a = guest(&home, one, "a");
@@ -72,7 +72,7 @@ fn who_follows_is_told_what_happens_under_every_daemon() {
         let output = home.gpushare(&["set", name, "--mem-limit", "3GiB"]);
         assert!(output.status.success(), "{output:?}");
     };
-    // Whichever way round, so that no daemon's events are waited for behind the other's.
+    // In both orders, so that no daemon's events wait behind the other daemon's.
     for (first, second) in [("a", "b"), ("b", "a")] {
         for name in [first, second] {
             set(name);

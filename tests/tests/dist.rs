@@ -1,11 +1,11 @@
-//! The shipped library loads anywhere: binary rules, and no output in Debian 11, 12 and 13.
+//! The shipped library loads on old systems: binary rules, and no output in Debian 11, 12 and 13.
 
 use gpushare_tests::artefacts;
 use gpushare_tests::runnable::{not_runnable_here, prepared};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The packaged library; the tests of it need `scripts/package.sh` to have run.
+/// The packaged library. Its tests need an earlier run of `scripts/package.sh`.
 fn packaged(test: &str) -> Option<PathBuf> {
     let library = artefacts::repository().join("dist/lib/libgpushare.so");
     match library.canonicalize() {
@@ -74,7 +74,7 @@ fn the_packaged_library_loads_silently_in_debian_11_12_and_13() {
     }
 }
 
-/// Runs the root's own shell by the root's own dynamic linker and C library, without entering it.
+/// Runs the root's own shell with the root's own dynamic linker and C library, without a chroot.
 fn in_root(root: &Path, shell: &str, library: &Path) -> Output {
     let multiarch = format!("{}-linux-gnu", std::env::consts::ARCH);
     let folders = ["lib", "usr/lib"].map(|lib| root.join(lib).join(&multiarch));

@@ -1,4 +1,4 @@
-//! `gpushare env` prints what `run` would give a program.
+//! `gpushare env` prints the environment that `run` would give a program.
 
 use gpushare_tests::guest::gpushare;
 use gpushare_tests::{GIB, Gpu, artefacts, clients};
@@ -28,7 +28,7 @@ fn a_shell_that_evaluates_it_starts_programs_under_the_limits() {
 }
 
 #[test]
-fn json_says_what_to_set_and_what_to_unset() {
+fn json_lists_variables_to_set_and_to_unset() {
     let temporary = tempfile::tempdir_in(artefacts::cache()).unwrap();
     let output = gpushare(&[
         "env",
@@ -51,6 +51,6 @@ fn json_says_what_to_set_and_what_to_unset() {
     assert_eq!(
         plan["set"].get("PATH"),
         None,
-        "what does not change is not repeated"
+        "unchanged variables are not repeated"
     );
 }

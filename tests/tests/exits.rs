@@ -1,13 +1,13 @@
-//! Driver calls that are left by a jump and not by their return. Limits and turns hold afterwards
-//! as before, no thread waits for the one that jumped, and the program continues. The opposite: a
-//! call by a signal handler inside another call is an ordinary call.
+//! Driver calls that are left by a jump instead of their return. Limits and turns hold afterwards,
+//! no thread waits for the thread that jumped, and the program continues. The opposite: a call by a
+//! signal handler inside another call is an ordinary call.
 
 use gpushare_protocol::wire::Request;
 use gpushare_tests::{Daemon, Dealer, GIB, Gpu, Guest, MIB, Tenant, clients, until};
 
 const MS: u64 = 1_000_000;
-/// How much deeper than the call that was left the next ones are made: at the same place, and where
-/// the left frame may lie untouched.
+/// How much deeper on the stack the next calls are made than the call that was left: at the same
+/// depth, and where the left frame may be untouched.
 const DEPTHS: [u64; 3] = [0, 4096, 100_000];
 
 struct Scene {
@@ -44,14 +44,14 @@ impl Scene {
         Self { gpu, dealer, guest }
     }
 
-    /// The gate is closed, with nothing under way.
+    /// Closes the gate while no work is in progress.
     #[track_caller]
     fn closes(&self, epoch: u64) {
         self.dealer.close(epoch);
         self.dealer.hears(&drained(epoch));
     }
 
-    /// A launch passes an open gate, and the turn ends when it is closed.
+    /// Checks that a launch passes an open gate, and that the turn ends when the gate is closed.
     #[track_caller]
     fn goes_on(&mut self, epoch: u64) {
         self.dealer.open(epoch);
@@ -62,7 +62,7 @@ impl Scene {
 }
 
 #[test]
-fn a_launch_that_is_left_at_the_gate_opens_it_to_nobody() {
+fn a_launch_left_at_the_gate_does_not_open_it() {
     let mut scene = Scene::new();
     for (epoch, depth) in (1..).step_by(2).zip(DEPTHS) {
         scene.dealer.open(epoch);
@@ -72,19 +72,19 @@ fn a_launch_that_is_left_at_the_gate_opens_it_to_nobody() {
             let tried = scene.guest.ask(&format!("try {depth} 1000"));
             assert_eq!(tried, "try 1", "the launch waits, and is left");
         }
-        assert_eq!(scene.gpu.served(), before, "nothing ran");
+        assert_eq!(scene.gpu.served(), before, "no kernel ran");
         scene.goes_on(epoch + 1);
     }
     scene.guest.finish().silently();
 }
 
 #[test]
-fn nobody_is_said_to_wait_once_a_launch_was_left_at_the_gate() {
+fn a_launch_left_at_the_gate_is_not_reported_as_waiting() {
     let mut scene = Scene::new();
     scene.closes(1);
     assert_eq!(scene.guest.ask("try 0 1000"), "try 1");
     scene.dealer.hears(&wanted(1));
-    // It is forgotten at the latest when its nap would have ended.
+    // The library forgets it at the latest when its sleep would have ended.
     std::thread::sleep(std::time::Duration::from_millis(500));
     for epoch in 2..5 {
         scene.dealer.open(epoch);
@@ -133,7 +133,7 @@ fn a_launch_that_is_left_inside_the_driver_keeps_no_turn_from_ending() {
                     .dealer
                     .deal(&gpushare_protocol::page::lease::Turn::default());
             }
-            // Many more than the driver takes at a time.
+            // Many more than the driver queues at a time.
             let filled = scene.guest.ask(&format!("fill 0 {}", 500 * MS));
             assert_eq!(
                 filled, "fill 1",
@@ -144,7 +144,7 @@ fn a_launch_that_is_left_inside_the_driver_keeps_no_turn_from_ending() {
             let before = scene.gpu.served();
             let tried = scene.guest.ask(&format!("try {depth} 1000"));
             assert_eq!(tried, "try 1", "the next launch waits");
-            assert_eq!(scene.gpu.served(), before, "nothing ran");
+            assert_eq!(scene.gpu.served(), before, "no kernel ran");
             scene.goes_on(4);
             scene.guest.finish().silently();
         }
@@ -216,12 +216,16 @@ fn an_allocation_left_while_it_waits_for_the_daemon_costs_nothing() {
         let refused = b.ask(&format!("alloc {depth} {}", 13 * GIB));
         assert_eq!(refused, "alloc 2", "beyond the limit");
         let granted = b.ask(&format!("alloc {depth} {}", 64 * MIB));
-        assert_eq!(granted, "alloc 0", "its own");
+        assert_eq!(granted, "alloc 0", "the tenant's own memory");
     }
     a.kill();
     let rest = 12 * GIB - 3 * 64 * MIB;
     let granted = b.ask(&format!("alloc 0 {rest}"));
     assert_eq!(granted, "alloc 0", "nothing was lost");
-    assert_eq!(b.ask("alloc 0 1048576"), "alloc 2", "and nothing won");
+    assert_eq!(
+        b.ask("alloc 0 1048576"),
+        "alloc 2",
+        "and no memory was gained"
+    );
     b.finish().silently();
 }

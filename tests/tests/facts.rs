@@ -1,5 +1,5 @@
-//! A program under `gpushare run` gets every answer the driver alone would give: results, errors,
-//! order, with and without a limit.
+//! A program under `gpushare run` gets every answer that the driver alone would give: results,
+//! errors, order, with and without a limit.
 
 use gpushare_tests::guest::command;
 use gpushare_tests::{Gpu, artefacts};

@@ -1,6 +1,6 @@
-//! One user floods the daemon of all users with commands, or with connections: nearly all of the
-//! daemon's time still goes to other users. The test counts the flood's requests served while a
-//! fixed number of root's are; it does not measure time.
+//! One user floods the daemon of all users with commands or connections. Other users still get
+//! nearly all of the daemon's time. The test counts the flood's requests served during a fixed
+//! number of root's requests; it does not measure time.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -16,12 +16,12 @@ use nix::unistd::{Uid, geteuid, seteuid};
 
 const ALICE: Uid = Uid::from_raw(65_534);
 const ROOT: Uid = Uid::from_raw(0);
-/// Connections at once that flood.
+/// Connections that flood at the same time.
 const FLOODERS: usize = 8;
-/// Tenants, so that a list has much to tell.
+/// Tenants, so that a list has many rows.
 const TENANTS: usize = 100;
 
-/// This process is a user that connects to the daemon; then root again. One test at a time.
+/// This process acts as a user that connects to the daemon; then as root again. One test at a time.
 struct Is {
     _alone: MutexGuard<'static, ()>,
 }
@@ -51,7 +51,7 @@ struct Flood {
 }
 
 impl Flood {
-    /// Each thread does what `make` makes, as often as it can.
+    /// Each thread calls what `make` returns as often as it can.
     fn start<F: FnMut() + Send + 'static>(make: impl Fn() -> F) -> Self {
         let (stop, served) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let thread = |_| {
@@ -92,8 +92,8 @@ fn connects(control: PathBuf) -> impl FnMut() + Send + 'static {
     move || drop(Commands::open(&control))
 }
 
-/// A daemon of all users, with tenants; `None`, noted under `test`, where this user cannot be
-/// several.
+/// A daemon of all users, with tenants; `None` if this user cannot act as other users, which is
+/// noted under `test`.
 fn crowded(test: &str) -> Option<(Daemon, Vec<Tenant>)> {
     if !geteuid().is_root() {
         not_runnable_here(test, "only root can be several users");
@@ -110,7 +110,7 @@ fn crowded(test: &str) -> Option<(Daemon, Vec<Tenant>)> {
     Some((daemon, tenants))
 }
 
-/// The number of a user's flood requests served while `times` of root's are.
+/// The number of a user's flood requests served during `times` of root's requests.
 fn beside<F: FnMut() + Send + 'static>(
     daemon: &Daemon,
     user: Uid,

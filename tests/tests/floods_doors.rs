@@ -1,6 +1,5 @@
 //! Tenants' own sockets under a flood. A user who opens as many connections as possible leaves
-//! places for the tenant's programs. A user who connects in a loop is served at a limited rate,
-//! whichever user it is.
+//! places for the tenant's programs. Any user who connects in a loop is served at a limited rate.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -17,11 +16,11 @@ const ALICE: Uid = Uid::from_raw(65_534);
 const BOB: Uid = Uid::from_raw(65_533);
 const CAROL: Uid = Uid::from_raw(65_532);
 const ROOT: Uid = Uid::from_raw(0);
-/// The saved budget of one payer, and its sustained connections a second.
+/// The saved budget of one user, and its sustained connections per second.
 const SAVED: u64 = 1024;
 const A_SECOND: u64 = 200;
 
-/// This process is a user that connects to the daemon; then root again. One test at a time.
+/// This process acts as a user that connects to the daemon; then as root again. One test at a time.
 struct Is {
     _alone: MutexGuard<'static, ()>,
 }
@@ -43,8 +42,8 @@ impl Drop for Is {
     }
 }
 
-/// A daemon of all users with two tenants of root's; `None`, noted under `test`, where this user
-/// cannot be several.
+/// A daemon of all users with two tenants of root; `None` if this user cannot act as other users,
+/// which is noted under `test`.
 fn machine(test: &str) -> Option<(Daemon, [Tenant; 2])> {
     if !geteuid().is_root() {
         not_runnable_here(test, "only root can be several users");
@@ -74,7 +73,8 @@ fn a_user_who_fills_a_tenants_socket_leaves_its_programs_theirs() {
         return;
     };
     let crowd = crowd(&socket(&one), ALICE, 1_100);
-    // Its connections are greeted at once, not when the crowd has been cut off for its silence.
+    // Its connections are greeted at once, not only when the silent connections of the crowd are
+    // closed.
     drop(Commands::open(&socket(&one)));
     let mut program = one.client("quota", &[]);
     assert_eq!(program.ask("init"), "init 0");
@@ -98,8 +98,8 @@ fn several_users_who_fill_it_leave_another_ones_program_a_place() {
     drop(crowds);
 }
 
-/// How often a user who connects in a loop gets a hello there while root sends requests, and over
-/// which time.
+/// How often a user who connects in a loop gets a hello while root sends requests, and during which
+/// time.
 fn greeted(daemon: &Daemon, user: Uid, socket: &Path) -> (u64, f64) {
     let (stop, served) = (AtomicBool::default(), Arc::<AtomicU64>::default());
     let mut root = daemon.commands();
@@ -114,7 +114,7 @@ fn greeted(daemon: &Daemon, user: Uid, socket: &Path) -> (u64, f64) {
                 }
             });
         }
-        // Until the flood has had all that it may have saved up, and goes on.
+        // Until the flood has used all of its saved budget and continues.
         while served.load(Ordering::Relaxed) < SAVED + A_SECOND {
             root.ask_often(&gpushare_protocol::wire::Control::Devices, 100);
         }
@@ -127,8 +127,8 @@ fn greeted(daemon: &Daemon, user: Uid, socket: &Path) -> (u64, f64) {
 }
 
 #[test]
-fn who_connects_to_it_without_end_is_served_at_a_rate() {
-    let test = "who_connects_to_it_without_end_is_served_at_a_rate";
+fn a_user_who_connects_in_a_loop_is_served_at_a_limited_rate() {
+    let test = "a_user_who_connects_in_a_loop_is_served_at_a_limited_rate";
     let Some((daemon, [one, other])) = machine(test) else {
         return;
     };

@@ -1,9 +1,9 @@
-//! The free memory that programs see: exact among the processes of a tenant. Where they see their
+//! The free memory that programs see: exact among the processes of a tenant. If programs see their
 //! request, other tenants never raise it.
 
 use gpushare_tests::{Alone, Daemon, GIB, Gpu, Guest, MIB, clients, until};
 
-/// Free bytes, as `cuMemGetInfo` says.
+/// Free bytes as `cuMemGetInfo` reports them.
 #[track_caller]
 fn free(guest: &mut Guest) -> u64 {
     let answer = guest.ask("info");
@@ -19,7 +19,7 @@ fn does(guest: &mut Guest, line: &str) {
 }
 
 #[test]
-fn what_another_process_charges_and_frees_is_seen_at_once() {
+fn another_processs_charges_and_frees_are_seen_at_once() {
     let gpu = Gpu::new("mem=16GiB");
     let alone = Alone::on(&gpu);
     let flags = ["--mem-limit", "4GiB"];
@@ -40,7 +40,7 @@ fn what_another_process_charges_and_frees_is_seen_at_once() {
 }
 
 #[test]
-fn what_a_dead_process_held_is_free_again_without_anybody_allocating() {
+fn a_dead_processs_memory_is_free_without_another_allocation() {
     let gpu = Gpu::new("mem=16GiB");
     let alone = Alone::on(&gpu);
     let flags = ["--mem-limit", "4GiB"];
@@ -86,7 +86,7 @@ fn beside_a_neighbour(flags: &[&str]) -> [u64; 3] {
 }
 
 #[test]
-fn told_the_request_a_process_never_sees_more_by_others_doing() {
+fn with_the_request_as_view_other_tenants_never_raise_it() {
     let flags = ["--mem-limit", "4GiB", "--mem-request", "4GiB"];
     let by_request = [&flags[..], &["--mem-view", "request"]].concat();
     let [before, meanwhile, after] = beside_a_neighbour(&by_request);
@@ -96,7 +96,7 @@ fn told_the_request_a_process_never_sees_more_by_others_doing() {
 }
 
 #[test]
-fn told_the_request_a_process_sees_what_it_frees_itself() {
+fn with_the_request_as_view_a_process_sees_its_own_frees() {
     let gpu = Gpu::new("mem=16GiB");
     let flags = ["--mem-limit", "4GiB", "--mem-view", "request"];
     let mut guest = Guest::client(&gpu, &flags, "quota").started();

@@ -1,7 +1,7 @@
-//! The differential fuzzer's kept cases, some seeds each time, and as many as there is time for.
+//! The differential fuzzer's kept cases, some seeds in each run, and as many more as time allows.
 //!
-//! `GPUSHARE_FUZZ_SECONDS` makes it continue with new seeds for that long (`scripts/fuzz.sh`);
-//! `GPUSHARE_FUZZ_SEED` sets the first seed. A case that fails is shrunk, printed, and then also
+//! `GPUTEST_FUZZ_SECONDS` makes it continue with new seeds for that long (`scripts/fuzz.sh`);
+//! `GPUTEST_FUZZ_SEED` sets the first seed. A case that fails is shrunk, printed, and then also
 //! written to `tests/data/fuzz.txt`, whose cases always run.
 
 use std::fs::OpenOptions;
@@ -12,9 +12,9 @@ use gpushare_tests::artefacts;
 use gpushare_tests::referee::{Case, Mode};
 use gpushare_tests::turns::now;
 
-/// Where failed cases are kept.
+/// The file that keeps failed cases.
 const KEPT: &str = "tests/data/fuzz.txt";
-/// Calls a thread.
+/// Calls per thread.
 const CALLS: usize = 150;
 /// Default number of seeds of each mode.
 const SEEDS: u64 = 2;
@@ -29,14 +29,14 @@ fn case(mode: Mode, seed: u64, threads: usize) -> Case {
     }
 }
 
-/// Fails with the least calls that show the difference.
+/// Fails with the smallest set of calls that shows the difference.
 fn judge(case: &Case) {
     let Err(difference) = case.check() else {
         return;
     };
     let shrunk = case.shrunk();
     let still = shrunk.check().err();
-    if std::env::var_os("GPUSHARE_FUZZ_SECONDS").is_some() {
+    if std::env::var_os("GPUTEST_FUZZ_SECONDS").is_some() {
         let kept = artefacts::repository().join(KEPT);
         let mut kept = OpenOptions::new()
             .append(true)
@@ -55,15 +55,14 @@ fn setting(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}: {text}")))
 }
 
-/// Seeds that are the same each time; more, beginning at the clock's reading, while there is time
-/// for them.
+/// Fixed seeds; then further seeds, starting at the clock's reading, while time is left.
 fn judges(mode: Mode, threads: usize) {
-    let Some(seconds) = setting("GPUSHARE_FUZZ_SECONDS") else {
+    let Some(seconds) = setting("GPUTEST_FUZZ_SECONDS") else {
         (1..=SEEDS).for_each(|seed| judge(&case(mode, seed, threads)));
         return;
     };
     let end = Instant::now() + Duration::from_secs(seconds);
-    let mut seed = setting("GPUSHARE_FUZZ_SEED").unwrap_or_else(now);
+    let mut seed = setting("GPUTEST_FUZZ_SEED").unwrap_or_else(now);
     let mut runs = 0_u64;
     while Instant::now() < end {
         judge(&case(mode, seed, threads));
@@ -113,7 +112,7 @@ fn cases_that_failed_once_pass() {
 
 /// A referee that finds no difference might compare nothing.
 #[test]
-fn what_a_quota_changes_is_a_difference_to_a_referee_without_the_model() {
+fn a_referee_without_the_model_sees_a_quotas_effects() {
     let case = case(Mode::Quota, 1000, 1);
     case.check().expect("the quota explains it");
     let difference = case.check_without_model().expect_err("it refuses some");

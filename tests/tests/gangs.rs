@@ -21,7 +21,7 @@ fn a_collective_on_two_gpus_goes_on_beside_a_tenant_on_each() {
     let gpu = Gpu::new("count=2");
     let daemon = Daemon::in_turns(&gpu);
     let [both, one, two] = ["both", "one", "two"].map(|name| daemon.tenant(name, &[]));
-    // A tenant alone launches as far ahead as the driver allows, and has to finish that first.
+    // A tenant alone launches as far ahead as the driver allows, and must finish that first.
     let mut first = working(&one, "turns", "0", 300 * US);
     let mut second = working(&two, "turns", "1", 300 * US);
     let mut gang = working(&both, "gang", "0,1", 200 * US);

@@ -159,7 +159,7 @@ fn a_malformed_gang_is_refused_and_without_a_daemon_one_means_nothing() {
         let output = ran(flags, variable);
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(125), "{told}");
-        assert!(output.stdout.is_empty(), "nothing ran");
+        assert!(output.stdout.is_empty(), "no program ran");
         for word in words {
             assert!(told.contains(word), "{told}");
         }

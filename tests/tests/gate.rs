@@ -1,5 +1,5 @@
-//! Launches pass the gate from wherever they come: threads that come and go, destructors, signal
-//! handlers, beside forks; with the gate free, with a daemon, and with a cap that keeps closing it.
+//! Launches pass the gate from everywhere: short-lived threads, destructors, signal handlers,
+//! during forks; with the gate free, with a daemon, and with a cap that keeps closing it.
 
 use gpushare_protocol::wire::{Control, ControlReply};
 use gpushare_tests::guest::{clean, command, plain};
@@ -7,8 +7,7 @@ use gpushare_tests::{Alone, Daemon, Gpu, Guest, artefacts, clients};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The parts that need no more of a driver than softgpu gives. (Its locks are not for signal
-/// handlers.)
+/// The parts that softgpu can serve. (Its locks do not allow calls in signal handlers.)
 const PARTS: [&str; 3] = ["churn", "destructors", "forks"];
 
 /// Runs the client and returns launches made, for each part; none may be refused.
@@ -20,7 +19,7 @@ fn launches(mut command: Command, parts: &[&str]) -> Vec<u64> {
     lines.map(|(line, part)| passed(part, line)).collect()
 }
 
-/// Launches that a part made, of which none was refused.
+/// The launches of a part; none of them may be refused.
 #[track_caller]
 fn passed(part: &str, line: &str) -> u64 {
     let made = line.strip_prefix(&format!("{part} "));
@@ -29,7 +28,7 @@ fn passed(part: &str, line: &str) -> u64 {
     made.unwrap_or_else(|| panic!("{line}"))
 }
 
-/// What all launches of a part with a fixed number are.
+/// The number of launches of a part with a fixed number.
 const CHURN: u64 = 40 * 16 * 50;
 const DESTRUCTORS: u64 = 100 * 3;
 
@@ -57,8 +56,7 @@ fn launches_from_everywhere_pass_with_a_daemon() {
     all_pass(tenant.command(&clients::compile("gate", &[])));
 }
 
-/// All launches pass while the cap closes the gate, again and again. `first` comes before the
-/// parts.
+/// All launches pass while the cap closes the gate again and again. `first` runs before the parts.
 #[track_caller]
 fn all_pass_while_the_gate_closes(first: &[&str]) {
     let gpu = Gpu::new("");
@@ -86,7 +84,7 @@ fn launches_from_everywhere_pass_a_gate_that_a_cap_keeps_closing() {
     all_pass_while_the_gate_closes(&[]);
 }
 
-/// A cap that keeps closing the gate, and then other ways to it.
+/// A cap that keeps closing the gate, with other ways to launch.
 fn capped(parts: &[&str]) -> String {
     let mut run = command(&Gpu::new(""), &["--sm-limit", "40"]);
     run.arg(clients::compile("gate", &[])).args(parts);
@@ -102,8 +100,8 @@ fn a_launch_in_a_host_callback_does_not_wait_and_is_refused() {
     assert_eq!(capped(&["callbacks"]), expected);
 }
 
-/// Runs parts of the client in one tenant while another wants the device too: its output, and
-/// how many turns it took.
+/// Runs parts of the client in one tenant while another tenant wants the device too. Returns the
+/// output and the number of turns.
 fn contended(parts: &[&str], microseconds: &str) -> (String, u64) {
     let client = clients::compile("gate", &[]);
     let daemon = Daemon::in_turns(&Gpu::new(""));

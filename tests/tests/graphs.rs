@@ -18,7 +18,7 @@ fn free(guest: &mut Guest) -> u64 {
         .expect("a number")
 }
 
-/// The ways in which a graph of one allocation of 192 MiB is made.
+/// The ways to build a graph with one allocation of 192 MiB.
 const MAKINGS: [&str; 2] = ["graph 201326592 1", "captured 201326592 1"];
 
 #[test]

@@ -7,7 +7,7 @@ use gpushare_protocol::wire::Request;
 use gpushare_tests::{Alone, Dealer, GIB, Gpu, Guest, MIB, until};
 
 const MS: u64 = 1_000_000;
-/// Long enough that a look in its midst sees it.
+/// Long enough for a check while it runs.
 const LONG: u64 = 100 * MS;
 
 fn drained(epoch: u64) -> Request {
@@ -29,7 +29,7 @@ fn does(guest: &mut Guest, line: &str) {
     assert_eq!(guest.ask(line), format!("{word} 0"), "{line}");
 }
 
-/// Nothing of the guest's runs from now on.
+/// Checks that no work of the guest runs from now on.
 #[track_caller]
 fn nothing_runs(gpu: &Gpu, guest: &mut Guest) {
     let before = gpu.served();
@@ -86,7 +86,7 @@ fn launches_in_green_contexts_wait_for_the_turn() {
 }
 
 #[test]
-fn what_a_destroyed_green_context_was_given_is_waited_for() {
+fn work_of_a_destroyed_green_context_is_waited_for() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     let mut guest = started(&dealer);
@@ -202,7 +202,7 @@ fn a_cap_holds_for_work_in_green_contexts() {
     let mut guest = alone.client(&["--sm-limit", "1"], "green");
     does(&mut guest, "init 0");
     does(&mut guest, "make 0");
-    // 200 ms at one percent are paid for after twenty seconds.
+    // 200 ms at one percent are repaid after twenty seconds.
     does(&mut guest, &format!("own 0 1 {}", 200 * MS));
     does(&mut guest, "sync");
     let before = gpu.served();

@@ -1,5 +1,5 @@
-//! The cost of the hot paths in instructions: the same on every machine, so that it can be checked.
-//! Times are printed by `scripts/bench.sh`.
+//! The cost of the hot paths in instructions. It is the same on every machine, so tests can check
+//! it. `scripts/bench.sh` prints times.
 
 use gpushare_protocol::page::lease::{LeaseState, Turn};
 use gpushare_tests::dealer::turn;
@@ -9,36 +9,35 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Instructions a pair of cuMemAlloc and cuMemFree within credit may add to the driver's own.
-/// Measured 459, three of them locked; 65 of them are what makes a call safe that never returns
-/// (ADR 35).
+/// Maximum instructions that a pair of cuMemAlloc and cuMemFree within credit adds to the driver's.
+/// Measured 459, three of them locked; 65 of them make a call safe that never returns (ADR 35).
 const ALLOC_AND_FREE: i64 = 475;
 /// Instructions that a pair of cuMemAllocAsync and cuMemFreeAsync may add when it reuses memory of
 /// its pool. Measured 1,446, with the reserved size read once by three calls of a driver that does
 /// nothing (ADR 79); 2,022 while a model of the pool's addresses spared most of these calls.
 const ALLOC_AND_FREE_ASYNC: i64 = 1_650;
-/// Instructions that a cuLaunchKernel may add while its tenant has no compute limit. Measured 49,
-/// none of them locked: half pass on its eleven arguments.
+/// Maximum instructions that a cuLaunchKernel adds while its tenant has no compute limit. Measured
+/// 49, none of them locked; half of them pass on its eleven arguments.
 const LAUNCH: i64 = 50;
-/// The same for a cuGraphLaunch, which has two. Measured 29.
+/// The same for a cuGraphLaunch, which has two arguments. Measured 29.
 const GRAPH: i64 = 32;
 /// The same for a cuMemGetInfo, however many processes the tenant has. Measured 311 (13,374 when
 /// each asked the driver twice and looked at 512 slots).
 const INFO: i64 = 350;
-/// The same for a cuStreamSynchronize while nothing binds. Measured 19.
+/// The same for a cuStreamSynchronize while no limit applies. Measured 19.
 const WAIT: i64 = 24;
 /// The same for a cuLaunchKernel while another tenant may be at work on the device, without and
 /// with yielding, on average. Measured 363 (1,546 when each took the device's lock): about 255 of a
 /// launch that takes no lock, and a part in 128 of one that does, enters what the others announced
 /// and puts a mark behind it.
 const CONTENDED: i64 = 400;
-/// The same for a cuEventQuery or a cuEventRecord while nothing binds: frameworks poll. Measured 7
-/// and 8.
+/// The same for a cuEventQuery or a cuEventRecord while no limit applies: frameworks poll. Measured
+/// 7 and 8.
 const SEEN: i64 = 9;
 /// The same for a memset or copy of less than 1 MiB, and for one from or to the host. Measured 7 to
 /// 10.
 const MOVE: i64 = 12;
-/// The same for a memset of 1 MiB or more, which is inside the gate meanwhile. Measured 35.
+/// The same for a memset of 1 MiB or more, which passes the gate. Measured 35.
 const BULK: i64 = 40;
 /// The tolerated difference of two counts of one path: rounding, and the library's own threads.
 const NOISE: i64 = 1;
@@ -49,7 +48,7 @@ const NOISE: i64 = 1;
 const RELOCATIONS: usize = 2_400;
 
 const ROUNDS: u64 = 21_000;
-/// Launches are cheap, and so are more of them.
+/// Launches are cheap, so more rounds are counted.
 const LAUNCHES: u64 = 20 * ROUNDS;
 
 /// Names a packaged library to count in, such as `dist/lib/libgpushare.so`; without it one is
@@ -155,8 +154,8 @@ impl Bench {
             .unwrap_or_else(|| panic!("{report}"))
     }
 
-    /// Instructions one call (or pair of calls) takes: start-up cancels out between a short run and
-    /// a long one.
+    /// Instructions of one call (or pair of calls): start-up cancels out between a short run and a
+    /// long one.
     fn each(&self, call: &str, under: &Under<'_>) -> i64 {
         self.each_beside(0, call, under)
     }
@@ -194,7 +193,7 @@ fn valgrind_is_here(name: &str) -> bool {
     here
 }
 
-/// Counts at most until one is within the bound.
+/// The maximum number of counts; the first one within the bound ends the check.
 const TRIES: u32 = 3;
 
 /// Checks the instructions that the library adds to a call: the least of up to three counts,
@@ -236,7 +235,7 @@ fn a_launch_of_a_graph_that_allocates_nothing() {
     adds_at_most("graph", GRAPH);
 }
 
-/// What `readelf` says of a library.
+/// The output of `readelf` for a library.
 fn readelf(option: &str, library: &Path) -> String {
     let output = Command::new("readelf")
         .args(["-W", option])
@@ -246,7 +245,7 @@ fn readelf(option: &str, library: &Path) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What loading a library into a program takes.
+/// Checks the cost of loading a library into a program.
 fn loads_cheaply(library: &Path) {
     let relocations = readelf("--relocs", library);
     let count = relocations

@@ -1,4 +1,4 @@
-//! The journal: what happened is known after the tenant and the daemon are gone, and `why` says it.
+//! The journal: events are known after the tenant and the daemon are gone, and `why` explains them.
 
 use gpushare_tests::{GIB, Home, MIB, schema};
 use serde_json::Value;
@@ -36,7 +36,7 @@ fn sum(events: &[Value], fact: &str) -> u64 {
 }
 
 #[test]
-fn what_happened_is_known_when_tenant_and_daemon_are_gone() {
+fn events_are_known_when_tenant_and_daemon_are_gone() {
     let home = Home::new("mem=16GiB,count=2");
     let mut guest = home.guest("web", &["--mem-limit", "1GiB"]);
     assert_eq!(guest.ask(&alloc(GIB / 2)), GRANTED);
@@ -56,7 +56,7 @@ fn what_happened_is_known_when_tenant_and_daemon_are_gone() {
         (Some(&"admitted"), Some(&"gone"))
     );
     let refused = events(&home, &["--tenant", "web", "--kind", "refused"]);
-    // Each once, however often a charge was tried.
+    // Each refusal once, however often the charge was tried.
     assert_eq!(sum(&refused, "count"), 3, "{refused:?}");
     assert_eq!(sum(&refused, "over_limit"), 3, "{refused:?}");
     assert_eq!(refused[0]["facts"]["limit_bytes"], GIB);
@@ -75,7 +75,7 @@ fn what_happened_is_known_when_tenant_and_daemon_are_gone() {
     let peak = facts["peak_bytes"].as_u64().unwrap();
     assert!((GIB / 2..GIB).contains(&peak), "{facts}");
 
-    // On that GPU only, and not of another tenant, nor from later on.
+    // Only on that GPU, of no other tenant, and not from later on.
     let gpu = refused[0]["gpu"].as_u64().unwrap();
     assert_eq!(
         events(&home, &["--kind", "refused", "--gpu", &gpu.to_string()]),
@@ -94,7 +94,7 @@ fn what_happened_is_known_when_tenant_and_daemon_are_gone() {
     ] {
         assert_eq!(events(&home, &none), [] as [Value; 0], "{none:?}");
     }
-    // For people.
+    // The output for people.
     let lines = text(&home.gpushare(&["events", "--tenant", "web"]));
     assert!(lines.lines().all(|line| line.contains("web")), "{lines}");
     assert!(
@@ -121,7 +121,7 @@ fn the_past_of_a_killed_daemon_is_known_to_the_next() {
     }
     home.until_no_daemon();
     assert_eq!(events(&home, &["--kind", "admitted"]), admitted);
-    // A second one of the user writes to the same journal.
+    // A second daemon of the user writes to the same journal.
     let next = home.guest("next", &["--mem-limit", "1GiB"]);
     let tenants: Vec<Value> = events(&home, &["--kind", "admitted"])
         .iter()

@@ -1,6 +1,6 @@
 //! Processes killed inside the library: stopped after each of their stores to the shared page in
-//! turn, then killed there; and killed at arbitrary moments. Afterwards the books equal softgpu's
-//! truth, with forked children that live on and without.
+//! turn, then killed there; and killed at arbitrary moments. Afterwards the page's accounts equal
+//! softgpu's counters, with and without surviving forked children.
 
 use gpushare_protocol::page::Snapshot;
 use gpushare_tests::{Gpu, Guest, MIB, artefacts, clients, guest};
@@ -16,9 +16,9 @@ use std::sync::OnceLock;
 
 const LIMIT: u64 = 192 * MIB;
 const KEPT: u64 = 10 * MIB;
-/// More than a victim asks for at once.
+/// More than a victim requests at once.
 const LARGEST: u64 = 6 * MIB;
-/// Looks until softgpu must have given back a dead process's memory: it does so at the eighth
+/// Reads until softgpu must have returned a dead process's memory: it does so at the eighth
 /// operation at the latest.
 const LOOKS: u32 = 40;
 
@@ -48,7 +48,7 @@ fn library() -> &'static Path {
     })
 }
 
-/// A tenant on a machine of its own, with one process that lives through everything.
+/// A tenant on a separate machine, with one process that is never killed.
 struct Tenant {
     gpu: Gpu,
     observer: Observer,
@@ -76,7 +76,7 @@ impl Tenant {
         tenant
     }
 
-    /// Where a victim's child writes its pid.
+    /// The file into which a victim's child writes its pid.
     fn child_file(&self) -> PathBuf {
         self.runtime.path().join("child")
     }
@@ -97,7 +97,7 @@ impl Tenant {
         self.keeper.as_mut().expect("it lives").ask(line)
     }
 
-    /// Bytes charged in all, and granted as credit, by the page itself.
+    /// Bytes charged in all, and granted as credit, from the page itself.
     fn books(&self) -> (u64, u64) {
         let page =
             fs::read(self.runtime.path().join("gpushare/c/kill/usage")).expect("the usage page");
@@ -193,14 +193,14 @@ fn end(victim: &mut Child) {
     victim.wait().expect("our child");
 }
 
-/// Kills a victim after each of its stores. `forks` has it fork a child that lives on for a while.
-/// Returns the number of kills.
+/// Kills a victim after each of its stores. With `forks` it forks a child that survives for a
+/// while. Returns the number of kills.
 #[expect(
     clippy::zombie_processes,
     reason = "a victim that has finished was waited for by its pid"
 )]
 fn kill_after_each_store(forks: bool) -> u64 {
-    // Orphans come to us, so that their end can be awaited.
+    // Orphans become children of this process, so that it can wait for their end.
     nix::sys::prctl::set_child_subreaper(true).expect("every process may");
     let mut tenant = Tenant::start();
     let child_file = tenant.child_file();
@@ -211,7 +211,7 @@ fn kill_after_each_store(forks: bool) -> u64 {
         );
         let mut command = tenant.command("victim");
         command
-            .env("GPUSHARE_KILLPOINT", store.to_string())
+            .env("GPUTEST_KILLPOINT", store.to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         if forks {
@@ -259,13 +259,13 @@ fn a_killed_parent_counts_as_long_as_its_forked_child_lives() {
 }
 
 #[test]
-fn what_a_killed_process_held_can_be_had_without_being_asked_for_twice() {
+fn a_killed_processs_memory_is_allocated_at_the_first_request() {
     let mut tenant = Tenant::start();
     for round in 0..5 {
         let mut holder = Guest::start(tenant.command("quota")).started();
         assert_eq!(holder.ask(&format!("alloc {}", LIMIT - KEPT)), "alloc 0");
         holder.kill();
-        // The driver has not given it back yet: the request waits for it.
+        // The driver has not returned the memory yet, so the request waits for it.
         assert_eq!(
             tenant.ask(&format!("alloc {}", LIMIT - KEPT)),
             "alloc 0",
@@ -282,7 +282,7 @@ fn processes_killed_at_any_moment_leave_true_books() {
     for round in 0..20_u64 {
         let mut racer = Guest::start(tenant.command("race")).started();
         racer.send(&format!("greedy {} 100000000 {round}", 8 * MIB));
-        // The keeper's own calls pass the time: the racer is somewhere in the middle of its own.
+        // The survivor's own calls take the time: the racer is in the middle of a call.
         for _ in 0..=round {
             tenant.ask("info");
         }

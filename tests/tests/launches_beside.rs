@@ -11,7 +11,7 @@ use gpushare_tests::{Dealer, Gpu, Guest};
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// A turn of a device that another tenant works on too.
+/// A turn of a device on which another tenant works too.
 fn shared(epoch: u64, state: LeaseState) -> Turn {
     Turn {
         word: LeaseWord::new(epoch, state),
@@ -39,7 +39,8 @@ fn launches(guest: &mut Guest, count: u32) {
     assert_eq!(launched, "launch 0");
 }
 
-/// Closes, and shows that all is complete once that is said; then opens again.
+/// Closes the gate, checks that all work is complete when the library reports that, then opens it
+/// again.
 #[track_caller]
 fn is_drained(gpu: &Gpu, dealer: &Dealer, guest: &mut Guest, epoch: u64) {
     dealer.deal(&shared(epoch, LeaseState::Closed));
@@ -64,7 +65,7 @@ fn a_gate_that_closes_in_the_midst_of_known_launches_waits_for_all() {
 }
 
 #[test]
-fn nothing_is_forgotten_of_threads_streams_and_contexts_that_are_gone() {
+fn work_of_ended_threads_streams_and_contexts_is_not_forgotten() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     let mut guest = known(&dealer);
@@ -83,7 +84,7 @@ fn nothing_is_forgotten_of_threads_streams_and_contexts_that_are_gone() {
             let mode = if word == "capture" { 0 } else { 20 * US };
             let answer = guest.ask(&format!("{command} {mode}"));
             match word {
-                // The driver does not begin anew in a child.
+                // The driver does not work in a forked child.
                 "fork" => assert!(answer.starts_with("fork "), "{answer}"),
                 "capture" => assert_eq!(answer, "capture 3 0"),
                 _ => assert_eq!(answer, format!("{word} 0")),
@@ -97,7 +98,7 @@ fn nothing_is_forgotten_of_threads_streams_and_contexts_that_are_gone() {
 }
 
 #[test]
-fn what_is_launched_without_the_lock_is_counted_as_the_books_do() {
+fn launches_without_the_lock_are_counted_like_softgpu_counts_them() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     let mut guest = known(&dealer);

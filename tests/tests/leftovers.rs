@@ -1,4 +1,4 @@
-//! What `run` leaves behind, however it ends.
+//! Files that `run` leaves behind, however it ends.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

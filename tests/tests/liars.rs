@@ -14,7 +14,7 @@ use gpushare_tests::guest::plain;
 use gpushare_tests::turns::{Onlooker, Seen};
 use gpushare_tests::{Daemon, Gpu, Guest, Tenant, Watch, clients, until};
 
-/// Between two looks of a liar's.
+/// The pause between two reports of a liar.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// The lie.
@@ -22,9 +22,9 @@ const PAUSE: Duration = Duration::from_micros(200);
 enum Lie {
     /// It reports that it has drained as soon as its turn is closed, and its kernels continue.
     Drained,
-    /// It never says that it has drained.
+    /// It never reports that it has drained.
     Mute,
-    /// It says all the time, of every turn, that it wants one.
+    /// It reports all the time, of every turn, that it wants the turn.
     Wants,
 }
 
@@ -104,15 +104,15 @@ fn had(seen: &Seen, pid: u64) -> u64 {
     .sum()
 }
 
-/// An honest tenant beside a lying one whose kernels run all the time.
+/// An honest tenant next to a lying one whose kernels run all the time.
 fn beside(lie: Lie, watched: impl Fn(&Daemon, &mut Guest)) {
     let gpu = Gpu::new("");
     let daemon = Daemon::in_turns(&gpu);
     let (good, liar) = (daemon.tenant("good", &[]), daemon.tenant("liar", &[]));
-    // The liar's kernels come from where no gate is.
+    // The liar's kernels come from a process without a gate.
     let mut kernels = working(Guest::start(plain(&gpu, &clients::compile("turns", &[]))));
     let mut honest = working(good.client("turns", &[]));
-    // A process has one registration, the last: the liar's.
+    // A process has one registration, the last one: the liar's.
     let watch = Watch::begin(&gpu, &[&good, &liar]);
     let _lies = Liar::start(&liar, lie);
     until("they take turns", || daemon.share("liar").turns > 0);
@@ -135,8 +135,8 @@ fn beside(lie: Lie, watched: impl Fn(&Daemon, &mut Guest)) {
     kernels.kill();
 }
 
-/// While the honest one has sixty turns more, the other has at most twice as many: a busy machine
-/// may keep the honest one from asking in time.
+/// While the honest tenant has sixty more turns, the liar has at most twice as many: on a busy
+/// machine the honest one may ask late.
 fn turns_are_shared(daemon: &Daemon, honest: &mut Guest) {
     let before = (daemon.share("good").turns, daemon.share("liar").turns);
     let count = honest.number("count");
@@ -148,7 +148,7 @@ fn turns_are_shared(daemon: &Daemon, honest: &mut Guest) {
 }
 
 #[test]
-fn a_liar_that_says_drained_gets_at_most_twice_the_turns() {
+fn a_tenant_that_falsely_reports_drained_gets_at_most_twice_the_turns() {
     beside(Lie::Drained, turns_are_shared);
 }
 
@@ -158,7 +158,7 @@ fn a_liar_that_always_wants_gets_at_most_twice_the_turns() {
 }
 
 #[test]
-fn one_that_never_says_drained_is_passed_over_and_its_neighbour_goes_on() {
+fn a_tenant_that_never_reports_drained_is_passed_over() {
     beside(Lie::Mute, |daemon, honest| {
         honest.goes_on(500);
         until("it is noticed", || daemon.share("liar").overruns > 0);

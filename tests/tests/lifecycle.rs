@@ -1,5 +1,5 @@
-//! Calls at unusual moments end as they do without the library: in destructors, around fork and
-//! exec, in a race for the first.
+//! Calls at unusual moments behave as without the library: in destructors, around fork and exec, in
+//! a race for the first call.
 
 use gpushare_tests::guest::{command, plain};
 use gpushare_tests::{Daemon, Gpu, Guest, artefacts, clients};
@@ -65,7 +65,7 @@ fn functions_outlive_a_dlclose_of_the_driver() {
     same("closed", "after dlclose: 0 0 0\n");
 }
 
-/// Starting NVML takes longer on a node with many devices than CUDA may be held up.
+/// Starting NVML on a node with many devices takes longer than CUDA's start may be delayed.
 #[test]
 fn starting_cuda_does_not_start_nvml() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Real programs under the library, one module a behaviour. A new file is a line here.
+//! Real programs under the library, one module per behaviour. A new file needs a line here.
 
 mod arrows;
 mod bad_limits;

@@ -1,14 +1,14 @@
-//! Marks of the gate's in a real program's streams: they make no stream wait for another, and
-//! nothing is called drained while work runs that they do not stand behind, whatever streams it is
-//! in. Under turns that a test deals.
+//! The gate's completion events in a real program's streams. They make no stream wait for another,
+//! and the library reports nothing as drained while uncovered work runs, in whatever stream. The
+//! test publishes the turns.
 
 use gpushare_protocol::wire::Request;
 use gpushare_tests::{Dealer, Gpu, Guest, clients, until};
 
 const MS: u64 = 1_000_000;
-/// `SOFTGPU_FAIL` that takes away what drivers before 12.5 do not have.
+/// `SOFTGPU_FAIL` that disables the functions that drivers before 12.5 lack.
 const OLDER: &str = "cuCtxRecordEvent:*:CUDA_ERROR_NOT_SUPPORTED";
-/// What drivers there are, by `SOFTGPU_FAIL`.
+/// The tested drivers, by `SOFTGPU_FAIL`.
 const DRIVERS: [&str; 2] = ["", OLDER];
 
 struct Scene {
@@ -19,7 +19,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A program on a driver with these faults, its turn free.
+    /// A program on a driver with these faults, with a free lease.
     fn new(faults: &str) -> Self {
         let gpu = Gpu::new("");
         let dealer = Dealer::start(&gpu);
@@ -63,7 +63,7 @@ impl Scene {
         until("the stream is done", || self.guest.ask(&query) == done);
     }
 
-    /// From now on every launch passes a gate that is not free.
+    /// From now on the lease is bounded, so every launch passes a gate that is not free.
     #[track_caller]
     fn binds(&self) {
         self.dealer.close(99);
@@ -80,7 +80,7 @@ impl Scene {
         let mut said = Vec::new();
         until("a launch waits", || {
             if self.guest.ask("posted") == "posted 1" {
-                // It came before the close.
+                // The launch came before the close.
                 self.does(&[&post]);
             }
             said.extend(self.dealer.said());
@@ -95,7 +95,7 @@ impl Scene {
         until("the launch goes", || self.guest.ask("posted") == "posted 1");
     }
 
-    /// Lines of the log that say that something runs which cannot be followed.
+    /// The number of log lines that report work which cannot be followed.
     fn complaints(&self) -> usize {
         let log = std::fs::read_to_string(self.log.path()).expect("text");
         log.lines()
@@ -112,7 +112,7 @@ fn drained(epoch: u64) -> Request {
     Request::Drained { column: 0, epoch }
 }
 
-/// Two streams, one of which waits for a value that the other writes later, at a first close.
+/// At the first close, one of two streams waits for a value that the other stream writes later.
 #[track_caller]
 fn a_stream_that_waits_for_another_is_let_go(faults: &str, flags: [u32; 2], other: u32) {
     let mut scene = Scene::new(faults);
@@ -122,7 +122,7 @@ fn a_stream_that_waits_for_another_is_let_go(faults: &str, flags: [u32; 2], othe
         "await 1",
     ]);
     scene.dealer.open(1);
-    // The marks are recorded just after the close, before the many queries meanwhile.
+    // The events are recorded just after the close, before the many queries.
     let mut said = scene.closes(1, other);
     for _ in 0..200 {
         assert_eq!(scene.guest.ask("query 1"), "query 600", "it waits");
@@ -156,7 +156,7 @@ fn a_mark_behind_the_legacy_streams_own_work_holds_no_stream_up() {
     for faults in DRIVERS {
         let mut scene = Scene::new(faults);
         scene.dealer.open(1);
-        // The mark belongs behind an unmeasured kernel; another kernel is behind it when the gate
+        // The event belongs after an unmeasured kernel; another kernel follows it when the gate
         // closes.
         scene.does(&["make 1 0", "make 2 0", "launch 0 1000"]);
         scene.is_done(0);
@@ -169,8 +169,8 @@ fn a_mark_behind_the_legacy_streams_own_work_holds_no_stream_up() {
     }
 }
 
-/// What `work` puts on the device, some 100 ms, is over when the turn is called drained. `first`
-/// comes before.
+/// Checks that `work`, some 100 ms on the device, is complete when the turn is reported as drained.
+/// `first` runs before it.
 #[track_caller]
 fn is_waited_for(faults: &str, first: &[&str], bound: bool, work: &[&str]) {
     let mut scene = Scene::new(faults);
@@ -217,7 +217,7 @@ fn work_in_a_threads_own_stream_is_done_before_it_is_called_drained() {
 }
 
 #[test]
-fn work_in_a_stream_nobody_saw_made_is_done_before_drained_is_said() {
+fn work_in_an_unknown_stream_completes_before_drained_is_reported() {
     let work = format!("launch 3 {WORK}");
     is_waited_for("", &["hidden 3"], false, &[&work]);
     for faults in DRIVERS {
@@ -262,7 +262,7 @@ fn work_of_a_stream_that_is_destroyed_is_done_before_it_is_called_drained() {
 }
 
 #[test]
-fn work_is_done_before_drained_is_said_though_its_context_was_released() {
+fn work_of_a_released_context_completes_before_drained_is_reported() {
     for faults in DRIVERS {
         for bound in [true, false] {
             let work = [&format!("launch 1 {WORK}"), "release"];
@@ -271,7 +271,7 @@ fn work_is_done_before_drained_is_said_though_its_context_was_released() {
     }
 }
 
-/// A turn ends, and the next begins, while a stream captures.
+/// Ends a turn and begins the next while a stream captures.
 #[track_caller]
 fn ends_beside_a_capture(faults: &str, mode: u32, bound: bool, release: bool) {
     for longer in [2, 3] {
@@ -288,7 +288,7 @@ fn ends_beside(faults: &str, mode: u32, bound: bool, release: bool, longer: u32)
         scene.dealer.open(1);
     }
     let before = scene.gpu.served();
-    // They run side by side.
+    // They run concurrently.
     scene.does(&[&format!("launch {longer} {WORK}")]);
     scene.does(&[&format!("launch {} {}", 5 - longer, WORK / 2)]);
     scene.does(&[&format!("begin 2 {mode}"), "join 2 3"]);
@@ -344,7 +344,7 @@ fn a_turn_ends_beside_a_capture_though_a_thread_has_a_stream_of_its_own() {
 }
 
 #[test]
-fn what_cannot_be_marked_is_never_called_drained_and_is_said_once() {
+fn work_without_an_event_is_never_drained_and_is_reported_once() {
     let faults = format!("{OLDER},cuEventRecord:*:CUDA_ERROR_INVALID_VALUE");
     let mut scene = Scene::new(&faults);
     scene.does(&["make 1 1"]);
@@ -362,7 +362,7 @@ fn what_cannot_be_marked_is_never_called_drained_and_is_said_once() {
 }
 
 #[test]
-fn an_error_that_passes_delays_what_is_drained_and_hides_nothing() {
+fn a_transient_error_delays_drained_and_hides_no_work() {
     for nth in 1..4 {
         let faults = format!("{OLDER},cuEventRecord:{nth}:CUDA_ERROR_UNKNOWN");
         is_waited_for(&faults, &["make 1 1"], true, &[&format!("launch 1 {WORK}")]);
@@ -370,7 +370,7 @@ fn an_error_that_passes_delays_what_is_drained_and_hides_nothing() {
 }
 
 #[test]
-fn what_no_event_follows_is_followed_by_one_of_the_whole_context() {
+fn work_without_an_event_is_covered_by_a_context_event() {
     let faults = "cuEventRecord:*:CUDA_ERROR_INVALID_VALUE";
     is_waited_for(faults, &["make 1 1"], true, &[&format!("launch 1 {WORK}")]);
 }

@@ -1,6 +1,6 @@
-//! Every way of finding the driver's functions, times every way of allocating: each stops at the
-//! limit with CUDA's out-of-memory, frees to where it began, and stops there again. Whether it did
-//! is softgpu's word, not ours.
+//! Every way to find the driver's functions, times every way to allocate. Each stops at the limit
+//! with CUDA's out-of-memory error, frees everything, and stops there again. softgpu's counters
+//! decide whether it did.
 
 use gpushare_tests::{Gpu, Guest, MIB, clients, guest};
 use softgpu::inspect::Observer;

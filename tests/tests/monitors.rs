@@ -105,7 +105,7 @@ fn versions_and_bad_arguments_are_refused_by_nvml_itself() {
 }
 
 #[test]
-fn a_tenant_that_has_not_started_cuda_shows_its_limit_and_nobody() {
+fn a_tenant_without_cuda_shows_its_limit_and_no_process() {
     let gpu = Gpu::new("");
     let neighbour = busy(&gpu, &["--mem-limit", "1GiB"], 512 * MIB);
     let seen = monitor(&gpu, &["--mem-limit", "2GiB"], &program_of(&neighbour));

@@ -29,7 +29,7 @@ fn a_closed_gate_does_not_hold_an_mps_client() {
     dealer.close(1);
     let mut guest = dealt(&dealer, &mps);
     assert_eq!(guest.ask(&format!("launch 5 {MS}")), "launch 0");
-    // A program that only launches is seen to work all the same.
+    // A program that only launches is still seen to work.
     let line = dealer.usage().line(0, 0).expect("a first line");
     until("the daemon sees that it works", || {
         line.submitted.load(Ordering::Relaxed) > 0
@@ -44,13 +44,13 @@ fn a_closed_gate_does_not_hold_an_mps_client() {
     let said = dealer.said();
     assert!(
         !said.iter().any(turns),
-        "it says nothing of turns: {said:?}"
+        "it reports nothing about turns: {said:?}"
     );
     guest.finish().silently();
 }
 
 #[test]
-fn a_folder_that_a_dead_mps_daemon_left_frees_nobody_from_turns() {
+fn the_folder_of_a_dead_mps_daemon_exempts_no_client_from_turns() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     let mut mps = Mps::start();
@@ -120,8 +120,8 @@ fn a_cap_that_mps_does_not_keep_is_kept_by_the_gate() {
         let gpu = Gpu::new("");
         let alone = Alone::on(&gpu);
         let mps = Mps::start();
-        // The flag would set the percentage: here it is said by hand, as to a program that `run`
-        // did not start.
+        // The flag would set the percentage. Here the test sets it, as for a program that `run` did
+        // not start.
         let mut command = alone.command(&["--sm-limit", "10"], "env".as_ref());
         if percent.is_none() {
             command.args(["-u", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]);
@@ -169,7 +169,7 @@ fn a_limit_becomes_the_percentage_of_an_mps_client() {
 }
 
 #[test]
-fn what_mps_cannot_keep_is_refused_by_name_before_anything_starts() {
+fn limits_that_mps_cannot_enforce_are_refused_before_the_start() {
     let home = Home::new("count=2");
     let mps = Mps::start();
     for (flags, blamed) in [

@@ -37,7 +37,7 @@ fn possible() -> bool {
 }
 
 #[test]
-fn the_dead_of_another_pid_namespace_do_not_hold_memory_for_ever() {
+fn dead_processes_of_another_pid_namespace_release_their_memory() {
     if !possible() {
         not_runnable_here("namespaces", "a new pid namespace needs root");
         return;

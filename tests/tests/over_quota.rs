@@ -10,7 +10,7 @@ use softgpu::inspect::Observer;
 
 const SUCCESS: &str = "0";
 const OUT_OF_MEMORY: &str = "2";
-/// Under all that the client asks for.
+/// The limit is below every request of the client.
 const LIMIT: u64 = 64 * MIB;
 
 /// Names of calls and their answers.
@@ -34,7 +34,7 @@ fn expected(bare: Answers) -> Answers {
     let under = |(name, answer): (String, String)| {
         let is_right = name.contains(".right");
         let answer = match &*answer {
-            // A relaxed capture goes on whatever an allocation beside it answers.
+            // A relaxed capture stays valid, whatever the result of an allocation during it.
             SUCCESS if is_right && !name.ends_with("_end") => OUT_OF_MEMORY.to_owned(),
             _ => answer,
         };

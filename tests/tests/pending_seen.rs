@@ -1,14 +1,14 @@
-//! Work that a program itself finds complete is known to be complete, without a mark: by events, by
-//! queries, by synchronous copies. No unfinished work is taken for complete. Turns are given by the
-//! test.
+//! Work that the program itself finds complete is known to be complete without a completion event:
+//! through events, queries, synchronous copies. Unfinished work is never taken for complete. The
+//! test publishes the turns.
 //!
-//! Each scene makes marks useless: behind the kernel its stream waits for a value, and a mark
-//! behind that is not passed.
+//! Each scene makes completion events useless: after the kernel its stream waits for a value, and
+//! an event recorded after the wait does not complete.
 
 use gpushare_tests::moves::Scene;
 use gpushare_tests::until;
 
-/// The kernel is known to be complete though a mark would not say so.
+/// Checks that the kernel is known to be complete although a completion event would not show it.
 #[track_caller]
 fn is_known(stream: u32, before: &[&str], then: impl FnOnce(&mut Scene), after: &[&str]) {
     let mut scene = Scene::measured("");
@@ -23,7 +23,7 @@ fn is_known(stream: u32, before: &[&str], then: impl FnOnce(&mut Scene), after: 
     ends(scene, stream);
 }
 
-/// The program's calls teach the library nothing about the kernel.
+/// Checks that the program's calls do not show the kernel as complete.
 #[track_caller]
 fn is_not_known(stream: u32, lines: &[&str]) {
     let mut scene = Scene::measured("");

@@ -1,10 +1,10 @@
-//! Limits in percent under a daemon: as many equal parts as fit a GPU run on it side by side; a
+//! Limits in percent under a daemon: as many equal parts as fit a GPU run on it concurrently. A
 //! tenant that does not fit waits, and is told so before it starts.
 
 use gpushare_tests::{GIB, Guest, Home, MIB, clients};
 
-/// A GPU of 16 GiB whose contexts take 64 MiB; before one was measured, 512 MiB are reserved for
-/// each.
+/// A GPU of 16 GiB whose contexts take 64 MiB. Before a context is measured, 512 MiB are reserved
+/// for each.
 const GPU: &str = "mem=16GiB,ctx=64MiB";
 
 fn side_by_side(percent: u64, more: &[&str]) {
@@ -15,7 +15,7 @@ fn side_by_side(percent: u64, more: &[&str]) {
         .map(|at| home.guest(&format!("t{at}"), &flags))
         .collect();
     for guest in &mut guests {
-        // The guaranteed bytes: its part, less the contexts of all.
+        // The guaranteed bytes: its part, less the contexts of all tenants.
         let bytes = (16 * GIB - 100 / percent * 512 * MIB) * percent / 100;
         assert_eq!(guest.ask(&format!("alloc {bytes}")), "alloc 0", "{limit}");
     }

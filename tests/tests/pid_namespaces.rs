@@ -1,5 +1,5 @@
-//! Programs in pid namespaces of their own, as every container engine makes them: their pids are
-//! not the daemon's, and two of them may have the same pid.
+//! Programs in separate pid namespaces, as container engines make them: their pids are not the
+//! daemon's, and two of them may have the same pid.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -16,7 +16,7 @@ const OUT_OF_MEMORY: &str = "2";
 /// A pid namespace with its own `/proc`; its first process dies with `unshare`.
 const NESTED: [&str; 4] = ["--pid", "--fork", "--mount-proc", "--kill-child"];
 
-/// Whether this user may make pid namespaces here; a test that cannot run says so.
+/// Whether this user may make pid namespaces here. A test that cannot run is noted.
 fn possible() -> bool {
     let output = Command::new("unshare").args(NESTED).arg("true").output();
     let possible = output.as_ref().is_ok_and(|output| output.status.success());
@@ -88,7 +88,7 @@ fn the_daemon_knows_a_program_by_the_pid_it_has_here_and_measures_it() {
     let pid = inner(&guest);
     let row = daemon.until("one", |row| row.processes[0].overhead > 0);
     assert_eq!(row.processes[0].pid, pid);
-    // The context's cost is known for this process, though NVML lists it by another pid.
+    // The context's cost is known for this process, although NVML lists it under another pid.
     let row = daemon.until("one", |row| row.overhead < 512 << 20);
     assert_eq!(row.overhead, 96 << 20);
     end(pid);
@@ -188,7 +188,7 @@ fn monitored(
     Guest::start(command).finish().silently()
 }
 
-/// The innermost pid of a process: the one it has for itself.
+/// The innermost pid of a process: its pid in its own namespace.
 fn own_pid(pid: u32) -> u32 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = status.lines().find(|line| line.starts_with("NSpid:"));
@@ -235,7 +235,7 @@ fn a_monitor_in_a_namespace_sees_its_tenants_processes_by_its_own_pids() {
 }
 
 #[test]
-fn without_a_daemon_it_does_where_proc_shows_the_machine() {
+fn without_a_daemon_a_monitor_does_so_if_proc_shows_the_machine() {
     if !possible() {
         return;
     }
@@ -270,19 +270,19 @@ fn runtime() -> tempfile::TempDir {
         .expect("a temporary folder")
 }
 
-/// Until the process is gone from here, and with it its locks.
+/// Waits until the process is gone from here, and its locks with it.
 fn until_gone(pid: u32) {
     let here = format!("/proc/{pid}");
     until(&format!("{here} goes"), || !Path::new(&here).exists());
 }
 
 #[test]
-fn without_a_daemon_the_dead_count_until_the_driver_gave_back() {
+fn without_a_daemon_dead_processes_count_until_memory_returns() {
     if !possible() {
         return;
     }
-    // No room for both: memory granted before the dead processes have freed theirs, the driver
-    // refuses.
+    // Not enough room for both: the driver refuses memory that is granted before the dead
+    // processes' memory has returned.
     let gpu = Gpu::new("mem=5GiB,ctx=2MiB");
     let folder = runtime();
     let mut first = started(nested(&alone(&gpu, folder.path())));
@@ -335,7 +335,7 @@ fn a_daemon_that_does_not_see_the_program_says_so_and_what_to_do() {
     daemon.arg("--runtime-dir").arg(folder.path());
     let registered = folder.path().join("registered");
     fs::create_dir(&registered).unwrap();
-    // As left by a daemon before it: commands of here cannot reach this one either.
+    // As left by an earlier daemon: commands from here cannot reach this one either.
     let one = r#"{"name":"one","environment":[["GPUSHARE_MEM_LIMIT","1GiB"]],"devices":[]}"#;
     fs::write(registered.join("one.json"), one).unwrap();
     let mut daemon = daemon.stderr(Stdio::piped()).spawn().unwrap();

@@ -48,7 +48,7 @@ fn a_log_that_cannot_be_opened_changes_nothing() {
 }
 
 #[test]
-fn a_disabled_library_is_out_of_the_way_and_only_1_disables_it() {
+fn a_disabled_library_is_inactive_and_only_1_disables_it() {
     let gpu = Gpu::new("mem=4GiB");
     let limited = ("GPUSHARE_MEM_LIMIT", "64MiB");
     let mut guest = preloaded(&gpu, &[limited, ("GPUSHARE_DISABLE", "1")]).started();

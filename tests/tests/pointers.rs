@@ -1,5 +1,4 @@
-//! Pointers that no program should pass: with the library the driver's answer is the same as
-//! without.
+//! Illegal pointers: the driver's answer is the same with the library as without it.
 
 use gpushare_tests::guest::{command, plain};
 use gpushare_tests::{Gpu, Guest, clients};
@@ -16,7 +15,7 @@ fn said(which: &str) -> [String; 2] {
 }
 
 #[test]
-fn what_a_null_makes_wrong_is_not_looked_behind_elsewhere() {
+fn a_call_with_an_illegal_null_gets_the_drivers_own_error() {
     let [alone, limited] = said("null");
     assert_eq!(alone.lines().count(), 4, "{alone}");
     assert!(alone.lines().all(|line| !line.ends_with(" 0")), "{alone}");

@@ -1,5 +1,5 @@
-//! Many threads and processes allocate from pools, or run graphs that allocate, at their limit: not
-//! a byte above it at any instant, by softgpu's word; nothing is lost, and nothing hangs.
+//! Many threads and processes allocate from pools, or run graphs that allocate, at their limit. By
+//! softgpu's counters they never exceed it by a byte; no memory is lost, and nothing hangs.
 
 use gpushare_tests::guest::command;
 use gpushare_tests::{Gpu, Guest, MIB, clients};

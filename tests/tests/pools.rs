@@ -10,7 +10,7 @@ fn started(gpu: &Gpu, limit: &str) -> Guest {
     Guest::client(gpu, &["--mem-limit", limit], "ordered").started()
 }
 
-/// What `gpushare` says is free for the program.
+/// The free memory that `gpushare` reports to the program.
 fn free(guest: &mut Guest) -> u64 {
     let answer = guest.ask("info");
     let words: Vec<&str> = answer.split(' ').collect();
@@ -45,7 +45,11 @@ fn freed_pool_memory_is_credited_once_the_driver_has_let_go_of_it() {
         guest.does(&format!("free {number} 1"));
     }
     guest.does("sync 1");
-    assert_eq!(free(&mut guest), 0, "the pool keeps it, so it is paid for");
+    assert_eq!(
+        free(&mut guest),
+        0,
+        "the pool keeps the memory, so it stays charged"
+    );
     guest.does("trim -1");
     assert_eq!(free(&mut guest), 256 * MIB);
     guest.finish().silently();
@@ -66,7 +70,7 @@ fn without_a_threshold_a_synchronisation_gives_the_memory_back() {
 }
 
 #[test]
-fn a_stream_may_have_again_at_once_what_it_has_freed() {
+fn a_stream_may_reuse_its_freed_memory_at_once() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu, "256MiB");
     guest.does("keep");
@@ -80,7 +84,7 @@ fn a_stream_may_have_again_at_once_what_it_has_freed() {
 }
 
 #[test]
-fn at_the_limit_a_stream_gets_again_what_it_frees_once_it_is_free() {
+fn at_the_limit_a_stream_reuses_memory_once_its_free_completes() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu, "256MiB");
     guest.does("keep");
@@ -109,7 +113,11 @@ fn room_in_used_pieces_is_no_room_at_the_limit_and_is_below_it() {
     guest.answers(&format!("alloc {} 1", 16 * MIB), OUT_OF_MEMORY);
     guest.does("now 4");
     guest.does(&format!("alloc {} 1", 16 * MIB));
-    assert_eq!(free(&mut guest), 32 * MIB, "what was booked was not needed");
+    assert_eq!(
+        free(&mut guest),
+        32 * MIB,
+        "the booked memory was not needed"
+    );
     let truth = gpu.truth();
     assert!(truth.requested_peak <= 96 * MIB, "{truth:?}");
     guest.finish().silently();
@@ -177,7 +185,7 @@ fn a_destroyed_pool_is_paid_for_until_its_last_allocation_is_freed() {
     guest.finish().silently();
 }
 
-/// The driver lets go of it when the last free is over, not when it is asked for.
+/// The driver releases the pool when the last free has executed, not when the free is submitted.
 #[test]
 fn a_destroyed_pool_is_paid_for_until_its_frees_are_over() {
     for freed_first in [true, false] {
@@ -197,7 +205,7 @@ fn a_destroyed_pool_is_paid_for_until_its_frees_are_over() {
             guest.does(step);
         }
         assert_eq!(free(&mut guest), 64 * MIB, "the frees are under way");
-        // Waits for them.
+        // This waits for the frees.
         guest.does(&format!("linear {}", 128 * MIB));
         let truth = gpu.truth();
         assert!(truth.requested_peak <= 256 * MIB, "{truth:?}");
@@ -239,7 +247,7 @@ fn a_reset_of_the_context_credits_what_was_in_it() {
     guest.finish().silently();
 }
 
-/// Whatever question the driver does not answer, memory is charged: a quota has no open side.
+/// If the driver does not answer a query, the memory is still charged: a quota never fails open.
 #[test]
 fn an_allocation_is_charged_though_the_driver_cannot_say_where_from() {
     for failing in [

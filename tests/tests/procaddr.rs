@@ -1,5 +1,5 @@
-//! `cuGetProcAddress` answers through the library as it does without it: the same function for
-//! every name, version and flag, ours where we hook it.
+//! `cuGetProcAddress` answers through the library as without it: the same function for every name,
+//! version and flag, or our hook of it.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -9,8 +9,8 @@ use gpushare_cuda_abi::symbols::{self, cuda_by_name};
 use gpushare_tests::guest::plain;
 use gpushare_tests::{Gpu, artefacts, clients};
 
-/// Every base name just before and at every version where its function changes, and at some a newer
-/// program may ask for.
+/// Every base name just before and at every version where its function changes, and at some
+/// versions that a newer program may request.
 fn questions() -> String {
     let mut names: Vec<&str> = symbols::CUDA.iter().map(|row| row.base).collect();
     names.extend([

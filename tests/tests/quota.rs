@@ -1,4 +1,4 @@
-//! The main job: unmodified programs share one GPU, each under its own quota.
+//! The main purpose: unmodified programs share one GPU, each with its own quota.
 
 use gpushare_tests::{GIB, Gpu, Guest, MIB};
 
@@ -109,7 +109,7 @@ fn a_second_program_of_one_name_with_another_limit_is_refused() {
     assert_eq!(
         one.ask(&format!("alloc {}", 768 * MIB)),
         "alloc 0",
-        "the first goes on"
+        "the first still runs"
     );
     one.finish().silently();
 }

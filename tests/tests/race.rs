@@ -1,5 +1,5 @@
-//! Processes of one tenant race for its memory: never more than the limit at any instant, by
-//! softgpu's word, and nothing that fits is refused.
+//! Processes of one tenant race for its memory. By softgpu's counters they never exceed the limit,
+//! and no request that fits is refused.
 
 use gpushare_tests::{Gpu, Guest, MIB};
 use softgpu::inspect::Observer;
@@ -28,7 +28,7 @@ impl Tenant {
         Self { observer, guests }
     }
 
-    /// Sends every guest its line at once, and returns their answers.
+    /// Sends every guest its line without waiting, then returns their answers.
     fn all(&mut self, line: impl Fn(usize) -> String) -> Vec<String> {
         thread::scope(|scope| {
             let asked: Vec<_> = self
@@ -65,7 +65,7 @@ impl Tenant {
 }
 
 #[test]
-fn what_fits_beside_the_others_is_never_refused() {
+fn an_allocation_that_fits_is_never_refused() {
     let mut tenant = Tenant::start();
     let answers = tenant.all(|index| format!("fit {} 2000 {}", LIMIT / PROCESSES, index + 1));
     assert!(
@@ -84,7 +84,7 @@ fn greedy_processes_never_pass_the_limit_together() {
     let answers = tenant.all(|index| format!("greedy {} 2000 {}", 24 * MIB, index + 1));
     assert!(
         answers.iter().all(|answer| answer != "greedy 0"),
-        "everybody meets the limit: {answers:?}"
+        "every process reaches the limit: {answers:?}"
     );
     let (peak, _) = tenant.requested();
     assert!(
@@ -96,7 +96,7 @@ fn greedy_processes_never_pass_the_limit_together() {
         "{peak} bytes at the peak: the limit was never near"
     );
     tenant.all(|_| "drop".to_owned());
-    // Whatever credit the race left where, one process can have it all.
+    // Wherever the race left credit, one process can have all of it.
     assert_eq!(tenant.guests[0].ask(&format!("huge {LIMIT} 1")), "huge 1");
     assert_eq!(
         tenant.guests[1].ask(&format!("huge {} 1", LIMIT + 1)),
@@ -106,7 +106,7 @@ fn greedy_processes_never_pass_the_limit_together() {
 }
 
 #[test]
-fn huge_requests_that_are_refused_disturb_nobody() {
+fn refused_huge_requests_do_not_affect_other_processes() {
     let mut tenant = Tenant::start();
     // Every process holds some memory at all times, so that the whole limit never fits.
     tenant.all(|index| format!("fit {} 10 {}", LIMIT / PROCESSES, index + 1));

@@ -5,7 +5,7 @@ use gpushare_tests::{Gpu, Guest, MIB, clients, guest};
 use softgpu::inspect::Observer;
 
 const LIMIT: u64 = 256 * MIB;
-/// CUDA_ERROR_UNKNOWN: nothing here answers it of its own accord.
+/// CUDA_ERROR_UNKNOWN: nothing here returns it without injection.
 const INJECTED: &str = "999";
 
 struct World {
@@ -14,7 +14,7 @@ struct World {
 }
 
 impl World {
-    /// The matrix client on a machine whose driver fails as `fault` says.
+    /// The matrix client on a machine whose driver fails according to `fault`.
     fn start(path: &str, fault: &str) -> Self {
         let gpu = Gpu::new("mem=2GiB");
         let observer = Observer::open(&gpu.spec().parse().expect("a valid SPEC"))

@@ -1,5 +1,5 @@
-//! `gpushare run` as if it were not there: statuses, streams, signals, job control, and nothing
-//! left behind.
+//! `gpushare run` is transparent: statuses, streams, signals, job control, and no files left
+//! behind.
 
 use gpushare_tests::guest::{command, gpushare};
 use gpushare_tests::{Gpu, Guest, artefacts, clients};
@@ -38,7 +38,7 @@ fn death_by_a_signal_is_128_and_the_signal() {
 }
 
 #[test]
-fn a_command_that_is_not_there_is_127_and_one_that_cannot_start_is_126() {
+fn a_missing_command_is_127_and_one_that_cannot_start_is_126() {
     let gpu = Gpu::new("");
     for (program, status) in [
         ("no-such-command", 127),
@@ -81,7 +81,7 @@ fn usage_errors_are_125_and_never_a_programs_status() {
 #[test]
 fn auto_refuses_where_there_is_no_gpu_and_says_what_to_use() {
     let run = |arguments: &[&str]| {
-        // An empty library path and nothing else finds a real driver where there is one.
+        // With an empty library path, only the system's driver can be found, if there is one.
         let output = gpushare(&[&["run"], arguments, &["--", "true"]].concat())
             .output()
             .unwrap();
@@ -195,7 +195,7 @@ fn job_control_stops_and_continues_both() {
 }
 
 #[test]
-fn run_is_not_stopped_by_what_stops_only_its_program() {
+fn a_signal_that_stops_only_the_program_does_not_stop_run() {
     let gpu = Gpu::new("");
     let mut guest = shell(&gpu, "echo $$; exec cat");
     let program = Pid::from_raw(guest.line().parse().unwrap());
@@ -258,7 +258,7 @@ fn nothing_is_left_behind() {
             .flatten();
         entries.map(|entry| entry.unwrap().path()).collect()
     };
-    assert_eq!(tenants().len(), 1, "it lives in a tenant of its own");
+    assert_eq!(tenants().len(), 1, "the run has its own tenant");
     guest.finish().silently();
     assert_eq!(tenants(), Vec::<PathBuf>::new());
     assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);

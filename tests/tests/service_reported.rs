@@ -1,5 +1,5 @@
-//! A process's reports of its work in the usage page: how much was completed, and for how long some
-//! was pending. Compared with the software GPU's accounts, under turns that the test gives.
+//! A process's reports of its work in the usage page: how much was completed, and for how long work
+//! was pending. Compared with the software GPU's counters, under turns that the test publishes.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -54,7 +54,7 @@ fn waits(guest: &mut Guest) {
     assert_eq!(guest.ask("sync 1"), "sync 0");
 }
 
-/// Runs this many kernels in rows of `row`, waiting for each row. Returns their time according to
+/// Runs this many kernels in rows of `row` and waits for each row. Returns their time according to
 /// the library and to the software GPU.
 fn runs(
     gpu: &Gpu,
@@ -77,12 +77,12 @@ fn agree((said, true_ns): (u64, u64)) {
     let apart = said.abs_diff(true_ns);
     assert!(
         apart <= true_ns / 50,
-        "{said} ns are said, {true_ns} were served"
+        "{said} ns are reported, {true_ns} were served"
     );
 }
 
 #[test]
-fn service_is_what_the_books_say_once_kernels_are_known() {
+fn reported_service_equals_softgpus_once_kernels_are_known() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     dealer.deal(&shared(1, false));
@@ -94,7 +94,7 @@ fn service_is_what_the_books_say_once_kernels_are_known() {
 }
 
 #[test]
-fn service_is_what_the_books_say_though_others_may_work_all_the_time() {
+fn reported_service_equals_softgpus_while_others_may_work() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     dealer.deal(&shared(1, true));
@@ -102,7 +102,7 @@ fn service_is_what_the_books_say_though_others_may_work_all_the_time() {
     for kernel in [300 * US, 20 * US] {
         runs(&gpu, &dealer, &mut guest, 20, 100, kernel);
     }
-    // The same function and shape: its duration is learned anew.
+    // The same function and shape: the library measures its duration again.
     runs(&gpu, &dealer, &mut guest, 60, 100, 300 * US);
     assert!(!pending(&dealer).is_guessed(), "it was measured");
     agree(runs(&gpu, &dealer, &mut guest, 20, 100, 300 * US));
@@ -110,7 +110,7 @@ fn service_is_what_the_books_say_though_others_may_work_all_the_time() {
 }
 
 #[test]
-fn nothing_is_said_of_work_that_came_while_nothing_bound() {
+fn unbound_work_is_not_reported() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     let mut guest = started(&dealer);
@@ -135,10 +135,14 @@ fn a_sparse_client_is_pending_while_it_waits_and_not_between() {
         launches(&mut guest, 1, MS);
         waits(&mut guest);
         asked += u64::try_from(began.elapsed().as_nanos()).expect("short");
-        assert_eq!(pending(&dealer).since(), None, "it has waited for it");
+        assert_eq!(
+            pending(&dealer).since(),
+            None,
+            "the program has waited for the work"
+        );
         let said = busy(&dealer);
         assert_eq!(guest.ask("query 1"), "query 0");
-        assert_eq!(busy(&dealer), said, "nothing is pending meanwhile");
+        assert_eq!(busy(&dealer), said, "nothing is pending in between");
     }
     let (said, served) = (busy(&dealer) - before.0, gpu.served() - before.1);
     assert!(said <= asked, "{said} ns in {asked}");
@@ -165,7 +169,7 @@ fn a_deep_queue_is_pending_all_the_time() {
 }
 
 #[test]
-fn work_that_nobody_waits_for_is_seen_to_end() {
+fn the_end_of_work_without_a_waiter_is_seen() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     dealer.deal(&shared(1, false));
@@ -208,7 +212,7 @@ fn a_launch_at_the_closed_gate_is_pending_until_it_goes() {
 }
 
 #[test]
-fn a_holder_that_nobody_contends_with_says_that_it_is_idle_and_busy_again() {
+fn an_uncontended_holder_reports_idle_and_busy() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     dealer.deal(&shared(7, false));

@@ -1,5 +1,5 @@
-//! Memory opened from another process, memory on another device than the context's, and calls no
-//! driver accepts.
+//! Memory opened from another process, memory on another device than the context's, and calls that
+//! every driver refuses.
 
 use gpushare_tests::{GIB, Gpu, Guest, MIB, clients, guest};
 
@@ -25,7 +25,7 @@ fn memory_opened_from_another_tenant_is_charged_to_its_maker() {
     assert_eq!(
         other.ask(&format!("alloc {}", 16 * MIB)),
         "alloc 0",
-        "all of its own"
+        "all of its own limit"
     );
     assert_eq!(maker.ask("info"), format!("info {}", 16 * MIB));
     assert_eq!(

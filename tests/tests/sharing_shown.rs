@@ -1,9 +1,9 @@
-//! `gpushare ps` and `gpushare devices` say how the time of each device is shared.
+//! `gpushare ps` and `gpushare devices` show how the time of each device is shared.
 
 use gpushare_tests::Home;
 use serde_json::{Value, json};
 
-/// What `devices --json` says of the device that the daemon has.
+/// The entry of `devices --json` for the daemon's device.
 fn device(home: &Home) -> Value {
     let output = home.gpushare(&["devices", "--json"]);
     assert!(output.status.success(), "{output:?}");
@@ -24,7 +24,7 @@ fn says(home: &Home, regime: &str, table: &str) {
     assert!(text.contains(table), "{text}");
     let ps = home.gpushare(&["ps"]);
     let talk = String::from_utf8_lossy(&ps.stderr);
-    assert!(!talk.contains("note:"), "nothing is off: {talk}");
+    assert!(!talk.contains("note:"), "no setting is disabled: {talk}");
     guest.finish().silently();
 }
 

@@ -1,5 +1,5 @@
-//! A thread with very little stack may be the first to call the driver: the library needs not much
-//! more than the driver itself, and its own threads have stacks of their own.
+//! A thread with very little stack may make the first driver call. The library needs little more
+//! stack than the driver, and its own threads have their own stacks.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -9,11 +9,11 @@ use gpushare_tests::{Daemon, Gpu, Guest, clients, until};
 
 /// The stack that the library may need beyond the driver's. An optimised build needs far less.
 const MORE: usize = 24 << 10;
-/// The least a thread may have, which is also the step in which the driver's need is sought.
+/// The minimum stack of a thread, and the step of the search for the driver's need.
 const LEAST: usize = 16 << 10;
 
-/// Whether a thread with so much stack can start the driver and launch, in a program that ends
-/// there and then if it cannot.
+/// Whether a thread with so much stack can start the driver and launch. The program ends at once if
+/// it cannot.
 fn suffices(mut command: Command, bytes: usize) -> bool {
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().expect("it starts");

@@ -12,10 +12,10 @@ use gpushare_tests::{Alone, Dealer, Ended, Gpu, Guest, clients};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
-/// Ends of one kind.
+/// Exits of each kind.
 const EXITS: u32 = 200;
 
-/// A process that ends in this way under a cap, which its gate thread keeps.
+/// A process that exits in this way under a cap, which its gate thread enforces.
 fn capped(cap: &str, arguments: &[String]) -> Ended {
     let gpu = Gpu::new("");
     let alone = Alone::on(&gpu);
@@ -77,7 +77,7 @@ fn a_handler_of_quick_exit_still_uses_the_device() {
 }
 
 #[test]
-fn a_thread_goes_on_when_main_has_left_it_alone() {
+fn a_thread_still_launches_after_main_has_returned() {
     let ended = capped("50", &words("main", &[40, MS]));
     assert_eq!(ended.silently(), "result 0\n");
 }
@@ -98,7 +98,7 @@ fn a_child_that_begins_cuda_itself_ends_like_any() {
 
 #[test]
 fn a_program_ends_while_a_thread_waits_for_its_turn() {
-    // 200 ms at one percent are paid for after twenty seconds.
+    // 200 ms at one percent are repaid after twenty seconds.
     let ended = capped("1", &words("waits", &[MS, 200 * MS]));
     assert_eq!(ended.silently(), "");
 }

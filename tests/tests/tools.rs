@@ -18,7 +18,8 @@ fn library(name: &str) -> PathBuf {
     clients::compile(name, &["-shared", "-fPIC"])
 }
 
-/// What `tooled` prints that may have 32 MiB, in steps of one, and `checker` says so many calls.
+/// The output of `tooled` with a limit of 32 MiB in steps of one, and the number of calls that
+/// `checker` counted.
 fn within_32_mib(launches: u32, most: u64, checker: i32) -> String {
     format!("launched {launches} 0\nallocated {most} 2\nfreed 0\nchecker {checker}\n")
 }
@@ -82,7 +83,7 @@ fn preloaded(gpu: &Gpu, order: &[&Path]) -> String {
 fn a_wrapper_preloaded_before_us_sees_all_calls_and_the_limit_holds() {
     let gpu = Gpu::new("");
     let (checker, ours) = (library("checker"), artefacts::interposer());
-    // The start, 33 allocations of which one was refused, 32 frees.
+    // The start, 33 allocations of which one was refused, and 32 frees.
     let said = preloaded(&gpu, &[&checker, &ours]);
     assert_eq!(said, within_32_mib(20, 32, 66));
 }
@@ -95,8 +96,8 @@ fn a_wrapper_preloaded_after_us_sees_all_calls_and_the_limit_holds() {
     assert_eq!(said, within_32_mib(20, 32, 66));
 }
 
-/// Runs `tooled` in a debugger that stops at these places and goes on each time. `None` where there
-/// is none.
+/// Runs `tooled` in a debugger that stops at these places and continues each time. `None` without a
+/// debugger.
 fn debugged(test: &str, places: &[&str]) -> Option<String> {
     let there = Command::new("gdb").arg("--version").output();
     if !there.is_ok_and(|output| output.status.success()) {
@@ -149,7 +150,7 @@ fn a_debugger_stops_a_capped_program_in_the_driver_and_it_goes_on() {
     assert!(said.contains("exited normally"), "{said}");
 }
 
-/// A file that locks processes out of the driver while it is there.
+/// A file that locks processes out of the driver while it exists.
 struct Lock {
     folder: tempfile::TempDir,
 }
@@ -173,14 +174,14 @@ impl Lock {
     }
 }
 
-/// Waits until its threads have come further.
+/// Waits until its threads have launched more.
 #[track_caller]
 fn goes_on(guest: &mut Guest) {
     let before = guest.number("count");
     until("its threads go on", || guest.number("count") > before + 5);
 }
 
-/// Waits until they have come no further for a while.
+/// Waits until they have launched nothing for a while.
 #[track_caller]
 fn stands_still(guest: &mut Guest) {
     until("its threads stand still", || {
@@ -226,7 +227,7 @@ fn a_process_locked_out_of_its_driver_still_answers_and_drains_later() {
 }
 
 #[test]
-fn a_locked_process_keeps_nobody_else_of_its_tenant_from_memory() {
+fn a_locked_process_does_not_block_its_tenants_allocations() {
     let gpu = Gpu::new("");
     let (alone, lock) = (Alone::on(&gpu), Lock::new());
     let client = clients::compile("locked", &[]);

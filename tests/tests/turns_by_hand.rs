@@ -1,13 +1,13 @@
-//! The gate of a real program under turns that a test deals by hand: in order, out of order,
-//! forged, and by a daemon that is silent, gone, or another. No launch waits without an end,
-//! nothing fails, nothing is printed.
+//! The gate of a real program under turns that the test publishes: in order, out of order, forged,
+//! and by a daemon that is silent, gone, or replaced. No launch waits for ever, nothing fails,
+//! nothing is printed.
 
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_protocol::wire::Request;
 use gpushare_tests::dealer::turn;
 use gpushare_tests::{Dealer, Gpu, Guest, until};
 
-/// Turns that end with known work under way.
+/// Turns that end with known work in progress.
 const ROUNDS: u64 = 40;
 
 const US: u64 = 1_000;
@@ -17,7 +17,7 @@ fn started(dealer: &Dealer) -> Guest {
     dealer.client("turns").started()
 }
 
-/// A thread of the guest's launches one kernel and waits for it.
+/// Makes a thread of the guest launch one kernel and wait for it.
 fn posts(guest: &mut Guest) {
     assert_eq!(guest.ask(&format!("post {}", 50 * US)), "post 0");
 }
@@ -35,7 +35,7 @@ fn wanted(epoch: u64) -> Request {
     Request::Wanted { column: 0, epoch }
 }
 
-/// Closes `epoch`, waits until that is drained, and shows that a launch waits, says so once, and
+/// Closes `epoch`, waits until it is drained, and checks that a launch waits, is reported once, and
 /// does not run.
 #[track_caller]
 fn is_closed(gpu: &Gpu, dealer: &Dealer, guest: &mut Guest, epoch: u64) {
@@ -44,11 +44,11 @@ fn is_closed(gpu: &Gpu, dealer: &Dealer, guest: &mut Guest, epoch: u64) {
     let before = gpu.served();
     posts(guest);
     dealer.hears(&wanted(epoch));
-    assert_eq!(guest.ask("sync 1"), "sync 0", "nothing but launches waits");
+    assert_eq!(guest.ask("sync 1"), "sync 0", "only launches wait");
     assert_eq!(guest.ask("posted"), "posted 0");
     assert_eq!(gpu.served(), before, "it does not run");
     let again = dealer.said();
-    assert!(again.is_empty(), "it is said once, not {again:?}");
+    assert!(again.is_empty(), "it is reported once, not {again:?}");
 }
 
 #[test]
@@ -99,17 +99,17 @@ fn a_turn_is_over_only_when_its_last_work_is() {
             said.contains(&drained(epoch))
         });
         assert_eq!(guest.ask("query 1"), "query 0", "all of it is done");
-        // On a busy machine a launch may have come before the turn was seen, and the turn have
-        // begun with a pause: that is said, too.
+        // On a busy machine a launch may have come before the turn was seen, and the turn may have
+        // begun with a pause. That is reported too.
         said.retain(|said| !matches!(said, Request::Idle { .. } | Request::Busy { .. }));
         said.retain(|said| !matches!(said, Request::Wanted { .. }));
-        assert_eq!(said, [drained(epoch)], "nothing is said before");
+        assert_eq!(said, [drained(epoch)], "nothing is reported before");
     }
     guest.finish().silently();
 }
 
-/// Closes the first turn beside a kernel that does not end, and waits until a launch behind it
-/// waits. Returns the reports until then.
+/// Closes the first turn while an endless kernel runs, and waits until a launch after it waits.
+/// Returns the reports until then.
 fn waits_beside_endless_work(dealer: &Dealer, guest: &mut Guest) -> Vec<Request> {
     dealer.open(1);
     assert_eq!(guest.ask(&format!("launch 1 {}", 600_000 * MS)), "launch 0");
@@ -118,7 +118,7 @@ fn waits_beside_endless_work(dealer: &Dealer, guest: &mut Guest) -> Vec<Request>
     posts(guest);
     until("a launch waits", || {
         if guest.ask("posted") == "posted 1" {
-            // It came before the close.
+            // The launch came before the close.
             posts(guest);
         }
         said.extend(dealer.said());
@@ -156,7 +156,7 @@ fn a_waiter_says_so_again_when_a_turn_went_by_unseen() {
 }
 
 #[test]
-fn a_silent_daemon_keeps_nobody_waiting_and_the_next_is_obeyed() {
+fn a_silent_daemon_blocks_no_launch_and_the_next_is_obeyed() {
     let gpu = Gpu::new("");
     let mut dealer = Dealer::start(&gpu);
     let mut guest = started(&dealer);
@@ -165,13 +165,13 @@ fn a_silent_daemon_keeps_nobody_waiting_and_the_next_is_obeyed() {
     dealer.beat(false);
     goes(&mut guest);
     dealer.beat(true);
-    // Under the epoch in which it was closed: the process remembers it after a silent time.
+    // With the epoch in which it was closed: the process remembers it after the silence.
     dealer.hears(&drained(7));
     is_closed(&gpu, &dealer, &mut guest, 8);
     dealer.leave();
     goes(&mut guest);
     dealer.come_back();
-    // It has met no processes yet; each new process obeys it.
+    // The new daemon knows no processes yet; each new process obeys it.
     until("the gate follows the next daemon", || {
         dealer.close(1);
         dealer.said().contains(&drained(1))
@@ -184,7 +184,7 @@ fn a_silent_daemon_keeps_nobody_waiting_and_the_next_is_obeyed() {
 }
 
 #[test]
-fn while_the_daemon_is_silent_the_cap_that_it_last_said_holds() {
+fn while_the_daemon_is_silent_its_last_cap_holds() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     let mut guest = started(&dealer);
@@ -198,16 +198,12 @@ fn while_the_daemon_is_silent_the_cap_that_it_last_said_holds() {
     dealer.hears(&wanted(1));
     dealer.beat(false);
     goes(&mut guest);
-    // A second of a device at one percent is paid for after a hundred.
+    // A second of a device at one percent is repaid after a hundred seconds.
     assert_eq!(guest.ask(&format!("launch 1 {}", 1_000 * MS)), "launch 0");
     assert_eq!(guest.ask("sync 1"), "sync 0");
     let before = gpu.served();
     posts(&mut guest);
-    assert_eq!(
-        guest.ask("copies"),
-        "copies 0",
-        "nothing but launches waits"
-    );
+    assert_eq!(guest.ask("copies"), "copies 0", "only launches wait");
     assert_eq!(guest.ask("posted"), "posted 0");
     assert!(gpu.served() < before + MS, "and it does not run");
     guest.kill();
@@ -230,7 +226,7 @@ fn an_epoch_that_runs_backwards_is_another_turn_like_any() {
 }
 
 #[test]
-fn pages_that_are_none_are_refused_before_anything_runs() {
+fn invalid_pages_are_refused_before_any_launch() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     let good = started(&dealer);
@@ -242,7 +238,7 @@ fn pages_that_are_none_are_refused_before_anything_runs() {
     good.finish().silently();
 }
 
-/// Numbers without an order, the same each time.
+/// Pseudo-random numbers, the same each time.
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -251,7 +247,7 @@ fn random(state: &mut u64) -> u64 {
 }
 
 #[test]
-fn whatever_a_page_says_nothing_breaks_and_a_good_turn_after_it_is_obeyed() {
+fn a_corrupt_page_breaks_nothing_and_the_next_valid_turn_is_obeyed() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     let mut guest = started(&dealer);
@@ -281,7 +277,7 @@ fn whatever_a_page_says_nothing_breaks_and_a_good_turn_after_it_is_obeyed() {
         if round % 16 == 0 {
             dealer.beat(any() % 2 == 0);
         }
-        // The gate thread has time to look between two of them.
+        // The gate thread has time to read the page between two of them.
         assert_eq!(guest.ask("query 2"), "query 0");
     }
     dealer.beat(true);

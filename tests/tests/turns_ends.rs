@@ -1,6 +1,6 @@
-//! Programs that end, fail, fork or exec while they hold a turn or finish one: their neighbour
-//! continues, and none of their state remains in the daemon. The daemon starts no tenant beside one
-//! that does not finish, so the test would show such a wait.
+//! Programs that end, fail, fork or exec while they hold a turn or finish one. Their neighbour
+//! continues, and none of their state remains in the daemon. The daemon starts no tenant while
+//! another one has not finished, so the test would show such a wait.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -21,7 +21,7 @@ fn storming(tenant: &Tenant) -> Guest {
     guest
 }
 
-/// Waits until nothing of the tenant's is left.
+/// Waits until no process of the tenant is left.
 #[track_caller]
 fn nothing_is_left(daemon: &Daemon, name: &str) {
     let row = daemon.until(name, |row| row.processes.is_empty() && row.limbo == 0);
@@ -30,10 +30,10 @@ fn nothing_is_left(daemon: &Daemon, name: &str) {
     assert_eq!(share.overruns, 0, "{share:?}");
 }
 
-/// Six programs one after the other leave amid their work while a neighbour works.
+/// Six programs, one after the other, leave in the middle of their work while a neighbour works.
 #[track_caller]
 fn the_neighbour_goes_on_when_one_leaves(how: &str, left: impl Fn(&Ended) -> bool) {
-    // Its threads launch on while the driver is torn down.
+    // Its threads still launch during the driver's teardown.
     let gpu = Gpu::new("exit=refuse");
     let daemon = Daemon::configured(&gpu, STRICT);
     let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
@@ -172,7 +172,7 @@ fn a_program_ends_while_its_gate_waits_for_work_that_does_not_end() {
         });
         guest.send(&format!("leave {how}"));
         if how == 2 {
-            // Its threads launch again once they may.
+            // Its threads launch again once the gate opens.
             dealer.open(2);
         }
         let ended = guest.finish();

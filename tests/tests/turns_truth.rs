@@ -1,18 +1,18 @@
-//! The turns according to the software GPU's accounts: while one tenant has its turn, no work of
-//! another runs, whatever its threads do.
+//! The turns according to the software GPU's counters: while one tenant has its turn, no work of
+//! another tenant runs, whatever its threads do.
 
 use gpushare_tests::turns::{STRICT, Seen};
 use gpushare_tests::{Daemon, Gpu, Guest, Tenant, Watch};
 
-/// Turns each tenant must have had: a gate that closed seldom shows little.
+/// The minimum number of turns of each tenant: a gate that closed seldom shows little.
 const TURNS: u64 = 60;
 
 fn started(tenant: &Tenant) -> Guest {
     tenant.client("turns", &[]).started()
 }
 
-/// Asserts that nothing of one's ran while another had its turn. `pids` are each tenant's
-/// processes.
+/// Asserts that no work of one tenant ran while another tenant had its turn. `pids` are each
+/// tenant's processes.
 #[track_caller]
 fn nobody_runs_in_anothers_turn(seen: &Seen, pids: &[Vec<i32>]) {
     for (mine, leases) in pids.iter().zip(&seen.leases) {
@@ -27,7 +27,7 @@ fn nobody_runs_in_anothers_turn(seen: &Seen, pids: &[Vec<i32>]) {
             turns.len(),
             long / 1_000_000
         );
-        assert!(own > 0 && turns.len() > 1, "nothing was seen");
+        assert!(own > 0 && turns.len() > 1, "nothing was observed");
         let others = seen
             .spells
             .iter()
@@ -43,7 +43,7 @@ fn nobody_runs_in_anothers_turn(seen: &Seen, pids: &[Vec<i32>]) {
 }
 
 #[test]
-fn nothing_of_one_runs_in_the_turn_of_another_whatever_its_threads_launch() {
+fn no_work_of_a_tenant_runs_in_another_tenants_turn() {
     let gpu = Gpu::new("");
     let daemon = Daemon::configured(&gpu, STRICT);
     let (one, two) = (daemon.tenant("one", &[]), daemon.tenant("two", &[]));
@@ -80,7 +80,7 @@ fn captures_of_all_modes_hold_what_was_launched_while_turns_go_round() {
     println!("{turns} turns while 6 threads captured 18 times each");
     assert!(
         turns >= 5,
-        "{turns} turns: captures that none met show nothing"
+        "{turns} turns: turns without a capture show nothing"
     );
     nobody_runs_in_anothers_turn(
         &watch.end(),

@@ -1,6 +1,6 @@
-//! `scripts/gpu/verify.py` is meant for machines that this project seldom has. On the software GPU
-//! its report is complete: it names the rows that passed, hung, could not run, or had no time left.
-//! Its figures are not checked here.
+//! `scripts/gpu/verify.py` is meant for machines with a GPU, which this project seldom has. On the
+//! software GPU its report is complete: it names the rows that passed, hung, could not run, or had
+//! no time left. Its figures are not checked here.
 
 use gpushare_tests::artefacts;
 use std::fs::{self, Permissions};
@@ -51,7 +51,7 @@ fn verify(gpushare: &Path, flags: &[&str]) -> Run {
     Run { output, report }
 }
 
-/// A `gpushare` that hangs, with a child, where the command line holds `word`; otherwise it is the
+/// A `gpushare` that hangs, with a child, if the command line contains `word`; otherwise it is the
 /// real one.
 fn hangs_at(word: &str) -> TempDir {
     let folder = TempDir::new().expect("a folder");
@@ -94,7 +94,7 @@ fn a_row_that_hangs_fails_in_its_own_time_and_the_next_one_passes() {
 }
 
 #[test]
-fn rows_that_pass_make_status_0_and_what_cannot_be_shown_is_named() {
+fn passed_rows_give_status_0_and_unavailable_rows_are_named() {
     let flags = [
         "--only",
         "^(quota: two C programs|time: cap30|the driver's limits for cgroups)$",

@@ -1,6 +1,6 @@
-//! A running tenant keeps its library for months: the library of an earlier build under this
-//! daemon, this library under that daemon, and daemons of both builds after each other. Second
-//! tier, because it builds the earlier commit.
+//! A running tenant keeps its library for months. Tested: an earlier build's library under this
+//! daemon, this library under that daemon, and daemons of both builds in sequence. Second tier,
+//! because it builds the earlier commit.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ struct Build {
     library: PathBuf,
 }
 
-/// The earlier build and this one; `None`, and said so, where the earlier one cannot be had.
+/// The earlier build and this one; `None`, which is noted, if the earlier one cannot be built.
 fn builds(test: &str) -> Option<[Build; 2]> {
     let folder = prepared(test, "previous.sh", &[PREVIOUS])?;
     let previous = Build {
@@ -48,8 +48,8 @@ fn alloc(bytes: u64) -> String {
     format!("alloc {bytes}")
 }
 
-/// Two bursts collide: the second waits, and is served when the first frees. An ask above its limit
-/// is refused at once.
+/// Two bursts collide: the second waits, and is served when the first frees. A request above its
+/// limit is refused at once.
 fn collide(daemon: &Daemon, libraries: [&Build; 2]) {
     let (a, b) = (daemon.tenant("a", &BURST), daemon.tenant("b", &BURST));
     let (mut a, mut b) = (ready(&a, libraries[0]), ready(&b, libraries[1]));

@@ -1,5 +1,5 @@
-//! The waits of one call do not add up. In each ask the process passes on the remaining time, and
-//! it repeats no refused ask. The test plays the daemon and sees the asks.
+//! The waits of one call do not add up. In each request the process passes on the remaining time,
+//! and it repeats no refused request. The test plays the daemon and sees the requests.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::os::fd::{AsFd, AsRawFd};
@@ -17,8 +17,8 @@ const REFUSED: &str = "alloc 2";
 /// The wait time in the tenant's limits, in milliseconds.
 const WAIT: u64 = 60_000;
 const GUARANTEE: u64 = 90_000;
-/// How long the daemon lets an ask wait here: at least this much must be missing from the remaining
-/// time.
+/// How long the daemon lets a request wait here: at least this much must be missing from the
+/// remaining time.
 const PAUSE: Duration = Duration::from_millis(300);
 
 fn yes() -> Option<Reply> {
@@ -30,8 +30,8 @@ fn no() -> Option<Reply> {
     Some(Reply::Refused(Refusal::TimedOut { waited_ms }))
 }
 
-/// A guest with a context, whose tenant is granted 1 GiB, and its asks from then on. `answer` gets
-/// the number of the ask.
+/// A guest with a context, whose tenant is granted 1 GiB, and its requests from then on. `answer`
+/// gets the number of the request.
 fn asking(
     dealer: &Dealer,
     guest: Guest,
@@ -66,11 +66,11 @@ fn millis(pause: Duration) -> u64 {
 }
 
 #[test]
-fn what_one_question_waited_is_missing_from_what_the_next_one_may() {
+fn the_wait_of_one_request_shortens_the_next_ones_time() {
     let gpu = Gpu::new("mem=16GiB");
     let dealer = Dealer::start(&gpu);
-    // The first call asks whether the request is valid. Then the driver has nothing though all is
-    // granted, twice; then it has.
+    // The first call asks whether the request is valid. Then the driver has no memory although all
+    // is granted, twice; then it has memory.
     let program = gpushare_tests::clients::compile("quota", &[]);
     let mut command = dealer.command(&program);
     command
@@ -82,7 +82,7 @@ fn what_one_question_waited_is_missing_from_what_the_next_one_may() {
     let (raised, grant_is_raised): (Sender<()>, Receiver<()>) = channel();
     let (mut guest, said) = asking(&dealer, Guest::start(command), move |_, asked| {
         if patience(asked) == 0 {
-            // Refused at once, while the process looks for memory it can free itself.
+            // Refused at once, while the process looks for memory that it can free itself.
             return Some(Reply::Refused(Refusal::NoMemory));
         }
         if matches!(asked, Request::Ask(_)) {
@@ -110,10 +110,10 @@ fn what_one_question_waited_is_missing_from_what_the_next_one_may() {
 }
 
 #[test]
-fn a_question_that_was_refused_after_a_wait_is_not_put_again() {
+fn a_request_refused_after_a_wait_is_not_repeated() {
     let gpu = Gpu::new("mem=16GiB");
     let dealer = Dealer::start(&gpu);
-    // All of it is within the request, which is waited for at once.
+    // All of it is within the request, for which the call waits at once.
     let request = &dealer.usage().devices[0].request;
     request.store(8 * GIB, Ordering::Relaxed);
     let (mut guest, said) = asking(&dealer, dealer.client("quota"), |_, _| {
@@ -134,7 +134,7 @@ fn a_question_that_was_refused_after_a_wait_is_not_put_again() {
 }
 
 #[test]
-fn what_can_be_had_at_once_is_asked_before_and_after_memory_is_spared() {
+fn a_call_waits_only_in_its_last_request() {
     let gpu = Gpu::new("mem=16GiB");
     let dealer = Dealer::start(&gpu);
     let (mut guest, said) = asking(&dealer, dealer.client("quota"), |_, _| {
@@ -148,7 +148,7 @@ fn what_can_be_had_at_once_is_asked_before_and_after_memory_is_spared() {
 }
 
 #[test]
-fn the_next_daemon_is_told_what_the_last_one_left_of_the_time() {
+fn the_next_daemon_gets_the_remaining_wait_time() {
     let gpu = Gpu::new("mem=16GiB");
     let mut dealer = Dealer::start(&gpu);
     let asked_before = AtomicBool::new(false);
@@ -159,7 +159,7 @@ fn the_next_daemon_is_told_what_the_last_one_left_of_the_time() {
             Request::Ask(ask) if ask.patience_ms == Some(0) => {
                 Some(Reply::Refused(Refusal::NoMemory))
             }
-            // It dies before it answers.
+            // The daemon dies before it answers.
             Request::Ask(_) if asked_before.swap(true, Ordering::Relaxed) => no(),
             Request::Ask(_) => None,
             _ => yes(),
@@ -170,7 +170,7 @@ fn the_next_daemon_is_told_what_the_last_one_left_of_the_time() {
     let first = patience(&first.unwrap());
     std::thread::sleep(PAUSE);
     dealer.come_back();
-    // A context is asked for again, too.
+    // The process asks for its context again, too.
     let again = said.iter().find(|asked| matches!(asked, Request::Ask(_)));
     let again = patience(&again.unwrap());
     assert!(again + millis(PAUSE) <= first, "{again} of {first}");
@@ -178,7 +178,7 @@ fn the_next_daemon_is_told_what_the_last_one_left_of_the_time() {
 }
 
 #[test]
-fn a_lock_that_somebody_keeps_costs_a_call_its_time_once() {
+fn a_held_lock_costs_a_call_its_wait_time_once() {
     let gpu = Gpu::new("mem=16GiB");
     let dealer = Dealer::start(&gpu);
     let (mut guest, _said) = asking(&dealer, dealer.client("quota"), |_, _| no());
@@ -197,7 +197,7 @@ fn a_lock_that_somebody_keeps_costs_a_call_its_time_once() {
     let began = Instant::now();
     assert_eq!(guest.ask(&format!("alloc {}", 2 * GIB)), REFUSED);
     let took = began.elapsed();
-    // It was 10 s for each time the lock was wanted.
+    // It was 10 s for each attempt to take the lock.
     assert!(took < Duration::from_secs(8), "{took:?}");
     drop(held);
     assert_eq!(guest.ask(&format!("alloc {MIB}")), GRANTED);

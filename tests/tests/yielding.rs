@@ -1,6 +1,6 @@
-//! Yielding of a real program, under turns that a test deals by hand: while another tenant may be
-//! at work, a little is submitted and all of it is complete before more is. The software GPU's own
-//! books show it. No launch waits without an end.
+//! Yielding of a real program, under turns that the test publishes. While another tenant may be at
+//! work, the program submits a slice and completes it before it submits more. The software GPU's
+//! turns show it. No launch waits for ever.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use softgpu::inspect::Observer;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
-/// How much is submitted at a time.
+/// The work submitted at a time (ns).
 const SLICE: u64 = 500 * US;
 /// The duration of one kernel: two of them fit.
 const KERNEL: u64 = 200 * US;
@@ -33,12 +33,11 @@ fn shared(epoch: u64, contended: bool, slice: u64) -> Turn {
 /// A gap this short (ns) does not count: the device continues with queued work.
 const GAP: u64 = 2 * US;
 
-/// The software GPU's books of the device: the stretches of time in which it worked without a
-/// pause.
+/// The software GPU's turns of the device: the spans in which it worked without a pause.
 struct Books {
     observer: Observer,
     place: u64,
-    /// The stretch that the last spell belongs to, and may go on.
+    /// The span of the last spell, which may continue.
     last: Option<(u64, u64)>,
     /// How long the device was empty between stretches.
     gaps: Vec<u64>,
@@ -56,7 +55,7 @@ impl Books {
         }
     }
 
-    /// The lengths of the stretches that have ended since this was last asked (ns).
+    /// The lengths of the spans that have ended since the last call (ns).
     fn ended(&mut self) -> Vec<u64> {
         let (spells, place) = self.observer.spells(0, self.place).expect("readable");
         self.place = place;
@@ -75,12 +74,12 @@ impl Books {
         ended
     }
 
-    /// How long the stretch is by now that may go on.
+    /// The current length of the span that may continue (ns).
     fn so_far(&self) -> u64 {
         self.last.map_or(0, |(from, to)| to - from)
     }
 
-    /// So many stretches from now on.
+    /// The lengths of the next `count` spans (ns).
     fn stretches(&mut self, count: usize) -> Vec<u64> {
         self.ended();
         let mut seen = Vec::new();
@@ -88,11 +87,11 @@ impl Books {
             seen.extend(self.ended());
             seen.len() > count
         });
-        // The first one may have begun before.
+        // The first span may have begun before.
         seen.split_off(1)
     }
 
-    /// Waits for a stretch that is so long (ns).
+    /// Waits for a span longer than `ns`.
     fn until_longer_than(&mut self, ns: u64) {
         self.ended();
         until("there is a long stretch", || {
@@ -100,7 +99,7 @@ impl Books {
         });
     }
 
-    /// Waits until so many stretches in a row are at most so long (ns).
+    /// Waits until `count` spans in a row are at most `ns` long.
     fn until_shorter_than(&mut self, ns: u64, count: usize) {
         let mut row = 0;
         until("stretches are short", || {
@@ -133,7 +132,7 @@ fn a_deep_queue_that_yields_leaves_the_device_empty_after_each_slice() {
     let mut guest = started(&dealer);
     let mut books = Books::of(&gpu);
     works(&mut guest, KERNEL);
-    // Alone, the library measures its kernels.
+    // Without other tenants the library measures its kernels.
     books.until_longer_than(10 * MS);
     dealer.deal(&shared(1, true, SLICE));
     books.until_shorter_than(SLICE + SLIGHTLY, 20);
@@ -175,7 +174,7 @@ fn a_program_that_is_never_alone_learns_what_its_kernels_take() {
 }
 
 #[test]
-fn a_slice_is_ignored_while_nobody_else_works() {
+fn a_slice_is_ignored_while_no_other_tenant_works() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     dealer.deal(&shared(1, false, SLICE));
@@ -211,7 +210,7 @@ fn a_slice_that_comes_and_goes_in_the_same_epoch_is_obeyed_unannounced() {
 }
 
 #[test]
-fn many_threads_and_streams_yield_together_and_all_go_on() {
+fn many_threads_and_streams_yield_together_and_make_progress() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     dealer.deal(&shared(1, true, SLICE));
@@ -254,7 +253,7 @@ fn work_that_does_not_end_keeps_no_launch_waiting_for_ever() {
 }
 
 #[test]
-fn a_program_that_yields_captures_as_without_and_never_waits_for_it() {
+fn yielding_does_not_affect_captures() {
     for mode in [0, 1, 2] {
         let gpu = Gpu::new("");
         let dealer = Dealer::start(&gpu);
@@ -269,7 +268,7 @@ fn a_program_that_yields_captures_as_without_and_never_waits_for_it() {
 }
 
 #[test]
-fn a_program_that_ends_while_it_yields_ends_as_without() {
+fn a_program_ends_while_it_yields_as_without_yielding() {
     for how in [0, 1] {
         let gpu = Gpu::new("");
         let dealer = Dealer::start(&gpu);
@@ -306,7 +305,7 @@ fn a_gate_that_closes_while_a_launch_yields_is_closed_and_opens_again() {
 }
 
 #[test]
-fn a_free_gate_yields_nothing_whatever_else_the_page_says() {
+fn a_free_gate_never_yields_whatever_the_page_contains() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     let free = Turn {

@@ -1,4 +1,4 @@
-//! The times of a tenant's requests. Time is an input; there is no clock here.
+//! The times of a tenant's requests. The caller passes the time; there is no clock here.
 
 use super::tenant::Arrivals;
 
@@ -9,13 +9,13 @@ pub(crate) struct Requests {
     arrivals: Arrivals,
     due: u64,
     random: u64,
-    /// Periods without a request, because the one before took longer, by when they were due.
+    /// The due times of periods without a request, because the previous request took longer.
     missed: Vec<u64>,
 }
 
 impl Requests {
-    /// The first is due at `now`; `every` is the time from one to the next, or its mean. Zero: as
-    /// soon as the one before is done. `seed` picks the moments of random arrivals.
+    /// The first request is due at `now`; `every` is the time between two requests, or its mean.
+    /// Zero: a request is due when the previous one is done. `seed` determines random arrivals.
     pub(crate) fn new(every: u64, arrivals: Arrivals, seed: u64, now: u64) -> Self {
         Self {
             every,
@@ -27,13 +27,13 @@ impl Requests {
         }
     }
 
-    /// When the request that is next to be made is due.
+    /// The due time of the next request.
     pub(crate) fn due(&self) -> u64 {
         self.due
     }
 
-    /// When the request counts as made, if it is made at `now`: random arrivals wait for those
-    /// before them.
+    /// The time at which a request made at `now` counts as made. Random arrivals queue behind
+    /// earlier ones.
     pub(crate) fn sent(&self, now: u64) -> u64 {
         match self.arrivals {
             Arrivals::Regular => now,
@@ -41,7 +41,7 @@ impl Requests {
         }
     }
 
-    /// The request is complete at `now`.
+    /// Notes that the request was complete at `now`.
     pub(crate) fn done(&mut self, now: u64) {
         match self.arrivals {
             _ if self.every == 0 => self.due = now,
@@ -56,7 +56,7 @@ impl Requests {
         }
     }
 
-    /// How many periods that were due from `from` to `to` had no request.
+    /// The number of periods due from `from` to `to` that had no request.
     pub(crate) fn missed(&self, from: u64, to: u64) -> u64 {
         let within = self.missed.iter().filter(|due| (from..to).contains(*due));
         within.count() as u64

@@ -1,4 +1,4 @@
-//! A tenant that comes and goes: one process after the other in the same tenant. Each pause is as
+//! A tenant that starts and stops: one process after the other in the same tenant. Each pause is as
 //! long as a process lives.
 
 use super::clock;
@@ -10,10 +10,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// How soon a new process should be served.
+/// The time within which a new process should be served.
 const NEW: Duration = Duration::from_millis(100);
 
-/// Lets one process after the other work until the end. Returns their logs.
+/// Runs one process after the other until the end. Returns their logs.
 pub(crate) fn work(tenant: &Tenant, device: u32, moments: Moments) -> Result<Vec<Log>, String> {
     let each = Tenant {
         churn: Duration::ZERO,
@@ -96,7 +96,7 @@ impl Process {
     }
 }
 
-/// After an error a remaining process ends when its input does.
+/// After an error, closing the input ends a remaining process.
 impl Drop for Process {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
@@ -129,7 +129,7 @@ mod tests {
         };
         let seen = visit(&tenant, &log, from, u64::MAX);
         assert_eq!((seen.asked.round(), seen.got_ns), (30e6, 600_000));
-        // A short visit asks for less.
+        // A short visit requests less.
         let seen = visit(&tenant, &log, from, from + 10_000_000);
         assert_eq!((seen.asked.round(), seen.got_ns), (3e6, 300_000));
     }

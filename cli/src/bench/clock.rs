@@ -1,4 +1,4 @@
-//! The clock all processes of the benchmark share.
+//! The clock that all processes of the benchmark share.
 
 use nix::time::{ClockId, clock_gettime};
 use std::thread::sleep;
@@ -10,7 +10,7 @@ pub(crate) fn now() -> u64 {
         .map_or(0, |time| super::tenant::ns(Duration::from(time)))
 }
 
-/// Sleeps until that moment.
+/// Sleeps until `moment`.
 pub(crate) fn sleep_until(moment: u64) {
     let rest = moment.saturating_sub(now());
     if rest > 0 {

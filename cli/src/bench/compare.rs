@@ -1,5 +1,5 @@
-//! The same tenants without and with gpushare, side by side. Shows whether sharing costs device
-//! work or tenants' time.
+//! The same tenants without and with gpushare, next to each other. Shows whether sharing costs
+//! device work or tenants' time.
 
 use super::measure::Percentiles;
 use super::report::time;
@@ -10,12 +10,12 @@ use serde::Serialize;
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Comparison {
     pub(crate) name: String,
-    /// Useful time of all tenants together, per time.
+    /// Useful time of all tenants together, per elapsed time.
     pub(crate) useful: Pair,
-    /// Part of the time in which the device worked, by its own books; `None` for a GPU that has
-    /// none.
+    /// Fraction of the time in which the device worked, by the software GPU's counters; `None` for
+    /// another GPU.
     pub(crate) used: Option<Pair>,
-    /// The sum of rates; none where tenants were not measured alone.
+    /// The sum of rates; `None` if tenants were not measured alone.
     pub(crate) rates: Option<Pair>,
     pub(crate) tenants: Vec<Tenant>,
 }
@@ -27,18 +27,19 @@ pub(crate) struct Pair {
     pub(crate) shared: f64,
 }
 
-/// One tenant in both ways.
+/// One tenant without gpushare and with it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Tenant {
     pub(crate) name: String,
-    /// Useful time per time.
+    /// Useful time per elapsed time.
     pub(crate) device: Pair,
-    /// Device time that it asks for, if it makes requests at its own pace.
+    /// Device time that it requests, if it makes requests at its own pace.
     pub(crate) asked: Option<f64>,
-    /// With gpushare, how far it is from its share, in percentage points; none where it is not
-    /// weights alone that decide.
+    /// With gpushare, its distance from its share, in percentage points; `None` unless weights
+    /// alone decide.
     pub(crate) error_pp: Option<f64>,
-    /// Time that requests waited beyond their own length (ns), for tenants that wait for each.
+    /// Time that requests waited beyond their own length (ns), for tenants that wait for each
+    /// request.
     pub(crate) wait_p50: Option<Pair>,
     pub(crate) wait_p99: Option<Pair>,
     pub(crate) wait_p999: Option<Pair>,
@@ -46,8 +47,8 @@ pub(crate) struct Tenant {
     pub(crate) missed: Option<Pair>,
     /// Bytes copied to the device a second, for a tenant that copies.
     pub(crate) copied: Option<Pair>,
-    /// For a tenant that comes and goes: the served part of its processes' demand in their first
-    /// 100 ms; the median.
+    /// For a tenant that starts and stops: the served fraction of its processes' demand in their
+    /// first 100 ms; the median.
     pub(crate) newcomer: Option<Pair>,
 }
 
@@ -62,7 +63,8 @@ impl Pair {
         Some(Self { bare, shared })
     }
 
-    /// The figure with the median ratio; of an even number the lower. `None` for an empty list.
+    /// The figure with the median ratio; for an even number the lower one. `None` for an empty
+    /// list.
     fn middle(mut pairs: Vec<Self>) -> Option<Self> {
         let key = |pair: &Self| pair.ratio().unwrap_or(1.0);
         pairs.sort_by(|one, other| key(one).total_cmp(&key(other)));
@@ -87,7 +89,7 @@ impl Comparison {
         }
     }
 
-    /// As a table.
+    /// The comparison as a table.
     pub(crate) fn text(&self) -> String {
         let mut lines = vec![
             format!("{}: without gpushare against with it", self.name),
@@ -156,7 +158,7 @@ pub(crate) fn middles(pairs: Vec<Vec<Comparison>>) -> Vec<Comparison> {
     kept.collect()
 }
 
-/// The median; of an even number the larger. `None` for an empty list.
+/// The median; for an even number the larger one. `None` for an empty list.
 fn middle_error(mut errors: Vec<f64>) -> Option<f64> {
     errors.sort_by(|one, other| one.abs().total_cmp(&other.abs()));
     errors.get(errors.len() / 2).copied()
@@ -240,7 +242,7 @@ impl Tenant {
     }
 }
 
-/// Nanoseconds for a reader.
+/// Formats nanoseconds for people.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -285,7 +287,7 @@ mod tests {
                 newcomer: None,
             }],
         };
-        // The second has the middle of the first figure, the third of the other.
+        // The second run has the median of the first figure, the third run that of the other.
         let runs = vec![
             vec![run(pair(0.5, 0.45), pair(10.0, 5.0))],
             vec![run(pair(0.4, 0.38), pair(30.0, 90.0))],

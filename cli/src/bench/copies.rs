@@ -1,5 +1,5 @@
-//! The second stream of a tenant that computes and copies: a thread with a stream of its own, which
-//! moves pinned host memory to the device at an even pace, as a data loader does.
+//! The second stream of a tenant that computes and copies: a thread with its own stream that copies
+//! pinned host memory to the device at an even pace, like a data loader.
 
 use super::clock;
 use super::tenant::{COPY_EVERY, Tenant, ns};
@@ -8,7 +8,7 @@ use gpushare_sys::cuda::Gpu;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-/// A copy that was seen to be complete: when, and how many bytes.
+/// A complete copy: the time, and the number of bytes.
 pub(crate) type Copied = (u64, u64);
 
 /// A thread that copies.
@@ -27,7 +27,7 @@ impl Copies {
         let (order, told) = channel();
         let (say, ready) = channel();
         let bytes = tenant.copy;
-        // A name of its own: gpushare's threads are recognised by theirs.
+        // The thread has its own name, because gpushare's threads are recognised by theirs.
         let named = thread::Builder::new().name("bench copies".to_owned());
         let thread = named
             .spawn(move || copy(device, bytes, &say, &told))
@@ -40,11 +40,11 @@ impl Copies {
 
     /// Lets the thread work until the end of these moments.
     pub(crate) fn go(&self, moments: Moments) {
-        // A thread that has ended says why in `finish`.
+        // A thread that has ended gives the reason in `finish`.
         let _ = self.order.send(moments);
     }
 
-    /// The copies it made.
+    /// The copies that the thread made.
     pub(crate) fn finish(self) -> Result<Vec<Copied>, String> {
         finished(self.thread)
     }

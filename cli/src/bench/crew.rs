@@ -1,6 +1,6 @@
-//! The tenants of one experiment, started as `gpushare run` starts any program: each process is
-//! this executable's worker under a `gpushare run` of its own, and the processes of a tenant share
-//! its name.
+//! The tenants of one experiment, started like `gpushare run` starts any program: each process is
+//! this executable's worker under its own `gpushare run`, and the processes of a tenant share its
+//! name.
 
 use super::jobs::Jobs;
 use super::log::Log;
@@ -18,22 +18,22 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Longest a worker may take to be ready: a driver's first start and the daemon's.
+/// The longest time until a worker is ready: the first start of a driver and of the daemon.
 const START: Duration = Duration::from_secs(60);
-/// Longest it may take to end its work and tell of it, past the end.
+/// The longest time from the end until a worker has ended its work and reported it.
 const END: Duration = Duration::from_secs(60);
 
-/// Where and how tenants are started.
+/// The GPU, and the way in which tenants are started.
 #[derive(Debug)]
 pub(crate) struct Ground {
     /// The value of `--gpu`; a software GPU has a name, so that all tenants share it.
     pub(crate) gpu: String,
     /// `--daemon` of `run`; `None` starts the tenants without gpushare.
     pub(crate) daemon: Option<&'static str>,
-    /// Links to a software GPU, for tenants without gpushare and for ourselves.
+    /// Links to a software GPU, for tenants without gpushare and for this process.
     links: Option<Links>,
     environment: Environment,
-    /// The GPUs there are, as tenants number them.
+    /// The GPUs, in the order in which tenants number them.
     pub(crate) devices: Vec<Device>,
     /// Makes the tenants' names unique.
     runs: std::cell::Cell<u32>,
@@ -89,7 +89,7 @@ impl Ground {
         format!("bench-{}-{run}-{}", std::process::id(), tenant.name)
     }
 
-    /// A tenant's `CUDA_VISIBLE_DEVICES`, where there are several GPUs: its own among the visible
+    /// A tenant's `CUDA_VISIBLE_DEVICES`, if there are several GPUs: its own among the visible
     /// ones.
     fn visible(&self, tenant: &Tenant) -> Option<String> {
         let ours = self.environment.get(OsStr::new(VISIBLE));
@@ -171,7 +171,7 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// Starts them; returns when all are ready.
+    /// Starts the processes; returns when all are ready.
     pub(crate) fn start(ground: &Ground, tenants: &[Tenant]) -> Result<Self, Failure> {
         let run = ground.runs.get();
         ground.runs.set(run + 1);
@@ -211,7 +211,7 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Lets all work from now to `end`, and measure between the two moments.
+    /// Lets all processes work from now to `end`, and measure from `from` to `to`.
     pub(crate) fn go(&mut self, from: u64, to: u64, end: u64) -> Result<(), Failure> {
         for member in &mut self.members {
             let told = match &mut member.child.stdin {

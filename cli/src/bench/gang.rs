@@ -1,6 +1,6 @@
-//! A worker whose kernels wait on the device for their peers on the next GPU: a thread for each of
-//! its GPUs. The peers are its own threads or, for a tenant with a job, the other tenants of that
-//! job.
+//! A worker whose kernels wait on the device for their peers on the next GPU: one thread for each
+//! of its GPUs. The peers are its own threads or, for a tenant with a job, the other tenants of
+//! that job.
 
 use super::pact::Pact;
 use super::tenant::Tenant;
@@ -31,7 +31,7 @@ pub(crate) struct Gang {
 struct Common {
     tenant: Tenant,
     board: Board,
-    /// Our first place on the board, and how many there are.
+    /// This worker's first place on the board, and the number of places.
     places: (usize, usize),
     pact: Arc<Pact>,
     say: Sender<Result<Said, String>>,
@@ -61,7 +61,7 @@ impl Gang {
             let (order, told) = channel();
             let common = common.clone();
             let ordinal = arguments.device + u32::try_from(at).unwrap_or(u32::MAX);
-            // A name of its own: gpushare's threads are recognised by theirs.
+            // The thread has its own name, because gpushare's threads are recognised by theirs.
             let named = thread::Builder::new().name(format!("bench {at}"));
             named
                 .spawn(move || {
@@ -81,7 +81,7 @@ impl Gang {
         Ok(gang)
     }
 
-    /// Lets all work; what each did, by GPU.
+    /// Lets all threads work; returns their logs, by GPU.
     pub(crate) fn work(self, moments: Moments) -> Result<Vec<Log>, String> {
         for order in &self.orders {
             let _ = order.send(moments);
@@ -93,7 +93,7 @@ impl Gang {
             }
         }
         logs.sort_by_key(|log| log.gpu);
-        // They are of the whole process.
+        // Processor times are of the whole process, so only the first log reports them.
         for log in logs.iter_mut().skip(1) {
             (log.cpu_ns, log.own_cpu_ns) = (0, 0);
         }
@@ -112,7 +112,7 @@ impl Common {
         let (first, all) = self.places;
         let place = first + at;
         let meeting = gpu.meeting(self.board, place, (place + 1) % all)?;
-        // The first launch loads code, which is not to be measured. It waits for no peer.
+        // The first launch loads code, which must not be measured. It waits for no peer.
         stream.meet(&meeting, 1_000, 0)?;
         stream.synchronize()?;
         let mut worker = Worker::new(&gpu, &stream, &self.tenant, self.tenant.gpus[at])?;
@@ -128,7 +128,7 @@ impl Common {
         };
         worker.ahead(launch, |over| self.pact.claim(at, over), moments.end)?;
         if all > self.tenant.gpus.len() {
-            // Other processes may have launched more than we.
+            // Other processes may have launched more than this one.
             self.board.leave(place, value);
         }
         Ok(worker.finish())

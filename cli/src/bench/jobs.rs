@@ -1,5 +1,5 @@
-//! Tenants of one job. Each is a tenant on a GPU of its own; their kernels wait for each other.
-//! They share a file that all of them map.
+//! Tenants of one job. Each is a tenant with its own GPU; their kernels wait for each other. They
+//! map one shared file.
 
 use super::tenant::Tenant;
 use crate::failure::Failure;
@@ -50,7 +50,7 @@ impl Jobs {
     }
 }
 
-/// Whether each job has at least two members, each on a GPU of its own; if not, why.
+/// Whether each job has at least two members, each with its own GPU; if not, the reason.
 pub(crate) fn check(tenants: &[Tenant]) -> Result<(), String> {
     for tenant in tenants.iter().filter(|tenant| !tenant.job.is_empty()) {
         let peers = || tenants.iter().filter(|other| other.job == tenant.job);

@@ -2,25 +2,25 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Work that was seen to be complete.
+/// Work that is known to be complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Piece {
-    /// When the first launch of it was called.
+    /// The time of its first launch call.
     pub(crate) sent: u64,
-    /// When the device completed it, by an event of the driver.
+    /// The time at which the device completed it, from a driver event.
     pub(crate) end: u64,
-    /// When the process knew.
+    /// The time at which the process noticed its completion.
     pub(crate) known: u64,
-    /// Its device time: launches times their length.
+    /// Its device time: the number of launches times their length.
     pub(crate) ns: u64,
 }
 
-/// The first moments of a process that comes and goes.
+/// The first moments of a process of a tenant that starts and stops.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Visit {
     /// The time at which it started work.
     pub(crate) from: u64,
-    /// Device time that its requests of the first 100 ms ask for (ns).
+    /// Device time that its requests of the first 100 ms request (ns).
     pub(crate) asked: f64,
     /// Device time that it had by their end (ns).
     pub(crate) got_ns: u64,
@@ -30,22 +30,22 @@ pub(crate) struct Visit {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Log {
     pub(crate) pid: u32,
-    /// Which of the GPUs, as tenants name them.
+    /// The GPU, in the tenants' numbering.
     pub(crate) gpu: u32,
-    /// In the order of their ends.
+    /// In order of completion.
     pub(crate) pieces: Vec<Piece>,
     /// Periods without a request, for a tenant with pauses.
     #[serde(default)]
     pub(crate) missed: u64,
-    /// Copies that were seen to be complete: when, and how many bytes.
+    /// Complete copies: the time, and the number of bytes.
     #[serde(default)]
     pub(crate) copies: Vec<(u64, u64)>,
-    /// For a tenant that comes and goes: of this process.
+    /// For a tenant that starts and stops: the first moments of this process.
     #[serde(default)]
     pub(crate) visits: Vec<Visit>,
     /// Processor time of the whole process between the first and the last moment of its measurement
     /// (ns); reported once, with its first GPU.
     pub(crate) cpu_ns: u64,
-    /// Of that, what gpushare's own threads took.
+    /// The part of `cpu_ns` that gpushare's own threads used.
     pub(crate) own_cpu_ns: u64,
 }

@@ -1,5 +1,4 @@
-//! Comparisons as one table in Markdown: a row for each experiment, and one for each of its
-//! tenants.
+//! Comparisons as one Markdown table: a row for each experiment, and a row for each of its tenants.
 
 use super::compare::{Comparison, Pair, Tenant, whole};
 
@@ -9,8 +8,8 @@ const HEAD: &str = "\
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 ";
 
-/// The whole text. `what` is the device and the host; measured for so many seconds, in so many
-/// pairs of runs.
+/// The whole text. `what` names the device and the host, followed by the measured seconds and the
+/// number of pairs of runs.
 pub(crate) fn table(
     what: &str,
     (seconds, pairs): (u64, u32),

@@ -25,7 +25,7 @@ impl Span {
     }
 }
 
-/// When a piece had the device, if there was no gap between its launches.
+/// The span in which a piece had the device, if there was no gap between its launches.
 fn had(piece: &Piece) -> Span {
     Span {
         from: piece.end.saturating_sub(piece.ns),
@@ -46,19 +46,19 @@ pub(crate) fn copied<'a>(logs: impl IntoIterator<Item = &'a Log>, span: Span) ->
     inside.map(|(_, bytes)| bytes).sum()
 }
 
-/// For a tenant that comes and goes: the served part of the device time that its processes asked
-/// for in their first 100 ms.
+/// For a tenant that starts and stops: the served fraction of the device time that its processes
+/// requested in their first 100 ms.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Newcomer {
     /// Processes that began within the span.
     pub(crate) visits: usize,
-    /// The middle one.
+    /// The median.
     pub(crate) median: f64,
     /// The worst.
     pub(crate) worst: f64,
 }
 
-/// Of the processes that began within `span`; `None` if there are none.
+/// The figures of the processes that began within `span`; `None` if there are none.
 pub(crate) fn newcomer<'a>(
     logs: impl IntoIterator<Item = &'a Log>,
     span: Span,
@@ -76,7 +76,7 @@ pub(crate) fn newcomer<'a>(
     })
 }
 
-/// `span` in parts of a second; a rest at the end is dropped.
+/// Splits `span` into seconds; a remainder at the end is dropped.
 pub(crate) fn seconds(span: Span) -> impl Iterator<Item = Span> {
     const SECOND: u64 = 1_000_000_000;
     let begin = move |at: u64| span.from + at * SECOND;
@@ -86,7 +86,7 @@ pub(crate) fn seconds(span: Span) -> impl Iterator<Item = Span> {
     })
 }
 
-/// How long no tenant had the device within `span`.
+/// The time within `span` in which no tenant had the device.
 pub(crate) fn idle<'a>(logs: impl IntoIterator<Item = &'a Log>, span: Span) -> u64 {
     let mut spans: Vec<Span> = logs
         .into_iter()
@@ -102,7 +102,7 @@ pub(crate) fn idle<'a>(logs: impl IntoIterator<Item = &'a Log>, span: Span) -> u
     idle + span.to.saturating_sub(until)
 }
 
-/// How the device passed from one tenant to another.
+/// The device's passing from one tenant to another.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Handoffs {
     pub(crate) from: String,
@@ -111,8 +111,8 @@ pub(crate) struct Handoffs {
     pub(crate) gap: Percentiles,
 }
 
-/// The gaps between the work of one tenant and that of the next, by pairs of tenants. No gap is
-/// counted where both had the device at once.
+/// The gaps between the work of one tenant and the work of the next, by pairs of tenants. If both
+/// had the device at once, no gap is counted.
 pub(crate) fn handoffs(logs: &[(usize, Log)], names: &[&str], span: Span) -> Vec<Handoffs> {
     let mut turns: Vec<(Span, usize)> = logs
         .iter()
@@ -140,7 +140,7 @@ pub(crate) fn handoffs(logs: &[(usize, Log)], names: &[&str], span: Span) -> Vec
     named.collect()
 }
 
-/// The middle and the tail of a distribution.
+/// Percentiles of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Percentiles {
     pub(crate) count: usize,
@@ -151,7 +151,7 @@ pub(crate) struct Percentiles {
 }
 
 impl Percentiles {
-    /// Of these values, by nearest rank; `None` if there are none.
+    /// The percentiles of these values, by nearest rank; `None` if there are none.
     pub(crate) fn of(mut values: Vec<u64>) -> Option<Self> {
         values.sort_unstable();
         let count = values.len();
@@ -170,7 +170,7 @@ impl Percentiles {
     }
 }
 
-/// From launch to known completion, of work launched within `span`.
+/// The time from launch to known completion, for work launched within `span`.
 pub(crate) fn latency<'a>(
     logs: impl IntoIterator<Item = &'a Log>,
     span: Span,
@@ -184,8 +184,9 @@ pub(crate) fn latency<'a>(
     )
 }
 
-/// The part of one device that each tenant should get: by weight, never above its cap. The rest of
-/// capped tenants goes to the others by weight. `tenants` are (weight, cap), both fractions.
+/// The fraction of one device that each tenant should get: by weight, never above its cap. The
+/// remainder of capped tenants goes to the other tenants by weight. `tenants` are (weight, cap),
+/// both fractions.
 pub(crate) fn entitled(tenants: &[(f64, f64)]) -> Vec<f64> {
     let mut got: Vec<Option<f64>> = vec![None; tenants.len()];
     loop {

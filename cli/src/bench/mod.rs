@@ -1,6 +1,6 @@
-//! `gpushare bench share`: measures how exactly a device is shared. It starts tenants as `run`
-//! starts programs; they keep the device busy with kernels of known length. It compares what each
-//! got with its promise.
+//! `gpushare bench share`: measures how exactly a device is shared. It starts tenants like `run`
+//! starts programs, and keeps the device busy with kernels of known length. It compares each
+//! tenant's share with its guarantee.
 
 mod arrivals;
 mod churn;
@@ -45,7 +45,8 @@ use tenant::{Tenant, ns};
 
 /// From the start of all tenants to the start of the measurement.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// How much longer all work than is measured, so that none has stopped when the last look is taken.
+/// All tenants work this much longer than the measurement, so that none has stopped at the last
+/// reading.
 const COOL_DOWN: Duration = Duration::from_millis(300);
 
 /// Runs the experiments and shows their outcomes.
@@ -137,7 +138,7 @@ fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
     let mut experiments = Vec::new();
     for name in &arguments.preset {
         for found in preset::find(name)? {
-            // Groups have members in common.
+            // Groups have common members.
             if experiments
                 .iter()
                 .all(|known: &Experiment| known.name != found.name)
@@ -184,11 +185,12 @@ fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
 struct Bench<'a> {
     ground: Ground,
     arguments: &'a BenchShare,
-    /// Device time per time of tenants that ran alone on each of their GPUs, by their workload.
+    /// Device time per elapsed time of tenants that ran alone on each of their GPUs, by their
+    /// workload.
     alone: HashMap<String, Vec<f64>>,
 }
 
-/// One reading of books that are not the tenants' own.
+/// One reading of counters that are not the tenants' own.
 struct Look {
     truth: Option<truth::Look>,
     turns: turns::Books,
@@ -202,8 +204,8 @@ impl Bench<'_> {
         }
     }
 
-    /// The outcome on each of the experiment's GPUs. `alone`: what each tenant had of each of its
-    /// GPUs when it was alone.
+    /// The outcome on each of the experiment's GPUs. `alone`: the fraction of each of its GPUs that
+    /// each tenant had when alone.
     fn measure(
         &self,
         ground: &Ground,
@@ -275,10 +277,10 @@ impl Bench<'_> {
         Ok(outcomes.collect())
     }
 
-    /// The part of each of its GPUs that each tenant gets when it is alone and nothing binds it;
-    /// `None` if that is not to be measured.
+    /// The fraction of each of its GPUs that each tenant gets when it is alone without limits;
+    /// `None` if that is not measured.
     fn alone(&mut self, tenants: &[Tenant]) -> Result<Option<Vec<Vec<f64>>>, Failure> {
-        // A tenant of a job would wait for its peers for ever when alone.
+        // A tenant of a job would wait for its peers for ever if it ran alone.
         let waits = tenants.iter().any(|tenant| !tenant.job.is_empty());
         if self.arguments.alone == 0 || tenants.len() < 2 || waits {
             return Ok(None);

@@ -1,10 +1,11 @@
-//! Threads whose kernels wait for each other launch equally many: a thread that launched one more
-//! kernel than its peers would occupy its GPU for ever.
+//! An agreement on the number of launches. Threads whose kernels wait for each other must launch
+//! equally many kernels: a thread with one more launch than its peers would occupy its GPU for
+//! ever.
 
 use parking_lot::Mutex;
 
-/// How many launches each of several threads may make. They continue until one of them is told to
-/// end; then all make as many as the thread that is furthest ahead.
+/// The number of launches that each of several threads may make. The threads continue until one of
+/// them wants to end; then all make as many launches as the thread that is furthest ahead.
 #[derive(Debug)]
 pub(crate) struct Pact(Mutex<State>);
 
@@ -15,7 +16,7 @@ struct State {
 }
 
 impl Pact {
-    /// Between so many threads.
+    /// An agreement between `threads` threads.
     pub(crate) fn new(threads: usize) -> Self {
         Self(Mutex::new(State {
             claimed: vec![0; threads],

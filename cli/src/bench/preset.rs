@@ -1,4 +1,4 @@
-//! Experiments that come with the benchmark, by name.
+//! The experiments of the benchmark, by name.
 
 use super::tenant::Tenant;
 use super::together::{self, in_group};
@@ -12,18 +12,18 @@ pub(crate) struct Experiment {
     /// Its title: the subject in a few words.
     pub(crate) about: String,
     pub(crate) tenants: Vec<Tenant>,
-    /// It was not asked for by its name: where there are too few GPUs it is left out.
+    /// Whether it was not requested by its own name. Then it is left out if there are too few GPUs.
     pub(crate) optional: bool,
 }
 
 impl Experiment {
-    /// How many GPUs there must be for it.
+    /// The number of GPUs that it needs.
     pub(crate) fn needs(&self) -> usize {
         let needs = self.tenants.iter().map(Tenant::needs);
         needs.max().unwrap_or(0)
     }
 
-    /// The same tenants without promises.
+    /// The same tenants without guarantees and caps.
     pub(crate) fn unbound(&self) -> Self {
         Self {
             tenants: self.tenants.iter().map(Tenant::unbound).collect(),
@@ -31,7 +31,7 @@ impl Experiment {
         }
     }
 
-    /// The GPUs it is about, in ascending order.
+    /// The GPUs that it uses, in ascending order.
     pub(crate) fn gpus(&self) -> BTreeSet<u32> {
         let tenants = self.tenants.iter();
         tenants.flat_map(|tenant| &tenant.gpus).copied().collect()
@@ -236,7 +236,7 @@ pub(crate) fn names() -> String {
     format!("{}; groups: {}, all", names.join(", "), groups.join(", "))
 }
 
-/// The experiments of this name or group; `all` is every one.
+/// The experiments with this name or of this group; `all` means every one.
 pub(crate) fn find(asked: &str) -> Result<Vec<Experiment>, Failure> {
     let chosen =
         all().filter(|(known, ..)| *known == asked || asked == "all" || in_group(known, asked));
@@ -262,8 +262,8 @@ pub(crate) fn find(asked: &str) -> Result<Vec<Experiment>, Failure> {
     Ok(found)
 }
 
-/// The experiments for which the present GPUs (`there`) suffice, and a note about the others. An
-/// explicitly named experiment is not left out: too few GPUs are an error.
+/// The experiments for which the present GPUs (`there`) suffice, and a note about the others. For
+/// an experiment requested by its name, too few GPUs are an error.
 pub(crate) fn possible(
     experiments: Vec<Experiment>,
     there: usize,

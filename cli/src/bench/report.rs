@@ -1,5 +1,4 @@
-//! An outcome as text: a table, and a line of blocks for each tenant's device time second by
-//! second.
+//! An outcome as text: a table, and a line of blocks for each tenant's device time per second.
 
 use super::measure::{Newcomer, Percentiles};
 use super::result::{Outcome, Row};
@@ -188,7 +187,7 @@ fn notes(outcome: &Outcome) -> Vec<String> {
     notes
 }
 
-/// A part of one as an eighth block.
+/// A fraction as a block of eighths.
 fn block(part: f64) -> char {
     let eighths = part.clamp(0.0, 1.0) * 8.0;
     let reached = (0_u8..)
@@ -197,7 +196,7 @@ fn block(part: f64) -> char {
     reached.last().map_or(' ', |(_, block)| block)
 }
 
-/// Nanoseconds for a reader.
+/// Formats nanoseconds for people.
 pub(crate) fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns}ns"),

@@ -1,4 +1,4 @@
-//! The outcome of an experiment as data. The JSON output is this.
+//! The outcome of an experiment as data. The JSON output has this form.
 
 use super::log::Log;
 use super::measure::{self, Handoffs, Newcomer, Percentiles, Span};
@@ -8,7 +8,7 @@ use super::truth::{self, Look};
 use super::turns::Turns;
 use serde::Serialize;
 
-/// A tenant that keeps the device less busy than this when alone is judged relative to its own
+/// A tenant that keeps the device less busy than this when alone is compared with its own
 /// performance alone.
 const SATURATES: f64 = 0.95;
 
@@ -17,7 +17,7 @@ const SATURATES: f64 = 0.95;
 pub(crate) struct Outcome {
     pub(crate) name: String,
     pub(crate) about: String,
-    /// The GPU, where the experiment was on several: there is one outcome for each.
+    /// The GPU, if the experiment used several: there is one outcome for each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) gpu: Option<u32>,
     pub(crate) seconds: f64,
@@ -25,20 +25,20 @@ pub(crate) struct Outcome {
     /// Useful time: the time that the completed kernels of all tenants take alone, per elapsed
     /// time.
     pub(crate) useful: f64,
-    /// The sum of rates: each tenant's completed work relative to its work alone, added up. One:
-    /// sharing has neither cost nor gain for tenants that each fill the device.
+    /// The sum of rates: the sum of each tenant's completed work relative to its work alone. One
+    /// means that sharing has neither cost nor gain for tenants that each fill the device.
     pub(crate) rates: Option<f64>,
-    /// Part of the time in which no tenant had the device, in exclusive turns.
+    /// Fraction of the time in which no tenant had the device, in exclusive turns.
     pub(crate) idle: Option<f64>,
-    /// The part of it that the tenants leave idle by themselves: in proportion to what each got,
-    /// its idle time when alone.
+    /// The part of it that the tenants themselves leave idle: each tenant's idle time when alone,
+    /// in proportion to its share.
     pub(crate) idle_own: Option<f64>,
-    /// `idle` by the software GPU's own books.
+    /// `idle` by the software GPU's counters.
     pub(crate) idle_served: Option<f64>,
     /// The cost of sharing: one minus the sum of each tenant's performance relative to running
     /// alone.
     pub(crate) overhead: Option<f64>,
-    /// How often the device's mode changed, where its tenants share it at the same time.
+    /// How often the device's mode changed, if its tenants share it at the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mode_changes_a_minute: Option<f64>,
     pub(crate) handoffs: Vec<Handoffs>,
@@ -61,46 +61,46 @@ pub(crate) struct Row {
     /// Useful time, by its own count: the time that its completed kernels take alone, per elapsed
     /// time.
     pub(crate) device: f64,
-    /// Device time that it asks for, if it makes requests at its own pace.
+    /// Device time that it requests, if it makes requests at its own pace.
     pub(crate) asked: Option<f64>,
-    /// Launches completed a second; `None` for a tenant that only copies.
+    /// Launches completed per second; `None` for a tenant that only copies.
     pub(crate) launches_per_s: Option<f64>,
-    /// Bytes copied to the device a second, for a tenant that copies.
+    /// Bytes copied to the device per second, for a tenant that copies.
     pub(crate) copied_per_s: Option<f64>,
-    /// For a tenant that comes and goes.
+    /// For a tenant that starts and stops.
     pub(crate) newcomer: Option<Newcomer>,
-    /// The same by the software GPU's own books.
+    /// `device` by the software GPU's counters.
     pub(crate) served: Option<f64>,
-    /// The same when alone and without promises.
+    /// `device` when alone and without guarantees and caps.
     pub(crate) alone: Option<f64>,
-    /// Its part of what all tenants got.
+    /// Its fraction of the device time that all tenants got.
     pub(crate) share: f64,
-    /// The unit of that part: `device` time, or the tenant's performance `alone`.
+    /// The unit of that fraction: `device` time, or the tenant's performance `alone`.
     pub(crate) by: &'static str,
-    /// The part that is due; `None` where priorities decide.
+    /// The fraction that it should get; `None` if priorities decide.
     pub(crate) entitled: Option<f64>,
-    /// The difference, in percentage points.
+    /// The difference of the two, in percentage points.
     pub(crate) error_pp: Option<f64>,
-    /// The same by the software GPU's own books.
+    /// `error_pp` by the software GPU's counters.
     pub(crate) error_served_pp: Option<f64>,
-    /// Collectives a second, for a gang.
+    /// Collectives per second, for a gang.
     pub(crate) collectives_per_s: Option<f64>,
-    /// Turns it was given, and overruns, by the daemon's books; none without a daemon.
+    /// Turns that it had, and overruns, by the daemon's counters; none without a daemon.
     #[serde(flatten)]
     pub(crate) turns: Option<Turns>,
-    /// Times it was held, on a device that tenants share at the same time.
+    /// How often it was held, on a device that tenants share at the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) holds: Option<u64>,
     /// Device time in each second.
     pub(crate) seconds: Vec<f64>,
-    /// How far the worst second is from the cap, in percentage points.
+    /// The distance of the worst second from the cap, in percentage points.
     pub(crate) cap_error_pp: Option<f64>,
     /// From launch to completion, for a tenant that waits for its launches. A random arrival counts
     /// from its due time.
     pub(crate) latency: Option<Percentiles>,
-    /// The same beyond the kernel itself.
+    /// The same, less the time of the kernel itself.
     pub(crate) waited: Option<Percentiles>,
-    /// Periods without a request because the one before took longer, for tenants with regular
+    /// Periods without a request because the previous request took longer, for tenants with regular
     /// pauses.
     pub(crate) missed: Option<u64>,
     /// Cores that its processes used, driver and benchmark included.
@@ -109,9 +109,9 @@ pub(crate) struct Row {
     pub(crate) own_cores: f64,
 }
 
-/// All that was measured on one GPU.
+/// All measurements on one GPU.
 pub(crate) struct Measured {
-    /// With the tenants of this GPU.
+    /// The experiment, with the tenants of this GPU.
     pub(crate) experiment: Experiment,
     /// See [`Outcome::gpu`].
     pub(crate) gpu: Option<u32>,
@@ -119,20 +119,20 @@ pub(crate) struct Measured {
     pub(crate) device: [u8; 16],
     pub(crate) span: Span,
     pub(crate) logs: Vec<(usize, Log)>,
-    /// For each tenant, the daemon's books.
+    /// The daemon's counters for each tenant.
     pub(crate) turns: Vec<Option<Turns>>,
     pub(crate) looks: Option<(Look, Look)>,
-    /// For each tenant, device time per time when alone.
+    /// Device time per elapsed time of each tenant when alone.
     pub(crate) alone: Option<Vec<f64>>,
-    /// Whether they run under gpushare.
+    /// Whether the tenants run under gpushare.
     pub(crate) gpushare: bool,
-    /// How often the mode of a device changed that they share at the same time.
+    /// How often the mode of a device changed that the tenants share at the same time.
     pub(crate) changes: Option<u64>,
 }
 
 impl Measured {
     /// Whether tenants have the device in gpushare's turns. Otherwise kernels of several tenants
-    /// overlap, and the end of one does not tell the begin of the next.
+    /// overlap, and the end of one does not show the begin of the next.
     fn in_turns(&self) -> bool {
         self.gpushare && self.changes.is_none()
     }
@@ -222,7 +222,7 @@ impl Measured {
         let cpu = |ns: fn(&Log) -> u64| self.per_time(self.of(at).map(ns).sum());
         Row {
             device: part(self.span),
-            // The books forget a process that has gone.
+            // The counters no longer contain a process that has exited.
             served: self.served(&pids).filter(|_| stays),
             asked: tenant.asks().filter(|_| stays),
             launches_per_s: Some(launches).filter(|_| tenant.launch_ns() > 0),
@@ -258,7 +258,7 @@ impl Measured {
     }
 }
 
-/// Shares, and their deviation from the target, where weights and caps alone determine it.
+/// Computes shares, and their deviation from the target where weights and caps alone determine it.
 fn judge(rows: &mut [Row]) {
     let lazy = rows
         .iter()
@@ -274,7 +274,7 @@ fn judge(rows: &mut [Row]) {
     let entitled = entitled(rows);
     let lone = rows.len() == 1;
     for (at, row) in rows.iter_mut().enumerate() {
-        // Alone there is nothing to have a part of: a cap is of the device.
+        // A lone tenant has no share of a sum: its cap is a fraction of the device.
         row.share = if lone {
             row.device
         } else {
@@ -297,8 +297,8 @@ fn judge(rows: &mut [Row]) {
     }
 }
 
-/// The part of the sum that each tenant should have. `None` where weights alone do not decide: with
-/// priorities, pauses, or a mixture of given and open shares.
+/// The fraction of the sum that each tenant should have. `None` if weights alone do not decide:
+/// with priorities, pauses, or a mixture of given and open shares.
 fn entitled(rows: &[Row]) -> Option<Vec<f64>> {
     let tenants = || rows.iter().map(|row| &row.tenant);
     let first = rows.first()?.tenant.priority;

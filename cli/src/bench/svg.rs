@@ -1,4 +1,4 @@
-//! Outcomes as an SVG picture: each tenant's device time second by second, one chart an experiment.
+//! Outcomes as an SVG picture: each tenant's device time per second, one chart per experiment.
 
 use super::result::Outcome;
 use crate::failure::Failure;

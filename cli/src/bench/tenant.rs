@@ -7,11 +7,11 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How a tenant gives the device work.
+/// How a tenant submits work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
-    /// Many launches ahead, as training does.
+    /// Many launches ahead, like training.
     Queue,
     /// One launch, then a wait for it.
     Sync,
@@ -19,12 +19,12 @@ pub(crate) enum Mode {
     Burst,
     /// Many launches of a CUDA graph ahead.
     Graph,
-    /// One CUDA graph, then a wait for it, as a server does for each token.
+    /// One CUDA graph, then a wait for it, like a server for each token.
     Decode,
     /// Many copies of pinned host memory to the device ahead, and no kernels.
     Copy,
-    /// Many launches ahead on several GPUs at once, each of which holds its GPU until its peers on
-    /// the others run too, as collectives do.
+    /// Many launches ahead on several GPUs at once. Each launch holds its GPU until its peers on
+    /// the other GPUs run too, like a collective.
     Gang,
 }
 
@@ -45,7 +45,7 @@ const MODES_ACCEPTED: &str = "queue, sync, burst, graph, decode, copy, gang";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Arrivals {
-    /// One in each period. A period in which the previous request still runs has none.
+    /// One in each period. If the previous request still runs, the period has no request.
     Regular,
     /// At random, independent of each other; requests that arrive while one runs queue.
     Poisson,
@@ -56,57 +56,57 @@ const ARRIVALS: [(&str, Arrivals); 2] = [
     ("poisson", Arrivals::Poisson),
 ];
 
-/// Launches of a burst, if the tenant does not say how many.
+/// Launches of a burst, if the tenant sets no number.
 const BURST: u32 = 8;
 
 /// Default bytes of one copy of a tenant that only copies.
 const CHUNK: u64 = 64 << 20;
-/// Most bytes of one copy: the tenant holds as many on the host and on the device.
+/// The maximum bytes of one copy: the tenant holds as many on the host and on the device.
 const LARGEST_CHUNK: u64 = 1 << 30;
 
-/// The GPUs a tenant may name, and how many a gang has at most.
+/// The GPUs that a tenant may name, and the maximum size of a gang.
 const GPUS: std::ops::RangeInclusive<u32> = 0..=15;
 
 /// One tenant: one or more equal processes under one quota.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Tenant {
     pub(crate) name: String,
-    /// Its share under contention, percent (`--sm-request`).
+    /// Its share under contention, in percent (`--sm-request`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) share: Option<u32>,
-    /// Its cap, percent, also when alone (`--sm-limit`).
+    /// Its cap in percent, also when alone (`--sm-limit`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cap: Option<u32>,
     /// `--priority`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) priority: Option<u32>,
-    /// How long one kernel takes.
+    /// The duration of one kernel.
     #[serde(rename = "kernel_ns", serialize_with = "nanoseconds")]
     pub(crate) kernel: Duration,
     pub(crate) mode: Mode,
-    /// On which of the GPUs, in ascending order; several for a gang, else one.
+    /// Its GPUs, in ascending order; several for a gang, else one.
     pub(crate) gpus: Vec<u32>,
     pub(crate) procs: u32,
-    /// Starts work this often instead of as fast as it can; zero: as fast as it can.
+    /// The time between two requests; zero: as fast as it can.
     #[serde(rename = "every_ns", serialize_with = "nanoseconds")]
     pub(crate) every: Duration,
-    /// How, with `every`.
+    /// The arrivals of requests, if `every` is set.
     pub(crate) arrivals: Arrivals,
-    /// Kernels (or graphs) submitted ahead, at most; zero: what 100 ms hold, 4 to 256. Of a burst:
-    /// its launches; zero: 8.
+    /// Maximum number of kernels (or graphs) submitted ahead; zero: as many as 100 ms hold, 4 to
+    /// 256. For a burst: its launches; zero: 8.
     pub(crate) depth: u32,
     /// Kernels of a graph.
     pub(crate) nodes: u32,
-    /// Bytes of one copy of pinned host memory to the device; zero: it copies nothing. A tenant
-    /// with kernels makes one every [`COPY_EVERY`] on a second stream.
+    /// Bytes of one copy of pinned host memory to the device; zero: no copies. A tenant with
+    /// kernels makes one copy every [`COPY_EVERY`] on a second stream.
     #[serde(rename = "copy_bytes")]
     pub(crate) copy: u64,
-    /// For so long there is a process of the tenant, then for as long there is none, and so on;
-    /// zero: always.
+    /// For this time there is a process of the tenant, then for the same time there is none, and so
+    /// on; zero: always.
     #[serde(rename = "churn_ns", serialize_with = "nanoseconds")]
     pub(crate) churn: Duration,
-    /// Tenants with the same job are on one GPU each, and their kernels wait for each other; empty:
-    /// none.
+    /// Tenants with the same job have one GPU each, and their kernels wait for each other; empty:
+    /// no job.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) job: String,
 }
@@ -146,8 +146,8 @@ impl Default for Tenant {
 }
 
 impl Tenant {
-    /// How long one launch has the multiprocessors (ns): a kernel, or a whole graph. A copy does
-    /// not have them.
+    /// The time for which one launch has the multiprocessors (ns): a kernel, or a whole graph. A
+    /// copy does not use them.
     pub(crate) fn launch_ns(&self) -> u64 {
         match self.mode {
             Mode::Graph | Mode::Decode => ns(self.kernel) * u64::from(self.nodes),
@@ -164,15 +164,15 @@ impl Tenant {
         }
     }
 
-    /// The part of a device's time that its requests take, if they come at a pace of its own and
-    /// not as fast as they can.
+    /// The fraction of a device's time that its requests take, if they come at its own pace and not
+    /// as fast as possible.
     pub(crate) fn asks(&self) -> Option<f64> {
         let requests = u64::from(self.launches()) * u64::from(self.procs);
         let asks = (self.launch_ns() * requests) as f64 / ns(self.every).max(1) as f64;
         (!self.is_busy()).then_some(asks)
     }
 
-    /// How many launches are waited for together, by a tenant that waits.
+    /// The number of launches that it waits for together, if it waits.
     pub(crate) fn launches(&self) -> u32 {
         match (self.mode, self.depth) {
             (Mode::Burst, 0) => BURST,
@@ -186,7 +186,7 @@ impl Tenant {
         matches!(self.mode, Mode::Sync | Mode::Burst | Mode::Decode)
     }
 
-    /// How many GPUs there must be for it.
+    /// The number of GPUs that it needs.
     pub(crate) fn needs(&self) -> usize {
         let last = self.gpus.iter().max();
         last.map_or(0, |last| *last as usize + 1)
@@ -197,7 +197,7 @@ impl Tenant {
         self.every.is_zero()
     }
 
-    /// The same tenant without promises, for a run alone.
+    /// The same tenant without guarantees and caps, for a run alone.
     pub(crate) fn unbound(&self) -> Self {
         Self {
             share: None,
@@ -207,7 +207,7 @@ impl Tenant {
         }
     }
 
-    /// Whether its parts go together.
+    /// Checks that its settings are compatible.
     fn check(&self) -> Result<(), String> {
         let (gang, job, paced) = (
             self.mode == Mode::Gang,

@@ -1,4 +1,4 @@
-//! Experiments of sharing without idling, and the names of groups. [`super::preset`] finds them.
+//! Experiments of concurrent sharing, and the names of groups. [`super::preset`] finds them.
 
 use super::preset::Row;
 
@@ -115,7 +115,7 @@ pub(crate) const PRESETS: &[Row] = &[
     ),
 ];
 
-/// A group's name and its members: names of presets, or, ending in `-`, how all of them begin.
+/// A group's name and its members: names of presets, or, with a final `-`, a prefix of names.
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "together",
@@ -138,7 +138,7 @@ pub(crate) fn groups() -> impl Iterator<Item = &'static str> {
     GROUPS.iter().map(|(name, _)| *name)
 }
 
-/// Whether the preset `name` belongs to the group that was `asked` for.
+/// Whether the preset `name` belongs to the group `asked`.
 pub(crate) fn in_group(name: &str, asked: &str) -> bool {
     let group = GROUPS.iter().find(|(known, _)| *known == asked);
     let mut members = group.into_iter().flat_map(|(_, members)| *members);

@@ -1,5 +1,5 @@
-//! The software GPU's own books, if it is one and `softgpu-inspect` lies beside us: the time each
-//! process was served, independent of its own log.
+//! The software GPU's own counters, if the GPU is a software GPU and `softgpu-inspect` is next to
+//! this executable: the time each process was served, independent of its own log.
 
 use super::crew::Ground;
 use crate::artefacts;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use std::collections::HashMap;
 use std::process::Command;
 
-/// One look: the moment, and what each device had served each process by then (ns).
+/// One reading: the time, and the engine time that each device had given each process by then (ns).
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
     pub(crate) at: u64,
@@ -34,7 +34,7 @@ struct Process {
     served_ns: [u64; 3],
 }
 
-/// Looks now; `None` on a real GPU or where the tool is not installed.
+/// Reads the counters now; `None` on a real GPU or if the tool is not installed.
 pub(crate) fn look(ground: &Ground) -> Option<Look> {
     let name = ground.soft_name()?;
     let tool = artefacts::find("softgpu-inspect").ok()?;
@@ -55,7 +55,7 @@ pub(crate) fn look(ground: &Ground) -> Option<Look> {
     })
 }
 
-/// The part of a device's time that each of these processes was served between two looks.
+/// The fraction of a device's time that these processes were served between two readings.
 pub(crate) fn served(before: &Look, after: &Look, device: [u8; 16], pids: &[u32]) -> f64 {
     let device = Uuid(device).to_string();
     let at = |look: &Look, pid: &u32| {

@@ -1,18 +1,18 @@
-//! The daemon's books: how many turns each tenant had, and how often it overran them; on a shared
-//! device, how often it was held, and how often the device's mode changed.
+//! The daemon's counters: how many turns each tenant had, and how often it overran them; on a
+//! shared device, how often it was held, and how often the device's mode changed.
 
 use crate::daemon;
 use gpushare_protocol::wire::{Regime, ShareRow, SharingRow};
 use serde::Serialize;
 
-/// Between two looks.
+/// The difference between two readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Turns {
     pub(crate) turns: u64,
     pub(crate) overruns: u64,
 }
 
-/// The answers of all daemons that can be reached now.
+/// The answers of all reachable daemons.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Books {
     pub(crate) shares: Vec<ShareRow>,
@@ -29,8 +29,8 @@ pub(crate) fn look() -> Books {
     books
 }
 
-/// How often a device's mode changed from one look to another; `None` for exclusive turns, or
-/// without a daemon.
+/// How often a device's mode changed between two readings; `None` for exclusive turns, or without a
+/// daemon.
 pub(crate) fn changes(before: &Books, after: &Books, device: [u8; 16]) -> Option<u64> {
     let row = |books: &Books| {
         let mut rows = books.devices.iter();
@@ -41,8 +41,7 @@ pub(crate) fn changes(before: &Books, after: &Books, device: [u8; 16]) -> Option
     Some(after.changes.saturating_sub(before))
 }
 
-/// A tenant's turns on a device from one look to another; `None` if the daemon did not know it both
-/// times.
+/// A tenant's turns on a device between two readings; `None` if the daemon did not know it at both.
 pub(crate) fn between(
     before: &Books,
     after: &Books,

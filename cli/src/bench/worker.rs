@@ -21,17 +21,17 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::stdin;
 use std::process::ExitCode;
 
-/// Device time after which short kernels get an event: the cost of an event is small beside it, and
-/// it bounds the error of a piece's beginning.
+/// Device time after which short kernels get an event. The cost of an event is small beside it, and
+/// it bounds the error of a piece's begin.
 const PIECE: u64 = 200_000;
-/// Device time submitted ahead in a deep queue, if the tenant does not say a depth in launches.
+/// Device time submitted ahead in a deep queue, if the tenant sets no depth.
 const AHEAD: u64 = 100_000_000;
 /// Copies submitted ahead by a tenant that only copies.
 const COPIES_AHEAD: usize = 4;
-/// How often the device's clock is compared with the host's; the closest comparison counts.
+/// The number of comparisons of the device's clock with the host's; the closest one counts.
 const COMPARISONS: u32 = 32;
 
-/// When to measure, and when to end.
+/// The span of the measurement, and the end of the work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moments {
     pub(crate) from: u64,
@@ -96,7 +96,7 @@ pub(crate) fn run(arguments: &BenchWorker) -> Result<ExitCode, Failure> {
     tell(&[log])
 }
 
-/// Reports that we are ready, and reads the command. The error is the status to end with if the
+/// Reports that this process is ready, and reads the command. The error is the exit status if the
 /// parent has gone, or sent no valid command.
 fn ordered() -> Result<Result<Moments, ExitCode>, Failure> {
     output::data("ready")?;
@@ -124,9 +124,9 @@ pub(crate) struct Worker<'a> {
     gpu: &'a Gpu,
     stream: &'a Stream<'a>,
     tenant: &'a Tenant,
-    /// Which of the GPUs, as the tenant names them.
+    /// The GPU, in the tenant's numbering.
     on: u32,
-    /// An event that the device has passed, and when on the host's clock.
+    /// A complete event, and the time of its completion on the host's clock.
     last: (Event<'a>, u64),
     spare: Vec<Event<'a>>,
     pieces: Vec<Piece>,
@@ -142,7 +142,7 @@ impl<'a> Worker<'a> {
         tenant: &'a Tenant,
         on: u32,
     ) -> Result<Self, String> {
-        // The first launch loads code, which is not to be measured.
+        // The first launch loads code, which must not be measured.
         stream.spin(1_000)?;
         stream.synchronize()?;
         Ok(Self {
@@ -167,7 +167,7 @@ impl<'a> Worker<'a> {
         self.spare.pop().map_or_else(|| self.gpu.event(), Ok)
     }
 
-    /// Records a piece whose event has been passed.
+    /// Records a piece whose event is complete.
     fn note(&mut self, sent: u64, launches: u64, event: Event<'a>) -> Result<(), String> {
         let end = self.last.1 + ns(event.since(&self.last.0)?);
         let known = clock::now();
@@ -184,7 +184,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Makes the launches of a request and waits for them; again when the next request is due.
+    /// Makes the launches of a request and waits for them, for each request when it is due.
     fn request_by_request(
         &mut self,
         mut launch: impl FnMut() -> Result<(), String>,
@@ -206,7 +206,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// A lone process has the same random arrivals in each run, several have different ones.
+    /// A lone process has the same random arrivals in each run; several processes have different
+    /// ones.
     fn seed(&self) -> u64 {
         let mut hash = DefaultHasher::new();
         self.tenant.name.hash(&mut hash);
@@ -216,8 +217,7 @@ impl<'a> Worker<'a> {
         hash.finish()
     }
 
-    /// Keeps the stream full for as long as there is `more`, whose argument is whether the end has
-    /// come.
+    /// Keeps the stream full while `more` returns true. Its argument says whether the end has come.
     pub(crate) fn ahead(
         &mut self,
         mut launch: impl FnMut() -> Result<(), String>,
@@ -240,8 +240,8 @@ impl<'a> Worker<'a> {
                 self.stream.record(&event)?;
                 running.push_back((sent, event));
             }
-            // Under a low cap earlier launches may have completed long before the end, with the
-            // launcher at the gate.
+            // Under a low cap earlier launches may have completed long before the end, while the
+            // launcher waits at the gate.
             let Some((sent, event)) = running.pop_front() else {
                 return self.stream.synchronize();
             };
@@ -286,7 +286,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// An event and the host's time when the device passed it, as exactly as possible.
+/// An event and the host's time of its completion, as exactly as possible.
 fn compare_clocks<'a>(gpu: &'a Gpu, stream: &Stream<'a>) -> Result<(Event<'a>, u64), String> {
     let mut best: Option<(u64, Event<'a>, u64)> = None;
     for _ in 0..COMPARISONS {
@@ -306,7 +306,7 @@ fn compare_clocks<'a>(gpu: &'a Gpu, stream: &Stream<'a>) -> Result<(Event<'a>, u
         .ok_or_else(|| "no time".to_owned())
 }
 
-/// Processor time between two moments, as far as the worker looks at the clock.
+/// Processor time between two moments, to the precision of the worker's checks of the clock.
 #[derive(Debug, Default)]
 struct Meter {
     from: u64,

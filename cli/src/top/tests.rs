@@ -61,10 +61,10 @@ fn press(model: &mut Model, keys: &str) -> Option<Action> {
     last
 }
 
-/// `GPUSHARE_TESTS_RENEW=1` writes the file anew, to be read before it is committed.
+/// `GPUTEST_RENEW=1` writes the file anew, to be read before it is committed.
 fn is_kept(name: &str, text: &str) {
     let path = format!("{}/src/top/screens/{name}.txt", env!("CARGO_MANIFEST_DIR"));
-    if std::env::var_os("GPUSHARE_TESTS_RENEW").is_some() {
+    if std::env::var_os("GPUTEST_RENEW").is_some() {
         std::fs::write(&path, text).expect("the tree is writable");
     }
     let kept = std::fs::read_to_string(&path).expect("the file is in the tree");

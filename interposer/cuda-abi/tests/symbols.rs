@@ -434,9 +434,9 @@ fn pointer_types(header: &str) -> BTreeSet<(String, u32, bool)> {
 
 #[test]
 fn the_table_has_the_pointer_types_of_the_headers_and_no_others() {
-    let Some(folders) = std::env::var_os("GPUSHARE_CUDA_INCLUDE") else {
+    let Some(folders) = std::env::var_os("GPUTEST_CUDA_INCLUDE") else {
         eprintln!(
-            "SKIPPED the_table_has_the_pointer_types_of_the_headers_and_no_others: GPUSHARE_CUDA_INCLUDE is not set"
+            "SKIPPED the_table_has_the_pointer_types_of_the_headers_and_no_others: GPUTEST_CUDA_INCLUDE is not set"
         );
         return;
     };

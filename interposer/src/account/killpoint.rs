@@ -9,7 +9,7 @@
 pub(crate) fn hit() {}
 
 /// Says that a store to the usage page was just made. Stops the process if it is the one named by
-/// `GPUSHARE_KILLPOINT`.
+/// `GPUTEST_KILLPOINT`.
 #[cfg(feature = "killpoints")]
 pub(crate) fn hit() {
     use core::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ pub(crate) fn hit() {
 
     static AT: OnceLock<Option<u64>> = OnceLock::new();
     static STORES: AtomicU64 = AtomicU64::new(0);
-    let at = *AT.get_or_init(|| std::env::var("GPUSHARE_KILLPOINT").ok()?.parse().ok());
+    let at = *AT.get_or_init(|| std::env::var("GPUTEST_KILLPOINT").ok()?.parse().ok());
     if at.is_some_and(|at| STORES.fetch_add(1, Ordering::SeqCst) + 1 == at) {
         // The whole process stops until the test kills or continues it.
         crate::guest::sys::stop();

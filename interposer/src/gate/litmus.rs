@@ -145,7 +145,7 @@ fn has_barrier() -> bool {
 fn not_runnable_here(test: &str) {
     let why = "the system offers no membarrier";
     eprintln!("{test}: not runnable here: {why}");
-    if let Some(list) = std::env::var_os("GPUSHARE_TESTS_NOT_RUNNABLE") {
+    if let Some(list) = std::env::var_os("GPUTEST_NOT_RUNNABLE") {
         let list = std::fs::File::options()
             .append(true)
             .create(true)

@@ -5,10 +5,10 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The library under test: the one `GPUSHARE_TEST_LIBRARY` names, such as a packaged one, else that
+/// The library under test: the one `GPUTEST_LIBRARY` names, such as a packaged one, else that
 /// of the test's own build.
 pub(crate) fn library() -> PathBuf {
-    if let Some(packaged) = std::env::var_os("GPUSHARE_TEST_LIBRARY") {
+    if let Some(packaged) = std::env::var_os("GPUTEST_LIBRARY") {
         return packaged.into();
     }
     let deps = std::env::current_exe().expect("a running test has a path");

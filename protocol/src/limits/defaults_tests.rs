@@ -136,6 +136,8 @@ fn other_terms_are_taken_one_by_one() {
     let limits = read(&[("GPUSHARE_PRIORITY", "900")], defaults).unwrap();
     assert_eq!(limits.policy().priority, 900);
     assert_eq!(read(&[], defaults).unwrap().policy().priority, 100);
+    let low = read(&[("CUDA_TASK_PRIORITY", "1")], defaults).unwrap();
+    assert_eq!(low.policy().priority, 250, "HAMi's is a tenant's own word");
     assert_eq!(on(&[], defaults, 0).view_total, GIB);
     let own: Pairs<'_> = &[("GPUSHARE_MEM_VIEW", "limit")];
     assert_eq!(on(own, defaults, 0).view_total, 16 * GIB);

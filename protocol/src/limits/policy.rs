@@ -52,6 +52,8 @@ pub struct Policy {
     pub gang: Option<String>,
     /// The first variable that only a daemon can honour, with its value.
     needs_daemon: Option<(String, String)>,
+    /// The tenant itself says its priority, in our variable or an alias.
+    says_priority: bool,
 }
 
 impl Default for Policy {
@@ -66,6 +68,7 @@ impl Default for Policy {
             run_limit: None,
             gang: None,
             needs_daemon: None,
+            says_priority: false,
         }
     }
 }
@@ -134,6 +137,9 @@ impl fmt::Display for Policy {
     }
 }
 
+/// What HAMi's low priority is among ours.
+const HAMI_LOW: u16 = 250;
+
 pub(super) fn priority(policy: &mut Policy, set: &Setting<'_>) -> Result<(), LimitError> {
     let digits = !set.value.is_empty() && set.value.bytes().all(|byte| byte.is_ascii_digit());
     let number = set
@@ -141,10 +147,31 @@ pub(super) fn priority(policy: &mut Policy, set: &Setting<'_>) -> Result<(), Lim
         .parse()
         .ok()
         .filter(|number| digits && *number <= 1000);
-    policy.priority = number
+    let number = number
         .ok_or_else(|| set.refuse("not understood", "a whole number, 0 to 1000, higher first"))?;
+    if policy.says_priority {
+        // This is a default, and the tenant's alias wins.
+        return Ok(());
+    }
+    policy.says_priority = set.whose == Whose::Own;
+    policy.priority = number;
     policy.needs_daemon(set);
     Ok(())
+}
+
+/// HAMi: 0 is high and the default, 1 is low. Ours wins; it is read first.
+pub(super) fn hami_priority(policy: &mut Policy, set: &Setting<'_>) -> Result<(), LimitError> {
+    match set.value {
+        "" | "0" => Ok(()),
+        "1" if policy.says_priority => Ok(()),
+        "1" => {
+            policy.says_priority = true;
+            policy.priority = HAMI_LOW;
+            policy.needs_daemon(set);
+            Ok(())
+        }
+        _ => Err(set.refuse("not understood", "0 (high, the default) or 1 (low)")),
+    }
 }
 
 pub(super) fn on_collision(policy: &mut Policy, set: &Setting<'_>) -> Result<(), LimitError> {

@@ -24,7 +24,7 @@ type Read = fn(&mut Limits, &Setting<'_>) -> Result<(), LimitError>;
 
 /// A row: name, suffixes, reader. Ours come first, because whether an unavailable alias matters
 /// depends on them.
-const TABLE: [(&str, Suffix, Read); 22] = [
+const TABLE: [(&str, Suffix, Read); 23] = [
     ("GPUSHARE_DISABLE", Suffix::None, disable),
     ("GPUSHARE_MEM_LIMIT", Suffix::Device, |to, set| {
         ours(to, set, false)
@@ -72,6 +72,9 @@ const TABLE: [(&str, Suffix, Read); 22] = [
     ("CUDA_DEVICE_SM_LIMIT", Suffix::Ordinal, |to, set| {
         compute::hami(&mut to.time, set)
     }),
+    ("CUDA_TASK_PRIORITY", Suffix::None, |to, set| {
+        policy::hami_priority(&mut to.policy, set)
+    }),
     ("CUDA_OVERSUBSCRIBE", Suffix::None, |to, set| {
         unavailable::hami_oversubscribe(&mut to.oversubscribe_decided, set)
     }),
@@ -85,7 +88,7 @@ const TABLE: [(&str, Suffix, Read); 22] = [
 ];
 
 /// Names under which a misspelling would silently mean "no limit".
-const GUARDED: [(&str, &str); 4] = [
+const GUARDED: [(&str, &str); 6] = [
     (
         "GPUSHARE_MEM_",
         "GPUSHARE_MEM_LIMIT, GPUSHARE_MEM_REQUEST (each also with _<0 to 15> or _GPU_<UUID, its dashes as _>), GPUSHARE_MEM_VIEW",
@@ -102,7 +105,16 @@ const GUARDED: [(&str, &str); 4] = [
         "CUDA_DEVICE_SM_LIMIT",
         "CUDA_DEVICE_SM_LIMIT, also with _<0 to 15>",
     ),
+    ("NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_LIMIT"),
+    ("NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_REQUEST"),
 ];
+
+/// Our prefix, under which every variable means something.
+const OURS: &str = "GPUSHARE_";
+/// Our variables that are no limits and are read elsewhere.
+const PLUMBING: [&str; 3] = ["GPUSHARE_TENANT", "GPUSHARE_LOG", "GPUSHARE_DAEMON_CONFIG"];
+/// The smallest limit: less is a slip of the pen, and no context fits.
+const LEAST: u64 = crate::units::MIB;
 
 /// The set values, by row and device: each row's in a stable order, whatever the environment's.
 type Set = BTreeMap<(usize, Selector), (String, OsString)>;
@@ -187,8 +199,60 @@ fn find(name: &str, value: &OsString) -> Result<Option<(usize, Selector)>, Limit
                 *accepted,
             ))
         }
+        None if row.is_none() && name.starts_with(OURS) && !PLUMBING.contains(&name) => {
+            Err(unknown(name, value))
+        }
         None => Ok(row),
     }
+}
+
+/// The refusal of a variable of ours that there is not, with the one it may have been meant to be.
+fn unknown(name: &str, value: &OsString) -> LimitError {
+    let names = TABLE.iter().map(|(known, ..)| *known).chain(PLUMBING);
+    let ours: Vec<&str> = names.filter(|known| known.starts_with(OURS)).collect();
+    let closest = ours.iter().min_by_key(|known| distance(name, known));
+    let accepted = match closest.filter(|known| distance(name, known) <= 3) {
+        Some(known) => format!("{known}, if that was meant"),
+        None => ours.join(", "),
+    };
+    LimitError::new(
+        name,
+        value.to_string_lossy(),
+        "there is no such variable, and a misspelt one would be without effect",
+        accepted,
+    )
+}
+
+/// How many letters have to be put in, left out or exchanged to make one name of the other.
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, letter) in one.bytes().enumerate() {
+        let mut before = row[0];
+        row[0] = at + 1;
+        for (place, wanted) in other.bytes().enumerate() {
+            let same = before + usize::from(letter != wanted);
+            before = row[place + 1];
+            row[place + 1] = same.min(before + 1).min(row[place] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+/// Refuses a limit under which nothing can run.
+fn meant(set: &Setting<'_>, bytes: u64) -> Result<(), LimitError> {
+    if bytes >= LEAST {
+        return Ok(());
+    }
+    let value = set.value;
+    let accepted = match value.bytes().all(|byte| byte.is_ascii_digit()) && bytes <= 100 {
+        true => format!("at least 1MiB; did you mean {value}% or {value}GiB?"),
+        false if value.bytes().all(|byte| byte.is_ascii_digit()) => {
+            format!("at least 1MiB; did you mean {value}MiB?")
+        }
+        false => "at least 1MiB".to_owned(),
+    };
+    let problem = format!("{bytes} bytes of device memory are less than any program needs");
+    Err(set.refuse(problem, accepted))
 }
 
 fn twice(name: &str, value: &OsString, first: &str) -> LimitError {
@@ -233,6 +297,9 @@ fn view(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
 
 fn ours(limits: &mut Limits, set: &Setting<'_>, request: bool) -> Result<(), LimitError> {
     let size = Size::parse(set.value).map_err(|bad| set.refuse(problem(bad), size::ACCEPTED))?;
+    if let (Size::Bytes(bytes), false) = (size, request) {
+        meant(set, bytes)?;
+    }
     limits.insert(set, Owner::Gpushare, request, set.device, size);
     Ok(())
 }
@@ -243,6 +310,7 @@ fn hami(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
     let bytes =
         size::parse_letters(set.value, false).map_err(|bad| set.refuse(problem(bad), accepted))?;
     if let Some(bytes) = bytes {
+        meant(set, bytes)?;
         limits.insert(set, Owner::Hami, false, set.device, Size::Bytes(bytes));
     }
     Ok(())

@@ -151,10 +151,29 @@ fn ours_win_over_aliases_per_device_and_as_a_block() {
 }
 
 /// Variable, value, and a word the message must contain.
-const REFUSED: [(&str, &str, &str); 58] = [
+const REFUSED: [(&str, &str, &str); 69] = [
     ("GPUSHARE_MEM_LIMIT", "", "not understood"),
     ("GPUSHARE_MEM_LIMIT", "0", "zero"),
     ("GPUSHARE_MEM_LIMIT", "4gb", "512MiB"),
+    ("GPUSHARE_MEM_LIMIT", "50", "did you mean 50% or 50GiB?"),
+    ("GPUSHARE_MEM_LIMIT", "4096", "did you mean 4096MiB?"),
+    ("GPUSHARE_MEM_LIMIT_0", "512KiB", "at least 1MiB"),
+    ("CUDA_DEVICE_MEMORY_LIMIT", "50", "at least 1MiB"),
+    ("GPUSHARE_PRIORTY", "900", "accepted: GPUSHARE_PRIORITY"),
+    ("GPUSHARE_TENNANT", "a", "accepted: GPUSHARE_TENANT"),
+    ("GPUSHARE_", "1", "no such variable"),
+    ("GPUSHARE_FAVOURITE_COLOUR", "red", "GPUSHARE_WAIT_TIMEOUT"),
+    (
+        "NVIDIA_GPU_MEMORY_LIMITS",
+        "4096",
+        "NVIDIA_GPU_MEMORY_LIMIT",
+    ),
+    (
+        "NVIDIA_GPU_MEMORY_REQUESTS",
+        "1",
+        "NVIDIA_GPU_MEMORY_REQUEST",
+    ),
+    ("CUDA_TASK_PRIORITY", "2", "0 (high"),
     ("GPUSHARE_MEM_LIMIT", "-1", "not understood"),
     ("GPUSHARE_MEM_LIMIT", "101%", "too large"),
     ("GPUSHARE_MEM_LIMIT_0", "x", "not understood"),
@@ -271,6 +290,40 @@ fn what_this_release_does_anyway_may_be_asked_for() {
 }
 
 #[test]
+fn plumbing_and_what_is_not_ours_is_left_alone() {
+    for name in [
+        "GPUSHARE_TENANT",
+        "GPUSHARE_LOG",
+        "GPUSHARE_DAEMON_CONFIG",
+        "GPUTEST_BUILT",
+        "GPUSHARED",
+        "NVIDIA_GPU_MEMORY",
+    ] {
+        assert!(read(&[(name, "anything")]).is_ok(), "{name}");
+    }
+    assert!(read(&[("GPUSHARE_MEM_LIMIT", "1MiB")]).is_ok(), "the least");
+    let small = [
+        ("GPUSHARE_MEM_LIMIT", "1GiB"),
+        ("GPUSHARE_MEM_REQUEST", "1"),
+    ];
+    assert!(read(&small).is_ok(), "a small guarantee harms nothing");
+}
+
+#[test]
+fn hamis_priority_ranks_a_tenant_that_says_no_other() {
+    let priority = |set: &[(&str, &str)]| read(set).unwrap().policy().priority;
+    assert_eq!(priority(&[("CUDA_TASK_PRIORITY", "0")]), 500);
+    assert_eq!(priority(&[("CUDA_TASK_PRIORITY", "")]), 500);
+    assert_eq!(priority(&[("CUDA_TASK_PRIORITY", "1")]), 250);
+    for ours in ["500", "900"] {
+        let both = [("CUDA_TASK_PRIORITY", "1"), ("GPUSHARE_PRIORITY", ours)];
+        assert_eq!(priority(&both).to_string(), ours);
+    }
+    let low = read(&[("CUDA_TASK_PRIORITY", "1")]).unwrap();
+    assert!(low.without_daemon().is_err(), "only a daemon can keep it");
+}
+
+#[test]
 fn a_bad_alias_is_refused_even_where_ours_wins() {
     assert!(
         read(&[
@@ -289,7 +342,7 @@ fn a_request_above_its_limit_is_refused_as_early_as_it_can_be_told() {
             ("GPUSHARE_MEM_REQUEST", request),
         ]
     };
-    for (limit, request) in [("1GiB", "2GiB"), ("10%", "20%"), ("1023", "1024")] {
+    for (limit, request) in [("1GiB", "2GiB"), ("10%", "20%"), ("1048576", "1048577")] {
         let error = read(&both(limit, request)).unwrap_err();
         assert_eq!(error.variable, "GPUSHARE_MEM_REQUEST");
         assert!(

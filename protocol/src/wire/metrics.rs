@@ -143,3 +143,6 @@ pub struct SeriesRow {
     /// The time that it waited at its gate, in thousandths.
     pub waited: Vec<u16>,
 }
+
+#[cfg(test)]
+mod tests;

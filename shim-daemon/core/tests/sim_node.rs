@@ -1,9 +1,9 @@
-//! A large node in virtual time (five minutes; `GPUSHARE_SIM_MINUTES=60` for an hour): 1,000
+//! A large node in virtual time (five minutes; `GPUTEST_SIM_MINUTES=60` for an hour): 1,000
 //! tenants on 16 devices come, allocate, free, work, fork, die and are ended, with memory that
 //! lingers and strangers that come by. The books are checked after every operation.
 //!
-//! The seeds in `seeds.txt` run first and always; `GPUSHARE_SIM_SEED` adds one,
-//! `GPUSHARE_SIM_MINUTES` says how long (`soak.sh` runs a day). A failing seed is printed and kept
+//! The seeds in `seeds.txt` run first and always; `GPUTEST_SIM_SEED` adds one,
+//! `GPUTEST_SIM_MINUTES` says how long (`soak.sh` runs a day). A failing seed is printed and kept
 //! in the file.
 
 use crate::node::{Manners, Node, Rng, secs};
@@ -205,13 +205,13 @@ fn a_thousand_tenants_on_sixteen_devices_in_virtual_time() {
             .ok()
             .map(|text: String| text.parse::<u64>().expect("a number"))
     };
-    let seconds = 60 * number("GPUSHARE_SIM_MINUTES").unwrap_or(5);
+    let seconds = 60 * number("GPUTEST_SIM_MINUTES").unwrap_or(5);
     let file = std::fs::read_to_string(SEEDS).expect("the seeds are beside the tests");
     let lines = file.lines().filter(|line| !line.starts_with('#'));
     let kept: Vec<u64> = lines
         .map(|line| line.trim().parse().expect("one seed a line"))
         .collect();
-    let given = number("GPUSHARE_SIM_SEED").filter(|seed| !kept.contains(seed));
+    let given = number("GPUTEST_SIM_SEED").filter(|seed| !kept.contains(seed));
     for seed in kept.into_iter().chain(given) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed, seconds))) {
             eprintln!("the simulated node fails with seed {seed}");

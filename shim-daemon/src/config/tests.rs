@@ -201,3 +201,37 @@ fn an_error_names_the_line_the_key_and_what_is_accepted() {
         );
     }
 }
+
+/// The sample that packages bring, with these prefixes of its lines taken away.
+fn sample(prefixes: &[&str]) -> String {
+    let text = include_str!("../../../packaging/config.toml");
+    let shown = text.lines().map(|line| {
+        let bare = prefixes.iter().find_map(|prefix| line.strip_prefix(prefix));
+        let is_setting = |line: &&str| {
+            let key = line.split_once(" = ").map(|(key, _)| key);
+            line.starts_with('[') || key.is_some_and(|key| !key.contains(' '))
+        };
+        bare.filter(is_setting).unwrap_or("")
+    });
+    shown.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_sample_shows_every_default_as_it_is() {
+    let defaults = read(&sample(&["# "]), Settings::default()).unwrap();
+    let plain = Settings::default();
+    assert_eq!(format!("{defaults:?}"), format!("{plain:?}"));
+    // Its examples are accepted, too, and each key that there is occurs.
+    let all = sample(&["# ", "## "]);
+    read(&all, Settings::default()).unwrap();
+    let missing = read("no_such_key = 1", Settings::default()).unwrap_err();
+    let keys = missing.split('`').skip(3).step_by(2);
+    let missing: Vec<&str> = keys
+        .filter(|key| !all.contains(&format!("{key} = ")) && !all.contains(&format!("[{key}")))
+        .collect();
+    assert_eq!(missing, [] as [&str; 0]);
+    // As it is installed it changes nothing.
+    let installed = include_str!("../../../packaging/config.toml");
+    let untouched = read(installed, Settings::default()).unwrap();
+    assert_eq!(format!("{untouched:?}"), format!("{plain:?}"));
+}

@@ -400,10 +400,13 @@ impl Node {
         if container.groups.is_empty() {
             return Some(Ok(()));
         }
-        // Init may have been moved, by systemd in the container for one, or by its runtime.
+        // Init may have been moved, by systemd in the container for one, or by its runtime. Where it
+        // is among others now, the container's own cgroups are still those that it came with.
         let init = known.contained.as_ref().and_then(Contained::init);
+        let home = Groups::parse(self.watch.home_table());
         let now = init.and_then(|init| init.groups().ok());
-        let now = now.map(|now| now.in_those_of(&container.groups));
+        let now = now.map(|now| now.in_those_of(&container.groups).apart_from(&[&home]));
+        let now = now.filter(|now| now.are_in_all_of(&container.groups));
         let own = now.as_ref().unwrap_or(&container.groups);
         if !peer.groups.are_within(own) {
             let text = format!(
@@ -417,8 +420,9 @@ impl Node {
         let inner = inner.find_map(|(_, other)| {
             let inner = other.registration.container.as_ref()?;
             other.contained.as_ref()?;
-            let is_inner =
-                inner.groups.depth() > own.depth() && peer.groups.are_within(&inner.groups);
+            let is_its = peer.groups.are_within(&inner.groups);
+            let is_inner = inner.groups.depth() > own.depth();
+            let is_inner = is_its && (is_inner || !peer.groups.are_within(&container.groups));
             is_inner.then_some(inner)
         });
         Some(match inner {

@@ -73,7 +73,7 @@ pub(super) enum Phase {
     Applying,
 }
 
-pub(super) struct Node {
+pub(super) struct Operation {
     pub(super) context: Arc<Context>,
     pub(super) phase: Phase,
     /// Unfinished operations in `after`.
@@ -124,7 +124,7 @@ pub(super) struct Queue {
 /// The whole state of the timeline. One lock guards it ([`lock`](super::lock)); no thread waits for
 /// time while it holds that lock.
 pub(super) struct Timeline {
-    pub(super) nodes: HashMap<OpId, Node>,
+    pub(super) nodes: HashMap<OpId, Operation>,
     next: OpId,
     pub(super) lanes: HashMap<LaneKey, (Words, Lane)>,
     chains: Chains,
@@ -229,7 +229,7 @@ impl Timeline {
             stream,
         } = item;
         let (phase, dependents) = (Phase::Queued, Vec::new());
-        let node = Node {
+        let node = Operation {
             context,
             phase,
             pending,
@@ -282,7 +282,7 @@ impl Timeline {
         let Some((words, lane)) = self.lanes.get(&key) else {
             return;
         };
-        let link = |op| self.nodes.get(&op).and_then(|node: &Node| node.link);
+        let link = |op| self.nodes.get(&op).and_then(|node: &Operation| node.link);
         let ahead = |op| link(op).map_or(0, |link| self.chains.ahead(link));
         words.with(key.1, |turns| lane.claim(turns, ahead));
     }
@@ -431,7 +431,7 @@ impl Timeline {
 
     /// Whether the hardware would be done with `op`.
     pub(super) fn is_finished(&self, op: OpId) -> bool {
-        self.nodes.get(&op).is_none_or(Node::is_finished)
+        self.nodes.get(&op).is_none_or(Operation::is_finished)
     }
 
     /// Forgets an operation whose effect has happened.
@@ -473,7 +473,7 @@ fn waits_for_turn(records: Option<EventId>, context: &Context) -> bool {
     records.is_some() && context.device().spec().stamp == Stamp::Turn
 }
 
-impl Node {
+impl Operation {
     fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Finished | Phase::Applying)
     }

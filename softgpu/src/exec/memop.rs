@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::graph::capture;
 use crate::memory;
-use crate::module::kernels::access::{Cell, Region};
+use crate::module::kernels::access::{Cell, DeviceSlice};
 use crate::va::{self, Access};
 
 /// The maximum number of operations in a batch.
@@ -170,8 +170,8 @@ pub(crate) fn lower(context: &Arc<Context>, op: MemOp) -> (Work, Option<Effect>)
 fn read(context: &Context, addr: u64, width: Width) -> Result<u64> {
     let _still = memory::still();
     Ok(match width {
-        Width::Four => u64::from(Region::<u32>::new(context, addr, 1, Access::Read)?.get(0)),
-        Width::Eight => Region::<u64>::new(context, addr, 1, Access::Read)?.get(0),
+        Width::Four => u64::from(DeviceSlice::<u32>::new(context, addr, 1, Access::Read)?.get(0)),
+        Width::Eight => DeviceSlice::<u64>::new(context, addr, 1, Access::Read)?.get(0),
     })
 }
 
@@ -221,7 +221,7 @@ fn perform(context: &Context, op: MemOp) -> Result {
 }
 
 fn update<T: Cell>(context: &Context, addr: u64, new: impl Fn(T) -> T) -> Result {
-    let cell = Region::<T>::new(context, addr, 1, Access::Write)?;
+    let cell = DeviceSlice::<T>::new(context, addr, 1, Access::Write)?;
     cell.set(0, new(cell.get(0)));
     Ok(())
 }

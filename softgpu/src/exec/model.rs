@@ -46,14 +46,14 @@ pub struct Ended {
 
 /// One context: its lane, and the operations queued behind the one in the lane.
 #[derive(Debug, Clone)]
-struct Context {
+struct SeatContext {
     lane: Lane,
     running: bool,
     waiting: VecDeque<(OpId, u64)>,
     waiting_ns: u64,
 }
 
-impl Context {
+impl SeatContext {
     /// Starts the next queued operation, if there is one.
     fn start(&mut self, turns: &Turns<'_>, at: u64) {
         let next = self.waiting.pop_front();
@@ -74,7 +74,7 @@ impl Context {
 pub struct RoundRobin {
     words: Vec<AtomicU64>,
     pace: Pace,
-    contexts: Vec<Context>,
+    contexts: Vec<SeatContext>,
     now: u64,
     last_op: OpId,
     ended: Vec<Ended>,
@@ -102,7 +102,7 @@ impl RoundRobin {
     /// Adds a context; `None` if the engine has no free seat (240 in all). Seats are not reused.
     pub fn sit(&mut self) -> Option<Seat> {
         let place = Turns::new(&self.words, ALL_LIVE, self.pace).sit(1)?;
-        self.contexts.push(Context {
+        self.contexts.push(SeatContext {
             lane: Lane::new(1, place),
             running: false,
             waiting: VecDeque::new(),

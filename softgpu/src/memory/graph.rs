@@ -19,11 +19,11 @@ use crate::world::{Device, Kind};
 
 /// One device's graph memory.
 #[derive(Debug, Default)]
-struct Graphs(Mutex<State>);
+struct Graphs(Mutex<GraphMemory>);
 
 #[derive(Debug, Default)]
-struct State {
-    nodes: HashMap<u64, Node>,
+struct GraphMemory {
+    nodes: HashMap<u64, AllocNode>,
     /// Pages that are mapped at no address, one by one.
     idle: Vec<Page>,
     used: u64,
@@ -40,13 +40,13 @@ struct Page {
 
 /// The memory of one allocation node.
 #[derive(Debug)]
-struct Node {
+struct AllocNode {
     addresses: Reserved,
     size: u64,
     pages: Vec<Page>,
 }
 
-impl State {
+impl GraphMemory {
     fn reserved(&self) -> u64 {
         self.used + self.idle.len() as u64 * PAGE
     }
@@ -62,7 +62,7 @@ fn graphs(device: &Device) -> Arc<Graphs> {
 }
 
 impl Graphs {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GraphMemory> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -87,7 +87,7 @@ pub fn reserve(device: &Arc<Device>, props: &CUmemPoolProps, bytes: u64) -> Resu
     let base = addresses.base();
     graphs(device).lock().nodes.insert(
         base,
-        Node {
+        AllocNode {
             addresses,
             size: bytes,
             pages: Vec::new(),

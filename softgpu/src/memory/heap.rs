@@ -14,11 +14,11 @@ use crate::world::{Device, Kind};
 pub(crate) struct Heap {
     device: Arc<Device>,
     kind: Kind,
-    state: Mutex<State>,
+    state: Mutex<HeapState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct HeapState {
     blocks: Blocks,
     regions: HashMap<u64, Region>,
 }
@@ -90,7 +90,7 @@ impl Heap {
             .map(f)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HeapState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

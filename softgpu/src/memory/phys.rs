@@ -54,10 +54,10 @@ impl Drop for Pages {
 
 /// A hold on pages: exclusive, or shared with other processes after the first export.
 #[derive(Debug)]
-pub(crate) struct Hold(Mutex<State>);
+pub(crate) struct Hold(Mutex<HoldState>);
 
 #[derive(Debug)]
-enum State {
+enum HoldState {
     Own(Pages),
     Shared(Arc<Share>),
     /// Sharing failed half way; this process has lost the pages.
@@ -67,39 +67,39 @@ enum State {
 impl Hold {
     /// Pages held by this process alone.
     pub(crate) fn own(pages: Pages) -> Self {
-        Self(Mutex::new(State::Own(pages)))
+        Self(Mutex::new(HoldState::Own(pages)))
     }
 
     /// Pages that another process shared with this one.
     pub(crate) fn shared(share: Share) -> Self {
-        Self(Mutex::new(State::Shared(Arc::new(share))))
+        Self(Mutex::new(HoldState::Shared(Arc::new(share))))
     }
 
     /// The page runs.
     pub(crate) fn runs(&self) -> Vec<PageRun> {
         match &*self.lock() {
-            State::Own(pages) => pages.runs().to_vec(),
-            State::Shared(share) => share.runs().to_vec(),
-            State::Lost => Vec::new(),
+            HoldState::Own(pages) => pages.runs().to_vec(),
+            HoldState::Shared(share) => share.runs().to_vec(),
+            HoldState::Lost => Vec::new(),
         }
     }
 
     /// Makes the pages shareable, with `tag` for the processes that join.
     pub(crate) fn share(&self, tag: &[u8]) -> Result<Arc<Share>> {
         let mut state = self.lock();
-        if let State::Shared(share) = &*state {
+        if let HoldState::Shared(share) = &*state {
             return Ok(Arc::clone(share));
         }
-        let State::Own(pages) = std::mem::replace(&mut *state, State::Lost) else {
+        let HoldState::Own(pages) = std::mem::replace(&mut *state, HoldState::Lost) else {
             return Err(CUresult::INVALID_HANDLE);
         };
         let device = Arc::clone(&pages.device);
         let share = Arc::new(device.share(&pages.into_runs(), tag)?);
-        *state = State::Shared(Arc::clone(&share));
+        *state = HoldState::Shared(Arc::clone(&share));
         Ok(share)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HoldState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

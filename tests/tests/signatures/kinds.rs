@@ -1,4 +1,4 @@
-//! How a machine passes the types our sources name.
+//! The way in which the machine's calling convention passes the types that our sources name.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use gpushare_tests::artefacts::repository;
 
 use super::source::{code, sources};
 
-/// Name of a type -> the type it is another name for, or `=` and how a machine passes it.
+/// Name of a type -> the type it is an alias of, or `=` and the way it is passed.
 pub(crate) type Kinds = BTreeMap<String, String>;
 
 /// The types of `gpushare-cuda-abi`: aliases, integers with names, handles, and structs by their
@@ -79,8 +79,8 @@ fn declared(text: &str, kinds: &mut Kinds) {
     }
 }
 
-/// Other names one file gives to types: `type Pointers = …;` and `use …::CUdevice_attribute as
-/// Attribute`.
+/// Further names that one file gives to types: `type Pointers = …;` and `use …::CUdevice_attribute
+/// as Attribute`.
 pub(crate) fn renamed(text: &str, kinds: &Kinds) -> Kinds {
     let mut kinds = kinds.clone();
     for line in text.lines().map(str::trim) {
@@ -103,14 +103,13 @@ pub(crate) fn renamed(text: &str, kinds: &Kinds) -> Kinds {
     kinds
 }
 
-/// The interposer's types that are a C pointer (`repr(transparent)`), and that of a counting
-/// number.
+/// The interposer's types that are a C pointer (`repr(transparent)`), and its counting number type.
 const POINTERS: [&str; 7] = [
     "In<", "Out<", "InOut<", "InSlice<", "Room<", "Opaque<", "Text<",
 ];
 const COUNT: &str = "Count<";
 
-/// How a machine passes a Rust type.
+/// The way in which a Rust type is passed.
 pub(crate) fn kind(rust: &str, kinds: &Kinds) -> String {
     let rust = rust.trim();
     if let Some(number) = rust.strip_prefix(COUNT) {

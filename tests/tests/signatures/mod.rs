@@ -1,4 +1,4 @@
-//! Every driver and NVML function we write down has the parameters the public headers give it.
+//! Every driver and NVML function that we declare has the parameters of the public headers.
 //!
 //! A hook with a parameter too few, or a 32-bit one where the driver has 64, compiles, links and
 //! corrupts. So the C signatures are recorded from the headers (`data/signatures-13.5.tsv`, made by
@@ -36,7 +36,7 @@ fn recorded() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Compares all of a folder; says how many functions that were.
+/// Compares all functions of a folder; returns their number.
 fn agrees(folder: &str) -> usize {
     let (all, recorded) = (kinds(), recorded());
     let mut wrong = Vec::new();

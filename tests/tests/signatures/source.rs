@@ -1,4 +1,4 @@
-//! Reading functions out of our sources.
+//! Reads functions from our sources.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub(crate) fn code(path: &Path) -> String {
         .join("\n")
 }
 
-/// A function as it stands in a source: its names and its parameters' types.
+/// A function as written in a source: its names and its parameters' types.
 pub(crate) struct Written {
     pub(crate) names: Vec<String>,
     pub(crate) parameters: Vec<String>,
@@ -70,7 +70,7 @@ pub(crate) fn written(text: &str) -> Vec<Written> {
     found
 }
 
-/// The types between the parenthesis just opened and its end.
+/// The types between the parenthesis that was just opened and its end.
 fn parameters(text: &str) -> Vec<String> {
     let (mut depth, mut parts, mut part) = (0_u32, Vec::new(), String::new());
     for c in text.chars() {
@@ -78,7 +78,7 @@ fn parameters(text: &str) -> Vec<String> {
             ')' if depth == 0 => break,
             '(' | '<' | '[' => depth += 1,
             ')' | '>' | ']' if !part.ends_with('-') => depth -= 1,
-            // Text before a semicolon is the macro's own parameter.
+            // The text before a semicolon is the macro's own parameter.
             ';' if depth == 0 => {
                 part.clear();
                 continue;

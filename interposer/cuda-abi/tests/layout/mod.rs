@@ -3,8 +3,8 @@
 //!
 //! Three witnesses: bindings that cudarc made from the header; `tests/data/abi-13.5.tsv`, recorded
 //! by compiling a C program against the header; and that program again, where
-//! `GPUSHARE_CUDA_INCLUDE` names the folders of `cuda.h` and `nvml.h` (separated by colons, as the
-//! wheels nvidia-cuda-runtime and nvidia-nvml-dev install them). `GPUSHARE_RECORD=1` writes the
+//! `GPUTEST_CUDA_INCLUDE` names the folders of `cuda.h` and `nvml.h` (separated by colons, as the
+//! wheels nvidia-cuda-runtime and nvidia-nvml-dev install them). `GPUTEST_RECORD=1` writes the
 //! record anew.
 
 mod header;
@@ -180,9 +180,9 @@ fn types_and_values_are_those_recorded_from_the_header() {
 
 #[test]
 fn the_record_is_what_the_header_compiles_to() {
-    let Some(folders) = std::env::var_os("GPUSHARE_CUDA_INCLUDE") else {
+    let Some(folders) = std::env::var_os("GPUTEST_CUDA_INCLUDE") else {
         eprintln!(
-            "SKIPPED the_record_is_what_the_header_compiles_to: GPUSHARE_CUDA_INCLUDE is not set"
+            "SKIPPED the_record_is_what_the_header_compiles_to: GPUTEST_CUDA_INCLUDE is not set"
         );
         return;
     };
@@ -192,7 +192,7 @@ fn the_record_is_what_the_header_compiles_to() {
         &layouts,
         &[cuda::values(), nvml::values()].concat(),
     );
-    if std::env::var_os("GPUSHARE_RECORD").is_some() {
+    if std::env::var_os("GPUTEST_RECORD").is_some() {
         let head = "# What cuda.h and nvml.h of CUDA 13.5 compile to on x86-64: type, size, alignment; field, offset; value.\n";
         let lines: String = compiled.iter().map(|line| format!("{line}\n")).collect();
         fs::write(record(), format!("{head}{lines}")).expect("the record is writable");

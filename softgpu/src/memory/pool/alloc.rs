@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use gpushare_cuda_abi::cuda::CUresult;
 
 use super::model::{GRANULE, STEP, Ticket};
-use super::{Pool, State};
+use super::{Pool, PoolState};
 use crate::Result;
 use crate::context::Context;
 use crate::exec::{self, Cost, Op, StreamRef};
@@ -136,7 +136,7 @@ fn place(context: &Arc<Context>, stream: &StreamRef, pool: &Arc<Pool>, len: u64)
     }
 }
 
-impl State {
+impl PoolState {
     fn take_or_grow(&mut self, pool: &Pool, stream: u64, len: u64) -> Result<u64> {
         if let Some(base) = self.model.take(stream, len) {
             return Ok(base);

@@ -46,7 +46,7 @@ pub struct Pool {
     /// nothing.
     imported: Option<Vec<u8>>,
     destroyed: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     /// Held from the decision about an allocation's place, or about a free, until the operation is
     /// in the stream. Space that one thread frees in a stream can be allocated at once by another
     /// thread in the same stream. The lock makes the allocation follow the free in the stream.
@@ -54,7 +54,7 @@ pub struct Pool {
 }
 
 #[derive(Debug)]
-struct State {
+struct PoolState {
     model: Model,
     /// Base address → memory.
     segments: HashMap<u64, Region>,
@@ -81,7 +81,7 @@ impl Pool {
         imported: Option<Vec<u8>>,
     ) -> Arc<Self> {
         let own = 1 << device.ordinal();
-        let state = State {
+        let state = PoolState {
             model: Model::default(),
             segments: HashMap::new(),
             readers: own,
@@ -118,7 +118,7 @@ impl Pool {
         &self.device
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

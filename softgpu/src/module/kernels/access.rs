@@ -1,8 +1,8 @@
 //! Memory access of kernels: a checked range of numbers, each read or written atomically.
 //!
-//! `unsafe` turns addresses into atomics. [`Region::new`] guarantees the invariant: the range is
-//! published for this device with the required access right, so the shadow address is mapped for
-//! its whole length. A launch holds [`memory::still`], so no mapping is removed meanwhile. With
+//! `unsafe` turns addresses into atomics. [`DeviceSlice::new`] guarantees the invariant: the range
+//! is published for this device with the required access right, so the shadow address is mapped
+//! for its whole length. A launch holds [`memory::still`], so no mapping is removed meanwhile. With
 //! atomics, races between kernels, copies and the host affect values and are not undefined
 //! behaviour.
 #![allow(unsafe_code, reason = "device memory is accessed by address")]
@@ -53,13 +53,13 @@ cells! {
 }
 
 /// A checked range.
-pub(crate) struct Region<T> {
+pub(crate) struct DeviceSlice<T> {
     base: *mut T,
     len: usize,
     numbers: PhantomData<T>,
 }
 
-impl<T: Cell> Region<T> {
+impl<T: Cell> DeviceSlice<T> {
     /// The `len` numbers at `addr`, for work of `context`.
     ///
     /// # Errors

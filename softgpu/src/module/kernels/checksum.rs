@@ -1,6 +1,6 @@
 //! `checksum(const uint8 *src, uint64 n, uint64 *out)`: FNV-1a with 64 bits.
 
-use super::access::Region;
+use super::access::DeviceSlice;
 use super::{Args, Builtin, Weight};
 use crate::context::Context;
 use crate::error::Result;
@@ -24,8 +24,8 @@ fn weight(args: &Args<'_>) -> Weight {
 }
 
 fn run(args: &Args<'_>, context: &Context) -> Result {
-    let src = Region::<u8>::new(context, args.number(0), args.number(1), Access::Read)?;
-    let out = Region::<u64>::new(context, args.number(2), 1, Access::Write)?;
+    let src = DeviceSlice::<u8>::new(context, args.number(0), args.number(1), Access::Read)?;
+    let out = DeviceSlice::<u64>::new(context, args.number(2), 1, Access::Write)?;
     out.set(0, fnv1a((0..src.len()).map(|at| src.get(at))));
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `fill(uint32 *dst, uint64 n, uint32 value)`.
 
-use super::access::Region;
+use super::access::DeviceSlice;
 use super::{Args, Builtin, Weight};
 use crate::context::Context;
 use crate::error::Result;
@@ -20,7 +20,7 @@ fn weight(args: &Args<'_>) -> Weight {
 }
 
 fn run(args: &Args<'_>, context: &Context) -> Result {
-    let dst = Region::<u32>::new(context, args.number(0), args.number(1), Access::Write)?;
+    let dst = DeviceSlice::<u32>::new(context, args.number(0), args.number(1), Access::Write)?;
     let value = u32::try_from(args.number(2)).unwrap_or(0);
     (0..dst.len()).for_each(|at| dst.set(at, value));
     Ok(())

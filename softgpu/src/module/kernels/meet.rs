@@ -1,6 +1,6 @@
 //! `meet(uint64 ns, uint32 *own, const uint32 *peer, uint32 value)`.
 
-use super::access::Region;
+use super::access::DeviceSlice;
 use super::{Args, Builtin, Weight};
 use crate::context::Context;
 use crate::error::Result;
@@ -22,7 +22,7 @@ fn weight(args: &Args<'_>) -> Weight {
 /// Writes its own value, and returns whether the peer's value has arrived. An illegal address ends
 /// the wait, and `run` returns the fault.
 fn has_come(args: &Args<'_>, context: &Context) -> bool {
-    let Ok(own) = Region::<u32>::new(context, args.number(1), 1, Access::Write) else {
+    let Ok(own) = DeviceSlice::<u32>::new(context, args.number(1), 1, Access::Write) else {
         return true;
     };
     own.set(0, value(args));
@@ -32,13 +32,13 @@ fn has_come(args: &Args<'_>, context: &Context) -> bool {
 /// Checks the addresses again and returns the fault of an illegal one. The work was done by
 /// `has_come`.
 fn run(args: &Args<'_>, context: &Context) -> Result {
-    Region::<u32>::new(context, args.number(1), 1, Access::Write)?;
+    DeviceSlice::<u32>::new(context, args.number(1), 1, Access::Write)?;
     reached(args, context).map(drop)
 }
 
 /// The comparison is cyclic, as in stream memory operations.
 fn reached(args: &Args<'_>, context: &Context) -> Result<bool> {
-    let peer = Region::<u32>::new(context, args.number(2), 1, Access::Read)?;
+    let peer = DeviceSlice::<u32>::new(context, args.number(2), 1, Access::Read)?;
     Ok(peer.get(0).wrapping_sub(value(args)) < 1 << 31)
 }
 

@@ -1,7 +1,7 @@
 //! `saxpy(float a, const float *x, float *y, uint64 n)`: `y = a * x + y`, rounded once like a GPU's
 //! fused operation.
 
-use super::access::Region;
+use super::access::DeviceSlice;
 use super::{Args, Builtin, Weight};
 use crate::context::Context;
 use crate::error::Result;
@@ -22,8 +22,8 @@ fn weight(args: &Args<'_>) -> Weight {
 
 fn run(args: &Args<'_>, context: &Context) -> Result {
     let (a, n) = (args.float(0), args.number(3));
-    let x = Region::<u32>::new(context, args.number(1), n, Access::Read)?;
-    let y = Region::<u32>::new(context, args.number(2), n, Access::Write)?;
+    let x = DeviceSlice::<u32>::new(context, args.number(1), n, Access::Read)?;
+    let y = DeviceSlice::<u32>::new(context, args.number(2), n, Access::Write)?;
     for at in 0..y.len() {
         y.set(
             at,

@@ -1,6 +1,6 @@
 //! `vadd(const float *a, const float *b, float *out, uint64 n)`.
 
-use super::access::Region;
+use super::access::DeviceSlice;
 use super::{Args, Builtin, Weight};
 use crate::context::Context;
 use crate::error::Result;
@@ -21,9 +21,9 @@ fn weight(args: &Args<'_>) -> Weight {
 
 fn run(args: &Args<'_>, context: &Context) -> Result {
     let n = args.number(3);
-    let a = Region::<u32>::new(context, args.number(0), n, Access::Read)?;
-    let b = Region::<u32>::new(context, args.number(1), n, Access::Read)?;
-    let out = Region::<u32>::new(context, args.number(2), n, Access::Write)?;
+    let a = DeviceSlice::<u32>::new(context, args.number(0), n, Access::Read)?;
+    let b = DeviceSlice::<u32>::new(context, args.number(1), n, Access::Read)?;
+    let out = DeviceSlice::<u32>::new(context, args.number(2), n, Access::Write)?;
     for at in 0..out.len() {
         out.set(
             at,

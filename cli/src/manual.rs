@@ -1,0 +1,110 @@
+//! Completions and manual pages, made from the arguments themselves.
+
+use crate::args::{Args, Completions, Man};
+use crate::failure::Failure;
+use crate::output;
+use clap::CommandFactory;
+use std::fs;
+use std::process::ExitCode;
+
+/// The command's name.
+const NAME: &str = "gpushare";
+
+/// Prints a shell's completions.
+pub(crate) fn completions(arguments: &Completions) -> Result<ExitCode, Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(arguments.shell, &mut Args::command(), NAME, &mut text);
+    output::data(String::from_utf8_lossy(&text).trim_end())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a page for the command and one for each of its subcommands.
+pub(crate) fn man(arguments: &Man) -> Result<ExitCode, Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::ours(format!(
+            "cannot write to {}: {error}",
+            arguments.folder.display()
+        ))
+    };
+    fs::create_dir_all(&arguments.folder).map_err(failed)?;
+    for (name, page) in pages().map_err(failed)? {
+        fs::write(arguments.folder.join(name), page).map_err(failed)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Each page with its file's name.
+fn pages() -> std::io::Result<Vec<(String, Vec<u8>)>> {
+    let command = Args::command();
+    let visible = command.get_subcommands().filter(|one| !one.is_hide_set());
+    let subcommands = visible.map(|one| {
+        let name = format!("{NAME}-{}", one.get_name());
+        // The synopsis has the words as they are typed.
+        let typed = format!("{NAME} {}", one.get_name());
+        one.clone().name(&*name.leak()).bin_name(typed)
+    });
+    let all = std::iter::once(command.clone()).chain(subcommands.collect::<Vec<_>>());
+    all.map(|command| {
+        let name = format!("{}.1", command.get_name());
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command).render(&mut page)?;
+        Ok((name, page))
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_visible_command_has_a_page_with_its_flags() {
+        let pages = pages().unwrap();
+        let page = |name: &str| {
+            let found = pages.iter().find(|(known, _)| known == name);
+            found.map(|(_, page)| String::from_utf8_lossy(page).replace('\\', ""))
+        };
+        let run = page("gpushare-run.1").unwrap();
+        assert!(
+            run.contains("--mem-limit") && run.contains("gpushare run"),
+            "{run}"
+        );
+        for name in [
+            "gpushare.1",
+            "gpushare-ps.1",
+            "gpushare-why.1",
+            "gpushare-doctor.1",
+        ] {
+            assert!(page(name).is_some(), "{name}");
+        }
+        assert!(page("gpushare-man.1").is_none(), "hidden");
+    }
+
+    #[test]
+    fn completions_know_every_visible_command() {
+        for shell in [
+            clap_complete::Shell::Bash,
+            clap_complete::Shell::Zsh,
+            clap_complete::Shell::Fish,
+        ] {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), NAME, &mut text);
+            let text = String::from_utf8_lossy(&text);
+            for word in ["doctor", "why", "mem-limit"] {
+                assert!(text.contains(word), "{shell}: {word}");
+            }
+        }
+    }
+
+    #[test]
+    fn help_fits_a_hundred_columns() {
+        let command = Args::command().term_width(100);
+        for one in command.get_subcommands() {
+            let mut one = one.clone().term_width(100);
+            let help = one.render_long_help().to_string();
+            for line in help.lines() {
+                assert!(line.chars().count() <= 100, "{}: {line}", one.get_name());
+            }
+        }
+    }
+}
