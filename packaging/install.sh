@@ -43,8 +43,10 @@ install_all() {
     put 755 "$here/lib/versions.sh" "$lib/versions.sh"
     "$lib/versions.sh" add
     unit=$(mktemp)
-    sed "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" "$here/gpushared.service" >"$unit"
-    put 644 "$unit" "$units/gpushared.service"
+    for service in gpushared gpushare-exporter; do
+        sed "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" "$here/$service.service" >"$unit"
+        put 644 "$unit" "$units/$service.service"
+    done
     rm "$unit"
     (cd "$here/share" && find . -type f) | while read -r file; do
         put 644 "$here/share/$file" "$root$prefix/share/$file"
@@ -57,17 +59,18 @@ install_all() {
         systemctl daemon-reload
         systemctl enable gpushared.service
         systemctl restart gpushared.service
+        systemctl try-restart gpushare-exporter.service
     fi
 }
 
 uninstall_all() {
     if systemd && [ -e "$units/gpushared.service" ]; then
-        systemctl disable --now gpushared.service
+        systemctl disable --now gpushare-exporter.service gpushared.service
     fi
     for program in "$here"/bin/*; do rm -f "$bin/${program##*/}"; done
     [ ! -e "$lib/versions.sh" ] || "$lib/versions.sh" remove
     rm -rf "$lib/package" "$lib/versions.sh"
-    rm -f "$lib"/*.so "$units/gpushared.service"
+    rm -f "$lib"/*.so "$units/gpushared.service" "$units/gpushare-exporter.service"
     rmdir "$lib" 2>/dev/null || true
     (cd "$here/share" && find . -type f) | while read -r file; do
         rm -f "$root$prefix/share/$file"

@@ -22,7 +22,7 @@ trap 'rm -rf "$work"' EXIT
 out=dist/archives
 rm -rf "$out"
 mkdir -p "$out"
-programs=(dist/gpushare dist/gpushared dist/gpushare-oci-hook dist/gpushare-runtime)
+programs=(dist/gpushare dist/gpushare-exporter dist/gpushared dist/gpushare-oci-hook dist/gpushare-runtime)
 
 # files ROOT BIN LIB SHARE: everything but units, scripts and settings, into these folders of ROOT.
 files() {
@@ -43,6 +43,7 @@ files() {
     dist/gpushare completions bash >"$share/bash-completion/completions/gpushare"
     dist/gpushare completions zsh >"$share/zsh/site-functions/_gpushare"
     dist/gpushare completions fish >"$share/fish/vendor_completions.d/gpushare.fish"
+    install -m 644 dist/monitoring/* "$share/doc/gpushare"
 }
 
 tarball() { tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$1" -czf "$2" "$3"; }
@@ -51,7 +52,7 @@ say "archives"
 name="gpushare-$version-$revision-linux-$machine"
 files "$work/tar/$name" bin lib share
 install -m 755 packaging/install.sh "$work/tar/$name"
-install -m 644 packaging/gpushared.service "$work/tar/$name"
+install -m 644 packaging/gpushared.service packaging/gpushare-exporter.service "$work/tar/$name"
 tarball "$work/tar" "$out/$name.tar.gz" "$name"
 mkdir -p "$work/debug/$name-debug"
 cp dist/debug/*.debug "$work/debug/$name-debug"
@@ -61,6 +62,7 @@ if have dpkg-deb; then
     root="$work/deb"
     files "$root" usr/bin usr/lib/gpushare usr/share
     install -D -m 644 packaging/gpushared.service "$root/usr/lib/systemd/system/gpushared.service"
+    install -m 644 packaging/gpushare-exporter.service "$root/usr/lib/systemd/system"
     mkdir -p "$root/DEBIAN"
     install -m 755 packaging/debian/postinst packaging/debian/prerm packaging/debian/postrm "$root/DEBIAN"
     cat >"$root/DEBIAN/control" <<CONTROL

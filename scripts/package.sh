@@ -6,6 +6,7 @@
 #   dist/gpushare            the command line, and dist/gpushared, the daemon
 #   dist/gpushare-oci-hook, dist/gpushare-runtime    for containers, static: no library of a container's node is needed
 #   dist/gpushared.service   its systemd unit, for /usr/bin/gpushared
+#   dist/gpushare-exporter   its metrics over HTTP, with a unit of its own and rules and a dashboard in dist/monitoring
 #   dist/lib/libgpushare.so  the library it preloads
 #   dist/lib/gpushare-preload/  links to it for every value of the dynamic linker's $LIB, which musl passes over
 #   dist/lib/libsoftgpu_*.so    the software GPU
@@ -15,7 +16,7 @@ source "$(dirname "$0")/common.sh"
 
 case "${1:-}" in
     "") ;;
-    -h | --help) sed -n '2,12p' "$0" | sed 's/^# \?//'; exit 0 ;;
+    -h | --help) sed -n '2,14p' "$0" | sed 's/^# \?//'; exit 0 ;;
     *) die "unknown option $1" ;;
 esac
 need cargo gcc python3 objcopy strip
@@ -36,7 +37,7 @@ export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$PWD=gpushare --remap-path-
 export PATH="$tools/bin:$PATH"
 build="$CARGO_TARGET_DIR/package"
 CARGO_TARGET_DIR="$build" cargo zigbuild --release --locked --target "$target.$glibc" \
-    -p gpushare -p gpushare-interposer -p gpushared -p softgpu-cuda -p softgpu-nvml >&2
+    -p gpushare -p gpushare-exporter -p gpushare-interposer -p gpushared -p softgpu-cuda -p softgpu-nvml >&2
 
 say "building the hook without a C library of the node's"
 musl="$arch-unknown-linux-musl"
@@ -50,7 +51,7 @@ say "dist/"
 rm -rf dist
 mkdir -p dist/lib
 # A new file each, never one written over: a running program may have the old one mapped.
-install -m 755 "$build/$target/release/gpushare" "$build/$target/release/gpushared" dist/
+install -m 755 "$build/$target/release/gpushare" "$build/$target/release/gpushare-exporter" "$build/$target/release/gpushared" dist/
 install -m 755 "$build/$musl/release/gpushare-oci-hook" "$build/$musl/release/gpushare-runtime" dist/
 for library in libgpushare libsoftgpu_cuda libsoftgpu_nvml; do
     install -m 755 "$build/$target/release/$library.so" "dist/lib/$library.so"
@@ -61,21 +62,25 @@ for lib in lib lib64 lib/x86_64-linux-gnu lib/aarch64-linux-gnu; do
 done
 for library in dist/lib/*.so; do python3 scripts/unset_symbolic.py "$library"; done
 mkdir dist/debug
-for file in dist/gpushare dist/gpushared dist/gpushare-oci-hook dist/gpushare-runtime dist/lib/*.so; do
+for file in dist/gpushare dist/gpushare-exporter dist/gpushared dist/gpushare-oci-hook dist/gpushare-runtime dist/lib/*.so; do
     objcopy --only-keep-debug "$file" "dist/debug/${file##*/}.debug"
     strip --strip-debug "$file"
     objcopy --add-gnu-debuglink="dist/debug/${file##*/}.debug" "$file"
 done
-install -m 644 LICENSE README.md packaging/gpushared.service dist/
+install -m 644 LICENSE README.md packaging/gpushared.service packaging/gpushare-exporter.service dist/
+mkdir dist/monitoring
+install -m 644 packaging/prometheus/gpushare.rules.yml packaging/grafana/gpushare.json dist/monitoring/
 if have systemd-analyze; then
     # The unit names the daemon's install path; the check uses this build.
     checked=$(mktemp -d)
     sed "s|^ExecStart=.*|ExecStart=$PWD/dist/gpushared|" packaging/gpushared.service >"$checked/gpushared.service"
     systemd-analyze verify "$checked/gpushared.service" || die "systemd does not accept packaging/gpushared.service"
+    sed "s|^ExecStart=[^ ]*|ExecStart=$PWD/dist/gpushare-exporter|" packaging/gpushare-exporter.service >"$checked/gpushare-exporter.service"
+    systemd-analyze verify "$checked/gpushare-exporter.service" || die "systemd does not accept packaging/gpushare-exporter.service"
     rm -r "$checked"
 fi
 python3 scripts/check_binary.py --max-glibc "$glibc" --alone dist/lib/libgpushare.so
-for file in dist/gpushare dist/gpushared dist/lib/libsoftgpu_cuda.so dist/lib/libsoftgpu_nvml.so; do
+for file in dist/gpushare dist/gpushare-exporter dist/gpushared dist/lib/libsoftgpu_cuda.so dist/lib/libsoftgpu_nvml.so; do
     python3 scripts/check_binary.py --max-glibc "$glibc" "$file"
 done
 for file in dist/gpushare-oci-hook dist/gpushare-runtime; do

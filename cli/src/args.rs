@@ -35,6 +35,12 @@ pub(crate) enum Command {
     /// Containers by CDI: the classes of the node's configuration as devices.
     #[command(subcommand)]
     Cdi(Cdi),
+    /// Print what the daemon counts and measures, as Prometheus reads it.
+    Metrics(Metrics),
+    /// Write the state and the last hour as a page for a browser.
+    Report(Report),
+    /// Watch GPUs and tenants; change and end tenants.
+    Top(Top),
     /// Measure how exactly a GPU is shared.
     #[command(subcommand)]
     Bench(Bench),
@@ -162,6 +168,9 @@ pub(crate) struct Ps {
     /// Print a list, one object a tenant and device, all amounts in bytes (docs/schema/ps.json).
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print it again every so many seconds; without a number, every 2.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = seconds)]
+    pub(crate) watch: Option<std::time::Duration>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -195,6 +204,9 @@ pub(crate) struct Events {
     /// Print one JSON object a line (docs/schema/event.json).
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write them, and the daemons' last hour, as a trace for https://ui.perfetto.dev.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "follow"])]
+    pub(crate) perfetto: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -240,6 +252,30 @@ pub(crate) struct Generate {
     /// The node's configuration [default: /etc/gpushare/config.toml].
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Report {
+    /// The file. It needs no network and no script.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Top {
+    /// How often to look, in seconds: 1, 0.5.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub(crate) every: std::time::Duration,
+    /// Print one screen as text and end; needs no terminal.
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Metrics {
+    /// As OpenMetrics 1.0, not as Prometheus text 0.0.4.
+    #[arg(long)]
+    pub(crate) openmetrics: bool,
 }
 
 /// Whether a program runs under a daemon.
@@ -356,6 +392,16 @@ pub(crate) struct BenchWorker {
     /// Which member it is, and how many there are: 0/2.
     #[arg(long, requires = "board", value_parser = place)]
     pub(crate) place: Option<(usize, usize)>,
+}
+
+/// A tenth of a second to an hour.
+fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => {
+            Ok(std::time::Duration::from_secs_f64(seconds))
+        }
+        _ => Err("seconds from 0.1 to 3600".to_owned()),
+    }
 }
 
 /// `0/2`.

@@ -1,5 +1,6 @@
 //! gpushare's own failures: one message, one exit status.
 
+use gpushare_client::TalkError;
 use gpushare_protocol::limits::LimitError;
 use std::fmt::Display;
 
@@ -29,6 +30,12 @@ impl Failure {
 
 impl From<LimitError> for Failure {
     fn from(error: LimitError) -> Self {
+        Self::ours(error)
+    }
+}
+
+impl From<TalkError> for Failure {
+    fn from(error: TalkError) -> Self {
         Self::ours(error)
     }
 }

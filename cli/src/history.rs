@@ -4,7 +4,7 @@ use crate::daemon::{self, Talk};
 use crate::failure::Failure;
 use crate::output;
 use crate::settings::Environment;
-use gpushare_protocol::wire::{Control, ControlReply, EventRecord};
+use gpushare_protocol::wire::EventRecord;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub(crate) fn read(daemons: &mut [Talk], since_ms: u64) -> Result<Vec<EventRecor
     let mut all = Vec::new();
     // The daemons first: what they have told is in the journals a moment later.
     for daemon in daemons {
-        daemon.past(&mut |record| all.push(record))?;
+        all.extend(daemon.past()?);
     }
     for folder in journals() {
         let past = gpushare_journal::read(&folder, since_ms).map_err(|error| {
@@ -78,58 +78,6 @@ pub(crate) fn daemons() -> Result<Vec<Talk>, Failure> {
             Ok(Vec::new())
         }
         Err(failure) => Err(failure),
-    }
-}
-
-impl Talk {
-    /// The past events that the daemon still remembers.
-    fn past(&mut self, each: &mut dyn FnMut(EventRecord)) -> Result<(), Failure> {
-        let follow = self.ask(&self.following())?;
-        let end = self.ask(&Control::Devices)?;
-        // Replies come in order: what precedes the answer to the later question is the past.
-        loop {
-            match self.next().map_err(Failure::ours)? {
-                (id, reply) if id == follow => record(reply).into_iter().for_each(&mut *each),
-                (id, _) if id == end => return Ok(()),
-                _ => {}
-            }
-        }
-    }
-
-    /// Every event from now on, after those that the daemon remembers, until it leaves.
-    pub(crate) fn follow(
-        &mut self,
-        mut each: impl FnMut(&EventRecord) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        let follow = self.ask(&self.following())?;
-        loop {
-            match self.next() {
-                Ok((id, reply)) if id == follow => {
-                    if let Some(record) = record(reply) {
-                        each(&record)?;
-                    }
-                }
-                Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
-                Err(error) => return Err(Failure::ours(error)),
-            }
-        }
-    }
-
-    fn following(&self) -> Control {
-        match self.minor() {
-            0..8 => Control::Follow { past: u32::MAX },
-            _ => Control::FollowRecords { past: u32::MAX },
-        }
-    }
-}
-
-/// The event of a reply, with its facts where the daemon knows them.
-fn record(reply: ControlReply) -> Option<EventRecord> {
-    match reply {
-        ControlReply::Record(record) => Some(record),
-        ControlReply::Event(row) => Some(row.into()),
-        _ => None,
     }
 }
 

@@ -18,13 +18,16 @@ mod history;
 mod links;
 mod listener;
 mod manual;
+mod metrics;
 mod mps;
 mod output;
+mod perfetto;
 mod plan;
 mod preload;
 mod program;
 mod ps;
 mod registered;
+mod report;
 mod run;
 mod select;
 mod settings;
@@ -32,6 +35,8 @@ mod shares;
 mod sharing;
 mod supervise;
 mod tenant;
+mod top;
+mod watch;
 mod when;
 mod why;
 
@@ -52,7 +57,7 @@ fn main() -> ExitCode {
         }) => devices::print(devices),
         Ok(Args {
             command: Command::Ps(ps),
-        }) => ps::ps(&ps),
+        }) => watch::ps(&ps),
         Ok(Args {
             command: Command::Set(set),
         }) => ps::set(&set),
@@ -68,6 +73,15 @@ fn main() -> ExitCode {
         Ok(Args {
             command: Command::Cdi(Cdi::Generate(generate)),
         }) => cdi::generate(&generate),
+        Ok(Args {
+            command: Command::Report(report),
+        }) => report::report(&report),
+        Ok(Args {
+            command: Command::Top(top),
+        }) => top::top(&top),
+        Ok(Args {
+            command: Command::Metrics(metrics),
+        }) => metrics::print(&metrics),
         Ok(Args {
             command: Command::Bench(Bench::Share(share)),
         }) => bench::share(&share),

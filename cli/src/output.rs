@@ -9,6 +9,12 @@ pub(crate) fn note(message: &str) {
     let _ = writeln!(stderr(), "gpushare: {message}");
 }
 
+/// Clears the terminal that standard output is.
+pub(crate) fn clear() -> Result<(), Failure> {
+    let cleared = write!(stdout(), "\x1b[H\x1b[2J").and_then(|()| stdout().flush());
+    cleared.map_err(|error| Failure::ours(format!("cannot write to standard output: {error}")))
+}
+
 /// Data. A reader that has gone away has read enough.
 pub(crate) fn data(text: &str) -> Result<(), Failure> {
     match writeln!(stdout(), "{text}") {

@@ -211,9 +211,9 @@ pub(crate) fn set(arguments: &Set) -> Result<ExitCode, Failure> {
             // Another daemon may have the tenant; the daemon that has it gives the reason of a
             // refusal.
             Err(failure) if failure.message.starts_with("no tenant is named") => {
-                last = Some(failure)
+                last = Some(failure.into());
             }
-            Err(failure) => return Err(arguments.in_flags(failure)),
+            Err(failure) => return Err(arguments.in_flags(failure.into())),
         }
     }
     Err(last.unwrap_or_else(|| Failure::ours("no daemon is running")))
@@ -236,7 +236,7 @@ impl Set {
     }
 
     /// The changes, as variables.
-    fn changes(&self) -> Result<Vec<(String, String)>, Failure> {
+    pub(crate) fn changes(&self) -> Result<Vec<(String, String)>, Failure> {
         let mut changes = settings::variables(&self.amounts)?;
         let terms = self.terms.given();
         changes.extend(terms.map(|(_, variable, value)| (variable.to_owned(), value.to_owned())));

@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 pub mod cap;
+pub mod histogram;
 pub mod injection;
 pub mod limits;
 pub mod mps;

@@ -22,6 +22,7 @@ mod listing;
 mod lost_device;
 mod maxima;
 mod memory;
+mod metrics;
 mod moves;
 mod mps;
 mod notify;

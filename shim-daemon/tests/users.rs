@@ -205,3 +205,19 @@ fn a_user_may_have_so_many_tenants_and_others_still_have_theirs() {
         assert!(matches!(reply, ControlReply::Created { .. }), "{reply:?}");
     }
 }
+
+#[test]
+fn a_user_may_end_its_own_tenants_only() {
+    let mut machine = Machine::new();
+    machine.create(ALICE, &[]);
+    let end = |tenant: &str| Control::End {
+        tenant: tenant.to_owned(),
+        kill: false,
+    };
+    forbidden(&machine.ask(BOB, &end("shared")));
+    assert_eq!(machine.ask(ALICE, &end("shared")), ControlReply::Done);
+    assert_eq!(machine.ask(ROOT, &end("shared")), ControlReply::Done);
+    let unknown = machine.ask(ROOT, &end("other"));
+    let is = matches!(&unknown, ControlReply::Error(error) if error.code == ErrorCode::NotFound);
+    assert!(is, "{unknown:?}");
+}

@@ -8,8 +8,9 @@ use std::sync::OnceLock;
 /// Set by a caller that has just built everything, such as `scripts/test.sh`. Tests then skip the
 /// build.
 const BUILT: &str = "GPUTEST_BUILT";
-const PACKAGES: [&str; 6] = [
+const PACKAGES: [&str; 7] = [
     "gpushare",
+    "gpushare-exporter",
     "gpushared",
     "gpushare-interposer",
     "gpushare-oci-hook",
@@ -68,6 +69,11 @@ pub fn gpushare() -> PathBuf {
 /// The daemon.
 pub fn gpushared() -> PathBuf {
     folder().join("gpushared")
+}
+
+/// The exporter.
+pub fn exporter() -> PathBuf {
+    folder().join("gpushare-exporter")
 }
 
 /// The library under test.

@@ -28,8 +28,10 @@ pub mod referee;
 pub mod runnable;
 pub mod schema;
 mod talk;
+pub mod terminal;
 pub mod turns;
 pub mod waiting;
+pub mod web;
 
 pub use alone::Alone;
 pub use daemon::{Daemon, Tenant};

@@ -5,13 +5,11 @@
 //! it leaves with its last tenant.
 
 mod choice;
-mod listing;
 mod machine;
 mod start;
-mod talk;
 
 pub(crate) use choice::for_plan;
-pub(crate) use talk::Talk;
+pub(crate) use gpushare_client::Talk;
 
 use crate::failure::Failure;
 use crate::output;
@@ -24,8 +22,6 @@ use std::path::{Path, PathBuf};
 
 /// Where a machine's own daemon serves.
 const NODE: &str = "/run/gpushare";
-/// The control socket in a daemon's folder.
-const CONTROL: &str = "control.sock";
 
 /// The folder of this user's own daemons, one in it for each GPU world.
 fn own_daemons(runtime_dir: Option<&Path>) -> Result<PathBuf, Failure> {

@@ -6,7 +6,7 @@ use crate::args::Events;
 use crate::daemon;
 use crate::failure::Failure;
 use crate::select::{self, Wanted};
-use crate::{history, output, when};
+use crate::{history, output, perfetto, when};
 use gpushare_protocol::wire::EventRecord;
 use std::process::ExitCode;
 
@@ -27,12 +27,17 @@ pub(crate) fn events(arguments: &Events) -> Result<ExitCode, Failure> {
     if arguments.follow {
         return follow(arguments.json, &wanted, since.is_some());
     }
-    let mut all = history::read(&mut history::daemons()?, wanted.since_ms)?;
+    let mut daemons = history::daemons()?;
+    let mut all = history::read(&mut daemons, wanted.since_ms)?;
     all.retain(|record| wanted.has(record));
     let first = match since {
         Some(_) => 0,
         None => all.len().saturating_sub(LAST),
     };
+    if let Some(path) = &arguments.perfetto {
+        perfetto::write(path, &all[first..], &mut daemons, when::now_ms())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     for record in &all[first..] {
         print(record, arguments.json)?;
     }
@@ -58,11 +63,11 @@ fn follow(as_json: bool, wanted: &Wanted, with_journals: bool) -> Result<ExitCod
             .iter_mut()
             .map(|daemon| {
                 scope.spawn(move || {
-                    daemon.follow(|record| {
+                    daemon.follow(u32::MAX, |record: EventRecord| {
                         let known =
                             record.number > 0 && seen.contains(&(record.instance, record.number));
-                        match wanted.has(record) && !known {
-                            true => print(record, as_json),
+                        match wanted.has(&record) && !known {
+                            true => print(&record, as_json),
                             false => Ok(()),
                         }
                     })

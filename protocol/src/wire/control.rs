@@ -85,6 +85,13 @@ pub enum Control {
         /// Its exit status as a shell gives it: 128 and the signal's number if a signal ended it.
         status: u8,
     },
+    /// End a tenant's processes by a signal. Since minor 9. Answered by [`ControlReply::Done`].
+    End {
+        /// The tenant's name.
+        tenant: String,
+        /// By `SIGKILL` instead of `SIGTERM`.
+        kill: bool,
+    },
 }
 
 /// Replies to a command.

@@ -12,6 +12,7 @@ mod error;
 mod frame;
 mod injection;
 mod message;
+mod metrics;
 mod page;
 mod record;
 mod residency;
@@ -25,6 +26,9 @@ pub use error::{ErrorCode, WireError};
 pub use frame::{Decoder, FrameError, MAX_FRAME, decode, encode};
 pub use injection::{Injection, Linkage, is_container_id};
 pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request};
+pub use metrics::{
+    DeviceMetrics, Identity, MetricsRow, NodeMetrics, QueuedTenant, SeriesRow, TenantMetrics,
+};
 pub use page::{Cursor, Listing, Rows};
 pub use record::{AskedRow, EventDevice, EventRecord, Fact, StandingRow};
 pub use residency::{Obstacle, Place, Residency, ResidencyRow, Residue};
@@ -34,7 +38,7 @@ pub use sharing::{Regime, SharingRow};
 pub const MAJOR: u16 = 1;
 
 /// The minor protocol version of this build. It grows whenever a variant is added.
-pub const MINOR: u16 = 8;
+pub const MINOR: u16 = 9;
 
 /// The greeting that opens every connection, so that a foreign peer is recognised before anything
 /// is decoded.

@@ -1,6 +1,7 @@
 //! Lists in pages, since minor 3: a list of any length, each answer of which fits a frame.
 
 use super::control::{DeviceRow, EndRow, GangRow, ShareRow, TenantRow};
+use super::metrics::{MetricsRow, SeriesRow};
 use super::record::StandingRow;
 use super::residency::ResidencyRow;
 use super::sharing::SharingRow;
@@ -28,6 +29,10 @@ pub enum Listing {
     Residency,
     /// The standing of every tenant, queued ones too. Since minor 8.
     Standing,
+    /// What the daemon counts and measures. Since minor 9.
+    Metrics,
+    /// Each tenant's last hour. Since minor 9.
+    History,
 }
 
 /// Where a page begins. The default is the list's beginning; any other one came from the daemon,
@@ -67,4 +72,8 @@ pub enum Rows {
     Residency(Vec<ResidencyRow>),
     /// Of [`Listing::Standing`]: a row a tenant.
     Standing(Vec<StandingRow>),
+    /// Of [`Listing::Metrics`].
+    Metrics(Vec<MetricsRow>),
+    /// Of [`Listing::History`].
+    History(Vec<SeriesRow>),
 }

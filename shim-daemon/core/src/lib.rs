@@ -46,8 +46,8 @@ pub use event::{Event, ProcessSample, Sample};
 pub use gpushare_protocol::units::{Bytes, Permille};
 pub use ids::{AskId, AskKey, CostClass, DeviceId, Gang, ProcessId, TenantId, Ticket};
 pub use lease::{
-    Compute, DeviceTime, Input, Lease, LeaseKind, LeasePolicy, Mode, Output, Profile, Report,
-    ShareState, ShareView, Sharing, SharingView, Work,
+    Compute, DeviceTally, DeviceTime, Input, Lease, LeaseKind, LeasePolicy, Mode, Output, Profile,
+    Report, ShareState, ShareView, Sharing, SharingView, Work,
 };
 pub use part::Implied;
 pub use residency::{Order, Place, Shown, SwapPolicy, Told};

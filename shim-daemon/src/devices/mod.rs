@@ -83,6 +83,11 @@ pub trait Devices: Send {
     /// A sentence for the log.
     fn list(&mut self) -> Result<Vec<Device>, String>;
 
+    /// The driver's version, as NVML says it; empty where it does not.
+    fn driver_version(&mut self) -> String {
+        String::new()
+    }
+
     /// Looks at the device at `index` of [`Devices::list`].
     ///
     /// # Errors

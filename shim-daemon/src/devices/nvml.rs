@@ -150,6 +150,10 @@ fn known(used: &UsedGpuMemory) -> Option<Bytes> {
 }
 
 impl Devices for Nvml {
+    fn driver_version(&mut self) -> String {
+        self.nvml.sys_driver_version().unwrap_or_default()
+    }
+
     fn list(&mut self) -> Result<Vec<Device>, String> {
         let count = self
             .nvml

@@ -3,12 +3,15 @@
 use std::ffi::OsString;
 use std::sync::atomic::Ordering;
 
-use gpushare_core::{Compute, DeviceId, Event, Gang, Implied, Nanos, Quota, TenantId, TenantSpec};
+use gpushare_core::{
+    Compute, DeviceId, Event, Gang, Implied, Nanos, Quota, Signal, TenantId, TenantSpec,
+};
 use gpushare_protocol::limits::{ComputeLimits, DeviceLimits, Limits, Maxima};
 use gpushare_protocol::paths::TenantName;
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, Listing, WireError};
+use gpushare_protocol::wire::{Control, ControlReply, Cursor, ErrorCode, Listing, WireError};
 
+use super::events::word;
 use super::tenant::{Registration, Tenant, index, tenant_id};
 use super::{ConnId, Effect, Form, Node};
 use crate::devices::Device;
@@ -31,8 +34,11 @@ impl Node {
             }
             Control::Ends => Ok(Some(ControlReply::Ends(self.end_rows(now)))),
             Control::Page { of, from: start } => {
-                if matches!(of, Listing::Shares | Listing::Sharing) {
+                if matches!(of, Listing::Shares | Listing::Sharing | Listing::Metrics) {
                     self.advance(now);
+                }
+                if *of == Listing::Metrics && *start == Cursor::default() {
+                    self.note_all_measures();
                 }
                 match self.page(now, *of, *start) {
                     Some(page) => Ok(Some(page)),
@@ -43,6 +49,7 @@ impl Node {
             Control::Resume { tenant } => self.suspend(now, (from, id), tenant, false),
             Control::Attach { tenant } => self.attach((from, id), tenant),
             Control::Set { tenant, changes } => self.set(now, (from, id), tenant, changes),
+            Control::End { tenant, kill } => self.end(from, tenant, *kill),
             Control::Follow { past } => {
                 self.follow((from, id), *past, Form::Row);
                 Ok(None)
@@ -143,6 +150,7 @@ impl Node {
         if let Some(known) = self.tenants.get_mut(&tenant) {
             known.owners.insert(from);
             known.pending.push((from, id));
+            known.created = Some(now);
         }
         self.note_owner(tenant, from);
         self.happened(
@@ -191,6 +199,9 @@ impl Node {
         // After a reboot the clock starts anew, and the tenant's time with it.
         let began = known.registration.began.unwrap_or(now.0).min(now.0);
         known.registration.began = Some(began);
+        if let Some(created) = known.created.take() {
+            self.counted.admissions.record((now - created).0);
+        }
         let pending = std::mem::take(&mut known.pending);
         let registration = Box::new(known.registration.clone());
         let name = registration.name.clone();
@@ -255,6 +266,29 @@ impl Node {
             self.effect(Effect::Unlisten { tenant, name });
             self.let_go();
         }
+    }
+
+    /// Ends a tenant's processes because a command says so.
+    fn end(
+        &mut self,
+        from: ConnId,
+        name: &str,
+        kill: bool,
+    ) -> Result<Option<ControlReply>, WireError> {
+        let (tenant, _) = self.find(name).ok_or_else(|| no_tenant(name))?;
+        self.may_command(from, tenant)?;
+        let by = match self.users.of(from) {
+            Some(user) => format!("user {user}"),
+            None => "the machine's operator".to_owned(),
+        };
+        let signal = if kill {
+            Signal::Kill
+        } else {
+            Signal::Terminate
+        };
+        let facts = vec![word("reason", "command"), word("by", by.clone())];
+        self.send_signal(tenant, signal, format!("{by} ended it"), facts);
+        Ok(Some(ControlReply::Done))
     }
 
     fn set(

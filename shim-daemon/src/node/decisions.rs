@@ -8,7 +8,7 @@ use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ControlReply, ErrorCode, Refusal, Reply, WireError};
 use nix::sys::signal::Signal as Posix;
 
-use super::events::number;
+use super::events::{Told, number, word};
 use super::injected::Contained;
 use super::tenant::index;
 use super::{Effect, Node};
@@ -108,12 +108,26 @@ impl Node {
     /// Ends a tenant: signals its processes by their pidfds, and tells the command that runs it
     /// why.
     fn signal(&mut self, tenant: TenantId, signal: Signal, why: &Why) {
+        if signal == Signal::Terminate {
+            self.counted.ended(why);
+        }
+        let (text, facts) = (self.reason(tenant, why), self.facts_of(why));
+        self.send_signal(tenant, signal, text, facts);
+    }
+
+    /// Signals a tenant's processes, and tells the commands that run it why.
+    pub(super) fn send_signal(
+        &mut self,
+        tenant: TenantId,
+        signal: Signal,
+        text: String,
+        mut facts: Vec<Told>,
+    ) {
         let posix = match signal {
             Signal::Terminate => Posix::SIGTERM,
             Signal::Kill => Posix::SIGKILL,
         };
-        let text = self.reason(tenant, why);
-        let facts = self.facts_of(why, posix);
+        facts.insert(0, word("signal", posix.as_str()));
         let text_of_event = format!("{posix}: {text}");
         self.event_with("ended", (Some(tenant), None), text_of_event, &facts);
         let Some(known) = self.tenants.get(&tenant) else {

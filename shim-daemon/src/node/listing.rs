@@ -2,8 +2,8 @@
 
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{
-    ControlReply, Cursor, DeviceRow, GangRow, Listing, ProcessRow, Rows, SharingRow, StandingRow,
-    TenantRow,
+    ControlReply, Cursor, DeviceRow, GangRow, Listing, MetricsRow, ProcessRow, Rows, SeriesRow,
+    SharingRow, StandingRow, TenantRow,
 };
 
 use super::Node;
@@ -13,6 +13,10 @@ use super::tenant::Tenant;
 const PAGE: usize = 64 << 10;
 /// The maximum size of a row of any kind, without its texts.
 const ROW: usize = 128;
+/// The maximum size of a row with two histograms, without its texts.
+const MEASURED: usize = 640;
+/// The maximum size of a value in a history.
+const POINT: usize = 11;
 /// The maximum size of a process in a row.
 const PROCESS: usize = 64;
 
@@ -83,6 +87,14 @@ impl Node {
                 };
                 let (rows, next) = self.each_with(from, place, more);
                 (Rows::Standing(rows), next)
+            }
+            Listing::Metrics => {
+                let (rows, next) = self.metrics_from(now, from);
+                (Rows::Metrics(rows), next)
+            }
+            Listing::History => {
+                let (rows, next) = self.history_from(now, from);
+                (Rows::History(rows), next)
             }
             Listing::Gangs => {
                 let place = |(id, column)| {
@@ -160,6 +172,36 @@ impl Node {
             let words: usize = row.capabilities.iter().map(|word| word.len() + 1).sum();
             if !room.take(ROW + row.name.len() + words) {
                 return (rows, Some(cursor(TenantId(0), at, 0)));
+            }
+            rows.push(row);
+        }
+        (rows, None)
+    }
+
+    /// The daemon and its devices come before all tenants, in the first page.
+    fn metrics_from(&self, now: Nanos, from: Cursor) -> (Vec<MetricsRow>, Option<Cursor>) {
+        let (mut rows, mut room) = (Vec::new(), Room(PAGE));
+        if from == Cursor::default() {
+            rows = self.own_metrics(now);
+            room.take(rows.len() * MEASURED);
+        }
+        for (id, known, column) in self.places(from) {
+            let texts = known.registration.cgroup.as_ref().map_or(0, String::len);
+            let texts = texts + 2 * known.registration.name.len();
+            if !room.take(2 * MEASURED + texts) {
+                return (rows, Some(cursor(id, column, 0)));
+            }
+            rows.extend(self.tenant_metrics(now, (id, known), column));
+        }
+        (rows, None)
+    }
+
+    fn history_from(&self, now: Nanos, from: Cursor) -> (Vec<SeriesRow>, Option<Cursor>) {
+        let (mut rows, mut room) = (Vec::new(), Room(PAGE));
+        let first = (TenantId(from.tenant), usize_of(from.device));
+        for ((id, column), row) in self.history.rows(now, first) {
+            if !room.take(ROW + row.name.len() + row.held.len() * POINT) {
+                return (rows, Some(cursor(id, column, 0)));
             }
             rows.push(row);
         }

@@ -10,12 +10,15 @@ mod decisions;
 mod events;
 mod fences;
 mod guarding;
+mod history;
 mod host_store;
 mod injected;
 mod joining;
 mod lease;
 mod listing;
 mod looks;
+mod measures;
+mod metrics;
 mod move_events;
 mod mps;
 mod pids;
@@ -54,8 +57,10 @@ use events::Events;
 pub use events::{Follower, Form};
 use fences::Fences;
 pub use fences::{FenceKey, Remembered};
+use history::History;
 pub use injected::Container;
 use looks::Looks;
+use measures::Counted;
 pub use pids::in_first_namespace;
 use processes::Processes;
 pub use reaped::Reaped;
@@ -246,6 +251,8 @@ pub struct Node {
     containers: Containers,
     /// Why the last registration without a command was refused.
     refused: Option<String>,
+    counted: Counted,
+    history: History,
 }
 
 impl Node {
@@ -307,6 +314,8 @@ impl Node {
             refused: None,
             away: vacated::Away::default(),
             residency: residency::Moves::new(settings, now),
+            counted: Counted::since(now),
+            history: History::default(),
         };
         node.carry_out(now);
         node

@@ -36,6 +36,7 @@ impl Node {
                 continue;
             };
             let charged = self.charged_by(&known);
+            self.note_measures(known.tenant());
             self.happened(now, Event::ProcessReplaced { process, charged });
             self.leave(now, process, &known);
             self.effect(Effect::Unwatch { process });

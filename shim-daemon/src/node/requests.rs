@@ -410,6 +410,7 @@ impl Node {
         self.away.ended(process);
         self.forget_moves(process);
         let charged = self.charged_by(&known);
+        self.note_measures(known.tenant());
         self.happened(now, Event::ProcessGone { process, charged });
         self.leave(now, process, &known);
     }

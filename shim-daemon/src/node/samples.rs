@@ -35,6 +35,7 @@ impl Node {
         for tenant in tenants {
             self.beat(now, tenant);
         }
+        self.note_history(now);
         self.mind_fences();
         self.write_down_dead();
         self.tend_guard();
@@ -64,6 +65,7 @@ impl Node {
         self.show_standing(tenant);
         self.note_shares(now, tenant);
         self.count(now, tenant);
+        self.note_measures(tenant);
     }
 
     /// Shows a tenant's programs their free memory and the driver's overhead beside their charges.
@@ -136,6 +138,7 @@ impl Node {
             Ok(look) => look,
             Err(LookError::Lost) => return self.lose(now, device),
             Err(LookError::Failed(error)) => {
+                self.counted.look_failed(device);
                 self.event("look-failed", None, Some(id), error);
                 if again {
                     self.look(device);

@@ -86,8 +86,8 @@ impl Node {
     }
 
     /// The numbers behind the end of a tenant.
-    pub(super) fn facts_of(&self, why: &Why, signal: Signal) -> Vec<Told> {
-        let mut facts = vec![word("signal", signal.as_str())];
+    pub(super) fn facts_of(&self, why: &Why) -> Vec<Told> {
+        let mut facts = Vec::new();
         match why {
             Why::Collision {
                 device,
@@ -119,6 +119,11 @@ impl Node {
             Answer::Denied(denial) => Some(*denial),
         };
         let waited = known.tally.settled(ask, now, denied);
+        if let Some((column, waited)) = waited
+            && let Some(measures) = known.measures.get_mut(column)
+        {
+            measures.allocation_waits.record(waited.0);
+        }
         let (Some((column, waited)), None) = (waited, denied) else {
             return;
         };

@@ -89,6 +89,11 @@ impl Node {
         }
     }
 
+    /// How many processes on a device belong to no tenant of ours.
+    pub(super) fn unmanaged_on(&self, device: usize) -> u32 {
+        self.watch.strangers.count_on(device)
+    }
+
     /// Holds the process if it may be ended; the error says why not.
     fn inspect(&mut self, now: Nanos, pid: u32) -> Result<(), String> {
         let stranger = peer::inspect(pid).map_err(|error| error.to_string())?;
@@ -119,7 +124,10 @@ impl Node {
             return;
         };
         let outcome = match peer::signal(pidfd, signal) {
-            Ok(()) => format!("{signal} to process {pid}, which is in no tenant of ours"),
+            Ok(()) => {
+                self.counted.ended_unmanaged += u64::from(signal == Signal::SIGTERM);
+                format!("{signal} to process {pid}, which is in no tenant of ours")
+            }
             Err(error) => format!("{signal} did not reach process {pid}: {error}"),
         };
         self.event("unmanaged-ended", None, device, outcome);

@@ -13,6 +13,7 @@ use gpushare_protocol::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::injected::{Contained, Container};
+use super::measures::Measures;
 use super::reaped::Unseen;
 use super::shares::Past;
 use super::tally::Tally;
@@ -96,6 +97,10 @@ pub(super) struct Tenant {
     pub(super) contained: Option<Contained>,
     /// What it did so far.
     pub(super) tally: Tally,
+    /// When a command registered it, until it is admitted.
+    pub(super) created: Option<Nanos>,
+    /// What is counted and measured of it, by column.
+    pub(super) measures: Vec<Measures>,
 }
 
 impl Tenant {
@@ -108,6 +113,7 @@ impl Tenant {
     ) -> Result<Self, PagesError> {
         let shares = columns.iter().map(|_| Past::default()).collect();
         let tally = Tally::new(columns.len(), now);
+        let measures = columns.iter().map(|_| Measures::default()).collect();
         Ok(Self {
             registration,
             limits,
@@ -126,6 +132,8 @@ impl Tenant {
             worked: 0,
             contained: None,
             tally,
+            created: None,
+            measures,
         })
     }
 

@@ -109,6 +109,12 @@ impl Strangers {
         self.stages.insert(pid, Stage::Over);
     }
 
+    /// How many a device lists.
+    pub(super) fn count_on(&self, device: usize) -> u32 {
+        let on = self.reported.range((device, 0)..=(device, u32::MAX));
+        u32::try_from(on.count()).unwrap_or(u32::MAX)
+    }
+
     /// Whether the process is still listed.
     pub(super) fn lists(&self, pid: u32) -> bool {
         self.stages.contains_key(&pid)

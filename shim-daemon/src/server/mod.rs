@@ -133,16 +133,18 @@ impl Server {
     pub fn new(start: Start, mut devices: Box<dyn Devices>) -> Result<Self, String> {
         let now = clock::now();
         let list = devices.list()?;
+        let driver = devices.driver_version();
         room::left(&list, &start.settings)?;
         let mut folder = start.folder;
         let remembered = folder.remembered()?;
-        let node = Node::new(
+        let mut node = Node::new(
             &start.settings,
             list,
             clock::instance(),
             now,
             !remembered.is_empty(),
         );
+        node.set_driver_version(driver);
         let io = |what: &str, error: io::Error| format!("cannot {what}: {error}");
         let poller = Poller::new().map_err(|error| io("poll", error))?;
         let looker =

@@ -4,6 +4,7 @@ use super::promise::Promise;
 use super::terms::{Compute, LeasePolicy, Terms, WHOLE};
 use crate::time::Nanos;
 use gpushare_protocol::cap::Bucket;
+use gpushare_protocol::histogram::Histogram;
 
 /// See the module's page.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub(super) struct ComputeAccount {
     promise: Option<Promise>,
     /// All it was billed for since it came.
     held: Nanos,
+    /// How long its gate was closed while it wanted the device, each time.
+    waits: Histogram,
     /// Whether it was reported that one of its processes passes no gate.
     told_ungated: bool,
 }
@@ -30,6 +33,7 @@ impl ComputeAccount {
             bucket: compute.cap().map(Bucket::new),
             promise: compute.request.map(Promise::new),
             held: Nanos::ZERO,
+            waits: Histogram::default(),
             told_ungated: false,
         }
     }
@@ -65,6 +69,16 @@ impl ComputeAccount {
 
     pub(super) fn held(&self) -> Nanos {
         self.held
+    }
+
+    /// How long its gate was closed while it wanted the device, each time.
+    pub(super) fn waits(&self) -> &Histogram {
+        &self.waits
+    }
+
+    /// Its gate opens; it was closed for so long while it wanted the device.
+    pub(super) fn waited(&mut self, time: Nanos) {
+        self.waits.record(time.0);
     }
 
     /// Bills it this much time.

@@ -11,7 +11,7 @@ use super::page::Lease;
 use super::shared::{Part, Shared};
 use super::terms::{LeasePolicy, Sharing};
 use super::turns::Schedule;
-use super::view::{Mode, ShareView, SharingView};
+use super::view::{DeviceTally, Mode, ShareView, SharingView};
 use super::work::Work;
 use crate::ids::{ProcessId, TenantId};
 use crate::time::Nanos;
@@ -36,6 +36,8 @@ pub struct DeviceTime {
     bound: BTreeMap<TenantId, bool>,
     /// When the last of them left.
     unbound: Option<Nanos>,
+    /// What was counted in earlier regimes.
+    tally: DeviceTally,
     outputs: VecDeque<Output>,
 }
 
@@ -51,6 +53,7 @@ impl DeviceTime {
             regime,
             bound: BTreeMap::new(),
             unbound: None,
+            tally: DeviceTally::default(),
             outputs: VecDeque::new(),
         }
     }
@@ -177,6 +180,14 @@ impl DeviceTime {
         }
     }
 
+    /// What is counted of the device since it was added.
+    pub fn tally(&self) -> DeviceTally {
+        self.tally.plus(match &self.regime {
+            Regime::Shared(shared) => shared.tally(),
+            Regime::Turns(turns) => turns.tally(),
+        })
+    }
+
     /// Other settings from now on.
     pub fn set_policy(&mut self, now: Nanos, policy: LeasePolicy) {
         self.policy = policy;
@@ -209,6 +220,7 @@ impl DeviceTime {
         if together == self.shared().is_some() {
             return;
         }
+        self.tally = self.tally();
         let left = Regime::Turns(Box::new(Schedule::new(self.policy)));
         match std::mem::replace(&mut self.regime, left) {
             Regime::Turns(mut turns) => {

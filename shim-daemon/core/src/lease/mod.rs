@@ -26,5 +26,5 @@ pub use input::{Input, Output, Report};
 pub use page::{Lease, LeaseKind};
 pub use terms::{Compute, LeasePolicy, Profile, Sharing};
 pub use turns::Schedule;
-pub use view::{Mode, ShareState, ShareView, SharingView};
+pub use view::{DeviceTally, Mode, ShareState, ShareView, SharingView};
 pub use work::Work;

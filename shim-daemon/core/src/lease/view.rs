@@ -1,6 +1,7 @@
 //! A tenant's share of a device, for people to look at.
 
 use crate::time::Nanos;
+use gpushare_protocol::histogram::Histogram;
 
 /// A tenant's share of a device's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,32 @@ pub struct ShareView {
     pub overruns: u64,
     /// Its processes without a gate.
     pub ungated: u32,
+    /// How long its gate was closed while it wanted the device, each time.
+    pub waits: Histogram,
+    /// Since when that is so now.
+    pub waiting: Option<Nanos>,
+}
+
+/// What is counted of a device since it was added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceTally {
+    /// From the end of a turn, or the order to stop, to the next tenant's turn.
+    pub handoffs: Histogram,
+    /// Time in which no tenant could work although one wanted to, because of hard caps.
+    pub capped: Nanos,
+    /// The same, because tenants were held for another that had no work.
+    pub held: Nanos,
+}
+
+impl DeviceTally {
+    /// Both together.
+    pub(super) fn plus(&self, other: &Self) -> Self {
+        Self {
+            handoffs: self.handoffs.plus(&other.handoffs),
+            capped: self.capped + other.capped,
+            held: self.held + other.held,
+        }
+    }
 }
 
 /// How a shared device is shared now.

@@ -4,7 +4,7 @@
 use super::World;
 use crate::decision::{Decision, Notice};
 use crate::ids::{DeviceId, ProcessId, TenantId};
-use crate::lease::{Input, Lease, LeasePolicy, Output, ShareView, SharingView, Work};
+use crate::lease::{DeviceTally, Input, Lease, LeasePolicy, Output, ShareView, SharingView, Work};
 use crate::spec::{SpecError, TenantSpec};
 use crate::time::Nanos;
 use crate::timers::Timer;
@@ -86,6 +86,11 @@ impl World {
     /// How a device is shared now. `None`: it is not known.
     pub fn sharing(&self, device: DeviceId) -> Option<SharingView> {
         self.leases.sharing(self.timers.now(), device)
+    }
+
+    /// What is counted of a device's time since it was added. `None`: it is not known.
+    pub fn tally(&self, device: DeviceId) -> Option<DeviceTally> {
+        self.leases.tally(device)
     }
 
     /// The time a schedule asked for has come.

@@ -1,7 +1,9 @@
 //! The time of all devices of a node, and the gangs that are steered as one on several of them.
 
 use crate::ids::{DeviceId, ProcessId, TenantId};
-use crate::lease::{Band, Bands, DeviceTime, Lease, LeasePolicy, Output, ShareView, SharingView};
+use crate::lease::{
+    Band, Bands, DeviceTally, DeviceTime, Lease, LeasePolicy, Output, ShareView, SharingView,
+};
 use crate::time::Nanos;
 use std::collections::BTreeMap;
 
@@ -104,6 +106,11 @@ impl Leases {
     /// How a device is shared now. `None`: it is not known.
     pub(super) fn sharing(&self, now: Nanos, device: DeviceId) -> Option<SharingView> {
         Some(self.devices.get(&device)?.sharing(now))
+    }
+
+    /// What is counted of a device. `None`: it is not known.
+    pub(super) fn tally(&self, device: DeviceId) -> Option<DeviceTally> {
+        Some(self.devices.get(&device)?.tally())
     }
 
     /// The lease of a tenant's page on a device. `None`: it has no context there.

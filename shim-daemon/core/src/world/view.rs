@@ -264,6 +264,11 @@ impl World {
         })
     }
 
+    /// The time of the last event.
+    pub fn now(&self) -> Nanos {
+        self.timers.now()
+    }
+
     /// How many asks wait on a device.
     pub fn waiting_on(&self, device: DeviceId) -> usize {
         self.asks.count_on(device)

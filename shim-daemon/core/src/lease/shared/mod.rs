@@ -34,6 +34,7 @@ use crate::lease::members::Members;
 use crate::lease::page::{Lease, LeaseKind};
 use crate::lease::roster::{Guest, Roster, Tenant as _};
 use crate::lease::terms::{Compute, LeasePolicy};
+use crate::lease::view::DeviceTally;
 use crate::lease::work::Work;
 
 use crate::ids::{ProcessId, TenantId};
@@ -58,6 +59,7 @@ pub(super) struct Shared {
     sampled: Nanos,
     next: Option<Nanos>,
     epochs: u64,
+    tally: DeviceTally,
     outputs: VecDeque<Output>,
 }
 
@@ -92,6 +94,7 @@ impl Shared {
             sampled: Nanos::ZERO,
             next: None,
             epochs,
+            tally: DeviceTally::default(),
             outputs: VecDeque::new(),
         };
         shared.settle();
@@ -196,12 +199,43 @@ impl Shared {
             return;
         }
         let done = self.read(works, span);
+        self.note_idle(&done, span);
         self.sampled = self.now;
         let bills = service::settle(&mut self.roster, &done, &self.rules, (self.now, span));
         self.audit(&done, &bills, span);
         self.pay(&done, &bills, span);
         self.next = None;
         self.settle();
+    }
+
+    /// Counts the part of a span in which no tenant had work on the device while one waited at its
+    /// closed gate.
+    fn note_idle(&mut self, done: &BTreeMap<TenantId, Done>, span: Nanos) {
+        let waiting = |tenant: &&Tenant| tenant.waiting().is_some();
+        let mut waiting = self.roster.tenants().filter(waiting).peekable();
+        if waiting.peek().is_none() {
+            return;
+        }
+        let capped = waiting.all(Tenant::is_throttled);
+        let works = |id: &TenantId| {
+            let tenant = self.roster.get(*id);
+            tenant.is_some_and(|tenant| tenant.waiting().is_none() || !tenant.is_drained())
+        };
+        let busy = done.iter().filter(|(id, _)| works(id));
+        let busy = busy.fold(0, |sum: u64, (_, done)| sum + done.pending);
+        let idle = Nanos(span.0 * (1000 - busy.min(1000)) / 1000);
+        let tally = &mut self.tally;
+        let cause = if capped {
+            &mut tally.capped
+        } else {
+            &mut tally.held
+        };
+        *cause = *cause + idle;
+    }
+
+    /// What is counted of the device in this regime.
+    pub(super) fn tally(&self) -> &DeviceTally {
+        &self.tally
     }
 
     /// Charges caps and guarantees: by service beside others, by time in flight when alone.

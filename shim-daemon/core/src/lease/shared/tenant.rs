@@ -127,6 +127,11 @@ impl Tenant {
         (self.since, self.holds)
     }
 
+    /// Since when its gate is closed while it wants the device.
+    pub(super) fn waiting(&self) -> Option<Nanos> {
+        (self.is_shut() && self.members.waits()).then_some(self.since)
+    }
+
     /// Sets the gate's position. An opening gate gets the next epoch: a closed epoch is never
     /// opened again.
     pub(super) fn turn(&mut self, gate: Gate, now: Nanos, epochs: &mut u64) {
@@ -136,6 +141,9 @@ impl Tenant {
             Gate::Shut => 2,
         };
         if kind(gate) != kind(self.gate) {
+            if let Some(since) = self.waiting() {
+                self.account.waited(now - since);
+            }
             self.since = now;
             if gate == Gate::Shut {
                 self.holds += u64::from(!self.throttled);

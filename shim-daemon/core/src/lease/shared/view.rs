@@ -20,6 +20,8 @@ impl Shared {
             turns,
             overruns: 0,
             ungated: tenant.members().ungated(),
+            waits: *tenant.account().waits(),
+            waiting: tenant.waiting(),
         })
     }
 

@@ -16,7 +16,10 @@ impl Schedule {
         let now = now.max(self.now);
         let time = now - self.now;
         let share = self.share_of(time);
+        let (mut works, mut capped) = (false, false);
         for (_, tenant) in self.line.iter_mut() {
+            works |= tenant.is_free() || tenant.is_in_turn();
+            capped |= tenant.is_throttled();
             let mark = self.marks.of(tenant.account().class());
             let share = if tenant.is_billed() {
                 share
@@ -24,6 +27,9 @@ impl Schedule {
                 Nanos::ZERO
             };
             tenant.pass((now, time), mark, share, &self.policy);
+        }
+        if capped && !works {
+            self.tally.capped = self.tally.capped + time;
         }
         self.now = now;
         self.forgive();

@@ -11,18 +11,27 @@ impl Schedule {
     pub(super) fn step(&mut self) -> bool {
         let now = self.now;
         if let Some(id) = self.line.drained() {
+            self.handing_on.get_or_insert(now);
             self.line.end(id, now);
             return true;
         }
         let Some((_, tenant)) = self.line.holder() else {
             let next = self.line.next(&self.policy);
+            // Without a next tenant the device is idle because none wants it or may have it.
+            let since = self.handing_on.take();
             if let Some((id, promoted)) = next {
+                if let Some(since) = since {
+                    self.tally.handoffs.record((now - since).0);
+                }
                 self.line.grant(id, promoted, now, &self.policy);
             }
             return next.is_some();
         };
         match tenant.phase() {
-            Phase::Holding(turn) if self.is_over(tenant, &turn) => self.line.close(now),
+            Phase::Holding(turn) if self.is_over(tenant, &turn) => {
+                self.handing_on = Some(now);
+                self.line.close(now);
+            }
             Phase::Closing(closed) if now >= closed + self.policy.overrun => self.overran(closed),
             _ => return false,
         }

@@ -24,6 +24,7 @@ use super::input::{Input, Output, Report, closed_first};
 use super::page::{Lease, LeaseKind};
 use super::roster::{Guest, Tenant as _};
 use super::terms::{Compute, LeasePolicy};
+use super::view::DeviceTally;
 use crate::ids::{ProcessId, TenantId};
 use crate::time::Nanos;
 use clock::Marks;
@@ -40,6 +41,9 @@ pub struct Schedule {
     marks: Marks,
     outputs: VecDeque<Output>,
     wake: Option<Nanos>,
+    tally: DeviceTally,
+    /// When the last turn ended or was ordered to, while no other has begun.
+    handing_on: Option<Nanos>,
 }
 
 impl Schedule {
@@ -57,6 +61,8 @@ impl Schedule {
             marks: Marks::default(),
             outputs: VecDeque::new(),
             wake: None,
+            tally: DeviceTally::default(),
+            handing_on: None,
         };
         schedule.settle();
         schedule
@@ -134,6 +140,11 @@ impl Schedule {
     /// The content of a tenant's page.
     pub fn lease(&self, id: TenantId) -> Option<Lease> {
         self.line.get(id).map(Tenant::said)
+    }
+
+    /// What is counted of the device in this regime.
+    pub(super) fn tally(&self) -> &DeviceTally {
+        &self.tally
     }
 
     /// Other settings from now on; turns under way get new deadlines.

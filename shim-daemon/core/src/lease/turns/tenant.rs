@@ -312,8 +312,17 @@ impl Tenant {
         }
     }
 
+    /// Since when its gate is closed while it wants a turn.
+    pub(super) fn waiting(&self) -> Option<Nanos> {
+        let closed = matches!(self.phase, Phase::Out | Phase::Overrun { .. });
+        (closed && self.members.waits()).then_some(self.asked)
+    }
+
     /// Its turn begins.
     pub(super) fn begin(&mut self, epoch: u64, turn: Turn) {
+        if let Some(since) = self.waiting() {
+            self.account.waited(turn.since - since);
+        }
         (self.epoch, self.granted) = (epoch, turn.since);
         self.phase = Phase::Holding(turn);
         self.turns += 1;

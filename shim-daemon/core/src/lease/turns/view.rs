@@ -25,6 +25,8 @@ impl Schedule {
             turns,
             overruns,
             ungated: tenant.members().ungated(),
+            waits: *tenant.account().waits(),
+            waiting: tenant.waiting(),
         })
     }
 }

@@ -1,7 +1,6 @@
 //! One connection to a daemon's control socket.
 
-use super::CONTROL;
-use crate::failure::Failure;
+use crate::TalkError;
 use gpushare_protocol::sockets;
 use gpushare_protocol::wire::{
     Control, ControlReply, Decoder, Hello, MAGIC, MAJOR, decode, encode,
@@ -12,15 +11,18 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The control socket in a daemon's folder.
+pub const CONTROL: &str = "control.sock";
 /// Longest a daemon may take for its hello. It answers within microseconds; this is for a stopped
 /// one.
 const GREETING: Duration = Duration::from_secs(5);
 
 /// A greeted connection.
 #[derive(Debug)]
-pub(crate) struct Talk {
+pub struct Talk {
     socket: UnixStream,
     folder: PathBuf,
+    patience: Option<Duration>,
     decoder: Decoder,
     /// Replies that came before they were asked for.
     early: VecDeque<(u32, ControlReply)>,
@@ -31,12 +33,26 @@ pub(crate) struct Talk {
 
 impl Talk {
     /// Connects to the daemon whose control socket lies in `folder`, and exchanges hellos.
-    pub(crate) fn connect(folder: &Path) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// There is no daemon, or one of another major version of the protocol, or it does not greet
+    /// within five seconds.
+    pub fn connect(folder: &Path) -> Result<Self, Error> {
+        Self::connect_within(folder, None)
+    }
+
+    /// As [`Talk::connect`]; what takes longer than `patience` later is an error, too.
+    ///
+    /// # Errors
+    /// As [`Talk::connect`].
+    pub fn connect_within(folder: &Path, patience: Option<Duration>) -> Result<Self, Error> {
         let socket = sockets::at(folder, CONTROL, |path| UnixStream::connect(path))?;
-        socket.set_read_timeout(Some(GREETING))?;
+        let first = patience.map_or(GREETING, |patience| patience.min(GREETING));
+        socket.set_read_timeout(Some(first))?;
         let mut talk = Self {
             socket,
             folder: folder.to_owned(),
+            patience,
             decoder: Decoder::default(),
             early: VecDeque::new(),
             last: 0,
@@ -54,32 +70,32 @@ impl Talk {
             return Err(invalid(text));
         }
         talk.minor = theirs.minor;
-        talk.socket.set_read_timeout(None)?;
+        talk.socket.set_read_timeout(patience)?;
         Ok(talk)
     }
 
     /// Connects anew, to whichever daemon serves now.
-    pub(crate) fn again(&self) -> Result<Self, Error> {
-        Self::connect(&self.folder)
+    pub fn again(&self) -> Result<Self, Error> {
+        Self::connect_within(&self.folder, self.patience)
     }
 
     /// A second hold on the socket, to hang up by while another thread listens.
-    pub(crate) fn socket(&self) -> Result<UnixStream, Error> {
+    pub fn socket(&self) -> Result<UnixStream, Error> {
         self.socket.try_clone()
     }
 
     /// The daemon's folder.
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// The minor version of the daemon's protocol: it does not know later requests.
-    pub(crate) fn minor(&self) -> u16 {
+    pub fn minor(&self) -> u16 {
         self.minor
     }
 
     /// Asks; the id its replies carry.
-    pub(crate) fn ask(&mut self, request: &Control) -> Result<u32, Failure> {
+    pub fn ask(&mut self, request: &Control) -> Result<u32, TalkError> {
         self.last += 1;
         let id = self.last;
         self.send(id, request).map_err(|error| self.lost(&error))?;
@@ -87,13 +103,13 @@ impl Talk {
     }
 
     /// The next reply to request `id`. A daemon's refusal is a failure with its own words.
-    pub(crate) fn reply(&mut self, id: u32) -> Result<ControlReply, Failure> {
+    pub fn reply(&mut self, id: u32) -> Result<ControlReply, TalkError> {
         loop {
             if let Some(at) = self.early.iter().position(|(known, _)| *known == id)
                 && let Some((_, reply)) = self.early.remove(at)
             {
                 return match reply {
-                    ControlReply::Error(error) => Err(Failure::ours(error)),
+                    ControlReply::Error(error) => Err(TalkError::new(error)),
                     reply => Ok(reply),
                 };
             }
@@ -103,13 +119,17 @@ impl Talk {
     }
 
     /// Asks and waits for the reply.
-    pub(crate) fn call(&mut self, request: &Control) -> Result<ControlReply, Failure> {
+    pub fn call(&mut self, request: &Control) -> Result<ControlReply, TalkError> {
         let id = self.ask(request)?;
         self.reply(id)
     }
 
     /// Whatever the daemon says next.
-    pub(crate) fn next(&mut self) -> Result<(u32, ControlReply), Error> {
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it ends with an error, not with `None`"
+    )]
+    pub fn next(&mut self) -> Result<(u32, ControlReply), Error> {
         if let Some(early) = self.early.pop_front() {
             return Ok(early);
         }
@@ -136,8 +156,8 @@ impl Talk {
         }
     }
 
-    fn lost(&self, error: &Error) -> Failure {
-        Failure::ours(format!(
+    fn lost(&self, error: &Error) -> TalkError {
+        TalkError::new(format!(
             "lost the daemon at {}: {error}",
             self.folder.display()
         ))

@@ -1,15 +1,14 @@
 //! A daemon's listings, of any length: page by page, or in one answer from a daemon before minor 3.
 
-use super::Talk;
-use crate::failure::Failure;
+use crate::{Talk, TalkError};
 use gpushare_protocol::wire::{
-    Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, Listing, Rows, ShareRow, SharingRow,
-    StandingRow, TenantRow,
+    Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, Listing, MetricsRow, Rows,
+    SeriesRow, ShareRow, SharingRow, StandingRow, TenantRow,
 };
 
 impl Talk {
     /// All tenants.
-    pub(crate) fn tenants(&mut self) -> Result<Vec<TenantRow>, Failure> {
+    pub fn tenants(&mut self) -> Result<Vec<TenantRow>, TalkError> {
         let mut all: Vec<TenantRow> = Vec::new();
         if self.minor() < 3 {
             if let ControlReply::Tenants(rows) = self.call(&Control::List)? {
@@ -26,7 +25,7 @@ impl Talk {
     }
 
     /// The devices.
-    pub(crate) fn devices(&mut self) -> Result<Vec<DeviceRow>, Failure> {
+    pub fn devices(&mut self) -> Result<Vec<DeviceRow>, TalkError> {
         let mut all = Vec::new();
         if self.minor() < 3 {
             if let ControlReply::Devices(rows) = self.call(&Control::Devices)? {
@@ -43,7 +42,7 @@ impl Talk {
     }
 
     /// How the devices' time is shared; nothing from a daemon of before minor 1.
-    pub(crate) fn shares(&mut self) -> Result<Vec<ShareRow>, Failure> {
+    pub fn shares(&mut self) -> Result<Vec<ShareRow>, TalkError> {
         let mut all = Vec::new();
         if self.minor() < 3 {
             if self.minor() >= 1
@@ -62,7 +61,7 @@ impl Talk {
     }
 
     /// Tenants with an end; none from a daemon before minor 1.
-    pub(crate) fn ends(&mut self) -> Result<Vec<EndRow>, Failure> {
+    pub fn ends(&mut self) -> Result<Vec<EndRow>, TalkError> {
         let mut all = Vec::new();
         if self.minor() < 3 {
             if self.minor() >= 1
@@ -81,7 +80,7 @@ impl Talk {
     }
 
     /// Names of tenants with MPS clients; nothing from a daemon of before minor 4.
-    pub(crate) fn mps_clients(&mut self) -> Result<Vec<String>, Failure> {
+    pub fn mps_clients(&mut self) -> Result<Vec<String>, TalkError> {
         let mut all = Vec::new();
         if self.minor() < 4 {
             return Ok(all);
@@ -95,7 +94,7 @@ impl Talk {
     }
 
     /// How each device's time is shared; nothing from a daemon of before minor 5.
-    pub(crate) fn sharing(&mut self) -> Result<Vec<SharingRow>, Failure> {
+    pub fn sharing(&mut self) -> Result<Vec<SharingRow>, TalkError> {
         let mut all = Vec::new();
         if self.minor() < 5 {
             return Ok(all);
@@ -109,7 +108,7 @@ impl Talk {
     }
 
     /// Tenants of named gangs; nothing from a daemon of before minor 4.
-    pub(crate) fn gangs(&mut self) -> Result<Vec<GangRow>, Failure> {
+    pub fn gangs(&mut self) -> Result<Vec<GangRow>, TalkError> {
         let mut all = Vec::new();
         if self.minor() < 4 {
             return Ok(all);
@@ -123,7 +122,10 @@ impl Talk {
     }
 
     /// The standing of all tenants, queued ones too; nothing from a daemon before minor 8.
-    pub(crate) fn standing(&mut self) -> Result<Vec<StandingRow>, Failure> {
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn standing(&mut self) -> Result<Vec<StandingRow>, TalkError> {
         let mut all = Vec::new();
         if self.minor() < 8 {
             return Ok(all);
@@ -136,7 +138,41 @@ impl Talk {
         Ok(all)
     }
 
-    fn pages(&mut self, of: Listing, mut each: impl FnMut(Rows)) -> Result<(), Failure> {
+    /// What the daemon counts and measures; nothing from a daemon of before minor 9.
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn metrics(&mut self) -> Result<Vec<MetricsRow>, TalkError> {
+        let mut all = Vec::new();
+        if self.minor() < 9 {
+            return Ok(all);
+        }
+        self.pages(Listing::Metrics, |rows| {
+            if let Rows::Metrics(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// Each tenant's last hour; nothing from a daemon of before minor 9.
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn history(&mut self) -> Result<Vec<SeriesRow>, TalkError> {
+        let mut all = Vec::new();
+        if self.minor() < 9 {
+            return Ok(all);
+        }
+        self.pages(Listing::History, |rows| {
+            if let Rows::History(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
+    fn pages(&mut self, of: Listing, mut each: impl FnMut(Rows)) -> Result<(), TalkError> {
         let mut from = Cursor::default();
         loop {
             match self.call(&Control::Page { of, from })? {
@@ -148,7 +184,7 @@ impl Talk {
                     }
                 }
                 _ => {
-                    return Err(Failure::ours(
+                    return Err(TalkError::new(
                         "the daemon gave an answer this version does not know",
                     ));
                 }

@@ -1,0 +1,34 @@
+//! `gpushare metrics`: what the daemon counts and measures, once, as text for Prometheus.
+
+use crate::args::Metrics;
+use crate::failure::Failure;
+use crate::{daemon, output};
+use gpushare_client::Talk;
+use gpushare_exporter::{Format, Snapshot, encode, families};
+use std::process::ExitCode;
+
+/// Prints the metrics.
+pub(crate) fn print(arguments: &Metrics) -> Result<ExitCode, Failure> {
+    let snapshot = Snapshot::read(&mut the_daemon()?)?;
+    let format = if arguments.openmetrics {
+        Format::OpenMetrics
+    } else {
+        Format::Prometheus
+    };
+    let text = encode(&families(Some(&snapshot)), format);
+    output::data(text.trim_end())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The one daemon that is asked: the machine's, else the first of this user's. Metrics of several
+/// in one text would contradict each other.
+pub(crate) fn the_daemon() -> Result<Talk, Failure> {
+    let mut all = daemon::some()?;
+    if all.len() > 1 {
+        let others = all.len() - 1;
+        output::note(&format!(
+            "note: {others} more of your daemons are left out: this is about the first that `gpushare ps` asks"
+        ));
+    }
+    Ok(all.swap_remove(0))
+}

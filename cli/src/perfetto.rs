@@ -1,0 +1,405 @@
+//! `gpushare events --perfetto FILE`: events and the last hour as a trace, in Chrome's JSON form,
+//! which the Perfetto page opens.
+//!
+//! A group of tracks for each GPU and each tenant. Of a tenant: its life, its waits for memory,
+//! when it was idle, and the parts of the time it had and waited for. Of a GPU: what was charged,
+//! and what happened on it. Arrows lead from an allocation that waits to the tenant that is ended
+//! for it and on to the memory that is served.
+
+use crate::daemon::Talk;
+use crate::failure::Failure;
+use gpushare_protocol::uuid::Uuid;
+use gpushare_protocol::wire::{EventRecord, SeriesRow};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Tracks of a tenant.
+const LIFE: u32 = 1;
+const MEMORY: u32 = 2;
+const WORK: u32 = 3;
+/// Ids of tenants' groups begin here, those of GPUs below.
+const TENANTS: u32 = 1000;
+
+/// Writes the trace.
+pub(crate) fn write(
+    path: &Path,
+    records: &[EventRecord],
+    daemons: &mut [Talk],
+    now_ms: u64,
+) -> Result<(), Failure> {
+    let mut series = Vec::new();
+    for daemon in daemons {
+        series.extend(daemon.history()?);
+    }
+    let text = trace(records, &series, now_ms).to_string();
+    std::fs::write(path, text)
+        .map_err(|error| Failure::ours(format!("cannot write {}: {error}", path.display())))
+}
+
+/// The trace of these events, oldest first, and of these series at `now_ms`.
+fn trace(records: &[EventRecord], series: &[SeriesRow], now_ms: u64) -> Value {
+    let mut trace = Trace::default();
+    for record in records {
+        trace.tell(record);
+    }
+    trace.close(records.last().map_or(now_ms, |last| last.at_ms));
+    for row in series {
+        trace.count(row, now_ms);
+    }
+    trace.named();
+    trace.events.sort_by_key(|event| event["ts"].as_u64());
+    json!({"traceEvents": trace.events, "displayTimeUnit": "ms"})
+}
+
+#[derive(Default)]
+struct Trace {
+    events: Vec<Value>,
+    tenants: BTreeMap<String, u32>,
+    gpus: BTreeMap<[u8; 16], u32>,
+    /// Since when a tenant is in a state, by track and the state's name.
+    open: BTreeMap<(String, u32), (u64, &'static str)>,
+    /// The last allocation of a tenant that waits, and the arrow that leads from it.
+    asks: BTreeMap<String, (u64, Option<usize>)>,
+    arrows: usize,
+}
+
+impl Trace {
+    fn tenant(&mut self, name: &str) -> u32 {
+        let next = TENANTS + u32::try_from(self.tenants.len()).unwrap_or(0);
+        *self.tenants.entry(name.to_owned()).or_insert(next)
+    }
+
+    fn gpu(&mut self, uuid: [u8; 16]) -> u32 {
+        let next = 1 + u32::try_from(self.gpus.len()).unwrap_or(0);
+        *self.gpus.entry(uuid).or_insert(next)
+    }
+
+    fn tell(&mut self, record: &EventRecord) {
+        let at = record.at_ms;
+        let name = record.tenant.clone();
+        if let Some(device) = record.device {
+            let pid = self.gpu(device.uuid);
+            self.instant(record, pid, 1);
+        }
+        let Some(name) = name else {
+            if record.device.is_none() {
+                self.instant(record, 0, 1);
+            }
+            return;
+        };
+        let pid = self.tenant(&name);
+        match record.kind.as_str() {
+            "queued" => self.begin(&name, LIFE, at, "queued"),
+            "admitted" => {
+                let queued = record.number_of("queued_ms").unwrap_or(0);
+                if !self.end(&name, LIFE, at) && queued > 0 {
+                    self.span(pid, LIFE, (at.saturating_sub(queued), at), "queued");
+                }
+                self.begin(&name, LIFE, at, "runs");
+            }
+            "gone" => {
+                let ran = record.number_of("ran_ms").unwrap_or(0);
+                if !self.end(&name, LIFE, at) && ran > 0 {
+                    self.span(pid, LIFE, (at.saturating_sub(ran), at), "runs");
+                }
+                self.end(&name, WORK, at);
+                self.instant(record, pid, LIFE);
+            }
+            "idle" => self.begin(&name, WORK, at, "idle"),
+            "active" => {
+                self.end(&name, WORK, at);
+            }
+            "waiting" => {
+                self.asks.insert(name, (at, None));
+                self.instant(record, pid, MEMORY);
+            }
+            "served" => {
+                let waited = record.number_of("waited_ms").unwrap_or(0);
+                let since = at.saturating_sub(waited);
+                self.span(pid, MEMORY, (since, at), "waits for memory");
+                if let Some((_, Some(arrow))) = self.asks.remove(&name) {
+                    self.arrow("f", arrow, pid, MEMORY, at);
+                }
+            }
+            "ended" => {
+                self.instant(record, pid, LIFE);
+                self.ended_for(record, pid);
+            }
+            "refused" => self.instant(record, pid, MEMORY),
+            _ => self.instant(record, pid, LIFE),
+        }
+    }
+
+    /// An arrow from the waiting allocation of the tenant that wants the memory to its victim.
+    fn ended_for(&mut self, record: &EventRecord, victim: u32) {
+        let Some(asker) = record.word_of("wanted_by") else {
+            return;
+        };
+        let Some((since, None)) = self.asks.get(asker).copied() else {
+            return;
+        };
+        self.arrows += 1;
+        let arrow = self.arrows;
+        self.asks.insert(asker.to_owned(), (since, Some(arrow)));
+        let pid = self.tenant(asker);
+        self.arrow("s", arrow, pid, MEMORY, since);
+        self.arrow("t", arrow, victim, LIFE, record.at_ms);
+    }
+
+    fn begin(&mut self, name: &str, track: u32, at: u64, what: &'static str) {
+        self.end(name, track, at);
+        self.open.insert((name.to_owned(), track), (at, what));
+    }
+
+    /// Ends the state that a tenant is in. Whether it was in one.
+    fn end(&mut self, name: &str, track: u32, at: u64) -> bool {
+        let Some((since, what)) = self.open.remove(&(name.to_owned(), track)) else {
+            return false;
+        };
+        let pid = self.tenant(name);
+        self.span(pid, track, (since, at), what);
+        true
+    }
+
+    /// What goes on at the end of the trace goes on until there.
+    fn close(&mut self, at: u64) {
+        for (name, track) in self.open.keys().cloned().collect::<Vec<_>>() {
+            self.end(&name, track, at);
+        }
+    }
+
+    fn span(&mut self, pid: u32, tid: u32, (from, to): (u64, u64), name: &str) {
+        let dur = to.saturating_sub(from).max(1) * 1000;
+        self.events.push(json!({
+            "ph": "X", "pid": pid, "tid": tid, "ts": from * 1000, "dur": dur, "name": name,
+        }));
+    }
+
+    fn instant(&mut self, record: &EventRecord, pid: u32, tid: u32) {
+        let name = match (&record.tenant, pid < TENANTS) {
+            (Some(tenant), true) => format!("{} {tenant}", record.kind),
+            _ => record.kind.clone(),
+        };
+        self.events.push(json!({
+            "ph": "i", "s": "t", "pid": pid, "tid": tid, "ts": record.at_ms * 1000,
+            "name": name, "args": {"text": record.text},
+        }));
+    }
+
+    fn arrow(&mut self, phase: &str, id: usize, pid: u32, tid: u32, at: u64) {
+        self.events.push(json!({
+            "ph": phase, "cat": "memory", "id": id, "pid": pid, "tid": tid, "ts": at * 1000,
+            "name": "memory", "bp": "e",
+        }));
+    }
+
+    /// The values of a series, as counters.
+    fn count(&mut self, row: &SeriesRow, now_ms: u64) {
+        let (gpu, tenant) = (self.gpu(row.device), self.tenant(&row.name));
+        let last = now_ms.saturating_sub(row.age_ms);
+        let many = row.charged_mib.len();
+        for (at, charged) in row.charged_mib.iter().enumerate() {
+            let back = u64::try_from(many - 1 - at).unwrap_or(0) * row.step_ms;
+            let ts = last.saturating_sub(back) * 1000;
+            let part = |parts: &[u16]| f64::from(parts.get(at).copied().unwrap_or(0)) / 10.0;
+            let bytes = u64::from(*charged) << 20;
+            self.events.push(json!({
+                "ph": "C", "pid": gpu, "ts": ts, "name": format!("charged by {}", row.name),
+                "args": {"bytes": bytes},
+            }));
+            self.events.push(json!({
+                "ph": "C", "pid": tenant, "ts": ts, "name": "part of the time, %",
+                "args": {"had": part(&row.held), "waited": part(&row.waited)},
+            }));
+        }
+    }
+
+    /// Names of groups and tracks.
+    fn named(&mut self) {
+        let mut names = vec![(0, None, "node".to_owned())];
+        for (uuid, pid) in &self.gpus {
+            names.push((*pid, None, Uuid(*uuid).to_string()));
+            names.push((*pid, Some(1), "events".to_owned()));
+        }
+        for (name, pid) in &self.tenants {
+            names.push((*pid, None, format!("tenant {name}")));
+            for (track, title) in [(LIFE, "life"), (MEMORY, "memory"), (WORK, "work")] {
+                names.push((*pid, Some(track), title.to_owned()));
+            }
+        }
+        for (pid, tid, name) in names {
+            let kind = if tid.is_some() {
+                "thread_name"
+            } else {
+                "process_name"
+            };
+            self.events.push(json!({
+                "ph": "M", "pid": pid, "tid": tid.unwrap_or(0), "ts": 0, "name": kind,
+                "args": {"name": name},
+            }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpushare_protocol::wire::{EventDevice, Fact};
+
+    fn record(at_ms: u64, kind: &str, tenant: &str, facts: &[(&str, Fact)]) -> EventRecord {
+        let uuid = [7; 16];
+        let device = matches!(kind, "waiting" | "served");
+        EventRecord {
+            instance: 1,
+            number: at_ms,
+            at_ms,
+            kind: kind.to_owned(),
+            tenant: Some(tenant.to_owned()),
+            device: device.then_some(EventDevice { uuid, index: 0 }),
+            text: format!("{kind} {tenant}"),
+            facts: facts
+                .iter()
+                .map(|(name, fact)| ((*name).to_owned(), fact.clone()))
+                .collect(),
+        }
+    }
+
+    /// A burst is ended for another tenant's allocation.
+    fn story() -> Value {
+        let word = |text: &str| Fact::Word(text.to_owned());
+        let records = [
+            record(1_000, "admitted", "burst", &[]),
+            record(2_000, "queued", "web", &[]),
+            record(
+                3_000,
+                "admitted",
+                "web",
+                &[("queued_ms", Fact::Number(1_000))],
+            ),
+            record(4_000, "idle", "burst", &[]),
+            record(5_000, "active", "burst", &[]),
+            record(6_000, "waiting", "web", &[]),
+            record(6_001, "ended", "burst", &[("wanted_by", word("web"))]),
+            record(6_500, "gone", "burst", &[("ran_ms", Fact::Number(5_500))]),
+            record(6_600, "served", "web", &[("waited_ms", Fact::Number(600))]),
+            record(7_000, "refused", "web", &[]),
+        ];
+        let series = SeriesRow {
+            name: "web".to_owned(),
+            device: [7; 16],
+            step_ms: 10_000,
+            age_ms: 500,
+            charged_mib: vec![0, 512],
+            held: vec![0, 250],
+            waited: vec![0, 10],
+        };
+        let text = trace(&records, &[series], 20_500).to_string();
+        serde_json::from_str(&text).expect("it reads back")
+    }
+
+    /// What the page reads of an event.
+    fn of<'a>(trace: &'a Value, phase: &str) -> Vec<&'a Value> {
+        let all = trace["traceEvents"].as_array().expect("a list").iter();
+        all.filter(|event| event["ph"] == phase).collect()
+    }
+
+    fn group(trace: &Value, name: &str) -> u64 {
+        let names = of(trace, "M");
+        let found = names.iter().find(|event| event["args"]["name"] == name);
+        found.expect("a group of that name")["pid"]
+            .as_u64()
+            .expect("a number")
+    }
+
+    #[test]
+    fn spans_are_the_lives_waits_and_pauses_of_tenants() {
+        let trace = story();
+        let (web, burst) = (group(&trace, "tenant web"), group(&trace, "tenant burst"));
+        let spans: Vec<_> = of(&trace, "X")
+            .into_iter()
+            .map(|event| {
+                let number = |name: &str| event[name].as_u64().expect("a number");
+                let name = event["name"].as_str().expect("a name").to_owned();
+                (
+                    number("pid"),
+                    name,
+                    number("ts") / 1000,
+                    number("dur") / 1000,
+                )
+            })
+            .collect();
+        for wanted in [
+            (burst, "runs", 1_000, 5_500),
+            (burst, "idle", 4_000, 1_000),
+            (web, "queued", 2_000, 1_000),
+            (web, "runs", 3_000, 4_000),
+            (web, "waits for memory", 6_000, 600),
+        ] {
+            let (pid, name, from, long) = wanted;
+            assert!(
+                spans.contains(&(pid, name.to_owned(), from, long)),
+                "{wanted:?}: {spans:?}"
+            );
+        }
+        assert_eq!(spans.len(), 5);
+    }
+
+    #[test]
+    fn an_arrow_leads_from_the_ask_to_the_victim_to_the_memory() {
+        let trace = story();
+        let (web, burst) = (group(&trace, "tenant web"), group(&trace, "tenant burst"));
+        for (phase, pid, at) in [("s", web, 6_000), ("t", burst, 6_001), ("f", web, 6_600)] {
+            let found = of(&trace, phase);
+            assert_eq!(found.len(), 1, "{phase}");
+            assert_eq!(
+                (&found[0]["pid"], &found[0]["ts"]),
+                (&json!(pid), &json!(at * 1000))
+            );
+            assert_eq!(found[0]["id"], 1);
+        }
+    }
+
+    #[test]
+    fn counters_end_when_the_last_value_was_taken() {
+        let trace = story();
+        let counters = of(&trace, "C");
+        let charged: Vec<_> = counters
+            .iter()
+            .filter(|event| {
+                event["pid"] == json!(group(&trace, "GPU-07070707-0707-0707-0707-070707070707"))
+            })
+            .map(|event| (event["ts"].as_u64(), event["args"]["bytes"].as_u64()))
+            .collect();
+        assert_eq!(
+            charged,
+            [
+                (Some(10_000_000), Some(0)),
+                (Some(20_000_000), Some(512 << 20))
+            ]
+        );
+        let parts = counters
+            .iter()
+            .filter(|event| event["args"]["had"] == json!(25.0));
+        assert_eq!(parts.count(), 1);
+    }
+
+    #[test]
+    fn every_event_is_on_a_named_group_and_in_order() {
+        let trace = story();
+        let all = trace["traceEvents"].as_array().expect("a list");
+        let times: Vec<_> = all
+            .iter()
+            .map(|event| event["ts"].as_u64().expect("a time"))
+            .collect();
+        assert!(times.is_sorted());
+        let named: Vec<_> = of(&trace, "M")
+            .iter()
+            .map(|event| event["pid"].clone())
+            .collect();
+        assert!(
+            all.iter().all(|event| named.contains(&event["pid"])),
+            "{all:?}"
+        );
+    }
+}

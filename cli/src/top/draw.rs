@@ -1,0 +1,334 @@
+//! The model on a screen.
+
+use super::amounts::{bound, bytes, span};
+use super::model::{Model, Typing};
+use super::rows::Row;
+use gpushare_exporter::device_name;
+use gpushare_protocol::wire::{DeviceRow, ShareState};
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::{Color, Modifier, Style};
+
+/// Colours are the terminal's sixteen.
+const PLAIN: Style = Style::new();
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+const DIM: Style = Style::new().add_modifier(Modifier::DIM);
+const HEAD: Style = Style::new().add_modifier(Modifier::REVERSED);
+const ALARM: Style = Style::new().fg(Color::Yellow);
+const HELP: [&str; 9] = [
+    "up, down, page up, page down, home, end   choose a tenant",
+    "s        sort by memory, time, wait, refusals, name",
+    "f or /   show only tenants whose name or user contains what is typed",
+    "Enter    the chosen tenant's processes; again: none",
+    "e        events",
+    "L        change the chosen tenant's limits, with the flags of `gpushare set`",
+    "K        ask the chosen tenant to end (SIGTERM), after a y",
+    "X        end the chosen tenant at once (SIGKILL), after a y",
+    "q        leave; any key leaves this help",
+];
+
+/// A column: its title, its width, and what is in it.
+type Column = (&'static str, usize, fn(&Row) -> &str);
+
+const COLUMNS: [Column; 9] = [
+    ("USER", 8, |row| &row.user),
+    ("GPU", 3, |row| &row.gpu),
+    ("MEM/LIM", 10, |row| &row.memory),
+    ("REQ", 5, |row| &row.request),
+    ("PEAK", 5, |row| &row.peak),
+    ("got/due/cap", 13, |row| &row.time),
+    ("WAITp99", 7, |row| &row.wait),
+    ("REF", 4, |row| &row.refused),
+    ("STATE", 0, |row| &row.state),
+];
+/// The order in which columns are left out where the screen is narrow.
+const DROPPED: [&str; 4] = ["PEAK", "REQ", "USER", "REF"];
+/// The least width of the last column.
+const STATE: usize = 24;
+
+/// Writes lines from top to bottom.
+struct Pen<'a> {
+    buffer: &'a mut Buffer,
+    area: Rect,
+    y: u16,
+}
+
+impl Pen<'_> {
+    fn line(&mut self, text: &str, style: Style) {
+        self.line_at(self.y, text, style);
+        self.y += 1;
+    }
+
+    fn line_at(&mut self, y: u16, text: &str, style: Style) {
+        if y < self.area.bottom() {
+            let width = usize::from(self.area.width);
+            if style == HEAD {
+                self.buffer
+                    .set_style(Rect::new(self.area.x, y, self.area.width, 1), style);
+            }
+            self.buffer.set_stringn(self.area.x, y, text, width, style);
+        }
+    }
+
+    fn left(&self) -> usize {
+        usize::from(self.area.bottom().saturating_sub(self.y))
+    }
+}
+
+/// Draws everything. Returns how many rows of tenants fit.
+pub(super) fn draw(model: &mut Model, buffer: &mut Buffer) -> usize {
+    let area = buffer.area;
+    let mut pen = Pen { buffer, area, y: 0 };
+    pen.line(&title(model), BOLD);
+    let devices: Vec<DeviceRow> = model.snapshot.devices.clone();
+    let tall = devices.len() * 3 <= usize::from(area.height) / 3;
+    for (at, row) in devices.iter().enumerate() {
+        device(&mut pen, model, (at, row), tall);
+    }
+    let below = 2 + if model.shows_events {
+        usize::from(area.height) / 3
+    } else {
+        1
+    };
+    let fit = pen.left().saturating_sub(1 + below);
+    tenants(&mut pen, model, fit);
+    pen.y = area
+        .bottom()
+        .saturating_sub(u16::try_from(below).unwrap_or(0));
+    notes(&mut pen, model, below);
+    foot(&mut pen, model);
+    if model.help {
+        pen.y = 1;
+        for line in HELP {
+            pen.line_at(pen.y, &" ".repeat(usize::from(area.width)), PLAIN);
+            pen.line(line, PLAIN);
+        }
+    }
+    fit
+}
+
+fn title(model: &Model) -> String {
+    let daemon = model
+        .snapshot
+        .node
+        .as_ref()
+        .map_or_else(String::new, |node| {
+            format!("daemon {} up {}  ", node.version, span(node.up_ms))
+        });
+    let count = |count: usize, one: &str| match count {
+        1 => format!("1 {one}"),
+        count => format!("{count} {one}s"),
+    };
+    let queued = model.snapshot.queued.len();
+    let left = format!(
+        "gpushare top  {}  {daemon}{}  {}  {queued} queued",
+        model.host,
+        count(model.snapshot.devices.len(), "GPU"),
+        count(model.snapshot.identities.len(), "tenant"),
+    );
+    format!("{left}  every {}", model.every)
+}
+
+fn device(pen: &mut Pen<'_>, model: &Model, (at, row): (usize, &DeviceRow), tall: bool) {
+    let name = device_name(row);
+    let name: String = name.chars().take(12).collect();
+    let mode = model
+        .snapshot
+        .sharing
+        .iter()
+        .find(|one| one.device == row.uuid);
+    let mode = mode.map_or_else(String::new, |one| {
+        format!("{:?}", one.regime).to_lowercase()
+    });
+    let head = format!("GPU {at} {} {name}  {mode}", row.name);
+    let own = model.snapshot.tenants.iter();
+    let own = own.filter(|tenant| tenant.device == row.uuid);
+    let used = bar(row, own.map(|tenant| tenant.charged).sum());
+    if !tall {
+        return pen.line(&format!("{head}  {used}"), PLAIN);
+    }
+    pen.line(&head, BOLD);
+    pen.line(&format!(" mem {used}"), PLAIN);
+    let mut parts = Vec::new();
+    let works = model.snapshot.shares.iter().filter(|share| {
+        let works = matches!(
+            share.state,
+            ShareState::Free
+                | ShareState::Holding { .. }
+                | ShareState::Sharing { .. }
+                | ShareState::Yielding { .. }
+        );
+        works && share.device == row.uuid
+    });
+    let works: Vec<&str> = works.map(|share| share.name.as_str()).take(4).collect();
+    if !works.is_empty() {
+        parts.push(format!("now {}", works.join(", ")));
+    }
+    if let Some(counted) = model
+        .snapshot
+        .counted
+        .iter()
+        .find(|one| one.device == row.uuid)
+    {
+        if let Some(p99) = counted.handoffs.quantile(990) {
+            parts.push(format!("handoff p99 <{}", bound(p99)));
+        }
+        let idle = counted.idle_capped_ns + counted.idle_held_ns;
+        if idle > 0 {
+            parts.push(format!("idle while wanted {} in all", bound(idle)));
+        }
+    }
+    pen.line(&format!(" {}", parts.join("  ")), DIM);
+}
+
+/// Memory: in use, granted and not in use, free.
+fn bar(row: &DeviceRow, charged: u64) -> String {
+    const WIDTH: u64 = 40;
+    let others = row.overhead + row.limbo + row.unmanaged;
+    let promised = row.granted + others;
+    let part = |bytes: u64| {
+        let part = u128::from(bytes) * u128::from(WIDTH) / u128::from(row.capacity.max(1));
+        usize::try_from(part.min(u128::from(WIDTH))).unwrap_or(0)
+    };
+    let (used, filled, all) = (part(charged + others), part(promised), part(u64::MAX));
+    let mut text = format!(
+        "[{}{}{}] used {} promised {} of {}",
+        "#".repeat(used.min(filled)),
+        "=".repeat(filled.saturating_sub(used)),
+        ".".repeat(all - filled),
+        bytes(charged + others),
+        bytes(promised),
+        bytes(row.capacity)
+    );
+    for (name, amount) in [("dead", row.limbo), ("unmanaged", row.unmanaged)] {
+        if amount > 0 {
+            text.push_str(&format!("  {name} {}", bytes(amount)));
+        }
+    }
+    text
+}
+
+/// The columns that fit, and the width of names.
+fn columns(width: usize) -> (Vec<Column>, usize) {
+    let mut shown = COLUMNS.to_vec();
+    let wide = |shown: &[Column]| shown.iter().map(|(_, width, _)| width + 1).sum::<usize>();
+    for dropped in DROPPED {
+        if 12 + wide(&shown) + STATE > width {
+            shown.retain(|(title, ..)| *title != dropped);
+        }
+    }
+    let spare = width.saturating_sub(wide(&shown) + STATE);
+    (shown, spare.clamp(8, 32))
+}
+
+fn tenants(pen: &mut Pen<'_>, model: &mut Model, fit: usize) {
+    let (shown, names) = columns(usize::from(pen.area.width));
+    let line = |first: &str, cell: &dyn Fn(&Column) -> String| {
+        let cells = shown.iter().map(cell).collect::<Vec<_>>().join(" ");
+        let first: String = first.chars().take(names).collect();
+        format!("{first:<names$} {cells}")
+    };
+    let pad = |text: &str, width: usize, title: &str| {
+        let text: String = match width {
+            0 => text.to_owned(),
+            width => text.chars().take(width).collect(),
+        };
+        match title {
+            "USER" | "STATE" => format!("{text:<width$}"),
+            _ => format!("{text:>width$}"),
+        }
+    };
+    pen.line(
+        &line("TENANT", &|(title, width, _)| pad(title, *width, title)),
+        HEAD,
+    );
+    let (rows, at) = model.rows();
+    let at = at.unwrap_or(0);
+    let more = rows.get(at).filter(|_| model.details);
+    let more = more.map_or(0, |row| row.processes.len().min(fit / 2));
+    model.first = model.first.min(at).max((at + more + 1).saturating_sub(fit));
+    let end = pen.y + u16::try_from(fit).unwrap_or(0);
+    for (place, row) in rows.iter().enumerate().skip(model.first) {
+        if pen.y >= end {
+            break;
+        }
+        let style = match (place == at, row.alarms) {
+            (true, _) => BOLD.add_modifier(Modifier::UNDERLINED),
+            (false, true) => ALARM,
+            (false, false) => PLAIN,
+        };
+        let text = line(&row.key.0, &|(title, width, cell)| {
+            pad(cell(row), *width, title)
+        });
+        pen.line(text.trim_end(), style);
+        if place == at && model.details {
+            for process in row.processes.iter().take(more) {
+                pen.line(process, DIM);
+            }
+        }
+    }
+    if rows.is_empty() {
+        let text = match model.filter.is_empty() {
+            true => "no tenants",
+            false => "no tenant fits the filter",
+        };
+        pen.line(text, DIM);
+    }
+}
+
+/// Unmanaged processes and the last events.
+fn notes(pen: &mut Pen<'_>, model: &Model, below: usize) {
+    let mut lines = Vec::new();
+    for (at, row) in model.snapshot.devices.iter().enumerate() {
+        let counted = model
+            .snapshot
+            .counted
+            .iter()
+            .find(|one| one.device == row.uuid);
+        let count = counted.map_or(0, |one| one.unmanaged);
+        if count > 0 {
+            let text = format!(
+                "!unmanaged on GPU {at}: {count} processes with {}",
+                bytes(row.unmanaged)
+            );
+            lines.push((text, ALARM));
+        }
+    }
+    let room = (below - 1).saturating_sub(lines.len());
+    let events: Vec<_> = model.events.iter().rev().take(room).collect();
+    for event in events.into_iter().rev() {
+        let ago = span(model.now_ms.saturating_sub(event.at_ms));
+        let tenant = event.tenant.as_deref().unwrap_or("");
+        let text = format!("{ago:>5} ago {} {tenant} {}", event.kind, event.text);
+        lines.push((text, DIM));
+    }
+    for (text, style) in lines.into_iter().take(below - 1) {
+        pen.line(&text, style);
+    }
+}
+
+fn foot(pen: &mut Pen<'_>, model: &Model) {
+    let y = pen.area.bottom().saturating_sub(1);
+    let text = match (&model.typing, &model.ending, &model.message) {
+        (Some((Typing::Filter, text)), ..) => format!("filter: {text}_"),
+        (Some((Typing::Limits(tenant), text)), ..) => format!("set {tenant} {text}_"),
+        (None, Some((tenant, false)), _) => {
+            format!("ask tenant {tenant} to end? y: yes, other keys: no")
+        }
+        (None, Some((tenant, true)), _) => {
+            format!("end tenant {tenant} at once? y: yes, other keys: no")
+        }
+        (None, None, Some(message)) => message.clone(),
+        (None, None, None) => {
+            let filter = match model.filter.as_str() {
+                "" => String::new(),
+                filter => format!("  filtered by {filter}"),
+            };
+            let sort = model.sort.name();
+            format!(
+                "s sort ({sort})  f filter  Enter detail  L limits  K end  e events  ? help  q quit{filter}"
+            )
+        }
+    };
+    pen.line_at(y, &text, HEAD);
+}

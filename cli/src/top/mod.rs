@@ -1,0 +1,232 @@
+//! `gpushare top`: GPUs and tenants, as they are now, again and again; with keys to change and end
+//! tenants.
+//!
+//! `model` and `rows` are what is shown, `draw` is how, `screen` the terminal. This file asks the
+//! daemon and carries out what keys order.
+
+mod amounts;
+mod draw;
+mod keys;
+mod model;
+mod rows;
+mod screen;
+#[cfg(test)]
+mod tests;
+
+use crate::args::{Args, Command, Top};
+use crate::failure::Failure;
+use crate::metrics::the_daemon;
+use crate::{output, when};
+use clap::Parser;
+use gpushare_client::{Talk, TalkError};
+use gpushare_exporter::Snapshot;
+use gpushare_protocol::wire::{Control, EventRecord};
+use model::{Action, Model};
+use nix::unistd::{Uid, User};
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::terminal::Terminal;
+use screen::{Came, Input, Screen};
+use std::io::{IsTerminal, stdin, stdout};
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// Past events to begin with.
+const PAST: u32 = 50;
+
+/// Shows the daemon's state until a key says to leave.
+pub(crate) fn top(arguments: &Top) -> Result<ExitCode, Failure> {
+    let mut talk = the_daemon()?;
+    let every = format!("{}s", arguments.every.as_secs_f64());
+    let mut model = Model::new(host(), every);
+    if arguments.once {
+        talk.past()?
+            .into_iter()
+            .for_each(|event| model.happened(event));
+        look(&mut model, &mut talk)?;
+        output::data(&page(&mut model))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !stdin().is_terminal() || !stdout().is_terminal() {
+        return Err(Failure::ours(
+            "top needs a terminal; `gpushare top --once` prints one screen, `gpushare ps --json` the same as data",
+        ));
+    }
+    let failed = |error: std::io::Error| Failure::ours(format!("the terminal: {error}"));
+    let mut input = Input::open().map_err(failed)?;
+    let events = follow(&talk)?;
+    let screen = Screen::open().map_err(failed)?;
+    let mut terminal = Terminal::new(screen).map_err(failed)?;
+    let mut due = Instant::now();
+    loop {
+        if Instant::now() >= due {
+            events.try_iter().for_each(|event| model.happened(event));
+            refresh(&mut model, &mut talk);
+            due = Instant::now() + arguments.every;
+        }
+        let mut fit = 0;
+        let drawn = terminal.draw(|frame| fit = draw::draw(&mut model, frame.buffer_mut()));
+        drawn.map_err(failed)?;
+        let left = due.saturating_duration_since(Instant::now());
+        let pressed = match input.wait(left).map_err(failed)? {
+            Came::Leave => return Ok(ExitCode::SUCCESS),
+            Came::Keys(keys) => keys,
+            Came::Resized | Came::Nothing => Vec::new(),
+        };
+        for key in pressed {
+            match model.press(key, fit) {
+                Some(Action::Quit) => return Ok(ExitCode::SUCCESS),
+                Some(action) => {
+                    model.message = Some(carried_out(&mut talk, &action));
+                    due = Instant::now();
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// One screen as text, as wide as `COLUMNS` says.
+fn page(model: &mut Model) -> String {
+    let columns = std::env::var("COLUMNS")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let width = columns
+        .filter(|width| (40..=500).contains(width))
+        .unwrap_or(100);
+    let rows = model.snapshot.tenants.len() + model.snapshot.queued.len();
+    let height = rows + 3 * model.snapshot.devices.len() + 8;
+    // A third of the height must do for the devices.
+    let height = height.max(9 * model.snapshot.devices.len());
+    let height = u16::try_from(height).unwrap_or(u16::MAX);
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+    draw::draw(model, &mut buffer);
+    let lines = lines(&buffer);
+    let full = lines
+        .iter()
+        .take(lines.len() - 1)
+        .filter(|line| !line.is_empty());
+    full.cloned().collect::<Vec<_>>().join("\n")
+}
+
+fn lines(buffer: &Buffer) -> Vec<String> {
+    let width = usize::from(buffer.area.width).max(1);
+    let line = |cells: &[ratatui_core::buffer::Cell]| {
+        let text: String = cells.iter().map(|cell| cell.symbol()).collect();
+        text.trim_end().to_owned()
+    };
+    buffer.content.chunks(width).map(line).collect()
+}
+
+/// A look that may fail: the daemon may have gone, and another may come.
+fn refresh(model: &mut Model, talk: &mut Talk) {
+    let Err(lost) = look(model, talk) else {
+        return;
+    };
+    match talk.again() {
+        Ok(next) => *talk = next,
+        Err(_) => model.message = Some(format!("{}; what is shown is old", lost.message)),
+    }
+}
+
+fn look(model: &mut Model, talk: &mut Talk) -> Result<(), TalkError> {
+    let snapshot = Snapshot::read(talk)?;
+    for owner in snapshot.identities.iter().filter_map(|row| row.owner) {
+        model.users.entry(owner).or_insert_with(|| {
+            let known = User::from_uid(Uid::from_raw(owner)).ok().flatten();
+            known.map_or_else(|| owner.to_string(), |user| user.name)
+        });
+    }
+    if model.details {
+        let processes = snapshot.tenants.iter().flat_map(|row| &row.processes);
+        model.commands = processes
+            .filter_map(|process| Some((process.pid, command(process.pid)?)))
+            .collect();
+    }
+    model.take(snapshot, when::now_ms());
+    Ok(())
+}
+
+/// What a process runs, if it can be seen from here.
+fn command(pid: u32) -> Option<String> {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let text = String::from_utf8_lossy(&words).replace('\0', " ");
+    Some(
+        text.chars()
+            .filter(|one| !one.is_control())
+            .take(200)
+            .collect(),
+    )
+}
+
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    name.unwrap_or_default().trim().to_owned()
+}
+
+/// Events, from another connection, as they come.
+fn follow(talk: &Talk) -> Result<Receiver<EventRecord>, Failure> {
+    let mut talk = talk.again().map_err(Failure::ours)?;
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        loop {
+            // It ends with the daemon, or with the screen: then there is nobody to tell.
+            let told = |event| sender.send(event).map_err(|_| None);
+            if let Err(None) = talk.follow::<Option<TalkError>>(PAST, told) {
+                return;
+            }
+            std::thread::sleep(Duration::from_secs(1));
+            if let Ok(next) = talk.again() {
+                talk = next;
+            }
+        }
+    });
+    Ok(receiver)
+}
+
+/// What an order led to, in a line.
+fn carried_out(talk: &mut Talk, action: &Action) -> String {
+    let outcome = match action {
+        Action::Quit => return String::new(),
+        Action::Set(tenant, words) => set(talk, tenant, words),
+        Action::End(tenant, kill) => end(talk, tenant, *kill),
+    };
+    outcome.unwrap_or_else(|failure| failure.message)
+}
+
+fn set(talk: &mut Talk, tenant: &str, words: &[String]) -> Result<String, Failure> {
+    let given = ["gpushare", "set", tenant].map(ToOwned::to_owned);
+    let parsed = Args::try_parse_from(given.into_iter().chain(words.iter().cloned()));
+    let parsed = parsed.map_err(|error| {
+        let text = error.to_string();
+        Failure::ours(text.lines().next().unwrap_or_default())
+    })?;
+    let Command::Set(set) = parsed.command else {
+        return Err(Failure::ours("these are no flags of `gpushare set`"));
+    };
+    let changes = set.changes()?;
+    talk.call(&Control::Set {
+        tenant: tenant.to_owned(),
+        changes,
+    })?;
+    Ok(format!("{tenant}: {}", words.join(" ")))
+}
+
+fn end(talk: &mut Talk, tenant: &str, kill: bool) -> Result<String, Failure> {
+    if talk.minor() < 9 {
+        return Err(Failure::ours(
+            "this daemon is too old to end a tenant on request",
+        ));
+    }
+    talk.call(&Control::End {
+        tenant: tenant.to_owned(),
+        kill,
+    })?;
+    let how = if kill {
+        "was ended"
+    } else {
+        "was asked to end"
+    };
+    Ok(format!("{tenant} {how}"))
+}

@@ -1,0 +1,200 @@
+//! What `top` shows and what keys do, without a terminal and without a clock.
+
+use super::keys::Key as Pressed;
+use super::rows::{Facts, Key, Row, Sort};
+use gpushare_exporter::Snapshot;
+use gpushare_protocol::histogram::Histogram;
+use gpushare_protocol::wire::EventRecord;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Over how many looks, one a period, waits are shown.
+const LOOKS: usize = 60;
+/// Events that are kept.
+const EVENTS: usize = 200;
+
+/// A line that is being typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Typing {
+    Filter,
+    /// Flags of `set` for this tenant.
+    Limits(String),
+}
+
+/// Something to do outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Quit,
+    /// Change a tenant's limits, by these flags of `set`.
+    Set(String, Vec<String>),
+    /// End a tenant: ask it to, or at once.
+    End(String, bool),
+}
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    pub(super) host: String,
+    pub(super) every: String,
+    pub(super) snapshot: Snapshot,
+    pub(super) users: BTreeMap<u32, String>,
+    pub(super) commands: BTreeMap<u32, String>,
+    pub(super) events: VecDeque<EventRecord>,
+    /// Milliseconds since 1970, at the last look.
+    pub(super) now_ms: u64,
+    past: VecDeque<BTreeMap<Key, Histogram>>,
+    pub(super) sort: Sort,
+    pub(super) filter: String,
+    pub(super) typing: Option<(Typing, String)>,
+    /// A tenant that is to be ended once that is confirmed; whether at once.
+    pub(super) ending: Option<(String, bool)>,
+    selected: Option<Key>,
+    /// The first row on the screen.
+    pub(super) first: usize,
+    pub(super) details: bool,
+    pub(super) shows_events: bool,
+    pub(super) help: bool,
+    /// The outcome of what was done, or why the daemon is not asked.
+    pub(super) message: Option<String>,
+}
+
+impl Model {
+    /// Of this host, looked at so often.
+    pub(super) fn new(host: String, every: String) -> Self {
+        Self {
+            host,
+            every,
+            ..Self::default()
+        }
+    }
+
+    /// What a look brought.
+    pub(super) fn take(&mut self, snapshot: Snapshot, now_ms: u64) {
+        let waits = snapshot.measures.iter().map(|row| {
+            let key = (row.name.clone(), Some(row.device));
+            (key, row.gate_waits)
+        });
+        self.past.push_back(waits.collect());
+        if self.past.len() > LOOKS {
+            self.past.pop_front();
+        }
+        (self.snapshot, self.now_ms) = (snapshot, now_ms);
+    }
+
+    /// An event came.
+    pub(super) fn happened(&mut self, event: EventRecord) {
+        self.events.push_back(event);
+        if self.events.len() > EVENTS {
+            self.events.pop_front();
+        }
+    }
+
+    /// The rows in order, and which of them is selected.
+    pub(super) fn rows(&self) -> (Vec<Row>, Option<usize>) {
+        let none = BTreeMap::new();
+        let facts = Facts {
+            snapshot: &self.snapshot,
+            waits_before: self
+                .past
+                .front()
+                .filter(|_| self.past.len() > 1)
+                .unwrap_or(&none),
+            users: &self.users,
+            commands: &self.commands,
+        };
+        let rows = facts.rows(&self.filter, self.sort);
+        let found = self.selected.as_ref();
+        let found = found.and_then(|key| rows.iter().position(|row| row.key == *key));
+        let at = found.or_else(|| (!rows.is_empty()).then_some(0));
+        (rows, at)
+    }
+
+    /// A key was pressed, while so many rows fit the screen.
+    pub(super) fn press(&mut self, key: Pressed, page: usize) -> Option<Action> {
+        if key == Pressed::Interrupt {
+            return Some(Action::Quit);
+        }
+        if self.typing.is_some() {
+            return self.type_on(key);
+        }
+        if let Some((tenant, at_once)) = self.ending.take() {
+            return (key == Pressed::Char('y')).then_some(Action::End(tenant, at_once));
+        }
+        self.message = None;
+        if self.help {
+            self.help = false;
+            return None;
+        }
+        let step = page.max(1);
+        match key {
+            Pressed::Char('q') => return Some(Action::Quit),
+            Pressed::Char('?' | 'h') => self.help = true,
+            Pressed::Char('s') => self.sort = self.sort.next(),
+            Pressed::Char('e') => self.shows_events = !self.shows_events,
+            Pressed::Char('f' | '/') => {
+                self.typing = Some((Typing::Filter, std::mem::take(&mut self.filter)));
+            }
+            Pressed::Char('L') => {
+                if let Some(tenant) = self.chosen() {
+                    self.typing = Some((Typing::Limits(tenant), "--mem-limit ".to_owned()));
+                }
+            }
+            Pressed::Char('K') => self.ending = self.chosen().map(|tenant| (tenant, false)),
+            Pressed::Char('X') => self.ending = self.chosen().map(|tenant| (tenant, true)),
+            Pressed::Enter => self.details = !self.details,
+            Pressed::Escape => {
+                self.filter.clear();
+                (self.details, self.shows_events) = (false, false);
+            }
+            Pressed::Up | Pressed::Char('k') => self.go(|at, _| at.saturating_sub(1)),
+            Pressed::Down | Pressed::Char('j') => self.go(|at, _| at + 1),
+            Pressed::PageUp => self.go(|at, _| at.saturating_sub(step)),
+            Pressed::PageDown => self.go(|at, _| at + step),
+            Pressed::Home => self.go(|_, _| 0),
+            Pressed::End => self.go(|_, last| last),
+            _ => {}
+        }
+        None
+    }
+
+    fn type_on(&mut self, key: Pressed) -> Option<Action> {
+        let (what, mut text) = self.typing.take()?;
+        match key {
+            Pressed::Escape => return None,
+            Pressed::Enter => {
+                return match what {
+                    Typing::Filter => {
+                        self.filter = text;
+                        None
+                    }
+                    Typing::Limits(tenant) => {
+                        let words = text.split_whitespace().map(ToOwned::to_owned);
+                        Some(Action::Set(tenant, words.collect()))
+                    }
+                };
+            }
+            Pressed::Backspace => {
+                text.pop();
+            }
+            Pressed::Char(one) => text.push(one),
+            _ => {}
+        }
+        if what == Typing::Filter {
+            self.filter.clone_from(&text);
+        }
+        self.typing = Some((what, text));
+        None
+    }
+
+    /// The selected tenant's name.
+    fn chosen(&self) -> Option<String> {
+        let (rows, at) = self.rows();
+        Some(rows.get(at?)?.key.0.clone())
+    }
+
+    fn go(&mut self, to: impl Fn(usize, usize) -> usize) {
+        let (rows, at) = self.rows();
+        let last = rows.len().saturating_sub(1);
+        let at = to(at.unwrap_or(0), last).min(last);
+        self.selected = rows.get(at).map(|row| row.key.clone());
+    }
+}

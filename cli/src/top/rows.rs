@@ -1,0 +1,245 @@
+//! The tenants as rows: what is shown of them, and in which order. No terminal, no clock.
+
+use super::amounts::{bound, bytes, percent, span};
+use gpushare_exporter::Snapshot;
+use gpushare_protocol::histogram::Histogram;
+use gpushare_protocol::wire::{ProcessState, ShareRow, ShareState, TenantMetrics, TenantRow};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// A tenant on a device; a queued one is on none.
+pub(super) type Key = (String, Option<[u8; 16]>);
+
+/// What rows are sorted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Sort {
+    #[default]
+    Memory,
+    Time,
+    Wait,
+    Refused,
+    Name,
+}
+
+impl Sort {
+    pub(super) fn next(self) -> Self {
+        match self {
+            Self::Memory => Self::Time,
+            Self::Time => Self::Wait,
+            Self::Wait => Self::Refused,
+            Self::Refused => Self::Name,
+            Self::Name => Self::Memory,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Time => "time",
+            Self::Wait => "wait",
+            Self::Refused => "refusals",
+            Self::Name => "name",
+        }
+    }
+}
+
+/// A tenant as shown.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Row {
+    pub(super) key: Key,
+    pub(super) user: String,
+    pub(super) gpu: String,
+    pub(super) memory: String,
+    pub(super) request: String,
+    pub(super) peak: String,
+    pub(super) time: String,
+    pub(super) wait: String,
+    pub(super) refused: String,
+    pub(super) state: String,
+    /// A line for each process.
+    pub(super) processes: Vec<String>,
+    /// Whether something is wrong or waited for.
+    pub(super) alarms: bool,
+    /// For sorting: memory, time, wait, refusals.
+    order: (u64, u32, u64, u64),
+}
+
+/// Everything that rows are made of.
+#[derive(Debug)]
+pub(super) struct Facts<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    /// Waits at gates at the beginning of the time that is shown.
+    pub(super) waits_before: &'a BTreeMap<Key, Histogram>,
+    /// Names of users.
+    pub(super) users: &'a BTreeMap<u32, String>,
+    /// What processes run, by pid.
+    pub(super) commands: &'a BTreeMap<u32, String>,
+}
+
+impl Facts<'_> {
+    /// The rows whose tenant's name or user contains the filter, in order.
+    pub(super) fn rows(&self, filter: &str, sort: Sort) -> Vec<Row> {
+        let tenants = self.snapshot.tenants.iter().map(|row| self.tenant(row));
+        let queued = self.snapshot.queued.iter().map(|row| self.queued(row));
+        let fits = |row: &Row| row.key.0.contains(filter) || row.user.contains(filter);
+        let mut rows: Vec<Row> = tenants.chain(queued).filter(fits).collect();
+        rows.sort_by(|a, b| a.key.cmp(&b.key));
+        rows.sort_by_key(|row| {
+            let (memory, time, wait, refused) = row.order;
+            Reverse(match sort {
+                Sort::Memory => memory,
+                Sort::Time => time.into(),
+                Sort::Wait => wait,
+                Sort::Refused => refused,
+                Sort::Name => 0,
+            })
+        });
+        rows
+    }
+
+    fn tenant(&self, row: &TenantRow) -> Row {
+        let key = (row.name.clone(), Some(row.device));
+        let measures = self.measures(row);
+        let share = self.snapshot.share(&row.name, row.device);
+        let at = self.snapshot.ordinals().get(&row.device).copied();
+        let waits = measures.map(|row| row.gate_waits).unwrap_or_default();
+        let before = self.waits_before.get(&key).copied().unwrap_or_default();
+        let p99 = waits.since(&before).quantile(990);
+        let refused = measures.map_or(0, |row| {
+            let ours = row.refused_wait_timeout + row.refused_no_room;
+            row.refused_limit + ours + row.refused_driver
+        });
+        let (state, alarms) = self.state(row, share);
+        let owner = self.snapshot.identities.iter();
+        let owner = owner
+            .filter(|one| one.name == row.name)
+            .find_map(|one| one.owner);
+        Row {
+            key,
+            user: self.user(owner),
+            gpu: at.map_or_else(|| "?".to_owned(), |at| at.to_string()),
+            memory: format!("{}/{}", bytes(row.charged), bytes(row.limit)),
+            request: bytes(row.request),
+            peak: measures.map_or_else(dash, |row| bytes(row.peak)),
+            time: share.map_or_else(dash, time),
+            wait: p99.map_or_else(dash, |ns| match ns {
+                u64::MAX => ">300s".to_owned(),
+                ns => format!("<{}", bound(ns)),
+            }),
+            refused: refused.to_string(),
+            state,
+            processes: row.processes.iter().map(|one| self.process(one)).collect(),
+            alarms,
+            order: (
+                row.charged,
+                share.map_or(0, |row| row.held),
+                p99.unwrap_or(0),
+                refused,
+            ),
+        }
+    }
+
+    fn measures(&self, row: &TenantRow) -> Option<&TenantMetrics> {
+        let mut all = self.snapshot.measures.iter();
+        all.find(|one| one.device == row.device && one.name == row.name)
+    }
+
+    fn user(&self, owner: Option<u32>) -> String {
+        owner.map_or_else(dash, |uid| {
+            let known = self.users.get(&uid).cloned();
+            known.unwrap_or_else(|| uid.to_string())
+        })
+    }
+
+    fn queued(&self, row: &gpushare_protocol::wire::QueuedTenant) -> Row {
+        let short = match row.short {
+            0 => String::new(),
+            short => format!(" ({} short)", bytes(short)),
+        };
+        Row {
+            key: (row.name.clone(), None),
+            user: self.user(row.owner),
+            gpu: "-".to_owned(),
+            memory: format!("0/{}", bytes(row.limit)),
+            request: bytes(row.request),
+            peak: dash(),
+            time: dash(),
+            wait: dash(),
+            refused: dash(),
+            state: format!("queued {}{short}", span(row.for_ms)),
+            processes: Vec::new(),
+            alarms: true,
+            order: (0, 0, row.for_ms.saturating_mul(1_000_000), 0),
+        }
+    }
+
+    /// What a tenant does, and whether that is worth a look.
+    fn state(&self, row: &TenantRow, share: Option<&ShareRow>) -> (String, bool) {
+        let waits = row
+            .processes
+            .iter()
+            .find_map(|process| match &process.state {
+                ProcessState::Waiting(want) => Some(want),
+                _ => None,
+            });
+        let mut end = self.snapshot.ends.iter().filter(|end| end.name == row.name);
+        let ends = end.next().map(|end| format!(" ends {}", span(end.in_ms)));
+        let ends = ends.unwrap_or_default();
+        if let Some(want) = waits {
+            let text = format!("waits {} {}{ends}", bytes(want.bytes), span(want.since_ms));
+            return (text, true);
+        }
+        let idle = row
+            .processes
+            .iter()
+            .filter_map(|process| match process.state {
+                ProcessState::Idle { for_ms } => Some(for_ms),
+                _ => None,
+            });
+        let idle: Vec<u64> = idle.collect();
+        let all_idle = !idle.is_empty() && idle.len() == row.processes.len();
+        let (what, alarms) = match share.map(|row| &row.state) {
+            _ if row.processes.is_empty() => ("no process".to_owned(), false),
+            _ if all_idle => {
+                let least = idle.into_iter().min().unwrap_or(0);
+                (format!("idle {}", span(least)), false)
+            }
+            Some(ShareState::Capped { .. }) => ("capped".to_owned(), true),
+            Some(ShareState::Held { .. }) => ("held".to_owned(), false),
+            Some(ShareState::Yielding { .. }) => ("yielding".to_owned(), false),
+            Some(ShareState::Waiting { .. }) => ("waits for its turn".to_owned(), false),
+            Some(ShareState::Draining { .. }) => ("draining".to_owned(), false),
+            _ => ("running".to_owned(), false),
+        };
+        (format!("{what}{ends}"), alarms)
+    }
+
+    fn process(&self, process: &gpushare_protocol::wire::ProcessRow) -> String {
+        let command = self.commands.get(&process.pid).map_or("", String::as_str);
+        format!(
+            " pid {}  {}  {command}",
+            process.pid,
+            bytes(process.charged)
+        )
+    }
+}
+
+/// What it got of the time, is due, and may have at most.
+fn time(row: &ShareRow) -> String {
+    let cap = row.cap.map_or_else(dash, percent);
+    let due = match (row.weight, row.request) {
+        (0, None) => dash(),
+        (0, Some(request)) => percent(request),
+        (weight, _) => percent(weight),
+    };
+    let got = if row.over_ms == 0 {
+        dash()
+    } else {
+        percent(row.held)
+    };
+    format!("{got}/{due}/{cap}")
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}

@@ -1,0 +1,246 @@
+//! The screen for a known node and known keys, against the files in `screens/`.
+
+use super::keys::Key;
+use super::model::{Action, Model};
+use super::rows::Sort;
+use super::{draw, lines, page};
+use gpushare_exporter::Snapshot;
+use gpushare_protocol::wire::{EventRecord, ShareState};
+use ratatui_core::backend::TestBackend;
+use ratatui_core::terminal::Terminal;
+use std::time::Instant;
+
+#[path = "../../../exporter/tests/sample.rs"]
+#[allow(unreachable_pub, reason = "it is a module of the exporter's tests too")]
+mod sample;
+
+const NOW: u64 = 1_800_000_000_000;
+
+fn model() -> Model {
+    let mut model = Model::new("node7".to_owned(), "1s".to_owned());
+    model.users.insert(1000, "web".to_owned());
+    model.commands.insert(11_058, "python train.py".to_owned());
+    model.take(sample::node(), NOW);
+    model.happened(EventRecord {
+        instance: 1,
+        number: 1,
+        at_ms: NOW - 7_000,
+        kind: "waiting".to_owned(),
+        tenant: Some("train".to_owned()),
+        device: None,
+        text: "an allocation waits: 3 GiB are missing".to_owned(),
+        facts: Vec::new(),
+    });
+    model
+}
+
+/// The screen of this size, by a terminal.
+fn screen(model: &mut Model, (width, height): (u16, u16)) -> String {
+    let backend = TestBackend::new(width, height);
+    let mut terminal = Terminal::new(backend).expect("a test's terminal");
+    let drawn = terminal.draw(|frame| {
+        draw::draw(model, frame.buffer_mut());
+    });
+    drawn.expect("a test's terminal");
+    lines(terminal.backend().buffer()).join("\n") + "\n"
+}
+
+fn press(model: &mut Model, keys: &str) -> Option<Action> {
+    let mut last = None;
+    for one in keys.chars() {
+        let key = match one {
+            '\n' => Key::Enter,
+            '\u{1b}' => Key::Escape,
+            '<' => Key::Backspace,
+            '^' => Key::Up,
+            'v' => Key::Down,
+            one => Key::Char(one),
+        };
+        last = model.press(key, 10);
+    }
+    last
+}
+
+/// `GPUTEST_RENEW=1` writes the file anew, to be read before it is committed.
+fn is_kept(name: &str, text: &str) {
+    let path = format!("{}/src/top/screens/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("GPUTEST_RENEW").is_some() {
+        std::fs::write(&path, text).expect("the tree is writable");
+    }
+    let kept = std::fs::read_to_string(&path).expect("the file is in the tree");
+    assert!(kept == text, "{name} differs:\n{text}");
+}
+
+#[test]
+fn a_node_fits_a_screen_of_100_columns_and_a_narrow_one() {
+    is_kept("wide", &screen(&mut model(), (100, 24)));
+    is_kept("narrow", &screen(&mut model(), (60, 16)));
+}
+
+#[test]
+fn details_events_and_help_have_their_screens() {
+    let mut all = model();
+    press(&mut all, "v\n");
+    is_kept("details", &screen(&mut all, (100, 24)));
+    press(&mut all, "e");
+    is_kept("events", &screen(&mut all, (100, 24)));
+    press(&mut all, "?");
+    is_kept("help", &screen(&mut all, (100, 24)));
+    press(&mut all, "x");
+    assert!(!screen(&mut all, (100, 24)).contains("leave this help"));
+}
+
+#[test]
+fn one_page_as_text_has_every_tenant() {
+    let text = page(&mut model());
+    for name in ["serve", "train", "big"] {
+        assert!(text.lines().any(|line| line.starts_with(name)), "{text}");
+    }
+    assert!(!text.contains("q quit"), "{text}");
+}
+
+#[test]
+fn any_size_is_drawn_without_a_panic() {
+    let mut all = model();
+    press(&mut all, "e\n");
+    for (width, height) in [(1, 1), (3, 2), (20, 5), (40, 8), (300, 3), (8, 200)] {
+        screen(&mut all, (width, height));
+    }
+}
+
+#[test]
+fn rows_are_sorted_and_filtered_by_keys() {
+    let names = |model: &Model| {
+        let (rows, _) = model.rows();
+        rows.into_iter().map(|row| row.key.0).collect::<Vec<_>>()
+    };
+    let mut all = model();
+    assert_eq!(names(&all), ["serve", "train", "big"]);
+    // By time, by wait: what waits for admission waits the longest.
+    press(&mut all, "ss");
+    assert_eq!((all.sort, names(&all)[0].as_str()), (Sort::Wait, "big"));
+    press(&mut all, "ss");
+    assert_eq!(
+        (all.sort, names(&all)),
+        (
+            Sort::Name,
+            vec!["big".into(), "serve".into(), "train".into()]
+        )
+    );
+    press(&mut all, "ftrai");
+    assert_eq!(names(&all), ["train"]);
+    press(&mut all, "<<<<<web\n");
+    assert_eq!(names(&all), ["serve"], "by user");
+    press(&mut all, "\u{1b}");
+    assert_eq!(names(&all).len(), 3);
+}
+
+#[test]
+fn a_tenant_is_ended_only_after_a_y() {
+    let mut all = model();
+    assert_eq!(press(&mut all, "vK"), None);
+    assert!(screen(&mut all, (100, 24)).contains("ask tenant train to end?"));
+    assert_eq!(press(&mut all, "n"), None);
+    assert_eq!(press(&mut all, "y"), None, "it was answered");
+    let ended = Action::End("train".to_owned(), false);
+    assert_eq!(press(&mut all, "Ky"), Some(ended));
+    let killed = Action::End("train".to_owned(), true);
+    assert_eq!(press(&mut all, "Xy"), Some(killed));
+}
+
+#[test]
+fn limits_are_typed_as_flags_and_escape_leaves_them() {
+    let mut all = model();
+    let set = press(&mut all, "L4GiB --sm-limit 30\n");
+    let words = ["--mem-limit", "4GiB", "--sm-limit", "30"].map(ToOwned::to_owned);
+    assert_eq!(set, Some(Action::Set("serve".to_owned(), words.to_vec())));
+    assert_eq!(press(&mut all, "L4GiB\u{1b}\n"), None);
+    assert!(all.details, "the last key was Enter");
+}
+
+#[test]
+fn the_selection_stays_with_its_tenant_and_on_the_screen() {
+    let mut all = model();
+    let mut many = sample::node();
+    many.tenants = (0..200)
+        .map(|at| {
+            let mut row = many.tenants[0].clone();
+            row.name = format!("tenant-{at:03}");
+            row
+        })
+        .collect();
+    all.take(many.clone(), NOW);
+    for _ in 0..150 {
+        press(&mut all, "v");
+    }
+    let chosen = |model: &Model| {
+        let (rows, at) = model.rows();
+        rows[at.expect("one is chosen")].key.0.clone()
+    };
+    let before = chosen(&all);
+    assert!(screen(&mut all, (100, 30)).contains(&before));
+    many.tenants.remove(3);
+    all.take(many, NOW);
+    assert_eq!(chosen(&all), before);
+    assert!(screen(&mut all, (100, 30)).contains(&before));
+}
+
+#[test]
+fn waits_are_those_of_the_last_minute() {
+    let mut all = model();
+    let wait = |model: &Model| model.rows().0[0].wait.clone();
+    assert_eq!(wait(&all), "<30ms", "all there were, at first");
+    all.take(sample::node(), NOW);
+    assert_eq!(wait(&all), "-", "none since");
+    let mut more = sample::node();
+    more.measures[0].gate_waits.record(400_000);
+    all.take(more, NOW);
+    assert_eq!(wait(&all), "<1ms");
+}
+
+#[test]
+fn a_capped_tenant_and_a_queued_one_stand_out() {
+    let mut node: Snapshot = sample::node();
+    node.shares[0].state = ShareState::Capped { for_us: 1 };
+    let mut all = model();
+    all.take(node, NOW);
+    let (rows, _) = all.rows();
+    let states: Vec<_> = rows
+        .iter()
+        .map(|row| (row.state.as_str(), row.alarms))
+        .collect();
+    let expected = [
+        ("capped", true),
+        ("waits 3G 2s ends 46m", true),
+        ("queued 3m (46G short)", true),
+    ];
+    assert_eq!(states, expected);
+    let plain = model();
+    assert!(!plain.rows().0[0].alarms, "serve works");
+}
+
+/// Prints how long a screen of 200 tenants takes; nothing is asserted of the time.
+#[test]
+fn a_screen_of_200_tenants_is_drawn() {
+    let mut node = sample::node();
+    for list in 0..200 {
+        let name = format!("t{list}");
+        let (mut row, mut share, mut counts) = (
+            node.tenants[0].clone(),
+            node.shares[0].clone(),
+            node.measures[0].clone(),
+        );
+        (row.name, share.name, counts.name) = (name.clone(), name.clone(), name);
+        node.tenants.push(row);
+        node.shares.push(share);
+        node.measures.push(counts);
+    }
+    let mut all = model();
+    let start = Instant::now();
+    const FRAMES: u32 = 10;
+    for _ in 0..FRAMES {
+        all.take(node.clone(), NOW);
+        assert!(screen(&mut all, (160, 50)).contains("t100"));
+    }
+    println!("a screen of 200 tenants: {:?}", start.elapsed() / FRAMES);
+}

@@ -1,0 +1,234 @@
+//! A server for one client at a time or a few: GET and HEAD, one request a connection, everything
+//! bounded.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// The longest head of a request, in bytes.
+const HEAD: usize = 8 << 10;
+/// The most header fields of a request.
+const FIELDS: usize = 64;
+/// Longest a client may take for its request, and for reading the answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections served at a time; a further one is closed.
+const MOST: usize = 16;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// The path, without what follows a question mark.
+    pub path: String,
+    /// The `Accept` header.
+    pub accept: String,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The status, such as 200.
+    pub status: u16,
+    /// The media type.
+    pub media_type: &'static str,
+    /// The body.
+    pub body: String,
+}
+
+impl Answer {
+    /// A status with one line of text.
+    #[must_use]
+    pub fn plain(status: u16, line: &str) -> Self {
+        Self {
+            status,
+            media_type: "text/plain; charset=utf-8",
+            body: format!("{line}\n"),
+        }
+    }
+}
+
+/// Serves until the listener fails.
+///
+/// # Errors
+/// Its failure. A connection that fails is its client's affair.
+pub fn serve<F>(listener: &TcpListener, answer: F) -> io::Result<()>
+where
+    F: Fn(&Ask) -> Answer + Send + Sync + 'static,
+{
+    let (answer, served) = (Arc::new(answer), Arc::new(AtomicUsize::new(0)));
+    loop {
+        let socket = match listener.accept() {
+            Ok((socket, _)) => socket,
+            Err(error) if passes(&error) => {
+                // No descriptor is left, perhaps: others will be closed.
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        if served.fetch_add(1, Ordering::AcqRel) >= MOST {
+            served.fetch_sub(1, Ordering::AcqRel);
+            continue;
+        }
+        let (answer, done) = (Arc::clone(&answer), Arc::clone(&served));
+        let thread = std::thread::Builder::new().spawn(move || {
+            let _ = talk(&socket, answer.as_ref());
+            done.fetch_sub(1, Ordering::AcqRel);
+        });
+        if thread.is_err() {
+            served.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Whether the next connection may be accepted all the same.
+fn passes(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
+    let kind = matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionReset | Interrupted | WouldBlock
+    );
+    // ENFILE, EMFILE, ENOBUFS, ENOMEM.
+    kind || matches!(error.raw_os_error(), Some(23 | 24 | 105 | 12))
+}
+
+fn talk(socket: &TcpStream, answer: &dyn Fn(&Ask) -> Answer) -> io::Result<()> {
+    let (reply, head) = match head(socket)? {
+        Head::Asks { ask, head } => (answer(&ask), head),
+        Head::Wrong(status, line) => (Answer::plain(status, line), false),
+    };
+    say(socket, &reply, head)
+}
+
+enum Head {
+    Asks {
+        ask: Ask,
+        /// Only the answer's head is wanted.
+        head: bool,
+    },
+    Wrong(u16, &'static str),
+}
+
+/// Reads the head of a request, for a bounded time in all.
+fn head(mut socket: &TcpStream) -> io::Result<Head> {
+    let end = Instant::now() + PATIENCE;
+    let mut read = Vec::new();
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(Head::Wrong(408, "the request took too long"));
+        }
+        socket.set_read_timeout(Some(left))?;
+        let mut some = [0; 1024];
+        match socket.read(&mut some) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(bytes) => read.extend_from_slice(&some[..bytes]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => return Err(error),
+        }
+        if let Some(head) = parse(&read) {
+            return Ok(head);
+        }
+        if read.len() > HEAD {
+            return Ok(Head::Wrong(431, "the request's head is too long"));
+        }
+    }
+}
+
+/// `None`: there is more to come.
+fn parse(read: &[u8]) -> Option<Head> {
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS];
+    let mut request = httparse::Request::new(&mut fields);
+    match request.parse(read) {
+        Ok(httparse::Status::Partial) => return None,
+        Ok(httparse::Status::Complete(_)) => {}
+        Err(httparse::Error::TooManyHeaders) => {
+            return Some(Head::Wrong(431, "the request has too many fields"));
+        }
+        Err(_) => return Some(Head::Wrong(400, "this is no HTTP request")),
+    }
+    let head = match request.method {
+        Some("GET") => false,
+        Some("HEAD") => true,
+        _ => return Some(Head::Wrong(405, "only GET and HEAD are answered")),
+    };
+    let path = request.path.unwrap_or("/");
+    let accepts = request.headers.iter();
+    let accepts = accepts.filter(|field| field.name.eq_ignore_ascii_case("accept"));
+    let accepts = accepts.map(|field| String::from_utf8_lossy(field.value).into_owned());
+    let ask = Ask {
+        path: path.split('?').next().unwrap_or(path).to_owned(),
+        accept: accepts.collect::<Vec<_>>().join(","),
+    };
+    Some(Head::Asks { ask, head })
+}
+
+fn say(mut socket: &TcpStream, reply: &Answer, head: bool) -> io::Result<()> {
+    let reason = match reply.status {
+        200 => "OK",
+        400 => "Bad Request",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        431 => "Request Header Fields Too Large",
+        503 => "Service Unavailable",
+        _ => "Error",
+    };
+    let allow = if reply.status == 405 {
+        "Allow: GET, HEAD\r\n"
+    } else {
+        ""
+    };
+    let mut text = format!(
+        "HTTP/1.1 {} {reason}\r\nContent-Type: {}\r\nContent-Length: {}\r\n\
+         Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n{allow}Connection: close\r\n\r\n",
+        reply.status,
+        reply.media_type,
+        reply.body.len(),
+    );
+    if !head {
+        text.push_str(&reply.body);
+    }
+    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.write_all(text.as_bytes())?;
+    socket.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Option<Result<(Ask, bool), u16>> {
+        parse(text.as_bytes()).map(|head| match head {
+            Head::Asks { ask, head } => Ok((ask, head)),
+            Head::Wrong(status, _) => Err(status),
+        })
+    }
+
+    #[test]
+    fn a_request_is_understood_once_its_head_is_whole() {
+        let text = "GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\naccept: text/plain\r\n\r\n";
+        let ask = Ask {
+            path: "/metrics".to_owned(),
+            accept: "text/plain".to_owned(),
+        };
+        assert_eq!(parsed(text), Some(Ok((ask.clone(), false))));
+        assert_eq!(parsed(&text.replace("GET", "HEAD")), Some(Ok((ask, true))));
+        for cut in 1..text.len() {
+            assert_eq!(parsed(&text[..cut]), None, "{cut}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_get_is_refused_by_a_status() {
+        assert_eq!(parsed("POST / HTTP/1.1\r\n\r\n"), Some(Err(405)));
+        assert_eq!(parsed("\u{1}\u{2}\r\n\r\n"), Some(Err(400)));
+        let many = "a: b\r\n".repeat(FIELDS + 1);
+        assert_eq!(
+            parsed(&format!("GET / HTTP/1.1\r\n{many}\r\n")),
+            Some(Err(431))
+        );
+    }
+}

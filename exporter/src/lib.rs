@@ -1,0 +1,14 @@
+//! What a daemon knows, for other programs and for browsers: Prometheus metrics in both text
+//! formats, and one page. `gpushare` prints them, `gpushare-exporter` serves them.
+#![forbid(unsafe_code)]
+
+pub mod http;
+mod metrics;
+mod page;
+mod snapshot;
+mod text;
+
+pub use metrics::families;
+pub use page::{Report, page};
+pub use snapshot::{Snapshot, device_name};
+pub use text::{Family, Format, Kind, Sample, Value, encode};

@@ -1,0 +1,178 @@
+//! Metrics of the daemon and of its devices.
+
+use gpushare_protocol::wire::{DeviceMetrics, DeviceRow, NodeMetrics};
+
+use super::{Labels, Places, each, one};
+use crate::snapshot::Snapshot;
+use crate::text::{Family, Kind, Value};
+
+pub(super) fn families(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
+    let mut all = snapshot.node.as_ref().map(of_daemon).unwrap_or_default();
+    all.extend(of_devices(snapshot, places));
+    all.extend(counted(&snapshot.counted, places));
+    all
+}
+
+fn of_daemon(node: &NodeMetrics) -> Vec<Family> {
+    let build = |node: &NodeMetrics| {
+        let labels = vec![
+            ("version", node.version.clone()),
+            ("driver_version", node.driver.clone()),
+        ];
+        Some((labels, Value::Count(1)))
+    };
+    let ended = [
+        ("collision", node.ended_collision),
+        ("idle_end", node.ended_idle),
+        ("run_limit", node.ended_run_limit),
+        ("unmanaged", node.ended_unmanaged),
+    ];
+    vec![
+        each(
+            "gpushare_build",
+            "The daemon's version and the driver's.",
+            Kind::Info,
+            [node],
+            build,
+        ),
+        one(
+            "gpushare_daemon_uptime_seconds",
+            "Time since the daemon started.",
+            Kind::Gauge,
+            Value::Time(node.up_ms.saturating_mul(1_000_000)),
+        ),
+        one(
+            "gpushare_admission_queued",
+            "Tenants that wait for admission, because their request does not fit.",
+            Kind::Gauge,
+            Value::Count(node.queued.into()),
+        ),
+        one(
+            "gpushare_admission_wait_seconds",
+            "Time from a tenant's registration to its admission.",
+            Kind::Histogram,
+            Value::Times(node.admissions),
+        ),
+        each(
+            "gpushare_ended",
+            "Tenants that the daemon ended, and processes of no tenant, by reason.",
+            Kind::Counter,
+            &ended,
+            |(reason, count)| {
+                let labels = vec![("reason", (*reason).to_owned())];
+                Some((labels, Value::Count(*count)))
+            },
+        ),
+    ]
+}
+
+/// A metric of a device in bytes: its name, its help and its field.
+type Bytes = (&'static str, &'static str, fn(&DeviceRow) -> u64);
+
+const BYTES: [Bytes; 6] = [
+    (
+        "gpushare_gpu_memory_capacity_bytes",
+        "Memory of the device that processes can use.",
+        |row| row.capacity,
+    ),
+    (
+        "gpushare_gpu_memory_reserved_bytes",
+        "Memory that is kept back from tenants.",
+        |row| row.reserve,
+    ),
+    (
+        "gpushare_gpu_memory_granted_bytes",
+        "Memory that tenants may charge without asking.",
+        |row| row.granted,
+    ),
+    (
+        "gpushare_gpu_memory_overhead_bytes",
+        "Memory of contexts and modules, measured or reserved.",
+        |row| row.overhead,
+    ),
+    (
+        "gpushare_gpu_memory_limbo_bytes",
+        "Memory of dead processes that the driver has not given back.",
+        |row| row.limbo,
+    ),
+    (
+        "gpushare_gpu_memory_unmanaged_bytes",
+        "Memory of processes that belong to no tenant.",
+        |row| row.unmanaged,
+    ),
+];
+
+fn of_devices(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
+    let driver = snapshot.node.as_ref().map(|node| node.driver.clone());
+    let driver = driver.unwrap_or_default();
+    let info = each(
+        "gpushare_gpu",
+        "A device that the daemon divides.",
+        Kind::Info,
+        &snapshot.devices,
+        |row| {
+            let more = [
+                ("model", row.name.clone()),
+                ("driver_version", driver.clone()),
+            ];
+            let labels = places.device(row.uuid).into_iter().chain(more);
+            Some((labels.collect(), Value::Count(1)))
+        },
+    );
+    let bytes = BYTES.map(|(name, help, field)| {
+        each(name, help, Kind::Gauge, &snapshot.devices, |row| {
+            Some((places.device(row.uuid), Value::Count(field(row))))
+        })
+    });
+    std::iter::once(info).chain(bytes).collect()
+}
+
+fn counted(rows: &[DeviceMetrics], places: &Places) -> Vec<Family> {
+    let sample = |of: fn(&DeviceMetrics) -> Value| {
+        move |row: &DeviceMetrics| Some((places.device(row.device), of(row)))
+    };
+    let with = |row: &DeviceMetrics, reason: &str| -> Labels {
+        let reason = ("reason", reason.to_owned());
+        places
+            .device(row.device)
+            .into_iter()
+            .chain([reason])
+            .collect()
+    };
+    let mut idle = each(
+        "gpushare_gpu_idle_while_wanted_seconds",
+        "Time in which no tenant had work on the device although one waited at its gate: for its hard cap (cap), or held for another (hold).",
+        Kind::Counter,
+        rows,
+        |row| Some((with(row, "cap"), Value::Time(row.idle_capped_ns))),
+    );
+    let held = rows.iter().map(|row| crate::text::Sample {
+        labels: with(row, "hold"),
+        value: Value::Time(row.idle_held_ns),
+    });
+    idle.samples.extend(held);
+    vec![
+        idle,
+        each(
+            "gpushare_gpu_handoff_seconds",
+            "In exclusive turns: time from the end of a turn, or the order to stop, to the next tenant's turn.",
+            Kind::Histogram,
+            rows,
+            sample(|row| Value::Times(row.handoffs)),
+        ),
+        each(
+            "gpushare_unmanaged_processes",
+            "Processes on the device that belong to no tenant.",
+            Kind::Gauge,
+            rows,
+            sample(|row| Value::Count(row.unmanaged.into())),
+        ),
+        each(
+            "gpushare_nvml_errors",
+            "Looks at the device that failed.",
+            Kind::Counter,
+            rows,
+            sample(|row| Value::Count(row.look_failures)),
+        ),
+    ]
+}

@@ -1,0 +1,218 @@
+//! Metrics of tenants.
+
+use gpushare_protocol::wire::{ProcessState, ShareRow, TenantMetrics, TenantRow};
+
+use super::{Labels, Places, each};
+use crate::snapshot::Snapshot;
+use crate::text::{Family, Kind, Sample, Value};
+
+pub(super) fn families(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
+    let mut all = vec![info(snapshot)];
+    all.extend(memory(&snapshot.tenants, places));
+    all.extend(measured(&snapshot.measures, places));
+    all.extend(shares(snapshot, places));
+    all
+}
+
+fn info(snapshot: &Snapshot) -> Family {
+    each(
+        "gpushare_tenant",
+        "A tenant that may run, its user and its container's cgroup.",
+        Kind::Info,
+        &snapshot.identities,
+        |row| {
+            let text = |value: &Option<String>| value.clone().unwrap_or_default();
+            let labels = vec![
+                ("tenant", row.name.clone()),
+                ("uid", text(&row.owner.map(|uid| uid.to_string()))),
+                ("cgroup", text(&row.cgroup)),
+            ];
+            Some((labels, Value::Count(1)))
+        },
+    )
+}
+
+/// A metric of a row: its name, its help, and its value.
+type Gauge<R> = (&'static str, &'static str, fn(&R) -> u64);
+
+const MEMORY: [Gauge<TenantRow>; 8] = [
+    (
+        "gpushare_tenant_memory_limit_bytes",
+        "The most that the tenant may charge.",
+        |row| row.limit,
+    ),
+    (
+        "gpushare_tenant_memory_request_bytes",
+        "The part of the tenant's memory that is guaranteed.",
+        |row| row.request,
+    ),
+    (
+        "gpushare_tenant_memory_grant_bytes",
+        "What the tenant may charge without asking.",
+        |row| row.grant,
+    ),
+    (
+        "gpushare_tenant_memory_charged_bytes",
+        "What the tenant's processes have charged.",
+        |row| row.charged,
+    ),
+    (
+        "gpushare_tenant_memory_overhead_bytes",
+        "Memory of the tenant's contexts and modules, measured or reserved.",
+        |row| row.overhead,
+    ),
+    (
+        "gpushare_tenant_memory_limbo_bytes",
+        "Memory of the tenant's dead processes that the driver has not given back.",
+        |row| row.limbo,
+    ),
+    (
+        "gpushare_tenant_processes",
+        "The tenant's processes that use the library.",
+        |row| row.processes.len() as u64,
+    ),
+    (
+        "gpushare_tenant_allocations_waiting",
+        "Processes of the tenant whose allocation waits for memory.",
+        |row| {
+            let waits = |state: &ProcessState| matches!(state, ProcessState::Waiting(_));
+            let processes = row.processes.iter();
+            processes.filter(|process| waits(&process.state)).count() as u64
+        },
+    ),
+];
+
+fn memory(rows: &[TenantRow], places: &Places) -> Vec<Family> {
+    let gauge = |(name, help, field): Gauge<TenantRow>| {
+        each(name, help, Kind::Gauge, rows, |row| {
+            let labels = places.tenant(&row.name, row.device);
+            Some((labels, Value::Count(field(row))))
+        })
+    };
+    MEMORY.into_iter().map(gauge).collect()
+}
+
+/// A metric of what is counted: its name, its help, its kind and its value.
+type Measure = (
+    &'static str,
+    &'static str,
+    Kind,
+    fn(&TenantMetrics) -> Value,
+);
+
+const MEASURES: [Measure; 7] = [
+    (
+        "gpushare_tenant_memory_peak_bytes",
+        "The most that was charged at once, as granted and as read every second.",
+        Kind::Gauge,
+        |row| Value::Count(row.peak),
+    ),
+    (
+        "gpushare_tenant_allocation_wait_seconds",
+        "How long allocations waited for memory, of those that had to.",
+        Kind::Histogram,
+        |row| Value::Times(row.allocation_waits),
+    ),
+    (
+        "gpushare_tenant_gpu_seconds",
+        "Device time that the tenant was billed for. A tenant alone on a device without a cap is not billed.",
+        Kind::Counter,
+        |row| Value::Time(row.gpu_ns),
+    ),
+    (
+        "gpushare_tenant_gate_wait_seconds",
+        "Time in which the tenant's gate was closed while it wanted the device.",
+        Kind::Counter,
+        |row| Value::Time(row.gate_waits.sum_ns.saturating_add(row.waiting_ns)),
+    ),
+    (
+        "gpushare_tenant_gate_closed_seconds",
+        "How long the tenant's gate was closed while it wanted the device, each time.",
+        Kind::Histogram,
+        |row| Value::Times(row.gate_waits),
+    ),
+    (
+        "gpushare_tenant_turns",
+        "Turns that the tenant was given; on a shared device, times it was held.",
+        Kind::Counter,
+        |row| Value::Count(row.turns),
+    ),
+    (
+        "gpushare_tenant_overruns",
+        "Times that the tenant had not drained when it should have.",
+        Kind::Counter,
+        |row| Value::Count(row.overruns),
+    ),
+];
+
+/// Why an allocation was refused, and how often.
+type Reason = (&'static str, fn(&TenantMetrics) -> u64);
+
+const REASONS: [Reason; 4] = [
+    ("limit", |row| row.refused_limit),
+    ("wait_timeout", |row| row.refused_wait_timeout),
+    ("no_room", |row| row.refused_no_room),
+    ("driver", |row| row.refused_driver),
+];
+
+fn measured(rows: &[TenantMetrics], places: &Places) -> Vec<Family> {
+    let refused = rows.iter().flat_map(|row| {
+        REASONS.map(|(reason, count)| {
+            let labels = places.tenant(&row.name, row.device).into_iter();
+            Sample {
+                labels: labels.chain([("reason", reason.to_owned())]).collect(),
+                value: Value::Count(count(row)),
+            }
+        })
+    });
+    let refused = Family {
+        name: "gpushare_tenant_allocations_refused",
+        help: "Allocations that were refused: for the tenant's limit, after a wait, without room, or by the driver.",
+        kind: Kind::Counter,
+        samples: refused.collect(),
+    };
+    let rest = MEASURES.into_iter().map(|(name, help, kind, field)| {
+        each(name, help, kind, rows, |row| {
+            Some((places.tenant(&row.name, row.device), field(row)))
+        })
+    });
+    std::iter::once(refused).chain(rest).collect()
+}
+
+fn shares(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
+    let labels = |row: &ShareRow| -> Labels { places.tenant(&row.name, row.device) };
+    let part = |part: u32| Value::Permille(part.into());
+    vec![
+        each(
+            "gpushare_tenant_share_ratio",
+            "The part of the device's time that the tenant is due while all of its priority or a higher one want it.",
+            Kind::Gauge,
+            &snapshot.shares,
+            |row| Some((labels(row), part(row.weight))),
+        ),
+        each(
+            "gpushare_tenant_cap_ratio",
+            "The tenant's hard cap of the device's time, if it has one.",
+            Kind::Gauge,
+            &snapshot.shares,
+            |row| Some((labels(row), part(row.cap?))),
+        ),
+        each(
+            "gpushare_tenant_ungated_processes",
+            "Processes of the tenant whose work on the device cannot be held back.",
+            Kind::Gauge,
+            &snapshot.shares,
+            |row| Some((labels(row), Value::Count(row.ungated.into()))),
+        ),
+        each(
+            "gpushare_tenant_ends_in_seconds",
+            "Time until the tenant is ended by its idle end or run limit, unless something changes.",
+            Kind::Gauge,
+            &snapshot.ends,
+            |row| {
+                let labels = vec![("tenant", row.name.clone())];
+                Some((labels, Value::Time(row.in_ms.saturating_mul(1_000_000))))
+            },
+        ),
+    ]
+}

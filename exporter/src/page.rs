@@ -1,0 +1,300 @@
+//! The report page: one HTML file with everything in it, no script, no network. Pictures are SVG.
+
+mod picture;
+
+use std::fmt::Write;
+
+use gpushare_protocol::histogram::BOUNDS;
+use gpushare_protocol::wire::{EventRecord, ProcessState, SeriesRow, TenantRow};
+
+use crate::snapshot::{Snapshot, device_name};
+use picture::{Line, picture};
+
+/// Events shown, the newest first.
+const EVENTS: usize = 200;
+
+/// All that the page shows.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The machine's name.
+    pub host: String,
+    /// When it was made, as people write it.
+    pub made: String,
+    /// When it was made, in milliseconds since 1970.
+    pub now_ms: u64,
+    /// The state now.
+    pub snapshot: Snapshot,
+    /// Each tenant's last hour.
+    pub history: Vec<SeriesRow>,
+    /// What happened, oldest first.
+    pub events: Vec<EventRecord>,
+}
+
+const STYLE: &str = "body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em;color:#1b1f24;background:#fff}\
+h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:collapse;width:100%}\
+th,td{text-align:right;padding:.2em .6em;border-bottom:1px solid #d8dee4;vertical-align:top}\
+th:first-child,td:first-child,td.l,th.l{text-align:left}svg{width:100%;height:auto}\
+.note{color:#57606a}.warn{color:#9a3412;font-weight:600}.events td{text-align:left}\
+@media(prefers-color-scheme:dark){body{background:#0d1117;color:#e6edf3}th,td{border-color:#30363d}.note{color:#8b949e}.warn{color:#ffa657}svg text{fill:#e6edf3}}";
+
+/// The page.
+#[must_use]
+pub fn page(report: &Report) -> String {
+    let host = escaped(&report.host);
+    let mut out = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
+         <title>gpushare on {host}</title><style>{STYLE}</style></head><body>\n\
+         <h1>gpushare on {host}</h1>\n<p class=\"note\">{}</p>\n",
+        escaped(&made(report))
+    );
+    for (at, row) in report.snapshot.devices.iter().enumerate() {
+        let name = format!("GPU {at}: {} {}", row.name, device_name(row));
+        let _ = writeln!(out, "<h2>{}</h2>", escaped(&name));
+        memory(&mut out, report, row);
+        time(&mut out, report, row.uuid);
+    }
+    if report.snapshot.devices.is_empty() {
+        out.push_str("<p class=\"warn\">The daemon has no GPU.</p>\n");
+    }
+    tenants(&mut out, report);
+    queued(&mut out, report);
+    events(&mut out, report);
+    out.push_str("</body></html>\n");
+    out
+}
+
+fn made(report: &Report) -> String {
+    let node = report.snapshot.node.as_ref();
+    let daemon = node.map_or_else(String::new, |node| {
+        format!(
+            ", daemon {} up {}, driver {}",
+            node.version,
+            span(node.up_ms),
+            node.driver
+        )
+    });
+    format!(
+        "{}{daemon}. The last hour, a value every ten seconds.",
+        report.made
+    )
+}
+
+/// A device's charged memory, stacked by tenant, below its capacity.
+fn memory(out: &mut String, report: &Report, row: &gpushare_protocol::wire::DeviceRow) {
+    let lines = lines(report, row.uuid, |series| {
+        let mib = series.charged_mib.iter();
+        mib.map(|mib| f64::from(*mib) / 1024.0).collect()
+    });
+    let most = row.capacity as f64 / f64::from(1 << 30);
+    out.push_str(&picture("Memory charged", "GiB", most, true, &lines));
+    let rest = [
+        ("kept back", row.reserve),
+        ("contexts and modules", row.overhead),
+        ("of dead processes", row.limbo),
+        ("of no tenant", row.unmanaged),
+    ];
+    let rest = rest.iter().filter(|(_, amount)| *amount > 0);
+    let rest: Vec<String> = rest
+        .map(|(name, amount)| format!("{} {name}", bytes(*amount)))
+        .collect();
+    if !rest.is_empty() {
+        let _ = writeln!(out, "<p class=\"note\">Besides: {}.</p>", rest.join(", "));
+    }
+}
+
+/// A device's time: had, and waited for.
+fn time(out: &mut String, report: &Report, device: [u8; 16]) {
+    let percent = |parts: &[u16]| parts.iter().map(|part| f64::from(*part) / 10.0).collect();
+    let had = lines(report, device, |series| percent(&series.held));
+    out.push_str(&picture("Time had (billed)", "%", 100.0, true, &had));
+    let waited = lines(report, device, |series| percent(&series.waited));
+    out.push_str(&picture(
+        "Time waited at the gate",
+        "%",
+        100.0,
+        false,
+        &waited,
+    ));
+}
+
+/// The series of a device, each placed at its age.
+fn lines(report: &Report, device: [u8; 16], values: impl Fn(&SeriesRow) -> Vec<f64>) -> Vec<Line> {
+    let of_device = report.history.iter().filter(|row| row.device == device);
+    of_device
+        .map(|row| Line {
+            name: row.name.clone(),
+            step_ms: row.step_ms,
+            age_ms: row.age_ms,
+            values: values(row),
+        })
+        .collect()
+}
+
+fn tenants(out: &mut String, report: &Report) {
+    let snapshot = &report.snapshot;
+    out.push_str("<h2>Tenants</h2>\n");
+    if snapshot.tenants.is_empty() {
+        out.push_str("<p class=\"note\">There are none.</p>\n");
+        return;
+    }
+    out.push_str(
+        "<table class=\"tenants\"><tr><th>tenant</th><th>GPU</th><th>charged</th><th>limit</th><th>request</th>\
+         <th>peak</th><th>time now</th><th>due</th><th>cap</th><th>gate waits p99</th>\
+         <th>allocation waits</th><th>refused</th><th class=\"l\">processes</th></tr>\n",
+    );
+    let ordinals = snapshot.ordinals();
+    for row in &snapshot.tenants {
+        let mut measures = snapshot.measures.iter();
+        let measures = measures.find(|one| one.name == row.name && one.device == row.device);
+        let share = snapshot.share(&row.name, row.device);
+        let part = |part: Option<u32>| {
+            part.map_or_else(
+                || "–".to_owned(),
+                |part| format!("{:.1} %", f64::from(part) / 10.0),
+            )
+        };
+        let refused = measures.map_or(0, |one| {
+            one.refused_limit + one.refused_wait_timeout + one.refused_no_room + one.refused_driver
+        });
+        let warn = if refused > 0 { " class=\"warn\"" } else { "" };
+        let cells = [
+            ordinals
+                .get(&row.device)
+                .map_or_else(String::new, usize::to_string),
+            bytes(row.charged),
+            bytes(row.limit),
+            bytes(row.request),
+            measures.map_or_else(|| "–".to_owned(), |one| bytes(one.peak)),
+            part(share.map(|one| one.held)),
+            part(share.map(|one| one.weight)),
+            part(share.and_then(|one| one.cap)),
+            measures.map_or_else(|| "–".to_owned(), |one| p99(one.gate_waits.quantile(990))),
+            measures.map_or_else(
+                || "–".to_owned(),
+                |one| one.allocation_waits.count().to_string(),
+            ),
+        ];
+        let cells: String = cells
+            .iter()
+            .map(|cell| format!("<td>{cell}</td>"))
+            .collect();
+        let _ = writeln!(
+            out,
+            "<tr><td>{}</td>{cells}<td{warn}>{refused}</td><td class=\"l\">{}</td></tr>",
+            escaped(&row.name),
+            processes(row)
+        );
+    }
+    out.push_str("</table>\n");
+}
+
+fn processes(row: &TenantRow) -> String {
+    let one = |process: &gpushare_protocol::wire::ProcessRow| {
+        let state = match &process.state {
+            ProcessState::Running => "running".to_owned(),
+            ProcessState::Idle { for_ms } => format!("idle {}", span(*for_ms)),
+            ProcessState::Waiting(want) => {
+                format!(
+                    "waits for {} since {}",
+                    bytes(want.bytes),
+                    span(want.since_ms)
+                )
+            }
+            _ => String::new(),
+        };
+        format!("{}: {state}", process.pid)
+    };
+    let all: Vec<String> = row.processes.iter().take(8).map(one).collect();
+    let more = row.processes.len().saturating_sub(8);
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    format!("{}{more}", all.join("<br>"))
+}
+
+fn queued(out: &mut String, report: &Report) {
+    for row in &report.snapshot.queued {
+        let _ = writeln!(
+            out,
+            "<p class=\"warn\">{} waits for admission since {}: {} requested, {} short.</p>",
+            escaped(&row.name),
+            span(row.for_ms),
+            bytes(row.request),
+            bytes(row.short)
+        );
+    }
+}
+
+fn events(out: &mut String, report: &Report) {
+    out.push_str("<h2>Events</h2>\n<table class=\"events\">\n");
+    for event in report.events.iter().rev().take(EVENTS) {
+        let ago = span(report.now_ms.saturating_sub(event.at_ms));
+        let tenant = event.tenant.as_deref().unwrap_or("");
+        let bad = [
+            "refused",
+            "ended",
+            "overrun",
+            "unmanaged",
+            "overdrawn",
+            "lost",
+        ];
+        let class = if bad.contains(&event.kind.as_str()) {
+            " class=\"warn\""
+        } else {
+            ""
+        };
+        let _ = writeln!(
+            out,
+            "<tr><td>{ago} ago</td><td{class}>{}</td><td>{}</td><td>{}</td></tr>",
+            escaped(&event.kind),
+            escaped(tenant),
+            escaped(&event.text)
+        );
+    }
+    out.push_str("</table>\n");
+}
+
+/// The bound that 99 % of the waits do not exceed.
+fn p99(bound: Option<u64>) -> String {
+    let last = BOUNDS[BOUNDS.len() - 1];
+    match bound {
+        None => "–".to_owned(),
+        Some(ns) if ns > last => "over 300 s".to_owned(),
+        Some(ns) if ns >= 1_000_000_000 => format!("≤ {} s", ns / 1_000_000_000),
+        Some(ns) if ns >= 1_000_000 => format!("≤ {} ms", ns / 1_000_000),
+        Some(ns) => format!("≤ {} µs", ns / 1_000),
+    }
+}
+
+fn bytes(amount: u64) -> String {
+    gpushare_protocol::units::Bytes(amount).human()
+}
+
+fn span(millis: u64) -> String {
+    match millis / 1000 {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7_200 => format!("{} min", seconds / 60),
+        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// Text as HTML: nothing in it is markup.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for one in text.chars() {
+        match one {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            one => out.push(one),
+        }
+    }
+    out
+}

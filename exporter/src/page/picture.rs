@@ -1,0 +1,255 @@
+//! Lines over the last hour, as SVG.
+
+use std::fmt::Write;
+
+use super::escaped;
+
+/// The picture's size, without its legend.
+const WIDTH: f64 = 960.0;
+const HEIGHT: f64 = 180.0;
+/// Left of the lines, for the scale.
+const LEFT: f64 = 60.0;
+/// Lines with a colour of their own; the rest is added up.
+const MOST: usize = 12;
+/// Colours that are told apart also by people who see few (Tol's muted and bright schemes).
+const COLOURS: [&str; 12] = [
+    "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#882255", "#44aa99",
+    "#999933", "#332288", "#cc6677", "#117733",
+];
+const OTHERS: &str = "#999999";
+
+/// A tenant's values, the newest last.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) name: String,
+    pub(crate) step_ms: u64,
+    /// How old the newest value is.
+    pub(crate) age_ms: u64,
+    pub(crate) values: Vec<f64>,
+}
+
+/// A picture of lines up to `most`, on top of each other or not, with a legend.
+pub(crate) fn picture(title: &str, unit: &str, most: f64, stacked: bool, lines: &[Line]) -> String {
+    let mut lines: Vec<Line> = lines
+        .iter()
+        .filter(|line| line.values.iter().any(|v| *v > 0.0))
+        .cloned()
+        .collect();
+    let sum = |line: &Line| line.values.iter().sum::<f64>();
+    lines.sort_by(|a, b| sum(b).total_cmp(&sum(a)));
+    let rest = lines.split_off(lines.len().min(MOST));
+    if !rest.is_empty() {
+        lines.push(added(&rest));
+    }
+    let mut out = format!(
+        "<figure><figcaption>{}</figcaption><svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n",
+        escaped(title),
+        LEFT + WIDTH + 10.0,
+        HEIGHT + 30.0,
+        escaped(title)
+    );
+    axes(&mut out, most, unit);
+    let mut below = vec![0.0; STEPS];
+    for (at, line) in lines.iter().enumerate() {
+        let colour = if at == MOST {
+            OTHERS
+        } else {
+            COLOURS[at % COLOURS.len()]
+        };
+        let own = resampled(line);
+        let top: Vec<f64> = if stacked {
+            below
+                .iter()
+                .zip(&own)
+                .map(|(below, own)| below + own.unwrap_or(0.0))
+                .collect()
+        } else {
+            own.iter().map(|own| own.unwrap_or(0.0)).collect()
+        };
+        let bottom: Vec<f64> = if stacked {
+            below.clone()
+        } else {
+            vec![0.0; STEPS]
+        };
+        let there: Vec<bool> = own.iter().map(Option::is_some).collect();
+        shape(&mut out, (&bottom, &top, &there), most, (colour, stacked));
+        if stacked {
+            below = top;
+        }
+    }
+    out.push_str("</svg>\n");
+    legend(&mut out, &lines);
+    out.push_str("</figure>\n");
+    out
+}
+
+/// Values across the picture, an hour, and the time between two.
+const STEPS: usize = 360;
+const STEP_MS: u64 = 10_000;
+
+/// A line's values at the picture's steps, oldest first; `None` where it has none. Until a step
+/// after its last look the last value counts.
+fn resampled(line: &Line) -> Vec<Option<f64>> {
+    let step = line.step_ms.max(1);
+    let value = |age: u64| {
+        let before = (age + step / 2).checked_sub(line.age_ms);
+        let before = before.or_else(|| (age + step >= line.age_ms).then_some(0))?;
+        let back = usize::try_from(before / step).ok()?;
+        let last = line.values.len().checked_sub(1)?;
+        line.values.get(last.checked_sub(back)?).copied()
+    };
+    let ages = (0..STEPS as u64).rev().map(|at| at * STEP_MS);
+    ages.map(value).collect()
+}
+
+fn added(lines: &[Line]) -> Line {
+    let mut values = vec![0.0; STEPS];
+    for line in lines {
+        for (sum, value) in values.iter_mut().zip(resampled(line)) {
+            *sum += value.unwrap_or(0.0);
+        }
+    }
+    Line {
+        name: format!("{} others", lines.len()),
+        step_ms: STEP_MS,
+        age_ms: 0,
+        values,
+    }
+}
+
+fn x(at: usize) -> f64 {
+    LEFT + WIDTH * at as f64 / (STEPS - 1) as f64
+}
+
+fn y(value: f64, most: f64) -> f64 {
+    10.0 + HEIGHT * (1.0 - (value / most.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0))
+}
+
+/// The parts in which a line has values: filled if it is stacked.
+fn shape(
+    out: &mut String,
+    (bottom, top, there): (&[f64], &[f64], &[bool]),
+    most: f64,
+    (colour, filled): (&str, bool),
+) {
+    let mut at = 0;
+    while at < STEPS {
+        if !there[at] {
+            at += 1;
+            continue;
+        }
+        let end = (at..STEPS).find(|step| !there[*step]).unwrap_or(STEPS);
+        let point = |step: usize, value: f64| format!("{:.1},{:.1}", x(step), y(value, most));
+        let mut points: Vec<String> = (at..end).map(|step| point(step, top[step])).collect();
+        if filled {
+            points.extend((at..end).rev().map(|step| point(step, bottom[step])));
+            let _ = writeln!(
+                out,
+                "<polygon points=\"{}\" fill=\"{colour}\" fill-opacity=\"0.75\"/>",
+                points.join(" ")
+            );
+        } else {
+            let _ = writeln!(
+                out,
+                "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>",
+                points.join(" ")
+            );
+        }
+        at = end;
+    }
+}
+
+fn axes(out: &mut String, most: f64, unit: &str) {
+    for part in [0.0, 0.5, 1.0] {
+        let (value, at) = (most * part, y(most * part, most));
+        let _ = writeln!(
+            out,
+            "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#888\" stroke-width=\"0.5\"/>\
+             <text x=\"{}\" y=\"{:.1}\" font-size=\"11\" text-anchor=\"end\">{} {unit}</text>",
+            LEFT + WIDTH,
+            LEFT - 6.0,
+            at + 4.0,
+            (value * 10.0).round() / 10.0
+        );
+    }
+    for minutes in [60, 45, 30, 15, 0] {
+        let at = LEFT + WIDTH * (1.0 - f64::from(minutes) / 60.0);
+        let text = if minutes == 0 {
+            "now".to_owned()
+        } else {
+            format!("-{minutes} min")
+        };
+        let _ = writeln!(
+            out,
+            "<text x=\"{at:.1}\" y=\"{}\" font-size=\"11\" text-anchor=\"middle\">{text}</text>",
+            HEIGHT + 26.0
+        );
+    }
+}
+
+fn legend(out: &mut String, lines: &[Line]) {
+    let entry = |(at, line): (usize, &Line)| {
+        let colour = if at == MOST {
+            OTHERS
+        } else {
+            COLOURS[at % COLOURS.len()]
+        };
+        let mark = format!("<span style=\"color:{colour}\">&#9632;</span>");
+        format!("{mark} {}", escaped(&line.name))
+    };
+    let entries: Vec<String> = lines.iter().enumerate().map(entry).collect();
+    let text = match entries.is_empty() {
+        true => "nothing in the last hour".to_owned(),
+        false => entries.join(" &nbsp; "),
+    };
+    let _ = writeln!(out, "<p class=\"note\">{text}</p>");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(age_ms: u64, values: &[f64]) -> Line {
+        Line {
+            name: "a<b".to_owned(),
+            step_ms: 10_000,
+            age_ms,
+            values: values.to_vec(),
+        }
+    }
+
+    #[test]
+    fn values_lie_at_their_age_and_nowhere_else() {
+        let now = resampled(&line(3_000, &[1.0, 2.0]));
+        assert_eq!(now[STEPS - 3..], [None, Some(1.0), Some(2.0)]);
+        let ended = resampled(&line(30_000, &[1.0, 2.0]));
+        assert_eq!(
+            ended[STEPS - 5..STEPS - 2],
+            [Some(1.0), Some(2.0), Some(2.0)]
+        );
+        assert_eq!(ended[STEPS - 2..], [None, None]);
+        assert_eq!(resampled(&line(0, &[])), vec![None; STEPS]);
+    }
+
+    #[test]
+    fn many_tenants_are_the_largest_and_the_rest() {
+        let all: Vec<Line> = (1..=20)
+            .map(|at| Line {
+                name: format!("t{at:02}"),
+                ..line(0, &[f64::from(at)])
+            })
+            .collect();
+        let text = picture("m", "GiB", 80.0, true, &all);
+        assert!(text.contains("t20") && text.contains("8 others"), "{text}");
+        assert!(!text.contains("t08"), "{text}");
+        assert_eq!(text.matches("<polygon").count(), MOST + 1);
+    }
+
+    #[test]
+    fn a_name_is_text_and_no_line_is_said() {
+        let text = picture("m", "GiB", 80.0, false, &[line(0, &[1.0])]);
+        assert!(text.contains("a&lt;b") && !text.contains("a<b"), "{text}");
+        let text = picture("m", "GiB", 80.0, false, &[line(0, &[0.0])]);
+        assert!(text.contains("nothing in the last hour"), "{text}");
+    }
+}

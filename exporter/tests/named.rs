@@ -1,0 +1,84 @@
+//! What names metrics names those that there are: the reference, the alerts, the dashboard.
+
+use std::collections::BTreeSet;
+
+use gpushare_exporter::{Family, Kind, families};
+
+use crate::sample;
+
+fn all() -> Vec<Family> {
+    families(Some(&sample::node()))
+}
+
+/// Names of samples, as queries use them.
+fn names() -> BTreeSet<String> {
+    let name = |family: &Family| {
+        let name = family.sample_name();
+        match family.kind {
+            Kind::Histogram => vec![
+                format!("{name}_bucket"),
+                format!("{name}_sum"),
+                format!("{name}_count"),
+                name,
+            ],
+            _ => vec![name],
+        }
+    };
+    all().iter().flat_map(name).collect()
+}
+
+fn read(path: &str) -> String {
+    let path = format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The words of a text that begin as our metrics do.
+fn named(text: &str) -> BTreeSet<String> {
+    let word = |one: char| one.is_ascii_alphanumeric() || one == '_';
+    let words = text.split(|one| !word(one));
+    words
+        .filter(|word| word.starts_with("gpushare_"))
+        .map(ToOwned::to_owned)
+        .collect()
+}
+
+#[test]
+fn alerts_and_the_dashboard_name_metrics_that_there_are() {
+    let names = names();
+    for file in [
+        "packaging/prometheus/gpushare.rules.yml",
+        "packaging/prometheus/gpushare.rules.test.yml",
+        "packaging/grafana/gpushare.json",
+    ] {
+        let named = named(&read(file));
+        assert!(!named.is_empty(), "{file} names none");
+        let unknown: Vec<_> = named.difference(&names).collect();
+        assert!(unknown.is_empty(), "{file}: {unknown:?}");
+    }
+}
+
+#[test]
+fn the_reference_lists_every_metric_and_no_other() {
+    let text = read("docs/OPERATIONS.md");
+    let (_, text) = text.split_once("\n### Metrics\n").expect("a chapter");
+    let text = text.split("\n### ").next().unwrap_or(text);
+    let text = text.split("\n## ").next().unwrap_or(text);
+    let listed = named(text);
+    let there: BTreeSet<String> = all().iter().map(Family::sample_name).collect();
+    let missing: Vec<_> = there.difference(&listed).collect();
+    assert!(missing.is_empty(), "not listed: {missing:?}");
+    let unknown: Vec<_> = listed.difference(&there).collect();
+    assert!(unknown.is_empty(), "listed: {unknown:?}");
+}
+
+#[test]
+fn no_label_is_one_that_a_scrape_adds() {
+    for family in all() {
+        for sample in &family.samples {
+            for (label, _) in &sample.labels {
+                let taken = ["instance", "job", "container", "pod", "namespace", "le"];
+                assert!(!taken.contains(label), "{}: {label}", family.name);
+            }
+        }
+    }
+}

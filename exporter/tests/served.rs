@@ -1,0 +1,87 @@
+//! The server over real sockets.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use gpushare_exporter::http::{Answer, Ask, serve};
+
+/// A server that answers with what it was asked.
+fn server() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let at = listener.local_addr().expect("it is bound");
+    std::thread::spawn(move || {
+        serve(&listener, |ask: &Ask| match ask.path.as_str() {
+            "/there" => Answer::plain(200, &ask.accept),
+            _ => Answer::plain(404, "no"),
+        })
+    });
+    at
+}
+
+/// Sends this, piece by piece, and reads to the end.
+fn talk(at: SocketAddr, pieces: &[&str]) -> String {
+    let mut socket = TcpStream::connect(at).expect("it listens");
+    socket
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .expect("a timeout");
+    for piece in pieces {
+        socket.write_all(piece.as_bytes()).expect("it reads");
+    }
+    let mut text = String::new();
+    // A server that has refused the head may reset what it has not read.
+    let _ = socket.read_to_string(&mut text);
+    text
+}
+
+#[test]
+fn a_get_is_answered_with_its_length_and_the_connection_ends() {
+    let text = talk(
+        server(),
+        &["GET /the", "re HTTP/1.1\r\nAccept: a/b\r", "\n\r\n"],
+    );
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    assert!(text.contains("\r\nContent-Length: 4\r\n"), "{text}");
+    assert!(text.contains("\r\nConnection: close\r\n"), "{text}");
+    assert!(text.ends_with("\r\n\r\na/b\n"), "{text}");
+}
+
+#[test]
+fn a_head_has_the_length_and_no_body() {
+    let text = talk(server(), &["HEAD /there HTTP/1.1\r\nAccept: a/b\r\n\r\n"]);
+    assert!(text.contains("Content-Length: 4\r\n"), "{text}");
+    assert!(text.ends_with("\r\n\r\n"), "{text}");
+}
+
+#[test]
+fn what_is_not_there_or_not_allowed_is_said_by_status() {
+    let at = server();
+    for (request, status) in [
+        ("GET /other HTTP/1.1\r\n\r\n", "404"),
+        ("POST /there HTTP/1.1\r\n\r\n", "405"),
+        ("nonsense\r\n\r\n", "400"),
+    ] {
+        let text = talk(at, &[request]);
+        assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{text}");
+    }
+    // It serves on.
+    let text = talk(at, &["GET /there HTTP/1.0\r\n\r\n"]);
+    assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+}
+
+#[test]
+fn a_head_without_end_is_refused_at_a_bound() {
+    let long = format!("GET /there HTTP/1.1\r\nX: {}", "x".repeat(9 << 10));
+    let text = talk(server(), &[&long]);
+    assert!(text.starts_with("HTTP/1.1 431 "), "{text}");
+}
+
+#[test]
+fn silent_clients_do_not_keep_others_out_up_to_a_bound() {
+    let at = server();
+    let silent = |_| TcpStream::connect(at).expect("it listens");
+    let silent: Vec<TcpStream> = (0..15).map(silent).collect();
+    let text = talk(at, &["GET /there HTTP/1.1\r\n\r\n"]);
+    assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+    drop(silent);
+}

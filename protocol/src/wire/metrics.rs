@@ -1,0 +1,148 @@
+//! What the daemon counts and measures, since minor 9: for metrics, `top` and the report page.
+
+use crate::histogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// One row of [`super::Listing::Metrics`]. Counts begin with the daemon, those of a tenant with the
+/// tenant's registration at it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum MetricsRow {
+    /// The daemon: one row, the first.
+    Node(NodeMetrics),
+    /// A device.
+    Device(DeviceMetrics),
+    /// A tenant that waits for admission.
+    Queued(QueuedTenant),
+    /// Whose a tenant is: one row for each admitted tenant.
+    Identity(Identity),
+    /// An admitted tenant on one of its devices.
+    Tenant(TenantMetrics),
+}
+
+/// The daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeMetrics {
+    /// Its version.
+    pub version: String,
+    /// The driver's version; empty where it does not say.
+    pub driver: String,
+    /// Milliseconds since it started.
+    pub up_ms: u64,
+    /// Tenants that wait for admission.
+    pub queued: u32,
+    /// How long new tenants waited for admission.
+    pub admissions: Histogram,
+    /// Tenants ended for another tenant's allocation.
+    pub ended_collision: u64,
+    /// Tenants ended by their idle end.
+    pub ended_idle: u64,
+    /// Tenants ended by their run limit.
+    pub ended_run_limit: u64,
+    /// Processes of no tenant that were ended.
+    pub ended_unmanaged: u64,
+}
+
+/// A device. Times are in nanoseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceMetrics {
+    /// Its UUID.
+    pub device: [u8; 16],
+    /// In exclusive turns: from the end of a turn, or the order to stop, to the next tenant's turn.
+    pub handoffs: Histogram,
+    /// Time in which no tenant could work although one wanted to, because of its hard cap.
+    pub idle_capped_ns: u64,
+    /// The same, because a tenant was held for another that had no work.
+    pub idle_held_ns: u64,
+    /// Processes on it that belong to no tenant.
+    pub unmanaged: u32,
+    /// Looks at it that failed.
+    pub look_failures: u64,
+}
+
+/// A tenant that waits for admission.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueuedTenant {
+    /// Its name.
+    pub name: String,
+    /// Its user; `None` for a tenant of the machine.
+    pub owner: Option<u32>,
+    /// Milliseconds since it was registered.
+    pub for_ms: u64,
+    /// The largest limit that it asks for on a device, in bytes.
+    pub limit: u64,
+    /// The largest request, in bytes.
+    pub request: u64,
+    /// The bytes that are missing on the device where most are missing; 0 while processes of the
+    /// previous daemon are counted.
+    pub short: u64,
+}
+
+/// Whose a tenant is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Its name.
+    pub name: String,
+    /// Its user; `None` for a tenant of the machine.
+    pub owner: Option<u32>,
+    /// Its container's cgroup, where a container runtime made one.
+    pub cgroup: Option<String>,
+    /// Milliseconds since it was admitted, also under an earlier daemon.
+    pub age_ms: u64,
+}
+
+/// A tenant on a device. Times are in nanoseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantMetrics {
+    /// The tenant's name.
+    pub name: String,
+    /// The device's UUID.
+    pub device: [u8; 16],
+    /// The most bytes that were charged at once: as granted to its processes, and as read every
+    /// second.
+    pub peak: u64,
+    /// Allocations refused because of the tenant's own limit.
+    pub refused_limit: u64,
+    /// Allocations refused after they had waited as long as they may.
+    pub refused_wait_timeout: u64,
+    /// Allocations refused because there was no room and waiting could not help.
+    pub refused_no_room: u64,
+    /// Allocations that the driver refused within the grant.
+    pub refused_driver: u64,
+    /// How long allocations waited, of those that had to.
+    pub allocation_waits: Histogram,
+    /// Device time it was billed for. A tenant that is alone on a device without a cap is not
+    /// billed.
+    pub gpu_ns: u64,
+    /// How long its gate was closed while it wanted the device, each time.
+    pub gate_waits: Histogram,
+    /// For how long that is so now.
+    pub waiting_ns: u64,
+    /// Turns it was given; on a shared device, times it was held.
+    pub turns: u64,
+    /// Times it had not drained when it should have.
+    pub overruns: u64,
+}
+
+/// A tenant's last hour on a device, a row of [`super::Listing::History`]. The lists are equally
+/// long, the newest value last, and a value every `step_ms`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeriesRow {
+    /// The tenant's name; it may have ended.
+    pub name: String,
+    /// The device's UUID.
+    pub device: [u8; 16],
+    /// Milliseconds between two values.
+    pub step_ms: u64,
+    /// Milliseconds since the last value.
+    pub age_ms: u64,
+    /// Bytes charged, in MiB, rounded up.
+    pub charged_mib: Vec<u32>,
+    /// The device's time that it was billed for, in thousandths.
+    pub held: Vec<u16>,
+    /// The time that it waited at its gate, in thousandths.
+    pub waited: Vec<u16>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! The bytes of minor 9.
+
+use crate::histogram::Histogram;
+use crate::wire::*;
+
+#[test]
+fn the_bytes_of_minor_9_never_change() {
+    for (of, variant) in [(Listing::Metrics, 9), (Listing::History, 10)] {
+        let from = Cursor::default();
+        let bytes = postcard::to_allocvec(&Control::Page { of, from }).expect("encodes");
+        assert_eq!(bytes, [8, variant, 0, 0, 0]);
+    }
+    let end = Control::End {
+        tenant: "a".to_owned(),
+        kill: true,
+    };
+    assert_eq!(
+        postcard::to_allocvec(&end).expect("encodes"),
+        [14, 1, b'a', 1]
+    );
+    let page = |rows| {
+        let reply = ControlReply::Page { rows, next: None };
+        postcard::to_allocvec(&reply).expect("encodes")
+    };
+    let mut times = Histogram::default();
+    times.record(300);
+    let histogram = [&[1][..], &[0; 16], &[172, 2]].concat();
+    let name = "a".to_owned();
+    let (device, uuid) = ([7; 16], &[7; 16][..]);
+    let rows = [
+        MetricsRow::Node(NodeMetrics {
+            version: "b".to_owned(),
+            driver: "c".to_owned(),
+            up_ms: 300,
+            queued: 1,
+            admissions: times,
+            ended_collision: 2,
+            ended_idle: 3,
+            ended_run_limit: 4,
+            ended_unmanaged: 5,
+        }),
+        MetricsRow::Device(DeviceMetrics {
+            device,
+            handoffs: times,
+            idle_capped_ns: 1,
+            idle_held_ns: 2,
+            unmanaged: 3,
+            look_failures: 4,
+        }),
+        MetricsRow::Queued(QueuedTenant {
+            name: name.clone(),
+            owner: Some(300),
+            for_ms: 1,
+            limit: 2,
+            request: 3,
+            short: 4,
+        }),
+        MetricsRow::Identity(Identity {
+            name: name.clone(),
+            owner: None,
+            cgroup: Some("b".to_owned()),
+            age_ms: 1,
+        }),
+        MetricsRow::Tenant(TenantMetrics {
+            name: name.clone(),
+            device,
+            peak: 1,
+            refused_limit: 2,
+            refused_wait_timeout: 3,
+            refused_no_room: 4,
+            refused_driver: 5,
+            allocation_waits: times,
+            gpu_ns: 6,
+            gate_waits: times,
+            waiting_ns: 7,
+            turns: 8,
+            overruns: 9,
+        }),
+    ];
+    let expected = [
+        [
+            &[0, 1, b'b', 1, b'c', 172, 2, 1][..],
+            &histogram,
+            &[2, 3, 4, 5],
+        ]
+        .concat(),
+        [&[1][..], uuid, &histogram, &[1, 2, 3, 4]].concat(),
+        vec![2, 1, b'a', 1, 172, 2, 1, 2, 3, 4],
+        vec![3, 1, b'a', 0, 1, 1, b'b', 1],
+        [
+            &[4, 1, b'a'][..],
+            uuid,
+            &[1, 2, 3, 4, 5],
+            &histogram,
+            &[6],
+            &histogram,
+            &[7, 8, 9],
+        ]
+        .concat(),
+    ];
+    for (row, bytes) in rows.into_iter().zip(expected) {
+        let whole = [&[11, 9, 1][..], &bytes, &[0]].concat();
+        assert_eq!(page(Rows::Metrics(vec![row])), whole);
+    }
+    let series = SeriesRow {
+        name,
+        device,
+        step_ms: 300,
+        age_ms: 1,
+        charged_mib: vec![300, 2],
+        held: vec![1, 2],
+        waited: vec![3, 4],
+    };
+    let bytes = [172, 2, 1, 2, 172, 2, 2, 2, 1, 2, 2, 3, 4];
+    let whole = [&[11, 10, 1, 1, b'a'][..], uuid, &bytes, &[0]].concat();
+    assert_eq!(page(Rows::History(vec![series])), whole);
+}

@@ -1,0 +1,153 @@
+//! What is counted and measured of tenants and of the node, for metrics; beside a tenant's tally,
+//! which has its peak and its refusals. Nothing is decided by it.
+//!
+//! The brain counts what its schedules see, and forgets it when a tenant's last process leaves a
+//! device. Here such counts go on: they are read once a second, when they are asked for, and before
+//! a process leaves.
+
+use std::collections::BTreeMap;
+
+use gpushare_core::{Nanos, ProcessId, TenantId, Why};
+use gpushare_protocol::histogram::Histogram;
+
+use super::Node;
+
+/// A count that begins anew when its source does; what was counted before is kept.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Grown {
+    before: u64,
+    last: u64,
+}
+
+impl Grown {
+    fn read(&mut self, value: u64) {
+        if value < self.last {
+            self.before = self.before.saturating_add(self.last);
+        }
+        self.last = value;
+    }
+
+    pub(super) fn all(self) -> u64 {
+        self.before.saturating_add(self.last)
+    }
+}
+
+/// Of a tenant on a device, since its registration at this daemon.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Measures {
+    pub(super) gpu: Grown,
+    pub(super) turns: Grown,
+    pub(super) overruns: Grown,
+    gates_before: Histogram,
+    gates: Histogram,
+    /// For how long its gate is closed now while it wants the device.
+    pub(super) waiting: Nanos,
+    pub(super) allocation_waits: Histogram,
+}
+
+impl Measures {
+    /// How long its gate was closed while it wanted the device, each time.
+    pub(super) fn gate_waits(&self) -> Histogram {
+        self.gates_before.plus(&self.gates)
+    }
+
+    fn note_gates(&mut self, gates: Histogram) {
+        if gates.count() < self.gates.count() {
+            self.gates_before = self.gates_before.plus(&self.gates);
+        }
+        self.gates = gates;
+    }
+}
+
+/// Of the node, since the daemon's start.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    pub(super) started: Nanos,
+    /// The driver's version.
+    pub(super) driver: String,
+    /// How long new tenants waited for admission.
+    pub(super) admissions: Histogram,
+    pub(super) ended_collision: u64,
+    pub(super) ended_idle: u64,
+    pub(super) ended_run_limit: u64,
+    pub(super) ended_unmanaged: u64,
+    /// Looks that failed, by device.
+    pub(super) look_failures: BTreeMap<usize, u64>,
+}
+
+impl Counted {
+    pub(super) fn since(started: Nanos) -> Self {
+        Self {
+            started,
+            ..Self::default()
+        }
+    }
+
+    /// A tenant is ended.
+    pub(super) fn ended(&mut self, why: &Why) {
+        *match why {
+            Why::Collision { .. } => &mut self.ended_collision,
+            Why::Idle => &mut self.ended_idle,
+            Why::RunLimit => &mut self.ended_run_limit,
+        } += 1;
+    }
+
+    /// A look at a device failed.
+    pub(super) fn look_failed(&mut self, device: usize) {
+        *self.look_failures.entry(device).or_default() += 1;
+    }
+}
+
+impl Node {
+    /// The driver's version, for metrics.
+    pub fn set_driver_version(&mut self, version: String) {
+        self.counted.driver = version;
+    }
+
+    /// Reads a tenant's counts.
+    pub(super) fn note_measures(&mut self, tenant: TenantId) {
+        let Some(known) = self.tenants.get_mut(&tenant) else {
+            return;
+        };
+        let now = self.world.now();
+        for (column, device) in known.columns.clone().into_iter().enumerate() {
+            let Some(measures) = known.measures.get_mut(column) else {
+                continue;
+            };
+            let share = self.world.share(tenant, device);
+            measures.waiting = Nanos::ZERO;
+            if let Some(share) = share {
+                measures.gpu.read(share.held.0);
+                measures.turns.read(share.turns);
+                measures.overruns.read(share.overruns);
+                measures.note_gates(share.waits);
+                measures.waiting = share.waiting.map_or(Nanos::ZERO, |since| now - since);
+            }
+        }
+    }
+
+    /// Reads all counts, before they are told.
+    pub(super) fn note_all_measures(&mut self) {
+        let processes: Vec<ProcessId> = self.processes.iter().map(|(process, _)| process).collect();
+        for process in processes {
+            self.read_counters(process);
+        }
+        for tenant in self.tenants.keys().copied().collect::<Vec<_>>() {
+            self.note_measures(tenant);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_goes_on_when_its_source_begins_anew() {
+        let mut count = Grown::default();
+        for (value, all) in [(5, 5), (7, 7), (1, 8), (3, 10)] {
+            count.read(value);
+            assert_eq!(count.all(), all);
+        }
+    }
+}

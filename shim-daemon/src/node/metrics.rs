@@ -1,0 +1,144 @@
+//! What is counted and measured, as rows, for metrics, `top` and the report page.
+
+use gpushare_core::{Nanos, State, TenantId};
+use gpushare_protocol::units::Bytes;
+use gpushare_protocol::wire::{
+    DeviceMetrics, Identity, MetricsRow, NodeMetrics, QueuedTenant, TenantMetrics,
+};
+
+use super::Node;
+use super::history::Key;
+use super::tenant::{Tenant, index};
+
+impl Node {
+    /// The rows before those of tenants: the daemon and its devices.
+    pub(super) fn own_metrics(&self, now: Nanos) -> Vec<MetricsRow> {
+        let counted = &self.counted;
+        let queued = self.tenants.values().filter(|known| !known.admitted);
+        let node = NodeMetrics {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            driver: counted.driver.clone(),
+            up_ms: millis(now - counted.started),
+            queued: u32::try_from(queued.count()).unwrap_or(u32::MAX),
+            admissions: counted.admissions,
+            ended_collision: counted.ended_collision,
+            ended_idle: counted.ended_idle,
+            ended_run_limit: counted.ended_run_limit,
+            ended_unmanaged: counted.ended_unmanaged,
+        };
+        let devices = self.world.devices().filter_map(|view| {
+            let at = index(view.device)?;
+            let tally = self.world.tally(view.device)?;
+            Some(MetricsRow::Device(DeviceMetrics {
+                device: self.devices.get(at)?.uuid,
+                handoffs: tally.handoffs,
+                idle_capped_ns: tally.capped.0,
+                idle_held_ns: tally.held.0,
+                unmanaged: self.unmanaged_on(at),
+                look_failures: counted.look_failures.get(&at).copied().unwrap_or(0),
+            }))
+        });
+        std::iter::once(MetricsRow::Node(node))
+            .chain(devices)
+            .collect()
+    }
+
+    /// A tenant's rows at the place of one of its devices: with the first, whose it is.
+    pub(super) fn tenant_metrics(
+        &self,
+        now: Nanos,
+        (id, known): (TenantId, &Tenant),
+        column: usize,
+    ) -> Vec<MetricsRow> {
+        if !known.admitted {
+            let queued = (column == 0).then(|| self.queued_row(now, (id, known)));
+            return queued.flatten().into_iter().collect();
+        }
+        let identity = (column == 0).then(|| {
+            let began = known.registration.began.map_or(now, Nanos);
+            MetricsRow::Identity(Identity {
+                name: known.registration.name.clone(),
+                owner: known.registration.owner,
+                cgroup: known.registration.cgroup.clone(),
+                age_ms: millis(now - began),
+            })
+        });
+        let measured = self.measured_row(known, column);
+        identity.into_iter().chain(measured).collect()
+    }
+
+    fn measured_row(&self, known: &Tenant, column: usize) -> Option<MetricsRow> {
+        let device = known.columns.get(column)?;
+        let measures = known.measures.get(column)?;
+        let tally = known.tally.columns.get(column)?;
+        let refused = &tally.refusals;
+        Some(MetricsRow::Tenant(TenantMetrics {
+            name: known.registration.name.clone(),
+            device: index(*device).and_then(|at| self.devices.get(at))?.uuid,
+            peak: tally.peak.0,
+            refused_limit: refused.over_limit,
+            refused_wait_timeout: refused.timed_out,
+            refused_no_room: refused.no_room + refused.cycle,
+            refused_driver: refused.driver,
+            allocation_waits: measures.allocation_waits,
+            gpu_ns: measures.gpu.all(),
+            gate_waits: measures.gate_waits(),
+            waiting_ns: measures.waiting.0,
+            turns: measures.turns.all(),
+            overruns: measures.overruns.all(),
+        }))
+    }
+
+    fn queued_row(&self, now: Nanos, (id, known): (TenantId, &Tenant)) -> Option<MetricsRow> {
+        let State::Queued { since } = self.world.tenant(id)?.state else {
+            return None;
+        };
+        let quotas = &self.world.spec(id)?.quotas;
+        let most = |of: fn(&gpushare_core::Quota) -> Bytes| {
+            let amounts = quotas.iter().map(|(_, quota)| of(quota).0);
+            amounts.max().unwrap_or(0)
+        };
+        let short = quotas.iter().map(|(device, quota)| {
+            let left = self.world.device(*device)?;
+            let needs = quota.request + self.world.context_cost(*device);
+            Some((needs - (left.usable - left.firm)).0)
+        });
+        let short = short.flatten().max().filter(|_| !self.is_recovering());
+        Some(MetricsRow::Queued(QueuedTenant {
+            name: known.registration.name.clone(),
+            owner: known.registration.owner,
+            for_ms: millis(now - since),
+            limit: most(|quota| quota.limit),
+            request: most(|quota| quota.request),
+            short: short.unwrap_or(0),
+        }))
+    }
+
+    /// Once a second: takes a step of the history if one is due.
+    pub(super) fn note_history(&mut self, now: Nanos) {
+        if !self.history.begin(now) {
+            return;
+        }
+        for (id, known) in &self.tenants {
+            for (column, measures) in known.measures.iter().enumerate() {
+                let device = known.columns.get(column).copied().and_then(index);
+                let Some(device) = device.and_then(|at| self.devices.get(at)) else {
+                    continue;
+                };
+                if !known.admitted {
+                    continue;
+                }
+                let of = (known.registration.name.as_str(), device.uuid);
+                let waited = measures.gate_waits().sum_ns + measures.waiting.0;
+                let times = (measures.gpu.all(), waited);
+                let charged = known.charged(column).0;
+                let key: Key = (*id, column);
+                self.history.note(key, of, charged, times);
+            }
+        }
+    }
+}
+
+fn millis(span: Nanos) -> u64 {
+    span.0 / 1_000_000
+}

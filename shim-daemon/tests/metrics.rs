@@ -1,0 +1,327 @@
+//! What the daemon counts and measures, as it tells it: over real sockets and pages.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::sync::atomic::Ordering;
+
+use crate::driver::{Backend, Driver};
+use crate::support::gate::{Gated, is_closed};
+use crate::support::{Client, Daemon, FakeDevices, GPU, SECOND, create, until};
+use gpushare_core::Nanos;
+use gpushare_protocol::units::{Bytes, GIB};
+use gpushare_protocol::wire::*;
+use gpushared::devices::Devices as _;
+use gpushared::node::{ConnId, Effect, Node, Settings};
+
+/// All rows of a list, page by page.
+fn rows(daemon: &Daemon, of: Listing) -> Vec<Rows> {
+    let (mut wire, mut from, mut all) = (daemon.command(), Cursor::default(), Vec::new());
+    loop {
+        match wire.call(&Control::Page { of, from }) {
+            ControlReply::Page { rows, next } => {
+                all.push(rows);
+                match next {
+                    Some(next) => from = next,
+                    None => return all,
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn metrics(daemon: &Daemon) -> Vec<MetricsRow> {
+    let pages = rows(daemon, Listing::Metrics).into_iter();
+    let each = |page| match page {
+        Rows::Metrics(rows) => rows,
+        other => panic!("{other:?}"),
+    };
+    pages.flat_map(each).collect()
+}
+
+fn node(daemon: &Daemon) -> NodeMetrics {
+    match metrics(daemon).into_iter().next() {
+        Some(MetricsRow::Node(node)) => node,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn device(daemon: &Daemon, uuid: [u8; 16]) -> DeviceMetrics {
+    let found = metrics(daemon).into_iter().find_map(|row| match row {
+        MetricsRow::Device(row) if row.device == uuid => Some(row),
+        _ => None,
+    });
+    found.unwrap()
+}
+
+fn tenant(daemon: &Daemon, name: &str) -> TenantMetrics {
+    let found = metrics(daemon).into_iter().find_map(|row| match row {
+        MetricsRow::Tenant(row) if row.name == name && row.device == GPU => Some(row),
+        _ => None,
+    });
+    found.unwrap()
+}
+
+const HALF: [(&str, &str); 2] = [
+    ("GPUSHARE_MEM_REQUEST", "1GiB"),
+    ("GPUSHARE_MEM_LIMIT", "12GiB"),
+];
+
+#[test]
+fn a_tenants_peak_stays_when_it_frees() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_a, a) = daemon.tenant("a", &HALF);
+    let (_b, _) = daemon.tenant("b", &HALF);
+    let mut client = Client::register(&a);
+    client.open();
+    client.grow(0, 3 * GIB);
+    client.charge(3 * GIB);
+    client.free(2 * GIB);
+    assert_eq!(tenant(&daemon, "a").peak, 3 * GIB);
+    assert_eq!(tenant(&daemon, "b").peak, 0);
+    // A claim of charges that were never granted raises nothing.
+    client.grow(20 * GIB, GIB);
+    assert_eq!(tenant(&daemon, "a").peak, 3 * GIB);
+}
+
+#[test]
+fn refusals_are_counted_by_reason_also_after_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let short = [&HALF[..], &[("GPUSHARE_WAIT_TIMEOUT", "50ms")]].concat();
+    let fails = [&HALF[..], &[("GPUSHARE_ON_COLLISION", "fail")]].concat();
+    let (_a, a) = daemon.tenant("a", &HALF);
+    let (_b, b) = daemon.tenant("b", &short);
+    let (_c, c) = daemon.tenant("c", &fails);
+    let mut holder = Client::register(&a);
+    holder.open();
+    holder.grow(0, 10 * GIB);
+    holder.charge(10 * GIB);
+    let refusals = |client: &Client| {
+        let line = client.page().line(client.slot, 0).unwrap();
+        line.refused.fetch_add(1, Ordering::Relaxed);
+    };
+    let mut waits = Client::register(&b);
+    waits.open();
+    let reply = waits.grow(0, 10 * GIB);
+    assert!(
+        matches!(reply, Reply::Refused(Refusal::TimedOut { .. })),
+        "{reply:?}"
+    );
+    refusals(&waits);
+    // The library's own, for its limit.
+    refusals(&waits);
+    let mut fails = Client::register(&c);
+    fails.open();
+    let reply = fails.grow(0, 10 * GIB);
+    assert_eq!(reply, Reply::Refused(Refusal::NoMemory));
+    refusals(&fails);
+    let reasons = |name| {
+        let row = tenant(&daemon, name);
+        let own = (row.refused_limit, row.refused_wait_timeout);
+        (own, row.refused_no_room, row.allocation_waits.count() > 0)
+    };
+    assert_eq!(reasons("a"), ((0, 0), 0, false));
+    assert_eq!(reasons("b"), ((1, 1), 0, true));
+    assert_eq!(reasons("c"), ((0, 0), 1, false));
+    drop(waits);
+    until("its process has gone", || {
+        let pages = rows(&daemon, Listing::Tenants);
+        let Some(Rows::Tenants(rows)) = pages.first() else {
+            return false;
+        };
+        rows.iter()
+            .any(|row| row.name == "b" && row.processes.is_empty())
+    });
+    assert_eq!(reasons("b"), ((1, 1), 0, true));
+}
+
+#[test]
+fn a_queued_tenant_has_a_row_until_it_is_admitted() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let big = [
+        ("GPUSHARE_MEM_REQUEST", "12GiB"),
+        ("GPUSHARE_MEM_LIMIT", "13GiB"),
+    ];
+    let (first, _) = daemon.tenant("first", &big);
+    assert_eq!(
+        (node(&daemon).queued, node(&daemon).admissions.count()),
+        (0, 1)
+    );
+    let mut second = daemon.command();
+    let id = second.ask(&create("second", &big));
+    let queued: ControlReply = second.answer(id);
+    assert!(matches!(queued, ControlReply::Queued { .. }), "{queued:?}");
+    let row = metrics(&daemon).into_iter().find_map(|row| match row {
+        MetricsRow::Queued(row) => Some(row),
+        _ => None,
+    });
+    let row = row.unwrap();
+    assert_eq!((row.name.as_str(), row.limit), ("second", 13 * GIB));
+    // Both requests, and a context each, in 16 GiB.
+    assert!(
+        row.request == 12 * GIB && row.short > 8 * GIB && row.short < 10 * GIB,
+        "{row:?}"
+    );
+    assert_eq!(node(&daemon).queued, 1);
+    drop(first);
+    assert!(matches!(second.answer(id), ControlReply::Created { .. }));
+    let all = metrics(&daemon);
+    assert!(!all.iter().any(|row| matches!(row, MetricsRow::Queued(_))));
+    assert!(
+        all.iter()
+            .any(|row| matches!(row, MetricsRow::Identity(id) if id.name == "second"))
+    );
+    assert_eq!(
+        (node(&daemon).queued, node(&daemon).admissions.count()),
+        (0, 2)
+    );
+}
+
+#[test]
+fn unmanaged_processes_are_counted_on_their_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let devices = FakeDevices::default();
+    {
+        let mut facts = devices.0.lock().unwrap();
+        facts.second = true;
+        facts.processes = vec![(1, Bytes(GIB))];
+    }
+    let daemon = Daemon::with(folder.path(), devices);
+    until("the look has shown it", || {
+        device(&daemon, GPU).unmanaged == 1
+    });
+    assert_eq!(device(&daemon, SECOND).unmanaged, 0);
+    daemon.devices.0.lock().unwrap().processes.clear();
+    until("it has gone", || device(&daemon, GPU).unmanaged == 0);
+}
+
+#[test]
+fn turns_and_waits_outlive_the_process_that_had_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        policy: gpushare_core::Policy {
+            lease: gpushare_core::LeasePolicy::turns(),
+            ..Settings::default().policy
+        },
+        ..Settings::default()
+    };
+    let daemon = Daemon::with_settings(folder.path(), FakeDevices::default(), settings);
+    let (_a, a) = daemon.tenant("a", &HALF);
+    let (_b, b) = daemon.tenant("b", &HALF);
+    let (mut a, mut b) = (Gated::join(&a), Gated::join(&b));
+    let epoch = |gated: &Gated| gated.turn().word.epoch();
+    b.want(epoch(&b));
+    let closed = a.until(is_closed).word.epoch();
+    a.drained(closed);
+    b.until(|turn| !is_closed(turn));
+    let row = tenant(&daemon, "b");
+    assert_eq!((row.turns, row.gate_waits.count()), (1, 1), "{row:?}");
+    assert!(row.gate_waits.sum_ns > 0);
+    assert_eq!(device(&daemon, GPU).handoffs.count(), 1);
+    assert_eq!(tenant(&daemon, "a").gate_waits.count(), 0);
+    drop(b);
+    until("its process has gone", || {
+        let mut wire = daemon.command();
+        let ControlReply::Shares(rows) = wire.call(&Control::Shares) else {
+            return false;
+        };
+        rows.iter().any(|row| row.name == "b" && row.turns == 0)
+    });
+    let after = tenant(&daemon, "b");
+    assert_eq!((after.turns, after.gate_waits), (1, row.gate_waits));
+    assert!(after.gpu_ns > 0);
+}
+
+#[test]
+fn a_tenant_of_two_devices_has_a_row_for_each_and_one_identity() {
+    let folder = tempfile::tempdir().unwrap();
+    let devices = FakeDevices::default();
+    devices.0.lock().unwrap().second = true;
+    let daemon = Daemon::with(folder.path(), devices);
+    let _owners: Vec<_> = (0..30)
+        .map(|at| daemon.tenant(&format!("{at:-<60}"), &[("GPUSHARE_RUN_LIMIT", "1h")]))
+        .collect();
+    let pages = rows(&daemon, Listing::Metrics);
+    assert!(pages.len() > 1, "it is a list of several pages");
+    let all = metrics(&daemon);
+    let count = |is: fn(&&MetricsRow) -> bool| all.iter().filter(is).count();
+    assert_eq!(count(|row| matches!(row, MetricsRow::Node(_))), 1);
+    assert_eq!(count(|row| matches!(row, MetricsRow::Device(_))), 2);
+    assert_eq!(count(|row| matches!(row, MetricsRow::Identity(_))), 30);
+    assert_eq!(count(|row| matches!(row, MetricsRow::Tenant(_))), 60);
+}
+
+#[test]
+fn a_tenant_that_is_ended_by_a_command_loses_its_process_and_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (mut owner, a) = daemon.tenant("a", &HALF);
+    let (_other, b) = daemon.tenant("b", &HALF);
+    let (_client, _beside) = (Client::register(&a), Client::register(&b));
+    let end = Control::End {
+        tenant: "a".to_owned(),
+        kill: true,
+    };
+    let done: ControlReply = daemon.command().call(&end);
+    assert_eq!(done, ControlReply::Done);
+    let told: ControlReply = owner.answer(0);
+    assert!(
+        matches!(&told, ControlReply::End { signal: 9, why } if why.contains("ended it")),
+        "{told:?}"
+    );
+    let processes = |name: &str| {
+        let mut wire = daemon.command();
+        let ControlReply::Tenants(rows) = wire.call(&Control::List) else {
+            return None;
+        };
+        let row = rows.into_iter().find(|row| row.name == name)?;
+        Some(row.processes.len())
+    };
+    until("its process has ended", || processes("a") == Some(0));
+    assert_eq!(processes("b"), Some(1));
+    // It is the operator's word, not one of the reasons that the daemon has by itself.
+    assert_eq!(node(&daemon).ended_collision, 0);
+}
+
+#[test]
+fn the_last_hour_has_a_value_every_ten_seconds() {
+    let devices = Driver::of(Backend::Misc).list().unwrap();
+    let at = |second: u64| Nanos::secs(1000 + second);
+    let mut node = Node::new(&Settings::default(), devices, 1, at(0), false);
+    let mut last = 0;
+    let mut ask = |node: &mut Node, now: Nanos, request: &Control| {
+        last += 1;
+        node.command(now, ConnId(last), 1, request);
+        let mut answer = None;
+        while let Some(effect) = node.poll_effect() {
+            if let Effect::Command { to, reply, .. } = effect
+                && to == ConnId(last)
+            {
+                answer = Some(reply);
+            }
+        }
+        answer.unwrap()
+    };
+    let limits = [("GPUSHARE_RUN_LIMIT", "1h")];
+    let reply = ask(&mut node, at(0), &create("a", &limits));
+    assert!(matches!(reply, ControlReply::Created { .. }), "{reply:?}");
+    (0..=35).for_each(|second| node.tick(at(second)));
+    let page = Control::Page {
+        of: Listing::History,
+        from: Cursor::default(),
+    };
+    match ask(&mut node, at(37), &page) {
+        ControlReply::Page {
+            rows: Rows::History(rows),
+            next: None,
+        } => {
+            // Two devices, at 0, 10, 20 and 30 seconds.
+            let each = |row: &SeriesRow| (row.charged_mib.len(), row.step_ms, row.age_ms);
+            let all: Vec<_> = rows.iter().map(each).collect();
+            assert_eq!(all, [(4, 10_000, 7_000), (4, 10_000, 7_000)]);
+        }
+        other => panic!("{other:?}"),
+    }
+}

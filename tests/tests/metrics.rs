@@ -1,0 +1,132 @@
+//! Metrics of a real daemon, as `gpushare metrics` prints them and the exporter serves them.
+
+use gpushare_tests::daemon::Daemon;
+use gpushare_tests::gpu::Gpu;
+use gpushare_tests::home::Home;
+use gpushare_tests::web::Exporter;
+
+const MIB: u64 = 1 << 20;
+
+/// The value of the first sample whose line begins so.
+fn value(text: &str, start: &str) -> Option<f64> {
+    let line = text.lines().find(|line| line.starts_with(start))?;
+    line.rsplit_once(' ')?.1.parse().ok()
+}
+
+fn printed(home: &Home, flags: &[&str]) -> String {
+    let output = home.gpushare(&[&["metrics"], flags].concat());
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn what_a_program_charges_and_is_refused_is_in_the_metrics() {
+    let home = Home::new("mem=16GiB");
+    let mut guest = home.guest("metered", &["--mem-limit", "1GiB"]);
+    assert_eq!(guest.ask(&format!("alloc {}", 700 * MIB)), "alloc 0");
+    assert_eq!(guest.ask(&format!("alloc {}", 700 * MIB)), "alloc 2");
+    let text = printed(&home, &[]);
+    let of = |metric: &str| value(&text, &format!("{metric}{{tenant=\"metered\""));
+    let mib = |count: u64| Some((count * MIB) as f64);
+    assert_eq!(of("gpushare_tenant_memory_limit_bytes"), mib(1024));
+    assert_eq!(of("gpushare_tenant_memory_charged_bytes"), mib(700));
+    assert_eq!(of("gpushare_tenant_memory_peak_bytes"), mib(700));
+    assert_eq!(of("gpushare_tenant_processes"), Some(1.0));
+    assert_eq!(value(&text, "gpushare_daemon_up"), Some(1.0));
+    assert_eq!(
+        value(&text, "gpushare_admission_wait_seconds_count"),
+        Some(1.0)
+    );
+    let refused = text
+        .lines()
+        .find(|line| line.contains("refused_total{") && line.contains("\"limit\""));
+    let refused = refused.and_then(|line| line.rsplit_once(' '));
+    assert!(
+        refused.is_some_and(|(_, count)| count != "0"),
+        "{refused:?}"
+    );
+    let info = text
+        .lines()
+        .find(|line| line.starts_with("gpushare_gpu_info{"));
+    assert!(
+        info.is_some_and(|line| line.contains("driver_version=\"")),
+        "{info:?}"
+    );
+    let open = printed(&home, &["--openmetrics"]);
+    assert!(
+        open.ends_with("# EOF\n") && !text.contains("# EOF"),
+        "{open}"
+    );
+}
+
+#[test]
+fn the_trace_and_the_page_have_each_tenant() {
+    let home = Home::new("mem=16GiB");
+    let guest = home.guest("traced", &["--mem-limit", "1GiB"]);
+    let file = home.folder().join("trace.json");
+    let output = home.command(&["events", "--perfetto"]).arg(&file).output();
+    let output = output.expect("gpushare starts");
+    assert!(
+        output.status.success() && output.stdout.is_empty(),
+        "{output:?}"
+    );
+    let text = std::fs::read_to_string(&file).expect("it is written");
+    let page = home.folder().join("report.html");
+    let output = home.command(&["report", "--html"]).arg(&page).output();
+    assert!(output.expect("gpushare starts").status.success());
+    let page = std::fs::read_to_string(&page).expect("it is written");
+    assert!(
+        page.contains("traced") && page.contains("may run"),
+        "{page}"
+    );
+    let trace: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let all = trace["traceEvents"].as_array().expect("a list");
+    let group = all
+        .iter()
+        .find(|event| event["args"]["name"] == "tenant traced");
+    let pid = &group.expect("a group")["pid"];
+    let runs = all
+        .iter()
+        .find(|event| event["pid"] == *pid && event["name"] == "runs");
+    assert!(runs.is_some_and(|event| event["ph"] == "X"), "{text}");
+    drop(guest);
+}
+
+#[test]
+fn the_exporter_serves_both_formats_and_says_when_the_daemon_is_gone() {
+    let mut daemon = Daemon::start(&Gpu::new("mem=16GiB"));
+    let _tenant = daemon.tenant("served", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
+    let folder = daemon.control();
+    let exporter = Exporter::start(folder.parent().expect("a folder"));
+    let page = exporter.get("/metrics", &[]);
+    assert!(page.status.contains(" 200 "), "{page:?}");
+    assert!(page.head.contains("text/plain; version=0.0.4"), "{page:?}");
+    assert!(
+        page.body.contains("gpushare_tenant_info{tenant=\"served\""),
+        "{page:?}"
+    );
+    let open = exporter.get(
+        "/metrics",
+        &["Accept: application/openmetrics-text;version=1.0.0"],
+    );
+    assert!(
+        open.head.contains("application/openmetrics-text"),
+        "{open:?}"
+    );
+    assert!(open.body.ends_with("# EOF\n"), "{open:?}");
+    assert!(exporter.get("/nowhere", &[]).status.contains(" 404 "));
+    let page = exporter.get("/", &[]);
+    assert!(page.head.contains("text/html"), "{page:?}");
+    assert!(
+        page.body.contains("served") && page.body.contains("<svg"),
+        "{page:?}"
+    );
+    daemon.kill();
+    let page = exporter.get("/metrics", &[]);
+    assert!(page.status.contains(" 200 "), "{page:?}");
+    assert_eq!(value(&page.body, "gpushare_daemon_up"), Some(0.0));
+    assert!(!page.body.contains("served"), "{page:?}");
+    assert!(exporter.get("/", &[]).status.contains(" 503 "));
+    daemon.restart();
+    assert_eq!(value(&exporter.metrics(), "gpushare_daemon_up"), Some(1.0));
+}

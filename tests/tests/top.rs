@@ -1,0 +1,128 @@
+//! `gpushare top`: one page as text, and in a real terminal.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use gpushare_tests::terminal::Terminal;
+use gpushare_tests::{Home, artefacts, until};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn one_screen_as_text_shows_what_runs_and_needs_no_terminal() {
+    let home = Home::new("mem=16GiB");
+    let mut guest = home.guest("shown", &["--mem-limit", "1GiB"]);
+    assert_eq!(guest.ask(&format!("alloc {}", 300 * MIB)), "alloc 0");
+    let output = home.gpushare(&["top", "--once"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    let row = text.lines().find(|line| line.starts_with("shown "));
+    assert!(row.is_some_and(|row| row.contains("300M/1G")), "{text}");
+    assert!(text.contains("1 GPU  1 tenant  0 queued"), "{text}");
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 100),
+        "{text}"
+    );
+    let output = home.gpushare(&["top"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("--once"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn a_watched_list_is_printed_again_and_again() {
+    let home = Home::new("mem=16GiB");
+    let _guest = home.guest("watched", &["--mem-limit", "1GiB"]);
+    let mut command = home.command(&["ps", "--watch", "0.1"]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("gpushare starts");
+    let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let rows = lines
+        .map_while(Result::ok)
+        .filter(|line| line.starts_with("watched"));
+    assert_eq!(rows.take(3).count(), 3);
+    child.kill().expect("a child can be killed");
+    child.wait().expect("a child can be waited for");
+}
+
+#[test]
+fn in_a_terminal_keys_sort_filter_change_and_end_tenants() {
+    let test = "top::in_a_terminal_keys_sort_filter_change_and_end_tenants";
+    let home = Home::new("mem=16GiB");
+    let mut first = home.guest("alpha", &["--mem-limit", "4GiB", "--mem-request", "1GiB"]);
+    let mut second = home.guest("beta", &["--mem-limit", "2GiB"]);
+    first.ask(&format!("alloc {}", 100 * MIB));
+    second.ask(&format!("alloc {}", 200 * MIB));
+    let like = home.command(&["top"]);
+    let Some(terminal) = Terminal::open(test, &like, (100, 30)) else {
+        return;
+    };
+    let program = artefacts::gpushare();
+    terminal.write(&format!("{} top --every 0.2", program.display()));
+    terminal.press(&["Enter"]);
+    let at = |screen: &str, name: &str| {
+        let start = format!("{name} ");
+        screen.lines().position(|line| line.starts_with(&start))
+    };
+    let screen = terminal.until(|screen| screen.contains("200M/2G"));
+    assert!(
+        at(&screen, "beta") < at(&screen, "alpha"),
+        "by memory:\n{screen}"
+    );
+    assert!(screen.contains("100M/4G"), "{screen}");
+    for (keys, foot) in [
+        ("s", "(time)"),
+        ("s", "(wait)"),
+        ("s", "(refusals)"),
+        ("s", "(name)"),
+    ] {
+        terminal.press(&[keys]);
+        terminal.until(|screen| screen.contains(foot));
+    }
+    let screen = terminal.screen();
+    assert!(
+        at(&screen, "alpha") < at(&screen, "beta"),
+        "by name:\n{screen}"
+    );
+    terminal.press(&["?"]);
+    terminal.until(|screen| screen.contains("any key leaves this help"));
+    terminal.press(&["x"]);
+    terminal.press(&["Enter"]);
+    terminal.until(|screen| screen.contains(" pid "));
+    terminal.press(&["Enter", "f"]);
+    terminal.write("bet");
+    terminal.until(|screen| at(screen, "alpha").is_none() && at(screen, "beta").is_some());
+    terminal.press(&["Enter", "L"]);
+    terminal.write("3GiB");
+    terminal.press(&["Enter"]);
+    terminal.until(|screen| screen.contains("200M/3G"));
+    terminal.resize((60, 20));
+    terminal.until(|screen| at(screen, "beta").is_some() && !screen.contains("PEAK"));
+    terminal.resize((100, 30));
+    terminal.until(|screen| screen.contains("PEAK"));
+    terminal.press(&["K"]);
+    terminal.until(|screen| screen.contains("ask tenant beta to end?"));
+    terminal.press(&["y"]);
+    until("beta is gone", || home.row("beta").is_none());
+    let ended = second.finish();
+    assert!(!ended.status.success(), "{ended:?}");
+    assert!(ended.stderr.contains("ended it"), "{ended:?}");
+    terminal.press(&["Escape"]);
+    terminal.until(|screen| at(screen, "alpha").is_some() && at(screen, "beta").is_none());
+    assert!(home.row("alpha").is_some(), "the other lives");
+    // The terminal is as it was.
+    terminal.press(&["q"]);
+    terminal.until(|screen| screen.contains("ready$") && !screen.contains("TENANT"));
+    terminal.write("stty -a");
+    terminal.press(&["Enter"]);
+    let screen = terminal.until(|screen| screen.contains("icanon"));
+    assert!(
+        !screen.contains("-icanon") && !screen.contains("-echo "),
+        "{screen}"
+    );
+    until("the daemon has the one tenant", || home.ps().len() == 1);
+}
