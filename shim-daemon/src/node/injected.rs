@@ -400,8 +400,8 @@ impl Node {
         if container.groups.is_empty() {
             return Some(Ok(()));
         }
-        // Init may have been moved, by systemd in the container for one, or by its runtime. Where it
-        // is among others now, the container's own cgroups are still those that it came with.
+        // Init may have been moved, by systemd in the container for one, or by its runtime. Where
+        // it is among others now, the container's own cgroups are still those that it came with.
         let init = known.contained.as_ref().and_then(Contained::init);
         let home = Groups::parse(self.watch.home_table());
         let now = init.and_then(|init| init.groups().ok());
