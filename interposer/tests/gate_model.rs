@@ -50,14 +50,14 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Mutex};
 use ring::{Allowance, Launch, Ring};
-use word::{ANY_SEALED, Record, Word, closed, sealed, slow, to};
+use word::{ANY_SEALED, GateWord, Record, closed, sealed, slow, to};
 
-/// The column that closes.
-const COLUMN: usize = 0;
+/// The device that closes.
+const DEVICE: usize = 0;
 
 /// A gate and its launching threads.
 struct Gate {
-    word: Word,
+    word: GateWord,
     threads: Vec<Launcher>,
 }
 
@@ -89,7 +89,7 @@ impl Launcher {
 impl Gate {
     fn new(threads: usize) -> Arc<Self> {
         Arc::new(Self {
-            word: Word::of(AtomicU64::new(0)),
+            word: GateWord::of(AtomicU64::new(0)),
             threads: (0..threads).map(|_| Launcher::new()).collect(),
         })
     }
@@ -100,8 +100,8 @@ impl Gate {
         let Launcher { record, device } = &self.threads[thread];
         if !record.try_step_in(1, &self.word) {
             let fenced = sync::BARRIER.get();
-            let word = record.step_in(to(1 << COLUMN), fenced, &self.word);
-            if word & (closed(COLUMN) | ANY_SEALED) != 0 {
+            let word = record.step_in(to(1 << DEVICE), fenced, &self.word);
+            if word & (closed(DEVICE) | ANY_SEALED) != 0 {
                 record.step_out();
                 return false;
             }
@@ -116,10 +116,10 @@ impl Gate {
 
     /// Closes, waits until no launch is inside, uses the device alone, opens.
     fn close_and_open(&self, then_slow: bool) {
-        self.word.change(0, slow(COLUMN) | closed(COLUMN));
+        self.word.change(0, slow(DEVICE) | closed(DEVICE));
         fence(Ordering::SeqCst);
         for thread in &self.threads {
-            while thread.record.may_submit_to(COLUMN) {
+            while thread.record.may_submit_to(DEVICE) {
                 loom::thread::yield_now();
             }
         }
@@ -133,12 +133,12 @@ impl Gate {
         let before = launched(self);
         loom::thread::yield_now();
         assert_eq!(before, launched(self), "a launch slipped through");
-        let left = if then_slow { slow(COLUMN) } else { 0 };
-        self.word.change(slow(COLUMN) | closed(COLUMN), left);
+        let left = if then_slow { slow(DEVICE) } else { 0 };
+        self.word.change(slow(DEVICE) | closed(DEVICE), left);
     }
 }
 
-/// The column for whose memory the process is sealed: another than that of the launches.
+/// The device for whose memory the process is sealed: another than that of the launches.
 const AWAY: usize = 3;
 
 impl Gate {
@@ -169,7 +169,7 @@ impl Gate {
                 if copies {
                     record.may_touch()
                 } else {
-                    record.may_submit_to(COLUMN)
+                    record.may_submit_to(DEVICE)
                 }
             };
             while is_busy(record) {
@@ -193,7 +193,7 @@ fn seals(threads: usize, seals: usize, bound: bool, copies: bool) {
     model.check(move || {
         let gate = Gate::new(threads);
         if bound {
-            gate.word.change(0, slow(COLUMN));
+            gate.word.change(0, slow(DEVICE));
         }
         let calling: Vec<_> = (0..threads)
             .map(|thread| {
@@ -242,7 +242,7 @@ fn without_the_barrier_a_copy_slips_through_a_seal() {
 
 /// A stream memory operation, the work that waits for its value, and a drain.
 struct Draining {
-    word: Word,
+    word: GateWord,
     record: Record,
     operations: AtomicU64,
     /// Work in a stream that is not complete.
@@ -285,7 +285,7 @@ fn drains(twice: bool) {
     model.check(move || {
         let Launcher { record, .. } = Launcher::new();
         let draining = Arc::new(Draining {
-            word: Word::of(AtomicU64::new(sealed(AWAY))),
+            word: GateWord::of(AtomicU64::new(sealed(AWAY))),
             record,
             operations: AtomicU64::new(0),
             under_way: AtomicU32::new(0),
@@ -395,9 +395,9 @@ impl Tenant {
     fn act(&self, act: Act) {
         let word = &self.gate.word;
         match act {
-            Act::Open => word.change(closed(COLUMN), slow(COLUMN)),
+            Act::Open => word.change(closed(DEVICE), slow(DEVICE)),
             Act::Close => {
-                word.change(0, slow(COLUMN) | closed(COLUMN));
+                word.change(0, slow(DEVICE) | closed(DEVICE));
                 fence(Ordering::SeqCst);
             }
             _ => {}
@@ -411,7 +411,7 @@ impl Tenant {
         let turn = self.turn();
         let stand = self.mirror.lock().unwrap().stand();
         let quiet =
-            stand == GateState::Closing && !self.gate.threads[0].record.may_submit_to(COLUMN);
+            stand == GateState::Closing && !self.gate.threads[0].record.may_submit_to(DEVICE);
         let facts = Facts {
             empty: quiet && self.under_way.load(Ordering::Acquire) == 0,
             quiet,
@@ -506,7 +506,7 @@ fn what_was_found_out_before_somebody_opened_would_let_one_through() {
 
 /// A device whose launches take the short path, and its accounts.
 struct Shared {
-    word: Word,
+    word: GateWord,
     record: Record,
     ring: Ring<2>,
     allowance: Allowance,
@@ -520,7 +520,7 @@ impl Shared {
     fn new(allowed: u64) -> Arc<Self> {
         let Launcher { record, .. } = Launcher::new();
         Arc::new(Self {
-            word: Word::of(AtomicU64::new(slow(COLUMN))),
+            word: GateWord::of(AtomicU64::new(slow(DEVICE))),
             record,
             ring: Ring::new(),
             allowance: Allowance::of(AtomicU64::new(allowed)),
@@ -532,9 +532,9 @@ impl Shared {
     /// One launch, as `ledger::go` makes it. With `announces` it is in the ring before it takes
     /// from the allowance. `false` if it would take the slow way.
     fn launch(&self, announces: bool) -> bool {
-        let word = self.record.step_in(to(1 << COLUMN), false, &self.word);
+        let word = self.record.step_in(to(1 << DEVICE), false, &self.word);
         let mut goes = false;
-        if word & closed(COLUMN) == 0 {
+        if word & closed(DEVICE) == 0 {
             let launch = Launch { of: 0, at: 0 };
             if announces {
                 if let Some(number) = self.ring.announce(launch) {
@@ -626,9 +626,9 @@ fn a_closed_and_quiet_gate_leaves_nothing_out_of_the_books() {
         let launching = Arc::clone(&shared);
         let launching =
             loom::thread::spawn(move || (0..2).filter(|_| launching.launch(true)).count() as u32);
-        shared.word.change(0, closed(COLUMN));
+        shared.word.change(0, closed(DEVICE));
         fence(Ordering::SeqCst);
-        while shared.record.may_submit_to(COLUMN) {
+        while shared.record.may_submit_to(DEVICE) {
             loom::thread::yield_now();
         }
         // No launch is inside: the accounts are complete until it opens.

@@ -16,7 +16,8 @@ pub const GIB: u64 = 1 << 30;
 /// One tebibyte, in bytes.
 pub const TIB: u64 = 1 << 40;
 
-/// Most devices a process may see. The usage page has this many columns, and ordinals run below it.
+/// Most devices a process may see. The usage page has room for this many, and ordinals run below
+/// it.
 pub const MAX_DEVICES: u32 = 16;
 
 const BINARY: [(&str, u64); 4] = [("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)];

@@ -266,7 +266,7 @@ const FIRST: u32 = 1000;
 
 fn ask(mut socket: &UnixStream, id: u32, bytes: u64) {
     let wanted = Ask {
-        column: 0,
+        device_index: 0,
         held: 0,
         bytes,
         patience_ms: None,

@@ -156,7 +156,7 @@ impl Bench {
     }
 
     fn open(&mut self, client: Client) {
-        let open = Request::Open { column: 0 };
+        let open = Request::Open { device_index: 0 };
         self.node.request(self.now, client, 2, &open);
         self.work();
         assert!(matches!(

@@ -120,7 +120,7 @@ fn charges_that_are_zeroed_do_not_free_what_the_device_still_shows() {
     devices.0.lock().unwrap().processes = vec![(bad.process.pid(), held)];
     devices.until_looked_at();
     bad.page().line(bad.slot, 0).unwrap().word.clear();
-    let done: Reply = bad.wire.call(&Request::Freed { column: 0 });
+    let done: Reply = bad.wire.call(&Request::Freed { device_index: 0 });
     assert_eq!(done, Reply::Done);
     let answer = good.grow(0, 10 * GIB);
     assert!(
@@ -152,7 +152,7 @@ fn one_that_asks_and_never_reads_is_cut_off() {
             .unwrap();
         let mut frames = Vec::new();
         for id in 1..5000 {
-            encode(id, &Request::Freed { column: 0 }, &mut frames).unwrap();
+            encode(id, &Request::Freed { device_index: 0 }, &mut frames).unwrap();
         }
         for _ in 0..20 {
             if wire.socket.write_all(&frames).is_err() {
@@ -168,7 +168,7 @@ fn asking_before_registering_and_registering_twice_are_errors() {
     let daemon = Daemon::start(folder.path());
     let (_owner, socket) = daemon.tenant("one", &LIMIT);
     let mut early = Wire::connect(&socket);
-    let reply: Reply = early.call(&Request::Open { column: 0 });
+    let reply: Reply = early.call(&Request::Open { device_index: 0 });
     assert!(matches!(
         reply,
         Reply::Error(WireError {
@@ -198,8 +198,8 @@ fn a_column_that_is_not_there_is_an_error() {
     let daemon = Daemon::start(folder.path());
     let (_owner, socket) = daemon.tenant("one", &LIMIT);
     let mut client = Client::register(&socket);
-    for column in [1, 15, 16, 255] {
-        let reply: Reply = client.wire.call(&Request::Open { column });
+    for device_index in [1, 15, 16, 255] {
+        let reply: Reply = client.wire.call(&Request::Open { device_index });
         assert!(
             matches!(
                 reply,
@@ -261,7 +261,7 @@ fn forged_words_of_one_tenant_do_not_change_what_another_gets() {
         let mut client = client;
         let id = client.ask(0, 512);
         let _: Reply = client.wire.answer(id);
-        let done: Reply = client.wire.call(&Request::Freed { column: 0 });
+        let done: Reply = client.wire.call(&Request::Freed { device_index: 0 });
         assert_eq!(done, Reply::Done);
     });
 }

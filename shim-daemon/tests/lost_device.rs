@@ -17,9 +17,9 @@ fn two() -> FakeDevices {
     devices
 }
 
-fn ask(wire: &mut Wire, column: u8, bytes: u64) -> u32 {
+fn ask(wire: &mut Wire, device_index: u8, bytes: u64) -> u32 {
     wire.ask(&Request::Ask(Ask {
-        column,
+        device_index,
         held: 0,
         bytes,
         patience_ms: None,

@@ -73,13 +73,16 @@ impl Gated {
 
     fn is_sealed(&mut self) {
         let epoch = self.ordered(Order::Seal);
-        self.says(&Request::Sealed { column: 0, epoch });
+        self.says(&Request::Sealed {
+            device_index: 0,
+            epoch,
+        });
     }
 
     fn is_away(&mut self, gib: u64) {
         let epoch = self.ordered(Order::Leave);
         self.says(&Request::Away {
-            column: 0,
+            device_index: 0,
             epoch,
             away: gib * GIB,
             residue: 0,
@@ -88,7 +91,10 @@ impl Gated {
 
     fn is_back(&mut self) {
         let epoch = self.ordered(Order::Return);
-        self.says(&Request::Back { column: 0, epoch });
+        self.says(&Request::Back {
+            device_index: 0,
+            epoch,
+        });
         self.ordered(Order::In);
     }
 }
@@ -146,7 +152,7 @@ fn a_tenant_leaves_for_another_and_comes_back_when_it_calls() {
     let shown = [("first", Place::Out, 10), ("second", Place::In, 0)];
     let shown = shown.map(|(name, place, away)| (name.to_owned(), place, away));
     assert_eq!(places(&mut command), shown);
-    first.says(&Request::WantIn { column: 0 });
+    first.says(&Request::WantIn { device_index: 0 });
     second.is_sealed();
     second.is_away(10);
     shows(&daemon, &[]);
@@ -177,7 +183,7 @@ fn a_victim_that_is_busy_runs_on_and_is_told_of() {
     let ((mut first, _second), _ask, _commands) = two(&daemon, Hello::MOVABLE);
     let epoch = first.ordered(Order::Seal);
     first.says(&Request::SealBusy {
-        column: 0,
+        device_index: 0,
         epoch,
         why: Obstacle::Capture,
         retry_ms: 60_000,
@@ -240,7 +246,10 @@ fn host_memory_is_given_sealed_within_the_budget_and_comes_back() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = daemon(folder.path(), 1);
     let (mut one, _command) = mover(&daemon, "one", Hello::MOVABLE);
-    let range = |bytes| Request::HostRange { column: 0, bytes };
+    let range = |bytes| Request::HostRange {
+        device_index: 0,
+        bytes,
+    };
     let reply: Reply = one.client.wire.call(&range(GIB / 4 + 1));
     let bytes = GIB / 4 + (2 << 20);
     assert_eq!(reply, Reply::HostRange { offset: 0, bytes });

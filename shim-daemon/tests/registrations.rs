@@ -31,7 +31,7 @@ fn again(process: &mut StandIn, socket: &Path) -> Wire {
     };
     let reply: Reply = wire.call(&Request::Register(register));
     assert!(matches!(reply, Reply::Registered(_)), "{reply:?}");
-    let reply: Reply = wire.call(&Request::Open { column: 0 });
+    let reply: Reply = wire.call(&Request::Open { device_index: 0 });
     assert!(matches!(reply, Reply::Granted { .. }), "{reply:?}");
     wire
 }
@@ -91,12 +91,12 @@ fn a_connection_whose_process_has_registered_anew_is_told_so() {
     let mut process = StandIn::start();
     let mut first = again(&mut process, &socket);
     let mut second = again(&mut process, &socket);
-    let reply: Reply = first.call(&Request::Open { column: 0 });
+    let reply: Reply = first.call(&Request::Open { device_index: 0 });
     let Reply::Error(error) = reply else {
         panic!("{reply:?}")
     };
     assert_eq!(error.code, ErrorCode::OutOfOrder);
-    let reply: Reply = second.call(&Request::Open { column: 0 });
+    let reply: Reply = second.call(&Request::Open { device_index: 0 });
     assert!(matches!(reply, Reply::Granted { .. }), "{reply:?}");
 }
 
@@ -149,7 +149,7 @@ fn a_context_that_is_made_is_measured_before_the_next_tick() {
     assert_eq!(row(&daemon, "one").overhead, 512 * MIB);
     devices.0.lock().unwrap().processes = vec![(pid, Bytes(64 * MIB))];
     let looks = devices.0.lock().unwrap().looks;
-    client.wire.ask(&Request::ContextMade { column: 0 });
+    client.wire.ask(&Request::ContextMade { device_index: 0 });
     support::until("it is measured", || {
         row(&daemon, "one").overhead == 64 * MIB
     });
@@ -164,7 +164,7 @@ fn a_context_that_is_said_to_be_made_again_and_again_costs_one_look() {
     let (_owner, socket) = daemon.tenant("one", &BURST);
     let mut client = Client::register(&socket);
     for _ in 0..500 {
-        client.wire.ask(&Request::ContextMade { column: 0 });
+        client.wire.ask(&Request::ContextMade { device_index: 0 });
     }
     assert!(matches!(client.open(), Reply::Granted { .. }));
     // The looker carries out jobs in order: none of these caused a look.

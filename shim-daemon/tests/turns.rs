@@ -178,7 +178,10 @@ fn a_holder_that_dies_frees_the_device() {
     let closed = lives.turn().word;
     assert_eq!(closed.state(), LeaseState::Closed, "one at a time");
     let epoch = closed.epoch();
-    lives.say(&Request::Wanted { column: 0, epoch });
+    lives.say(&Request::Wanted {
+        device_index: 0,
+        epoch,
+    });
     holder.kill();
     lives.until(|turn| turn.word.state() != LeaseState::Closed);
 }
@@ -265,9 +268,9 @@ fn a_drain_that_is_foretold_lets_nobody_in_before_it_ends() {
     let waits = b.until(is_closed).word.epoch();
     b.want(waits);
     let epoch = a.until(is_closed).word.epoch();
-    let (column, left) = (0, 1_000);
+    let (device_index, left) = (0, 1_000);
     a.say(&Request::Ending {
-        column,
+        device_index,
         epoch,
         left,
     });
@@ -282,15 +285,27 @@ fn a_drain_that_is_foretold_lets_nobody_in_before_it_ends() {
 fn flood(wire: &mut Wire, epoch: u64, ends: &AtomicBool) {
     let mut frames = Vec::new();
     for forged in [0, 1, epoch, epoch + 1, epoch + 1000, u64::MAX] {
-        for column in [0, 1, 15, 16, 255] {
+        for device_index in [0, 1, 15, 16, 255] {
             let epoch = forged;
             for request in [
-                Request::Wanted { column, epoch },
-                Request::Idle { column, epoch },
-                Request::Busy { column, epoch },
-                Request::Drained { column, epoch },
+                Request::Wanted {
+                    device_index,
+                    epoch,
+                },
+                Request::Idle {
+                    device_index,
+                    epoch,
+                },
+                Request::Busy {
+                    device_index,
+                    epoch,
+                },
+                Request::Drained {
+                    device_index,
+                    epoch,
+                },
                 Request::Ending {
-                    column,
+                    device_index,
                     epoch,
                     left: 0,
                 },

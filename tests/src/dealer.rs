@@ -50,7 +50,7 @@ impl std::fmt::Debug for Bank {
 pub struct Dealer {
     folder: tempfile::TempDir,
     spec: String,
-    column: [u8; 16],
+    device_uuid: [u8; 16],
     // Keeps the device's identity.
     _observer: Observer,
     usage: UsagePage,
@@ -78,7 +78,7 @@ struct Serving {
 #[derive(Debug)]
 struct Desk {
     pages: [std::os::fd::OwnedFd; 2],
-    column: [u8; 16],
+    device_uuid: [u8; 16],
     instance: u64,
     slots: Arc<AtomicU16>,
     mixed_up: Arc<AtomicBool>,
@@ -94,18 +94,18 @@ impl Dealer {
         let spec = gpu.spec().parse().expect("a valid SPEC");
         let observer = Observer::open(&spec).expect("a machine");
         let device = &observer.snapshot().expect("readable").devices[0];
-        let (column, capacity) = (device.uuid_bytes, device.capacity);
+        let (device_uuid, capacity) = (device.uuid_bytes, device.capacity);
         let usage = UsagePage::create().expect("memory");
         let first = &usage.view().devices[0];
         first.limit.store(GRANT, Ordering::Relaxed);
         first.view_total.store(capacity, Ordering::Relaxed);
         first.capacity.store(capacity, Ordering::Relaxed);
-        first.claim(&column);
+        first.claim(&device_uuid);
         usage.view().found(std::process::id(), 0);
         let mut dealer = Self {
             folder: tempfile::tempdir().expect("a temporary folder"),
             spec: gpu.spec().to_owned(),
-            column,
+            device_uuid,
             _observer: observer,
             usage,
             instance: 0,
@@ -140,8 +140,8 @@ impl Dealer {
     }
 
     /// The device's UUID.
-    pub fn column(&self) -> [u8; 16] {
-        self.column
+    pub fn device_uuid(&self) -> [u8; 16] {
+        self.device_uuid
     }
 
     /// The folder of its socket.
@@ -297,7 +297,7 @@ impl Dealer {
             |page: std::os::fd::BorrowedFd<'_>| page.try_clone_to_owned().expect("a descriptor");
         let desk = Desk {
             pages: [copy(control.descriptor()), copy(self.usage.descriptor())],
-            column: self.column,
+            device_uuid: self.device_uuid,
             instance: self.instance,
             slots: Arc::clone(&self.slots),
             mixed_up: Arc::clone(&self.mixed_up),
@@ -395,7 +395,7 @@ fn answer(line: &mut Connection, desk: &Desk, id: u32, body: &[u8]) -> Option<()
             Reply::Registered(Registered {
                 tenant: "by-hand".to_owned(),
                 slot: register.slot.unwrap_or_else(fresh),
-                columns: vec![desk.column],
+                device_uuids: vec![desk.device_uuid],
             })
         }
         asked @ (Request::Open { .. } | Request::Ask(_) | Request::DriverRefused(_)) => {

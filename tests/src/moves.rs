@@ -102,10 +102,16 @@ impl Scene {
 
 /// The report that all work of an epoch is complete.
 pub fn drained(epoch: u64) -> Request {
-    Request::Drained { column: 0, epoch }
+    Request::Drained {
+        device_index: 0,
+        epoch,
+    }
 }
 
 /// The report that a call waits at a closed gate.
 pub fn wanted(epoch: u64) -> Request {
-    Request::Wanted { column: 0, epoch }
+    Request::Wanted {
+        device_index: 0,
+        epoch,
+    }
 }

@@ -75,7 +75,7 @@ impl Onlooker {
 
     /// Reports an open context on the first device. From now on the daemon waits for its reports.
     pub fn opens(&mut self) {
-        let answer = call(&mut self.line, 2, &Request::Open { column: 0 });
+        let answer = call(&mut self.line, 2, &Request::Open { device_index: 0 });
         let answer = decode::<Reply>(2, &answer).expect("of this version");
         assert!(matches!(answer, Reply::Granted { .. }), "{answer:?}");
     }

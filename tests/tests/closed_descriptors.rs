@@ -154,9 +154,15 @@ fn a_process_that_closed_still_requests_takes_and_ends_turns() {
         for epoch in 1..6 {
             guest.does(&format!("launch {MS}"));
             dealer.close(epoch);
-            dealer.hears(&Request::Drained { column: 0, epoch });
+            dealer.hears(&Request::Drained {
+                device_index: 0,
+                epoch,
+            });
             guest.does(&format!("post {MS}"));
-            dealer.hears(&Request::Wanted { column: 0, epoch });
+            dealer.hears(&Request::Wanted {
+                device_index: 0,
+                epoch,
+            });
             guest.answers("posted", "0");
             dealer.open(epoch + 1);
             until("the launch goes", || guest.ask("posted") == "posted 1");

@@ -17,11 +17,17 @@ struct Scene {
 }
 
 fn drained(epoch: u64) -> Request {
-    Request::Drained { column: 0, epoch }
+    Request::Drained {
+        device_index: 0,
+        epoch,
+    }
 }
 
 fn wanted(epoch: u64) -> Request {
-    Request::Wanted { column: 0, epoch }
+    Request::Wanted {
+        device_index: 0,
+        epoch,
+    }
 }
 
 impl Scene {

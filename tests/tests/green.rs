@@ -11,7 +11,10 @@ const MS: u64 = 1_000_000;
 const LONG: u64 = 100 * MS;
 
 fn drained(epoch: u64) -> Request {
-    Request::Drained { column: 0, epoch }
+    Request::Drained {
+        device_index: 0,
+        epoch,
+    }
 }
 
 fn started(dealer: &Dealer) -> Guest {
@@ -73,7 +76,7 @@ fn launches_in_green_contexts_wait_for_the_turn() {
     let before = gpu.served();
     does(&mut guest, &format!("post 0 {MS}"));
     dealer.hears(&Request::Wanted {
-        column: 0,
+        device_index: 0,
         epoch: 1,
     });
     assert_eq!(guest.ask("posted 0"), "posted 0");

@@ -362,7 +362,7 @@ fn a_copy_and_a_launch_of_a_process_whose_memory_may_move() {
     let mut dealer = Dealer::start(&Gpu::new(""));
     dealer.swaps();
     for (call, most) in [("down", SEALABLE), ("launch", LAUNCH)] {
-        let under = Under::Daemon(dealer.folder(), hex(&dealer.column()));
+        let under = Under::Daemon(dealer.folder(), hex(&dealer.device_uuid()));
         let added = (0..TRIES)
             .map(|_| bench().each(call, &under) - bench().each(call, &Under::Nothing))
             .find(|added| *added <= most);
@@ -391,7 +391,7 @@ fn a_launch_while_another_tenant_may_be_at_work() {
             slice,
             ..turn(1, LeaseState::Open)
         });
-        let under = Under::Daemon(dealer.folder(), hex(&dealer.column()));
+        let under = Under::Daemon(dealer.folder(), hex(&dealer.device_uuid()));
         let hooked = bench().each_of(ROUNDS, 0, "launch", &under);
         let added = hooked - bare;
         eprintln!("{name}: {added} instructions added, {slice} ns at a time");

@@ -44,7 +44,10 @@ fn launches(guest: &mut Guest, count: u32) {
 #[track_caller]
 fn is_drained(gpu: &Gpu, dealer: &Dealer, guest: &mut Guest, epoch: u64) {
     dealer.deal(&shared(epoch, LeaseState::Closed));
-    dealer.hears(&Request::Drained { column: 0, epoch });
+    dealer.hears(&Request::Drained {
+        device_index: 0,
+        epoch,
+    });
     let served = gpu.served();
     assert_eq!(guest.ask("query 1"), "query 0", "all of it is done");
     assert_eq!(gpu.served(), served);

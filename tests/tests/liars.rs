@@ -56,7 +56,7 @@ impl Drop for Liar {
 }
 
 fn lies(page: &mut Onlooker, lie: Lie, stopped: &AtomicBool) {
-    let column = 0;
+    let device_index = 0;
     let mut last = LeaseWord::default();
     while !stopped.load(Ordering::Relaxed) {
         let word = page.word();
@@ -64,13 +64,22 @@ fn lies(page: &mut Onlooker, lie: Lie, stopped: &AtomicBool) {
         let mut said = Vec::new();
         if word != last && word.state() == LeaseState::Closed {
             if lie != Lie::Mute {
-                said.push(Request::Drained { column, epoch });
+                said.push(Request::Drained {
+                    device_index,
+                    epoch,
+                });
             }
-            said.push(Request::Wanted { column, epoch });
+            said.push(Request::Wanted {
+                device_index,
+                epoch,
+            });
         }
         if lie == Lie::Wants {
             let epochs = [epoch.saturating_sub(1), epoch, epoch + 1];
-            said.extend(epochs.map(|epoch| Request::Wanted { column, epoch }));
+            said.extend(epochs.map(|epoch| Request::Wanted {
+                device_index,
+                epoch,
+            }));
         }
         last = word;
         if !said.iter().all(|request| page.says(request)) {

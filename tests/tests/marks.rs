@@ -73,7 +73,10 @@ impl Scene {
     /// Closes `epoch` and waits until a launch in `stream` waits. Returns the reports until then.
     #[track_caller]
     fn closes(&mut self, epoch: u64, stream: u32) -> Vec<Request> {
-        let wanted = Request::Wanted { column: 0, epoch };
+        let wanted = Request::Wanted {
+            device_index: 0,
+            epoch,
+        };
         self.dealer.close(epoch);
         let post = format!("post {stream} 1000");
         self.does(&[&post]);
@@ -109,7 +112,10 @@ impl Scene {
 }
 
 fn drained(epoch: u64) -> Request {
-    Request::Drained { column: 0, epoch }
+    Request::Drained {
+        device_index: 0,
+        epoch,
+    }
 }
 
 /// At the first close, one of two streams waits for a value that the other stream writes later.

@@ -135,7 +135,7 @@ fn a_call_waits_for_memory_that_is_away_and_says_so() {
         "free 0",
     ] {
         scene.guest.send(line);
-        scene.dealer.hears(&Request::WantIn { column: 0 });
+        scene.dealer.hears(&Request::WantIn { device_index: 0 });
         scene.returns();
         let word = line.split(' ').next().expect("a word");
         assert_eq!(scene.guest.line(), format!("{word} 0"), "{line}");
@@ -308,7 +308,7 @@ fn the_next_daemon_is_told_who_is_out_and_orders_the_return() {
     );
     assert!(told.host >= told.away);
     scene.guest.send("check 0 1");
-    scene.dealer.hears(&Request::WantIn { column: 0 });
+    scene.dealer.hears(&Request::WantIn { device_index: 0 });
     assert_eq!(scene.on_device(), 0, "it waits for the order");
     scene.epoch = 0;
     scene.returns();

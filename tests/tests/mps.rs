@@ -59,12 +59,12 @@ fn the_folder_of_a_dead_mps_daemon_exempts_no_client_from_turns() {
     let mut guest = dealt(&dealer, &mps);
     dealer.close(1);
     dealer.hears(&Request::Drained {
-        column: 0,
+        device_index: 0,
         epoch: 1,
     });
     assert_eq!(guest.ask(&format!("post {MS}")), "post 0");
     dealer.hears(&Request::Wanted {
-        column: 0,
+        device_index: 0,
         epoch: 1,
     });
     assert_eq!(guest.ask("posted"), "posted 0", "it waits for its turn");

@@ -46,7 +46,10 @@ impl Scene {
     /// Orders, and waits for the seal.
     fn sealed(&mut self, epoch: u32, order: Order) {
         self.dealer.order(epoch, order);
-        self.dealer.hears(&Request::Sealed { column: 0, epoch });
+        self.dealer.hears(&Request::Sealed {
+            device_index: 0,
+            epoch,
+        });
     }
 
     /// What the driver was called for since the trace was last emptied, of these.
@@ -141,7 +144,7 @@ fn nothing_that_touches_memory_reaches_the_driver_while_sealed() {
     scene.sealed(1, Order::Seal);
     scene.forgets();
     assert_eq!(scene.calls(&names), there);
-    scene.dealer.hears(&Request::WantIn { column: 0 });
+    scene.dealer.hears(&Request::WantIn { device_index: 0 });
     // Nothing can be awaited that must not happen: so long a leak has to show itself.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(scene.reached(&names), BTreeSet::new());
@@ -162,11 +165,11 @@ fn a_stream_operation_that_work_waits_for_passes_until_it_is_done() {
     until("a launch waits", || {
         scene.calls(&launches);
         let said = scene.dealer.said();
-        said.contains(&Request::WantIn { column: 0 })
+        said.contains(&Request::WantIn { device_index: 0 })
     });
     scene.guest.does("write");
     scene.dealer.hears(&Request::Sealed {
-        column: 0,
+        device_index: 0,
         epoch: 1,
     });
     let operations: BTreeSet<&str> = touching()
@@ -189,7 +192,7 @@ fn a_process_that_captures_or_works_on_opens_again_and_says_why() {
     scene.guest.does("begin");
     scene.dealer.order(1, Order::Seal);
     let busy = |epoch, why, retry_ms| Request::SealBusy {
-        column: 0,
+        device_index: 0,
         epoch,
         why,
         retry_ms,
@@ -228,7 +231,7 @@ fn a_process_that_is_in_opens_when_its_daemon_goes() {
     scene.sealed(1, Order::Seal);
     let copies = BTreeSet::from(["cuMemcpy"]);
     scene.calls(&copies);
-    scene.dealer.hears(&Request::WantIn { column: 0 });
+    scene.dealer.hears(&Request::WantIn { device_index: 0 });
     assert_eq!(scene.pending(), 1);
     scene.dealer.leave();
     until("it is open", || scene.pending() == 0);

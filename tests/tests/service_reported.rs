@@ -191,14 +191,14 @@ fn a_launch_at_the_closed_gate_is_pending_until_it_goes() {
     waits(&mut guest);
     dealer.close(1);
     dealer.hears(&Request::Drained {
-        column: 0,
+        device_index: 0,
         epoch: 1,
     });
     assert_eq!(pending(&dealer).since(), None);
     let before = busy(&dealer);
     assert_eq!(guest.ask(&format!("post {MS}")), "post 0");
     dealer.hears(&Request::Wanted {
-        column: 0,
+        device_index: 0,
         epoch: 1,
     });
     until("it is pending", || pending(&dealer).since().is_some());
@@ -220,13 +220,13 @@ fn an_uncontended_holder_reports_idle_and_busy() {
     for _ in 0..3 {
         launches(&mut guest, 1, MS);
         dealer.hears(&Request::Idle {
-            column: 0,
+            device_index: 0,
             epoch: 7,
         });
         assert_eq!(pending(&dealer).since(), None);
         launches(&mut guest, 1, MS);
         dealer.hears(&Request::Busy {
-            column: 0,
+            device_index: 0,
             epoch: 7,
         });
     }
@@ -245,7 +245,7 @@ fn work_from_before_the_gate_was_bound_is_pending_until_it_ends() {
     until("its end is seen", || pending(&dealer).since().is_none());
     assert_eq!(guest.ask("query 1"), "query 0");
     dealer.hears(&Request::Idle {
-        column: 0,
+        device_index: 0,
         epoch: 1,
     });
     guest.finish().silently();

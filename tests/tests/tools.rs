@@ -55,7 +55,10 @@ fn turns_hold_for_a_program_that_a_tool_looks_at() {
         dealer.open(epoch);
         assert_eq!(guest.ask(&format!("launch 5 {}", 100 * US)), "launch 0");
         dealer.close(epoch);
-        dealer.hears(&Request::Drained { column: 0, epoch });
+        dealer.hears(&Request::Drained {
+            device_index: 0,
+            epoch,
+        });
         assert_eq!(guest.ask("query 1"), "query 0");
     }
     dealer.deal(&Turn::default());
@@ -212,7 +215,10 @@ fn a_process_locked_out_of_its_driver_still_answers_and_drains_later() {
             let info = guest.ask("info");
             assert!(info.starts_with("info 0 "), "{info}");
         }
-        let drained = Request::Drained { column: 0, epoch };
+        let drained = Request::Drained {
+            device_index: 0,
+            epoch,
+        };
         // If no work happened to be in flight, the drained report comes without a query.
         let had_nothing = dealer.said().contains(&drained);
         lock.unlock();

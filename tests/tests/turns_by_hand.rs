@@ -28,11 +28,17 @@ fn goes(guest: &mut Guest) {
 }
 
 fn drained(epoch: u64) -> Request {
-    Request::Drained { column: 0, epoch }
+    Request::Drained {
+        device_index: 0,
+        epoch,
+    }
 }
 
 fn wanted(epoch: u64) -> Request {
-    Request::Wanted { column: 0, epoch }
+    Request::Wanted {
+        device_index: 0,
+        epoch,
+    }
 }
 
 /// Closes `epoch`, waits until it is drained, and checks that a launch waits, is reported once, and

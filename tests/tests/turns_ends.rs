@@ -122,7 +122,7 @@ fn a_thread_that_is_cancelled_leaves_the_gate_as_it_found_it() {
 
 fn is_wanted(said: &[Request]) -> bool {
     said.contains(&Request::Wanted {
-        column: 0,
+        device_index: 0,
         epoch: 1,
     })
 }
@@ -136,7 +136,7 @@ fn a_child_that_execs_waits_at_the_closed_gate_like_any() {
     assert_eq!(guest.ask("launch 3 100000"), "launch 0");
     dealer.close(1);
     dealer.hears(&Request::Drained {
-        column: 0,
+        device_index: 0,
         epoch: 1,
     });
     assert_ne!(guest.ask(&format!("exec {MS}")), "exec -1");

@@ -293,7 +293,10 @@ fn a_gate_that_closes_while_a_launch_yields_is_closed_and_opens_again() {
     for epoch in 1..20 {
         guest.goes_on(5);
         dealer.close(epoch);
-        dealer.hears(&gpushare_protocol::wire::Request::Drained { column: 0, epoch });
+        dealer.hears(&gpushare_protocol::wire::Request::Drained {
+            device_index: 0,
+            epoch,
+        });
         let count = guest.ask("count");
         let before = gpu.served();
         assert_eq!(guest.ask("query 1"), "query 0", "all of it is done");

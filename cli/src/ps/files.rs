@@ -45,7 +45,7 @@ fn of(folder: &Path, uid: u32) -> Vec<Row> {
 fn row(name: &str, uid: u32, device: &SnapshotDevice, processes: &[ProcessUse]) -> Row {
     let on_it = |process: &ProcessUse| -> Option<(u32, DeviceUse)> {
         let mut uses = process.uses.iter();
-        let found = uses.find(|found| found.column == device.column)?;
+        let found = uses.find(|found| found.device_index == device.device_index)?;
         let pid = match process.outer_pid {
             0 => process.pid,
             outer => outer,

@@ -47,27 +47,27 @@ impl Backend {
         }
     }
 
-    /// Units of credit that all processes may hold on a column together; `None` without an end.
-    pub(super) fn ceiling(&self, column: usize, limit: u64) -> Option<u64> {
+    /// Units of credit that all processes may hold on a device together; `None` without an end.
+    pub(super) fn ceiling(&self, device_index: usize, limit: u64) -> Option<u64> {
         match self {
             Self::File(_) if limit == NO_LIMIT => None,
             Self::File(_) => Some(units_within(limit)),
-            Self::Daemon(session) => Some(units_within(limit.min(session.grant(column)))),
+            Self::Daemon(session) => Some(units_within(limit.min(session.grant(device_index)))),
         }
     }
 
     /// How much the tenant's charges could come to if it asked now.
-    pub(crate) fn reach(&self, column: usize) -> Option<u64> {
+    pub(crate) fn reach(&self, device_index: usize) -> Option<u64> {
         match self {
             Self::File(_) => None,
-            Self::Daemon(session) => session.reach(column),
+            Self::Daemon(session) => session.reach(device_index),
         }
     }
 
     /// Whether a release must be reported beyond the page.
-    pub(super) fn freed(&self, column: usize) {
+    pub(super) fn freed(&self, device_index: usize) {
         if let Self::Daemon(session) = self {
-            session.freed(column);
+            session.freed(device_index);
         }
     }
 

@@ -35,17 +35,17 @@ impl Compute {
     pub(crate) fn may_bind(&self) -> bool {
         // The gate's thread tells the daemon that the process works, also where no turn binds it.
         matches!(self.member.backend, Backend::Daemon(_))
-            || (0..self.columns()).any(|column| self.cap(column, None).is_some())
+            || (0..self.device_count()).any(|device_index| self.cap(device_index, None).is_some())
     }
 
     /// Columns in use.
-    pub(crate) fn columns(&self) -> usize {
-        let last = self.member.columns.iter().max();
+    pub(crate) fn device_count(&self) -> usize {
+        let last = self.member.device_indices.iter().max();
         last.map_or(0, |last| last + 1)
     }
 
-    fn cap(&self, column: usize, said: Option<u32>) -> Option<Cap> {
-        let device = self.member.page.devices.get(column)?;
+    fn cap(&self, device_index: usize, said: Option<u32>) -> Option<Cap> {
+        let device = self.member.page.devices.get(device_index)?;
         let cap = said.unwrap_or_else(|| device.cap.load(Ordering::Relaxed));
         let part = u16::try_from(cap).ok().and_then(Permille::new);
         let part = part.filter(|part| *part != Permille::WHOLE && !mps::keeps(part.get().into()));
@@ -56,24 +56,30 @@ impl Compute {
     /// the daemon's last value of the cap.
     pub(crate) fn bucket(
         &self,
-        column: usize,
+        device_index: usize,
         said: Option<u32>,
     ) -> Option<(&'static AtomicU64, &'static AtomicU64, Cap)> {
-        let cap = self.cap(column, said)?;
-        let device = self.member.page.devices.get(column)?;
+        let cap = self.cap(device_index, said)?;
+        let device = self.member.page.devices.get(device_index)?;
         Some((&device.paid_until, &device.empty_at, cap))
     }
 
     /// Shows that an epoch has been drained.
-    pub(crate) fn drained(&self, column: usize, epoch: u64) {
-        if let Some(line) = self.member.row.get(column) {
+    pub(crate) fn drained(&self, device_index: usize, epoch: u64) {
+        if let Some(line) = self.member.row.get(device_index) {
             line.drained.store(epoch, Ordering::Relaxed);
         }
     }
 
     /// Publishes how much was completed, and for how long some was pending.
-    pub(crate) fn reports(&self, column: usize, service: u64, busy: u64, pending: PendingWord) {
-        if let Some(line) = self.member.row.get(column) {
+    pub(crate) fn reports(
+        &self,
+        device_index: usize,
+        service: u64,
+        busy: u64,
+        pending: PendingWord,
+    ) {
+        if let Some(line) = self.member.row.get(device_index) {
             line.service.store(service, Ordering::Relaxed);
             line.busy.store(busy, Ordering::Relaxed);
             line.pending.store(pending.bits(), Ordering::Relaxed);

@@ -45,22 +45,25 @@ pub(super) fn join(
         turns_change,
     };
     let session = session::start(folder, callbacks).map_err(StartError::Daemon)?;
-    let mut columns = Vec::with_capacity(devices.len());
+    let mut device_indices = Vec::with_capacity(devices.len());
     let mut own = [Own::NONE; MAX_DEVICES];
     for (ordinal, device) in (0..).zip(&devices) {
-        let known = session.columns.iter().position(|uuid| *uuid == device.uuid);
-        let column = known
-            .filter(|column| *column < MAX_DEVICES)
+        let known = session
+            .device_uuids
+            .iter()
+            .position(|uuid| *uuid == device.uuid);
+        let device_index = known
+            .filter(|device_index| *device_index < MAX_DEVICES)
             .ok_or(StartError::Stranger(Uuid(device.uuid)))?;
         let lowered = limits
             .for_device(ordinal, &device.uuid, device.capacity)
             .map_err(StartError::Limits)?;
-        own[column] = Own {
+        own[device_index] = Own {
             limit: lowered.limit.unwrap_or(NO_LIMIT),
             view_total: lowered.view_total,
             by_request: lowered.view == View::Request,
         };
-        columns.push(column);
+        device_indices.push(device_index);
     }
     grow::tell_releases();
     if let Some(slot) = session.page.slots.get(session.slot) {
@@ -75,7 +78,7 @@ pub(super) fn join(
         mark: Mark::of_slot(session.slot),
         row: session.page.row(session.slot).ok_or(StartError::Full)?,
         threads: Mutex::new(()),
-        columns,
+        device_indices,
         own,
         shown: [const { Shown::new() }; MAX_DEVICES],
     })

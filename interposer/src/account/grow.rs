@@ -27,17 +27,17 @@ const BRIEFLY: Duration = Duration::from_millis(10);
 #[cold]
 pub(crate) fn grow(
     member: &Membership,
-    column: usize,
+    device_index: usize,
     units: u32,
     asking: Asking,
     call: &Deadline,
 ) -> Result<u32, Refused> {
-    let Some(line) = member.line(column) else {
+    let Some(line) = member.line(device_index) else {
         return Err(Refused);
     };
     let _uncancelled = Uncancelled::begin();
-    let limit = member.limit(column);
-    if member.backend.ceiling(column, limit).is_none() {
+    let limit = member.limit(device_index);
+    if member.backend.ceiling(device_index, limit).is_none() {
         // Credit does not matter here: the driver decides. A word at its maximum books no more, and
         // cannot refuse.
         let booked = line.word.charge_anyway(units);
@@ -49,7 +49,7 @@ pub(crate) fn grow(
         let charged = match attempt(
             member,
             line,
-            column,
+            device_index,
             limit,
             units,
             patience.for_lock(member),
@@ -60,7 +60,7 @@ pub(crate) fn grow(
         if let Some(charged) = charged {
             let limit = units_within(limit);
             let short = Short {
-                column,
+                device_index,
                 limit,
                 charged,
                 own: u64::from(line.word.load().charged),
@@ -76,7 +76,7 @@ pub(crate) fn grow(
     }
 }
 
-/// By column: the actions after a release.
+/// By device: the actions after a release.
 static AFTER_RELEASE: [AtomicU8; MAX_DEVICES] = [const { AtomicU8::new(0) }; MAX_DEVICES];
 /// This process may hold credit above its tenant's limit.
 const OVERDRAWN: u8 = 1;
@@ -85,22 +85,22 @@ const TOLD: u8 = 2;
 
 /// From now on releases are reported to the daemon where an ask waits for memory.
 pub(super) fn tell_releases() {
-    for column in &AFTER_RELEASE {
-        column.fetch_or(TOLD, Ordering::Release);
+    for device_index in &AFTER_RELEASE {
+        device_index.fetch_or(TOLD, Ordering::Release);
     }
 }
 
 /// Books `units` that the driver took already and cannot be made to give back, above the limit if
 /// need be.
 #[cold]
-pub(crate) fn anyway(member: &Membership, column: usize, units: u32) -> u32 {
-    let Some(line) = member.line(column) else {
+pub(crate) fn anyway(member: &Membership, device_index: usize, units: u32) -> u32 {
+    let Some(line) = member.line(device_index) else {
         return 0;
     };
     let booked = line.word.charge_anyway(units);
     killpoint::hit();
-    member.changed(column);
-    AFTER_RELEASE[column].fetch_or(OVERDRAWN, Ordering::Release);
+    member.changed(device_index);
+    AFTER_RELEASE[device_index].fetch_or(OVERDRAWN, Ordering::Release);
     booked
 }
 
@@ -108,39 +108,42 @@ pub(crate) fn anyway(member: &Membership, column: usize, units: u32) -> u32 {
 /// that a forced charge does not leave lasting credit. If an ask waits for the memory, the daemon
 /// is told.
 #[inline]
-pub(crate) fn released(member: &Membership, column: usize) {
-    let due = AFTER_RELEASE[column].load(Ordering::Relaxed);
+pub(crate) fn released(member: &Membership, device_index: usize) {
+    let due = AFTER_RELEASE[device_index].load(Ordering::Relaxed);
     if due != 0 {
-        after_release(member, column, due);
+        after_release(member, device_index, due);
     }
 }
 
 #[cold]
-fn after_release(member: &Membership, column: usize, due: u8) {
+fn after_release(member: &Membership, device_index: usize, due: u8) {
     if due & OVERDRAWN != 0 {
-        pay_back(member, column);
+        pay_back(member, device_index);
     }
-    member.backend.freed(column);
+    member.backend.freed(device_index);
 }
 
 #[cold]
-fn pay_back(member: &Membership, column: usize) {
-    let Some(line) = member.line(column) else {
+fn pay_back(member: &Membership, device_index: usize) {
+    let Some(line) = member.line(device_index) else {
         return;
     };
-    let Some(ceiling) = member.backend.ceiling(column, member.limit(column)) else {
+    let Some(ceiling) = member
+        .backend
+        .ceiling(device_index, member.limit(device_index))
+    else {
         return;
     };
     let Ok(_held) = lock::take_within(&member.backend, &member.threads, BRIEFLY) else {
         // The next release tries again.
         return;
     };
-    AFTER_RELEASE[column].fetch_and(!OVERDRAWN, Ordering::AcqRel);
-    let excess = member.credit(column).saturating_sub(ceiling);
+    AFTER_RELEASE[device_index].fetch_and(!OVERDRAWN, Ordering::AcqRel);
+    let excess = member.credit(device_index).saturating_sub(ceiling);
     let paid = line.word.reclaim(excess);
     killpoint::hit();
     if u64::from(paid) < excess {
-        AFTER_RELEASE[column].fetch_or(OVERDRAWN, Ordering::AcqRel);
+        AFTER_RELEASE[device_index].fetch_or(OVERDRAWN, Ordering::AcqRel);
     }
 }
 
@@ -149,7 +152,7 @@ fn pay_back(member: &Membership, column: usize) {
 fn attempt(
     member: &Membership,
     line: &Line,
-    column: usize,
+    device_index: usize,
     limit: u64,
     units: u32,
     patience: Duration,
@@ -167,12 +170,12 @@ fn attempt(
         killpoint::hit();
         return Ok(());
     }
-    let ceiling = member.backend.ceiling(column, limit).ok_or(None)?;
+    let ceiling = member.backend.ceiling(device_index, limit).ok_or(None)?;
     let step = STEP.min(ceiling / STEPS).max(1);
-    let words = member.words(column);
+    let words = member.words(device_index);
     take(&line.word, &words, ceiling, units, step, &killpoint::hit)
         .map_err(|Refusal { charged }| Some(charged))?;
-    still_covered(member, line, column, limit, units, ceiling)
+    still_covered(member, line, device_index, limit, units, ceiling)
 }
 
 /// Checks the allowance again, after credit was raised. A daemon that lowers a grant stores it
@@ -181,25 +184,28 @@ fn attempt(
 fn still_covered(
     member: &Membership,
     line: &Line,
-    column: usize,
+    device_index: usize,
     limit: u64,
     units: u32,
     ceiling: u64,
 ) -> Result<(), Option<u64>> {
     fence(Ordering::SeqCst);
-    let now = member.backend.ceiling(column, limit).unwrap_or(u64::MAX);
+    let now = member
+        .backend
+        .ceiling(device_index, limit)
+        .unwrap_or(u64::MAX);
     if now >= ceiling {
         return Ok(());
     }
-    let excess = member.credit(column).saturating_sub(now);
+    let excess = member.credit(device_index).saturating_sub(now);
     if excess == 0 {
         return Ok(());
     }
     line.word.release(units);
     killpoint::hit();
     // A sum taken in between has counted units that are not charged.
-    member.changed(column);
+    member.changed(device_index);
     line.word.reclaim(excess);
     killpoint::hit();
-    Err(Some(member.charged(column)))
+    Err(Some(member.charged(device_index)))
 }

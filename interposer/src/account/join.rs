@@ -44,7 +44,7 @@ pub(crate) enum StartError {
     Busy(PathBuf),
     /// All slots are taken by living processes.
     Full,
-    /// More devices than a tenant has columns.
+    /// More devices than a tenant has room for.
     Devices(usize),
     /// The daemon of this tenant.
     Daemon(crate::session::Unreachable),
@@ -180,7 +180,7 @@ fn enter(
     page.check()
         .map_err(|error| StartError::Page(folder.clone(), error))?;
     agree(request, name, page, alone)?;
-    let columns = claim_columns(request, name, page, alone)?;
+    let device_indices = claim_devices(request, name, page, alone)?;
     let slot = claim_slot(request, &file, page)?.ok_or(StartError::Full)?;
     let row = page.row(slot).ok_or(StartError::Full)?;
     drop(held);
@@ -192,7 +192,7 @@ fn enter(
         mark: Mark::of_slot(slot),
         row,
         threads,
-        columns,
+        device_indices,
         own: [Own::NONE; MAX_DEVICES],
         shown: [const { Shown::new() }; MAX_DEVICES],
     })
@@ -255,17 +255,17 @@ fn differing(name: &TenantName, accepted: &str) -> StartError {
     })
 }
 
-/// Finds or claims a column for each visible device, and sets or compares its limits.
-fn claim_columns(
+/// Finds or claims an index for each visible device, and sets or compares its limits.
+fn claim_devices(
     request: &Request<'_>,
     name: &TenantName,
     page: &Page,
     alone: bool,
 ) -> Result<Vec<usize>, StartError> {
     if alone {
-        vacate_columns(page);
+        vacate_devices(page);
     }
-    let mut columns = Vec::with_capacity(request.devices.len());
+    let mut device_indices = Vec::with_capacity(request.devices.len());
     for (ordinal, device) in (0..).zip(request.devices) {
         let limits = request
             .limits
@@ -275,18 +275,18 @@ fn claim_columns(
         let known = page
             .devices
             .iter()
-            .position(|column| column.uuid() == Some(device.uuid));
+            .position(|device_index| device_index.uuid() == Some(device.uuid));
         let index = match known {
             Some(index) => index,
             None => page
                 .devices
                 .iter()
-                .position(|column| column.uuid().is_none())
+                .position(|device_index| device_index.uuid().is_none())
                 .ok_or(StartError::Devices(MAX_DEVICES + 1))?,
         };
-        let column = &page.devices[index];
+        let device_index = &page.devices[index];
         let fresh = known.is_none() || alone;
-        if !fresh && column.limit.load(Ordering::Relaxed) != limit {
+        if !fresh && device_index.limit.load(Ordering::Relaxed) != limit {
             let uuid = Uuid(device.uuid);
             return Err(differing(
                 name,
@@ -294,34 +294,38 @@ fn claim_columns(
             ));
         }
         if fresh {
-            column.limit.store(limit, Ordering::Relaxed);
-            column.request.store(limits.request, Ordering::Relaxed);
-            column
+            device_index.limit.store(limit, Ordering::Relaxed);
+            device_index
+                .request
+                .store(limits.request, Ordering::Relaxed);
+            device_index
                 .view_total
                 .store(limits.view_total, Ordering::Relaxed);
             let by_request = u32::from(limits.view == View::Request);
-            column.by_request.store(by_request, Ordering::Relaxed);
-            column.capacity.store(device.capacity, Ordering::Relaxed);
+            device_index.by_request.store(by_request, Ordering::Relaxed);
+            device_index
+                .capacity
+                .store(device.capacity, Ordering::Relaxed);
             let cap = limits.compute.limit.map_or(0, |cap| u32::from(cap.get()));
-            column.cap.store(cap, Ordering::Relaxed);
-            column.claim(&device.uuid);
+            device_index.cap.store(cap, Ordering::Relaxed);
+            device_index.claim(&device.uuid);
             killpoint::hit();
         }
-        columns.push(index);
+        device_indices.push(index);
     }
-    Ok(columns)
+    Ok(device_indices)
 }
 
-/// Frees the columns of devices without charges of any process, dead or live.
-fn vacate_columns(page: &Page) {
+/// Frees the indices of devices without charges of any process, dead or live.
+fn vacate_devices(page: &Page) {
     let taken = |slot: &usize| page.slots[*slot].taken.load(Ordering::Acquire) != 0;
-    for (index, column) in page.devices.iter().enumerate() {
+    for (index, device_index) in page.devices.iter().enumerate() {
         let charged = |slot: usize| {
             page.line(slot, index)
                 .is_some_and(|line| line.word.load().charged > 0)
         };
         if !(0..MAX_SLOTS).filter(taken).any(charged) {
-            column.vacate();
+            device_index.vacate();
         }
     }
 }
@@ -334,7 +338,7 @@ fn claim_slot(
 ) -> Result<Option<usize>, StartError> {
     let fault = |error| StartError::Folder(request.root.path().to_owned(), error);
     let empty = |slot: usize| {
-        let lines = (0..MAX_DEVICES).filter_map(|column| page.line(slot, column));
+        let lines = (0..MAX_DEVICES).filter_map(|device_index| page.line(slot, device_index));
         lines.into_iter().all(|line| line.word.load().charged == 0)
     };
     let usable = |slot: &usize| {

@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// A charge that did not fit, in units.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Short {
-    pub(super) column: usize,
+    pub(super) device_index: usize,
     /// The limit; a request above it never fits.
     pub(super) limit: u64,
     /// The charges of all processes.
@@ -50,16 +50,22 @@ impl Short {
 /// whether there was any. The tenant's lock is waited for as long as `patience`.
 pub(crate) fn settle(
     member: &Membership,
-    column: usize,
+    device_index: usize,
     dead: &[Dead],
     patience: Duration,
 ) -> bool {
-    settle_by(member, column, dead, Watch::start().as_ref(), patience)
+    settle_by(
+        member,
+        device_index,
+        dead,
+        Watch::start().as_ref(),
+        patience,
+    )
 }
 
 fn settle_by(
     member: &Membership,
-    column: usize,
+    device_index: usize,
     dead: &[Dead],
     watch: Option<&Watch>,
     patience: Duration,
@@ -67,13 +73,13 @@ fn settle_by(
     let Some(uuid) = member
         .page
         .devices
-        .get(column)
+        .get(device_index)
         .and_then(|device| device.uuid())
     else {
         return false;
     };
     let listed = watch.and_then(|watch| watch.processes(&uuid));
-    let living = member.living(column);
+    let living = member.living(device_index);
     let gone: Vec<&Dead> = dead
         .iter()
         .filter(|dead| {
@@ -93,16 +99,17 @@ fn settle_by(
     let Ok(_held) = lock::take_within(&member.backend, &member.threads, patience) else {
         return false;
     };
-    gone.into_iter().for_each(|dead| member.bury(dead, column));
+    gone.into_iter()
+        .for_each(|dead| member.bury(dead, device_index));
     true
 }
 
 /// Settles the memory of dead processes on all devices; for a process that joins.
 pub(crate) fn settle_all(member: &Membership) {
-    for column in 0..member.page.devices.len() {
-        let dead = member.dead(column);
+    for device_index in 0..member.page.devices.len() {
+        let dead = member.dead(device_index);
         if !dead.is_empty() {
-            settle(member, column, &dead, lock::PATIENCE);
+            settle(member, device_index, &dead, lock::PATIENCE);
         }
     }
 }
@@ -111,7 +118,7 @@ pub(crate) fn settle_all(member: &Membership) {
 /// Returns `true` if it is worth asking again.
 pub(super) fn wait(member: &Membership, short: &Short, call: &Deadline) -> bool {
     let Short {
-        column,
+        device_index,
         limit,
         charged,
         units,
@@ -119,8 +126,8 @@ pub(super) fn wait(member: &Membership, short: &Short, call: &Deadline) -> bool 
     } = *short;
     let mut watch = None;
     loop {
-        let dead = member.dead(column);
-        let line = |dead: &Dead| member.page.line(dead.slot, column);
+        let dead = member.dead(device_index);
+        let line = |dead: &Dead| member.page.line(dead.slot, device_index);
         let theirs: u64 = dead
             .iter()
             .filter_map(line)
@@ -131,7 +138,7 @@ pub(super) fn wait(member: &Membership, short: &Short, call: &Deadline) -> bool 
         }
         let watch = watch.get_or_insert_with(Watch::start);
         let patience = member.backend.lock_patience(call);
-        if settle_by(member, column, &dead, watch.as_ref(), patience) {
+        if settle_by(member, device_index, &dead, watch.as_ref(), patience) {
             return true;
         }
         if call.left_of(PATIENCE).is_zero() {

@@ -21,15 +21,15 @@ pub(crate) struct Membership {
     pub(crate) slot: usize,
     /// How this process names itself where sums are remembered.
     pub(crate) mark: Mark,
-    /// Its lines, by column.
+    /// Its lines, by device.
     pub(crate) row: &'static [Line; MAX_DEVICES],
     /// Keeps our threads in line before they poll the tenant lock.
     pub(crate) threads: Mutex<()>,
     /// Column of each device the program sees.
-    pub(crate) columns: Vec<usize>,
-    /// By column: the limits that this process's own environment lowers.
+    pub(crate) device_indices: Vec<usize>,
+    /// By device: the limits that this process's own environment lowers.
     pub(crate) own: [Own; MAX_DEVICES],
-    /// By column: the free memory shown so far.
+    /// By device: the free memory shown so far.
     pub(crate) shown: [Shown; MAX_DEVICES],
 }
 

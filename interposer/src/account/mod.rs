@@ -99,7 +99,7 @@ fn member() -> Option<&'static Membership> {
 
 /// From now on this is the process's place.
 fn member_now(member: Membership) -> &'static Membership {
-    device::know(&member.columns);
+    device::know(&member.device_indices);
     MEMBER.set(member)
 }
 
@@ -215,9 +215,9 @@ impl<'a> OomRetry<'a> {
         let Backend::Daemon(session) = member.backend else {
             return None;
         };
-        let column = device.index();
+        let device_index = device.index();
         // Memory within the tenant's request may wait that long, as where it was asked for.
-        let guaranteed = member.charged(column) <= units_within(member.request(column));
+        let guaranteed = member.charged(device_index) <= units_within(member.request(device_index));
         let waiting = if guaranteed {
             Waiting::Guaranteed
         } else {
@@ -258,8 +258,9 @@ pub(crate) fn quota_status_by_request(
 ) -> Option<(QuotaStatus, Option<ByRequest>)> {
     let member = member()?;
     let index = device.index();
-    let column = member.page.devices.get(index)?;
-    let by_request = member.own[index].by_request || column.by_request.load(Ordering::Relaxed) != 0;
+    let device_index = member.page.devices.get(index)?;
+    let by_request =
+        member.own[index].by_request || device_index.by_request.load(Ordering::Relaxed) != 0;
     let own = member.line(index)?.word.load().charged;
     let by_request = by_request.then(|| ByRequest {
         shown: &member.shown[index],
@@ -270,13 +271,13 @@ pub(crate) fn quota_status_by_request(
 }
 
 fn quota_status_in(member: &Membership, device: DeviceKey) -> Option<QuotaStatus> {
-    let column = member.page.devices.get(device.index())?;
+    let device_index = member.page.devices.get(device.index())?;
     let limit = member.limit(device.index());
-    let view_total = column.view_total.load(Ordering::Relaxed);
+    let view_total = device_index.view_total.load(Ordering::Relaxed);
     Some(QuotaStatus {
         limit: (limit != NO_LIMIT).then_some(limit),
         view_total: view_total.min(member.own[device.index()].view_total),
-        capacity: column.capacity.load(Ordering::Relaxed),
+        capacity: device_index.capacity.load(Ordering::Relaxed),
         charged: others::charged_by_all(member, device.index()) * UNIT,
         reach: member.backend.reach(device.index()),
     })

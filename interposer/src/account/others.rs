@@ -28,7 +28,7 @@ struct Known {
     /// Address of the membership it is of; 0 for none. Memberships are never freed, so the address
     /// of a forked child's is another.
     member: Cell<usize>,
-    column: Cell<usize>,
+    device_index: Cell<usize>,
     stamp: Cell<u64>,
     /// How many slots had been claimed: without a daemon each that comes counts.
     claims: Cell<u64>,
@@ -41,7 +41,7 @@ thread_local! {
     static KNOWN: Known = const {
         Known {
             member: Cell::new(0),
-            column: Cell::new(0),
+            device_index: Cell::new(0),
             stamp: Cell::new(0),
             claims: Cell::new(0),
             until: Cell::new(0),
@@ -50,50 +50,50 @@ thread_local! {
     };
 }
 
-/// Units charged on a column by all processes of the tenant, including dead processes' memory that
+/// Units charged on a device by all processes of the tenant, including dead processes' memory that
 /// the driver has not freed.
-pub(super) fn charged_by_all(member: &Membership, column: usize) -> u64 {
+pub(super) fn charged_by_all(member: &Membership, device_index: usize) -> u64 {
     let own = member
-        .line(column)
+        .line(device_index)
         .map_or(0, |line| line.word.load().charged);
-    u64::from(own) + KNOWN.with(|known| known.charged(member, column))
+    u64::from(own) + KNOWN.with(|known| known.charged(member, device_index))
 }
 
 impl Known {
-    fn charged(&self, member: &Membership, column: usize) -> u64 {
-        let Some(device) = member.page.devices.get(column) else {
+    fn charged(&self, member: &Membership, device_index: usize) -> u64 {
+        let Some(device) = member.page.devices.get(device_index) else {
             return 0;
         };
         let known = self.member.get() == core::ptr::from_ref(member).addr()
-            && self.column.get() == column
+            && self.device_index.get() == device_index
             && self.stamp.get() == device.watch.stamp().0
             && self.claims.get() == member.page.header.generation.load(Ordering::Acquire)
             && (self.until.get() == ALONE || clock::now() < self.until.get());
         if known {
             return self.units.get();
         }
-        self.look(member, column)
+        self.look(member, device_index)
     }
 
     #[cold]
-    fn look(&self, member: &Membership, column: usize) -> u64 {
+    fn look(&self, member: &Membership, device_index: usize) -> u64 {
         let began = clock::now();
-        let dead = member.dead(column);
+        let dead = member.dead(device_index);
         if !dead.is_empty() {
-            limbo::settle(member, column, &dead, lock::PATIENCE);
+            limbo::settle(member, device_index, &dead, lock::PATIENCE);
         }
         // The driver frees dead processes' memory without any announcement.
-        let limbo = !dead.is_empty() && !member.dead(column).is_empty();
+        let limbo = !dead.is_empty() && !member.dead(device_index).is_empty();
         // A jump out of a signal handler may interrupt this anywhere: a half-written cache is
         // invalid.
         self.member.set(0);
         compiler_fence(Ordering::SeqCst);
-        let stamp = member.page.devices[column].watch.begin(member.mark);
-        self.column.set(column);
+        let stamp = member.page.devices[device_index].watch.begin(member.mark);
+        self.device_index.set(device_index);
         self.stamp.set(stamp.0);
         let claims = &member.page.header.generation;
         self.claims.set(claims.load(Ordering::Acquire));
-        let words = member.words(column).into_iter();
+        let words = member.words(device_index).into_iter();
         let units = words.map(|word| u64::from(word.load().charged)).sum();
         // A daemon does not count claims in the page.
         let alone = !member.backend.is_daemons() && !member.has_others();

@@ -60,13 +60,17 @@ fn daemons_page() -> Option<&'static Page> {
 
 fn by_daemon(page: &Page, uuid: &[u8; 16]) -> Option<Glance> {
     let is = |device: &Device| device.uuid().as_ref() == Some(uuid);
-    let column = page.devices.iter().position(is)?;
-    let device = &page.devices[column];
+    let device_index = page.devices.iter().position(is)?;
+    let device = &page.devices[device_index];
     let taken = |slot: &usize| page.slots[*slot].taken.load(Ordering::Acquire) != 0;
     let slots: Vec<usize> = (0..MAX_SLOTS).filter(taken).collect();
-    let lines = || slots.iter().filter_map(|slot| page.line(*slot, column));
+    let lines = || {
+        slots
+            .iter()
+            .filter_map(|slot| page.line(*slot, device_index))
+    };
     let charged = |line: &Line| u64::from(line.word.load().charged) * UNIT;
-    let own = member().and_then(|member| member.own.get(column).copied());
+    let own = member().and_then(|member| member.own.get(device_index).copied());
     let own = own.unwrap_or(Own::NONE);
     Some(Glance {
         status: QuotaStatus {
@@ -77,7 +81,7 @@ fn by_daemon(page: &Page, uuid: &[u8; 16]) -> Option<Glance> {
                 .min(own.view_total),
             capacity: device.capacity.load(Ordering::Relaxed),
             charged: lines().map(charged).sum(),
-            reach: member().and_then(|member| member.backend.reach(column)),
+            reach: member().and_then(|member| member.backend.reach(device_index)),
         },
         overhead: lines()
             .map(|line| line.overhead.load(Ordering::Relaxed))
@@ -103,11 +107,11 @@ fn in_page(page: &Snapshot, uuid: &[u8; 16]) -> Option<Glance> {
             limit: device.limit,
             view_total: device.view_total,
             capacity: device.capacity,
-            charged: page.charged(device.column),
+            charged: page.charged(device.device_index),
             reach: None,
         },
         overhead: uses
-            .filter(|usage| usage.column == device.column)
+            .filter(|usage| usage.device_index == device.device_index)
             .map(|usage| usage.overhead)
             .sum(),
         members: members(page),

@@ -83,7 +83,7 @@ pub(super) fn make(member: &Membership, short: Short, patience: &mut Patience<'_
             }
             // Within its request a tenant is served by taking back borrowed memory: that is waited
             // for from the start.
-            let guaranteed = wanted <= units_within(member.request(short.column));
+            let guaranteed = wanted <= units_within(member.request(short.device_index));
             let waiting = match patience.asking {
                 _ if guaranteed => Waiting::Guaranteed,
                 Asking::Waiting => Waiting::AsLimitsSay,
@@ -93,7 +93,7 @@ pub(super) fn make(member: &Membership, short: Short, patience: &mut Patience<'_
                 .bound
                 .get_or_insert_with(|| session.bound(here(waiting), patience.call.began()));
             let (held, bytes) = (short.charged * UNIT, u64::from(short.units) * UNIT);
-            session.ask_for(short.column, (held, bytes), bound, patience.call)
+            session.ask_for(short.device_index, (held, bytes), bound, patience.call)
         }
     }
 }

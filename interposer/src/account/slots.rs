@@ -29,7 +29,7 @@ pub(crate) fn occupy(page: &Page, index: usize, me: Identity, namespace: u64) {
     let slot = &page.slots[index];
     slot.taken.store(0, Ordering::Release);
     killpoint::hit();
-    for line in (0..MAX_DEVICES).filter_map(|column| page.line(index, column)) {
+    for line in (0..MAX_DEVICES).filter_map(|device_index| page.line(index, device_index)) {
         clear(line);
     }
     slot.pid.store(me.pid, Ordering::Relaxed);
@@ -60,16 +60,16 @@ fn clear(line: &Line) {
 }
 
 impl Membership {
-    /// This process's line for a column.
+    /// This process's line for a device.
     #[inline]
-    pub(crate) fn line(&self, column: usize) -> Option<&'static Line> {
-        self.row.get(column)
+    pub(crate) fn line(&self, device_index: usize) -> Option<&'static Line> {
+        self.row.get(device_index)
     }
 
-    /// This process's word for a column has changed: invalidates the caches of other processes.
+    /// This process's word for a device has changed: invalidates the caches of other processes.
     #[inline]
-    pub(crate) fn changed(&self, column: usize) {
-        if let Some(device) = self.page.devices.get(column) {
+    pub(crate) fn changed(&self, device_index: usize) {
+        if let Some(device) = self.page.devices.get(device_index) {
             device.watch.changed(self.mark);
         }
     }
@@ -88,50 +88,50 @@ impl Membership {
     }
 
     /// The words of the other processes on one device.
-    pub(crate) fn words(&self, column: usize) -> Vec<&'static Word> {
+    pub(crate) fn words(&self, device_index: usize) -> Vec<&'static Word> {
         self.others()
-            .filter_map(|slot| self.page.line(slot, column))
+            .filter_map(|slot| self.page.line(slot, device_index))
             .map(|line| &line.word)
             .collect()
     }
 
     /// The tenant's ceiling on one device, or this process's own if that is lower. Bytes, or
     /// [`NO_LIMIT`].
-    pub(crate) fn limit(&self, column: usize) -> u64 {
-        let device = self.page.devices.get(column);
+    pub(crate) fn limit(&self, device_index: usize) -> u64 {
+        let device = self.page.devices.get(device_index);
         let limit = device.map_or(0, |device| device.limit.load(Ordering::Relaxed));
-        limit.min(self.own.get(column).map_or(NO_LIMIT, |own| own.limit))
+        limit.min(self.own.get(device_index).map_or(NO_LIMIT, |own| own.limit))
     }
 
     /// Bytes guaranteed to the tenant on one device.
-    pub(crate) fn request(&self, column: usize) -> u64 {
-        let device = self.page.devices.get(column);
+    pub(crate) fn request(&self, device_index: usize) -> u64 {
+        let device = self.page.devices.get(device_index);
         device.map_or(0, |device| device.request.load(Ordering::Relaxed))
     }
 
     /// Units held on one device by all processes: their credit, and what bound ones have charged
     /// above it.
-    pub(crate) fn credit(&self, column: usize) -> u64 {
-        let own = self.line(column).map(|line| &line.word);
-        let words = own.into_iter().chain(self.words(column));
+    pub(crate) fn credit(&self, device_index: usize) -> u64 {
+        let own = self.line(device_index).map(|line| &line.word);
+        let words = own.into_iter().chain(self.words(device_index));
         words.map(|word| u64::from(word.load().held())).sum()
     }
 
     /// Units charged on one device by all processes, dead ones included.
-    pub(crate) fn charged(&self, column: usize) -> u64 {
-        let own = self.line(column).map(|line| &line.word);
+    pub(crate) fn charged(&self, device_index: usize) -> u64 {
+        let own = self.line(device_index).map(|line| &line.word);
         own.into_iter()
-            .chain(self.words(column))
+            .chain(self.words(device_index))
             .map(|word| u64::from(word.load().charged))
             .sum()
     }
 
     /// The dead that still have bytes charged on one device. A system call for each slot with a
     /// charge.
-    pub(crate) fn dead(&self, column: usize) -> Vec<Dead> {
+    pub(crate) fn dead(&self, device_index: usize) -> Vec<Dead> {
         let charged = |slot: &usize| {
             self.page
-                .line(*slot, column)
+                .line(*slot, device_index)
                 .is_some_and(|line| line.word.load().charged > 0)
         };
         let dead = |slot: &usize| !self.backend.is_alive(*slot);
@@ -143,10 +143,10 @@ impl Membership {
     }
 
     /// Pids of the processes that hold something on one device and live.
-    pub(crate) fn living(&self, column: usize) -> Vec<u32> {
+    pub(crate) fn living(&self, device_index: usize) -> Vec<u32> {
         let holds = |slot: &usize| {
             self.page
-                .line(*slot, column)
+                .line(*slot, device_index)
                 .is_some_and(|line| line.word.load().charged > 0)
         };
         let others = self
@@ -175,23 +175,25 @@ impl Membership {
 
     /// Gives back a dead process's charges on one device. Under the tenant lock; no effect if the
     /// slot has a new owner.
-    pub(crate) fn bury(&self, dead: &Dead, column: usize) {
+    pub(crate) fn bury(&self, dead: &Dead, device_index: usize) {
         if self.owner(dead.slot) != *dead || self.backend.is_alive(dead.slot) {
             return;
         }
-        if let Some(line) = self.page.line(dead.slot, column) {
+        if let Some(line) = self.page.line(dead.slot, device_index) {
             clear(line);
         }
         for device in &self.page.devices {
             device.watch.changed_by_another();
         }
-        let holds = |column| {
+        let holds = |device_index| {
             self.page
-                .line(dead.slot, column)
+                .line(dead.slot, device_index)
                 .is_some_and(|line| line.word.load().charged > 0)
         };
         if !(0..MAX_DEVICES).any(holds) {
-            for line in (0..MAX_DEVICES).filter_map(|column| self.page.line(dead.slot, column)) {
+            for line in
+                (0..MAX_DEVICES).filter_map(|device_index| self.page.line(dead.slot, device_index))
+            {
                 clear(line);
             }
             self.page.slots[dead.slot].taken.store(0, Ordering::Release);

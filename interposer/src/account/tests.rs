@@ -82,29 +82,29 @@ fn units(bytes: u64) -> u32 {
 }
 
 fn charge(member: &Membership, bytes: u64) -> bool {
-    let column = member.columns[0];
+    let device_index = member.device_indices[0];
     member
-        .line(column)
+        .line(device_index)
         .unwrap()
         .word
         .charge(units(bytes))
         .is_ok()
         || {
             let call = crate::session::Deadline::new();
-            grow::grow(member, column, units(bytes), grow::Asking::Now, &call).is_ok()
+            grow::grow(member, device_index, units(bytes), grow::Asking::Now, &call).is_ok()
         }
 }
 
 fn release(member: &Membership, bytes: u64) {
     member
-        .line(member.columns[0])
+        .line(member.device_indices[0])
         .unwrap()
         .word
         .release(units(bytes));
 }
 
 fn charged(member: &Membership) -> u64 {
-    member.charged(member.columns[0]) * UNIT
+    member.charged(member.device_indices[0]) * UNIT
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn devices_are_told_apart_by_uuid_in_any_order() {
         .join_as(Some("a"), &limits, &[GPU, OTHER_GPU])
         .unwrap();
     let b = world.join_as(Some("a"), &limits, &[OTHER_GPU]).unwrap();
-    assert_eq!(a.columns[1], b.columns[0]);
+    assert_eq!(a.device_indices[1], b.device_indices[0]);
     assert!(charge(&a, 64 * MIB), "on the first device");
     assert!(charge(&b, 64 * MIB), "on the other one");
     assert_eq!(charged(&a), 64 * MIB);

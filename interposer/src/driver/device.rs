@@ -1,4 +1,4 @@
-//! Devices: the driver's ordinal, the UUID, and the column of the usage page.
+//! Devices: the driver's ordinal, the UUID, and the index in the usage page.
 //!
 //! A device is identified by its UUID. The ordinal depends on `CUDA_VISIBLE_DEVICES`, so it never
 //! leaves the process.
@@ -11,20 +11,20 @@ use gpushare_protocol::page::MAX_DEVICES;
 use crate::driver::calls;
 use crate::guest::fork::ForkLocal;
 
-/// A device of the tenant: its column in the usage page.
+/// A device of the tenant: its index in the usage page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DeviceKey(u8);
 
 impl DeviceKey {
-    /// The key of a column below [`MAX_DEVICES`].
-    pub(crate) fn of_column(column: usize) -> Option<Self> {
-        u8::try_from(column)
+    /// The key of an index below [`MAX_DEVICES`].
+    pub(crate) fn of_index(device_index: usize) -> Option<Self> {
+        u8::try_from(device_index)
             .ok()
-            .filter(|_| column < MAX_DEVICES)
+            .filter(|_| device_index < MAX_DEVICES)
             .map(Self)
     }
 
-    /// The column.
+    /// The index.
     #[inline]
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
@@ -34,9 +34,11 @@ impl DeviceKey {
 /// The key of each device that the program sees, by ordinal; empty until the account is open.
 static KEYS: ForkLocal<Vec<Option<DeviceKey>>> = ForkLocal::new();
 
-/// The account is open: `columns` has the column of each device, by ordinal.
-pub(crate) fn know(columns: &[usize]) {
-    let keys = columns.iter().map(|column| DeviceKey::of_column(*column));
+/// The account is open: `device_indices` has the index of each device, by ordinal.
+pub(crate) fn know(device_indices: &[usize]) {
+    let keys = device_indices
+        .iter()
+        .map(|device_index| DeviceKey::of_index(*device_index));
     KEYS.set(keys.collect());
 }
 
@@ -63,7 +65,7 @@ pub(crate) struct Visible {
 /// Why the devices are not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unknown {
-    /// There are more of them than a tenant has columns.
+    /// There are more of them than a tenant has room for.
     Many(usize),
     /// The driver's function failed with this code.
     Driver(&'static str, u32),

@@ -143,12 +143,12 @@ pub(crate) fn comes(stream: StreamRef, later: bool) {
         return;
     };
     let lane = drain::lane_of(here.handle, stream.handle(), stream.is_per_thread());
-    if let Some(column) = device_gate::of(here.device.index()) {
+    if let Some(gate) = device_gate::of(here.device.index()) {
         let _relaxed = Relaxed::enter();
-        let _ = column.mark(lane);
+        let _ = gate.mark(lane);
         // Streams that wait for the legacy one will wait for this, and so would their marks.
         if stream.is_legacy() && !later {
-            mark_blocking(column, here.handle);
+            mark_blocking(gate, here.handle);
         }
     }
     if later {
@@ -158,10 +158,10 @@ pub(crate) fn comes(stream: StreamRef, later: bool) {
 }
 
 /// Marks what streams hold that wait for the context's legacy stream.
-fn mark_blocking(column: &DeviceGate, context: CUcontext) {
+fn mark_blocking(gate: &DeviceGate, context: CUcontext) {
     let mine = drain::thread_number();
     let can_mark = |lane: &StreamKey| lane.thread == 0 || lane.thread == mine;
-    let lanes: Vec<StreamKey> = column
+    let lanes: Vec<StreamKey> = gate
         .lock()
         .window
         .unmarked_lanes()
@@ -170,7 +170,7 @@ fn mark_blocking(column: &DeviceGate, context: CUcontext) {
         .collect();
     for lane in lanes {
         if awaited::waits_for_legacy(context, &lane) {
-            let _ = column.mark(lane);
+            let _ = gate.mark(lane);
         }
     }
 }

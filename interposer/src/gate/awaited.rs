@@ -103,11 +103,11 @@ fn submitted_to(stream: StreamRef) -> Option<Before> {
     submitted(Covers::StreamKey(lane), here.device.index(), alone)
 }
 
-fn submitted(covers: Covers, column: usize, alone: bool) -> Option<Before> {
-    let stamp = device_gate::of(column)?.lock().window.stamp();
+fn submitted(covers: Covers, device_index: usize, alone: bool) -> Option<Before> {
+    let stamp = device_gate::of(device_index)?.lock().window.stamp();
     Some(Before {
         covers,
-        column,
+        device_index,
         stamp,
         alone,
     })
@@ -269,7 +269,7 @@ fn has_blocked(began: u64) -> bool {
 
 /// All that `before` stands for is complete; if the program `blocked`, only just now.
 fn teach(before: &Before, blocked: bool) {
-    let Some(column) = device_gate::of(before.column).filter(|_| before.stamp > 0) else {
+    let Some(gate) = device_gate::of(before.device_index).filter(|_| before.stamp > 0) else {
         return;
     };
     let blocked = blocked && before.alone;
@@ -277,9 +277,9 @@ fn teach(before: &Before, blocked: bool) {
     if blocked && !matches!(before.covers, Covers::StreamKey(_)) {
         // The operation behind a stream's waiting work has ended only now, not that work itself.
         let waits = |lane: &StreamKey| is_covered(lane) && apart::waits(lane);
-        column.waited_for(waits, before.stamp, false);
+        gate.waited_for(waits, before.stamp, false);
     }
-    column.waited_for(is_covered, before.stamp, blocked);
+    gate.waited_for(is_covered, before.stamp, blocked);
 }
 
 impl Covers {

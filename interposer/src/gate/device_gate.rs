@@ -125,17 +125,17 @@ pub(super) enum Told {
     Closed,
 }
 
-static COLUMNS: ForkLocal<Box<[DeviceGate]>> = ForkLocal::new();
+static GATES: ForkLocal<Box<[DeviceGate]>> = ForkLocal::new();
 
 /// All devices of this process, from now on.
 pub(super) fn found() -> &'static [DeviceGate] {
     // One after another: the calling thread may have little stack.
-    COLUMNS.get_or(|| (0..MAX_DEVICES).map(DeviceGate::new).collect())
+    GATES.get_or(|| (0..MAX_DEVICES).map(DeviceGate::new).collect())
 }
 
 /// All devices, none before anything could bind.
 pub(super) fn all() -> &'static [DeviceGate] {
-    COLUMNS.get().map_or(&[], |columns| &**columns)
+    GATES.get().map_or(&[], |gates| &**gates)
 }
 
 /// A device.
@@ -194,10 +194,7 @@ impl DeviceGate {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         self.open.revoke();
         inner.gather();
-        Books {
-            column: self,
-            inner,
-        }
+        Books { gate: self, inner }
     }
 
     /// A thread has left its launch by a jump: if it submitted work, that was not recorded.

@@ -35,7 +35,7 @@ pub(crate) struct LaunchSlot(Option<Admitted>);
 
 #[derive(Debug)]
 struct Admitted {
-    column: &'static DeviceGate,
+    gate: &'static DeviceGate,
     lane: StreamKey,
     key: u64,
     expected: Expected,
@@ -54,11 +54,11 @@ pub(crate) fn thread_number() -> usize {
     HERE.with(|here| core::ptr::from_ref(here).addr())
 }
 
-/// Waits until a launch may go to the driver. Called inside the gate ([`GateGuard`]), for a column
+/// Waits until a launch may go to the driver. Called inside the gate ([`GateGuard`]), for a gate
 /// that is not free; may step out to wait, and returns inside.
 pub(crate) fn admit(place: &Place, guard: &mut GateGuard) -> LaunchSlot {
-    let Some(column) = device_gate::of(place.column) else {
-        guard.wait_while_closed(place.column, &mut || None);
+    let Some(gate) = device_gate::of(place.device_index) else {
+        guard.wait_while_closed(place.device_index, &mut || None);
         return LaunchSlot(None);
     };
     let key = number(place.key);
@@ -66,26 +66,28 @@ pub(crate) fn admit(place: &Place, guard: &mut GateGuard) -> LaunchSlot {
     // Endless work may wait for this launch.
     let mut end = None;
     loop {
-        guard.wait_while_closed(place.column, &mut || announce_waiter(column, place.column));
+        guard.wait_while_closed(place.device_index, &mut || {
+            announce_waiter(gate, place.device_index)
+        });
         if exit::is_leaving() {
             return LaunchSlot(None);
         }
         let insists = end.is_some_and(|end| clock::now() >= end);
-        match column.ask(key, insists) {
+        match gate.ask(key, insists) {
             Told::Free => return LaunchSlot(None),
             Told::Go(go) => {
                 if let Some(epoch) = go.was_idle {
-                    thread::tell(place.column, Notice::Busy, epoch);
+                    thread::tell(place.device_index, Notice::Busy, epoch);
                     thread::wake();
                 }
                 let lane = lane_of(place.context, place.stream, place.per_thread);
                 return LaunchSlot(Some(Admitted {
-                    column,
+                    gate,
                     lane,
                     key,
                     expected: go.expected,
                     timing: (go.timed && !apart::is_first(&lane, key))
-                        .then(|| column.time(lane))
+                        .then(|| gate.time(lane))
                         .flatten(),
                     named: Named::of(place.ordered(), key).map(|named| (named, era)),
                 }));
@@ -93,13 +95,13 @@ pub(crate) fn admit(place: &Place, guard: &mut GateGuard) -> LaunchSlot {
             Told::Wait(pause) => {
                 end.get_or_insert_with(|| clock::now().saturating_add(PATIENCE));
                 guard.step_out();
-                column.pause(pause);
-                column.make_room(thread_number());
+                gate.pause(pause);
+                gate.make_room(thread_number());
                 guard.step_in();
             }
             Told::Full(full) => {
                 guard.step_out();
-                column.rest(full, thread_number());
+                gate.rest(full, thread_number());
                 guard.step_in();
             }
             Told::Closed => {
@@ -107,7 +109,7 @@ pub(crate) fn admit(place: &Place, guard: &mut GateGuard) -> LaunchSlot {
                 guard.step_out();
                 // First that more is wanted, then that all is done: the daemon must not think for
                 // an instant that it is not.
-                let _ = announce_waiter(column, place.column);
+                let _ = announce_waiter(gate, place.device_index);
                 thread::wake();
                 guard.step_in();
             }
@@ -128,21 +130,21 @@ pub(crate) fn submitted(slot: LaunchSlot, answer: CUresult) {
     let Some(admitted) = slot.0 else { return };
     if answer.is_success() {
         let Admitted {
-            column,
+            gate,
             lane,
             key,
             expected,
             timing,
             named,
         } = admitted;
-        device_gate::only(column);
+        device_gate::only(gate);
         let op = Op {
             count: 1,
             key,
             expected,
             waits: !apart::launched(&lane, key),
         };
-        column.note(lane, op, timing, named);
+        gate.note(lane, op, timing, named);
     } else {
         admitted.taken_back();
     }
@@ -151,9 +153,9 @@ pub(crate) fn submitted(slot: LaunchSlot, answer: CUresult) {
 impl Admitted {
     /// The launch is not made.
     fn taken_back(&self) {
-        self.column.refused(self.expected.ns);
+        self.gate.refused(self.expected.ns);
         if let Some(timing) = &self.timing {
-            self.column.untimed(timing);
+            self.gate.untimed(timing);
         }
     }
 }
@@ -162,15 +164,15 @@ impl Admitted {
 /// still whole.
 pub(crate) fn context_going(context: CUcontext) {
     ledger::changed();
-    for column in device_gate::all() {
-        column.context_going(context);
+    for gate in device_gate::all() {
+        gate.context_going(context);
     }
 }
 
 /// The announced destruction has happened, or not.
 pub(crate) fn context_went(context: CUcontext, gone: bool) {
-    for column in device_gate::all() {
-        column.context_went(context, gone);
+    for gate in device_gate::all() {
+        gate.context_went(context, gone);
     }
     ledger::changed();
     if gone {
@@ -181,16 +183,16 @@ pub(crate) fn context_went(context: CUcontext, gone: bool) {
 /// A stream is about to be destroyed: the driver finishes its work in its own time.
 pub(crate) fn stream_going(here: Here, stream: CUstream) {
     ledger::changed();
-    if let Some(column) = device_gate::of(here.device.index()) {
-        column.stream_going(lane_of(here.handle, stream, false));
+    if let Some(gate) = device_gate::of(here.device.index()) {
+        gate.stream_going(lane_of(here.handle, stream, false));
     }
 }
 
 /// Nothing marks the stream any more; its handle may soon be another's.
 pub(crate) fn stream_gone(stream: CUstream) {
     ledger::changed();
-    for column in device_gate::all() {
-        column.stream_gone(stream);
+    for gate in device_gate::all() {
+        gate.stream_gone(stream);
     }
 }
 
@@ -199,17 +201,17 @@ pub(crate) fn stream_gone(stream: CUstream) {
 pub(crate) fn green_going(green: &Green) {
     ledger::changed();
     let primary = contexts::of(green.primary);
-    if let Some(column) = primary.and_then(|here| device_gate::of(here.device.index())) {
-        column.stream_going(lane_of_green(green));
+    if let Some(gate) = primary.and_then(|here| device_gate::of(here.device.index())) {
+        gate.stream_going(lane_of_green(green));
     }
 }
 
 /// A stream is about to capture.
 pub(crate) fn capture_begins(here: Here, stream: StreamRef) {
     ledger::changed();
-    if let Some(column) = device_gate::of(here.device.index()) {
+    if let Some(gate) = device_gate::of(here.device.index()) {
         let lane = lane_of(here.handle, stream.handle(), stream.is_per_thread());
-        column.capture_begins(lane);
+        gate.capture_begins(lane);
     }
 }
 
@@ -220,17 +222,17 @@ pub(crate) fn may_bind() -> bool {
 
 /// A thread waits at a closed gate: reports it, opens the gate if the turn has come, and returns
 /// the futex to sleep on.
-fn announce_waiter(column: &DeviceGate, index: usize) -> Option<FutexWaiter> {
-    let wanted = column.waits();
+fn announce_waiter(gate: &DeviceGate, index: usize) -> Option<FutexWaiter> {
+    let wanted = gate.waits();
     if let Some(epoch) = wanted {
         thread::tell(index, Notice::Wanted, epoch);
     }
     let now = clock::now();
     if thread::stirred().saturating_add(PATIENCE) < now {
         tracing::warn!(index, "the gate thread does not stir; going on without it");
-        column.give_up();
+        gate.give_up();
     }
-    thread::follow(index, column)
+    thread::follow(index, gate)
 }
 
 fn is_default(stream: CUstream) -> bool {

@@ -121,26 +121,31 @@ impl GateGuard {
         }
     }
 
-    /// Whether nothing may be launched on `column`. Inside, `false` holds until the next step out.
-    pub(crate) fn is_closed(&self, column: usize) -> bool {
-        self.gate.word.load() & (word::closed(column) | ANY_SEALED) != 0
+    /// Whether nothing may be launched on `device_index`. Inside, `false` holds until the next step
+    /// out.
+    pub(crate) fn is_closed(&self, device_index: usize) -> bool {
+        self.gate.word.load() & (word::closed(device_index) | ANY_SEALED) != 0
     }
 
     fn is_sealed(&self) -> bool {
         self.gate.word.load() & ANY_SEALED != 0
     }
 
-    /// Returns inside, with `column` not closed; steps out and sleeps until that is so. Outside,
-    /// before each sleep, it calls `announce_waiter`, which may open the gate and returns what else
-    /// to sleep on.
-    pub(super) fn wait_while_closed(&mut self, column: usize, announce_waiter: AnnounceWaiter<'_>) {
+    /// Returns inside, with `device_index` not closed; steps out and sleeps until that is so.
+    /// Outside, before each sleep, it calls `announce_waiter`, which may open the gate and returns
+    /// what else to sleep on.
+    pub(super) fn wait_while_closed(
+        &mut self,
+        device_index: usize,
+        announce_waiter: AnnounceWaiter<'_>,
+    ) {
         self.step_in();
-        while self.is_closed(column) && !exit::is_leaving() {
+        while self.is_closed(device_index) && !exit::is_leaving() {
             self.step_out();
             if self.is_sealed() {
                 self.gate.sleep_sealed(ANY_SEALED);
             } else {
-                self.gate.sleep(column, announce_waiter);
+                self.gate.sleep(device_index, announce_waiter);
             }
             self.step_in();
         }
@@ -158,17 +163,17 @@ impl GateGuard {
         Some(CUresult::DEINITIALIZED)
     }
 
-    fn is_slow(&self, column: usize) -> bool {
-        self.gate.word.load() & word::slow(column) != 0
+    fn is_slow(&self, device_index: usize) -> bool {
+        self.gate.word.load() & word::slow(device_index) != 0
     }
 
-    /// From now on inside means these columns.
+    /// From now on inside means these devices.
     fn narrow(&mut self, places: &[Place]) {
         self.step_out();
-        let columns = places
+        let devices = places
             .iter()
-            .fold(0, |bits, place| bits | 1 << place.column);
-        self.place = word::to(columns);
+            .fold(0, |bits, place| bits | 1 << place.device_index);
+        self.place = word::to(devices);
         self.step_in();
     }
 
@@ -195,13 +200,13 @@ impl Drop for GateGuard {
 
 impl Gate {
     /// One nap at a closed gate.
-    fn sleep(&'static self, column: usize, announce_waiter: AnnounceWaiter<'_>) {
+    fn sleep(&'static self, device_index: usize, announce_waiter: AnnounceWaiter<'_>) {
         let opening = FutexWaiter::own(&self.turn);
-        let waiting = &self.waiting[column];
+        let waiting = &self.waiting[device_index];
         let until = clock::now().saturating_add(WAITS);
         waiting.store(until, Ordering::Release);
         let bed = announce_waiter().unwrap_or(opening);
-        if self.word.load() & word::closed(column) != 0 {
+        if self.word.load() & word::closed(device_index) != 0 {
             frames::away(|| bed.sleep(NAP));
         } else {
             // It opened before this was said.
@@ -236,7 +241,7 @@ fn submit(guard: &mut GateGuard, places: &[Place], call: &mut dyn FnMut() -> CUr
     }
     guard.narrow(places);
     match places {
-        [place] if !guard.is_slow(place.column) && !guard.is_sealed() => call(),
+        [place] if !guard.is_slow(place.device_index) && !guard.is_sealed() => call(),
         [place] => {
             let slot = drain::admit(place, guard);
             if let Some(over) = guard.is_over() {
@@ -261,12 +266,16 @@ fn submit_to_several(
     let mut slots = Vec::with_capacity(places.len());
     loop {
         for place in places {
-            if guard.is_slow(place.column) || guard.is_sealed() {
+            if guard.is_slow(place.device_index) || guard.is_sealed() {
                 slots.push(drain::admit(place, guard));
             }
         }
         guard.step_in();
-        if !places.iter().any(|place| guard.is_closed(place.column)) || exit::is_leaving() {
+        if !places
+            .iter()
+            .any(|place| guard.is_closed(place.device_index))
+            || exit::is_leaving()
+        {
             break;
         }
         slots.drain(..).for_each(drain::withdrawn);

@@ -218,12 +218,12 @@ impl Ledger {
 
     /// Binds it to a device that it is not bound to, with that device's lock held. `false` if it
     /// still has launches of another device.
-    pub(super) fn bind(&self, column: usize, open: &'static Open) -> bool {
+    pub(super) fn bind(&self, device_index: usize, open: &'static Open) -> bool {
         let is_free = self.bound.load(Ordering::Acquire) == 0;
         if is_free {
             let open = core::ptr::from_ref(open).cast_mut();
             self.open.store(open, Ordering::Release);
-            self.bound.store(column + 1, Ordering::Release);
+            self.bound.store(device_index + 1, Ordering::Release);
         }
         is_free
     }
@@ -401,19 +401,20 @@ pub(super) fn go(stream: StreamRef, key: u64, frame: u64) -> Option<Going> {
     if fuel == 0 || !kind.is(named) || kind.era.load(Ordering::Relaxed) != era() {
         return None;
     }
-    let column = ledger.device()?;
+    let device_index = ledger.device()?;
     // SAFETY: null, or a device's, which stays for the life of the process.
     let open = unsafe { ledger.open.load(Ordering::Relaxed).as_ref() }?;
     record.at.store(frame, Ordering::Relaxed);
-    let word = record.step_in(word::to(1 << column), false, &GATE.word);
+    let word = record.step_in(word::to(1 << device_index), false, &GATE.word);
     let now = clock::ticks();
     // Not closed or sealed, and launches need no barrier of their own.
-    if word & (word::closed(column) | ANY_SEALED | FENCED | NOT_READY) == 0 && open.holds(now) {
+    if word & (word::closed(device_index) | ANY_SEALED | FENCED | NOT_READY) == 0 && open.holds(now)
+    {
         let launch = Launch { of: place, at: now };
         if let Some(number) = ledger.ring.announce(launch) {
             // A signal handler may have launched something else until then, and the ledger hold
             // that. From now on it stays as it is.
-            let is_same = kind.is(named) && ledger.device() == Some(column);
+            let is_same = kind.is(named) && ledger.device() == Some(device_index);
             if is_same && open.allowance.takes(kind.ns.load(Ordering::Relaxed)) {
                 kind.fuel.store(fuel - 1, Ordering::Relaxed);
                 return Some(Going {

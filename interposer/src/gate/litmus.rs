@@ -11,8 +11,8 @@ use crate::gate::guard::GateGuard;
 use crate::gate::word::FENCED;
 use crate::guest::barrier;
 
-/// The column that closes.
-const COLUMN: usize = 3;
+/// The device that closes.
+const DEVICE: usize = 3;
 /// Launching threads: more than the processors of a small machine, so that some are always
 /// preempted somewhere.
 const THREADS: usize = 4;
@@ -68,7 +68,7 @@ fn hammer(gate: &'static Gate, device: &Device, thread: usize) -> (u64, u64) {
             fast += 1;
         } else {
             let mut guard = GateGuard::begin(gate, &frame);
-            guard.wait_while_closed(COLUMN, &mut || None);
+            guard.wait_while_closed(DEVICE, &mut || None);
             device.launch(thread);
             slow += 1;
         }
@@ -83,8 +83,8 @@ fn close_and_open(gate: &'static Gate, device: &Device, closings: usize) -> usiz
         if began.elapsed() > LONGEST {
             return done;
         }
-        gate.close(COLUMN);
-        while !gate.is_quiet(COLUMN) {
+        gate.close(DEVICE);
+        while !gate.is_quiet(DEVICE) {
             std::thread::yield_now();
         }
         let before = device.count();
@@ -92,7 +92,7 @@ fn close_and_open(gate: &'static Gate, device: &Device, closings: usize) -> usiz
         (0..100).for_each(|_| core::hint::spin_loop());
         assert_eq!(device.count(), before, "closing {done}: a launch after it");
         device.closed.store(false, Ordering::SeqCst);
-        gate.open(COLUMN, done % 2 == 0);
+        gate.open(DEVICE, done % 2 == 0);
     }
     closings
 }

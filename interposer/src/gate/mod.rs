@@ -1,10 +1,10 @@
 //! The gate: the one place where a program's work for the devices passes on its way to the driver.
 //!
 //! While no other tenant is on a device and no cap binds, a launch reads one word, finds it zero,
-//! and passes ([`fast`]); its thread's own record shows that it is inside. As soon as a column is
+//! and passes ([`fast`]); its thread's own record shows that it is inside. As soon as a device is
 //! not free its launches take the slow path ([`pass`]): they are told apart by device, wait while
 //! it is closed, and are recorded ([`drain`]). The drain relies on the guarantee of [`close`] and
-//! [`quiet`] together: after them, and until [`open`] or [`free`], no launch on that column reaches
+//! [`quiet`] together: after them, and until [`open`] or [`free`], no launch on that device reaches
 //! the driver.
 //!
 //! Never held back: launches that a capturing stream records, launches by a signal handler that
@@ -49,20 +49,20 @@ pub(crate) use ledger::Going;
 pub(crate) use place::{Key, Place, Work};
 use records::Records;
 pub(crate) use thread::{follow_leases, wake};
-use word::{ANY_SLOW, COLUMNS, FENCED, NOT_READY, Record, Word};
+use word::{ANY_SLOW, DEVICES, FENCED, GateWord, NOT_READY, Record};
 
-const _: () = assert!(COLUMNS == MAX_DEVICES, "the word has a bit for each device");
+const _: () = assert!(DEVICES == MAX_DEVICES, "the word has a bit for each device");
 
 /// A gate. The process has one; tests make their own.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    word: Word,
+    word: GateWord,
     records: Records,
-    /// Rises whenever a column opens; sleeping threads wait on it.
+    /// Rises whenever a device opens; sleeping threads wait on it.
     turn: AtomicU32,
-    /// By column, until when a thread is known to wait (`CLOCK_MONOTONIC` ns). A number of them
+    /// By device, until when a thread is known to wait (`CLOCK_MONOTONIC` ns). A number of them
     /// would never be right again once one leaves its wait by a jump.
-    waiting: [AtomicU64; COLUMNS],
+    waiting: [AtomicU64; DEVICES],
 }
 
 static GATE: Gate = Gate::new(NOT_READY);
@@ -70,16 +70,16 @@ static GATE: Gate = Gate::new(NOT_READY);
 impl Gate {
     const fn new(bits: u64) -> Self {
         Self {
-            word: Word::of(AtomicU64::new(bits)),
+            word: GateWord::of(AtomicU64::new(bits)),
             records: Records::new(),
             turn: AtomicU32::new(0),
-            waiting: [const { AtomicU64::new(0) }; COLUMNS],
+            waiting: [const { AtomicU64::new(0) }; DEVICES],
         }
     }
 
-    fn close(&self, column: usize) {
+    fn close(&self, device_index: usize) {
         self.word
-            .change(0, word::slow(column) | word::closed(column));
+            .change(0, word::slow(device_index) | word::closed(device_index));
         self.barrier();
     }
 
@@ -111,27 +111,27 @@ impl Gate {
             .then_some(Inside(record))
     }
 
-    fn open(&self, column: usize, slow: bool) {
-        let set = if slow { word::slow(column) } else { 0 };
+    fn open(&self, device_index: usize, slow: bool) {
+        let set = if slow { word::slow(device_index) } else { 0 };
         self.word
-            .change(word::slow(column) | word::closed(column), set);
+            .change(word::slow(device_index) | word::closed(device_index), set);
         // A thread that has to wait again counts itself again.
-        self.waiting[column].store(0, Ordering::Release);
+        self.waiting[device_index].store(0, Ordering::Release);
         self.turn.fetch_add(1, Ordering::AcqRel);
         futex::wake_all(&self.turn);
     }
 
-    fn is_quiet(&self, column: usize) -> bool {
+    fn is_quiet(&self, device_index: usize) -> bool {
         self.records.crowd().load(Ordering::Acquire) == 0
             && !self
                 .records
                 .all()
-                .any(|record| record.may_submit_to(column))
+                .any(|record| record.may_submit_to(device_index))
     }
 
     /// Whether all launches inside have been left by a jump. `known` are the calls found so since
-    /// the column was closed.
-    fn is_left(&self, column: usize, known: &mut Vec<u64>) -> bool {
+    /// the device was closed.
+    fn is_left(&self, device_index: usize, known: &mut Vec<u64>) -> bool {
         let mut inside = self.records.all();
         let mut is_left = |record: &Record| {
             let at = record.at.load(Ordering::Acquire);
@@ -141,7 +141,7 @@ impl Gate {
             known.contains(&at)
         };
         self.records.crowd().load(Ordering::Acquire) == 0
-            && inside.all(|record| !record.may_submit_to(column) || is_left(record))
+            && inside.all(|record| !record.may_submit_to(device_index) || is_left(record))
     }
 }
 
@@ -186,13 +186,13 @@ pub(crate) fn after_fork_in_child() {
     tls::set(core::ptr::null());
 }
 
-/// Closes a column: from now on no launch on it begins. A launch that is already inside may still
+/// Closes a device: from now on no launch on it begins. A launch that is already inside may still
 /// be submitting: see [`quiet`].
-pub(crate) fn close(column: usize) {
-    GATE.close(column);
+pub(crate) fn close(device_index: usize) {
+    GATE.close(device_index);
 }
 
-/// The launches inside a closed column.
+/// The launches inside a closed device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Quiet {
     /// Threads that may still submit to it.
@@ -203,32 +203,32 @@ enum Quiet {
     Yes,
 }
 
-/// The launches inside that could submit to `column`, since it was closed. Never blocks; a thread
-/// may be inside for long, where the driver makes it wait for room in a stream. `left` are the
-/// calls that are known to have been left since then.
-fn quiet(column: usize, left: &mut Vec<u64>) -> Quiet {
-    if GATE.is_quiet(column) {
+/// The launches inside that could submit to `device_index`, since it was closed. Never blocks; a
+/// thread may be inside for long, where the driver makes it wait for room in a stream. `left` are
+/// the calls that are known to have been left since then.
+fn quiet(device_index: usize, left: &mut Vec<u64>) -> Quiet {
+    if GATE.is_quiet(device_index) {
         return Quiet::Yes;
     }
     GATE.records.bury();
-    if GATE.is_quiet(column) {
+    if GATE.is_quiet(device_index) {
         Quiet::Yes
-    } else if GATE.is_left(column, left) {
+    } else if GATE.is_left(device_index, left) {
         Quiet::Left
     } else {
         Quiet::No
     }
 }
 
-/// Opens a column; its launches are admitted and noted one by one.
-pub(crate) fn open(column: usize) {
-    GATE.open(column, true);
+/// Opens a device; its launches are admitted and noted one by one.
+pub(crate) fn open(device_index: usize) {
+    GATE.open(device_index, true);
 }
 
-/// Opens a column whose launches need no check: the gate costs nothing.
-pub(crate) fn free(column: usize) {
+/// Opens a device whose launches need no check: the gate costs nothing.
+pub(crate) fn free(device_index: usize) {
     awaited::freed();
-    GATE.open(column, false);
+    GATE.open(device_index, false);
 }
 
 /// `CLOCK_MONOTONIC` in nanoseconds.
@@ -256,18 +256,18 @@ pub(crate) fn prepare() {
     barrier::register_alone();
 }
 
-/// Whether anything may bind on any column.
+/// Whether anything may bind on any device.
 fn is_bound() -> bool {
     GATE.word.load() & ANY_SLOW != 0
 }
 
-/// Whether a thread waits for a closed column.
-pub(crate) fn waiting(column: usize) -> bool {
-    waits_at(column, clock::now())
+/// Whether a thread waits for a closed device.
+pub(crate) fn waiting(device_index: usize) -> bool {
+    waits_at(device_index, clock::now())
 }
 
-fn waits_at(column: usize, now: u64) -> bool {
-    GATE.waiting[column].load(Ordering::Acquire) > now
+fn waits_at(device_index: usize, now: u64) -> bool {
+    GATE.waiting[device_index].load(Ordering::Acquire) > now
 }
 
 /// The submissions of this process to all its devices: only differences are meaningful.

@@ -57,8 +57,8 @@ pub(crate) struct Place {
     pub(crate) stream: CUstream,
     /// Stream 0 is the thread's own one.
     pub(crate) per_thread: bool,
-    /// The device's column.
-    pub(crate) column: usize,
+    /// The device's index.
+    pub(crate) device_index: usize,
     /// The kind of the launch.
     pub(crate) key: Key,
 }
@@ -126,7 +126,7 @@ fn place(stream: StreamRef, key: Key) -> Option<Place> {
         context: here.handle,
         stream: stream.handle(),
         per_thread: stream.is_per_thread(),
-        column: here.device.index(),
+        device_index: here.device.index(),
         key,
     })
 }

@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn who_died_inside_is_buried_and_who_lives_is_not() {
         let records = Records::new();
-        let word = super::super::word::Word::of(core::sync::atomic::AtomicU64::new(0));
+        let word = super::super::word::GateWord::of(core::sync::atomic::AtomicU64::new(0));
         let inside = |record: &Record| record.may_submit_to(0);
         let mine = records.claim().unwrap();
         assert!(mine.try_step_in(0, &word));
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_column_is_not_held_up_by_launches_on_another() {
         let records = Records::new();
-        let word = super::super::word::Word::of(core::sync::atomic::AtomicU64::new(0));
+        let word = super::super::word::GateWord::of(core::sync::atomic::AtomicU64::new(0));
         let mine = records.claim().unwrap();
         mine.step_in(super::super::word::to(1 << 2), false, &word);
         assert!(!mine.may_submit_to(0) && mine.may_submit_to(2) && !mine.may_submit_to(3));

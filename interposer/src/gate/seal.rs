@@ -26,7 +26,7 @@ use super::guard::{LAST_WAIT, NAP};
 use super::left;
 use super::{GATE, Gate, tls};
 use crate::account;
-use crate::gate::word::{self, ANY_SEALED, COLUMNS, DRAINED, Record};
+use crate::gate::word::{self, ANY_SEALED, DEVICES, DRAINED, Record};
 use crate::guest::background::Uncancelled;
 use crate::guest::exit;
 use crate::guest::frames::{self, Frame};
@@ -62,14 +62,14 @@ pub(crate) fn is_set() -> bool {
 }
 
 /// Seals: from now on no call begins that touches device memory.
-pub(crate) fn set(column: usize) {
-    WANTED.fetch_and(!(1 << column), Ordering::AcqRel);
-    GATE.seal(column);
+pub(crate) fn set(device_index: usize) {
+    WANTED.fetch_and(!(1 << device_index), Ordering::AcqRel);
+    GATE.seal(device_index);
 }
 
 /// Takes the seal away.
-pub(crate) fn clear(column: usize) {
-    GATE.unseal(column);
+pub(crate) fn clear(device_index: usize) {
+    GATE.unseal(device_index);
 }
 
 /// Holds stream memory operations too, or no more.
@@ -83,9 +83,9 @@ pub(crate) fn hold_operations(hold: bool) {
     }
 }
 
-/// Whether a call waits, or has waited, since a column was sealed.
-pub(crate) fn is_wanted(column: usize) -> bool {
-    WANTED.load(Ordering::Acquire) & 1 << column != 0
+/// Whether a call waits, or has waited, since a device was sealed.
+pub(crate) fn is_wanted(device_index: usize) -> bool {
+    WANTED.load(Ordering::Acquire) & 1 << device_index != 0
 }
 
 /// Changes when a stream memory operation enters the driver, and when it leaves it.
@@ -250,13 +250,13 @@ pub(super) fn passing(
 }
 
 impl Gate {
-    pub(super) fn seal(&self, column: usize) {
-        self.word.change(0, word::sealed(column));
+    pub(super) fn seal(&self, device_index: usize) {
+        self.word.change(0, word::sealed(device_index));
         self.barrier();
     }
 
-    pub(super) fn unseal(&self, column: usize) {
-        self.word.change(word::sealed(column), 0);
+    pub(super) fn unseal(&self, device_index: usize) {
+        self.word.change(word::sealed(device_index), 0);
         if self.word.load() & ANY_SEALED == 0 {
             self.word.change(DRAINED, 0);
         }
@@ -302,13 +302,14 @@ impl Gate {
 
 /// Tells the daemon, once for each seal, that a call waits.
 fn say_wanted(word: u64) {
-    for column in (0..COLUMNS).filter(|column| word & word::sealed(*column) != 0) {
-        let bit = 1 << column;
+    for device_index in (0..DEVICES).filter(|device_index| word & word::sealed(*device_index) != 0)
+    {
+        let bit = 1 << device_index;
         if WANTED.fetch_or(bit, Ordering::AcqRel) & bit == 0
-            && let Ok(column) = u8::try_from(column)
+            && let Ok(device_index) = u8::try_from(device_index)
             && let Some(session) = account::compute().and_then(|compute| compute.session)
         {
-            session.says(&Request::WantIn { column });
+            session.says(&Request::WantIn { device_index });
         }
     }
 }

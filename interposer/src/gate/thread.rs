@@ -135,29 +135,29 @@ pub(super) fn stirred() -> u64 {
 }
 
 /// Tells the daemon, if there is one.
-pub(super) fn tell(column: usize, notice: Notice, epoch: u64) {
+pub(super) fn tell(device_index: usize, notice: Notice, epoch: u64) {
     if let Some(session) = account::compute().and_then(|compute| compute.session) {
-        session.tell(column, notice, epoch);
+        session.tell(device_index, notice, epoch);
     }
 }
 
 /// Says that a launch waits, if one does: before it is said that the turn ends, as the daemon must
 /// not think for an instant that no more is wanted.
-fn tell_of_waiting(index: usize, column: &DeviceGate) {
-    if let Some(epoch) = column.wanted() {
+fn tell_of_waiting(index: usize, gate: &DeviceGate) {
+    if let Some(epoch) = gate.wanted() {
         tell(index, Notice::Wanted, epoch);
     }
 }
 
-/// For a thread that waits at `column`: opens it if the daemon has given the turn. What to sleep on
+/// For a thread that waits at `gate`: opens it if the daemon has given the turn. What to sleep on
 /// until it does; `None` while turns are not the daemon's, and the gate thread opens.
-pub(super) fn follow(index: usize, column: &DeviceGate) -> Option<FutexWaiter> {
+pub(super) fn follow(index: usize, gate: &DeviceGate) -> Option<FutexWaiter> {
     let session = account::compute()?.session?;
     let bed = FutexWaiter::of_page(session.changes());
     if !session.daemon_alive(clock::now()) {
         return None;
     }
-    column.follow(|| session.turn(index));
+    gate.follow(|| session.turn(index));
     Some(bed)
 }
 
@@ -228,28 +228,28 @@ impl Rounds {
         let instance = compute.session.map_or(0, |session| session.instance());
         if instance != self.instance {
             self.instance = instance;
-            let columns = device_gate::all().iter();
-            columns.for_each(|column| column.lock().mirror.forget());
+            let gates = device_gate::all().iter();
+            gates.for_each(|gate| gate.lock().mirror.forget());
         }
         self.publish(compute);
         let mut until = clock::now().saturating_add(LONGEST);
-        for (index, column) in device_gate::all()
+        for (index, gate) in device_gate::all()
             .iter()
             .enumerate()
-            .take(compute.columns())
+            .take(compute.device_count())
         {
-            until = until.min(self.device(compute, index, column));
+            until = until.min(self.device(compute, index, gate));
         }
         until
     }
 
     /// Handles one device. Returns when to look at it again.
-    fn device(&mut self, compute: &Compute, index: usize, column: &DeviceGate) -> u64 {
+    fn device(&mut self, compute: &Compute, index: usize, gate: &DeviceGate) -> u64 {
         loop {
             let now = clock::now();
-            let stands = column.stands();
-            let (turn, again) = self.turn(compute, index, column, now);
-            let act = column.step(&turn, stands);
+            let stands = gate.stands();
+            let (turn, again) = self.turn(compute, index, gate, now);
+            let act = gate.step(&turn, stands);
             if exit::is_leaving() {
                 // A failed query leaves the state unknown.
                 return now;
@@ -258,13 +258,13 @@ impl Rounds {
                 Act::Sleep(until) => return until.min(again),
                 Act::Drained(epoch) => {
                     compute.drained(index, epoch);
-                    tell_of_waiting(index, column);
+                    tell_of_waiting(index, gate);
                     tell(index, Notice::Drained, epoch);
                 }
                 Act::Idle(epoch) => tell(index, Notice::Idle, epoch),
                 // Work that waits for its peer on another device ends only when this one has its
                 // turn.
-                Act::Missed => tell_of_waiting(index, column),
+                Act::Missed => tell_of_waiting(index, gate),
                 // The first close needs it, and comes later: an end of the process before would
                 // have had to wait for it.
                 Act::Open => self.register(),
@@ -279,7 +279,7 @@ impl Rounds {
         &mut self,
         compute: &Compute,
         index: usize,
-        column: &DeviceGate,
+        gate: &DeviceGate,
         now: u64,
     ) -> (Turn, u64) {
         let by_daemon = compute
@@ -291,10 +291,10 @@ impl Rounds {
         {
             own.by_daemon = true;
             // The daemon bills this time. If it exits, the bucket begins with the time after that.
-            column.is_led_by(session.device(index), now);
+            gate.is_led_by(session.device(index), now);
             return (turn, NEVER);
         }
-        column.is_led_by(None, now);
+        gate.is_led_by(None, now);
         if core::mem::take(&mut own.by_daemon) {
             tracing::warn!(
                 index,
@@ -310,7 +310,7 @@ impl Rounds {
             empty_at,
             cap,
         };
-        own_turn(&mut own.duty, &bucket, column, now)
+        own_turn(&mut own.duty, &bucket, gate, now)
     }
 
     /// Registers the process for the barrier that closing needs, once: its first use does that
@@ -335,11 +335,11 @@ impl Rounds {
 fn own_turn(
     duty: &mut LocalLease,
     bucket: &Bucket<'_>,
-    column: &DeviceGate,
+    gate: &DeviceGate,
     now: u64,
 ) -> (Turn, u64) {
     let (busy, stand, is_idle, is_empty) = {
-        let mut inner = column.lock();
+        let mut inner = gate.lock();
         let busy = inner.window.take_busy(now);
         let mirror = &inner.mirror;
         (

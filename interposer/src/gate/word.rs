@@ -12,7 +12,7 @@ use crate::gate::sync::{
 };
 
 /// Columns the word has bits for.
-pub(super) const COLUMNS: usize = 16;
+pub(super) const DEVICES: usize = 16;
 /// There is no `membarrier` here: launches bring their own barrier.
 pub(super) const FENCED: u64 = 1 << 62;
 /// The library is not at work (yet).
@@ -23,36 +23,36 @@ pub(super) const OUT: u32 = 0;
 /// [`Record::inside`] of a thread that may be submitting to any device.
 pub(super) const SOMEWHERE: u32 = 1;
 
-/// The bit of a column on which launches take the slow way.
-pub(super) const fn slow(column: usize) -> u64 {
-    1 << column
+/// The bit of a device on which launches take the slow way.
+pub(super) const fn slow(device_index: usize) -> u64 {
+    1 << device_index
 }
 
-/// The bit of a column on which nothing may be launched.
-pub(super) const fn closed(column: usize) -> u64 {
-    1 << (COLUMNS + column)
+/// The bit of a device on which nothing may be launched.
+pub(super) const fn closed(device_index: usize) -> u64 {
+    1 << (DEVICES + device_index)
 }
 
-/// The bit of a column for whose memory the process is sealed: nothing that touches device memory
+/// The bit of a device for whose memory the process is sealed: nothing that touches device memory
 /// begins, on whatever device. Only the mover sets and clears it.
-pub(super) const fn sealed(column: usize) -> u64 {
-    1 << (2 * COLUMNS + column)
+pub(super) const fn sealed(device_index: usize) -> u64 {
+    1 << (2 * DEVICES + device_index)
 }
 
 /// All sealed bits.
-pub(super) const ANY_SEALED: u64 = ((1 << COLUMNS) - 1) << (2 * COLUMNS);
+pub(super) const ANY_SEALED: u64 = ((1 << DEVICES) - 1) << (2 * DEVICES);
 /// Beside a sealed bit: all submitted work is complete, or seems to be. From now on stream memory
 /// operations are held too, for which that work may have waited.
 pub(super) const DRAINED: u64 = 1 << 61;
 
 /// All slow bits.
-pub(super) const ANY_SLOW: u64 = (1 << COLUMNS) - 1;
+pub(super) const ANY_SLOW: u64 = (1 << DEVICES) - 1;
 
 /// What every launch reads: zero while everything is free.
 #[derive(Debug)]
-pub(super) struct Word(AtomicU64);
+pub(super) struct GateWord(AtomicU64);
 
-impl Word {
+impl GateWord {
     /// A gate with this in its word.
     pub(super) const fn of(bits: AtomicU64) -> Self {
         Self(bits)
@@ -84,7 +84,7 @@ impl Word {
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Record {
-    /// [`OUT`], [`SOMEWHERE`], or 2 and the columns it submits to, shifted by 2.
+    /// [`OUT`], [`SOMEWHERE`], or 2 and the devices it submits to, shifted by 2.
     pub(super) inside: AtomicU32,
     /// The thread's kernel id, 0 without an owner.
     pub(super) owner: AtomicI32,
@@ -104,9 +104,9 @@ pub(super) struct Record {
     pub(super) touches_at: AtomicU64,
 }
 
-/// What [`Record::step_in`] shows for a thread that submits to these columns (a bit each).
-pub(super) const fn to(columns: u32) -> u32 {
-    2 | columns << 2
+/// What [`Record::step_in`] shows for a thread that submits to these devices (a bit each).
+pub(super) const fn to(devices: u32) -> u32 {
+    2 | devices << 2
 }
 
 impl Record {
@@ -119,7 +119,7 @@ impl Record {
 
     /// Steps inside if everything is free, by the call at `frame`. The thread must be outside.
     #[inline(always)]
-    pub(super) fn try_step_in(&self, frame: u64, word: &Word) -> bool {
+    pub(super) fn try_step_in(&self, frame: u64, word: &GateWord) -> bool {
         self.at.store(frame, Ordering::Relaxed);
         self.inside.store(SOMEWHERE, Ordering::Relaxed);
         light_barrier();
@@ -131,7 +131,7 @@ impl Record {
     }
 
     /// Steps inside and returns the word's value then. With `fenced`, by a barrier of its own.
-    pub(super) fn step_in(&self, place: u32, fenced: bool, word: &Word) -> u64 {
+    pub(super) fn step_in(&self, place: u32, fenced: bool, word: &GateWord) -> u64 {
         self.inside.store(place, Ordering::Relaxed);
         if fenced {
             fence(Ordering::SeqCst);
@@ -144,7 +144,7 @@ impl Record {
     /// Steps in with a call that touches device memory and passes no gate, if everything is free,
     /// by the call at `frame`. Its thread must have no other one in the driver.
     #[inline(always)]
-    pub(super) fn try_touch(&self, frame: u64, word: &Word) -> bool {
+    pub(super) fn try_touch(&self, frame: u64, word: &GateWord) -> bool {
         self.touches_at.store(frame, Ordering::Relaxed);
         self.touching.store(1, Ordering::Relaxed);
         light_barrier();
@@ -157,7 +157,7 @@ impl Record {
 
     /// Steps in with such a call beside those that it interrupts, by a barrier of its own. Returns
     /// the word's value then.
-    pub(super) fn touch(&self, beside: u32, frame: u64, word: &Word) -> u64 {
+    pub(super) fn touch(&self, beside: u32, frame: u64, word: &GateWord) -> u64 {
         self.touches_at.store(frame, Ordering::Relaxed);
         self.touching.store(beside + 1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -201,13 +201,13 @@ impl Record {
         self.inside.store(OUT, Ordering::Release);
     }
 
-    /// Whether its thread may be submitting to `column`. For the closing thread, behind its
+    /// Whether its thread may be submitting to `device_index`. For the closing thread, behind its
     /// barrier.
-    pub(super) fn may_submit_to(&self, column: usize) -> bool {
+    pub(super) fn may_submit_to(&self, device_index: usize) -> bool {
         match self.inside.load(Ordering::Acquire) {
             OUT => false,
             SOMEWHERE => true,
-            place => place >> 2 & 1 << column != 0,
+            place => place >> 2 & 1 << device_index != 0,
         }
     }
 }

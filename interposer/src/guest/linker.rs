@@ -107,7 +107,7 @@ pub(crate) fn precedes_us(address: *const c_void) -> bool {
 
 /// An address in each object that was loaded after the one that holds `address`, in that order.
 pub(crate) fn behind(address: *const c_void) -> Vec<*const c_void> {
-    let mut search = Behind {
+    let mut search = ObjectsAfter {
         address: address.addr() as u64,
         met: false,
         found: Vec::new(),
@@ -117,7 +117,7 @@ pub(crate) fn behind(address: *const c_void) -> Vec<*const c_void> {
     search.found
 }
 
-struct Behind {
+struct ObjectsAfter {
     address: u64,
     met: bool,
     found: Vec<*const c_void>,
@@ -129,8 +129,8 @@ unsafe extern "C" fn follow(
     _size: usize,
     data: *mut c_void,
 ) -> c_int {
-    // SAFETY: the linker hands out a valid description; `data` is the `Behind` of `behind`.
-    let (info, search) = unsafe { (&*info, &mut *data.cast::<Behind>()) };
+    // SAFETY: the linker hands out a valid description; `data` is the `ObjectsAfter` of `behind`.
+    let (info, search) = unsafe { (&*info, &mut *data.cast::<ObjectsAfter>()) };
     // SAFETY: the object's own program headers, as many as it says.
     let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     let mut loaded = headers

@@ -11,7 +11,7 @@ use crate::driver::captures::unnoticed;
 use crate::driver::device::{self, DeviceKey};
 use crate::guest::fork::ForkLocal;
 use crate::holdings::arena::{Arena, Held, Promise};
-use crate::holdings::turns::{Turn, Turns};
+use crate::holdings::timed_lock::{TimedLock, TimedLockGuard};
 
 /// The known graph memory of each device.
 static KNOWN: ForkLocal<[Known; MAX_DEVICES]> = ForkLocal::new();
@@ -24,7 +24,7 @@ struct Known {
     /// The charged memory.
     held: Held,
     /// The turns to rely on room.
-    turns: Turns,
+    turns: TimedLock,
     /// Launches begun that may have taken memory.
     launches: AtomicU64,
 }
@@ -82,7 +82,7 @@ pub(crate) fn each(visit: &dyn Fn(&dyn Arena)) {
         return;
     }
     for memory in (0..MAX_DEVICES)
-        .filter_map(DeviceKey::of_column)
+        .filter_map(DeviceKey::of_index)
         .map(GraphMemory::of)
     {
         if !memory.known.held.is_empty() {
@@ -103,7 +103,7 @@ impl GraphMemory {
         &self,
         bytes: u64,
         last: Option<&(u64, Option<u64>)>,
-    ) -> Option<(Turn<'static>, Promise<'static>)> {
+    ) -> Option<(TimedLockGuard<'static>, Promise<'static>)> {
         let turn = self.known.turns.take(PATIENCE)?;
         let promise = Promise::of(&self.known.held, bytes);
         let reserved = self.reserved()?;

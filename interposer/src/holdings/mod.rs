@@ -11,4 +11,4 @@ pub(crate) mod overhead;
 pub(crate) mod pools;
 pub(crate) mod reclaim;
 pub(crate) mod table;
-pub(crate) mod turns;
+pub(crate) mod timed_lock;

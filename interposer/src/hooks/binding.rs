@@ -7,7 +7,7 @@ use gpushare_cuda_abi::cuda::{
 };
 
 use crate::entry::hooks;
-use crate::holdings::objects::physical::Place;
+use crate::holdings::objects::physical::Binding;
 use crate::hooks::plain;
 use crate::hooks::vmm::{physical, settle};
 
@@ -15,52 +15,57 @@ hooks! {
     fn cuMulticastBindMem(
         mc: CUmemGenericAllocationHandle, mc_offset: usize, mem: CUmemGenericAllocationHandle, mem_offset: usize,
         size: usize, flags: u64,
-    ) -> CUresult = |call| bound(call(), mem, Place::Multicast(mc, UNNAMED, mc_offset as u64), size as u64);
+    ) -> CUresult = |call| bound(call(), mem, Binding::Multicast(mc, UNNAMED, mc_offset as u64), size as u64);
     fn cuMulticastBindMem_v2(
         mc: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, mem: CUmemGenericAllocationHandle,
         mem_offset: usize, size: usize, flags: u64,
-    ) -> CUresult = |call| bound(call(), mem, Place::Multicast(mc, dev, mc_offset as u64), size as u64);
+    ) -> CUresult = |call| bound(call(), mem, Binding::Multicast(mc, dev, mc_offset as u64), size as u64);
     fn cuMulticastBindAddr(
         mc: CUmemGenericAllocationHandle, mc_offset: usize, ptr: CUdeviceptr, size: usize, flags: u64,
-    ) -> CUresult = |call| bound_by_address(plain::not_ours(ptr, call), ptr, Place::Multicast(mc, UNNAMED, mc_offset as u64), size as u64);
+    ) -> CUresult = |call| bound_by_address(plain::not_ours(ptr, call), ptr, Binding::Multicast(mc, UNNAMED, mc_offset as u64), size as u64);
     fn cuMulticastBindAddr_v2(
         mc: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, ptr: CUdeviceptr, size: usize, flags: u64,
-    ) -> CUresult = |call| bound_by_address(plain::not_ours(ptr, call), ptr, Place::Multicast(mc, dev, mc_offset as u64), size as u64);
+    ) -> CUresult = |call| bound_by_address(plain::not_ours(ptr, call), ptr, Binding::Multicast(mc, dev, mc_offset as u64), size as u64);
     fn cuMulticastUnbind(
         mc: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, size: usize,
     ) -> CUresult = |call| unbind(mc, dev, mc_offset as u64, size as u64, call);
     fn cuLogicalEndpointBindMem(
         endpoint: CUlogicalEndpointId, dev: CUdevice, offset: u64, mem: CUmemGenericAllocationHandle, mem_offset: u64,
         size: u64, flags: u64,
-    ) -> CUresult = |call| bound(call(), mem, Place::Endpoint(endpoint, dev, offset), size);
+    ) -> CUresult = |call| bound(call(), mem, Binding::Endpoint(endpoint, dev, offset), size);
     fn cuLogicalEndpointBindAddr(
         endpoint: CUlogicalEndpointId, dev: CUdevice, offset: u64, ptr: *mut c_void, size: u64, flags: u64,
     ) -> CUresult = |call| {
-        bound_by_address(call(), ptr.expose_provenance() as u64, Place::Endpoint(endpoint, dev, offset), size)
+        bound_by_address(call(), ptr.expose_provenance() as u64, Binding::Endpoint(endpoint, dev, offset), size)
     };
     fn cuLogicalEndpointUnbind(
         endpoint: CUlogicalEndpointId, dev: CUdevice, offset: u64, size: u64,
     ) -> CUresult = |call| {
-        let end = Place::Endpoint(endpoint, dev, offset.saturating_add(size));
-        undoing(Place::Endpoint(endpoint, dev, offset), end, call)
+        let end = Binding::Endpoint(endpoint, dev, offset.saturating_add(size));
+        undoing(Binding::Endpoint(endpoint, dev, offset), end, call)
     };
     fn cuLogicalEndpointDestroy(endpoint: CUlogicalEndpointId) -> CUresult = |call| {
-        let first = Place::Endpoint(endpoint, CUdevice::MIN, 0);
-        undoing(first, Place::Endpoint(endpoint, CUdevice::MAX, u64::MAX), call)
+        let first = Binding::Endpoint(endpoint, CUdevice::MIN, 0);
+        undoing(first, Binding::Endpoint(endpoint, CUdevice::MAX, u64::MAX), call)
     };
 }
 
 /// Bindings made without naming a device: it is the memory's own.
 const UNNAMED: CUdevice = -1;
 
-fn bound(answer: CUresult, mem: CUmemGenericAllocationHandle, place: Place, size: u64) -> CUresult {
+fn bound(
+    answer: CUresult,
+    mem: CUmemGenericAllocationHandle,
+    place: Binding,
+    size: u64,
+) -> CUresult {
     if answer.is_success() {
         physical().held_by_handle(mem, place, size);
     }
     answer
 }
 
-fn bound_by_address(answer: CUresult, ptr: CUdeviceptr, place: Place, size: u64) -> CUresult {
+fn bound_by_address(answer: CUresult, ptr: CUdeviceptr, place: Binding, size: u64) -> CUresult {
     if answer.is_success() {
         physical().held_by_address(ptr, place, size);
     }
@@ -77,8 +82,8 @@ fn unbind(
     let to = from.saturating_add(size);
     let holds = [dev, UNNAMED].map(|dev| {
         let (from, to) = (
-            Place::Multicast(mc, dev, from),
-            Place::Multicast(mc, dev, to),
+            Binding::Multicast(mc, dev, from),
+            Binding::Multicast(mc, dev, to),
         );
         physical().undoing(from, to)
     });
@@ -90,7 +95,7 @@ fn unbind(
 }
 
 /// Makes a call that undoes the bindings between two places.
-fn undoing(from: Place, to: Place, call: impl FnOnce() -> CUresult) -> CUresult {
+fn undoing(from: Binding, to: Binding, call: impl FnOnce() -> CUresult) -> CUresult {
     let holds = physical().undoing(from, to);
     let answer = call();
     settle(holds, answer.is_success());
@@ -100,8 +105,8 @@ fn undoing(from: Place, to: Place, call: impl FnOnce() -> CUresult) -> CUresult 
 /// A multicast object is gone, and its bindings with it.
 pub(super) fn multicast_gone(mc: CUmemGenericAllocationHandle) {
     let holds = physical().undoing(
-        Place::Multicast(mc, CUdevice::MIN, 0),
-        Place::Multicast(mc, CUdevice::MAX, u64::MAX),
+        Binding::Multicast(mc, CUdevice::MIN, 0),
+        Binding::Multicast(mc, CUdevice::MAX, u64::MAX),
     );
     settle(holds, true);
 }

@@ -21,7 +21,7 @@ use crate::holdings::frees::{self, Freed};
 use crate::holdings::graph_memory::GraphMemory;
 use crate::holdings::objects::Map;
 use crate::holdings::reclaim::{self, Found};
-use crate::holdings::turns::Turn;
+use crate::holdings::timed_lock::TimedLockGuard;
 use crate::hooks::graph_size::{Sizes, size_up};
 use crate::hooks::refusal;
 
@@ -189,7 +189,7 @@ struct Hold {
     memory: GraphMemory,
     charge: Charge,
     bytes: u64,
-    room: Option<(Turn<'static>, Promise<'static>)>,
+    room: Option<(TimedLockGuard<'static>, Promise<'static>)>,
 }
 
 impl Hold {

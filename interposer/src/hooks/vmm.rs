@@ -21,7 +21,7 @@ use crate::entry::args::{In, Out, Plain as _, mapped, region};
 use crate::entry::hooks;
 use crate::entry::lists::{Count, InSlice};
 use crate::guest::fork::ForkLocal;
-use crate::holdings::objects::physical::{Holds, Physical, Place};
+use crate::holdings::objects::physical::{Binding, Holds, Physical};
 use crate::hooks::{ipc, plain, refusal};
 
 hooks! {
@@ -168,14 +168,14 @@ fn map(
     answer: CUresult,
 ) -> CUresult {
     if answer.is_success() {
-        physical().held_by_handle(handle, Place::Address(ptr), size as u64);
+        physical().held_by_handle(handle, Binding::Address(ptr), size as u64);
     }
     answer
 }
 
 fn unmap(ptr: CUdeviceptr, size: usize, call: impl FnOnce() -> CUresult) -> CUresult {
     let end = ptr.saturating_add(size as u64);
-    let holds = physical().undoing(Place::Address(ptr), Place::Address(end));
+    let holds = physical().undoing(Binding::Address(ptr), Binding::Address(end));
     let answer = call();
     settle(holds, answer.is_success());
     answer
@@ -212,13 +212,13 @@ fn map_tiles(infos: InSlice<'_, CUarrayMapInfo>, count: Count<u32>, answer: CUre
     }
     for info in infos.entries(count) {
         let (array, memory) = mapped(&info);
-        let place = Place::Array(array, fingerprint(&info));
+        let place = Binding::Array(array, fingerprint(&info));
         if info.memOperationType == CUmemOperationType::MAP {
             physical().held_by_handle(memory, place, 1);
         } else {
             let holds = physical().undoing(
                 place,
-                Place::Array(array, fingerprint(&info).saturating_add(1)),
+                Binding::Array(array, fingerprint(&info).saturating_add(1)),
             );
             settle(holds, true);
         }
@@ -240,5 +240,5 @@ fn fingerprint(info: &CUarrayMapInfo) -> u64 {
 
 /// The tiles of a sparse array that is about to be destroyed.
 pub(super) fn unmapping_tiles(array: u64) -> Holds {
-    physical().undoing(Place::Array(array, 0), Place::Array(array, u64::MAX))
+    physical().undoing(Binding::Array(array, 0), Binding::Array(array, u64::MAX))
 }

@@ -92,9 +92,9 @@ impl Blocks {
     /// Takes an allocation out; its host pieces are free again.
     pub(super) fn remove(&mut self, base: u64) -> Option<Block> {
         let mut block = self.map.remove(&base)?;
-        let column = block.device.index();
-        self.movable[column] -= block.reserved;
-        self.away[column] -= block.reserved - block.on_device();
+        let device_index = block.device.index();
+        self.movable[device_index] -= block.reserved;
+        self.away[device_index] -= block.reserved - block.on_device();
         for chunk in &mut block.chunks {
             if let Valid::Host(pieces) = &mut chunk.valid {
                 self.store.give(core::mem::take(pieces));
@@ -117,13 +117,13 @@ impl Blocks {
     /// allocation's address, the place in it, and a copy of the chunk.
     pub(super) fn some(
         &self,
-        column: usize,
+        device_index: usize,
         most: u64,
         wanted: impl Fn(&Chunk) -> bool,
     ) -> Vec<(u64, usize, Chunk)> {
         let (mut found, mut bytes) = (Vec::new(), 0);
         for (base, block) in &self.map {
-            if block.device.index() != column {
+            if block.device.index() != device_index {
                 continue;
             }
             for (index, chunk) in block.chunks.iter().enumerate() {
@@ -149,17 +149,17 @@ impl Blocks {
         let Some(block) = self.map.get_mut(&base) else {
             return;
         };
-        let column = block.device.index();
+        let device_index = block.device.index();
         if let Some(chunk) = block.chunks.get_mut(index) {
             chunk.valid = Valid::Host(pieces);
-            self.away[column] += chunk.bytes;
+            self.away[device_index] += chunk.bytes;
         }
     }
 
     /// All memory of a device is back: the valid copies are those on the device from now on.
-    pub(super) fn has_entered(&mut self, column: usize) {
+    pub(super) fn has_entered(&mut self, device_index: usize) {
         for block in self.map.values_mut() {
-            if block.device.index() != column {
+            if block.device.index() != device_index {
                 continue;
             }
             for chunk in &mut block.chunks {
@@ -169,7 +169,7 @@ impl Blocks {
                 let before = core::mem::replace(&mut chunk.valid, Valid::Device(new.handle));
                 if let Valid::Host(pieces) = before {
                     self.store.give(pieces);
-                    self.away[column] -= chunk.bytes;
+                    self.away[device_index] -= chunk.bytes;
                 }
             }
         }

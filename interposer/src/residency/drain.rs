@@ -84,9 +84,9 @@ impl Drain {
     }
 
     /// Behind all work on a device, as far as no stream captures it.
-    pub(super) fn behind(column: usize) -> Self {
+    pub(super) fn behind(device_index: usize) -> Self {
         let mut work = Self::default();
-        for (context, _) in streams::contexts_on(column) {
+        for (context, _) in streams::contexts_on(device_index) {
             if work.mark_context(context).is_err() {
                 for stream in streams::streams_of(context) {
                     let _ = work.put(context, Behind::Stream(stream));

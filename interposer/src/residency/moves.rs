@@ -111,11 +111,11 @@ fn each_piece(
 }
 
 /// Moves some chunks of a device to the host.
-pub(super) fn leave(streams: &mut Streams, column: usize) -> Moved {
+pub(super) fn leave(streams: &mut Streams, device_index: usize) -> Moved {
     let (list, pieces) = {
         let mut blocks = blocks();
         let on_device = |chunk: &Chunk| matches!(chunk.valid, Valid::Device(_));
-        let list = blocks.some(column, CHUNK, on_device);
+        let list = blocks.some(device_index, CHUNK, on_device);
         let mut pieces = Vec::with_capacity(list.len());
         for (_, _, chunk) in &list {
             match blocks.store.take(chunk.bytes) {
@@ -169,19 +169,19 @@ pub(super) fn leave(streams: &mut Streams, column: usize) -> Moved {
 }
 
 /// Brings some chunks of a device back; the first time it takes the physical memory of all.
-pub(super) fn enter(streams: &mut Streams, column: usize) -> Moved {
+pub(super) fn enter(streams: &mut Streams, device_index: usize) -> Moved {
     let bare = |chunk: &Chunk| matches!(chunk.valid, Valid::Host(_)) && chunk.new.is_none();
-    let missing = blocks().some(column, u64::MAX, bare);
+    let missing = blocks().some(device_index, u64::MAX, bare);
     if !missing.is_empty()
         && let Err(bytes) = take_all(&missing)
     {
-        undo(column);
+        undo(device_index);
         return Moved::Failed(bytes);
     }
     let to_copy = |chunk: &Chunk| chunk.new.is_some_and(|new| !new.copied);
-    let list = blocks().some(column, CHUNK, to_copy);
+    let list = blocks().some(device_index, CHUNK, to_copy);
     if list.is_empty() {
-        commit(column);
+        commit(device_index);
         return Moved::All;
     }
     let brought = list
@@ -199,7 +199,7 @@ pub(super) fn enter(streams: &mut Streams, column: usize) -> Moved {
         });
     if let Err(why) = brought {
         tracing::warn!(?why, "memory could not be brought back: it stays away");
-        undo(column);
+        undo(device_index);
         return Moved::Failed(0);
     }
     let mut blocks = blocks();
@@ -258,13 +258,13 @@ fn make_accessible(base: u64, index: usize, chunk: &Chunk) -> Result<(), CUresul
     Ok(())
 }
 
-fn commit(column: usize) {
-    blocks().has_entered(column);
+fn commit(device_index: usize) {
+    blocks().has_entered(device_index);
 }
 
 /// Gives up what a return has made: the host's copies are the valid ones.
-pub(super) fn undo(column: usize) {
-    let list = blocks().some(column, u64::MAX, |chunk| chunk.new.is_some());
+pub(super) fn undo(device_index: usize) {
+    let list = blocks().some(device_index, u64::MAX, |chunk| chunk.new.is_some());
     for (base, index, chunk) in list {
         let Some(new) = chunk.new else {
             continue;
@@ -287,19 +287,19 @@ pub(super) fn provide(session: &Session, asked: &mut Asked, now: u64, sealed: bo
         *asked = Asked::default();
     }
     asked.waits &= now < asked.until && !session.host_was_refused();
-    let (column, wanted) = {
+    let (device_index, wanted) = {
         let blocks = blocks();
         let wanted: u64 = blocks.movable.iter().sum();
-        let column = blocks.movable.iter().position(|bytes| *bytes > 0);
+        let device_index = blocks.movable.iter().position(|bytes| *bytes > 0);
         (
-            column.unwrap_or(0),
+            device_index.unwrap_or(0),
             wanted.saturating_sub(blocks.store.bytes()),
         )
     };
     if wanted > 0 && now >= asked.until {
         asked.until = now.saturating_add(Asked::PATIENCE);
         asked.waits = true;
-        session.ask_host_range(column, wanted.next_multiple_of(STEP));
+        session.ask_host_range(device_index, wanted.next_multiple_of(STEP));
     }
     if sealed {
         return;

@@ -89,8 +89,8 @@ fn run(session: &'static Session) {
 }
 
 /// What stays on a device of this process's charges.
-fn residue(column: usize, movable: u64) -> Residue {
-    let held = DeviceKey::of_column(column).map_or(0, account::holds);
+fn residue(device_index: usize, movable: u64) -> Residue {
+    let held = DeviceKey::of_index(device_index).map_or(0, account::holds);
     Residue {
         small: held.saturating_sub(movable),
         ..Residue::default()
@@ -128,8 +128,8 @@ impl Rounds {
     }
 
     fn one(&mut self) {
-        let columns = account::compute().map_or(0, |compute| compute.columns());
-        self.devices.resize_with(columns, Device::default);
+        let device_count = account::compute().map_or(0, |compute| compute.device_count());
+        self.devices.resize_with(device_count, Device::default);
         let bed = FutexWaiter::of_page(self.session.changes());
         BUSY.store(1, Ordering::SeqCst);
         BELL.store(0, Ordering::SeqCst);
@@ -140,8 +140,8 @@ impl Rounds {
         while again && !exit::is_leaving() {
             again = false;
             moves::provide(self.session, &mut self.asked, gate::now(), seal::is_set());
-            for column in 0..self.devices.len() {
-                match self.step(column) {
+            for device_index in 0..self.devices.len() {
+                match self.step(device_index) {
                     Some(wake) => until = until.min(wake),
                     None => again = true,
                 }
@@ -168,12 +168,12 @@ impl Rounds {
             }
         }
         self.told = instance;
-        for column in 0..self.devices.len() {
-            self.tell_all(column);
-            if seal::is_wanted(column)
-                && let Ok(column) = u8::try_from(column)
+        for device_index in 0..self.devices.len() {
+            self.tell_all(device_index);
+            if seal::is_wanted(device_index)
+                && let Ok(device_index) = u8::try_from(device_index)
             {
-                self.session.says(&Request::WantIn { column });
+                self.session.says(&Request::WantIn { device_index });
             }
         }
     }
@@ -181,22 +181,25 @@ impl Rounds {
     /// Tells the state of devices whose movable bytes have changed much.
     fn tell_changes(&mut self) {
         let movable = blocks().movable;
-        let columns = self.devices.len();
-        for (column, now) in movable.into_iter().enumerate().take(columns) {
-            let told = self.movable[column];
+        let device_indices = self.devices.len();
+        for (device_index, now) in movable.into_iter().enumerate().take(device_indices) {
+            let told = self.movable[device_index];
             let change = now.abs_diff(told);
             if change >= MUCH && change >= told / 8 || (now == 0) != (told == 0) {
-                self.tell_all(column);
+                self.tell_all(device_index);
             }
         }
     }
 
-    fn tell_all(&mut self, column: usize) {
-        let (mover, facts) = (&self.devices[column].mover, self.facts(column, gate::now()));
-        self.movable[column] = facts.resident + facts.away;
-        let residue = residue(column, facts.resident + facts.away);
+    fn tell_all(&mut self, device_index: usize) {
+        let (mover, facts) = (
+            &self.devices[device_index].mover,
+            self.facts(device_index, gate::now()),
+        );
+        self.movable[device_index] = facts.resident + facts.away;
+        let residue = residue(device_index, facts.resident + facts.away);
         let host = blocks().store.bytes();
-        let Ok(column) = u8::try_from(column) else {
+        let Ok(device_index) = u8::try_from(device_index) else {
             return;
         };
         let place = match mover.place() {
@@ -207,7 +210,7 @@ impl Rounds {
             Where::Entering => Place::Entering,
         };
         self.session.says(&Request::Residency(Residency {
-            column,
+            device_index,
             epoch: mover.epoch(),
             place,
             movable: facts.resident + facts.away,
@@ -217,17 +220,17 @@ impl Rounds {
         }));
     }
 
-    fn facts(&self, column: usize, now: u64) -> Facts {
+    fn facts(&self, device_index: usize, now: u64) -> Facts {
         let (resident, away, short) = {
             let blocks = blocks();
-            let away = blocks.away[column];
-            let resident = blocks.movable[column] - away;
+            let away = blocks.away[device_index];
+            let resident = blocks.movable[device_index] - away;
             (resident, away, resident.saturating_sub(blocks.store.free()))
         };
         Facts {
-            orders: self.session.orders(column),
+            orders: self.session.orders(device_index),
             is_led: self.session.daemon_alive(now),
-            is_wanted: seal::is_wanted(column),
+            is_wanted: seal::is_wanted(device_index),
             resident,
             away,
             short,
@@ -236,16 +239,16 @@ impl Rounds {
     }
 
     /// One step on a device. When to look again if there is nothing to do.
-    fn step(&mut self, column: usize) -> Option<u64> {
+    fn step(&mut self, device_index: usize) -> Option<u64> {
         let now = gate::now();
-        let facts = self.facts(column, now);
-        let device = &mut self.devices[column];
+        let facts = self.facts(device_index, now);
+        let device = &mut self.devices[device_index];
         match device.mover.step(now, &facts) {
             Act::Sleep(until) if until > now => return Some(until),
             Act::Sleep(_) => {}
             Act::Seal => {
                 device.drain.over();
-                seal::set(column);
+                seal::set(device_index);
             }
             Act::Drain => {
                 let drained = device.drain.look();
@@ -254,53 +257,59 @@ impl Rounds {
             Act::Open => {
                 device.drain.over();
                 self.streams.forget();
-                seal::clear(column);
+                seal::clear(device_index);
             }
             Act::Leave => {
-                let moved = moves::leave(&mut self.streams, column);
-                device.mover.left(moved, blocks().away[column]);
+                let moved = moves::leave(&mut self.streams, device_index);
+                device.mover.left(moved, blocks().away[device_index]);
             }
             Act::Enter => {
-                let moved = moves::enter(&mut self.streams, column);
+                let moved = moves::enter(&mut self.streams, device_index);
                 device.mover.entered(gate::now(), moved);
             }
-            Act::Undo => moves::undo(column),
-            Act::Say(answer) => self.say(column, answer),
+            Act::Undo => moves::undo(device_index),
+            Act::Say(answer) => self.say(device_index, answer),
         }
         None
     }
 
-    fn say(&self, column: usize, answer: Answer) {
-        let movable = blocks().movable[column];
-        let Ok(column) = u8::try_from(column) else {
+    fn say(&self, device_index: usize, answer: Answer) {
+        let movable = blocks().movable[device_index];
+        let Ok(device_index) = u8::try_from(device_index) else {
             return;
         };
         self.session.says(&match answer {
-            Answer::Sealed { epoch } => Request::Sealed { column, epoch },
+            Answer::Sealed { epoch } => Request::Sealed {
+                device_index,
+                epoch,
+            },
             Answer::Busy {
                 epoch,
                 why,
                 retry_ms,
             } => Request::SealBusy {
-                column,
+                device_index,
                 epoch,
                 why,
                 retry_ms,
             },
             Answer::Moved { epoch, away } => Request::Moved {
-                column,
+                device_index,
                 epoch,
                 away,
             },
             Answer::Away { epoch, away } => Request::Away {
-                column,
+                device_index,
                 epoch,
                 away,
-                residue: residue(usize::from(column), movable).total(),
+                residue: residue(usize::from(device_index), movable).total(),
             },
-            Answer::Back { epoch } => Request::Back { column, epoch },
+            Answer::Back { epoch } => Request::Back {
+                device_index,
+                epoch,
+            },
             Answer::NoRoom { epoch, bytes } => Request::NoRoom {
-                column,
+                device_index,
                 epoch,
                 bytes,
             },

@@ -64,7 +64,7 @@ impl Question {
     fn request(self, patience_ms: Option<u64>) -> Request {
         let within = |ask: Ask| Ask { patience_ms, ..ask };
         match self {
-            Self::Open(column) => Request::Open { column },
+            Self::Open(device_index) => Request::Open { device_index },
             Self::Grow(ask) => Request::Ask(within(ask)),
             Self::DriverRefused(ask) => Request::DriverRefused(within(ask)),
         }
@@ -152,7 +152,7 @@ mod tests {
 
     fn grow(bytes: u64) -> Question {
         Question::Grow(Ask {
-            column: 0,
+            device_index: 0,
             held: 0,
             bytes,
             patience_ms: None,

@@ -128,14 +128,14 @@ impl Session {
     }
 
     fn tell_freed(&self) {
-        let columns = self.freed.swap(0, Ordering::AcqRel);
-        let freed = (0..u32::BITS).filter(|column| columns & (1 << column) != 0);
-        for column in freed.filter_map(|column| u8::try_from(column).ok()) {
+        let device_indices = self.freed.swap(0, Ordering::AcqRel);
+        let freed = (0..u32::BITS).filter(|device_index| device_indices & (1 << device_index) != 0);
+        for device_index in freed.filter_map(|device_index| u8::try_from(device_index).ok()) {
             let line = self.line();
             self.send(
                 line.as_ref(),
                 self.asks.number(),
-                &Request::Freed { column },
+                &Request::Freed { device_index },
             );
         }
     }
@@ -207,13 +207,16 @@ impl Session {
         let line = line.as_ref();
         self.send(line, self.asks.number(), &Request::Adopted { instance });
         let opened = self.opened.load(Ordering::Acquire);
-        let columns = (0..u32::BITS).filter(|column| opened & (1 << column) != 0);
-        for column in columns.filter_map(|column| u8::try_from(column).ok()) {
-            self.send(line, self.asks.number(), &Request::Open { column });
+        let device_indices =
+            (0..u32::BITS).filter(|device_index| opened & (1 << device_index) != 0);
+        for device_index in
+            device_indices.filter_map(|device_index| u8::try_from(device_index).ok())
+        {
+            self.send(line, self.asks.number(), &Request::Open { device_index });
         }
         let made = self.made.load(Ordering::Acquire);
-        for column in (0..32_usize).filter(|column| made & (1 << column) != 0) {
-            self.tell_made(line, column);
+        for device_index in (0..32_usize).filter(|device_index| made & (1 << device_index) != 0) {
+            self.tell_made(line, device_index);
         }
         for (id, request) in self.asks.again() {
             self.send(line, id, &request);

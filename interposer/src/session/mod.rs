@@ -76,8 +76,8 @@ pub(crate) struct Session {
     pub(crate) tenant: String,
     /// Our row of the usage page.
     pub(crate) slot: usize,
-    /// UUIDs of the pages' columns.
-    pub(crate) columns: Vec<[u8; 16]>,
+    /// UUIDs of the pages' devices.
+    pub(crate) device_uuids: Vec<[u8; 16]>,
     /// The usage page.
     pub(crate) page: &'static Page,
     usage: Descriptor,
@@ -238,7 +238,7 @@ impl Session {
             callbacks,
             tenant: welcome.registered.tenant,
             slot: usize::from(welcome.registered.slot),
-            columns: welcome.registered.columns,
+            device_uuids: welcome.registered.device_uuids,
             page: pages::usage(&welcome.usage)?,
             usage: welcome.usage,
             control: AtomicPtr::new(core::ptr::from_ref(control).cast_mut()),
@@ -301,15 +301,15 @@ impl Session {
         }
     }
 
-    /// Bytes the tenant may hold as credit on a column.
-    pub(crate) fn grant(&self, column: usize) -> u64 {
-        let device = self.control().devices.get(column);
+    /// Bytes the tenant may hold as credit on a device.
+    pub(crate) fn grant(&self, device_index: usize) -> u64 {
+        let device = self.control().devices.get(device_index);
         device.map_or(0, |device| device.grant.load(Ordering::SeqCst))
     }
 
     /// Bytes the tenant could have beside its holdings, as the daemon last saw it.
-    pub(crate) fn reach(&self, column: usize) -> Option<u64> {
-        let device = self.control().devices.get(column)?;
+    pub(crate) fn reach(&self, device_index: usize) -> Option<u64> {
+        let device = self.control().devices.get(device_index)?;
         Some(device.reach.load(Ordering::Relaxed))
     }
 
@@ -337,37 +337,37 @@ impl Session {
     /// Asks for a grant of `held` and `bytes` together. `true` once the control page has it.
     pub(crate) fn ask_for(
         &self,
-        column: usize,
+        device_index: usize,
         (held, bytes): (u64, u64),
         bound: &mut Bound,
         call: &Deadline,
     ) -> bool {
-        self.asks_question(Question::Grow(ask(column, held, bytes)), bound, call)
+        self.asks_question(Question::Grow(ask(device_index, held, bytes)), bound, call)
     }
 
     /// Says that the driver refused `bytes` that the grant covers. `true` if it is worth asking the
     /// driver again.
     pub(crate) fn driver_refused(
         &self,
-        column: usize,
+        device_index: usize,
         (held, bytes): (u64, u64),
         bound: &mut Bound,
         call: &Deadline,
     ) -> bool {
         self.asks_question(
-            Question::DriverRefused(ask(column, held, bytes)),
+            Question::DriverRefused(ask(device_index, held, bytes)),
             bound,
             call,
         )
     }
 
     /// Has the daemon reserve memory for a context, before the first one on a device.
-    pub(crate) fn open(&self, column: usize, waiting: Waiting, call: &Deadline) -> bool {
-        let bit = 1 << column;
+    pub(crate) fn open(&self, device_index: usize, waiting: Waiting, call: &Deadline) -> bool {
+        let bit = 1 << device_index;
         if self.opened.load(Ordering::Acquire) & bit != 0 {
             return true;
         }
-        let question = Question::Open(u8::try_from(column).unwrap_or(u8::MAX));
+        let question = Question::Open(u8::try_from(device_index).unwrap_or(u8::MAX));
         let mut bound = self.bound(waiting, call.began());
         let opened = self.asks_question(question, &mut bound, call);
         if opened {
@@ -376,30 +376,35 @@ impl Session {
         opened
     }
 
-    /// The first context on a column is there. Lost on a daemon that does not know of it: it sees
+    /// The first context on a device is there. Lost on a daemon that does not know of it: it sees
     /// it at its next look.
-    pub(crate) fn context_made(&self, column: usize) {
-        if self.made.fetch_or(1 << column, Ordering::AcqRel) & (1 << column) == 0 {
-            self.tell_made(self.line().as_ref(), column);
+    pub(crate) fn context_made(&self, device_index: usize) {
+        if self.made.fetch_or(1 << device_index, Ordering::AcqRel) & (1 << device_index) == 0 {
+            self.tell_made(self.line().as_ref(), device_index);
         }
     }
 
-    fn tell_made(&self, line: Option<&Arc<Descriptor>>, column: usize) {
+    fn tell_made(&self, line: Option<&Arc<Descriptor>>, device_index: usize) {
         if self.minor.load(Ordering::Relaxed) >= SINCE_MADE
-            && let Ok(column) = u8::try_from(column)
+            && let Ok(device_index) = u8::try_from(device_index)
         {
-            self.send(line, self.asks.number(), &Request::ContextMade { column });
+            self.send(
+                line,
+                self.asks.number(),
+                &Request::ContextMade { device_index },
+            );
         }
     }
 
     /// Memory was freed: the control thread tells the daemon if an ask waits for some. Never
     /// blocks.
-    pub(crate) fn freed(&self, column: usize) {
-        let waited_for = |column: usize| {
-            let device = self.control().devices.get(column);
+    pub(crate) fn freed(&self, device_index: usize) {
+        let waited_for = |device_index: usize| {
+            let device = self.control().devices.get(device_index);
             device.is_some_and(|device| device.waiters.load(Ordering::Relaxed) != 0)
         };
-        if waited_for(column) && self.freed.fetch_or(1 << column, Ordering::AcqRel) == 0 {
+        if waited_for(device_index) && self.freed.fetch_or(1 << device_index, Ordering::AcqRel) == 0
+        {
             self.ring();
         }
     }
@@ -481,9 +486,9 @@ fn said(millis: &AtomicU64) -> Duration {
     }
 }
 
-fn ask(column: usize, held: u64, bytes: u64) -> Ask {
+fn ask(device_index: usize, held: u64, bytes: u64) -> Ask {
     Ask {
-        column: u8::try_from(column).unwrap_or(u8::MAX),
+        device_index: u8::try_from(device_index).unwrap_or(u8::MAX),
         held,
         bytes,
         patience_ms: None,

@@ -21,15 +21,15 @@ impl Session {
     }
 
     /// The order in force about a device.
-    pub(crate) fn orders(&self, column: usize) -> Orders {
-        let device = self.control().devices.get(column);
+    pub(crate) fn orders(&self, device_index: usize) -> Orders {
+        let device = self.control().devices.get(device_index);
         device.map_or_else(Orders::default, |device| device.order())
     }
 
     /// Asks for so much more of the host store. What is given is found by
     /// [`take_host_ranges`](Self::take_host_ranges) later.
-    pub(crate) fn ask_host_range(&self, column: usize, bytes: u64) {
-        let Ok(column) = u8::try_from(column) else {
+    pub(crate) fn ask_host_range(&self, device_index: usize, bytes: u64) {
+        let Ok(device_index) = u8::try_from(device_index) else {
             return;
         };
         if self.minor.load(Ordering::Relaxed) >= SINCE {
@@ -37,7 +37,14 @@ impl Session {
             self.range_refused.store(false, Ordering::Release);
             self.range_asked.store(id, Ordering::Release);
             let line = self.line();
-            self.send(line.as_ref(), id, &Request::HostRange { column, bytes });
+            self.send(
+                line.as_ref(),
+                id,
+                &Request::HostRange {
+                    device_index,
+                    bytes,
+                },
+            );
         }
     }
 

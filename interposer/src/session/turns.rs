@@ -26,14 +26,14 @@ pub(crate) enum Notice {
 
 impl Session {
     /// The turn on a device.
-    pub(crate) fn turn(&self, column: usize) -> Turn {
-        let device = self.control().devices.get(column);
+    pub(crate) fn turn(&self, device_index: usize) -> Turn {
+        let device = self.control().devices.get(device_index);
         device.map_or_else(Turn::default, |device| device.turn())
     }
 
     /// The control page's line of a device.
-    pub(crate) fn device(&self, column: usize) -> Option<&'static ControlDevice> {
-        self.control().devices.get(column)
+    pub(crate) fn device(&self, device_index: usize) -> Option<&'static ControlDevice> {
+        self.control().devices.get(device_index)
     }
 
     /// The futex word on which a thread sleeps until the next change of the control page. It is
@@ -56,18 +56,30 @@ impl Session {
     }
 
     /// Tells the daemon about a turn. Lost where there is none, or an older one.
-    pub(crate) fn tell(&self, column: usize, notice: Notice, epoch: u64) {
-        let Ok(column) = u8::try_from(column) else {
+    pub(crate) fn tell(&self, device_index: usize, notice: Notice, epoch: u64) {
+        let Ok(device_index) = u8::try_from(device_index) else {
             return;
         };
         if self.minor.load(Ordering::Relaxed) < SINCE {
             return;
         }
         let request = match notice {
-            Notice::Wanted => Request::Wanted { column, epoch },
-            Notice::Drained => Request::Drained { column, epoch },
-            Notice::Idle => Request::Idle { column, epoch },
-            Notice::Busy => Request::Busy { column, epoch },
+            Notice::Wanted => Request::Wanted {
+                device_index,
+                epoch,
+            },
+            Notice::Drained => Request::Drained {
+                device_index,
+                epoch,
+            },
+            Notice::Idle => Request::Idle {
+                device_index,
+                epoch,
+            },
+            Notice::Busy => Request::Busy {
+                device_index,
+                epoch,
+            },
         };
         let line = self.line();
         self.send(line.as_ref(), self.asks.number(), &request);

@@ -61,7 +61,7 @@ pub struct ControlHeader {
     reserved: [AtomicU64; 120],
 }
 
-/// Values for one device; columns are those of the usage page.
+/// Values for one device; the index is that of the usage page.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ControlDevice {

@@ -74,7 +74,7 @@ pub struct Header {
 pub struct Device {
     /// The device's UUID in memory order, sixteen bytes.
     pub uuid: [AtomicU64; 2],
-    /// Nonzero once a process has claimed the column.
+    /// Nonzero once a process has claimed this index.
     pub claimed: AtomicU32,
     /// Nonzero where programs see the request (`GPUSHARE_MEM_VIEW=request`): the free memory that a
     /// process sees then never rises because of other processes. Zero in pages of minor 1.
@@ -279,12 +279,12 @@ impl Page {
         header.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// The lines of process slot `slot`, one a device column, if there is such a slot.
+    /// The lines of process slot `slot`, one a device, if there is such a slot.
     pub fn row(&self, slot: usize) -> Option<&[Line; MAX_DEVICES]> {
         self.lines.get(slot)
     }
 
-    /// The line of process slot `slot` and device column `device`, if there are such.
+    /// The line of process slot `slot` and device index `device`, if there are such.
     pub fn line(&self, slot: usize, device: usize) -> Option<&Line> {
         self.lines.get(slot)?.get(device)
     }
@@ -320,7 +320,7 @@ impl Header {
 }
 
 impl Device {
-    /// The UUID of a claimed column.
+    /// The UUID of a claimed index.
     pub fn uuid(&self) -> Option<[u8; 16]> {
         (self.claimed.load(Ordering::Acquire) != 0).then(|| {
             let mut uuid = [0; 16];
@@ -330,7 +330,7 @@ impl Device {
         })
     }
 
-    /// Gives the column to a device. For the tenant lock's holder.
+    /// Gives the index to a device. For the tenant lock's holder.
     pub fn claim(&self, uuid: &[u8; 16]) {
         let half = |range: Range<usize>| {
             let mut eight = [0; 8];
@@ -342,7 +342,7 @@ impl Device {
         self.claimed.store(1, Ordering::Release);
     }
 
-    /// Gives the column back: no process uses the device. For the tenant lock's holder.
+    /// Gives the index back: no process uses the device. For the tenant lock's holder.
     pub fn vacate(&self) {
         self.claimed.store(0, Ordering::Release);
     }

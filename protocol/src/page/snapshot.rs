@@ -10,7 +10,7 @@ pub struct Snapshot {
     pub limits: String,
     /// Process that founded the tenant.
     pub founder_pid: u32,
-    /// Devices claimed, by column.
+    /// Devices claimed, by device.
     pub devices: Vec<SnapshotDevice>,
     /// Slots taken.
     pub processes: Vec<ProcessUse>,
@@ -19,8 +19,8 @@ pub struct Snapshot {
 /// One claimed device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotDevice {
-    /// Its column in the page.
-    pub column: usize,
+    /// Its index in the page.
+    pub device_index: usize,
     /// Its UUID in memory order.
     pub uuid: [u8; 16],
     /// Bytes, or `None` without a limit.
@@ -56,7 +56,7 @@ pub struct ProcessUse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceUse {
     /// Column of the device.
-    pub column: usize,
+    pub device_index: usize,
     /// Bytes charged.
     pub charged: u64,
     /// Bytes it may charge without asking.
@@ -115,7 +115,7 @@ impl Snapshot {
             limits: String::from_utf8_lossy(&bytes[text]).into_owned(),
             founder_pid: page.u32(offset_of!(Header, founder_pid)),
             devices: (0..MAX_DEVICES)
-                .filter_map(|column| device(&page, column))
+                .filter_map(|device_index| device(&page, device_index))
                 .collect(),
             processes: (0..MAX_SLOTS)
                 .filter_map(|slot| process(&page, slot))
@@ -123,17 +123,17 @@ impl Snapshot {
         })
     }
 
-    /// Bytes charged on the device of `column` by all processes in the page.
-    pub fn charged(&self, column: usize) -> u64 {
+    /// Bytes charged on the device of `device_index` by all processes in the page.
+    pub fn charged(&self, device_index: usize) -> u64 {
         let uses = self.processes.iter().flat_map(|process| &process.uses);
-        uses.filter(|device| device.column == column)
+        uses.filter(|device| device.device_index == device_index)
             .map(|device| device.charged)
             .sum()
     }
 }
 
-fn device(page: &Bytes<'_>, column: usize) -> Option<SnapshotDevice> {
-    let at = offset_of!(Page, devices) + column * size_of::<Device>();
+fn device(page: &Bytes<'_>, device_index: usize) -> Option<SnapshotDevice> {
+    let at = offset_of!(Page, devices) + device_index * size_of::<Device>();
     if page.u32(at + offset_of!(Device, claimed)) == 0 {
         return None;
     }
@@ -141,7 +141,7 @@ fn device(page: &Bytes<'_>, column: usize) -> Option<SnapshotDevice> {
     uuid.copy_from_slice(&page.0[at + offset_of!(Device, uuid)..][..16]);
     let limit = page.u64(at + offset_of!(Device, limit));
     Some(SnapshotDevice {
-        column,
+        device_index,
         uuid,
         limit: (limit != NO_LIMIT).then_some(limit),
         request: page.u64(at + offset_of!(Device, request)),
@@ -163,14 +163,14 @@ fn process(page: &Bytes<'_>, slot: usize) -> Option<ProcessUse> {
         pid_namespace: page.u64(at + offset_of!(Slot, pid_namespace)),
         outer_pid: u32::try_from(page.u64(at + offset_of!(Slot, outer_pid))).unwrap_or(0),
         uses: (0..MAX_DEVICES)
-            .filter_map(|column| device_use(page, slot, column))
+            .filter_map(|device_index| device_use(page, slot, device_index))
             .collect(),
     })
 }
 
-fn device_use(page: &Bytes<'_>, slot: usize, column: usize) -> Option<DeviceUse> {
+fn device_use(page: &Bytes<'_>, slot: usize, device_index: usize) -> Option<DeviceUse> {
     let start = usize::try_from(slot_range(slot).start).ok()?;
-    let at = start + column * size_of::<Line>();
+    let at = start + device_index * size_of::<Line>();
     let word = page.u64(at + offset_of!(Line, word));
     let overhead = page.u64(at + offset_of!(Line, overhead));
     let refused = page.u64(at + offset_of!(Line, refused));
@@ -179,7 +179,7 @@ fn device_use(page: &Bytes<'_>, slot: usize, column: usize) -> Option<DeviceUse>
         return None;
     }
     Some(DeviceUse {
-        column,
+        device_index,
         charged: (word >> 32) * UNIT,
         credit: (word & u64::from(u32::MAX)) * UNIT,
         overhead,
@@ -218,9 +218,15 @@ mod tests {
         );
         put(offset_of!(Header, text_bytes), &3_u32.to_ne_bytes());
         put(Header::TEXT_AT, b"abc");
-        let column = offset_of!(Page, devices) + 2 * size_of::<Device>();
-        put(column + offset_of!(Device, claimed), &1_u32.to_ne_bytes());
-        put(column + offset_of!(Device, limit), &NO_LIMIT.to_ne_bytes());
+        let device_index = offset_of!(Page, devices) + 2 * size_of::<Device>();
+        put(
+            device_index + offset_of!(Device, claimed),
+            &1_u32.to_ne_bytes(),
+        );
+        put(
+            device_index + offset_of!(Device, limit),
+            &NO_LIMIT.to_ne_bytes(),
+        );
         let slot = offset_of!(Page, slots) + 5 * size_of::<Slot>();
         put(slot + offset_of!(Slot, taken), &1_u32.to_ne_bytes());
         put(slot + offset_of!(Slot, pid), &77_u32.to_ne_bytes());
@@ -232,7 +238,7 @@ mod tests {
         let snapshot = Snapshot::parse(&bytes).unwrap();
         assert_eq!(snapshot.limits, "abc");
         assert_eq!(
-            (snapshot.devices[0].column, snapshot.devices[0].limit),
+            (snapshot.devices[0].device_index, snapshot.devices[0].limit),
             (2, None)
         );
         assert_eq!(
@@ -244,6 +250,6 @@ mod tests {
             (3 * UNIT, 8 * UNIT)
         );
         let idle = snapshot.processes[0].uses[1];
-        assert_eq!((idle.column, idle.charged, idle.drained), (3, 0, 9));
+        assert_eq!((idle.device_index, idle.charged, idle.drained), (3, 0, 9));
     }
 }

@@ -60,8 +60,8 @@ pub enum Request {
     /// The process is about to make a context on a device: what that takes is set aside first.
     /// Answered as an ask.
     Open {
-        /// The device column.
-        column: u8,
+        /// The device's index in the tenant's pages.
+        device_index: u8,
     },
     /// The tenant's grant on a device is too small by at least these bytes. Answered by
     /// [`Reply::Granted`] or [`Reply::Refused`], at once or after a wait.
@@ -74,8 +74,8 @@ pub enum Request {
     },
     /// Bytes were freed while the control page said that a tenant waits.
     Freed {
-        /// The device column.
-        column: u8,
+        /// The device's index in the tenant's pages.
+        device_index: u8,
     },
     /// The driver had no memory although the grant had: the ledger and the device disagree.
     /// Answered as an ask; a grant means that the driver may be asked again.
@@ -88,38 +88,38 @@ pub enum Request {
     /// A call waits at the closed gate; sent once for each time it closes. Since minor 1, like all
     /// that follows; none of the four is answered, and an invalid one is ignored.
     Wanted {
-        /// The device column.
-        column: u8,
+        /// The device's index in the tenant's pages.
+        device_index: u8,
         /// The epoch of the lease that is closed, or whose deadline has passed.
         epoch: u64,
     },
     /// The gate is closed and all that was submitted before is complete: after a close by the
     /// daemon, or by the process itself at the deadline. It does not open again under that epoch.
     Drained {
-        /// The device column.
-        column: u8,
+        /// The device's index in the tenant's pages.
+        device_index: u8,
         /// The epoch of the lease.
         epoch: u64,
     },
     /// The gate is open, nothing is in flight, and nothing was submitted for the idle threshold.
     Idle {
-        /// The device column.
-        column: u8,
+        /// The device's index in the tenant's pages.
+        device_index: u8,
         /// The epoch of the lease.
         epoch: u64,
     },
     /// After an [`Request::Idle`]: work was submitted again under the same lease.
     Busy {
-        /// The device column.
-        column: u8,
+        /// The device's index in the tenant's pages.
+        device_index: u8,
         /// The epoch of the lease.
         epoch: u64,
     },
     /// Reserved: earlier libraries predicted the end of a drain with it. It has no effect; it is
     /// not answered, and an invalid one is ignored. Since minor 2.
     Ending {
-        /// The device column.
-        column: u8,
+        /// The device's index in the tenant's pages.
+        device_index: u8,
         /// The epoch of the lease.
         epoch: u64,
         /// In how many nanoseconds, by estimate.
@@ -128,8 +128,8 @@ pub enum Request {
     /// The process's first context on a device is complete, so that a look at the device shows its
     /// memory. Since minor 3; not answered, and an invalid one is ignored.
     ContextMade {
-        /// The device column.
-        column: u8,
+        /// The device's index in the tenant's pages.
+        device_index: u8,
     },
     /// The process's whole state on a device: for each device after it has adopted a control page,
     /// and when its movable bytes have changed much. Since minor 6, like all that follows; none but
@@ -138,15 +138,15 @@ pub enum Request {
     /// No call of the process that can touch device memory is in the driver, and all its submitted
     /// work is complete; it stays so until the next order.
     Sealed {
-        /// The device column.
-        column: u8,
+        /// The device's index in the tenant's pages.
+        device_index: u8,
         /// The epoch of the order.
         epoch: u32,
     },
     /// It did not drain before the deadline, and is open again. The order is not tried again.
     SealBusy {
-        /// The device column.
-        column: u8,
+        /// The device's index in the tenant's pages.
+        device_index: u8,
         /// The epoch of the order.
         epoch: u32,
         /// Why.
@@ -156,8 +156,8 @@ pub enum Request {
     },
     /// Progress of a move, told at most every 64 MiB or 50 ms.
     Moved {
-        /// The device column.
-        column: u8,
+        /// The device's index in the tenant's pages.
+        device_index: u8,
         /// The epoch of the order.
         epoch: u32,
         /// Bytes that are on the host now.
@@ -165,8 +165,8 @@ pub enum Request {
     },
     /// All that can move is on the host, and is given back to the driver.
     Away {
-        /// The device column.
-        column: u8,
+        /// The device's index in the tenant's pages.
+        device_index: u8,
         /// The epoch of the order.
         epoch: u32,
         /// Bytes on the host.
@@ -176,8 +176,8 @@ pub enum Request {
     },
     /// All memory is on the device, and the process is open.
     Back {
-        /// The device column.
-        column: u8,
+        /// The device's index in the tenant's pages.
+        device_index: u8,
         /// The epoch of the order.
         epoch: u32,
     },
@@ -185,8 +185,8 @@ pub enum Request {
     /// a copy failed, on the way back for want of device memory. The process is where it was
     /// before, and stays sealed where that was the host.
     NoRoom {
-        /// The device column.
-        column: u8,
+        /// The device's index in the tenant's pages.
+        device_index: u8,
         /// The epoch of the order.
         epoch: u32,
         /// Bytes that were to be had and were not.
@@ -195,14 +195,14 @@ pub enum Request {
     /// A call that touches the device waits, and the process is sealed: told once for each time it
     /// seals.
     WantIn {
-        /// The device column.
-        column: u8,
+        /// The device's index in the tenant's pages.
+        device_index: u8,
     },
     /// The process's movable memory needs at least so much more of the host store. Answered by
     /// [`Reply::HostRange`] and a descriptor, or [`Reply::Refused`].
     HostRange {
-        /// The device column of the memory.
-        column: u8,
+        /// The device device of the memory.
+        device_index: u8,
         /// Bytes.
         bytes: u64,
     },
@@ -233,15 +233,15 @@ pub struct Registered {
     pub tenant: String,
     /// The process's slot in the usage page.
     pub slot: u16,
-    /// The UUIDs of the columns of both pages, in order.
-    pub columns: Vec<[u8; 16]>,
+    /// The UUIDs of the devices of both pages, in order.
+    pub device_uuids: Vec<[u8; 16]>,
 }
 
 /// See [`Request::Ask`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
-    /// The device column.
-    pub column: u8,
+    /// The device's index in the tenant's pages.
+    pub device_index: u8,
     /// The charges of all processes of the tenant, as seen under the tenant's lock.
     pub held: u64,
     /// Bytes of the allocation.

@@ -74,8 +74,8 @@ impl Residue {
 /// A process's whole state on one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Residency {
-    /// The device column.
-    pub column: u8,
+    /// The device's index in the tenant's pages.
+    pub device_index: u8,
     /// The epoch of the last order that the process has seen; 0 for none.
     pub epoch: u32,
     /// Where it is.

@@ -12,7 +12,7 @@ fn frame_of(id: u32, request: &Request) -> Vec<u8> {
 #[test]
 fn the_bytes_of_released_messages_never_change() {
     let ask = Request::Ask(Ask {
-        column: 1,
+        device_index: 1,
         held: 3,
         bytes: 512,
         patience_ms: None,
@@ -67,14 +67,14 @@ fn the_bytes_of_minor_3_never_change() {
             [11, variant, 0, 1, 172, 2, 2, 1]
         );
     }
-    let made = Request::ContextMade { column: 2 };
+    let made = Request::ContextMade { device_index: 2 };
     assert_eq!(postcard::to_allocvec(&made).expect("encodes"), [12, 2]);
 }
 
 #[test]
 fn the_bytes_of_minor_2_never_change() {
     let ending = Request::Ending {
-        column: 2,
+        device_index: 2,
         epoch: 300,
         left: 300,
     };
@@ -86,12 +86,36 @@ fn the_bytes_of_minor_2_never_change() {
 
 #[test]
 fn the_bytes_of_minor_1_never_change() {
-    let (column, epoch) = (2, 300);
+    let (device_index, epoch) = (2, 300);
     for (request, variant) in [
-        (Request::Wanted { column, epoch }, 7),
-        (Request::Drained { column, epoch }, 8),
-        (Request::Idle { column, epoch }, 9),
-        (Request::Busy { column, epoch }, 10),
+        (
+            Request::Wanted {
+                device_index,
+                epoch,
+            },
+            7,
+        ),
+        (
+            Request::Drained {
+                device_index,
+                epoch,
+            },
+            8,
+        ),
+        (
+            Request::Idle {
+                device_index,
+                epoch,
+            },
+            9,
+        ),
+        (
+            Request::Busy {
+                device_index,
+                epoch,
+            },
+            10,
+        ),
     ] {
         assert_eq!(
             postcard::to_allocvec(&request).expect("encodes"),
@@ -225,7 +249,7 @@ fn the_bytes_of_minor_5_never_change() {
 #[test]
 fn the_bytes_of_minor_6_never_change() {
     let bytes = |request| postcard::to_allocvec::<Request>(&request).expect("encodes");
-    let (column, epoch) = (2, 300);
+    let (device_index, epoch) = (2, 300);
     let residue = Residue {
         small: 1,
         arrays: 2,
@@ -243,7 +267,7 @@ fn the_bytes_of_minor_6_never_change() {
         (Place::Entering, 4),
     ] {
         let whole = Residency {
-            column,
+            device_index,
             epoch,
             place,
             movable: 7,
@@ -256,7 +280,13 @@ fn the_bytes_of_minor_6_never_change() {
             [13, 2, 172, 2, variant, 7, 8, 9, 1, 2, 3, 4, 5, 6]
         );
     }
-    assert_eq!(bytes(Request::Sealed { column, epoch }), [14, 2, 172, 2]);
+    assert_eq!(
+        bytes(Request::Sealed {
+            device_index,
+            epoch
+        }),
+        [14, 2, 172, 2]
+    );
     for (why, variant) in [
         (Obstacle::Work, 0),
         (Obstacle::Capture, 1),
@@ -264,7 +294,7 @@ fn the_bytes_of_minor_6_never_change() {
         (Obstacle::Driver, 3),
     ] {
         let busy = Request::SealBusy {
-            column,
+            device_index,
             epoch,
             why,
             retry_ms: 300,
@@ -274,31 +304,40 @@ fn the_bytes_of_minor_6_never_change() {
     let (away, residue) = (300, 4);
     assert_eq!(
         bytes(Request::Moved {
-            column,
+            device_index,
             epoch,
             away
         }),
         [16, 2, 172, 2, 172, 2]
     );
     let left = Request::Away {
-        column,
+        device_index,
         epoch,
         away,
         residue,
     };
     assert_eq!(bytes(left), [17, 2, 172, 2, 172, 2, 4]);
-    assert_eq!(bytes(Request::Back { column, epoch }), [18, 2, 172, 2]);
+    assert_eq!(
+        bytes(Request::Back {
+            device_index,
+            epoch
+        }),
+        [18, 2, 172, 2]
+    );
     assert_eq!(
         bytes(Request::NoRoom {
-            column,
+            device_index,
             epoch,
             bytes: 300
         }),
         [19, 2, 172, 2, 172, 2]
     );
-    assert_eq!(bytes(Request::WantIn { column }), [20, 2]);
+    assert_eq!(bytes(Request::WantIn { device_index }), [20, 2]);
     assert_eq!(
-        bytes(Request::HostRange { column, bytes: 300 }),
+        bytes(Request::HostRange {
+            device_index,
+            bytes: 300
+        }),
         [21, 2, 172, 2]
     );
     let range = Request::HostDrop {
@@ -529,7 +568,7 @@ proptest! {
     fn frames_survive_any_cutting(bytes in proptest::collection::vec(0u64..u64::MAX, 1..20), cut in 1usize..50) {
         let mut stream = Vec::new();
         for (id, &bytes) in (0u32..).zip(&bytes) {
-            encode(id, &Request::DriverRefused(Ask { column: 3, held: 0, bytes, patience_ms: Some(1) }), &mut stream).expect("fits");
+            encode(id, &Request::DriverRefused(Ask { device_index: 3, held: 0, bytes, patience_ms: Some(1) }), &mut stream).expect("fits");
         }
         let mut decoder = Decoder::default();
         let mut seen = Vec::new();
@@ -540,7 +579,7 @@ proptest! {
             }
         }
         prop_assert!(decoder.is_between_frames());
-        let sent: Vec<_> = (0u32..).zip(bytes.iter().map(|&bytes| Request::DriverRefused(Ask { column: 3, held: 0, bytes, patience_ms: Some(1) }))).collect();
+        let sent: Vec<_> = (0u32..).zip(bytes.iter().map(|&bytes| Request::DriverRefused(Ask { device_index: 3, held: 0, bytes, patience_ms: Some(1) }))).collect();
         prop_assert_eq!(seen, sent);
     }
 

@@ -91,9 +91,9 @@ impl Node {
         }
         let maxima = self.maxima.clone();
         let limits = self.parse(&class.environment, &maxima)?;
-        let columns = self.columns_named(&class.devices)?;
-        let spec = self.spec(&limits, &columns, None)?;
-        self.claim(&columns)?;
+        let device_ids = self.columns_named(&class.devices)?;
+        let spec = self.spec(&limits, &device_ids, None)?;
+        self.claim(&device_ids)?;
         let id = id_of(&groups);
         let short: String = id.chars().take(DIGITS).collect();
         let mut name = format!("{}-{short}", class.name);
@@ -103,7 +103,7 @@ impl Node {
         let registration = Registration {
             name,
             environment: class.environment,
-            devices: self.uuids_of(&columns),
+            devices: self.uuids_of(&device_ids),
             commands: Vec::new(),
             cgroup: None,
             owner: None,
@@ -121,7 +121,7 @@ impl Node {
                 class: Some(class.name),
             }),
         };
-        let tenant = self.add(now, registration, &limits, columns, &spec)?;
+        let tenant = self.add(now, registration, &limits, device_ids, &spec)?;
         self.keep_container(tenant, Contained::Group);
         self.refused = None;
         let event = Event::Register {

@@ -111,8 +111,8 @@ impl Node {
         let maxima = maxima.clone();
         let limits = self.parse(environment, &maxima)?;
         self.may_ask(from, environment)?;
-        let columns = self.columns(devices)?;
-        let spec = self.spec(&limits, &columns, self.users.of(from))?;
+        let device_ids = self.device_ids(devices)?;
+        let spec = self.spec(&limits, &device_ids, self.users.of(from))?;
         let name = match name {
             Some(name) => TenantName::parse("--name", name)
                 .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))?
@@ -121,7 +121,7 @@ impl Node {
         };
         if let Some((tenant, known)) = self.find(&name) {
             self.may_command(from, tenant)?;
-            if known.limits != limits.to_string() || known.columns != columns {
+            if known.limits != limits.to_string() || known.device_ids != device_ids {
                 let text = format!(
                     "tenant {name} exists with other limits ({}); give equal ones to join it, or another name",
                     known.limits
@@ -132,11 +132,11 @@ impl Node {
             return Ok(self.keep(tenant, (from, id)));
         }
         self.may_have_another(from)?;
-        self.claim(&columns)?;
+        self.claim(&device_ids)?;
         let registration = Registration {
             name,
             environment: environment.to_vec(),
-            devices: self.uuids_of(&columns),
+            devices: self.uuids_of(&device_ids),
             commands: Vec::new(),
             cgroup: None,
             owner: self.users.of(from),
@@ -146,7 +146,7 @@ impl Node {
             dead: Vec::new(),
             container: None,
         };
-        let tenant = self.add(now, registration, &limits, columns, &spec)?;
+        let tenant = self.add(now, registration, &limits, device_ids, &spec)?;
         if let Some(known) = self.tenants.get_mut(&tenant) {
             known.owners.insert(from);
             known.pending.push((from, id));
@@ -170,13 +170,13 @@ impl Node {
         now: Nanos,
         registration: Registration,
         limits: &Limits,
-        columns: Vec<DeviceId>,
+        device_ids: Vec<DeviceId>,
         spec: &TenantSpec,
     ) -> Result<TenantId, WireError> {
         let made = Tenant::new(
             registration,
             limits.to_string(),
-            columns,
+            device_ids,
             self.instance,
             now,
         );
@@ -301,7 +301,7 @@ impl Node {
         let (tenant, known) = self.find(name).ok_or_else(|| no_tenant(name))?;
         self.may_command(from, tenant)?;
         self.may_change(known, changes)?;
-        let columns = known.columns.clone();
+        let device_ids = known.device_ids.clone();
         let mut environment = known.registration.environment.clone();
         let maxima = known.registration.maxima.clone();
         for (variable, value) in changes {
@@ -312,11 +312,11 @@ impl Node {
         let limits = self.parse(&environment, &maxima)?;
         self.may_ask(from, changes)?;
         let owner = self.owner(tenant);
-        let spec = self.spec(&limits, &columns, owner)?;
+        let spec = self.spec(&limits, &device_ids, owner)?;
         if let Some(known) = self.tenants.get_mut(&tenant) {
             known.pending.push((from, id));
         }
-        let before = self.ceilings(tenant, &columns);
+        let before = self.ceilings(tenant, &device_ids);
         self.world.handle(
             now,
             Event::Set {
@@ -342,7 +342,7 @@ impl Node {
         let Some(known) = self.tenants.get(&tenant) else {
             return Ok(None);
         };
-        known.hold_to(&self.lowered(tenant, &columns, &before));
+        known.hold_to(&self.lowered(tenant, &device_ids, &before));
         let registration = Box::new(known.registration.clone());
         self.effect(Effect::Listen {
             tenant,
@@ -353,29 +353,29 @@ impl Node {
         Ok(Some(ControlReply::Done))
     }
 
-    /// The most a tenant's processes may hold, by column.
-    fn ceilings(&self, tenant: TenantId, columns: &[DeviceId]) -> Vec<Option<Bytes>> {
+    /// The most a tenant's processes may hold, by device.
+    fn ceilings(&self, tenant: TenantId, device_ids: &[DeviceId]) -> Vec<Option<Bytes>> {
         let ceiling = |device: &DeviceId| Some(self.world.account(tenant, *device)?.ceiling);
-        columns.iter().map(ceiling).collect()
+        device_ids.iter().map(ceiling).collect()
     }
 
     /// Columns on which that is less than it was `before`.
     fn lowered(
         &self,
         tenant: TenantId,
-        columns: &[DeviceId],
+        device_ids: &[DeviceId],
         before: &[Option<Bytes>],
     ) -> Vec<(usize, Bytes)> {
-        let now = self.ceilings(tenant, columns).into_iter().enumerate();
-        let lowered = now.zip(before).filter_map(|((column, now), before)| {
+        let now = self.ceilings(tenant, device_ids).into_iter().enumerate();
+        let lowered = now.zip(before).filter_map(|((device_index, now), before)| {
             let now = now.filter(|now| before.is_some_and(|before| *now < before))?;
-            Some((column, now))
+            Some((device_index, now))
         });
         lowered.collect()
     }
 
     /// The devices a registration names, or all.
-    pub(super) fn columns(&self, uuids: &[[u8; 16]]) -> Result<Vec<DeviceId>, WireError> {
+    pub(super) fn device_ids(&self, uuids: &[[u8; 16]]) -> Result<Vec<DeviceId>, WireError> {
         let id = |at: usize| DeviceId(at as u64);
         if uuids.is_empty() {
             let there = (0..self.devices.len()).filter(|at| !self.looks.is_lost(*at));
@@ -401,9 +401,9 @@ impl Node {
         uuids.iter().map(find).collect()
     }
 
-    pub(super) fn uuids_of(&self, columns: &[DeviceId]) -> Vec<[u8; 16]> {
+    pub(super) fn uuids_of(&self, device_ids: &[DeviceId]) -> Vec<[u8; 16]> {
         let device = |id: &DeviceId| index(*id).and_then(|at| self.devices.get(at));
-        columns
+        device_ids
             .iter()
             .filter_map(device)
             .map(|device| device.uuid)
@@ -430,11 +430,11 @@ impl Node {
     pub(super) fn spec(
         &self,
         limits: &Limits,
-        columns: &[DeviceId],
+        device_ids: &[DeviceId],
         owner: Option<u32>,
     ) -> Result<TenantSpec, WireError> {
         let (mut quotas, mut shares, mut implied) = (Vec::new(), Vec::new(), Vec::new());
-        for (ordinal, device) in (0..).zip(columns) {
+        for (ordinal, device) in (0..).zip(device_ids) {
             let Some(known) = index(*device).and_then(|at| self.devices.get(at)) else {
                 continue;
             };
@@ -450,7 +450,7 @@ impl Node {
         }
         let mut spec = crate::config::spec_of(limits, quotas, shares);
         spec.implied = implied;
-        self.set_residency(limits, columns, &mut spec);
+        self.set_residency(limits, device_ids, &mut spec);
         let gang = limits.policy().gang.clone();
         spec.gang = gang.map(|name| Gang { owner, name });
         self.world.fill_in(None, &mut spec);

@@ -76,9 +76,9 @@ impl Node {
 
     fn set_grant(&mut self, tenant: TenantId, device: DeviceId, grant: Bytes) {
         if let Some(known) = self.tenants.get(&tenant)
-            && let Some(column) = known.column(device)
+            && let Some(device_index) = known.device_index(device)
         {
-            known.grant(column, grant);
+            known.grant(device_index, grant);
         }
     }
 
@@ -89,8 +89,10 @@ impl Node {
         let account = self.world.account(tenant, device);
         let ceiling = account.map_or(Bytes::MAX, |account| account.ceiling);
         known
-            .column(device)
-            .map_or(Bytes::ZERO, |column| known.lower(column, to, ceiling))
+            .device_index(device)
+            .map_or(Bytes::ZERO, |device_index| {
+                known.lower(device_index, to, ceiling)
+            })
     }
 
     fn answer(&mut self, now: Nanos, ask: AskKey, answer: Answer) {
@@ -365,8 +367,8 @@ impl Node {
         }
         let mut least: Option<Bytes> = None;
         let mut asked = Vec::new();
-        let columns = self.tenants.get(&tenant).map(|known| &known.columns);
-        for device in columns.into_iter().flatten() {
+        let device_ids = self.tenants.get(&tenant).map(|known| &known.device_ids);
+        for device in device_ids.into_iter().flatten() {
             let quota = self.world.spec(tenant).and_then(|spec| spec.quota(*device));
             let (Some(quota), Some(view)) = (quota, self.world.device(*device)) else {
                 continue;

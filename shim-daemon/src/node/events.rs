@@ -122,7 +122,7 @@ impl Node {
 
     /// The device of a tenant that has one.
     fn only_device(&self, tenant: TenantId) -> Option<DeviceId> {
-        match *self.tenants.get(&tenant)?.columns {
+        match *self.tenants.get(&tenant)?.device_ids {
             [device] => Some(device),
             _ => None,
         }

@@ -186,7 +186,7 @@ impl Node {
                     continue;
                 };
                 let alone = inside.len() == 1 && !known.registration.commands.contains(group);
-                for device in known.columns.iter().filter_map(|device| index(*device)) {
+                for device in known.device_ids.iter().filter_map(|device| index(*device)) {
                     let height = alone.then(|| self.height(*tenant, device)).flatten();
                     let key = FenceKey {
                         tenant: *tenant,

@@ -10,8 +10,8 @@ use super::tenant::index;
 
 impl Node {
     /// Claims the devices of a new tenant.
-    pub(super) fn claim(&mut self, columns: &[DeviceId]) -> Result<(), WireError> {
-        let claimed = self.try_claim(columns);
+    pub(super) fn claim(&mut self, device_ids: &[DeviceId]) -> Result<(), WireError> {
+        let claimed = self.try_claim(device_ids);
         if claimed.is_err() {
             self.let_go();
         }
@@ -20,15 +20,15 @@ impl Node {
 
     /// The same for a tenant of the previous daemon. It keeps its devices even if another daemon
     /// claimed them meanwhile.
-    pub(super) fn claim_again(&mut self, columns: &[DeviceId]) {
-        if let Err(other) = self.try_claim(columns) {
+    pub(super) fn claim_again(&mut self, device_ids: &[DeviceId]) {
+        if let Err(other) = self.try_claim(device_ids) {
             tracing::error!("{other}; tenants of the previous daemon here are served");
             self.event("shared", None, None, other);
         }
     }
 
-    fn try_claim(&mut self, columns: &[DeviceId]) -> Result<(), String> {
-        let uuids = self.uuids_of(columns);
+    fn try_claim(&mut self, device_ids: &[DeviceId]) -> Result<(), String> {
+        let uuids = self.uuids_of(device_ids);
         match &mut self.guard {
             Some(guard) => uuids.into_iter().try_for_each(|uuid| guard.claim(uuid)),
             None => Ok(()),
@@ -40,8 +40,8 @@ impl Node {
         let Some(guard) = &mut self.guard else {
             return;
         };
-        let columns = self.tenants.values().flat_map(|known| &known.columns);
-        let used = columns.filter_map(|column| self.devices.get(index(*column)?));
+        let device_ids = self.tenants.values().flat_map(|known| &known.device_ids);
+        let used = device_ids.filter_map(|device_index| self.devices.get(index(*device_index)?));
         let used: BTreeSet<[u8; 16]> = used.map(|device| device.uuid).collect();
         guard.keep(&used);
     }

@@ -25,7 +25,7 @@ pub(super) struct Point {
     pub(super) waited: u16,
 }
 
-/// A tenant on the device of a column of its pages.
+/// A tenant on the device of an index of its pages.
 pub(super) type Key = (TenantId, usize);
 
 #[derive(Debug)]

@@ -106,9 +106,9 @@ impl Node {
         let maxima = self.containers.maxima(&self.maxima, &injection.labels);
         let limits = self.parse(&injection.environment, &maxima)?;
         self.may_ask(from, &injection.environment)?;
-        let columns = self.columns_named(&injection.devices)?;
+        let device_ids = self.columns_named(&injection.devices)?;
         let owner = self.users.of(from);
-        let spec = self.spec(&limits, &columns, owner)?;
+        let spec = self.spec(&limits, &device_ids, owner)?;
         if self.is_recovering() {
             let text = "programs of the previous daemon are being counted; try again in a moment";
             return Err(WireError::retry(ErrorCode::Full, text));
@@ -122,7 +122,7 @@ impl Node {
             );
             return Err(forbidden(&text));
         }
-        self.claim(&columns)?;
+        self.claim(&device_ids)?;
         let container = Container {
             id: injection.id.clone(),
             init: Some(init.identity),
@@ -135,7 +135,7 @@ impl Node {
         let registration = Registration {
             name: self.name_of(&injection.id, init.identity),
             environment: injection.environment.clone(),
-            devices: self.uuids_of(&columns),
+            devices: self.uuids_of(&device_ids),
             commands: Vec::new(),
             cgroup: None,
             owner,
@@ -145,7 +145,7 @@ impl Node {
             dead: Vec::new(),
             container: Some(container),
         };
-        let tenant = self.add(now, registration, &limits, columns, &spec)?;
+        let tenant = self.add(now, registration, &limits, device_ids, &spec)?;
         // Not among those that wait: it is told at once what came of it.
         let event = Event::Register {
             tenant,
@@ -276,11 +276,11 @@ impl Node {
             rows.collect::<Vec<_>>().join(", ")
         };
         if names.iter().any(|name| name == "all") && names.len() == 1 {
-            return self.columns(&[]);
+            return self.device_ids(&[]);
         }
         if names.is_empty() {
             return match self.devices.len() {
-                1 => self.columns(&[]),
+                1 => self.device_ids(&[]),
                 _ => Err(refuse(format!(
                     "the container names no device and this node has several; name them (annotation gpushare.io/devices): all, or some of {}",
                     listed()
@@ -303,7 +303,7 @@ impl Node {
             }
             wanted.push(device.uuid);
         }
-        self.columns(&wanted)
+        self.device_ids(&wanted)
     }
 
     /// A container that does not fit now ends before it began. Why, with the numbers.

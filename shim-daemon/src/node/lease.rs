@@ -81,16 +81,28 @@ impl Node {
         process: ProcessId,
         request: &Request,
     ) -> bool {
-        let (column, epoch, report) = match *request {
-            Request::Wanted { column, epoch } => (column, epoch, Report::Wanted),
-            Request::Drained { column, epoch } => (column, epoch, Report::Drained),
-            Request::Idle { column, epoch } => (column, epoch, Report::Idle),
-            Request::Busy { column, epoch } => (column, epoch, Report::Busy),
+        let (device_index, epoch, report) = match *request {
+            Request::Wanted {
+                device_index,
+                epoch,
+            } => (device_index, epoch, Report::Wanted),
+            Request::Drained {
+                device_index,
+                epoch,
+            } => (device_index, epoch, Report::Drained),
+            Request::Idle {
+                device_index,
+                epoch,
+            } => (device_index, epoch, Report::Idle),
+            Request::Busy {
+                device_index,
+                epoch,
+            } => (device_index, epoch, Report::Busy),
             // Older libraries predicted the end of a drain; the prediction is ignored now.
             Request::Ending { .. } => return true,
             _ => return false,
         };
-        let Some((device, epoch)) = self.turn_of(tenant, column, epoch) else {
+        let Some((device, epoch)) = self.turn_of(tenant, device_index, epoch) else {
             return true;
         };
         let event = Event::Reported {
@@ -104,11 +116,11 @@ impl Node {
     }
 
     /// The device and the brain's epoch, if there has been the turn that `shown` names.
-    fn turn_of(&self, tenant: TenantId, column: u8, shown: u64) -> Option<(DeviceId, u64)> {
+    fn turn_of(&self, tenant: TenantId, device_index: u8, shown: u64) -> Option<(DeviceId, u64)> {
         let known = self.tenants.get(&tenant)?;
-        let column = usize::from(column);
-        let device = *known.columns.get(column)?;
-        let page = known.control.view().devices.get(column)?;
+        let device_index = usize::from(device_index);
+        let device = *known.device_ids.get(device_index)?;
+        let page = known.control.view().devices.get(device_index)?;
         let epoch = self.leases.epochs.told(shown)?;
         (shown <= page.turn().word.epoch()).then_some((device, epoch))
     }
@@ -124,8 +136,8 @@ impl Node {
             return;
         };
         let page = known
-            .column(device)
-            .and_then(|column| known.control.view().devices.get(column));
+            .device_index(device)
+            .and_then(|device_index| known.control.view().devices.get(device_index));
         let Some(page) = page else { return };
         let epoch = self.leases.epochs.shown(lease.epoch);
         let turn = Turn {
@@ -192,8 +204,8 @@ impl Node {
     fn work_of(&self, process: ProcessId, device: DeviceId) -> Option<Work> {
         let known = self.processes.get(process)?;
         let tenant = self.tenants.get(&known.tenant())?;
-        let column = tenant.column(device)?;
-        let line = tenant.usage.view().line(known.slot(), column)?;
+        let device_index = tenant.device_index(device)?;
+        let line = tenant.usage.view().line(known.slot(), device_index)?;
         let pending = PendingWord::from_bits(line.pending.load(Ordering::Acquire));
         Some(Work {
             service: line.service.load(Ordering::Relaxed),
@@ -226,7 +238,7 @@ impl Node {
     /// Takes a tenant's shares of its devices' time.
     pub(super) fn set_shares(&mut self, tenant: TenantId, spec: &TenantSpec) {
         if let Some(known) = self.tenants.get_mut(&tenant) {
-            let shares = known.columns.iter().map(|device| spec.compute(*device));
+            let shares = known.device_ids.iter().map(|device| spec.compute(*device));
             known.compute = shares.collect();
         }
         if let Some(known) = self.tenants.get(&tenant) {

@@ -46,22 +46,24 @@ impl Node {
                 (Rows::Devices(rows), next)
             }
             Listing::Shares => {
-                let place = |(id, column): (TenantId, usize)| {
+                let place = |(id, device_index): (TenantId, usize)| {
                     let known = self.tenants.get(&id)?;
-                    let device = *known.columns.get(column)?;
-                    self.share_row(now, (id, known), (column, device))
+                    let device = *known.device_ids.get(device_index)?;
+                    self.share_row(now, (id, known), (device_index, device))
                 };
                 let (rows, next) = self.each_from(from, place);
                 (Rows::Shares(rows), next)
             }
             Listing::Ends => {
-                let place = |(id, column)| (column == 0).then(|| self.end_row(now, id)).flatten();
+                let place = |(id, device_index)| {
+                    (device_index == 0).then(|| self.end_row(now, id)).flatten()
+                };
                 let (rows, next) = self.each_from(from, place);
                 (Rows::Ends(rows), next)
             }
             Listing::MpsClients => {
-                let place = |(id, column)| {
-                    let known = self.tenants.get(&id).filter(|_| column == 0)?;
+                let place = |(id, device_index)| {
+                    let known = self.tenants.get(&id).filter(|_| device_index == 0)?;
                     let name = &known.registration.name;
                     self.has_mps_clients(known).then(|| name.clone())
                 };
@@ -73,13 +75,16 @@ impl Node {
                 (Rows::Sharing(rows), next)
             }
             Listing::Residency => {
-                let place = |(id, column)| self.residency_row(id, column);
+                let place = |(id, device_index)| self.residency_row(id, device_index);
                 let (rows, next) = self.each_from(from, place);
                 (Rows::Residency(rows), next)
             }
             Listing::Standing => {
-                let place =
-                    |(id, column)| (column == 0).then(|| self.standing_row(now, id)).flatten();
+                let place = |(id, device_index)| {
+                    (device_index == 0)
+                        .then(|| self.standing_row(now, id))
+                        .flatten()
+                };
                 // Each device it asks for, and the reason why it waits.
                 let more = |row: &StandingRow| {
                     let why = row.queued.as_ref().map_or(0, String::len);
@@ -97,8 +102,8 @@ impl Node {
                 (Rows::History(rows), next)
             }
             Listing::Gangs => {
-                let place = |(id, column)| {
-                    let known = self.tenants.get(&id).filter(|_| column == 0)?;
+                let place = |(id, device_index)| {
+                    let known = self.tenants.get(&id).filter(|_| device_index == 0)?;
                     let name = known.registration.name.clone();
                     let gang = self.world.spec(id)?.gang.clone()?.name;
                     Some(GangRow { name, gang })
@@ -128,12 +133,12 @@ impl Node {
         more: impl Fn(&R) -> usize,
     ) -> (Vec<R>, Option<Cursor>) {
         let (mut rows, mut room) = (Vec::new(), Room(PAGE));
-        for (id, known, column) in self.places(from) {
-            let Some(row) = row((id, column)) else {
+        for (id, known, device_index) in self.places(from) {
+            let Some(row) = row((id, device_index)) else {
                 continue;
             };
             if !room.take(ROW + known.registration.name.len() + more(&row)) {
-                return (rows, Some(cursor(id, column, 0)));
+                return (rows, Some(cursor(id, device_index, 0)));
             }
             rows.push(row);
         }
@@ -142,22 +147,22 @@ impl Node {
 
     fn tenants_from(&self, now: Nanos, from: Cursor) -> (Vec<TenantRow>, Option<Cursor>) {
         let (mut rows, mut room) = (Vec::new(), Room(PAGE));
-        for (id, known, column) in self.places(from) {
-            let Some((mut row, view)) = self.tenant_row((id, known), column) else {
+        for (id, known, device_index) in self.places(from) {
+            let Some((mut row, view)) = self.tenant_row((id, known), device_index) else {
                 continue;
             };
             if !room.take(ROW + row.name.len()) {
-                return (rows, Some(cursor(id, column, 0)));
+                return (rows, Some(cursor(id, device_index, 0)));
             }
-            let begun = (id.0, column) == (from.tenant, usize_of(from.device));
+            let begun = (id.0, device_index) == (from.tenant, usize_of(from.device));
             let first = ProcessId(if begun { from.process } else { 0 });
             for member in known.members_from(first) {
                 if !room.take(PROCESS) {
                     rows.push(row);
-                    return (rows, Some(cursor(id, column, member.0)));
+                    return (rows, Some(cursor(id, device_index, member.0)));
                 }
                 let shown: Option<ProcessRow> =
-                    self.process_row(now, known, &view, (member, column));
+                    self.process_row(now, known, &view, (member, device_index));
                 row.processes.extend(shown);
             }
             rows.push(row);
@@ -185,13 +190,13 @@ impl Node {
             rows = self.own_metrics(now);
             room.take(rows.len() * MEASURED);
         }
-        for (id, known, column) in self.places(from) {
+        for (id, known, device_index) in self.places(from) {
             let texts = known.registration.cgroup.as_ref().map_or(0, String::len);
             let texts = texts + 2 * known.registration.name.len();
             if !room.take(2 * MEASURED + texts) {
-                return (rows, Some(cursor(id, column, 0)));
+                return (rows, Some(cursor(id, device_index, 0)));
             }
-            rows.extend(self.tenant_metrics(now, (id, known), column));
+            rows.extend(self.tenant_metrics(now, (id, known), device_index));
         }
         (rows, None)
     }
@@ -199,9 +204,9 @@ impl Node {
     fn history_from(&self, now: Nanos, from: Cursor) -> (Vec<SeriesRow>, Option<Cursor>) {
         let (mut rows, mut room) = (Vec::new(), Room(PAGE));
         let first = (TenantId(from.tenant), usize_of(from.device));
-        for ((id, column), row) in self.history.rows(now, first) {
+        for ((id, device_index), row) in self.history.rows(now, first) {
             if !room.take(ROW + row.name.len() + row.held.len() * POINT) {
-                return (rows, Some(cursor(id, column, 0)));
+                return (rows, Some(cursor(id, device_index, 0)));
             }
             rows.push(row);
         }
@@ -223,7 +228,7 @@ impl Node {
         (rows, None)
     }
 
-    /// The places of every tenant and every column, from this cursor on.
+    /// The places of every tenant and every device, from this cursor on.
     fn places(&self, from: Cursor) -> impl Iterator<Item = (TenantId, &Tenant, usize)> {
         let tenants = self.tenants.range(TenantId(from.tenant)..);
         tenants.flat_map(move |(id, known)| {
@@ -231,7 +236,7 @@ impl Node {
                 true => usize_of(from.device),
                 false => 0,
             };
-            (first..known.columns.len()).map(move |column| (*id, known, column))
+            (first..known.device_ids.len()).map(move |device_index| (*id, known, device_index))
         })
     }
 }

@@ -110,8 +110,8 @@ impl Node {
             return;
         };
         let now = self.world.now();
-        for (column, device) in known.columns.clone().into_iter().enumerate() {
-            let Some(measures) = known.measures.get_mut(column) else {
+        for (device_index, device) in known.device_ids.clone().into_iter().enumerate() {
+            let Some(measures) = known.measures.get_mut(device_index) else {
                 continue;
             };
             let share = self.world.share(tenant, device);

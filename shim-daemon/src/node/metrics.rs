@@ -48,13 +48,13 @@ impl Node {
         &self,
         now: Nanos,
         (id, known): (TenantId, &Tenant),
-        column: usize,
+        device_index: usize,
     ) -> Vec<MetricsRow> {
         if !known.admitted {
-            let queued = (column == 0).then(|| self.queued_row(now, (id, known)));
+            let queued = (device_index == 0).then(|| self.queued_row(now, (id, known)));
             return queued.flatten().into_iter().collect();
         }
-        let identity = (column == 0).then(|| {
+        let identity = (device_index == 0).then(|| {
             let began = known.registration.began.map_or(now, Nanos);
             MetricsRow::Identity(Identity {
                 name: known.registration.name.clone(),
@@ -63,14 +63,14 @@ impl Node {
                 age_ms: millis(now - began),
             })
         });
-        let measured = self.measured_row(known, column);
+        let measured = self.measured_row(known, device_index);
         identity.into_iter().chain(measured).collect()
     }
 
-    fn measured_row(&self, known: &Tenant, column: usize) -> Option<MetricsRow> {
-        let device = known.columns.get(column)?;
-        let measures = known.measures.get(column)?;
-        let tally = known.tally.columns.get(column)?;
+    fn measured_row(&self, known: &Tenant, device_index: usize) -> Option<MetricsRow> {
+        let device = known.device_ids.get(device_index)?;
+        let measures = known.measures.get(device_index)?;
+        let tally = known.tally.device_ids.get(device_index)?;
         let refused = &tally.refusals;
         Some(MetricsRow::Tenant(TenantMetrics {
             name: known.registration.name.clone(),
@@ -120,8 +120,8 @@ impl Node {
             return;
         }
         for (id, known) in &self.tenants {
-            for (column, measures) in known.measures.iter().enumerate() {
-                let device = known.columns.get(column).copied().and_then(index);
+            for (device_index, measures) in known.measures.iter().enumerate() {
+                let device = known.device_ids.get(device_index).copied().and_then(index);
                 let Some(device) = device.and_then(|at| self.devices.get(at)) else {
                     continue;
                 };
@@ -131,8 +131,8 @@ impl Node {
                 let of = (known.registration.name.as_str(), device.uuid);
                 let waited = measures.gate_waits().sum_ns + measures.waiting.0;
                 let times = (measures.gpu.all(), waited);
-                let charged = known.charged(column).0;
-                let key: Key = (*id, column);
+                let charged = known.charged(device_index).0;
+                let key: Key = (*id, device_index);
                 self.history.note(key, of, charged, times);
             }
         }

@@ -83,20 +83,20 @@ impl Process {
     }
 
     /// It is let make a context, if it will say when that is made.
-    pub(super) fn opens(&mut self, column: usize, now: Nanos) {
+    pub(super) fn opens(&mut self, device_index: usize, now: Nanos) {
         if self.tells {
-            self.opening.entry(column).or_insert(now);
+            self.opening.entry(device_index).or_insert(now);
         }
     }
 
     /// Its context is made. Whether it was let make one and had not said so.
-    pub(super) fn opened(&mut self, column: usize) -> bool {
-        self.opening.remove(&column).is_some()
+    pub(super) fn opened(&mut self, device_index: usize) -> bool {
+        self.opening.remove(&device_index).is_some()
     }
 
     /// Since when it makes a context.
-    pub(super) fn opening_since(&self, column: usize) -> Option<Nanos> {
-        self.opening.get(&column).copied()
+    pub(super) fn opening_since(&self, device_index: usize) -> Option<Nanos> {
+        self.opening.get(&device_index).copied()
     }
 }
 

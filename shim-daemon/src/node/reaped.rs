@@ -30,7 +30,7 @@ pub struct Reaped {
 }
 
 /// A row of a usage page whose process died while no daemon ran: its pid, and its charges by
-/// column.
+/// device.
 #[derive(Clone, Debug)]
 pub(super) struct Unseen {
     pub(super) pid: u64,
@@ -92,8 +92,8 @@ impl Node {
 
     /// A process died while there was no daemon.
     pub(super) fn reap_unseen(&mut self, now: Nanos, tenant: TenantId, unseen: &Unseen) {
-        let columns = self.tenants.get(&tenant).map(|known| &known.columns);
-        let devices: Vec<Option<usize>> = columns
+        let device_ids = self.tenants.get(&tenant).map(|known| &known.device_ids);
+        let devices: Vec<Option<usize>> = device_ids
             .into_iter()
             .flatten()
             .map(|device| index(*device))

@@ -47,9 +47,9 @@ impl Node {
     /// charges are no longer held, and would make asks of live processes appear to exceed the
     /// limit.
     pub(super) fn as_it_is(&mut self, now: Nanos, tenant: TenantId, wanted: &Ask) -> Ask {
-        let column = usize::from(wanted.column);
+        let device_index = usize::from(wanted.device_index);
         let known = self.tenants.get(&tenant);
-        let device = known.and_then(|known| known.columns.get(column).copied());
+        let device = known.and_then(|known| known.device_ids.get(device_index).copied());
         let account = device.and_then(|device| self.world.account(tenant, device));
         let level = Bytes(wanted.held.saturating_add(wanted.bytes));
         if account.is_none_or(|account| level <= account.quota.limit) {
@@ -66,7 +66,7 @@ impl Node {
         let held = self
             .tenants
             .get(&tenant)
-            .map_or(Bytes(wanted.held), |known| known.charged(column));
+            .map_or(Bytes(wanted.held), |known| known.charged(device_index));
         Ask {
             held: wanted.held.min(held.0),
             ..*wanted
@@ -75,16 +75,16 @@ impl Node {
 
     /// A process may now make a context. From now on the device may show memory of a half-made
     /// context.
-    pub(super) fn is_opening(&mut self, now: Nanos, process: ProcessId, column: usize) {
+    pub(super) fn is_opening(&mut self, now: Nanos, process: ProcessId, device_index: usize) {
         if let Some(known) = self.processes.get_mut(process) {
-            known.opens(column, now);
+            known.opens(device_index, now);
         }
     }
 
     /// Whether the memory that the device shows for a process may belong to a half-made context.
-    pub(super) fn is_half_made(&self, now: Nanos, process: ProcessId, column: usize) -> bool {
+    pub(super) fn is_half_made(&self, now: Nanos, process: ProcessId, device_index: usize) -> bool {
         let known = self.processes.get(process);
-        let since = known.and_then(|known| known.opening_since(column));
+        let since = known.and_then(|known| known.opening_since(device_index));
         since.is_some_and(|since| now - since < OPENING)
     }
 
@@ -96,15 +96,15 @@ impl Node {
         process: ProcessId,
         request: &Request,
     ) -> bool {
-        let Request::ContextMade { column } = *request else {
+        let Request::ContextMade { device_index } = *request else {
             return false;
         };
-        let column = usize::from(column);
+        let device_index = usize::from(device_index);
         let known = self.tenants.get(&tenant);
-        let device = known.and_then(|known| known.columns.get(column).copied());
+        let device = known.and_then(|known| known.device_ids.get(device_index).copied());
         let opening = self.processes.get_mut(process);
         // Said once for each that was let be made: it costs a look at the device.
-        let opened = opening.is_some_and(|known| known.opened(column));
+        let opened = opening.is_some_and(|known| known.opened(device_index));
         if let Some(device) = device.filter(|_| opened) {
             self.happened(now, Event::ContextMade { process, device });
         }

@@ -90,7 +90,7 @@ impl Node {
             None => None,
         };
         let process = ProcessId(self.fresh_id());
-        let columns = self.uuids(client.tenant);
+        let device_uuids = self.uuids(client.tenant);
         let Some(tenant) = self.tenants.get_mut(&client.tenant) else {
             return Err(WireError::new(ErrorCode::NotFound, "the tenant has ended"));
         };
@@ -109,7 +109,7 @@ impl Node {
         let registered = Registered {
             tenant: tenant.registration.name.clone(),
             slot: u16::try_from(slot).unwrap_or(u16::MAX),
-            columns,
+            device_uuids,
         };
         let cgroup = peer.cgroup.clone();
         self.away.joined(process, peer.pid);
@@ -147,7 +147,7 @@ impl Node {
         peer: &Peer,
         page: &OwnedFd,
     ) -> Option<Result<Joined, WireError>> {
-        let columns = self.uuids(client.tenant);
+        let device_uuids = self.uuids(client.tenant);
         let tenant = self.tenants.get(&client.tenant)?;
         let slot = slot?;
         let process = tenant.seated(usize::from(slot))?;
@@ -170,7 +170,7 @@ impl Node {
         let registered = Registered {
             tenant: tenant.registration.name.clone(),
             slot,
-            columns,
+            device_uuids,
         };
         let descriptors = tenant.descriptors();
         // The process repeats its open asks on the new connection.
@@ -205,13 +205,13 @@ impl Node {
             );
         }
         match request {
-            Request::Open { column } => {
-                self.is_opening(now, process, usize::from(*column));
+            Request::Open { device_index } => {
+                self.is_opening(now, process, usize::from(*device_index));
                 let none = (Bytes::ZERO, false);
                 self.ask(
                     now,
                     (client, process, id),
-                    (*column, none),
+                    (*device_index, none),
                     |device, ask| Event::Open {
                         process,
                         device,
@@ -222,8 +222,8 @@ impl Node {
             Request::Ask(wanted) => {
                 let wanted = &self.as_it_is(now, client.tenant, wanted);
                 self.read_lenders(now, client.tenant, wanted);
-                let column = (wanted.column, charges(wanted, false));
-                self.ask(now, (client, process, id), column, |device, ask| {
+                let device_index = (wanted.device_index, charges(wanted, false));
+                self.ask(now, (client, process, id), device_index, |device, ask| {
                     let (held, bytes, patience) = amounts(wanted);
                     Event::Ask {
                         process,
@@ -236,8 +236,8 @@ impl Node {
                 })
             }
             Request::DriverRefused(wanted) => {
-                let column = (wanted.column, charges(wanted, true));
-                self.ask(now, (client, process, id), column, |device, ask| {
+                let device_index = (wanted.device_index, charges(wanted, true));
+                self.ask(now, (client, process, id), device_index, |device, ask| {
                     let (held, bytes, patience) = amounts(wanted);
                     Event::DriverRefused {
                         process,
@@ -266,8 +266,8 @@ impl Node {
                 );
                 self.reply(client.connection, id, Reply::Done);
             }
-            Request::Freed { column } => {
-                self.read_usage(now, client.tenant, usize::from(*column));
+            Request::Freed { device_index } => {
+                self.read_usage(now, client.tenant, usize::from(*device_index));
                 self.reply(client.connection, id, Reply::Done);
             }
             Request::Adopted { instance } => {
@@ -295,13 +295,14 @@ impl Node {
         &mut self,
         now: Nanos,
         (client, process, id): (Client, ProcessId, u32),
-        (column, (wanted, driver)): (u8, (Bytes, bool)),
+        (device_index, (wanted, driver)): (u8, (Bytes, bool)),
         event: impl FnOnce(gpushare_core::DeviceId, AskId) -> Event,
     ) {
         let tenant = self.tenants.get(&client.tenant);
-        let device = tenant.and_then(|known| known.columns.get(usize::from(column)).copied());
+        let device =
+            tenant.and_then(|known| known.device_ids.get(usize::from(device_index)).copied());
         let Some(device) = device else {
-            let text = format!("the tenant has no device in column {column}");
+            let text = format!("the tenant has no device in device_index {device_index}");
             return self.fail(
                 client.connection,
                 id,
@@ -315,20 +316,20 @@ impl Node {
         }
         if let Some(known) = self.tenants.get_mut(&client.tenant) {
             let tally = &mut known.tally;
-            tally.asks((process, ask), usize::from(column), wanted, driver);
+            tally.asks((process, ask), usize::from(device_index), wanted, driver);
         }
         self.happened(now, event(device, ask));
     }
 
     /// Reports a tenant's usage, according to its page, to the brain: a process freed memory.
-    pub(super) fn read_usage(&mut self, now: Nanos, tenant: TenantId, column: usize) {
+    pub(super) fn read_usage(&mut self, now: Nanos, tenant: TenantId, device_index: usize) {
         let Some(known) = self.tenants.get(&tenant) else {
             return;
         };
-        let Some(device) = known.columns.get(column).copied() else {
+        let Some(device) = known.device_ids.get(device_index).copied() else {
             return;
         };
-        let in_use = known.charged(column);
+        let in_use = known.charged(device_index);
         self.happened(
             now,
             Event::Usage {
@@ -342,10 +343,12 @@ impl Node {
     /// Before an ask that may not fit: reads the memory that other tenants on the device have freed
     /// since their pages were last read.
     fn read_lenders(&mut self, now: Nanos, asker: TenantId, wanted: &Ask) {
-        let device = self
-            .tenants
-            .get(&asker)
-            .and_then(|known| known.columns.get(usize::from(wanted.column)).copied());
+        let device = self.tenants.get(&asker).and_then(|known| {
+            known
+                .device_ids
+                .get(usize::from(wanted.device_index))
+                .copied()
+        });
         let Some(device) = device else { return };
         if self.world.grantable(asker, device) >= Bytes(wanted.bytes) {
             return;
@@ -355,14 +358,14 @@ impl Node {
 
     /// Reads the charges of tenants on a device where they differ from the brain's.
     pub(super) fn read_all(&mut self, now: Nanos, device: gpushare_core::DeviceId) {
-        let column = |(tenant, known): (&TenantId, &super::Tenant)| {
-            let column = known.column(device)?;
+        let device_index = |(tenant, known): (&TenantId, &super::Tenant)| {
+            let device_index = known.device_index(device)?;
             let told = self.world.account(*tenant, device)?.in_use;
-            (known.charged(column) != told).then_some((*tenant, column))
+            (known.charged(device_index) != told).then_some((*tenant, device_index))
         };
-        let lenders: Vec<_> = self.tenants.iter().filter_map(column).collect();
-        for (tenant, column) in lenders {
-            self.read_usage(now, tenant, column);
+        let lenders: Vec<_> = self.tenants.iter().filter_map(device_index).collect();
+        for (tenant, device_index) in lenders {
+            self.read_usage(now, tenant, device_index);
         }
     }
 
@@ -420,8 +423,8 @@ impl Node {
         let mut charged = Vec::new();
         if let Some(tenant) = self.tenants.get(&known.tenant()) {
             let page = tenant.usage.view();
-            for (column, device) in tenant.columns.iter().enumerate() {
-                if let Some(line) = page.line(known.slot(), column) {
+            for (device_index, device) in tenant.device_ids.iter().enumerate() {
+                if let Some(line) = page.line(known.slot(), device_index) {
                     let units = u64::from(line.word.load().charged);
                     charged.push((*device, Bytes(units * gpushare_protocol::page::UNIT)));
                 }
@@ -442,8 +445,8 @@ impl Node {
     }
 
     fn uuids(&self, tenant: TenantId) -> Vec<[u8; 16]> {
-        let columns = self.tenants.get(&tenant).map(|known| &known.columns);
-        let devices = columns
+        let device_ids = self.tenants.get(&tenant).map(|known| &known.device_ids);
+        let devices = device_ids
             .into_iter()
             .flatten()
             .filter_map(|device| super::tenant::index(*device).and_then(|at| self.devices.get(at)));

@@ -26,7 +26,7 @@ pub(super) struct Moves {
     /// milliseconds: no process of the previous daemon has seen an order of this number.
     first: u32,
     pub(super) host: super::host_store::HostStore,
-    /// What each process said of its memory on a column.
+    /// What each process said of its memory on a device.
     pub(super) claims: BTreeMap<(ProcessId, u8), wire::Residency>,
     /// Commands that wait until a tenant is out (`true`) or back.
     waiting: Vec<((ConnId, u32), TenantId, bool)>,
@@ -52,14 +52,14 @@ impl Node {
     pub(super) fn set_residency(
         &self,
         limits: &Limits,
-        columns: &[DeviceId],
+        device_ids: &[DeviceId],
         spec: &mut TenantSpec,
     ) {
         spec.oversubscribe = self.residency.oversubscribe;
         if spec.oversubscribe == Oversubscribe::Off {
             return;
         }
-        for (ordinal, device) in (0..).zip(columns) {
+        for (ordinal, device) in (0..).zip(device_ids) {
             let Some(known) = super::tenant::index(*device).and_then(|at| self.devices.get(at))
             else {
                 continue;
@@ -98,8 +98,9 @@ impl Node {
         let Some(known) = self.tenants.get(&tenant) else {
             return;
         };
-        let column = known.column(device);
-        let page = column.and_then(|column| known.control.view().devices.get(column));
+        let device_index = known.device_index(device);
+        let page =
+            device_index.and_then(|device_index| known.control.view().devices.get(device_index));
         if let Some(page) = page {
             page.command(Orders { word, drain_ms: 0 });
             self.wake_soon(tenant);
@@ -131,13 +132,13 @@ impl Node {
         (client, process, id): (Client, ProcessId, u32),
         request: &Request,
     ) -> bool {
-        let (column, epoch, told) = match *request {
+        let (device_index, epoch, told) = match *request {
             Request::Residency(state) => {
                 self.shown(now, client.tenant, process, state);
                 return true;
             }
-            Request::WantIn { column } => {
-                if let Some(device) = self.device_in(client.tenant, column) {
+            Request::WantIn { device_index } => {
+                if let Some(device) = self.device_in(client.tenant, device_index) {
                     self.happened(now, Event::WantsIn { process, device });
                 }
                 return true;
@@ -150,42 +151,48 @@ impl Node {
                 self.residency.host.drop_range(process, offset, bytes);
                 return true;
             }
-            Request::Sealed { column, epoch } => (column, epoch, Told::Sealed),
+            Request::Sealed {
+                device_index,
+                epoch,
+            } => (device_index, epoch, Told::Sealed),
             Request::SealBusy {
-                column,
+                device_index,
                 epoch,
                 retry_ms,
                 ..
-            } => (column, epoch, Told::Busy { retry: retry_ms }),
+            } => (device_index, epoch, Told::Busy { retry: retry_ms }),
             Request::Moved {
-                column,
+                device_index,
                 epoch,
                 away,
             } => {
                 let away = Bytes(away);
-                (column, epoch, Told::Moved { away })
+                (device_index, epoch, Told::Moved { away })
             }
             Request::Away {
-                column,
+                device_index,
                 epoch,
                 away,
                 residue,
             } => {
                 let (away, residue) = (Bytes(away), Bytes(residue));
-                (column, epoch, Told::Away { away, residue })
+                (device_index, epoch, Told::Away { away, residue })
             }
-            Request::Back { column, epoch } => (column, epoch, Told::Back),
+            Request::Back {
+                device_index,
+                epoch,
+            } => (device_index, epoch, Told::Back),
             Request::NoRoom {
-                column,
+                device_index,
                 epoch,
                 bytes,
             } => {
                 let bytes = Bytes(bytes);
-                (column, epoch, Told::NoRoom { bytes })
+                (device_index, epoch, Told::NoRoom { bytes })
             }
             _ => return false,
         };
-        if let Some(device) = self.device_in(client.tenant, column) {
+        if let Some(device) = self.device_in(client.tenant, device_index) {
             let epoch = epoch.wrapping_sub(self.residency.first);
             self.happened(
                 now,
@@ -202,7 +209,7 @@ impl Node {
 
     /// A process says its whole state on a device.
     fn shown(&mut self, now: Nanos, tenant: TenantId, process: ProcessId, state: wire::Residency) {
-        let Some(device) = self.device_in(tenant, state.column) else {
+        let Some(device) = self.device_in(tenant, state.device_index) else {
             return;
         };
         let shown = match state.place {
@@ -212,7 +219,9 @@ impl Node {
             },
             _ => Shown::In,
         };
-        self.residency.claims.insert((process, state.column), state);
+        self.residency
+            .claims
+            .insert((process, state.device_index), state);
         self.residency.host.found(process, Bytes(state.host));
         self.happened(
             now,
@@ -224,9 +233,9 @@ impl Node {
         );
     }
 
-    fn device_in(&self, tenant: TenantId, column: u8) -> Option<DeviceId> {
+    fn device_in(&self, tenant: TenantId, device_index: u8) -> Option<DeviceId> {
         let known = self.tenants.get(&tenant)?;
-        known.columns.get(usize::from(column)).copied()
+        known.device_ids.get(usize::from(device_index)).copied()
     }
 
     /// A process has ended: what it had on the host is gone.
@@ -268,7 +277,7 @@ impl Node {
                 self.tell(to, id, ControlReply::Done);
                 continue;
             };
-            let places = known.columns.iter();
+            let places = known.device_ids.iter();
             let mut places = places.filter_map(|device| self.world.place(tenant, *device));
             let there = if out { Place::Out } else { Place::In };
             let woken = out && !self.world.is_suspended(tenant);
@@ -290,15 +299,15 @@ impl Node {
         waiting.retain(|((to, _), ..)| *to != connection);
     }
 
-    /// Where a tenant's memory of a column is, for commands. `None`: it does not move.
-    pub(super) fn residency_row(&self, id: TenantId, column: usize) -> Option<ResidencyRow> {
+    /// Where a tenant's memory of a device is, for commands. `None`: it does not move.
+    pub(super) fn residency_row(&self, id: TenantId, device_index: usize) -> Option<ResidencyRow> {
         let known = self.tenants.get(&id)?;
-        let device = *known.columns.get(column)?;
+        let device = *known.device_ids.get(device_index)?;
         let view = self.world.residence(id, device)?;
         let described = super::tenant::index(device).and_then(|at| self.devices.get(at))?;
         let own = known.members().filter_map(|process| {
-            let column = u8::try_from(column).ok()?;
-            self.residency.claims.get(&(process, column))
+            let device_index = u8::try_from(device_index).ok()?;
+            self.residency.claims.get(&(process, device_index))
         });
         let (mut movable, mut residue) = (0_u64, wire::Residue::default());
         for claim in own {

@@ -24,10 +24,10 @@ impl Node {
         registration: &Registration,
     ) -> Result<TenantId, WireError> {
         let limits = self.parse(&registration.environment, &registration.maxima)?;
-        let columns = self.columns(&registration.devices)?;
-        let spec = self.spec(&limits, &columns, registration.owner)?;
-        self.claim_again(&columns);
-        let tenant = self.add(now, registration.clone(), &limits, columns, &spec)?;
+        let device_ids = self.device_ids(&registration.devices)?;
+        let spec = self.spec(&limits, &device_ids, registration.owner)?;
+        self.claim_again(&device_ids);
+        let tenant = self.add(now, registration.clone(), &limits, device_ids, &spec)?;
         if let Some(known) = self.tenants.get_mut(&tenant) {
             known.restored = true;
         }
@@ -115,8 +115,8 @@ impl Node {
             return;
         };
         let mut held = Vec::new();
-        for (column, device) in tenant.columns.iter().enumerate() {
-            if let Some(line) = tenant.usage.view().line(known.slot(), column) {
+        for (device_index, device) in tenant.device_ids.iter().enumerate() {
+            if let Some(line) = tenant.usage.view().line(known.slot(), device_index) {
                 let word = line.word.load();
                 let unused = word == Split::default() && line.overhead.load(Ordering::Relaxed) == 0;
                 if unused {
@@ -127,7 +127,7 @@ impl Node {
                     *device,
                     bytes(word.charged),
                     bytes(word.credit),
-                    tenant.held(column),
+                    tenant.held(device_index),
                 ));
             }
         }

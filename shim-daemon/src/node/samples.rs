@@ -53,14 +53,14 @@ impl Node {
         let work = known.work();
         let worked = work != known.worked;
         known.worked = work;
-        let columns = known.columns.len();
+        let device_ids = known.device_ids.len();
         let header = &known.control.view().header;
         header.heartbeat.store(now.0, Ordering::Relaxed);
         if worked {
             self.world.handle(now, Event::Worked { tenant });
         }
-        for column in 0..columns {
-            self.read_usage(now, tenant, column);
+        for device_index in 0..device_ids {
+            self.read_usage(now, tenant, device_index);
         }
         self.show_standing(tenant);
         self.note_shares(now, tenant);
@@ -75,7 +75,7 @@ impl Node {
         };
         let limits = &known.usage.view().devices;
         for ((device, shown), limits) in known
-            .columns
+            .device_ids
             .iter()
             .zip(&known.control.view().devices)
             .zip(limits)
@@ -104,10 +104,10 @@ impl Node {
                 continue;
             }
             for known in self.tenants.values() {
-                let column = known.column(device);
+                let device_index = known.device_index(device);
                 let page = known.control.view();
-                if let Some(column) = column.and_then(|at| page.devices.get(at)) {
-                    column.waiters.store(waiting, Ordering::Relaxed);
+                if let Some(device_index) = device_index.and_then(|at| page.devices.get(at)) {
+                    device_index.waiters.store(waiting, Ordering::Relaxed);
                 }
             }
         }
@@ -152,8 +152,9 @@ impl Node {
             .iter()
             .filter(|(process, known)| {
                 let tenant = self.tenants.get(&known.tenant());
-                let column = tenant.and_then(|tenant| tenant.column(id));
-                column.is_some_and(|column| self.is_half_made(taken, *process, column))
+                let device_index = tenant.and_then(|tenant| tenant.device_index(id));
+                device_index
+                    .is_some_and(|device_index| self.is_half_made(taken, *process, device_index))
             })
             .map(|(process, _)| process)
             .collect();
@@ -254,7 +255,10 @@ impl Node {
         let id = DeviceId(device as u64);
         let charge = |(process, known): (ProcessId, &Process)| {
             let tenant = self.tenants.get(&known.tenant())?;
-            let line = tenant.usage.view().line(known.slot(), tenant.column(id)?)?;
+            let line = tenant
+                .usage
+                .view()
+                .line(known.slot(), tenant.device_index(id)?)?;
             Some((process, Bytes(u64::from(line.word.load().charged) * UNIT)))
         };
         self.processes.iter().filter_map(charge).collect()

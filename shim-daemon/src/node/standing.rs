@@ -37,9 +37,17 @@ impl Node {
             return;
         };
         let tally = &known.tally;
-        let peak = tally.columns.iter().map(|column| column.peak).max();
+        let peak = tally
+            .device_ids
+            .iter()
+            .map(|device_index| device_index.peak)
+            .max();
         let peak = peak.unwrap_or(Bytes::ZERO);
-        let service: u64 = tally.columns.iter().map(|column| column.service).sum();
+        let service: u64 = tally
+            .device_ids
+            .iter()
+            .map(|device_index| device_index.service)
+            .sum();
         let began = known.registration.began.map(Nanos);
         let ran = began.map_or(Nanos::ZERO, |began| now - began);
         let mut text = match began {
@@ -119,15 +127,15 @@ impl Node {
             Answer::Denied(denial) => Some(*denial),
         };
         let waited = known.tally.settled(ask, now, denied);
-        if let Some((column, waited)) = waited
-            && let Some(measures) = known.measures.get_mut(column)
+        if let Some((device_index, waited)) = waited
+            && let Some(measures) = known.measures.get_mut(device_index)
         {
             measures.allocation_waits.record(waited.0);
         }
-        let (Some((column, waited)), None) = (waited, denied) else {
+        let (Some((device_index, waited)), None) = (waited, denied) else {
             return;
         };
-        let device = known.columns.get(column).copied();
+        let device = known.device_ids.get(device_index).copied();
         let text = format!(
             "an allocation that waited {} has its memory",
             waited.human()
@@ -157,17 +165,17 @@ impl Node {
         let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };
-        for column in 0..known.columns.len() {
-            let charged = known.charged(column);
-            let Some(line) = known.usage.view().line(slot, column) else {
+        for device_index in 0..known.device_ids.len() {
+            let charged = known.charged(device_index);
+            let Some(line) = known.usage.view().line(slot, device_index) else {
                 continue;
             };
             let counters = Counters {
                 refused: line.refused.load(Ordering::Relaxed),
                 service: line.service.load(Ordering::Relaxed),
             };
-            known.tally.read(process, column, counters);
-            known.tally.charged(column, charged);
+            known.tally.read(process, device_index, counters);
+            known.tally.charged(device_index, charged);
         }
     }
 
@@ -184,31 +192,34 @@ impl Node {
     /// Says which allocations were refused since that was last said. The rate is limited but at the
     /// tenant's end.
     pub(super) fn tell_refused(&mut self, now: Nanos, tenant: TenantId, end: bool) {
-        let columns = self.tenants.get(&tenant).map(|known| known.columns.len());
-        for column in 0..columns.unwrap_or(0) {
+        let device_ids = self
+            .tenants
+            .get(&tenant)
+            .map(|known| known.device_ids.len());
+        for device_index in 0..device_ids.unwrap_or(0) {
             let Some(known) = self.tenants.get_mut(&tenant) else {
                 return;
             };
-            let Some(refusals) = known.tally.take_untold(column, now, end) else {
+            let Some(refusals) = known.tally.take_untold(device_index, now, end) else {
                 continue;
             };
-            let Some(device) = known.columns.get(column).copied() else {
+            let Some(device) = known.device_ids.get(device_index).copied() else {
                 continue;
             };
-            self.tell_refusals((tenant, device), column, &refusals);
+            self.tell_refusals((tenant, device), device_index, &refusals);
         }
     }
 
     fn tell_refusals(
         &mut self,
         (tenant, device): (TenantId, DeviceId),
-        column: usize,
+        device_index: usize,
         refusals: &Refusals,
     ) {
         let Some(known) = self.tenants.get(&tenant) else {
             return;
         };
-        let charged = known.charged(column);
+        let charged = known.charged(device_index);
         let account = self.world.account(tenant, device);
         let limit = account.map_or(Bytes::ZERO, |account| account.quota.limit);
         let timeout = self.world.spec(tenant).map(|spec| spec.wait_timeout);
@@ -250,9 +261,9 @@ impl Node {
 
     /// The devices of a tenant that has several, by their places.
     fn gpus_of(&self, tenant: TenantId) -> Option<Told> {
-        let columns = &self.tenants.get(&tenant)?.columns;
-        let all = columns.iter().map(|device| device.0.to_string());
-        (columns.len() > 1).then(|| word("gpus", all.collect::<Vec<_>>().join(",")))
+        let device_ids = &self.tenants.get(&tenant)?.device_ids;
+        let all = device_ids.iter().map(|device| device.0.to_string());
+        (device_ids.len() > 1).then(|| word("gpus", all.collect::<Vec<_>>().join(",")))
     }
 
     /// A tenant's standing.
@@ -268,7 +279,7 @@ impl Node {
             _ => known.registration.began.map_or(now, Nanos),
         };
         let spec = self.world.spec(tenant);
-        let asks = known.columns.iter().filter_map(|device| {
+        let asks = known.device_ids.iter().filter_map(|device| {
             let described = index(*device).and_then(|at| self.devices.get(at))?;
             let quota = spec?.quota(*device)?;
             Some(AskedRow {

@@ -82,7 +82,7 @@ pub(super) struct Column {
 /// An ask that is open.
 #[derive(Clone, Copy, Debug)]
 struct Open {
-    column: usize,
+    device_index: usize,
     /// What its tenant would be charged.
     wanted: Bytes,
     /// Whether the driver had refused.
@@ -94,7 +94,7 @@ struct Open {
 /// See the module's page.
 #[derive(Debug)]
 pub(super) struct Tally {
-    pub(super) columns: Vec<Column>,
+    pub(super) device_ids: Vec<Column>,
     /// When the tenant was registered.
     pub(super) since: Nanos,
     /// How long it waited for its admission.
@@ -108,9 +108,9 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn new(columns: usize, now: Nanos) -> Self {
+    pub(super) fn new(device_ids: usize, now: Nanos) -> Self {
         Self {
-            columns: (0..columns).map(|_| Column::default()).collect(),
+            device_ids: (0..device_ids).map(|_| Column::default()).collect(),
             since: now,
             queued: Nanos::ZERO,
             waited: Nanos::ZERO,
@@ -122,11 +122,11 @@ impl Tally {
 
     /// A process's counters. The first ones are where its own begin: it may have a row that another
     /// process had.
-    pub(super) fn read(&mut self, process: ProcessId, column: usize, now: Counters) {
-        let Some(before) = self.lines.insert((process, column), now) else {
+    pub(super) fn read(&mut self, process: ProcessId, device_index: usize, now: Counters) {
+        let Some(before) = self.lines.insert((process, device_index), now) else {
             return;
         };
-        let Some(known) = self.columns.get_mut(column) else {
+        let Some(known) = self.device_ids.get_mut(device_index) else {
             return;
         };
         let more = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
@@ -140,22 +140,22 @@ impl Tally {
     pub(super) fn left(&mut self, process: ProcessId) {
         self.lines.retain(|(known, _), _| *known != process);
         self.asks.retain(|(known, _), _| *known != process);
-        for column in &mut self.columns {
-            column.at_once.remove(&process);
+        for device_index in &mut self.device_ids {
+            device_index.at_once.remove(&process);
         }
     }
 
     /// So much is charged.
-    pub(super) fn charged(&mut self, column: usize, bytes: Bytes) {
-        if let Some(known) = self.columns.get_mut(column) {
+    pub(super) fn charged(&mut self, device_index: usize, bytes: Bytes) {
+        if let Some(known) = self.device_ids.get_mut(device_index) {
             known.peak = known.peak.max(bytes);
         }
     }
 
     /// An ask has come; `wanted` is what would be charged.
-    pub(super) fn asks(&mut self, ask: AskKey, column: usize, wanted: Bytes, driver: bool) {
+    pub(super) fn asks(&mut self, ask: AskKey, device_index: usize, wanted: Bytes, driver: bool) {
         let open = Open {
-            column,
+            device_index,
             wanted,
             driver,
             waits: None,
@@ -169,9 +169,9 @@ impl Tally {
             return;
         };
         open.waits = Some(now);
-        if let Some(column) = self.columns.get_mut(open.column) {
+        if let Some(device_index) = self.device_ids.get_mut(open.device_index) {
             // It was denied at once only to wait.
-            column.at_once.remove(&ask.0);
+            device_index.at_once.remove(&ask.0);
         }
     }
 
@@ -185,16 +185,16 @@ impl Tally {
         let open = self.asks.remove(&ask)?;
         let waited = open.waits.map(|since| now - since);
         self.waited = self.waited + waited.unwrap_or(Nanos::ZERO);
-        let column = self.columns.get_mut(open.column)?;
+        let device_index = self.device_ids.get_mut(open.device_index)?;
         match denied {
-            None => column.peak = column.peak.max(open.wanted),
-            Some(_) if open.driver => column.denied.driver += 1,
-            Some(Denial::TimedOut { .. }) => column.denied.timed_out += 1,
-            Some(Denial::Cycle) => column.denied.cycle += 1,
-            Some(Denial::NoRoom { .. }) => *column.at_once.entry(ask.0).or_default() += 1,
+            None => device_index.peak = device_index.peak.max(open.wanted),
+            Some(_) if open.driver => device_index.denied.driver += 1,
+            Some(Denial::TimedOut { .. }) => device_index.denied.timed_out += 1,
+            Some(Denial::Cycle) => device_index.denied.cycle += 1,
+            Some(Denial::NoRoom { .. }) => *device_index.at_once.entry(ask.0).or_default() += 1,
             Some(_) => {}
         }
-        waited.map(|waited| (open.column, waited))
+        waited.map(|waited| (open.device_index, waited))
     }
 
     /// Its asker has given up.
@@ -204,10 +204,15 @@ impl Tally {
         }
     }
 
-    /// Refusals on a column to be told now: some have not been, and the last telling was long
+    /// Refusals on a device to be told now: some have not been, and the last telling was long
     /// enough ago. At the tenant's `end` all that is left is told.
-    pub(super) fn take_untold(&mut self, column: usize, now: Nanos, end: bool) -> Option<Refusals> {
-        let known = self.columns.get_mut(column)?;
+    pub(super) fn take_untold(
+        &mut self,
+        device_index: usize,
+        now: Nanos,
+        end: bool,
+    ) -> Option<Refusals> {
+        let known = self.device_ids.get_mut(device_index)?;
         let due = known.told.is_none_or(|told| now - told >= APART) || end;
         if known.untold.sum() == 0 || !due {
             return None;
@@ -218,8 +223,8 @@ impl Tally {
 
     /// All refusals on all devices.
     pub(super) fn refused(&self) -> u64 {
-        let all = self.columns.iter();
-        all.map(|column| column.refusals.sum()).sum()
+        let all = self.device_ids.iter();
+        all.map(|device_index| device_index.refusals.sum()).sum()
     }
 }
 
@@ -341,7 +346,7 @@ mod tests {
         tally.asks(ASK, 0, Bytes(5), false);
         tally.waits(ASK, at(1));
         assert_eq!(tally.settled(ASK, at(4), None), Some((0, at(3))));
-        assert_eq!((tally.waited, tally.columns[0].peak), (at(3), Bytes(5)));
+        assert_eq!((tally.waited, tally.device_ids[0].peak), (at(3), Bytes(5)));
         assert_eq!(tally.take_untold(0, at(5), false), None);
         // An unrelated refusal later is not explained by it.
         tally.read(PROCESS, 0, refused(1));
@@ -369,7 +374,7 @@ mod tests {
         tally.asks(ASK, 0, Bytes(90), false);
         tally.settled(ASK, T, Some(Denial::Cycle));
         tally.charged(0, Bytes(3));
-        assert_eq!(tally.columns[0].peak, Bytes(9));
+        assert_eq!(tally.device_ids[0].peak, Bytes(9));
     }
 
     #[test]

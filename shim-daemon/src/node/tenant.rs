@@ -70,8 +70,8 @@ pub(super) struct Tenant {
     pub(super) registration: Registration,
     /// The limits in their stable form, to compare registrations of an equal name.
     pub(super) limits: String,
-    /// The device of each column of the pages.
-    pub(super) columns: Vec<DeviceId>,
+    /// The device of each device of the pages.
+    pub(super) device_ids: Vec<DeviceId>,
     pub(super) usage: UsagePage,
     pub(super) control: ControlPages,
     /// The process of each taken row of the usage page.
@@ -87,9 +87,9 @@ pub(super) struct Tenant {
     pub(super) restored: bool,
     /// Whether rows of its page may belong to processes that have not presented them yet.
     pub(super) unclaimed: bool,
-    /// Its shares of the devices' time, by column.
+    /// Its shares of the devices' time, by device.
     pub(super) compute: Vec<Compute>,
-    /// The recent use of each device, by column.
+    /// The recent use of each device, by device.
     pub(super) shares: Vec<Past>,
     /// Its counters of GPU work when last read.
     pub(super) worked: u64,
@@ -99,7 +99,7 @@ pub(super) struct Tenant {
     pub(super) tally: Tally,
     /// When a command registered it, until it is admitted.
     pub(super) created: Option<Nanos>,
-    /// What is counted and measured of it, by column.
+    /// What is counted and measured of it, by device.
     pub(super) measures: Vec<Measures>,
 }
 
@@ -107,17 +107,17 @@ impl Tenant {
     pub(super) fn new(
         registration: Registration,
         limits: String,
-        columns: Vec<DeviceId>,
+        device_ids: Vec<DeviceId>,
         instance: u64,
         now: Nanos,
     ) -> Result<Self, PagesError> {
-        let shares = columns.iter().map(|_| Past::default()).collect();
-        let tally = Tally::new(columns.len(), now);
-        let measures = columns.iter().map(|_| Measures::default()).collect();
+        let shares = device_ids.iter().map(|_| Past::default()).collect();
+        let tally = Tally::new(device_ids.len(), now);
+        let measures = device_ids.iter().map(|_| Measures::default()).collect();
         Ok(Self {
             registration,
             limits,
-            columns,
+            device_ids,
             usage: UsagePage::create()?,
             control: ControlPages::create(instance)?,
             slots: BTreeMap::new(),
@@ -159,7 +159,9 @@ impl Tenant {
             self.control.view().set_movability(Movability::Swap);
         }
         page.header.set_text(&self.limits);
-        for (ordinal, (column, device)) in (0..).zip(page.devices.iter().zip(&self.columns)) {
+        for (ordinal, (device_index, device)) in
+            (0..).zip(page.devices.iter().zip(&self.device_ids))
+        {
             let Some(described) = index(*device).and_then(|at| devices.get(at)) else {
                 continue;
             };
@@ -179,14 +181,16 @@ impl Tenant {
             } else {
                 view
             };
-            column.limit.store(quota.limit.0, Ordering::Relaxed);
-            column.request.store(quota.request.0, Ordering::Relaxed);
-            column.view_total.store(view, Ordering::Relaxed);
-            column
+            device_index.limit.store(quota.limit.0, Ordering::Relaxed);
+            device_index
+                .request
+                .store(quota.request.0, Ordering::Relaxed);
+            device_index.view_total.store(view, Ordering::Relaxed);
+            device_index
                 .by_request
                 .store(u32::from(by_request), Ordering::Relaxed);
-            column.capacity.store(capacity, Ordering::Relaxed);
-            column.claim(&described.uuid);
+            device_index.capacity.store(capacity, Ordering::Relaxed);
+            device_index.claim(&described.uuid);
         }
         page.found(std::process::id(), 0);
     }
@@ -221,7 +225,7 @@ impl Tenant {
                 self.unclaimed = true;
             } else {
                 let lines =
-                    (0..self.columns.len()).filter_map(|at| self.usage.view().line(slot, at));
+                    (0..self.device_ids.len()).filter_map(|at| self.usage.view().line(slot, at));
                 let charged = lines.map(|line| line.word.load().charged).collect();
                 dead.push(Unseen { pid, charged });
                 self.clear(slot);
@@ -280,28 +284,28 @@ impl Tenant {
         }
     }
 
-    /// The column of a device.
-    pub(super) fn column(&self, device: DeviceId) -> Option<usize> {
-        self.columns.iter().position(|own| *own == device)
+    /// The device of a device.
+    pub(super) fn device_index(&self, device: DeviceId) -> Option<usize> {
+        self.device_ids.iter().position(|own| *own == device)
     }
 
-    /// The charges of all its processes on a column, according to the usage page.
-    pub(super) fn charged(&self, column: usize) -> Bytes {
-        self.sum(column, |split| split.charged)
+    /// The charges of all its processes on a device, according to the usage page.
+    pub(super) fn charged(&self, device_index: usize) -> Bytes {
+        self.sum(device_index, |split| split.charged)
     }
 
-    /// The memory of all its processes on a column, according to the usage page: their credit, and
+    /// The memory of all its processes on a device, according to the usage page: their credit, and
     /// the charges of bound processes.
-    pub(super) fn held(&self, column: usize) -> Bytes {
-        self.sum(column, gpushare_protocol::page::Split::held)
+    pub(super) fn held(&self, device_index: usize) -> Bytes {
+        self.sum(device_index, gpushare_protocol::page::Split::held)
     }
 
-    fn sum(&self, column: usize, part: fn(gpushare_protocol::page::Split) -> u32) -> Bytes {
+    fn sum(&self, device_index: usize, part: fn(gpushare_protocol::page::Split) -> u32) -> Bytes {
         let page = self.usage.view();
         let units = self
             .slots
             .keys()
-            .filter_map(|slot| page.line(*slot, column));
+            .filter_map(|slot| page.line(*slot, device_index));
         Bytes(
             units
                 .map(|line| u64::from(part(line.word.load())) * UNIT)
@@ -312,13 +316,13 @@ impl Tenant {
     /// Holds its processes to a ceiling that may be below their charges. It binds every word: until
     /// the charges are below the ceiling again, processes charge only under the tenant lock, and
     /// freed memory does not become credit.
-    fn bind_above(&self, column: usize, ceiling: Bytes) {
-        if self.held(column) <= ceiling {
+    fn bind_above(&self, device_index: usize, ceiling: Bytes) {
+        if self.held(device_index) <= ceiling {
             return;
         }
         let page = self.usage.view();
         // Also rows of processes that have not presented them to this daemon yet.
-        let rows = (0..MAX_SLOTS).filter_map(|slot| page.line(slot, column));
+        let rows = (0..MAX_SLOTS).filter_map(|slot| page.line(slot, device_index));
         rows.for_each(|line| line.word.bind());
     }
 
@@ -331,8 +335,8 @@ impl Tenant {
             return;
         }
         let bind = || {
-            for (column, ceiling) in ceilings {
-                self.bind_above(*column, *ceiling);
+            for (device_index, ceiling) in ceilings {
+                self.bind_above(*device_index, *ceiling);
             }
         };
         if !self.usage.locked_within(LOCK_TRIES, bind) {
@@ -341,9 +345,9 @@ impl Tenant {
     }
 
     /// Stores a grant where its processes see it.
-    pub(super) fn grant(&self, column: usize, grant: Bytes) {
+    pub(super) fn grant(&self, device_index: usize, grant: Bytes) {
         let page = self.control.view();
-        if let Some(device) = page.devices.get(column) {
+        if let Some(device) = page.devices.get(device_index) {
             device.grant.store(grant.0, Ordering::SeqCst);
             page.header.changes.fetch_add(1, Ordering::SeqCst);
         }
@@ -357,33 +361,37 @@ impl Tenant {
     ///
     /// Memory held above `ceiling` is charged then. It is no credit any more, see
     /// [`Self::bind_above`].
-    pub(super) fn lower(&self, column: usize, grant: Bytes, ceiling: Bytes) -> Bytes {
-        self.grant(column, grant);
+    pub(super) fn lower(&self, device_index: usize, grant: Bytes, ceiling: Bytes) -> Bytes {
+        self.grant(device_index, grant);
         fence(Ordering::SeqCst);
         let page = self.usage.view();
-        let mut above = self.held(column).0.saturating_sub(grant.0).div_ceil(UNIT);
+        let mut above = self
+            .held(device_index)
+            .0
+            .saturating_sub(grant.0)
+            .div_ceil(UNIT);
         for slot in self.slots.keys() {
             if above == 0 {
                 break;
             }
-            if let Some(line) = page.line(*slot, column) {
+            if let Some(line) = page.line(*slot, device_index) {
                 above -= u64::from(line.word.reclaim(above));
             }
         }
-        self.bind_above(column, ceiling);
-        self.held(column)
+        self.bind_above(device_index, ceiling);
+        self.held(device_index)
     }
 
     /// Empties the slot of a process that is gone.
     fn clear(&mut self, slot: usize) {
         let page = self.usage.view();
-        for column in 0..self.columns.len() {
-            if let Some(line) = page.line(slot, column) {
+        for device_index in 0..self.device_ids.len() {
+            if let Some(line) = page.line(slot, device_index) {
                 line.word.clear();
                 line.overhead.store(0, Ordering::Relaxed);
                 line.pending.store(0, Ordering::Relaxed);
             }
-            if let Some(device) = page.devices.get(column) {
+            if let Some(device) = page.devices.get(device_index) {
                 device.watch.changed_by_another();
             }
         }
@@ -396,11 +404,11 @@ impl Tenant {
     /// All counters of GPU work together: they only ever need to differ.
     pub(super) fn work(&self) -> u64 {
         let page = self.usage.view();
-        let columns = 0..self.columns.len();
+        let device_ids = 0..self.device_ids.len();
         let taken = self.slots.keys();
-        let lines = taken.flat_map(|slot| columns.clone().map(move |at| (*slot, at)));
+        let lines = taken.flat_map(|slot| device_ids.clone().map(move |at| (*slot, at)));
         lines
-            .filter_map(|(slot, column)| page.line(slot, column))
+            .filter_map(|(slot, device_index)| page.line(slot, device_index))
             .fold(0_u64, |sum, line| {
                 sum.wrapping_add(line.submitted.load(Ordering::Relaxed))
                     .wrapping_add(u64::from(line.word.load().charged))

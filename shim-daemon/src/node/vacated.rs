@@ -169,7 +169,7 @@ impl Node {
         let (tenant, slot) = (known.tenant(), known.slot());
         let line = || {
             let owner = self.tenants.get(&tenant)?;
-            owner.usage.view().line(slot, owner.column(id)?)
+            owner.usage.view().line(slot, owner.device_index(id)?)
         };
         let Some(charged) = line().map(|line| line.word.load().charged) else {
             return;
@@ -186,8 +186,10 @@ impl Node {
         let Some(owner) = self.tenants.get(&tenant) else {
             return;
         };
-        let column = owner.column(id);
-        if let Some(line) = column.and_then(|column| owner.usage.view().line(slot, column)) {
+        let device_index = owner.device_index(id);
+        if let Some(line) =
+            device_index.and_then(|device_index| owner.usage.view().line(slot, device_index))
+        {
             line.word.clear();
             line.overhead.store(0, Ordering::Relaxed);
             line.pending.store(0, Ordering::Relaxed);

@@ -14,13 +14,15 @@ impl Node {
     pub(super) fn tenant_rows(&self, now: Nanos) -> Vec<TenantRow> {
         let mut rows = Vec::new();
         for (id, known) in &self.tenants {
-            for column in 0..known.columns.len() {
-                let Some((mut row, view)) = self.tenant_row((*id, known), column) else {
+            for device_index in 0..known.device_ids.len() {
+                let Some((mut row, view)) = self.tenant_row((*id, known), device_index) else {
                     continue;
                 };
                 let members = known.members();
                 row.processes = members
-                    .filter_map(|member| self.process_row(now, known, &view, (member, column)))
+                    .filter_map(|member| {
+                        self.process_row(now, known, &view, (member, device_index))
+                    })
                     .collect();
                 rows.push(row);
             }
@@ -28,14 +30,14 @@ impl Node {
         rows
     }
 
-    /// A tenant on the device of a column, without its processes, as the brain describes it.
+    /// A tenant on the device of an index, without its processes, as the brain describes it.
     pub(super) fn tenant_row(
         &self,
         (id, known): (TenantId, &Tenant),
-        column: usize,
+        device_index: usize,
     ) -> Option<(TenantRow, TenantView)> {
         let view = self.world.tenant(id)?;
-        let device = *known.columns.get(column)?;
+        let device = *known.device_ids.get(device_index)?;
         let described = index(device).and_then(|at| self.devices.get(at))?;
         let mut accounts = view.accounts.iter();
         let account = accounts.find(|account| account.device == device)?;
@@ -45,7 +47,7 @@ impl Node {
             request: account.quota.request.0,
             limit: account.quota.limit.0,
             grant: account.grant.0,
-            charged: known.charged(column).0,
+            charged: known.charged(device_index).0,
             overhead: account.overhead.0,
             limbo: account.limbo.0,
             processes: Vec::new(),
@@ -76,11 +78,11 @@ impl Node {
         now: Nanos,
         known: &Tenant,
         view: &TenantView,
-        (member, column): (ProcessId, usize),
+        (member, device_index): (ProcessId, usize),
     ) -> Option<ProcessRow> {
         let process = self.processes.get(member)?;
-        let line = known.usage.view().line(process.slot(), column)?;
-        let device = *known.columns.get(column)?;
+        let line = known.usage.view().line(process.slot(), device_index)?;
+        let device = *known.device_ids.get(device_index)?;
         Some(ProcessRow {
             pid: process.pid(),
             charged: u64::from(line.word.load().charged) * UNIT,

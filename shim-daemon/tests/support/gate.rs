@@ -171,11 +171,17 @@ impl Gated {
 
     /// Says that a call waits under a turn that is over.
     pub fn want(&mut self, epoch: u64) {
-        self.say(&Request::Wanted { column: 0, epoch });
+        self.say(&Request::Wanted {
+            device_index: 0,
+            epoch,
+        });
     }
 
     pub fn drained(&mut self, epoch: u64) {
-        self.say(&Request::Drained { column: 0, epoch });
+        self.say(&Request::Drained {
+            device_index: 0,
+            epoch,
+        });
     }
 
     /// One turn of a program that always has work: gets it, works, drains, wants the next. Returns

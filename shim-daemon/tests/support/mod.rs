@@ -331,7 +331,7 @@ impl Client {
         };
         match wire.call(&Request::Register(register)) {
             Reply::Registered(registered) => {
-                assert_eq!(registered.columns.first(), Some(&GPU));
+                assert_eq!(registered.device_uuids.first(), Some(&GPU));
                 let usage = UsagePage::adopt(wire.descriptors.pop().unwrap()).unwrap();
                 Self {
                     process,
@@ -387,19 +387,19 @@ impl Client {
     pub fn open(&mut self) -> Reply {
         let reply = self.opening();
         if matches!(reply, Reply::Granted { .. }) {
-            self.wire.ask(&Request::ContextMade { column: 0 });
+            self.wire.ask(&Request::ContextMade { device_index: 0 });
         }
         reply
     }
 
     /// Asks for a context that takes its time.
     pub fn opening(&mut self) -> Reply {
-        self.wire.call(&Request::Open { column: 0 })
+        self.wire.call(&Request::Open { device_index: 0 })
     }
 
     pub fn ask(&mut self, held: u64, bytes: u64) -> u32 {
         self.wire.ask(&Request::Ask(Ask {
-            column: 0,
+            device_index: 0,
             held,
             bytes,
             patience_ms: None,
@@ -426,7 +426,7 @@ impl Client {
     pub fn free(&mut self, bytes: u64) {
         let units = u32::try_from(bytes / 512).unwrap();
         self.page().line(self.slot, 0).unwrap().word.release(units);
-        let done: Reply = self.wire.call(&Request::Freed { column: 0 });
+        let done: Reply = self.wire.call(&Request::Freed { device_index: 0 });
         assert_eq!(done, Reply::Done);
     }
 }

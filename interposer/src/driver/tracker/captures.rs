@@ -12,7 +12,7 @@ use gpushare_cuda_abi::cuda::{
     CU_STREAM_PER_THREAD, CUcontext, CUresult, CUstream, CUstreamCaptureStatus,
 };
 
-pub(crate) use super::state::Place;
+pub(crate) use super::state::CaptureSite;
 use super::state::{Capture, Origin, State, TRACKER, Tracker};
 use super::{contexts, streams};
 use crate::driver::calls;
@@ -24,7 +24,7 @@ use crate::guest::sys;
 static EVER: AtomicBool = AtomicBool::new(false);
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
-impl Place {
+impl CaptureSite {
     /// Of a stream.
     pub(crate) fn of(stream: StreamRef) -> Self {
         let here = stream.place();
@@ -58,7 +58,7 @@ impl Capture {
     }
 
     /// Whether a capture that `thread` begins at `place` takes its place.
-    fn is_at(&self, place: Place, thread: i64) -> bool {
+    fn is_at(&self, place: CaptureSite, thread: i64) -> bool {
         let anyones = matches!(place.origin, Origin::Stream(_));
         self.place.origin == place.origin && (anyones || self.thread == thread)
     }
@@ -98,7 +98,7 @@ impl Tracker {
 pub(crate) fn beginning(stream: StreamRef, call: impl FnOnce() -> CUresult) -> CUresult {
     // Known, so that it is kept from being destroyed while it is asked about.
     let _ = streams::locate(stream);
-    let (place, thread) = (Place::of(stream), sys::this_thread());
+    let (place, thread) = (CaptureSite::of(stream), sys::this_thread());
     let tracker = Tracker::get();
     EVER.store(true, Ordering::Release);
     // Counted before it begins, so that no thread sees zero.
@@ -137,7 +137,7 @@ pub(crate) fn ended(stream: StreamRef, answer: CUresult) {
     let Some(tracker) = TRACKER.get().filter(|_| !none_seen()) else {
         return;
     };
-    let (place, thread) = (Place::of(stream), sys::this_thread());
+    let (place, thread) = (CaptureSite::of(stream), sys::this_thread());
     if answer.is_success() || !still_records(place.stream()) {
         let mut state = tracker.lock();
         tracker.drop_captures(&mut state.captures, |capture| capture.is_at(place, thread));
@@ -150,7 +150,7 @@ pub(crate) fn own_stream_runs() {
         return;
     }
     if let Some(here) = contexts::here() {
-        let place = Place {
+        let place = CaptureSite {
             origin: Origin::Own(here.handle),
             context: here.handle,
         };

@@ -127,11 +127,11 @@ fn device_of(handle: CUcontext) -> Option<DeviceKey> {
     current_device()
 }
 
-/// The contexts of a column, and whether one of them is being destroyed, or perhaps only released.
-pub(super) fn on(column: usize) -> Vec<(CUcontext, bool)> {
+/// The contexts of a device, and whether one of them is being destroyed, or perhaps only released.
+pub(super) fn on(device_index: usize) -> Vec<(CUcontext, bool)> {
     let state = Tracker::get().lock();
     let here = state.contexts.iter();
-    here.filter(|(_, known)| known.here.device.index() == column)
+    here.filter(|(_, known)| known.here.device.index() == device_index)
         .map(|(context, known)| (*context, known.going))
         .collect()
 }

@@ -48,14 +48,14 @@ pub(super) struct Capture {
     /// Which one it is of all that have begun.
     pub(super) number: u64,
     /// Where.
-    pub(super) place: Place,
+    pub(super) place: CaptureSite,
     /// The thread that began it.
     pub(super) thread: i64,
 }
 
 /// Where a capture begins, or ends.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CaptureSite {
     /// Its stream.
     pub(super) origin: Origin,
     /// The context it is in, null if that is not known.

@@ -68,9 +68,9 @@ pub(crate) fn locate(stream: StreamRef) -> Option<Here> {
     Some(here)
 }
 
-/// The contexts of a column, and whether one of them is being destroyed, or perhaps only released.
-pub(crate) fn contexts_on(column: usize) -> Vec<(CUcontext, bool)> {
-    contexts::on(column)
+/// The contexts of a device, and whether one of them is being destroyed, or perhaps only released.
+pub(crate) fn contexts_on(device_index: usize) -> Vec<(CUcontext, bool)> {
+    contexts::on(device_index)
 }
 
 /// The program's streams of a context, but for the default ones.

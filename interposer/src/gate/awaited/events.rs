@@ -24,8 +24,8 @@ pub(super) enum Covers {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Before {
     pub(super) covers: Covers,
-    /// The device's column.
-    pub(super) column: usize,
+    /// The device's index.
+    pub(super) device_index: usize,
     /// How far submission had come there.
     pub(super) stamp: u64,
     /// Only that work: nothing else that takes time stands behind it.
@@ -146,7 +146,7 @@ mod tests {
         let covers = Covers::Context(CUcontext::NULL);
         Some(Before {
             covers,
-            column: 0,
+            device_index: 0,
             stamp,
             alone: true,
         })

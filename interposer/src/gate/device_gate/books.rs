@@ -16,7 +16,7 @@ use gpushare_pacing::estimate::Expected;
 /// The books, and their lock.
 #[derive(Debug)]
 pub(in crate::gate) struct Books<'a> {
-    pub(super) column: &'a DeviceGate,
+    pub(super) gate: &'a DeviceGate,
     pub(super) inner: MutexGuard<'a, Inner>,
 }
 
@@ -37,7 +37,7 @@ impl DerefMut for Books<'_> {
 impl Drop for Books<'_> {
     fn drop(&mut self) {
         if let Some((ns, until, page)) = self.inner.allowance() {
-            self.column.open.grant(ns, until, page, self.inner.rules);
+            self.gate.open.grant(ns, until, page, self.inner.rules);
         }
     }
 }
@@ -110,7 +110,7 @@ impl Inner {
     /// A launch was made: the next ones like it may go without the lock.
     pub(super) fn remember(
         &mut self,
-        column: &'static DeviceGate,
+        gate: &'static DeviceGate,
         named: Named,
         era: u64,
         lane: StreamKey,
@@ -121,10 +121,10 @@ impl Inner {
         if !can_mark || of.waits || !of.expected.known || self.page.is_none() {
             return;
         }
-        if ledger.bind(column.index, &column.open) {
+        if ledger.bind(gate.index, &gate.open) {
             self.ledgers.push(ledger);
         }
-        if ledger.device() == Some(column.index) {
+        if ledger.device() == Some(gate.index) {
             let fuel = self.window.untimed(of.key);
             let entry = Entry {
                 lane,

@@ -25,14 +25,14 @@ pub(crate) struct Reference {
 /// Mappings or bindings that were about to be undone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "either put back or settled"]
-pub(crate) struct Holds(Vec<(Place, u64, u64)>);
+pub(crate) struct Holds(Vec<(Binding, u64, u64)>);
 
 /// A credit: where and how much.
 pub(crate) type Credit = (DeviceKey, Units);
 
 /// Where an allocation is held other than by its handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub(crate) enum Binding {
     /// Mapped at an address.
     Address(u64),
     /// Bound to a multicast object of this handle, on a device (-1 if not said), at an offset.
@@ -61,7 +61,7 @@ pub(crate) struct Physical {
     /// Allocation and references by handle.
     handles: BTreeMap<u64, (u64, u64)>,
     /// Length and allocation by place.
-    holds: BTreeMap<Place, (u64, u64)>,
+    holds: BTreeMap<Binding, (u64, u64)>,
 }
 
 impl Physical {
@@ -82,8 +82,8 @@ impl Physical {
 
     /// Counts a handle that the driver returned for the memory mapped at `address`.
     pub(crate) fn retained(&mut self, handle: u64, address: u64) {
-        let below = self.holds.range(..=Place::Address(address)).next_back();
-        let Some((Place::Address(start), (length, id))) = below else {
+        let below = self.holds.range(..=Binding::Address(address)).next_back();
+        let Some((Binding::Address(start), (length, id))) = below else {
             return;
         };
         if address - start < *length {
@@ -146,7 +146,7 @@ impl Physical {
     }
 
     /// Notes that the memory of `handle` is held at `place`, over `length` bytes.
-    pub(crate) fn held_by_handle(&mut self, handle: u64, place: Place, length: u64) {
+    pub(crate) fn held_by_handle(&mut self, handle: u64, place: Binding, length: u64) {
         if let Some((id, _)) = self.handles.get(&handle) {
             let id = *id;
             self.held_at(id, place, length);
@@ -154,9 +154,9 @@ impl Physical {
     }
 
     /// Notes that the memory mapped at `address` is held at `place` as well.
-    pub(crate) fn held_by_address(&mut self, address: u64, place: Place, length: u64) {
-        let below = self.holds.range(..=Place::Address(address)).next_back();
-        if let Some((Place::Address(start), (mapped, id))) = below
+    pub(crate) fn held_by_address(&mut self, address: u64, place: Binding, length: u64) {
+        let below = self.holds.range(..=Binding::Address(address)).next_back();
+        if let Some((Binding::Address(start), (mapped, id))) = below
             && address - start < *mapped
         {
             let id = *id;
@@ -164,7 +164,7 @@ impl Physical {
         }
     }
 
-    fn held_at(&mut self, id: u64, place: Place, length: u64) {
+    fn held_at(&mut self, id: u64, place: Binding, length: u64) {
         self.hold(id);
         if let Some((_, stale)) = self.holds.insert(place, (length, id)) {
             // The same tiles mapped over: one hold, not two.
@@ -173,8 +173,8 @@ impl Physical {
     }
 
     /// Takes out the holds in `from..to`, before the driver undoes them.
-    pub(crate) fn undoing(&mut self, from: Place, to: Place) -> Holds {
-        let places: Vec<Place> = self
+    pub(crate) fn undoing(&mut self, from: Binding, to: Binding) -> Holds {
+        let places: Vec<Binding> = self
             .holds
             .range(from..to)
             .map(|(place, _)| *place)
@@ -236,7 +236,10 @@ mod tests {
     }
 
     fn unmap(physical: &mut Physical, address: u64, length: u64) -> Vec<Credit> {
-        let holds = physical.undoing(Place::Address(address), Place::Address(address + length));
+        let holds = physical.undoing(
+            Binding::Address(address),
+            Binding::Address(address + length),
+        );
         physical.undone(holds)
     }
 
@@ -250,8 +253,8 @@ mod tests {
     #[test]
     fn mapped_memory_outlives_its_handle() {
         let (mut physical, credit) = made();
-        physical.held_by_handle(HANDLE, Place::Address(1 << 21), 1 << 21);
-        physical.held_by_handle(HANDLE, Place::Address(8 << 21), 1 << 21);
+        physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
+        physical.held_by_handle(HANDLE, Binding::Address(8 << 21), 1 << 21);
         assert_eq!(release(&mut physical, HANDLE), None);
         assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
         assert_eq!(unmap(&mut physical, 8 << 21, 1 << 21), [credit]);
@@ -260,7 +263,7 @@ mod tests {
     #[test]
     fn unmapping_first_leaves_the_handle_charged() {
         let (mut physical, credit) = made();
-        physical.held_by_handle(HANDLE, Place::Address(1 << 21), 1 << 21);
+        physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
         assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
         assert_eq!(release(&mut physical, HANDLE), Some(credit));
     }
@@ -268,7 +271,7 @@ mod tests {
     #[test]
     fn a_retained_handle_is_one_more_reference() {
         let (mut physical, credit) = made();
-        physical.held_by_handle(HANDLE, Place::Address(1 << 21), 1 << 21);
+        physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
         physical.retained(HANDLE, (1 << 21) + 77);
         physical.retained(0x6000, 1 << 21);
         physical.retained(0x7000, 5 << 21);
@@ -282,10 +285,10 @@ mod tests {
     #[test]
     fn a_refused_release_or_unmap_changes_nothing() {
         let (mut physical, credit) = made();
-        physical.held_by_handle(HANDLE, Place::Address(1 << 21), 1 << 21);
+        physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
         let reference = physical.releasing(HANDLE).unwrap();
         physical.not_released(reference);
-        let holds = physical.undoing(Place::Address(0), Place::Address(u64::MAX));
+        let holds = physical.undoing(Binding::Address(0), Binding::Address(u64::MAX));
         physical.not_undone(holds);
         assert_eq!(release(&mut physical, HANDLE), None);
         assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), [credit]);
@@ -295,8 +298,8 @@ mod tests {
     fn an_unmap_of_several_mappings_lets_go_of_each() {
         let (mut physical, first) = made();
         physical.created(0x6000, DeviceKey::default(), Units(8));
-        physical.held_by_handle(HANDLE, Place::Address(1 << 21), 1 << 21);
-        physical.held_by_handle(0x6000, Place::Address(2 << 21), 1 << 21);
+        physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
+        physical.held_by_handle(0x6000, Binding::Address(2 << 21), 1 << 21);
         assert_eq!(
             (
                 release(&mut physical, HANDLE),
@@ -313,15 +316,18 @@ mod tests {
     #[test]
     fn bindings_hold_like_mappings() {
         let (mut physical, credit) = made();
-        physical.held_by_handle(HANDLE, Place::Address(1 << 21), 1 << 21);
-        physical.held_by_address(1 << 21, Place::Multicast(9, 0, 0), 1 << 21);
-        physical.held_by_handle(HANDLE, Place::Array(3, 1), 1);
-        physical.held_by_handle(HANDLE, Place::Array(3, 1), 1);
+        physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
+        physical.held_by_address(1 << 21, Binding::Multicast(9, 0, 0), 1 << 21);
+        physical.held_by_handle(HANDLE, Binding::Array(3, 1), 1);
+        physical.held_by_handle(HANDLE, Binding::Array(3, 1), 1);
         assert_eq!(release(&mut physical, HANDLE), None);
         assert_eq!(unmap(&mut physical, 0, u64::MAX), []);
-        let bound = physical.undoing(Place::Multicast(9, 0, 0), Place::Multicast(9, 0, 1 << 21));
+        let bound = physical.undoing(
+            Binding::Multicast(9, 0, 0),
+            Binding::Multicast(9, 0, 1 << 21),
+        );
         assert_eq!(physical.undone(bound), []);
-        let tiles = physical.undoing(Place::Array(3, 0), Place::Array(4, 0));
+        let tiles = physical.undoing(Binding::Array(3, 0), Binding::Array(4, 0));
         assert_eq!(physical.undone(tiles), [credit]);
     }
 
@@ -330,7 +336,7 @@ mod tests {
         let (mut physical, credit) = made();
         physical.imported(0x9000);
         assert_eq!(physical.releasing(0x9000), None);
-        physical.held_by_handle(0x9000, Place::Address(1 << 21), 1 << 21);
+        physical.held_by_handle(0x9000, Binding::Address(1 << 21), 1 << 21);
         assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
         physical.imported(HANDLE);
         assert_eq!(release(&mut physical, HANDLE), None);

@@ -68,7 +68,7 @@ impl Record {
 
     /// Where it lies.
     pub(crate) fn device(self) -> DeviceKey {
-        DeviceKey::of_column((self.0 >> 44 & 0x1f) as usize).unwrap_or_default()
+        DeviceKey::of_index((self.0 >> 44 & 0x1f) as usize).unwrap_or_default()
     }
 
     /// In which context it was made.

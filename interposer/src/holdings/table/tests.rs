@@ -8,7 +8,7 @@ const BASE: u64 = 0x7f00_0000_0000;
 const MIB: u64 = 1 << 20;
 
 fn record(context: u16, bytes: u64) -> Record {
-    let device = DeviceKey::of_column(3).unwrap();
+    let device = DeviceKey::of_index(3).unwrap();
     Record::new(
         device,
         ContextId(context),
@@ -19,7 +19,7 @@ fn record(context: u16, bytes: u64) -> Record {
 
 #[test]
 fn a_record_keeps_what_it_was_made_of() {
-    let device = DeviceKey::of_column(15).unwrap();
+    let device = DeviceKey::of_index(15).unwrap();
     let record = Record::new(device, ContextId(4095), Kind::Imported, Units(u32::MAX));
     assert_eq!(
         (

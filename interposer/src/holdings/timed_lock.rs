@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Admits one thread at a time.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct TimedLock {
     queue: Mutex<Queue>,
     over: Condvar,
 }
@@ -18,11 +18,11 @@ struct Queue {
 
 /// A turn; dropping it lets the next one go.
 #[derive(Debug)]
-pub(crate) struct Turn<'a>(&'a Turns);
+pub(crate) struct TimedLockGuard<'a>(&'a TimedLock);
 
-impl Turns {
+impl TimedLock {
     /// Waits for a turn, `patience` at most; `None` when that was not enough.
-    pub(crate) fn take(&self, patience: Duration) -> Option<Turn<'_>> {
+    pub(crate) fn take(&self, patience: Duration) -> Option<TimedLockGuard<'_>> {
         let mut queue = self.lock();
         if queue.busy {
             queue.waiting += 1;
@@ -37,7 +37,7 @@ impl Turns {
             }
         }
         queue.busy = true;
-        Some(Turn(self))
+        Some(TimedLockGuard(self))
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -45,7 +45,7 @@ impl Turns {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for TimedLockGuard<'_> {
     fn drop(&mut self) {
         let mut queue = self.0.lock();
         queue.busy = false;
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_second_one_goes_only_after_the_first_and_does_not_wait_for_ever() {
-        let turns = Turns::default();
+        let turns = TimedLock::default();
         let first = turns.take(Duration::ZERO).expect("free");
         assert!(turns.take(Duration::from_millis(1)).is_none());
         drop(first);
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn turns_exclude_each_other_and_all_come() {
-        let turns = Turns::default();
+        let turns = TimedLock::default();
         let sum = Mutex::new(0_u64);
         std::thread::scope(|scope| {
             for _ in 0..4 {
