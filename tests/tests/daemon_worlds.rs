@@ -77,7 +77,7 @@ fn a_follower_sees_the_events_of_every_daemon() {
         for name in [first, second] {
             set(name);
             let text = events.until("set", name)["text"].to_string();
-            assert!(text.contains("limits are now"), "{text}");
+            assert!(text.contains("GPUSHARE_MEM_LIMIT=3GiB"), "{text}");
         }
     }
     a.finish().silently();

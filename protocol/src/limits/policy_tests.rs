@@ -75,3 +75,28 @@ fn a_node_has_no_gang_of_all_its_tenants_and_no_most_of_one() {
     }
     assert!(Maxima::read(job()).is_err());
 }
+
+#[test]
+fn hamis_priority_ranks_a_tenant_that_says_no_other() {
+    let priority = |set: &[(&str, &str)]| read(set).unwrap().policy().priority;
+    assert_eq!(priority(&[("CUDA_TASK_PRIORITY", "0")]), 500);
+    assert_eq!(priority(&[("CUDA_TASK_PRIORITY", "")]), 500);
+    assert_eq!(priority(&[("CUDA_TASK_PRIORITY", "1")]), 250);
+    for ours in ["500", "900"] {
+        let both = [("CUDA_TASK_PRIORITY", "1"), ("GPUSHARE_PRIORITY", ours)];
+        assert_eq!(priority(&both).to_string(), ours);
+    }
+    let low = read(&[("CUDA_TASK_PRIORITY", "1")]).unwrap();
+    assert!(low.without_daemon().is_err(), "only a daemon can keep it");
+}
+
+#[test]
+fn a_bad_alias_is_refused_even_where_ours_wins() {
+    assert!(
+        read(&[
+            ("GPUSHARE_MEM_LIMIT", "1GiB"),
+            ("CUDA_DEVICE_MEMORY_LIMIT", "10Gi")
+        ])
+        .is_err()
+    );
+}

@@ -310,31 +310,6 @@ fn plumbing_and_what_is_not_ours_is_left_alone() {
 }
 
 #[test]
-fn hamis_priority_ranks_a_tenant_that_says_no_other() {
-    let priority = |set: &[(&str, &str)]| read(set).unwrap().policy().priority;
-    assert_eq!(priority(&[("CUDA_TASK_PRIORITY", "0")]), 500);
-    assert_eq!(priority(&[("CUDA_TASK_PRIORITY", "")]), 500);
-    assert_eq!(priority(&[("CUDA_TASK_PRIORITY", "1")]), 250);
-    for ours in ["500", "900"] {
-        let both = [("CUDA_TASK_PRIORITY", "1"), ("GPUSHARE_PRIORITY", ours)];
-        assert_eq!(priority(&both).to_string(), ours);
-    }
-    let low = read(&[("CUDA_TASK_PRIORITY", "1")]).unwrap();
-    assert!(low.without_daemon().is_err(), "only a daemon can keep it");
-}
-
-#[test]
-fn a_bad_alias_is_refused_even_where_ours_wins() {
-    assert!(
-        read(&[
-            ("GPUSHARE_MEM_LIMIT", "1GiB"),
-            ("CUDA_DEVICE_MEMORY_LIMIT", "10Gi")
-        ])
-        .is_err()
-    );
-}
-
-#[test]
 fn a_request_above_its_limit_is_refused_as_early_as_it_can_be_told() {
     let both = |limit, request| {
         [

@@ -7,6 +7,7 @@ mod asks;
 mod classes;
 mod commands;
 mod decisions;
+mod device_ids;
 mod events;
 mod fences;
 mod guarding;
