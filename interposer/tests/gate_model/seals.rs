@@ -1,5 +1,5 @@
-//! The seal: while it is set no call that touches device memory is in the driver, and a drain misses
-//! no work.
+//! The seal: while it is set no call that touches device memory is in the driver, and a drain
+//! misses no work.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
