@@ -52,9 +52,11 @@ install_all() {
         put 644 "$here/share/$file" "$root$prefix/share/$file"
     done
     hook="$root$prefix/share/containers/oci/hooks.d/gpushare.json"
-    sed "s|\"/usr/bin/|\"$prefix/bin/|g" "$hook" >"$hook.new"
-    chmod 644 "$hook.new"
-    mv "$hook.new" "$hook"
+    if [ -f "$hook" ]; then
+        sed "s|\"/usr/bin/|\"$prefix/bin/|g" "$hook" >"$hook.new"
+        chmod 644 "$hook.new"
+        mv "$hook.new" "$hook"
+    fi
     if systemd; then
         systemctl daemon-reload
         systemctl enable gpushared.service

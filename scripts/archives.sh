@@ -22,7 +22,9 @@ trap 'rm -rf "$work"' EXIT
 out=dist/archives
 rm -rf "$out"
 mkdir -p "$out"
-programs=(dist/gpushare dist/gpushare-exporter dist/gpushared dist/gpushare-oci-hook dist/gpushare-runtime)
+programs=(dist/gpushare dist/gpushare-exporter dist/gpushared)
+# package.sh leaves the hook out where it cannot be built.
+[ ! -f dist/gpushare-oci-hook ] || programs+=(dist/gpushare-oci-hook dist/gpushare-runtime)
 
 # files ROOT BIN LIB SHARE: everything but units, scripts and settings, into these folders of ROOT.
 files() {
@@ -35,7 +37,8 @@ files() {
     # Two builds of one version are two libraries.
     echo "$version-$revision-$hash" >"$lib/package/VERSION"
     install -m 755 packaging/versions.sh "$lib/versions.sh"
-    install -D -m 644 packaging/hooks.d/gpushare.json "$share/containers/oci/hooks.d/gpushare.json"
+    [ ! -f dist/gpushare-oci-hook ] \
+        || install -D -m 644 packaging/hooks.d/gpushare.json "$share/containers/oci/hooks.d/gpushare.json"
     install -m 644 LICENSE "$share/doc/gpushare/copyright"
     install -m 644 README.md CHANGELOG.md packaging/config.toml "$share/doc/gpushare"
     dist/gpushare man "$share/man/man1"

@@ -3,6 +3,8 @@
 # tenant since 2014, and checks that they need nothing newer. Installs zig (as a cross linker)
 # and cargo-zigbuild from PyPI.
 #
+#   scripts/package.sh [--core]    --core: only gpushare, gpushared and the library, as CI checks them
+#
 #   dist/gpushare            the command line, and dist/gpushared, the daemon
 #   dist/gpushare-oci-hook, dist/gpushare-runtime    for containers, static: no library of a container's node is needed
 #   dist/gpushared.service   its systemd unit, for /usr/bin/gpushared
@@ -14,9 +16,11 @@
 #   dist/archives/           the same as a Debian package and as tarballs (archives.sh)
 source "$(dirname "$0")/common.sh"
 
+all=true
 case "${1:-}" in
     "") ;;
-    -h | --help) sed -n '2,14p' "$0" | sed 's/^# \?//'; exit 0 ;;
+    --core) all=false ;;
+    -h | --help) sed -n '2,17p' "$0" | sed 's/^# \?//'; exit 0 ;;
     *) die "unknown option $1" ;;
 esac
 need cargo gcc python3 objcopy strip
@@ -36,24 +40,41 @@ say "building against glibc $glibc"
 export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$PWD=gpushare --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
 export PATH="$tools/bin:$PATH"
 build="$CARGO_TARGET_DIR/package"
-CARGO_TARGET_DIR="$build" cargo zigbuild --release --locked --target "$target.$glibc" \
-    -p gpushare -p gpushare-exporter -p gpushare-interposer -p gpushared -p softgpu-cuda -p softgpu-nvml >&2
-
-say "building the hook without a C library of the node's"
-musl="$arch-unknown-linux-musl"
-if have rustup && ! rustup target list --installed | grep -qx "$musl"; then
-    note "installing the Rust target $musl"
-    rustup target add "$musl" >&2
+packages=(-p gpushare -p gpushare-interposer -p gpushared)
+programs=(gpushare gpushared)
+libraries=(libgpushare)
+if $all; then
+    packages+=(-p gpushare-exporter -p softgpu-cuda -p softgpu-nvml)
+    programs+=(gpushare-exporter)
+    libraries+=(libsoftgpu_cuda libsoftgpu_nvml)
 fi
-CARGO_TARGET_DIR="$build" cargo zigbuild --release --locked --target "$musl" -p gpushare-oci-hook >&2
+CARGO_TARGET_DIR="$build" cargo zigbuild --release --locked --target "$target.$glibc" "${packages[@]}" >&2
+
+# The hook starts in whatever a container runtime gives it, so it is static: that takes musl's target.
+musl="$arch-unknown-linux-musl"
+hooks=()
+if $all && have rustup && ! rustup target list --installed | grep -qx "$musl"; then
+    note "installing the Rust target $musl"
+    rustup target add "$musl" >&2 || note "it cannot be installed"
+fi
+if ! $all; then
+    note "no exporter, software GPU, hook or archives (--core)"
+elif [ -d "$(rustc --print sysroot)/lib/rustlib/$musl" ]; then
+    say "building the hook without a C library of the node's"
+    CARGO_TARGET_DIR="$build" cargo zigbuild --release --locked --target "$musl" -p gpushare-oci-hook >&2
+    hooks=(gpushare-oci-hook gpushare-runtime)
+else
+    note "no hook for containers: the Rust target $musl is not installed"
+    [ -z "${GPUTEST_NOT_RUNNABLE:-}" ] || echo "package: the static hook: no Rust target $musl" >>"$GPUTEST_NOT_RUNNABLE"
+fi
 
 say "dist/"
 rm -rf dist
 mkdir -p dist/lib
 # A new file each, never one written over: a running program may have the old one mapped.
-install -m 755 "$build/$target/release/gpushare" "$build/$target/release/gpushare-exporter" "$build/$target/release/gpushared" dist/
-install -m 755 "$build/$musl/release/gpushare-oci-hook" "$build/$musl/release/gpushare-runtime" dist/
-for library in libgpushare libsoftgpu_cuda libsoftgpu_nvml; do
+for program in "${programs[@]}"; do install -m 755 "$build/$target/release/$program" dist/; done
+for hook in "${hooks[@]}"; do install -m 755 "$build/$musl/release/$hook" dist/; done
+for library in "${libraries[@]}"; do
     install -m 755 "$build/$target/release/$library.so" "dist/lib/$library.so"
 done
 for lib in lib lib64 lib/x86_64-linux-gnu lib/aarch64-linux-gnu; do
@@ -62,7 +83,7 @@ for lib in lib lib64 lib/x86_64-linux-gnu lib/aarch64-linux-gnu; do
 done
 for library in dist/lib/*.so; do python3 scripts/unset_symbolic.py "$library"; done
 mkdir dist/debug
-for file in dist/gpushare dist/gpushare-exporter dist/gpushared dist/gpushare-oci-hook dist/gpushare-runtime dist/lib/*.so; do
+for file in "${programs[@]/#/dist/}" "${hooks[@]/#/dist/}" dist/lib/*.so; do
     objcopy --only-keep-debug "$file" "dist/debug/${file##*/}.debug"
     strip --strip-debug "$file"
     objcopy --add-gnu-debuglink="dist/debug/${file##*/}.debug" "$file"
@@ -75,17 +96,19 @@ if have systemd-analyze; then
     checked=$(mktemp -d)
     sed "s|^ExecStart=.*|ExecStart=$PWD/dist/gpushared|" packaging/gpushared.service >"$checked/gpushared.service"
     systemd-analyze verify "$checked/gpushared.service" || die "systemd does not accept packaging/gpushared.service"
-    sed "s|^ExecStart=[^ ]*|ExecStart=$PWD/dist/gpushare-exporter|" packaging/gpushare-exporter.service >"$checked/gpushare-exporter.service"
-    systemd-analyze verify "$checked/gpushare-exporter.service" || die "systemd does not accept packaging/gpushare-exporter.service"
+    if $all; then
+        sed "s|^ExecStart=[^ ]*|ExecStart=$PWD/dist/gpushare-exporter|" packaging/gpushare-exporter.service >"$checked/gpushare-exporter.service"
+        systemd-analyze verify "$checked/gpushare-exporter.service" || die "systemd does not accept packaging/gpushare-exporter.service"
+    fi
     rm -r "$checked"
 fi
 python3 scripts/check_binary.py --max-glibc "$glibc" --alone dist/lib/libgpushare.so
-for file in dist/gpushare dist/gpushare-exporter dist/gpushared dist/lib/libsoftgpu_cuda.so dist/lib/libsoftgpu_nvml.so; do
+for file in "${programs[@]/#/dist/}" dist/lib/*.so; do
     python3 scripts/check_binary.py --max-glibc "$glibc" "$file"
 done
-for file in dist/gpushare-oci-hook dist/gpushare-runtime; do
+for file in "${hooks[@]/#/dist/}"; do
     ! readelf -lW "$file" | grep -q INTERP || die "$file is not static"
 done
-scripts/archives.sh
+! $all || scripts/archives.sh
 (cd dist && find . -type f ! -name SHA256SUMS | sort | xargs sha256sum >SHA256SUMS)
 ls -l dist dist/lib >&2

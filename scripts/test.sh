@@ -78,9 +78,12 @@ tests() {
     fi
 }
 
-# Begins beside clippy, which uses the processor that optimisation of a single crate leaves idle.
+# Begins beside clippy, which uses the processor that optimisation of a single crate leaves idle. The
+# long tier packages everything.
 begin_package() {
-    scripts/package.sh >"$CARGO_TARGET_DIR/package.log" 2>&1 &
+    local only=(--core)
+    ! $all || only=()
+    scripts/package.sh "${only[@]}" >"$CARGO_TARGET_DIR/package.log" 2>&1 &
     packaging=$!
 }
 
@@ -203,7 +206,7 @@ count=$(awk '/^ +Summary/ { for (i = 2; i <= NF; i++) if ($i ~ /^tests?$/ && $(i
 skipped=$(wc -l <"$GPUTEST_NOT_RUNNABLE")
 sed 's/^/   not runnable here: /' "$GPUTEST_NOT_RUNNABLE"
 # A test that found itself not runnable was counted by the runner as run.
-by_tests=$(grep -vcE '^(cargo-deny|kernels:|suites:|containers:|installation:)' "$GPUTEST_NOT_RUNNABLE" || true)
+by_tests=$(grep -vcE '^(cargo-deny|package:|kernels:|suites:|containers:|installation:)' "$GPUTEST_NOT_RUNNABLE" || true)
 echo "$((count - by_tests)) run, $skipped not runnable here"
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"
