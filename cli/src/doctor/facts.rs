@@ -1,15 +1,15 @@
-//! What the checks look at. Everything is read before anything is judged.
+//! The facts that the checks judge. All facts are read before the first check.
 
 use gpushare_sys::proof::Modes;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What a child in the program's world found.
+/// The findings of a child process in the program's environment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Driver {
     /// The CUDA version that the driver supports, as 12080.
     pub(crate) cuda: Result<u32, String>,
-    /// What NVML says of each device.
+    /// NVML's description of each device.
     pub(crate) modes: Result<Vec<Modes>, String>,
 }
 
@@ -18,7 +18,7 @@ pub(crate) struct Driver {
 pub(crate) struct Way {
     /// How it was asked for.
     pub(crate) by: String,
-    /// What came of it.
+    /// The outcome.
     pub(crate) outcome: Outcome,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Facts {
     pub(crate) devices: Result<usize, String>,
     pub(crate) driver: Driver,
     pub(crate) nodes: Vec<Node>,
-    /// What the dynamic linker says of the library: its path, or why it does not load.
+    /// The dynamic linker's answer about the library: its path, or why it does not load.
     pub(crate) library: Result<PathBuf, String>,
     /// Each way to take memory, or why the proof could not be made.
     pub(crate) proof: Result<Vec<Way>, String>,

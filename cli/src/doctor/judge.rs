@@ -20,13 +20,13 @@ pub(crate) struct Check {
     /// Its stable name.
     pub(crate) check: &'static str,
     pub(crate) verdict: Verdict,
-    /// What was found.
+    /// The finding.
     pub(crate) found: String,
-    /// What to do; none where all is well.
+    /// The advice; none where the check passes.
     pub(crate) advice: Option<String>,
 }
 
-/// What was found, and what to do about it.
+/// A finding with its advice.
 type Judged = (Verdict, String, Option<String>);
 
 /// A check's function.

@@ -20,7 +20,7 @@ const SCHEMA: u32 = 1;
 /// A check failed.
 const FAILED: u8 = 1;
 
-/// What `--json` prints: `docs/schema/doctor.json`.
+/// The object that `--json` prints: `docs/schema/doctor.json`.
 #[derive(Serialize)]
 struct Report {
     schema: u32,

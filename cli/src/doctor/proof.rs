@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The limit of the trial.
 const LIMIT: u64 = 256 * MIB;
-/// What fits in it, and what does not.
+/// An allocation that fits in the limit, and one that does not.
 const WITHIN: u64 = 16 * MIB;
 const BEYOND: u64 = 512 * MIB;
 /// Two processes that hold this much each are above it together.
