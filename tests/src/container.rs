@@ -182,9 +182,17 @@ impl Lab {
 
     /// Kills the daemon, if it runs, and starts the next one.
     pub fn restart_daemon(&mut self) {
+        self.restart_daemon_by(&[]);
+    }
+
+    /// As [`Lab::restart_daemon`], with the daemon as the last arguments of this command.
+    pub fn restart_daemon_by(&mut self, command: &[&str]) {
         self.machine.kill_daemon();
+        let program = artefacts::gpushared().to_string_lossy().into_owned();
         let config = format!("{LAB}/config.toml");
-        let mut daemon = self.machine.daemon_command(&["--config", &config]);
+        let words = [command, &[&program, "--config", &config]].concat();
+        let mut daemon = self.machine.as_user(ROOT, words[0]);
+        daemon.args(&words[1..]).stderr(Stdio::piped());
         daemon.env("SOFTGPU_FOLDER", GPU);
         self.machine.start_this(daemon);
     }

@@ -14,6 +14,7 @@ mod compute_alone;
 mod compute_daemon;
 mod compute_shared;
 mod containers;
+mod containers_daemon;
 mod containers_hostile;
 mod containers_lives;
 mod containers_runtimes;
