@@ -1,6 +1,6 @@
 //! The command line as data.
 
-use crate::failure::{Failure, OURS};
+use crate::failure::{self, Failure, USAGE};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -340,6 +340,8 @@ pub(crate) struct Devices {
 pub(crate) enum Bench {
     /// Device time of tenants against their guarantees; caps, latency, idle time.
     Share(BenchShare),
+    /// What neighbours cost each other in bandwidth and caches: pairs of tenants beside each other.
+    Interference(BenchInterference),
     /// One process of a tenant; started by the benchmark.
     #[command(hide = true)]
     Worker(BenchWorker),
@@ -347,7 +349,7 @@ pub(crate) enum Bench {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchShare {
-    /// name=a and what it runs: kernel=500us, mode=queue|sync|burst|graph|decode|copy|gang, gpus=0
+    /// name=a and what it runs: kernel=500us, mode=queue|sync|burst|graph|decode|copy|stream|gang, gpus=0
     /// (a gang's: 0+1), procs=1, every=10ms (pauses), arrivals=regular|poisson, depth=N, nodes=20
     /// (of a graph), copy=64MiB (copies on a second stream), churn=2s (its process comes and goes),
     /// job=j (tenants whose kernels wait for each other); what it is promised: share=70, cap=30,
@@ -391,6 +393,25 @@ pub(crate) struct BenchShare {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct BenchInterference {
+    /// How long each pair is measured.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) seconds: u64,
+    /// As for `run`.
+    #[arg(long, value_name = "GPU", default_value = "auto")]
+    pub(crate) gpu: String,
+    /// Run the tenants without gpushare, under the driver's own sharing.
+    #[arg(long)]
+    pub(crate) bare: bool,
+    /// Write the matrix to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Draw the matrix to this file, as SVG.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct BenchWorker {
     /// The tenant's description.
     pub(crate) tenant: String,
@@ -425,14 +446,29 @@ fn place(text: &str) -> Result<(usize, usize), String> {
     }
 }
 
-/// Help and the version are answers and succeed; anything else is our own failure, never mistakable
-/// for CMD's status.
+/// Help and the version are answers and succeed.
 pub(crate) fn usage(error: &clap::Error) -> Result<ExitCode, Failure> {
+    if error.use_stderr() && asks_for_json() {
+        return Err(Failure::usage(error.render().to_string().trim_end()));
+    }
     // Standard output or error may be closed; there is nowhere left to say so.
     let _ = error.print();
     Ok(if error.use_stderr() {
-        ExitCode::from(OURS)
+        ExitCode::from(failure::status(USAGE, is_run()))
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// Whether the command is `run`, also where the rest is not understood.
+pub(crate) fn is_run() -> bool {
+    std::env::args_os().nth(1).is_some_and(|name| name == "run")
+}
+
+/// Whether failures are to be JSON, too. `run` has no such flag: it may be its program's.
+pub(crate) fn asks_for_json() -> bool {
+    !is_run()
+        && std::env::args_os()
+            .skip(1)
+            .any(|argument| argument == "--json")
 }
