@@ -41,14 +41,15 @@ step() {
 
 not_here() { echo "$1: $2" >>"$GPUTEST_NOT_RUNNABLE"; note "$1: not runnable here: $2"; }
 
-# Beside it the build of the library that the tests of kills need: a test that builds would delay
-# others.
+# Everything that a later step runs, in one go: what `cargo test` needs and `cargo build` does not is
+# then no second build of the same crates with other features. Beside it the build of the library that
+# the tests of kills need: a test that builds would delay others.
 build() {
     local answer=0 killpoints
     cargo build --locked --quiet -p gpushare-interposer --features killpoints \
         --target-dir "$CARGO_TARGET_DIR/debug/gpushare-tests/killpoints" &
     killpoints=$!
-    cargo build --workspace --locked || answer=1
+    cargo build --workspace --all-targets --locked || answer=1
     wait "$killpoints" || answer=1
     return $answer
 }
@@ -94,14 +95,19 @@ begin_package() {
 }
 
 # The shipped library is another build by another linker: it passes the same tests of how programs
-# get at it.
+# get at it. Chosen among those of the whole workspace, they are not built again with fewer features.
 package() {
     local answer=0
+    local -x GPUTEST_LIBRARY="$PWD/dist/lib/libgpushare.so"
     wait "$packaging" || answer=1
     cat "$CARGO_TARGET_DIR/package.log" >&2
     [ $answer -eq 0 ] || return 1
-    GPUTEST_LIBRARY="$PWD/dist/lib/libgpushare.so" \
+    if have cargo-nextest; then
+        cargo nextest run --workspace --locked --no-fail-fast --status-level slow \
+            -E 'package(gpushare-interposer) & binary(main)'
+    else
         cargo test --locked --no-fail-fast -p gpushare-interposer --test main -- --quiet
+    fi
 }
 
 # NVIDIA's compilers for kernels that no GPU here will run.
