@@ -119,8 +119,8 @@ impl Node {
     fn turn_of(&self, tenant: TenantId, device_index: u8, shown: u64) -> Option<(DeviceId, u64)> {
         let known = self.tenants.get(&tenant)?;
         let device_index = usize::from(device_index);
-        let device = *known.device_ids.get(device_index)?;
-        let page = known.control.view().devices.get(device_index)?;
+        let device = *known.device_ids().get(device_index)?;
+        let page = known.control().view().devices.get(device_index)?;
         let epoch = self.leases.epochs.told(shown)?;
         (shown <= page.turn().word.epoch()).then_some((device, epoch))
     }
@@ -137,7 +137,7 @@ impl Node {
         };
         let page = known
             .device_index(device)
-            .and_then(|device_index| known.control.view().devices.get(device_index));
+            .and_then(|device_index| known.control().view().devices.get(device_index));
         let Some(page) = page else { return };
         let epoch = self.leases.epochs.shown(lease.epoch);
         let turn = Turn {
@@ -205,7 +205,7 @@ impl Node {
         let known = self.processes.get(process)?;
         let tenant = self.tenants.get(&known.tenant())?;
         let device_index = tenant.device_index(device)?;
-        let line = tenant.usage.view().line(known.slot(), device_index)?;
+        let line = tenant.usage().view().line(known.slot(), device_index)?;
         let pending = PendingWord::from_bits(line.pending.load(Ordering::Acquire));
         Some(Work {
             service: line.service.load(Ordering::Relaxed),
@@ -220,7 +220,7 @@ impl Node {
     pub(super) fn wake_gates(&mut self) {
         for tenant in std::mem::take(&mut self.leases.to_wake) {
             if let Some(known) = self.tenants.get(&tenant) {
-                known.control.announce();
+                known.control().announce();
             }
         }
     }
@@ -238,8 +238,7 @@ impl Node {
     /// Takes a tenant's shares of its devices' time.
     pub(super) fn set_shares(&mut self, tenant: TenantId, spec: &TenantSpec) {
         if let Some(known) = self.tenants.get_mut(&tenant) {
-            let shares = known.device_ids.iter().map(|device| spec.compute(*device));
-            known.compute = shares.collect();
+            known.set_compute(spec);
         }
         if let Some(known) = self.tenants.get(&tenant) {
             self.show_terms(known);
@@ -248,8 +247,8 @@ impl Node {
 
     /// Stores the terms that a tenant's gates need outside their turns too, and wakes them.
     fn show_terms(&self, known: &Tenant) {
-        let pages = known.control.view().devices.iter();
-        for (page, compute) in pages.zip(&known.compute) {
+        let pages = known.control().view().devices.iter();
+        for (page, compute) in pages.zip(known.compute()) {
             page.publish(&Turn {
                 cap: compute.cap().map_or(0, |cap| u32::from(cap.get())),
                 quantum: self.leases.policy.quantum.0,
@@ -257,6 +256,6 @@ impl Node {
                 ..page.turn()
             });
         }
-        known.control.announce();
+        known.control().announce();
     }
 }
