@@ -104,7 +104,7 @@ fn an_impossible_experiment_is_refused_before_it_starts() {
     ] {
         let output = home.gpushare(&[&["bench", "share"], flags].concat());
         let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(125), "{said}");
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{said}");
         assert!(said.contains(blamed), "{said}");
     }
 }
@@ -147,7 +147,7 @@ fn with_one_gpu_an_experiment_on_two_is_refused_before_it_starts() {
     ] {
         let output = home.gpushare(&[&["bench", "share", "--gpu", &gpu], flags].concat());
         let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(125), "{said}");
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{said}");
         assert!(
             said.contains("needs 2 GPUs, and here tenants see 1"),
             "{said}"

@@ -6,6 +6,10 @@ use gpushare_tests::{Daemon, Gpu, Guest, Tenant, Watch, assert_measured, until};
 
 /// The minimum number of turns of each tenant: a gate that closed seldom shows little.
 const TURNS: u64 = 60;
+/// At most one in so many of the other tenants' spells is an event in this tenant's turns. A thread
+/// that closed a batch before the gate closed may record its event later: the mark of the whole
+/// context stood for it, and no work is behind it.
+const LATE_EVENTS: usize = 50;
 
 fn started(tenant: &Tenant) -> Guest {
     tenant.client("turns", &[]).started()
@@ -33,13 +37,21 @@ fn nobody_runs_in_anothers_turn(seen: &Seen, pids: &[Vec<i32>]) {
             .spells
             .iter()
             .filter(|spell| spell.pid != 0 && !of(spell.pid));
+        let (mut all, mut late) = (0, 0);
         for spell in others {
+            all += 1;
             let turn = turns.iter().find(|turn| turn.meets(spell));
+            late += usize::from(turn.is_some() && spell.is_event());
             assert!(
-                turn.is_none(),
+                turn.is_none() || spell.is_event(),
                 "{spell:?} within {turn:?}, the turn of {mine:?}"
             );
         }
+        eprintln!("{late} events of others in them, of {all} spells");
+        assert!(
+            late * LATE_EVENTS <= all,
+            "{late} events of others in the turns of {mine:?}, of {all} spells"
+        );
     }
 }
 
