@@ -138,7 +138,7 @@ impl Node {
         };
         let described = index(device).and_then(|at| self.devices.get(at));
         if let (Some(device_index), Some(described)) = (known.device_index(device), described) {
-            let of = (known.registration.name.as_str(), described.uuid);
+            let of = (known.name(), described.uuid);
             let key = (tenant, device_index);
             self.lease_log.note(now, key, of, lease.kind);
         }
