@@ -335,7 +335,7 @@ fn with_json_a_failure_is_an_object_on_standard_error() {
         assert!(output.stdout.is_empty(), "{output:?}");
         let told = text(&output.stderr);
         let last = told.lines().last().unwrap_or_default();
-        let error: serde_json::Value = serde_json::from_str(last).expect("an object");
+        let error: Value = serde_json::from_str(last).expect("an object");
         schema::check("error.json", &error);
         assert_eq!(error["status"], status);
         let said = error["error"].as_str().unwrap_or_default();
