@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::guest::{Ended, Guest};
@@ -102,6 +103,9 @@ pub struct Bundle {
     pub image: String,
     /// Further volumes, from the host's path to the container's.
     pub volumes: Vec<(String, String)>,
+    /// A further hook of the stage createRuntime, behind ours: a program with its arguments. It
+    /// has one second.
+    pub later_hook: Vec<String>,
     /// The program, and its arguments.
     pub program: Vec<String>,
 }
@@ -121,6 +125,7 @@ impl Bundle {
             user_namespace: false,
             image: String::new(),
             volumes: Vec::new(),
+            later_hook: Vec::new(),
             program: vec![
                 clients::compile("quota", &[])
                     .to_string_lossy()
@@ -187,6 +192,11 @@ impl Lab {
     /// Kills the daemon.
     pub fn kill_daemon(&mut self) {
         self.machine.kill_daemon();
+    }
+
+    /// Sends the daemon a signal.
+    pub fn signal_daemon(&self, signal: Signal) {
+        self.machine.signal_daemon(signal);
     }
 
     /// Runs a shell line as root on the machine.
