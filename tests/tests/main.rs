@@ -69,6 +69,7 @@ mod movable;
 mod mps;
 mod namespaces;
 mod over_quota;
+mod parsers;
 mod pending_seen;
 mod percent_limits;
 mod pid_namespaces;
