@@ -22,7 +22,7 @@ pub(crate) fn since(text: &str, now_ms: u64) -> Result<u64, Failure> {
         .map(|age| now_ms.saturating_sub(age))
         .or_else(|| moment(text, now_ms, &zone));
     found.ok_or_else(|| {
-        Failure::ours(format!(
+        Failure::usage(format!(
             "--since={text:?} is refused; accepted: an age (90s, 30m, 8h, 2d) or a local time (08:00, 2026-11-22, \"2026-11-22 08:00\")"
         ))
     })

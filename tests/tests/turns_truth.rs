@@ -2,7 +2,7 @@
 //! another tenant runs, whatever its threads do.
 
 use gpushare_tests::turns::{STRICT, Seen};
-use gpushare_tests::{Daemon, Gpu, Guest, Tenant, Watch};
+use gpushare_tests::{Daemon, Gpu, Guest, Tenant, Watch, assert_measured, until};
 
 /// The minimum number of turns of each tenant: a gate that closed seldom shows little.
 const TURNS: u64 = 60;
@@ -31,7 +31,8 @@ fn nobody_runs_in_anothers_turn(seen: &Seen, pids: &[Vec<i32>]) {
             turns.len(),
             long / 1_000_000
         );
-        assert!(own > 0 && turns.len() > 1, "nothing was observed");
+        // The pages are sampled: a sampler that does not run sees no turns.
+        assert_measured!(own > 0 && turns.len() > 1, "nothing was observed");
         let others = seen
             .spells
             .iter()
@@ -87,13 +88,15 @@ fn captures_of_all_modes_hold_what_was_launched_while_turns_go_round() {
     daemon.turns_go_round(&["one", "two"], 2);
     let watch = Watch::begin(&gpu, &[&one, &two]);
     let before = daemon.share("one").turns;
-    assert_eq!(a.ask("captures 6 18"), "captures 108 0");
-    let turns = daemon.share("one").turns - before;
-    println!("{turns} turns while 6 threads captured 18 times each");
-    assert!(
-        turns >= 5,
-        "{turns} turns: turns without a capture show nothing"
-    );
+    let (mut captures, mut turns) = (0, 0);
+    // Turns without a capture show nothing, and how many go by meanwhile depends on the machine.
+    until("turns go round while threads capture", || {
+        assert_eq!(a.ask("captures 6 18"), "captures 108 0");
+        captures += 108;
+        turns = daemon.share("one").turns - before;
+        turns >= 5
+    });
+    println!("{turns} turns while 6 threads captured {captures} times");
     nobody_runs_in_anothers_turn(
         &watch.end(),
         &[vec![a.pid().as_raw()], vec![b.pid().as_raw()]],

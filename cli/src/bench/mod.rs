@@ -9,6 +9,7 @@ mod compare;
 mod copies;
 mod crew;
 mod gang;
+mod interference;
 mod jobs;
 mod log;
 mod markdown;
@@ -24,6 +25,7 @@ mod truth;
 mod turns;
 mod worker;
 
+pub(crate) use interference::run as interference;
 pub(crate) use worker::run as worker;
 
 use crate::args::{BenchShare, UseDaemon};

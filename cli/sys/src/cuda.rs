@@ -78,6 +78,7 @@ api! {
     pinned = "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
     memory = "cuMemAlloc_v2" (*mut u64, usize);
     copy = "cuMemcpyHtoDAsync_v2" (u64, *const c_void, usize, Handle);
+    copy_within = "cuMemcpyDtoDAsync_v2" (u64, u64, usize, Handle);
     stream = "cuStreamCreate" (*mut Handle, c_uint);
     synchronize = "cuStreamSynchronize" (Handle);
     launch = "cuLaunchKernel" (Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut Handle, *mut Handle);

@@ -104,7 +104,7 @@ pub(crate) struct Session {
     made: AtomicU32,
     /// Ranges of the host store that were given and not taken yet: where they are mapped, and their
     /// lengths.
-    ranges: Mutex<Vec<(usize, u64)>>,
+    ranges: Mutex<Vec<(usize, u64, u64)>>,
     /// The last request for one, and whether it was refused.
     range_asked: AtomicU32,
     range_refused: AtomicBool,

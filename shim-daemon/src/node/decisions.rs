@@ -46,7 +46,10 @@ impl Node {
                     tenant,
                     device,
                     lease,
-                } => self.set_lease(tenant, device, lease),
+                } => {
+                    self.note_lease(now, tenant, device, lease);
+                    self.set_lease(tenant, device, lease);
+                }
                 Decision::Reside {
                     tenant,
                     device,

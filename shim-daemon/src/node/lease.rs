@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use super::Node;
-use super::tenant::Tenant;
+use super::tenant::{Tenant, index};
 
 /// How long a holder must have no work in flight before it is reported idle: longer than a gap
 /// between two launches, short against the shortest turn.
@@ -125,12 +125,31 @@ impl Node {
         (shown <= page.turn().word.epoch()).then_some((device, epoch))
     }
 
-    /// Stores a lease where the tenant's gates see it. They are woken by [`Node::wake_gates`].
+    /// Keeps a change of a lease for traces.
+    pub(super) fn note_lease(
+        &mut self,
+        now: Nanos,
+        tenant: TenantId,
+        device: DeviceId,
+        lease: Lease,
+    ) {
+        let Some(known) = self.tenants.get(&tenant) else {
+            return;
+        };
+        let described = index(device).and_then(|at| self.devices.get(at));
+        if let (Some(device_index), Some(described)) = (known.device_index(device), described) {
+            let of = (known.registration.name.as_str(), described.uuid);
+            let key = (tenant, device_index);
+            self.lease_log.note(now, key, of, lease.kind);
+        }
+    }
+
     /// A tenant's processes are to read its control page again.
     pub(super) fn wake_soon(&mut self, tenant: TenantId) {
         self.leases.to_wake.push_back(tenant);
     }
 
+    /// Stores a lease where the tenant's gates see it. They are woken by [`Node::wake_gates`].
     pub(super) fn set_lease(&mut self, tenant: TenantId, device: DeviceId, lease: Lease) {
         let Some(known) = self.tenants.get(&tenant) else {
             return;

@@ -2,8 +2,8 @@
 
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{
-    ControlReply, Cursor, DeviceRow, GangRow, Listing, MetricsRow, ProcessRow, Rows, SeriesRow,
-    SharingRow, StandingRow, TenantRow,
+    ControlReply, Cursor, DeviceRow, GangRow, LeasesRow, Listing, MetricsRow, ProcessRow, Rows,
+    SeriesRow, SharingRow, StandingRow, TenantRow,
 };
 
 use super::Node;
@@ -17,6 +17,8 @@ const ROW: usize = 128;
 const MEASURED: usize = 640;
 /// The maximum size of a value in a history.
 const POINT: usize = 11;
+/// The maximum size of a change of a lease.
+const CHANGE: usize = 11;
 /// The maximum size of a process in a row.
 const PROCESS: usize = 64;
 
@@ -100,6 +102,10 @@ impl Node {
             Listing::History => {
                 let (rows, next) = self.history_from(now, from);
                 (Rows::History(rows), next)
+            }
+            Listing::Leases => {
+                let (rows, next) = self.leases_from(now, from);
+                (Rows::Leases(rows), next)
             }
             Listing::Gangs => {
                 let place = |(id, device_index)| {
@@ -206,6 +212,18 @@ impl Node {
         let first = (TenantId(from.tenant), usize_of(from.device));
         for ((id, device_index), row) in self.history.rows(now, first) {
             if !room.take(ROW + row.name.len() + row.held.len() * POINT) {
+                return (rows, Some(cursor(id, device_index, 0)));
+            }
+            rows.push(row);
+        }
+        (rows, None)
+    }
+
+    fn leases_from(&self, now: Nanos, from: Cursor) -> (Vec<LeasesRow>, Option<Cursor>) {
+        let (mut rows, mut room) = (Vec::new(), Room(PAGE));
+        let first = (TenantId(from.tenant), usize_of(from.device));
+        for ((id, device_index), row) in self.lease_log.rows(now, first) {
+            if !room.take(ROW + row.name.len() + row.changes.len() * CHANGE) {
                 return (rows, Some(cursor(id, device_index, 0)));
             }
             rows.push(row);
