@@ -109,7 +109,8 @@ pub(crate) struct Terms {
     /// 0 to 1000, higher first, when memory or time is short. [default: 500]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) priority: Option<String>,
-    /// What happens when memory is short, in order: fail, wait, priority. [default: wait]
+    /// What happens when memory is short, in order: fail, wait, priority, swap. [default: wait; swap,
+    /// wait where its own memory may move]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub(crate) on_collision: Option<String>,
     /// Longest an allocation waits before it returns out-of-memory: 30s, 500ms, 5m. [default: 30s]
@@ -118,9 +119,14 @@ pub(crate) struct Terms {
     /// No GPU work for this long makes the tenant idle. [default: 5s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) idle_after: Option<String>,
-    /// The worst effect of other tenants' collisions on it: never, kill. [default: never]
+    /// The worst effect of other tenants' collisions on it: never, swap, kill. [default: never; swap
+    /// where its memory may move]
     #[arg(long, value_name = "WORST", allow_hyphen_values = true)]
     pub(crate) preemptible: Option<String>,
+    /// How its memory may leave the GPU: off, or swap, to the host and back. Chosen before its first
+    /// program starts. [default: off; swap with `swap` in one of the two above]
+    #[arg(long, value_name = "HOW", allow_hyphen_values = true)]
+    pub(crate) oversubscribe: Option<String>,
     /// Ends it, after a warning, when it has done no GPU work for this long: 2h, or off. [default:
     /// off]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
@@ -151,6 +157,11 @@ impl Terms {
             ),
             ("--idle-after", "GPUSHARE_IDLE_AFTER", &self.idle_after),
             ("--preemptible", "GPUSHARE_PREEMPTIBLE", &self.preemptible),
+            (
+                "--oversubscribe",
+                "GPUSHARE_OVERSUBSCRIBE",
+                &self.oversubscribe,
+            ),
             ("--idle-end", "GPUSHARE_IDLE_END", &self.idle_end),
             ("--run-limit", "GPUSHARE_RUN_LIMIT", &self.run_limit),
             ("--gang", "GPUSHARE_GANG", &self.gang),

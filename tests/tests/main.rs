@@ -92,6 +92,7 @@ mod sharing;
 mod sharing_shown;
 mod signatures;
 mod small_stacks;
+mod swap;
 mod teardown;
 mod time_limits;
 mod tools;

@@ -12,6 +12,7 @@ use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Control, ControlReply, Cursor, ErrorCode, Listing, WireError};
 
 use super::events::word;
+use super::residency;
 use super::tenant::{Registration, Tenant, index, tenant_id};
 use super::{ConnId, Effect, Form, Node};
 use crate::devices::Device;
@@ -168,11 +169,13 @@ impl Node {
     pub(super) fn add(
         &mut self,
         now: Nanos,
-        registration: Registration,
+        mut registration: Registration,
         limits: &Limits,
         device_ids: Vec<DeviceId>,
         spec: &TenantSpec,
     ) -> Result<TenantId, WireError> {
+        // Whether memory moves is chosen once: the next daemon's defaults do not change it.
+        residency::choose(&mut registration.environment, spec.oversubscribe);
         let made = Tenant::new(
             registration,
             limits.to_string(),
@@ -391,7 +394,21 @@ impl Node {
     }
 
     /// The brain's description of a tenant: its limits and its owner.
+    ///
+    /// # Errors
+    /// If this node cannot hold to it.
     pub(super) fn spec(
+        &self,
+        limits: &Limits,
+        device_ids: &[DeviceId],
+        owner: Option<u32>,
+    ) -> Result<TenantSpec, WireError> {
+        self.may_move(limits)?;
+        self.spec_of_running(limits, device_ids, owner)
+    }
+
+    /// The same of a tenant that runs already.
+    pub(super) fn spec_of_running(
         &self,
         limits: &Limits,
         device_ids: &[DeviceId],
@@ -414,7 +431,6 @@ impl Node {
         }
         let mut spec = crate::config::spec_of(limits, quotas, shares);
         spec.implied = implied;
-        self.set_residency(limits, device_ids, &mut spec);
         let gang = limits.policy().gang.clone();
         spec.gang = gang.map(|name| Gang { owner, name });
         self.world.fill_in(None, &mut spec);

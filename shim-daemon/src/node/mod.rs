@@ -46,8 +46,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use gpushare_core::{
-    CostClass, DeviceId, DeviceSpec, Event, Nanos, Oversubscribe, Policy, ProcessId, TenantId,
-    World,
+    CostClass, DeviceId, DeviceSpec, Event, Nanos, Policy, ProcessId, TenantId, World,
 };
 use gpushare_journal::Bounds;
 use gpushare_protocol::units::Bytes;
@@ -187,8 +186,6 @@ pub struct Settings {
     /// The set of daemons among which this one is the only one for a GPU. `None` for the machine's
     /// own daemon, which no user's daemon may block.
     pub guard: Option<Among>,
-    /// How the memory of tenants that do not say it may leave the devices.
-    pub oversubscribe: Oversubscribe,
     /// The rules for tenants that are containers.
     pub containers: Containers,
     /// Most bytes of the journal of events.
@@ -213,7 +210,6 @@ impl Default for Settings {
             own_pids: in_first_namespace(),
             fences: None,
             guard: None,
-            oversubscribe: Oversubscribe::Off,
             containers: Containers::default(),
             journal: Bounds::default(),
         }

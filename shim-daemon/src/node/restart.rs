@@ -4,12 +4,13 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
-use gpushare_core::{Event, Nanos, ProcessId, TenantId};
+use gpushare_core::{Event, Nanos, Oversubscribe, ProcessId, TenantId};
 use gpushare_protocol::page::{MAX_SLOTS, Split, UNIT};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ErrorCode, WireError};
 
 use super::Node;
+use super::residency;
 use super::tenant::Registration;
 use crate::pages::UsagePage;
 
@@ -23,9 +24,14 @@ impl Node {
         now: Nanos,
         registration: &Registration,
     ) -> Result<TenantId, WireError> {
-        let limits = self.parse(&registration.environment, &registration.maxima)?;
+        let mut environment = registration.environment.clone();
+        if !residency::is_chosen(&environment) {
+            // The daemon that registered it could not move memory.
+            residency::choose(&mut environment, Oversubscribe::Off);
+        }
+        let limits = self.parse(&environment, &registration.maxima)?;
         let device_ids = self.device_ids(&registration.devices)?;
-        let spec = self.spec(&limits, &device_ids, registration.owner)?;
+        let spec = self.spec_of_running(&limits, &device_ids, registration.owner)?;
         self.claim_again(&device_ids);
         let tenant = self.add(now, registration.clone(), &limits, device_ids, &spec)?;
         if let Some(known) = self.tenants.get_mut(&tenant) {
