@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Fails if a file of tests is compiled by nothing.
+"""Fails if a file of tests is compiled by nothing, or may be run again without a reason.
 
 Most crates build their integration tests as one binary, `tests/main.rs`, with `autotests = false`. Cargo then says nothing of a
-file that `main.rs` does not name, and its tests would never run."""
+file that `main.rs` does not name, and its tests would never run.
+
+Tests of real time are run again when they fail (docs/adr/0122). `.config/nextest.toml` names their files: exactly those that
+assert a figure of real time (`assert_measured!`)."""
 import pathlib
 import re
 import sys
@@ -25,6 +28,19 @@ def compiled(root, folder):
     return seen
 
 
+def run_again():
+    """The files of tests whose failures are run again, by .config/nextest.toml."""
+    text = (ROOT / ".config/nextest.toml").read_text()
+    overrides = [part for part in text.split("[[profile.default.overrides]]") if re.search(r"^retries = ", part, re.MULTILINE)]
+    named = [re.search(r"package\(gpushare-tests\) & test\(/\^\(([a-z_|]+)\)::/\)", part) for part in overrides]
+    return {name for match in named for name in (match.group(1).split("|") if match else ["(a filter of another form)"])}
+
+
+def measured():
+    """The files of end-to-end tests that assert a figure of real time."""
+    return {file.stem for file in (ROOT / "tests/tests").glob("*.rs") if "assert_measured!(" in file.read_text()}
+
+
 def main():
     lost = []
     for manifest in sorted(ROOT.glob("*/Cargo.toml")) + sorted(ROOT.glob("*/*/Cargo.toml")):
@@ -37,7 +53,12 @@ def main():
         lost += [file for file in sorted(folder.rglob("*.rs")) if file.resolve() not in seen]
     for file in lost:
         print(f"{file.relative_to(ROOT)}: no test binary compiles it: name it in main.rs")
-    return 1 if lost else 0
+    again, may = run_again(), measured()
+    for name in sorted(again - may):
+        print(f".config/nextest.toml runs {name} again, which asserts no figure of real time")
+    for name in sorted(may - again):
+        print(f"tests/tests/{name}.rs asserts a figure of real time: name it in .config/nextest.toml, where tests are run again")
+    return 1 if lost or again != may else 0
 
 
 sys.exit(main())

@@ -3,7 +3,8 @@
 # tenant since 2014, and checks that they need nothing newer. Installs zig (as a cross linker)
 # and cargo-zigbuild from PyPI.
 #
-#   scripts/package.sh [--core]    --core: only gpushare, gpushared and the library, as CI checks them
+#   scripts/package.sh [--core]    --core: only the library; of gpushare and gpushared, as target/debug has them, that each
+#                                  function of the C library that they call is in the old one (docs/adr/0123)
 #
 #   dist/gpushare            the command line, and dist/gpushared, the daemon
 #   dist/gpushare-oci-hook, dist/gpushare-runtime    for containers, static: no library of a container's node is needed
@@ -20,7 +21,7 @@ all=true
 case "${1:-}" in
     "") ;;
     --core) all=false ;;
-    -h | --help) sed -n '2,17p' "$0" | sed 's/^# \?//'; exit 0 ;;
+    -h | --help) sed -n '2,18p' "$0" | sed 's/^# \?//'; exit 0 ;;
     *) die "unknown option $1" ;;
 esac
 need cargo gcc python3 objcopy strip
@@ -40,15 +41,27 @@ say "building against glibc $glibc"
 export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$PWD=gpushare --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
 export PATH="$tools/bin:$PATH"
 build="$CARGO_TARGET_DIR/package"
-packages=(-p gpushare -p gpushare-interposer -p gpushared)
-programs=(gpushare gpushared)
+packages=(-p gpushare-interposer)
+programs=()
 libraries=(libgpushare)
 if $all; then
-    packages+=(-p gpushare-exporter -p softgpu-cuda -p softgpu-nvml)
-    programs+=(gpushare-exporter)
+    packages+=(-p gpushare -p gpushared -p gpushare-exporter -p softgpu-cuda -p softgpu-nvml)
+    programs+=(gpushare gpushared gpushare-exporter)
     libraries+=(libsoftgpu_cuda libsoftgpu_nvml)
 fi
 CARGO_TARGET_DIR="$build" cargo zigbuild --release --locked --target "$target.$glibc" "${packages[@]}" >&2
+
+# links NAME...: whether the old C library has all these functions.
+links() {
+    local folder answer=0
+    folder=$(mktemp -d)
+    { echo ".data"; printf '.quad %s\n' "$@"; } >"$folder/needs.s"
+    "$tools/bin/python" -m ziglang cc -target "$arch-linux-gnu.$glibc" -shared -Wl,-z,defs -o "$folder/needs.so" "$folder/needs.s" \
+        -lpthread -ldl -lm -lrt -lgcc_s 2>"$folder/said" || answer=1
+    grep -o "undefined symbol.*" "$folder/said" >&2 || [ $answer -eq 0 ] || cat "$folder/said" >&2
+    rm -r "$folder"
+    return $answer
+}
 
 # The hook starts in whatever a container runtime gives it, so it is static: that takes musl's target.
 musl="$arch-unknown-linux-musl"
@@ -58,7 +71,7 @@ if $all && have rustup && ! rustup target list --installed | grep -qx "$musl"; t
     rustup target add "$musl" >&2 || note "it cannot be installed"
 fi
 if ! $all; then
-    note "no exporter, software GPU, hook or archives (--core)"
+    note "no programs, software GPU, hook or archives (--core)"
 elif [ -d "$(rustc --print sysroot)/lib/rustlib/$musl" ]; then
     say "building the hook without a C library of the node's"
     CARGO_TARGET_DIR="$build" cargo zigbuild --release --locked --target "$musl" -p gpushare-oci-hook >&2
@@ -94,7 +107,9 @@ install -m 644 packaging/prometheus/gpushare.rules.yml packaging/grafana/gpushar
 if have systemd-analyze; then
     # The unit names the daemon's install path; the check uses this build.
     checked=$(mktemp -d)
-    sed "s|^ExecStart=.*|ExecStart=$PWD/dist/gpushared|" packaging/gpushared.service >"$checked/gpushared.service"
+    daemon="$PWD/dist/gpushared"
+    $all || daemon="$CARGO_TARGET_DIR/debug/gpushared"
+    sed "s|^ExecStart=.*|ExecStart=$daemon|" packaging/gpushared.service >"$checked/gpushared.service"
     systemd-analyze verify "$checked/gpushared.service" || die "systemd does not accept packaging/gpushared.service"
     if $all; then
         sed "s|^ExecStart=[^ ]*|ExecStart=$PWD/dist/gpushare-exporter|" packaging/gpushare-exporter.service >"$checked/gpushare-exporter.service"
@@ -106,6 +121,16 @@ python3 scripts/check_binary.py --max-glibc "$glibc" --alone dist/lib/libgpushar
 for file in "${programs[@]/#/dist/}" dist/lib/*.so; do
     python3 scripts/check_binary.py --max-glibc "$glibc" "$file"
 done
+if ! $all; then
+    say "what gpushare and gpushared call, in glibc $glibc"
+    for program in gpushare gpushared; do
+        needs=$(nm --dynamic --undefined-only "$CARGO_TARGET_DIR/debug/$program" | awk '$1 == "U" { sub("@.*", "", $2); print $2 }')
+        # shellcheck disable=SC2086 # one name a word
+        links $needs || die "$program calls what glibc $glibc has not"
+        note "$program: all $(wc -l <<<"$needs") are there"
+    done
+    ! links memfd_create 2>/dev/null || die "this check finds nothing: glibc $glibc has no memfd_create"
+fi
 for file in "${hooks[@]/#/dist/}"; do
     ! readelf -lW "$file" | grep -q INTERP || die "$file is not static"
 done

@@ -7,12 +7,14 @@
 #   scripts/soak.sh [SEED...]        also runs the node with these seeds; default: a new seed
 #   GPUTEST_SIM_MINUTES=1440        how long the node lives
 #   GPUTEST_FUZZ_SECONDS=3600       how long driver calls of new seeds are compared, bare and under gpushare
+#   GPUTEST_MOVES=100000             random moves of a program's memory while its threads work
 #   PROPTEST_CASES=80000             random histories a property; the tests take a quarter of it
 #   PROPTEST_RNG_SEED=N              the first seed; the tests have a fixed one, this script takes the time of day
 source "$(dirname "$0")/common.sh"
-case "${1:-}" in -h | --help) sed -n '2,11p' "$0" | sed 's/^# \?//'; exit 0 ;; esac
+case "${1:-}" in -h | --help) sed -n '2,12p' "$0" | sed 's/^# \?//'; exit 0 ;; esac
 need cargo
 export GPUTEST_SIM_MINUTES="${GPUTEST_SIM_MINUTES:-1440}" PROPTEST_CASES="${PROPTEST_CASES:-80000}" GPUTEST_FUZZ_SECONDS="${GPUTEST_FUZZ_SECONDS:-3600}"
+export GPUTEST_MOVES="${GPUTEST_MOVES:-100000}"
 [ $# -gt 0 ] || set -- "$(date +%s%N)"
 failed=()
 
@@ -32,6 +34,8 @@ for seed in "$@"; do
     run "$GPUTEST_SIM_MINUTES virtual minutes, seed $seed and those kept" \
         env GPUTEST_SIM_SEED="$seed" cargo test --profile sim --locked -p gpushare-core --test main sim_node:: -- --nocapture
 done
+run "$GPUTEST_MOVES random moves, and a failure at every step of a move" \
+    env GPUTEST_EVERY_STEP=1 cargo test --locked -p gpushare-tests --test main movable_ -- --nocapture
 run "differential fuzzer, $GPUTEST_FUZZ_SECONDS s" scripts/fuzz.sh --seconds "$GPUTEST_FUZZ_SECONDS"
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"

@@ -21,8 +21,10 @@ esac
 need cargo gcc python3
 export GPUTEST_NOT_RUNNABLE="$CARGO_TARGET_DIR/not-runnable"
 log="$CARGO_TARGET_DIR/test.log"
+flaky="$CARGO_TARGET_DIR/flaky"
 mkdir -p "$CARGO_TARGET_DIR"
 : >"$GPUTEST_NOT_RUNNABLE"
+: >"$flaky"
 failed=()
 times=()
 
@@ -39,14 +41,15 @@ step() {
 
 not_here() { echo "$1: $2" >>"$GPUTEST_NOT_RUNNABLE"; note "$1: not runnable here: $2"; }
 
-# Beside it the build of the library that the tests of kills need: a test that builds would delay
-# others.
+# Everything that a later step runs, in one go: what `cargo test` needs and `cargo build` does not is
+# then no second build of the same crates with other features. Beside it the build of the library that
+# the tests of kills need: a test that builds would delay others.
 build() {
     local answer=0 killpoints
     cargo build --locked --quiet -p gpushare-interposer --features killpoints \
         --target-dir "$CARGO_TARGET_DIR/debug/gpushare-tests/killpoints" &
     killpoints=$!
-    cargo build --workspace --locked || answer=1
+    cargo build --workspace --all-targets --locked || answer=1
     wait "$killpoints" || answer=1
     return $answer
 }
@@ -62,7 +65,7 @@ quick_tests() {
 # With them a node of 1,000 tenants and 16 devices for three minutes of its own time, in the long
 # tier for an hour; scripts/soak.sh runs a day. Instructions are counted in the packaged library.
 tests() {
-    local ignored=() minutes=3 shipped="$PWD/dist/lib/libgpushare.so"
+    local answer=0 ignored=() minutes=3 shipped="$PWD/dist/lib/libgpushare.so"
     ! $all || minutes=60
     export GPUTEST_BUILT=1 GPUTEST_SIM_MINUTES=$minutes
     [ ! -f "$shipped" ] || export GPUTEST_SHIPPED_LIBRARY=$shipped
@@ -70,12 +73,16 @@ tests() {
         $all && ignored=(--run-ignored all)
         # Most tests wait for other processes more than they compute.
         cargo nextest run --workspace --locked --no-fail-fast --test-threads $(($(nproc) * 2)) \
-            --status-level slow --final-status-level fail "${ignored[@]}" 2>&1 | tee "$log"
+            --status-level slow --final-status-level fail "${ignored[@]}" 2>&1 | tee "$log" || answer=1
+        # Tests of real time may have been run again (docs/adr/0122).
+        scripts/flaky.py >"$flaky" || answer=1
     else
         note "cargo-nextest is not installed; cargo test does the same, slower"
         $all && ignored=(-- --include-ignored)
-        cargo test --workspace --locked --no-fail-fast "${ignored[@]}" 2>&1 | tee "$log"
+        cargo test --workspace --locked --no-fail-fast "${ignored[@]}" 2>&1 | tee "$log" || answer=1
+        echo "flaky: no test is run again without cargo-nextest" >"$flaky"
     fi
+    return $answer
 }
 
 # Begins beside clippy, which uses the processor that optimisation of a single crate leaves idle. The
@@ -88,14 +95,19 @@ begin_package() {
 }
 
 # The shipped library is another build by another linker: it passes the same tests of how programs
-# get at it.
+# get at it. Chosen among those of the whole workspace, they are not built again with fewer features.
 package() {
     local answer=0
+    local -x GPUTEST_LIBRARY="$PWD/dist/lib/libgpushare.so"
     wait "$packaging" || answer=1
     cat "$CARGO_TARGET_DIR/package.log" >&2
     [ $answer -eq 0 ] || return 1
-    GPUTEST_LIBRARY="$PWD/dist/lib/libgpushare.so" \
+    if have cargo-nextest; then
+        cargo nextest run --workspace --locked --no-fail-fast --status-level slow \
+            -E 'package(gpushare-interposer) & binary(main)'
+    else
         cargo test --locked --no-fail-fast -p gpushare-interposer --test main -- --quiet
+    fi
 }
 
 # NVIDIA's compilers for kernels that no GPU here will run.
@@ -114,11 +126,27 @@ installation() {
     return $answer
 }
 
+# The pages that people open, in a browser.
+pages() {
+    local answer=0
+    scripts/pages.sh || answer=$?
+    [ $answer -ne 3 ] || { not_here pages "no Chromium, or no Perfetto page, can be had"; return 0; }
+    return $answer
+}
+
 # The matrix of container runtimes that are installed here, or can be.
 containers() {
     local answer=0
     scripts/containers.sh || answer=$?
     [ $answer -ne 3 ] || { not_here containers "no container runtime can be had, or this is not root"; return 0; }
+    return $answer
+}
+
+# A minute of new inputs for each parser of bytes that others wrote.
+parsers() {
+    local answer=0
+    scripts/fuzz_parsers.sh || answer=$?
+    [ $answer -ne 3 ] || { not_here parsers "crates.io did not give libFuzzer"; return 0; }
     return $answer
 }
 
@@ -189,7 +217,9 @@ else
     $all && step "PyCUDA" scripts/clients.sh pycuda
     $all && step "kernels" kernels
     $all && step "public suites" suites
+    $all && step "parsers" parsers
     $all && step "containers" containers
+    $all && step "pages in a browser" pages
     $all && step "installation" installation
     $all && step "models of the shared page" models
     step "tests" tests
@@ -203,10 +233,12 @@ printf '   %s\n' "${times[@]}" >&2
 grep -aE '^ +Summary|^test result:' "$log" || note "the tests did not get as far as a summary"
 count=$(awk '/^ +Summary/ { for (i = 2; i <= NF; i++) if ($i ~ /^tests?$/ && $(i + 1) ~ /^run/) total += $(i - 1) }
     /^test result:/ { total += $4 + $6 } END { print total + 0 }' "$log")
+sed 's/^/   /' "$flaky"
 skipped=$(wc -l <"$GPUTEST_NOT_RUNNABLE")
 sed 's/^/   not runnable here: /' "$GPUTEST_NOT_RUNNABLE"
 # A test that found itself not runnable was counted by the runner as run.
-by_tests=$(grep -vcE '^(cargo-deny|package:|kernels:|suites:|containers:|installation:)' "$GPUTEST_NOT_RUNNABLE" || true)
+by_tests=$(grep -vcE '^(cargo-deny|package:|kernels:|suites:|parsers:|containers:|installation:|pages:)' \
+    "$GPUTEST_NOT_RUNNABLE" || true)
 echo "$((count - by_tests)) run, $skipped not runnable here"
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"

@@ -22,7 +22,6 @@ mod model;
 mod policy;
 mod setting;
 mod table;
-mod unavailable;
 
 pub use compute::ComputeLimits;
 pub use device::{DeviceLimits, ImpliedRequest};
@@ -30,7 +29,7 @@ pub use error::LimitError;
 pub use layer::Selector;
 pub use maxima::Maxima;
 pub use model::{Limits, View};
-pub use policy::{Policy, Preemptible, Resolver, span};
+pub use policy::{Oversubscribe, Policy, Preemptible, Resolver, span};
 pub use table::{Kind, flag};
 
 use std::ffi::OsString;

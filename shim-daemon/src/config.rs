@@ -37,10 +37,14 @@ pub fn spec_of(
         idle_after: nanos(policy.idle_after),
         preemptible: match policy.preemptible {
             limits::Preemptible::Never => Preemptible::Never,
+            limits::Preemptible::Swap => Preemptible::Swap,
             limits::Preemptible::Kill => Preemptible::Kill,
         },
         idle_end: policy.idle_end.map(nanos),
-        oversubscribe: Oversubscribe::Off, // It takes the node.
+        oversubscribe: match policy.oversubscribe {
+            limits::Oversubscribe::Off => Oversubscribe::Off,
+            limits::Oversubscribe::Swap => Oversubscribe::Swap,
+        },
         run_limit: policy.run_limit.map(nanos),
         gang: None, // It takes the owner.
     }
@@ -51,6 +55,7 @@ fn resolver(wanted: &limits::Resolver) -> Resolver {
         limits::Resolver::Fail => Resolver::Fail,
         limits::Resolver::Wait => Resolver::Wait,
         limits::Resolver::Priority => Resolver::Priority,
+        limits::Resolver::Swap => Resolver::Swap,
     }
 }
 
@@ -89,6 +94,8 @@ struct File {
     journal: Option<Journal>,
     /// How turns on devices are dealt.
     compute: Turns,
+    /// How memory is moved to the host.
+    swap: swap::Section,
     /// Default limits of tenants, by the names of the variables.
     defaults: Table,
     /// The maxima of tenants' limits, by the names of the variables.
@@ -100,6 +107,7 @@ struct File {
 }
 
 mod containers;
+mod swap;
 
 /// Variables and their values.
 type Variables = Vec<(String, String)>;
@@ -317,6 +325,29 @@ fn limits_of(text: &str, file: &File) -> Result<[Variables; 2], String> {
     Ok([&file.defaults, &file.maxima].map(owned))
 }
 
+/// Refuses defaults by which tenants' memory would move, on a node that has no host memory for it.
+fn refuse_swap(text: &str, file: &File) -> Result<(), String> {
+    let pairs = |table: &Table| -> Vec<(OsString, OsString)> {
+        let pair =
+            |(name, value): (&String, &Spanned<String>)| (name.into(), value.get_ref().into());
+        table.iter().map(pair).collect()
+    };
+    let limits = Limits::from_env(pairs(&file.defaults)).map_err(|error| error.to_string())?;
+    match limits.policy().refuse_moves(NO_HOST) {
+        None => Ok(()),
+        Some(error) => {
+            let at = file.defaults.get(&error.variable);
+            let at = at.map_or(0, |value| value.span().start);
+            let line = text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
+            Err(format!("line {line}, [defaults]: {error}"))
+        }
+    }
+}
+
+/// Why nothing swaps on a node without a budget.
+pub(crate) const NO_HOST: &str =
+    "this node has no host memory for swapping: the daemon's config.toml has no [swap] host";
+
 /// Reads a file's text over `base`. The error names line, key and accepted values.
 ///
 /// # Errors
@@ -356,6 +387,10 @@ pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
         settings.journal = bounds;
     }
     settings.policy.lease = turns(&file.compute);
+    file.swap.apply(&mut settings.policy.swap);
+    if settings.policy.swap.host.is_zero() {
+        refuse_swap(text, &file)?;
+    }
     if file.driver_fence == Fence(Switch::On) {
         settings.fences = cgroup::unified();
         if settings.fences.is_none() {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::support::gate::Gated;
 use crate::support::{Client, Daemon, FakeDevices, Wire, create, until};
-use gpushare_core::{Nanos, Oversubscribe, Policy, SwapPolicy};
+use gpushare_core::{Nanos, Policy, SwapPolicy};
 use gpushare_protocol::page::residency::{Movability, Order};
 use gpushare_protocol::units::{Bytes, GIB};
 use gpushare_protocol::wire::*;
@@ -35,7 +35,7 @@ fn daemon(folder: &Path, host_gib: u64) -> Daemon {
             first_overhead: Bytes::ZERO,
             ..base.policy
         },
-        oversubscribe: Oversubscribe::Swap,
+        defaults: vec![("GPUSHARE_OVERSUBSCRIBE".to_owned(), "swap".to_owned())],
         ..base
     };
     Daemon::with_settings(folder, FakeDevices::default(), settings)
@@ -270,18 +270,39 @@ fn host_memory_is_given_sealed_within_the_budget_and_comes_back() {
 }
 
 #[test]
-fn a_tenant_that_names_its_own_oversubscription_is_refused_for_now() {
+fn without_host_memory_swap_is_refused_by_the_variable_that_asks_for_it() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = daemon(folder.path(), 1);
-    let wants = [("GPUSHARE_OVERSUBSCRIBE", "swap")];
-    match daemon.command().call(&create("one", &wants)) {
-        ControlReply::Error(error) => {
-            assert!(
-                error.message.contains("GPUSHARE_OVERSUBSCRIBE"),
-                "{error:?}"
-            );
+    let settings = Settings::default();
+    let daemon = Daemon::with_settings(folder.path(), FakeDevices::default(), settings);
+    for (variable, value) in [
+        ("GPUSHARE_OVERSUBSCRIBE", "swap"),
+        ("GPUSHARE_ON_COLLISION", "swap,wait"),
+        ("GPUSHARE_PREEMPTIBLE", "swap"),
+    ] {
+        match daemon.command().call(&create("one", &[(variable, value)])) {
+            ControlReply::Error(error) => {
+                let said = format!("{variable}={value:?} is refused");
+                assert!(error.message.starts_with(&said), "{error:?}");
+                assert!(error.message.contains("[swap] host"), "{error:?}");
+                assert_eq!(error.code, ErrorCode::BadLimits);
+            }
+            other => panic!("{other:?}"),
         }
-        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_tenant_chooses_for_itself_whether_its_memory_moves() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), 64);
+    for (name, value, expected) in [
+        ("moves", "swap", Movability::Swap),
+        ("stays", "off", Movability::Fixed),
+    ] {
+        let wants = [("GPUSHARE_OVERSUBSCRIBE", value)];
+        let (_command, socket) = daemon.tenant(name, &wants);
+        let client = Client::register_with(&socket, Hello::GATED | Hello::MOVABLE);
+        assert_eq!(Gated::map(client).page().movability(), expected);
     }
 }
 

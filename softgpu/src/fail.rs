@@ -1,6 +1,9 @@
 //! Fault injection: `SOFTGPU_FAIL=function:nth:ERROR[,…]` makes the nth call of a function in a
 //! process (from 1, or `*` for every call) fail before it does anything. `function` is an exported
-//! name, or a base name, which means all its versions and suffixes.
+//! name, or a base name, which means all its versions and suffixes. With `SIGKILL` as its error the
+//! process is killed there, and with `SIGSTOP` it is stopped there and makes the call once it is
+//! continued: so a process dies, or another one does, at a chosen step of what it does.
+#![allow(unsafe_code, reason = "kill is a C function")]
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,8 +19,17 @@ struct Rule {
     function: String,
     /// `None` means every call.
     nth: Option<u64>,
-    error: u32,
+    effect: Effect,
     calls: AtomicU64,
+}
+
+/// What happens at a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    /// It returns this.
+    Error(u32),
+    /// The process gets this signal.
+    Signal(i32),
 }
 
 /// The error that a rule demands for this call of the exported function `symbol`. Each query counts
@@ -28,7 +40,14 @@ pub fn injected(symbol: &str) -> Option<CUresult> {
     if rules.is_empty() {
         None
     } else {
-        due(rules, symbol).map(CUresult)
+        match due(rules, symbol)? {
+            Effect::Error(error) => Some(CUresult(error)),
+            Effect::Signal(signal) => {
+                // SAFETY: no memory is involved.
+                unsafe { libc::kill(libc::getpid(), signal) };
+                None
+            }
+        }
     }
 }
 
@@ -37,7 +56,7 @@ pub fn injected_number(symbol: &str) -> Option<u32> {
     injected(symbol).map(|result| result.0)
 }
 
-fn due(rules: &[Rule], symbol: &str) -> Option<u32> {
+fn due(rules: &[Rule], symbol: &str) -> Option<Effect> {
     let mut answer = None;
     for rule in rules
         .iter()
@@ -45,7 +64,7 @@ fn due(rules: &[Rule], symbol: &str) -> Option<u32> {
     {
         let call = rule.calls.fetch_add(1, Ordering::Relaxed) + 1;
         if answer.is_none() && rule.nth.is_none_or(|nth| nth == call) {
-            answer = Some(rule.error);
+            answer = Some(rule.effect);
         }
     }
     answer
@@ -83,7 +102,7 @@ fn from_env() -> Vec<Rule> {
             vec![Rule {
                 function: "cuInit".into(),
                 nth: None,
-                error: CUresult::INVALID_VALUE.0,
+                effect: Effect::Error(CUresult::INVALID_VALUE.0),
                 calls: AtomicU64::new(0),
             }]
         }
@@ -105,16 +124,22 @@ fn rule(pair: &str) -> Option<Rule> {
     } else {
         Some(nth.parse().ok().filter(|nth| *nth > 0)?)
     };
+    let signal = match error {
+        "SIGKILL" => Some(Effect::Signal(libc::SIGKILL)),
+        "SIGSTOP" => Some(Effect::Signal(libc::SIGSTOP)),
+        _ => None,
+    };
     let results = CUresult::NAMES.iter().chain(nvmlReturn_t::NAMES);
     let named = results
         .filter(|(_, name)| name.to_str() == Ok(error))
         .map(|(number, _)| *number)
         .next();
-    let error = named.or_else(|| error.parse().ok())?;
+    let number = || named.or_else(|| error.parse().ok());
+    let effect = signal.or_else(|| number().map(Effect::Error))?;
     (parts.next().is_none() && !function.is_empty()).then(|| Rule {
         function: function.to_owned(),
         nth,
-        error,
+        effect,
         calls: AtomicU64::new(0),
     })
 }
@@ -128,21 +153,38 @@ mod tests {
         let rules = parse("cuMemMap:2:CUDA_ERROR_OUT_OF_MEMORY").unwrap();
         assert_eq!(due(&rules, "cuMemMap"), None);
         assert_eq!(due(&rules, "cuMemUnmap"), None);
-        assert_eq!(due(&rules, "cuMemMap"), Some(2));
+        assert_eq!(due(&rules, "cuMemMap"), Some(Effect::Error(2)));
         assert_eq!(due(&rules, "cuMemMap"), None);
     }
 
     #[test]
     fn errors_of_both_libraries_are_known_by_name() {
         let rules = parse("nvmlDeviceGetMemoryInfo:1:NVML_ERROR_GPU_IS_LOST").unwrap();
-        assert_eq!(due(&rules, "nvmlDeviceGetMemoryInfo_v2"), Some(15));
+        assert_eq!(
+            due(&rules, "nvmlDeviceGetMemoryInfo_v2"),
+            Some(Effect::Error(15))
+        );
+    }
+
+    #[test]
+    fn a_signal_is_due_at_its_call_alone() {
+        let rules = parse("cuMemUnmap:2:SIGKILL,cuMemMap:*:SIGSTOP").unwrap();
+        assert_eq!(due(&rules, "cuMemUnmap"), None);
+        let killed = Some(Effect::Signal(libc::SIGKILL));
+        assert_eq!(due(&rules, "cuMemUnmap"), killed);
+        let stopped = Some(Effect::Signal(libc::SIGSTOP));
+        assert_eq!(due(&rules, "cuMemMap"), stopped);
+        assert!(parse("cuMemMap:1:SIGTERM").is_err());
     }
 
     #[test]
     fn a_base_name_matches_every_version_and_suffix() {
         let rules = parse("cuMemcpyHtoDAsync:*:700").unwrap();
-        assert_eq!(due(&rules, "cuMemcpyHtoDAsync_v2_ptsz"), Some(700));
-        assert_eq!(due(&rules, "cuMemcpyHtoDAsync"), Some(700));
+        assert_eq!(
+            due(&rules, "cuMemcpyHtoDAsync_v2_ptsz"),
+            Some(Effect::Error(700))
+        );
+        assert_eq!(due(&rules, "cuMemcpyHtoDAsync"), Some(Effect::Error(700)));
         assert_eq!(due(&rules, "cuMemcpyHtoD_v2"), None);
     }
 

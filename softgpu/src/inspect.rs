@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
+use crate::exec::lane::PASSING;
 use crate::exec::turns;
 use crate::spec::Spec;
 use crate::world::machine::{Machine, Part};
@@ -103,6 +104,14 @@ pub struct Spell {
     pub from: u64,
     /// The end of the span. It lies in the future for a turn that still runs.
     pub to: u64,
+}
+
+impl Spell {
+    /// Whether the process had the device only to complete an event: the device did no work.
+    #[must_use]
+    pub const fn is_event(&self) -> bool {
+        self.to - self.from <= PASSING
+    }
 }
 
 /// The current state of the machine with this name; `None` if no process has it open. A snapshot

@@ -17,19 +17,31 @@
  *   begin MODE, end   -> begin RESULT       a capture of stream 1
  *   graph I VALUE     -> graph RESULT       captures a kernel that sets slot I to VALUEs
  *   launch            -> launch RESULT      that graph, and waits
- *   storm N           -> storm 0            N threads allocate, copy, launch, capture, check and free at random
+ *   storm N SMALL     -> storm 0            N threads allocate, copy, launch, capture, check and free at random; with
+ *                                           SMALL one allocation of little more than 1 MiB each
+ *   go N              -> go CALLS WRONG RESULT      as state; with SMALL they do so much more, and wait for the next
+ *   went N            -> went CALLS WRONG RESULT    the same, once they have done some of it
  *   state             -> state CALLS WRONG RESULT   what they have done, found wrong, and the first error
  *   calm              -> calm WRONG RESULT  they have stopped
- *   end of a context:
  *   destroy           -> destroy RESULT     the context, with all that is in it
- *   fault             -> fault RESULT       a copy to slot 0 once it was freed */
+ *   info              -> info FREE RESULT   cuMemGetInfo
+ * memory that does not move:
+ *   pitched BYTES, array BYTES, pooled BYTES, managed BYTES -> WORD RESULT
+ *   handle BYTES      -> handle RESULT      cuMemCreate
+ *   share             -> share RESULT       exports the last handle
+ * another device:
+ *   second            -> second RESULT      a context on device 1, for what follows
+ *   reach, unreach    -> reach RESULT       that one may access the first one's memory, or no more
+ *   across I VALUE    -> across RESULT      sets slot I to VALUEs by a kernel on device 1 */
 #include <dlfcn.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef unsigned long long dptr;
 
@@ -81,6 +93,7 @@ static void pattern(unsigned char *bytes, size_t count, uint64_t seed) {
 
 static int fill(dptr at, size_t count, uint64_t seed) {
     unsigned char *bytes = malloc(count);
+    if (!bytes) return 2;
     pattern(bytes, count, seed);
     int result = CALL("cuMemcpyHtoD_v2", (dptr, const void *, size_t))(at, bytes, count);
     free(bytes);
@@ -90,8 +103,9 @@ static int fill(dptr at, size_t count, uint64_t seed) {
 
 /* Bytes that differ from the pattern, or with `value` from 32-bit values. */
 static long check(dptr at, size_t count, uint64_t seed, const uint32_t *value, int *error) {
-    unsigned char *bytes = calloc(1, count), *right = malloc(count);
+    unsigned char *bytes = malloc(count), *right = malloc(count);
     long wrong = 0;
+    memset(bytes, 0, count);
     *error = CALL("cuMemcpyDtoH_v2", (void *, dptr, size_t))(bytes, at, count);
     if (value) for (size_t i = 0; i + 4 <= count; i += 4) memcpy(right + i, value, 4);
     else pattern(right, count, seed);
@@ -103,7 +117,7 @@ static long check(dptr at, size_t count, uint64_t seed, const uint32_t *value, i
 
 /* Threads at random. */
 static pthread_t workers[16];
-static int worker_count;
+static int worker_count, small;
 static atomic_int stopping, failed;
 static atomic_long done, wrong;
 
@@ -123,19 +137,44 @@ static uint64_t next(uint64_t *seed) {
     return *seed >> 33;
 }
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
+static long allowed;
+
+/* With SMALL, waits until the thread may go on. */
+static void await(void) {
+    if (!small) return;
+    pthread_mutex_lock(&lock);
+    while (!allowed && !stopping) pthread_cond_wait(&more, &lock);
+    if (allowed) allowed--;
+    pthread_mutex_unlock(&lock);
+}
+
+static void allow(long count) {
+    pthread_mutex_lock(&lock);
+    allowed += count;
+    pthread_cond_broadcast(&more);
+    pthread_mutex_unlock(&lock);
+}
+
 static int one(struct mine *own, uint64_t *seed, void *in) {
-    struct mine *it = &own[next(seed) % 3];
+    struct mine *it = &own[next(seed) % (small ? 1 : 3)];
     int error = 0;
     if (!it->at) {
-        it->size = ((next(seed) % 8 + 1) << 20) - (next(seed) % 3) * 4;
+        it->size = small ? (1 << 20) + next(seed) % 64 * 4 : ((next(seed) % 8 + 1) << 20) - (next(seed) % 3) * 4;
         TRY(CALL("cuMemAlloc_v2", (dptr *, size_t))(&it->at, it->size));
         it->by_value = 0;
         it->seed = next(seed);
         return fill(it->at, it->size, it->seed);
     }
-    switch (next(seed) % 8) {
-    case 0:
+    if (small) {
+        /* Every call follows a check of what came back. */
         wrong += check(it->at, it->size, it->seed, it->by_value ? &it->value : NULL, &error);
+        TRY(error);
+    }
+    switch (next(seed) % (small ? 5 : 8)) {
+    case 0:
+        if (!small) wrong += check(it->at, it->size, it->seed, it->by_value ? &it->value : NULL, &error);
         TRY(error);
         TRY(CALL("cuMemFree_v2", (dptr))(it->at));
         it->at = 0;
@@ -177,6 +216,7 @@ static void *work(void *number) {
     int error = current();
     if (!error) error = CALL("cuStreamCreate", (void **, unsigned))(&in, 1);
     while (!error && !stopping && !failed) {
+        await();
         error = one(own, &seed, in);
         done++;
     }
@@ -187,6 +227,52 @@ static void *work(void *number) {
     }
     if (error) failed = error;
     return NULL;
+}
+
+static int array(size_t bytes) {
+    struct { size_t width, height; int format; unsigned channels; } shape = {bytes / 4096, 1024, 0x20, 1};
+    void *made;
+    return CALL("cuArrayCreate_v2", (void **, void *))(&made, &shape);
+}
+
+static struct { int type, types; int place, id; void *meta; unsigned char flags[8]; } memory = {1, 1, 1, 0, NULL, {0}};
+static unsigned long long last_handle;
+
+static int handle(size_t bytes) {
+    return CALL("cuMemCreate", (unsigned long long *, size_t, void *, unsigned long long))(&last_handle, bytes, &memory, 0);
+}
+
+static int share(void) {
+    int file = -1;
+    return CALL("cuMemExportToShareableHandle", (void *, unsigned long long, int, unsigned long long))(&file, last_handle, 1, 0);
+}
+
+static void *other_context, *other_kernel;
+
+static int second(void) {
+    void *module;
+    TRY(CALL("cuCtxCreate_v2", (void **, unsigned, int))(&other_context, 0, 1));
+    TRY(CALL("cuModuleLoadData", (void **, const void *))(&module, "any image"));
+    TRY(CALL("cuModuleGetFunction", (void **, void *, const char *))(&other_kernel, module, "fill"));
+    return current();
+}
+
+static int reach(int may) {
+    TRY(CALL("cuCtxSetCurrent", (void *))(other_context));
+    int result = may ? CALL("cuCtxEnablePeerAccess", (void *, unsigned))(context, 0) : CALL("cuCtxDisablePeerAccess", (void *))(context);
+    int back = current();
+    return result ? result : back;
+}
+
+static int across(int i, uint32_t value) {
+    void *own = kernel;
+    TRY(CALL("cuCtxSetCurrent", (void *))(other_context));
+    kernel = other_kernel;
+    int result = set(slots[i], sizes[i] / 4, value, NULL);
+    if (!result) result = CALL("cuStreamSynchronize", (void *))(NULL);
+    kernel = own;
+    int back = current();
+    return result ? result : back;
 }
 
 static void about(int i) {
@@ -221,6 +307,10 @@ int main(void) {
     driver = dlopen("libcuda.so.1", RTLD_NOW);
     if (!driver) return 3;
     setvbuf(stdout, NULL, _IOLBF, 0);
+    /* Buffers of some MiB come from what was freed before, not from the kernel. */
+    mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    mallopt(M_ARENA_MAX, 1);
     while (fgets(line, sizeof line, stdin)) {
         unsigned long long a = 0, b = 0;
         int error = 0;
@@ -269,11 +359,43 @@ int main(void) {
             stopping = 0;
             failed = 0;
             worker_count = a;
+            small = b;
             for (int n = 0; n < worker_count; n++) pthread_create(&workers[n], NULL, work, (void *)(uintptr_t)n);
             puts("storm 0");
         } else if (!strcmp(name, "state")) printf("state %ld %ld %d\n", done, wrong, failed);
+        else if (!strcmp(name, "go")) {
+            allow(a);
+            printf("go %ld %ld %d\n", done, wrong, failed);
+        } else if (!strcmp(name, "went")) {
+            long before = done;
+            allow(a);
+            while (done == before && !failed) usleep(100);
+            printf("went %ld %ld %d\n", done, wrong, failed);
+        } else if (!strcmp(name, "info")) {
+            size_t left = 0, total = 0;
+            int result = CALL("cuMemGetInfo_v2", (size_t *, size_t *))(&left, &total);
+            printf("info %zu %d\n", left, result);
+        } else if (!strcmp(name, "pitched")) {
+            dptr at;
+            size_t pitch;
+            printf("pitched %d\n", CALL("cuMemAllocPitch_v2", (dptr *, size_t *, size_t, size_t, unsigned))(&at, &pitch, 1024, a / 1024, 4));
+        } else if (!strcmp(name, "array")) printf("array %d\n", array(a));
+        else if (!strcmp(name, "pooled")) {
+            dptr at;
+            int result = CALL("cuMemAllocAsync", (dptr *, size_t, void *))(&at, a, stream);
+            printf("pooled %d\n", result ? result : CALL("cuStreamSynchronize", (void *))(stream));
+        } else if (!strcmp(name, "managed")) {
+            dptr at;
+            printf("managed %d\n", CALL("cuMemAllocManaged", (dptr *, size_t, unsigned))(&at, a, 1));
+        } else if (!strcmp(name, "handle")) printf("handle %d\n", handle(a));
+        else if (!strcmp(name, "share")) printf("share %d\n", share());
+        else if (!strcmp(name, "second")) printf("second %d\n", second());
+        else if (!strcmp(name, "reach")) printf("reach %d\n", reach(1));
+        else if (!strcmp(name, "unreach")) printf("unreach %d\n", reach(0));
+        else if (!strcmp(name, "across")) printf("across %d\n", across(i, b));
         else if (!strcmp(name, "calm")) {
             stopping = 1;
+            allow(0);
             for (int n = 0; n < worker_count; n++) pthread_join(workers[n], NULL);
             printf("calm %ld %d\n", wrong, failed);
         } else if (!strcmp(name, "destroy")) printf("destroy %d\n", CALL("cuCtxDestroy_v2", (void *))(context));

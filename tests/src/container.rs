@@ -1,18 +1,27 @@
 //! OCI containers on a separate machine, made by an installed runtime or by a script. Their root is
-//! the machine's own file system under an overlay, so that they have a glibc and the build.
+//! the machine's own file system under an overlay, so that they have a glibc and the build; under
+//! containerd and Docker it is a small image of the machine's own programs.
 
+mod bare;
+mod config;
+mod containerd;
+mod docker;
+mod engine;
 mod podman;
 
+use std::cell::RefCell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use nix::sys::signal::Signal;
+use serde_json::Value;
 
-use crate::gpu::links;
 use crate::guest::{Ended, Guest};
 use crate::machine::{Machine, ROOT};
 use crate::{artefacts, clients};
+use engine::Engine;
 
 /// The folder of a machine's containers; it is removed with the machine.
 const LAB: &str = "/run/lab";
@@ -20,6 +29,8 @@ const LAB: &str = "/run/lab";
 const GPU: &str = "/run/lab/gpu";
 /// The same folder inside a container.
 const GPU_INSIDE: &str = "/mnt/softgpu";
+/// Where the hierarchies of cgroups are mounted.
+const CGROUPS: &str = "/sys/fs/cgroup";
 /// The daemon's socket for commands.
 const CONTROL: &str = "/run/gpushare/control.sock";
 
@@ -32,8 +43,38 @@ pub enum Runtime {
     Runc,
     /// crun.
     Crun,
+    /// youki, where `scripts/containers.sh` has built it.
+    Youki,
     /// Podman, over this runtime.
     Podman(&'static str),
+    /// containerd's own client, `ctr`.
+    Containerd,
+    /// containerd's service for Kubernetes (CRI).
+    Cri,
+    /// Docker.
+    Docker,
+}
+
+impl Runtime {
+    /// The program that has to be installed for it; none for the script.
+    #[must_use]
+    pub fn program(self) -> Option<String> {
+        let name = match self {
+            Self::ByHand => return None,
+            Self::Runc => "runc",
+            Self::Crun => "crun",
+            Self::Youki => return Some(Self::youki()),
+            Self::Podman(_) => "podman",
+            Self::Containerd | Self::Cri => "containerd",
+            Self::Docker => "dockerd",
+        };
+        Some(name.to_owned())
+    }
+
+    fn youki() -> String {
+        let built = Lab::build().join("youki/bin/youki");
+        built.to_string_lossy().into_owned()
+    }
 }
 
 /// The way in which the container joins gpushare.
@@ -71,6 +112,9 @@ pub struct Bundle {
     pub image: String,
     /// Further volumes, from the host's path to the container's.
     pub volumes: Vec<(String, String)>,
+    /// A further hook of the stage createRuntime, behind ours: a program with its arguments. It
+    /// has one second.
+    pub later_hook: Vec<String>,
     /// The program, and its arguments.
     pub program: Vec<String>,
 }
@@ -90,6 +134,7 @@ impl Bundle {
             user_namespace: false,
             image: String::new(),
             volumes: Vec::new(),
+            later_hook: Vec::new(),
             program: vec![
                 clients::compile("quota", &[])
                     .to_string_lossy()
@@ -107,14 +152,29 @@ impl Bundle {
 #[derive(Debug)]
 pub struct Lab {
     machine: Machine,
+    /// The engines that were started.
+    engines: RefCell<Vec<Engine>>,
 }
 
 impl Lab {
     /// `None` if such a machine cannot be made here, which is noted under `test`.
     #[must_use]
     pub fn start(test: &str, config: &str) -> Option<Self> {
-        let machine = Machine::bare(test)?;
-        let mut lab = Self { machine };
+        Self::on(Machine::bare(test)?, config)
+    }
+
+    /// As [`Lab::start`], on a machine with this root file system: another release, with its
+    /// runtimes.
+    #[must_use]
+    pub fn start_in(test: &str, root: &Path, config: &str) -> Option<Self> {
+        Self::on(Machine::bare_in(test, root)?, config)
+    }
+
+    fn on(machine: Machine, config: &str) -> Option<Self> {
+        let mut lab = Self {
+            machine,
+            engines: RefCell::default(),
+        };
         lab.sh(&format!("mkdir -p {LAB}/library {GPU} && chmod 777 {GPU}"));
         let library = artefacts::interposer();
         lab.sh(&format!("cp {} {LAB}/library/", library.display()));
@@ -131,9 +191,17 @@ impl Lab {
 
     /// Kills the daemon, if it runs, and starts the next one.
     pub fn restart_daemon(&mut self) {
+        self.restart_daemon_by(&[]);
+    }
+
+    /// As [`Lab::restart_daemon`], with the daemon as the last arguments of this command.
+    pub fn restart_daemon_by(&mut self, command: &[&str]) {
         self.machine.kill_daemon();
+        let program = artefacts::gpushared().to_string_lossy().into_owned();
         let config = format!("{LAB}/config.toml");
-        let mut daemon = self.machine.daemon_command(&["--config", &config]);
+        let words = [command, &[&program, "--config", &config]].concat();
+        let mut daemon = self.machine.as_user(ROOT, words[0]);
+        daemon.args(&words[1..]).stderr(Stdio::piped());
         daemon.env("SOFTGPU_FOLDER", GPU);
         self.machine.start_this(daemon);
     }
@@ -141,6 +209,11 @@ impl Lab {
     /// Kills the daemon.
     pub fn kill_daemon(&mut self) {
         self.machine.kill_daemon();
+    }
+
+    /// Sends the daemon a signal.
+    pub fn signal_daemon(&self, signal: Signal) {
+        self.machine.signal_daemon(signal);
     }
 
     /// Runs a shell line as root on the machine.
@@ -182,7 +255,9 @@ impl Lab {
         let (folder, id) = (bundle.folder(), &bundle.id);
         self.sh(&format!(
             "umount -l {folder}/rootfs 2>/dev/null; rm -rf {folder}; \
-             mkdir -p {folder}/upper/{GPU_INSIDE} {folder}/work {folder}/rootfs; chmod 755 {folder}"
+             mkdir -p {folder}/upper/{GPU_INSIDE} {folder}/upper/{} {folder}/work {folder}/rootfs; \
+             chmod 755 {folder}",
+            Self::build().display()
         ));
         if bundle.user_namespace {
             // An engine gives an image to the namespace's root.
@@ -203,75 +278,17 @@ impl Lab {
             Runtime::ByHand => self.by_hand(bundle, &config),
             Runtime::Runc => self.by_runtime(bundle, "runc"),
             Runtime::Crun => self.by_runtime(bundle, "crun"),
+            Runtime::Youki => self.by_runtime(bundle, &Runtime::youki()),
             Runtime::Podman(runtime) => self.by_podman(bundle, runtime, &config),
+            Runtime::Containerd => self.by_containerd(bundle, &config),
+            Runtime::Cri => self.by_cri(bundle, &config),
+            Runtime::Docker => self.by_docker(bundle, &config),
         }
     }
 
-    fn by_runtime(&self, bundle: &Bundle, runtime: &str) -> Command {
-        let (root, folder) = (format!("{LAB}/state"), bundle.folder());
-        // crun does not run if both versions of cgroups are mounted.
-        let view = "umount /sys/fs/cgroup/unified 2>/dev/null; exec \"$@\"";
-        let mut command = self.machine.as_user(ROOT, "unshare");
-        command.args(["--mount", "--propagation", "slave", "sh", "-c"]);
-        command.arg(if runtime == "crun" {
-            view
-        } else {
-            "exec \"$@\""
-        });
-        command.arg("sh");
-        match bundle.door {
-            Door::Wrapper => {
-                let found = self.sh(&format!("command -v {runtime}"));
-                command.arg(artefacts::folder().join("gpushare-runtime"));
-                command.arg(format!("--gpushare-runtime={found}"));
-                command.arg(format!(
-                    "--gpushare-hook-args=--library,{LAB}/library,--daemon,{CONTROL}"
-                ));
-            }
-            _ => {
-                command.arg(runtime);
-            }
-        }
-        command.args(["--root", &root, "run", "--bundle", &folder, &bundle.id]);
-        command
-    }
-
-    fn by_hand(&self, bundle: &Bundle, config: &Value) -> Command {
-        let folder = bundle.folder();
-        let lines = |list: &Value, line: &dyn Fn(&Value) -> String| -> String {
-            let all = list.as_array().expect("a list").iter();
-            all.map(|one| line(one) + "\n").collect()
-        };
-        let text = |value: &Value| value.as_str().expect("a text").to_owned();
-        let hook = &config["hooks"]["createRuntime"];
-        let hook = match hook.is_null() {
-            true => String::new(),
-            false => lines(&hook[0]["args"], &text),
-        };
-        self.write(&format!("{}/hook", bundle.id), &hook);
-        let mount =
-            |mount: &Value| format!("{} {}", text(&mount["source"]), text(&mount["destination"]));
-        let mounts = config["mounts"].as_array().expect("a list").iter();
-        let binds: Vec<Value> = mounts
-            .filter(|mount| mount["type"] == "bind")
-            .cloned()
-            .collect();
-        self.write(
-            &format!("{}/volumes", bundle.id),
-            &lines(&json!(binds), &mount),
-        );
-        let environment = lines(&config["process"]["env"], &text);
-        self.write(&format!("{}/upper/.environment", bundle.id), &environment);
-        let group = self.group(&bundle.id);
-        self.sh(&format!("mkdir -p {}", group.display()));
-        let mut command = self.machine.as_user(ROOT, "bash");
-        command
-            .arg(artefacts::repository().join("tests/clients/runtime_by_hand.sh"))
-            .args([&folder, &bundle.id])
-            .arg(group.join("cgroup.procs"))
-            .arg(u8::from(bundle.read_only).to_string())
-            .args(&bundle.program);
-        command
+    /// The folder of the build, which containers have too.
+    fn build() -> &'static Path {
+        artefacts::folder().parent().expect("a target folder")
     }
 
     /// The cgroup of a container that is made by hand.
@@ -283,98 +300,12 @@ impl Lab {
     /// The folder of this machine's cgroups in the unified hierarchy.
     fn groups(&self) -> PathBuf {
         let mount = self.sh("grep -m1 ' cgroup2 ' /proc/mounts | cut -d' ' -f2");
-        Path::new(&mount).join(format!("gpushare-test-{}", self.machine.id()))
+        Path::new(&mount).join(self.group_name())
     }
 
-    fn config(&self, bundle: &Bundle) -> Value {
-        let hook = artefacts::folder().join("gpushare-oci-hook");
-        let mut environment = vec![
-            "PATH=/usr/sbin:/usr/bin:/sbin:/bin".to_owned(),
-            format!("LD_LIBRARY_PATH={}", links().display()),
-            format!("SOFTGPU={}", self.machine.gpu().spec()),
-            format!("SOFTGPU_FOLDER={GPU_INSIDE}"),
-        ];
-        environment.extend(bundle.environment.iter().cloned());
-        let target = artefacts::folder().parent().expect("a target folder");
-        let bind = |source: &Path, destination: &Path, options: &[&str]| json!({"destination": destination, "source": source, "type": "bind", "options": options});
-        let mut mounts = vec![
-            json!({"destination": "/proc", "type": "proc", "source": "proc"}),
-            json!({"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]}),
-            bind(target, target, &["rbind", "ro"]),
-            bind(Path::new(GPU), Path::new(GPU_INSIDE), &["bind", "rw"]),
-        ];
-        for (source, destination) in &bundle.volumes {
-            mounts.push(bind(
-                Path::new(source),
-                Path::new(destination),
-                &["bind", "rw"],
-            ));
-        }
-        if let Door::Cdi(class) = bundle.door {
-            let edits = self.cdi(class);
-            for variable in edits["env"].as_array().expect("a list") {
-                environment.push(variable.as_str().expect("a text").to_owned());
-            }
-            for mount in edits["mounts"].as_array().expect("a list") {
-                mounts.push(json!({
-                    "type": "bind",
-                    "source": mount["hostPath"],
-                    "destination": mount["containerPath"],
-                    "options": mount["options"],
-                }));
-            }
-        }
-        let mut namespaces = vec![
-            json!({"type": "pid"}),
-            json!({"type": "mount"}),
-            json!({"type": "ipc"}),
-        ];
-        let mut linux = json!({"cgroupsPath": format!("/gpushare-test/{}", bundle.id)});
-        if bundle.user_namespace {
-            namespaces.push(json!({"type": "user"}));
-            let ids = json!([{"containerID": 0, "hostID": 100_000, "size": 65536}]);
-            linux["uidMappings"] = ids.clone();
-            linux["gidMappings"] = ids;
-        }
-        linux["namespaces"] = json!(namespaces);
-        let annotations: serde_json::Map<String, Value> = bundle
-            .annotations
-            .iter()
-            .map(|(name, value)| (name.clone(), json!(value)))
-            .collect();
-        let mut config = json!({
-            "ociVersion": "1.0.2",
-            "process": {
-                "terminal": false, "user": {"uid": 0, "gid": 0}, "cwd": "/",
-                "args": bundle.program, "env": environment,
-            },
-            "root": {"path": "rootfs", "readonly": bundle.read_only},
-            "mounts": mounts,
-            "annotations": annotations,
-            "linux": linux,
-        });
-        if bundle.door == Door::Hook {
-            let args = [
-                hook.to_string_lossy().into_owned(),
-                "--library".to_owned(),
-                format!("{LAB}/library"),
-                "--daemon".to_owned(),
-                CONTROL.to_owned(),
-                "createRuntime".to_owned(),
-            ];
-            let hook = json!({"path": args[0], "args": args, "env": [], "timeout": 10});
-            config["hooks"] = json!({"createRuntime": [hook]});
-        }
-        config
-    }
-
-    /// The edits of a class in the specification that the daemon keeps at `/run/cdi/gpushare.json`.
-    fn cdi(&self, class: &str) -> Value {
-        let text = self.sh("cat /run/cdi/gpushare.json");
-        let specification: Value = serde_json::from_str(&text).expect("JSON");
-        let devices = specification["devices"].as_array().expect("a list");
-        let device = devices.iter().find(|device| device["name"] == class);
-        device.expect("the class is a device")["containerEdits"].clone()
+    /// The folder of this machine's cgroups in each hierarchy.
+    fn group_name(&self) -> String {
+        format!("gpushare-test-{}", self.machine.id())
     }
 
     /// A tenant's row in `gpushare ps --json`.
@@ -391,18 +322,38 @@ impl Lab {
 }
 
 impl Drop for Lab {
-    /// Removes its cgroups. One whose processes are not reaped yet stays until the next boot.
+    /// Ends its engines and containers, and removes its cgroups. A cgroup whose processes are not
+    /// reaped yet stays until the next boot.
     fn drop(&mut self) {
-        let groups = self.groups();
-        for folder in std::fs::read_dir(&groups).into_iter().flatten().flatten() {
-            let end = std::time::Instant::now() + std::time::Duration::from_secs(5);
-            while std::fs::remove_dir(folder.path())
-                .is_err_and(|error| error.raw_os_error() == Some(16))
-                && std::time::Instant::now() < end
-            {
-                std::thread::sleep(std::time::Duration::from_millis(10));
-            }
+        let engines = std::mem::take(&mut *self.engines.borrow_mut());
+        for engine in engines {
+            engine.end(&self.machine);
         }
-        let _ = std::fs::remove_dir(groups);
+        self.delete_bare();
+        let name = self.group_name();
+        for mount in Path::new(CGROUPS)
+            .read_dir()
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            remove(&mount.path().join(&name));
+        }
+        remove(&Path::new(CGROUPS).join(name));
+    }
+}
+
+/// Removes a folder of cgroups, with those in it. Their processes may not be reaped yet.
+fn remove(groups: &Path) {
+    for folder in groups.read_dir().into_iter().flatten().flatten() {
+        if folder.path().is_dir() {
+            remove(&folder.path());
+        }
+    }
+    let end = Instant::now() + Duration::from_secs(5);
+    while std::fs::remove_dir(groups).is_err_and(|error| error.raw_os_error() == Some(16))
+        && Instant::now() < end
+    {
+        std::thread::sleep(Duration::from_millis(10));
     }
 }

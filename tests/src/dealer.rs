@@ -50,8 +50,8 @@ impl std::fmt::Debug for Bank {
 pub struct Dealer {
     folder: tempfile::TempDir,
     spec: String,
-    device_uuid: [u8; 16],
-    // Keeps the device's identity.
+    device_uuids: Vec<[u8; 16]>,
+    // Keeps the devices' identity.
     _observer: Observer,
     usage: UsagePage,
     instance: u64,
@@ -78,7 +78,7 @@ struct Serving {
 #[derive(Debug)]
 struct Desk {
     pages: [std::os::fd::OwnedFd; 2],
-    device_uuid: [u8; 16],
+    device_uuids: Vec<[u8; 16]>,
     instance: u64,
     slots: Arc<AtomicU16>,
     mixed_up: Arc<AtomicBool>,
@@ -91,21 +91,27 @@ struct Desk {
 impl Dealer {
     /// Begins to serve one tenant on the first device of `gpu`, with an open lease.
     pub fn start(gpu: &Gpu) -> Self {
+        Self::on(gpu, 1)
+    }
+
+    /// The same on so many of its devices.
+    pub fn on(gpu: &Gpu, count: usize) -> Self {
         let spec = gpu.spec().parse().expect("a valid SPEC");
         let observer = Observer::open(&spec).expect("a machine");
-        let device = &observer.snapshot().expect("readable").devices[0];
-        let (device_uuid, capacity) = (device.uuid_bytes, device.capacity);
+        let machine = observer.snapshot().expect("readable").devices;
+        let devices = &machine[..count];
         let usage = UsagePage::create().expect("memory");
-        let first = &usage.view().devices[0];
-        first.limit.store(GRANT, Ordering::Relaxed);
-        first.view_total.store(capacity, Ordering::Relaxed);
-        first.capacity.store(capacity, Ordering::Relaxed);
-        first.claim(&device_uuid);
+        for (device, entry) in devices.iter().zip(&usage.view().devices) {
+            entry.limit.store(GRANT, Ordering::Relaxed);
+            entry.view_total.store(device.capacity, Ordering::Relaxed);
+            entry.capacity.store(device.capacity, Ordering::Relaxed);
+            entry.claim(&device.uuid_bytes);
+        }
         usage.view().found(std::process::id(), 0);
         let mut dealer = Self {
             folder: tempfile::tempdir().expect("a temporary folder"),
             spec: gpu.spec().to_owned(),
-            device_uuid,
+            device_uuids: devices.iter().map(|device| device.uuid_bytes).collect(),
             _observer: observer,
             usage,
             instance: 0,
@@ -139,9 +145,9 @@ impl Dealer {
         command
     }
 
-    /// The device's UUID.
+    /// The first device's UUID.
     pub fn device_uuid(&self) -> [u8; 16] {
-        self.device_uuid
+        self.device_uuids[0]
     }
 
     /// The folder of its socket.
@@ -185,9 +191,14 @@ impl Dealer {
         self.page().set_movability(self.movability);
     }
 
-    /// Orders about the memory on the device.
+    /// Orders about the memory on the first device.
     pub fn order(&self, epoch: u32, order: Order) {
-        self.page().devices[0].command(Orders {
+        self.order_on(0, epoch, order);
+    }
+
+    /// Orders about the memory on one of its devices.
+    pub fn order_on(&self, device_index: usize, epoch: u32, order: Order) {
+        self.page().devices[device_index].command(Orders {
             word: OrderWord::new(epoch, order),
             drain_ms: self.drain_ms.load(Ordering::Relaxed),
         });
@@ -289,15 +300,15 @@ impl Dealer {
         self.instance += 1;
         let control = ControlPages::create(self.instance).expect("memory");
         control.view().set_movability(self.movability);
-        control.view().devices[0]
-            .grant
-            .store(GRANT, Ordering::Relaxed);
+        for device in &control.view().devices[..self.device_uuids.len()] {
+            device.grant.store(GRANT, Ordering::Relaxed);
+        }
         let stop = Arc::new(AtomicBool::new(false));
         let copy =
             |page: std::os::fd::BorrowedFd<'_>| page.try_clone_to_owned().expect("a descriptor");
         let desk = Desk {
             pages: [copy(control.descriptor()), copy(self.usage.descriptor())],
-            device_uuid: self.device_uuid,
+            device_uuids: self.device_uuids.clone(),
             instance: self.instance,
             slots: Arc::clone(&self.slots),
             mixed_up: Arc::clone(&self.mixed_up),
@@ -395,7 +406,7 @@ fn answer(line: &mut Connection, desk: &Desk, id: u32, body: &[u8]) -> Option<()
             Reply::Registered(Registered {
                 tenant: "by-hand".to_owned(),
                 slot: register.slot.unwrap_or_else(fresh),
-                device_uuids: vec![desk.device_uuid],
+                device_uuids: desk.device_uuids.clone(),
             })
         }
         asked @ (Request::Open { .. } | Request::Ask(_) | Request::DriverRefused(_)) => {

@@ -20,6 +20,7 @@ pub struct HostStore {
     given: AtomicU64,
     /// Most bytes that it gives.
     most: AtomicU64,
+    ranges: Mutex<Vec<u64>>,
 }
 
 impl Default for HostStore {
@@ -28,11 +29,17 @@ impl Default for HostStore {
             file: Mutex::default(),
             given: AtomicU64::new(0),
             most: AtomicU64::new(SIZE),
+            ranges: Mutex::default(),
         }
     }
 }
 
 impl HostStore {
+    /// The sizes of the ranges given so far.
+    pub fn ranges(&self) -> Vec<u64> {
+        self.ranges.lock().expect("nothing fails there").clone()
+    }
+
     /// Bytes given so far.
     pub fn given(&self) -> u64 {
         self.given.load(Ordering::SeqCst)
@@ -68,6 +75,8 @@ impl HostStore {
         )
         .ok()?;
         self.given.fetch_add(bytes, Ordering::SeqCst);
+        let mut ranges = self.ranges.lock().expect("nothing fails there");
+        ranges.push(bytes);
         Some((offset, file.try_clone().expect("a descriptor")))
     }
 }

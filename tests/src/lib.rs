@@ -22,6 +22,8 @@ pub mod guest;
 pub mod home;
 pub mod host_store;
 pub mod machine;
+pub mod measured;
+pub mod movable;
 pub mod moves;
 pub mod mps;
 pub mod referee;

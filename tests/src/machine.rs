@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use nix::unistd::geteuid;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
 
 use crate::gpu::{Gpu, links};
@@ -20,8 +21,31 @@ pub const ALICE: u32 = 65_534;
 /// Another user id without a name.
 pub const BOB: u32 = 65_533;
 
-/// Mounts the machine's own folders, reports it, and keeps them until standard input ends.
-const KEEP: &str = "mount -t tmpfs -o mode=0755 none /run && mount -t tmpfs -o mode=0755 none /var/lib && mount -t tmpfs -o mode=1777 none /dev/shm && echo kept && exec cat";
+/// Mounts the machine's own folders, reports it, and keeps them until standard input ends. With
+/// arguments, it first moves into another root file system, the first of them, and takes along the
+/// folders that the others name.
+const KEEP: &str = r#"
+set -e
+if [ $# -gt 0 ]; then
+    root=$1
+    shift
+    mount --bind "$root" "$root"
+    for folder in /proc /sys /dev; do mount --rbind "$folder" "$root$folder"; done
+    for folder in "$@"; do
+        mkdir -p "$root$folder"
+        mount --bind "$folder" "$root$folder"
+    done
+    cd "$root"
+    pivot_root . .
+    umount -l .
+    cd /
+fi
+mount -t tmpfs -o mode=0755 none /run
+mount -t tmpfs -o mode=0755 none /var/lib
+mount -t tmpfs -o mode=1777 none /dev/shm
+echo kept
+exec cat
+"#;
 
 /// See the module's documentation. Dropping it kills all its processes that still run.
 #[derive(Debug)]
@@ -42,13 +66,27 @@ impl Machine {
 
     /// A machine without a daemon.
     pub fn bare(test: &str) -> Option<Self> {
+        Self::keep(test, &[])
+    }
+
+    /// A machine without a daemon whose root file system is `root`. The repository and the build
+    /// are where they are on this one.
+    pub fn bare_in(test: &str, root: &Path) -> Option<Self> {
+        let target = artefacts::folder().parent().expect("a target folder");
+        let repository = artefacts::repository();
+        let repository = repository.canonicalize().expect("it is there");
+        Self::keep(test, &[root, &repository, target])
+    }
+
+    fn keep(test: &str, folders: &[&Path]) -> Option<Self> {
         if !geteuid().is_root() {
             not_runnable_here(test, "only root can be several users");
             return None;
         }
         let mut command = clean("unshare".as_ref());
         command
-            .args(["--mount", "sh", "-c", KEEP])
+            .args(["--mount", "sh", "-c", KEEP, "sh"])
+            .args(folders)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -113,6 +151,13 @@ impl Machine {
             let _ = daemon.kill();
             let _ = daemon.wait();
         }
+    }
+
+    /// Sends root's daemon a signal.
+    pub fn signal_daemon(&self, signal: Signal) {
+        let daemon = self.daemon.as_ref().expect("it runs");
+        let pid = i32::try_from(daemon.id()).expect("a pid");
+        kill(Pid::from_raw(pid), signal).expect("it is ours");
     }
 
     /// A program on this machine, run by this user.
@@ -266,9 +311,34 @@ impl Drop for Cgroup {
     }
 }
 
+impl Machine {
+    /// Kills the processes that are still in its mount namespace, the keeper excepted.
+    fn kill_all(&self) {
+        let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt"));
+        let keeper = self.keeper.id().to_string();
+        let (Ok(own), Ok(here)) = (namespace(&keeper), namespace("self")) else {
+            return;
+        };
+        if own == here {
+            return;
+        }
+        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let Some(pid) = name.to_str().filter(|name| **name != keeper) else {
+                continue;
+            };
+            let is_in_it = namespace(pid).is_ok_and(|namespace| namespace == own);
+            if let (true, Ok(pid)) = (is_in_it, pid.parse::<i32>()) {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+    }
+}
+
 impl Drop for Machine {
     fn drop(&mut self) {
         self.kill_daemon();
+        self.kill_all();
         if let Some(mut input) = self.keeper.stdin.take() {
             let _ = input.flush();
         }

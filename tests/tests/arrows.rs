@@ -129,7 +129,7 @@ const PARTS: &[Part] = &[
             &["model"],
             &["compute"],
             &["maxima"],
-            &["policy", "unavailable", "amounts"],
+            &["policy", "amounts"],
             &["setting"],
             &["layer"],
             &["error"],

@@ -2,7 +2,7 @@
 //! assertions on shares are wide, because this may run on a loaded machine. The figures are
 //! printed; those of a quiet machine are in docs/results.
 
-use gpushare_tests::Home;
+use gpushare_tests::{Home, assert_measured};
 use serde_json::Value;
 use std::fs;
 
@@ -65,7 +65,7 @@ fn the_driver_alone_shares_by_processes_whatever_their_kernels() {
     ];
     let outcome = measured(&home, &tenants);
     let share = number(&outcome["tenants"][0], "share");
-    assert!((share - 1.0 / 3.0).abs() < 0.1, "{share}");
+    assert_measured!((share - 1.0 / 3.0).abs() < 0.1, "{share}");
     assert!(
         outcome["idle"].is_null(),
         "kernels overlap: ends say nothing of beginnings"
@@ -80,10 +80,10 @@ fn shares_go_by_weight_and_a_cap_holds() {
         &["--tenant", "name=a,share=75", "--tenant", "name=b,share=25"],
     );
     let [a, b] = [0, 1].map(|at| number(&outcome["tenants"][at], "share"));
-    assert!(a > b && (a - 0.75).abs() < 0.2, "{a}:{b}");
+    assert_measured!(a > b && (a - 0.75).abs() < 0.2, "{a}:{b}");
     let outcome = measured(&home, &["--tenant", "name=a,cap=30"]);
     let device = number(&outcome["tenants"][0], "device");
-    assert!((0.02..0.4).contains(&device), "{device}");
+    assert_measured!((0.02..0.4).contains(&device), "{device}");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn an_impossible_experiment_is_refused_before_it_starts() {
     ] {
         let output = home.gpushare(&[&["bench", "share"], flags].concat());
         let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(125), "{said}");
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{said}");
         assert!(said.contains(blamed), "{said}");
     }
 }
@@ -147,7 +147,7 @@ fn with_one_gpu_an_experiment_on_two_is_refused_before_it_starts() {
     ] {
         let output = home.gpushare(&[&["bench", "share", "--gpu", &gpu], flags].concat());
         let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(125), "{said}");
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{said}");
         assert!(
             said.contains("needs 2 GPUs, and here tenants see 1"),
             "{said}"
@@ -198,7 +198,7 @@ fn the_same_tenants_are_compared_with_and_without_gpushare() {
         assert_eq!(tenant["name"], name);
         for side in ["bare", "shared"] {
             let device = number(&tenant["device"], side);
-            assert!(device > 0.0 && device < 0.2, "{name} {side}: {device}");
+            assert_measured!(device > 0.0 && device < 0.2, "{name} {side}: {device}");
         }
         let waits = &tenant["wait_p99"];
         assert!(number(waits, "bare") > 0.0 && number(waits, "shared") > 0.0);

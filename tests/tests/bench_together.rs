@@ -2,7 +2,7 @@
 //! several tenants, compared with the bare driver. Figures are printed and not asserted, because
 //! the machine may be loaded.
 
-use gpushare_tests::Home;
+use gpushare_tests::{Home, assert_measured};
 use serde_json::Value;
 use std::fs;
 use std::process::Output;
@@ -132,11 +132,12 @@ fn tenants_of_one_job_synchronise_across_gpus_and_all_end() {
             number(row, "collectives_per_s")
         });
         // They run in lockstep: neither can be far ahead of the other.
-        assert!(rates[0] > 0.0 && (rates[0] / rates[1] - 1.0).abs() < 0.2);
+        assert!(rates[0] > 0.0, "{rates:?}");
+        assert_measured!((rates[0] / rates[1] - 1.0).abs() < 0.2, "{rates:?}");
     }
     let alone = bench(&home, &pods[..2]);
     let said = String::from_utf8_lossy(&alone.stderr);
-    assert_eq!(alone.status.code(), Some(125), "{said}");
+    assert!(matches!(alone.status.code(), Some(1 | 2)), "{said}");
     assert!(said.contains("one tenant only"), "{said}");
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use gpushare_tests::{Alone, Gpu, Guest, until};
+use gpushare_tests::{Alone, Gpu, Guest, assert_measured, until};
 use nix::sys::signal::{Signal, kill};
 
 const US: u64 = 1_000;
@@ -84,7 +84,7 @@ fn a_cap_holds_for_a_deep_queue_and_for_one_kernel_at_a_time() {
             "{how}: {:.1} % of the device under a cap of 30 %",
             share * 100.0
         );
-        assert!(share <= 0.40, "{how}: {share}");
+        assert_measured!(share <= 0.40, "{how}: {share}");
         guests.into_iter().for_each(Guest::stops);
     }
 }
@@ -104,7 +104,7 @@ fn two_processes_have_one_cap_together() {
         "two processes: {:.1} % of the device under a cap of 20 %",
         share * 100.0
     );
-    assert!(share <= 0.30, "{share}");
+    assert_measured!(share <= 0.30, "{share}");
     guests.into_iter().for_each(Guest::stops);
 }
 
@@ -123,7 +123,7 @@ fn a_stopped_or_killed_process_costs_its_sibling_nothing() {
     kill(pid, Signal::SIGKILL).expect("it lives");
     let mut guests = [other];
     let share = share(&gpu, &mut guests);
-    assert!(share <= 0.40, "{share}");
+    assert_measured!(share <= 0.40, "{share}");
     guests.into_iter().for_each(Guest::stops);
 }
 
@@ -150,7 +150,7 @@ fn captures_of_every_mode_survive_dozens_of_closes() {
             alone.closes(),
             used * 100.0
         );
-        assert!(used <= 0.40, "a gate that closes keeps the cap: {used}");
+        assert_measured!(used <= 0.40, "a gate that closes keeps the cap: {used}");
         guest.stops();
     }
 }
@@ -190,6 +190,7 @@ fn a_forked_child_begins_with_an_open_gate_and_the_same_cap() {
     assert_eq!(guest.ask("init"), "init 0");
     guest.ask(&format!("work {}", 500 * US));
     let mut guests = [guest];
-    assert!(share(&gpu, &mut guests) <= 0.40);
+    let share = share(&gpu, &mut guests);
+    assert_measured!(share <= 0.40, "{share}");
     guests.into_iter().for_each(Guest::stops);
 }

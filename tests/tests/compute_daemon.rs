@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use gpushare_tests::{Daemon, Gpu, Guest, Tenant, until};
+use gpushare_tests::{Daemon, Gpu, Guest, Tenant, assert_measured, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -60,7 +60,7 @@ fn a_tenant_with_a_larger_request_holds_the_device_longer() {
         used * 100.0
     );
     // Four times as long; it is the daemon's own count, on the clock that it deals by.
-    assert!(rows[0].held >= 2 * rows[1].held, "{rows:?}");
+    assert_measured!(rows[0].held >= 2 * rows[1].held, "{rows:?}");
     assert!(rows[1].held > 0, "{rows:?}");
     a.stops();
     b.stops();
@@ -196,7 +196,7 @@ fn without_its_daemon_a_tenant_keeps_its_cap() {
         std::thread::sleep(Duration::from_millis(1500));
         let used = (gpu.served() - before) as f64 / began.elapsed().as_nanos() as f64;
         println!("{state}: {:.1} % under a cap of 20 %", used * 100.0);
-        assert!((0.02..=0.35).contains(&used), "{state}: {used}");
+        assert_measured!((0.02..=0.35).contains(&used), "{state}: {used}");
         daemon.kill();
     }
     for guest in [&mut a, &mut b] {

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use gpushare_protocol::wire::{ShareRow, ShareState};
-use gpushare_tests::{Daemon, Gpu, Guest, Tenant, until};
+use gpushare_tests::{Daemon, Gpu, Guest, Tenant, assert_measured, until};
 use nix::sys::signal::{Signal, kill};
 
 const US: u64 = 1_000;
@@ -83,7 +83,7 @@ fn a_tenant_ahead_of_its_share_gives_way_until_the_other_is_repaid() {
         "80:20 got {held}:{other} thousandths, {:.1} % of the device used",
         used * 100.0
     );
-    assert!(held > other, "{held} {other}");
+    assert_measured!(held > other, "{held} {other}");
     assert!(other > 0);
     a.goes_on(20);
     b.goes_on(20);
@@ -197,7 +197,7 @@ fn a_lower_priority_yields_to_a_higher_one_that_has_gaps() {
             ShareState::Yielding { .. } | ShareState::Held { .. }
         );
     }
-    assert!(yielded);
+    assert_measured!(yielded, "low never yielded");
     assert!(!matches!(
         daemon.share("high").state,
         ShareState::Held { .. }
@@ -221,7 +221,7 @@ fn a_cap_holds_beside_others_and_alone() {
     };
     let alone = used(&gpu);
     println!("alone: {:.1} % under a cap of 20 %", alone * 100.0);
-    assert!((0.02..=0.35).contains(&alone), "{alone}");
+    assert_measured!((0.02..=0.35).contains(&alone), "{alone}");
     let mut b = working(&daemon.tenant("other", &[]), 500 * US);
     b.goes_on(200);
     a.goes_on(20);
@@ -230,7 +230,7 @@ fn a_cap_holds_beside_others_and_alone() {
         "with another tenant: {} thousandths over {} ms",
         row.held, row.over_ms
     );
-    assert!(row.held <= 350, "{row:?}");
+    assert_measured!(row.held <= 350, "{row:?}");
     a.stops();
     b.stops();
 }

@@ -1,84 +1,179 @@
-//! The same under the runtimes that are installed: each by each door, with a root that can be
-//! written and one that cannot, with a user namespace and without.
+//! The same under the runtimes of two Debian releases: each by each door, with a root that can be
+//! written and one that cannot, with a user namespace and without. Each cell is printed, those that
+//! do not exist or cannot run too.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use gpushare_tests::container::{Bundle, Door, Lab, Runtime};
-use gpushare_tests::runnable::not_runnable_here;
-use gpushare_tests::{GIB, until};
-use std::process::Command;
+use gpushare_tests::runnable::{not_runnable_here, prepared};
+use gpushare_tests::{GIB, Guest, clients, until};
 
-const TWO: [(&str, &str); 2] = [("mem-limit", "2GiB"), ("devices", "0")];
+/// What each cell asks for, by annotations or by its class.
+const ASKS: [(&str, &str); 3] = [
+    ("mem-limit", "2GiB"),
+    ("sm-request", "70"),
+    ("devices", "0"),
+];
+/// The daemon's configuration: that class, where Podman looks for CDI devices.
+const CONFIG: &str = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/run/lab/library\"\n\
+    [classes.two]\ndevices = [\"0\"]\n\
+    [classes.two.limits]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\nGPUSHARE_SM_REQUEST = \"70\"\n";
+const DOORS: [Door; 3] = [Door::Hook, Door::Wrapper, Door::Cdi("two")];
 
-fn is_installed(runtime: Runtime) -> bool {
-    let name = match runtime {
-        Runtime::ByHand => return true,
-        Runtime::Runc => "runc",
-        Runtime::Crun => "crun",
-        Runtime::Podman(_) => "podman",
-    };
-    let found = Command::new(name).arg("--version").output();
-    let found = found.is_ok_and(|output| output.status.success());
-    if !found {
-        not_runnable_here("containers_runtimes", &format!("{name} is not installed"));
-    }
-    found
+/// Where the runtimes come from.
+#[derive(Clone, Copy)]
+enum Release {
+    /// This machine.
+    Here,
+    /// A root of Debian 13.
+    Trixie,
 }
 
-/// The daemon's configuration: a class of two GiB, where Podman looks for CDI devices.
-const CONFIG: &str = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/run/lab/library\"\n\
-    [classes.two]\ndevices = [\"0\"]\n[classes.two.limits]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n";
+/// A container beside which all cells of a machine run, with the rest of the device's time.
+struct Neighbour {
+    guest: Guest,
+}
 
-/// Each runtime by each of these doors, with a root that can be written and one that cannot, with a
-/// user namespace and without. Returns how many there were.
-fn all(runtimes: &[Runtime], doors: &[Door]) -> Option<u32> {
-    let test = std::thread::current();
-    let lab = Lab::start(test.name().unwrap_or("containers_runtimes"), CONFIG)?;
-    let mut cells = 0;
-    for runtime in runtimes.iter().copied().filter(|it| is_installed(*it)) {
-        for door in doors.iter().copied() {
+impl Neighbour {
+    fn start(lab: &Lab) -> Self {
+        let asks = [("mem-limit", "1GiB"), ("sm-request", "30")];
+        let program = vec![clients::compile("turns", &[]).display().to_string()];
+        let bundle = Bundle {
+            program,
+            ..Bundle::new("neighbour", Runtime::ByHand, &asks)
+        };
+        let mut guest = lab.run(&bundle).started();
+        assert_eq!(guest.ask("work 500000"), "work 0");
+        Self { guest }
+    }
+}
+
+/// Why a cell does not exist, or cannot run here.
+fn cannot(lab: &Lab, runtime: Runtime, door: Door, user_namespace: bool) -> Option<&'static str> {
+    let is_cdi = matches!(door, Door::Cdi(_));
+    match runtime {
+        Runtime::Containerd if is_cdi => Some("ctr has no CDI devices; see CRI"),
+        Runtime::Cri if door == Door::Hook => Some("CRI takes no hooks"),
+        Runtime::Docker if door == Door::Hook => Some("Docker takes no hooks"),
+        Runtime::Cri if is_cdi && !lab.containerd_has_cdi() => {
+            Some("containerd before 1.7 has no CDI")
+        }
+        Runtime::Docker if is_cdi && !lab.docker_has_cdi() => Some("Docker before 25 has no CDI"),
+        Runtime::Cri if user_namespace => {
+            Some("pods with user namespaces need mapped mounts: runc 1.2")
+        }
+        _ => None,
+    }
+}
+
+/// All cells of these runtimes. Each is printed; those that fail are told at the end.
+fn all(test: &str, release: Release, runtimes: &[Runtime]) {
+    let lab = match release {
+        Release::Here => Lab::start(test, CONFIG),
+        Release::Trixie => prepared(test, "runtimes_root.sh", &["trixie"])
+            .and_then(|root| Lab::start_in(test, &root, CONFIG)),
+    };
+    let Some(lab) = lab else { return };
+    let mut neighbour = Neighbour::start(&lab);
+    let name = lab.sh("sed -n 's/^VERSION_CODENAME=//p' /etc/os-release");
+    let (mut number, mut failed) = (0_u32, Vec::new());
+    for runtime in runtimes.iter().copied() {
+        let Some(version) = version(&lab, runtime) else {
+            not_runnable_here(test, &format!("{runtime:?} is not installed"));
+            continue;
+        };
+        for door in DOORS {
             for (read_only, user_namespace) in
                 [(false, false), (false, true), (true, false), (true, true)]
             {
-                cells += 1;
-                let what = format!(
-                    "{runtime:?} {door:?} read_only={read_only} user_namespace={user_namespace}"
-                );
-                eprintln!("{what}");
-                // A class knows containers by ids like those that engines make.
-                let id = format!("{cells:064x}");
+                number += 1;
+                let root = if read_only { "read-only" } else { "writable" };
+                let users = if user_namespace { "yes" } else { "no" };
+                let what = format!("{name} | {version} | {} | {root} | {users}", by(door));
+                if let Some(why) = cannot(&lab, runtime, door, user_namespace) {
+                    eprintln!("cell: {what} | not run: {why}");
+                    continue;
+                }
                 let bundle = Bundle {
                     door,
                     read_only,
                     user_namespace,
-                    ..Bundle::new(&id, runtime, &TWO)
+                    // A class knows containers by ids like those that engines make.
+                    ..Bundle::new(&format!("{number:064x}"), runtime, &ASKS)
                 };
-                cell(&lab, bundle, &what);
+                let passed = catch_unwind(AssertUnwindSafe(|| {
+                    cell(&lab, &mut neighbour, bundle);
+                }));
+                let result = if passed.is_ok() { "passed" } else { "FAILED" };
+                eprintln!("cell: {what} | {result}");
+                if passed.is_err() {
+                    failed.push(what);
+                }
             }
         }
     }
-    eprintln!("{cells} cells passed");
-    Some(cells)
+    assert!(failed.is_empty(), "{failed:#?}");
 }
 
-fn cell(lab: &Lab, mut bundle: Bundle, what: &str) {
+fn by(door: Door) -> &'static str {
+    match door {
+        Door::None => "none",
+        Door::Hook => "hook",
+        Door::Wrapper => "wrapper",
+        Door::Cdi(_) => "CDI",
+    }
+}
+
+/// A runtime's name and version, if it is installed on that machine.
+fn version(lab: &Lab, runtime: Runtime) -> Option<String> {
+    let program = runtime.program()?;
+    let line = format!("{program} --version 2>/dev/null | grep -o '[0-9][0-9.]*[0-9]' | head -1");
+    let found = lab.sh(&line);
+    let shown = match runtime {
+        Runtime::Podman(over) => format!("Podman {found} over {over}"),
+        Runtime::Containerd => format!("containerd {found} (ctr)"),
+        Runtime::Cri => format!("containerd {found} (CRI)"),
+        Runtime::Docker => format!("Docker {found}"),
+        Runtime::Youki => format!("youki {found}"),
+        _ => format!("{program} {found}"),
+    };
+    (!found.is_empty()).then_some(shown)
+}
+
+/// Its quota is seen and hit, and it has its share of time beside another container.
+fn cell(lab: &Lab, neighbour: &mut Neighbour, mut bundle: Bundle) {
     if matches!(bundle.door, Door::Cdi(_)) {
         bundle.annotations.clear();
     }
+    let (quota, turns) = (
+        clients::compile("quota", &[]),
+        clients::compile("turns", &[]),
+    );
+    let line = format!("{}; echo next; exec {}", quota.display(), turns.display());
+    bundle.program = ["sh", "-c", &line].map(str::to_owned).to_vec();
     let before = tenants(lab);
     let mut guest = lab.run(&bundle).started();
-    assert_eq!(guest.ask("total"), format!("total {} 0", 2 * GIB), "{what}");
-    assert_eq!(guest.ask(&format!("alloc {GIB}")), "alloc 0", "{what}");
-    assert_eq!(
-        guest.ask(&format!("alloc {}", 2 * GIB)),
-        "alloc 2",
-        "{what}"
-    );
+    assert_eq!(guest.ask("total"), format!("total {} 0", 2 * GIB));
+    assert_eq!(guest.ask(&format!("alloc {GIB}")), "alloc 0");
+    assert_eq!(guest.ask(&format!("alloc {}", 2 * GIB)), "alloc 2");
     let now = tenants(lab);
     let new: Vec<&String> = now.iter().filter(|name| !before.contains(name)).collect();
-    assert_eq!(new.len(), 1, "{what}: {now:?}");
-    let row = lab.row(new[0]).expect("it is a tenant");
-    assert_eq!(row["charged"], GIB, "{what}");
-    guest.finish();
-    until("its tenant ends", || lab.row(new[0]).is_none());
+    assert_eq!(new.len(), 1, "{now:?}");
+    let name = new[0];
+    let row = lab.row(name).expect("it is a tenant");
+    assert_eq!(row["charged"], GIB);
+    guest.send("exit 0");
+    assert_eq!(guest.line(), "next");
+    let mut guest = guest.started();
+    assert_eq!(guest.ask("work 500000"), "work 0");
+    let share = |name: &str| lab.row(name).expect("it is a tenant")["time"]["share"].clone();
+    until("both want the device", || {
+        share(name) == 70.0 && share("neighbour") == 30.0
+    });
+    guest.goes_on(10);
+    neighbour.guest.goes_on(10);
+    guest.stops();
+    until("its tenant ends", || lab.row(name).is_none());
 }
 
 fn tenants(lab: &Lab) -> Vec<String> {
@@ -87,17 +182,63 @@ fn tenants(lab: &Lab) -> Vec<String> {
 }
 
 #[test]
-#[ignore = "long tier: needs runc or crun"]
-fn bare_runtimes_by_hook_wrapper_and_class() {
-    all(
-        &[Runtime::Runc, Runtime::Crun],
-        &[Door::Hook, Door::Wrapper, Door::Cdi("two")],
-    );
+#[ignore = "long tier: needs runc and crun"]
+fn bare_runtimes_by_each_door() {
+    let test = "bare_runtimes_by_each_door";
+    all(test, Release::Here, &[Runtime::Runc, Runtime::Crun]);
 }
 
 #[test]
-#[ignore = "long tier: needs podman"]
-fn podman_by_hook_wrapper_and_class() {
+#[ignore = "long tier: needs youki, which scripts/containers.sh builds"]
+fn youki_by_each_door() {
+    all("youki_by_each_door", Release::Here, &[Runtime::Youki]);
+}
+
+#[test]
+#[ignore = "long tier: needs Podman"]
+fn podman_by_each_door() {
     let runtimes = [Runtime::Podman("runc"), Runtime::Podman("crun")];
-    all(&runtimes, &[Door::Hook, Door::Wrapper, Door::Cdi("two")]);
+    all("podman_by_each_door", Release::Here, &runtimes);
+}
+
+#[test]
+#[ignore = "long tier: needs containerd and python3-grpcio"]
+fn containerd_by_each_door() {
+    let runtimes = [Runtime::Containerd, Runtime::Cri];
+    all("containerd_by_each_door", Release::Here, &runtimes);
+}
+
+#[test]
+#[ignore = "long tier: needs Docker"]
+fn docker_by_each_door() {
+    all("docker_by_each_door", Release::Here, &[Runtime::Docker]);
+}
+
+#[test]
+#[ignore = "long tier: needs debootstrap and the network"]
+fn debian_13s_bare_runtimes_by_each_door() {
+    let test = "debian_13s_bare_runtimes_by_each_door";
+    all(test, Release::Trixie, &[Runtime::Runc, Runtime::Crun]);
+}
+
+#[test]
+#[ignore = "long tier: needs debootstrap and the network"]
+fn debian_13s_podman_by_each_door() {
+    let runtimes = [Runtime::Podman("runc"), Runtime::Podman("crun")];
+    all("debian_13s_podman_by_each_door", Release::Trixie, &runtimes);
+}
+
+#[test]
+#[ignore = "long tier: needs debootstrap and the network"]
+fn debian_13s_containerd_by_each_door() {
+    let runtimes = [Runtime::Containerd, Runtime::Cri];
+    let test = "debian_13s_containerd_by_each_door";
+    all(test, Release::Trixie, &runtimes);
+}
+
+#[test]
+#[ignore = "long tier: needs debootstrap and the network"]
+fn debian_13s_docker_by_each_door() {
+    let test = "debian_13s_docker_by_each_door";
+    all(test, Release::Trixie, &[Runtime::Docker]);
 }

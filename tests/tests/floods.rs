@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use gpushare_protocol::wire::{Control, ControlReply};
 use gpushare_tests::daemon::Commands;
 use gpushare_tests::runnable::not_runnable_here;
-use gpushare_tests::{Daemon, Gpu, Tenant};
+use gpushare_tests::{Daemon, Gpu, Tenant, assert_measured};
 use nix::unistd::{Uid, geteuid, seteuid};
 
 const ALICE: Uid = Uid::from_raw(65_534);
@@ -140,8 +140,8 @@ fn a_users_flood_of_commands_is_served_seldom_and_roots_is_not_held_back() {
     let times = 1_000;
     let of = |user| beside(&daemon, user, lists, (&Control::List, times));
     let (alices, roots) = (of(ALICE), of(ROOT));
-    assert!(alices < u64::from(times) / 2, "{alices}");
-    assert!(roots > 2 * alices, "{roots} beside {alices}");
+    assert_measured!(alices < u64::from(times) / 2, "{alices}");
+    assert_measured!(roots > 2 * alices, "{roots} beside {alices}");
 }
 
 #[test]
@@ -174,6 +174,6 @@ fn a_user_who_connects_without_end_does_not_hold_root_back() {
     let times = 20_000;
     let of = |user| beside(&daemon, user, connects, (&Control::Devices, times));
     let (alices, roots) = (of(ALICE), of(ROOT));
-    assert!(alices < u64::from(times) / 8, "{alices}");
-    assert!(roots > 2 * alices, "{roots} beside {alices}");
+    assert_measured!(alices < u64::from(times) / 8, "{alices}");
+    assert_measured!(roots > 2 * alices, "{roots} beside {alices}");
 }

@@ -12,7 +12,7 @@ use gpushare_protocol::page::lease::{LeaseState, LeaseWord};
 use gpushare_protocol::wire::Request;
 use gpushare_tests::guest::plain;
 use gpushare_tests::turns::{Onlooker, Seen};
-use gpushare_tests::{Daemon, Gpu, Guest, Tenant, Watch, clients, until};
+use gpushare_tests::{Daemon, Gpu, Guest, Tenant, Watch, assert_measured, clients, until};
 
 /// The pause between two reports of a liar.
 const PAUSE: Duration = Duration::from_micros(200);
@@ -152,7 +152,7 @@ fn turns_are_shared(daemon: &Daemon, honest: &mut Guest) {
     daemon.turns_go_round(&["good"], 60);
     let after = (daemon.share("good").turns, daemon.share("liar").turns);
     let (mine, its) = (after.0 - before.0, after.1 - before.1);
-    assert!(its <= 2 * mine, "{its} turns of the liar's beside {mine}");
+    assert_measured!(its <= 2 * mine, "{its} turns of the liar's beside {mine}");
     assert!(honest.number("count") > count);
 }
 

@@ -1,99 +1,11 @@
 //! Memory that moves: it is plain memory to the program, leaves the device for the host and comes
-//! back with every byte at its address, whatever fails on the way. By the software GPU's own books,
-//! under a daemon that the test plays.
+//! back with every byte at its address. By the software GPU's own books, under a daemon that the
+//! test plays.
 
 use gpushare_protocol::page::residency::Order;
 use gpushare_protocol::wire::{Place, Request};
-use gpushare_tests::{Dealer, Gpu, Guest, MIB, clients, until};
-
-/// A program whose memory may move, and its daemon.
-struct Scene {
-    gpu: Gpu,
-    dealer: Dealer,
-    guest: Guest,
-    epoch: u32,
-}
-
-/// What came of an order.
-#[derive(Debug, PartialEq, Eq)]
-enum Outcome {
-    Away(u64),
-    Back,
-    NoRoom(u64),
-    Busy,
-}
-
-impl Scene {
-    fn new(spec: &str) -> Self {
-        Self::with(spec, "init", &[])
-    }
-
-    fn with(spec: &str, init: &str, environment: &[(&str, &str)]) -> Self {
-        let gpu = Gpu::new(spec);
-        let mut dealer = Dealer::start(&gpu);
-        dealer.swaps();
-        let mut command = dealer.command(&clients::compile("movable", &[]));
-        command
-            .env("LD_LIBRARY_PATH", gpushare_tests::gpu::links())
-            .envs(environment.iter().copied());
-        let mut guest = Guest::start(command);
-        guest.does(init);
-        Self {
-            gpu,
-            dealer,
-            guest,
-            epoch: 0,
-        }
-    }
-
-    fn does(&mut self, lines: &[&str]) {
-        lines.iter().for_each(|line| self.guest.does(line));
-    }
-
-    /// Bytes of the physical memory that is not released, as its process asked for it: what is
-    /// released comes back late.
-    fn on_device(&self) -> u64 {
-        let truth = self.gpu.truth();
-        let alive = truth.processes.iter().filter(|process| process.alive);
-        alive
-            .map(|process| process.requested[softgpu::world::Kind::Vmm as usize])
-            .sum()
-    }
-
-    /// Orders, and waits for the end of it.
-    fn ordered(&mut self, order: Order) -> Outcome {
-        self.epoch += 1;
-        let wanted = self.epoch;
-        self.dealer.order(wanted, order);
-        self.dealer.hears_some(|said| match *said {
-            Request::Away { epoch, away, .. } if epoch == wanted => Some(Outcome::Away(away)),
-            Request::Back { epoch, .. } if epoch == wanted => Some(Outcome::Back),
-            Request::NoRoom { epoch, bytes, .. } if epoch == wanted => Some(Outcome::NoRoom(bytes)),
-            Request::SealBusy { epoch, .. } if epoch == wanted => Some(Outcome::Busy),
-            _ => None,
-        })
-    }
-
-    /// Waits until the daemon has given host memory for so much.
-    fn provided(&self, bytes: u64) {
-        until("host memory is given", || {
-            self.dealer.store().given() >= bytes
-        });
-    }
-
-    fn leaves(&mut self) {
-        let outcome = self.ordered(Order::Leave);
-        assert!(
-            matches!(outcome, Outcome::Away(bytes) if bytes > 0),
-            "{outcome:?}"
-        );
-        assert_eq!(self.on_device(), 0);
-    }
-
-    fn returns(&mut self) {
-        assert_eq!(self.ordered(Order::Return), Outcome::Back);
-    }
-}
+use gpushare_tests::movable::{Outcome, Scene};
+use gpushare_tests::{Dealer, Gpu, MIB, until};
 
 #[test]
 fn memory_leaves_and_comes_back_with_every_byte() {
@@ -252,14 +164,7 @@ fn a_return_without_room_on_the_device_stays_out_whole() {
     ]);
     scene.provided(360_000_000);
     scene.leaves();
-    let mut other = Guest::start({
-        let mut command = scene.dealer.command(&clients::compile("movable", &[]));
-        command
-            .env("LD_LIBRARY_PATH", gpushare_tests::gpu::links())
-            .env_remove("LD_PRELOAD");
-        command
-    });
-    other.does("init");
+    let mut other = scene.bare();
     other.does("alloc 0 200000000");
     let outcome = scene.ordered(Order::Return);
     assert!(
@@ -275,19 +180,6 @@ fn a_return_without_room_on_the_device_stays_out_whole() {
     });
     scene.guest.answers("check 0 1", "0");
     scene.guest.answers("check 1 2", "0");
-    scene.guest.finish().silently();
-}
-
-#[test]
-fn out_without_a_daemon_it_comes_back_by_itself_when_a_call_waits() {
-    let mut scene = Scene::new("mem=1GiB");
-    scene.does(&["alloc 0 4194304", "fill 0 1"]);
-    scene.provided(4 * MIB);
-    scene.leaves();
-    scene.dealer.leave();
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    assert_eq!(scene.on_device(), 0, "no call waits");
-    scene.guest.answers("check 0 1", "0");
     scene.guest.finish().silently();
 }
 
@@ -314,125 +206,4 @@ fn the_next_daemon_is_told_who_is_out_and_orders_the_return() {
     scene.returns();
     assert_eq!(scene.guest.line(), "check 0");
     scene.guest.finish().silently();
-}
-
-/// Random moves under threads that do everything to their memory.
-#[test]
-fn no_byte_is_lost_by_random_moves_under_threads() {
-    let rounds = std::env::var("GPUTEST_MOVES").ok();
-    let rounds: u32 = rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(60);
-    let mut scene = Scene::new("mem=1GiB");
-    scene.does(&["storm 4"]);
-    scene.provided(64 * MIB);
-    let (mut seed, mut away) = (1_u64, 0);
-    for _ in 0..rounds {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        match scene.ordered(Order::Leave) {
-            Outcome::Away(_) => {
-                assert_eq!(scene.on_device(), 0);
-                away += 1;
-            }
-            Outcome::Busy | Outcome::NoRoom(_) => {}
-            Outcome::Back => panic!("an answer to another order"),
-        }
-        if seed >> 62 == 0 {
-            // An order that is taken back on its way.
-            scene.epoch += 1;
-            scene.dealer.order(scene.epoch, Order::Leave);
-        }
-        scene.returns();
-        let state = scene.guest.ask("state");
-        assert!(state.ends_with(" 0 0"), "{state}");
-        let before = scene.guest.number("state");
-        until("the threads go on", || scene.guest.number("state") > before);
-    }
-    assert_eq!(scene.guest.ask("calm"), "calm 0 0");
-    println!("{away} of {rounds} orders to leave were carried out");
-    assert!(away * 2 > rounds, "{away} of {rounds}");
-    assert_eq!(scene.on_device(), 0);
-    scene.guest.finish().silently();
-}
-
-/// A daemon that goes at any step of a move, and comes back at any.
-#[test]
-fn no_byte_is_lost_when_the_daemon_goes_in_the_middle_of_moves() {
-    let mut scene = Scene::new("mem=1GiB");
-    scene.does(&["storm 2"]);
-    scene.provided(64 * MIB);
-    let mut seed = 7_u64;
-    let mut next = move || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        seed >> 40
-    };
-    for _ in 0..12 {
-        scene.epoch += 1;
-        scene.dealer.order(scene.epoch, Order::Leave);
-        std::thread::sleep(std::time::Duration::from_micros(next() % 30_000));
-        if next() % 2 == 0 {
-            scene.epoch += 1;
-            scene.dealer.order(scene.epoch, Order::Return);
-            std::thread::sleep(std::time::Duration::from_micros(next() % 10_000));
-        }
-        scene.dealer.leave();
-        std::thread::sleep(std::time::Duration::from_micros(next() % 60_000));
-        scene.dealer.come_back();
-        scene
-            .dealer
-            .hears_some(|said| matches!(said, Request::Residency(_)).then_some(()));
-        // The next daemon's orders are numbered anew.
-        scene.epoch = 0;
-        until("all is back", || {
-            scene.ordered(Order::Return) == Outcome::Back
-        });
-        let before = scene.guest.number("state");
-        until("the threads go on", || scene.guest.number("state") > before);
-        let state = scene.guest.ask("state");
-        assert!(state.ends_with(" 0 0"), "{state}");
-    }
-    assert_eq!(scene.guest.ask("calm"), "calm 0 0");
-    scene.guest.finish().silently();
-}
-
-/// The driver's functions that a move calls, each with how many calls come before the first move.
-const CALLS: &[(&str, u32)] = &[
-    ("cuCtxRecordEvent", 0),
-    ("cuEventCreate", 0),
-    ("cuEventQuery", 0),
-    ("cuEventDestroy", 0),
-    ("cuStreamCreate", 1),
-    ("cuStreamDestroy", 0),
-    ("cuStreamSynchronize", 2),
-    ("cuMemcpyDtoHAsync", 0),
-    ("cuMemcpyHtoDAsync", 0),
-    ("cuMemUnmap", 0),
-    ("cuMemRelease", 0),
-    ("cuMemCreate", 2),
-    ("cuMemMap", 2),
-    ("cuMemSetAccess", 2),
-    ("cuMemHostRegister", 0),
-];
-
-#[test]
-fn whatever_call_of_a_move_fails_the_data_is_there_in_the_end() {
-    let mut cases = 0;
-    for (function, before) in CALLS {
-        for nth in 1..=2 {
-            let fail = format!("{function}:{}:CUDA_ERROR_UNKNOWN", before + nth);
-            let mut scene = Scene::with("mem=256MiB", "init", &[("SOFTGPU_FAIL", &fail)]);
-            scene.does(&["alloc 0 8388608", "alloc 1 3000000", "fill 0 1", "fill 1 2"]);
-            scene.provided(12 * MIB);
-            let mut last = Outcome::Busy;
-            for _ in 0..4 {
-                let _ = scene.ordered(Order::Leave);
-                last = scene.ordered(Order::Return);
-            }
-            assert_eq!(last, Outcome::Back, "{fail}");
-            scene.guest.answers("check 0 1", "0");
-            scene.guest.answers("check 1 2", "0");
-            scene.does(&["free 0", "free 1"]);
-            scene.guest.finish().silently();
-            cases += 1;
-        }
-    }
-    println!("{cases} failures of {} functions", CALLS.len());
 }

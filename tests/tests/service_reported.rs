@@ -8,7 +8,7 @@ use gpushare_protocol::page::Line;
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_protocol::page::pending::PendingWord;
 use gpushare_protocol::wire::Request;
-use gpushare_tests::{Dealer, Gpu, Guest, until};
+use gpushare_tests::{Dealer, Gpu, Guest, assert_measured, until};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -75,7 +75,7 @@ fn runs(
 #[track_caller]
 fn agree((said, true_ns): (u64, u64)) {
     let apart = said.abs_diff(true_ns);
-    assert!(
+    assert_measured!(
         apart <= true_ns / 50,
         "{said} ns are reported, {true_ns} were served"
     );
@@ -145,8 +145,8 @@ fn a_sparse_client_is_pending_while_it_waits_and_not_between() {
         assert_eq!(busy(&dealer), said, "nothing is pending in between");
     }
     let (said, served) = (busy(&dealer) - before.0, gpu.served() - before.1);
-    assert!(said <= asked, "{said} ns in {asked}");
-    assert!(
+    assert_measured!(said <= asked, "{said} ns in {asked}");
+    assert_measured!(
         said >= served / 50 * 49,
         "{said} ns, and {served} were served"
     );

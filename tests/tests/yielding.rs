@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
-use gpushare_tests::{Dealer, Gpu, Guest, until};
+use gpushare_tests::{Dealer, Gpu, Guest, assert_measured, until};
 use softgpu::inspect::Observer;
 
 const US: u64 = 1_000;
@@ -141,7 +141,7 @@ fn a_deep_queue_that_yields_leaves_the_device_empty_after_each_slice() {
         .iter()
         .filter(|ns| **ns > SLICE + SLIGHTLY)
         .count();
-    assert_eq!(long, 0, "{stretches:?}");
+    assert_measured!(long == 0, "{long} of {stretches:?}");
     let two = stretches.iter().filter(|ns| **ns >= 2 * KERNEL).count();
     assert!(two > 0, "a slice holds two of them: {stretches:?}");
     books.gaps.sort_unstable();
@@ -168,7 +168,7 @@ fn a_program_that_is_never_alone_learns_what_its_kernels_take() {
         .iter()
         .filter(|ns| **ns > SLICE + SLIGHTLY)
         .count();
-    assert_eq!(long, 0, "{stretches:?}");
+    assert_measured!(long == 0, "{long} of {stretches:?}");
     rests(&mut guest);
     guest.finish().silently();
 }
@@ -221,7 +221,7 @@ fn many_threads_and_streams_yield_together_and_make_progress() {
     let stretches = books.stretches(400);
     let all: u64 = stretches.iter().sum();
     let mean = all / stretches.len() as u64;
-    assert!(mean <= SLICE + SLIGHTLY, "{mean} ns at a time");
+    assert_measured!(mean <= SLICE + SLIGHTLY, "{mean} ns at a time");
     guest.goes_on(100);
     assert_eq!(guest.ask("calm"), "calm 0");
     guest.finish().silently();

@@ -3,8 +3,8 @@
 //!
 //! # Safety
 //! Each function of a C name has the contract of that C function. The pointers that are passed to
-//! the driver are to locals that outlive the call, or name host memory that stays mapped for the
-//! life of the process ([`session`](crate::session)).
+//! the driver are to locals that outlive the call, or name host memory that stays mapped while
+//! any of it is used ([`residency`](crate::residency)).
 #![allow(unsafe_code, reason = "declares and calls C functions")]
 
 use core::ffi::c_void;
@@ -19,6 +19,7 @@ driver! {
     fn cuMemAddressReserve(at: *mut CUdeviceptr, size: usize, alignment: usize, near: CUdeviceptr, flags: u64) -> CUresult;
     fn cuMemCreate(handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: u64) -> CUresult;
     fn cuMemGetAllocationGranularity(size: *mut usize, prop: *const CUmemAllocationProp, kind: CUmemAllocationGranularity_flags) -> CUresult;
+    fn cuMemHostUnregister(at: *mut c_void) -> CUresult;
     fn cuMemHostRegister_v2(at: *mut c_void, size: usize, flags: u32) -> CUresult;
     fn cuMemMap(at: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64) -> CUresult;
     fn cuMemSetAccess(at: CUdeviceptr, size: usize, list: *const CUmemAccessDesc, count: usize) -> CUresult;
@@ -117,14 +118,14 @@ fn access(
 /// Has a stream copy from memory of ours to `host`, in the host store.
 pub(crate) fn to_host(host: usize, at: CUdeviceptr, bytes: usize, stream: CUstream) -> Asked<()> {
     let host = core::ptr::with_exposed_provenance_mut(host);
-    // SAFETY: a piece of the host store that nothing else uses, which is never unmapped.
+    // SAFETY: a piece of the host store that nothing else uses, unmapped only when it is free.
     unsafe { cuMemcpyDtoHAsync_v2(host, at, bytes, stream) }.ok()
 }
 
 /// The same the other way.
 pub(crate) fn to_device(at: CUdeviceptr, host: usize, bytes: usize, stream: CUstream) -> Asked<()> {
     let host = core::ptr::with_exposed_provenance(host);
-    // SAFETY: a piece of the host store that nothing else uses, which is never unmapped.
+    // SAFETY: a piece of the host store that nothing else uses, unmapped only when it is free.
     unsafe { cuMemcpyHtoDAsync_v2(at, host, bytes, stream) }.ok()
 }
 
@@ -137,8 +138,15 @@ pub(crate) fn await_stream(stream: CUstream) -> Asked<()> {
 /// Pins a range of the host store, so that copies reach it fast.
 pub(crate) fn register_host(host: usize, bytes: usize) -> Asked<()> {
     let host = core::ptr::with_exposed_provenance_mut(host);
-    // SAFETY: a range of the host store, which is never unmapped.
+    // SAFETY: a range of the host store, unmapped only when all of it is free.
     unsafe { cuMemHostRegister_v2(host, bytes, PORTABLE) }.ok()
+}
+
+/// Undoes that. No copy to or from the range is under way.
+pub(crate) fn unregister_host(host: usize) -> Asked<()> {
+    let host = core::ptr::with_exposed_provenance_mut(host);
+    // SAFETY: a range of the host store; the caller has seen to it that nothing uses it.
+    unsafe { cuMemHostUnregister(host) }.ok()
 }
 
 /// Has synchronous functions wait for their work on the memory at an address, or not.

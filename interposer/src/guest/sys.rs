@@ -235,3 +235,9 @@ pub(crate) fn at_exit(handler: extern "C" fn(*mut core::ffi::c_void)) -> bool {
     // SAFETY: a function of this library, which is never unloaded; its argument is not used.
     unsafe { __cxa_atexit(handler, ptr::null_mut(), ptr::null_mut()) == 0 }
 }
+
+/// Undoes a mapping of ours that nothing uses any more.
+pub(crate) fn unmap(address: usize, bytes: usize) {
+    // SAFETY: the caller owns the mapping and has given up all that pointed into it.
+    unsafe { libc::munmap(ptr::with_exposed_provenance_mut(address), bytes) };
+}

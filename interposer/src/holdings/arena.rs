@@ -173,6 +173,11 @@ impl Held {
         books.booked = books.booked.saturating_add(charge.units().0);
     }
 
+    /// What is charged, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        Units(self.lock().charged).bytes()
+    }
+
     /// Whether nothing is charged.
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().charged == 0

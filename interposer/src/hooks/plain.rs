@@ -4,12 +4,11 @@
 //! Where the process's memory cannot move, the driver is called at once. Questions about movable
 //! memory wait while the process is sealed: what is not mapped has no answer.
 
-use core::ffi::{c_int, c_uint};
+use core::ffi::c_uint;
 
 use gpushare_cuda_abi::cuda::*;
 
 use crate::driver::contexts;
-use crate::driver::device;
 use crate::entry::args::{AttributeOut, In, Out};
 use crate::entry::hooks;
 use crate::entry::lists::{AttributeOuts, Count, InSlice};
@@ -168,12 +167,11 @@ fn set_attribute(
 fn peer_changes(peer: CUcontext, may: bool, call: impl FnOnce() -> CUresult) -> CUresult {
     seal::pass(|| {
         let answer = call();
-        let here = contexts::here().and_then(|here| device::ordinal_of(here.device));
         if answer.is_success()
-            && let Some(ordinal) = here
+            && seal::may_move()
+            && let Some(here) = contexts::here()
         {
-            let ordinal: c_int = ordinal;
-            memory::peer_changed(ordinal, peer, may);
+            memory::peer_changed(here, peer, may);
         }
         answer
     })

@@ -6,7 +6,6 @@
 //! to its exporter.
 
 use core::ffi::c_void;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gpushare_cuda_abi::cuda::{
     CUarrayMapInfo, CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationProp,
@@ -20,8 +19,8 @@ use crate::driver::device::{self, DeviceKey};
 use crate::entry::args::{In, Out, Plain as _, mapped, region};
 use crate::entry::hooks;
 use crate::entry::lists::{Count, InSlice};
-use crate::guest::fork::ForkLocal;
-use crate::holdings::objects::physical::{Binding, Holds, Physical};
+pub(super) use crate::holdings::objects::physical::physical;
+use crate::holdings::objects::physical::{Binding, Holds};
 use crate::hooks::{ipc, plain, refusal};
 
 hooks! {
@@ -50,16 +49,6 @@ hooks! {
     fn cuMemMapArrayAsync | cuMemMapArrayAsync_ptsz(
         infos: InSlice<'_, CUarrayMapInfo>, count: Count<u32>, stream: CUstream,
     ) -> CUresult = |call| map_tiles(infos, count, call());
-}
-
-static PHYSICAL: ForkLocal<Mutex<Physical>> = ForkLocal::new();
-
-/// The books of physical memory. No driver call while they are held.
-pub(super) fn physical() -> MutexGuard<'static, Physical> {
-    PHYSICAL
-        .get_or(Default::default)
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Puts holds back after a refusal, or credits memory whose last holds they were.

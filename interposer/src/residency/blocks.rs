@@ -27,6 +27,8 @@ pub(super) enum Valid {
 pub(super) struct Chunk {
     pub(super) at: u64,
     pub(super) bytes: u64,
+    /// How much of it the program asked for: the rest is not copied. Whole pages of the host.
+    pub(super) used: u64,
     pub(super) valid: Valid,
     /// The physical memory of a return that is under way, and how far it is.
     pub(super) new: Option<New>,
@@ -65,13 +67,21 @@ impl Block {
     }
 }
 
+/// A context that may access the allocations of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Peer {
+    /// The device of the first.
+    pub(super) device: CUdevice,
+    pub(super) from: CUcontext,
+    pub(super) of: CUcontext,
+}
+
 /// All of them, by address, and the host store.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     pub(super) map: BTreeMap<u64, Block>,
     pub(super) store: Store,
-    /// Contexts whose device may access the allocations of another: by that one.
-    pub(super) peers: Vec<(CUdevice, CUcontext)>,
+    pub(super) peers: Vec<Peer>,
     /// Bytes of chunks by device, and those on the host.
     pub(super) movable: [u64; MAX_DEVICES],
     pub(super) away: [u64; MAX_DEVICES],
@@ -105,8 +115,8 @@ impl Blocks {
 
     /// The devices that may access an allocation.
     pub(super) fn accessors(&self, block: &Block) -> Vec<CUdevice> {
-        let peers = self.peers.iter().filter(|(_, of)| *of == block.handle);
-        let mut devices: Vec<CUdevice> = peers.map(|(device, _)| *device).collect();
+        let peers = self.peers.iter().filter(|peer| peer.of == block.handle);
+        let mut devices: Vec<CUdevice> = peers.map(|peer| peer.device).collect();
         devices.push(block.ordinal);
         devices.sort_unstable();
         devices.dedup();

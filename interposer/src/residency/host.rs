@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 
 /// Sizes of requests are multiples of this.
 pub(super) const STEP: u64 = 64 << 20;
+/// The most that is asked for at once: the daemon allocates a range in its only thread, about
+/// 0.2 s for each GiB.
+pub(super) const MOST: u64 = 256 << 20;
 
 /// A piece of the store: where it is mapped, and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,50 +19,76 @@ pub(super) struct Piece {
     pub(super) bytes: u64,
 }
 
-#[derive(Debug)]
-struct Range {
-    address: usize,
-    bytes: u64,
-    /// Free stretches, by their places.
-    free: BTreeMap<u64, u64>,
-    /// The driver has pinned it, or will not.
-    settled: bool,
+/// A range that the daemon has given, mapped here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Given {
+    /// Where it is mapped.
+    pub(super) address: usize,
+    /// Its place in the daemon's file, and its length.
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
 }
 
-/// All ranges that the daemon has given.
+#[derive(Debug)]
+struct Range {
+    given: Given,
+    /// Free stretches, by their places.
+    free: BTreeMap<u64, u64>,
+    pinned: Pinned,
+}
+
+/// Whether the driver knows a range, so that copies reach it fast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pinned {
+    /// It was not asked yet.
+    Unasked,
+    /// It does.
+    Yes,
+    /// It will not.
+    No,
+}
+
+/// All ranges that the daemon has given, by a number each.
 #[derive(Debug, Default)]
 pub(super) struct Store {
-    ranges: Vec<Range>,
+    ranges: BTreeMap<usize, Range>,
+    next: usize,
+    /// Bytes that nothing may use any more.
+    lost: u64,
 }
 
 impl Store {
-    /// A range that the daemon has given, mapped at `address`.
-    pub(super) fn add(&mut self, address: usize, bytes: u64) {
-        self.ranges.push(Range {
-            address,
-            bytes,
-            free: BTreeMap::from([(0, bytes)]),
-            settled: false,
-        });
+    /// A range that the daemon has given.
+    pub(super) fn add(&mut self, given: Given) {
+        let range = Range {
+            given,
+            free: BTreeMap::from([(0, given.bytes)]),
+            pinned: Pinned::Unasked,
+        };
+        self.ranges.insert(self.next, range);
+        self.next += 1;
     }
 
     /// Bytes in all.
     pub(super) fn bytes(&self) -> u64 {
-        self.ranges.iter().map(|range| range.bytes).sum()
+        self.ranges.values().map(|range| range.given.bytes).sum()
+    }
+
+    /// Bytes in all that can be used.
+    pub(super) fn usable(&self) -> u64 {
+        self.bytes() - self.lost
     }
 
     /// Bytes that nothing uses.
     pub(super) fn free(&self) -> u64 {
-        let ranges = self.ranges.iter();
+        let ranges = self.ranges.values();
         ranges.flat_map(|range| range.free.values()).sum()
     }
 
     /// Where a piece is mapped.
     pub(super) fn address(&self, piece: Piece) -> usize {
-        let base = self
-            .ranges
-            .get(piece.range)
-            .map_or(0, |range| range.address);
+        let range = self.ranges.get(&piece.range);
+        let base = range.map_or(0, |range| range.given.address);
         base + usize::try_from(piece.offset).unwrap_or(0)
     }
 
@@ -69,7 +98,7 @@ impl Store {
             return None;
         }
         let (mut pieces, mut left) = (Vec::new(), bytes);
-        for (index, range) in self.ranges.iter_mut().enumerate() {
+        for (index, range) in &mut self.ranges {
             while left > 0
                 && let Some((offset, length)) = range.free.pop_first()
             {
@@ -78,7 +107,7 @@ impl Store {
                     range.free.insert(offset + taken, length - taken);
                 }
                 pieces.push(Piece {
-                    range: index,
+                    range: *index,
                     offset,
                     bytes: taken,
                 });
@@ -91,7 +120,7 @@ impl Store {
     /// Gives pieces back.
     pub(super) fn give(&mut self, pieces: Vec<Piece>) {
         for piece in pieces {
-            let Some(range) = self.ranges.get_mut(piece.range) else {
+            let Some(range) = self.ranges.get_mut(&piece.range) else {
                 continue;
             };
             let (mut from, mut bytes) = (piece.offset, piece.bytes);
@@ -107,12 +136,46 @@ impl Store {
         }
     }
 
-    /// A range that is not pinned yet: from now on it counts as if it were, whatever the driver
-    /// says.
-    pub(super) fn next_to_pin(&mut self) -> Option<(usize, usize)> {
-        let range = self.ranges.iter_mut().find(|range| !range.settled)?;
-        range.settled = true;
-        Some((range.address, usize::try_from(range.bytes).ok()?))
+    /// Pieces that a copy may write to at any time from now on: nothing is ever put there.
+    pub(super) fn lose(&mut self, pieces: &[Piece]) {
+        self.lost += pieces.iter().map(|piece| piece.bytes).sum::<u64>();
+    }
+
+    /// A range of which the driver was not asked yet: its number.
+    pub(super) fn next_to_pin(&self) -> Option<(usize, Given)> {
+        let mut ranges = self.ranges.iter();
+        let (number, range) = ranges.find(|(_, range)| range.pinned == Pinned::Unasked)?;
+        Some((*number, range.given))
+    }
+
+    /// The driver has answered about that range.
+    pub(super) fn settled(&mut self, number: usize, pinned: Pinned) {
+        if let Some(range) = self.ranges.get_mut(&number) {
+            range.pinned = pinned;
+        }
+    }
+
+    /// Takes out a range in which nothing lies and without which `kept` bytes are left.
+    pub(super) fn surplus(&mut self, kept: u64) -> Option<(Given, Pinned)> {
+        let number = self.find_surplus(kept)?;
+        let range = self.ranges.remove(&number)?;
+        Some((range.given, range.pinned))
+    }
+
+    /// Whether there is such a range.
+    pub(super) fn has_surplus(&self, kept: u64) -> bool {
+        self.find_surplus(kept).is_some()
+    }
+
+    fn find_surplus(&self, kept: u64) -> Option<usize> {
+        let usable = self.usable();
+        let is_surplus = |range: &Range| {
+            let unused = range.free.get(&0) == Some(&range.given.bytes);
+            unused && usable.checked_sub(range.given.bytes) >= Some(kept)
+        };
+        let mut last = self.ranges.iter().rev();
+        let (number, _) = last.find(|(_, range)| is_surplus(range))?;
+        Some(*number)
     }
 }
 
@@ -122,11 +185,19 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
+    fn given(address: usize, bytes: u64) -> Given {
+        Given {
+            address,
+            offset: 0,
+            bytes,
+        }
+    }
+
     #[test]
     fn pieces_never_overlap_and_come_together_again() {
         let mut store = Store::default();
-        store.add(0x10_0000, 8 * MIB);
-        store.add(0x90_0000, 4 * MIB);
+        store.add(given(0x10_0000, 8 * MIB));
+        store.add(given(0x90_0000, 4 * MIB));
         let one = store.take(6 * MIB).unwrap();
         let two = store.take(4 * MIB).unwrap();
         assert_eq!(two.len(), 2, "over the end of a range");
@@ -142,10 +213,41 @@ mod tests {
     #[test]
     fn each_range_is_pinned_once() {
         let mut store = Store::default();
-        store.add(4096, MIB);
-        assert_eq!(store.next_to_pin(), Some((4096, 1 << 20)));
+        store.add(given(4096, MIB));
+        let (first, range) = store.next_to_pin().unwrap();
+        assert_eq!(range, given(4096, MIB));
+        store.settled(first, Pinned::Yes);
         assert_eq!(store.next_to_pin(), None);
-        store.add(8192, MIB);
-        assert_eq!(store.next_to_pin(), Some((8192, 1 << 20)));
+        store.add(given(8192, MIB));
+        let (second, range) = store.next_to_pin().unwrap();
+        assert_eq!(range, given(8192, MIB));
+        store.settled(second, Pinned::No);
+        assert_eq!(store.next_to_pin(), None);
+    }
+
+    #[test]
+    fn only_a_range_that_is_unused_and_too_much_is_given_back() {
+        let mut store = Store::default();
+        store.add(given(0x10_0000, 8 * MIB));
+        store.add(given(0x90_0000, 4 * MIB));
+        assert_eq!(store.surplus(9 * MIB), None, "too little would be left");
+        let used = store.take(9 * MIB).unwrap();
+        assert_eq!(store.surplus(0), None, "something lies in both");
+        store.give(used[1..].to_vec());
+        let (range, _) = store.surplus(8 * MIB).unwrap();
+        assert_eq!(range, given(0x90_0000, 4 * MIB));
+        assert_eq!((store.bytes(), store.surplus(0)), (8 * MIB, None));
+        store.give(used[..1].to_vec());
+        assert_eq!(store.take(8 * MIB).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_a_copy_may_still_write_to_is_used_for_nothing_else() {
+        let mut store = Store::default();
+        store.add(given(0x10_0000, 8 * MIB));
+        let taken = store.take(2 * MIB).unwrap();
+        store.lose(&taken);
+        assert_eq!((store.usable(), store.free()), (6 * MIB, 6 * MIB));
+        assert_eq!((store.take(7 * MIB), store.surplus(0)), (None, None));
     }
 }

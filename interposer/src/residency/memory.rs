@@ -8,12 +8,13 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gpushare_cuda_abi::cuda::{CUcontext, CUdevice_attribute, CUresult};
+use gpushare_cuda_abi::cuda::{CUcontext, CUdevice, CUdevice_attribute, CUresult};
 use gpushare_protocol::page::MAX_DEVICES;
 
 pub(crate) use super::blocks::Block;
-use super::blocks::{Blocks, CHUNK, Chunk, Valid};
+use super::blocks::{Blocks, CHUNK, Chunk, Peer, Valid};
 use super::drain::Drain;
+use super::spent::Spent;
 use super::thread;
 use crate::account;
 use crate::driver::calls;
@@ -27,6 +28,9 @@ use crate::guest::frames;
 
 /// The smallest allocation that is made movable.
 pub(crate) const LEAST: usize = 1 << 20;
+
+/// Host memory is used in pages of this size.
+const PAGE: u64 = 4096;
 
 /// How often a free looks whether the work before it is complete.
 const LOOK: Duration = Duration::from_micros(50);
@@ -121,14 +125,13 @@ fn make(here: Here, bytes: u64, size: u64) -> Result<u64, CUresult> {
             vmm::give_access(base, length(size), &devices)
         });
         if let Err(why) = backed {
-            drop_device_memory(&block);
-            let _ = vmm::free_addresses(base, length(size));
+            give_back(base, &block);
             return Err(why);
         }
         let grows = {
             let mut blocks = blocks();
             blocks.insert(base, block);
-            blocks.movable.iter().sum::<u64>() > blocks.store.bytes()
+            blocks.movable.iter().sum::<u64>() > blocks.store.usable()
         };
         // More host memory is asked for in the background.
         if let Some(session) = account::compute().and_then(|compute| compute.session)
@@ -148,28 +151,19 @@ fn back(base: u64, block: &mut Block) -> Result<(), CUresult> {
         let bytes = CHUNK.min(end - at);
         let handle = vmm::create(block.ordinal, length(bytes))?;
         if let Err(why) = vmm::map(at, length(bytes), handle) {
-            let _ = calls::release_physical(handle);
+            Spent::chunk(None, handle).give_up();
             return Err(why);
         }
         block.chunks.push(Chunk {
             at,
             bytes,
+            used: (base + block.bytes - at).next_multiple_of(PAGE).min(bytes),
             valid: Valid::Device(handle),
             new: None,
         });
         at += bytes;
     }
     Ok(())
-}
-
-/// Gives the device memory of a block back.
-fn drop_device_memory(block: &Block) {
-    for chunk in &block.chunks {
-        if let Valid::Device(handle) = chunk.valid {
-            let _ = vmm::unmap(chunk.at, length(chunk.bytes));
-            let _ = calls::release_physical(handle);
-        }
-    }
 }
 
 /// Frees the movable allocation at `base`, as the driver frees plain memory: when all work on the
@@ -191,11 +185,19 @@ pub(crate) fn free(base: u64) -> CUresult {
     })
 }
 
+/// Gives a block's device memory and addresses back to the driver.
 fn give_back(base: u64, block: &Block) {
-    unnoticed(|| {
-        drop_device_memory(block);
-        let _ = vmm::free_addresses(base, length(block.reserved));
-    });
+    let mut spent = Spent {
+        addresses: Some((base, block.reserved)),
+        ..Spent::default()
+    };
+    for chunk in &block.chunks {
+        if let Valid::Device(handle) = chunk.valid {
+            spent.mapped.push((chunk.at, chunk.bytes));
+            spent.handles.push(handle);
+        }
+    }
+    spent.give_up();
 }
 
 /// What the driver says to a free while something captures, if it refuses: by an allocation of its
@@ -230,7 +232,7 @@ pub(crate) fn context_gone(context: ContextId, handle: CUcontext) {
     }
     let gone: Vec<(u64, Block)> = {
         let mut blocks = blocks();
-        blocks.peers.retain(|(_, of)| *of != handle);
+        blocks.peers.retain(|peer| peer.of != handle);
         let bases = blocks.map.iter();
         let bases: Vec<u64> = bases
             .filter(|(_, block)| block.context == context)
@@ -244,6 +246,7 @@ pub(crate) fn context_gone(context: ContextId, handle: CUcontext) {
     for (base, block) in gone {
         give_back(base, &block);
     }
+    peer_gone(handle);
 }
 
 /// The movable allocation that holds an address: where it begins, and a copy of what is known.
@@ -289,15 +292,42 @@ pub(crate) fn say_unshared() {
     }
 }
 
-/// A context's device may access the allocations of another one, or no more. Inside a passage of
-/// the seal.
-pub(crate) fn peer_changed(device: i32, of: CUcontext, may: bool) {
-    let reached: Vec<(u64, u64)> = {
+/// The context `from` may access the allocations of the context `of`, or no more. Inside a passage
+/// of the seal.
+pub(crate) fn peer_changed(from: Here, of: CUcontext, may: bool) {
+    let Some(device) = device::ordinal_of(from.device) else {
+        return;
+    };
+    let peer = Peer {
+        device,
+        from: from.handle,
+        of,
+    };
+    let was = reaches(device, of);
+    {
         let mut blocks = blocks();
-        blocks.peers.retain(|peer| *peer != (device, of));
+        blocks.peers.retain(|known| *known != peer);
         if may {
-            blocks.peers.push((device, of));
+            blocks.peers.push(peer);
         }
+    }
+    if was != reaches(device, of) {
+        change_access(device, of, may);
+    }
+}
+
+/// Whether a device may access a context's allocations, as a peer.
+fn reaches(device: CUdevice, of: CUcontext) -> bool {
+    let blocks = blocks();
+    let mut peers = blocks.peers.iter();
+    peers.any(|peer| peer.device == device && peer.of == of)
+}
+
+/// Rights belong to a device's mappings: they are changed with the first context of that device
+/// that may access another one's memory, and with the last.
+fn change_access(device: CUdevice, of: CUcontext, may: bool) {
+    let reached: Vec<(u64, u64)> = {
+        let blocks = blocks();
         let of_it = blocks.map.iter();
         of_it
             .filter(|(_, block)| block.handle == of && block.ordinal != device)
@@ -312,6 +342,24 @@ pub(crate) fn peer_changed(device: i32, of: CUcontext, may: bool) {
         };
         if let Err(why) = done {
             tracing::warn!(?why, "the access of a peer was not changed");
+        }
+    }
+}
+
+/// A context that could access others has ended: its device can no more, unless another of its
+/// contexts can.
+fn peer_gone(from: CUcontext) {
+    let gone: Vec<Peer> = {
+        let mut blocks = blocks();
+        let (gone, kept) = core::mem::take(&mut blocks.peers)
+            .into_iter()
+            .partition(|peer| peer.from == from);
+        blocks.peers = kept;
+        gone
+    };
+    for peer in gone {
+        if !reaches(peer.device, peer.of) {
+            change_access(peer.device, peer.of, false);
         }
     }
 }

@@ -10,6 +10,9 @@ mod drain;
 mod host;
 pub(crate) mod memory;
 mod moves;
+mod provide;
+mod residue;
+mod spent;
 mod thread;
 
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -11,14 +11,13 @@ use gpushare_cuda_abi::cuda::{CUcontext, CUresult, CUstream, CUstream_flags};
 use gpushare_pacing::mover::Moved;
 
 use super::blocks::{CHUNK, Chunk, New, Valid};
-use super::host::{Piece, STEP};
+use super::host::Piece;
 use super::memory::blocks;
+use super::spent::{self, Spent};
 use crate::driver::calls;
 use crate::driver::current::CurrentContext;
-use crate::driver::marking;
 use crate::driver::vmm;
 use crate::gate::marks::is_over;
-use crate::session::Session;
 
 /// Streams of ours for the copies, by context. They go with their contexts.
 #[derive(Debug, Default)]
@@ -54,45 +53,62 @@ fn length(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
+/// Why copies were not made.
+#[derive(Clone, Copy, Debug)]
+enum Uncopied {
+    /// None of them is under way.
+    Refused(CUresult),
+    /// The driver does not say when those that it has begun are complete.
+    UnderWay(CUresult),
+}
+
+impl Uncopied {
+    fn why(self) -> CUresult {
+        match self {
+            Self::Refused(why) | Self::UnderWay(why) => why,
+        }
+    }
+}
+
 /// Runs `copies` in the contexts of their chunks, and waits for them. `which` gives the chunk's
 /// copy.
 fn copied(
     streams: &mut Streams,
     list: &[(u64, usize, Chunk)],
     mut copy: impl FnMut(usize, &Chunk, CUstream) -> Result<(), CUresult>,
-) -> Result<(), CUresult> {
+) -> Result<(), Uncopied> {
     let mut by_context: BTreeMap<usize, (CUcontext, Vec<usize>)> = BTreeMap::new();
     for (place, (base, ..)) in list.iter().enumerate() {
         let handle = blocks().map.get(base).map(|block| block.handle);
-        let handle = handle.ok_or(CUresult::INVALID_VALUE)?;
+        let handle = handle.ok_or(Uncopied::Refused(CUresult::INVALID_VALUE))?;
         let of = by_context.entry(handle.0.addr());
         of.or_insert((handle, Vec::new())).1.push(place);
     }
     for (context, places) in by_context.into_values() {
-        let _current = CurrentContext::make(context)?;
-        let stream = streams.of(context)?;
+        let _current = CurrentContext::make(context).map_err(Uncopied::Refused)?;
+        let stream = streams.of(context).map_err(Uncopied::Refused)?;
         let made = places
             .into_iter()
             .try_for_each(|place| copy(place, &list[place].2, stream));
         // Also behind a refusal: those before it use memory of ours.
-        let waited = awaited(stream);
-        made.and(waited)?;
+        awaited(stream)?;
+        made.map_err(Uncopied::Refused)?;
     }
     Ok(())
 }
 
 /// Waits until our copies are complete. Where the driver refuses to wait, they may still be under
 /// way, on memory that is about to be given up: it is asked again, unless nothing runs any more.
-fn awaited(stream: CUstream) -> Result<(), CUresult> {
-    let mut last = Ok(());
+fn awaited(stream: CUstream) -> Result<(), Uncopied> {
+    let mut last = CUresult::UNKNOWN;
     for _ in 0..WAITS {
-        last = vmm::await_stream(stream);
-        match last {
-            Err(why) if !is_over(why) => {}
-            done => return done,
+        match vmm::await_stream(stream) {
+            Ok(()) => return Ok(()),
+            Err(why) if is_over(why) => return Err(Uncopied::Refused(why)),
+            Err(why) => last = why,
         }
     }
-    last
+    Err(Uncopied::UnderWay(last))
 }
 
 /// Copies between a chunk and its pieces, in their order.
@@ -118,10 +134,10 @@ pub(super) fn leave(streams: &mut Streams, device_index: usize) -> Moved {
         let list = blocks.some(device_index, CHUNK, on_device);
         let mut pieces = Vec::with_capacity(list.len());
         for (_, _, chunk) in &list {
-            match blocks.store.take(chunk.bytes) {
+            match blocks.store.take(chunk.used) {
                 Some(taken) => pieces.push(taken),
                 None => {
-                    let missing = chunk.bytes - blocks.store.free();
+                    let missing = chunk.used - blocks.store.free();
                     pieces
                         .into_iter()
                         .for_each(|taken| blocks.store.give(taken));
@@ -132,6 +148,8 @@ pub(super) fn leave(streams: &mut Streams, device_index: usize) -> Moved {
         (list, pieces)
     };
     if list.is_empty() {
+        // What the driver did not take back before the daemon counts on it.
+        spent::again();
         return Moved::All;
     }
     let copies = copied(streams, &list, |place, chunk, stream| {
@@ -139,12 +157,17 @@ pub(super) fn leave(streams: &mut Streams, device_index: usize) -> Moved {
             vmm::to_host(host, at, bytes, stream)
         })
     });
-    if let Err(why) = copies {
+    if let Err(uncopied) = copies {
+        let why = uncopied.why();
         tracing::warn!(?why, "memory could not be copied to the host: it stays");
         let mut blocks = blocks();
-        pieces
-            .into_iter()
-            .for_each(|taken| blocks.store.give(taken));
+        for taken in pieces {
+            match uncopied {
+                Uncopied::Refused(_) => blocks.store.give(taken),
+                // A copy may still write there: nothing else is ever put there.
+                Uncopied::UnderWay(_) => blocks.store.lose(&taken),
+            }
+        }
         return Moved::Failed(0);
     }
     let mut failed = false;
@@ -159,7 +182,7 @@ pub(super) fn leave(streams: &mut Streams, device_index: usize) -> Moved {
             continue;
         }
         blocks().has_left(base, index, taken);
-        let _ = calls::release_physical(handle);
+        Spent::chunk(None, handle).give_up();
     }
     if failed {
         tracing::warn!("memory could not be unmapped: it stays");
@@ -187,6 +210,7 @@ pub(super) fn enter(streams: &mut Streams, device_index: usize) -> Moved {
     let brought = list
         .iter()
         .try_for_each(|(base, index, chunk)| make_accessible(*base, *index, chunk))
+        .map_err(Uncopied::Refused)
         .and_then(|()| {
             copied(streams, &list, |_, chunk, stream| {
                 let Valid::Host(pieces) = &chunk.valid else {
@@ -197,9 +221,13 @@ pub(super) fn enter(streams: &mut Streams, device_index: usize) -> Moved {
                 })
             })
         });
-    if let Err(why) = brought {
+    if let Err(uncopied) = brought {
+        let why = uncopied.why();
         tracing::warn!(?why, "memory could not be brought back: it stays away");
-        undo(device_index);
+        // Memory that a copy may still write to is not unmapped. The next return goes on with it.
+        if let Uncopied::Refused(_) = uncopied {
+            undo(device_index);
+        }
         return Moved::Failed(0);
     }
     let mut blocks = blocks();
@@ -269,63 +297,20 @@ pub(super) fn undo(device_index: usize) {
         let Some(new) = chunk.new else {
             continue;
         };
-        if new.mapped {
-            let _ = vmm::unmap(chunk.at, length(chunk.bytes));
+        // While the addresses are taken nothing else can be mapped there: it stays part of a return
+        // that the next one goes on with.
+        if new.mapped && vmm::unmap(chunk.at, length(chunk.bytes)).is_err() {
+            if let Some(new) = blocks()
+                .chunk(base, index)
+                .and_then(|chunk| chunk.new.as_mut())
+            {
+                new.copied = false;
+            }
+            continue;
         }
-        let _ = calls::release_physical(new.handle);
+        Spent::chunk(None, new.handle).give_up();
         if let Some(chunk) = blocks().chunk(base, index) {
             chunk.new = None;
         }
     }
-}
-
-/// In the background: asks for more of the host store as there is more to move, takes what was
-/// given, and has the driver pin it.
-pub(super) fn provide(session: &Session, asked: &mut Asked, now: u64, sealed: bool) {
-    for (address, bytes) in session.take_host_ranges() {
-        blocks().store.add(address, bytes);
-        *asked = Asked::default();
-    }
-    asked.waits &= now < asked.until && !session.host_was_refused();
-    let (device_index, wanted) = {
-        let blocks = blocks();
-        let wanted: u64 = blocks.movable.iter().sum();
-        let device_index = blocks.movable.iter().position(|bytes| *bytes > 0);
-        (
-            device_index.unwrap_or(0),
-            wanted.saturating_sub(blocks.store.bytes()),
-        )
-    };
-    if wanted > 0 && now >= asked.until {
-        asked.until = now.saturating_add(Asked::PATIENCE);
-        asked.waits = true;
-        session.ask_host_range(device_index, wanted.next_multiple_of(STEP));
-    }
-    if sealed {
-        return;
-    }
-    let context = blocks().map.values().next().map(|block| block.handle);
-    let Some(context) = context else { return };
-    let Some((address, bytes)) = blocks().store.next_to_pin() else {
-        return;
-    };
-    let pinned = marking::keeping(context, || vmm::register_host(address, bytes));
-    let pinned = pinned.unwrap_or(Err(CUresult::INVALID_CONTEXT));
-    if let Err(why) = pinned {
-        tracing::warn!(?why, "host memory is not pinned: moves will be slow");
-    }
-}
-
-/// A request for host memory that is not answered yet.
-#[derive(Debug, Default)]
-pub(super) struct Asked {
-    /// Another is sent then (ns).
-    until: u64,
-    /// An answer may come.
-    pub(super) waits: bool,
-}
-
-impl Asked {
-    /// How long an answer is waited for (ns).
-    const PATIENCE: u64 = 1_000_000_000;
 }

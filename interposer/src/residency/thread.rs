@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 
 use gpushare_pacing::mover::{Act, Answer, Facts, Mover, Where};
 use gpushare_protocol::page::MAX_DEVICES;
-use gpushare_protocol::wire::{Place, Request, Residency, Residue};
+use gpushare_protocol::wire::{Place, Request, Residency};
 
 use super::drain::Drain;
 use super::memory::blocks;
-use super::moves::{self, Asked, Streams};
+use super::moves::{self, Streams};
+use super::provide::{Asked, provide};
+use super::{residue, spent};
 use crate::account;
 use crate::driver::captures::Relaxed;
 use crate::driver::device::DeviceKey;
@@ -29,7 +31,8 @@ use crate::session::Session;
 /// learn that its daemon has gone.
 const NAPS: (u64, u64) = (1_000_000_000, 50_000_000);
 
-/// A change of the movable bytes that the daemon is told of, if it is an eighth of them too.
+/// A change of the bytes that can move, or of those that stay, that the daemon is told of, if it is
+/// an eighth of them too.
 const MUCH: u64 = 64 << 20;
 
 /// How often an answer of the daemon's is looked for (ns).
@@ -88,13 +91,16 @@ fn run(session: &'static Session) {
     rests();
 }
 
-/// What stays on a device of this process's charges.
-fn residue(device_index: usize, movable: u64) -> Residue {
+/// The charges of this process that stay on a device: a look that costs little.
+fn staying(device_index: usize, movable: u64) -> u64 {
     let held = DeviceKey::of_index(device_index).map_or(0, account::holds);
-    Residue {
-        small: held.saturating_sub(movable),
-        ..Residue::default()
-    }
+    held.saturating_sub(movable)
+}
+
+/// Whether the daemon is told of such a change.
+fn is_much(told: u64, now: u64) -> bool {
+    let change = now.abs_diff(told);
+    change >= MUCH && change >= told / 8 || (now == 0) != (told == 0)
 }
 
 /// One device.
@@ -108,9 +114,10 @@ struct Device {
 struct Rounds {
     session: &'static Session,
     devices: Vec<Device>,
-    /// The daemon last told the whole state, and the movable bytes it was told of each device.
+    /// The daemon last told the whole state, and the bytes that it was told of each device: those
+    /// that can move, and those that stay.
     told: u64,
-    movable: [u64; MAX_DEVICES],
+    bytes: [(u64, u64); MAX_DEVICES],
     streams: Streams,
     asked: Asked,
 }
@@ -121,7 +128,7 @@ impl Rounds {
             session,
             devices: Vec::new(),
             told: 0,
-            movable: [0; MAX_DEVICES],
+            bytes: [(0, 0); MAX_DEVICES],
             streams: Streams::default(),
             asked: Asked::default(),
         }
@@ -133,13 +140,14 @@ impl Rounds {
         let bed = FutexWaiter::of_page(self.session.changes());
         BUSY.store(1, Ordering::SeqCst);
         BELL.store(0, Ordering::SeqCst);
+        spent::again();
         self.greet();
         self.tell_changes();
         let mut until = gate::now().saturating_add(if seal::is_set() { NAPS.1 } else { NAPS.0 });
         let mut again = true;
         while again && !exit::is_leaving() {
             again = false;
-            moves::provide(self.session, &mut self.asked, gate::now(), seal::is_set());
+            provide(self.session, &mut self.asked, gate::now(), seal::is_set());
             for device_index in 0..self.devices.len() {
                 match self.step(device_index) {
                     Some(wake) => until = until.min(wake),
@@ -178,14 +186,13 @@ impl Rounds {
         }
     }
 
-    /// Tells the state of devices whose movable bytes have changed much.
+    /// Tells the state of devices whose bytes have changed much.
     fn tell_changes(&mut self) {
         let movable = blocks().movable;
         let device_indices = self.devices.len();
         for (device_index, now) in movable.into_iter().enumerate().take(device_indices) {
-            let told = self.movable[device_index];
-            let change = now.abs_diff(told);
-            if change >= MUCH && change >= told / 8 || (now == 0) != (told == 0) {
+            let (told, stayed) = self.bytes[device_index];
+            if is_much(told, now) || is_much(stayed, staying(device_index, now)) {
                 self.tell_all(device_index);
             }
         }
@@ -196,8 +203,10 @@ impl Rounds {
             &self.devices[device_index].mover,
             self.facts(device_index, gate::now()),
         );
-        self.movable[device_index] = facts.resident + facts.away;
-        let residue = residue(device_index, facts.resident + facts.away);
+        let movable = facts.resident + facts.away;
+        self.bytes[device_index] = (movable, staying(device_index, movable));
+        let device = DeviceKey::of_index(device_index);
+        let residue = device.map(residue::of).unwrap_or_default();
         let host = blocks().store.bytes();
         let Ok(device_index) = u8::try_from(device_index) else {
             return;
@@ -213,7 +222,7 @@ impl Rounds {
             device_index,
             epoch: mover.epoch(),
             place,
-            movable: facts.resident + facts.away,
+            movable,
             away: facts.away,
             host,
             residue,
@@ -302,7 +311,7 @@ impl Rounds {
                 device_index,
                 epoch,
                 away,
-                residue: residue(usize::from(device_index), movable).total(),
+                residue: staying(usize::from(device_index), movable),
             },
             Answer::Back { epoch } => Request::Back {
                 device_index,

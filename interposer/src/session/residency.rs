@@ -60,9 +60,10 @@ impl Session {
         }
     }
 
-    /// Ranges of the host store that the daemon has given since: where they are mapped, and their
-    /// lengths. They stay mapped for the life of the process.
-    pub(crate) fn take_host_ranges(&self) -> Vec<(usize, u64)> {
+    /// Ranges of the host store that the daemon has given since: where they are mapped, their
+    /// places in the daemon's file, and their lengths. They stay mapped until their taker unmaps
+    /// them.
+    pub(crate) fn take_host_ranges(&self) -> Vec<(usize, u64, u64)> {
         core::mem::take(&mut *self.ranges.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -72,7 +73,7 @@ impl Session {
         match pages::host_range(file, offset, bytes) {
             Ok(address) => {
                 let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
-                ranges.push((address, bytes));
+                ranges.push((address, offset, bytes));
             }
             Err(error) => tracing::warn!(%error, "the host memory given is of no use"),
         }

@@ -12,6 +12,12 @@ pub const PREFIX: &str = "gpushare.io/";
 const DEVICES: &str = "gpushare.io/devices";
 /// The beginning of the annotations by which Kubernetes names CDI devices.
 const CDI: &str = "cdi.k8s.io/";
+/// The annotations by which containerd and CRI-O mark a pod's own container, which only holds its
+/// namespaces but has the pod's annotations.
+const SANDBOXES: [(&str, &str); 2] = [
+    ("io.kubernetes.cri.container-type", "sandbox"),
+    ("io.kubernetes.cri-o.ContainerType", "sandbox"),
+];
 /// The variable by which NVIDIA's runtime is told devices.
 const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
 /// Bytes of the names and values taken together.
@@ -48,7 +54,8 @@ fn kind(name: &str) -> Option<usize> {
 }
 
 impl Request {
-    /// Reads a `config.json`. `None` for a container that asks for nothing.
+    /// Reads a `config.json`. `None` for a container that asks for nothing, and for a pod's own
+    /// container.
     ///
     /// # Errors
     /// An annotation or variable that is not understood, or occurs twice.
@@ -59,6 +66,12 @@ impl Request {
             Some(Value::Object(all)) => all,
             Some(_) => return Err(Refusal("config.json: annotations is no object".to_owned())),
         };
+        let is_sandbox = |(name, kind): &(&str, &str)| {
+            annotations.get(*name).and_then(Value::as_str) == Some(kind)
+        };
+        if SANDBOXES.iter().any(is_sandbox) {
+            return Ok(None);
+        }
         let variables = variables(config)?;
         let said = annotated(annotations)?;
         let mut environment = said.clone();

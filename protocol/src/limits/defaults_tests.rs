@@ -147,8 +147,20 @@ fn other_terms_are_taken_one_by_one() {
     assert_eq!(on(own, request, 0).view_total, GIB);
     // HAMi's switch is a tenant's own word; a default does not take it back.
     let off: Pairs<'_> = &[("GPUSHARE_OVERSUBSCRIBE", "off")];
-    assert!(read(&[("CUDA_OVERSUBSCRIBE", "true")], off).is_err());
-    assert!(read(&[("CUDA_OVERSUBSCRIBE", "false")], off).is_ok());
+    let moves = |own, defaults| read(own, defaults).unwrap().policy().oversubscribe;
+    assert_eq!(
+        moves(&[("CUDA_OVERSUBSCRIBE", "true")], off),
+        Oversubscribe::Swap
+    );
+    assert_eq!(
+        moves(&[("CUDA_OVERSUBSCRIBE", "false")], off),
+        Oversubscribe::Off
+    );
+    let swap: Pairs<'_> = &[("GPUSHARE_OVERSUBSCRIBE", "swap")];
+    assert_eq!(
+        (moves(&[], swap), moves(off, swap)),
+        (Oversubscribe::Swap, Oversubscribe::Off)
+    );
 }
 
 #[test]

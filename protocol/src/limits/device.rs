@@ -5,6 +5,7 @@ use super::error::LimitError;
 use super::layer::above;
 use super::maxima::above_maximum;
 use super::model::{Limits, View};
+use super::policy::Oversubscribe;
 use crate::size::Size;
 use crate::units::Bytes;
 use crate::uuid::Uuid;
@@ -15,7 +16,8 @@ pub struct DeviceLimits {
     /// Ceiling of the tenant's charges; may be above the device's capacity. `None`: no ceiling
     /// but the device.
     pub limit: Option<u64>,
-    /// Guaranteed part, at most the capacity. Defaults to the limit if there is one, else 0.
+    /// Guaranteed part, at most the capacity. Defaults to the limit if there is one, else 0; to 0
+    /// where the tenant's memory may leave the device.
     pub request: u64,
     /// The device's total that the program sees, at most the capacity.
     pub view_total: u64,
@@ -40,13 +42,18 @@ pub struct ImpliedRequest {
     pub most: Option<u64>,
 }
 
+/// Whether a request that is not set is the limit: memory that may leave the device is lent.
+fn implies(limits: &Limits) -> bool {
+    limits.policy.oversubscribe == Oversubscribe::Off
+}
+
 /// A tenant with a request has that request, and a tenant with neither request nor limit has none.
 /// A tenant with only a limit has as much guaranteed as the limit and the node's maximum for
 /// requests allow.
 pub(super) fn implied(limits: &Limits, ordinal: u32, uuid: &[u8; 16]) -> Option<ImpliedRequest> {
     let uuid = Uuid(*uuid);
     let (limit, request) = limits.memory.on(ordinal, uuid);
-    let limit = limit.filter(|_| request.is_none())?;
+    let limit = limit.filter(|_| request.is_none() && implies(limits))?;
     let (_, most_request) = limits.maxima.memory_on(ordinal, uuid);
     let bounds = [Some(limit.size), most_request.map(|most| most.size)];
     let bounds = || bounds.iter().flatten();
@@ -84,7 +91,7 @@ pub(super) fn limits(
     let shown_limit = ceiling.unwrap_or(capacity).min(capacity);
     let guaranteed = match &request {
         // Unset requests default to the limit; without a limit nothing is guaranteed.
-        None => limit.as_ref().map_or(0, |_| {
+        None => limit.as_ref().filter(|_| implies(limits)).map_or(0, |_| {
             let most = most_request.map_or(u64::MAX, |most| most.size.on(capacity));
             shown_limit.min(most)
         }),

@@ -41,15 +41,14 @@ pub struct Limits {
     pub(super) disabled: bool,
     pub(super) policy: Policy,
     pub(super) socket: Option<PathBuf>,
-    /// Our own variable sets oversubscription, so its alias does not count.
-    pub(super) oversubscribe_decided: bool,
     /// The most its node allows, where that is known.
     pub(super) maxima: Maxima,
 }
 
 impl Limits {
     /// These, if they do not contradict themselves.
-    pub(super) fn checked(self) -> Result<Self, LimitError> {
+    pub(super) fn checked(mut self) -> Result<Self, LimitError> {
+        self.policy.settle()?;
         self.memory.check()?;
         self.time.check()?;
         self.check_view()?;

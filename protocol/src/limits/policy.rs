@@ -19,6 +19,8 @@ pub enum Resolver {
     Wait,
     /// End lower or idle tenants that hold borrowed memory and allow it.
     Priority,
+    /// Move the memory of tenants that allow it to the host.
+    Swap,
 }
 
 /// The worst effect of other tenants' collisions on a tenant.
@@ -27,8 +29,20 @@ pub enum Preemptible {
     /// Nothing.
     #[default]
     Never,
-    /// It may be ended while it holds more than its request.
+    /// Its memory may be moved to the host.
+    Swap,
+    /// Its memory may be moved if it can be. It may be ended while it holds more than its request.
     Kill,
+}
+
+/// How a tenant's memory may leave the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Oversubscribe {
+    /// Not at all.
+    #[default]
+    Off,
+    /// Its processes move it to the host and back.
+    Swap,
 }
 
 /// A tenant's terms beside its amounts of memory.
@@ -36,14 +50,18 @@ pub enum Preemptible {
 pub struct Policy {
     /// 0 to 1000, higher first.
     pub priority: u16,
-    /// Resolvers in order; each at most once.
+    /// Resolvers in order; each at most once. Unset: `wait`, after `swap` where its own memory may
+    /// be moved.
     pub on_collision: Vec<Resolver>,
     /// Longest an allocation may block before it returns out-of-memory.
     pub wait_timeout: Duration,
     /// No GPU work for this long is idle.
     pub idle_after: Duration,
-    /// See [`Preemptible`].
+    /// See [`Preemptible`]. Unset: `swap` where its memory may be moved.
     pub preemptible: Preemptible,
+    /// See [`Oversubscribe`]. Unset: `swap` where `swap` is one of its resolvers, or the worst that
+    /// others may do to it.
+    pub oversubscribe: Oversubscribe,
     /// No GPU work for this long ends the tenant.
     pub idle_end: Option<Duration>,
     /// It is ended this long after its start.
@@ -54,7 +72,17 @@ pub struct Policy {
     needs_daemon: Option<(String, String)>,
     /// The tenant itself says its priority, in our variable or an alias.
     says_priority: bool,
+    /// Which of the three were set whose defaults depend on each other: resolvers, preemption,
+    /// oversubscription.
+    says: [bool; 3],
+    /// The first variable that has its memory moved, with its value.
+    moved_by: Option<(String, String)>,
 }
+
+/// The places in [`Policy::says`].
+const COLLISION: usize = 0;
+const PREEMPTIBLE: usize = 1;
+const OVERSUBSCRIBE: usize = 2;
 
 impl Default for Policy {
     fn default() -> Self {
@@ -64,25 +92,91 @@ impl Default for Policy {
             wait_timeout: Duration::from_secs(30),
             idle_after: Duration::from_secs(5),
             preemptible: Preemptible::Never,
+            oversubscribe: Oversubscribe::Off,
             idle_end: None,
             run_limit: None,
             gang: None,
             needs_daemon: None,
             says_priority: false,
+            says: [false; 3],
+            moved_by: None,
         }
     }
 }
 
-const RESOLVERS: [(&str, Resolver); 3] = [
+const RESOLVERS: [(&str, Resolver); 4] = [
     ("fail", Resolver::Fail),
     ("wait", Resolver::Wait),
     ("priority", Resolver::Priority),
+    ("swap", Resolver::Swap),
 ];
+
+const WORST: [(&str, Preemptible); 3] = [
+    ("never", Preemptible::Never),
+    ("swap", Preemptible::Swap),
+    ("kill", Preemptible::Kill),
+];
+
+/// The word for a value, of a table of words.
+fn word<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> &'static str {
+    let mut rows = table.iter();
+    rows.find(|(_, known)| known == value)
+        .map_or("", |(word, _)| word)
+}
 
 impl Policy {
     pub(super) fn needs_daemon(&mut self, set: &Setting<'_>) {
         self.needs_daemon
             .get_or_insert_with(|| (set.variable.to_owned(), set.value.to_owned()));
+    }
+
+    fn moved_by(&mut self, set: &Setting<'_>) {
+        self.moved_by
+            .get_or_insert_with(|| (set.variable.to_owned(), set.value.to_owned()));
+    }
+
+    /// The refusal of memory that moves, on a node or a device where it cannot, in the name of the
+    /// variable that asks for it. `None` where none does.
+    pub fn refuse_moves(&self, problem: &str) -> Option<LimitError> {
+        if self.oversubscribe == Oversubscribe::Off {
+            return None;
+        }
+        let (variable, value) = self.moved_by.as_ref()?;
+        let accepted = match variable.as_str() {
+            "GPUSHARE_OVERSUBSCRIBE" => "off, or unset it",
+            "GPUSHARE_ON_COLLISION" => "a list of fail, wait, priority (priority,wait)",
+            "GPUSHARE_PREEMPTIBLE" => "never or kill",
+            _ => "false, or unset it",
+        };
+        Some(LimitError::new(variable, value, problem, accepted))
+    }
+
+    /// Completes the terms that follow from others, once all are read.
+    ///
+    /// # Errors
+    /// Terms that contradict each other.
+    pub(super) fn settle(&mut self) -> Result<(), LimitError> {
+        let moves =
+            self.on_collision.contains(&Resolver::Swap) || self.preemptible == Preemptible::Swap;
+        if !self.says[OVERSUBSCRIBE] && moves {
+            self.oversubscribe = Oversubscribe::Swap;
+        }
+        if self.oversubscribe == Oversubscribe::Swap {
+            if !self.says[COLLISION] {
+                self.on_collision = vec![Resolver::Swap, Resolver::Wait];
+            }
+            if !self.says[PREEMPTIBLE] {
+                self.preemptible = Preemptible::Swap;
+            }
+        } else if self.preemptible == Preemptible::Swap {
+            return Err(LimitError::new(
+                "GPUSHARE_PREEMPTIBLE",
+                "swap",
+                "its memory cannot leave the device: GPUSHARE_OVERSUBSCRIBE is off",
+                "swap with GPUSHARE_OVERSUBSCRIBE=swap or without it, or never or kill",
+            ));
+        }
+        Ok(())
     }
 
     /// Refuses what needs a daemon.
@@ -107,13 +201,8 @@ impl fmt::Display for Policy {
             write!(out, " priority={}", self.priority)?;
         }
         if self.on_collision != default.on_collision {
-            let name = |wanted: &Resolver| {
-                RESOLVERS
-                    .iter()
-                    .find(|(_, known)| known == wanted)
-                    .map_or("", |(name, _)| name)
-            };
-            let names: Vec<_> = self.on_collision.iter().map(name).collect();
+            let names = self.on_collision.iter();
+            let names: Vec<_> = names.map(|wanted| word(&RESOLVERS, wanted)).collect();
             write!(out, " on-collision={}", names.join(","))?;
         }
         if self.wait_timeout != default.wait_timeout {
@@ -123,7 +212,10 @@ impl fmt::Display for Policy {
             write!(out, " idle-after={}ms", self.idle_after.as_millis())?;
         }
         if self.preemptible != default.preemptible {
-            write!(out, " preemptible=kill")?;
+            write!(out, " preemptible={}", word(&WORST, &self.preemptible))?;
+        }
+        if self.oversubscribe != default.oversubscribe {
+            write!(out, " oversubscribe=swap")?;
         }
         for (name, end) in [("idle-end", self.idle_end), ("run-limit", self.run_limit)] {
             if let Some(end) = end {
@@ -176,12 +268,9 @@ pub(super) fn hami_priority(policy: &mut Policy, set: &Setting<'_>) -> Result<()
 
 pub(super) fn on_collision(policy: &mut Policy, set: &Setting<'_>) -> Result<(), LimitError> {
     let accepted =
-        "a list of fail, wait, priority, each at most once, fail or wait last (priority,wait)";
+        "a list of fail, wait, priority, swap, each at most once, fail or wait last (swap,wait)";
     let mut wanted = Vec::new();
     for name in set.value.split(',') {
-        if name == "swap" {
-            return Err(set.refuse("this release cannot swap yet", accepted));
-        }
         let known = RESOLVERS.iter().find(|(known, _)| *known == name);
         let (_, resolver) = known.ok_or_else(|| set.refuse("not understood", accepted))?;
         if wanted.contains(resolver) {
@@ -189,15 +278,19 @@ pub(super) fn on_collision(policy: &mut Policy, set: &Setting<'_>) -> Result<(),
         }
         wanted.push(*resolver);
     }
-    let ends = |resolver: &&Resolver| **resolver != Resolver::Priority;
-    if wanted.iter().rev().skip(1).any(|resolver| ends(&resolver)) {
+    let ends = |resolver: &Resolver| matches!(resolver, Resolver::Fail | Resolver::Wait);
+    if wanted.iter().rev().skip(1).any(ends) {
         return Err(set.refuse("nothing after fail or wait is ever tried", accepted));
     }
     // Without a daemon a collision is an out-of-memory: that can be kept anywhere.
     if wanted != [Resolver::Fail] {
         policy.needs_daemon(set);
     }
+    if wanted.contains(&Resolver::Swap) {
+        policy.moved_by(set);
+    }
     policy.on_collision = wanted;
+    policy.says[COLLISION] = true;
     Ok(())
 }
 
@@ -249,15 +342,53 @@ fn end(policy: &mut Policy, set: &Setting<'_>) -> Result<Option<Duration>, Limit
 }
 
 pub(super) fn preemptible(policy: &mut Policy, set: &Setting<'_>) -> Result<(), LimitError> {
-    let accepted = "never or kill";
-    policy.preemptible = match set.value {
-        "never" => Preemptible::Never,
-        "kill" => Preemptible::Kill,
-        "swap" => return Err(set.refuse("this release cannot swap yet", accepted)),
+    let known = WORST.iter().find(|(word, _)| *word == set.value);
+    let (_, worst) = known.ok_or_else(|| set.refuse("not understood", "never, swap or kill"))?;
+    policy.preemptible = *worst;
+    policy.says[PREEMPTIBLE] = true;
+    if policy.preemptible == Preemptible::Swap {
+        policy.moved_by(set);
+    }
+    if policy.preemptible != Preemptible::Never {
+        policy.needs_daemon(set);
+    }
+    Ok(())
+}
+
+/// `uvm` is of the design and refused by name: this release cannot do it yet.
+pub(super) fn oversubscribe(policy: &mut Policy, set: &Setting<'_>) -> Result<(), LimitError> {
+    let accepted = "off or swap";
+    let how = match set.value {
+        "off" => Oversubscribe::Off,
+        "swap" => Oversubscribe::Swap,
+        "uvm" => return Err(set.refuse("this release cannot do it yet", accepted)),
         _ => return Err(set.refuse("not understood", accepted)),
     };
-    if policy.preemptible == Preemptible::Kill {
+    if policy.says[OVERSUBSCRIBE] {
+        // This is a default, and the tenant's alias wins.
+        return Ok(());
+    }
+    if how == Oversubscribe::Swap {
         policy.needs_daemon(set);
+        policy.moved_by(set);
+    }
+    policy.says[OVERSUBSCRIBE] = true;
+    policy.oversubscribe = how;
+    Ok(())
+}
+
+/// HAMi's switch: `true` is `swap`. Ours wins; it is read first.
+pub(super) fn hami_oversubscribe(policy: &mut Policy, set: &Setting<'_>) -> Result<(), LimitError> {
+    let how = match set.value {
+        "" | "0" | "false" => return Ok(()),
+        "1" | "true" => Oversubscribe::Swap,
+        _ => return Err(set.refuse("it is a switch", "true, false, or unset it")),
+    };
+    if !policy.says[OVERSUBSCRIBE] {
+        policy.says[OVERSUBSCRIBE] = true;
+        policy.oversubscribe = how;
+        policy.needs_daemon(set);
+        policy.moved_by(set);
     }
     Ok(())
 }

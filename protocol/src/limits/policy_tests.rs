@@ -11,6 +11,10 @@ fn what_takes_a_daemon_is_read_with_one_and_refused_by_name_without() {
         ("GPUSHARE_WAIT_TIMEOUT", "1500ms"),
         ("GPUSHARE_IDLE_AFTER", "2m"),
         ("GPUSHARE_PREEMPTIBLE", "kill"),
+        ("GPUSHARE_PREEMPTIBLE", "swap"),
+        ("GPUSHARE_ON_COLLISION", "swap"),
+        ("GPUSHARE_OVERSUBSCRIBE", "swap"),
+        ("CUDA_OVERSUBSCRIBE", "true"),
         ("GPUSHARE_SM_REQUEST", "30"),
     ] {
         let limits = read(&[(name, value)]).unwrap();
@@ -24,6 +28,7 @@ fn what_takes_a_daemon_is_read_with_one_and_refused_by_name_without() {
         ("GPUSHARE_SM_LIMIT", "30"),
         ("GPUSHARE_ON_COLLISION", "fail"),
         ("GPUSHARE_PREEMPTIBLE", "never"),
+        ("GPUSHARE_OVERSUBSCRIBE", "off"),
     ];
     assert!(read(&kept).unwrap().without_daemon().is_ok());
 }
@@ -99,4 +104,98 @@ fn a_bad_alias_is_refused_even_where_ours_wins() {
         ])
         .is_err()
     );
+}
+
+#[test]
+fn memory_moves_where_any_of_three_variables_says_swap() {
+    let terms = |set: &[(&str, &str)]| {
+        let limits = read(set).unwrap();
+        let policy = limits.policy();
+        (
+            policy.oversubscribe,
+            policy.preemptible,
+            policy.on_collision.clone(),
+        )
+    };
+    let (swap, wait) = (Resolver::Swap, Resolver::Wait);
+    let moves =
+        |resolvers: &[Resolver]| (Oversubscribe::Swap, Preemptible::Swap, resolvers.to_vec());
+    assert_eq!(
+        terms(&[("GPUSHARE_OVERSUBSCRIBE", "swap")]),
+        moves(&[swap, wait])
+    );
+    assert_eq!(
+        terms(&[("GPUSHARE_PREEMPTIBLE", "swap")]),
+        moves(&[swap, wait])
+    );
+    assert_eq!(terms(&[("GPUSHARE_ON_COLLISION", "swap")]), moves(&[swap]));
+    let stays = (Oversubscribe::Off, Preemptible::Never, vec![wait]);
+    assert_eq!(terms(&[]), stays);
+    assert_eq!(terms(&[("GPUSHARE_OVERSUBSCRIBE", "off")]), stays);
+    // What is said holds: nothing is put before a tenant's own resolvers.
+    let said = [
+        ("GPUSHARE_OVERSUBSCRIBE", "swap"),
+        ("GPUSHARE_ON_COLLISION", "wait"),
+        ("GPUSHARE_PREEMPTIBLE", "never"),
+    ];
+    let own = (Oversubscribe::Swap, Preemptible::Never, vec![wait]);
+    assert_eq!(terms(&said), own);
+    let others = [
+        ("GPUSHARE_OVERSUBSCRIBE", "off"),
+        ("GPUSHARE_ON_COLLISION", "swap,wait"),
+    ];
+    assert_eq!(
+        terms(&others),
+        (Oversubscribe::Off, Preemptible::Never, vec![swap, wait])
+    );
+}
+
+#[test]
+fn memory_that_stays_is_no_victim_of_swap() {
+    let set = [
+        ("GPUSHARE_OVERSUBSCRIBE", "off"),
+        ("GPUSHARE_PREEMPTIBLE", "swap"),
+    ];
+    let error = read(&set).unwrap_err();
+    assert_eq!(error.variable, "GPUSHARE_PREEMPTIBLE");
+    assert!(error.accepted.contains("never or kill"), "{error}");
+}
+
+#[test]
+fn swap_is_refused_in_the_name_of_the_variable_that_asked() {
+    for (name, value) in [
+        ("GPUSHARE_OVERSUBSCRIBE", "swap"),
+        ("GPUSHARE_ON_COLLISION", "swap,wait"),
+        ("GPUSHARE_PREEMPTIBLE", "swap"),
+        ("CUDA_OVERSUBSCRIBE", "1"),
+    ] {
+        let limits = read(&[(name, value)]).unwrap();
+        let error = limits.policy().refuse_moves("there is no host memory");
+        let error = error.unwrap();
+        assert_eq!(
+            (error.variable.as_str(), error.value.as_str()),
+            (name, value)
+        );
+    }
+    assert!(read(&[]).unwrap().policy().refuse_moves("none").is_none());
+}
+
+#[test]
+fn under_swap_a_request_that_is_not_set_is_nothing() {
+    let request = |set: &[(&str, &str)]| {
+        let limits = read(set).unwrap();
+        let on = limits.for_device(0, &[1; 16], 16 << 30).unwrap();
+        (on.request >> 30, limits.implied(0, &[1; 16]).is_some())
+    };
+    let swap = ("GPUSHARE_OVERSUBSCRIBE", "swap");
+    let limit = ("GPUSHARE_MEM_LIMIT", "4GiB");
+    assert_eq!(request(&[limit]), (4, false));
+    assert_eq!(request(&[limit, swap]), (0, false));
+    assert_eq!(
+        request(&[limit, swap, ("GPUSHARE_MEM_REQUEST", "2GiB")]),
+        (2, false)
+    );
+    let half = ("GPUSHARE_MEM_LIMIT", "50%");
+    assert_eq!(request(&[half]), (8, true));
+    assert_eq!(request(&[half, swap]), (0, false));
 }

@@ -4,7 +4,7 @@ use super::error::LimitError;
 use super::layer::{Entry, Selector};
 use super::model::{Limits, Owner, View};
 use super::setting::{Setting, Whose};
-use super::{compute, policy, unavailable};
+use super::{compute, policy};
 use crate::size::{self, BadSize, Size};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -22,9 +22,9 @@ enum Suffix {
 
 type Read = fn(&mut Limits, &Setting<'_>) -> Result<(), LimitError>;
 
-/// A row: name, suffixes, reader. Ours come first, because whether an unavailable alias matters
-/// depends on them.
-const TABLE: [(&str, Suffix, Read); 23] = [
+/// A row: name, suffixes, reader. Ours come first, because whether an alias matters depends on
+/// them.
+const TABLE: [(&str, Suffix, Read); 24] = [
     ("GPUSHARE_DISABLE", Suffix::None, disable),
     ("GPUSHARE_MEM_LIMIT", Suffix::Device, |to, set| {
         ours(to, set, false)
@@ -65,7 +65,7 @@ const TABLE: [(&str, Suffix, Read); 23] = [
         policy::gang(&mut to.policy, set)
     }),
     ("GPUSHARE_OVERSUBSCRIBE", Suffix::None, |to, set| {
-        unavailable::oversubscribe(&mut to.oversubscribe_decided, set)
+        policy::oversubscribe(&mut to.policy, set)
     }),
     ("GPUSHARE_SOCKET", Suffix::None, socket),
     ("CUDA_DEVICE_MEMORY_LIMIT", Suffix::Ordinal, hami),
@@ -76,7 +76,7 @@ const TABLE: [(&str, Suffix, Read); 23] = [
         policy::hami_priority(&mut to.policy, set)
     }),
     ("CUDA_OVERSUBSCRIBE", Suffix::None, |to, set| {
-        unavailable::hami_oversubscribe(&mut to.oversubscribe_decided, set)
+        policy::hami_oversubscribe(&mut to.policy, set)
     }),
     ("NVIDIA_GPU_MEMORY_LIMIT", Suffix::None, |to, set| {
         toolkit(to, set, false)
@@ -85,6 +85,9 @@ const TABLE: [(&str, Suffix, Read); 23] = [
         toolkit(to, set, true)
     }),
     ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", Suffix::None, mps),
+    (crate::mps::ACTIVE_THREADS, Suffix::None, |to, set| {
+        compute::mps(&mut to.time, set)
+    }),
 ];
 
 /// Names under which a misspelling would silently mean "no limit".

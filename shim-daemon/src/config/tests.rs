@@ -235,3 +235,38 @@ fn the_sample_shows_every_default_as_it_is() {
     let untouched = read(installed, Settings::default()).unwrap();
     assert_eq!(format!("{untouched:?}"), format!("{plain:?}"));
 }
+
+#[test]
+fn host_memory_for_swapping_is_what_the_file_says_and_none_by_default() {
+    let read = |text| read(text, Settings::default()).map(|read| read.policy.swap.host);
+    assert_eq!(read(""), Ok(Bytes::ZERO));
+    assert_eq!(read("[swap]\nhost = \"64GiB\""), Ok(Bytes::gib(64)));
+    assert_eq!(read("[swap]\nhost = \"0\""), Ok(Bytes::ZERO));
+    for (text, word) in [
+        ("[swap]\nhost = \"50%\"", "an amount of bytes"),
+        ("[swap]\nfolder = \"/nvme\"", "cannot spill"),
+        ("[swap]\nmost = \"1GiB\"", "unknown field"),
+    ] {
+        let refused = read(text).unwrap_err();
+        assert!(
+            refused.contains("line 2") && refused.contains(word),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
+fn a_default_of_swap_needs_host_memory() {
+    let read = |text: &str| read(text, Settings::default());
+    for (variable, value) in [
+        ("GPUSHARE_OVERSUBSCRIBE", "swap"),
+        ("GPUSHARE_ON_COLLISION", "swap,wait"),
+    ] {
+        let text = format!("[defaults]\n{variable} = \"{value}\"\n");
+        let refused = read(&text).unwrap_err();
+        for word in ["line 2", "[defaults]", variable, "[swap] host", "accepted"] {
+            assert!(refused.contains(word), "{refused}");
+        }
+        assert!(read(&format!("{text}[swap]\nhost = \"1GiB\"\n")).is_ok());
+    }
+}

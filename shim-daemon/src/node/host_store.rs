@@ -30,6 +30,11 @@ impl HostStore {
         }
     }
 
+    /// The node's budget.
+    pub(super) fn budget(&self) -> Bytes {
+        self.budget
+    }
+
     fn free(&self) -> Bytes {
         self.budget - self.given.values().copied().sum()
     }

@@ -16,6 +16,7 @@ mod host_store;
 mod injected;
 mod joining;
 mod lease;
+mod lease_log;
 mod listing;
 mod looks;
 mod measures;
@@ -46,8 +47,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use gpushare_core::{
-    CostClass, DeviceId, DeviceSpec, Event, Nanos, Oversubscribe, Policy, ProcessId, TenantId,
-    World,
+    CostClass, DeviceId, DeviceSpec, Event, Nanos, Policy, ProcessId, TenantId, World,
 };
 use gpushare_journal::Bounds;
 use gpushare_protocol::units::Bytes;
@@ -60,6 +60,7 @@ use fences::Fences;
 pub use fences::{FenceKey, Remembered};
 use history::History;
 pub use injected::Container;
+use lease_log::LeaseLog;
 use looks::Looks;
 use measures::Counted;
 pub use pids::in_first_namespace;
@@ -187,8 +188,6 @@ pub struct Settings {
     /// The set of daemons among which this one is the only one for a GPU. `None` for the machine's
     /// own daemon, which no user's daemon may block.
     pub guard: Option<Among>,
-    /// How the memory of tenants that do not say it may leave the devices.
-    pub oversubscribe: Oversubscribe,
     /// The rules for tenants that are containers.
     pub containers: Containers,
     /// Most bytes of the journal of events.
@@ -213,7 +212,6 @@ impl Default for Settings {
             own_pids: in_first_namespace(),
             fences: None,
             guard: None,
-            oversubscribe: Oversubscribe::Off,
             containers: Containers::default(),
             journal: Bounds::default(),
         }
@@ -254,6 +252,7 @@ pub struct Node {
     refused: Option<String>,
     counted: Counted,
     history: History,
+    lease_log: LeaseLog,
 }
 
 impl Node {
@@ -317,6 +316,7 @@ impl Node {
             residency: residency::Moves::new(settings, now),
             counted: Counted::since(now),
             history: History::default(),
+            lease_log: LeaseLog::default(),
         };
         node.carry_out(now);
         node

@@ -6,8 +6,7 @@
 //! look at the device shows it.
 
 use gpushare_core::{
-    AskKey, DeviceId, Event, Nanos, Order, Oversubscribe, Place, Preemptible, ProcessId, Resolver,
-    Shown, TenantId, TenantSpec, Told,
+    AskKey, DeviceId, Event, Nanos, Order, Oversubscribe, Place, ProcessId, Shown, TenantId, Told,
 };
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::residency::{Order as Shall, OrderWord, Orders};
@@ -17,11 +16,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use super::{Client, ConnId, Node, Settings};
+use crate::config::NO_HOST;
 
 /// What a process said last of its memory on a device, and its tenant's moves.
 #[derive(Debug)]
 pub(super) struct Moves {
-    oversubscribe: Oversubscribe,
     /// The first epoch of this daemon's orders. It is the daemon's start on the monotonic clock, in
     /// milliseconds: no process of the previous daemon has seen an order of this number.
     first: u32,
@@ -36,7 +35,6 @@ impl Moves {
     #[expect(clippy::cast_possible_truncation, reason = "epochs wrap around")]
     pub(super) fn new(settings: &Settings, now: Nanos) -> Self {
         Self {
-            oversubscribe: settings.oversubscribe,
             first: (now.0 / 1_000_000) as u32,
             host: super::host_store::HostStore::new(settings.policy.swap.host),
             claims: BTreeMap::new(),
@@ -45,38 +43,34 @@ impl Moves {
     }
 }
 
+/// The variable that says how memory may leave the devices.
+const OVERSUBSCRIBE: &str = "GPUSHARE_OVERSUBSCRIBE";
+
+/// Writes into a tenant's variables how its memory may leave the devices, whatever the node's
+/// defaults say later.
+pub(super) fn choose(environment: &mut Vec<(String, String)>, how: Oversubscribe) {
+    let value = match how {
+        Oversubscribe::Off => "off",
+        Oversubscribe::Swap => "swap",
+    };
+    environment.retain(|(name, _)| name != OVERSUBSCRIBE);
+    environment.push((OVERSUBSCRIBE.to_owned(), value.to_owned()));
+}
+
+/// Whether that is written there.
+pub(super) fn is_chosen(environment: &[(String, String)]) -> bool {
+    environment.iter().any(|(name, _)| name == OVERSUBSCRIBE)
+}
+
 impl Node {
-    /// Completes a tenant's terms where its memory may leave the devices: a request that is not set
-    /// is 0, as the limit that it would be queues the tenant, and collisions are resolved by moves
-    /// first.
-    pub(super) fn set_residency(
-        &self,
-        limits: &Limits,
-        device_ids: &[DeviceId],
-        spec: &mut TenantSpec,
-    ) {
-        spec.oversubscribe = self.residency.oversubscribe;
-        if spec.oversubscribe == Oversubscribe::Off {
-            return;
+    /// Refuses a tenant whose memory shall move on a node that has no host memory for it.
+    pub(super) fn may_move(&self, limits: &Limits) -> Result<(), WireError> {
+        if !self.residency.host.budget().is_zero() {
+            return Ok(());
         }
-        for (ordinal, device) in (0..).zip(device_ids) {
-            let Some(known) = super::tenant::index(*device).and_then(|at| self.devices.get(at))
-            else {
-                continue;
-            };
-            if limits.has_request(ordinal, &known.uuid) {
-                continue;
-            }
-            for (_, quota) in spec.quotas.iter_mut().filter(|(on, _)| on == device) {
-                quota.request = Bytes::ZERO;
-            }
-            spec.implied.retain(|(on, _)| on != device);
-        }
-        if spec.preemptible == Preemptible::Never {
-            spec.preemptible = Preemptible::Swap;
-        }
-        if !spec.on_collision.contains(&Resolver::Swap) {
-            spec.on_collision.insert(0, Resolver::Swap);
+        match limits.policy().refuse_moves(NO_HOST) {
+            None => Ok(()),
+            Some(error) => Err(WireError::new(ErrorCode::BadLimits, error.to_string())),
         }
     }
 
@@ -100,7 +94,7 @@ impl Node {
         };
         let device_index = known.device_index(device);
         let page =
-            device_index.and_then(|device_index| known.control.view().devices.get(device_index));
+            device_index.and_then(|device_index| known.control().view().devices.get(device_index));
         if let Some(page) = page {
             page.command(Orders { word, drain_ms: 0 });
             self.wake_soon(tenant);
@@ -118,7 +112,7 @@ impl Node {
         let Some(known) = self.tenants.get(&tenant) else {
             return;
         };
-        let header = &known.control.view().header;
+        let header = &known.control().view().header;
         let millis = (until - since).0.div_ceil(1_000_000);
         header.wait_ms.fetch_max(millis, Ordering::Relaxed);
         header.guarantee_ms.fetch_max(millis, Ordering::Relaxed);
@@ -235,7 +229,7 @@ impl Node {
 
     fn device_in(&self, tenant: TenantId, device_index: u8) -> Option<DeviceId> {
         let known = self.tenants.get(&tenant)?;
-        known.device_ids.get(usize::from(device_index)).copied()
+        known.device_ids().get(usize::from(device_index)).copied()
     }
 
     /// A process has ended: what it had on the host is gone.
@@ -277,7 +271,7 @@ impl Node {
                 self.tell(to, id, ControlReply::Done);
                 continue;
             };
-            let places = known.device_ids.iter();
+            let places = known.device_ids().iter();
             let mut places = places.filter_map(|device| self.world.place(tenant, *device));
             let there = if out { Place::Out } else { Place::In };
             let woken = out && !self.world.is_suspended(tenant);
@@ -302,7 +296,7 @@ impl Node {
     /// Where a tenant's memory of a device is, for commands. `None`: it does not move.
     pub(super) fn residency_row(&self, id: TenantId, device_index: usize) -> Option<ResidencyRow> {
         let known = self.tenants.get(&id)?;
-        let device = *known.device_ids.get(device_index)?;
+        let device = *known.device_ids().get(device_index)?;
         let view = self.world.residence(id, device)?;
         let described = super::tenant::index(device).and_then(|at| self.devices.get(at))?;
         let own = known.members().filter_map(|process| {
@@ -315,7 +309,7 @@ impl Node {
             residue = sum(residue, claim.residue);
         }
         Some(ResidencyRow {
-            name: known.registration.name.clone(),
+            name: known.name().to_owned(),
             device: described.uuid,
             place: match view.place {
                 Place::In => wire::Place::In,

@@ -11,7 +11,7 @@ use super::engine::OpId;
 use super::turns::Turns;
 
 /// Engine time claimed for events (ns): a turn must have a length.
-pub(super) const PASSING: u64 = 1;
+pub(crate) const PASSING: u64 = 1;
 
 /// An operation on the engine: its remaining time and its load.
 #[derive(Debug, Clone, Copy)]

@@ -14,7 +14,7 @@ pub mod clock;
 mod engine;
 pub mod event;
 mod host;
-mod lane;
+pub(crate) mod lane;
 pub mod memop;
 pub mod model;
 mod op;

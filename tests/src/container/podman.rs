@@ -21,6 +21,8 @@ impl Lab {
         );
         self.sh(&format!("mkdir -p {store} {hooks}"));
         let mut command = self.machine.as_user(ROOT, "unshare");
+        // Both versions of cgroups are mounted here, of which version 5 warns.
+        command.env("PODMAN_IGNORE_CGROUPSV1_WARNING", "1");
         command.args(["--mount", "--propagation", "slave", "sh", "-c"]);
         let crun = "umount /sys/fs/cgroup/unified 2>/dev/null; exec \"$@\"";
         command.arg(if runtime == "crun" {

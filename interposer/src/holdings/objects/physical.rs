@@ -10,9 +10,21 @@
 //! afterwards. Another thread may get the released handle or address immediately.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::account::Units;
 use crate::driver::device::DeviceKey;
+use crate::guest::fork::ForkLocal;
+
+static PHYSICAL: ForkLocal<Mutex<Physical>> = ForkLocal::new();
+
+/// The books of physical memory. No driver call while they are held.
+pub(crate) fn physical() -> MutexGuard<'static, Physical> {
+    PHYSICAL
+        .get_or(Default::default)
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The object of a handle that is about to be released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +41,15 @@ pub(crate) struct Holds(Vec<(Binding, u64, u64)>);
 
 /// A credit: where and how much.
 pub(crate) type Credit = (DeviceKey, Units);
+
+/// Bytes of physical allocations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Charges {
+    /// Of this process alone.
+    pub(crate) own: u64,
+    /// Those that other processes may have.
+    pub(crate) shared: u64,
+}
 
 /// Where an allocation is held other than by its handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,6 +128,23 @@ impl Physical {
         {
             allocation.exported = true;
         }
+    }
+
+    /// The charges on a device.
+    pub(crate) fn charges(&self, device: DeviceKey) -> Charges {
+        let mut charges = Charges::default();
+        for allocation in self.allocations.values() {
+            if allocation.device != device {
+                continue;
+            }
+            let reason = if allocation.exported {
+                &mut charges.shared
+            } else {
+                &mut charges.own
+            };
+            *reason += allocation.units.bytes();
+        }
+        charges
     }
 
     fn refer(&mut self, handle: u64, id: u64) {
@@ -329,6 +367,20 @@ mod tests {
         assert_eq!(physical.undone(bound), []);
         let tiles = physical.undoing(Binding::Array(3, 0), Binding::Array(4, 0));
         assert_eq!(physical.undone(tiles), [credit]);
+    }
+
+    #[test]
+    fn exported_memory_is_counted_apart() {
+        let (mut physical, (device, units)) = made();
+        physical.created(0x6000, device, Units(8));
+        physical.exported(0x6000);
+        let charges = physical.charges(device);
+        assert_eq!(
+            (charges.own, charges.shared),
+            (units.bytes(), Units(8).bytes())
+        );
+        let _ = release(&mut physical, 0x6000);
+        assert_eq!(physical.charges(device).shared, 0);
     }
 
     #[test]

@@ -89,6 +89,16 @@ pub(crate) fn drain_context(context: ContextId) {
     });
 }
 
+/// Shows every record to `visit`, as far as none changes meanwhile.
+pub(crate) fn each(visit: &mut dyn FnMut(Record)) {
+    table().exact.each(&mut |_, cell| {
+        if let Some(record) = cell.get() {
+            visit(record);
+        }
+    });
+    locked(&table().odd).values().copied().for_each(visit);
+}
+
 impl Table {
     const fn new() -> Self {
         Self {

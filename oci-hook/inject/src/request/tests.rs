@@ -186,3 +186,17 @@ fn labels_are_what_engines_and_configurations_say() {
     let folders = vec!["/a".to_owned(), "/c".to_owned()];
     assert_eq!(asked.program, Some(("sh".to_owned(), folders)));
 }
+
+#[test]
+fn a_pods_own_container_asks_for_nothing() {
+    for (name, kind, asks) in [
+        ("io.kubernetes.cri.container-type", "sandbox", false),
+        ("io.kubernetes.cri-o.ContainerType", "sandbox", false),
+        ("io.kubernetes.cri.container-type", "container", true),
+        ("io.kubernetes.cri-o.ContainerType", "container", true),
+    ] {
+        let config = json!({"annotations": {"gpushare.io/mem-limit": "1GiB", name: kind}});
+        let request = Request::of(&config).unwrap();
+        assert_eq!(request.is_some(), asks, "{name}={kind}");
+    }
+}

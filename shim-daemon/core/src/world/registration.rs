@@ -57,7 +57,10 @@ impl World {
         running: Option<Nanos>,
     ) {
         self.fill_in(None, &mut spec);
-        if let Err(error) = self.check_registration(tenant, &spec) {
+        // A tenant that runs is taken as it is: it may have memory on the host.
+        let error = self.check_registration(tenant, &spec).err();
+        let error = error.filter(|error| running.is_none() || *error != SpecError::NoHost);
+        if let Some(error) = error {
             self.decide(Decision::Refuse { tenant, error });
             return;
         }

@@ -1,0 +1,168 @@
+//! The host store's upkeep, in the background: asks for more as there is more to move, takes what
+//! was given, has the driver pin it, and gives back what is too much.
+
+use std::time::Duration;
+
+use gpushare_cuda_abi::cuda::{CUcontext, CUresult};
+use gpushare_protocol::page::MAX_DEVICES;
+use gpushare_protocol::wire::Request;
+
+use super::drain::Drain;
+use super::host::{Given, MOST, Pinned, STEP};
+use super::memory::blocks;
+use crate::driver::marking;
+use crate::driver::streams;
+use crate::driver::vmm;
+use crate::guest::frames;
+use crate::guest::sys;
+use crate::session::Session;
+
+/// How long more host memory than is needed is kept (ns): a program that frees its memory may be
+/// about to allocate again, and to pin is slow.
+const SURPLUS: u64 = 2_000_000_000;
+/// How often it is looked whether the devices are idle, and how long after each other.
+const LOOKS: usize = 10;
+const LOOK: Duration = Duration::from_millis(1);
+/// How long an answer is waited for (ns).
+const PATIENCE: u64 = 1_000_000_000;
+
+/// A request for host memory that is not answered yet, and memory that is too much.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    /// Another is sent then (ns).
+    until: u64,
+    /// An answer may come.
+    pub(super) waits: bool,
+    /// Since when there is too much (ns).
+    surplus: Option<u64>,
+}
+
+/// One look. Nothing is pinned or given back while the process is sealed.
+pub(super) fn provide(session: &Session, asked: &mut Asked, now: u64, sealed: bool) {
+    for (address, offset, bytes) in session.take_host_ranges() {
+        blocks().store.add(Given {
+            address,
+            offset,
+            bytes,
+        });
+        (asked.until, asked.waits) = (0, false);
+    }
+    asked.waits &= now < asked.until && !session.host_was_refused();
+    ask(session, asked, now);
+    if !sealed {
+        pin();
+        drop_surplus(session, asked, now);
+    }
+}
+
+fn ask(session: &Session, asked: &mut Asked, now: u64) {
+    let (device_index, wanted) = {
+        let blocks = blocks();
+        let movable: u64 = blocks.movable.iter().sum();
+        let device_index = blocks.movable.iter().position(|bytes| *bytes > 0);
+        (
+            device_index.unwrap_or(0),
+            movable.saturating_sub(blocks.store.usable()),
+        )
+    };
+    if wanted > 0 && now >= asked.until {
+        asked.until = now.saturating_add(PATIENCE);
+        asked.waits = true;
+        session.ask_host_range(device_index, wanted.next_multiple_of(STEP).min(MOST));
+    }
+}
+
+/// Contexts of the process, on any device.
+fn contexts() -> impl Iterator<Item = CUcontext> {
+    let all = (0..MAX_DEVICES).flat_map(streams::contexts_on);
+    all.map(|(context, _)| context)
+}
+
+fn pin() {
+    let context = blocks().map.values().next().map(|block| block.handle);
+    let Some(context) = context else { return };
+    let Some((number, range)) = blocks().store.next_to_pin() else {
+        return;
+    };
+    let length = usize::try_from(range.bytes).unwrap_or(0);
+    let pinned = marking::keeping(context, || vmm::register_host(range.address, length));
+    let Some(pinned) = pinned else {
+        // The context is being destroyed: by another one later.
+        return;
+    };
+    if let Err(why) = pinned {
+        tracing::warn!(?why, "host memory is not pinned: moves will be slow");
+    }
+    let pinned = if pinned.is_ok() {
+        Pinned::Yes
+    } else {
+        Pinned::No
+    };
+    blocks().store.settled(number, pinned);
+}
+
+/// Gives back one range, once there has been too much for a while.
+fn drop_surplus(session: &Session, asked: &mut Asked, now: u64) {
+    let kept = {
+        let movable: u64 = blocks().movable.iter().sum();
+        movable.saturating_add(movable / 4).next_multiple_of(STEP)
+    };
+    let is_due = asked
+        .surplus
+        .is_some_and(|since| now >= since.saturating_add(SURPLUS));
+    if !is_due {
+        let is_too_much = blocks().store.has_surplus(kept);
+        asked.surplus = is_too_much.then(|| asked.surplus.unwrap_or(now));
+        return;
+    }
+    if !is_idle() {
+        return;
+    }
+    let Some((range, pinned)) = blocks().store.surplus(kept) else {
+        asked.surplus = None;
+        return;
+    };
+    let length = usize::try_from(range.bytes).unwrap_or(0);
+    if pinned == Pinned::Yes && !unpinned(range.address) {
+        tracing::warn!("host memory stays pinned");
+        // In no list any more: never used, never unmapped.
+        return;
+    }
+    sys::unmap(range.address, length);
+    session.says(&Request::HostDrop {
+        offset: range.offset,
+        bytes: range.bytes,
+    });
+}
+
+/// Whether nothing runs on the devices: the driver may wait for all work before it unpins memory,
+/// and this thread must never wait without a bound.
+fn is_idle() -> bool {
+    (0..MAX_DEVICES).all(|device_index| {
+        let mut work = Drain::behind(device_index);
+        // An event without work before it is passed soon, not at once.
+        let passed = (0..LOOKS).any(|_| {
+            let passed = work.is_passed();
+            if !passed {
+                frames::sleep(LOOK);
+            }
+            passed
+        });
+        work.over();
+        passed
+    })
+}
+
+/// Whether the driver knows the range no more. Without a context nothing is pinned.
+fn unpinned(address: usize) -> bool {
+    let mut last = Ok(());
+    for context in contexts() {
+        if let Some(answer) = marking::keeping(context, || vmm::unregister_host(address)) {
+            match answer {
+                Ok(()) | Err(CUresult::HOST_MEMORY_NOT_REGISTERED) => return true,
+                why => last = why,
+            }
+        }
+    }
+    last.is_ok()
+}

@@ -1,0 +1,191 @@
+//! A program whose memory moves, under a daemon that the test plays.
+
+use std::fs;
+
+use gpushare_protocol::page::UNIT;
+use gpushare_protocol::page::residency::Order;
+use gpushare_protocol::wire::{Request, Residency};
+
+use crate::{Dealer, Gpu, Guest, clients, gpu, until};
+
+/// A program whose memory may move, and its daemon.
+#[derive(Debug)]
+pub struct Scene {
+    /// The software GPU.
+    pub gpu: Gpu,
+    /// The daemon that the test plays.
+    pub dealer: Dealer,
+    /// The program.
+    pub guest: Guest,
+    /// The last order's number.
+    pub epoch: u32,
+}
+
+/// What came of an order.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// So much is on the host.
+    Away(u64),
+    /// All is on the device.
+    Back,
+    /// It could not be carried out; so many bytes were missing.
+    NoRoom(u64),
+    /// The process did not drain.
+    Busy,
+}
+
+impl Scene {
+    /// The client `movable` on a machine described by `spec`, with a context.
+    #[track_caller]
+    pub fn new(spec: &str) -> Self {
+        Self::with(spec, "init", &[])
+    }
+
+    /// The same, with another first line, and more environment variables.
+    #[track_caller]
+    pub fn with(spec: &str, init: &str, environment: &[(&str, &str)]) -> Self {
+        Self::of("movable", spec, init, environment)
+    }
+
+    /// The same with another client.
+    #[track_caller]
+    pub fn of(client: &str, spec: &str, init: &str, environment: &[(&str, &str)]) -> Self {
+        let gpu = Gpu::new(spec);
+        let dealer = Dealer::start(&gpu);
+        Self::under(dealer, gpu, client, init, environment)
+    }
+
+    /// The same on two devices.
+    #[track_caller]
+    pub fn on_two(spec: &str) -> Self {
+        let gpu = Gpu::new(spec);
+        let dealer = Dealer::on(&gpu, 2);
+        Self::under(dealer, gpu, "movable", "init", &[])
+    }
+
+    #[track_caller]
+    fn under(
+        mut dealer: Dealer,
+        gpu: Gpu,
+        client: &str,
+        init: &str,
+        environment: &[(&str, &str)],
+    ) -> Self {
+        dealer.swaps();
+        let mut command = dealer.command(&clients::compile(client, &[]));
+        command
+            .env("LD_LIBRARY_PATH", gpu::links())
+            .envs(environment.iter().copied());
+        let mut guest = Guest::start(command);
+        guest.does(init);
+        Self {
+            gpu,
+            dealer,
+            guest,
+            epoch: 0,
+        }
+    }
+
+    /// Sends commands that must all succeed.
+    #[track_caller]
+    pub fn does(&mut self, lines: &[&str]) {
+        lines.iter().for_each(|line| self.guest.does(line));
+    }
+
+    /// Bytes of the physical memory that is not released, as its process asked for it: what is
+    /// released comes back late.
+    pub fn on_device(&self) -> u64 {
+        let truth = self.gpu.truth();
+        let alive = truth.processes.iter().filter(|process| process.alive);
+        alive
+            .map(|process| process.requested[softgpu::world::Kind::Vmm as usize])
+            .sum()
+    }
+
+    /// Orders, and waits for the end of it.
+    #[track_caller]
+    pub fn ordered(&mut self, order: Order) -> Outcome {
+        self.epoch += 1;
+        self.dealer.order(self.epoch, order);
+        self.outcome()
+    }
+
+    /// Waits for the end of the last order.
+    #[track_caller]
+    pub fn outcome(&mut self) -> Outcome {
+        let wanted = self.epoch;
+        self.dealer.hears_some(|said| match *said {
+            Request::Away { epoch, away, .. } if epoch == wanted => Some(Outcome::Away(away)),
+            Request::Back { epoch, .. } if epoch == wanted => Some(Outcome::Back),
+            Request::NoRoom { epoch, bytes, .. } if epoch == wanted => Some(Outcome::NoRoom(bytes)),
+            Request::SealBusy { epoch, .. } if epoch == wanted => Some(Outcome::Busy),
+            _ => None,
+        })
+    }
+
+    /// Waits until the daemon has given host memory for so much.
+    #[track_caller]
+    pub fn provided(&self, bytes: u64) {
+        until("host memory is given", || {
+            self.dealer.store().given() >= bytes
+        });
+    }
+
+    /// Has the memory leave.
+    #[track_caller]
+    pub fn leaves(&mut self) {
+        let outcome = self.ordered(Order::Leave);
+        assert!(
+            matches!(outcome, Outcome::Away(bytes) if bytes > 0),
+            "{outcome:?}"
+        );
+        assert_eq!(self.on_device(), 0);
+    }
+
+    /// Has the memory come back.
+    #[track_caller]
+    pub fn returns(&mut self) {
+        assert_eq!(self.ordered(Order::Return), Outcome::Back);
+    }
+
+    /// The last state that the process has told, told from now on.
+    #[track_caller]
+    pub fn tells(&mut self, wanted: impl Fn(&Residency) -> bool) -> Residency {
+        self.dealer.hears_some(|said| match said {
+            Request::Residency(told) if wanted(told) => Some(*told),
+            _ => None,
+        })
+    }
+
+    /// The process's charge on the first device, by the tenant's page.
+    pub fn charged(&self) -> u64 {
+        let line = self.dealer.usage().line(0, 0).expect("the first slot");
+        u64::from(line.word.load().charged) * UNIT
+    }
+
+    /// The bare driver's answer to the same program: without the library.
+    #[track_caller]
+    pub fn bare(&self) -> Guest {
+        let mut command = self.dealer.command(&clients::compile("movable", &[]));
+        command
+            .env("LD_LIBRARY_PATH", gpu::links())
+            .env_remove("LD_PRELOAD");
+        let mut guest = Guest::start(command);
+        guest.does("init");
+        guest
+    }
+
+    /// The kernel's number of the library's thread that moves memory.
+    #[track_caller]
+    pub fn mover(&self) -> String {
+        let tasks = format!("/proc/{}/task", self.guest.id());
+        let is_it = |task: &fs::DirEntry| {
+            let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+            name.trim() == "gpushare-mover"
+        };
+        let tasks = fs::read_dir(tasks).expect("a process").flatten();
+        let found = tasks.filter(is_it).map(|task| task.file_name());
+        let found = found.last().expect("it has one");
+        found.into_string().expect("a number")
+    }
+}
