@@ -59,7 +59,7 @@ class Node:
         self.environment = os.environ | {"XDG_RUNTIME_DIR": self.folder, "XDG_STATE_HOME": f"{self.folder}/state"}
         self.holder = subprocess.Popen(
             [PROGRAMS / "examples/load", "--hold", daemon, "--tenants", str(tenants), "--clients", str(clients)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            env=os.environ | {"GPUTEST_DEVICE_GIB": "1024"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.pid = int(self.holder.stdout.readline())
 
     def ps(self):

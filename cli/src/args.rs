@@ -307,6 +307,9 @@ pub(crate) struct Run {
     /// Run under a daemon: where one can be had, always, never.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) daemon: UseDaemon,
+    /// Longest it waits for room before its program starts: 30s, 5m. [default: as long as it takes]
+    #[arg(long, value_name = "TIME", value_parser = crate::when::span_of)]
+    pub(crate) start_timeout: Option<std::time::Duration>,
     #[command(flatten)]
     pub(crate) share: Share,
     /// The program and its arguments.
@@ -465,10 +468,10 @@ pub(crate) fn is_run() -> bool {
     std::env::args_os().nth(1).is_some_and(|name| name == "run")
 }
 
-/// Whether failures are to be JSON, too. `run` has no such flag: it may be its program's.
+/// Whether failures are to be JSON, too. `run` has no such flag: it may be its program's. That of
+/// `bench` names a file.
 pub(crate) fn asks_for_json() -> bool {
-    !is_run()
-        && std::env::args_os()
-            .skip(1)
-            .any(|argument| argument == "--json")
+    let command = std::env::args_os().nth(1).unwrap_or_default();
+    let mut arguments = std::env::args_os().skip(2);
+    command != "run" && command != "bench" && arguments.any(|argument| argument == "--json")
 }

@@ -67,8 +67,11 @@ pub(crate) fn apply(
     }
     if let Some(cap) = caps.first().copied().flatten() {
         let key = OsStr::new(ACTIVE_THREADS);
-        let value = mps::active_threads(cap, environment.get(key).map(AsRef::as_ref));
-        environment.insert(key.to_owned(), value.into());
+        let says = environment.get(key).map(AsRef::as_ref);
+        if !mps::keeps(cap.get().into(), says) {
+            let value = mps::active_threads(cap, says);
+            environment.insert(key.to_owned(), value.into());
+        }
     }
     let priority = environment.contains_key(OsStr::new("GPUSHARE_PRIORITY"));
     Ok(priority.then(|| {

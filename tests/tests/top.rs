@@ -75,10 +75,10 @@ fn in_a_terminal_keys_sort_filter_change_and_end_tenants() {
     );
     assert!(screen.contains("100M/4G"), "{screen}");
     for (keys, foot) in [
-        ("s", "(time)"),
-        ("s", "(wait)"),
-        ("s", "(refusals)"),
-        ("s", "(name)"),
+        ("o", "(time)"),
+        ("o", "(wait)"),
+        ("o", "(refusals)"),
+        ("o", "(name)"),
     ] {
         terminal.press(&[keys]);
         terminal.until(|screen| screen.contains(foot));

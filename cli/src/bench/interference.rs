@@ -21,8 +21,8 @@ const TENANTS: [(&str, &str, &str); 4] = [
     ("compute", "multiprocessors", "kernel=500us,mode=queue"),
     (
         "stream",
-        "bandwidth of the device's memory (copies of 256 MiB within it)",
-        "mode=stream,copy=256MiB",
+        "bandwidth of the device's memory (copies of 128 MiB within it)",
+        "mode=stream,copy=128MiB",
     ),
     (
         "cache",
@@ -64,7 +64,10 @@ pub(crate) fn run(arguments: &BenchInterference) -> Result<ExitCode, Failure> {
         *rate = rates(&backend, &[tenant(at, "alone")?], span)?[0];
         if *rate <= 0.0 {
             let name = TENANTS[at].0;
-            return Err(Failure::ours(format!("tenant {name} did no work alone")));
+            return Err(Failure::ours(format!(
+                "tenant {name} completed nothing in {} s alone; give it longer with --seconds",
+                arguments.seconds
+            )));
         }
     }
     let mut beside = [[0.0; MANY]; MANY];

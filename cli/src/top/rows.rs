@@ -3,7 +3,9 @@
 use super::amounts::{bound, bytes, percent, span};
 use gpushare_exporter::Snapshot;
 use gpushare_protocol::histogram::Histogram;
-use gpushare_protocol::wire::{ProcessState, ShareRow, ShareState, TenantMetrics, TenantRow};
+use gpushare_protocol::wire::{
+    Place, ProcessState, ShareRow, ShareState, TenantMetrics, TenantRow,
+};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -189,6 +191,9 @@ impl Facts<'_> {
             let text = format!("waits {} {}{ends}", bytes(want.bytes), span(want.since_ms));
             return (text, true);
         }
+        if let Some(text) = self.away(row) {
+            return (format!("{text}{ends}"), false);
+        }
         let idle = row
             .processes
             .iter()
@@ -212,6 +217,20 @@ impl Facts<'_> {
             _ => ("running".to_owned(), false),
         };
         (format!("{what}{ends}"), alarms)
+    }
+
+    /// Where its memory is, if that is not on the device.
+    fn away(&self, row: &TenantRow) -> Option<String> {
+        let mut rows = self.snapshot.residency.iter();
+        let own = rows.find(|one| one.name == row.name && one.device == row.device)?;
+        let what = match own.place {
+            _ if own.suspended => "suspended",
+            Place::Leaving => "moves out",
+            Place::Out => "swapped out",
+            Place::Entering => "moves in",
+            _ => return None,
+        };
+        Some(format!("{what} {} {}", bytes(own.away), span(own.for_ms)))
     }
 
     fn process(&self, process: &gpushare_protocol::wire::ProcessRow) -> String {

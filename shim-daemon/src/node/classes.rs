@@ -38,6 +38,11 @@ impl Node {
             );
             return Err(forbidden(&text));
         }
+        if groups.paths().any(|(_, path)| path.starts_with("/../")) {
+            // When such a container ends cannot be seen.
+            let text = "this daemon is in a cgroup namespace of its own and does not see the container's cgroup, by which a class knows it; start the daemon in the machine's (--cgroupns=host), with its /sys/fs/cgroup";
+            return Err(forbidden(text));
+        }
         let found = self.tenants.iter().find(|(_, known)| {
             let container = known.registration().container.as_ref();
             container.is_some_and(|container| {
