@@ -71,8 +71,9 @@ tests() {
     [ ! -f "$shipped" ] || export GPUTEST_SHIPPED_LIBRARY=$shipped
     if have cargo-nextest; then
         $all && ignored=(--run-ignored all)
+        rm -f target/nextest/default/junit.xml
         # Most tests wait for other processes more than they compute.
-        cargo nextest run --workspace --locked --no-fail-fast --test-threads $(($(nproc) * 2)) \
+        cargo nextest run --workspace --locked --no-fail-fast --test-threads $(($(nproc) * 3)) \
             --status-level slow --final-status-level fail "${ignored[@]}" 2>&1 | tee "$log" || answer=1
         # Tests of real time may have been run again (docs/adr/0122).
         scripts/flaky.py >"$flaky" || answer=1

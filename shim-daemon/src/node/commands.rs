@@ -196,7 +196,7 @@ impl Node {
             return;
         };
         if let Some(queued) = known.admit(now) {
-            self.counted.admissions.record(queued.0);
+            self.counted.admitted(queued);
         }
         let pending = known.take_pending();
         let registration = Box::new(known.registration().clone());

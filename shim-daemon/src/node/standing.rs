@@ -19,8 +19,7 @@ impl Node {
         let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };
-        let queued = now - known.tally().since;
-        known.tally_mut().queued = queued;
+        let queued = known.tally_mut().admitted(now);
         let text = match queued >= Nanos::secs(1) {
             true => format!("may run, after {} in the queue", queued.human()),
             false => "may run".to_owned(),
@@ -37,36 +36,34 @@ impl Node {
             return;
         };
         let tally = known.tally();
-        let peak = tally.devices.iter().map(|device| device.peak).max();
-        let peak = peak.unwrap_or(Bytes::ZERO);
-        let service: u64 = tally.devices.iter().map(|device| device.service).sum();
+        let peak = tally.peak();
         let began = known.registration().began.map(Nanos);
         let ran = began.map_or(Nanos::ZERO, |began| now - began);
         let mut text = match began {
             Some(_) => format!("ran for {}", ran.human()),
             None => "left the queue before it was admitted".to_owned(),
         };
-        if let Some(status) = tally.status {
+        if let Some(status) = tally.status() {
             text.push_str(&format!("; {}", status_text(status)));
         }
         text.push_str(&format!("; charged {} at most", peak.human()));
         if tally.refused() > 0 {
             text.push_str(&format!("; {}", allocations(tally.refused())));
         }
-        if tally.waited > Nanos::ZERO {
-            text.push_str(&format!("; allocations waited {}", tally.waited.human()));
+        if tally.waited() > Nanos::ZERO {
+            text.push_str(&format!("; allocations waited {}", tally.waited().human()));
         }
         let mut facts = vec![
             number("ran_ms", millis(ran)),
             number("peak_bytes", peak.0),
-            number("gpu_ms", service / 1_000_000),
+            number("gpu_ms", tally.service() / 1_000_000),
             number("refused", tally.refused()),
-            number("waited_ms", millis(tally.waited)),
-            number("queued_ms", millis(tally.queued)),
+            number("waited_ms", millis(tally.waited())),
+            number("queued_ms", millis(tally.queued())),
         ];
         facts.extend(
             tally
-                .status
+                .status()
                 .map(|status| number("exit_status", status.into())),
         );
         facts.extend(self.user_of(tenant));
@@ -122,7 +119,7 @@ impl Node {
         if let Some((device_index, waited)) = waited
             && let Some(measures) = known.measures_mut(device_index)
         {
-            measures.allocation_waits.record(waited.0);
+            measures.allocation_waited(waited);
         }
         let (Some((device_index, waited)), None) = (waited, denied) else {
             return;
@@ -140,7 +137,7 @@ impl Node {
     pub(super) fn command_says(&mut self, from: ConnId, status: u8) {
         for known in self.tenants.values_mut() {
             if known.is_kept_by(from) {
-                known.tally_mut().status = Some(status);
+                known.tally_mut().exited(status);
             }
         }
     }

@@ -65,11 +65,11 @@ pub(super) struct Counters {
 pub(super) struct DeviceTally {
     /// The most that was charged at a time, as far as it was seen: at every look, once a second,
     /// and at every ask.
-    pub(super) peak: Bytes,
+    peak: Bytes,
     /// All refusals.
-    pub(super) refusals: Refusals,
+    refusals: Refusals,
     /// Nanoseconds of device time, where they were counted.
-    pub(super) service: u64,
+    service: u64,
     /// Those that no event has told yet.
     untold: Refusals,
     told: Option<Nanos>,
@@ -94,15 +94,15 @@ struct Open {
 /// See the module's page.
 #[derive(Debug)]
 pub(super) struct Tally {
-    pub(super) devices: Vec<DeviceTally>,
+    devices: Vec<DeviceTally>,
     /// When the tenant was registered.
-    pub(super) since: Nanos,
+    since: Nanos,
     /// How long it waited for its admission.
-    pub(super) queued: Nanos,
+    queued: Nanos,
     /// How long its allocations waited, all together.
-    pub(super) waited: Nanos,
+    waited: Nanos,
     /// The exit status of the last command that kept it.
-    pub(super) status: Option<u8>,
+    status: Option<u8>,
     lines: BTreeMap<(ProcessId, usize), Counters>,
     asks: BTreeMap<AskKey, Open>,
 }
@@ -221,6 +221,48 @@ impl Tally {
         Some(std::mem::take(&mut known.untold))
     }
 
+    /// It is admitted now. Returns how long it waited for that.
+    pub(super) fn admitted(&mut self, now: Nanos) -> Nanos {
+        self.queued = now - self.since;
+        self.queued
+    }
+
+    /// How long it waited for its admission.
+    pub(super) fn queued(&self) -> Nanos {
+        self.queued
+    }
+
+    /// How long its allocations waited, all together.
+    pub(super) fn waited(&self) -> Nanos {
+        self.waited
+    }
+
+    /// The last command that kept it has ended with this exit status.
+    pub(super) fn exited(&mut self, status: u8) {
+        self.status = Some(status);
+    }
+
+    /// The exit status of the last command that kept it.
+    pub(super) fn status(&self) -> Option<u8> {
+        self.status
+    }
+
+    /// Its counts on one device.
+    pub(super) fn device(&self, device_index: usize) -> Option<&DeviceTally> {
+        self.devices.get(device_index)
+    }
+
+    /// The most that was charged at a time on one device.
+    pub(super) fn peak(&self) -> Bytes {
+        let all = self.devices.iter().map(|device| device.peak);
+        all.max().unwrap_or(Bytes::ZERO)
+    }
+
+    /// Nanoseconds of device time on all devices, where they were counted.
+    pub(super) fn service(&self) -> u64 {
+        self.devices.iter().map(|device| device.service).sum()
+    }
+
     /// All refusals on all devices.
     pub(super) fn refused(&self) -> u64 {
         let all = self.devices.iter();
@@ -229,6 +271,16 @@ impl Tally {
 }
 
 impl DeviceTally {
+    /// The most that was charged at a time, as far as it was seen.
+    pub(super) fn peak(&self) -> Bytes {
+        self.peak
+    }
+
+    /// All refusals.
+    pub(super) fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
     /// So many allocations were refused since the last look. Each is explained by an answer of the
     /// daemon's, or it was over the limit: of that a process knows by itself.
     fn refused(&mut self, count: u64) {
