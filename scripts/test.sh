@@ -142,6 +142,14 @@ containers() {
     return $answer
 }
 
+# A minute of new inputs for each parser of bytes that others wrote.
+parsers() {
+    local answer=0
+    scripts/fuzz_parsers.sh || answer=$?
+    [ $answer -ne 3 ] || { not_here parsers "crates.io did not give libFuzzer"; return 0; }
+    return $answer
+}
+
 # Public driver-API suites, bare and under gpushare.
 suites() {
     local answer=0
@@ -209,6 +217,7 @@ else
     $all && step "PyCUDA" scripts/clients.sh pycuda
     $all && step "kernels" kernels
     $all && step "public suites" suites
+    $all && step "parsers" parsers
     $all && step "containers" containers
     $all && step "pages in a browser" pages
     $all && step "installation" installation
@@ -228,7 +237,8 @@ sed 's/^/   /' "$flaky"
 skipped=$(wc -l <"$GPUTEST_NOT_RUNNABLE")
 sed 's/^/   not runnable here: /' "$GPUTEST_NOT_RUNNABLE"
 # A test that found itself not runnable was counted by the runner as run.
-by_tests=$(grep -vcE '^(cargo-deny|package:|kernels:|suites:|containers:|installation:|pages:)' "$GPUTEST_NOT_RUNNABLE" || true)
+by_tests=$(grep -vcE '^(cargo-deny|package:|kernels:|suites:|parsers:|containers:|installation:|pages:)' \
+    "$GPUTEST_NOT_RUNNABLE" || true)
 echo "$((count - by_tests)) run, $skipped not runnable here"
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"

@@ -14,9 +14,9 @@ pub(crate) fn daemon(environment: &Environment) -> Option<String> {
     let variable = environment
         .get(OsStr::new(PIPE_DIRECTORY))
         .map(AsRef::as_ref);
-    let knocked = mps::knock(variable);
+    let probed = mps::probe(variable);
     let is_client = mps::is_client(Facts {
-        knocked,
+        probed,
         driver: None,
     });
     let control = mps::control(variable).filter(|_| is_client)?;

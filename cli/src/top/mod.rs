@@ -148,7 +148,7 @@ fn look(model: &mut Model, talk: &mut Talk) -> Result<(), TalkError> {
     Ok(())
 }
 
-/// What a process runs, if it can be seen from here.
+/// A process's command line, if it can be seen from here.
 fn command(pid: u32) -> Option<String> {
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let text = String::from_utf8_lossy(&words).replace('\0', " ");
@@ -185,7 +185,7 @@ fn follow(talk: &Talk) -> Result<Receiver<EventRecord>, Failure> {
     Ok(receiver)
 }
 
-/// What an order led to, in a line.
+/// Carries out an order, and returns its outcome in a line.
 fn carried_out(talk: &mut Talk, action: &Action) -> String {
     let outcome = match action {
         Action::Quit => return String::new(),

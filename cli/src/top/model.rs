@@ -1,4 +1,4 @@
-//! What `top` shows and what keys do, without a terminal and without a clock.
+//! The state of `top` and the effects of keys, without a terminal and without a clock.
 
 use super::keys::Key as Pressed;
 use super::rows::{Facts, Key, Row, Sort};
@@ -69,7 +69,7 @@ impl Model {
         }
     }
 
-    /// What a look brought.
+    /// Takes over a new snapshot.
     pub(super) fn take(&mut self, snapshot: Snapshot, now_ms: u64) {
         let waits = snapshot.measures.iter().map(|row| {
             let key = (row.name.clone(), Some(row.device));

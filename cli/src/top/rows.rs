@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// A tenant on a device; a queued one is on none.
 pub(super) type Key = (String, Option<[u8; 16]>);
 
-/// What rows are sorted by.
+/// The order of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
     #[default]
@@ -74,7 +74,7 @@ pub(super) struct Facts<'a> {
     pub(super) waits_before: &'a BTreeMap<Key, Histogram>,
     /// Names of users.
     pub(super) users: &'a BTreeMap<u32, String>,
-    /// What processes run, by pid.
+    /// Command lines of processes, by pid.
     pub(super) commands: &'a BTreeMap<u32, String>,
 }
 
@@ -175,7 +175,7 @@ impl Facts<'_> {
         }
     }
 
-    /// What a tenant does, and whether that is worth a look.
+    /// A tenant's state in words, and whether it needs attention.
     fn state(&self, row: &TenantRow, share: Option<&ShareRow>) -> (String, bool) {
         let waits = row
             .processes
@@ -243,7 +243,7 @@ impl Facts<'_> {
     }
 }
 
-/// What it got of the time, is due, and may have at most.
+/// A tenant's part of the time: held, due, and its cap.
 fn time(row: &ShareRow) -> String {
     let cap = row.cap.map_or_else(dash, percent);
     let due = match (row.weight, row.request) {

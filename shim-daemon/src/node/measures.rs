@@ -110,8 +110,8 @@ impl Node {
             return;
         };
         let now = self.world.now();
-        for (device_index, device) in known.device_ids.clone().into_iter().enumerate() {
-            let Some(measures) = known.measures.get_mut(device_index) else {
+        for (device_index, device) in known.device_ids().to_vec().into_iter().enumerate() {
+            let Some(measures) = known.measures_mut(device_index) else {
                 continue;
             };
             let share = self.world.share(tenant, device);
