@@ -80,7 +80,7 @@ fn a_guaranteed_share_takes_a_daemon_and_a_cap_does_not() {
     assert_eq!(refused.status.code(), Some(125), "{refused:?}");
     let said = text(&refused.stderr);
     assert!(
-        said.contains("GPUSHARE_SM_REQUEST=\"30\"") && said.contains("daemon"),
+        said.contains("--sm-request=\"30\"") && said.contains("--daemon off"),
         "{said}"
     );
     let capped = run(&["--sm-limit", "30"]);
