@@ -105,7 +105,7 @@ fn a_users_container_has_its_quota_under_the_nodes_maxima() {
 
 #[test]
 #[ignore = "long tier: needs Podman and uidmap"]
-fn a_users_container_without_a_cgroup_is_refused_unless_the_operator_accepts_it() {
+fn a_users_container_without_a_cgroup_is_refused_by_default() {
     let Some(lab) = lab("") else { return };
     let ended = container(&lab, "2GiB").finish();
     assert!(
