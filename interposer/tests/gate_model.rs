@@ -195,7 +195,7 @@ fn without_the_barrier_the_model_finds_one_that_does() {
 struct Tenant {
     gate: Arc<Gate>,
     page: AtomicU64,
-    mirror: Mutex<LeaseFollower>,
+    follower: Mutex<LeaseFollower>,
     /// Launched work that is not complete.
     under_way: AtomicU32,
     /// The last epoch that was said to be drained.
@@ -207,7 +207,7 @@ impl Tenant {
         Arc::new(Self {
             gate: Gate::new(1),
             page: AtomicU64::new(LeaseWord::new(1, LeaseState::Open).bits()),
-            mirror: Mutex::new(LeaseFollower::default()),
+            follower: Mutex::new(LeaseFollower::default()),
             under_way: AtomicU32::new(0),
             drained: AtomicU64::new(0),
         })
@@ -237,9 +237,9 @@ impl Tenant {
     /// One round of the gate thread, in the steps of `Rounds::device` and `DeviceGate::step`. With
     /// `checks` it drops facts of an earlier state.
     fn round(&self, checks: bool) {
-        let stands = self.mirror.lock().unwrap().stands();
+        let stands = self.follower.lock().unwrap().stands();
         let turn = self.turn();
-        let stand = self.mirror.lock().unwrap().stand();
+        let stand = self.follower.lock().unwrap().stand();
         let quiet =
             stand == GateState::Closing && !self.gate.threads[0].record.may_submit_to(DEVICE);
         let facts = Facts {
@@ -247,13 +247,13 @@ impl Tenant {
             quiet,
             ..Facts::default()
         };
-        let mut mirror = self.mirror.lock().unwrap();
-        if checks && mirror.stands() != stands {
+        let mut follower = self.follower.lock().unwrap();
+        if checks && follower.stands() != stands {
             return;
         }
-        let act = mirror.step(0, &turn, &facts);
+        let act = follower.step(0, &turn, &facts);
         self.act(act);
-        drop(mirror);
+        drop(follower);
         if let Act::Drained(epoch) = act {
             self.drained.store(epoch, Ordering::Release);
         }
@@ -262,20 +262,20 @@ impl Tenant {
     /// A thread at a closed gate: opens it where the page lets it, launches once, and ends the turn
     /// early.
     fn launch(&self) {
-        let mut mirror = self.mirror.lock().unwrap();
+        let mut follower = self.follower.lock().unwrap();
         let turn = self.turn();
-        if mirror.is_opened_by(&turn) {
-            let act = mirror.step(0, &turn, &Facts::default());
+        if follower.is_opened_by(&turn) {
+            let act = follower.step(0, &turn, &Facts::default());
             self.act(act);
         }
-        drop(mirror);
+        drop(follower);
         self.under_way.store(1, Ordering::Relaxed);
         if self.gate.launch(0) {
-            let mut mirror = self.mirror.lock().unwrap();
-            if mirror.land(0) {
+            let mut follower = self.follower.lock().unwrap();
+            if follower.land(0) {
                 self.act(Act::Close);
             }
-            drop(mirror);
+            drop(follower);
             // SAFETY: as in `Gate::launch`: the launched work uses the device until now.
             let device = &self.gate.threads[0].device;
             device.with_mut(|device| unsafe { *device += 1 });

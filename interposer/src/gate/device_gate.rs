@@ -64,7 +64,7 @@ pub(super) struct DeviceGate {
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) window: Window<CompletionEvent>,
-    pub(super) mirror: LeaseFollower,
+    pub(super) follower: LeaseFollower,
     pub(super) bounds: Bounds,
     /// The daemon's page line of this device, while it gives the turns.
     page: Option<&'static ControlDevice>,
@@ -162,7 +162,7 @@ impl DeviceGate {
             open: Open::new(index),
             inner: Mutex::new(Inner {
                 window: Window::default(),
-                mirror: LeaseFollower::default(),
+                follower: LeaseFollower::default(),
                 bounds: Bounds {
                     window: WINDOW,
                     deadline: u64::MAX,
@@ -224,7 +224,7 @@ impl DeviceGate {
     pub(super) fn ask(&self, key: u64, insists: bool) -> Told {
         let now = clock::now();
         let mut inner = self.lock();
-        match inner.mirror.stand() {
+        match inner.follower.stand() {
             GateState::Free => return Told::Free,
             GateState::Closing | GateState::Drained => return Told::Closed,
             GateState::Open => {}
@@ -246,7 +246,7 @@ impl DeviceGate {
             }
             Answer::Wait(pause) => Told::Wait(pause),
             Answer::Over => {
-                inner.mirror.land(now);
+                inner.follower.land(now);
                 super::close(self.index);
                 Told::Closed
             }
@@ -261,7 +261,7 @@ impl DeviceGate {
         self.wake_sleeper(inner);
         Told::Go(Go {
             expected,
-            was_idle: inner.mirror.work(),
+            was_idle: inner.follower.work(),
             timed: inner.window.is_timed(key),
         })
     }
@@ -285,7 +285,7 @@ impl DeviceGate {
     pub(super) fn wanted(&self) -> Option<u64> {
         let pauses = self.pausing.load(Ordering::Acquire) > clock::now();
         let waits = pauses || super::waiting(self.index);
-        waits.then(|| self.lock().mirror.want()).flatten()
+        waits.then(|| self.lock().follower.want()).flatten()
     }
 
     /// Notes a launch that the driver took, and puts a mark behind it where one belongs.
@@ -330,7 +330,7 @@ impl DeviceGate {
 
     /// For [`step`](Self::step): taken before the turn is read.
     pub(super) fn stands(&self) -> u64 {
-        self.lock().mirror.stands()
+        self.lock().follower.stands()
     }
 
     /// One round of the gate thread: returns the next action under `turn`. Carries out the part
@@ -340,7 +340,7 @@ impl DeviceGate {
         let facts = self.facts(turn);
         let now = clock::now();
         let mut inner = self.lock();
-        if inner.mirror.stands() != stands {
+        if inner.follower.stands() != stands {
             return Act::Sleep(now);
         }
         self.act(&mut inner, now, turn, &facts)
@@ -352,15 +352,15 @@ impl DeviceGate {
     pub(super) fn follow(&self, turn: impl FnOnce() -> Turn) {
         let mut inner = self.lock();
         let turn = turn();
-        if inner.mirror.is_opened_by(&turn) {
+        if inner.follower.is_opened_by(&turn) {
             let _ = self.act(&mut inner, clock::now(), &turn, &Facts::default());
         }
     }
 
     fn act(&self, inner: &mut Inner, now: u64, turn: &Turn, facts: &Facts) -> Act {
-        let was_free = inner.mirror.stand() == GateState::Free;
-        let act = inner.mirror.step(now, turn, facts);
-        if inner.mirror.stand() == GateState::Open {
+        let was_free = inner.follower.stand() == GateState::Free;
+        let act = inner.follower.step(now, turn, facts);
+        if inner.follower.stand() == GateState::Open {
             inner.bounds = Bounds {
                 window: if turn.window == 0 {
                     WINDOW
@@ -398,7 +398,7 @@ impl DeviceGate {
     /// The gate is not maintained any more: everything passes, until it is maintained again.
     pub(super) fn give_up(&self) {
         let mut inner = self.lock();
-        inner.mirror = LeaseFollower::default();
+        inner.follower = LeaseFollower::default();
         inner.unseen = true;
         super::free(self.index);
     }
@@ -407,7 +407,7 @@ impl DeviceGate {
     fn facts(&self, turn: &Turn) -> Facts {
         let (stand, stands) = {
             let inner = self.lock();
-            (inner.mirror.stand(), inner.mirror.stands())
+            (inner.follower.stand(), inner.follower.stands())
         };
         let inside = match stand {
             GateState::Closing => self.quiet(),

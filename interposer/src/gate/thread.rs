@@ -229,7 +229,7 @@ impl Rounds {
         if instance != self.instance {
             self.instance = instance;
             let gates = device_gate::all().iter();
-            gates.for_each(|gate| gate.lock().mirror.forget());
+            gates.for_each(|gate| gate.lock().follower.forget());
         }
         self.publish(compute);
         let mut until = clock::now().saturating_add(LONGEST);
@@ -341,11 +341,11 @@ fn own_turn(
     let (busy, stand, is_idle, is_empty) = {
         let mut inner = gate.lock();
         let busy = inner.window.take_busy(now);
-        let mirror = &inner.mirror;
+        let follower = &inner.follower;
         (
             busy,
-            mirror.stand(),
-            mirror.is_idle(),
+            follower.stand(),
+            follower.is_idle(),
             inner.window.is_empty(),
         )
     };

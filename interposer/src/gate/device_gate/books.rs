@@ -99,8 +99,8 @@ impl Inner {
     fn allowance(&self) -> Option<(u64, u64, &'static ControlDevice)> {
         let page = self.page?;
         let is_shared = self.bounds.deadline == NO_DEADLINE;
-        let is_plain = self.mirror.stand() == GateState::Open
-            && !self.mirror.is_idle()
+        let is_plain = self.follower.stand() == GateState::Open
+            && !self.follower.is_idle()
             && self.report.is_pending()
             && !self.sleepers.any();
         if !(is_shared && is_plain) || self.ledgers.is_empty() {

@@ -202,13 +202,13 @@ impl DeviceGate {
         self.lock().look(clock::now());
     }
 
-    /// The gate had been closed when the mirror returned `stands`, and no launch was inside: puts a
+    /// The gate had been closed when the follower returned `stands`, and no launch was inside: puts a
     /// mark behind all work that may be in flight.
     pub(super) fn mark_all(&self, stands: u64) {
         let unseen = {
             let mut inner = self.lock();
             // A thread that waited may have opened meanwhile, and be inside.
-            if inner.mirror.stands() == stands {
+            if inner.follower.stands() == stands {
                 inner.nobody_inside();
             }
             // What could not be marked is tried again, but not while marks are on their way
@@ -279,7 +279,7 @@ impl DeviceGate {
     /// free no other code checks them.
     fn is_unseen(&self) -> bool {
         let mut inner = self.lock();
-        if inner.mirror.stand() == GateState::Free {
+        if inner.follower.stand() == GateState::Free {
             inner.look(clock::now());
             return true;
         }

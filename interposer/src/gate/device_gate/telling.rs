@@ -34,7 +34,7 @@ impl DeviceGate {
     pub(in crate::gate) fn waits(&self) -> Option<u64> {
         let mut inner = self.lock();
         self.settle(&mut inner, crate::gate::now());
-        inner.mirror.want()
+        inner.follower.want()
     }
 
     /// Called when work may have begun or ended: reports to the daemon, and wakes threads that wait
@@ -42,7 +42,7 @@ impl DeviceGate {
     pub(super) fn settle(&self, inner: &mut Inner, now: u64) {
         let service = inner.window.take_service();
         inner.report.completed(service.measured, service.guessed);
-        let is_free = inner.mirror.stand() == GateState::Free;
+        let is_free = inner.follower.stand() == GateState::Free;
         let is_empty = inner.window.is_empty();
         if is_empty {
             inner.slices.emptied();

@@ -138,7 +138,7 @@ impl DeviceGate {
             inner.look_relaxed(now);
             self.settle(&mut inner, now);
         }
-        let is_open = inner.mirror.stand() == GateState::Open;
+        let is_open = inner.follower.stand() == GateState::Open;
         let needs_no_wait = inner.slice == 0 || !inner.contended || !is_open;
         if needs_no_wait || inner.window.is_empty() || now >= full.limit {
             if *looks {
