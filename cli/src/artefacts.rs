@@ -42,9 +42,10 @@ fn find_beside(executable: &Path, library: &str) -> Result<PathBuf, Failure> {
             _ => "softgpu-nvml",
         };
         Failure::ours(format!(
-            "{library} is neither in {} nor in lib/ there or beside it; build it with `cargo build --release -p {package}`, \
-             or run gpushare from the folder it was packaged in",
-            own.display()
+            "{library} is neither in {} nor in lib/ there or beside it; run gpushare from the folder it was packaged in, or build it \
+             with `cargo build --release -p {package}` and copy it to {}",
+            own.display(),
+            own.parent().unwrap_or(own).join("lib/gpushare").display()
         ))
     })
 }

@@ -41,7 +41,7 @@ impl FromStr for Gpu {
             _ if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
                 Ok(Self::Real(text.to_owned()))
             }
-            _ => Err(Failure::ours(format!(
+            _ => Err(Failure::usage(format!(
                 "--gpu={text:?} is refused: there is no such kind; accepted: auto, an index (0), \
                  a UUID (GPU-8932f937-d72c-4106-c12f-20bd9faed9f6), soft, soft:key=value,…"
             ))),

@@ -86,6 +86,9 @@ fn main() -> ExitCode {
             command: Command::Bench(Bench::Share(share)),
         }) => bench::share(&share),
         Ok(Args {
+            command: Command::Bench(Bench::Interference(interference)),
+        }) => bench::interference(&interference),
+        Ok(Args {
             command: Command::Bench(Bench::Worker(worker)),
         }) => bench::worker(&worker),
         Ok(Args {
@@ -97,7 +100,12 @@ fn main() -> ExitCode {
         Err(usage) => args::usage(&usage),
     };
     result.unwrap_or_else(|failure| {
-        output::note(&failure.message);
-        ExitCode::from(failure.status)
+        let status = failure::status(failure.status, args::is_run());
+        if args::asks_for_json() {
+            output::failed(status, &failure.message);
+        } else {
+            output::note(&failure.message);
+        }
+        ExitCode::from(status)
     })
 }

@@ -9,6 +9,15 @@ pub(crate) fn note(message: &str) {
     let _ = writeln!(stderr(), "gpushare: {message}");
 }
 
+/// The version of what [`failed`] prints.
+const SCHEMA: u32 = 1;
+
+/// Prints a failure as one line of JSON on standard error, the last one (docs/schema/error.json).
+pub(crate) fn failed(status: u8, message: &str) {
+    let error = serde_json::json!({"schema": SCHEMA, "status": status, "error": message});
+    let _ = writeln!(stderr(), "{error}");
+}
+
 /// Clears the terminal that standard output is.
 pub(crate) fn clear() -> Result<(), Failure> {
     let cleared = write!(stdout(), "\x1b[H\x1b[2J").and_then(|()| stdout().flush());

@@ -2,14 +2,18 @@
 //! which the Perfetto page opens.
 //!
 //! A group of tracks for each GPU and each tenant. Of a tenant: its life, its waits for memory,
-//! when it was idle, and the parts of the time it had and waited for. Of a GPU: what was charged,
-//! and what happened on it. Arrows lead from an allocation that waits to the tenant that is ended
-//! for it and on to the memory that is served.
+//! when it was idle, when its gate was open or closed, and the parts of the time it had and waited
+//! for. Of a GPU: whose turn it was or how it was shared, what was charged, and what happened on
+//! it. Arrows lead from an allocation that waits to the tenant that is ended for it and on to the
+//! memory that is served.
+
+mod leases;
 
 use crate::daemon::Talk;
 use crate::failure::Failure;
 use gpushare_protocol::uuid::Uuid;
-use gpushare_protocol::wire::{EventRecord, SeriesRow};
+use gpushare_protocol::wire::{EventRecord, LeasesRow, SeriesRow};
+use leases::SHARING;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,17 +32,23 @@ pub(crate) fn write(
     daemons: &mut [Talk],
     now_ms: u64,
 ) -> Result<(), Failure> {
-    let mut series = Vec::new();
+    let (mut series, mut leases) = (Vec::new(), Vec::new());
     for daemon in daemons {
         series.extend(daemon.history()?);
+        leases.extend(daemon.leases()?);
     }
-    let text = trace(records, &series, now_ms).to_string();
+    let text = trace(records, &series, &leases, now_ms).to_string();
     std::fs::write(path, text)
         .map_err(|error| Failure::ours(format!("cannot write {}: {error}", path.display())))
 }
 
-/// The trace of these events, oldest first, and of these series at `now_ms`.
-fn trace(records: &[EventRecord], series: &[SeriesRow], now_ms: u64) -> Value {
+/// The trace of these events, oldest first, and of these series and leases at `now_ms`.
+fn trace(
+    records: &[EventRecord],
+    series: &[SeriesRow],
+    leases: &[LeasesRow],
+    now_ms: u64,
+) -> Value {
     let mut trace = Trace::default();
     for record in records {
         trace.tell(record);
@@ -47,6 +57,9 @@ fn trace(records: &[EventRecord], series: &[SeriesRow], now_ms: u64) -> Value {
     for row in series {
         trace.count(row, now_ms);
     }
+    let gone = records.iter().filter(|record| record.kind == "gone");
+    let gone = gone.filter_map(|record| Some((record.tenant.clone()?, record.at_ms)));
+    trace.leases(leases, &gone.collect(), now_ms);
     trace.named();
     trace.events.sort_by_key(|event| event["ts"].as_u64());
     json!({"traceEvents": trace.events, "displayTimeUnit": "ms"})
@@ -62,6 +75,8 @@ struct Trace {
     /// The last allocation of a tenant that waits, and the arrow that leads from it.
     asks: BTreeMap<String, (u64, Option<usize>)>,
     arrows: usize,
+    /// Tracks of tenants' gates, and the device of each.
+    gates: BTreeMap<(u32, u32), [u8; 16]>,
 }
 
 impl Trace {
@@ -170,9 +185,15 @@ impl Trace {
     }
 
     fn span(&mut self, pid: u32, tid: u32, (from, to): (u64, u64), name: &str) {
-        let dur = to.saturating_sub(from).max(1) * 1000;
+        let to = to.max(from + 1);
+        self.exact(pid, tid, (from * 1000, to * 1000), name);
+    }
+
+    /// As [`Self::span`], in microseconds.
+    fn exact(&mut self, pid: u32, tid: u32, (from, to): (u64, u64), name: &str) {
         self.events.push(json!({
-            "ph": "X", "pid": pid, "tid": tid, "ts": from * 1000, "dur": dur, "name": name,
+            "ph": "X", "pid": pid, "tid": tid, "ts": from, "dur": to.saturating_sub(from),
+            "name": name,
         }));
     }
 
@@ -221,6 +242,7 @@ impl Trace {
         for (uuid, pid) in &self.gpus {
             names.push((*pid, None, Uuid(*uuid).to_string()));
             names.push((*pid, Some(1), "events".to_owned()));
+            names.push((*pid, Some(SHARING), "sharing".to_owned()));
         }
         for (name, pid) in &self.tenants {
             names.push((*pid, None, format!("tenant {name}")));
@@ -228,24 +250,35 @@ impl Trace {
                 names.push((*pid, Some(track), title.to_owned()));
             }
         }
-        for (pid, tid, name) in names {
-            let kind = if tid.is_some() {
-                "thread_name"
-            } else {
-                "process_name"
-            };
-            self.events.push(json!({
-                "ph": "M", "pid": pid, "tid": tid.unwrap_or(0), "ts": 0, "name": kind,
-                "args": {"name": name},
-            }));
+        for ((pid, track), device) in &self.gates {
+            let uuid = Uuid(*device).to_string();
+            let short = uuid.get(..12).unwrap_or(&uuid);
+            names.push((*pid, Some(*track), format!("gate of {short}")));
         }
+        for (pid, tid, name) in names {
+            let (kind, sort) = match tid {
+                Some(_) => ("thread_name", "thread_sort_index"),
+                None => ("process_name", "process_sort_index"),
+            };
+            let track = tid.unwrap_or(0);
+            // The node and its GPUs first, tenants by their first event.
+            let place = tid.unwrap_or(pid);
+            self.metadata((pid, track), kind, &json!({"name": name}));
+            self.metadata((pid, track), sort, &json!({"sort_index": place}));
+        }
+    }
+
+    fn metadata(&mut self, (pid, tid): (u32, u32), kind: &str, said: &Value) {
+        self.events.push(json!({
+            "ph": "M", "pid": pid, "tid": tid, "ts": 0, "name": kind, "args": said,
+        }));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpushare_protocol::wire::{EventDevice, Fact};
+    use gpushare_protocol::wire::{EventDevice, Fact, LeaseChange, LeaseWas};
 
     fn record(at_ms: u64, kind: &str, tenant: &str, facts: &[(&str, Fact)]) -> EventRecord {
         let uuid = [7; 16];
@@ -294,8 +327,26 @@ mod tests {
             held: vec![0, 250],
             waited: vec![0, 10],
         };
-        let text = trace(&records, &[series], 20_500).to_string();
+        let text = trace(&records, &[series], &leases(), 20_500).to_string();
         serde_json::from_str(&text).expect("it reads back")
+    }
+
+    /// Its burst yields and is closed before it ends.
+    fn leases() -> Vec<LeasesRow> {
+        let change = |at_ms: u64, was| LeaseChange {
+            ago_us: (20_500 - at_ms) * 1000,
+            was,
+        };
+        let changes = vec![
+            change(3_000, LeaseWas::Shared),
+            change(5_000, LeaseWas::Yielding),
+            change(6_000, LeaseWas::Closed),
+        ];
+        vec![LeasesRow {
+            name: "burst".to_owned(),
+            device: [7; 16],
+            changes,
+        }]
     }
 
     /// What the page reads of an event.
@@ -316,6 +367,7 @@ mod tests {
     fn spans_are_the_lives_waits_and_pauses_of_tenants() {
         let trace = story();
         let (web, burst) = (group(&trace, "tenant web"), group(&trace, "tenant burst"));
+        let gpu = group(&trace, "GPU-07070707-0707-0707-0707-070707070707");
         let spans: Vec<_> = of(&trace, "X")
             .into_iter()
             .map(|event| {
@@ -335,6 +387,12 @@ mod tests {
             (web, "queued", 2_000, 1_000),
             (web, "runs", 3_000, 4_000),
             (web, "waits for memory", 6_000, 600),
+            (burst, "shares", 3_000, 2_000),
+            (burst, "yields", 5_000, 1_000),
+            (burst, "closed", 6_000, 500),
+            (gpu, "together", 3_000, 2_000),
+            (gpu, "yielding", 5_000, 1_000),
+            (gpu, "all closed", 6_000, 500),
         ] {
             let (pid, name, from, long) = wanted;
             assert!(
@@ -342,7 +400,7 @@ mod tests {
                 "{wanted:?}: {spans:?}"
             );
         }
-        assert_eq!(spans.len(), 5);
+        assert_eq!(spans.len(), 11);
     }
 
     #[test]

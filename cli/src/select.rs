@@ -84,7 +84,7 @@ fn on(gpu: &GpuIs, record: &EventRecord) -> bool {
 pub(crate) fn gpu(text: Option<&str>) -> Result<Option<GpuIs>, Failure> {
     let parse = |text: &str| {
         let parsed = text.parse::<GpuIs>();
-        parsed.map_err(|accepted| Failure::ours(format!("--gpu={text:?} is refused; {accepted}")))
+        parsed.map_err(|accepted| Failure::usage(format!("--gpu={text:?} is refused; {accepted}")))
     };
     text.map(parse).transpose()
 }

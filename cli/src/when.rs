@@ -22,10 +22,23 @@ pub(crate) fn since(text: &str, now_ms: u64) -> Result<u64, Failure> {
         .map(|age| now_ms.saturating_sub(age))
         .or_else(|| moment(text, now_ms, &zone));
     found.ok_or_else(|| {
-        Failure::ours(format!(
+        Failure::usage(format!(
             "--since={text:?} is refused; accepted: an age (90s, 30m, 8h, 2d) or a local time (08:00, 2026-11-22, \"2026-11-22 08:00\")"
         ))
     })
+}
+
+/// A time as of a flag: `500ms`, `30s`, `5m`.
+pub(crate) fn span_of(text: &str) -> Result<std::time::Duration, String> {
+    let digits = text.strip_suffix("ms").filter(|digits| !digits.is_empty());
+    let millis = match digits {
+        Some(digits) => digits.parse().ok(),
+        None => age(text),
+    };
+    let millis = millis.filter(|millis| *millis > 0);
+    millis
+        .map(std::time::Duration::from_millis)
+        .ok_or_else(|| "a time such as 500ms, 30s, 5m".to_owned())
 }
 
 /// `90s`, `30m`, `8h`, `2d`, `1w`, in milliseconds.

@@ -2,8 +2,8 @@
 
 use crate::{Talk, TalkError};
 use gpushare_protocol::wire::{
-    Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, Listing, MetricsRow, Rows,
-    SeriesRow, ShareRow, SharingRow, StandingRow, TenantRow,
+    Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, LeasesRow, Listing, MetricsRow,
+    ResidencyRow, Rows, SeriesRow, ShareRow, SharingRow, StandingRow, TenantRow,
 };
 
 impl Talk {
@@ -166,6 +166,40 @@ impl Talk {
         }
         self.pages(Listing::History, |rows| {
             if let Rows::History(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// Where the memory of each tenant that can move is; nothing from a daemon of before minor 6.
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn residency(&mut self) -> Result<Vec<ResidencyRow>, TalkError> {
+        let mut all = Vec::new();
+        if self.minor() < 6 {
+            return Ok(all);
+        }
+        self.pages(Listing::Residency, |rows| {
+            if let Rows::Residency(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// The last changes of tenants' leases; nothing from a daemon of before minor 13.
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn leases(&mut self) -> Result<Vec<LeasesRow>, TalkError> {
+        let mut all = Vec::new();
+        if self.minor() < 13 {
+            return Ok(all);
+        }
+        self.pages(Listing::Leases, |rows| {
+            if let Rows::Leases(rows) = rows {
                 all.extend(rows);
             }
         })?;

@@ -8,7 +8,7 @@ use gpushare_protocol::histogram::BOUNDS;
 use gpushare_protocol::wire::{EventRecord, ProcessState, SeriesRow, TenantRow};
 
 use crate::snapshot::{Snapshot, device_name};
-use picture::{Line, picture};
+use picture::{Line, Reach, picture};
 
 /// Events shown, the newest first.
 const EVENTS: usize = 200;
@@ -88,7 +88,14 @@ fn memory(out: &mut String, report: &Report, row: &gpushare_protocol::wire::Devi
         mib.map(|mib| f64::from(*mib) / 1024.0).collect()
     });
     let most = row.capacity as f64 / f64::from(1 << 30);
-    out.push_str(&picture("Memory charged", "GiB", most, true, &lines));
+    let reach = reach(report);
+    out.push_str(&picture(
+        "Memory charged",
+        (most, "GiB"),
+        true,
+        reach,
+        &lines,
+    ));
     let rest = [
         ("kept back", row.reserve),
         ("contexts and modules", row.overhead),
@@ -108,15 +115,21 @@ fn memory(out: &mut String, report: &Report, row: &gpushare_protocol::wire::Devi
 fn time(out: &mut String, report: &Report, device: [u8; 16]) {
     let percent = |parts: &[u16]| parts.iter().map(|part| f64::from(*part) / 10.0).collect();
     let had = lines(report, device, |series| percent(&series.held));
-    out.push_str(&picture("Time had (billed)", "%", 100.0, true, &had));
+    let (all, reach) = ((100.0, "%"), reach(report));
+    out.push_str(&picture("Time had (billed)", all, true, reach, &had));
     let waited = lines(report, device, |series| percent(&series.waited));
-    out.push_str(&picture(
-        "Time waited at the gate",
-        "%",
-        100.0,
-        false,
-        &waited,
-    ));
+    let title = "Time waited at the gate";
+    out.push_str(&picture(title, all, false, reach, &waited));
+}
+
+/// How far back all pictures of a page reach.
+fn reach(report: &Report) -> Reach {
+    let rows = report
+        .history
+        .iter()
+        .filter(|row| !row.charged_mib.is_empty());
+    let oldest = rows.map(|row| row.age_ms + row.step_ms * (row.charged_mib.len() as u64 - 1));
+    Reach::of(oldest.max().unwrap_or(0))
 }
 
 /// The series of a device, each placed at its age.

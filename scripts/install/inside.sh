@@ -31,6 +31,14 @@ gpushare run --gpu soft --mem-limit 1GiB -- gpushare devices >/root/seen || fail
 grep -q "1 GiB" /root/seen || fail "a tenant does not see its limit: $(cat /root/seen)"
 done_ "a tenant runs and sees its limit"
 
+gpushare doctor --gpu soft --json >/root/doctor || fail "doctor fails: $(cat /root/doctor)"
+for check in driver nvml library limit-holds variables folders-and-clock; do
+    grep -o "{\"check\":\"$check\",\"verdict\":\"ok\"" /root/doctor >/dev/null ||
+        fail "doctor: $check is not ok: $(cat /root/doctor)"
+done
+rm -f /root/doctor
+done_ "doctor proves a limit: $(gpushare doctor --gpu soft | grep -o 'a limit held.*')"
+
 # Each round of the tenant is a new process, with the library that the tenant began with. Its program
 # and its driver are not the package's, which will be removed.
 cp /usr/bin/gpushare /root/program

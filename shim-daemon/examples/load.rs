@@ -59,6 +59,10 @@ struct Args {
     /// Tenants beside them that take turns on the device all the time
     #[arg(long, default_value_t = 2)]
     turns: usize,
+    /// Only start the daemon in this folder and connect, print the daemon's pid, and stay until the
+    /// standard input ends: for `scripts/bench_observe.sh`
+    #[arg(long)]
+    hold: Option<std::path::PathBuf>,
     /// The daemon's part, in this folder
     #[arg(long, hide = true)]
     serve: Option<std::path::PathBuf>,
@@ -78,6 +82,9 @@ fn main() {
     }
     if let Some(folder) = args.play {
         return play(&folder, args.turns);
+    }
+    if let Some(folder) = &args.hold {
+        return hold(folder, &args);
     }
     let folder = tempfile::tempdir().unwrap();
     let daemon = start(folder.path());
@@ -119,6 +126,17 @@ fn main() {
     stop(players);
     idle("idle, all connected", pid, args.seconds);
     drop(clients);
+    stop(daemon);
+}
+
+/// A daemon with its tenants and clients, for others to look at.
+fn hold(folder: &Path, args: &Args) {
+    let daemon = start(folder);
+    let (owner, clients) = connect(folder, args);
+    println!("{}", daemon.id());
+    std::io::stdout().flush().unwrap();
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    drop((owner, clients));
     stop(daemon);
 }
 

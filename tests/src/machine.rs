@@ -153,6 +153,13 @@ impl Machine {
         }
     }
 
+    /// Sends root's daemon a signal.
+    pub fn signal_daemon(&self, signal: Signal) {
+        let daemon = self.daemon.as_ref().expect("it runs");
+        let pid = i32::try_from(daemon.id()).expect("a pid");
+        kill(Pid::from_raw(pid), signal).expect("it is ours");
+    }
+
     /// A program on this machine, run by this user.
     pub fn as_user(&self, user: u32, program: &str) -> Command {
         let mut command = clean("nsenter".as_ref());

@@ -95,7 +95,7 @@ fn env_refuses_bad_limits_too_and_prints_no_variables() {
     let output = gpushare(&["env", "--gpu", "soft", "--mem-limit", "4gb"])
         .output()
         .unwrap();
-    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
 }
 

@@ -137,7 +137,7 @@ fn tenants_of_one_job_synchronise_across_gpus_and_all_end() {
     }
     let alone = bench(&home, &pods[..2]);
     let said = String::from_utf8_lossy(&alone.stderr);
-    assert_eq!(alone.status.code(), Some(125), "{said}");
+    assert!(matches!(alone.status.code(), Some(1 | 2)), "{said}");
     assert!(said.contains("one tenant only"), "{said}");
 }
 

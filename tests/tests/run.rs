@@ -56,16 +56,21 @@ fn a_missing_command_is_127_and_one_that_cannot_start_is_126() {
 }
 
 #[test]
-fn usage_errors_are_125_and_never_a_programs_status() {
-    for arguments in [
-        &["run"][..],
-        &["run", "--no-such-flag", "--", "true"],
-        &["no-such-command"],
-        &["run", "--gpu", "hard", "--", "true"],
+fn usage_errors_are_2_and_of_run_125_never_a_programs_status() {
+    for (arguments, status) in [
+        (&["run"][..], 125),
+        (&["run", "--no-such-flag", "--", "true"], 125),
+        (&["run", "--gpu", "hard", "--", "true"], 125),
+        (&[], 2),
+        (&["no-such-command"], 2),
+        (&["ps", "--no-such-flag"], 2),
+        (&["ps", "--gpu", "hard"], 2),
+        (&["events", "--since", "soon"], 2),
+        (&["env", "--gpu", "soft", "--mem-limit", "12"], 2),
     ] {
         assert_eq!(
             gpushare(arguments).output().unwrap().status.code(),
-            Some(125),
+            Some(status),
             "{arguments:?}"
         );
     }

@@ -254,7 +254,7 @@ pub(crate) fn find(asked: &str) -> Result<Vec<Experiment>, Failure> {
         })
         .collect::<Result<_, Failure>>()?;
     if found.is_empty() {
-        return Err(Failure::ours(format!(
+        return Err(Failure::usage(format!(
             "--preset={asked:?} is refused; accepted: {}",
             names()
         )));

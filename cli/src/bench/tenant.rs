@@ -23,23 +23,26 @@ pub(crate) enum Mode {
     Decode,
     /// Many copies of pinned host memory to the device ahead, and no kernels.
     Copy,
+    /// Many copies within the device ahead, and no kernels: they use its memory's bandwidth.
+    Stream,
     /// Many launches ahead on several GPUs at once. Each launch holds its GPU until its peers on
     /// the other GPUs run too, like a collective.
     Gang,
 }
 
-const MODES: [(&str, Mode); 7] = [
+const MODES: [(&str, Mode); 8] = [
     ("queue", Mode::Queue),
     ("sync", Mode::Sync),
     ("burst", Mode::Burst),
     ("graph", Mode::Graph),
     ("decode", Mode::Decode),
     ("copy", Mode::Copy),
+    ("stream", Mode::Stream),
     ("gang", Mode::Gang),
 ];
 
 /// Accepted values of `mode=`, for messages.
-const MODES_ACCEPTED: &str = "queue, sync, burst, graph, decode, copy, gang";
+const MODES_ACCEPTED: &str = "queue, sync, burst, graph, decode, copy, stream, gang";
 
 /// When a tenant with pauses starts its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -152,14 +155,14 @@ impl Tenant {
         match self.mode {
             Mode::Graph | Mode::Decode => ns(self.kernel) * u64::from(self.nodes),
             Mode::Queue | Mode::Sync | Mode::Burst | Mode::Gang => ns(self.kernel),
-            Mode::Copy => 0,
+            Mode::Copy | Mode::Stream => 0,
         }
     }
 
     /// Bytes of one copy; zero for a tenant without copies.
     pub(crate) fn chunk(&self) -> u64 {
         match (self.mode, self.copy) {
-            (Mode::Copy, 0) => CHUNK,
+            (Mode::Copy | Mode::Stream, 0) => CHUNK,
             (_, bytes) => bytes,
         }
     }

@@ -62,12 +62,15 @@ pub(crate) fn run(arguments: &BenchWorker) -> Result<ExitCode, Failure> {
     let mut worker = Worker::new(&gpu, &stream, &tenant, on).map_err(failed)?;
     let graph = match tenant.mode {
         Mode::Graph | Mode::Decode => Some(stream.graph(ns(tenant.kernel), tenant.nodes)),
-        Mode::Queue | Mode::Sync | Mode::Burst | Mode::Copy | Mode::Gang => None,
+        Mode::Queue | Mode::Sync | Mode::Burst => None,
+        Mode::Copy | Mode::Stream | Mode::Gang => None,
     };
     let graph = graph.transpose().map_err(failed)?;
     let copies = Copies::start(&tenant, arguments.device).map_err(failed)?;
+    let chunk = usize::try_from(tenant.chunk()).unwrap_or(usize::MAX);
     let cargo = match tenant.mode {
-        Mode::Copy => Some(gpu.cargo(usize::try_from(tenant.chunk()).unwrap_or(usize::MAX))),
+        Mode::Copy => Some(gpu.cargo(chunk)),
+        Mode::Stream => Some(gpu.cargo_within(chunk)),
         _ => None,
     };
     let cargo = cargo.transpose().map_err(failed)?;

@@ -96,7 +96,7 @@ fn died(folder: &Path, error: &Error) -> Option<String> {
 pub(crate) fn some() -> Result<Vec<Talk>, Failure> {
     let Daemons { serving, silent } = all();
     if serving.is_empty() {
-        return Err(Failure::ours(if silent.is_empty() {
+        return Err(Failure::no_daemon(if silent.is_empty() {
             format!(
                 "no daemon is running: neither at {NODE} nor one of your own; `gpushare run` starts one with its first program"
             )

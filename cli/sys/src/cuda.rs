@@ -78,6 +78,7 @@ api! {
     pinned = "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
     memory = "cuMemAlloc_v2" (*mut u64, usize);
     copy = "cuMemcpyHtoDAsync_v2" (u64, *const c_void, usize, Handle);
+    copy_within = "cuMemcpyDtoDAsync_v2" (u64, u64, usize, Handle);
     stream = "cuStreamCreate" (*mut Handle, c_uint);
     synchronize = "cuStreamSynchronize" (Handle);
     launch = "cuLaunchKernel" (Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut Handle, *mut Handle);
@@ -111,7 +112,7 @@ impl Api {
 fn check(what: &str, result: c_int) -> Result<(), String> {
     match result {
         0 => Ok(()),
-        error => Err(format!("{what} returned CUDA error {error}")),
+        error => Err(crate::devices::failed(what, error)),
     }
 }
 

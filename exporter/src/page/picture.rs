@@ -1,4 +1,4 @@
-//! Lines over the last hour, as SVG.
+//! Lines over the last hour, or as much of it as there is, as SVG.
 
 use std::fmt::Write;
 
@@ -28,8 +28,41 @@ pub(crate) struct Line {
     pub(crate) values: Vec<f64>,
 }
 
+/// How far back pictures reach: the last 5 or 15 minutes where all values are as new, else an hour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reach(usize);
+
+impl Reach {
+    /// For values of which the oldest is that old.
+    pub(crate) fn of(oldest_ms: u64) -> Self {
+        let minutes = [5, 15]
+            .into_iter()
+            .find(|least| oldest_ms <= least * 60_000);
+        Self(usize::try_from(minutes.unwrap_or(60) * 60_000 / STEP_MS).unwrap_or(STEPS))
+    }
+
+    /// Minutes at which the axis has a label.
+    fn labels(self) -> &'static [usize] {
+        match self.0 {
+            30 => &[5, 4, 3, 2, 1, 0],
+            90 => &[15, 10, 5, 0],
+            _ => &[60, 45, 30, 15, 0],
+        }
+    }
+
+    fn x(self, back: usize) -> f64 {
+        LEFT + WIDTH * (1.0 - back as f64 / (self.0 - 1) as f64)
+    }
+}
+
 /// A picture of lines up to `most`, on top of each other or not, with a legend.
-pub(crate) fn picture(title: &str, unit: &str, most: f64, stacked: bool, lines: &[Line]) -> String {
+pub(crate) fn picture(
+    title: &str,
+    (most, unit): (f64, &str),
+    stacked: bool,
+    reach: Reach,
+    lines: &[Line],
+) -> String {
     let mut lines: Vec<Line> = lines
         .iter()
         .filter(|line| line.values.iter().any(|v| *v > 0.0))
@@ -48,7 +81,7 @@ pub(crate) fn picture(title: &str, unit: &str, most: f64, stacked: bool, lines: 
         HEIGHT + 30.0,
         escaped(title)
     );
-    axes(&mut out, most, unit);
+    axes(&mut out, most, unit, reach);
     let mut below = vec![0.0; STEPS];
     for (at, line) in lines.iter().enumerate() {
         let colour = if at == MOST {
@@ -72,7 +105,8 @@ pub(crate) fn picture(title: &str, unit: &str, most: f64, stacked: bool, lines: 
             vec![0.0; STEPS]
         };
         let there: Vec<bool> = own.iter().map(Option::is_some).collect();
-        shape(&mut out, (&bottom, &top, &there), most, (colour, stacked));
+        let values = (&bottom[..], &top[..], &there[..]);
+        shape(&mut out, values, (most, reach), (colour, stacked));
         if stacked {
             below = top;
         }
@@ -117,10 +151,6 @@ fn added(lines: &[Line]) -> Line {
     }
 }
 
-fn x(at: usize) -> f64 {
-    LEFT + WIDTH * at as f64 / (STEPS - 1) as f64
-}
-
 fn y(value: f64, most: f64) -> f64 {
     10.0 + HEIGHT * (1.0 - (value / most.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0))
 }
@@ -129,17 +159,19 @@ fn y(value: f64, most: f64) -> f64 {
 fn shape(
     out: &mut String,
     (bottom, top, there): (&[f64], &[f64], &[bool]),
-    most: f64,
+    (most, reach): (f64, Reach),
     (colour, filled): (&str, bool),
 ) {
-    let mut at = 0;
+    let mut at = STEPS - reach.0;
     while at < STEPS {
         if !there[at] {
             at += 1;
             continue;
         }
         let end = (at..STEPS).find(|step| !there[*step]).unwrap_or(STEPS);
-        let point = |step: usize, value: f64| format!("{:.1},{:.1}", x(step), y(value, most));
+        let point = |step: usize, value: f64| {
+            format!("{:.1},{:.1}", reach.x(STEPS - 1 - step), y(value, most))
+        };
         let mut points: Vec<String> = (at..end).map(|step| point(step, top[step])).collect();
         if filled {
             points.extend((at..end).rev().map(|step| point(step, bottom[step])));
@@ -159,7 +191,7 @@ fn shape(
     }
 }
 
-fn axes(out: &mut String, most: f64, unit: &str) {
+fn axes(out: &mut String, most: f64, unit: &str, reach: Reach) {
     for part in [0.0, 0.5, 1.0] {
         let (value, at) = (most * part, y(most * part, most));
         let _ = writeln!(
@@ -172,9 +204,10 @@ fn axes(out: &mut String, most: f64, unit: &str) {
             (value * 10.0).round() / 10.0
         );
     }
-    for minutes in [60, 45, 30, 15, 0] {
-        let at = LEFT + WIDTH * (1.0 - f64::from(minutes) / 60.0);
-        let text = if minutes == 0 {
+    for minutes in reach.labels() {
+        let all = reach.labels().first().copied().unwrap_or(1);
+        let at = LEFT + WIDTH * (1.0 - *minutes as f64 / all as f64);
+        let text = if *minutes == 0 {
             "now".to_owned()
         } else {
             format!("-{minutes} min")
@@ -232,6 +265,27 @@ mod tests {
     }
 
     #[test]
+    fn a_young_node_fills_the_width_and_an_old_one_shows_an_hour() {
+        let minute = 60_000;
+        let labels = [(4, "-5 min"), (6, "-15 min"), (16, "-60 min")];
+        for (minutes, label) in labels {
+            let values = vec![1.0; minutes * 6];
+            let reach = Reach::of(minutes as u64 * minute);
+            let text = picture("m", (80.0, "GiB"), false, reach, &[line(0, &values)]);
+            assert!(text.contains(&format!(">{label}<")), "{text}");
+            let first = text
+                .split("points=\"")
+                .nth(1)
+                .and_then(|points| points.split(',').next());
+            let first: f64 = first.and_then(|x| x.parse().ok()).expect("a place");
+            let part = minutes as f64 / reach.labels()[0] as f64;
+            let wanted = LEFT + WIDTH * (1.0 - part);
+            assert!((first - wanted).abs() < 40.0, "{minutes}: {first} {wanted}");
+        }
+        assert_eq!(Reach::of(0).x(0), LEFT + WIDTH);
+    }
+
+    #[test]
     fn many_tenants_are_the_largest_and_the_rest() {
         let all: Vec<Line> = (1..=20)
             .map(|at| Line {
@@ -239,7 +293,7 @@ mod tests {
                 ..line(0, &[f64::from(at)])
             })
             .collect();
-        let text = picture("m", "GiB", 80.0, true, &all);
+        let text = picture("m", (80.0, "GiB"), true, Reach::of(0), &all);
         assert!(text.contains("t20") && text.contains("8 others"), "{text}");
         assert!(!text.contains("t08"), "{text}");
         assert_eq!(text.matches("<polygon").count(), MOST + 1);
@@ -247,9 +301,9 @@ mod tests {
 
     #[test]
     fn a_name_is_text_and_no_line_is_said() {
-        let text = picture("m", "GiB", 80.0, false, &[line(0, &[1.0])]);
+        let text = picture("m", (80.0, "GiB"), false, Reach::of(0), &[line(0, &[1.0])]);
         assert!(text.contains("a&lt;b") && !text.contains("a<b"), "{text}");
-        let text = picture("m", "GiB", 80.0, false, &[line(0, &[0.0])]);
+        let text = picture("m", (80.0, "GiB"), false, Reach::of(0), &[line(0, &[0.0])]);
         assert!(text.contains("nothing in the last hour"), "{text}");
     }
 }

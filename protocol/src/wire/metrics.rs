@@ -144,5 +144,42 @@ pub struct SeriesRow {
     pub waited: Vec<u16>,
 }
 
+/// The last changes of a tenant's lease on a device, oldest first, a row of
+/// [`super::Listing::Leases`]. Since minor 13. Earlier changes are forgotten.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeasesRow {
+    /// The tenant's name; it may have ended.
+    pub name: String,
+    /// The device's UUID.
+    pub device: [u8; 16],
+    /// The changes.
+    pub changes: Vec<LeaseChange>,
+}
+
+/// A lease from then on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseChange {
+    /// Microseconds ago.
+    pub ago_us: u64,
+    /// What it became.
+    pub was: LeaseWas,
+}
+
+/// What a lease allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum LeaseWas {
+    /// All, and nothing was counted: the tenant was alone.
+    Free,
+    /// All, beside other tenants.
+    Shared,
+    /// To submit in slices, beside other tenants.
+    Yielding,
+    /// All, while the tenant had its turn.
+    Turn,
+    /// Nothing: the tenant's gate was closed.
+    Closed,
+}
+
 #[cfg(test)]
 mod tests;

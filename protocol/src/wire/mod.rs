@@ -27,7 +27,8 @@ pub use frame::{Decoder, FrameError, MAX_FRAME, decode, encode};
 pub use injection::{Injection, Linkage, is_container_id};
 pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request};
 pub use metrics::{
-    DeviceMetrics, Identity, MetricsRow, NodeMetrics, QueuedTenant, SeriesRow, TenantMetrics,
+    DeviceMetrics, Identity, LeaseChange, LeaseWas, LeasesRow, MetricsRow, NodeMetrics,
+    QueuedTenant, SeriesRow, TenantMetrics,
 };
 pub use page::{Cursor, Listing, Rows};
 pub use record::{AskedRow, EventDevice, EventRecord, Fact, StandingRow};
@@ -38,7 +39,7 @@ pub use sharing::{Regime, SharingRow};
 pub const MAJOR: u16 = 1;
 
 /// The minor protocol version of this build. It grows whenever a variant is added.
-pub const MINOR: u16 = 9;
+pub const MINOR: u16 = 13;
 
 /// The greeting that opens every connection, so that a foreign peer is recognised before anything
 /// is decoded.

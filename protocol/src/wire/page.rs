@@ -1,7 +1,7 @@
 //! Lists in pages, since minor 3: a list of any length, each answer of which fits a frame.
 
 use super::control::{DeviceRow, EndRow, GangRow, ShareRow, TenantRow};
-use super::metrics::{MetricsRow, SeriesRow};
+use super::metrics::{LeasesRow, MetricsRow, SeriesRow};
 use super::record::StandingRow;
 use super::residency::ResidencyRow;
 use super::sharing::SharingRow;
@@ -33,6 +33,8 @@ pub enum Listing {
     Metrics,
     /// Each tenant's last hour. Since minor 9.
     History,
+    /// The last changes of tenants' leases. Since minor 13.
+    Leases,
 }
 
 /// Where a page begins. The default is the list's beginning; any other one came from the daemon,
@@ -76,4 +78,6 @@ pub enum Rows {
     Metrics(Vec<MetricsRow>),
     /// Of [`Listing::History`].
     History(Vec<SeriesRow>),
+    /// Of [`Listing::Leases`].
+    Leases(Vec<LeasesRow>),
 }

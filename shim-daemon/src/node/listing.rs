@@ -2,8 +2,8 @@
 
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{
-    ControlReply, Cursor, DeviceRow, GangRow, Listing, MetricsRow, ProcessRow, Rows, SeriesRow,
-    SharingRow, StandingRow, TenantRow,
+    ControlReply, Cursor, DeviceRow, GangRow, LeasesRow, Listing, MetricsRow, ProcessRow, Rows,
+    SeriesRow, SharingRow, StandingRow, TenantRow,
 };
 
 use super::Node;
@@ -17,6 +17,8 @@ const ROW: usize = 128;
 const MEASURED: usize = 640;
 /// The maximum size of a value in a history.
 const POINT: usize = 11;
+/// The maximum size of a change of a lease.
+const CHANGE: usize = 11;
 /// The maximum size of a process in a row.
 const PROCESS: usize = 64;
 
@@ -48,7 +50,7 @@ impl Node {
             Listing::Shares => {
                 let place = |(id, device_index): (TenantId, usize)| {
                     let known = self.tenants.get(&id)?;
-                    let device = *known.device_ids.get(device_index)?;
+                    let device = *known.device_ids().get(device_index)?;
                     self.share_row(now, (id, known), (device_index, device))
                 };
                 let (rows, next) = self.each_from(from, place);
@@ -64,8 +66,8 @@ impl Node {
             Listing::MpsClients => {
                 let place = |(id, device_index)| {
                     let known = self.tenants.get(&id).filter(|_| device_index == 0)?;
-                    let name = &known.registration.name;
-                    self.has_mps_clients(known).then(|| name.clone())
+                    let name = known.name();
+                    self.has_mps_clients(known).then(|| name.to_owned())
                 };
                 let (rows, next) = self.each_from(from, place);
                 (Rows::MpsClients(rows), next)
@@ -101,10 +103,14 @@ impl Node {
                 let (rows, next) = self.history_from(now, from);
                 (Rows::History(rows), next)
             }
+            Listing::Leases => {
+                let (rows, next) = self.leases_from(now, from);
+                (Rows::Leases(rows), next)
+            }
             Listing::Gangs => {
                 let place = |(id, device_index)| {
                     let known = self.tenants.get(&id).filter(|_| device_index == 0)?;
-                    let name = known.registration.name.clone();
+                    let name = known.name().to_owned();
                     let gang = self.world.spec(id)?.gang.clone()?.name;
                     Some(GangRow { name, gang })
                 };
@@ -137,7 +143,7 @@ impl Node {
             let Some(row) = row((id, device_index)) else {
                 continue;
             };
-            if !room.take(ROW + known.registration.name.len() + more(&row)) {
+            if !room.take(ROW + known.name().len() + more(&row)) {
                 return (rows, Some(cursor(id, device_index, 0)));
             }
             rows.push(row);
@@ -191,8 +197,8 @@ impl Node {
             room.take(rows.len() * MEASURED);
         }
         for (id, known, device_index) in self.places(from) {
-            let texts = known.registration.cgroup.as_ref().map_or(0, String::len);
-            let texts = texts + 2 * known.registration.name.len();
+            let texts = known.registration().cgroup.as_ref().map_or(0, String::len);
+            let texts = texts + 2 * known.name().len();
             if !room.take(2 * MEASURED + texts) {
                 return (rows, Some(cursor(id, device_index, 0)));
             }
@@ -206,6 +212,18 @@ impl Node {
         let first = (TenantId(from.tenant), usize_of(from.device));
         for ((id, device_index), row) in self.history.rows(now, first) {
             if !room.take(ROW + row.name.len() + row.held.len() * POINT) {
+                return (rows, Some(cursor(id, device_index, 0)));
+            }
+            rows.push(row);
+        }
+        (rows, None)
+    }
+
+    fn leases_from(&self, now: Nanos, from: Cursor) -> (Vec<LeasesRow>, Option<Cursor>) {
+        let (mut rows, mut room) = (Vec::new(), Room(PAGE));
+        let first = (TenantId(from.tenant), usize_of(from.device));
+        for ((id, device_index), row) in self.lease_log.rows(now, first) {
+            if !room.take(ROW + row.name.len() + row.changes.len() * CHANGE) {
                 return (rows, Some(cursor(id, device_index, 0)));
             }
             rows.push(row);
@@ -236,7 +254,7 @@ impl Node {
                 true => usize_of(from.device),
                 false => 0,
             };
-            (first..known.device_ids.len()).map(move |device_index| (*id, known, device_index))
+            (first..known.device_ids().len()).map(move |device_index| (*id, known, device_index))
         })
     }
 }

@@ -16,6 +16,7 @@ mod host_store;
 mod injected;
 mod joining;
 mod lease;
+mod lease_log;
 mod listing;
 mod looks;
 mod measures;
@@ -59,6 +60,7 @@ use fences::Fences;
 pub use fences::{FenceKey, Remembered};
 use history::History;
 pub use injected::Container;
+use lease_log::LeaseLog;
 use looks::Looks;
 use measures::Counted;
 pub use pids::in_first_namespace;
@@ -250,6 +252,7 @@ pub struct Node {
     refused: Option<String>,
     counted: Counted,
     history: History,
+    lease_log: LeaseLog,
 }
 
 impl Node {
@@ -313,6 +316,7 @@ impl Node {
             residency: residency::Moves::new(settings, now),
             counted: Counted::since(now),
             history: History::default(),
+            lease_log: LeaseLog::default(),
         };
         node.carry_out(now);
         node

@@ -77,6 +77,16 @@ impl Lab {
         command
     }
 
+    /// A program that `runc exec` starts with these flags in a container of runc.
+    #[must_use]
+    pub fn exec(&self, bundle: &Bundle, flags: &[&str], program: &[&str]) -> Command {
+        let mut command = self.machine.as_user(ROOT, "runc");
+        command.args(["--root", &format!("{LAB}/state"), "exec"]);
+        command.args(flags).arg(&bundle.id);
+        command.args(program);
+        command
+    }
+
     /// Ends the containers of bare runtimes that a failed test left.
     pub(super) fn delete_bare(&self) {
         let root = format!("{LAB}/state");

@@ -88,6 +88,11 @@ impl Lab {
             let hook = json!({"path": args[0], "args": args, "env": [], "timeout": 10});
             config["hooks"] = json!({"createRuntime": [hook]});
         }
+        if let Some(path) = bundle.later_hook.first() {
+            let hook = json!({"path": path, "args": bundle.later_hook, "env": [], "timeout": 1});
+            let hooks = config["hooks"]["createRuntime"].as_array_mut();
+            hooks.expect("ours is there").push(hook);
+        }
         config
     }
 

@@ -1,17 +1,23 @@
-//! Copies of pinned host memory to the device.
+//! Copies of pinned host memory to the device, and within the device.
 
 use super::{Gpu, Stream, check};
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
-/// Pinned host memory, and device memory of the same size that it is copied to. Both live as long
-/// as the process.
+/// Memory that is copied, and device memory of the same size that it is copied to. Both live as
+/// long as the process.
 #[derive(Debug)]
 pub struct Cargo<'gpu> {
-    host: super::Handle,
+    from: From,
     device: u64,
     bytes: usize,
     gpu: PhantomData<&'gpu Gpu>,
+}
+
+#[derive(Debug)]
+enum From {
+    Host(super::Handle),
+    Device(u64),
 }
 
 impl Gpu {
@@ -20,27 +26,54 @@ impl Gpu {
     /// # Errors
     /// As [`Gpu::open`].
     pub fn cargo(&self, bytes: usize) -> Result<Cargo<'_>, String> {
-        let (mut host, mut device) = (null_mut(), 0);
+        let mut host = null_mut();
         let taken = (self.api.pinned)(&raw mut host, bytes, 0);
         check("cuMemHostAlloc", taken)?;
-        check("cuMemAlloc", (self.api.memory)(&raw mut device, bytes))?;
+        self.cargo_from(From::Host(host), bytes)
+    }
+
+    /// Takes so many bytes twice on the device.
+    ///
+    /// # Errors
+    /// As [`Gpu::open`].
+    pub fn cargo_within(&self, bytes: usize) -> Result<Cargo<'_>, String> {
+        let from = From::Device(self.taken(bytes)?);
+        self.cargo_from(from, bytes)
+    }
+
+    fn cargo_from(&self, from: From, bytes: usize) -> Result<Cargo<'_>, String> {
+        let device = self.taken(bytes)?;
         Ok(Cargo {
-            host,
+            from,
             device,
             bytes,
             gpu: PhantomData,
         })
     }
+
+    fn taken(&self, bytes: usize) -> Result<u64, String> {
+        let mut device = 0;
+        check("cuMemAlloc", (self.api.memory)(&raw mut device, bytes))?;
+        Ok(device)
+    }
 }
 
 impl<'gpu> Stream<'gpu> {
-    /// Submits a copy of all of it to the device.
+    /// Submits a copy of all of it.
     ///
     /// # Errors
     /// As [`Gpu::open`].
     pub fn copy(&self, cargo: &Cargo<'gpu>) -> Result<(), String> {
-        let copy = self.gpu.api.copy;
-        let copied = copy(cargo.device, cargo.host, cargo.bytes, self.handle);
-        check("cuMemcpyHtoDAsync", copied)
+        let (api, to) = (&self.gpu.api, cargo.device);
+        match cargo.from {
+            From::Host(host) => {
+                let copied = (api.copy)(to, host, cargo.bytes, self.handle);
+                check("cuMemcpyHtoDAsync", copied)
+            }
+            From::Device(from) => {
+                let copied = (api.copy_within)(to, from, cargo.bytes, self.handle);
+                check("cuMemcpyDtoDAsync", copied)
+            }
+        }
     }
 }

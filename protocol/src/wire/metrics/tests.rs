@@ -115,3 +115,30 @@ fn the_bytes_of_minor_9_never_change() {
     let whole = [&[11, 10, 1, 1, b'a'][..], uuid, &bytes, &[0]].concat();
     assert_eq!(page(Rows::History(vec![series])), whole);
 }
+
+#[test]
+fn the_bytes_of_minor_13_never_change() {
+    let (of, from) = (Listing::Leases, Cursor::default());
+    let ask = postcard::to_allocvec(&Control::Page { of, from }).expect("encodes");
+    assert_eq!(ask, [8, 11, 0, 0, 0]);
+    let all = [
+        LeaseWas::Free,
+        LeaseWas::Shared,
+        LeaseWas::Yielding,
+        LeaseWas::Turn,
+        LeaseWas::Closed,
+    ];
+    let change = |was| LeaseChange { ago_us: 300, was };
+    let row = LeasesRow {
+        name: "a".to_owned(),
+        device: [7; 16],
+        changes: all.into_iter().map(change).collect(),
+    };
+    let reply = ControlReply::Page {
+        rows: Rows::Leases(vec![row]),
+        next: None,
+    };
+    let changes: Vec<u8> = (0..5).flat_map(|variant| [172, 2, variant]).collect();
+    let whole = [&[11, 11, 1, 1, b'a'][..], &[7; 16], &[5], &changes, &[0]].concat();
+    assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), whole);
+}

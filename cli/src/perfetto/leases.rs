@@ -1,0 +1,184 @@
+//! Leases as tracks: of a tenant when its gate was open, yielding or closed, of a GPU whose turn it
+//! was, or how tenants shared it.
+
+use super::Trace;
+use gpushare_protocol::wire::{LeaseWas, LeasesRow};
+use std::collections::BTreeMap;
+
+/// A GPU's track of its regimes.
+pub(super) const SHARING: u32 = 2;
+/// Tenants' tracks of gates begin here, one for each GPU.
+pub(super) const GATES: u32 = 10;
+
+/// A change of one tenant's lease: when, in microseconds since 1970, whose, and what it became;
+/// `None` when the tenant ended.
+type Step<'a> = (u64, &'a str, Option<LeaseWas>);
+
+/// A span on a track: from and to, in microseconds since 1970.
+type Span = (u64, u64);
+
+impl Trace {
+    /// The leases of all tenants until `now_ms`, each tenant's until its end.
+    pub(super) fn leases(
+        &mut self,
+        rows: &[LeasesRow],
+        ended: &BTreeMap<String, u64>,
+        now_ms: u64,
+    ) {
+        let mut devices: BTreeMap<[u8; 16], Vec<Step<'_>>> = BTreeMap::new();
+        for row in rows {
+            let steps = steps(row, ended.get(&row.name).copied(), now_ms);
+            let (gpu, tenant) = (self.gpu(row.device), self.tenant(&row.name));
+            let track = GATES + gpu;
+            self.gates.insert((tenant, track), row.device);
+            for (span, _, was) in spans(&steps, now_ms * 1000) {
+                if let Some(was) = was.filter(|_| span.1 > span.0) {
+                    self.exact(tenant, track, span, said(was));
+                }
+            }
+            devices.entry(row.device).or_default().extend(steps);
+        }
+        for (device, mut steps) in devices {
+            steps.sort_by_key(|(at, ..)| *at);
+            let gpu = self.gpu(device);
+            for (span, name) in regimes(&steps, now_ms * 1000) {
+                self.exact(gpu, SHARING, span, &name);
+            }
+        }
+    }
+}
+
+/// A tenant's changes, ended by its end if that came after the last of them.
+fn steps(row: &LeasesRow, ended_ms: Option<u64>, now_ms: u64) -> Vec<Step<'_>> {
+    let name = row.name.as_str();
+    let mut steps: Vec<Step<'_>> = row
+        .changes
+        .iter()
+        .map(|change| {
+            let at = (now_ms * 1000).saturating_sub(change.ago_us);
+            (at, name, Some(change.was))
+        })
+        .collect();
+    let ended = ended_ms.map(|ended| ended * 1000);
+    // A newer tenant of the name goes on after the end of an older one.
+    let last = steps.last().map_or(0, |(at, ..)| *at);
+    if let Some(ended) = ended.filter(|ended| ended + 1_000 >= last) {
+        steps.push((ended.max(last), name, None));
+    }
+    steps
+}
+
+/// What holds between two steps, until `end`.
+fn spans<'a>(
+    steps: &'a [Step<'a>],
+    end: u64,
+) -> impl Iterator<Item = (Span, &'a str, Option<LeaseWas>)> {
+    let ends = steps.iter().skip(1).map(|(at, ..)| *at);
+    let ends = ends.chain([end]);
+    steps
+        .iter()
+        .zip(ends)
+        .map(|((at, name, was), end)| ((*at, end.max(*at)), *name, *was))
+}
+
+fn said(was: LeaseWas) -> &'static str {
+    match was {
+        LeaseWas::Free => "alone",
+        LeaseWas::Shared => "shares",
+        LeaseWas::Yielding => "yields",
+        LeaseWas::Turn => "has the turn",
+        LeaseWas::Closed => "closed",
+        _ => "unknown to this version",
+    }
+}
+
+/// How a device was shared between each two steps of any of its tenants.
+fn regimes(steps: &[Step<'_>], end: u64) -> Vec<(Span, String)> {
+    let mut now: BTreeMap<&str, LeaseWas> = BTreeMap::new();
+    let mut all: Vec<(Span, String)> = Vec::new();
+    for ((from, to), name, was) in spans(steps, end) {
+        match was {
+            Some(was) => now.insert(name, was),
+            None => now.remove(name),
+        };
+        let regime = regime(&now);
+        match (all.last_mut(), regime) {
+            (_, None) => {}
+            (Some((span, last)), Some(regime)) if *last == regime && span.1 == from => span.1 = to,
+            (_, Some(regime)) => all.push(((from, to), regime)),
+        }
+    }
+    all.retain(|((from, to), _)| to > from);
+    all
+}
+
+/// How tenants with these leases share a device; `None` without any.
+fn regime(now: &BTreeMap<&str, LeaseWas>) -> Option<String> {
+    let of = |wanted: LeaseWas| now.iter().filter(move |(_, was)| **was == wanted);
+    let open = of(LeaseWas::Shared).count() + of(LeaseWas::Yielding).count();
+    let closed = of(LeaseWas::Closed).count();
+    if let Some((name, _)) = of(LeaseWas::Turn).next() {
+        return Some(format!("turn of {name}"));
+    }
+    let text = match (open, closed) {
+        (0, 0) => return (!now.is_empty()).then(|| "free".to_owned()),
+        (0, _) if of(LeaseWas::Free).count() == 0 => "all closed",
+        (_, 1..) => "held",
+        _ if of(LeaseWas::Yielding).count() > 0 => "yielding",
+        _ => "together",
+    };
+    Some(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn regimes_of(steps: &[(u64, &'static str, Option<LeaseWas>)]) -> Vec<(Span, String)> {
+        regimes(steps, 100)
+    }
+
+    fn named(from: u64, to: u64, name: &str) -> (Span, String) {
+        ((from, to), name.to_owned())
+    }
+
+    #[test]
+    fn turns_are_named_after_their_tenants() {
+        let (turn, closed) = (Some(LeaseWas::Turn), Some(LeaseWas::Closed));
+        let told = regimes_of(&[
+            (10, "a", turn),
+            (10, "b", closed),
+            (30, "a", closed),
+            (32, "b", turn),
+            (40, "b", None),
+            (40, "a", None),
+        ]);
+        let wanted = [
+            named(10, 30, "turn of a"),
+            named(30, 32, "all closed"),
+            named(32, 40, "turn of b"),
+        ];
+        assert_eq!(told, wanted);
+    }
+
+    #[test]
+    fn a_shared_device_goes_from_together_to_yielding_to_held() {
+        let some = Some;
+        let told = regimes_of(&[
+            (0, "a", some(LeaseWas::Free)),
+            (10, "a", some(LeaseWas::Shared)),
+            (10, "b", some(LeaseWas::Shared)),
+            (20, "a", some(LeaseWas::Yielding)),
+            (30, "a", some(LeaseWas::Closed)),
+            (40, "a", some(LeaseWas::Shared)),
+        ]);
+        let wanted = [
+            named(0, 10, "free"),
+            named(10, 20, "together"),
+            named(20, 30, "yielding"),
+            named(30, 40, "held"),
+            named(40, 100, "together"),
+        ];
+        assert_eq!(told, wanted);
+    }
+}

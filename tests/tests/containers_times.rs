@@ -1,0 +1,184 @@
+//! What containers cost, printed and not asserted: the hook's own time, a create with it beside one
+//! without, a program that starts under the preload file, and a hundred containers at once. Each
+//! comparison is within one run, in turns.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use gpushare_tests::container::{Bundle, Door, Lab, Runtime};
+use gpushare_tests::runnable::not_runnable_here;
+use gpushare_tests::{Guest, MIB, artefacts, until};
+
+const TWO: [(&str, &str); 2] = [("mem-limit", "100MiB"), ("devices", "0")];
+/// Pairs of creates.
+const CREATES: usize = 60;
+/// Programs that each of two containers executes.
+const PROGRAMS: u32 = 300;
+/// Containers at once.
+const CROWD: u64 = 100;
+
+fn lab() -> Option<Lab> {
+    let test = std::thread::current();
+    let test = test.name().unwrap_or("containers_times");
+    if Command::new("runc").arg("--version").output().is_err() {
+        not_runnable_here(test, "runc is not installed");
+        return None;
+    }
+    Lab::start(test, "")
+}
+
+fn said(id: &str, door: Door, line: &str) -> Bundle {
+    Bundle {
+        door,
+        program: ["sh", "-c", line].map(str::to_owned).to_vec(),
+        ..Bundle::new(id, Runtime::Runc, &TWO)
+    }
+}
+
+fn at(sorted: &[Duration], percent: usize) -> f64 {
+    sorted[(sorted.len() - 1) * percent / 100].as_secs_f64() * 1e3
+}
+
+#[test]
+#[ignore = "long tier: measures"]
+fn a_create_with_the_hook_beside_one_without() {
+    let Some(lab) = lab() else { return };
+    // The hook, with its own time written beside it.
+    let hook = artefacts::folder().join("gpushare-oci-hook");
+    let measured = std::env::var_os("GPUTEST_HOOK").map_or_else(|| hook.clone(), PathBuf::from);
+    let timer = format!(
+        "#!/bin/bash\\nbegan=$EPOCHREALTIME\\n{} \"$@\"\\nstatus=$?\\nend=$EPOCHREALTIME\\n\
+         echo $((${{end/./}} - ${{began/./}})) >>/run/lab/times\\nexit $status\\n",
+        hook.display()
+    );
+    lab.sh(&format!(
+        "printf '{timer}' >/run/lab/timer && chmod 755 /run/lab/timer"
+    ));
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for number in 0..CREATES {
+        for (door, times) in [(Door::Hook, &mut with), (Door::None, &mut without)] {
+            let bundle = said(&format!("c{number}"), door, "true");
+            let command = lab.command(&bundle);
+            runs(&lab, number, "c", &hook, &measured);
+            let began = Instant::now();
+            Guest::start(command).finish().silently();
+            times.push(began.elapsed());
+        }
+        let bundle = said(&format!("t{number}"), Door::Hook, "true");
+        let command = lab.command(&bundle);
+        runs(&lab, number, "t", &hook, "/run/lab/timer".as_ref());
+        Guest::start(command).finish().silently();
+    }
+    with.sort();
+    without.sort();
+    let own = lab.sh("cat /run/lab/times");
+    let own = own
+        .lines()
+        .map(|line| Duration::from_micros(line.parse().expect("a number")));
+    let mut own: Vec<Duration> = own.collect();
+    own.sort();
+    assert_eq!(own.len(), CREATES);
+    eprintln!(
+        "time: the hook's own time, with its start: median {:.1} ms, p99 {:.1} ms of {CREATES} ({})",
+        at(&own, 50),
+        at(&own, 99),
+        if measured == hook {
+            profile()
+        } else {
+            "the packaged hook"
+        }
+    );
+    eprintln!(
+        "time: runc run of `true`: median {:.1} ms with the hook, {:.1} ms without: {:+.1} ms",
+        at(&with, 50),
+        at(&without, 50),
+        at(&with, 50) - at(&without, 50)
+    );
+}
+
+/// Has a bundle's configuration run another program than the hook of this build.
+fn runs(lab: &Lab, number: usize, kind: &str, hook: &Path, instead: &Path) {
+    lab.sh(&format!(
+        "sed -i 's,\"path\":\"{}\",\"path\":\"{}\",' /run/lab/{kind}{number}/config.json",
+        hook.display(),
+        instead.display()
+    ));
+}
+
+fn profile() -> &'static str {
+    match artefacts::folder().ends_with("release") {
+        true => "release build",
+        false => "debug build",
+    }
+}
+
+#[test]
+#[ignore = "long tier: measures"]
+fn a_program_without_cuda_under_the_preload_file() {
+    let Some(lab) = lab() else { return };
+    let line = format!(
+        "read go; i=0; while [ $i -lt {PROGRAMS} ]; do /bin/true; i=$((i+1)); done; echo end"
+    );
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for number in 0..6 {
+        for (door, times) in [(Door::Hook, &mut with), (Door::None, &mut without)] {
+            let mut guest = lab.run(&said(&format!("{door:?}-{number}"), door, &line));
+            let began = Instant::now();
+            assert_eq!(guest.ask("go"), "end");
+            times.push(began.elapsed() / PROGRAMS);
+        }
+    }
+    with.sort();
+    without.sort();
+    eprintln!(
+        "time: an exec of /bin/true in a container: median {:.2} ms with our preload, {:.2} ms without: {:+.2} ms ({})",
+        at(&with, 50),
+        at(&without, 50),
+        at(&with, 50) - at(&without, 50),
+        profile()
+    );
+}
+
+#[test]
+#[ignore = "long tier: a hundred containers"]
+fn a_hundred_containers_at_once_have_their_limits() {
+    let Some(lab) = lab() else { return };
+    let bundle = |number: u64| {
+        let limit = format!("{}MiB", 20 + number);
+        let asks = [("mem-limit", limit.as_str()), ("mem-request", "1MiB")];
+        Bundle::new(&format!("c{number}"), Runtime::Runc, &asks)
+    };
+    let commands: Vec<Command> = (0..CROWD)
+        .map(|number| lab.command(&bundle(number)))
+        .collect();
+    let began = Instant::now();
+    let mut guests: Vec<Guest> = commands.into_iter().map(Guest::start).collect();
+    for guest in &mut guests {
+        guest.send("init");
+    }
+    for guest in &mut guests {
+        assert_eq!(guest.line(), "init 0");
+    }
+    eprintln!(
+        "time: {CROWD} containers at once, until each has started CUDA: {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
+    for (number, guest) in (0..).zip(&mut guests) {
+        let limit = (20 + number) * MIB;
+        assert_eq!(guest.ask("total"), format!("total {limit} 0"));
+        assert_eq!(guest.ask(&format!("alloc {}", 10 * MIB)), "alloc 0");
+        assert_eq!(guest.ask(&format!("alloc {limit}")), "alloc 2");
+    }
+    let began = Instant::now();
+    for guest in guests {
+        guest.finish();
+    }
+    until("nothing is left", || {
+        lab.sh("ls /run/gpushare/sockets").is_empty()
+    });
+    eprintln!(
+        "time: until nothing is left of them: {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
+}
