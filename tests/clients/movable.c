@@ -28,6 +28,7 @@
  * memory that does not move:
  *   pitched BYTES, array BYTES, pooled BYTES, managed BYTES -> WORD RESULT
  *   handle BYTES      -> handle RESULT      cuMemCreate
+ *   tiles BYTES       -> tiles RESULT       the same for tiles of sparse arrays
  *   share             -> share RESULT       exports the last handle
  * another device:
  *   second            -> second RESULT      a context on device 1, for what follows
@@ -388,7 +389,11 @@ int main(void) {
             dptr at;
             printf("managed %d\n", CALL("cuMemAllocManaged", (dptr *, size_t, unsigned))(&at, a, 1));
         } else if (!strcmp(name, "handle")) printf("handle %d\n", handle(a));
-        else if (!strcmp(name, "share")) printf("share %d\n", share());
+        else if (!strcmp(name, "tiles")) {
+            memory.flags[2] = 1;
+            printf("tiles %d\n", handle(a));
+            memory.flags[2] = 0;
+        } else if (!strcmp(name, "share")) printf("share %d\n", share());
         else if (!strcmp(name, "second")) printf("second %d\n", second());
         else if (!strcmp(name, "reach")) printf("reach %d\n", reach(1));
         else if (!strcmp(name, "unreach")) printf("unreach %d\n", reach(0));

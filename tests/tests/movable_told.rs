@@ -55,7 +55,7 @@ fn what_cannot_move_is_told_by_its_reason() {
             },
         ),
         (
-            &["handle 4194304"],
+            &["tiles 4194304"],
             Residue {
                 handles: 4 * MIB,
                 ..none

@@ -19,6 +19,7 @@ driver! {
     fn cuMemAddressReserve(at: *mut CUdeviceptr, size: usize, alignment: usize, near: CUdeviceptr, flags: u64) -> CUresult;
     fn cuMemCreate(handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: u64) -> CUresult;
     fn cuMemGetAllocationGranularity(size: *mut usize, prop: *const CUmemAllocationProp, kind: CUmemAllocationGranularity_flags) -> CUresult;
+    fn cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, at: CUdeviceptr) -> CUresult;
     fn cuMemHostUnregister(at: *mut c_void) -> CUresult;
     fn cuMemHostRegister_v2(at: *mut c_void, size: usize, flags: u32) -> CUresult;
     fn cuMemMap(at: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64) -> CUresult;
@@ -68,7 +69,19 @@ pub(crate) fn free_addresses(at: CUdeviceptr, bytes: usize) -> Asked<()> {
 
 /// Makes physical memory.
 pub(crate) fn create(device: CUdevice, bytes: usize) -> Asked<CUmemGenericAllocationHandle> {
-    let (mut handle, prop) = (0, plain(device));
+    create_as(device, bytes, 0, 0)
+}
+
+/// The same that can be exported in these ways, and reached by other devices on the bus.
+pub(crate) fn create_as(
+    device: CUdevice,
+    bytes: usize,
+    handle_types: u32,
+    rdma: u8,
+) -> Asked<CUmemGenericAllocationHandle> {
+    let (mut handle, mut prop) = (0, plain(device));
+    prop.requestedHandleTypes = CUmemAllocationHandleType(handle_types);
+    prop.allocFlags.gpuDirectRDMACapable = rdma;
     // SAFETY: writes to a local and reads another, which outlive the call.
     unsafe { cuMemCreate(&raw mut handle, bytes, &raw const prop, 0) }.ok()?;
     Ok(handle)
@@ -98,6 +111,27 @@ pub(crate) fn give_access(at: CUdeviceptr, bytes: usize, devices: &[CUdevice]) -
 /// Takes that right from a device.
 pub(crate) fn take_access(at: CUdeviceptr, bytes: usize, device: CUdevice) -> Asked<()> {
     access(at, bytes, &[device], CUmemAccess_flags::NONE)
+}
+
+/// Gives each of these devices its rights at mappings.
+pub(crate) fn set_rights(at: CUdeviceptr, bytes: usize, rights: &[(CUdevice, u64)]) -> Asked<()> {
+    for (device, flags) in rights {
+        let flags = if *flags == u64::from(CUmemAccess_flags::READWRITE.0) {
+            CUmemAccess_flags::READWRITE
+        } else {
+            CUmemAccess_flags::READ
+        };
+        access(at, bytes, &[*device], flags)?;
+    }
+    Ok(())
+}
+
+/// The rights of a device at a mapping.
+pub(crate) fn access_of(at: CUdeviceptr, device: CUdevice) -> Asked<u64> {
+    let (mut flags, location) = (0, plain(device).location);
+    // SAFETY: writes to a local and reads another, which outlive the call.
+    unsafe { cuMemGetAccess(&raw mut flags, &raw const location, at) }.ok()?;
+    Ok(flags)
 }
 
 fn access(

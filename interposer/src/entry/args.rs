@@ -258,12 +258,19 @@ macro_rules! passed {
     ($($ty:ty)*) => {$(impl Passed for $ty {})*};
 }
 
-passed! { u32 i32 u64 usize CUstream CUmemoryPool CUgraph CUpointer_attribute nvmlDevice_t }
+passed! { CUmemAllocationHandleType u32 i32 u64 usize CUstream CUmemoryPool CUgraph CUpointer_attribute nvmlDevice_t }
 
 /// A pointer that a hook passes on as it came and never looks behind.
-#[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Opaque<'a, T>(*mut T, PhantomData<&'a mut T>);
+
+impl<T> Clone for Opaque<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Opaque<'_, T> {}
 
 impl<T> fmt::Debug for Opaque<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

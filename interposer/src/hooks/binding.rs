@@ -10,33 +10,44 @@ use crate::entry::hooks;
 use crate::holdings::objects::physical::Binding;
 use crate::hooks::plain;
 use crate::hooks::vmm::{physical, settle};
+use crate::residency::own;
 
 hooks! {
     fn cuMulticastBindMem(
         mc: CUmemGenericAllocationHandle, mc_offset: usize, mem: CUmemGenericAllocationHandle, mem_offset: usize,
         size: usize, flags: u64,
-    ) -> CUresult = |call| bound(call(), mem, Binding::Multicast(mc, UNNAMED, mc_offset as u64), size as u64);
+    ) -> CUresult = |real(..)| {
+        let answer = own::with_handle(mem, true, |mem| real(mc, mc_offset, mem, mem_offset, size, flags));
+        bound(answer, mem, Binding::Multicast(mc, UNNAMED, mc_offset as u64), size as u64)
+    };
     fn cuMulticastBindMem_v2(
         mc: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, mem: CUmemGenericAllocationHandle,
         mem_offset: usize, size: usize, flags: u64,
-    ) -> CUresult = |call| bound(call(), mem, Binding::Multicast(mc, dev, mc_offset as u64), size as u64);
+    ) -> CUresult = |real(..)| {
+        let answer = own::with_handle(mem, true, |mem| real(mc, dev, mc_offset, mem, mem_offset, size, flags));
+        bound(answer, mem, Binding::Multicast(mc, dev, mc_offset as u64), size as u64)
+    };
     fn cuMulticastBindAddr(
         mc: CUmemGenericAllocationHandle, mc_offset: usize, ptr: CUdeviceptr, size: usize, flags: u64,
-    ) -> CUresult = |call| bound_by_address(plain::not_ours(ptr, call), ptr, Binding::Multicast(mc, UNNAMED, mc_offset as u64), size as u64);
+    ) -> CUresult = |call| bound_by_address(plain::not_ours(ptr, || own::at_address(ptr, true, call)), ptr, Binding::Multicast(mc, UNNAMED, mc_offset as u64), size as u64);
     fn cuMulticastBindAddr_v2(
         mc: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, ptr: CUdeviceptr, size: usize, flags: u64,
-    ) -> CUresult = |call| bound_by_address(plain::not_ours(ptr, call), ptr, Binding::Multicast(mc, dev, mc_offset as u64), size as u64);
+    ) -> CUresult = |call| bound_by_address(plain::not_ours(ptr, || own::at_address(ptr, true, call)), ptr, Binding::Multicast(mc, dev, mc_offset as u64), size as u64);
     fn cuMulticastUnbind(
         mc: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, size: usize,
     ) -> CUresult = |call| unbind(mc, dev, mc_offset as u64, size as u64, call);
     fn cuLogicalEndpointBindMem(
         endpoint: CUlogicalEndpointId, dev: CUdevice, offset: u64, mem: CUmemGenericAllocationHandle, mem_offset: u64,
         size: u64, flags: u64,
-    ) -> CUresult = |call| bound(call(), mem, Binding::Endpoint(endpoint, dev, offset), size);
+    ) -> CUresult = |real(..)| {
+        let answer = own::with_handle(mem, true, |mem| real(endpoint, dev, offset, mem, mem_offset, size, flags));
+        bound(answer, mem, Binding::Endpoint(endpoint, dev, offset), size)
+    };
     fn cuLogicalEndpointBindAddr(
         endpoint: CUlogicalEndpointId, dev: CUdevice, offset: u64, ptr: *mut c_void, size: u64, flags: u64,
     ) -> CUresult = |call| {
-        bound_by_address(call(), ptr.expose_provenance() as u64, Binding::Endpoint(endpoint, dev, offset), size)
+        let at = ptr.expose_provenance() as u64;
+        bound_by_address(own::at_address(at, true, call), at, Binding::Endpoint(endpoint, dev, offset), size)
     };
     fn cuLogicalEndpointUnbind(
         endpoint: CUlogicalEndpointId, dev: CUdevice, offset: u64, size: u64,

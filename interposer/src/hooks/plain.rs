@@ -14,6 +14,7 @@ use crate::entry::hooks;
 use crate::entry::lists::{AttributeOuts, Count, InSlice};
 use crate::gate::seal;
 use crate::residency::memory::{self, Block};
+use crate::residency::own;
 
 hooks! {
     #[held]
@@ -32,11 +33,12 @@ hooks! {
         = |call| set_attribute(value, attribute, at, call);
     #[held]
     fn cuMemSetAccess(at: CUdeviceptr, size: usize, list: *const CUmemAccessDesc, count: usize) -> CUresult
-        = |call| not_ours(at, call);
+        = |call| not_ours(at, || own::set_access(at, size as u64, call));
     #[held]
-    fn cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, at: CUdeviceptr) -> CUresult = |call| not_ours(at, call);
+    fn cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, at: CUdeviceptr) -> CUresult
+        = |call| not_ours(at, || own::at_address(at, false, call));
     #[held]
-    fn cuMemAddressFree(at: CUdeviceptr, size: usize) -> CUresult = |call| not_ours(at, call);
+    fn cuMemAddressFree(at: CUdeviceptr, size: usize) -> CUresult = |call| not_ours(at, || own::over(at, size as u64, call));
     #[held]
     fn cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) -> CUresult = |call| peer_changes(peer, true, call);
     #[held]
@@ -70,7 +72,7 @@ fn range(
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let Some((start, block)) = memory::find(at) else {
-        return call();
+        return own::at_address(at, false, call);
     };
     base.write(start);
     size.write(usize::try_from(block.bytes).unwrap_or(usize::MAX));
@@ -96,7 +98,7 @@ fn attribute_of(
     real: impl Fn(AttributeOut<'_>, CUpointer_attribute, CUdeviceptr) -> CUresult,
 ) -> CUresult {
     let Some((base, block)) = memory::find(at) else {
-        return real(data, attribute, at);
+        return own::at_address(at, false, || real(data, attribute, at));
     };
     // One number for the whole allocation: that of its first chunk, which is new after each move.
     let asked = if attribute == CUpointer_attribute::BUFFER_ID {
@@ -125,7 +127,7 @@ fn attributes_of(
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let Some((base, block)) = memory::find(at) else {
-        return call();
+        return own::at_address(at, false, call);
     };
     seal::pass(|| {
         let answer = call();
@@ -148,7 +150,8 @@ fn set_attribute(
     at: CUdeviceptr,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    if !memory::holds(at) {
+    let is_block = memory::holds(at);
+    if !is_block && !own::holds(at) {
         return call();
     }
     seal::pass(|| {
@@ -157,7 +160,11 @@ fn set_attribute(
             && attribute == CUpointer_attribute::SYNC_MEMOPS
             && let Some(on) = value.read()
         {
-            memory::sync_memops(at, on != 0);
+            if is_block {
+                memory::sync_memops(at, on != 0);
+            } else {
+                own::sync_memops(at, on != 0);
+            }
         }
         answer
     })

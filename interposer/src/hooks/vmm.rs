@@ -16,39 +16,50 @@ use gpushare_cuda_abi::cuda::{
 use crate::account;
 use crate::driver::calls;
 use crate::driver::device::{self, DeviceKey};
-use crate::entry::args::{In, Out, Plain as _, mapped, region};
+use crate::entry::args::{In, Opaque, Out, Plain as _, mapped, region};
 use crate::entry::hooks;
 use crate::entry::lists::{Count, InSlice};
 pub(super) use crate::holdings::objects::physical::physical;
 use crate::holdings::objects::physical::{Binding, Holds};
 use crate::hooks::{ipc, plain, refusal};
+use crate::residency::own;
 
 hooks! {
     fn cuMemCreate(
         handle: Out<'_, CUmemGenericAllocationHandle>, size: usize, prop: In<'_, CUmemAllocationProp>, flags: u64,
     ) -> CUresult = |real(..)| create(handle, (size, prop, flags), real);
-    fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult = |call| release(handle, call);
+    fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult
+        = |call| release(handle, || own::release(handle).unwrap_or_else(call));
     fn cuMemMap(
         ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64,
-    ) -> CUresult = |call| map(ptr, size, handle, plain::not_ours(ptr, call));
-    fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult = |call| plain::not_ours(ptr, || unmap(ptr, size, call));
+    ) -> CUresult = |real(..)| {
+        let call = |handle| real(ptr, size, offset, handle, flags);
+        map(ptr, size, handle, plain::not_ours(ptr, || own::map((ptr, size as u64), handle, call)))
+    };
+    fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult
+        = |call| plain::not_ours(ptr, || unmap(ptr, size, || own::unmap(ptr, size as u64, call)));
     fn cuMemRetainAllocationHandle(handle: Out<'_, CUmemGenericAllocationHandle>, addr: *mut c_void) -> CUresult
         = |call| {
             let at = addr.expose_provenance() as u64;
-            retained(handle, at, plain::not_ours(at, call))
+            let call = || referred(handle, Some(at), call());
+            retained(handle, at, plain::not_ours(at, || own::at_address(at, false, call)))
         };
     fn cuMemImportFromShareableHandle(
         handle: Out<'_, CUmemGenericAllocationHandle>, os_handle: *mut c_void, kind: CUmemAllocationHandleType,
-    ) -> CUresult = |call| imported(handle, call());
+    ) -> CUresult = |call| imported(handle, referred(handle, None, call()));
     fn cuMemExportToShareableHandle(
-        shareable: *mut c_void, handle: CUmemGenericAllocationHandle, kind: CUmemAllocationHandleType, flags: u64,
-    ) -> CUresult = |call| exported(handle, call());
+        shareable: Opaque<'_, c_void>, handle: CUmemGenericAllocationHandle, kind: CUmemAllocationHandleType, flags: u64,
+    ) -> CUresult = |real(..)| exported(handle, own::with_handle(handle, true, |handle| real(shareable, handle, kind, flags)));
+    #[held]
+    fn cuMemGetAllocationPropertiesFromHandle(
+        prop: Opaque<'_, CUmemAllocationProp>, handle: CUmemGenericAllocationHandle,
+    ) -> CUresult = |real(..)| own::with_handle(handle, false, |handle| real(prop, handle));
     fn cuMemGetHandleForAddressRange(
         handle: *mut c_void, dptr: CUdeviceptr, size: usize, kind: CUmemRangeHandleType, flags: u64,
-    ) -> CUresult = |call| ipc::exported(dptr, plain::not_shared(dptr, call));
+    ) -> CUresult = |call| ipc::exported(dptr, plain::not_shared(dptr, || own::at_address(dptr, true, call)));
     fn cuMemMapArrayAsync | cuMemMapArrayAsync_ptsz(
         infos: InSlice<'_, CUarrayMapInfo>, count: Count<u32>, stream: CUstream,
-    ) -> CUresult = |call| map_tiles(infos, count, call());
+    ) -> CUresult = |call| map_tiles(infos, count, call);
 }
 
 /// Puts holds back after a refusal, or credits memory whose last holds they were.
@@ -83,6 +94,20 @@ fn create(
     ) -> CUresult,
 ) -> CUresult {
     let ask = || real(handle, size, prop, flags);
+    let own = |props: &CUmemAllocationProp, device| {
+        let mut made = 0;
+        let answer = own::create(device, props, size as u64, || {
+            real(Out::to(&mut made), size, prop, flags).ok()?;
+            Ok(made)
+        });
+        match answer {
+            Ok(made) => {
+                handle.write(made);
+                CUresult::SUCCESS
+            }
+            Err(why) => why,
+        }
+    };
     if handle.is_null() || size == 0 {
         return ask();
     }
@@ -109,7 +134,8 @@ fn create(
         Ok(charge) => charge,
         Err(answer) => return answer,
     };
-    let answer = crate::holdings::reclaim::insist(device, size as u64, &call, ask);
+    let answer =
+        crate::holdings::reclaim::insist(device, size as u64, &call, || own(&props, device));
     if let Some(handle) = handle.after(answer) {
         physical().created(handle, device, charge.keep());
     }
@@ -170,6 +196,19 @@ fn unmap(ptr: CUdeviceptr, size: usize, call: impl FnOnce() -> CUresult) -> CUre
     answer
 }
 
+/// A handle that the driver has returned for memory that exists: the program gets its own number
+/// for memory that can move.
+fn referred(
+    handle: Out<'_, CUmemGenericAllocationHandle>,
+    at: Option<u64>,
+    answer: CUresult,
+) -> CUresult {
+    if let Some(real) = handle.after(answer) {
+        handle.write(own::referred(at, real));
+    }
+    answer
+}
+
 fn retained(
     handle: Out<'_, CUmemGenericAllocationHandle>,
     address: u64,
@@ -195,7 +234,19 @@ fn exported(handle: CUmemGenericAllocationHandle, answer: CUresult) -> CUresult 
     answer
 }
 
-fn map_tiles(infos: InSlice<'_, CUarrayMapInfo>, count: Count<u32>, answer: CUresult) -> CUresult {
+fn map_tiles(
+    infos: InSlice<'_, CUarrayMapInfo>,
+    count: Count<u32>,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    // Memory for tiles is made as such, and keeps the driver's handle.
+    if infos
+        .entries(count)
+        .any(|info| own::is_number(mapped(&info).1))
+    {
+        return CUresult::INVALID_VALUE;
+    }
+    let answer = call();
     if !answer.is_success() {
         return answer;
     }

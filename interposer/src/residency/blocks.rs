@@ -1,12 +1,13 @@
 //! The process's movable allocations: addresses for life, and for each chunk the one place where
 //! its valid copy is. The books alone; no driver call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpushare_cuda_abi::cuda::{CUcontext, CUdevice, CUmemGenericAllocationHandle};
 use gpushare_protocol::page::MAX_DEVICES;
 
 use super::host::{Piece, Store};
+use super::own::Owns;
 use crate::driver::contexts::ContextId;
 use crate::driver::device::DeviceKey;
 
@@ -82,6 +83,10 @@ pub(super) struct Blocks {
     pub(super) map: BTreeMap<u64, Block>,
     pub(super) store: Store,
     pub(super) peers: Vec<Peer>,
+    /// The program's own physical memory.
+    pub(super) owns: Owns,
+    /// Of that, what a failed move has left on the device without all of its mappings.
+    pub(super) torn: BTreeSet<u64>,
     /// Bytes of chunks by device, and those on the host.
     pub(super) movable: [u64; MAX_DEVICES],
     pub(super) away: [u64; MAX_DEVICES],
@@ -147,40 +152,76 @@ impl Blocks {
                 found.push((*base, index, chunk.clone()));
             }
         }
+        for (number, own) in &self.owns.map {
+            let is_here = own.device.index() == device_index && !own.is_fixed;
+            if !is_here || !wanted(&own.chunk) {
+                continue;
+            }
+            if !found.is_empty() && bytes + own.chunk.bytes > most {
+                return found;
+            }
+            bytes += own.chunk.bytes;
+            found.push((*number, 0, own.chunk.clone()));
+        }
         found
     }
 
+    /// The chunk in this place of an allocation, by its address or its number.
     pub(super) fn chunk(&mut self, base: u64, index: usize) -> Option<&mut Chunk> {
+        if let Some(own) = self.owns.map.get_mut(&base) {
+            return Some(&mut own.chunk);
+        }
         self.map.get_mut(&base)?.chunks.get_mut(index)
+    }
+
+    /// On which device an allocation is.
+    pub(super) fn ordinal(&self, base: u64) -> Option<CUdevice> {
+        let own = self.owns.map.get(&base).map(|own| own.ordinal);
+        own.or_else(|| self.map.get(&base).map(|block| block.ordinal))
+    }
+
+    /// Bytes that are not usable on the device: those on the host, and those without their
+    /// mappings.
+    pub(super) fn unusable(&self, device_index: usize) -> u64 {
+        let torn = self.torn.iter().filter_map(|number| {
+            let own = self.owns.map.get(number)?;
+            let here = own.device.index() == device_index;
+            (here && matches!(own.chunk.valid, Valid::Device(_))).then_some(own.chunk.bytes)
+        });
+        self.away[device_index] + torn.sum::<u64>()
     }
 
     /// The chunk's valid copy is on the host from now on.
     pub(super) fn has_left(&mut self, base: u64, index: usize, pieces: Vec<Piece>) {
-        let Some(block) = self.map.get_mut(&base) else {
-            return;
+        let device = match (self.owns.map.get(&base), self.map.get(&base)) {
+            (Some(own), _) => own.device,
+            (None, Some(block)) => block.device,
+            (None, None) => return,
         };
-        let device_index = block.device.index();
-        if let Some(chunk) = block.chunks.get_mut(index) {
+        if let Some(chunk) = self.chunk(base, index) {
             chunk.valid = Valid::Host(pieces);
-            self.away[device_index] += chunk.bytes;
+            self.away[device.index()] += chunk.bytes;
         }
     }
 
     /// All memory of a device is back: the valid copies are those on the device from now on.
     pub(super) fn has_entered(&mut self, device_index: usize) {
-        for block in self.map.values_mut() {
-            if block.device.index() != device_index {
+        let blocks = self.map.values_mut();
+        let of_blocks = blocks
+            .filter(|block| block.device.index() == device_index)
+            .flat_map(|block| &mut block.chunks);
+        let owns = self.owns.map.values_mut();
+        let of_owns = owns
+            .filter(|own| own.device.index() == device_index)
+            .map(|own| &mut own.chunk);
+        for chunk in of_blocks.chain(of_owns) {
+            let Some(new) = chunk.new.take() else {
                 continue;
-            }
-            for chunk in &mut block.chunks {
-                let Some(new) = chunk.new.take() else {
-                    continue;
-                };
-                let before = core::mem::replace(&mut chunk.valid, Valid::Device(new.handle));
-                if let Valid::Host(pieces) = before {
-                    self.store.give(pieces);
-                    self.away[device_index] -= chunk.bytes;
-                }
+            };
+            let before = core::mem::replace(&mut chunk.valid, Valid::Device(new.handle));
+            if let Valid::Host(pieces) = before {
+                self.store.give(pieces);
+                self.away[device_index] -= chunk.bytes;
             }
         }
     }

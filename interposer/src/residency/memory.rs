@@ -128,19 +128,23 @@ fn make(here: Here, bytes: u64, size: u64) -> Result<u64, CUresult> {
             give_back(base, &block);
             return Err(why);
         }
-        let grows = {
-            let mut blocks = blocks();
-            blocks.insert(base, block);
-            blocks.movable.iter().sum::<u64>() > blocks.store.usable()
-        };
-        // More host memory is asked for in the background.
-        if let Some(session) = account::compute().and_then(|compute| compute.session)
-            && grows
-        {
-            thread::wake(session);
-        }
+        blocks().insert(base, block);
+        wake_if_more();
         Ok(base)
     })
+}
+
+/// Has the mover's thread ask for more host memory, in the background, if there is more to move.
+pub(super) fn wake_if_more() {
+    let grows = {
+        let blocks = blocks();
+        blocks.movable.iter().sum::<u64>() > blocks.store.usable()
+    };
+    if let Some(session) = account::compute().and_then(|compute| compute.session)
+        && grows
+    {
+        thread::wake(session);
+    }
 }
 
 /// Puts physical memory behind a block, a chunk at a time.

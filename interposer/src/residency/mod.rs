@@ -10,6 +10,8 @@ mod drain;
 mod host;
 pub(crate) mod memory;
 mod moves;
+pub(crate) mod own;
+mod own_moves;
 mod provide;
 mod residue;
 mod spent;

@@ -7,15 +7,20 @@
 
 use std::collections::BTreeMap;
 
-use gpushare_cuda_abi::cuda::{CUcontext, CUresult, CUstream, CUstream_flags};
+use gpushare_cuda_abi::cuda::{
+    CUcontext, CUmemGenericAllocationHandle, CUresult, CUstream, CUstream_flags,
+};
 use gpushare_pacing::mover::Moved;
 
 use super::blocks::{CHUNK, Chunk, New, Valid};
 use super::host::Piece;
 use super::memory::blocks;
+use super::own::is_number;
+use super::own_moves;
 use super::spent::{self, Spent};
 use crate::driver::calls;
 use crate::driver::current::CurrentContext;
+use crate::driver::streams;
 use crate::driver::vmm;
 use crate::gate::marks::is_over;
 
@@ -79,7 +84,7 @@ fn copied(
 ) -> Result<(), Uncopied> {
     let mut by_context: BTreeMap<usize, (CUcontext, Vec<usize>)> = BTreeMap::new();
     for (place, (base, ..)) in list.iter().enumerate() {
-        let handle = blocks().map.get(base).map(|block| block.handle);
+        let handle = context_for(*base);
         let handle = handle.ok_or(Uncopied::Refused(CUresult::INVALID_VALUE))?;
         let of = by_context.entry(handle.0.addr());
         of.or_insert((handle, Vec::new())).1.push(place);
@@ -95,6 +100,44 @@ fn copied(
         made.map_err(Uncopied::Refused)?;
     }
     Ok(())
+}
+
+/// A context in which an allocation can be copied: its own, or one of its device.
+fn context_for(base: u64) -> Option<CUcontext> {
+    let device = {
+        let blocks = blocks();
+        if let Some(block) = blocks.map.get(&base) {
+            return Some(block.handle);
+        }
+        blocks.owns.map.get(&base)?.device
+    };
+    let contexts = streams::contexts_on(device.index());
+    contexts.first().map(|(context, _)| *context)
+}
+
+/// Maps what is copied through windows of ours.
+fn windows(list: &[(u64, usize, Chunk)]) -> Result<(), CUresult> {
+    for (base, _, chunk) in list {
+        if is_number(*base)
+            && let Valid::Device(handle) = chunk.valid
+        {
+            own_moves::open_window(*base, handle)?;
+        }
+    }
+    Ok(())
+}
+
+/// Undoes all mappings of a chunk on the device.
+fn unmapped(
+    base: u64,
+    chunk: &Chunk,
+    handle: CUmemGenericAllocationHandle,
+) -> Result<(), CUresult> {
+    if is_number(base) {
+        own_moves::unmap(base, handle)
+    } else {
+        vmm::unmap(chunk.at, length(chunk.bytes))
+    }
 }
 
 /// Waits until our copies are complete. Where the driver refuses to wait, they may still be under
@@ -152,9 +195,11 @@ pub(super) fn leave(streams: &mut Streams, device_index: usize) -> Moved {
         spent::again();
         return Moved::All;
     }
-    let copies = copied(streams, &list, |place, chunk, stream| {
-        each_piece(chunk, &pieces[place], |host, at, bytes| {
-            vmm::to_host(host, at, bytes, stream)
+    let copies = windows(&list).map_err(Uncopied::Refused).and_then(|()| {
+        copied(streams, &list, |place, chunk, stream| {
+            each_piece(chunk, &pieces[place], |host, at, bytes| {
+                vmm::to_host(host, at, bytes, stream)
+            })
         })
     });
     if let Err(uncopied) = copies {
@@ -176,7 +221,7 @@ pub(super) fn leave(streams: &mut Streams, device_index: usize) -> Moved {
             continue;
         };
         // Mapped memory stays the valid copy.
-        if failed || vmm::unmap(chunk.at, length(chunk.bytes)).is_err() {
+        if failed || unmapped(base, &chunk, handle).is_err() {
             failed = true;
             blocks().store.give(taken);
             continue;
@@ -193,6 +238,10 @@ pub(super) fn leave(streams: &mut Streams, device_index: usize) -> Moved {
 
 /// Brings some chunks of a device back; the first time it takes the physical memory of all.
 pub(super) fn enter(streams: &mut Streams, device_index: usize) -> Moved {
+    if let Err(why) = own_moves::mend(device_index) {
+        tracing::warn!(?why, "memory could not be mapped again yet");
+        return Moved::Failed(0);
+    }
     let bare = |chunk: &Chunk| matches!(chunk.valid, Valid::Host(_)) && chunk.new.is_none();
     let missing = blocks().some(device_index, u64::MAX, bare);
     if !missing.is_empty()
@@ -230,6 +279,16 @@ pub(super) fn enter(streams: &mut Streams, device_index: usize) -> Moved {
         }
         return Moved::Failed(0);
     }
+    for (base, _, chunk) in &list {
+        if is_number(*base)
+            && let Some(new) = chunk.new
+            && let Err(why) = own_moves::map(*base, new.handle)
+        {
+            tracing::warn!(?why, "memory could not be mapped again: it stays away");
+            undo(device_index);
+            return Moved::Failed(0);
+        }
+    }
     let mut blocks = blocks();
     for (base, index, _) in list {
         if let Some(new) = blocks
@@ -245,8 +304,7 @@ pub(super) fn enter(streams: &mut Streams, device_index: usize) -> Moved {
 /// Physical memory for all of these. `Err`: so many bytes were not to be had.
 fn take_all(list: &[(u64, usize, Chunk)]) -> Result<(), u64> {
     for (place, (base, index, chunk)) in list.iter().enumerate() {
-        let ordinal = blocks().map.get(base).map(|block| block.ordinal);
-        let made = ordinal.map(|ordinal| vmm::create(ordinal, length(chunk.bytes)));
+        let made = made_anew(*base, length(chunk.bytes));
         let Some(Ok(handle)) = made else {
             return Err(list[place..].iter().map(|(_, _, chunk)| chunk.bytes).sum());
         };
@@ -261,10 +319,25 @@ fn take_all(list: &[(u64, usize, Chunk)]) -> Result<(), u64> {
     Ok(())
 }
 
+fn made_anew(base: u64, bytes: usize) -> Option<Result<CUmemGenericAllocationHandle, CUresult>> {
+    let (ordinal, props) = {
+        let blocks = blocks();
+        let props = blocks.owns.map.get(&base).map(|own| own.props);
+        (blocks.ordinal(base)?, props)
+    };
+    Some(match props {
+        Some(props) => vmm::create_as(ordinal, bytes, props.handle_types, props.rdma),
+        None => vmm::create(ordinal, bytes),
+    })
+}
+
 fn make_accessible(base: u64, index: usize, chunk: &Chunk) -> Result<(), CUresult> {
     let Some(new) = chunk.new else {
         return Ok(());
     };
+    if is_number(base) {
+        return own_moves::open_window(base, new.handle);
+    }
     if !new.mapped {
         vmm::map(chunk.at, length(chunk.bytes), new.handle)?;
         if let Some(new) = blocks()
@@ -299,7 +372,12 @@ pub(super) fn undo(device_index: usize) {
         };
         // While the addresses are taken nothing else can be mapped there: it stays part of a return
         // that the next one goes on with.
-        if new.mapped && vmm::unmap(chunk.at, length(chunk.bytes)).is_err() {
+        let stays = if is_number(base) {
+            own_moves::undo(base).is_err()
+        } else {
+            new.mapped && vmm::unmap(chunk.at, length(chunk.bytes)).is_err()
+        };
+        if stays {
             if let Some(new) = blocks()
                 .chunk(base, index)
                 .and_then(|chunk| chunk.new.as_mut())

@@ -79,8 +79,9 @@ fn contexts() -> impl Iterator<Item = CUcontext> {
 }
 
 fn pin() {
-    let context = blocks().map.values().next().map(|block| block.handle);
-    let Some(context) = context else { return };
+    let Some(context) = contexts().next() else {
+        return;
+    };
     let Some((number, range)) = blocks().store.next_to_pin() else {
         return;
     };

@@ -2,6 +2,7 @@
 
 use gpushare_protocol::wire::Residue;
 
+use super::memory::blocks;
 use crate::driver::device::DeviceKey;
 use crate::holdings::arena::Arena;
 use crate::holdings::objects::physical::physical;
@@ -33,7 +34,8 @@ pub(super) fn of(device: DeviceKey) -> Residue {
     }
     residue.pools = arenas(device);
     let handles = physical().charges(device);
-    residue.handles = handles.own;
+    let movable = blocks().owns.movable(device);
+    residue.handles = handles.own.saturating_sub(movable);
     residue.shared += handles.shared;
     residue
 }

@@ -232,7 +232,7 @@ impl Rounds {
     fn facts(&self, device_index: usize, now: u64) -> Facts {
         let (resident, away, short) = {
             let blocks = blocks();
-            let away = blocks.away[device_index];
+            let away = blocks.unusable(device_index);
             let resident = blocks.movable[device_index] - away;
             (resident, away, resident.saturating_sub(blocks.store.free()))
         };
@@ -270,7 +270,7 @@ impl Rounds {
             }
             Act::Leave => {
                 let moved = moves::leave(&mut self.streams, device_index);
-                device.mover.left(moved, blocks().away[device_index]);
+                device.mover.left(moved, blocks().unusable(device_index));
             }
             Act::Enter => {
                 let moved = moves::enter(&mut self.streams, device_index);
