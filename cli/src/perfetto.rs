@@ -2,10 +2,10 @@
 //! which the Perfetto page opens.
 //!
 //! A group of tracks for each GPU and each tenant. Of a tenant: its life, its waits for memory,
-//! when it was idle, when its gate was open or closed, and the parts of the time it had and waited
-//! for. Of a GPU: whose turn it was or how it was shared, what was charged, and what happened on
-//! it. Arrows lead from an allocation that waits to the tenant that is ended for it and on to the
-//! memory that is served.
+//! when it was idle or its memory on the host, when its gate was open or closed, and the parts of
+//! the time it had and waited for. Of a GPU: whose turn it was or how it was shared, what was
+//! charged, and what happened on it. Arrows lead from an allocation that waits to the tenant that
+//! is ended for it and on to the memory that is served.
 
 mod leases;
 
@@ -22,6 +22,7 @@ use std::path::Path;
 const LIFE: u32 = 1;
 const MEMORY: u32 = 2;
 const WORK: u32 = 3;
+const PLACE: u32 = 4;
 /// Ids of tenants' groups begin here, those of GPUs below.
 const TENANTS: u32 = 1000;
 
@@ -119,11 +120,20 @@ impl Trace {
                     self.span(pid, LIFE, (at.saturating_sub(ran), at), "runs");
                 }
                 self.end(&name, WORK, at);
+                self.end(&name, PLACE, at);
                 self.instant(record, pid, LIFE);
             }
             "idle" => self.begin(&name, WORK, at, "idle"),
             "active" => {
                 self.end(&name, WORK, at);
+            }
+            "left" => {
+                self.begin(&name, PLACE, at, "on the host");
+                self.instant(record, pid, PLACE);
+            }
+            "returned" => {
+                self.end(&name, PLACE, at);
+                self.instant(record, pid, PLACE);
             }
             "waiting" => {
                 self.asks.insert(name, (at, None));
@@ -246,7 +256,13 @@ impl Trace {
         }
         for (name, pid) in &self.tenants {
             names.push((*pid, None, format!("tenant {name}")));
-            for (track, title) in [(LIFE, "life"), (MEMORY, "memory"), (WORK, "work")] {
+            let tracks = [
+                (LIFE, "life"),
+                (MEMORY, "memory"),
+                (WORK, "work"),
+                (PLACE, "place"),
+            ];
+            for (track, title) in tracks {
                 names.push((*pid, Some(track), title.to_owned()));
             }
         }
@@ -401,6 +417,24 @@ mod tests {
             );
         }
         assert_eq!(spans.len(), 11);
+    }
+
+    #[test]
+    fn memory_on_the_host_is_a_span_until_it_is_back_or_its_tenant_ends() {
+        let records = [
+            record(1_000, "left", "web", &[]),
+            record(2_500, "returned", "web", &[]),
+            record(3_000, "left", "web", &[]),
+            record(4_000, "gone", "web", &[]),
+        ];
+        let trace = trace(&records, &[], &[], 9_000);
+        let away: Vec<_> = of(&trace, "X")
+            .into_iter()
+            .filter(|event| event["name"] == "on the host")
+            .map(|event| (event["ts"].as_u64(), event["dur"].as_u64()))
+            .collect();
+        let wanted = [(1_000_000, 1_500_000), (3_000_000, 1_000_000)];
+        assert_eq!(away, wanted.map(|(ts, dur)| (Some(ts), Some(dur))));
     }
 
     #[test]
