@@ -71,8 +71,9 @@ tests() {
     [ ! -f "$shipped" ] || export GPUTEST_SHIPPED_LIBRARY=$shipped
     if have cargo-nextest; then
         $all && ignored=(--run-ignored all)
+        rm -f target/nextest/default/junit.xml
         # Most tests wait for other processes more than they compute.
-        cargo nextest run --workspace --locked --no-fail-fast --test-threads $(($(nproc) * 2)) \
+        cargo nextest run --workspace --locked --no-fail-fast --test-threads $(($(nproc) * 3)) \
             --status-level slow --final-status-level fail "${ignored[@]}" 2>&1 | tee "$log" || answer=1
         # Tests of real time may have been run again (docs/adr/0122).
         scripts/flaky.py >"$flaky" || answer=1
@@ -123,6 +124,14 @@ installation() {
     local answer=0
     scripts/check_install.sh || answer=$?
     [ $answer -ne 3 ] || { not_here installation "no other root can be made"; return 0; }
+    return $answer
+}
+
+# The pages that people open, in a browser.
+pages() {
+    local answer=0
+    scripts/pages.sh || answer=$?
+    [ $answer -ne 3 ] || { not_here pages "no Chromium, or no Perfetto page, can be had"; return 0; }
     return $answer
 }
 
@@ -211,6 +220,7 @@ else
     $all && step "public suites" suites
     $all && step "parsers" parsers
     $all && step "containers" containers
+    $all && step "pages in a browser" pages
     $all && step "installation" installation
     $all && step "models of the shared page" models
     step "tests" tests
@@ -228,7 +238,8 @@ sed 's/^/   /' "$flaky"
 skipped=$(wc -l <"$GPUTEST_NOT_RUNNABLE")
 sed 's/^/   not runnable here: /' "$GPUTEST_NOT_RUNNABLE"
 # A test that found itself not runnable was counted by the runner as run.
-by_tests=$(grep -vcE '^(cargo-deny|package:|kernels:|suites:|parsers:|containers:|installation:)' "$GPUTEST_NOT_RUNNABLE" || true)
+by_tests=$(grep -vcE '^(cargo-deny|package:|kernels:|suites:|parsers:|containers:|installation:|pages:)' \
+    "$GPUTEST_NOT_RUNNABLE" || true)
 echo "$((count - by_tests)) run, $skipped not runnable here"
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"

@@ -100,11 +100,41 @@ pub(crate) fn trust(
     kind: FileType,
     what: &str,
 ) -> Result<(), Failure> {
+    trust_of(file, kind, what, None)
+}
+
+/// As [`trust`], for a file of the host. In the user namespace of a rootless engine the machine's
+/// root is a user without a number here, like all other users that it does not map.
+pub(crate) fn trust_hosts(
+    file: impl std::os::fd::AsFd,
+    kind: FileType,
+    what: &str,
+) -> Result<(), Failure> {
+    trust_of(file, kind, what, unmapped())
+}
+
+/// The number that the machine's root has in this user namespace, if that has other users.
+fn unmapped() -> Option<u32> {
+    let map = std::fs::read_to_string("/proc/self/uid_map").ok()?;
+    let maps_root = |line: &str| line.split_ascii_whitespace().nth(1) == Some("0");
+    if map.lines().any(maps_root) {
+        return None;
+    }
+    let number = std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok()?;
+    number.trim().parse().ok()
+}
+
+fn trust_of(
+    file: impl std::os::fd::AsFd,
+    kind: FileType,
+    what: &str,
+    further: Option<u32>,
+) -> Result<(), Failure> {
     let found = fstat(file).map_err(cannot(&format!("look at {what}")))?;
     let own = rustix::process::geteuid().as_raw();
     let fault = if FileType::from_raw_mode(found.st_mode) != kind {
         "is of another kind than it has to be".to_owned()
-    } else if found.st_uid != 0 && found.st_uid != own {
+    } else if found.st_uid != 0 && found.st_uid != own && Some(found.st_uid) != further {
         format!("belongs to user {}", found.st_uid)
     } else if found.st_mode & OTHERS_WRITE != 0 {
         format!(
@@ -189,6 +219,28 @@ mod tests {
         let link = place.path().join("link");
         symlink(&bundle, &link).unwrap();
         config(&link).unwrap_err();
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_taken_only_if_that_may_be_root() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("library");
+        fs::write(&path, "").unwrap();
+        if std::os::unix::fs::chown(&path, Some(65_534), None).is_err() {
+            return; // Only root gives files away.
+        }
+        let file = fs::File::open(&path).unwrap();
+        let of = |further| trust_of(&file, FileType::RegularFile, "it", further);
+        assert!(of(None).unwrap_err().0.contains("user 65534"));
+        assert!(of(Some(65_533)).is_err());
+        of(Some(65_534)).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+        assert!(
+            of(Some(65_534))
+                .unwrap_err()
+                .0
+                .contains("lets others write")
+        );
     }
 
     #[test]

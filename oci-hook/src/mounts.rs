@@ -17,7 +17,7 @@ use rustix::fs::{FileType, Mode, OFlags, open};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::bundle::trust;
+use crate::bundle::trust_hosts;
 use crate::{Failure, cannot};
 
 /// A thing of the host as a mount that is nowhere yet: read-only, without devices and set-user-id
@@ -37,7 +37,7 @@ pub fn detached(mount: &Mount) -> Result<OwnedFd, Failure> {
     }
     let held =
         open(Path::new(source), flags, Mode::empty()).map_err(cannot(&format!("open {source}")))?;
-    trust(&held, kind, source)?;
+    trust_hosts(&held, kind, source)?;
     // The flag for an empty path is AT_EMPTY_PATH, as for the other calls.
     let empty = OpenTreeFlags::from_bits_retain(libc::AT_EMPTY_PATH.cast_unsigned());
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | empty;

@@ -12,6 +12,7 @@ import time
 
 import collisions
 import compute
+import containers
 import machine as machines
 import memory
 import tenants
@@ -73,7 +74,7 @@ def plan(transcript, why_no_torch):
     ground, torch_memory = memory.rows(transcript, why_no_torch)
     collide, torch_collide = collisions.rows(why_no_torch)
     driver, bench = compute.rows()
-    return [*ground, *driver, *collide, *torch_memory, *bench[:12], *tenants.rows(why_no_torch), *bench[12:], *torch_collide]
+    return [*ground, *driver, *collide, *containers.rows(), *torch_memory, *bench[:12], *tenants.rows(why_no_torch), *bench[12:], *torch_collide]
 
 
 def commit():

@@ -9,7 +9,8 @@
 #
 # Needs what `cargo build --release` leaves (built here if there is a cargo, in addition to the 8
 # minutes' work) or dist/, a C compiler and Python 3.9; PyTorch rows need a python3 that has torch,
-# and say "not available" otherwise. Never asks for more managed memory than the device has free.
+# and say "not available" otherwise; rows with containers need root and a runc, installed or carried
+# (scripts/gpu/carry_runc.sh). Never asks for more managed memory than the device has free.
 source "$(dirname "$0")/../common.sh"
 soft=false only=
 while [ $# -gt 0 ]; do
@@ -26,7 +27,7 @@ python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "python3 is
 binaries="$CARGO_TARGET_DIR/release"
 if have cargo; then
     say "building"
-    packages=(-p gpushare -p gpushare-interposer -p gpushared)
+    packages=(-p gpushare -p gpushare-interposer -p gpushared -p gpushare-oci-hook)
     $soft && packages+=(-p softgpu-cuda -p softgpu-nvml)
     timeout 240 cargo build --release --locked --offline "${packages[@]}" >&2 || note "cargo cannot build here; using the existing build"
 fi

@@ -106,13 +106,18 @@ fn main() -> ExitCode {
     if args.check_config {
         return check_config(args.config);
     }
+    let is_command = args.print_cdi;
     let (status, error) = match run(args) {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Failed::Here(error)) => (ExitCode::FAILURE, error),
         Err(Failed::Taken(error)) => (ExitCode::from(TAKEN), error),
         Err(Failed::Settings(error)) => (ExitCode::from(WRONG_SETTINGS), error),
     };
-    tracing::error!("{error}");
+    match is_command {
+        // A command has no log.
+        true => drop(writeln!(std::io::stderr(), "gpushare: {error}")),
+        false => tracing::error!("{error}"),
+    }
     status
 }
 

@@ -117,3 +117,12 @@ fn a_class_that_cannot_be_is_refused_when_it_is_read() {
         assert!(refused.contains(word), "{text}: {refused}");
     }
 }
+
+#[test]
+fn a_daemon_in_a_cgroup_namespace_of_its_own_lets_no_class_in() {
+    let mut machine = Machine::configured(CLASSES);
+    let table = format!("0::/../docker/{A}\n");
+    let refused = enters(&mut machine, "small", &table).unwrap_err();
+    assert!(refused.message.contains("--cgroupns=host"), "{refused}");
+    assert!(machine.names().is_empty());
+}

@@ -43,6 +43,8 @@ pub enum Runtime {
     Runc,
     /// crun.
     Crun,
+    /// youki, where `scripts/containers.sh` has built it.
+    Youki,
     /// Podman, over this runtime.
     Podman(&'static str),
     /// containerd's own client, `ctr`.
@@ -56,15 +58,22 @@ pub enum Runtime {
 impl Runtime {
     /// The program that has to be installed for it; none for the script.
     #[must_use]
-    pub fn program(self) -> Option<&'static str> {
-        match self {
-            Self::ByHand => None,
-            Self::Runc => Some("runc"),
-            Self::Crun => Some("crun"),
-            Self::Podman(_) => Some("podman"),
-            Self::Containerd | Self::Cri => Some("containerd"),
-            Self::Docker => Some("dockerd"),
-        }
+    pub fn program(self) -> Option<String> {
+        let name = match self {
+            Self::ByHand => return None,
+            Self::Runc => "runc",
+            Self::Crun => "crun",
+            Self::Youki => return Some(Self::youki()),
+            Self::Podman(_) => "podman",
+            Self::Containerd | Self::Cri => "containerd",
+            Self::Docker => "dockerd",
+        };
+        Some(name.to_owned())
+    }
+
+    fn youki() -> String {
+        let built = Lab::build().join("youki/bin/youki");
+        built.to_string_lossy().into_owned()
     }
 }
 
@@ -182,9 +191,17 @@ impl Lab {
 
     /// Kills the daemon, if it runs, and starts the next one.
     pub fn restart_daemon(&mut self) {
+        self.restart_daemon_by(&[]);
+    }
+
+    /// As [`Lab::restart_daemon`], with the daemon as the last arguments of this command.
+    pub fn restart_daemon_by(&mut self, command: &[&str]) {
         self.machine.kill_daemon();
+        let program = artefacts::gpushared().to_string_lossy().into_owned();
         let config = format!("{LAB}/config.toml");
-        let mut daemon = self.machine.daemon_command(&["--config", &config]);
+        let words = [command, &[&program, "--config", &config]].concat();
+        let mut daemon = self.machine.as_user(ROOT, words[0]);
+        daemon.args(&words[1..]).stderr(Stdio::piped());
         daemon.env("SOFTGPU_FOLDER", GPU);
         self.machine.start_this(daemon);
     }
@@ -261,6 +278,7 @@ impl Lab {
             Runtime::ByHand => self.by_hand(bundle, &config),
             Runtime::Runc => self.by_runtime(bundle, "runc"),
             Runtime::Crun => self.by_runtime(bundle, "crun"),
+            Runtime::Youki => self.by_runtime(bundle, &Runtime::youki()),
             Runtime::Podman(runtime) => self.by_podman(bundle, runtime, &config),
             Runtime::Containerd => self.by_containerd(bundle, &config),
             Runtime::Cri => self.by_cri(bundle, &config),

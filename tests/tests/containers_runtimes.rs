@@ -134,6 +134,7 @@ fn version(lab: &Lab, runtime: Runtime) -> Option<String> {
         Runtime::Containerd => format!("containerd {found} (ctr)"),
         Runtime::Cri => format!("containerd {found} (CRI)"),
         Runtime::Docker => format!("Docker {found}"),
+        Runtime::Youki => format!("youki {found}"),
         _ => format!("{program} {found}"),
     };
     (!found.is_empty()).then_some(shown)
@@ -185,6 +186,12 @@ fn tenants(lab: &Lab) -> Vec<String> {
 fn bare_runtimes_by_each_door() {
     let test = "bare_runtimes_by_each_door";
     all(test, Release::Here, &[Runtime::Runc, Runtime::Crun]);
+}
+
+#[test]
+#[ignore = "long tier: needs youki, which scripts/containers.sh builds"]
+fn youki_by_each_door() {
+    all("youki_by_each_door", Release::Here, &[Runtime::Youki]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! no time left. Its figures are not checked here.
 
 use gpushare_tests::artefacts;
+use gpushare_tests::runnable::not_runnable_here;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -125,4 +126,27 @@ fn rows_without_time_are_not_available_and_are_no_success() {
         "{}",
         run.report
     );
+}
+
+#[test]
+#[ignore = "long tier: needs runc and root"]
+fn a_container_by_each_door_passes_with_an_installed_runc() {
+    let test = "a_container_by_each_door_passes_with_an_installed_runc";
+    if Command::new("runc").arg("--version").output().is_err() {
+        return not_runnable_here(test, "runc is not installed");
+    }
+    let run = verify(&artefacts::gpushare(), &["--only", "^a container by "]);
+    assert_eq!(run.output.status.code(), Some(0), "{}", run.report);
+    for door in ["hook", "wrapper", "CDI"] {
+        let (verdict, seen) = run.row(&format!("a container by {door}"));
+        assert_eq!(verdict, "PASS", "{seen}");
+        for word in [
+            "sees 512 MiB",
+            "then error 2",
+            "in its cgroup",
+            "NVML lists it",
+        ] {
+            assert!(seen.contains(word), "{word}: {seen}");
+        }
+    }
 }

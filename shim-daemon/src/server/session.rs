@@ -14,7 +14,7 @@ use nix::unistd::geteuid;
 
 use super::budget::{Budget, Payer};
 use super::folder::Folder;
-use super::later::{Later, Word};
+use super::later::{Later, Outgoing};
 use crate::connection::{Closed, Connection};
 use crate::init::Init;
 use crate::node::{Client, ConnId, Form, Node};
@@ -67,6 +67,8 @@ pub(super) struct Session {
     refusals: u32,
     /// Messages queued until earlier ones have been read.
     later: Later,
+    /// Why the process of a command cannot be told, if so: the answer to all its requests.
+    unseen: Option<WireError>,
     /// How it ended, while requests that came before are still to be served.
     ended: Option<Closed>,
 }
@@ -101,6 +103,7 @@ impl Session {
             user: (!is_own).then_some(user),
             refusals: 0,
             later: Later::default(),
+            unseen: None,
             ended: None,
         })
     }
@@ -200,12 +203,19 @@ impl Session {
             return Err(io::Error::from(io::ErrorKind::Unsupported).into());
         }
         if self.role == Role::Command || folder.is_private() {
-            let peer = identify(self.connection.socket())?;
-            if folder.is_private() && !may_do_everything(peer.uid) {
-                return Err(io::Error::from(io::ErrorKind::PermissionDenied).into());
-            }
-            if self.role == Role::Command {
-                node.command_came(id, &peer.cgroup, self.commander());
+            match identify(self.connection.socket()) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::Unsupported && !folder.is_private() =>
+                {
+                    self.unseen = Some(unknown_peer(&error));
+                }
+                Ok(peer) if folder.is_private() && !may_do_everything(peer.uid) => {
+                    return Err(io::Error::from(io::ErrorKind::PermissionDenied).into());
+                }
+                Ok(peer) if self.role == Role::Command => {
+                    node.command_came(id, &peer.cgroup, self.commander());
+                }
+                found => drop(found?),
             }
         }
         self.greeted = true;
@@ -224,6 +234,11 @@ impl Session {
         node: &mut Node,
         class: Option<&str>,
     ) -> Result<(), Closed> {
+        if let Some(error) = self.unseen.clone() {
+            drop(self.connection.take_descriptor());
+            let reply = ControlReply::Error(error);
+            return self.connection.send(request, &reply, Vec::new());
+        }
         if let Role::Class(_) = self.role {
             self.enter(now, request, body, node, class.unwrap_or_default())?;
         }
@@ -343,7 +358,9 @@ impl Session {
         let older = (self.minor < MINOR).then(|| reply.clone().told(self.minor));
         let reply = older.as_ref().unwrap_or(reply);
         if !self.later.is_empty() {
-            return self.later.push(id, Word::Reply(Box::new(reply.clone())));
+            return self
+                .later
+                .push(id, Outgoing::Reply(Box::new(reply.clone())));
         }
         say(&mut self.connection, id, reply)
     }
@@ -355,7 +372,7 @@ impl Session {
         record: Arc<EventRecord>,
         form: Form,
     ) -> Result<(), Closed> {
-        self.later.push(id, Word::Event(record, form))?;
+        self.later.push(id, Outgoing::Event(record, form))?;
         self.catch_up()
     }
 
@@ -366,14 +383,14 @@ impl Session {
             && let Some((id, word)) = self.later.pop()
         {
             match word {
-                Word::Event(record, form) => {
+                Outgoing::Event(record, form) => {
                     let reply = match form {
                         Form::Row => ControlReply::Event(record.plain()),
                         Form::Record => ControlReply::Record(Arc::unwrap_or_clone(record)),
                     };
                     say(&mut self.connection, id, &reply)?;
                 }
-                Word::Reply(reply) => say(&mut self.connection, id, &reply)?,
+                Outgoing::Reply(reply) => say(&mut self.connection, id, &reply)?,
             }
         }
         Ok(())

@@ -1,0 +1,86 @@
+//! The CDI specification of the node's classes: `gpushare cdi generate` prints it, and the daemon
+//! keeps its file whole and current.
+
+use gpushare_tests::container::Lab;
+use gpushare_tests::machine::ROOT;
+use gpushare_tests::until;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+const FILE: &str = "/run/cdi/gpushare.json";
+const CONFIG: &str = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/run/lab/library\"\n\
+    [classes.two]\ndevices = [\"0\"]\n[classes.two.limits]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n";
+
+fn lab() -> Option<Lab> {
+    let test = std::thread::current();
+    Lab::start(test.name().unwrap_or("containers_cdi"), CONFIG)
+}
+
+/// What the command prints of this configuration, or what it complains of.
+fn generated(lab: &Lab, config: &str) -> Result<String, String> {
+    let done = lab
+        .machine()
+        .run(ROOT, &["cdi", "generate", "--config", config]);
+    match done.status.success() {
+        true => Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned()),
+        false => Err(String::from_utf8_lossy(&done.stderr).trim().to_owned()),
+    }
+}
+
+fn classes(text: &str) -> Vec<String> {
+    let specification: Value = serde_json::from_str(text).expect("whole JSON");
+    let devices = specification["devices"].as_array().expect("a list").iter();
+    let names = devices.map(|device| device["name"].as_str().expect("a name").to_owned());
+    names.collect()
+}
+
+#[test]
+fn the_printed_specification_is_the_kept_one_and_is_renewed_whole() {
+    let Some(lab) = lab() else { return };
+    let printed = generated(&lab, "/run/lab/config.toml").expect("it prints");
+    let kept = || lab.sh(&format!("cat {FILE} 2>/dev/null || true"));
+    assert_eq!(kept(), printed);
+    assert_eq!(classes(&printed), ["two"]);
+    assert_eq!(lab.sh(&format!("stat -c '%a %u' {FILE}")), "644 0");
+    // What is lost or broken comes back, as another file: an engine that reads sees one or the
+    // other.
+    for line in [format!("rm {FILE}"), format!("echo '{{' >{FILE}")] {
+        let inode = || lab.sh(&format!("stat -c %i {FILE} 2>/dev/null || true"));
+        lab.sh(&format!("ln -f {FILE} /run/cdi/held; {line}"));
+        until("it is renewed", || kept() == printed);
+        assert_ne!(inode(), lab.sh("stat -c %i /run/cdi/held"), "{line}");
+        lab.sh("rm /run/cdi/held");
+    }
+    assert_eq!(
+        lab.sh("ls -A /run/cdi"),
+        "gpushare.json",
+        "nothing is left beside it"
+    );
+    let further = "[classes.three]\\ndevices = [\"0\"]\\n";
+    lab.sh(&format!("printf '{further}' >>/run/lab/config.toml"));
+    lab.signal_daemon(Signal::SIGHUP);
+    until("the new class is there", || classes(&kept()).len() == 2);
+    assert_eq!(generated(&lab, "/run/lab/config.toml"), Ok(kept()));
+}
+
+#[test]
+fn a_configuration_that_cannot_be_is_not_printed() {
+    let Some(lab) = lab() else { return };
+    for (text, words) in [
+        ("[classes.\"a/b\"]\\n", &["a/b", "no name of a class"][..]),
+        (
+            "[classes.a.limits]\\nGPUSHARE_MEM_LIMIT = \"apples\"\\n",
+            &["apples", "accepted"],
+        ),
+        ("[containers]\\ncdi = \"x.json\"\\n", &["absolute"]),
+        ("[classes.a]\\nodd = 1\\n", &["odd"]),
+    ] {
+        lab.sh(&format!("printf '{text}' >/run/lab/odd.toml"));
+        let told = generated(&lab, "/run/lab/odd.toml").expect_err(text);
+        for word in words {
+            assert!(told.contains(word), "{word} in {told}");
+        }
+    }
+    let told = generated(&lab, "/run/lab/none.toml").expect_err("there is no such file");
+    assert!(told.contains("none.toml"), "{told}");
+}
