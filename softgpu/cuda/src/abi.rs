@@ -14,6 +14,7 @@ use std::os::fd::BorrowedFd;
 
 use gpushare_cuda_abi::cuda::CUresult;
 use softgpu::Result;
+use softgpu::module::{self, Image};
 
 /// Writes a result; the caller must provide memory for it.
 ///
@@ -78,6 +79,23 @@ pub(crate) fn outputs<T: Copy>(at: *mut T, room: usize, values: &[T]) -> Result 
     // SAFETY: not NULL, and the caller guarantees memory for `room` >= `count` values.
     unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), at, count) };
     Ok(())
+}
+
+/// What the image at an address says. Only an ELF file's length is known, so of anything else no
+/// more is read than shows that it is none.
+pub(crate) fn image_at(at: *const c_void) -> Image {
+    let at = at.cast::<u8>();
+    // SAFETY: the caller guarantees an image. One that begins with these bytes, read one by one, is
+    // an ELF file: it has a header, and reaches as far as the header says.
+    let file = unsafe {
+        let is_elf = b"\x7fELF"
+            .iter()
+            .enumerate()
+            .all(|(i, byte)| at.add(i).read() == *byte);
+        let length = is_elf.then(|| module::length(&at.cast::<[u8; 64]>().read()));
+        std::slice::from_raw_parts(at, length.flatten().unwrap_or(0))
+    };
+    Image::read(file)
 }
 
 /// The file descriptor in a pointer's value.

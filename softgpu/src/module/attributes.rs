@@ -12,11 +12,17 @@ pub(super) const DEFAULT_SHARED: u32 = 48 << 10;
 /// programming guide, table of technical specifications.
 pub(super) const MAX_SHARED: u32 = 227 << 10;
 
-/// The attributes that were set. All other attributes have a modelled kernel's values.
+/// The attributes that were set, or that the image says. All other attributes have a modelled
+/// kernel's values.
 #[derive(Debug, Clone, Default)]
 pub struct Attributes(BTreeMap<u32, i32>);
 
 impl Attributes {
+    /// Those that an image gives a function.
+    pub(super) fn of_image(told: BTreeMap<u32, i32>) -> Self {
+        Self(told)
+    }
+
     /// The value of an attribute.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ impl Function {
             name: c_name(name),
             module: Arc::clone(module),
             builtin: kernels::find(name),
-            attributes: Mutex::default(),
+            attributes: Mutex::new(Attributes::of_image(module.image().attributes(name))),
             legacy: Mutex::default(),
         };
         FUNCTIONS.insert_at(handle, Arc::new(function));

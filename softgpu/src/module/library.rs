@@ -11,6 +11,7 @@ use gpushare_cuda_abi::cuda::{
 
 use super::attributes::Attributes;
 use super::function::{c_name, function};
+use super::image::Image;
 use super::modules::{self, Module};
 use crate::context::Context;
 use crate::error::Result;
@@ -23,6 +24,7 @@ static KERNELS: Handles<Kernel> = Handles::new();
 #[derive(Debug)]
 pub struct Library {
     handle: usize,
+    image: Arc<Image>,
     kernels: Mutex<HashMap<String, usize>>,
     /// Its module in each context, by the context's number.
     modules: Mutex<HashMap<u64, Arc<Module>>>,
@@ -33,6 +35,7 @@ pub struct Library {
 pub struct Kernel {
     name: CString,
     library: Weak<Library>,
+    image: Arc<Image>,
     /// Attributes set for a device, by ordinal. The kernel's function on that device takes them
     /// over.
     attributes: Mutex<HashMap<u32, Attributes>>,
@@ -58,6 +61,7 @@ impl Library {
             KERNELS.insert(Arc::new(Kernel {
                 name,
                 library,
+                image: Arc::clone(&self.image),
                 attributes: Mutex::default(),
             }))
         });
@@ -84,7 +88,7 @@ impl Library {
         if let Some(module) = modules.get(&context.id()) {
             return Ok(Arc::clone(module));
         }
-        let module = modules::load(context)?;
+        let module = modules::load(context, Arc::clone(&self.image))?;
         modules.insert(context.id(), Arc::clone(&module));
         Ok(module)
     }
@@ -118,7 +122,7 @@ impl Kernel {
     /// # Errors
     /// `INVALID_VALUE` for an attribute that does not exist.
     pub fn attribute(&self, device: u32, attribute: CUfunction_attribute) -> Result<i32> {
-        self.attributes().entry(device).or_default().get(attribute)
+        self.on(&mut self.attributes(), device).get(attribute)
     }
 
     /// Sets an attribute for a device.
@@ -131,10 +135,13 @@ impl Kernel {
         attribute: CUfunction_attribute,
         value: i32,
     ) -> Result {
-        self.attributes()
-            .entry(device)
-            .or_default()
+        self.on(&mut self.attributes(), device)
             .set(attribute, value)
+    }
+
+    fn on<'a>(&self, all: &'a mut HashMap<u32, Attributes>, device: u32) -> &'a mut Attributes {
+        let told = || Attributes::of_image(self.image.attributes(self.name()));
+        all.entry(device).or_insert_with(told)
     }
 
     fn attributes(&self) -> MutexGuard<'_, HashMap<u32, Attributes>> {
@@ -145,10 +152,11 @@ impl Kernel {
 }
 
 /// Loads a library.
-pub fn load() -> CUlibrary {
+pub fn load(image: Image) -> CUlibrary {
     let handle = handle::fresh();
     let library = Arc::new(Library {
         handle,
+        image: Arc::new(image),
         kernels: Mutex::default(),
         modules: Mutex::default(),
     });

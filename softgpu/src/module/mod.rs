@@ -1,12 +1,14 @@
 //! Modules, libraries, functions and the built-in kernels.
 //!
-//! Images are opaque: any bytes load. A function's name alone decides what it does ([`kernels`]); a
+//! Any bytes load as an image. Of a cubin the attributes of its functions are read ([`Image`]), and
+//! nothing else. A function's name alone decides what it does ([`kernels`]); a
 //! function with another name is a kernel that takes a little time and does nothing. A library's
 //! kernel (`CUkernel`) becomes a function of a context at its first use there, and is accepted in
 //! place of a function.
 
 mod attributes;
 mod function;
+mod image;
 pub mod kernels;
 mod launch;
 pub mod legacy;
@@ -23,6 +25,7 @@ use crate::context::Context;
 
 pub use attributes::Attributes;
 pub use function::{Function, function};
+pub use image::{Image, length};
 pub use launch::{Launch, Shape, launch};
 
 pub use modules::{Loading, Module, load, loading, lookup, unload};

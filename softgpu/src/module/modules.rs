@@ -1,4 +1,4 @@
-//! Modules: an opaque image loaded into a context, and the functions found in it.
+//! Modules: an image loaded into a context, and the functions found in it.
 //!
 //! Loading is lazy unless `CUDA_MODULE_LOADING=EAGER`: the memory is taken when a function is first
 //! launched. So a context grows long after the load call succeeded, as with drivers since CUDA
@@ -11,6 +11,7 @@ use std::time::Duration;
 use gpushare_cuda_abi::cuda::{CUfunction, CUmodule, CUresult};
 
 use super::function::{self, Function};
+use super::image::Image;
 use super::memory::CodeMemory;
 use crate::context::Context;
 use crate::error::Result;
@@ -41,6 +42,7 @@ pub fn loading() -> Loading {
 pub struct Module {
     handle: usize,
     context: Arc<Context>,
+    image: Arc<Image>,
     functions: Mutex<HashMap<String, CUfunction>>,
     memory: Mutex<Option<CodeMemory>>,
 }
@@ -54,6 +56,11 @@ impl Module {
     /// The context it is loaded in.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
+    }
+
+    /// What its image says.
+    pub(super) fn image(&self) -> &Image {
+        &self.image
     }
 
     /// The function with this name; equal names give the same function.
@@ -116,10 +123,11 @@ impl Module {
 ///
 /// # Errors
 /// `OUT_OF_MEMORY` under eager loading.
-pub fn load(context: &Arc<Context>) -> Result<Arc<Module>> {
+pub fn load(context: &Arc<Context>, image: Arc<Image>) -> Result<Arc<Module>> {
     let module = Arc::new(Module {
         handle: handle::fresh(),
         context: Arc::clone(context),
+        image,
         functions: Mutex::default(),
         memory: Mutex::default(),
     });

@@ -8,11 +8,11 @@ use gpushare_cuda_abi::cuda::{
 };
 use softgpu::Result;
 use softgpu::graph::forbidden::Unsafe;
-use softgpu::module::{kernels, library};
+use softgpu::module::{Image, kernels, library};
 use softgpu::{context, exec, world};
 
 use super::func::param_info;
-use crate::abi::{inputs, out, outputs, required, text};
+use crate::abi::{image_at, inputs, out, outputs, required, text};
 
 fn accept_library_options(
     count: u32,
@@ -55,15 +55,15 @@ driver! {
         required(image)?;
         super::link::accept_options(jit_count, jit, jit_values)?;
         accept_library_options(count, options, values)?;
-        out(library, library::load())
+        out(library, library::load(image_at(image)))
     }
 
     fn cuLibraryLoadFromFile(library: *mut CUlibrary, path: *const c_char, jit: *mut CUjit_option, jit_values: *mut *mut c_void, jit_count: u32, options: *mut CUlibraryOption, values: *mut *mut c_void, count: u32) {
         required(library)?;
         super::link::accept_options(jit_count, jit, jit_values)?;
         accept_library_options(count, options, values)?;
-        super::link::file(path)?;
-        out(library, library::load())
+        let image = Image::read(&super::link::file(path)?);
+        out(library, library::load(image))
     }
 
     fn cuLibraryUnload(library: CUlibrary) {

@@ -1,6 +1,7 @@
 //! Modules.
 
 use std::ffi::{c_char, c_void};
+use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::{
     CUdeviceptr, CUdeviceptr_v1, CUfunction, CUjit_option, CUmodule, CUmoduleLoadingMode, CUresult,
@@ -8,16 +9,17 @@ use gpushare_cuda_abi::cuda::{
 };
 use softgpu::Result;
 use softgpu::graph::forbidden::Unsafe;
-use softgpu::module::{self, Loading};
+use softgpu::module::{self, Image, Loading};
 use softgpu::{context, exec};
 
-use crate::abi::{inputs, out, outputs, required, text};
+use crate::abi::{image_at, inputs, out, outputs, required, text};
 
 fn load(module: *mut CUmodule, image: *const c_void) -> Result {
     required(module)?;
     let context = context::current()?;
     required(image)?;
-    out(module, module::load(&context)?.handle())
+    let image = Arc::new(image_at(image));
+    out(module, module::load(&context, image)?.handle())
 }
 
 /// Fails with `NOT_FOUND`: an opaque image has no variable whose address is known.
@@ -32,8 +34,8 @@ driver! {
     fn cuModuleLoad(module: *mut CUmodule, path: *const c_char) {
         required(module)?;
         let context = context::current()?;
-        super::link::file(path)?;
-        out(module, module::load(&context)?.handle())
+        let image = Arc::new(Image::read(&super::link::file(path)?));
+        out(module, module::load(&context, image)?.handle())
     }
 
     fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) {
