@@ -5,12 +5,12 @@
 
 .config/nextest.toml has tests of real time run again. One may fail, and pass then, only by a figure of real time
 (`assert_measured!`): any other assertion that fails once is a defect, however the second attempt ends."""
-import os
 import pathlib
 import sys
 import xml.etree.ElementTree as ElementTree
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+# cargo-nextest writes below the workspace's own folder, wherever CARGO_TARGET_DIR is.
+REPORT = pathlib.Path(__file__).resolve().parent.parent / "target/nextest/default/junit.xml"
 # As in tests/src/measured.rs.
 MEASURED = "measured in real time: "
 
@@ -25,8 +25,10 @@ def flaky(report):
 
 
 def main():
-    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    report = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else target / "nextest/default/junit.xml"
+    report = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else REPORT
+    if not report.exists():
+        print(f"flaky: not known, the tests left no report in {report}")
+        return 1
     seen = sorted(flaky(report))
     names = "".join(f", {name}" for name, _ in seen)
     print(f"flaky: {len(seen)}{names}")

@@ -6,10 +6,10 @@
 #
 #   scripts/pages.sh [--pictures]    --pictures: also renews docs/pictures
 source "$(dirname "$0")/common.sh"
-pictures=""
+pictures="" seconds=45
 case "${1:-}" in
     "") ;;
-    --pictures) pictures=docs/pictures ;;
+    --pictures) pictures=docs/pictures seconds=240 ;;
     -h | --help) sed -n '2,7p' "$0" | sed 's/^# \?//'; exit 0 ;;
     *) die "unknown option $1" ;;
 esac
@@ -27,5 +27,5 @@ fi
 mkdir -p "$CARGO_TARGET_DIR/pages"
 client="$CARGO_TARGET_DIR/pages/quota"
 gcc -O1 -o "$client" tests/clients/quota.c -ldl
-python3 scripts/pages/check.py "$CARGO_TARGET_DIR/$profile" "$chromium" "$perfetto" "$client" "$CARGO_TARGET_DIR/pages"
+python3 scripts/pages/check.py "$CARGO_TARGET_DIR/$profile" "$chromium" "$perfetto" "$client" "$CARGO_TARGET_DIR/pages" "$seconds"
 [ -z "$pictures" ] || { mkdir -p "$pictures"; cp "$CARGO_TARGET_DIR"/pages/{report,trace}.png "$pictures/"; }

@@ -72,6 +72,9 @@ def main():
     small.step("frees", mib(2 * PIECE), error == 0)
     fill(small, 2 * PIECE)
 
+    # While both still run.
+    shown = told(gpushare, ["top", "--once"], small.name) and told(gpushare, ["ps"], large.name)
+
     print(f"\n  {'program':<12}{'limit':<10}{'step':<32}{'what it saw'}")
     good = True
     for program in (small, large):
@@ -82,6 +85,7 @@ def main():
             print(f"  {program.title:<12}{mib(program.limit):<10}{what:<32}{seen}{'' if fine else '   <- NOT AS IT SHOULD BE'}")
             good = good and fine
     print("\n  Each stopped at its own limit, and neither felt the other." if good else "\n  Something is wrong; see above.")
+    good = shown and good
     good = told(gpushare, ["why", small.name], "limit") and good
     good = told(gpushare, ["doctor", "--gpu", gpu], "ok    limit-holds") and good
     return 0 if good else 1

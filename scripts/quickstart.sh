@@ -48,6 +48,7 @@ say "4/4 running them side by side"
 python3 scripts/quickstart.py "$gpushare" "$gpu" "$c_program" "${other[@]}"
 
 say "from here on"
+note "gpushare top         who has what, as it changes; suspends, changes and ends tenants"
 note "gpushare why NAME    why a tenant waits, was refused, is slowed down or was ended"
 note "gpushare doctor      whether limits hold on this node, and what to do where they do not"
 note "gpushare ps, gpushare events --since 1h    who has what, and what happened"

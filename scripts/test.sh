@@ -71,8 +71,9 @@ tests() {
     [ ! -f "$shipped" ] || export GPUTEST_SHIPPED_LIBRARY=$shipped
     if have cargo-nextest; then
         $all && ignored=(--run-ignored all)
+        rm -f target/nextest/default/junit.xml
         # Most tests wait for other processes more than they compute.
-        cargo nextest run --workspace --locked --no-fail-fast --test-threads $(($(nproc) * 2)) \
+        cargo nextest run --workspace --locked --no-fail-fast --test-threads $(($(nproc) * 3)) \
             --status-level slow --final-status-level fail "${ignored[@]}" 2>&1 | tee "$log" || answer=1
         # Tests of real time may have been run again (docs/adr/0122).
         scripts/flaky.py >"$flaky" || answer=1
@@ -126,11 +127,27 @@ installation() {
     return $answer
 }
 
+# The pages that people open, in a browser.
+pages() {
+    local answer=0
+    scripts/pages.sh || answer=$?
+    [ $answer -ne 3 ] || { not_here pages "no Chromium, or no Perfetto page, can be had"; return 0; }
+    return $answer
+}
+
 # The matrix of container runtimes that are installed here, or can be.
 containers() {
     local answer=0
     scripts/containers.sh || answer=$?
     [ $answer -ne 3 ] || { not_here containers "no container runtime can be had, or this is not root"; return 0; }
+    return $answer
+}
+
+# A minute of new inputs for each parser of bytes that others wrote.
+parsers() {
+    local answer=0
+    scripts/fuzz_parsers.sh || answer=$?
+    [ $answer -ne 3 ] || { not_here parsers "crates.io did not give libFuzzer"; return 0; }
     return $answer
 }
 
@@ -201,7 +218,9 @@ else
     $all && step "PyCUDA" scripts/clients.sh pycuda
     $all && step "kernels" kernels
     $all && step "public suites" suites
+    $all && step "parsers" parsers
     $all && step "containers" containers
+    $all && step "pages in a browser" pages
     $all && step "installation" installation
     $all && step "models of the shared page" models
     step "tests" tests
@@ -219,7 +238,8 @@ sed 's/^/   /' "$flaky"
 skipped=$(wc -l <"$GPUTEST_NOT_RUNNABLE")
 sed 's/^/   not runnable here: /' "$GPUTEST_NOT_RUNNABLE"
 # A test that found itself not runnable was counted by the runner as run.
-by_tests=$(grep -vcE '^(cargo-deny|package:|kernels:|suites:|containers:|installation:)' "$GPUTEST_NOT_RUNNABLE" || true)
+by_tests=$(grep -vcE '^(cargo-deny|package:|kernels:|suites:|parsers:|containers:|installation:|pages:)' \
+    "$GPUTEST_NOT_RUNNABLE" || true)
 echo "$((count - by_tests)) run, $skipped not runnable here"
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"

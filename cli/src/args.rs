@@ -109,8 +109,8 @@ pub(crate) struct Terms {
     /// 0 to 1000, higher first, when memory or time is short. [default: 500]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) priority: Option<String>,
-    /// What happens when memory is short, in order: fail, wait, priority, swap. [default: wait; swap,
-    /// wait where its own memory may move]
+    /// What happens when memory is short, in order: fail, wait, priority, swap. [default: wait;
+    /// swap, wait where its own memory may move]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub(crate) on_collision: Option<String>,
     /// Longest an allocation waits before it returns out-of-memory: 30s, 500ms, 5m. [default: 30s]
@@ -119,12 +119,12 @@ pub(crate) struct Terms {
     /// No GPU work for this long makes the tenant idle. [default: 5s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) idle_after: Option<String>,
-    /// The worst effect of other tenants' collisions on it: never, swap, kill. [default: never; swap
-    /// where its memory may move]
+    /// The worst effect of other tenants' collisions on it: never, swap, kill. [default: never;
+    /// swap where its memory may move]
     #[arg(long, value_name = "WORST", allow_hyphen_values = true)]
     pub(crate) preemptible: Option<String>,
-    /// How its memory may leave the GPU: off, or swap, to the host and back. Chosen before its first
-    /// program starts. [default: off; swap with `swap` in one of the two above]
+    /// How its memory may leave the GPU: off, or swap, to the host and back. Chosen before its
+    /// first program starts. [default: off; swap with `swap` in one of the two above]
     #[arg(long, value_name = "HOW", allow_hyphen_values = true)]
     pub(crate) oversubscribe: Option<String>,
     /// Ends it, after a warning, when it has done no GPU work for this long: 2h, or off. [default:
@@ -307,6 +307,9 @@ pub(crate) struct Run {
     /// Run under a daemon: where one can be had, always, never.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) daemon: UseDaemon,
+    /// Longest it waits for room before its program starts: 30s, 5m. [default: as long as it takes]
+    #[arg(long, value_name = "TIME", value_parser = crate::when::span_of)]
+    pub(crate) start_timeout: Option<std::time::Duration>,
     #[command(flatten)]
     pub(crate) share: Share,
     /// The program and its arguments.
@@ -349,11 +352,11 @@ pub(crate) enum Bench {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchShare {
-    /// name=a and what it runs: kernel=500us, mode=queue|sync|burst|graph|decode|copy|stream|gang, gpus=0
-    /// (a gang's: 0+1), procs=1, every=10ms (pauses), arrivals=regular|poisson, depth=N, nodes=20
-    /// (of a graph), copy=64MiB (copies on a second stream), churn=2s (its process comes and goes),
-    /// job=j (tenants whose kernels wait for each other); what it is promised: share=70, cap=30,
-    /// priority=700. May be repeated.
+    /// name=a and what it runs: kernel=500us, mode=queue|sync|burst|graph|decode|copy|stream|gang,
+    /// gpus=0 (a gang's: 0+1), procs=1, every=10ms (pauses), arrivals=regular|poisson, depth=N,
+    /// nodes=20 (of a graph), copy=64MiB (copies on a second stream), churn=2s (its process comes
+    /// and goes), job=j (tenants whose kernels wait for each other); what it is promised: share=70,
+    /// cap=30, priority=700. May be repeated.
     #[arg(long, value_name = "KEY=VALUE,…")]
     pub(crate) tenant: Vec<String>,
     /// An experiment that comes with gpushare, a group of them (`together`, `gaps`, `serving`,
@@ -465,10 +468,10 @@ pub(crate) fn is_run() -> bool {
     std::env::args_os().nth(1).is_some_and(|name| name == "run")
 }
 
-/// Whether failures are to be JSON, too. `run` has no such flag: it may be its program's.
+/// Whether failures are to be JSON, too. `run` has no such flag: it may be its program's. That of
+/// `bench` names a file.
 pub(crate) fn asks_for_json() -> bool {
-    !is_run()
-        && std::env::args_os()
-            .skip(1)
-            .any(|argument| argument == "--json")
+    let command = std::env::args_os().nth(1).unwrap_or_default();
+    let mut arguments = std::env::args_os().skip(2);
+    command != "run" && command != "bench" && arguments.any(|argument| argument == "--json")
 }

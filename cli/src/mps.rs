@@ -14,9 +14,9 @@ pub(crate) fn daemon(environment: &Environment) -> Option<String> {
     let variable = environment
         .get(OsStr::new(PIPE_DIRECTORY))
         .map(AsRef::as_ref);
-    let knocked = mps::knock(variable);
+    let probed = mps::probe(variable);
     let is_client = mps::is_client(Facts {
-        knocked,
+        probed,
         driver: None,
     });
     let control = mps::control(variable).filter(|_| is_client)?;
@@ -67,8 +67,11 @@ pub(crate) fn apply(
     }
     if let Some(cap) = caps.first().copied().flatten() {
         let key = OsStr::new(ACTIVE_THREADS);
-        let value = mps::active_threads(cap, environment.get(key).map(AsRef::as_ref));
-        environment.insert(key.to_owned(), value.into());
+        let says = environment.get(key).map(AsRef::as_ref);
+        if !mps::keeps(cap.get().into(), says) {
+            let value = mps::active_threads(cap, says);
+            environment.insert(key.to_owned(), value.into());
+        }
     }
     let priority = environment.contains_key(OsStr::new("GPUSHARE_PRIORITY"));
     Ok(priority.then(|| {

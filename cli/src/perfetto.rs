@@ -3,8 +3,9 @@
 //!
 //! A group of tracks for each GPU and each tenant. Of a tenant: its life, its waits for memory,
 //! when it was idle, when its gate was open or closed, and the parts of the time it had and waited
-//! for. Of a GPU: whose turn it was or how it was shared, what was charged, and what happened on it. Arrows lead from an allocation that waits to the tenant that is ended
-//! for it and on to the memory that is served.
+//! for. Of a GPU: whose turn it was or how it was shared, what was charged, and what happened on
+//! it. Arrows lead from an allocation that waits to the tenant that is ended for it and on to the
+//! memory that is served.
 
 mod leases;
 

@@ -10,15 +10,25 @@ use gpushare_protocol::paths::TENANT;
 use gpushare_protocol::wire::{Control, ControlReply};
 use std::ffi::OsStr;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// The variable that names the folder of the tenant's socket.
 const SOCKET: &str = "GPUSHARE_SOCKET";
 
 /// Registers the tenant of `plan` where it is to be, and tells the program where its socket is.
-pub(crate) fn register(plan: &mut Plan, when: UseDaemon) -> Result<Option<Talk>, Failure> {
-    let Some(mut talk) = daemon::for_plan(plan, when)? else {
+pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>, Failure> {
+    if arguments.daemon == UseDaemon::Off {
+        check_terms(arguments, plan)?;
+    }
+    let Some(mut talk) = daemon::for_plan(plan, arguments.daemon)? else {
         return Ok(None);
     };
+    let since = Instant::now();
+    let left = || {
+        let most = arguments.start_timeout?;
+        Some(most.saturating_sub(since.elapsed()))
+    };
+    let mut queued: Option<String> = None;
     let request = Control::Create {
         name: Some(plan.tenant.name.to_string()),
         environment: settings::of_limits(&plan.environment),
@@ -26,11 +36,28 @@ pub(crate) fn register(plan: &mut Plan, when: UseDaemon) -> Result<Option<Talk>,
     };
     let id = talk.ask(&request)?;
     loop {
-        match talk.reply(id)? {
-            ControlReply::Queued { why } => output::note(&format!("{}: {why}", plan.tenant.name)),
+        let reply = match talk.reply(id) {
+            Err(lost) => {
+                let over = left().is_some_and(|left| left.is_zero());
+                return Err(match queued.filter(|_| over) {
+                    Some(why) => too_late(plan, arguments, &why),
+                    None => lost.into(),
+                });
+            }
+            Ok(reply) => reply,
+        };
+        match reply {
+            ControlReply::Queued { why } => {
+                output::note(&format!("{}: {why}", plan.tenant.name));
+                queued = Some(why);
+                // A wait that is over before it begins still has to end by itself.
+                let left = left().map(|left| left.max(Duration::from_millis(1)));
+                bound(&talk, left)?;
+            }
             ControlReply::Created { folder, .. } => {
                 // The daemon's limits can be changed while the program runs; a copy in its
                 // environment would be a ceiling.
+                bound(&talk, None)?;
                 settings::forget_limits(&mut plan.environment);
                 plan.environment.insert(SOCKET.into(), folder.into());
                 return Ok(Some(talk));
@@ -41,6 +68,41 @@ pub(crate) fn register(plan: &mut Plan, when: UseDaemon) -> Result<Option<Talk>,
                 ));
             }
         }
+    }
+}
+
+/// Bounds how long the daemon's next words are waited for.
+fn bound(talk: &Talk, most: Option<Duration>) -> Result<(), Failure> {
+    let bounded = talk
+        .socket()
+        .and_then(|socket| socket.set_read_timeout(most));
+    bounded.map_err(|error| Failure::ours(format!("the daemon's socket: {error}")))
+}
+
+fn too_late(plan: &Plan, arguments: &Run, why: &str) -> Failure {
+    let most = arguments.start_timeout.unwrap_or_default();
+    let (name, command) = (&plan.tenant.name, arguments.command.first());
+    let command = command.map(|command| command.to_string_lossy().into_owned());
+    Failure::ours(format!(
+        "{} was not started: --start-timeout of {most:?} is over, and tenant {name} {why}",
+        command.unwrap_or_default()
+    ))
+}
+
+/// Refuses what only a daemon can keep, by the flag that asked for it, where there is to be none.
+fn check_terms(arguments: &Run, plan: &Plan) -> Result<(), Failure> {
+    let Err(error) = plan.limits.clone().without_daemon() else {
+        return Ok(());
+    };
+    let terms = arguments.share.terms.given();
+    let request = arguments.share.amounts.sm_request.first();
+    let request = request.map(|value| ("--sm-request", "GPUSHARE_SM_REQUEST", value.as_str()));
+    let mut given = terms.chain(request);
+    match given.find(|(_, variable, _)| *variable == error.variable) {
+        None => Err(error.into()),
+        Some((flag, _, value)) => Err(Failure::usage(format!(
+            "{flag}={value:?} is refused: only a daemon can keep it, and --daemon off runs without one; leave one of the two out"
+        ))),
     }
 }
 

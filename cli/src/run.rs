@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, Failure> {
         registered::check_nested(&arguments, &plan)?;
         None
     } else {
-        registered::register(&mut plan, arguments.daemon)?
+        registered::register(&mut plan, &arguments)?
     };
     let registered = registered.map(|talk| (talk, plan.tenant.name.as_str()));
     let status = start(command, rest, &plan.environment, registered);

@@ -6,6 +6,7 @@
 use crate::args::{Amounts, Share};
 use crate::failure::Failure;
 use gpushare_protocol::limits::{Kind, LimitError, Limits, Selector, flag};
+use gpushare_protocol::mps::ACTIVE_THREADS;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
@@ -79,7 +80,9 @@ pub(crate) fn of_limits(environment: &Environment) -> Vec<(String, String)> {
 
 /// Removes the variables that say limits.
 pub(crate) fn forget_limits(environment: &mut Environment) {
-    environment.retain(|name, _| !name.to_str().is_some_and(Limits::reads));
+    // The driver reads its own again, where it is an MPS client's.
+    environment
+        .retain(|name, _| name == ACTIVE_THREADS || !name.to_str().is_some_and(Limits::reads));
 }
 
 /// The flags of amounts, each with its values.

@@ -28,6 +28,19 @@ pub(crate) fn since(text: &str, now_ms: u64) -> Result<u64, Failure> {
     })
 }
 
+/// A time as of a flag: `500ms`, `30s`, `5m`.
+pub(crate) fn span_of(text: &str) -> Result<std::time::Duration, String> {
+    let digits = text.strip_suffix("ms").filter(|digits| !digits.is_empty());
+    let millis = match digits {
+        Some(digits) => digits.parse().ok(),
+        None => age(text),
+    };
+    let millis = millis.filter(|millis| *millis > 0);
+    millis
+        .map(std::time::Duration::from_millis)
+        .ok_or_else(|| "a time such as 500ms, 30s, 5m".to_owned())
+}
+
 /// `90s`, `30m`, `8h`, `2d`, `1w`, in milliseconds.
 fn age(text: &str) -> Option<u64> {
     let unit = text.chars().next_back()?;

@@ -3,7 +3,7 @@
 use crate::{Talk, TalkError};
 use gpushare_protocol::wire::{
     Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, LeasesRow, Listing, MetricsRow,
-    Rows, SeriesRow, ShareRow, SharingRow, StandingRow, TenantRow,
+    ResidencyRow, Rows, SeriesRow, ShareRow, SharingRow, StandingRow, TenantRow,
 };
 
 impl Talk {
@@ -166,6 +166,23 @@ impl Talk {
         }
         self.pages(Listing::History, |rows| {
             if let Rows::History(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// Where the memory of each tenant that can move is; nothing from a daemon of before minor 6.
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn residency(&mut self) -> Result<Vec<ResidencyRow>, TalkError> {
+        let mut all = Vec::new();
+        if self.minor() < 6 {
+            return Ok(all);
+        }
+        self.pages(Listing::Residency, |rows| {
+            if let Rows::Residency(rows) = rows {
                 all.extend(rows);
             }
         })?;

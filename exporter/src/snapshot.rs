@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use gpushare_client::{Talk, TalkError};
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
-    DeviceMetrics, DeviceRow, EndRow, Identity, MetricsRow, NodeMetrics, QueuedTenant, ShareRow,
-    SharingRow, TenantMetrics, TenantRow,
+    DeviceMetrics, DeviceRow, EndRow, Identity, MetricsRow, NodeMetrics, QueuedTenant,
+    ResidencyRow, ShareRow, SharingRow, TenantMetrics, TenantRow,
 };
 
 /// See the module's page. Each list is in the daemon's order.
@@ -30,6 +30,8 @@ pub struct Snapshot {
     pub identities: Vec<Identity>,
     /// Tenants that wait for admission.
     pub queued: Vec<QueuedTenant>,
+    /// Where the memory of tenants that can move is.
+    pub residency: Vec<ResidencyRow>,
     /// Tenants that will be ended in time.
     pub ends: Vec<EndRow>,
 }
@@ -45,6 +47,7 @@ impl Snapshot {
             sharing: talk.sharing()?,
             tenants: talk.tenants()?,
             shares: talk.shares()?,
+            residency: talk.residency()?,
             ends: talk.ends()?,
             ..Self::default()
         };

@@ -153,6 +153,22 @@ pub(crate) fn node() -> Snapshot {
             request: 60 * GIB,
             short: 46 * GIB,
         }],
+        residency: vec![ResidencyRow {
+            name: "serve".to_owned(),
+            device: GPU,
+            place: Place::In,
+            for_ms: 5_000,
+            suspended: false,
+            movable: 27 * GIB,
+            away: 0,
+            host: 28 * GIB,
+            residue: Residue {
+                small: GIB,
+                ..Residue::default()
+            },
+            left: 3,
+            moved: 162 * GIB,
+        }],
         ends: vec![EndRow {
             name: "train".to_owned(),
             in_ms: 2_760_000,

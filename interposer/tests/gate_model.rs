@@ -391,7 +391,7 @@ impl Shared {
     fn look(&self, again: u64) -> (u32, bool) {
         let mut books = self.books.lock().unwrap();
         self.allowance.revoke();
-        let launching = self.ring.take_out(|_| *books += 1).is_some();
+        let launching = self.ring.take_out(|_, count| *books += count).is_some();
         let seen = (*books, launching);
         if again > 0 {
             self.allowance.grant(again);

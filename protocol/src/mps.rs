@@ -28,8 +28,8 @@ const OTHER_KIND: i32 = 91;
 /// Facts about a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The error number of connecting a datagram socket to the control socket, by [`knock`].
-    pub knocked: Option<i32>,
+    /// The error number of connecting a datagram socket to the control socket, by [`probe`].
+    pub probed: Option<i32>,
     /// The driver's answer (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`); `None` before it runs, and where it
     /// does not know the question.
     pub driver: Option<bool>,
@@ -38,7 +38,7 @@ pub struct Facts {
 /// Whether the process is an MPS client. The driver's word counts where there is one.
 #[must_use]
 pub fn is_client(facts: Facts) -> bool {
-    let has_daemon = facts.knocked == Some(OTHER_KIND);
+    let has_daemon = facts.probed == Some(OTHER_KIND);
     facts.driver.unwrap_or(has_daemon)
 }
 
@@ -52,7 +52,7 @@ pub fn control(variable: Option<&OsStr>) -> Option<PathBuf> {
 /// Whether a process has the control socket, without a connection: a datagram socket is refused for
 /// its kind, at once, and the listening process notices nothing.
 #[must_use]
-pub fn knock(variable: Option<&OsStr>) -> Option<i32> {
+pub fn probe(variable: Option<&OsStr>) -> Option<i32> {
     let path = control(variable)?;
     let refused = UnixDatagram::unbound().and_then(|socket| socket.connect(path));
     refused.err()?.raw_os_error()
@@ -88,13 +88,13 @@ mod tests {
 
     #[test]
     fn the_driver_decides_and_before_it_the_socket_does() {
-        let client = |knocked, driver| is_client(Facts { knocked, driver });
+        let client = |probed, driver| is_client(Facts { probed, driver });
         assert!(client(Some(OTHER_KIND), None), "a process has the socket");
         // No process listens any more; it does not exist; it may not be opened; it accepts
         // datagrams.
-        for knocked in [Some(111), Some(2), Some(13), None] {
-            assert!(!client(knocked, None), "{knocked:?}");
-            assert!(client(knocked, Some(true)));
+        for probed in [Some(111), Some(2), Some(13), None] {
+            assert!(!client(probed, None), "{probed:?}");
+            assert!(client(probed, Some(true)));
         }
         assert!(!client(Some(OTHER_KIND), Some(false)), "not believed");
     }
@@ -112,9 +112,9 @@ mod tests {
         let folder = env::temp_dir().join(format!("mps-{}", process::id()));
         fs::create_dir_all(&folder).unwrap();
         let look = || {
-            let knocked = knock(Some(folder.as_os_str()));
+            let probed = probe(Some(folder.as_os_str()));
             is_client(Facts {
-                knocked,
+                probed,
                 driver: None,
             })
         };

@@ -1,5 +1,5 @@
 """What pages.sh checks. Arguments: the folder of the programs, Chromium, the Perfetto page's folder, a client,
-and a folder for the pictures."""
+a folder for the pictures, and for how many seconds the node works."""
 
 import functools
 import http.server
@@ -206,7 +206,8 @@ def small(path, png):
 
 
 def main():
-    programs, chromium, perfetto, client, folder = sys.argv[1:]
+    programs, chromium, perfetto, client, folder, seconds = sys.argv[1:]
+    seconds = int(seconds)
     node, turns = Node(programs, "shared"), Node(programs, "turns", "[compute]\nsharing = \"turns\"\n")
     profile = tempfile.mkdtemp()
     browser = exporter = server = None
@@ -222,7 +223,7 @@ def main():
         batch = node.client(client, "batch", "--mem-limit", "4GiB")
         assert batch.ask(f"alloc {3 << 30}") == [0]
         assert batch.ask(f"alloc {2 << 30}") == [2], "it has a limit"
-        load = node.bench(45, "name=serve,share=70,kernel=300us,mode=sync,every=3ms",
+        load = node.bench(seconds + 15, "name=serve,share=70,kernel=300us,mode=sync,every=3ms",
                           "name=train,share=30,kernel=4ms,mode=queue,depth=8")
         # A private daemon and what it remembers go with its last tenant: this one stays.
         turns.client(client, "keep", "--mem-limit", "1GiB")
@@ -237,7 +238,14 @@ def main():
             if text.count("<polygon") >= 4 and "refused" in text:
                 break
             assert time.monotonic() < end, "the history has no lines"
-        time.sleep(30)
+        # Memory comes and goes until there is enough to see.
+        end = time.monotonic() + seconds - 15
+        pieces = [2, 3, 1, 4]
+        while time.monotonic() < end:
+            time.sleep(15)
+            web.ask("free 1")
+            web.ask(f"alloc {pieces[0] << 30}")
+            pieces = pieces[1:] + pieces[:1]
         node.gpushare("report", "--html", str(page))
         check_page(browser, page.as_uri(), ["web", "batch", "train", "serve"], "report --html")
         small(f"{folder}/report.png", browser.picture())

@@ -1,6 +1,20 @@
 // Copies, memsets, and address ranges.
 #include "facts.h"
 
+struct peer {
+    size_t from_x, from_y, from_z, from_level;
+    int from_type;
+    const void *from_host;
+    address from;
+    handle from_array, from_context;
+    size_t from_pitch, from_height, to_x, to_y, to_z, to_level;
+    int to_type;
+    void *to_host;
+    address to;
+    handle to_array, to_context;
+    size_t to_pitch, to_height, width, height, depth;
+};
+
 void copy_facts(void) {
     address a = 0, b = 0;
     unsigned char from[1024], to[1024];
@@ -35,6 +49,11 @@ void copy_facts(void) {
     say_number("ordinal_is", ordinal);
     say_result("memory_type_of_plain_host", CU(cuPointerGetAttribute, &kind, 2, (address)(uintptr_t)from));
     say_result("memory_type_of_nothing", CU(cuPointerGetAttribute, &kind, 2, (address)0));
+    // cuda-python 12.6 runs its tests on hardware with a runtime that passes NULL here.
+    struct peer peer = {.from_type = 2, .from = a, .to_type = 2, .to = b, .width = 512, .height = 1, .depth = 1};
+    say_result("peer_3d_without_contexts", CU(cuMemcpy3DPeer, &peer));
+    peer.from_context = (handle)(uintptr_t)0x1357900;
+    say_result("peer_3d_of_no_context", CU(cuMemcpy3DPeer, &peer));
     CU(cuMemFree_v2, b);
     say_result("memory_type_of_freed", CU(cuPointerGetAttribute, &kind, 2, b));
     say_result("to_freed", CU(cuMemcpyHtoD_v2, b, from, (size_t)16));

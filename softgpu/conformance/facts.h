@@ -59,6 +59,8 @@ void forbidden_facts(void);
 void launch_facts(void);
 void fault_facts(void);
 void graph_facts(void);
+void conditional_facts(void);
+void coredump_facts(void);
 void green_facts(void);
 void ipc_facts(void);
 void values_facts(void);

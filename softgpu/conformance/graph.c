@@ -51,6 +51,8 @@ void graph_facts(void) {
     say_number("edges", (long long)count);
     say_result("clone", CU(cuGraphClone, &clone, graph));
     say_result("instantiate", CU(cuGraphInstantiateWithFlags, &exec, graph, 0ULL));
+    // cudarc 0.19.10 tests it on hardware.
+    say_result("instantiate_auto_free_for_the_device", CU(cuGraphInstantiateWithFlags, &exec, graph, 5ULL));
     say_result("launch", CU(cuGraphLaunch, exec, stream));
     CU(cuStreamSynchronize, stream);
     CU(cuMemcpyDtoH_v2, &seen, a, (size_t)4);

@@ -96,7 +96,8 @@ int main(int argc, char **argv) {
         {"forbidden", forbidden_facts},
         {"launch", launch_facts},   {"fault", fault_facts},     {"denied", denied_facts},
         {"array", array_facts},     {"managed", managed_facts}, {"pointer", pointer_facts},
-        {"graph", graph_facts},     {"green", green_facts},     {"ipc", ipc_facts},     {"values", values_facts},
+        {"graph", graph_facts},     {"conditional", conditional_facts}, {"coredump", coredump_facts},
+        {"green", green_facts},     {"ipc", ipc_facts},     {"values", values_facts},
         {"foreign", foreign_facts}, {"room", room_facts},       {"turn", turn_facts},   {"moves", moves_facts},
     };
     library = dlopen(argc > 1 ? argv[1] : "libcuda.so.1", RTLD_NOW);

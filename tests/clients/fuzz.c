@@ -167,6 +167,9 @@ static int plan(u64 seed, int count) {
 /* The lines of a run, in order. */
 static struct line { int thread, index, forced; unsigned which; u64 random; } *lines;
 static int line_count;
+/* All threads have made their calls: giving back waits for the context, which no stream of another
+ * thread may capture then. */
+static pthread_barrier_t all_called;
 
 static void *run(void *argument) {
     struct thread *t = argument;
@@ -180,6 +183,7 @@ static void *run(void *argument) {
         if (result == EMPTY) printf("%d.%d %s -\n", t->number, lines[i].index, name);
         else printf("%d.%d %s %d%s%s\n", t->number, lines[i].index, name, result, *t->extra ? " " : "", t->extra);
     }
+    pthread_barrier_wait(&all_called);
     give_back(t);
     return NULL;
 }
@@ -233,7 +237,7 @@ static int run_file(const char *path) {
     must(CALL("cuCtxSetCurrent", void *)(primary), "cuCtxSetCurrent");
     size_t before = left();
     struct thread *all = calloc((size_t)threads, sizeof *all);
-    if (!all) return 2;
+    if (!all || pthread_barrier_init(&all_called, NULL, (unsigned)threads)) return 2;
     for (int i = 0; i < threads; i++) {
         all[i].number = i;
         must(pthread_create(&all[i].runs, NULL, run, &all[i]), "pthread_create");

@@ -215,3 +215,30 @@ fn the_same_tenants_are_compared_with_and_without_gpushare() {
         (number(device, "bare"), number(device, "shared"))
     );
 }
+
+#[test]
+#[ignore = "long tier: fourteen runs of three seconds"]
+fn neighbours_are_measured_in_pairs_and_a_software_gpu_says_so() {
+    let home = Home::new("mem=16GiB");
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let folder = tempfile::tempdir().unwrap();
+    let (json, svg) = (folder.path().join("m.json"), folder.path().join("m.svg"));
+    let mut bench = home.command(&["bench", "interference", "--gpu", &gpu, "--json"]);
+    let output = bench.arg(&json).arg("--svg").arg(&svg).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}");
+    assert!(said.contains("The software GPU models no caches"), "{said}");
+    let matrix: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    let names = ["compute", "stream", "cache", "copy"];
+    assert_eq!(matrix["tenants"], serde_json::json!(names));
+    for (row, name) in names.iter().enumerate() {
+        assert!(matrix["alone"][row].as_f64().unwrap() > 0.0, "{name} alone");
+        assert_eq!(matrix["beside"][row].as_array().unwrap().len(), names.len());
+        assert!(said.lines().any(|line| line.trim_start().starts_with(name)));
+    }
+    // Two tenants that compute share the time; neither can have more than all of it.
+    let pair = matrix["beside"][0][0].as_f64().unwrap();
+    assert!(pair > 0.1 && pair < 0.9, "{pair}");
+    let svg = fs::read_to_string(svg).unwrap();
+    assert_eq!(svg.matches("class=\"cell\"").count(), names.len().pow(2));
+}

@@ -3,7 +3,7 @@
 
 use gpushare_tests::gpu::links;
 use gpushare_tests::guest::{clean, command};
-use gpushare_tests::{GIB, Guest, Home, MIB, artefacts, clients, until_some};
+use gpushare_tests::{GIB, Guest, Home, MIB, artefacts, clients, until, until_some};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::os::unix::net::UnixStream;
@@ -120,15 +120,47 @@ fn a_request_that_does_not_fit_is_reported_and_starts_when_it_fits() {
 }
 
 #[test]
+fn a_run_that_waits_for_room_gives_up_when_it_was_told_to() {
+    let home = Home::new("mem=16GiB");
+    let first = home.guest("first", &["--mem-limit", "10GiB"]);
+    let flags = ["--mem-limit", "10GiB", "--start-timeout", "100ms"];
+    let mut second = home.run("second", &flags);
+    let output = second.args(["sh", "-c", "echo it ran"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125), "{told}");
+    assert!(output.stdout.is_empty(), "no program ran");
+    assert!(told.contains("--start-timeout of 100ms is over"), "{told}");
+    assert!(told.contains("10 GiB"), "{told}");
+    until("it waits no longer", || home.row("second").is_none());
+    // Without a wait it bounds nothing, and later words of the daemon are waited for.
+    let third = home.guest(
+        "third",
+        &["--mem-limit", "2GiB", "--start-timeout", "100ms"],
+    );
+    third.finish().silently();
+    first.finish().silently();
+}
+
+#[test]
+fn a_gpu_that_is_hidden_is_named_with_the_variable_that_hides_it() {
+    let home = Home::new("");
+    let mut run = home.run("one", &[]);
+    run.env("CUDA_VISIBLE_DEVICES", "").arg("true");
+    let told = String::from_utf8_lossy(&run.output().unwrap().stderr).into_owned();
+    assert!(told.contains("CUDA_ERROR_NO_DEVICE"), "{told}");
+    assert!(told.contains("CUDA_VISIBLE_DEVICES=\"\""), "{told}");
+}
+
+#[test]
 fn without_a_daemon_options_that_need_one_are_refused_by_name() {
     let home = Home::new("");
-    for (flags, variable) in [
-        (["--on-collision", "wait"], "GPUSHARE_ON_COLLISION"),
-        (["--preemptible", "kill"], "GPUSHARE_PREEMPTIBLE"),
-        (["--priority", "7"], "GPUSHARE_PRIORITY"),
-        (["--wait-timeout", "3s"], "GPUSHARE_WAIT_TIMEOUT"),
-        (["--idle-end", "2h"], "GPUSHARE_IDLE_END"),
-        (["--run-limit", "8h"], "GPUSHARE_RUN_LIMIT"),
+    for flags in [
+        ["--on-collision", "wait"],
+        ["--preemptible", "kill"],
+        ["--priority", "7"],
+        ["--wait-timeout", "3s"],
+        ["--idle-end", "2h"],
+        ["--run-limit", "8h"],
     ] {
         let mut run = command(home.gpu(), &flags);
         run.env("XDG_RUNTIME_DIR", home.folder())
@@ -137,8 +169,11 @@ fn without_a_daemon_options_that_need_one_are_refused_by_name() {
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(125), "{told}");
         assert!(output.stdout.is_empty(), "no program ran");
-        assert!(told.contains(variable) || told.contains(flags[0]), "{told}");
-        assert!(told.contains(flags[1]), "{told}");
+        assert!(
+            told.contains(&format!("{}={:?}", flags[0], flags[1])),
+            "{told}"
+        );
+        assert!(told.contains("--daemon off"), "{told}");
     }
     assert!(home.daemons().is_empty());
 }

@@ -111,7 +111,8 @@ fn a_wrong_change_is_named_with_what_is_accepted_and_changes_nothing() {
     for (flags, words) in cases {
         let output = home.gpushare(&[&["set", "one"], flags].concat());
         let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{told}");
+        // What the flags say by themselves is usage; what the tenant's limits say is the daemon's.
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{told}");
         for word in words {
             assert!(told.contains(word), "{word}: {told}");
         }

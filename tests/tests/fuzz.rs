@@ -119,6 +119,17 @@ fn cases_that_failed_once_pass() {
     }
 }
 
+/// Both runs would say the same of captures that end wrongly.
+#[test]
+fn threads_that_end_early_leave_the_captures_of_others_alone() {
+    let mut cases = kept().into_iter();
+    let found = cases.find(|(name, _)| name == "threads-that-end-before-a-capture");
+    let (_, case) = found.expect("it is kept");
+    let shown = case.check().expect("no difference");
+    // Two streams capture; the other two ends find no capture.
+    assert_eq!(shown.calls["end_capture"], (4, 2));
+}
+
 /// A referee that finds no difference might compare nothing.
 #[test]
 fn what_a_quota_changes_is_a_difference_to_a_referee_without_the_model() {

@@ -78,6 +78,7 @@ mod movable_told;
 mod mps;
 mod namespaces;
 mod over_quota;
+mod parsers;
 mod pending_seen;
 mod percent_limits;
 mod pid_namespaces;

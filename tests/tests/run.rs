@@ -64,9 +64,9 @@ fn usage_errors_are_2_and_of_run_125_never_a_programs_status() {
         (&[], 2),
         (&["no-such-command"], 2),
         (&["ps", "--no-such-flag"], 2),
-        (&["devices", "--gpu", "hard"], 2),
+        (&["ps", "--gpu", "hard"], 2),
         (&["events", "--since", "soon"], 2),
-        (&["set", "web", "--mem-limit", "12"], 2),
+        (&["env", "--gpu", "soft", "--mem-limit", "12"], 2),
     ] {
         assert_eq!(
             gpushare(arguments).output().unwrap().status.code(),

@@ -1,7 +1,7 @@
 //! Limits of a device's time on the command line: accepted, shown, changed, distinguished, and
 //! refused where they cannot be enforced.
 
-use gpushare_tests::Home;
+use gpushare_tests::{Guest, Home, clients};
 use serde_json::json;
 
 fn text(bytes: &[u8]) -> String {
@@ -37,6 +37,25 @@ fn a_cap_and_a_share_are_shown_by_ps_and_changed_by_set() {
 }
 
 #[test]
+fn the_percentage_of_mps_is_a_cap_where_there_is_no_mps() {
+    let home = Home::new("mem=4GiB");
+    let percentage = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+    for (name, flags, cap) in [("one", &[][..], 30.0), ("two", &["--sm-limit", "50"], 50.0)] {
+        let mut run = home.run(name, flags);
+        run.env(percentage, "30")
+            .arg(clients::compile("quota", &[]));
+        let guest = Guest::start(run).started();
+        assert_eq!(home.row(name).unwrap()["time"]["cap"], json!(cap));
+        guest.finish().silently();
+    }
+    let mut run = home.run("one", &[]);
+    let output = run.env(percentage, "half").arg("true").output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains(percentage) && told.contains("half"), "{told}");
+}
+
+#[test]
 fn one_name_with_another_share_of_time_is_refused() {
     let home = Home::new("mem=4GiB");
     let guest = home.guest("one", &["--sm-limit", "30"]);
@@ -61,7 +80,7 @@ fn a_guaranteed_share_takes_a_daemon_and_a_cap_does_not() {
     assert_eq!(refused.status.code(), Some(125), "{refused:?}");
     let said = text(&refused.stderr);
     assert!(
-        said.contains("GPUSHARE_SM_REQUEST=\"30\"") && said.contains("daemon"),
+        said.contains("--sm-request=\"30\"") && said.contains("--daemon off"),
         "{said}"
     );
     let capped = run(&["--sm-limit", "30"]);

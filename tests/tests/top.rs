@@ -75,10 +75,10 @@ fn in_a_terminal_keys_sort_filter_change_and_end_tenants() {
     );
     assert!(screen.contains("100M/4G"), "{screen}");
     for (keys, foot) in [
-        ("s", "(time)"),
-        ("s", "(wait)"),
-        ("s", "(refusals)"),
-        ("s", "(name)"),
+        ("o", "(time)"),
+        ("o", "(wait)"),
+        ("o", "(refusals)"),
+        ("o", "(name)"),
     ] {
         terminal.press(&[keys]);
         terminal.until(|screen| screen.contains(foot));
@@ -125,4 +125,57 @@ fn in_a_terminal_keys_sort_filter_change_and_end_tenants() {
         "{screen}"
     );
     until("the daemon has the one tenant", || home.ps().len() == 1);
+}
+
+#[test]
+fn in_a_terminal_a_tenant_is_suspended_and_resumed() {
+    let test = "top::in_a_terminal_a_tenant_is_suspended_and_resumed";
+    let home = Home::with_config("mem=16GiB", "[swap]\nhost = \"1GiB\"\n");
+    let mut moves = home.guest("moves", &["--oversubscribe", "swap", "--mem-limit", "1GiB"]);
+    assert_eq!(moves.ask(&format!("alloc {}", 64 * MIB)), "alloc 0");
+    let mut stays = home.guest("stays", &["--mem-limit", "1GiB"]);
+    stays.ask(&format!("alloc {}", 100 * MIB));
+    let like = home.command(&["top"]);
+    let Some(terminal) = Terminal::open(test, &like, (120, 30)) else {
+        return;
+    };
+    terminal.write(&format!(
+        "{} top --every 0.2",
+        artefacts::gpushare().display()
+    ));
+    terminal.press(&["Enter"]);
+    terminal.until(|screen| screen.contains("64M/1G"));
+    let state = |screen: &str, name: &str| {
+        let mut rows = screen.lines();
+        rows.find(|row| row.starts_with(name))
+            .unwrap_or_default()
+            .to_owned()
+    };
+    // The first row holds the most memory, which cannot move.
+    terminal.press(&["s"]);
+    terminal.until(|screen| screen.contains("stays cannot be suspended"));
+    terminal.press(&["Down", "s"]);
+    terminal.until(|screen| state(screen, "moves").contains("suspended 64M"));
+    let metrics = home.gpushare(&["metrics"]);
+    let text = String::from_utf8_lossy(&metrics.stdout).into_owned();
+    let value = |name: &str| {
+        let start = format!("{name}{{tenant=\"moves\"");
+        let line = text.lines().find(|line| line.starts_with(&start));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+    };
+    assert_eq!(value("gpushare_tenant_suspended"), Some(2), "{text}");
+    let swapped = value("gpushare_tenant_memory_swapped_bytes");
+    assert_eq!(swapped, Some(64 * MIB), "{text}");
+    assert!(
+        value("gpushare_tenant_swap_bytes_total") >= swapped,
+        "{text}"
+    );
+    terminal.press(&["s"]);
+    terminal.until(|screen| {
+        let row = state(screen, "moves");
+        !row.is_empty() && !row.contains("suspended")
+    });
+    // Its bytes are back, and whole.
+    assert_eq!(moves.ask("check"), "check 1");
+    terminal.press(&["q"]);
 }

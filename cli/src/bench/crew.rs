@@ -25,7 +25,7 @@ const END: Duration = Duration::from_secs(60);
 
 /// The GPU, and the way in which tenants are started.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct Backend {
     /// The value of `--gpu`; a software GPU has a name, so that all tenants share it.
     pub(crate) gpu: String,
     /// `--daemon` of `run`; `None` starts the tenants without gpushare.
@@ -39,7 +39,7 @@ pub(crate) struct Ground {
     runs: std::cell::Cell<u32>,
 }
 
-impl Ground {
+impl Backend {
     /// Checks that there is a GPU, and returns its name.
     pub(crate) fn new(gpu: &str, daemon: Option<&'static str>) -> Result<(Self, String), Failure> {
         let gpu = named(gpu);
@@ -172,10 +172,10 @@ pub(crate) struct Crew {
 
 impl Crew {
     /// Starts the processes; returns when all are ready.
-    pub(crate) fn start(ground: &Ground, tenants: &[Tenant]) -> Result<Self, Failure> {
-        let run = ground.runs.get();
-        ground.runs.set(run + 1);
-        let names = tenants.iter().map(|tenant| ground.name(tenant, run));
+    pub(crate) fn start(backend: &Backend, tenants: &[Tenant]) -> Result<Self, Failure> {
+        let run = backend.runs.get();
+        backend.runs.set(run + 1);
+        let names = tenants.iter().map(|tenant| backend.name(tenant, run));
         let jobs = Jobs::of(tenants)?;
         let more: Vec<_> = (0..tenants.len())
             .map(|at| jobs.arguments(tenants, at))
@@ -187,7 +187,7 @@ impl Crew {
         };
         for (at, tenant) in tenants.iter().enumerate() {
             for _ in 0..tenant.procs {
-                let mut command = ground.command(tenant, run, &more[at])?;
+                let mut command = backend.command(tenant, run, &more[at])?;
                 command.stdin(Stdio::piped()).stdout(Stdio::piped());
                 let mut child = command.spawn().map_err(|error| {
                     Failure::ours(format!("cannot start tenant {}: {error}", tenant.name))

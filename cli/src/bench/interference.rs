@@ -4,7 +4,7 @@
 
 mod picture;
 
-use super::crew::{Crew, Ground};
+use super::crew::{Backend, Crew};
 use super::log::Log;
 use super::measure::{self, Span};
 use super::tenant::{Tenant, ns};
@@ -21,8 +21,8 @@ const TENANTS: [(&str, &str, &str); 4] = [
     ("compute", "multiprocessors", "kernel=500us,mode=queue"),
     (
         "stream",
-        "bandwidth of the device's memory (copies of 256 MiB within it)",
-        "mode=stream,copy=256MiB",
+        "bandwidth of the device's memory (copies of 128 MiB within it)",
+        "mode=stream,copy=128MiB",
     ),
     (
         "cache",
@@ -57,21 +57,24 @@ struct Matrix {
 /// Measures and shows the matrix.
 pub(crate) fn run(arguments: &BenchInterference) -> Result<ExitCode, Failure> {
     let daemon = (!arguments.bare).then_some("on");
-    let (ground, device) = Ground::new(&arguments.gpu, daemon)?;
+    let (backend, device) = Backend::new(&arguments.gpu, daemon)?;
     let span = Duration::from_secs(arguments.seconds);
     let mut alone = [0.0; MANY];
     for (at, rate) in alone.iter_mut().enumerate() {
-        *rate = rates(&ground, &[tenant(at, "alone")?], span)?[0];
+        *rate = rates(&backend, &[tenant(at, "alone")?], span)?[0];
         if *rate <= 0.0 {
             let name = TENANTS[at].0;
-            return Err(Failure::ours(format!("tenant {name} did no work alone")));
+            return Err(Failure::ours(format!(
+                "tenant {name} completed nothing in {} s alone; give it longer with --seconds",
+                arguments.seconds
+            )));
         }
     }
     let mut beside = [[0.0; MANY]; MANY];
     for one in 0..MANY {
         for other in one..MANY {
             let pair = [tenant(one, "one")?, tenant(other, "other")?];
-            let rates = rates(&ground, &pair, span)?;
+            let rates = rates(&backend, &pair, span)?;
             beside[one][other] = rates[0] / alone[one];
             if one == other {
                 beside[one][one] = (rates[0] + rates[1]) / 2.0 / alone[one];
@@ -83,7 +86,7 @@ pub(crate) fn run(arguments: &BenchInterference) -> Result<ExitCode, Failure> {
     let matrix = Matrix {
         device,
         host: host(),
-        software: ground.soft_name().is_some(),
+        software: backend.soft_name().is_some(),
         bare: arguments.bare,
         seconds: arguments.seconds,
         tenants: TENANTS.map(|(name, ..)| name),
@@ -107,8 +110,8 @@ fn tenant(at: usize, name: &str) -> Result<Tenant, Failure> {
 }
 
 /// The rate of each of these tenants while all of them work.
-fn rates(ground: &Ground, tenants: &[Tenant], span: Duration) -> Result<Vec<f64>, Failure> {
-    let mut crew = Crew::start(ground, tenants)?;
+fn rates(backend: &Backend, tenants: &[Tenant], span: Duration) -> Result<Vec<f64>, Failure> {
+    let mut crew = Crew::start(backend, tenants)?;
     let from = clock::now() + ns(WARM_UP);
     let to = from + ns(span);
     crew.go(from, to, to + ns(COOL_DOWN))?;

@@ -32,7 +32,7 @@ use crate::args::{BenchShare, UseDaemon};
 use crate::failure::Failure;
 use crate::output;
 use compare::Comparison;
-use crew::{Crew, Ground};
+use crew::{Backend, Crew};
 use log::Log;
 use measure::Span;
 use preset::Experiment;
@@ -60,20 +60,20 @@ pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
         (_, UseDaemon::On) => Some("on"),
         (_, UseDaemon::Off) => Some("off"),
     };
-    let (ground, device) = Ground::new(&arguments.gpu, daemon)?;
+    let (backend, device) = Backend::new(&arguments.gpu, daemon)?;
     let what = format!("on {device}, {}", host());
     output::data(&what)?;
     let bare = match arguments.compare_bare {
-        true => Some(Ground::new(&arguments.gpu, None)?.0),
+        true => Some(Backend::new(&arguments.gpu, None)?.0),
         false => None,
     };
     let mut bench = Bench {
-        ground,
+        backend,
         arguments,
         alone: HashMap::new(),
     };
     let (mut outcomes, mut without, mut comparisons) = (Vec::new(), Vec::new(), Vec::new());
-    let (possible, left_out) = preset::possible(experiments, bench.ground.devices.len())?;
+    let (possible, left_out) = preset::possible(experiments, bench.backend.devices.len())?;
     for note in left_out {
         output::data(&note)?;
     }
@@ -82,7 +82,7 @@ pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
         let alone = alone.as_deref();
         let mut pairs = Vec::new();
         for _ in 0..arguments.pairs {
-            let shared = bench.measure(&bench.ground, &experiment, alone)?;
+            let shared = bench.measure(&bench.backend, &experiment, alone)?;
             let unbound = match &bare {
                 Some(bare) => bench.measure(bare, &experiment.unbound(), alone)?,
                 None => Vec::new(),
@@ -185,7 +185,7 @@ fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
 }
 
 struct Bench<'a> {
-    ground: Ground,
+    backend: Backend,
     arguments: &'a BenchShare,
     /// Device time per elapsed time of tenants that ran alone on each of their GPUs, by their
     /// workload.
@@ -201,7 +201,7 @@ struct Look {
 impl Bench<'_> {
     fn look(&self) -> Look {
         Look {
-            truth: truth::look(&self.ground),
+            truth: truth::look(&self.backend),
             turns: turns::look(),
         }
     }
@@ -210,11 +210,11 @@ impl Bench<'_> {
     /// each tenant had when alone.
     fn measure(
         &self,
-        ground: &Ground,
+        backend: &Backend,
         experiment: &Experiment,
         alone: Option<&[Vec<f64>]>,
     ) -> Result<Vec<Outcome>, Failure> {
-        let mut crew = Crew::start(ground, &experiment.tenants)?;
+        let mut crew = Crew::start(backend, &experiment.tenants)?;
         let from = clock::now() + ns(WARM_UP);
         let span = Span {
             from,
@@ -229,7 +229,7 @@ impl Bench<'_> {
         let logs = crew.finish(Duration::ZERO)?;
         let gpus = experiment.gpus();
         let outcomes = gpus.iter().map(|gpu| {
-            let device = ground.devices[*gpu as usize].uuid;
+            let device = backend.devices[*gpu as usize].uuid;
             let here: Vec<usize> = (0..experiment.tenants.len())
                 .filter(|at| experiment.tenants[*at].gpus.contains(gpu))
                 .collect();
@@ -272,7 +272,7 @@ impl Bench<'_> {
                         .collect()
                 }),
                 changes: turns::changes(&before.turns, &after.turns, device),
-                gpushare: ground.daemon.is_some(),
+                gpushare: backend.daemon.is_some(),
             }
             .outcome()
         });
@@ -306,7 +306,7 @@ impl Bench<'_> {
     }
 
     fn one(&self, tenant: &Tenant) -> Result<Vec<f64>, Failure> {
-        let mut crew = Crew::start(&self.ground, std::slice::from_ref(tenant))?;
+        let mut crew = Crew::start(&self.backend, std::slice::from_ref(tenant))?;
         let from = clock::now() + ns(WARM_UP) / 4;
         let span = Span {
             from,

@@ -1,7 +1,7 @@
 //! The software GPU's own counters, if the GPU is a software GPU and `softgpu-inspect` is next to
 //! this executable: the time each process was served, independent of its own log.
 
-use super::crew::Ground;
+use super::crew::Backend;
 use crate::artefacts;
 use gpushare_protocol::uuid::Uuid;
 use serde::Deserialize;
@@ -35,13 +35,13 @@ struct Process {
 }
 
 /// Reads the counters now; `None` on a real GPU or if the tool is not installed.
-pub(crate) fn look(ground: &Ground) -> Option<Look> {
-    let name = ground.soft_name()?;
+pub(crate) fn look(backend: &Backend) -> Option<Look> {
+    let name = backend.soft_name()?;
     let tool = artefacts::find("softgpu-inspect").ok()?;
     let output = Command::new(tool)
         .arg(name)
         .env_clear()
-        .envs(ground.environment())
+        .envs(backend.environment())
         .output()
         .ok()?;
     let snapshot: Snapshot = serde_json::from_slice(&output.stdout).ok()?;

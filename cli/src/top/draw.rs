@@ -15,12 +15,13 @@ const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const HEAD: Style = Style::new().add_modifier(Modifier::REVERSED);
 const ALARM: Style = Style::new().fg(Color::Yellow);
-const HELP: [&str; 9] = [
+const HELP: [&str; 10] = [
     "up, down, page up, page down, home, end   choose a tenant",
-    "s        sort by memory, time, wait, refusals, name",
+    "o        order by memory, time, wait, refusals, name",
     "f or /   show only tenants whose name or user contains what is typed",
     "Enter    the chosen tenant's processes; again: none",
     "e        events",
+    "s        suspend the chosen tenant: its memory moves to the host; again: back",
     "L        change the chosen tenant's limits, with the flags of `gpushare set`",
     "K        ask the chosen tenant to end (SIGTERM), after a y",
     "X        end the chosen tenant at once (SIGKILL), after a y",
@@ -326,7 +327,7 @@ fn foot(pen: &mut Pen<'_>, model: &Model) {
             };
             let sort = model.sort.name();
             format!(
-                "s sort ({sort})  f filter  Enter detail  L limits  K end  e events  ? help  q quit{filter}"
+                "o order ({sort})  f filter  Enter detail  s suspend  L limits  K end  e events  ? help  q quit{filter}"
             )
         }
     };

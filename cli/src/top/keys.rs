@@ -1,4 +1,4 @@
-//! What a terminal sends for keys.
+//! The bytes that a terminal sends for keys.
 
 /// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -148,7 +148,7 @@ fn look(model: &mut Model, talk: &mut Talk) -> Result<(), TalkError> {
     Ok(())
 }
 
-/// What a process runs, if it can be seen from here.
+/// A process's command line, if it can be seen from here.
 fn command(pid: u32) -> Option<String> {
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let text = String::from_utf8_lossy(&words).replace('\0', " ");
@@ -185,12 +185,13 @@ fn follow(talk: &Talk) -> Result<Receiver<EventRecord>, Failure> {
     Ok(receiver)
 }
 
-/// What an order led to, in a line.
+/// Carries out an order, and returns its outcome in a line.
 fn carried_out(talk: &mut Talk, action: &Action) -> String {
     let outcome = match action {
         Action::Quit => return String::new(),
         Action::Set(tenant, words) => set(talk, tenant, words),
         Action::End(tenant, kill) => end(talk, tenant, *kill),
+        Action::Suspend(tenant, resume) => move_memory(talk, tenant, *resume),
     };
     outcome.unwrap_or_else(|failure| failure.message)
 }
@@ -229,4 +230,32 @@ fn end(talk: &mut Talk, tenant: &str, kill: bool) -> Result<String, Failure> {
         "was asked to end"
     };
     Ok(format!("{tenant} {how}"))
+}
+
+/// The longest that an order to move memory is waited for. It goes on all the same.
+const MOVE: Duration = Duration::from_millis(500);
+
+/// Moves a tenant's memory away or back. The daemon answers when all of it has moved, or refuses at
+/// once; the screen shows how far it is.
+fn move_memory(talk: &Talk, tenant: &str, resume: bool) -> Result<String, Failure> {
+    let mut own = talk.again().map_err(Failure::ours)?;
+    if own.minor() < 6 {
+        return Err(Failure::ours("this daemon is too old to suspend a tenant"));
+    }
+    let (sender, answer) = channel();
+    let name = tenant.to_owned();
+    std::thread::spawn(move || {
+        let tenant = name;
+        let order = match resume {
+            true => Control::Resume { tenant },
+            false => Control::Suspend { tenant },
+        };
+        // The receiver may have gone: then nobody waits for the answer any more.
+        let _ = sender.send(own.call(&order));
+    });
+    match (answer.recv_timeout(MOVE), resume) {
+        (Ok(Err(refused)), _) => Err(refused.into()),
+        (_, true) => Ok(format!("{tenant} is resumed")),
+        (_, false) => Ok(format!("{tenant} is suspended")),
+    }
 }

@@ -1,4 +1,4 @@
-//! What `top` shows and what keys do, without a terminal and without a clock.
+//! The state of `top` and the effects of keys, without a terminal and without a clock.
 
 use super::keys::Key as Pressed;
 use super::rows::{Facts, Key, Row, Sort};
@@ -28,6 +28,8 @@ pub(super) enum Action {
     Set(String, Vec<String>),
     /// End a tenant: ask it to, or at once.
     End(String, bool),
+    /// Move a tenant's memory to the host, or, if it is kept there, back.
+    Suspend(String, bool),
 }
 
 /// See the module's page.
@@ -67,7 +69,7 @@ impl Model {
         }
     }
 
-    /// What a look brought.
+    /// Takes over a new snapshot.
     pub(super) fn take(&mut self, snapshot: Snapshot, now_ms: u64) {
         let waits = snapshot.measures.iter().map(|row| {
             let key = (row.name.clone(), Some(row.device));
@@ -128,7 +130,8 @@ impl Model {
         match key {
             Pressed::Char('q') => return Some(Action::Quit),
             Pressed::Char('?' | 'h') => self.help = true,
-            Pressed::Char('s') => self.sort = self.sort.next(),
+            Pressed::Char('o') => self.sort = self.sort.next(),
+            Pressed::Char('s') => return self.suspend(),
             Pressed::Char('e') => self.shows_events = !self.shows_events,
             Pressed::Char('f' | '/') => {
                 self.typing = Some((Typing::Filter, std::mem::take(&mut self.filter)));
@@ -183,6 +186,21 @@ impl Model {
         }
         self.typing = Some((what, text));
         None
+    }
+
+    /// Suspends the selected tenant, or resumes it. Only memory that can move leaves the device.
+    fn suspend(&mut self) -> Option<Action> {
+        let tenant = self.chosen()?;
+        let rows = self.snapshot.residency.iter();
+        let mut own = rows.filter(|row| row.name == tenant).peekable();
+        if own.peek().is_none() {
+            let text =
+                format!("{tenant} cannot be suspended: it runs without --oversubscribe swap");
+            self.message = Some(text);
+            return None;
+        }
+        let resume = own.any(|row| row.suspended);
+        Some(Action::Suspend(tenant, resume))
     }
 
     /// The selected tenant's name.

@@ -3,14 +3,16 @@
 use super::amounts::{bound, bytes, percent, span};
 use gpushare_exporter::Snapshot;
 use gpushare_protocol::histogram::Histogram;
-use gpushare_protocol::wire::{ProcessState, ShareRow, ShareState, TenantMetrics, TenantRow};
+use gpushare_protocol::wire::{
+    Place, ProcessState, ShareRow, ShareState, TenantMetrics, TenantRow,
+};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// A tenant on a device; a queued one is on none.
 pub(super) type Key = (String, Option<[u8; 16]>);
 
-/// What rows are sorted by.
+/// The order of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
     #[default]
@@ -72,7 +74,7 @@ pub(super) struct Facts<'a> {
     pub(super) waits_before: &'a BTreeMap<Key, Histogram>,
     /// Names of users.
     pub(super) users: &'a BTreeMap<u32, String>,
-    /// What processes run, by pid.
+    /// Command lines of processes, by pid.
     pub(super) commands: &'a BTreeMap<u32, String>,
 }
 
@@ -173,7 +175,7 @@ impl Facts<'_> {
         }
     }
 
-    /// What a tenant does, and whether that is worth a look.
+    /// A tenant's state in words, and whether it needs attention.
     fn state(&self, row: &TenantRow, share: Option<&ShareRow>) -> (String, bool) {
         let waits = row
             .processes
@@ -188,6 +190,9 @@ impl Facts<'_> {
         if let Some(want) = waits {
             let text = format!("waits {} {}{ends}", bytes(want.bytes), span(want.since_ms));
             return (text, true);
+        }
+        if let Some(text) = self.away(row) {
+            return (format!("{text}{ends}"), false);
         }
         let idle = row
             .processes
@@ -214,6 +219,20 @@ impl Facts<'_> {
         (format!("{what}{ends}"), alarms)
     }
 
+    /// Where its memory is, if that is not on the device.
+    fn away(&self, row: &TenantRow) -> Option<String> {
+        let mut rows = self.snapshot.residency.iter();
+        let own = rows.find(|one| one.name == row.name && one.device == row.device)?;
+        let what = match own.place {
+            _ if own.suspended => "suspended",
+            Place::Leaving => "moves out",
+            Place::Out => "swapped out",
+            Place::Entering => "moves in",
+            _ => return None,
+        };
+        Some(format!("{what} {} {}", bytes(own.away), span(own.for_ms)))
+    }
+
     fn process(&self, process: &gpushare_protocol::wire::ProcessRow) -> String {
         let command = self.commands.get(&process.pid).map_or("", String::as_str);
         format!(
@@ -224,7 +243,7 @@ impl Facts<'_> {
     }
 }
 
-/// What it got of the time, is due, and may have at most.
+/// A tenant's part of the time: held, due, and its cap.
 fn time(row: &ShareRow) -> String {
     let cap = row.cap.map_or_else(dash, percent);
     let due = match (row.weight, row.request) {

@@ -40,7 +40,7 @@ impl Screen {
         Ok(screen)
     }
 
-    /// What a cell looks like, as the sequence that sets it.
+    /// The escape sequence that sets a cell's style.
     fn style(&self, cell: &Cell) -> String {
         let mut text = "\x1b[0".to_owned();
         let known = [
@@ -162,7 +162,7 @@ pub(super) struct Input {
     signals: SignalFd,
 }
 
-/// What came.
+/// An input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Came {
     Keys(Vec<Key>),

@@ -117,9 +117,9 @@ fn rows_are_sorted_and_filtered_by_keys() {
     let mut all = model();
     assert_eq!(names(&all), ["serve", "train", "big"]);
     // By time, by wait: what waits for admission waits the longest.
-    press(&mut all, "ss");
+    press(&mut all, "oo");
     assert_eq!((all.sort, names(&all)[0].as_str()), (Sort::Wait, "big"));
-    press(&mut all, "ss");
+    press(&mut all, "oo");
     assert_eq!(
         (all.sort, names(&all)),
         (
@@ -146,6 +146,22 @@ fn a_tenant_is_ended_only_after_a_y() {
     assert_eq!(press(&mut all, "Ky"), Some(ended));
     let killed = Action::End("train".to_owned(), true);
     assert_eq!(press(&mut all, "Xy"), Some(killed));
+}
+
+#[test]
+fn a_tenant_whose_memory_can_move_is_suspended_and_resumed() {
+    let mut all = model();
+    let order = |resume| Some(Action::Suspend("serve".to_owned(), resume));
+    assert_eq!(press(&mut all, "s"), order(false));
+    let mut node = sample::node();
+    (node.residency[0].suspended, node.residency[0].away) = (true, 27 << 30);
+    all.take(node, NOW);
+    assert_eq!(all.rows().0[0].state, "suspended 27G 5s");
+    assert_eq!(press(&mut all, "s"), order(true));
+    // The memory of the next one stays where it is.
+    assert_eq!(press(&mut all, "vs"), None);
+    let said = all.message.as_deref().unwrap_or_default();
+    assert!(said.contains("train cannot be suspended"), "{said}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What `why` answers, from facts. Pure.
+//! The answer of `why`, from facts. Pure.
 
 use super::{past, standing};
 use gpushare_protocol::wire::{EndRow, EventRecord, ShareRow, StandingRow, TenantRow};
@@ -9,20 +9,20 @@ use std::collections::BTreeMap;
 pub(super) struct Facts {
     /// The tenant that is asked about.
     pub(super) name: String,
-    /// How far back the events go, in milliseconds since 1970.
+    /// The time from which on events are known, in milliseconds since 1970.
     pub(super) since_ms: u64,
     /// All tenants' accounts.
     pub(super) tenants: Vec<TenantRow>,
     pub(super) shares: Vec<ShareRow>,
     pub(super) ends: Vec<EndRow>,
     pub(super) standing: Vec<StandingRow>,
-    /// What devices are called.
+    /// Names of devices.
     pub(super) devices: BTreeMap<[u8; 16], String>,
     /// The tenant's events, oldest first.
     pub(super) past: Vec<EventRecord>,
 }
 
-/// How a tenant is.
+/// A tenant's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// It waits for its admission.
@@ -60,7 +60,7 @@ pub(super) struct Answer {
     pub(super) sentences: Vec<String>,
 }
 
-/// Says how the tenant is and why, now first, then what was.
+/// The tenant's state, and sentences that explain it: the present first, then the past.
 pub(super) fn answer(facts: &Facts) -> Answer {
     let (state, mut sentences) = standing::now(facts).unwrap_or_else(|| past::gone(facts));
     sentences.extend(past::refusals(facts));
@@ -72,7 +72,7 @@ pub(super) fn answer(facts: &Facts) -> Answer {
 }
 
 impl Facts {
-    /// What a device is called.
+    /// A device's name.
     pub(super) fn device(&self, uuid: [u8; 16]) -> &str {
         self.devices.get(&uuid).map_or("a device", String::as_str)
     }

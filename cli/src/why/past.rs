@@ -1,11 +1,11 @@
-//! What a tenant's events say: how it ended, and what it was refused.
+//! Sentences from a tenant's events: its end, and its refusals.
 
 use super::answer::{Facts, State};
 use crate::when::local;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::EventRecord;
 
-/// How a tenant ended that no daemon has.
+/// The end of a tenant that no daemon has.
 pub(super) fn gone(facts: &Facts) -> (State, Vec<String>) {
     let name = &facts.name;
     if facts.past.is_empty() {
@@ -117,7 +117,7 @@ pub(super) fn overruns(facts: &Facts) -> Option<String> {
     ))
 }
 
-/// What was said of it and may still hold.
+/// The last warning about it, which may still hold.
 pub(super) fn warned(facts: &Facts) -> Option<String> {
     let last = facts.past.iter().rev().find(|record| {
         matches!(

@@ -1,4 +1,4 @@
-//! How a tenant stands now: queued, waiting, throttled, or running freely.
+//! A tenant's present state: queued, waiting, throttled, or running freely.
 
 use super::answer::{Facts, State};
 use crate::when::span;
@@ -73,7 +73,7 @@ fn waits(facts: &Facts, row: &TenantRow) -> Vec<String> {
     sentences
 }
 
-/// What it has there.
+/// Its memory on one device.
 fn holds(facts: &Facts, row: &TenantRow) -> String {
     let beyond = row.charged.saturating_sub(row.request);
     let borrowed = match beyond {
@@ -89,7 +89,7 @@ fn holds(facts: &Facts, row: &TenantRow) -> String {
     )
 }
 
-/// Who else has memory there, the most borrowed first.
+/// The other tenants with memory there, the most borrowed first.
 fn others(facts: &Facts, row: &TenantRow) -> Option<String> {
     let mut others: Vec<&TenantRow> = facts
         .tenants

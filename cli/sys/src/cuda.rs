@@ -112,7 +112,7 @@ impl Api {
 fn check(what: &str, result: c_int) -> Result<(), String> {
     match result {
         0 => Ok(()),
-        error => Err(format!("{what} returned CUDA error {error}")),
+        error => Err(crate::devices::failed(what, error)),
     }
 }
 

@@ -114,6 +114,32 @@ fn check(what: &str, result: c_int) -> Result<(), String> {
     if result == 0 {
         Ok(())
     } else {
-        Err(format!("{what} returned CUDA error {result}"))
+        Err(failed(what, result))
     }
 }
+
+/// The driver's error by its name, and why no GPU is there where the environment says it.
+pub(crate) fn failed(what: &str, result: c_int) -> String {
+    const NAMES: [(c_int, &str); 9] = [
+        (2, "CUDA_ERROR_OUT_OF_MEMORY"),
+        (3, "CUDA_ERROR_NOT_INITIALIZED"),
+        (34, "CUDA_ERROR_STUB_LIBRARY"),
+        (46, "CUDA_ERROR_DEVICE_UNAVAILABLE"),
+        (NO_DEVICE, "CUDA_ERROR_NO_DEVICE"),
+        (101, "CUDA_ERROR_INVALID_DEVICE"),
+        (802, "CUDA_ERROR_SYSTEM_NOT_READY"),
+        (803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"),
+        (999, "CUDA_ERROR_UNKNOWN"),
+    ];
+    let name = NAMES.iter().find(|(number, _)| *number == result);
+    let error = match name {
+        Some((number, name)) => format!("{name} ({number})"),
+        None => format!("CUDA error {result}"),
+    };
+    let visible = std::env::var_os("CUDA_VISIBLE_DEVICES").filter(|_| result == NO_DEVICE);
+    let why = visible.map(|visible| format!(": CUDA_VISIBLE_DEVICES={visible:?} shows no GPU"));
+    format!("{what} returned {error}{}", why.unwrap_or_default())
+}
+
+/// `CUDA_ERROR_NO_DEVICE`.
+const NO_DEVICE: c_int = 100;

@@ -239,7 +239,7 @@ impl Program {
 fn checked(what: &str, answer: c_int) -> Result<(), String> {
     match answer {
         0 => Ok(()),
-        error => Err(format!("{what} returned CUDA error {error}")),
+        error => Err(crate::devices::failed(what, error)),
     }
 }
 

@@ -1,8 +1,8 @@
-//! When a process seals itself, moves its memory to the host and brings it back: a state machine
-//! for one device, without a clock or a driver.
+//! The state machine by which a process seals itself, moves its memory to the host and brings it
+//! back, for one device. It has no clock and no driver.
 //!
-//! The caller shows it the orders and the facts, does the one thing it answers, reports the
-//! outcome, and asks again. An order is looked at between any two of these. The host's copy stays
+//! The caller shows it the orders and the facts, does the one act that it answers, reports the
+//! outcome, and asks again. A new order is seen between any two acts. The host's copy stays
 //! valid until all memory is back on the device, so a return is all or nothing and can be given up
 //! at any time. Why: ADR 83.
 
@@ -13,12 +13,12 @@ use gpushare_protocol::wire::Obstacle;
 
 /// Pauses (ns) between attempts to return without a daemon: the first, and the longest.
 const RETURNS: (u64, u64) = (50_000_000, 2_000_000_000);
-/// What is told about the next attempt to seal (ms): after the first refusal, and at most.
+/// The announced pause before the next attempt to seal (ms): after the first refusal, and at most.
 const RETRIES: (u32, u32) = (100, 60_000);
-/// How often a drain is looked at (ns).
+/// The interval between looks at a drain (ns).
 const LOOK: u64 = 500_000;
 
-/// Where the process is with its memory.
+/// The state of the process's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Where {
     /// On the device, open.
@@ -36,12 +36,12 @@ pub enum Where {
     Entering,
 }
 
-/// What a look at the process shows.
+/// The facts about the process at one look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// The order in force.
     pub orders: Orders,
-    /// A daemon stands behind it.
+    /// A daemon leads the process.
     pub is_led: bool,
     /// A call waits since the seal was set.
     pub is_wanted: bool,
@@ -55,14 +55,14 @@ pub struct Facts {
     pub is_asking: bool,
 }
 
-/// What the caller does next.
+/// The caller's next act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Nothing before this time (ns), unless the orders change.
+    /// Wait until this time (ns), or until the orders change.
     Sleep(u64),
     /// Set the seal.
     Seal,
-    /// Look how far the drain is, and report it ([`Mover::drain`]).
+    /// Look at the drain, and report it ([`Mover::drain`]).
     Drain,
     /// Take the seal away.
     Open,
@@ -98,7 +98,7 @@ pub enum Answer {
     NoRoom { epoch: u32, bytes: u64 },
 }
 
-/// How far a drain is.
+/// The progress of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
     /// Not yet, because of this.
@@ -109,15 +109,15 @@ pub enum Drained {
     Never(Obstacle),
 }
 
-/// What came of a step of a move.
+/// The outcome of a step of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
     /// Some chunks have moved, or are on their way.
     Some,
     /// No more are to be moved.
     All,
-    /// It cannot be made: so many bytes were not to be had, 0 where that is not the reason. On the
-    /// way back everything that this return brought is undone.
+    /// The step failed for lack of this many bytes; 0 if the cause is another. On the way back
+    /// everything that this return brought is undone.
     Failed(u64),
 }
 
@@ -127,13 +127,13 @@ pub struct Mover {
     place: Where,
     /// The epoch of the last order seen.
     seen: u32,
-    /// That order has been answered for good.
+    /// That order has its final answer.
     answered: bool,
     /// `Sealed` has been said under it.
     sealed: bool,
-    /// That order cannot be carried out: the process stays as it is.
+    /// That order cannot be carried out; the process stays in its state.
     refused: bool,
-    /// Until when the drain may take (ns).
+    /// The deadline of the drain (ns).
     until: u64,
     /// The last look at the drain, and when the next is due (ns).
     drained: Option<Drained>,
@@ -148,7 +148,7 @@ pub struct Mover {
 }
 
 impl Mover {
-    /// Where the process is.
+    /// The state of the process's memory.
     #[must_use]
     pub fn place(&self) -> Where {
         self.place
@@ -160,7 +160,7 @@ impl Mover {
         self.seen
     }
 
-    /// Another daemon has come: its orders are numbered anew.
+    /// Another daemon leads the process. Its orders are numbered from the beginning.
     pub fn forget(&mut self) {
         self.seen = 0;
         self.answered = false;
@@ -177,7 +177,7 @@ impl Mover {
         self.look = now.saturating_add(LOOK);
     }
 
-    /// What came of [`Act::Leave`]; `away` bytes are on the host now.
+    /// The outcome of [`Act::Leave`]; `away` bytes are on the host now.
     pub fn left(&mut self, moved: Moved, away: u64) {
         match moved {
             Moved::Some => self.says.push_back(Answer::Moved {
@@ -193,7 +193,7 @@ impl Mover {
         }
     }
 
-    /// What came of [`Act::Enter`].
+    /// The outcome of [`Act::Enter`].
     pub fn entered(&mut self, now: u64, moved: Moved) {
         match moved {
             Moved::Some => {}
@@ -229,7 +229,7 @@ impl Mover {
             self.seen = word.epoch();
             self.answered = false;
             self.sealed = false;
-            // A failed move to the host comes back first.
+            // After a failed move to the host the memory returns first.
             self.refused = self.failed.is_some();
         }
         match self.wanted(now, facts) {
@@ -238,13 +238,13 @@ impl Mover {
         }
     }
 
-    /// The order that holds: the daemon's, or what a process does without one.
+    /// The order in force: the daemon's, or the default without a daemon.
     fn wanted(&self, now: u64, facts: &Facts) -> Order {
         if facts.is_led && facts.orders.word.epoch() != 0 {
             return facts.orders.word.order();
         }
         if facts.is_led {
-            // A daemon that has not ordered anything yet: it will know what is away.
+            // The daemon has ordered nothing yet; it will learn what is away.
             return if facts.away == 0 {
                 Order::In
             } else {
@@ -277,7 +277,7 @@ impl Mover {
                     .then_some(Answer::Back { epoch: self.seen });
                 self.opens(answer)
             }
-            // A return that failed is not tried again under its order.
+            // A return that failed is not tried again under the same order.
             Where::Out if self.refused && facts.is_led => Act::Sleep(u64::MAX),
             Where::Out if self.refused && now < self.alone.1 => Act::Sleep(self.alone.1),
             Where::Sealed | Where::Leaving | Where::Out => {
@@ -325,7 +325,7 @@ impl Mover {
                     bytes,
                 }))
             }
-            // An order that is taken back: what has left, stays away.
+            // The order is taken back: memory that has left stays on the host.
             Where::Leaving if order != Order::Leave => {
                 self.place = Where::Out;
                 Act::Sleep(self.next_return(facts))
@@ -340,7 +340,7 @@ impl Mover {
             }
             Where::Out if self.answered || self.refused => Act::Sleep(u64::MAX),
             Where::Out => self.gone(facts),
-            // A failed move to the host comes back whatever is ordered.
+            // After a failed move to the host the memory returns under any order.
             Where::Entering if self.failed.is_some() => self.comes_back(facts),
             Where::Entering => {
                 self.place = Where::Out;
@@ -406,7 +406,7 @@ impl Mover {
         })
     }
 
-    /// Opens, and then says this.
+    /// Opens, then reports this.
     fn opens(&mut self, answer: Option<Answer>) -> Act {
         self.place = Where::In;
         if let Some(answer) = answer {

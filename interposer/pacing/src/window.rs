@@ -6,8 +6,6 @@
 //! expected time. So the window always holds several marks, and completion is noticed soon. Pure:
 //! times are `CLOCK_MONOTONIC` nanoseconds passed in; the type of a mark (`M`) is the caller's.
 
-use gpushare_protocol::page::lease::Turn;
-
 mod admission;
 
 use crate::estimate::{Estimates, Service};
@@ -15,7 +13,7 @@ pub use crate::queue::{Op, Sample, StreamKey};
 use crate::queue::{Queue, School, Seen};
 
 /// Operations between marks.
-pub const BATCH_OPS: u32 = 128;
+pub const BATCH_OPS: u32 = 256;
 /// Nanoseconds between marks.
 pub const BATCH_AGE: u64 = 5_000_000;
 
@@ -26,14 +24,6 @@ pub struct Bounds {
     pub window: u64,
     /// When everything should be complete; `u64::MAX` for no such time.
     pub deadline: u64,
-}
-
-impl Bounds {
-    /// Whether the gate is open for one operation only.
-    #[inline]
-    pub fn is_step(self) -> bool {
-        self.window == Turn::STEP
-    }
 }
 
 /// May an operation be submitted?

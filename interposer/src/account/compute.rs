@@ -38,7 +38,7 @@ impl Compute {
             || (0..self.device_count()).any(|device_index| self.cap(device_index, None).is_some())
     }
 
-    /// Columns in use.
+    /// Devices in use.
     pub(crate) fn device_count(&self) -> usize {
         let last = self.member.device_indices.iter().max();
         last.map_or(0, |last| last + 1)

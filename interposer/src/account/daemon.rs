@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use gpushare_protocol::limits::{Limits, View};
-use gpushare_protocol::page::{MAX_DEVICES, Mark, NO_LIMIT};
+use gpushare_protocol::page::{MAX_DEVICES, NO_LIMIT, Writer};
 use gpushare_protocol::paths::{TENANT, TenantName};
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::Hello;
@@ -75,7 +75,7 @@ pub(super) fn join(
         backend: Backend::Daemon(session),
         page: session.page,
         slot: session.slot,
-        mark: Mark::of_slot(session.slot),
+        writer: Writer::of_slot(session.slot),
         row: session.page.row(session.slot).ok_or(StartError::Full)?,
         threads: Mutex::new(()),
         device_indices,

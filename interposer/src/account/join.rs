@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use gpushare_protocol::limits::{LimitError, Limits, View};
 use gpushare_protocol::page::{
-    MAX_DEVICES, MAX_SLOTS, Mark, NO_LIMIT, PAGE_BYTES, Page, PageError, TEXT_MAX, slot_range,
+    MAX_DEVICES, MAX_SLOTS, NO_LIMIT, PAGE_BYTES, Page, PageError, TEXT_MAX, Writer, slot_range,
 };
 use gpushare_protocol::paths::{Root, TENANT, TenantName};
 use gpushare_protocol::uuid::Uuid;
@@ -189,7 +189,7 @@ fn enter(
         backend: Backend::File(file),
         page,
         slot,
-        mark: Mark::of_slot(slot),
+        writer: Writer::of_slot(slot),
         row,
         threads,
         device_indices,

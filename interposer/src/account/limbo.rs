@@ -100,7 +100,7 @@ fn settle_by(
         return false;
     };
     gone.into_iter()
-        .for_each(|dead| member.bury(dead, device_index));
+        .for_each(|dead| member.reap(dead, device_index));
     true
 }
 

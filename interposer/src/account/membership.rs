@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use gpushare_protocol::page::{Line, MAX_DEVICES, Mark, NO_LIMIT, Page};
+use gpushare_protocol::page::{Line, MAX_DEVICES, NO_LIMIT, Page, Writer};
 use gpushare_protocol::paths::TenantName;
 
 use super::backend::Backend;
@@ -20,12 +20,12 @@ pub(crate) struct Membership {
     /// Our row of the page.
     pub(crate) slot: usize,
     /// How this process names itself where sums are remembered.
-    pub(crate) mark: Mark,
+    pub(crate) writer: Writer,
     /// Its lines, by device.
     pub(crate) row: &'static [Line; MAX_DEVICES],
     /// Keeps our threads in line before they poll the tenant lock.
     pub(crate) threads: Mutex<()>,
-    /// Column of each device the program sees.
+    /// The `device_index` of each device the program sees.
     pub(crate) device_indices: Vec<usize>,
     /// By device: the limits that this process's own environment lowers.
     pub(crate) own: [Own; MAX_DEVICES],

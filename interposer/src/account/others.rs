@@ -88,7 +88,7 @@ impl Known {
         // invalid.
         self.member.set(0);
         compiler_fence(Ordering::SeqCst);
-        let stamp = member.page.devices[device_index].watch.begin(member.mark);
+        let stamp = member.page.devices[device_index].watch.begin(member.writer);
         self.device_index.set(device_index);
         self.stamp.set(stamp.0);
         let claims = &member.page.header.generation;

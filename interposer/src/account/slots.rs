@@ -70,7 +70,7 @@ impl Membership {
     #[inline]
     pub(crate) fn changed(&self, device_index: usize) {
         if let Some(device) = self.page.devices.get(device_index) {
-            device.watch.changed(self.mark);
+            device.watch.changed(self.writer);
         }
     }
 
@@ -175,7 +175,7 @@ impl Membership {
 
     /// Gives back a dead process's charges on one device. Under the tenant lock; no effect if the
     /// slot has a new owner.
-    pub(crate) fn bury(&self, dead: &Dead, device_index: usize) {
+    pub(crate) fn reap(&self, dead: &Dead, device_index: usize) {
         if self.owner(dead.slot) != *dead || self.backend.is_alive(dead.slot) {
             return;
         }

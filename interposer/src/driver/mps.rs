@@ -18,7 +18,7 @@ fn client() -> &'static (bool, Option<OsString>) {
     CLIENT.get_or(|| {
         let folder = std::env::var_os(PIPE_DIRECTORY);
         let is_client = mps::is_client(Facts {
-            knocked: mps::knock(folder.as_deref()),
+            probed: mps::probe(folder.as_deref()),
             driver: drivers_word(),
         });
         if is_client {

@@ -282,6 +282,41 @@ impl<F: Copy> Slot<F> {
     }
 }
 
+/// Where an exported function goes on: one of its own functions of C type `F`.
+#[derive(Debug)]
+pub(crate) struct Jump<F> {
+    to: AtomicPtr<c_void>,
+    signature: PhantomData<F>,
+}
+
+impl<F: Copy> Jump<F> {
+    /// To the function at `address` at first.
+    ///
+    /// # Safety
+    /// `address` must be that of a function of type `F`.
+    pub(crate) const unsafe fn new(address: *const c_void) -> Self {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        Self {
+            to: AtomicPtr::new(address.cast_mut()),
+            signature: PhantomData,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> F {
+        let address = self.to.load(Ordering::Acquire);
+        // SAFETY: a function of this type, by `new` and `set`; sizes are equal.
+        unsafe { core::mem::transmute_copy(&address) }
+    }
+
+    /// To `function` from now on. It sees what was stored before.
+    pub(crate) fn set(&self, function: F) {
+        // SAFETY: sizes are equal.
+        let address: *mut c_void = unsafe { core::mem::transmute_copy(&function) };
+        self.to.store(address, Ordering::Release);
+    }
+}
+
 /// The `dlsym` of the C library, found without using `dlsym`. `None` only where no known version of
 /// it exists.
 pub(crate) fn real_dlsym() -> Option<Dlsym> {

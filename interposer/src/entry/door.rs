@@ -149,15 +149,43 @@ macro_rules! hooks {
         $crate::entry::hooks!(@function [$($arg: $ty),*] [$ret] $name {
             $crate::entry::hooks!(@slot $name);
 
-            // A separate function, so that its registers cost nothing for a launch that is alone.
+            // Two functions, so that the registers of each cost nothing in the other. Which of
+            // them is tried first changes no answer: each leads to the other where it is the wrong
+            // one.
+            static FIRST: $crate::driver::real::Jump<$name> =
+                // SAFETY: a function of this type.
+                unsafe { $crate::driver::real::Jump::new(beside as *const core::ffi::c_void) };
+
             // SAFETY: as the exported function.
             #[inline(never)]
-            unsafe extern "C" fn slowly($($arg: $ty),*) -> $ret {
-                $crate::entry::hooks!(@slowly [$($arg: $ty),*] [$ret] $how $body $name);
-                $crate::entry::hooks!(@beside [$($arg),*] $name)
+            unsafe extern "C" fn alone($($arg: $ty),*) -> $ret {
+                let frame = $crate::guest::frames::Frame::new();
+                if let Some(inside) = $crate::gate::fast(&frame) {
+                    // SAFETY: `FIRST` leads here only since the address is known, and it stays so.
+                    // The program's call, passed on as it came.
+                    let answer = unsafe { (SLOT.known().unwrap_unchecked())($($arg),*) };
+                    inside.leave();
+                    return answer;
+                }
+                FIRST.set(beside);
+                // SAFETY: the same call.
+                unsafe { beside($($arg),*) }
             }
 
-            $crate::entry::hooks!(@fast true, [$($arg),*])
+            // SAFETY: as the exported function.
+            #[inline(never)]
+            unsafe extern "C" fn beside($($arg: $ty),*) -> $ret {
+                $crate::entry::hooks!(@slowly [$($arg: $ty),*] [$ret] $how $body $name);
+                $crate::entry::hooks!(@beside [$($arg),*] $name);
+                if SLOT.known().is_some() && $crate::gate::is_free() {
+                    FIRST.set(alone);
+                }
+                // SAFETY: the same call.
+                unsafe { slowly($($arg),*) }
+            }
+
+            // SAFETY: the same call.
+            unsafe { (FIRST.get())($($arg),*) }
         });
     };
     (@export [seen] [$($arg:ident: $ty:ty),*] [$ret:ty] $how:tt $body:tt $name:ident) => {
@@ -292,8 +320,6 @@ macro_rules! hooks {
             going.ended(answer);
             return answer;
         }
-        // SAFETY: the same call.
-        unsafe { slowly($kernel, $gx, $gy, $gz, $bx, $by, $bz, $shared, $stream, $params, $extra) }
     }};
     // Of the exported function's type, so that its call is a jump.
     (@slowly [$($arg:ident: $ty:ty),*] [$ret:ty] $how:tt $body:tt $name:ident) => {

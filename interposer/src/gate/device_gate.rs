@@ -159,7 +159,7 @@ impl DeviceGate {
             index,
             pausing: AtomicU64::new(0),
             emptied: AtomicU32::new(0),
-            open: Open::new(),
+            open: Open::new(index),
             inner: Mutex::new(Inner {
                 window: Window::default(),
                 mirror: LeaseFollower::default(),
@@ -194,7 +194,11 @@ impl DeviceGate {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         self.open.revoke();
         inner.gather();
-        Books { gate: self, inner }
+        Books {
+            gate: self,
+            grants: true,
+            inner,
+        }
     }
 
     /// A thread has left its launch by a jump: if it submitted work, that was not recorded.
@@ -236,7 +240,10 @@ impl DeviceGate {
             return Told::Full(full);
         }
         match inner.window.admit(now, bounds, expected.ns, insists) {
-            Answer::Go => self.admitted(&mut inner, now, key, expected),
+            Answer::Go => {
+                inner.withhold();
+                self.admitted(&mut inner, now, key, expected)
+            }
             Answer::Wait(pause) => Told::Wait(pause),
             Answer::Over => {
                 inner.mirror.land(now);
@@ -282,14 +289,13 @@ impl DeviceGate {
     }
 
     /// Notes a launch that the driver took, and puts a mark behind it where one belongs.
-    /// The next of its kind, as it was `named` and found to be in `era`, may go without being asked
-    /// about.
+    /// The next of its kind, as it was `named`, may go without being asked about.
     pub(super) fn note(
         &'static self,
         lane: StreamKey,
         op: Op,
         timing: Option<Timing>,
-        named: Option<(Named, u64)>,
+        named: Option<Named>,
     ) {
         let now = clock::now();
         let (wants_mark, fills) = {
@@ -300,8 +306,11 @@ impl DeviceGate {
             wants_mark |= lane.thread != 0 && !can_mark_all();
             let yields = inner.slice > 0 && inner.contended;
             let fills = yields && inner.slices.fills(now, inner.slice, op.expected.ns);
-            if let Some((named, era)) = named {
-                inner.remember(self, named, era, lane, op);
+            if let Some(named) = named {
+                inner.remember(self, named, lane, op);
+            }
+            if wants_mark || fills || timing.is_some() {
+                inner.withhold();
             }
             (wants_mark, fills)
         };

@@ -40,8 +40,8 @@ struct Admitted {
     key: u64,
     expected: Expected,
     timing: Option<Timing>,
-    /// The launch as the program named it, and the era in which that was determined.
-    named: Option<(Named, u64)>,
+    /// The launch as the program named it.
+    named: Option<Named>,
 }
 
 thread_local! {
@@ -89,7 +89,7 @@ pub(crate) fn admit(place: &Place, guard: &mut GateGuard) -> LaunchSlot {
                     timing: (go.timed && !apart::is_first(&lane, key))
                         .then(|| gate.time(lane))
                         .flatten(),
-                    named: Named::of(place.ordered(), key).map(|named| (named, era)),
+                    named: Named::of(place.ordered(), key, era),
                 }));
             }
             Told::Wait(pause) => {
@@ -267,12 +267,12 @@ pub(super) fn lane_of(context: CUcontext, stream: CUstream, per_thread: bool) ->
     }
 }
 
-/// A key as a nonzero number. Kernels and graphs have bit 63 set and other keys have not, so that
-/// these do not collide with them.
+/// A key as a number that is hardly ever 0. Graphs have bit 63 set, and the keys of other work are
+/// small: they do not collide. A kernel's is a hash.
 #[inline(always)]
 pub(super) fn number(key: Key) -> u64 {
     match key {
-        Key::Kernel(hash) => hash | 1 << 63,
+        Key::Kernel(hash) => hash,
         Key::Graph(address) => address as u64 | 1 << 63,
         Key::Other(number) => u64::from(number) << 1 | 1,
     }

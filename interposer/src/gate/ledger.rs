@@ -11,8 +11,9 @@
 //! modules, the daemon's page. Why: ADR 76.
 //!
 //! # Safety
-//! `unsafe` turns two pointers into references: a thread's record, and the ledger that is linked
-//! from it. Both are never freed. All they hold is atomic.
+//! `unsafe` turns pointers into references: a thread's record, the ledger that is linked from it,
+//! the device that this is bound to, and that device's page. None is ever freed, and all they hold
+//! is atomic.
 #![allow(
     unsafe_code,
     reason = "it dereferences the pointer in a thread's record"
@@ -20,7 +21,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use gpushare_cuda_abi::cuda::CUresult;
+use gpushare_cuda_abi::cuda::{CUcontext, CUresult};
 use gpushare_protocol::page::control::ControlDevice;
 
 use super::{GATE, tls};
@@ -36,12 +37,13 @@ const SLOTS: usize = BATCH_OPS as usize;
 /// Kinds of launches that a thread remembers.
 const KINDS: usize = 32;
 
-/// Rises when something may have changed that a remembered launch stands on.
+/// Another number whenever something may have changed that a remembered launch stands on. It is
+/// mixed into names, so its values have no pattern.
 static ERA: AtomicU64 = AtomicU64::new(1);
 
 /// Invalidates all kept kinds. Called before the change that it is about.
 pub(super) fn changed() {
-    ERA.fetch_add(1, Ordering::AcqRel);
+    ERA.fetch_add(MIX, Ordering::AcqRel);
 }
 
 /// The era in which a kind was determined. Read before determining it.
@@ -49,49 +51,51 @@ pub(super) fn era() -> u64 {
     ERA.load(Ordering::Acquire)
 }
 
-/// A stream as the program names it, with the current context where that determines it, and the
-/// launched kind: a hash of these, as a launch's key is one of its function and shape.
+/// A launch as the program names it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Named(u64);
+pub(super) struct Named {
+    /// A hash of the stream's handle, the launch's key, and the era.
+    hash: u64,
+    /// The current context where that determines the stream, else 0.
+    context: usize,
+}
 
 /// An odd number without a pattern (the golden ratio): multiplying by it mixes.
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Named {
-    /// `None` where the driver does not report the current context.
-    #[inline(always)]
-    pub(super) fn of(stream: StreamRef, key: u64) -> Option<Self> {
-        let handle = stream.handle();
-        let context = if streams::is_default(handle) {
-            let current = calls::current_context().ok()?;
-            if current.is_null() {
-                return None;
-            }
-            current.0.addr()
+    /// In this `era`. `None` where the driver does not report the current context.
+    pub(super) fn of(stream: StreamRef, key: u64, era: u64) -> Option<Self> {
+        let context = if streams::is_default(stream.handle()) {
+            calls::launching_context()?.0.addr()
         } else {
             0
         };
-        let mix = |sum: u64, part: usize| (sum ^ part as u64).wrapping_mul(MIX).rotate_left(29);
-        let twin = usize::from(stream.is_per_thread());
-        let stream = mix(key, handle.0.addr().wrapping_add(twin));
-        Some(Self(mix(stream, context)))
+        let hash = hash(stream, key, era);
+        Some(Self { hash, context })
     }
+}
 
-    #[inline(always)]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the lowest bits are enough"
-    )]
-    fn place(self) -> u32 {
-        self.0 as u32 % KINDS as u32
-    }
+#[inline(always)]
+fn hash(stream: StreamRef, key: u64, era: u64) -> u64 {
+    let twin = usize::from(stream.is_per_thread());
+    let stream = stream.handle().0.addr().wrapping_add(twin) as u64;
+    key ^ stream.wrapping_mul(MIX).rotate_left(29) ^ era
+}
+
+/// The place of a kind with this hash.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "a few bits are enough")]
+fn place(hash: u64) -> u32 {
+    // A graph's key is its address, of which the lowest bits say nothing.
+    (hash >> 7) as u32 % KINDS as u32
 }
 
 /// The accounts' figures for one kind of launch.
 #[derive(Debug)]
 struct Kind {
-    era: AtomicU64,
     named: AtomicU64,
+    context: AtomicUsize,
     key: AtomicU64,
     /// Its expected duration (ns).
     ns: AtomicU64,
@@ -102,30 +106,35 @@ struct Kind {
 }
 
 impl Kind {
-    const fn new() -> Self {
-        Self {
-            era: AtomicU64::new(0),
-            named: AtomicU64::new(0),
-            key: AtomicU64::new(0),
-            ns: AtomicU64::new(0),
-            fuel: AtomicU32::new(0),
-            lane: [const { AtomicUsize::new(0) }; 3],
-        }
+    /// Whether one more goes the short way; it is counted.
+    #[inline(always)]
+    fn has_fuel(&self) -> bool {
+        let fuel = self.fuel.load(Ordering::Relaxed).checked_sub(1);
+        fuel.inspect(|fuel| self.fuel.store(*fuel, Ordering::Relaxed))
+            .is_some()
     }
 
+    /// Whether it is the kind of a launch in `stream` whose name has this hash.
     #[inline(always)]
-    fn is(&self, named: Named) -> bool {
-        self.named.load(Ordering::Relaxed) == named.0
+    fn is(&self, stream: StreamRef, hash: u64) -> bool {
+        if self.named.load(Ordering::Relaxed) != hash {
+            return false;
+        }
+        let is_here = |context: CUcontext| {
+            let known = self.context.load(Ordering::Relaxed);
+            context.0.addr() == known
+        };
+        !streams::is_default(stream.handle()) || calls::launching_context().is_some_and(is_here)
     }
 }
 
-/// The kinds of one thread, and its ring.
+/// The kinds of one thread, and its ring. All zeros at first.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    /// The device that its launches go to, plus one; 0 for none. Changed under that device's lock,
-    /// as is what that lets launches do.
-    bound: AtomicUsize,
+    /// The device that its launches go to; null for none. Changed under that device's lock.
     open: AtomicPtr<Open>,
+    /// How often that or a kind has changed.
+    changes: AtomicU64,
     ring: Ring<SLOTS>,
     kinds: [Kind; KINDS],
 }
@@ -142,15 +151,6 @@ pub(super) struct Entry {
 }
 
 impl Ledger {
-    fn new() -> Self {
-        Self {
-            bound: AtomicUsize::new(0),
-            open: AtomicPtr::new(core::ptr::null_mut()),
-            ring: Ring::new(),
-            kinds: [const { Kind::new() }; KINDS],
-        }
-    }
-
     fn entry(&self, launch: Launch) -> Entry {
         let kind = &self.kinds[launch.of as usize % KINDS];
         let [context, stream, thread] = &kind.lane;
@@ -170,22 +170,16 @@ impl Ledger {
     /// time of the last; returns the launch in progress. With the device's lock held and its
     /// allowance taken away.
     pub(super) fn take_out(&self, mut made: impl FnMut(Entry, u32)) -> Option<Entry> {
-        let mut run: Option<(Launch, u32)> = None;
-        let launching = self.ring.take_out(|launch| match &mut run {
-            Some((last, count)) if last.of == launch.of => {
-                *last = launch;
-                *count += 1;
-            }
-            _ => {
-                if let Some((last, count)) = run.replace((launch, 1)) {
-                    made(self.entry(last), count);
-                }
-            }
-        });
-        if let Some((last, count)) = run {
-            made(self.entry(last), count);
-        }
+        let launching = self
+            .ring
+            .take_out(|last, count| made(self.entry(last), count));
         launching.map(|launch| self.entry(launch))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn not_made(&self, number: u64) {
+        self.ring.ended(number, false);
     }
 
     /// No launch is inside: the launch in progress never ends.
@@ -195,13 +189,15 @@ impl Ledger {
 
     /// Remembers a launch of `entry`'s kind, of which so many more need not ask. With the lock of
     /// the device that the ledger is bound to.
-    pub(super) fn remember(&self, named: Named, era: u64, entry: &Entry, fuel: u32) {
+    pub(super) fn remember(&self, named: Named, entry: &Entry, fuel: u32) {
         // The kind to be replaced may be that of the launch in progress.
-        if !self.ring.is_empty() {
+        if !self.ring.is_empty() || !(1..=Allowance::MOST).contains(&entry.ns) {
             return;
         }
-        let kind = &self.kinds[named.place() as usize];
-        kind.named.store(named.0, Ordering::Relaxed);
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        let kind = &self.kinds[place(named.hash) as usize];
+        kind.named.store(named.hash, Ordering::Relaxed);
+        kind.context.store(named.context, Ordering::Relaxed);
         kind.key.store(entry.key, Ordering::Relaxed);
         kind.ns.store(entry.ns, Ordering::Relaxed);
         kind.fuel.store(fuel, Ordering::Relaxed);
@@ -213,25 +209,28 @@ impl Ledger {
         for (to, from) in kind.lane.iter().zip([context, stream, thread]) {
             to.store(from, Ordering::Relaxed);
         }
-        kind.era.store(era, Ordering::Relaxed);
     }
 
-    /// Binds it to a device that it is not bound to, with that device's lock held. `false` if it
-    /// still has launches of another device.
-    pub(super) fn bind(&self, device_index: usize, open: &'static Open) -> bool {
-        let is_free = self.bound.load(Ordering::Acquire) == 0;
+    /// Binds it to a device, with that device's lock held. `false` if it is bound already.
+    pub(super) fn bind(&self, open: &'static Open) -> bool {
+        let is_free = self.open().is_none();
         if is_free {
             let open = core::ptr::from_ref(open).cast_mut();
+            self.changes.fetch_add(1, Ordering::Relaxed);
             self.open.store(open, Ordering::Release);
-            self.bound.store(device_index + 1, Ordering::Release);
         }
         is_free
     }
 
-    /// The device that it is bound to.
     #[inline(always)]
+    fn open(&self) -> Option<&'static Open> {
+        // SAFETY: null, or a device's, which stays for the life of the process.
+        unsafe { self.open.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The device that it is bound to.
     pub(super) fn device(&self) -> Option<usize> {
-        self.bound.load(Ordering::Acquire).checked_sub(1)
+        self.open().map(|open| open.index)
     }
 
     /// Whether all that was announced is in the books.
@@ -244,7 +243,8 @@ impl Ledger {
     pub(super) fn release(&self) -> bool {
         let is_empty = self.ring.is_empty();
         if is_empty {
-            self.bound.store(0, Ordering::Release);
+            self.changes.fetch_add(1, Ordering::Relaxed);
+            self.open.store(core::ptr::null_mut(), Ordering::Release);
         }
         is_empty
     }
@@ -272,24 +272,30 @@ impl Rules {
 /// The launches that a device allows without its lock.
 #[derive(Debug)]
 pub(super) struct Open {
+    index: usize,
+    /// What a thread shows that is inside, and the bits of the gate's word that end the short path:
+    /// the device is closed, the process sealed, or launches need a barrier of their own.
+    seat: u32,
+    barred: u64,
     allowance: Allowance,
     /// No longer than until then, in ticks.
     until: AtomicU64,
     /// The daemon's page, and its values when it was last read.
     page: AtomicPtr<ControlDevice>,
-    window: AtomicU64,
     slice: AtomicU64,
     contended: AtomicU32,
 }
 
 impl Open {
-    /// Nothing.
-    pub(super) const fn new() -> Self {
+    /// Nothing, on this device.
+    pub(super) const fn new(index: usize) -> Self {
         Self {
+            index,
+            seat: word::to(1 << index),
+            barred: word::closed(index) | ANY_SEALED | FENCED | NOT_READY,
             allowance: Allowance::of(AtomicU64::new(0)),
             until: AtomicU64::new(0),
             page: AtomicPtr::new(core::ptr::null_mut()),
-            window: AtomicU64::new(0),
             slice: AtomicU64::new(0),
             contended: AtomicU32::new(0),
         }
@@ -303,7 +309,6 @@ impl Open {
     /// So much, until then (ticks), while `page` says `rules`.
     pub(super) fn grant(&self, ns: u64, until: u64, page: &'static ControlDevice, rules: Rules) {
         self.until.store(until, Ordering::Relaxed);
-        self.window.store(rules.window, Ordering::Relaxed);
         self.slice.store(rules.slice, Ordering::Relaxed);
         self.contended.store(rules.contended, Ordering::Relaxed);
         let page = core::ptr::from_ref(page).cast_mut();
@@ -311,16 +316,17 @@ impl Open {
         self.allowance.grant(ns);
     }
 
+    /// Takes a launch of `ns` from the allowance, if that holds at `now` (ticks). Another window
+    /// counts when the lock is next taken.
     #[inline(always)]
-    fn holds(&self, now: u64) -> bool {
-        // SAFETY: null, or a page that is never unmapped.
-        let page = unsafe { self.page.load(Ordering::Acquire).as_ref() };
-        let seen = Rules {
-            window: self.window.load(Ordering::Relaxed),
-            slice: self.slice.load(Ordering::Relaxed),
-            contended: self.contended.load(Ordering::Relaxed),
-        };
-        now < self.until.load(Ordering::Relaxed) && page.is_some_and(|page| Rules::of(page) == seen)
+    fn takes(&self, ns: u64, now: u64) -> bool {
+        if now >= self.until.load(Ordering::Relaxed) || !self.allowance.takes(ns) {
+            return false;
+        }
+        // SAFETY: there was an allowance, so a page was stored before it; pages are never unmapped.
+        let page = unsafe { &*self.page.load(Ordering::Acquire) };
+        page.slice.load(Ordering::Relaxed) == self.slice.load(Ordering::Relaxed)
+            && page.contended.load(Ordering::Relaxed) == self.contended.load(Ordering::Relaxed)
     }
 }
 
@@ -353,7 +359,10 @@ pub(super) fn known() -> Option<&'static Ledger> {
 pub(super) fn mine() -> Option<&'static Ledger> {
     let record = record()?;
     Some(linked(record).unwrap_or_else(|| {
-        let made: &'static Ledger = Box::leak(Box::new(Ledger::new()));
+        // Not by way of the thread's stack, of which there may be little.
+        let made = Box::<Ledger>::new_zeroed();
+        // SAFETY: a ledger holds atomics of numbers and of pointers, for which zeros are values.
+        let made: &'static Ledger = Box::leak(unsafe { made.assume_init() });
         let link = core::ptr::from_ref(made).cast_mut().cast();
         record.ledger.store(link, Ordering::Release);
         made
@@ -380,7 +389,11 @@ impl Going {
     /// The driver has answered.
     #[inline(always)]
     pub(crate) fn ended(self, answer: CUresult) {
-        self.ledger.ring.ended(self.number, answer.is_success());
+        if answer.is_success() {
+            self.ledger.ring.ended(self.number, true);
+        } else {
+            self.ledger.not_made(self.number);
+        }
         self.record.count();
         self.record.step_out();
     }
@@ -394,36 +407,30 @@ pub(super) fn go(stream: StreamRef, key: u64, frame: u64) -> Option<Going> {
     if record.is_inside() {
         return None;
     }
-    let named = Named::of(stream, key)?;
-    let place = named.place();
+    let changes = ledger.changes.load(Ordering::Relaxed);
+    let hash = hash(stream, key, era());
+    let place = place(hash);
     let kind = &ledger.kinds[place as usize];
-    let fuel = kind.fuel.load(Ordering::Relaxed);
-    if fuel == 0 || !kind.is(named) || kind.era.load(Ordering::Relaxed) != era() {
+    if !kind.is(stream, hash) {
         return None;
     }
-    let device_index = ledger.device()?;
-    // SAFETY: null, or a device's, which stays for the life of the process.
-    let open = unsafe { ledger.open.load(Ordering::Relaxed).as_ref() }?;
+    let open = ledger.open()?;
     record.at.store(frame, Ordering::Relaxed);
-    let word = record.step_in(word::to(1 << device_index), false, &GATE.word);
-    let now = clock::ticks();
-    // Not closed or sealed, and launches need no barrier of their own.
-    if word & (word::closed(device_index) | ANY_SEALED | FENCED | NOT_READY) == 0 && open.holds(now)
-    {
-        let launch = Launch { of: place, at: now };
-        if let Some(number) = ledger.ring.announce(launch) {
+    let word = record.step_in(open.seat, false, &GATE.word);
+    if word & open.barred == 0 {
+        let now = clock::ticks();
+        if let Some(number) = ledger.ring.announce(Launch { of: place, at: now }) {
             // A signal handler may have launched something else until then, and the ledger hold
             // that. From now on it stays as it is.
-            let is_same = kind.is(named) && ledger.device() == Some(device_index);
-            if is_same && open.allowance.takes(kind.ns.load(Ordering::Relaxed)) {
-                kind.fuel.store(fuel - 1, Ordering::Relaxed);
+            let is_same = ledger.changes.load(Ordering::Relaxed) == changes;
+            if is_same && kind.has_fuel() && open.takes(kind.ns.load(Ordering::Relaxed), now) {
                 return Some(Going {
                     record,
                     ledger,
                     number,
                 });
             }
-            ledger.ring.ended(number, false);
+            ledger.not_made(number);
         }
     }
     record.step_out();

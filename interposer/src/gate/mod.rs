@@ -210,7 +210,7 @@ fn quiet(device_index: usize, left: &mut Vec<u64>) -> Quiet {
     if GATE.is_quiet(device_index) {
         return Quiet::Yes;
     }
-    GATE.records.bury();
+    GATE.records.reap();
     if GATE.is_quiet(device_index) {
         Quiet::Yes
     } else if GATE.is_left(device_index, left) {

@@ -10,8 +10,7 @@ use crate::driver::{captures, streams};
 /// The kind of a launch, for estimates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
-    /// A kernel of one shape: a hash of its function's address and of grid, block and shared
-    /// memory.
+    /// A kernel of one shape: a hash of grid, block, shared memory and its function's address.
     Kernel(u64),
     /// A graph: the address of its executable.
     Graph(usize),
@@ -19,19 +18,17 @@ pub(crate) enum Key {
     Other(u32),
 }
 
-/// An odd number without a pattern (the golden ratio): multiplying by it mixes.
-const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
+/// An odd number without a pattern, longer than the sizes of grids that drivers take in y and z and
+/// of blocks.
+const MIX: u64 = 0x5851_F42D;
 
 impl Key {
     /// A kernel of this shape: grid, block, bytes of shared memory.
     #[inline]
     pub(crate) fn kernel(function: CUfunction, shape: [u32; 7]) -> Self {
-        let mut hash = function.0.addr() as u64;
-        let [a, b, c, d, e, f, shared] = shape.map(u64::from);
-        for numbers in [a | b << 32, c | d << 32, e | f << 32, shared] {
-            hash = (hash ^ numbers).wrapping_mul(MIX).rotate_left(29);
-        }
-        Self::Kernel(hash)
+        let digits = |sum: u64, digit: u32| sum.wrapping_mul(MIX).wrapping_add(digit.into());
+        let hash = shape.into_iter().fold(0, digits).wrapping_mul(MIX);
+        Self::Kernel(hash.wrapping_add(function.0.addr() as u64))
     }
 }
 

@@ -137,7 +137,7 @@ impl Records {
     }
 
     /// Frees the records of threads that died inside, such as by cancellation in the driver.
-    pub(super) fn bury(&self) {
+    pub(super) fn reap(&self) {
         for record in self.all().filter(|record| record.may_touch()) {
             let owner = record.owner.load(Ordering::Acquire);
             if is_dead(owner) && takes(record, owner, 0) {
@@ -270,7 +270,7 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(inside(dead));
-        records.bury();
+        records.reap();
         assert!(!inside(dead) && inside(mine));
     }
 

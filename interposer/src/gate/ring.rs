@@ -9,11 +9,16 @@
 
 use crate::gate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// What became of a launch, in the lowest bits of [`Slot::what`].
+/// What became of a launch, in the lowest bits of [`Slot::what`]. A launch that was given up and
+/// returned after all is counted as made: both bits.
 const LAUNCHING: u32 = 0;
 const MADE: u32 = 1;
 const NOT_MADE: u32 = 2;
 const STATES: u32 = 2;
+
+const fn state_of(what: u32) -> u32 {
+    what & ((1 << STATES) - 1)
+}
 
 /// One launch.
 #[derive(Debug)]
@@ -41,7 +46,8 @@ pub(super) struct Launch {
 }
 
 impl<const SLOTS: usize> Ring<SLOTS> {
-    /// An empty one.
+    /// An empty one: all zeros.
+    #[cfg(loom)]
     pub(super) fn new() -> Self {
         let slot = |_| Slot {
             at: AtomicU64::new(0),
@@ -84,8 +90,7 @@ impl<const SLOTS: usize> Ring<SLOTS> {
     pub(super) fn ended(&self, number: u64, made: bool) {
         let what = &self.slot(number).what;
         let state = if made { MADE } else { NOT_MADE };
-        let of = what.load(Ordering::Relaxed) >> STATES;
-        what.store(of << STATES | state, Ordering::Release);
+        what.store(what.load(Ordering::Relaxed) | state, Ordering::Release);
     }
 
     /// Whether all that was announced has been taken out.
@@ -93,26 +98,39 @@ impl<const SLOTS: usize> Ring<SLOTS> {
         self.head.load(Ordering::Acquire) == self.tail.load(Ordering::Acquire)
     }
 
-    /// Takes out completed launches in their order. A launch in progress stays, and is returned.
-    /// For one thread at a time, which has taken the allowance away.
-    pub(super) fn take_out(&self, mut made: impl FnMut(Launch)) -> Option<Launch> {
+    /// Takes out completed launches in their order: the last of each run of one kind, and how many
+    /// the run has. A launch in progress stays, and is returned. For one thread at a time, which
+    /// has taken the allowance away.
+    pub(super) fn take_out(&self, mut made: impl FnMut(Launch, u32)) -> Option<Launch> {
+        // What is announced from here on finds no allowance.
+        let head = self.head.load(Ordering::Acquire);
         let mut tail = self.tail.load(Ordering::Relaxed);
-        while tail != self.head.load(Ordering::Acquire) {
-            let slot = self.slot(tail);
-            let what = slot.what.load(Ordering::Acquire);
-            let launch = Launch {
-                of: what >> STATES,
-                at: slot.at.load(Ordering::Relaxed),
-            };
-            match what & ((1 << STATES) - 1) {
-                LAUNCHING => return Some(launch),
-                MADE => made(launch),
-                _ => {}
+        let mut launching = None;
+        while tail != head {
+            let what = self.slot(tail).what.load(Ordering::Acquire);
+            if state_of(what) == LAUNCHING {
+                launching = Some(self.launch(tail, what));
+                break;
             }
+            let (mut last, mut count) = (tail, 1);
             tail = tail.wrapping_add(1);
-            self.tail.store(tail, Ordering::Release);
+            while tail != head && self.slot(tail).what.load(Ordering::Acquire) == what {
+                (last, count) = (tail, count + 1);
+                tail = tail.wrapping_add(1);
+            }
+            if state_of(what) != NOT_MADE {
+                made(self.launch(last, what), count);
+            }
         }
-        None
+        self.tail.store(tail, Ordering::Release);
+        launching
+    }
+
+    fn launch(&self, number: u64, what: u32) -> Launch {
+        Launch {
+            of: what >> STATES,
+            at: self.slot(number).at.load(Ordering::Relaxed),
+        }
     }
 
     /// The launch in progress was left by a jump, or its thread has died: it is not waited for.
@@ -121,7 +139,7 @@ impl<const SLOTS: usize> Ring<SLOTS> {
         if head != self.tail.load(Ordering::Acquire) {
             let what = &self.slot(head.wrapping_sub(1)).what;
             let seen = what.load(Ordering::Acquire);
-            if seen & ((1 << STATES) - 1) == LAUNCHING {
+            if state_of(seen) == LAUNCHING {
                 let dropped = seen | NOT_MADE;
                 let _ = what.compare_exchange(seen, dropped, Ordering::AcqRel, Ordering::Relaxed);
             }
@@ -134,19 +152,22 @@ impl<const SLOTS: usize> Ring<SLOTS> {
 pub(super) struct Allowance(AtomicU64);
 
 impl Allowance {
+    /// The longest launch that may take from it (ns).
+    pub(super) const MOST: u64 = 1 << 61;
+
     /// None.
     pub(super) const fn of(none: AtomicU64) -> Self {
         Self(none)
     }
 
-    /// Takes `ns` from it. `false` if there would be no room for one more such launch: the last one
-    /// of an allowance is made with the lock.
+    /// Takes `ns` from it, at most [`MOST`](Self::MOST). `false` if there would be no room for one
+    /// more such launch: the last one of an allowance is made with the lock.
     #[inline(always)]
     pub(super) fn takes(&self, ns: u64) -> bool {
         // Both a full barrier between the announcement and later reads of other threads, and an
         // order with threads that take it away.
         let before = self.0.fetch_sub(ns, Ordering::AcqRel).cast_signed();
-        before >= ns.saturating_mul(2).cast_signed()
+        before >= ns.wrapping_mul(2).cast_signed()
     }
 
     /// Takes it away. From now on the reader sees every announcement made with a part of it.

@@ -34,7 +34,7 @@ use crate::guest::futex::{FutexWaiter, wake_all};
 
 /// The memory of this process may move.
 static MOVES: AtomicBool = AtomicBool::new(false);
-/// Columns whose seal a call has met, a bit each.
+/// Devices whose seal a call has met, a bit each.
 static WANTED: AtomicU32 = AtomicU32::new(0);
 /// Stream memory operations that passed: two for each that is over.
 static OPERATIONS: AtomicU64 = AtomicU64::new(0);
@@ -97,7 +97,7 @@ pub(crate) fn operations() -> u64 {
 /// are not.
 pub(crate) fn is_still() -> bool {
     GATE.is_still() || {
-        GATE.records.bury();
+        GATE.records.reap();
         GATE.is_still() || GATE.is_abandoned()
     }
 }

@@ -11,7 +11,7 @@ use crate::gate::sync::{
     AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence, light_barrier,
 };
 
-/// Columns the word has bits for.
+/// Devices the word has bits for.
 pub(super) const DEVICES: usize = 16;
 /// There is no `membarrier` here: launches bring their own barrier.
 pub(super) const FENCED: u64 = 1 << 62;

@@ -96,11 +96,11 @@ pub(crate) struct Session {
     keeper: AtomicI32,
     /// Frames that the control thread is to send.
     outbox: Mutex<Vec<u8>>,
-    /// Columns on which memory was freed while an ask waits for some.
+    /// Devices on which memory was freed while an ask waits for some.
     freed: AtomicU32,
-    /// Columns on which a context was asked for.
+    /// Devices on which a context was asked for.
     opened: AtomicU32,
-    /// Columns on which one was made.
+    /// Devices on which one was made.
     made: AtomicU32,
     /// Ranges of the host store that were given and not taken yet: where they are mapped, and their
     /// lengths.

@@ -26,10 +26,11 @@ const MILLIONTHS: u64 = 100_000;
 enum Owner {
     Gpushare,
     Hami,
+    Mps,
 }
 
 /// Owners of compute variables.
-pub(super) const OWNERS: usize = 2;
+pub(super) const OWNERS: usize = 3;
 
 /// The index of our own variables.
 pub(super) const OURS: usize = Owner::Gpushare as usize;
@@ -94,6 +95,31 @@ pub(super) fn hami(time: &mut Amounts<OWNERS>, set: &Setting<'_>) -> Result<(), 
             "a whole percentage, 1 to 100; 0 or empty for no cap",
         )),
     }
+}
+
+/// MPS: a percentage with decimals; empty and 100 are off. It binds where there is no MPS: there
+/// the driver keeps it. What is below a tenth of a percent does not count.
+pub(super) fn mps(time: &mut Amounts<OWNERS>, set: &Setting<'_>) -> Result<(), LimitError> {
+    let text = set.value.trim();
+    if text.is_empty() {
+        return Ok(());
+    }
+    let percent = text.parse::<f64>().ok();
+    let percent = percent.filter(|percent| *percent > 0.0 && *percent <= 100.0);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "0 to 1000"
+    )]
+    let part = percent.and_then(|percent| Permille::new((percent * 10.0).max(10.0) as u16));
+    let Some(part) = part else {
+        let accepted = "a percentage above 0 and up to 100; empty for none";
+        return Err(set.refuse("not understood as a percentage", accepted));
+    };
+    let entry = entry(set, part);
+    let theirs = time.of(set.whose, Owner::Mps as usize);
+    theirs.limit.insert(set.device, entry);
+    Ok(())
 }
 
 fn refused(set: &Setting<'_>) -> LimitError {

@@ -24,7 +24,7 @@ type Read = fn(&mut Limits, &Setting<'_>) -> Result<(), LimitError>;
 
 /// A row: name, suffixes, reader. Ours come first, because whether an alias matters depends on
 /// them.
-const TABLE: [(&str, Suffix, Read); 23] = [
+const TABLE: [(&str, Suffix, Read); 24] = [
     ("GPUSHARE_DISABLE", Suffix::None, disable),
     ("GPUSHARE_MEM_LIMIT", Suffix::Device, |to, set| {
         ours(to, set, false)
@@ -85,6 +85,9 @@ const TABLE: [(&str, Suffix, Read); 23] = [
         toolkit(to, set, true)
     }),
     ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", Suffix::None, mps),
+    (crate::mps::ACTIVE_THREADS, Suffix::None, |to, set| {
+        compute::mps(&mut to.time, set)
+    }),
 ];
 
 /// Names under which a misspelling would silently mean "no limit".

@@ -159,7 +159,7 @@ pub struct Line {
 pub struct Page {
     /// The kind of page.
     pub header: Header,
-    /// Columns.
+    /// Devices.
     pub devices: [Device; MAX_DEVICES],
     /// Rows.
     pub slots: [Slot; MAX_SLOTS],

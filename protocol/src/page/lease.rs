@@ -121,13 +121,6 @@ pub struct Turn {
     pub slice: u64,
 }
 
-impl Turn {
-    /// A [`window`](Self::window) that is for one launch of each process and no more: the gate
-    /// closes behind it. A library that does not know this launches one at a time until the
-    /// deadline.
-    pub const STEP: u64 = 1;
-}
-
 impl ControlDevice {
     /// The tenant's turn now. The bounds belong to the word read with them, unless the daemon
     /// kept writing throughout; then they belong to a turn next to it, which the wake-up that

@@ -38,7 +38,7 @@ pub use layout::{
     PageError, Slot, TEXT_MAX, lock_byte, slot_range,
 };
 pub use snapshot::{DeviceUse, ProcessUse, Snapshot, SnapshotDevice};
-pub use watch::{Mark, Stamp, Watch};
+pub use watch::{Stamp, Watch, Writer};
 pub use word::{Short, Split, Word};
 
 /// Bytes in one unit of charge. The driver hands out linear memory in multiples of 512 bytes, so

@@ -55,7 +55,7 @@ pub struct ProcessUse {
 /// The charges and counters of one process on one device. All in bytes but the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceUse {
-    /// Column of the device.
+    /// The `device_index` of the device.
     pub device_index: usize,
     /// Bytes charged.
     pub charged: u64,

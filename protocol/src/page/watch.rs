@@ -35,9 +35,9 @@ impl Watch {
         Self(AtomicU64::new(0))
     }
 
-    /// The process of this mark is about to take a sum and to remember it.
-    pub fn begin(&self, mark: Mark) -> Stamp {
-        let me = mark.0;
+    /// This process is about to take a sum and to remember it.
+    pub fn begin(&self, writer: Writer) -> Stamp {
+        let me = writer.0;
         let join = |now: u64| match now & WHO {
             0 => now | me,
             who if who == me => now,
@@ -68,10 +68,10 @@ impl Watch {
     /// The word of this process has changed its charges. No action is needed while no other process
     /// caches a sum.
     #[inline]
-    pub fn changed(&self, mark: Mark) {
+    pub fn changed(&self, writer: Writer) {
         let now = self.0.load(Ordering::SeqCst);
         let who = now & WHO;
-        if who != 0 && who != mark.0 {
+        if who != 0 && who != writer.0 {
             self.forget(now);
         }
     }
@@ -103,10 +103,10 @@ impl Default for Watch {
 
 /// How a process names itself in the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark(u64);
+pub struct Writer(u64);
 
-impl Mark {
-    /// That of the process in `slot`. Slots beyond the page have no mark of their own.
+impl Writer {
+    /// That of the process in `slot`. Slots beyond the page have none of their own.
     pub fn of_slot(slot: usize) -> Self {
         Self(u64::try_from(slot).map_or(SEVERAL, |slot| slot.saturating_add(1).min(SEVERAL)))
     }
@@ -120,8 +120,8 @@ mod tests {
     use super::super::Word;
     use super::*;
 
-    fn slot(slot: usize) -> Mark {
-        Mark::of_slot(slot)
+    fn slot(slot: usize) -> Writer {
+        Writer::of_slot(slot)
     }
 
     #[test]

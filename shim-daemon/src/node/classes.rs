@@ -44,19 +44,19 @@ impl Node {
             return Err(forbidden(text));
         }
         let found = self.tenants.iter().find(|(_, known)| {
-            let container = known.registration.container.as_ref();
+            let container = known.registration().container.as_ref();
             container.is_some_and(|container| {
-                known.contained.is_some() && container.groups.meet(&groups)
+                known.contained().is_some() && container.groups.meet(&groups)
             })
         });
         let tenant = match found {
             Some((tenant, known)) => {
-                let container = known.registration.container.as_ref();
+                let container = known.registration().container.as_ref();
                 let of = container.and_then(|container| container.class.as_deref());
                 if of != Some(class) {
                     let text = format!(
                         "the container is tenant {} already, {}; give it one class",
-                        known.registration.name,
+                        known.registration().name,
                         of.map_or_else(|| "by its hook".to_owned(), |of| format!("of class {of}"))
                     );
                     return Err(forbidden(&text));
@@ -66,7 +66,7 @@ impl Node {
             None => self.found_in_class(now, class, groups)?,
         };
         match self.tenants.get(&tenant) {
-            Some(known) if known.admitted => Ok(tenant),
+            Some(known) if known.is_admitted() => Ok(tenant),
             Some(_) => Err(WireError::retry(ErrorCode::Full, self.waits_for(tenant))),
             None => {
                 let why = self.refused.take().unwrap_or_default();
@@ -96,7 +96,7 @@ impl Node {
         }
         let maxima = self.maxima.clone();
         let limits = self.parse(&class.environment, &maxima)?;
-        let device_ids = self.columns_named(&class.devices)?;
+        let device_ids = self.devices_named(&class.devices)?;
         let spec = self.spec(&limits, &device_ids, None)?;
         self.claim(&device_ids)?;
         let id = id_of(&groups);

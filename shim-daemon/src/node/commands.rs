@@ -85,12 +85,11 @@ impl Node {
         let kept = self
             .tenants
             .iter()
-            .filter(|(_, known)| known.owners.contains(&connection));
+            .filter(|(_, known)| known.is_kept_by(connection));
         let kept: Vec<TenantId> = kept.map(|(id, _)| *id).collect();
         for tenant in kept {
             if let Some(known) = self.tenants.get_mut(&tenant) {
-                known.owners.remove(&connection);
-                known.pending.retain(|(to, _)| *to != connection);
+                known.forget_command(connection);
             }
             self.end_if_unused(now, tenant);
         }
@@ -108,7 +107,7 @@ impl Node {
         // A command that joins an existing tenant requests the tenant's limits, under the tenant's
         // maxima.
         let existing = name.and_then(|name| self.find(name));
-        let maxima = existing.map_or(&self.maxima, |(_, known)| &known.registration.maxima);
+        let maxima = existing.map_or(&self.maxima, |(_, known)| &known.registration().maxima);
         let maxima = maxima.clone();
         let limits = self.parse(environment, &maxima)?;
         self.may_ask(from, environment)?;
@@ -122,10 +121,10 @@ impl Node {
         };
         if let Some((tenant, known)) = self.find(&name) {
             self.may_command(from, tenant)?;
-            if known.limits != limits.to_string() || known.device_ids != device_ids {
+            if known.limits() != limits.to_string() || known.device_ids() != device_ids {
                 let text = format!(
                     "tenant {name} exists with other limits ({}); give equal ones to join it, or another name",
-                    known.limits
+                    known.limits()
                 );
                 return Err(WireError::new(ErrorCode::BadLimits, text));
             }
@@ -149,9 +148,7 @@ impl Node {
         };
         let tenant = self.add(now, registration, &limits, device_ids, &spec)?;
         if let Some(known) = self.tenants.get_mut(&tenant) {
-            known.owners.insert(from);
-            known.pending.push((from, id));
-            known.created = Some(now);
+            known.created((from, id), now);
         }
         self.note_owner(tenant, from);
         self.happened(
@@ -185,7 +182,7 @@ impl Node {
         );
         let made = made.map_err(|error| WireError::retry(ErrorCode::Full, error.to_string()))?;
         made.found(spec, &self.devices, limits, self.guarantee);
-        let heartbeat = &made.control.view().header.heartbeat;
+        let heartbeat = &made.control().view().header.heartbeat;
         heartbeat.store(now.0, Ordering::Relaxed);
         let tenant = tenant_id(self.fresh_id());
         self.tenants.insert(tenant, made);
@@ -198,15 +195,11 @@ impl Node {
         let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };
-        known.admitted = true;
-        // After a reboot the clock starts anew, and the tenant's time with it.
-        let began = known.registration.began.unwrap_or(now.0).min(now.0);
-        known.registration.began = Some(began);
-        if let Some(created) = known.created.take() {
-            self.counted.admissions.record((now - created).0);
+        if let Some(queued) = known.admit(now) {
+            self.counted.admitted(queued);
         }
-        let pending = std::mem::take(&mut known.pending);
-        let registration = Box::new(known.registration.clone());
+        let pending = known.take_pending();
+        let registration = Box::new(known.registration().clone());
         let name = registration.name.clone();
         self.effect(Effect::Listen {
             tenant,
@@ -222,7 +215,7 @@ impl Node {
 
     pub(super) fn find(&self, name: &str) -> Option<(TenantId, &Tenant)> {
         let mut all = self.tenants.iter();
-        let found = all.find(|(_, known)| known.registration.name == name);
+        let found = all.find(|(_, known)| known.name() == name);
         found.map(|(id, known)| (*id, known))
     }
 
@@ -245,10 +238,10 @@ impl Node {
     /// tenant's admission.
     fn keep(&mut self, tenant: TenantId, (from, id): (ConnId, u32)) -> Option<ControlReply> {
         let known = self.tenants.get_mut(&tenant)?;
-        known.owners.insert(from);
-        let admitted = known.admitted.then(|| known.registration.name.clone());
+        known.keep_for(from);
+        let admitted = known.is_admitted().then(|| known.name().to_owned());
         if admitted.is_none() {
-            known.pending.push((from, id));
+            known.answer_later((from, id));
         }
         self.note_owner(tenant, from);
         let name = admitted?;
@@ -265,7 +258,7 @@ impl Node {
         self.happened(now, Event::TenantGone { tenant });
         self.remove_fences(tenant);
         if let Some(known) = self.tenants.remove(&tenant) {
-            let name = known.registration.name;
+            let name = known.name().to_owned();
             self.effect(Effect::Unlisten { tenant, name });
             self.let_go();
         }
@@ -304,9 +297,9 @@ impl Node {
         let (tenant, known) = self.find(name).ok_or_else(|| no_tenant(name))?;
         self.may_command(from, tenant)?;
         self.may_change(known, changes)?;
-        let device_ids = known.device_ids.clone();
-        let mut environment = known.registration.environment.clone();
-        let maxima = known.registration.maxima.clone();
+        let device_ids = known.device_ids().to_vec();
+        let mut environment = known.registration().environment.clone();
+        let maxima = known.registration().maxima.clone();
         for (variable, value) in changes {
             environment.retain(|(known, _)| known != variable);
             environment.push((variable.clone(), value.clone()));
@@ -317,7 +310,7 @@ impl Node {
         let owner = self.owner(tenant);
         let spec = self.spec(&limits, &device_ids, owner)?;
         if let Some(known) = self.tenants.get_mut(&tenant) {
-            known.pending.push((from, id));
+            known.answer_later((from, id));
         }
         let before = self.ceilings(tenant, &device_ids);
         self.world.handle(
@@ -331,22 +324,19 @@ impl Node {
         let Some(known) = self.tenants.get_mut(&tenant) else {
             return Ok(None);
         };
-        let refused = known.pending.len();
-        known.pending.retain(|waiting| *waiting != (from, id));
-        if known.pending.len() == refused {
+        if !known.answer_now((from, id)) {
             // A refusal was sent to all that waited.
             return Ok(None);
         }
         let spec = self.world.spec(tenant).cloned().unwrap_or(spec);
-        known.registration.environment = environment;
-        known.limits = limits.to_string();
+        known.change(environment, &limits);
         known.found(&spec, &self.devices, &limits, self.guarantee);
         self.set_shares(tenant, &spec);
         let Some(known) = self.tenants.get(&tenant) else {
             return Ok(None);
         };
         known.hold_to(&self.lowered(tenant, &device_ids, &before));
-        let registration = Box::new(known.registration.clone());
+        let registration = Box::new(known.registration().clone());
         self.effect(Effect::Listen {
             tenant,
             registration,
@@ -362,7 +352,7 @@ impl Node {
         device_ids.iter().map(ceiling).collect()
     }
 
-    /// Columns on which that is less than it was `before`.
+    /// Devices on which that is less than it was `before`.
     fn lowered(
         &self,
         tenant: TenantId,

@@ -138,7 +138,7 @@ impl Node {
         let Some(known) = self.tenants.get(&tenant) else {
             return;
         };
-        let owners: Vec<_> = known.owners.iter().copied().collect();
+        let owners: Vec<_> = known.owners().collect();
         for process in known
             .members()
             .filter_map(|member| self.processes.get(member))
@@ -147,7 +147,7 @@ impl Node {
             let _ = crate::peer::signal(&process.peer().pidfd, posix);
         }
         // Last, because its end ends all others of its pid namespace without a signal of theirs.
-        if let Some(init) = known.contained.as_ref().and_then(Contained::init) {
+        if let Some(init) = known.contained().and_then(Contained::init) {
             let _ = crate::peer::signal(&init.pidfd, posix);
         }
         for to in owners {
@@ -222,11 +222,11 @@ impl Node {
         let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };
-        let pending = std::mem::take(&mut known.pending);
+        let pending = known.take_pending();
         if pending.is_empty() {
             self.refused = Some(error.to_owned());
         }
-        if !known.admitted {
+        if !known.is_admitted() {
             self.tenants.remove(&tenant);
         }
         for (to, id) in pending {
@@ -252,7 +252,7 @@ impl Node {
                 let tenant = self.processes.get(ask.0).map(|process| process.tenant());
                 facts.push(number("short_bytes", short.0));
                 if let Some(known) = tenant.and_then(|id| self.tenants.get_mut(&id)) {
-                    known.tally.waits(*ask, now);
+                    known.tally_mut().waits(*ask, now);
                 }
                 let text = format!("an allocation waits: {} are missing", short.human());
                 ("waiting", tenant, Some(*device), text)
@@ -370,7 +370,7 @@ impl Node {
         }
         let mut least: Option<Bytes> = None;
         let mut asked = Vec::new();
-        let device_ids = self.tenants.get(&tenant).map(|known| &known.device_ids);
+        let device_ids = self.tenants.get(&tenant).map(|known| known.device_ids());
         for device in device_ids.into_iter().flatten() {
             let quota = self.world.spec(tenant).and_then(|spec| spec.quota(*device));
             let (Some(quota), Some(view)) = (quota, self.world.device(*device)) else {
@@ -409,7 +409,10 @@ impl Node {
     /// Tells all that still wait for admission once it is not the previous daemon's programs they
     /// wait for.
     pub(super) fn tell_queued_after_recovery(&mut self) {
-        let queued = self.tenants.iter().filter(|(_, known)| !known.admitted);
+        let queued = self
+            .tenants
+            .iter()
+            .filter(|(_, known)| !known.is_admitted());
         let queued: Vec<TenantId> = queued.map(|(id, _)| *id).collect();
         for tenant in queued {
             let why = self.waits_for(tenant);
@@ -418,8 +421,8 @@ impl Node {
     }
 
     fn tell_ends_soon(&mut self, tenant: TenantId, why: &str) {
-        let owners = self.tenants.get(&tenant).map(|known| &known.owners);
-        for to in owners.into_iter().flatten().copied().collect::<Vec<_>>() {
+        let owners = self.tenants.get(&tenant).map(|known| known.owners());
+        for to in owners.into_iter().flatten().collect::<Vec<_>>() {
             let reply = ControlReply::EndsSoon {
                 why: why.to_owned(),
             };
@@ -428,7 +431,10 @@ impl Node {
     }
 
     fn tell_queued(&mut self, tenant: TenantId, why: &str) {
-        let pending = self.tenants.get(&tenant).map(|known| known.pending.clone());
+        let pending = self
+            .tenants
+            .get(&tenant)
+            .map(|known| known.pending().to_vec());
         for (to, id) in pending.unwrap_or_default() {
             let reply = ControlReply::Queued {
                 why: why.to_owned(),

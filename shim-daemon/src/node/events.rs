@@ -122,7 +122,7 @@ impl Node {
 
     /// The device of a tenant that has one.
     fn only_device(&self, tenant: TenantId) -> Option<DeviceId> {
-        match *self.tenants.get(&tenant)?.device_ids {
+        match *self.tenants.get(&tenant)?.device_ids() {
             [device] => Some(device),
             _ => None,
         }
@@ -148,10 +148,7 @@ impl Node {
     /// A tenant's name, for messages.
     pub(super) fn name(&self, tenant: TenantId) -> String {
         let known = self.tenants.get(&tenant);
-        known.map_or_else(
-            || "(ended)".to_owned(),
-            |known| known.registration.name.clone(),
-        )
+        known.map_or_else(|| "(ended)".to_owned(), |known| known.name().to_owned())
     }
 
     /// A device's name, for messages.

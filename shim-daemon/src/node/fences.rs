@@ -100,18 +100,16 @@ impl Node {
     pub(super) fn note_owner(&mut self, tenant: TenantId, command: ConnId) {
         let group = self.fences.commands.get(&command).cloned();
         if let (Some(group), Some(known)) = (group, self.tenants.get_mut(&tenant))
-            && !known.registration.commands.contains(&group)
+            && known.note_command(group)
+            && known.is_admitted()
         {
-            known.registration.commands.push(group);
-            if known.admitted {
-                self.write_down(tenant);
-            }
+            self.write_down(tenant);
         }
     }
 
     /// Has the server store all registrations again, because the stored ones are gone.
     pub fn write_down_all(&mut self) {
-        let admitted = self.tenants.iter().filter(|(_, known)| known.admitted);
+        let admitted = self.tenants.iter().filter(|(_, known)| known.is_admitted());
         for tenant in admitted.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.write_down(tenant);
         }
@@ -128,7 +126,7 @@ impl Node {
     /// Has the server remember the tenant's registration as it is now.
     pub fn write_down(&mut self, tenant: TenantId) {
         if let Some(known) = self.tenants.get(&tenant) {
-            let registration = Box::new(known.registration.clone());
+            let registration = Box::new(known.registration().clone());
             self.effect(Effect::Listen {
                 tenant,
                 registration,
@@ -155,7 +153,7 @@ impl Node {
         let Some(known) = self.tenants.get(&tenant) else {
             return;
         };
-        for Remembered { group, device } in known.registration.fences.clone() {
+        for Remembered { group, device } in known.registration().fences.clone() {
             let Some(device) = self.devices.iter().position(|own| own.uuid == device) else {
                 continue;
             };
@@ -185,8 +183,12 @@ impl Node {
                 let Some(known) = self.tenants.get(tenant) else {
                     continue;
                 };
-                let alone = inside.len() == 1 && !known.registration.commands.contains(group);
-                for device in known.device_ids.iter().filter_map(|device| index(*device)) {
+                let alone = inside.len() == 1 && !known.registration().commands.contains(group);
+                for device in known
+                    .device_ids()
+                    .iter()
+                    .filter_map(|device| index(*device))
+                {
                     let height = alone.then(|| self.height(*tenant, device)).flatten();
                     let key = FenceKey {
                         tenant: *tenant,
@@ -256,11 +258,7 @@ impl Node {
             group: key.group.clone(),
             device,
         };
-        let fences = &mut known.registration.fences;
-        fences.retain(|other| *other != fence);
-        if stands {
-            fences.push(fence);
-        }
+        known.note_fence(fence, stands);
         self.write_down(key.tenant);
     }
 

@@ -40,7 +40,7 @@ impl Node {
         let Some(guard) = &mut self.guard else {
             return;
         };
-        let device_ids = self.tenants.values().flat_map(|known| &known.device_ids);
+        let device_ids = self.tenants.values().flat_map(|known| known.device_ids());
         let used = device_ids.filter_map(|device_index| self.devices.get(index(*device_index)?));
         let used: BTreeSet<[u8; 16]> = used.map(|device| device.uuid).collect();
         guard.keep(&used);

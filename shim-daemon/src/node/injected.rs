@@ -106,7 +106,7 @@ impl Node {
         let maxima = self.containers.maxima(&self.maxima, &injection.labels);
         let limits = self.parse(&injection.environment, &maxima)?;
         self.may_ask(from, &injection.environment)?;
-        let device_ids = self.columns_named(&injection.devices)?;
+        let device_ids = self.devices_named(&injection.devices)?;
         let owner = self.users.of(from);
         let spec = self.spec(&limits, &device_ids, owner)?;
         if self.is_recovering() {
@@ -157,7 +157,7 @@ impl Node {
         if !self
             .tenants
             .get(&tenant)
-            .is_some_and(|known| known.admitted)
+            .is_some_and(|known| known.is_admitted())
         {
             return Err(self.turned_away(now, tenant));
         }
@@ -228,9 +228,9 @@ impl Node {
             return Err(forbidden(&text));
         }
         let mut others = self.tenants.values().filter_map(|other| {
-            let container = other.registration.container.as_ref()?;
-            other.contained.as_ref()?;
-            Some((&other.registration.name, container))
+            let container = other.registration().container.as_ref()?;
+            other.contained()?;
+            Some((other.name(), container))
         });
         match others.find(|(_, other)| other.groups.meet(&own)) {
             Some((name, other)) => {
@@ -247,10 +247,10 @@ impl Node {
     fn same_init(&self, identity: Identity) -> Option<String> {
         let mut all = self.tenants.values();
         let same = all.find(|known| {
-            let container = known.registration.container.as_ref();
+            let container = known.registration().container.as_ref();
             container.is_some_and(|container| container.init == Some(identity))
         });
-        same.map(|known| known.registration.name.clone())
+        same.map(|known| known.name().to_owned())
     }
 
     /// A tenant's name for a container: its id, or where that is no name or is taken, what begins
@@ -268,7 +268,7 @@ impl Node {
     }
 
     /// The devices that a container names, or the node's only one.
-    pub(super) fn columns_named(&self, names: &[String]) -> Result<Vec<DeviceId>, WireError> {
+    pub(super) fn devices_named(&self, names: &[String]) -> Result<Vec<DeviceId>, WireError> {
         let refuse = |text: String| WireError::new(ErrorCode::NotFound, text);
         let listed = || {
             let rows = self.devices.iter().enumerate();
@@ -337,14 +337,14 @@ impl Node {
             None => {}
         }
         if let Some(known) = self.tenants.get_mut(&tenant) {
-            known.contained = Some(contained);
+            known.contain(contained);
         }
     }
 
     /// A previous daemon's container, if it still lives.
     pub(super) fn find_container(&mut self, tenant: TenantId) {
         let known = self.tenants.get(&tenant);
-        let Some(container) = known.and_then(|known| known.registration.container.clone()) else {
+        let Some(container) = known.and_then(|known| known.registration().container.clone()) else {
             return;
         };
         let contained = match container.init {
@@ -361,7 +361,7 @@ impl Node {
         let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };
-        if known.contained.take().is_some() {
+        if known.contained_no_longer() {
             self.end_if_unused(now, tenant);
         }
     }
@@ -371,7 +371,7 @@ impl Node {
         let mut mounts = None;
         let mut ended = Vec::new();
         for (tenant, known) in &self.tenants {
-            let gone = match (&known.contained, &known.registration.container) {
+            let gone = match (known.contained(), &known.registration().container) {
                 (Some(Contained::Init(init)), _) => {
                     crate::peer::is_dead(&init.pidfd).unwrap_or(false)
                 }
@@ -396,13 +396,13 @@ impl Node {
         peer: &Peer,
     ) -> Option<Result<(), WireError>> {
         let known = self.tenants.get(&tenant)?;
-        let container = known.registration.container.as_ref()?;
+        let container = known.registration().container.as_ref()?;
         if container.groups.is_empty() {
             return Some(Ok(()));
         }
         // Init may have been moved, by systemd in the container for one, or by its runtime. Where
         // it is among others now, the container's own cgroups are still those that it came with.
-        let init = known.contained.as_ref().and_then(Contained::init);
+        let init = known.contained().and_then(Contained::init);
         let home = Groups::parse(self.watch.home_table());
         let now = init.and_then(|init| init.groups().ok());
         let now = now.map(|now| now.in_those_of(&container.groups).apart_from(&[&home]));
@@ -418,8 +418,8 @@ impl Node {
         // A container in this one that is a tenant itself.
         let mut inner = self.tenants.iter().filter(|(other, _)| **other != tenant);
         let inner = inner.find_map(|(_, other)| {
-            let inner = other.registration.container.as_ref()?;
-            other.contained.as_ref()?;
+            let inner = other.registration().container.as_ref()?;
+            other.contained()?;
             let is_its = peer.groups.are_within(&inner.groups);
             let is_inner = inner.groups.depth() > own.depth();
             let is_inner = is_its && (is_inner || !peer.groups.are_within(&container.groups));

@@ -57,7 +57,7 @@ impl Node {
     /// from now on.
     pub(super) fn settle_cgroup(&mut self, tenant: TenantId, cgroup: &str) {
         let known = self.tenants.get(&tenant);
-        if known.is_none_or(|known| known.registration.container.is_some()) {
+        if known.is_none_or(|known| known.registration().container.is_some()) {
             return;
         }
         if self.owner(tenant).is_some() {
@@ -67,9 +67,9 @@ impl Node {
             return;
         };
         if let Some(known) = self.tenants.get_mut(&tenant)
-            && known.registration.cgroup.is_none()
+            && known.registration().cgroup.is_none()
         {
-            known.registration.cgroup = Some(group);
+            known.note_cgroup(group);
             self.write_down(tenant);
         }
     }
@@ -79,7 +79,7 @@ impl Node {
     fn own_cgroup<'a>(&self, tenant: TenantId, cgroup: &'a str) -> Result<&'a str, &'static str> {
         let group = cgroup::of_machine(cgroup).ok_or("is none that a container runtime made")?;
         let known = self.tenants.get(&tenant);
-        let registration = known.map(|known| &known.registration);
+        let registration = known.map(|known| known.registration());
         match registration.and_then(|own| own.cgroup.as_deref()) {
             Some(own) if own == group => return Ok(group),
             Some(_) => return Err("is another's"),
@@ -91,7 +91,7 @@ impl Node {
         if cgroup::of_machine(self.watch.home()) == Some(group) {
             return Err("is the daemon's");
         }
-        let mut others = self.tenants.values().map(|other| &other.registration);
+        let mut others = self.tenants.values().map(|other| other.registration());
         if others.any(|other| other.cgroup.as_deref() == Some(group)) {
             return Err("is another tenant's");
         }

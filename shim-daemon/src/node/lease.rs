@@ -119,8 +119,8 @@ impl Node {
     fn turn_of(&self, tenant: TenantId, device_index: u8, shown: u64) -> Option<(DeviceId, u64)> {
         let known = self.tenants.get(&tenant)?;
         let device_index = usize::from(device_index);
-        let device = *known.device_ids.get(device_index)?;
-        let page = known.control.view().devices.get(device_index)?;
+        let device = *known.device_ids().get(device_index)?;
+        let page = known.control().view().devices.get(device_index)?;
         let epoch = self.leases.epochs.told(shown)?;
         (shown <= page.turn().word.epoch()).then_some((device, epoch))
     }
@@ -138,7 +138,7 @@ impl Node {
         };
         let described = index(device).and_then(|at| self.devices.get(at));
         if let (Some(device_index), Some(described)) = (known.device_index(device), described) {
-            let of = (known.registration.name.as_str(), described.uuid);
+            let of = (known.name(), described.uuid);
             let key = (tenant, device_index);
             self.lease_log.note(now, key, of, lease.kind);
         }
@@ -156,7 +156,7 @@ impl Node {
         };
         let page = known
             .device_index(device)
-            .and_then(|device_index| known.control.view().devices.get(device_index));
+            .and_then(|device_index| known.control().view().devices.get(device_index));
         let Some(page) = page else { return };
         let epoch = self.leases.epochs.shown(lease.epoch);
         let turn = Turn {
@@ -224,7 +224,7 @@ impl Node {
         let known = self.processes.get(process)?;
         let tenant = self.tenants.get(&known.tenant())?;
         let device_index = tenant.device_index(device)?;
-        let line = tenant.usage.view().line(known.slot(), device_index)?;
+        let line = tenant.usage().view().line(known.slot(), device_index)?;
         let pending = PendingWord::from_bits(line.pending.load(Ordering::Acquire));
         Some(Work {
             service: line.service.load(Ordering::Relaxed),
@@ -239,7 +239,7 @@ impl Node {
     pub(super) fn wake_gates(&mut self) {
         for tenant in std::mem::take(&mut self.leases.to_wake) {
             if let Some(known) = self.tenants.get(&tenant) {
-                known.control.announce();
+                known.control().announce();
             }
         }
     }
@@ -257,8 +257,7 @@ impl Node {
     /// Takes a tenant's shares of its devices' time.
     pub(super) fn set_shares(&mut self, tenant: TenantId, spec: &TenantSpec) {
         if let Some(known) = self.tenants.get_mut(&tenant) {
-            let shares = known.device_ids.iter().map(|device| spec.compute(*device));
-            known.compute = shares.collect();
+            known.set_compute(spec);
         }
         if let Some(known) = self.tenants.get(&tenant) {
             self.show_terms(known);
@@ -267,8 +266,8 @@ impl Node {
 
     /// Stores the terms that a tenant's gates need outside their turns too, and wakes them.
     fn show_terms(&self, known: &Tenant) {
-        let pages = known.control.view().devices.iter();
-        for (page, compute) in pages.zip(&known.compute) {
+        let pages = known.control().view().devices.iter();
+        for (page, compute) in pages.zip(known.compute()) {
             page.publish(&Turn {
                 cap: compute.cap().map_or(0, |cap| u32::from(cap.get())),
                 quantum: self.leases.policy.quantum.0,
@@ -276,6 +275,6 @@ impl Node {
                 ..page.turn()
             });
         }
-        known.control.announce();
+        known.control().announce();
     }
 }

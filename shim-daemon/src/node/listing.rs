@@ -50,7 +50,7 @@ impl Node {
             Listing::Shares => {
                 let place = |(id, device_index): (TenantId, usize)| {
                     let known = self.tenants.get(&id)?;
-                    let device = *known.device_ids.get(device_index)?;
+                    let device = *known.device_ids().get(device_index)?;
                     self.share_row(now, (id, known), (device_index, device))
                 };
                 let (rows, next) = self.each_from(from, place);
@@ -66,8 +66,8 @@ impl Node {
             Listing::MpsClients => {
                 let place = |(id, device_index)| {
                     let known = self.tenants.get(&id).filter(|_| device_index == 0)?;
-                    let name = &known.registration.name;
-                    self.has_mps_clients(known).then(|| name.clone())
+                    let name = known.name();
+                    self.has_mps_clients(known).then(|| name.to_owned())
                 };
                 let (rows, next) = self.each_from(from, place);
                 (Rows::MpsClients(rows), next)
@@ -110,7 +110,7 @@ impl Node {
             Listing::Gangs => {
                 let place = |(id, device_index)| {
                     let known = self.tenants.get(&id).filter(|_| device_index == 0)?;
-                    let name = known.registration.name.clone();
+                    let name = known.name().to_owned();
                     let gang = self.world.spec(id)?.gang.clone()?.name;
                     Some(GangRow { name, gang })
                 };
@@ -143,7 +143,7 @@ impl Node {
             let Some(row) = row((id, device_index)) else {
                 continue;
             };
-            if !room.take(ROW + known.registration.name.len() + more(&row)) {
+            if !room.take(ROW + known.name().len() + more(&row)) {
                 return (rows, Some(cursor(id, device_index, 0)));
             }
             rows.push(row);
@@ -197,8 +197,8 @@ impl Node {
             room.take(rows.len() * MEASURED);
         }
         for (id, known, device_index) in self.places(from) {
-            let texts = known.registration.cgroup.as_ref().map_or(0, String::len);
-            let texts = texts + 2 * known.registration.name.len();
+            let texts = known.registration().cgroup.as_ref().map_or(0, String::len);
+            let texts = texts + 2 * known.name().len();
             if !room.take(2 * MEASURED + texts) {
                 return (rows, Some(cursor(id, device_index, 0)));
             }
@@ -254,7 +254,7 @@ impl Node {
                 true => usize_of(from.device),
                 false => 0,
             };
-            (first..known.device_ids.len()).map(move |device_index| (*id, known, device_index))
+            (first..known.device_ids().len()).map(move |device_index| (*id, known, device_index))
         })
     }
 }

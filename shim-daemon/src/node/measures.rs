@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use gpushare_core::{Nanos, ProcessId, TenantId, Why};
+use gpushare_core::{Nanos, ProcessId, ShareView, TenantId, Why};
 use gpushare_protocol::histogram::Histogram;
 
 use super::Node;
@@ -27,7 +27,7 @@ impl Grown {
         self.last = value;
     }
 
-    pub(super) fn all(self) -> u64 {
+    fn all(self) -> u64 {
         self.before.saturating_add(self.last)
     }
 }
@@ -35,20 +35,61 @@ impl Grown {
 /// Of a tenant on a device, since its registration at this daemon.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Measures {
-    pub(super) gpu: Grown,
-    pub(super) turns: Grown,
-    pub(super) overruns: Grown,
+    gpu: Grown,
+    turns: Grown,
+    overruns: Grown,
     gates_before: Histogram,
     gates: Histogram,
-    /// For how long its gate is closed now while it wants the device.
-    pub(super) waiting: Nanos,
-    pub(super) allocation_waits: Histogram,
+    waiting: Nanos,
+    allocation_waits: Histogram,
 }
 
 impl Measures {
     /// How long its gate was closed while it wanted the device, each time.
     pub(super) fn gate_waits(&self) -> Histogram {
         self.gates_before.plus(&self.gates)
+    }
+
+    /// Nanoseconds of the device's time that it held.
+    pub(super) fn gpu(&self) -> u64 {
+        self.gpu.all()
+    }
+
+    /// Turns that it was given.
+    pub(super) fn turns(&self) -> u64 {
+        self.turns.all()
+    }
+
+    /// Times that it had not drained in time.
+    pub(super) fn overruns(&self) -> u64 {
+        self.overruns.all()
+    }
+
+    /// For how long its gate is closed now while it wants the device.
+    pub(super) fn waiting(&self) -> Nanos {
+        self.waiting
+    }
+
+    /// How long its allocations waited, each time.
+    pub(super) fn allocation_waits(&self) -> Histogram {
+        self.allocation_waits
+    }
+
+    /// An allocation has waited for so long.
+    pub(super) fn allocation_waited(&mut self, waited: Nanos) {
+        self.allocation_waits.record(waited.0);
+    }
+
+    /// Reads what the brain counts of it now; `None` where it counts nothing.
+    fn read(&mut self, now: Nanos, share: Option<&ShareView>) {
+        self.waiting = Nanos::ZERO;
+        if let Some(share) = share {
+            self.gpu.read(share.held.0);
+            self.turns.read(share.turns);
+            self.overruns.read(share.overruns);
+            self.note_gates(share.waits);
+            self.waiting = share.waiting.map_or(Nanos::ZERO, |since| now - since);
+        }
     }
 
     fn note_gates(&mut self, gates: Histogram) {
@@ -59,20 +100,23 @@ impl Measures {
     }
 }
 
+/// Tenants and processes that were ended, by the reason.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ends {
+    pub(super) collision: u64,
+    pub(super) idle: u64,
+    pub(super) run_limit: u64,
+    pub(super) unmanaged: u64,
+}
+
 /// Of the node, since the daemon's start.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
-    pub(super) started: Nanos,
-    /// The driver's version.
-    pub(super) driver: String,
-    /// How long new tenants waited for admission.
-    pub(super) admissions: Histogram,
-    pub(super) ended_collision: u64,
-    pub(super) ended_idle: u64,
-    pub(super) ended_run_limit: u64,
-    pub(super) ended_unmanaged: u64,
-    /// Looks that failed, by device.
-    pub(super) look_failures: BTreeMap<usize, u64>,
+    started: Nanos,
+    driver: String,
+    admissions: Histogram,
+    ends: Ends,
+    look_failures: BTreeMap<usize, u64>,
 }
 
 impl Counted {
@@ -86,10 +130,44 @@ impl Counted {
     /// A tenant is ended.
     pub(super) fn ended(&mut self, why: &Why) {
         *match why {
-            Why::Collision { .. } => &mut self.ended_collision,
-            Why::Idle => &mut self.ended_idle,
-            Why::RunLimit => &mut self.ended_run_limit,
+            Why::Collision { .. } => &mut self.ends.collision,
+            Why::Idle => &mut self.ends.idle,
+            Why::RunLimit => &mut self.ends.run_limit,
         } += 1;
+    }
+
+    /// A process of no tenant is ended.
+    pub(super) fn stranger_ended(&mut self) {
+        self.ends.unmanaged += 1;
+    }
+
+    pub(super) fn ends(&self) -> &Ends {
+        &self.ends
+    }
+
+    /// A new tenant is admitted after so long.
+    pub(super) fn admitted(&mut self, queued: Nanos) {
+        self.admissions.record(queued.0);
+    }
+
+    /// How long new tenants waited for admission.
+    pub(super) fn admissions(&self) -> Histogram {
+        self.admissions
+    }
+
+    /// When the daemon started.
+    pub(super) fn started(&self) -> Nanos {
+        self.started
+    }
+
+    /// The driver's version.
+    pub(super) fn driver(&self) -> &str {
+        &self.driver
+    }
+
+    /// How many looks at a device failed.
+    pub(super) fn look_failures(&self, device: usize) -> u64 {
+        self.look_failures.get(&device).copied().unwrap_or(0)
     }
 
     /// A look at a device failed.
@@ -110,19 +188,11 @@ impl Node {
             return;
         };
         let now = self.world.now();
-        for (device_index, device) in known.device_ids.clone().into_iter().enumerate() {
-            let Some(measures) = known.measures.get_mut(device_index) else {
+        for (device_index, device) in known.device_ids().to_vec().into_iter().enumerate() {
+            let Some(measures) = known.measures_mut(device_index) else {
                 continue;
             };
-            let share = self.world.share(tenant, device);
-            measures.waiting = Nanos::ZERO;
-            if let Some(share) = share {
-                measures.gpu.read(share.held.0);
-                measures.turns.read(share.turns);
-                measures.overruns.read(share.overruns);
-                measures.note_gates(share.waits);
-                measures.waiting = share.waiting.map_or(Nanos::ZERO, |since| now - since);
-            }
+            measures.read(now, self.world.share(tenant, device).as_ref());
         }
     }
 

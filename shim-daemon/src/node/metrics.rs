@@ -14,17 +14,17 @@ impl Node {
     /// The rows before those of tenants: the daemon and its devices.
     pub(super) fn own_metrics(&self, now: Nanos) -> Vec<MetricsRow> {
         let counted = &self.counted;
-        let queued = self.tenants.values().filter(|known| !known.admitted);
+        let queued = self.tenants.values().filter(|known| !known.is_admitted());
         let node = NodeMetrics {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            driver: counted.driver.clone(),
-            up_ms: millis(now - counted.started),
+            driver: counted.driver().to_owned(),
+            up_ms: millis(now - counted.started()),
             queued: u32::try_from(queued.count()).unwrap_or(u32::MAX),
-            admissions: counted.admissions,
-            ended_collision: counted.ended_collision,
-            ended_idle: counted.ended_idle,
-            ended_run_limit: counted.ended_run_limit,
-            ended_unmanaged: counted.ended_unmanaged,
+            admissions: counted.admissions(),
+            ended_collision: counted.ends().collision,
+            ended_idle: counted.ends().idle,
+            ended_run_limit: counted.ends().run_limit,
+            ended_unmanaged: counted.ends().unmanaged,
         };
         let devices = self.world.devices().filter_map(|view| {
             let at = index(view.device)?;
@@ -35,7 +35,7 @@ impl Node {
                 idle_capped_ns: tally.capped.0,
                 idle_held_ns: tally.held.0,
                 unmanaged: self.unmanaged_on(at),
-                look_failures: counted.look_failures.get(&at).copied().unwrap_or(0),
+                look_failures: counted.look_failures(at),
             }))
         });
         std::iter::once(MetricsRow::Node(node))
@@ -50,16 +50,16 @@ impl Node {
         (id, known): (TenantId, &Tenant),
         device_index: usize,
     ) -> Vec<MetricsRow> {
-        if !known.admitted {
+        if !known.is_admitted() {
             let queued = (device_index == 0).then(|| self.queued_row(now, (id, known)));
             return queued.flatten().into_iter().collect();
         }
         let identity = (device_index == 0).then(|| {
-            let began = known.registration.began.map_or(now, Nanos);
+            let began = known.registration().began.map_or(now, Nanos);
             MetricsRow::Identity(Identity {
-                name: known.registration.name.clone(),
-                owner: known.registration.owner,
-                cgroup: known.registration.cgroup.clone(),
+                name: known.name().to_owned(),
+                owner: known.registration().owner,
+                cgroup: known.registration().cgroup.clone(),
                 age_ms: millis(now - began),
             })
         });
@@ -68,24 +68,24 @@ impl Node {
     }
 
     fn measured_row(&self, known: &Tenant, device_index: usize) -> Option<MetricsRow> {
-        let device = known.device_ids.get(device_index)?;
-        let measures = known.measures.get(device_index)?;
-        let tally = known.tally.device_ids.get(device_index)?;
-        let refused = &tally.refusals;
+        let device = known.device_ids().get(device_index)?;
+        let measures = known.measures().get(device_index)?;
+        let tally = known.tally().device(device_index)?;
+        let refused = tally.refusals();
         Some(MetricsRow::Tenant(TenantMetrics {
-            name: known.registration.name.clone(),
+            name: known.name().to_owned(),
             device: index(*device).and_then(|at| self.devices.get(at))?.uuid,
-            peak: tally.peak.0,
+            peak: tally.peak().0,
             refused_limit: refused.over_limit,
             refused_wait_timeout: refused.timed_out,
             refused_no_room: refused.no_room + refused.cycle,
             refused_driver: refused.driver,
-            allocation_waits: measures.allocation_waits,
-            gpu_ns: measures.gpu.all(),
+            allocation_waits: measures.allocation_waits(),
+            gpu_ns: measures.gpu(),
             gate_waits: measures.gate_waits(),
-            waiting_ns: measures.waiting.0,
-            turns: measures.turns.all(),
-            overruns: measures.overruns.all(),
+            waiting_ns: measures.waiting().0,
+            turns: measures.turns(),
+            overruns: measures.overruns(),
         }))
     }
 
@@ -105,8 +105,8 @@ impl Node {
         });
         let short = short.flatten().max().filter(|_| !self.is_recovering());
         Some(MetricsRow::Queued(QueuedTenant {
-            name: known.registration.name.clone(),
-            owner: known.registration.owner,
+            name: known.name().to_owned(),
+            owner: known.registration().owner,
             for_ms: millis(now - since),
             limit: most(|quota| quota.limit),
             request: most(|quota| quota.request),
@@ -120,17 +120,21 @@ impl Node {
             return;
         }
         for (id, known) in &self.tenants {
-            for (device_index, measures) in known.measures.iter().enumerate() {
-                let device = known.device_ids.get(device_index).copied().and_then(index);
+            for (device_index, measures) in known.measures().iter().enumerate() {
+                let device = known
+                    .device_ids()
+                    .get(device_index)
+                    .copied()
+                    .and_then(index);
                 let Some(device) = device.and_then(|at| self.devices.get(at)) else {
                     continue;
                 };
-                if !known.admitted {
+                if !known.is_admitted() {
                     continue;
                 }
-                let of = (known.registration.name.as_str(), device.uuid);
-                let waited = measures.gate_waits().sum_ns + measures.waiting.0;
-                let times = (measures.gpu.all(), waited);
+                let of = (known.name(), device.uuid);
+                let waited = measures.gate_waits().sum_ns + measures.waiting().0;
+                let times = (measures.gpu(), waited);
                 let charged = known.charged(device_index).0;
                 let key: Key = (*id, device_index);
                 self.history.note(key, of, charged, times);

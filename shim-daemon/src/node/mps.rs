@@ -41,7 +41,7 @@ impl Node {
         let text = format!(
             "{name}={value:?} is refused: {} has MPS clients, whose part of the device MPS keeps as it was at their start; start them \
              again with another --sm-limit",
-            tenant.registration.name
+            tenant.registration().name
         );
         Err(WireError::new(ErrorCode::BadLimits, text))
     }

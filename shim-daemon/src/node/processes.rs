@@ -19,7 +19,7 @@ pub(super) struct Process {
     tells: bool,
     /// Whether it is an MPS client.
     mps: bool,
-    /// Columns on which it was let make a context and has not said that it is made, and since when.
+    /// Devices on which it was let make a context and has not said that it is made, and since when.
     opening: BTreeMap<usize, Nanos>,
 }
 
@@ -105,7 +105,7 @@ impl Process {
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     living: BTreeMap<ProcessId, Process>,
-    graves: BTreeMap<u32, ProcessId>,
+    reaped: BTreeMap<u32, ProcessId>,
 }
 
 impl Processes {
@@ -124,7 +124,7 @@ impl Processes {
 
     /// A process has registered.
     pub(super) fn add(&mut self, process: ProcessId, known: Process) {
-        self.graves.remove(&known.pid());
+        self.reaped.remove(&known.pid());
         self.living.insert(process, known);
     }
 
@@ -134,32 +134,32 @@ impl Processes {
     }
 
     /// A process has ended.
-    pub(super) fn bury(&mut self, process: ProcessId) -> Option<Process> {
+    pub(super) fn reap(&mut self, process: ProcessId) -> Option<Process> {
         let known = self.living.remove(&process)?;
-        self.graves.insert(known.pid(), process);
+        self.reaped.insert(known.pid(), process);
         Some(known)
     }
 
     /// The dead process of a pid, or what `new` makes one.
-    pub(super) fn grave(&mut self, pid: u32, new: ProcessId) -> ProcessId {
-        *self.graves.entry(pid).or_insert(new)
+    pub(super) fn reaped_as(&mut self, pid: u32, new: ProcessId) -> ProcessId {
+        *self.reaped.entry(pid).or_insert(new)
     }
 
     /// The dead, with their pids.
     pub(super) fn dead(&self) -> impl Iterator<Item = (ProcessId, u32)> {
-        self.graves.iter().map(|(pid, process)| (*process, *pid))
+        self.reaped.iter().map(|(pid, process)| (*process, *pid))
     }
 
     /// Forgets the dead for which this is false.
     pub(super) fn keep_dead(&mut self, keep: impl Fn(u32, ProcessId) -> bool) {
-        self.graves.retain(|pid, process| keep(*pid, *process));
+        self.reaped.retain(|pid, process| keep(*pid, *process));
     }
 
     /// All, the dead too, by pid.
     pub(super) fn by_pid(&self) -> BTreeMap<u32, ProcessId> {
         let living = self.living.iter();
         let living = living.map(|(process, known)| (known.pid(), *process));
-        let dead = self.graves.iter().map(|(pid, process)| (*pid, *process));
+        let dead = self.reaped.iter().map(|(pid, process)| (*pid, *process));
         living.chain(dead).collect()
     }
 }

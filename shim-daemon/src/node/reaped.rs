@@ -66,11 +66,8 @@ impl Node {
             let Some(known) = self.tenants.get_mut(&tenant) else {
                 continue;
             };
-            if known.registration.dead != now {
-                known.registration.dead = now;
-                if known.admitted {
-                    self.write_down(tenant);
-                }
+            if known.note_dead(now) && known.is_admitted() {
+                self.write_down(tenant);
             }
         }
     }
@@ -92,7 +89,7 @@ impl Node {
 
     /// A process died while there was no daemon.
     pub(super) fn reap_unseen(&mut self, now: Nanos, tenant: TenantId, unseen: &Unseen) {
-        let device_ids = self.tenants.get(&tenant).map(|known| &known.device_ids);
+        let device_ids = self.tenants.get(&tenant).map(|known| known.device_ids());
         let devices: Vec<Option<usize>> = device_ids
             .into_iter()
             .flatten()
@@ -124,7 +121,7 @@ impl Node {
             return;
         }
         let fresh = ProcessId(self.fresh_id());
-        let process = self.processes.grave(pid, fresh);
+        let process = self.processes.reaped_as(pid, fresh);
         self.looks.remember(device, process, bytes);
         let event = Event::Remembered {
             process,

@@ -49,7 +49,7 @@ impl Node {
     pub(super) fn as_it_is(&mut self, now: Nanos, tenant: TenantId, wanted: &Ask) -> Ask {
         let device_index = usize::from(wanted.device_index);
         let known = self.tenants.get(&tenant);
-        let device = known.and_then(|known| known.device_ids.get(device_index).copied());
+        let device = known.and_then(|known| known.device_ids().get(device_index).copied());
         let account = device.and_then(|device| self.world.account(tenant, device));
         let level = Bytes(wanted.held.saturating_add(wanted.bytes));
         if account.is_none_or(|account| level <= account.quota.limit) {
@@ -101,7 +101,7 @@ impl Node {
         };
         let device_index = usize::from(device_index);
         let known = self.tenants.get(&tenant);
-        let device = known.and_then(|known| known.device_ids.get(device_index).copied());
+        let device = known.and_then(|known| known.device_ids().get(device_index).copied());
         let opening = self.processes.get_mut(process);
         // Said once for each that was let be made: it costs a look at the device.
         let opened = opening.is_some_and(|known| known.opened(device_index));

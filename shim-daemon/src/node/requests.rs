@@ -107,7 +107,7 @@ impl Node {
         tenant.seat(slot, process);
         tenant.occupy(slot, register.pid, peer.pid.unsigned_abs());
         let registered = Registered {
-            tenant: tenant.registration.name.clone(),
+            tenant: tenant.name().to_owned(),
             slot: u16::try_from(slot).unwrap_or(u16::MAX),
             device_uuids,
         };
@@ -154,7 +154,7 @@ impl Node {
         let known = self.processes.get_mut(process)?;
         // The pid cannot have been given to another process while this one's pidfd is not dead.
         let same = known.peer().pid == peer.pid && known.is_dead() == Some(false);
-        if !same || !tenant.usage.is(page) {
+        if !same || !tenant.usage().is(page) {
             return None;
         }
         known.reconnected(client.connection);
@@ -168,7 +168,7 @@ impl Node {
         );
         let tenant = self.tenants.get(&client.tenant)?;
         let registered = Registered {
-            tenant: tenant.registration.name.clone(),
+            tenant: tenant.name().to_owned(),
             slot,
             device_uuids,
         };
@@ -252,7 +252,7 @@ impl Node {
             Request::Cancel { ask } => {
                 let key = (process, AskId(u64::from(*ask)));
                 if let Some(known) = self.tenants.get_mut(&client.tenant) {
-                    known.tally.given_up(key, now);
+                    known.tally_mut().given_up(key, now);
                 }
                 if let Some((to, asked)) = self.asks.take(key) {
                     self.reply(to, asked, Reply::Refused(Refusal::Cancelled));
@@ -300,7 +300,7 @@ impl Node {
     ) {
         let tenant = self.tenants.get(&client.tenant);
         let device =
-            tenant.and_then(|known| known.device_ids.get(usize::from(device_index)).copied());
+            tenant.and_then(|known| known.device_ids().get(usize::from(device_index)).copied());
         let Some(device) = device else {
             let text = format!("the tenant has no device in device_index {device_index}");
             return self.fail(
@@ -315,7 +315,7 @@ impl Node {
             return self.fail(client.connection, id, error);
         }
         if let Some(known) = self.tenants.get_mut(&client.tenant) {
-            let tally = &mut known.tally;
+            let tally = known.tally_mut();
             tally.asks((process, ask), usize::from(device_index), wanted, driver);
         }
         self.happened(now, event(device, ask));
@@ -326,7 +326,7 @@ impl Node {
         let Some(known) = self.tenants.get(&tenant) else {
             return;
         };
-        let Some(device) = known.device_ids.get(device_index).copied() else {
+        let Some(device) = known.device_ids().get(device_index).copied() else {
             return;
         };
         let in_use = known.charged(device_index);
@@ -345,7 +345,7 @@ impl Node {
     fn read_lenders(&mut self, now: Nanos, asker: TenantId, wanted: &Ask) {
         let device = self.tenants.get(&asker).and_then(|known| {
             known
-                .device_ids
+                .device_ids()
                 .get(usize::from(wanted.device_index))
                 .copied()
         });
@@ -392,7 +392,7 @@ impl Node {
         for key in self.asks.of(process, over) {
             self.asks.take(key);
             if let Some(known) = tenant.and_then(|tenant| self.tenants.get_mut(&tenant)) {
-                known.tally.given_up(key, now);
+                known.tally_mut().given_up(key, now);
             }
             self.happened(
                 now,
@@ -406,7 +406,7 @@ impl Node {
 
     /// A process ended, by its pidfd.
     pub fn process_ended(&mut self, now: Nanos, process: ProcessId) {
-        let Some(known) = self.processes.bury(process) else {
+        let Some(known) = self.processes.reap(process) else {
             return;
         };
         self.asks.forget(process);
@@ -422,8 +422,8 @@ impl Node {
     pub(super) fn charged_by(&self, known: &Process) -> Vec<(gpushare_core::DeviceId, Bytes)> {
         let mut charged = Vec::new();
         if let Some(tenant) = self.tenants.get(&known.tenant()) {
-            let page = tenant.usage.view();
-            for (device_index, device) in tenant.device_ids.iter().enumerate() {
+            let page = tenant.usage().view();
+            for (device_index, device) in tenant.device_ids().iter().enumerate() {
                 if let Some(line) = page.line(known.slot(), device_index) {
                     let units = u64::from(line.word.load().charged);
                     charged.push((*device, Bytes(units * gpushare_protocol::page::UNIT)));
@@ -438,14 +438,14 @@ impl Node {
         self.read_line(process, known.tenant(), known.slot());
         self.tell_refused(now, known.tenant(), false);
         if let Some(tenant) = self.tenants.get_mut(&known.tenant()) {
-            tenant.tally.left(process);
+            tenant.tally_mut().left(process);
             tenant.unseat(known.slot(), process);
         }
         self.end_if_unused(now, known.tenant());
     }
 
     fn uuids(&self, tenant: TenantId) -> Vec<[u8; 16]> {
-        let device_ids = self.tenants.get(&tenant).map(|known| &known.device_ids);
+        let device_ids = self.tenants.get(&tenant).map(|known| known.device_ids());
         let devices = device_ids
             .into_iter()
             .flatten()
@@ -470,7 +470,7 @@ impl Node {
 impl super::Tenant {
     /// The control page and the usage page, to be sent.
     fn descriptors(&self) -> Result<Vec<OwnedFd>, WireError> {
-        let pages = [self.control.descriptor(), self.usage.descriptor()];
+        let pages = [self.control().descriptor(), self.usage().descriptor()];
         let sent = pages.into_iter().map(|page| page.try_clone_to_owned());
         sent.collect::<Result<_, _>>()
             .map_err(|error| no_descriptor(&error))

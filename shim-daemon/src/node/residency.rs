@@ -94,7 +94,7 @@ impl Node {
         };
         let device_index = known.device_index(device);
         let page =
-            device_index.and_then(|device_index| known.control.view().devices.get(device_index));
+            device_index.and_then(|device_index| known.control().view().devices.get(device_index));
         if let Some(page) = page {
             page.command(Orders { word, drain_ms: 0 });
             self.wake_soon(tenant);
@@ -112,7 +112,7 @@ impl Node {
         let Some(known) = self.tenants.get(&tenant) else {
             return;
         };
-        let header = &known.control.view().header;
+        let header = &known.control().view().header;
         let millis = (until - since).0.div_ceil(1_000_000);
         header.wait_ms.fetch_max(millis, Ordering::Relaxed);
         header.guarantee_ms.fetch_max(millis, Ordering::Relaxed);
@@ -229,7 +229,7 @@ impl Node {
 
     fn device_in(&self, tenant: TenantId, device_index: u8) -> Option<DeviceId> {
         let known = self.tenants.get(&tenant)?;
-        known.device_ids.get(usize::from(device_index)).copied()
+        known.device_ids().get(usize::from(device_index)).copied()
     }
 
     /// A process has ended: what it had on the host is gone.
@@ -271,7 +271,7 @@ impl Node {
                 self.tell(to, id, ControlReply::Done);
                 continue;
             };
-            let places = known.device_ids.iter();
+            let places = known.device_ids().iter();
             let mut places = places.filter_map(|device| self.world.place(tenant, *device));
             let there = if out { Place::Out } else { Place::In };
             let woken = out && !self.world.is_suspended(tenant);
@@ -296,7 +296,7 @@ impl Node {
     /// Where a tenant's memory of a device is, for commands. `None`: it does not move.
     pub(super) fn residency_row(&self, id: TenantId, device_index: usize) -> Option<ResidencyRow> {
         let known = self.tenants.get(&id)?;
-        let device = *known.device_ids.get(device_index)?;
+        let device = *known.device_ids().get(device_index)?;
         let view = self.world.residence(id, device)?;
         let described = super::tenant::index(device).and_then(|at| self.devices.get(at))?;
         let own = known.members().filter_map(|process| {
@@ -309,7 +309,7 @@ impl Node {
             residue = sum(residue, claim.residue);
         }
         Some(ResidencyRow {
-            name: known.registration.name.clone(),
+            name: known.name().to_owned(),
             device: described.uuid,
             place: match view.place {
                 Place::In => wire::Place::In,

@@ -35,7 +35,7 @@ impl Node {
         self.claim_again(&device_ids);
         let tenant = self.add(now, registration.clone(), &limits, device_ids, &spec)?;
         if let Some(known) = self.tenants.get_mut(&tenant) {
-            known.restored = true;
+            known.restored();
         }
         self.find_container(tenant);
         self.happened(
@@ -91,7 +91,7 @@ impl Node {
         let Some(known) = self.tenants.get_mut(&tenant) else {
             return Err(WireError::new(ErrorCode::NotFound, "the tenant has ended"));
         };
-        if !known.restored {
+        if !known.is_restored() {
             // The daemon would have to believe the presented holdings, up to the limit, although
             // nobody granted them.
             return Err(refuse("the tenant has had no other daemon than this one"));
@@ -100,15 +100,14 @@ impl Node {
             .map(usize::from)
             .filter(|slot| *slot < MAX_SLOTS && known.seated(*slot).is_none());
         let slot = slot.ok_or_else(|| refuse("the slot is not the presenter's to claim"))?;
-        if known.usage.is(&presented) {
+        if known.usage().is(&presented) {
             return Ok(slot);
         }
         if known.has_members() {
             return Err(refuse("the tenant's processes share another page"));
         }
         let page = UsagePage::adopt(presented).map_err(|error| refuse(&error.to_string()))?;
-        known.usage = page;
-        known.unclaimed = true;
+        known.adopt(page);
         Ok(slot)
     }
 
@@ -121,8 +120,8 @@ impl Node {
             return;
         };
         let mut held = Vec::new();
-        for (device_index, device) in tenant.device_ids.iter().enumerate() {
-            if let Some(line) = tenant.usage.view().line(known.slot(), device_index) {
+        for (device_index, device) in tenant.device_ids().iter().enumerate() {
+            if let Some(line) = tenant.usage().view().line(known.slot(), device_index) {
                 let word = line.word.load();
                 let unused = word == Split::default() && line.overhead.load(Ordering::Relaxed) == 0;
                 if unused {

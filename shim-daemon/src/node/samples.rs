@@ -50,11 +50,9 @@ impl Node {
         let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };
-        let work = known.work();
-        let worked = work != known.worked;
-        known.worked = work;
-        let device_ids = known.device_ids.len();
-        let header = &known.control.view().header;
+        let worked = known.worked();
+        let device_ids = known.device_ids().len();
+        let header = &known.control().view().header;
         header.heartbeat.store(now.0, Ordering::Relaxed);
         if worked {
             self.world.handle(now, Event::Worked { tenant });
@@ -73,11 +71,11 @@ impl Node {
         let Some(known) = self.tenants.get(&tenant) else {
             return;
         };
-        let limits = &known.usage.view().devices;
+        let limits = &known.usage().view().devices;
         for ((device, shown), limits) in known
-            .device_ids
+            .device_ids()
             .iter()
-            .zip(&known.control.view().devices)
+            .zip(&known.control().view().devices)
             .zip(limits)
         {
             let more = self.world.grantable(tenant, *device);
@@ -105,7 +103,7 @@ impl Node {
             }
             for known in self.tenants.values() {
                 let device_index = known.device_index(device);
-                let page = known.control.view();
+                let page = known.control().view();
                 if let Some(device_index) = device_index.and_then(|at| page.devices.get(at)) {
                     device_index.waiters.store(waiting, Ordering::Relaxed);
                 }
@@ -256,7 +254,7 @@ impl Node {
         let charge = |(process, known): (ProcessId, &Process)| {
             let tenant = self.tenants.get(&known.tenant())?;
             let line = tenant
-                .usage
+                .usage()
                 .view()
                 .line(known.slot(), tenant.device_index(id)?)?;
             Some((process, Bytes(u64::from(line.word.load().charged) * UNIT)))

@@ -45,7 +45,7 @@ impl Node {
         let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };
-        for (device, past) in known.device_ids.iter().zip(&mut known.shares) {
+        for (device, past) in known.shares_mut() {
             match self.world.share(tenant, *device) {
                 Some(share) => past.note(now, share.held),
                 None => past.0.clear(),
@@ -56,7 +56,7 @@ impl Node {
     pub(super) fn share_rows(&self, now: Nanos) -> Vec<ShareRow> {
         let mut rows = Vec::new();
         for (id, known) in &self.tenants {
-            for (device_index, device) in known.device_ids.iter().enumerate() {
+            for (device_index, device) in known.device_ids().iter().enumerate() {
                 rows.extend(self.share_row(now, (*id, known), (device_index, *device)));
             }
         }
@@ -88,14 +88,18 @@ impl Node {
         (device_index, device): (usize, DeviceId),
     ) -> Option<ShareRow> {
         let described = index(device).and_then(|at| self.devices.get(at))?;
-        let terms = known.compute.get(device_index).copied().unwrap_or_default();
+        let terms = known
+            .compute()
+            .get(device_index)
+            .copied()
+            .unwrap_or_default();
         let part = |part: Option<Permille>| part.map(|part| u32::from(part.get()));
         let view = self.world.share(tenant, device);
         let held = view.map_or(Nanos::ZERO, |view| view.held);
-        let past = known.shares.get(device_index).filter(|_| view.is_some());
+        let past = known.shares().get(device_index).filter(|_| view.is_some());
         let (lately, over_ms) = past.map_or((0, 0), |past| past.lately(now, held));
         Some(ShareRow {
-            name: known.registration.name.clone(),
+            name: known.name().to_owned(),
             device: described.uuid,
             weight: view.map_or(0, |view| view.weight),
             request: part(terms.request),

@@ -19,8 +19,7 @@ impl Node {
         let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };
-        let queued = now - known.tally.since;
-        known.tally.queued = queued;
+        let queued = known.tally_mut().admitted(now);
         let text = match queued >= Nanos::secs(1) {
             true => format!("may run, after {} in the queue", queued.human()),
             false => "may run".to_owned(),
@@ -36,45 +35,35 @@ impl Node {
         let Some(known) = self.tenants.get(&tenant) else {
             return;
         };
-        let tally = &known.tally;
-        let peak = tally
-            .device_ids
-            .iter()
-            .map(|device_index| device_index.peak)
-            .max();
-        let peak = peak.unwrap_or(Bytes::ZERO);
-        let service: u64 = tally
-            .device_ids
-            .iter()
-            .map(|device_index| device_index.service)
-            .sum();
-        let began = known.registration.began.map(Nanos);
+        let tally = known.tally();
+        let peak = tally.peak();
+        let began = known.registration().began.map(Nanos);
         let ran = began.map_or(Nanos::ZERO, |began| now - began);
         let mut text = match began {
             Some(_) => format!("ran for {}", ran.human()),
             None => "left the queue before it was admitted".to_owned(),
         };
-        if let Some(status) = tally.status {
+        if let Some(status) = tally.status() {
             text.push_str(&format!("; {}", status_text(status)));
         }
         text.push_str(&format!("; charged {} at most", peak.human()));
         if tally.refused() > 0 {
             text.push_str(&format!("; {}", allocations(tally.refused())));
         }
-        if tally.waited > Nanos::ZERO {
-            text.push_str(&format!("; allocations waited {}", tally.waited.human()));
+        if tally.waited() > Nanos::ZERO {
+            text.push_str(&format!("; allocations waited {}", tally.waited().human()));
         }
         let mut facts = vec![
             number("ran_ms", millis(ran)),
             number("peak_bytes", peak.0),
-            number("gpu_ms", service / 1_000_000),
+            number("gpu_ms", tally.service() / 1_000_000),
             number("refused", tally.refused()),
-            number("waited_ms", millis(tally.waited)),
-            number("queued_ms", millis(tally.queued)),
+            number("waited_ms", millis(tally.waited())),
+            number("queued_ms", millis(tally.queued())),
         ];
         facts.extend(
             tally
-                .status
+                .status()
                 .map(|status| number("exit_status", status.into())),
         );
         facts.extend(self.user_of(tenant));
@@ -126,16 +115,16 @@ impl Node {
             Answer::Granted { .. } => None,
             Answer::Denied(denial) => Some(*denial),
         };
-        let waited = known.tally.settled(ask, now, denied);
+        let waited = known.tally_mut().settled(ask, now, denied);
         if let Some((device_index, waited)) = waited
-            && let Some(measures) = known.measures.get_mut(device_index)
+            && let Some(measures) = known.measures_mut(device_index)
         {
-            measures.allocation_waits.record(waited.0);
+            measures.allocation_waited(waited);
         }
         let (Some((device_index, waited)), None) = (waited, denied) else {
             return;
         };
-        let device = known.device_ids.get(device_index).copied();
+        let device = known.device_ids().get(device_index).copied();
         let text = format!(
             "an allocation that waited {} has its memory",
             waited.human()
@@ -147,8 +136,8 @@ impl Node {
     /// The command that runs a tenant's program says how that ended.
     pub(super) fn command_says(&mut self, from: ConnId, status: u8) {
         for known in self.tenants.values_mut() {
-            if known.owners.contains(&from) {
-                known.tally.status = Some(status);
+            if known.is_kept_by(from) {
+                known.tally_mut().exited(status);
             }
         }
     }
@@ -165,17 +154,17 @@ impl Node {
         let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };
-        for device_index in 0..known.device_ids.len() {
+        for device_index in 0..known.device_ids().len() {
             let charged = known.charged(device_index);
-            let Some(line) = known.usage.view().line(slot, device_index) else {
+            let Some(line) = known.usage().view().line(slot, device_index) else {
                 continue;
             };
             let counters = Counters {
                 refused: line.refused.load(Ordering::Relaxed),
                 service: line.service.load(Ordering::Relaxed),
             };
-            known.tally.read(process, device_index, counters);
-            known.tally.charged(device_index, charged);
+            known.tally_mut().read(process, device_index, counters);
+            known.tally_mut().charged(device_index, charged);
         }
     }
 
@@ -195,15 +184,15 @@ impl Node {
         let device_ids = self
             .tenants
             .get(&tenant)
-            .map(|known| known.device_ids.len());
+            .map(|known| known.device_ids().len());
         for device_index in 0..device_ids.unwrap_or(0) {
             let Some(known) = self.tenants.get_mut(&tenant) else {
                 return;
             };
-            let Some(refusals) = known.tally.take_untold(device_index, now, end) else {
+            let Some(refusals) = known.tally_mut().take_untold(device_index, now, end) else {
                 continue;
             };
-            let Some(device) = known.device_ids.get(device_index).copied() else {
+            let Some(device) = known.device_ids().get(device_index).copied() else {
                 continue;
             };
             self.tell_refusals((tenant, device), device_index, &refusals);
@@ -255,13 +244,13 @@ impl Node {
     }
 
     fn user_of(&self, tenant: TenantId) -> Option<Told> {
-        let owner = self.tenants.get(&tenant)?.registration.owner?;
+        let owner = self.tenants.get(&tenant)?.registration().owner?;
         Some(number("user", owner.into()))
     }
 
     /// The devices of a tenant that has several, by their places.
     fn gpus_of(&self, tenant: TenantId) -> Option<Told> {
-        let device_ids = &self.tenants.get(&tenant)?.device_ids;
+        let device_ids = self.tenants.get(&tenant)?.device_ids();
         let all = device_ids.iter().map(|device| device.0.to_string());
         (device_ids.len() > 1).then(|| word("gpus", all.collect::<Vec<_>>().join(",")))
     }
@@ -276,10 +265,10 @@ impl Node {
         };
         let since = match state {
             State::Queued { since } => since,
-            _ => known.registration.began.map_or(now, Nanos),
+            _ => known.registration().began.map_or(now, Nanos),
         };
         let spec = self.world.spec(tenant);
-        let asks = known.device_ids.iter().filter_map(|device| {
+        let asks = known.device_ids().iter().filter_map(|device| {
             let described = index(*device).and_then(|at| self.devices.get(at))?;
             let quota = spec?.quota(*device)?;
             Some(AskedRow {
@@ -289,8 +278,8 @@ impl Node {
             })
         });
         Some(StandingRow {
-            name: known.registration.name.clone(),
-            owner: known.registration.owner,
+            name: known.name().to_owned(),
+            owner: known.registration().owner,
             for_ms: millis(now - since),
             queued,
             asks: asks.collect(),

@@ -125,7 +125,9 @@ impl Node {
         };
         let outcome = match peer::signal(pidfd, signal) {
             Ok(()) => {
-                self.counted.ended_unmanaged += u64::from(signal == Signal::SIGTERM);
+                if signal == Signal::SIGTERM {
+                    self.counted.stranger_ended();
+                }
                 format!("{signal} to process {pid}, which is in no tenant of ours")
             }
             Err(error) => format!("{signal} did not reach process {pid}: {error}"),

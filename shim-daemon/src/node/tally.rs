@@ -62,14 +62,14 @@ pub(super) struct Counters {
 
 /// A tenant on a device.
 #[derive(Debug, Default)]
-pub(super) struct Column {
+pub(super) struct DeviceTally {
     /// The most that was charged at a time, as far as it was seen: at every look, once a second,
     /// and at every ask.
-    pub(super) peak: Bytes,
+    peak: Bytes,
     /// All refusals.
-    pub(super) refusals: Refusals,
+    refusals: Refusals,
     /// Nanoseconds of device time, where they were counted.
-    pub(super) service: u64,
+    service: u64,
     /// Those that no event has told yet.
     untold: Refusals,
     told: Option<Nanos>,
@@ -94,23 +94,23 @@ struct Open {
 /// See the module's page.
 #[derive(Debug)]
 pub(super) struct Tally {
-    pub(super) device_ids: Vec<Column>,
+    devices: Vec<DeviceTally>,
     /// When the tenant was registered.
-    pub(super) since: Nanos,
+    since: Nanos,
     /// How long it waited for its admission.
-    pub(super) queued: Nanos,
+    queued: Nanos,
     /// How long its allocations waited, all together.
-    pub(super) waited: Nanos,
+    waited: Nanos,
     /// The exit status of the last command that kept it.
-    pub(super) status: Option<u8>,
+    status: Option<u8>,
     lines: BTreeMap<(ProcessId, usize), Counters>,
     asks: BTreeMap<AskKey, Open>,
 }
 
 impl Tally {
-    pub(super) fn new(device_ids: usize, now: Nanos) -> Self {
+    pub(super) fn new(devices: usize, now: Nanos) -> Self {
         Self {
-            device_ids: (0..device_ids).map(|_| Column::default()).collect(),
+            devices: (0..devices).map(|_| DeviceTally::default()).collect(),
             since: now,
             queued: Nanos::ZERO,
             waited: Nanos::ZERO,
@@ -126,7 +126,7 @@ impl Tally {
         let Some(before) = self.lines.insert((process, device_index), now) else {
             return;
         };
-        let Some(known) = self.device_ids.get_mut(device_index) else {
+        let Some(known) = self.devices.get_mut(device_index) else {
             return;
         };
         let more = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
@@ -140,14 +140,14 @@ impl Tally {
     pub(super) fn left(&mut self, process: ProcessId) {
         self.lines.retain(|(known, _), _| *known != process);
         self.asks.retain(|(known, _), _| *known != process);
-        for device_index in &mut self.device_ids {
-            device_index.at_once.remove(&process);
+        for device in &mut self.devices {
+            device.at_once.remove(&process);
         }
     }
 
     /// So much is charged.
     pub(super) fn charged(&mut self, device_index: usize, bytes: Bytes) {
-        if let Some(known) = self.device_ids.get_mut(device_index) {
+        if let Some(known) = self.devices.get_mut(device_index) {
             known.peak = known.peak.max(bytes);
         }
     }
@@ -169,9 +169,9 @@ impl Tally {
             return;
         };
         open.waits = Some(now);
-        if let Some(device_index) = self.device_ids.get_mut(open.device_index) {
+        if let Some(device) = self.devices.get_mut(open.device_index) {
             // It was denied at once only to wait.
-            device_index.at_once.remove(&ask.0);
+            device.at_once.remove(&ask.0);
         }
     }
 
@@ -185,13 +185,13 @@ impl Tally {
         let open = self.asks.remove(&ask)?;
         let waited = open.waits.map(|since| now - since);
         self.waited = self.waited + waited.unwrap_or(Nanos::ZERO);
-        let device_index = self.device_ids.get_mut(open.device_index)?;
+        let device = self.devices.get_mut(open.device_index)?;
         match denied {
-            None => device_index.peak = device_index.peak.max(open.wanted),
-            Some(_) if open.driver => device_index.denied.driver += 1,
-            Some(Denial::TimedOut { .. }) => device_index.denied.timed_out += 1,
-            Some(Denial::Cycle) => device_index.denied.cycle += 1,
-            Some(Denial::NoRoom { .. }) => *device_index.at_once.entry(ask.0).or_default() += 1,
+            None => device.peak = device.peak.max(open.wanted),
+            Some(_) if open.driver => device.denied.driver += 1,
+            Some(Denial::TimedOut { .. }) => device.denied.timed_out += 1,
+            Some(Denial::Cycle) => device.denied.cycle += 1,
+            Some(Denial::NoRoom { .. }) => *device.at_once.entry(ask.0).or_default() += 1,
             Some(_) => {}
         }
         waited.map(|waited| (open.device_index, waited))
@@ -212,7 +212,7 @@ impl Tally {
         now: Nanos,
         end: bool,
     ) -> Option<Refusals> {
-        let known = self.device_ids.get_mut(device_index)?;
+        let known = self.devices.get_mut(device_index)?;
         let due = known.told.is_none_or(|told| now - told >= APART) || end;
         if known.untold.sum() == 0 || !due {
             return None;
@@ -221,14 +221,66 @@ impl Tally {
         Some(std::mem::take(&mut known.untold))
     }
 
+    /// It is admitted now. Returns how long it waited for that.
+    pub(super) fn admitted(&mut self, now: Nanos) -> Nanos {
+        self.queued = now - self.since;
+        self.queued
+    }
+
+    /// How long it waited for its admission.
+    pub(super) fn queued(&self) -> Nanos {
+        self.queued
+    }
+
+    /// How long its allocations waited, all together.
+    pub(super) fn waited(&self) -> Nanos {
+        self.waited
+    }
+
+    /// The last command that kept it has ended with this exit status.
+    pub(super) fn exited(&mut self, status: u8) {
+        self.status = Some(status);
+    }
+
+    /// The exit status of the last command that kept it.
+    pub(super) fn status(&self) -> Option<u8> {
+        self.status
+    }
+
+    /// Its counts on one device.
+    pub(super) fn device(&self, device_index: usize) -> Option<&DeviceTally> {
+        self.devices.get(device_index)
+    }
+
+    /// The most that was charged at a time on one device.
+    pub(super) fn peak(&self) -> Bytes {
+        let all = self.devices.iter().map(|device| device.peak);
+        all.max().unwrap_or(Bytes::ZERO)
+    }
+
+    /// Nanoseconds of device time on all devices, where they were counted.
+    pub(super) fn service(&self) -> u64 {
+        self.devices.iter().map(|device| device.service).sum()
+    }
+
     /// All refusals on all devices.
     pub(super) fn refused(&self) -> u64 {
-        let all = self.device_ids.iter();
-        all.map(|device_index| device_index.refusals.sum()).sum()
+        let all = self.devices.iter();
+        all.map(|device| device.refusals.sum()).sum()
     }
 }
 
-impl Column {
+impl DeviceTally {
+    /// The most that was charged at a time, as far as it was seen.
+    pub(super) fn peak(&self) -> Bytes {
+        self.peak
+    }
+
+    /// All refusals.
+    pub(super) fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
     /// So many allocations were refused since the last look. Each is explained by an answer of the
     /// daemon's, or it was over the limit: of that a process knows by itself.
     fn refused(&mut self, count: u64) {
@@ -346,7 +398,7 @@ mod tests {
         tally.asks(ASK, 0, Bytes(5), false);
         tally.waits(ASK, at(1));
         assert_eq!(tally.settled(ASK, at(4), None), Some((0, at(3))));
-        assert_eq!((tally.waited, tally.device_ids[0].peak), (at(3), Bytes(5)));
+        assert_eq!((tally.waited, tally.devices[0].peak), (at(3), Bytes(5)));
         assert_eq!(tally.take_untold(0, at(5), false), None);
         // An unrelated refusal later is not explained by it.
         tally.read(PROCESS, 0, refused(1));
@@ -374,7 +426,7 @@ mod tests {
         tally.asks(ASK, 0, Bytes(90), false);
         tally.settled(ASK, T, Some(Denial::Cycle));
         tally.charged(0, Bytes(3));
-        assert_eq!(tally.device_ids[0].peak, Bytes(9));
+        assert_eq!(tally.devices[0].peak, Bytes(9));
     }
 
     #[test]

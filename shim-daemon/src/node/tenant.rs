@@ -1,5 +1,7 @@
 //! A tenant: its limits, its pages, and its processes' slots.
 
+mod state;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{Ordering, fence};
 
@@ -67,40 +69,40 @@ pub struct Registration {
 /// A registered tenant.
 #[derive(Debug)]
 pub(super) struct Tenant {
-    pub(super) registration: Registration,
+    registration: Registration,
     /// The limits in their stable form, to compare registrations of an equal name.
-    pub(super) limits: String,
+    limits: String,
     /// The device of each device of the pages.
-    pub(super) device_ids: Vec<DeviceId>,
-    pub(super) usage: UsagePage,
-    pub(super) control: ControlPages,
+    device_ids: Vec<DeviceId>,
+    usage: UsagePage,
+    control: ControlPages,
     /// The process of each taken row of the usage page.
     slots: BTreeMap<usize, ProcessId>,
     members: BTreeSet<ProcessId>,
     /// Connections of commands that keep it.
-    pub(super) owners: BTreeSet<ConnId>,
+    owners: BTreeSet<ConnId>,
     /// Create requests that wait for its admission.
-    pub(super) pending: Vec<(ConnId, u32)>,
-    pub(super) admitted: bool,
+    pending: Vec<(ConnId, u32)>,
+    admitted: bool,
     /// Whether it was a previous daemon's: only then may a process have a page of it that is not
     /// this daemon's.
-    pub(super) restored: bool,
+    restored: bool,
     /// Whether rows of its page may belong to processes that have not presented them yet.
-    pub(super) unclaimed: bool,
+    unclaimed: bool,
     /// Its shares of the devices' time, by device.
-    pub(super) compute: Vec<Compute>,
+    compute: Vec<Compute>,
     /// The recent use of each device, by device.
-    pub(super) shares: Vec<Past>,
+    shares: Vec<Past>,
     /// Its counters of GPU work when last read.
-    pub(super) worked: u64,
+    worked: u64,
     /// Whether the container that it is lives: it is kept then.
-    pub(super) contained: Option<Contained>,
+    contained: Option<Contained>,
     /// What it did so far.
-    pub(super) tally: Tally,
+    tally: Tally,
     /// When a command registered it, until it is admitted.
-    pub(super) created: Option<Nanos>,
+    created: Option<Nanos>,
     /// What is counted and measured of it, by device.
-    pub(super) measures: Vec<Measures>,
+    measures: Vec<Measures>,
 }
 
 impl Tenant {
@@ -284,7 +286,7 @@ impl Tenant {
         }
     }
 
-    /// The device of a device.
+    /// The `device_index` of a device in its pages.
     pub(super) fn device_index(&self, device: DeviceId) -> Option<usize> {
         self.device_ids.iter().position(|own| *own == device)
     }
@@ -402,7 +404,7 @@ impl Tenant {
     }
 
     /// All counters of GPU work together: they only ever need to differ.
-    pub(super) fn work(&self) -> u64 {
+    fn work(&self) -> u64 {
         let page = self.usage.view();
         let device_ids = 0..self.device_ids.len();
         let taken = self.slots.keys();

@@ -84,7 +84,7 @@ impl Node {
             return Ok(());
         };
         let all = self.tenants.values();
-        let theirs = all.filter(|known| known.registration.owner == Some(user));
+        let theirs = all.filter(|known| known.registration().owner == Some(user));
         if theirs.count() < MOST_TENANTS {
             return Ok(());
         }
@@ -111,7 +111,7 @@ impl Node {
             .tenants
             .get(&tenant)
             .into_iter()
-            .flat_map(|known| &known.pending);
+            .flat_map(|known| known.pending());
         if pending.filter(|(waiting, _)| *waiting == from).count() < MOST_PENDING {
             return Ok(());
         }
@@ -120,7 +120,7 @@ impl Node {
     }
 
     pub(super) fn owner(&self, tenant: TenantId) -> Option<u32> {
-        self.tenants.get(&tenant)?.registration.owner
+        self.tenants.get(&tenant)?.registration().owner
     }
 }
 

@@ -169,7 +169,7 @@ impl Node {
         let (tenant, slot) = (known.tenant(), known.slot());
         let line = || {
             let owner = self.tenants.get(&tenant)?;
-            owner.usage.view().line(slot, owner.device_index(id)?)
+            owner.usage().view().line(slot, owner.device_index(id)?)
         };
         let Some(charged) = line().map(|line| line.word.load().charged) else {
             return;
@@ -188,7 +188,7 @@ impl Node {
         };
         let device_index = owner.device_index(id);
         if let Some(line) =
-            device_index.and_then(|device_index| owner.usage.view().line(slot, device_index))
+            device_index.and_then(|device_index| owner.usage().view().line(slot, device_index))
         {
             line.word.clear();
             line.overhead.store(0, Ordering::Relaxed);

@@ -14,7 +14,7 @@ impl Node {
     pub(super) fn tenant_rows(&self, now: Nanos) -> Vec<TenantRow> {
         let mut rows = Vec::new();
         for (id, known) in &self.tenants {
-            for device_index in 0..known.device_ids.len() {
+            for device_index in 0..known.device_ids().len() {
                 let Some((mut row, view)) = self.tenant_row((*id, known), device_index) else {
                     continue;
                 };
@@ -37,12 +37,12 @@ impl Node {
         device_index: usize,
     ) -> Option<(TenantRow, TenantView)> {
         let view = self.world.tenant(id)?;
-        let device = *known.device_ids.get(device_index)?;
+        let device = *known.device_ids().get(device_index)?;
         let described = index(device).and_then(|at| self.devices.get(at))?;
         let mut accounts = view.accounts.iter();
         let account = accounts.find(|account| account.device == device)?;
         let row = TenantRow {
-            name: known.registration.name.clone(),
+            name: known.name().to_owned(),
             device: described.uuid,
             request: account.quota.request.0,
             limit: account.quota.limit.0,
@@ -64,7 +64,7 @@ impl Node {
     pub(super) fn end_row(&self, now: Nanos, id: TenantId) -> Option<EndRow> {
         let (at, why) = self.world.tenant(id)?.ends?;
         Some(EndRow {
-            name: self.tenants.get(&id)?.registration.name.clone(),
+            name: self.tenants.get(&id)?.name().to_owned(),
             in_ms: (at - now).0 / 1_000_000,
             by: match why {
                 Why::RunLimit => EndsBy::RunLimit,
@@ -81,8 +81,8 @@ impl Node {
         (member, device_index): (ProcessId, usize),
     ) -> Option<ProcessRow> {
         let process = self.processes.get(member)?;
-        let line = known.usage.view().line(process.slot(), device_index)?;
-        let device = *known.device_ids.get(device_index)?;
+        let line = known.usage().view().line(process.slot(), device_index)?;
+        let device = *known.device_ids().get(device_index)?;
         Some(ProcessRow {
             pid: process.pid(),
             charged: u64::from(line.word.load().charged) * UNIT,

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use gpushare_core::{Nanos, TenantId};
 
-use super::crowd::Place;
+use super::crowd::Admittance;
 use super::poller::Source;
 use super::session::{Role, Session};
 use super::{Server, clock};
@@ -42,10 +42,10 @@ impl Server {
     /// Serves this connection from now on, unless there are too many like it.
     fn take(&mut self, session: Session) -> io::Result<Option<u64>> {
         let (door, user) = (session.role, session.user());
-        match self.crowd.place(door, user) {
-            Place::Free => {}
-            Place::Of(most) if self.send_away(door, most) => {}
-            Place::Of(_) | Place::None => return Ok(None),
+        match self.crowd.admits(door, user) {
+            Admittance::Free => {}
+            Admittance::Of(most) if self.send_away(door, most) => {}
+            Admittance::Of(_) | Admittance::None => return Ok(None),
         }
         self.next += 1;
         self.expected = false;

@@ -28,7 +28,7 @@ pub(super) struct Crowd<Door>(BTreeMap<Door, Callers>);
 
 /// Whether one more is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Admittance {
     /// There is room.
     Free,
     /// A place becomes free if a connection of this user, who has the most, is closed.
@@ -45,27 +45,27 @@ impl<Door> Default for Crowd<Door> {
 
 impl<Door: Ord + Copy> Crowd<Door> {
     /// Whether a connection at this socket is accepted: of an intended user, or of another `user`.
-    pub(super) fn place(&self, door: Door, user: Option<u32>) -> Place {
+    pub(super) fn admits(&self, door: Door, user: Option<u32>) -> Admittance {
         let Some(callers) = self.0.get(&door) else {
-            return Place::Free;
+            return Admittance::Free;
         };
         let Some(user) = user else {
             return match callers.own < MOST {
-                true => Place::Free,
-                false => Place::None,
+                true => Admittance::Free,
+                false => Admittance::None,
             };
         };
         let theirs = callers.others.get(&user).map_or(0, BTreeSet::len);
         if theirs >= MOST_OF_A_USER {
-            return Place::None;
+            return Admittance::None;
         }
         if callers.others.values().map(BTreeSet::len).sum::<usize>() < MOST {
-            return Place::Free;
+            return Admittance::Free;
         }
         let most = callers.others.iter().max_by_key(|(_, all)| all.len());
         match most {
-            Some((most, all)) if all.len() > theirs + 1 => Place::Of(*most),
-            _ => Place::None,
+            Some((most, all)) if all.len() > theirs + 1 => Admittance::Of(*most),
+            _ => Admittance::None,
         }
     }
 
@@ -115,13 +115,13 @@ mod tests {
     fn fill(crowd: &mut Crowd<u8>, user: Option<u32>, ids: std::ops::Range<u64>) -> u64 {
         let mut taken = 0;
         for id in ids {
-            match crowd.place(0, user) {
-                Place::Free => {}
-                Place::Of(other) => {
+            match crowd.admits(0, user) {
+                Admittance::Free => {}
+                Admittance::Of(other) => {
                     let oldest = crowd.of(0, other).next().unwrap();
                     crowd.left(0, Some(other), oldest);
                 }
-                Place::None => continue,
+                Admittance::None => continue,
             }
             crowd.came(0, user, id);
             taken += 1;
@@ -134,8 +134,12 @@ mod tests {
         let mut crowd = Crowd::default();
         assert_eq!(fill(&mut crowd, Some(1001), 0..5000), 512);
         assert_eq!(fill(&mut crowd, None, 5000..10_000), 1024);
-        assert_eq!(crowd.place(0, None), Place::None);
-        assert_eq!(crowd.place(1, Some(1001)), Place::Free, "of another door");
+        assert_eq!(crowd.admits(0, None), Admittance::None);
+        assert_eq!(
+            crowd.admits(1, Some(1001)),
+            Admittance::Free,
+            "of another door"
+        );
     }
 
     #[test]

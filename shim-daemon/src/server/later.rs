@@ -10,47 +10,47 @@ use gpushare_protocol::wire::{ControlReply, EventRecord};
 use crate::connection::Closed;
 use crate::node::Form;
 
-/// Words that may wait: the past events there are, and as many more while they are read.
+/// Messages that may wait: the past events there are, and as many more while they are read.
 const MOST: usize = 2048;
 /// The memory of an entry, beside an event's text.
-const WORD: usize = 64;
+const ENTRY: usize = 64;
 
 /// One queued message.
 #[derive(Debug)]
-pub(super) enum Word {
+pub(super) enum Outgoing {
     /// Something happened.
     Event(Arc<EventRecord>, Form),
     /// The reply to a request that came after them.
     Reply(Box<ControlReply>),
 }
 
-/// Words in their order, with the requests they belong to.
+/// Messages in their order, with the requests they belong to.
 #[derive(Debug, Default)]
 pub(super) struct Later {
-    words: VecDeque<(u32, Word)>,
+    messages: VecDeque<(u32, Outgoing)>,
     held: usize,
 }
 
 impl Later {
     pub(super) fn is_empty(&self) -> bool {
-        self.words.is_empty()
+        self.messages.is_empty()
     }
 
     /// # Errors
     /// [`Closed::SlowReader`] if too many wait already.
-    pub(super) fn push(&mut self, id: u32, word: Word) -> Result<(), Closed> {
-        if self.words.len() >= MOST {
+    pub(super) fn push(&mut self, id: u32, message: Outgoing) -> Result<(), Closed> {
+        if self.messages.len() >= MOST {
             return Err(Closed::SlowReader);
         }
-        self.held += weight(&word);
-        self.words.push_back((id, word));
+        self.held += weight(&message);
+        self.messages.push_back((id, message));
         Ok(())
     }
 
-    pub(super) fn pop(&mut self) -> Option<(u32, Word)> {
-        let (id, word) = self.words.pop_front()?;
-        self.held -= weight(&word);
-        Some((id, word))
+    pub(super) fn pop(&mut self) -> Option<(u32, Outgoing)> {
+        let (id, message) = self.messages.pop_front()?;
+        self.held -= weight(&message);
+        Some((id, message))
     }
 
     /// Bytes of memory, as if no other connection shared them.
@@ -61,9 +61,9 @@ impl Later {
 
 /// A reply is counted at its maximum size. Only one at a time waits behind events, since no
 /// requests are read meanwhile.
-fn weight(word: &Word) -> usize {
-    match word {
-        Word::Event(record, _) => WORD + record.text.len(),
-        Word::Reply(_) => WORD,
+fn weight(message: &Outgoing) -> usize {
+    match message {
+        Outgoing::Event(record, _) => ENTRY + record.text.len(),
+        Outgoing::Reply(_) => ENTRY,
     }
 }

@@ -14,7 +14,7 @@ use nix::unistd::geteuid;
 
 use super::budget::{Budget, Payer};
 use super::folder::Folder;
-use super::later::{Later, Word};
+use super::later::{Later, Outgoing};
 use crate::connection::{Closed, Connection};
 use crate::init::Init;
 use crate::node::{Client, ConnId, Form, Node};
@@ -358,7 +358,9 @@ impl Session {
         let older = (self.minor < MINOR).then(|| reply.clone().told(self.minor));
         let reply = older.as_ref().unwrap_or(reply);
         if !self.later.is_empty() {
-            return self.later.push(id, Word::Reply(Box::new(reply.clone())));
+            return self
+                .later
+                .push(id, Outgoing::Reply(Box::new(reply.clone())));
         }
         say(&mut self.connection, id, reply)
     }
@@ -370,7 +372,7 @@ impl Session {
         record: Arc<EventRecord>,
         form: Form,
     ) -> Result<(), Closed> {
-        self.later.push(id, Word::Event(record, form))?;
+        self.later.push(id, Outgoing::Event(record, form))?;
         self.catch_up()
     }
 
@@ -381,14 +383,14 @@ impl Session {
             && let Some((id, word)) = self.later.pop()
         {
             match word {
-                Word::Event(record, form) => {
+                Outgoing::Event(record, form) => {
                     let reply = match form {
                         Form::Row => ControlReply::Event(record.plain()),
                         Form::Record => ControlReply::Record(Arc::unwrap_or_clone(record)),
                     };
                     say(&mut self.connection, id, &reply)?;
                 }
-                Word::Reply(reply) => say(&mut self.connection, id, &reply)?,
+                Outgoing::Reply(reply) => say(&mut self.connection, id, &reply)?,
             }
         }
         Ok(())

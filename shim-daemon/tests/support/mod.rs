@@ -62,12 +62,18 @@ impl FakeDevices {
     }
 }
 
+/// What a device has; `scripts/bench_observe.sh` needs room for 200 tenants' contexts.
+fn capacity() -> Bytes {
+    let gib = std::env::var("GPUTEST_DEVICE_GIB").ok();
+    Bytes(gib.and_then(|text| text.parse().ok()).unwrap_or(16) * GIB)
+}
+
 impl Devices for FakeDevices {
     fn list(&mut self) -> Result<Vec<Device>, String> {
         let device = |uuid| Device {
             uuid,
             name: "Fact 1".to_owned(),
-            capacity: Bytes(16 * GIB),
+            capacity: capacity(),
             capabilities: Capabilities {
                 process_memory: true,
                 ..Capabilities::default()
@@ -90,7 +96,7 @@ impl Devices for FakeDevices {
         let used: u64 = processes.iter().map(|(_, bytes)| bytes.0).sum();
         Ok(Look {
             used: Bytes(used),
-            free: Bytes(16 * GIB - used),
+            free: Bytes(capacity().0 - used),
             processes: Some(processes),
         })
     }

@@ -1,6 +1,7 @@
 //! Contexts: primary and user contexts, the stack of current contexts of each thread, sticky
 //! errors, destruction.
 
+pub mod coredump;
 pub mod green;
 mod hooks;
 mod overhead;

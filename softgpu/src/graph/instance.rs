@@ -85,7 +85,14 @@ fn flatten(
                 after,
                 enabled: true,
             });
-            vec![steps.len() - 1]
+            let own = vec![steps.len() - 1];
+            match &node.work {
+                NodeWork::Conditional(conditional) => match store.chosen(conditional)? {
+                    Some(body) => flatten(store, body, &own, steps)?,
+                    None => own,
+                },
+                _ => own,
+            }
         };
         exits.insert(*id, ends);
     }
@@ -133,17 +140,27 @@ pub(super) fn steps_of(graph: GraphId) -> Result<Vec<Step>> {
 /// Instantiates a graph.
 ///
 /// # Errors
-/// `INVALID_VALUE` for unknown flags, a cycle, or a second executable graph of a graph with memory
-/// nodes; `NOT_SUPPORTED` for launching from the device.
+/// `INVALID_VALUE` for unknown flags, automatic frees in a graph for the device, a cycle, a second
+/// executable graph of a graph with memory nodes, a condition without a node, or work that the body
+/// of a conditional node may not hold; `NOT_SUPPORTED` for launching from the device, or a loop
+/// that never ends.
 pub fn instantiate(graph: GraphId, flags: u64) -> Result<CUgraphExec> {
-    let known = CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH.0
-        | CUgraphInstantiate_flags::UPLOAD.0
-        | CUgraphInstantiate_flags::USE_NODE_PRIORITY.0;
-    if flags & u64::from(CUgraphInstantiate_flags::DEVICE_LAUNCH.0) != 0 {
+    let automatic = u64::from(CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH.0);
+    let device = u64::from(CUgraphInstantiate_flags::DEVICE_LAUNCH.0);
+    let others = CUgraphInstantiate_flags::UPLOAD.0 | CUgraphInstantiate_flags::USE_NODE_PRIORITY.0;
+    let unknown = flags & !(automatic | device | u64::from(others)) != 0;
+    if unknown || flags & automatic != 0 && flags & device != 0 {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    if flags & device != 0 {
         return Err(CUresult::NOT_SUPPORTED);
     }
-    if flags & !u64::from(known) != 0 {
-        return Err(CUresult::INVALID_VALUE);
+    {
+        let store = store();
+        store.check_bodies(store.graph(graph)?, None)?;
+        if store.has_unused_condition(graph) {
+            return Err(CUresult::INVALID_VALUE);
+        }
     }
     let list = steps_of(graph)?;
     let token = Arc::new(());
@@ -300,9 +317,14 @@ impl Exec {
         Ok(())
     }
 
-    /// A new graph with the current steps. A captured launch becomes this child graph.
+    /// A new graph with the current steps. A captured launch becomes this child graph, which has
+    /// no conditional nodes.
     fn as_graph(&self) -> Result<GraphId> {
         let steps = self.steps();
+        let conditional = |step: &Step| matches!(step.work, NodeWork::Conditional(_));
+        if steps.list.iter().any(conditional) {
+            return Err(CUresult::NOT_SUPPORTED);
+        }
         let mut store = store();
         let graph = store.create();
         let mut names = Vec::with_capacity(steps.list.len());
@@ -354,7 +376,10 @@ impl Step {
                     (item.work, item.effect) = memop::lower(context, *op);
                 }
             }
-            NodeWork::Alloc(_) | NodeWork::Empty | NodeWork::Child(_) => {}
+            NodeWork::Alloc(_)
+            | NodeWork::Empty
+            | NodeWork::Child(_)
+            | NodeWork::Conditional(_) => {}
         }
         item
     }

@@ -1,13 +1,14 @@
 //! Graphs: built node by node or captured from streams, instantiated, launched.
 //!
 //! [`store`] holds a graph's nodes and edges. [`instance`] makes an executable graph and submits it
-//! to the timeline; [`update`] changes an executable graph. [`allocation`] is memory that graphs
-//! allocate and free. [`capture`] turns work submitted to streams into nodes, and refuses the calls
-//! that are forbidden during a capture.
+//! to the timeline; [`update`] changes an executable graph. [`conditional`] is nodes whose bodies
+//! run or not. [`allocation`] is memory that graphs allocate and free. [`capture`] turns work
+//! submitted to streams into nodes, and refuses the calls that are forbidden during a capture.
 
 pub mod allocation;
 pub mod capture;
 mod captured;
+pub mod conditional;
 pub mod forbidden;
 mod green;
 pub mod instance;

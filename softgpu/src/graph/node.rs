@@ -6,6 +6,7 @@ use std::sync::Arc;
 use gpushare_cuda_abi::cuda::{CUgraphEdgeData, CUgraphNodeType, CUlaunchAttributeID, CUresult};
 
 use super::allocation::Allocation;
+use super::conditional::Conditional;
 use super::store::{GraphId, NodeId, Store};
 use crate::context::Context;
 use crate::error::Result;
@@ -21,6 +22,8 @@ pub enum NodeWork {
     Op(Arc<Op>),
     /// The nodes of another graph, which this node owns.
     Child(GraphId),
+    /// Bodies that run or not, which this node owns.
+    Conditional(Arc<Conditional>),
     /// No work: a node that only joins edges.
     Empty,
     /// Waits for the recording that an event has at the launch.
@@ -47,6 +50,7 @@ impl NodeWork {
                 Kind::Plain => CUgraphNodeType::EMPTY,
             },
             Self::Child(_) => CUgraphNodeType::GRAPH,
+            Self::Conditional(_) => CUgraphNodeType::CONDITIONAL,
             Self::Empty => CUgraphNodeType::EMPTY,
             Self::EventWait(_) => CUgraphNodeType::WAIT_EVENT,
             Self::EventRecord(_) => CUgraphNodeType::EVENT_RECORD,

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use gpushare_cuda_abi::cuda::{CUgraph, CUgraphEdgeData, CUgraphNode, CUresult};
 
+use super::conditional::Conditions;
 pub use super::node::{Edge, Node, NodeWork, PLAIN};
 use super::objects::GraphReferences;
 use crate::context::Context;
@@ -22,8 +23,8 @@ pub type NodeId = usize;
 pub struct Graph {
     pub(super) nodes: BTreeMap<NodeId, Node>,
     edges: Vec<Edge>,
-    /// The child node that owns this graph, if any.
-    owner: Option<NodeId>,
+    /// The child or conditional node that owns this graph, if any.
+    pub(super) owner: Option<NodeId>,
     /// The graph this graph was cloned from, if any.
     original: Option<GraphId>,
     /// Alive while an executable graph of this graph exists. A graph with memory nodes may have
@@ -38,7 +39,8 @@ pub struct Graph {
 pub struct Store {
     graphs: HashMap<GraphId, Graph>,
     /// The graph of each node.
-    homes: HashMap<NodeId, GraphId>,
+    pub(super) homes: HashMap<NodeId, GraphId>,
+    pub(super) conditions: Conditions,
 }
 
 static STORE: LazyLock<Mutex<Store>> = LazyLock::new(Mutex::default);
@@ -81,6 +83,12 @@ impl Graph {
     /// Whether it has nodes that allocate or free memory.
     pub fn has_memory(&self) -> bool {
         self.nodes.values().any(|node| node.work.is_memory())
+    }
+
+    /// Whether it has conditional nodes. Such a graph is not cloned and is no child graph.
+    fn has_conditional(&self) -> bool {
+        let mut works = self.nodes.values().map(|node| &node.work);
+        works.any(|work| matches!(work, NodeWork::Conditional(_)))
     }
 
     /// The nodes in topological order; among independent nodes the older comes first.
@@ -183,23 +191,18 @@ impl Store {
     ///
     /// # Errors
     /// As [`add`](Self::add); `INVALID_VALUE` if another node owns the child, or the child is
-    /// `graph` itself or contains it.
+    /// `graph` itself or contains it; `NOT_SUPPORTED` if the child has conditional nodes.
     pub fn move_child(
         &mut self,
         graph: GraphId,
         after: &[(NodeId, CUgraphEdgeData)],
         child: GraphId,
     ) -> Result<NodeId> {
-        let mut around = Some(graph);
-        while let Some(id) = around {
-            if id == child {
-                return Err(CUresult::INVALID_VALUE);
-            }
-            let owner = self.graph(id)?.owner;
-            around = owner.and_then(|node| self.homes.get(&node).copied());
-        }
-        if self.graph(child)?.owner.is_some() {
+        if self.around(graph)?.contains(&child) || self.graph(child)?.owner.is_some() {
             return Err(CUresult::INVALID_VALUE);
+        }
+        if self.graph(child)?.has_conditional() {
+            return Err(CUresult::NOT_SUPPORTED);
         }
         let node = self.add(graph, after, NodeWork::Child(child), None)?;
         self.graph_mut(child)?.owner = Some(node);
@@ -209,7 +212,7 @@ impl Store {
     /// Adds a node that owns a copy of `child`.
     ///
     /// # Errors
-    /// As [`add`](Self::add); `NOT_SUPPORTED` if the child has memory nodes.
+    /// As [`add`](Self::add); `NOT_SUPPORTED` if the child has memory or conditional nodes.
     pub fn add_child(
         &mut self,
         graph: GraphId,
@@ -304,8 +307,9 @@ impl Store {
             .retain(|edge| edge.from != node && edge.to != node);
         let gone = graph.nodes.remove(&node);
         self.homes.remove(&node);
-        if let Some(NodeWork::Child(child)) = gone.map(|node| node.work) {
-            self.drop_graph(child);
+        self.conditions.node_gone(node);
+        if let Some(node) = gone {
+            self.drop_inner(&node.work);
         }
         Ok(())
     }
@@ -313,7 +317,7 @@ impl Store {
     /// Destroys a graph; its executable graphs stay.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if there is no such graph, or a child node owns it.
+    /// `INVALID_VALUE` if there is no such graph, or a node owns it.
     pub fn destroy(&mut self, graph: GraphId) -> Result {
         if self.graph(graph)?.owner.is_some() {
             return Err(CUresult::INVALID_VALUE);
@@ -322,25 +326,34 @@ impl Store {
         Ok(())
     }
 
-    fn drop_graph(&mut self, graph: GraphId) {
+    pub(super) fn drop_graph(&mut self, graph: GraphId) {
         let Some(gone) = self.graphs.remove(&graph) else {
             return;
         };
+        self.conditions.graph_gone(graph);
         for (id, node) in gone.nodes {
             self.homes.remove(&id);
-            if let NodeWork::Child(child) = node.work {
-                self.drop_graph(child);
-            }
+            self.conditions.node_gone(id);
+            self.drop_inner(&node.work);
+        }
+    }
+
+    /// Drops the graphs that a node owns.
+    fn drop_inner(&mut self, work: &NodeWork) {
+        match work {
+            NodeWork::Child(child) => self.drop_graph(*child),
+            NodeWork::Conditional(node) => node.bodies().for_each(|body| self.drop_graph(body)),
+            _ => {}
         }
     }
 
     /// Clones a graph with its child graphs.
     ///
     /// # Errors
-    /// `NOT_SUPPORTED` if it has memory nodes.
+    /// `NOT_SUPPORTED` if it has memory or conditional nodes.
     pub fn clone_graph(&mut self, graph: GraphId) -> Result<GraphId> {
         let from = self.graph(graph)?;
-        if from.has_memory() {
+        if from.has_memory() || from.has_conditional() {
             return Err(CUresult::NOT_SUPPORTED);
         }
         let (nodes, edges) = (from.nodes.clone(), from.edges.clone());

@@ -45,7 +45,7 @@ struct thread {
     int number, forced;
     char extra[256];
     pthread_t runs;
-    unsigned host_calls, other_calls, values;
+    unsigned other_calls, values;
     dptr fixed, buffer[SLOTS], ordered[SLOTS], range[SLOTS];
     size_t bytes[SLOTS];
     int known[SLOTS], mapped[SLOTS];

@@ -87,24 +87,31 @@ static int set_fixed(struct thread *t) {
 }
 
 static void counts(void *of) { __atomic_add_fetch((unsigned *)of, 1, __ATOMIC_RELAXED); }
+/* A counter of one call's own, never freed: where a capture forbids the wait, the function is called
+ * later, and must not count for another call. */
+static unsigned *new_count(void) {
+    unsigned *count = calloc(1, sizeof *count);
+    must(!count, "calloc");
+    return count;
+}
 static int host_function(struct thread *t) {
     unsigned of = slot(t);
     void *stream = stream_of(t, of);
     if (captures(stream)) return EMPTY;
-    t->host_calls = 0;
-    int result = CALL("cuLaunchHostFunc", void *, void (*)(void *), void *)(stream, rarely(t) ? NULL : counts, &t->host_calls);
+    unsigned *count = new_count();
+    int result = CALL("cuLaunchHostFunc", void *, void (*)(void *), void *)(stream, rarely(t) ? NULL : counts, count);
     int synced = CALL("cuStreamSynchronize", void *)(stream);
-    snprintf(t->extra, sizeof t->extra, "%d %u", synced, synced ? 0 : __atomic_load_n(&t->host_calls, __ATOMIC_RELAXED));
+    snprintf(t->extra, sizeof t->extra, "%d %u", synced, synced ? 0 : __atomic_load_n(count, __ATOMIC_RELAXED));
     return result;
 }
 static void counted(void *stream, int status, void *of) { (void)stream, (void)status, counts(of); }
 static int callback(struct thread *t) {
     unsigned of = slot(t);
     void *stream = stream_of(t, of);
-    t->host_calls = 0;
-    int result = CALL("cuStreamAddCallback", void *, void (*)(void *, int, void *), void *, unsigned)(stream, counted, &t->host_calls, rarely(t));
+    unsigned *count = new_count();
+    int result = CALL("cuStreamAddCallback", void *, void (*)(void *, int, void *), void *, unsigned)(stream, counted, count, rarely(t));
     int synced = settled(stream);
-    snprintf(t->extra, sizeof t->extra, "%d %u", synced, synced ? 0 : __atomic_load_n(&t->host_calls, __ATOMIC_RELAXED));
+    snprintf(t->extra, sizeof t->extra, "%d %u", synced, synced ? 0 : __atomic_load_n(count, __ATOMIC_RELAXED));
     return result;
 }
 /* A value is written before it is waited for in the same stream, and values only rise, so that the
@@ -166,7 +173,9 @@ static int capture_forked(struct thread *t) {
     void *first = NULL, *second = NULL, *forks = NULL, *joins = NULL, *graph = NULL;
     unsigned how = below(t, 4);
     size_t nodes = 0;
-    must(CALL("cuStreamCreate", void **, unsigned)(&first, 1) || CALL("cuStreamCreate", void **, unsigned)(&second, 1), "cuStreamCreate");
+    int made = CALL("cuStreamCreate", void **, unsigned)(&first, 1);
+    if (made) return made; /* The context is lost. */
+    must(CALL("cuStreamCreate", void **, unsigned)(&second, 1), "cuStreamCreate");
     must(CALL("cuEventCreate", void **, unsigned)(&forks, 2) || CALL("cuEventCreate", void **, unsigned)(&joins, 2), "cuEventCreate");
     int result = CALL("cuStreamBeginCapture_v2", void *, int)(first, threads > 1 ? 1 : (int)below(t, 3)), steps[6] = {0};
     steps[0] = CALL("cuEventRecord", void *, void *)(forks, first);

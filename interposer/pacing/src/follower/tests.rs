@@ -39,19 +39,19 @@ fn closed(epoch: u64) -> Turn {
 
 #[test]
 fn a_gate_that_nothing_binds_sleeps() {
-    let mut mirror = LeaseFollower::default();
+    let mut follower = LeaseFollower::default();
     let free = turn(LeaseState::Free, 0);
-    assert_eq!(mirror.step(MS, &free, &DONE), Act::Sleep(NEVER));
-    assert_eq!(mirror.want(), None);
+    assert_eq!(follower.step(MS, &free, &DONE), Act::Sleep(NEVER));
+    assert_eq!(follower.want(), None);
 }
 
 #[test]
 fn a_turn_opens_closes_and_is_said_to_be_drained_once_it_is() {
-    let mut mirror = LeaseFollower::default();
-    assert_eq!(mirror.step(0, &open(1, NO_DEADLINE), &DONE), Act::Open);
-    assert_eq!(mirror.step(1, &closed(1), &BUSY), Act::Close);
+    let mut follower = LeaseFollower::default();
+    assert_eq!(follower.step(0, &open(1, NO_DEADLINE), &DONE), Act::Open);
+    assert_eq!(follower.step(1, &closed(1), &BUSY), Act::Close);
     assert_eq!(
-        mirror.step(1, &closed(1), &BUSY),
+        follower.step(1, &closed(1), &BUSY),
         Act::Sleep(1 + FIRST_PATIENCE)
     );
     let inside = Facts {
@@ -59,111 +59,120 @@ fn a_turn_opens_closes_and_is_said_to_be_drained_once_it_is() {
         ..DONE
     };
     assert_eq!(
-        mirror.step(2, &closed(1), &inside),
+        follower.step(2, &closed(1), &inside),
         Act::Sleep(2 + DRAIN_PAUSES.0)
     );
-    assert_eq!(mirror.step(3, &closed(1), &DONE), Act::Drained(1));
-    assert_eq!(mirror.step(3, &closed(1), &DONE), Act::Sleep(NEVER));
-    assert_eq!(mirror.step(9, &open(2, NO_DEADLINE), &DONE), Act::Open);
+    assert_eq!(follower.step(3, &closed(1), &DONE), Act::Drained(1));
+    assert_eq!(follower.step(3, &closed(1), &DONE), Act::Sleep(NEVER));
+    assert_eq!(follower.step(9, &open(2, NO_DEADLINE), &DONE), Act::Open);
 }
 
 #[test]
 fn at_its_deadline_it_closes_by_itself_and_stays_closed_under_that_epoch() {
-    let mut mirror = LeaseFollower::default();
-    mirror.step(0, &open(1, MS), &DONE);
-    assert_eq!(mirror.step(MS, &open(1, MS), &DONE), Act::Close);
-    assert_eq!(mirror.step(MS, &open(1, MS), &DONE), Act::Drained(1));
+    let mut follower = LeaseFollower::default();
+    follower.step(0, &open(1, MS), &DONE);
+    assert_eq!(follower.step(MS, &open(1, MS), &DONE), Act::Close);
+    assert_eq!(follower.step(MS, &open(1, MS), &DONE), Act::Drained(1));
     assert_eq!(
-        mirror.step(MS, &open(1, 9 * MS), &DONE),
+        follower.step(MS, &open(1, 9 * MS), &DONE),
         Act::Sleep(NEVER),
         "a deadline that moves later comes with another epoch"
     );
-    assert_eq!(mirror.step(MS, &closed(1), &DONE), Act::Sleep(NEVER));
-    assert_eq!(mirror.step(MS, &open(2, 9 * MS), &DONE), Act::Open);
+    assert_eq!(follower.step(MS, &closed(1), &DONE), Act::Sleep(NEVER));
+    assert_eq!(follower.step(MS, &open(2, 9 * MS), &DONE), Act::Open);
 }
 
 #[test]
 fn a_turn_that_came_and_went_unseen_while_work_goes_on_is_told_once() {
-    let mut mirror = LeaseFollower::default();
-    mirror.step(0, &open(1, NO_DEADLINE), &DONE);
-    mirror.step(1, &closed(1), &BUSY);
-    assert_eq!(mirror.want(), Some(1));
+    let mut follower = LeaseFollower::default();
+    follower.step(0, &open(1, NO_DEADLINE), &DONE);
+    follower.step(1, &closed(1), &BUSY);
+    assert_eq!(follower.want(), Some(1));
     let sleeps = |act| matches!(act, Act::Sleep(_));
-    assert!(sleeps(mirror.step(2, &closed(1), &BUSY)), "it is the same");
-    assert_eq!(mirror.step(3, &closed(3), &BUSY), Act::Missed);
-    assert_eq!(mirror.want(), Some(3), "the report about 1 is void");
-    assert!(sleeps(mirror.step(4, &closed(3), &BUSY)));
-    assert_eq!(mirror.want(), None);
-    assert_eq!(mirror.step(5, &closed(3), &DONE), Act::Drained(3));
+    assert!(
+        sleeps(follower.step(2, &closed(1), &BUSY)),
+        "it is the same"
+    );
+    assert_eq!(follower.step(3, &closed(3), &BUSY), Act::Missed);
+    assert_eq!(follower.want(), Some(3), "the report about 1 is void");
+    assert!(sleeps(follower.step(4, &closed(3), &BUSY)));
+    assert_eq!(follower.want(), None);
+    assert_eq!(follower.step(5, &closed(3), &DONE), Act::Drained(3));
 }
 
 #[test]
 fn an_extension_under_a_new_epoch_reaches_a_gate_that_is_closing() {
-    let mut mirror = LeaseFollower::default();
-    mirror.step(0, &open(1, MS), &DONE);
-    assert!(mirror.land(MS / 2));
-    assert!(!mirror.land(MS / 2));
+    let mut follower = LeaseFollower::default();
+    follower.step(0, &open(1, MS), &DONE);
+    assert!(follower.land(MS / 2));
+    assert!(!follower.land(MS / 2));
     assert!(matches!(
-        mirror.step(MS, &open(1, MS), &BUSY),
+        follower.step(MS, &open(1, MS), &BUSY),
         Act::Sleep(_)
     ));
-    assert_eq!(mirror.step(MS, &open(2, 3 * MS), &BUSY), Act::Open);
+    assert_eq!(follower.step(MS, &open(2, 3 * MS), &BUSY), Act::Open);
 }
 
 #[test]
 fn a_thread_that_waits_opens_for_the_next_turn_and_for_none_that_was() {
-    let mut mirror = LeaseFollower::default();
-    assert!(!mirror.is_opened_by(&turn(LeaseState::Free, 0)));
-    mirror.step(0, &open(1, MS), &DONE);
-    assert!(!mirror.is_opened_by(&open(2, MS)), "it is open");
-    let before = mirror.stands();
-    assert!(mirror.land(MS / 2));
-    assert_ne!(mirror.stands(), before, "earlier facts are outdated");
+    let mut follower = LeaseFollower::default();
+    assert!(!follower.is_opened_by(&turn(LeaseState::Free, 0)));
+    follower.step(0, &open(1, MS), &DONE);
+    assert!(!follower.is_opened_by(&open(2, MS)), "it is open");
+    let before = follower.stands();
+    assert!(follower.land(MS / 2));
+    assert_ne!(follower.stands(), before, "earlier facts are outdated");
     for _ in 0..2 {
-        assert!(!mirror.is_opened_by(&open(1, 9 * MS)), "that turn is over");
-        assert!(!mirror.is_opened_by(&closed(2)));
-        assert!(mirror.is_opened_by(&open(2, MS)));
-        assert!(mirror.is_opened_by(&turn(LeaseState::Free, 2)));
-        let _ = mirror.step(MS, &open(1, MS), &DONE);
+        assert!(
+            !follower.is_opened_by(&open(1, 9 * MS)),
+            "that turn is over"
+        );
+        assert!(!follower.is_opened_by(&closed(2)));
+        assert!(follower.is_opened_by(&open(2, MS)));
+        assert!(follower.is_opened_by(&turn(LeaseState::Free, 2)));
+        let _ = follower.step(MS, &open(1, MS), &DONE);
     }
-    assert_eq!(mirror.step(MS, &open(2, 9 * MS), &DONE), Act::Open);
+    assert_eq!(follower.step(MS, &open(2, 9 * MS), &DONE), Act::Open);
 }
 
 #[test]
 fn a_turn_that_was_missed_is_answered_by_its_epoch() {
-    let mut mirror = LeaseFollower::default();
-    mirror.step(0, &closed(1), &DONE);
-    assert_eq!(mirror.step(0, &closed(1), &DONE), Act::Drained(1));
-    assert_eq!(mirror.want(), Some(1));
-    assert_eq!(mirror.want(), None, "once");
-    assert_eq!(mirror.step(0, &closed(2), &DONE), Act::Drained(2));
-    assert_eq!(mirror.want(), Some(2), "it still waits");
+    let mut follower = LeaseFollower::default();
+    follower.step(0, &closed(1), &DONE);
+    assert_eq!(follower.step(0, &closed(1), &DONE), Act::Drained(1));
+    assert_eq!(follower.want(), Some(1));
+    assert_eq!(follower.want(), None, "once");
+    assert_eq!(follower.step(0, &closed(2), &DONE), Act::Drained(2));
+    assert_eq!(follower.want(), Some(2), "it still waits");
 }
 
 #[test]
 fn an_idle_holder_is_idle_after_a_while_and_busy_when_it_works() {
-    let mut mirror = LeaseFollower::default();
+    let mut follower = LeaseFollower::default();
     let held = open(4, NO_DEADLINE);
-    mirror.step(0, &held, &DONE);
-    assert_eq!(mirror.step(0, &held, &DONE), Act::Sleep(IDLE_AFTER));
+    follower.step(0, &held, &DONE);
+    assert_eq!(follower.step(0, &held, &DONE), Act::Sleep(IDLE_AFTER));
     let worked = Facts {
         last_active: MS,
         ..DONE
     };
-    assert_eq!(mirror.step(MS, &held, &worked), Act::Sleep(MS + IDLE_AFTER));
+    assert_eq!(
+        follower.step(MS, &held, &worked),
+        Act::Sleep(MS + IDLE_AFTER)
+    );
     let later = MS + IDLE_AFTER;
-    assert_eq!(mirror.step(later, &held, &worked), Act::Idle(4));
-    assert_eq!(mirror.step(later, &held, &worked), Act::Sleep(NEVER));
-    assert_eq!(mirror.work(), Some(4));
-    assert_eq!(mirror.work(), None);
-    assert_eq!(mirror.step(9 * MS, &held, &worked), Act::Idle(4));
+    assert_eq!(follower.step(later, &held, &worked), Act::Idle(4));
+    assert_eq!(follower.step(later, &held, &worked), Act::Sleep(NEVER));
+    assert_eq!(follower.work(), Some(4));
+    assert_eq!(follower.work(), None);
+    assert_eq!(follower.step(9 * MS, &held, &worked), Act::Idle(4));
 }
 
 #[test]
 fn a_busy_holder_is_looked_at_less_and_less_and_never_past_its_deadline() {
-    let mut mirror = LeaseFollower::default();
+    let mut follower = LeaseFollower::default();
     let held = open(4, 100 * MS);
-    mirror.step(0, &held, &BUSY);
+    follower.step(0, &held, &BUSY);
     let (mut now, mut looks) = (0, 0);
     while now < 100 * MS {
         let facts = Facts {
@@ -171,7 +180,7 @@ fn a_busy_holder_is_looked_at_less_and_less_and_never_past_its_deadline() {
             left: 0,
             ..BUSY
         };
-        match mirror.step(now, &held, &facts) {
+        match follower.step(now, &held, &facts) {
             Act::Sleep(until) => now = until,
             act => assert_eq!(act, Act::Close),
         }
@@ -183,22 +192,22 @@ fn a_busy_holder_is_looked_at_less_and_less_and_never_past_its_deadline() {
 
 #[test]
 fn nobody_asks_whether_a_lone_holder_is_idle_unless_it_has_a_cap() {
-    let mut mirror = LeaseFollower::default();
+    let mut follower = LeaseFollower::default();
     let alone = Turn {
         contended: false,
         ..open(4, NO_DEADLINE)
     };
-    mirror.step(0, &alone, &DONE);
-    assert_eq!(mirror.step(9 * MS, &alone, &DONE), Act::Sleep(NEVER));
+    follower.step(0, &alone, &DONE);
+    assert_eq!(follower.step(9 * MS, &alone, &DONE), Act::Sleep(NEVER));
     let capped = Turn { cap: 300, ..alone };
-    assert_eq!(mirror.step(9 * MS, &capped, &DONE), Act::Idle(4));
+    assert_eq!(follower.step(9 * MS, &capped, &DONE), Act::Idle(4));
 }
 
 /// Looks of a drain that ends at `end` and is expected to end at `expected`, and when its end is
 /// seen, if a sleep takes `late` longer than it should.
 fn looks(expected: u64, end: u64, late: u64) -> (u32, u64) {
-    let mut mirror = LeaseFollower::default();
-    mirror.step(0, &closed(1), &BUSY);
+    let mut follower = LeaseFollower::default();
+    follower.step(0, &closed(1), &BUSY);
     let (mut now, mut looks) = (0, 0);
     loop {
         looks += 1;
@@ -207,7 +216,7 @@ fn looks(expected: u64, end: u64, late: u64) -> (u32, u64) {
             left: expected.saturating_sub(now),
             ..BUSY
         };
-        match mirror.step(now, &closed(1), &facts) {
+        match follower.step(now, &closed(1), &facts) {
             Act::Sleep(until) => now = until + late,
             act => {
                 assert_eq!(act, Act::Drained(1));
@@ -244,30 +253,30 @@ fn the_end_of_a_drain_that_was_not_foreseen_is_seen_soon_after() {
 
 #[test]
 fn work_that_never_ends_is_never_drained_and_looked_at_now_and_then() {
-    let mut mirror = LeaseFollower::default();
-    mirror.step(0, &closed(1), &BUSY);
+    let mut follower = LeaseFollower::default();
+    follower.step(0, &closed(1), &BUSY);
     let hung = Facts { left: 0, ..BUSY };
     let (mut now, mut looks) = (0, 0);
     while now < 60_000 * MS {
-        match mirror.step(now, &closed(1), &hung) {
+        match follower.step(now, &closed(1), &hung) {
             Act::Sleep(until) => now = until,
             act => panic!("{act:?}"),
         }
         looks += 1;
     }
     assert!(looks < 6_500, "{looks} looks in a minute");
-    assert_eq!(mirror.step(now, &closed(1), &DONE), Act::Drained(1));
+    assert_eq!(follower.step(now, &closed(1), &DONE), Act::Drained(1));
 }
 
 #[test]
 fn a_new_daemon_is_told_again() {
-    let mut mirror = LeaseFollower::default();
-    mirror.step(0, &closed(7), &DONE);
-    mirror.step(0, &closed(7), &DONE);
-    assert_eq!(mirror.want(), Some(7));
-    mirror.forget();
-    assert_eq!(mirror.want(), Some(7));
-    assert_eq!(mirror.step(0, &closed(7), &DONE), Act::Drained(7));
+    let mut follower = LeaseFollower::default();
+    follower.step(0, &closed(7), &DONE);
+    follower.step(0, &closed(7), &DONE);
+    assert_eq!(follower.want(), Some(7));
+    follower.forget();
+    assert_eq!(follower.want(), Some(7));
+    assert_eq!(follower.step(0, &closed(7), &DONE), Act::Drained(7));
 }
 
 #[test]
@@ -285,7 +294,7 @@ fn any_page_at_any_time_is_answered_and_what_is_done_is_soon_all() {
             _ => state >> (state % 60),
         }
     };
-    let mut mirror = LeaseFollower::default();
+    let mut follower = LeaseFollower::default();
     for _ in 0..100_000 {
         let turn = Turn {
             word: LeaseWord::from_bits(any()),
@@ -305,13 +314,13 @@ fn any_page_at_any_time_is_answered_and_what_is_done_is_soon_all() {
         };
         // Times of a machine that has not run for a century.
         let now = any() >> 2;
-        let acts = (0..8).find(|_| matches!(mirror.step(now, &turn, &facts), Act::Sleep(_)));
+        let acts = (0..8).find(|_| matches!(follower.step(now, &turn, &facts), Act::Sleep(_)));
         assert!(acts.is_some(), "{turn:?} {facts:?} at {now}: never at rest");
         match any() % 4 {
-            0 => _ = mirror.land(now),
-            1 => _ = mirror.want(),
-            2 => _ = mirror.work(),
-            _ => mirror.forget(),
+            0 => _ = follower.land(now),
+            1 => _ = follower.want(),
+            2 => _ = follower.work(),
+            _ => follower.forget(),
         }
     }
 }
@@ -329,23 +338,23 @@ fn shared(contended: bool) -> Turn {
 #[test]
 fn a_holder_of_a_shared_device_says_that_it_is_idle_contended_or_not() {
     for contended in [false, true] {
-        let mut mirror = LeaseFollower::default();
+        let mut follower = LeaseFollower::default();
         let turn = shared(contended);
-        assert_eq!(mirror.step(0, &turn, &DONE), Act::Open);
-        assert_eq!(mirror.step(0, &turn, &DONE), Act::Sleep(20 * MS));
-        assert_eq!(mirror.step(20 * MS, &turn, &DONE), Act::Idle(1));
-        assert_eq!(mirror.step(20 * MS, &turn, &DONE), Act::Sleep(NEVER));
-        assert_eq!(mirror.work(), Some(1), "the next launch takes it back");
-        assert_eq!(mirror.work(), None);
+        assert_eq!(follower.step(0, &turn, &DONE), Act::Open);
+        assert_eq!(follower.step(0, &turn, &DONE), Act::Sleep(20 * MS));
+        assert_eq!(follower.step(20 * MS, &turn, &DONE), Act::Idle(1));
+        assert_eq!(follower.step(20 * MS, &turn, &DONE), Act::Sleep(NEVER));
+        assert_eq!(follower.work(), Some(1), "the next launch takes it back");
+        assert_eq!(follower.work(), None);
     }
 }
 
 #[test]
 fn a_busy_holder_of_a_shared_device_is_looked_at_every_idle_time() {
-    let mut mirror = LeaseFollower::default();
+    let mut follower = LeaseFollower::default();
     let turn = shared(false);
     let busy = Facts { left: 0, ..BUSY };
-    mirror.step(0, &turn, &busy);
+    follower.step(0, &turn, &busy);
     let mut now = 20 * MS;
     let mut pauses = Vec::new();
     for _ in 0..100 {
@@ -353,7 +362,7 @@ fn a_busy_holder_of_a_shared_device_is_looked_at_every_idle_time() {
             last_active: now,
             ..busy
         };
-        let Act::Sleep(until) = mirror.step(now, &turn, &facts) else {
+        let Act::Sleep(until) = follower.step(now, &turn, &facts) else {
             panic!("it is busy");
         };
         pauses.push(until - now);

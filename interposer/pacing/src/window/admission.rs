@@ -21,15 +21,14 @@ impl<M> Window<M> {
         let half = bounds.window / 2;
         // Where no deadline holds and so little is under way that nothing has to be worked out.
         let all = self.total.saturating_add(self.reserved.1);
-        let is_plain = bounds.deadline == u64::MAX && !bounds.is_step() && !self.full;
+        let is_plain = bounds.deadline == u64::MAX && !self.full;
         if is_plain && all.saturating_add(expected) <= half {
             return self.go(expected);
         }
         let left = self.remaining(now);
         let end = now.saturating_add(left).saturating_add(expected);
         // The first operation of a turn always fits, however long: otherwise it would never run.
-        let enough = bounds.is_step() || end > bounds.deadline;
-        if now >= bounds.deadline || (self.began && enough) {
+        if now >= bounds.deadline || (self.began && end > bounds.deadline) {
             return Answer::Over;
         }
         // The work in flight when the gate closes is a window and one operation, or a long

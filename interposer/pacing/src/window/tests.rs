@@ -1,7 +1,5 @@
 //! The window by itself: times are made up, a mark is a number.
 
-use gpushare_protocol::page::lease::Turn;
-
 use crate::estimate::Expected;
 use crate::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Op, StreamKey, Window};
 
@@ -285,20 +283,6 @@ fn nothing_begins_after_the_deadline() {
     };
     assert_eq!(admit(&mut window, MS, bounds, 1), Err(Answer::Over));
     assert!(admit(&mut window, MS - 1, bounds, 1).is_ok());
-}
-
-#[test]
-fn a_step_is_for_one_operation_however_short() {
-    let mut window: Window<u64> = Window::default();
-    window.begin_turn();
-    let bounds = Bounds {
-        window: Turn::STEP,
-        deadline: 2 * MS,
-    };
-    assert!(admit(&mut window, MS, bounds, 1).is_ok());
-    assert_eq!(admit(&mut window, MS, bounds, 1), Err(Answer::Over));
-    window.begin_turn();
-    assert!(admit(&mut window, MS, bounds, 1).is_ok());
 }
 
 #[test]

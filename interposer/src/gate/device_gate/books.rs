@@ -17,6 +17,8 @@ use gpushare_pacing::estimate::Expected;
 #[derive(Debug)]
 pub(in crate::gate) struct Books<'a> {
     pub(super) gate: &'a DeviceGate,
+    /// Launches may go without the lock when it is given back.
+    pub(super) grants: bool,
     pub(super) inner: MutexGuard<'a, Inner>,
 }
 
@@ -34,8 +36,19 @@ impl DerefMut for Books<'_> {
     }
 }
 
+impl Books<'_> {
+    /// The thread takes the lock again soon: nothing is allowed before, which would have to be
+    /// worked out each time.
+    pub(super) fn withhold(&mut self) {
+        self.grants = false;
+    }
+}
+
 impl Drop for Books<'_> {
     fn drop(&mut self) {
+        if !self.grants {
+            return;
+        }
         if let Some((ns, until, page)) = self.inner.allowance() {
             self.gate.open.grant(ns, until, page, self.inner.rules);
         }
@@ -85,7 +98,7 @@ impl Inner {
     /// tenants share the device.
     fn allowance(&self) -> Option<(u64, u64, &'static ControlDevice)> {
         let page = self.page?;
-        let is_shared = self.bounds.deadline == NO_DEADLINE && !self.bounds.is_step();
+        let is_shared = self.bounds.deadline == NO_DEADLINE;
         let is_plain = self.mirror.stand() == GateState::Open
             && !self.mirror.is_idle()
             && self.report.is_pending()
@@ -112,7 +125,6 @@ impl Inner {
         &mut self,
         gate: &'static DeviceGate,
         named: Named,
-        era: u64,
         lane: StreamKey,
         of: Op,
     ) {
@@ -121,7 +133,7 @@ impl Inner {
         if !can_mark || of.waits || !of.expected.known || self.page.is_none() {
             return;
         }
-        if ledger.bind(gate.index, &gate.open) {
+        if ledger.bind(&gate.open) {
             self.ledgers.push(ledger);
         }
         if ledger.device() == Some(gate.index) {
@@ -132,7 +144,7 @@ impl Inner {
                 ns: of.expected.ns,
                 at: 0,
             };
-            ledger.remember(named, era, &entry, fuel);
+            ledger.remember(named, &entry, fuel);
         }
     }
 

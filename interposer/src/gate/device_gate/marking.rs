@@ -44,6 +44,11 @@ enum Known {
 }
 
 impl Inner {
+    fn close_batch(&mut self, lane: StreamKey, timed: bool) -> Option<Making> {
+        let number = self.window.close_batch(lane, clock::now())?;
+        Some(self.making(lane, number, timed))
+    }
+
     fn making(&mut self, lane: StreamKey, number: u64, timed: bool) -> Making {
         Making {
             lane,
@@ -60,11 +65,6 @@ impl Inner {
             self.spares.keep(mark);
         }
     }
-
-    fn close_batch(&mut self, lane: StreamKey, timed: bool) -> Option<Making> {
-        let number = self.window.close_batch(lane, clock::now())?;
-        Some(self.making(lane, number, timed))
-    }
 }
 
 impl Making {
@@ -75,9 +75,16 @@ impl Making {
 }
 
 impl DeviceGate {
+    fn close_batch(&self, lane: StreamKey, timed: bool) -> Option<Making> {
+        let mut inner = self.lock();
+        let making = inner.close_batch(lane, timed)?;
+        inner.withhold();
+        Some(making)
+    }
+
     /// Puts a mark behind the work of `lane`. `true` if all of its work is marked.
     pub(in crate::gate) fn mark(&self, lane: StreamKey) -> bool {
-        let making = self.lock().close_batch(lane, false);
+        let making = self.close_batch(lane, false);
         making.is_none_or(|making| matches!(self.was_put(&making, making.put()), Known::All))
     }
 
@@ -125,7 +132,7 @@ impl DeviceGate {
     /// Puts the mark behind an operation of `key` that is timed, and all before it in its lane.
     pub(super) fn mark_timed(&self, lane: StreamKey, key: u64, timing: &Timing) {
         let now = clock::now();
-        let Some(making) = self.lock().close_batch(lane, true) else {
+        let Some(making) = self.close_batch(lane, true) else {
             return self.untimed(timing);
         };
         let put = match making.put() {

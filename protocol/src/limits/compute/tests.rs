@@ -89,6 +89,27 @@ fn hamis_cap_counts_where_ours_say_nothing() {
 }
 
 #[test]
+fn the_percentage_of_mps_counts_where_no_other_says_anything() {
+    let mps = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+    for (value, cap) in [
+        ("30", 300),
+        ("12.57", 125),
+        ("0.3", 10),
+        ("100", 0),
+        ("", 0),
+    ] {
+        assert_eq!(on(&[(mps, value)], 3), (cap, 0), "{value}");
+    }
+    for other in ["GPUSHARE_SM_LIMIT", "CUDA_DEVICE_SM_LIMIT"] {
+        assert_eq!(on(&[(mps, "30"), (other, "50")], 0), (500, 0), "{other}");
+    }
+    for value in ["0", "-3", "101", "half", "NaN", "inf"] {
+        let error = read(&[(mps, value)]).unwrap_err();
+        assert_eq!(error.variable, mps, "{value}");
+    }
+}
+
+#[test]
 fn a_request_above_its_limit_is_refused_by_name() {
     let error = read(&[("GPUSHARE_SM_LIMIT", "30"), ("GPUSHARE_SM_REQUEST", "30.1")]).unwrap_err();
     assert_eq!(error.variable, "GPUSHARE_SM_REQUEST");

@@ -15,15 +15,15 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 pub(super) use tenant::Tenant;
 
-/// A place in the queue: higher priority first, then earlier arrival.
-type Place = (Reverse<u16>, Nanos, TenantId);
+/// An entry of the queue: higher priority first, then earlier arrival.
+type QueueEntry = (Reverse<u16>, Nanos, TenantId);
 
 /// See the module's page.
 #[derive(Debug, Default)]
 pub(super) struct Tenants {
     tenants: BTreeMap<TenantId, Tenant>,
     processes: BTreeMap<ProcessId, Process>,
-    queue: BTreeSet<Place>,
+    queue: BTreeSet<QueueEntry>,
     ladders: BTreeSet<TenantId>,
 }
 
@@ -50,25 +50,25 @@ impl Tenants {
     /// Registers a tenant; it waits for its admission.
     pub(super) fn register(&mut self, tenant: TenantId, spec: TenantSpec, now: Nanos) {
         let known = Tenant::new(spec, now);
-        self.queue.insert(place(tenant, &known));
+        self.queue.insert(queue_entry(tenant, &known));
         self.tenants.insert(tenant, known);
     }
 
     /// It may run, and does so `since`.
     pub(super) fn admit(&mut self, tenant: TenantId, since: Nanos, now: Nanos) -> Option<&Tenant> {
         let known = self.tenants.get_mut(&tenant)?;
-        self.queue.remove(&place(tenant, known));
+        self.queue.remove(&queue_entry(tenant, known));
         (known.admitted, known.worked) = (Some(since), now);
         Some(known)
     }
 
-    /// It has other limits. Waits it for its admission, it may have another place.
+    /// It has other limits. A tenant that waits for its admission may move in the queue.
     pub(super) fn set_spec(&mut self, tenant: TenantId, spec: TenantSpec) -> Option<&Tenant> {
         let known = self.tenants.get_mut(&tenant)?;
-        let was = self.queue.remove(&place(tenant, known));
+        let was = self.queue.remove(&queue_entry(tenant, known));
         known.spec = spec;
         if was {
-            self.queue.insert(place(tenant, known));
+            self.queue.insert(queue_entry(tenant, known));
         }
         Some(known)
     }
@@ -76,7 +76,7 @@ impl Tenants {
     /// Removes a tenant without processes.
     pub(super) fn remove(&mut self, tenant: TenantId) {
         if let Some(known) = self.tenants.remove(&tenant) {
-            self.queue.remove(&place(tenant, &known));
+            self.queue.remove(&queue_entry(tenant, &known));
             self.ladders.remove(&tenant);
         }
     }
@@ -88,7 +88,7 @@ impl Tenants {
 
     /// Of those, the ones with a priority above this.
     pub(super) fn queued_above(&self, priority: u16) -> impl Iterator<Item = TenantId> {
-        let above = move |(theirs, ..): &&Place| theirs.0 > priority;
+        let above = move |(theirs, ..): &&QueueEntry| theirs.0 > priority;
         let above = self.queue.iter().take_while(above);
         above.map(|(.., tenant)| *tenant)
     }
@@ -209,7 +209,7 @@ impl Tenants {
             if let Some(process) = strange {
                 return Err(format!("{tenant:?}: {process:?} is not its own"));
             }
-            if known.admitted.is_some() == self.queue.contains(&place(tenant, known)) {
+            if known.admitted.is_some() == self.queue.contains(&queue_entry(tenant, known)) {
                 return Err(format!("{tenant:?} queues and is admitted, or neither"));
             }
             if known.ending.is_some() != self.ladders.contains(&tenant) {
@@ -222,7 +222,7 @@ impl Tenants {
     }
 }
 
-fn place(tenant: TenantId, known: &Tenant) -> Place {
+fn queue_entry(tenant: TenantId, known: &Tenant) -> QueueEntry {
     (Reverse(known.spec.priority), known.registered, tenant)
 }
 

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use gpushare_cuda_abi::cuda::{
     CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUarray, CUcontext, CUdeviceptr,
-    CUstream,
+    CUmemorytype, CUstream,
 };
 use softgpu::exec::DefaultStream;
 use softgpu::memory::{Place, Transfer};
@@ -85,12 +85,12 @@ driver! {
     }
     fn cuMemcpy3DPeer twin cuMemcpy3DPeer_ptds (d: DefaultStream; p_copy: *const CUDA_MEMCPY3D_PEER_v1) {
         let copy = input(p_copy)?;
-        contexts(copy.dstContext, copy.srcContext)?;
+        contexts_3d(&copy)?;
         now(d, Transfer::from_3d_peer(&copy)?)
     }
     fn cuMemcpy3DPeerAsync twin cuMemcpy3DPeerAsync_ptsz (d: DefaultStream; p_copy: *const CUDA_MEMCPY3D_PEER_v1, h_stream: CUstream) {
         let copy = input(p_copy)?;
-        contexts(copy.dstContext, copy.srcContext)?;
+        contexts_3d(&copy)?;
         later(d, h_stream, Transfer::from_3d_peer(&copy)?)
     }
 }
@@ -112,6 +112,21 @@ pub(super) fn line(dst: Place, src: Place, bytes: usize) -> Transfer {
 fn contexts(dst: CUcontext, src: CUcontext) -> Result {
     context::lookup(dst)?.check()?;
     context::lookup(src)?.check()
+}
+
+/// Checks both contexts of a 3D copy between contexts. NULL is the current one, and an array's is
+/// not looked at.
+fn contexts_3d(copy: &CUDA_MEMCPY3D_PEER_v1) -> Result {
+    let sides = [
+        (copy.srcMemoryType, copy.srcContext),
+        (copy.dstMemoryType, copy.dstContext),
+    ];
+    let named = sides
+        .iter()
+        .filter(|(kind, context)| *kind != CUmemorytype::ARRAY && !context.0.is_null());
+    named
+        .into_iter()
+        .try_for_each(|(_, context)| context::lookup(*context)?.check())
 }
 
 pub(super) fn now(default: DefaultStream, transfer: Transfer) -> Result {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::{
-    CUcontext, CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType, CUresult,
+    CUcontext, CUgraph, CUgraphConditionalHandle, CUgraphEdgeData, CUgraphNode, CUgraphNodeType,
+    CUresult,
 };
 use softgpu::Result;
 use softgpu::context::{self, Context};
@@ -203,6 +204,12 @@ driver! {
         required(kind.cast_const())?;
         let found = store().node(node.0.addr())?.1.work.kind();
         out(kind, found)
+    }
+
+    fn cuGraphConditionalHandleCreate(handle: *mut CUgraphConditionalHandle, graph: CUgraph, context: CUcontext, value: u32, flags: u32) {
+        required(handle.cast_const())?;
+        let context = context::lookup(context)?;
+        out(handle, store().create_condition(graph.0.addr(), &context, value, flags)?)
     }
 
     fn cuGraphNodeGetContainingGraph(node: CUgraphNode, graph: *mut CUgraph) {

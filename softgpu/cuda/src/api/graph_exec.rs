@@ -76,6 +76,7 @@ driver! {
         read.result_out = match made {
             Ok(()) => CUgraphInstantiateResult::SUCCESS,
             Err(CUresult::NOT_SUPPORTED) => CUgraphInstantiateResult::NODE_OPERATION_NOT_SUPPORTED,
+            Err(_) if store().has_unused_condition(graph.0.addr()) => CUgraphInstantiateResult::CONDITIONAL_HANDLE_UNUSED,
             Err(_) => CUgraphInstantiateResult::ERROR,
         };
         out(given, read)?;

@@ -12,7 +12,7 @@ use gpushare_cuda_abi::cuda::{
 use softgpu::exec::{Kind, Op, event::Event};
 use softgpu::graph::allocation::{self, Allocation};
 use softgpu::graph::store::{NodeWork, graph_handle, node_handle, store};
-use softgpu::{Result, graph, world};
+use softgpu::{Result, context, graph, world};
 
 use super::graph::{Dependencies, dependencies};
 use super::graph_params::{self as params, Placed};
@@ -89,6 +89,17 @@ fn add_generic(
         CUgraphNodeType::GRAPH => {
             let child = (params::child_member(&read), params::is_child_moved(&read)?);
             add_child(node, graph, after, child)
+        }
+        CUgraphNodeType::CONDITIONAL => {
+            required(node.cast_const())?;
+            let wanted = params::conditional_member(&read);
+            let context = context::lookup(wanted.ctx)?;
+            let kind = (wanted.type_, wanted.size);
+            let (added, made) =
+                store().add_conditional(graph.0.addr(), after, wanted.handle, kind, context)?;
+            params::set_bodies(&mut read, made.handles());
+            out(given, read)?;
+            out(node, node_handle(added))
         }
         _ => add(node, graph, after, params::generic(&read)?),
     }

@@ -12,11 +12,11 @@ use std::ffi::c_char;
 use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::{
-    CUDA_HOST_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2,
-    CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v1,
-    CUDA_MEMSET_NODE_PARAMS_v2, CUcontext, CUevent, CUfunction, CUgraphChildGraphNodeOwnership,
-    CUgraphNodeParams, CUgraphNodeType, CUkernel, CUlaunchAttributeValue, CUresult,
-    CUstreamBatchMemOpParams,
+    CUDA_CONDITIONAL_NODE_PARAMS, CUDA_HOST_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v1,
+    CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUDA_MEMCPY3D_v2,
+    CUDA_MEMSET_NODE_PARAMS_v1, CUDA_MEMSET_NODE_PARAMS_v2, CUcontext, CUevent, CUfunction,
+    CUgraph, CUgraphChildGraphNodeOwnership, CUgraphNodeParams, CUgraphNodeType, CUkernel,
+    CUlaunchAttributeValue, CUresult, CUstreamBatchMemOpParams,
 };
 use softgpu::Result;
 use softgpu::context::Context;
@@ -300,6 +300,21 @@ pub(super) fn alloc_member(params: &CUgraphNodeParams) -> CUDA_MEM_ALLOC_NODE_PA
         bytesize: alloc.bytesize,
         dptr: alloc.dptr,
     }
+}
+
+/// The conditional member of generic parameters.
+pub(super) fn conditional_member(params: &CUgraphNodeParams) -> CUDA_CONDITIONAL_NODE_PARAMS {
+    // SAFETY: the caller of this function has checked the type `CONDITIONAL`.
+    unsafe { params.anon.conditional }
+}
+
+/// Writes where the bodies of a new conditional node are into generic parameters. Callers only read
+/// there.
+pub(super) fn set_bodies(params: &mut CUgraphNodeParams, bodies: &[CUgraph]) {
+    params.anon.conditional = CUDA_CONDITIONAL_NODE_PARAMS {
+        phGraph_out: bodies.as_ptr().cast_mut(),
+        ..conditional_member(params)
+    };
 }
 
 /// Writes the address of a new allocation into generic parameters.

@@ -7,6 +7,7 @@ mod context;
 mod copy;
 mod copy_batch;
 mod copy_legacy;
+mod coredump;
 mod device;
 mod error;
 mod event;

@@ -17,7 +17,7 @@ impl Schedule {
         let time = now - self.now;
         let share = self.share_of(time);
         let (mut works, mut capped) = (false, false);
-        for (_, tenant) in self.line.iter_mut() {
+        for (_, tenant) in self.roster.iter_mut() {
             works |= tenant.is_free() || tenant.is_in_turn();
             capped |= tenant.is_throttled();
             let mark = self.marks.of(tenant.account().class());
@@ -38,16 +38,12 @@ impl Schedule {
 
     /// The bill of each billed tenant for a span.
     pub(super) fn share_of(&self, time: Nanos) -> Nanos {
-        let payers = self.line.iter();
-        let payers = payers
-            .filter(|(_, tenant)| tenant.is_billed())
-            .count()
-            .max(1);
-        Nanos(time.0 / u64::try_from(payers).unwrap_or(1))
+        let payers = self.roster.tenants().filter(|tenant| tenant.is_billed());
+        Nanos(time.0 / u64::try_from(payers.count().max(1)).unwrap_or(1))
     }
 
     pub(super) fn forgive(&mut self) {
-        for (_, tenant) in self.line.iter_mut() {
+        for tenant in self.roster.tenants_mut() {
             tenant.forgive(&self.policy);
         }
     }
@@ -55,25 +51,24 @@ impl Schedule {
     /// Finds tenants whose cap allows a turn again. Moves the mark of each class up to its tenant
     /// that is furthest behind among those that work or wait.
     pub(super) fn note_caps(&mut self) {
-        let freed = self.line.iter();
+        let freed = self.roster.iter();
         let freed = freed.filter(|(_, tenant)| tenant.is_throttled() != tenant.was_throttled());
         for id in freed.map(|(at, _)| at).collect::<Vec<_>>() {
-            let turn = self.line.length(id, &self.policy);
-            if let Some(tenant) = self.line.get_mut(id) {
+            let turn = self.length(id);
+            if let Some(tenant) = self.roster.get_mut(id) {
                 tenant.note_cap(turn);
             }
         }
-        let holder = self.line.holder().map(|(holder, _)| holder);
         let mut least = Least::default();
-        for (id, tenant) in self.line.iter() {
-            if tenant.is_next_in_line() || holder == Some(id) {
+        for (id, tenant) in self.roster.iter() {
+            if tenant.is_next_in_line() || self.holder == Some(id) {
                 least.note(tenant.account().class(), tenant.clock());
             }
         }
         for (class, clock) in least.0 {
             self.marks.reach(class, clock);
         }
-        for (_, tenant) in self.line.iter_mut() {
+        for (_, tenant) in self.roster.iter_mut() {
             let mark = self.marks.of(tenant.account().class());
             tenant.pass((self.now, Nanos::ZERO), mark, Nanos::ZERO, &self.policy);
         }
@@ -81,9 +76,13 @@ impl Schedule {
 
     /// Recomputes the weights of each class.
     pub(super) fn reweigh(&mut self) {
-        self.line.reweigh(self.now);
+        for (id, weight) in self.roster.weights() {
+            if let Some(tenant) = self.roster.get_mut(id) {
+                tenant.reweigh(self.now, weight);
+            }
+        }
         self.forgive();
-        let used = self.line.iter().map(|(_, tenant)| tenant.account().class());
+        let used = self.roster.tenants().map(|tenant| tenant.account().class());
         let used: BTreeSet<u16> = used.collect();
         self.marks.keep(|class| used.contains(&class));
     }

@@ -11,9 +11,9 @@ impl Schedule {
     /// # Errors
     /// The first violated invariant, in words.
     pub fn check(&self) -> Result<(), String> {
-        self.line.check()?;
+        self.roster.check()?;
         self.check_holder()?;
-        for (id, tenant) in self.line.iter() {
+        for (id, tenant) in self.roster.iter() {
             self.check_tenant(tenant)
                 .map_err(|broken| format!("{id:?}: {broken}, {tenant:?}"))?;
         }
@@ -21,13 +21,24 @@ impl Schedule {
     }
 
     fn check_holder(&self) -> Result<(), String> {
-        let Some((_, holder)) = self.line.holder() else {
-            let next = self.line.next(&self.policy);
+        let takes = |phase: Phase| matches!(phase, Phase::Holding(_) | Phase::Closing(_));
+        let holders = self
+            .roster
+            .iter()
+            .filter(|(_, tenant)| takes(tenant.phase()));
+        if !holders.map(|(id, _)| id).eq(self.holder) {
+            return Err(format!(
+                "others hold than {:?}, which is known to",
+                self.holder
+            ));
+        }
+        let Some((_, holder)) = self.holder() else {
+            let next = self.next();
             return next.map_or(Ok(()), |(next, _)| {
                 Err(format!("{next:?} is next and no tenant holds the device"))
             });
         };
-        match (holder.phase(), self.line.first_in_line()) {
+        match (holder.phase(), self.first_in_line()) {
             (Phase::Holding(turn), Some((class, (.., first))))
                 if class > holder.account().class() && !turn.promoted =>
             {
@@ -38,7 +49,7 @@ impl Schedule {
     }
 
     fn check_tenant(&self, tenant: &Tenant) -> Result<(), String> {
-        let alone = self.line.alone().is_some() && !tenant.account().is_capped();
+        let alone = self.roster.len() == 1 && !tenant.account().is_capped();
         if alone != (tenant.is_free()) {
             return Err("it is free only if alone and without a cap".to_owned());
         }

@@ -10,27 +10,35 @@ impl Schedule {
     /// Carries out the next due step, if there is one.
     pub(super) fn step(&mut self) -> bool {
         let now = self.now;
-        if let Some(id) = self.line.drained() {
+        let drained =
+            |(_, tenant): &(_, &Tenant)| tenant.is_in_turn() && tenant.members().is_drained();
+        let drained = self.roster.iter().find(drained).map(|(id, _)| id);
+        if let Some(id) = drained {
             self.handing_on.get_or_insert(now);
-            self.line.end(id, now);
+            self.holder = self.holder.filter(|holder| *holder != id);
+            if let Some(tenant) = self.roster.get_mut(id) {
+                tenant.end(now);
+            }
             return true;
         }
-        let Some((_, tenant)) = self.line.holder() else {
-            let next = self.line.next(&self.policy);
+        let Some((_, tenant)) = self.holder() else {
+            let next = self.next();
             // Without a next tenant the device is idle because none wants it or may have it.
             let since = self.handing_on.take();
             if let Some((id, promoted)) = next {
                 if let Some(since) = since {
                     self.tally.handoffs.record((now - since).0);
                 }
-                self.line.grant(id, promoted, now, &self.policy);
+                self.grant(id, promoted);
             }
             return next.is_some();
         };
         match tenant.phase() {
             Phase::Holding(turn) if self.is_over(tenant, &turn) => {
                 self.handing_on = Some(now);
-                self.line.close(now);
+                if let Some(tenant) = self.holder.and_then(|id| self.roster.get_mut(id)) {
+                    tenant.close(now);
+                }
             }
             Phase::Closing(closed) if now >= closed + self.policy.overrun => self.overran(closed),
             _ => return false,
@@ -40,7 +48,7 @@ impl Schedule {
 
     /// Whether a turn must end now.
     fn is_over(&self, tenant: &Tenant, turn: &Turn) -> bool {
-        let first = self.line.first_in_line();
+        let first = self.first_in_line();
         let class = tenant.account().class();
         let preempted = !turn.promoted && first.is_some_and(|(other, _)| other > class);
         let needed = tenant.account().is_capped() || first.is_some();
@@ -56,24 +64,29 @@ impl Schedule {
     pub(super) fn until(&self, own: &Tenant, turn: &Turn) -> Option<Nanos> {
         let (class, weight) = (own.account().class(), own.account().weight());
         let full = turn.since + turn.length;
-        let fair = if turn.promoted || self.line.due_below(class, &self.policy).is_some() {
+        let fair = if turn.promoted || self.due_below(class).is_some() {
             Some(full)
         } else {
             // A tenant that has not drained its last turn may not start when called.
             let drained = |(_, rival): &(_, &Tenant)| rival.phase() == Phase::Out;
-            let rival = self.line.rivals(class).filter(drained);
+            let rival = self.rivals(class).filter(drained);
             let rival = rival.map(|(id, rival)| rival.order(id)).min();
             let allowed = rival.map(|(clock, ..)| allowance(turn, weight, clock));
-            allowed.or_else(|| self.line.rivals(class).next().map(|_| full))
+            allowed.or_else(|| self.rivals(class).next().map(|_| full))
         };
         fair.into_iter().chain(turn.runs_dry).min()
     }
 
-    /// The holder has not drained: others no longer wait for it.
+    /// The holder has not drained: others no longer wait for it. Reported if some are in line.
     fn overran(&mut self, closed: Nanos) {
-        let (span, every) = ((self.now, closed), self.policy.notice_every);
-        if let Some(id) = self.line.overran(span, every) {
-            let after = self.now - closed;
+        let Some(id) = self.holder.take() else { return };
+        let (now, waited_for) = (self.now, self.first_in_line().is_some());
+        let Some(tenant) = self.roster.get_mut(id) else {
+            return;
+        };
+        if tenant.overran((now, closed), self.policy.notice_every) && waited_for {
+            tenant.told_overrun(now);
+            let after = now - closed;
             self.outputs
                 .push_back(Output::Overrun { tenant: id, after });
         }
@@ -83,20 +96,18 @@ impl Schedule {
     /// drain ends, or a lower class's guarantee becomes due.
     pub(super) fn next_wake(&self) -> Option<Nanos> {
         let now = self.now;
-        let throttled = self.line.iter().map(|(_, tenant)| tenant);
+        let throttled = self.roster.tenants();
         // Billing meanwhile gives it no advantage.
         let throttled = throttled.filter(|tenant| tenant.is_throttled() && !tenant.is_billed());
         let refilled = throttled.map(|tenant| now + tenant.account().throttled_for());
-        let holder = self.line.holder().map(|(_, holder)| holder);
+        let holder = self.holder().map(|(_, holder)| holder);
         let over = holder.and_then(|holder| match holder.phase() {
             Phase::Holding(turn) => self.until(holder, &turn),
             Phase::Closing(closed) => Some(closed + self.policy.overrun),
             _ => None,
         });
         let class = holder.map(|holder| holder.account().class());
-        let dues = class
-            .into_iter()
-            .flat_map(|class| self.line.dues_below(class, &self.policy));
+        let dues = class.into_iter().flat_map(|class| self.dues_below(class));
         let due = dues.map(|(.., wait)| wait).filter(|wait| wait.0 > 0);
         let due = due.map(|wait| now + wait);
         refilled.chain(over).chain(due).min()

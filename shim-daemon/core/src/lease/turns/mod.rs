@@ -20,15 +20,16 @@ mod line;
 mod tenant;
 mod view;
 
+use super::account::ComputeAccount;
 use super::input::{Input, Output, Report, closed_first};
+use super::members::Members;
 use super::page::{Lease, LeaseKind};
-use super::roster::{Guest, Tenant as _};
+use super::roster::{Guest, Roster, Tenant as _};
 use super::terms::{Compute, LeasePolicy};
 use super::view::DeviceTally;
 use crate::ids::{ProcessId, TenantId};
 use crate::time::Nanos;
-use clock::Marks;
-use line::Line;
+use clock::{Marks, Reading};
 use std::collections::VecDeque;
 use tenant::{Phase, Tenant};
 
@@ -37,7 +38,11 @@ use tenant::{Phase, Tenant};
 pub struct Schedule {
     policy: LeasePolicy,
     now: Nanos,
-    line: Line,
+    roster: Roster<Tenant>,
+    /// The one tenant whose turn has begun and that neither has drained nor overran.
+    holder: Option<TenantId>,
+    /// The last epoch issued: they only rise.
+    epochs: u64,
     marks: Marks,
     outputs: VecDeque<Output>,
     wake: Option<Nanos>,
@@ -53,11 +58,25 @@ impl Schedule {
     }
 
     /// A device whose `guests` come from another regime, with epochs above `epochs`.
-    pub(super) fn with(now: Nanos, policy: LeasePolicy, epochs: u64, guests: Vec<Guest>) -> Self {
+    pub(super) fn with(
+        now: Nanos,
+        policy: LeasePolicy,
+        mut epochs: u64,
+        guests: Vec<Guest>,
+    ) -> Self {
+        let tenants = guests.into_iter().map(|(id, mut members, account)| {
+            epochs += 1;
+            members.begin_regime(true);
+            let parts = (members, account);
+            (id, Tenant::new(parts, Reading::default(), epochs))
+        });
+        let roster = Roster::new(tenants.collect());
         let mut schedule = Self {
             policy,
             now,
-            line: Line::new(epochs, guests),
+            roster,
+            holder: None,
+            epochs,
             marks: Marks::default(),
             outputs: VecDeque::new(),
             wake: None,
@@ -70,16 +89,16 @@ impl Schedule {
 
     /// All tenants, and the highest epoch issued, for another regime.
     pub(super) fn into_guests(self) -> (u64, Vec<Guest>) {
-        self.line.into_guests()
+        (self.epochs, self.roster.into_guests())
     }
 
     pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
-        self.line.roster().processes()
+        self.roster.processes()
     }
 
     /// Whether a tenant has a process here.
     pub(super) fn has(&self, id: TenantId) -> bool {
-        self.line.get(id).is_some()
+        self.roster.get(id).is_some()
     }
 
     /// Takes in what happened. A `now` before the last one counts as the last one.
@@ -94,20 +113,25 @@ impl Schedule {
                 compute,
             } => self.joined(id, (process, gated), (class, compute)),
             Input::Away { process, away } => {
-                if let Some(tenant) = self.line.of(process) {
+                if let Some(tenant) = self.roster.of(process) {
                     let drained = !tenant.is_open();
                     tenant.members_mut().set_away(process, away);
                     tenant.members_mut().set_drained(process, drained);
                 }
             }
-            Input::Left { process } => self.left(process),
+            Input::Left { process } => {
+                if let Some(gone) = self.roster.leave(process) {
+                    self.holder = self.holder.filter(|holder| *holder != gone);
+                    self.reweigh();
+                }
+            }
             Input::Set {
                 tenant: id,
                 class,
                 compute,
             } => {
                 let (now, mark) = (self.now, self.marks.of(class));
-                if let Some(tenant) = self.line.get_mut(id) {
+                if let Some(tenant) = self.roster.get_mut(id) {
                     tenant.set(now, mark, (class, compute));
                     self.reweigh();
                 }
@@ -139,7 +163,7 @@ impl Schedule {
 
     /// The content of a tenant's page.
     pub fn lease(&self, id: TenantId) -> Option<Lease> {
-        self.line.get(id).map(Tenant::said)
+        self.roster.get(id).map(Tenant::said)
     }
 
     /// What is counted of the device in this regime.
@@ -161,32 +185,35 @@ impl Schedule {
         (process, gated): (ProcessId, bool),
         (class, compute): (u16, Compute),
     ) {
-        let mark = self.marks.of(class);
-        if self.line.join(id, (process, gated), (class, compute), mark) {
+        let (mark, epoch, many) = (self.marks.of(class), self.epochs + 1, self.roster.len());
+        let new = || {
+            let parts = (Members::default(), ComputeAccount::new(class, compute));
+            Tenant::new(parts, mark, epoch)
+        };
+        if let Some(tenant) = self.roster.join(id, process, new) {
+            let drained = !tenant.is_open();
+            tenant.members_mut().join(process, gated, drained);
+        }
+        if self.roster.len() > many {
+            self.epochs = epoch;
             self.reweigh();
         }
-        self.line.tell_ungated(&mut self.outputs);
-    }
-
-    fn left(&mut self, process: ProcessId) {
-        if self.line.leave(process) {
-            self.reweigh();
-        }
+        self.roster.tell_ungated(&mut self.outputs);
     }
 
     fn reported(&mut self, process: ProcessId, epoch: u64, report: Report) {
-        let Some(id) = self.line.roster().owner(process) else {
+        let Some(id) = self.roster.owner(process) else {
             return;
         };
-        let (now, turn) = (self.now, self.line.length(id, &self.policy));
-        if let Some(tenant) = self.line.get_mut(id) {
+        let (now, turn) = (self.now, self.length(id));
+        if let Some(tenant) = self.roster.get_mut(id) {
             tenant.report(process, (epoch, report), (now, turn));
         }
     }
 
     /// Brings the state up to date, and outputs the changes.
     fn settle(&mut self) {
-        self.line.free_who_is_alone(self.now, &self.policy);
+        self.free_who_is_alone();
         self.note_caps();
         while self.step() {
             self.note_caps();
@@ -201,39 +228,42 @@ impl Schedule {
         let later = |((_, tenant), kind): ((_, &Tenant), _)| {
             tenant.is_told() && is_later(&tenant.said().kind, &kind)
         };
-        if self.line.holder().zip(held).is_some_and(later) {
-            self.line.extend_holder();
+        if self.holder().zip(held).is_some_and(later)
+            && let Some(tenant) = self.holder.and_then(|id| self.roster.get_mut(id))
+        {
+            self.epochs += 1;
+            tenant.extend(self.epochs);
         }
-        let changed = self.line.publish(|tenant| {
+        let mut changed = Vec::new();
+        for (id, tenant) in self.roster.iter_mut() {
             let kind = match tenant.phase() {
                 Phase::Free => LeaseKind::Free,
                 Phase::Holding(_) => held.unwrap_or(LeaseKind::Closed),
                 Phase::Out | Phase::Closing(_) | Phase::Overrun { .. } => LeaseKind::Closed,
             };
-            let epoch = tenant.epoch();
-            Lease { epoch, kind }
-        });
+            changed.extend(tenant.say(kind).map(|lease| (id, lease)));
+        }
         self.outputs.extend(closed_first(changed));
     }
 
     /// The lease to write into the holder's page during its turn.
     fn holder_kind(&self) -> Option<LeaseKind> {
-        let (_, tenant) = self.line.holder()?;
+        let (_, tenant) = self.holder()?;
         let Phase::Holding(turn) = tenant.phase() else {
             return None;
         };
         Some(LeaseKind::Open {
             deadline: self.until(tenant, &turn),
             window: self.window(tenant.account().class()),
-            contended: self.line.first_in_line().is_some(),
+            contended: self.first_in_line().is_some(),
             slice: None,
         })
     }
 
     /// The most un-drained work of a class's holder: little if a tenant is here that must not wait.
     fn window(&self, class: u16) -> Nanos {
-        let mut others = self.line.iter();
-        if others.any(|(_, other)| other.account().class() > class) {
+        let mut others = self.roster.tenants();
+        if others.any(|other| other.account().class() > class) {
             self.policy.urgent_window
         } else {
             self.policy.window

@@ -5,7 +5,7 @@ use crate::ids::{ProcessId, TenantId};
 use crate::lease::account::ComputeAccount;
 use crate::lease::input::Report;
 use crate::lease::members::Members;
-use crate::lease::page::Lease;
+use crate::lease::page::{Lease, LeaseKind};
 use crate::lease::roster;
 use crate::lease::terms::LeasePolicy;
 use crate::lease::view::ShareState;
@@ -131,11 +131,6 @@ impl Tenant {
         self.phase == Phase::Free
     }
 
-    /// Names its present or last turn.
-    pub(super) fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
     /// The content of its control page.
     pub(super) fn said(&self) -> Lease {
         self.said
@@ -170,9 +165,12 @@ impl Tenant {
         (self.turns, self.overruns)
     }
 
-    /// Its control page says this from now on. Whether that is something else than before.
-    pub(super) fn say(&mut self, lease: Lease) -> bool {
-        std::mem::replace(&mut self.said, lease) != lease
+    /// Its control page says this from now on. Returns the lease if that is something else than
+    /// before.
+    pub(super) fn say(&mut self, kind: LeaseKind) -> Option<Lease> {
+        let epoch = self.epoch;
+        let lease = Lease { epoch, kind };
+        (std::mem::replace(&mut self.said, lease) != lease).then_some(lease)
     }
 
     /// Takes a report of a process about the turn of `epoch`, if it is of the present one.

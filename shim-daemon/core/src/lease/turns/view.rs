@@ -9,7 +9,7 @@ use crate::time::Nanos;
 impl Schedule {
     /// A tenant's share, with the time from the last input to `now` billed as it will be.
     pub fn share(&self, id: TenantId, now: Nanos) -> Option<ShareView> {
-        let tenant = self.line.get(id)?;
+        let tenant = self.roster.get(id)?;
         let running = if tenant.is_billed() {
             self.share_of(now - self.now)
         } else {
@@ -18,7 +18,7 @@ impl Schedule {
         let (state, since) = tenant.state();
         let (turns, overruns) = tenant.counts();
         Some(ShareView {
-            weight: self.line.roster().part(tenant.account()),
+            weight: self.roster.part(tenant.account()),
             held: tenant.account().held() + running,
             state,
             since,

@@ -1,0 +1,215 @@
+//! A tenant's state, and the only ways to change it.
+
+use gpushare_core::{Compute, DeviceId, Nanos, TenantSpec};
+use gpushare_protocol::limits::Limits;
+
+use super::{Registration, Tenant};
+use crate::node::injected::Contained;
+use crate::node::measures::Measures;
+use crate::node::shares::Past;
+use crate::node::tally::Tally;
+use crate::node::{ConnId, Reaped, Remembered};
+use crate::pages::{ControlPages, UsagePage};
+
+impl Tenant {
+    pub(in crate::node) fn registration(&self) -> &Registration {
+        &self.registration
+    }
+
+    pub(in crate::node) fn name(&self) -> &str {
+        &self.registration.name
+    }
+
+    /// The limits in their stable form.
+    pub(in crate::node) fn limits(&self) -> &str {
+        &self.limits
+    }
+
+    /// The device of each `device_index` of the pages.
+    pub(in crate::node) fn device_ids(&self) -> &[DeviceId] {
+        &self.device_ids
+    }
+
+    pub(in crate::node) fn usage(&self) -> &UsagePage {
+        &self.usage
+    }
+
+    pub(in crate::node) fn control(&self) -> &ControlPages {
+        &self.control
+    }
+
+    /// Its shares of the devices' time, by device.
+    pub(in crate::node) fn compute(&self) -> &[Compute] {
+        &self.compute
+    }
+
+    pub(in crate::node) fn set_compute(&mut self, spec: &TenantSpec) {
+        let shares = self.device_ids.iter().map(|device| spec.compute(*device));
+        self.compute = shares.collect();
+    }
+
+    /// The recent use of each device.
+    pub(in crate::node) fn shares(&self) -> &[Past] {
+        &self.shares
+    }
+
+    pub(in crate::node) fn shares_mut(&mut self) -> impl Iterator<Item = (&DeviceId, &mut Past)> {
+        self.device_ids.iter().zip(&mut self.shares)
+    }
+
+    /// Its counts since its registration.
+    pub(in crate::node) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    pub(in crate::node) fn tally_mut(&mut self) -> &mut Tally {
+        &mut self.tally
+    }
+
+    /// Its measurements, by device.
+    pub(in crate::node) fn measures(&self) -> &[Measures] {
+        &self.measures
+    }
+
+    pub(in crate::node) fn measures_mut(&mut self, device_index: usize) -> Option<&mut Measures> {
+        self.measures.get_mut(device_index)
+    }
+
+    /// Whether it has done GPU work since the last question.
+    pub(in crate::node) fn worked(&mut self) -> bool {
+        let work = self.work();
+        std::mem::replace(&mut self.worked, work) != work
+    }
+}
+
+/// Its commands, and its admission.
+impl Tenant {
+    /// The connections of commands that keep it.
+    pub(in crate::node) fn owners(&self) -> impl Iterator<Item = ConnId> {
+        self.owners.iter().copied()
+    }
+
+    pub(in crate::node) fn is_kept_by(&self, command: ConnId) -> bool {
+        self.owners.contains(&command)
+    }
+
+    pub(in crate::node) fn keep_for(&mut self, command: ConnId) {
+        self.owners.insert(command);
+    }
+
+    /// A command has hung up: it keeps nothing and gets no answer.
+    pub(in crate::node) fn forget_command(&mut self, command: ConnId) {
+        self.owners.remove(&command);
+        self.pending.retain(|(to, _)| *to != command);
+    }
+
+    /// Requests that are answered later: when it is admitted, or when its limits have changed.
+    pub(in crate::node) fn pending(&self) -> &[(ConnId, u32)] {
+        &self.pending
+    }
+
+    pub(in crate::node) fn take_pending(&mut self) -> Vec<(ConnId, u32)> {
+        std::mem::take(&mut self.pending)
+    }
+
+    pub(in crate::node) fn answer_later(&mut self, request: (ConnId, u32)) {
+        self.pending.push(request);
+    }
+
+    /// Takes a request from those that wait. `false` if it got its answer with the others.
+    pub(in crate::node) fn answer_now(&mut self, request: (ConnId, u32)) -> bool {
+        let waited = self.pending.len();
+        self.pending.retain(|waiting| *waiting != request);
+        self.pending.len() != waited
+    }
+
+    /// A command has registered it; the request is answered at its admission.
+    pub(in crate::node) fn created(&mut self, request: (ConnId, u32), now: Nanos) {
+        self.keep_for(request.0);
+        self.answer_later(request);
+        self.created = Some(now);
+    }
+
+    pub(in crate::node) fn is_admitted(&self) -> bool {
+        self.admitted
+    }
+
+    /// It may run. Returns how long it was queued, if a command of this daemon registered it.
+    pub(in crate::node) fn admit(&mut self, now: Nanos) -> Option<Nanos> {
+        self.admitted = true;
+        // After a reboot the clock starts anew, and the tenant's time with it.
+        let began = self.registration.began.unwrap_or(now.0).min(now.0);
+        self.registration.began = Some(began);
+        self.created.take().map(|created| now - created)
+    }
+
+    /// It has other limits.
+    pub(in crate::node) fn change(&mut self, environment: Vec<(String, String)>, limits: &Limits) {
+        self.registration.environment = environment;
+        self.limits = limits.to_string();
+    }
+}
+
+/// Facts that the next daemon reads in its registration.
+impl Tenant {
+    /// The cgroup of a command that made or joined it. `false` if it was noted before.
+    pub(in crate::node) fn note_command(&mut self, group: String) -> bool {
+        let is_new = !self.registration.commands.contains(&group);
+        if is_new {
+            self.registration.commands.push(group);
+        }
+        is_new
+    }
+
+    /// The cgroup of its first process in one that a container runtime made.
+    pub(in crate::node) fn note_cgroup(&mut self, group: String) {
+        self.registration.cgroup = Some(group);
+    }
+
+    /// Whether the driver keeps this limit.
+    pub(in crate::node) fn note_fence(&mut self, fence: Remembered, stands: bool) {
+        let fences = &mut self.registration.fences;
+        fences.retain(|other| *other != fence);
+        if stands {
+            fences.push(fence);
+        }
+    }
+
+    /// Its dead processes that still hold memory. `false` if they are the same as before.
+    pub(in crate::node) fn note_dead(&mut self, dead: Vec<Reaped>) -> bool {
+        let changed = self.registration.dead != dead;
+        self.registration.dead = dead;
+        changed
+    }
+
+    /// It was a previous daemon's.
+    pub(in crate::node) fn restored(&mut self) {
+        self.restored = true;
+    }
+
+    pub(in crate::node) fn is_restored(&self) -> bool {
+        self.restored
+    }
+
+    /// Takes the usage page that a process of the previous daemon presents. Its rows may belong to
+    /// processes that have not presented them yet.
+    pub(in crate::node) fn adopt(&mut self, page: UsagePage) {
+        self.usage = page;
+        self.unclaimed = true;
+    }
+
+    /// The living container that it is.
+    pub(in crate::node) fn contained(&self) -> Option<&Contained> {
+        self.contained.as_ref()
+    }
+
+    /// Its container lives: the tenant is kept.
+    pub(in crate::node) fn contain(&mut self, contained: Contained) {
+        self.contained = Some(contained);
+    }
+
+    /// Its container has ended. `false` if that was known.
+    pub(in crate::node) fn contained_no_longer(&mut self) -> bool {
+        self.contained.take().is_some()
+    }
+}
