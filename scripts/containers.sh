@@ -59,6 +59,7 @@ if rustup target list --installed 2>/dev/null | grep -q "$(uname -m)-unknown-lin
     cargo build --quiet --release --locked -p gpushare-oci-hook --target "$(uname -m)-unknown-linux-musl" \
         && export GPUTEST_HOOK="$CARGO_TARGET_DIR/$(uname -m)-unknown-linux-musl/release/gpushare-oci-hook"
 fi
+[ -f dist/lib/libgpushare.so ] && export GPUTEST_LIBRARY="$PWD/dist/lib/libgpushare.so"
 log="$CARGO_TARGET_DIR/containers.log"
 say "containers"
 set +e
@@ -79,9 +80,10 @@ if $record; then
         echo "# Containers on $(date +%F)"
         echo
         echo "By \`scripts/containers.sh --record\`: $(count '\| passed \|$') cells passed, $(count 'FAILED') failed,"
-        echo "$(count 'not run: ') do not exist or cannot run here. In each cell a client of the software GPU sees"
-        echo "its quota, hits it, and has its share of time beside another container. Kernel $(uname -r), cgroups"
-        echo "of both versions, no systemd. Not here: $not_here."
+        echo "$(count 'not run: ') do not exist or were not run. In each cell a client of the software GPU"
+        echo "sees its quota, hits it, and has its share of time beside another container."
+        echo "Kernel $(uname -r), load average $(cut -d' ' -f1 /proc/loadavg). Not here:"
+        echo "$not_here."
         echo
         echo "| release | runtime | door | root | user namespace | result |"
         echo "|---|---|---|---|---|---|"

@@ -330,6 +330,8 @@ impl Drop for Lab {
             engine.end(&self.machine);
         }
         self.delete_bare();
+        // A daemon may be in one of the cgroups.
+        self.machine.kill_daemon();
         let name = self.group_name();
         for mount in Path::new(CGROUPS)
             .read_dir()
