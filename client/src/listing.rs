@@ -2,8 +2,8 @@
 
 use crate::{Talk, TalkError};
 use gpushare_protocol::wire::{
-    Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, Listing, MetricsRow, Rows,
-    SeriesRow, ShareRow, SharingRow, StandingRow, TenantRow,
+    Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, Listing, MetricsRow, ResidencyRow,
+    Rows, SeriesRow, ShareRow, SharingRow, StandingRow, TenantRow,
 };
 
 impl Talk {
@@ -101,6 +101,20 @@ impl Talk {
         }
         self.pages(Listing::Sharing, |rows| {
             if let Rows::Sharing(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// Where tenants' memory is that can move; nothing from a daemon of before minor 6.
+    pub fn residency(&mut self) -> Result<Vec<ResidencyRow>, TalkError> {
+        let mut all = Vec::new();
+        if self.minor() < 6 {
+            return Ok(all);
+        }
+        self.pages(Listing::Residency, |rows| {
+            if let Rows::Residency(rows) = rows {
                 all.extend(rows);
             }
         })?;
