@@ -26,6 +26,10 @@ pub(crate) enum Command {
     Ps(Ps),
     /// Change a running tenant's limits; unset flags keep their values.
     Set(Set),
+    /// Move a tenant's memory to the host, to come back by `resume` or when it next uses the GPU.
+    Suspend(Named),
+    /// Bring a tenant's memory back to the GPU.
+    Resume(Named),
     /// Show the daemon's decisions and their reasons, also of tenants and daemons that are gone.
     Events(Events),
     /// Check that limits hold on this node, and say what to do where something is wrong.
@@ -110,7 +114,7 @@ pub(crate) struct Terms {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) priority: Option<String>,
     /// What happens when memory is short, in order: fail, wait, priority, swap. [default: wait;
-    /// swap, wait where its own memory may move]
+    /// swap,wait where its own memory may move]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub(crate) on_collision: Option<String>,
     /// Longest an allocation waits before it returns out-of-memory: 30s, 500ms, 5m. [default: 30s]
@@ -123,8 +127,9 @@ pub(crate) struct Terms {
     /// swap where its memory may move]
     #[arg(long, value_name = "WORST", allow_hyphen_values = true)]
     pub(crate) preemptible: Option<String>,
-    /// How its memory may leave the GPU: off, or swap, to the host and back. Chosen before its
-    /// first program starts. [default: off; swap with `swap` in one of the two above]
+    /// How its memory may leave the GPU: off, or swap, to the host and back. Chosen before the
+    /// tenant's first program starts. [default: off; swap where --on-collision or --preemptible
+    /// has swap]
     #[arg(long, value_name = "HOW", allow_hyphen_values = true)]
     pub(crate) oversubscribe: Option<String>,
     /// Ends it, after a warning, when it has done no GPU work for this long: 2h, or off. [default:
@@ -192,6 +197,13 @@ pub(crate) struct Set {
     pub(crate) amounts: Amounts,
     #[command(flatten)]
     pub(crate) terms: Terms,
+}
+
+/// One tenant.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Named {
+    /// The tenant's name, as `ps` shows it.
+    pub(crate) tenant: String,
 }
 
 #[derive(Debug, clap::Args)]

@@ -28,12 +28,14 @@ mod program;
 mod ps;
 mod registered;
 mod report;
+mod residency;
 mod run;
 mod select;
 mod settings;
 mod shares;
 mod sharing;
 mod supervise;
+mod suspend;
 mod tenant;
 mod top;
 mod watch;
@@ -61,6 +63,12 @@ fn main() -> ExitCode {
         Ok(Args {
             command: Command::Set(set),
         }) => ps::set(&set),
+        Ok(Args {
+            command: Command::Suspend(named),
+        }) => suspend::suspend(&named),
+        Ok(Args {
+            command: Command::Resume(named),
+        }) => suspend::resume(&named),
         Ok(Args {
             command: Command::Events(events),
         }) => events::events(&events),

@@ -113,6 +113,14 @@ fn check_devices(
     let devices = gpu.devices(&probed)?;
     for device in &devices {
         limits.for_device(device.ordinal, &device.uuid, device.memory)?;
+        let problem = "this GPU has no virtual memory management, by which memory is moved";
+        if let Some(error) = limits
+            .policy()
+            .refuse_moves(problem)
+            .filter(|_| !device.vmm)
+        {
+            return Err(error.into());
+        }
     }
     Ok(devices)
 }

@@ -8,11 +8,11 @@ use crate::args::{Ps, Set};
 use crate::daemon::{self, Talk};
 use crate::devices::named;
 use crate::failure::Failure;
-use crate::{output, select, settings, shares, sharing};
+use crate::{output, residency, select, settings, shares, sharing};
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
-    AskedRow, Control, EndRow, EndsBy, ProcessRow, ProcessState, ShareRow, SharingRow, StandingRow,
-    TenantRow,
+    AskedRow, Control, EndRow, EndsBy, ProcessRow, ProcessState, ResidencyRow, ShareRow,
+    SharingRow, StandingRow, TenantRow,
 };
 use row::{Ends, Process, Queued, Row, SCHEMA};
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,6 +67,8 @@ struct Known {
     devices: Vec<SharingRow>,
     /// The gangs of tenants in one.
     gangs: BTreeMap<String, String>,
+    /// Where memory is that can move.
+    residency: Vec<ResidencyRow>,
     /// Owners, ages, and what queued tenants wait for.
     standing: BTreeMap<String, StandingRow>,
 }
@@ -83,6 +85,7 @@ impl Known {
         self.ends.extend(daemon.ends()?);
         self.mps.extend(daemon.mps_clients()?);
         self.devices.extend(daemon.sharing()?);
+        self.residency.extend(daemon.residency()?);
         let gangs = daemon.gangs()?.into_iter();
         self.gangs.extend(gangs.map(|row| (row.name, row.gang)));
         let standing = daemon.standing()?;
@@ -103,6 +106,7 @@ impl Known {
         let share = shares::of(row, &self.times);
         let mps = self.mps.contains(&row.name);
         let standing = self.standing.get(&row.name);
+        let place = residency::of(&self.residency, (&row.name, row.device));
         Row {
             schema: SCHEMA,
             name: row.name.clone(),
@@ -121,6 +125,8 @@ impl Known {
             time: share.map(|share| shares::data(share, mps)),
             sharing: sharing::of(row.device, &self.devices).map(sharing::data),
             gang: self.gangs.get(&row.name).cloned(),
+            residency: place.map(residency::data),
+            residency_text: place.map(residency::text),
             ends: self.end_of(&row.name),
             processes: row.processes.iter().map(process).collect(),
             time_text: shares::text(share, mps),
@@ -151,6 +157,8 @@ impl Known {
             time: None,
             sharing: sharing::of(asked.device, &self.devices).map(sharing::data),
             gang: self.gangs.get(&row.name).cloned(),
+            residency: None,
+            residency_text: None,
             ends: None,
             processes: Vec::new(),
             time_text: "-".to_owned(),

@@ -74,6 +74,8 @@ struct File {
     capacity: Option<Amount>,
     /// Grants are raised in steps of this.
     step: Option<Amount>,
+    /// What the first context on a device is expected to take, before one was measured.
+    first_context: Option<Amount>,
     /// From SIGTERM to SIGKILL.
     term_grace: Option<Span>,
     /// How long the memory of an ended tenant counts as about to be freed.
@@ -370,6 +372,9 @@ pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
     }
     if let Some(Amount(step)) = file.step {
         settings.policy.step = step;
+    }
+    if let Some(Amount(cost)) = file.first_context {
+        settings.policy.first_overhead = cost;
     }
     if let Some(Span(grace)) = file.term_grace {
         settings.policy.term_grace = grace;

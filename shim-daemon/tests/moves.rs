@@ -3,12 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use crate::support::gate::Gated;
 use crate::support::{Client, Daemon, FakeDevices, Wire, create, until};
 use gpushare_core::{Nanos, Policy, SwapPolicy};
 use gpushare_protocol::page::residency::{Movability, Order};
-use gpushare_protocol::units::{Bytes, GIB};
+use gpushare_protocol::units::{Bytes, GIB, MIB};
 use gpushare_protocol::wire::*;
 use gpushared::node::Settings;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
@@ -21,14 +22,19 @@ const LIMITS: [(&str, &str); 2] = [
 
 /// A daemon of a node whose tenants swap and need not stay.
 fn daemon(folder: &Path, host_gib: u64) -> Daemon {
+    daemon_with(folder, host_gib, |_| ())
+}
+
+fn daemon_with(folder: &Path, host_gib: u64, change: impl FnOnce(&mut SwapPolicy)) -> Daemon {
     let base = Settings::default();
-    let swap = SwapPolicy {
+    let mut swap = SwapPolicy {
         host: Bytes::gib(host_gib),
         stay: 0,
         urgent_stay: 0,
         stays: (Nanos::ZERO, Nanos::ZERO),
         ..SwapPolicy::default()
     };
+    change(&mut swap);
     let settings = Settings {
         policy: Policy {
             swap,
@@ -43,12 +49,27 @@ fn daemon(folder: &Path, host_gib: u64) -> Daemon {
 
 /// A process that can move its memory, if it says so.
 fn mover(daemon: &Daemon, name: &str, capabilities: u64) -> (Gated, Wire) {
-    let (command, socket) = daemon.tenant(name, &LIMITS);
+    mover_of(daemon, name, capabilities, &LIMITS)
+}
+
+fn mover_of(
+    daemon: &Daemon,
+    name: &str,
+    capabilities: u64,
+    limits: &[(&str, &str)],
+) -> (Gated, Wire) {
+    let (command, socket) = daemon.tenant(name, limits);
     let client = Client::register_with(&socket, Hello::GATED | capabilities);
     let mut gated = Gated::map(client);
     assert_eq!(gated.page().movability(), Movability::Swap);
     assert!(matches!(gated.client.open(), Reply::Granted { .. }));
     (gated, command)
+}
+
+/// The daemon's clock (ns).
+fn clock() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
+    u64::try_from(now.tv_sec()).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec()).unwrap()
 }
 
 /// What the device shows for these processes.
@@ -101,13 +122,22 @@ impl Gated {
 
 /// Two tenants of 10 GiB on a device of 16: the first has its memory, the second has asked.
 fn two(daemon: &Daemon, capabilities: u64) -> ((Gated, Gated), u32, [Wire; 2]) {
+    two_waiting(daemon, capabilities, "20s")
+}
+
+fn two_waiting(
+    daemon: &Daemon,
+    capabilities: u64,
+    timeout: &str,
+) -> ((Gated, Gated), u32, [Wire; 2]) {
+    let limits = [LIMITS[0], ("GPUSHARE_WAIT_TIMEOUT", timeout)];
     let (mut first, one) = mover(daemon, "first", capabilities);
     let granted = first.client.grow(0, 10 * GIB);
     assert!(matches!(granted, Reply::Granted { .. }), "{granted:?}");
     first.client.charge(10 * GIB);
     shows(daemon, &[(&first, 10)]);
     daemon.devices.until_looked_at();
-    let (mut second, two) = mover(daemon, "second", capabilities);
+    let (mut second, two) = mover_of(daemon, "second", capabilities, &limits);
     let ask = second.client.ask(0, 10 * GIB);
     ((first, second), ask, [one, two])
 }
@@ -250,8 +280,8 @@ fn host_memory_is_given_sealed_within_the_budget_and_comes_back() {
         device_index: 0,
         bytes,
     };
-    let reply: Reply = one.client.wire.call(&range(GIB / 4 + 1));
-    let bytes = GIB / 4 + (2 << 20);
+    let reply: Reply = one.client.wire.call(&range(MIB + 1));
+    let bytes = 2 * MIB;
     assert_eq!(reply, Reply::HostRange { offset: 0, bytes });
     let file = one.client.wire.descriptors.pop().unwrap();
     assert_eq!(fstat(&file).unwrap().st_size, i64::try_from(bytes).unwrap());
@@ -262,11 +292,45 @@ fn host_memory_is_given_sealed_within_the_budget_and_comes_back() {
         i64::try_from(bytes).unwrap()
     );
     drop(file);
-    let full: Reply = one.client.wire.call(&range(GIB));
+    // More is given in pieces, so that the daemon answers others meanwhile.
+    let piece = 64 * MIB;
+    for _ in 0..15 {
+        let reply: Reply = one.client.wire.call(&range(GIB));
+        assert_eq!(
+            reply,
+            Reply::HostRange {
+                offset: 0,
+                bytes: piece
+            }
+        );
+    }
+    let full: Reply = one.client.wire.call(&range(piece));
     assert_eq!(full, Reply::Refused(Refusal::NoMemory));
     one.says(&Request::HostDrop { offset: 0, bytes });
-    let again: Reply = one.client.wire.call(&range(GIB / 2));
+    let again: Reply = one.client.wire.call(&range(piece));
     assert!(matches!(again, Reply::HostRange { .. }), "{again:?}");
+}
+
+#[test]
+fn an_extended_wait_is_told_in_the_page_and_the_tenants_time_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon_with(folder.path(), 64, |swap| {
+        swap.stays = (Nanos::secs(600), Nanos::secs(600))
+    });
+    let ((first, second), _ask, _commands) = two_waiting(&daemon, Hello::MOVABLE, "1s");
+    let header = &second.page().header;
+    let (wait, before) = (header.wait_ms.load(Ordering::Relaxed), clock());
+    assert_eq!(header.extended.load(Ordering::Relaxed), 0);
+    until("the wait is not extended", || {
+        header.extended.load(Ordering::Relaxed) != 0
+    });
+    let extended = header.extended.load(Ordering::Relaxed);
+    assert!(
+        extended > before && extended <= clock() + 10_000_000_000,
+        "{extended}"
+    );
+    assert_eq!(header.wait_ms.load(Ordering::Relaxed), wait);
+    assert_eq!(first.page().header.extended.load(Ordering::Relaxed), 0);
 }
 
 #[test]

@@ -20,6 +20,7 @@
 //! | `load` | time in which a module's code is loaded, in the call that needs it, up to 60s | 0 |
 //! | `stamp` | when an event in a stream without work completes: in the context's next `turn` on the multiprocessors, or at `any` time | `turn` |
 //! | `room` | whether a thread that waits for room in a stream, or loads a module, keeps its context `locked` or `free` for other threads that submit | `locked` |
+//! | `vmm` | whether the devices have virtual memory management, `on` or `off`: vGPUs may lack it | `on` |
 //! | `exit` | a call after the driver's teardown at exit `abort`s the process, or is `refuse`d | `abort` |
 //!
 //! The defaults of `slice` to `room` are **unverified**: none was recorded on a GPU, and NVIDIA
@@ -92,6 +93,8 @@ pub struct Spec {
     /// Whether a thread that waits for room in a stream, or loads a module, blocks other threads.
     /// The default is unverified.
     pub room: Room,
+    /// Whether the devices have virtual memory management. vGPUs may lack it.
+    pub vmm: bool,
     /// The effect of a call after the driver's teardown.
     pub exit: Exit,
 }
@@ -171,6 +174,7 @@ impl Default for Spec {
             load: 0,
             stamp: Stamp::Turn,
             room: Room::Locked,
+            vmm: true,
             exit: Exit::Abort,
         }
     }
@@ -224,12 +228,14 @@ impl fmt::Display for Spec {
             load,
             stamp,
             room,
+            vmm,
             exit,
         } = self;
+        let vmm = if *vmm { "on" } else { "off" };
         write!(
             f,
             "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed},\
-            linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,stamp={stamp},room={room},exit={exit}"
+            linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,stamp={stamp},room={room},vmm={vmm},exit={exit}"
         )
     }
 }
@@ -343,6 +349,13 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
                 _ => return Err("locked or free"),
             }
         }
+        "vmm" => {
+            spec.vmm = match value {
+                "on" => true,
+                "off" => false,
+                _ => return Err("on or off"),
+            }
+        }
         "exit" => {
             spec.exit = match value {
                 "abort" => Exit::Abort,
@@ -353,7 +366,7 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
         _ => {
             return Err(
                 "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger, \
-                slice, switch, preempt, launch, load, stamp, room, exit",
+                slice, switch, preempt, launch, load, stamp, room, vmm, exit",
             );
         }
     }

@@ -6,7 +6,7 @@ use super::*;
 fn every_key_is_read() {
     let spec: Spec =
         "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=0,seed=7,linger=20,\
-        slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,stamp=any,room=free,exit=refuse"
+        slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,stamp=any,room=free,vmm=off,exit=refuse"
             .parse()
             .unwrap();
     let expected = Spec {
@@ -27,6 +27,7 @@ fn every_key_is_read() {
         load: 1_000_000_000,
         stamp: Stamp::Any,
         room: Room::Free,
+        vmm: false,
         exit: Exit::Refuse,
     };
     assert_eq!(spec, expected);
@@ -72,6 +73,7 @@ fn an_invalid_spec_is_refused_with_key_value_and_accepted_form() {
         "launch=5 us",
         "load=1m",
         "stamp=all",
+        "vmm=no",
         "room=1",
         "exit=1",
         "mem=1.GiB",

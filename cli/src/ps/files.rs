@@ -80,6 +80,8 @@ fn row(name: &str, uid: u32, device: &SnapshotDevice, processes: &[ProcessUse]) 
         time: None,
         sharing: None,
         gang: None,
+        residency: None,
+        residency_text: None,
         ends: None,
         processes: processes.collect(),
         time_text: "-".to_owned(),

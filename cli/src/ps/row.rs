@@ -32,8 +32,13 @@ pub(crate) struct Row {
     pub(crate) time: Option<Value>,
     pub(crate) sharing: Option<Value>,
     pub(crate) gang: Option<String>,
+    /// Where its memory is, if that can leave the device.
+    pub(crate) residency: Option<Value>,
     pub(crate) ends: Option<Ends>,
     pub(crate) processes: Vec<Process>,
+    /// Its residency for a person.
+    #[serde(skip)]
+    pub(crate) residency_text: Option<String>,
     /// Its time for a person.
     #[serde(skip)]
     pub(crate) time_text: String,

@@ -116,6 +116,7 @@ fn details(row: &Row) -> Vec<String> {
             queued.why
         ));
     }
+    details.extend(row.residency_text.clone());
     if let Some(ends) = &row.ends {
         details.push(format!("ends in {} ({})", span(ends.in_ms), ends.by));
     }
@@ -169,6 +170,8 @@ mod tests {
             time: None,
             sharing: None,
             gang: None,
+            residency: None,
+            residency_text: None,
             ends: None,
             processes: vec![Process {
                 pid: 11_058,

@@ -1,7 +1,9 @@
 //! The answer of `why`, from facts. Pure.
 
 use super::{past, standing};
-use gpushare_protocol::wire::{EndRow, EventRecord, ShareRow, StandingRow, TenantRow};
+use gpushare_protocol::wire::{
+    EndRow, EventRecord, ResidencyRow, ShareRow, StandingRow, TenantRow,
+};
 use std::collections::BTreeMap;
 
 /// Everything that is known.
@@ -16,6 +18,7 @@ pub(super) struct Facts {
     pub(super) shares: Vec<ShareRow>,
     pub(super) ends: Vec<EndRow>,
     pub(super) standing: Vec<StandingRow>,
+    pub(super) residency: Vec<ResidencyRow>,
     /// Names of devices.
     pub(super) devices: BTreeMap<[u8; 16], String>,
     /// The tenant's events, oldest first.
@@ -29,6 +32,8 @@ pub(super) enum State {
     Queued,
     /// An allocation of it waits.
     Waiting,
+    /// Its memory is off the device, or on its way.
+    Out,
     /// It is kept from the device for a while.
     Throttled,
     /// It runs, and nothing holds it up.
@@ -45,6 +50,7 @@ impl State {
         match self {
             Self::Queued => "queued",
             Self::Waiting => "waiting",
+            Self::Out => "out",
             Self::Throttled => "throttled",
             Self::Running => "running",
             Self::Gone => "gone",
@@ -65,6 +71,7 @@ pub(super) fn answer(facts: &Facts) -> Answer {
     let (state, mut sentences) = standing::now(facts).unwrap_or_else(|| past::gone(facts));
     sentences.extend(past::refusals(facts));
     sentences.extend(past::overruns(facts));
+    sentences.extend(past::moves(facts));
     if state != State::Gone {
         sentences.extend(past::warned(facts));
     }

@@ -39,6 +39,7 @@ pub(crate) fn why(arguments: &args::Why) -> Result<ExitCode, Failure> {
         facts.shares.extend(daemon.shares()?);
         facts.ends.extend(daemon.ends()?);
         facts.standing.extend(daemon.standing()?);
+        facts.residency.extend(daemon.residency()?);
     }
     let wanted = Wanted {
         tenants: vec![arguments.tenant.clone()],

@@ -117,6 +117,19 @@ pub(super) fn overruns(facts: &Facts) -> Option<String> {
     ))
 }
 
+/// Moves of its memory that did not go as they should.
+pub(super) fn moves(facts: &Facts) -> Option<String> {
+    let failed = ["did-not-leave", "left-less", "slow-return", "no-return"];
+    let is_one = |record: &&EventRecord| failed.contains(&&*record.kind);
+    let many = facts.past.iter().filter(is_one).count();
+    let last = facts.past.iter().rev().find(is_one)?;
+    Some(format!(
+        "{many} times a move of its memory did not go well, lately at {}: {}.",
+        local(last.at_ms),
+        last.text
+    ))
+}
+
 /// The last warning about it, which may still hold.
 pub(super) fn warned(facts: &Facts) -> Option<String> {
     let last = facts.past.iter().rev().find(|record| {

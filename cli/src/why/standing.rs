@@ -3,7 +3,9 @@
 use super::answer::{Facts, State};
 use crate::when::span;
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{EndsBy, ProcessState, ShareRow, ShareState, TenantRow};
+use gpushare_protocol::wire::{
+    EndsBy, Place, ProcessState, ResidencyRow, ShareRow, ShareState, TenantRow,
+};
 
 /// Its state and why, if a daemon has it.
 pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
@@ -27,12 +29,16 @@ pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
     let waits: Vec<String> = rows.iter().flat_map(|row| waits(facts, row)).collect();
     let shares = facts.shares.iter().filter(|row| row.name == *name);
     let throttled: Vec<String> = shares.filter_map(|row| throttled(facts, row)).collect();
-    let state = match (waits.is_empty(), throttled.is_empty()) {
-        (false, _) => State::Waiting,
-        (true, false) => State::Throttled,
-        (true, true) => State::Running,
+    let moved = facts.residency.iter().filter(|row| row.name == *name);
+    let moved: Vec<String> = moved.filter_map(|row| place(facts, row)).collect();
+    let state = match (waits.is_empty(), moved.is_empty(), throttled.is_empty()) {
+        (false, ..) => State::Waiting,
+        (true, false, _) => State::Out,
+        (true, true, false) => State::Throttled,
+        (true, true, true) => State::Running,
     };
     let mut sentences = waits;
+    sentences.extend(moved);
     sentences.extend(throttled);
     if state == State::Running {
         let since = standing.map(|row| format!(" for {}", span(row.for_ms)));
@@ -71,6 +77,29 @@ fn waits(facts: &Facts, row: &TenantRow) -> Vec<String> {
         );
     }
     sentences
+}
+
+/// Where its memory is, if it is not all on the device.
+fn place(facts: &Facts, row: &ResidencyRow) -> Option<String> {
+    let (name, device, since) = (&row.name, facts.device(row.device), span(row.for_ms));
+    let away = Bytes(row.away).human();
+    Some(match row.place {
+        Place::In => return None,
+        Place::Sealed => format!(
+            "{name} is kept from {device} since {since}: its work is finished there first, then its memory is moved to the host."
+        ),
+        Place::Leaving => format!("The memory of {name} has been leaving {device} for {since}."),
+        Place::Out if row.suspended => format!(
+            "{name} is suspended: {away} of {device} have been on the host for {since}. `gpushare resume {name}` brings them back, and so does its next call that uses the GPU."
+        ),
+        Place::Out => format!(
+            "{away} of {name} have been on the host for {since}, because tenants that do not fit together on {device} take turns. They come back in its turn, once it uses the GPU."
+        ),
+        Place::Entering => {
+            format!("The memory of {name} has been coming back to {device} for {since}.")
+        }
+        _ => return None,
+    })
 }
 
 /// Its memory on one device.

@@ -1,8 +1,8 @@
 //! The GPUs a CUDA program started in this environment would see, asked of the driver itself.
 //!
 //! # Safety
-//! It loads `libcuda.so.1` and calls five of its functions, whose signatures below are those of the
-//! public driver API and have not changed since they were introduced. No context is made. The
+//! It loads `libcuda.so.1` and calls seven of its functions, whose signatures below are those of
+//! the public driver API and have not changed since they were introduced. No context is made. The
 //! caller runs this in a process of its own, so that a driver that crashes or hangs takes nothing
 //! with it.
 #![allow(unsafe_code, reason = "calling a C library needs it")]
@@ -23,6 +23,8 @@ pub struct Device {
     pub name: String,
     /// Its memory, in bytes.
     pub memory: u64,
+    /// Whether memory can be mapped at chosen addresses, without which it cannot be moved.
+    pub vmm: bool,
 }
 
 /// The driver's file name, as CUDA programs ask for it.
@@ -93,7 +95,16 @@ impl Driver {
             uuid,
             name: self.name(device)?,
             memory: memory as u64,
+            vmm: self.has_vmm(device),
         })
+    }
+
+    /// A driver that does not know the attribute has none.
+    fn has_vmm(&self, device: c_int) -> bool {
+        type Get = extern "C" fn(&mut c_int, c_int, c_int) -> c_int;
+        let mut value = 0;
+        let get: Result<Symbol<'_, Get>, String> = self.symbol("cuDeviceGetAttribute");
+        get.is_ok_and(|get| get(&mut value, VMM, device) == 0 && value == 1)
     }
 
     fn name(&self, device: c_int) -> Result<String, String> {
@@ -109,6 +120,9 @@ impl Driver {
             .unwrap_or_default())
     }
 }
+
+/// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED`.
+const VMM: c_int = 102;
 
 fn check(what: &str, result: c_int) -> Result<(), String> {
     if result == 0 {

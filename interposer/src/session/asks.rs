@@ -127,13 +127,24 @@ impl Asks {
         }
     }
 
-    /// Waits for the reply until `end`. `None`: it did not come, and is no longer waited for.
-    pub(super) fn wait(&self, id: u32, end: Instant) -> Option<Reply> {
+    /// Waits for the reply until `end`, and then for as long as `more` says each time. `None`: it
+    /// did not come, and is no longer waited for.
+    pub(super) fn wait(
+        &self,
+        id: u32,
+        mut end: Instant,
+        more: impl Fn() -> Option<Instant>,
+    ) -> Option<Reply> {
         loop {
             let seen = self.answered.load(Ordering::Acquire);
             let mut table = self.table();
-            let reply = table.open.get_mut(&id)?.reply.take();
-            let left = end.saturating_duration_since(Instant::now());
+            let open = table.open.get_mut(&id)?;
+            let reply = open.reply.take();
+            let now = Instant::now();
+            if let Some(later) = more().filter(|later| now >= end && *later > now) {
+                (end, open.until) = (later, Some(later));
+            }
+            let left = end.saturating_duration_since(now);
             if reply.is_some() || left.is_zero() {
                 table.open.remove(&id);
                 return reply;
@@ -167,10 +178,32 @@ mod tests {
         let (one, _) = asks.enter(grow(1), None, far);
         let (two, _) = asks.enter(grow(2), None, far);
         asks.answer(two, Reply::Granted { grant: 7 });
-        assert_eq!(asks.wait(two, far), Some(Reply::Granted { grant: 7 }));
-        assert_eq!(asks.wait(one, soon), None);
+        let wait = |id, end| asks.wait(id, end, || None);
+        assert_eq!(wait(two, far), Some(Reply::Granted { grant: 7 }));
+        assert_eq!(wait(one, soon), None);
         asks.answer(one, Reply::Done);
-        assert_eq!(asks.wait(one, far), None, "it was given up");
+        assert_eq!(wait(one, far), None, "it was given up");
+    }
+
+    #[test]
+    fn an_extended_wait_goes_on_and_ends_where_the_last_extension_does() {
+        let asks = Asks::default();
+        let now = Instant::now();
+        let (id, _) = asks.enter(grow(1), None, now);
+        let later = now + Duration::from_millis(20);
+        assert_eq!(asks.wait(id, now, || Some(later)), None);
+        assert!(Instant::now() >= later);
+        let (id, _) = asks.enter(grow(1), None, now);
+        let far = now + Duration::from_secs(60);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| asks.wait(id, now, || Some(far)));
+            // It stays in the table, whatever its own deadline.
+            while asks.table().open[&id].until != Some(far) {
+                std::thread::yield_now();
+            }
+            asks.answer(id, Reply::Done);
+            assert_eq!(waits.join().ok().flatten(), Some(Reply::Done));
+        });
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! How long an ask may wait.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{AT_ONCE, MARGIN, USUAL_WAIT};
+use super::deadline::Deadline;
+use super::{AT_ONCE, MARGIN, Session, USUAL_WAIT};
+use crate::guest::clock;
 
 /// How an ask may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +44,17 @@ impl Bound {
         }
     }
 
+    /// The ask was granted. If that was after an extension, what the call does with it may take
+    /// its time again.
+    pub(super) fn answered(&mut self, call: &Deadline) {
+        if !self.waits || Instant::now() <= self.until {
+            return;
+        }
+        call.begins_anew();
+        self.until = Instant::now() + MARGIN;
+        self.end = self.until + MARGIN;
+    }
+
     /// The time left at `now`, in milliseconds, for the daemon; zero for an ask that may not wait.
     /// `None`: it was sent before, and there is no time to send it again.
     pub(super) fn patience_ms(&self, now: Instant) -> Option<u64> {
@@ -51,5 +65,15 @@ impl Bound {
             (_, true) => None,
             (_, false) => Some(0),
         }
+    }
+}
+
+impl Session {
+    /// Until when an answer to an ask is waited for whose own time is over: its turn in the
+    /// rotation of memory is certain, as the daemon last said.
+    pub(super) fn extended(&self) -> Option<Instant> {
+        let until = self.control().header.extended.load(Ordering::Acquire);
+        let left = until.checked_sub(clock::now())?;
+        Some(Instant::now() + Duration::from_nanos(left) + MARGIN)
     }
 }

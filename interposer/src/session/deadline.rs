@@ -41,6 +41,12 @@ impl Deadline {
         began
     }
 
+    /// A wait of this call was extended by the daemon: what it waits for after that is counted from
+    /// now on.
+    pub(super) fn begins_anew(&self) {
+        self.began.set(Some(Instant::now()));
+    }
+
     /// The rest of `span` in this call.
     pub(crate) fn left_of(&self, span: Duration) -> Duration {
         span.saturating_sub(self.began().elapsed())

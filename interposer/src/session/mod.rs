@@ -422,12 +422,15 @@ impl Session {
             self.send(line.as_ref(), id, &request);
             id
         };
-        let reply = self.asks.wait(id, bound.end);
+        let reply = self.asks.wait(id, bound.end, || self.extended());
         if patience > 0 && !matches!(reply, Some(Reply::Granted { .. })) {
             call.refuse();
         }
         match reply {
-            Some(Reply::Granted { .. }) => true,
+            Some(Reply::Granted { .. }) => {
+                bound.answered(call);
+                true
+            }
             Some(reply) => {
                 tracing::info!(?question, ?reply, "the daemon refused");
                 false

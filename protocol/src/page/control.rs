@@ -24,7 +24,7 @@ pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"gpsh-ctl");
 /// Pages of another major version are refused.
 pub const CONTROL_MAJOR: u16 = 1;
 /// Grows when reserved space gets a meaning.
-pub const CONTROL_MINOR: u16 = 4;
+pub const CONTROL_MINOR: u16 = 5;
 /// Size of the page and of its memfd.
 pub const CONTROL_BYTES: usize = 8192;
 
@@ -58,7 +58,11 @@ pub struct ControlHeader {
     /// minor 3.
     pub(super) movability: AtomicU32,
     padding_after_movability: AtomicU32,
-    reserved: [AtomicU64; 120],
+    /// `CLOCK_MONOTONIC` in nanoseconds: until then an ask whose own time is over is still waited
+    /// for, because its turn in the rotation of memory is certain. The daemon's own answer comes
+    /// earlier; this bounds the wait for a daemon that is gone. Zero in pages of minor 4.
+    pub extended: AtomicU64,
+    reserved: [AtomicU64; 119],
 }
 
 /// Values for one device; the index is that of the usage page.
@@ -128,6 +132,7 @@ const _: () = {
     assert!(offset_of!(ControlDevice, residency) == 88);
     assert!(offset_of!(ControlDevice, drain_ms) == 96);
     assert!(offset_of!(ControlHeader, movability) == 56);
+    assert!(offset_of!(ControlHeader, extended) == 64);
     assert!(offset_of!(ControlPage, devices) == 1024);
     assert!(size_of::<ControlPage>() == CONTROL_BYTES);
 };

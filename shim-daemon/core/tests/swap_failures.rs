@@ -347,3 +347,18 @@ fn moves_that_take_most_of_the_time_are_told_of_and_made_rare() {
     calm.live(secs(300));
     assert!(!told(&calm, |one| matches!(one, Notice::Thrashing { .. })));
 }
+
+#[test]
+fn a_host_without_room_for_a_whole_victim_is_full_however_little_is_short() {
+    let (mut node, device) = Node::swaps(1536, 1);
+    let (_, one) = node.run(swapping(device, 1024));
+    node.want(one, device, mib(800));
+    node.live(secs(4));
+    let (_, two) = node.run(swapping(device, 1024));
+    let ask = node.want(two, device, mib(800));
+    node.live(secs(1));
+    let full = told(&node, |one| matches!(one, Notice::HostFull { .. }));
+    let denied = node.denied(ask);
+    assert!(matches!(denied, Some(Denial::NoRoom { .. })), "{denied:?}");
+    assert!(full);
+}

@@ -3,7 +3,7 @@ use gpushare_protocol::units::{GIB, MIB};
 
 #[test]
 fn a_file_says_what_differs_from_the_base() {
-    let text = "reserve = \"512MiB\"\nterm_grace = \"3s\"\nvictim_grace = \"9s\"\n[defaults]\nGPUSHARE_WAIT_TIMEOUT = \"5s\"\n";
+    let text = "reserve = \"512MiB\"\nfirst_context = \"64MiB\"\nterm_grace = \"3s\"\nvictim_grace = \"9s\"\n[defaults]\nGPUSHARE_WAIT_TIMEOUT = \"5s\"\n";
     let base = Settings {
         capacity: Some(Bytes(GIB)),
         ..Settings::default()
@@ -13,6 +13,7 @@ fn a_file_says_what_differs_from_the_base() {
         (read.reserve, read.capacity),
         (Bytes(512 * MIB), Some(Bytes(GIB)))
     );
+    assert_eq!(read.policy.first_overhead, Bytes(64 * MIB));
     assert_eq!(read.policy.term_grace, Nanos::secs(3));
     assert_eq!(read.policy.victim_grace, Nanos::secs(9));
     assert_eq!(

@@ -57,7 +57,7 @@ impl Node {
                     order,
                 } => self.set_order(tenant, device, (epoch, order)),
                 // The asker waits for its answer however long that takes.
-                Decision::Extend { ask, until } => self.extended(now, ask, until),
+                Decision::Extend { ask, until } => self.extended(ask, until),
                 Decision::Answer { ask, answer } => self.answer(now, ask, answer),
                 Decision::Resample { device } => {
                     if let Some(device) = index(device) {

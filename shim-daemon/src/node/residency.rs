@@ -101,22 +101,15 @@ impl Node {
         }
     }
 
-    /// The turn of an ask is certain: its processes read that they may wait longer.
-    pub(super) fn extended(&mut self, now: Nanos, ask: AskKey, until: Nanos) {
-        let Some(tenant) = self.processes.get(ask.0).map(|process| process.tenant()) else {
-            return;
-        };
-        let waits = self.world.tenant(tenant);
-        let waits = waits.and_then(|view| view.waiting.into_iter().find(|wait| wait.ask == ask));
-        let since = waits.map_or(now, |wait| wait.since);
-        let Some(known) = self.tenants.get(&tenant) else {
-            return;
-        };
-        let header = &known.control().view().header;
-        let millis = (until - since).0.div_ceil(1_000_000);
-        header.wait_ms.fetch_max(millis, Ordering::Relaxed);
-        header.guarantee_ms.fetch_max(millis, Ordering::Relaxed);
-        self.wake_soon(tenant);
+    /// The turn of an ask is certain: its process, which has a deadline of its own, reads that it
+    /// may wait until then.
+    pub(super) fn extended(&mut self, ask: AskKey, until: Nanos) {
+        let process = self.processes.get(ask.0);
+        let tenant = process.and_then(|process| self.tenants.get(&process.tenant()));
+        if let Some(known) = tenant {
+            let header = &known.control().view().header;
+            header.extended.fetch_max(until.0, Ordering::Release);
+        }
     }
 
     /// What a process says of its memory, if it is that. False for any other request.

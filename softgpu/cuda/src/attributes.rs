@@ -14,6 +14,7 @@ pub(crate) fn value(device: &Device, attribute: A) -> Option<i32> {
     let int = |value: u32| i32::try_from(value).expect("device figures are small");
     Some(match attribute {
         A::MULTIPROCESSOR_COUNT => int(device.spec().sm),
+        A::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => i32::from(device.spec().vmm),
         A::CLOCK_RATE => int(facts::CLOCK_KHZ),
         A::MEMORY_CLOCK_RATE => int(facts::MEMORY_CLOCK_KHZ),
         A::GLOBAL_MEMORY_BUS_WIDTH => int(facts::BUS_WIDTH),
@@ -88,7 +89,6 @@ const ABILITIES: &[(A, i32)] = &[
     (A::COOPERATIVE_LAUNCH, 1),
     (A::HOST_REGISTER_SUPPORTED, 1),
     (A::READ_ONLY_HOST_REGISTER_SUPPORTED, 1),
-    (A::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1),
     (A::HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1),
     (A::MEMORY_POOLS_SUPPORTED, 1),
     // A set of CUmemAllocationHandleType: file descriptors.

@@ -228,11 +228,23 @@ impl World {
     /// The bytes on their way to the device, and a timer for when some of them no longer count as
     /// that.
     pub(super) fn coming(&mut self, device: DeviceId) -> Coming {
-        let Some(books) = self.ledger.get(device) else {
-            return Coming::default();
-        };
+        let (lasting, stale) = self.lasting(device);
+        if let Some(stale) = stale {
+            self.timers.set_no_later(Timer::Settle(device), stale);
+        }
+        Coming {
+            prompt: self.lowering(device),
+            lasting,
+        }
+    }
+
+    /// Bytes of tenants that end or leave, and when the first of them no longer counts.
+    pub(super) fn lasting(&self, device: DeviceId) -> (Room, Option<Nanos>) {
         let mut lasting = Room::default();
         let mut stale: Option<Nanos> = None;
+        let Some(books) = self.ledger.get(device) else {
+            return (lasting, stale);
+        };
         for (_, entry) in books.limbo() {
             let old = entry.since + self.policy.limbo_grace(entry);
             if old > self.timers.now() {
@@ -248,13 +260,7 @@ impl World {
             }
         }
         lasting.taken += self.leaving(device);
-        if let Some(stale) = stale {
-            self.timers.set_no_later(Timer::Settle(device), stale);
-        }
-        Coming {
-            prompt: self.lowering(device),
-            lasting,
-        }
+        (lasting, stale)
     }
 }
 

@@ -98,6 +98,9 @@ pub(super) fn get(handle: usize) -> Result<Arc<Physical>> {
 /// `INVALID_VALUE` for a size that is not a positive multiple of 2 MiB, `NOT_SUPPORTED` for handle
 /// types other than a file descriptor, `OUT_OF_MEMORY`.
 pub fn create(device: &Arc<Device>, properties: Properties) -> Result<usize> {
+    if !device.spec().vmm {
+        return Err(CUresult::NOT_SUPPORTED);
+    }
     if !whole_pages(0, properties.size) {
         return Err(CUresult::INVALID_VALUE);
     }

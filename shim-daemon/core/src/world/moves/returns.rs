@@ -206,8 +206,21 @@ impl World {
         let later: Bytes = entering
             .map(|(tenant, _)| self.in_use(tenant, device))
             .sum();
-        let now: Bytes = movers.iter().map(|mover| mover.gives).sum();
-        let all = now + later + self.leaving(device);
+        // Each mover needs the host for all of its memory, however little of it is wanted.
+        let mut sizes: Vec<(Bytes, Bytes)> = movers
+            .iter()
+            .map(|mover| (mover.host, mover.gives))
+            .collect();
+        sizes.sort_unstable();
+        let mut left = host;
+        let fitting = sizes.into_iter().take_while(|(host, _)| {
+            let fits = *host <= left;
+            left -= *host;
+            fits
+        });
+        let now: Bytes = fitting.map(|(_, gives)| gives).sum();
+        // Also what ends, though an equal that is before it may have counted on that.
+        let all = now + later + self.lasting(device).0.taken;
         !all.is_zero() && short <= all && short <= host
     }
 

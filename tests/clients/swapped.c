@@ -1,0 +1,131 @@
+/* A CUDA driver program that prepares objects of all kinds once and uses them later: a stream, an event, a graph, pinned
+ * memory. It knows nothing of gpushare and answers one command a line.
+ *
+ *   init              -> init RESULT        device 0, its primary context, a stream, a module
+ *   alloc BYTES       -> alloc RESULT       device memory, and pinned host memory of that size
+ *   prepare VALUE     -> prepare RESULT     captures a graph: a kernel that sets all to VALUEs, a copy of it to the pinned
+ *                                           memory; records an event behind a first kernel
+ *   replay            -> replay RESULT      launches the graph in the stream, and an event behind it, and waits for that
+ *   copied VALUE      -> copied WRONG       32-bit values in the pinned memory that are not VALUE
+ *   more BYTES        -> more RESULT        a second allocation, filled with ones
+ *   fill VALUE        -> fill RESULT        memset of the first allocation
+ *   check VALUE       -> check WRONG        values of it that are not VALUE, or 1000000000 and the driver's error
+ *   capture           -> capture RESULT     begins a capture and leaves it open
+ *   end               -> end RESULT         ends it
+ *   free              -> free RESULT        the first allocation */
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef unsigned long long dptr;
+
+static void *driver, *kernel, *stream, *event, *exec;
+static dptr memory, second;
+static size_t size;
+static uint32_t *pinned;
+
+static void *symbol(const char *name) {
+    void *found = dlsym(driver, name);
+    if (!found) {
+        fprintf(stderr, "no %s\n", name);
+        exit(2);
+    }
+    return found;
+}
+#define CALL(name, types) ((int (*) types)symbol(name))
+#define TRY(call) do { int result_ = (call); if (result_) return result_; } while (0)
+
+static int init(void) {
+    int device;
+    void *context, *module;
+    TRY(CALL("cuInit", (unsigned))(0));
+    TRY(CALL("cuDeviceGet", (int *, int))(&device, 0));
+    TRY(CALL("cuDevicePrimaryCtxRetain", (void **, int))(&context, device));
+    TRY(CALL("cuCtxSetCurrent", (void *))(context));
+    TRY(CALL("cuStreamCreate", (void **, unsigned))(&stream, 1));
+    TRY(CALL("cuEventCreate", (void **, unsigned))(&event, 0));
+    TRY(CALL("cuModuleLoadData", (void **, const void *))(&module, "any image"));
+    return CALL("cuModuleGetFunction", (void **, void *, const char *))(&kernel, module, "fill");
+}
+
+static int set(uint32_t value) {
+    uint64_t count = size / 4;
+    void *parameters[] = {&memory, &count, &value};
+    return CALL("cuLaunchKernel", (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+                                   void **))(kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+}
+
+static int alloc(size_t bytes) {
+    size = bytes;
+    TRY(CALL("cuMemAlloc_v2", (dptr *, size_t))(&memory, bytes));
+    return CALL("cuMemAllocHost_v2", (void **, size_t))((void **)&pinned, bytes);
+}
+
+static int prepare(uint32_t value) {
+    void *graph;
+    TRY(set(0));
+    TRY(CALL("cuEventRecord", (void *, void *))(event, stream));
+    TRY(CALL("cuStreamBeginCapture_v2", (void *, int))(stream, 2));
+    TRY(set(value));
+    TRY(CALL("cuMemcpyDtoHAsync_v2", (void *, dptr, size_t, void *))(pinned, memory, size, stream));
+    TRY(CALL("cuStreamEndCapture", (void *, void **))(stream, &graph));
+    TRY(CALL("cuGraphInstantiateWithFlags", (void **, void *, unsigned long long))(&exec, graph, 0));
+    return CALL("cuGraphDestroy", (void *))(graph);
+}
+
+static int replay(void) {
+    TRY(CALL("cuEventSynchronize", (void *))(event));
+    TRY(CALL("cuGraphLaunch", (void *, void *))(exec, stream));
+    TRY(CALL("cuEventRecord", (void *, void *))(event, stream));
+    return CALL("cuEventSynchronize", (void *))(event);
+}
+
+static long differ(const uint32_t *values, uint32_t value) {
+    long wrong = 0;
+    for (size_t i = 0; i < size / 4; i++) wrong += values[i] != value;
+    return wrong;
+}
+
+static int fill(uint32_t value) {
+    TRY(CALL("cuMemsetD32_v2", (dptr, unsigned, size_t))(memory, value, size / 4));
+    return CALL("cuStreamSynchronize", (void *))(NULL);
+}
+
+static long check(uint32_t value) {
+    memset(pinned, 0, size);
+    int error = CALL("cuMemcpyDtoH_v2", (void *, dptr, size_t))(pinned, memory, size);
+    return error ? 1000000000L + error : differ(pinned, value);
+}
+
+static int more(size_t bytes) {
+    TRY(CALL("cuMemAlloc_v2", (dptr *, size_t))(&second, bytes));
+    TRY(CALL("cuMemsetD32_v2", (dptr, unsigned, size_t))(second, 1, bytes / 4));
+    return CALL("cuStreamSynchronize", (void *))(NULL);
+}
+
+int main(void) {
+    char line[256], name[32];
+    driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!driver) return 3;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    while (fgets(line, sizeof line, stdin)) {
+        unsigned long long a = 0;
+        void *graph;
+        if (sscanf(line, "%31s %llu", name, &a) < 1) continue;
+        if (!strcmp(name, "init")) printf("init %d\n", init());
+        else if (!strcmp(name, "alloc")) printf("alloc %d\n", alloc(a));
+        else if (!strcmp(name, "prepare")) printf("prepare %d\n", prepare(a));
+        else if (!strcmp(name, "replay")) printf("replay %d\n", replay());
+        else if (!strcmp(name, "copied")) printf("copied %ld\n", differ(pinned, a));
+        else if (!strcmp(name, "more")) printf("more %d\n", more(a));
+        else if (!strcmp(name, "fill")) printf("fill %d\n", fill(a));
+        else if (!strcmp(name, "check")) printf("check %ld\n", check(a));
+        else if (!strcmp(name, "capture")) printf("capture %d\n", CALL("cuStreamBeginCapture_v2", (void *, int))(stream, 0));
+        else if (!strcmp(name, "end")) printf("end %d\n", CALL("cuStreamEndCapture", (void *, void **))(stream, &graph));
+        else if (!strcmp(name, "free")) printf("free %d\n", CALL("cuMemFree_v2", (dptr))(memory));
+        else return 4;
+    }
+    return 0;
+}
