@@ -202,8 +202,8 @@ impl DeviceGate {
         self.lock().look(clock::now());
     }
 
-    /// The gate had been closed when the follower returned `stands`, and no launch was inside: puts a
-    /// mark behind all work that may be in flight.
+    /// The gate had been closed when the follower returned `stands`, and no launch was inside: puts
+    /// a mark behind all work that may be in flight.
     pub(super) fn mark_all(&self, stands: u64) {
         let unseen = {
             let mut inner = self.lock();
