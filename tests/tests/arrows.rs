@@ -108,8 +108,8 @@ const PARTS: &[Part] = &[
         module: "lease::turns",
         layers: &[
             &["billing", "deal", "check", "view"],
-            &["."],
             &["line"],
+            &["."],
             &["tenant"],
             &["clock"],
         ],

@@ -1,11 +1,11 @@
 //! Tenants that swap and do not obey, die, or find no room; a full host; a daemon that restarts.
 
 use crate::node::swap::{Moves, Obeys, policy, swapping};
-use crate::node::{Guest, Manners, Node, Proc, killable, ranked, resolving, secs};
+use crate::node::{Guest, Manners, Node, Proc, Rng, killable, ranked, resolving, secs};
 use crate::swap::denials;
 use gpushare_core::{
     AskKey, Bytes, Denial, DeviceId, Event, Nanos, Notice, Order, Place, ProcessId, Resolver,
-    Shown, TenantId, TenantSpec, World,
+    Sample, Shown, TenantId, TenantSpec, World,
 };
 use std::collections::BTreeMap;
 
@@ -361,4 +361,78 @@ fn a_host_without_room_for_a_whole_victim_is_full_however_little_is_short() {
     let denied = node.denied(ask);
     assert!(matches!(denied, Some(Denial::NoRoom { .. })), "{denied:?}");
     assert!(full);
+}
+
+/// Five tenants of a GiB on a card of 1.7 GiB that only swap, one of them of higher priority. Twelve
+/// times a program that has its memory ends, and another one comes. Replies are late by as much.
+fn crowd(seed: u64, late: Nanos) -> (Node, Vec<AskKey>) {
+    let (mut node, device) = Node::swaps(1696, 64);
+    node.guarantees = false;
+    node.lag = Some((Rng(seed), late));
+    node.devices.get_mut(&device).expect("it is there").returns = Nanos::millis(100);
+    let (mut rng, mut asks, mut tenants) = (Rng(seed), Vec::new(), Vec::new());
+    while asks.len() < 17 {
+        if tenants.len() < 5 {
+            let spec = resolving(&[Resolver::Swap], swapping(device, 1024));
+            let priority = if asks.is_empty() { 900 } else { 500 };
+            let (tenant, process) = node.run(ranked(priority, spec));
+            asks.push(node.want(process, device, mib(1024)));
+            tenants.push(tenant);
+        }
+        for tenant in &tenants {
+            node.tell(Event::Worked { tenant: *tenant });
+        }
+        node.live(Nanos::millis(100));
+        let works = |tenant: &TenantId| {
+            node.place(*tenant, device) == Place::In && !node.charged(*tenant, device).is_zero()
+        };
+        if rng.below(20) == 0
+            && let Some(at) = tenants.iter().position(works)
+        {
+            node.finish(tenants.remove(at));
+        }
+    }
+    node.live(secs(120));
+    (node, asks)
+}
+
+#[test]
+fn of_five_tenants_that_only_swap_none_is_refused() {
+    for seed in 0..40 {
+        let (node, asks) = crowd(seed, Nanos::millis(1 << (seed % 8)));
+        assert_eq!(denials(&node), [], "seed {seed}");
+        assert!(!asks.iter().any(|ask| node.waits(*ask)), "seed {seed}");
+    }
+}
+
+/// The next look at a device, whose total was read before a tenant gave so much back, and whose
+/// list of processes after that.
+fn torn_look(node: &mut Node, device: DeviceId, bytes: Bytes) -> Event {
+    match node.look_at(device) {
+        Event::Sampled { device, sample } => Event::Sampled {
+            device,
+            sample: Sample {
+                used: sample.used + bytes,
+                free: sample.free - bytes,
+                ..sample
+            },
+        },
+        other => other,
+    }
+}
+
+#[test]
+fn memory_of_a_leaving_tenant_is_its_own_until_the_total_shows_it_gone() {
+    let (mut node, device, [first, _], ask) = victim(Obeys::Honestly, &[Resolver::Swap]);
+    node.lag = Some((Rng(1), Nanos::millis(100)));
+    while node.place(first, device) != Place::Confirming {
+        node.pass(Nanos::millis(1));
+    }
+    let torn = torn_look(&mut node, device, mib(1024));
+    node.tell(torn);
+    assert_eq!(node.place(first, device), Place::Confirming);
+    assert!(node.waits(ask), "{:?}", denials(&node));
+    node.lag = None;
+    node.live(Nanos::millis(300));
+    assert!(node.granted(ask));
 }

@@ -87,7 +87,7 @@ impl World {
         let policies = self.policies(pending, guaranteed);
         for (at, by) in policies.iter().copied().enumerate() {
             let last = at + 1 == policies.len();
-            let verdict = self.ask_policy(by, pass, (pending, guaranteed), rest, physical);
+            let verdict = self.ask_policy(by, pass, (pending, guaranteed), (short, rest), physical);
             let counts = rest.is_zero() || matches!(verdict, Verdict::End(_) | Verdict::Move(_));
             match verdict {
                 Verdict::Pass => continue,
@@ -169,10 +169,15 @@ impl World {
         by: Option<Resolver>,
         pass: &mut Pass,
         (pending, guaranteed): (&Pending, bool),
-        rest: Room,
+        (short, rest): (Room, Room),
         physical: bool,
     ) -> Verdict {
         let (device, above) = (pass.device, pass.above.taken);
+        // Where tenants move, memory that equals get first is lent to them: its turn comes too.
+        let promised = match by {
+            Some(Resolver::Swap) => short.firm - self.lasting(device).0.firm,
+            _ => rest.firm,
+        };
         let movers = match by {
             None | Some(Resolver::Swap) => self.movers(device, pending.tenant),
             _ => Vec::new(),
@@ -185,7 +190,7 @@ impl World {
         let case = Case {
             priority: self.tenants.priority(pending.tenant),
             short: rest.taken,
-            borrowed: rest.firm.is_zero(),
+            borrowed: promised.is_zero(),
             patience: pending.until - self.timers.now(),
             ladder: self.policy.ladder(),
             candidates,
@@ -193,7 +198,7 @@ impl World {
             guaranteed,
             now: self.timers.now(),
             host,
-            alone: self.fits_alone(device, (rest.taken - above, soon), &movers),
+            alone: self.fits_alone(device, pending.tenant, (rest.taken - above, soon), &movers),
         };
         let verdict = match by {
             Some(resolver) => resolver.policy().resolve(&case),

@@ -85,7 +85,11 @@ impl World {
             });
             books.exhume(process, holds);
         }
-        books.set_unmanaged(used - ours);
+        let more = used - ours - books.unmanaged();
+        let held = self.not_gone(device, more, &mut living);
+        if let Some(books) = self.ledger.get_mut(device) {
+            books.set_unmanaged(used - ours - held);
+        }
         self.lapse_unseen(device, taken, processes);
         self.update_away(device, taken, Some(&living));
         self.update_excess(device, &living);

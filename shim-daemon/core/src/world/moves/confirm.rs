@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 const PAUSE: Nanos = Nanos::millis(64);
 /// By how much less may be seen gone than was reported: 8 MiB and a part in 32.
 const TOLERANCE: (Bytes, u64) = (Bytes::mib(8), 32);
+/// A look reads the device's total and the list of its processes one after the other. For so long
+/// after a tenant's report, memory in the total that no process lists is taken for the tenant's.
+const APART: Nanos = Nanos::millis(200);
 
 impl World {
     /// A look that was `taken` then shows what each tenant's processes hold. `None`: the device
@@ -48,6 +51,33 @@ impl World {
                 };
             });
         }
+    }
+
+    /// Memory of tenants that report it gone, which their processes no longer list and the device's
+    /// total still has, of so much that no process lists. It is added to what is `living`.
+    pub(in crate::world) fn not_gone(
+        &self,
+        device: DeviceId,
+        mut unlisted: Bytes,
+        living: &mut BTreeMap<TenantId, Bytes>,
+    ) -> Bytes {
+        let mut all = Bytes::ZERO;
+        let now = self.timers.now();
+        let rotation = self.residency.on(device).into_iter();
+        let reported = rotation
+            .flat_map(|rotation| rotation.all())
+            .filter(|(_, one)| one.place() == Place::Confirming && now < one.since() + APART);
+        for (tenant, _) in reported {
+            let Some(account) = self.ledger.account(device, tenant) else {
+                continue;
+            };
+            let listed = living.entry(tenant).or_default();
+            let held = unlisted.min(account.in_use + account.overhead - *listed);
+            *listed += held;
+            unlisted -= held;
+            all += held;
+        }
+        all
     }
 
     /// After a look: tenants whose memory it shows gone are out.

@@ -130,7 +130,7 @@ impl World {
             guaranteed,
             now,
             host,
-            alone: self.fits_alone(device, (rest - pass.above.taken, soon), &movers),
+            alone: self.fits_alone(device, tenant, (rest - pass.above.taken, soon), &movers),
         };
         let verdict = if guaranteed {
             Burst.resolve(&case)
@@ -197,15 +197,11 @@ impl World {
     pub(in crate::world) fn fits_alone(
         &self,
         device: DeviceId,
+        asker: TenantId,
         (short, host): (Bytes, Bytes),
         movers: &[Mover],
     ) -> bool {
-        let entering = self.residency.on(device).into_iter();
-        let entering = entering.flat_map(|rotation| rotation.all());
-        let entering = entering.filter(|(_, one)| one.place() == Place::Entering);
-        let later: Bytes = entering
-            .map(|(tenant, _)| self.in_use(tenant, device))
-            .sum();
+        let later = self.moves_later(device, asker);
         // Each mover needs the host for all of its memory, however little of it is wanted.
         let mut sizes: Vec<(Bytes, Bytes)> = movers
             .iter()
@@ -222,6 +218,25 @@ impl World {
         // Also what ends, though an equal that is before it may have counted on that.
         let all = now + later + self.lasting(device).0.taken;
         !all.is_zero() && short <= all && short <= host
+    }
+
+    /// Memory that no mover gives now, and that can move once it is used: of tenants that are
+    /// coming back, and what tenants were granted and have not charged yet.
+    fn moves_later(&self, device: DeviceId, asker: TenantId) -> Bytes {
+        let rotation = self.residency.on(device).into_iter();
+        let all = rotation.flat_map(|rotation| rotation.all());
+        let others = all.filter(|(tenant, _)| *tenant != asker);
+        let later = others.filter_map(|(tenant, resident)| {
+            let account = self.ledger.account(device, tenant)?;
+            match resident.place() {
+                Place::Entering => Some(account.in_use),
+                Place::In if account.loan.moves && account.loan.revocable => {
+                    Some(account.grant - account.in_use)
+                }
+                _ => None,
+            }
+        });
+        later.sum()
     }
 
     /// Looks again when a stay is over.
