@@ -363,8 +363,9 @@ fn a_host_without_room_for_a_whole_victim_is_full_however_little_is_short() {
     assert!(full);
 }
 
-/// Five tenants of a GiB on a card of 1.7 GiB that only swap, one of them of higher priority. Twelve
-/// times a program that has its memory ends, and another one comes. Replies are late by as much.
+/// Five tenants of a GiB on a card of 1.7 GiB that only swap, one of them of higher priority.
+/// Twelve times a program that has its memory ends, and another one comes. Replies are late by as
+/// much.
 fn crowd(seed: u64, late: Nanos) -> (Node, Vec<AskKey>) {
     let (mut node, device) = Node::swaps(1696, 64);
     node.guarantees = false;
