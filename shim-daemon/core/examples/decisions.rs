@@ -141,8 +141,8 @@ fn measure_leases(name: &str, tenants: u64, lease: LeasePolicy) {
     );
 }
 
-/// What this thread has had of a processor, in nanoseconds: on a loaded machine a rate by the clock
-/// says little.
+/// The processor time that this thread has had, in nanoseconds. On a loaded machine a rate by the
+/// clock says little.
 fn on_cpu() -> u128 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let first = stat.split_whitespace().next();

@@ -64,7 +64,7 @@ pub enum Decision {
         device: DeviceId,
         /// Names the order.
         epoch: u32,
-        /// What its processes are to do.
+        /// The order to its processes.
         order: Order,
     },
     /// An ask waits longer than its own time, because its turn is certain.
@@ -78,7 +78,7 @@ pub enum Decision {
     Answer {
         /// The answered ask.
         ask: AskKey,
-        /// What to tell it.
+        /// The answer to the ask.
         answer: Answer,
     },
     /// Take a sample of the device now.
@@ -287,9 +287,9 @@ pub enum Notice {
         tenant: TenantId,
         /// Where.
         device: DeviceId,
-        /// What the device shows gone.
+        /// The memory that the device shows gone.
         bytes: Bytes,
-        /// What stayed.
+        /// The memory that stayed on the card.
         residue: Bytes,
         /// How long it took.
         took: Nanos,
@@ -300,7 +300,7 @@ pub enum Notice {
         tenant: TenantId,
         /// Where.
         device: DeviceId,
-        /// What was on the host.
+        /// The host memory that was reserved for it.
         bytes: Bytes,
         /// How long it took.
         took: Nanos,
@@ -320,9 +320,9 @@ pub enum Notice {
         tenant: TenantId,
         /// Where.
         device: DeviceId,
-        /// What it reported.
+        /// The memory that it reported gone.
         told: Bytes,
-        /// What the device shows.
+        /// The memory that the device shows gone.
         seen: Bytes,
     },
     /// Its processes take long to return.
@@ -338,7 +338,7 @@ pub enum Notice {
         tenant: TenantId,
         /// Where.
         device: DeviceId,
-        /// What was missing.
+        /// The device memory that was missing.
         bytes: Bytes,
     },
     /// No tenant was moved for a collision because the host budget is used up.
@@ -347,7 +347,7 @@ pub enum Notice {
         device: DeviceId,
         /// The device memory that was wanted.
         wanted: Bytes,
-        /// What of the host budget is free.
+        /// The free part of the host budget.
         free: Bytes,
     },
     /// Moves took more than 30 % of the last minute: stays are longer from now on.

@@ -154,7 +154,7 @@ pub enum Event {
         device: DeviceId,
         /// Its number.
         ask: AskId,
-        /// What all processes of the tenant have charged, as seen under the tenant's lock.
+        /// The charges of all processes of the tenant together, as seen under the tenant's lock.
         held: Bytes,
         /// The bytes that it wants to charge now.
         bytes: Bytes,
@@ -203,7 +203,7 @@ pub enum Event {
         device: DeviceId,
         /// The credit that its processes still hold, after unused credit was taken back.
         held: Bytes,
-        /// What NVML shows for its processes, where it can.
+        /// The memory that NVML shows for its processes, where it can.
         used: Option<Bytes>,
     },
     /// A process's library can seal it and move its memory to the host and back.

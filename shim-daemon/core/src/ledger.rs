@@ -29,14 +29,14 @@ pub(crate) struct Device {
     accounts: BTreeMap<TenantId, Account>,
     /// The sum over all accounts, kept as they change.
     sum: Room,
-    /// The sum of what of them cannot be moved to the host, kept as they change.
+    /// The sum of the parts of them that cannot be moved to the host, kept as they change.
     fixed: Bytes,
     /// The loans of tenants that may be moved, and how many have each, kept as they change.
     loans: BTreeMap<Bytes, usize>,
-    /// What all accounts were granted and do not use, kept as they change.
+    /// The memory that all accounts were granted and do not use, kept as they change.
     unused: Bytes,
     limbo: BTreeMap<ProcessId, Limbo>,
-    /// What accounts freed that the device still showed in use, kept as they change.
+    /// The memory that accounts freed and that the device still showed in use, kept as they change.
     late: Bytes,
     /// When to look at the device again for a waiting ask.
     pub(crate) looks: Looks,
@@ -72,7 +72,7 @@ impl Device {
         }
     }
 
-    /// What may be given out of it.
+    /// The memory that may be granted: capacity less reserve.
     pub(crate) fn usable(&self) -> Bytes {
         self.spec.usable()
     }
@@ -124,13 +124,13 @@ impl Device {
         self.lagged = Some(now);
     }
 
-    /// What dead processes still hold.
+    /// The memory that dead processes still hold.
     pub(crate) fn limbo(&self) -> impl Iterator<Item = (ProcessId, &Limbo)> {
         let limbo = self.limbo.iter();
         limbo.map(|(process, entry)| (*process, entry))
     }
 
-    /// All of that.
+    /// The sum of that memory.
     pub(crate) fn in_limbo(&self) -> Bytes {
         self.limbo.values().map(|entry| entry.bytes).sum()
     }
@@ -227,8 +227,8 @@ impl Device {
         self.sum + Room::both(self.orphaned + self.unmanaged)
     }
 
-    /// What the device must hold so that each tenant with a loan can come back, one at a time: all
-    /// that cannot be moved and the largest loan. Zero: no tenant has such a loan.
+    /// The memory that the device must hold so that each tenant with a loan can come back, one at a
+    /// time: all that cannot be moved and the largest loan. Zero: no tenant has such a loan.
     pub(crate) fn rotates_in(&self) -> Bytes {
         let largest = self.largest_loan(None);
         largest.map_or(Bytes::ZERO, |loan| self.beside_loan(self.fixed, loan))
@@ -249,8 +249,8 @@ impl Device {
         largest.map_or(Bytes::ZERO, |loan| self.beside_loan(fixed, loan))
     }
 
-    /// What the sums give back if this tenant's account becomes `after`. A part that tenants need
-    /// to come back counts as firm.
+    /// The room that the sums give back if this tenant's account becomes `after`. A part that
+    /// tenants need to come back counts as firm.
     pub(crate) fn given_by(&self, tenant: TenantId, after: &Account) -> Room {
         let Some(before) = self.accounts.get(&tenant) else {
             return Room::default();
@@ -287,7 +287,7 @@ impl Device {
         self.unused
     }
 
-    /// What could still be booked.
+    /// The room that could still be booked.
     pub(crate) fn slack(&self) -> Room {
         Room::both(self.spec.usable()) - self.total()
     }

@@ -19,7 +19,7 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// What to reserve for a new process of this class; `first` before one was measured.
+    /// The memory to reserve for a new process of this class; `first` before one was measured.
     pub(crate) fn expected(&self, class: CostClass, first: Bytes) -> Bytes {
         self.learned.get(&class).copied().unwrap_or(first)
     }

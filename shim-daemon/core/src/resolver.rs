@@ -1,4 +1,4 @@
-//! What to do when a wanted grant does not fit: one policy a file.
+//! The policies for a wanted grant that does not fit: one policy a file.
 //!
 //! A resolver gets facts and returns a verdict; it changes nothing and remembers nothing. A new
 //! policy is a file, a variant of [`Resolver`] and a row in [`Resolver::policy`].

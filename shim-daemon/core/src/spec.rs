@@ -58,7 +58,7 @@ pub enum Oversubscribe {
     Swap,
 }
 
-/// What becomes of memory that a tenant holds above its request.
+/// How memory that a tenant holds above its request may be taken back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Loan {
     /// Its processes can move it to the host.
@@ -222,7 +222,7 @@ impl TenantSpec {
         Ok(())
     }
 
-    /// What becomes of memory that it holds above its request.
+    /// How memory that it holds above its request may be taken back.
     pub(crate) fn loan(&self) -> Loan {
         let moves = self.oversubscribe == Oversubscribe::Swap;
         let killable = self.preemptible == Preemptible::Kill;

@@ -1,5 +1,5 @@
-//! What a device's schedule counts for metrics: handoffs, waits at closed gates, and time in which
-//! nobody may work although somebody wants to.
+//! The counters of a device's schedule for metrics: handoffs, waits at closed gates, and time in
+//! which no tenant may work although one wants to.
 
 use gpushare_core::lease::{DeviceTime, Input, Lease, LeaseKind, Report};
 use gpushare_core::{Compute, LeasePolicy, Nanos, Permille, ProcessId, TenantId, Work};

@@ -1,5 +1,5 @@
-//! What holds for any mix of tenants on a shared device, in virtual time: random programs, weights
-//! and seeds. Figures: `cargo test -p gpushare-core --test main together_properties:: --
+//! The properties of any mix of tenants on a shared device, in virtual time: random programs,
+//! weights and seeds. Figures: `cargo test -p gpushare-core --test main together_properties:: --
 //! --nocapture`.
 #![allow(
     clippy::float_arithmetic,

@@ -1,4 +1,4 @@
-//! Gangs on shared devices: what works on several devices and waits for itself there is closed and
+//! Gangs on shared devices: tenants whose kernels wait for peers on other devices are closed and
 //! opened as one.
 //!
 //! A *band* is a tenant with processes on several devices, or all tenants of one named gang. Its
@@ -21,12 +21,12 @@ const LONGEST: Nanos = Nanos::millis(50);
 /// The shortest it is open in between: each time it closes a peer may be left waiting.
 const SHORTEST: Nanos = Nanos::millis(10);
 
-/// What makes tenants one band.
+/// The identity of a band.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Band {
     /// A tenant by itself.
     Alone(TenantId),
-    /// All of one name.
+    /// All tenants of one named gang.
     Named(Gang),
 }
 

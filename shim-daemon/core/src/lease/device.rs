@@ -36,7 +36,7 @@ pub struct DeviceTime {
     bound: BTreeMap<TenantId, bool>,
     /// When the last of them left.
     unbound: Option<Nanos>,
-    /// What was counted in earlier regimes.
+    /// The counters of earlier regimes.
     tally: DeviceTally,
     outputs: VecDeque<Output>,
 }
@@ -180,7 +180,7 @@ impl DeviceTime {
         }
     }
 
-    /// What is counted of the device since it was added.
+    /// The counters of the device since it was added.
     pub fn tally(&self) -> DeviceTally {
         self.tally.plus(match &self.regime {
             Regime::Shared(shared) => shared.tally(),

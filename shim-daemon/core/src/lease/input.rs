@@ -24,7 +24,7 @@ pub enum Report {
     Busy,
 }
 
-/// What happens on a device. What cannot be, is ignored: reports come from clients, late, doubled
+/// An event on a device. An impossible event is ignored: reports come from clients, late, doubled
 /// or forged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {

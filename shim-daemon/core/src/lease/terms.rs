@@ -1,4 +1,4 @@
-//! What users and operators set about compute.
+//! The compute settings of users and operators.
 
 use crate::time::Nanos;
 use gpushare_protocol::units::Permille;

@@ -27,7 +27,7 @@ pub struct ShareView {
     pub waiting: Option<Nanos>,
 }
 
-/// What is counted of a device since it was added.
+/// The counters of a device since it was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceTally {
     /// From the end of a turn, or the order to stop, to the next tenant's turn.

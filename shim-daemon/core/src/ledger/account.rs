@@ -50,7 +50,7 @@ pub(crate) struct Account {
     pub(crate) away: Bytes,
     /// The part of its memory that did not move when it was last moved.
     pub(crate) residue: Bytes,
-    /// What becomes of memory that it holds above its request.
+    /// How memory that it holds above its request may be taken back.
     pub(crate) loan: Loan,
     /// A reclaim under way.
     pub(crate) lowering: Option<Lowering>,
@@ -115,15 +115,15 @@ impl Account {
         }
     }
 
-    /// What of the device it needs that cannot be moved to the host: as `firm`, with the loans of
-    /// tenants that can only be ended.
+    /// The device memory that it needs and that cannot be moved to the host: as `firm`, with the
+    /// loan of a tenant that can only be ended.
     pub(crate) fn fixed(&self) -> Bytes {
         let moves = self.loan.moves && self.loan.revocable;
         self.firm_with(if moves { self.kept() } else { self.grant })
     }
 
-    /// What it needs beside that while it is in: the loan of a tenant that others may move. `None`:
-    /// it has none.
+    /// The memory that it needs beside that while it is in: the loan of a tenant that others may
+    /// move. `None`: it has no such loan.
     pub(crate) fn movable(&self) -> Option<Bytes> {
         let moves = self.loan.moves && self.loan.revocable;
         let loan = moves.then(|| self.grant - self.kept());
@@ -153,7 +153,7 @@ impl Account {
         self.grant - self.away
     }
 
-    /// What ending the tenant would give back on this device.
+    /// The memory that ending the tenant would give back on this device.
     pub(crate) fn held(&self) -> Bytes {
         self.on_card() + self.overhead + self.excess
     }

@@ -19,7 +19,8 @@ pub enum Place {
     Entering,
 }
 
-/// What the control page tells a tenant's processes on one device. Each order has a new epoch.
+/// An order to a tenant's processes on one device, given in the control page. Each order has a new
+/// epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Nothing is asked: run as always.
@@ -34,7 +35,7 @@ pub enum Order {
     Out,
 }
 
-/// What a process reports of an order on one device.
+/// A process's report about an order on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// It is sealed and drained.
@@ -53,7 +54,7 @@ pub enum Told {
     Away {
         /// How much that is.
         away: Bytes,
-        /// What could not move.
+        /// The memory that could not move.
         residue: Bytes,
     },
     /// All is on the card again, and the process runs.

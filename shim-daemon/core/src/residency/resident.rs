@@ -8,7 +8,7 @@ use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 use std::collections::BTreeMap;
 
-/// What a process reported under the current order.
+/// The last report of a process under the current order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     Nothing,
@@ -27,16 +27,16 @@ struct Member {
     /// It is connected: it can report.
     here: bool,
     said: Said,
-    /// What it says it has on the host.
+    /// The bytes that it reports on the host.
     away: Bytes,
 }
 
-/// What follows from a report.
+/// The consequence of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turned {
     /// All processes are sealed.
     Sealed,
-    /// One could not be sealed; it asks not to be asked again for so long.
+    /// A process could not be sealed; it asks not to be asked again for so long.
     Busy(Nanos),
     /// A move made progress.
     Progress,
@@ -44,7 +44,7 @@ pub(crate) enum Turned {
     Away,
     /// All are back.
     Back,
-    /// One found no room to return.
+    /// A process found too little room to return.
     NoRoom(Bytes),
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Resident {
     used: u64,
     /// Reserved on the host.
     host: Bytes,
-    /// What stayed on the card when it was last out.
+    /// The memory that stayed on the card when it was last out.
     residue: Option<Bytes>,
     /// Pauses between looks while it is confirmed.
     pub(crate) pause: Nanos,
@@ -124,7 +124,7 @@ impl Resident {
         self.host = bytes;
     }
 
-    /// What could not move when it was last out: zero before.
+    /// The memory that could not move when it was last out: zero before.
     pub(crate) fn residue(&self) -> Bytes {
         self.residue.unwrap_or_default()
     }
@@ -174,12 +174,12 @@ impl Resident {
         new
     }
 
-    /// What they say they have on the host together.
+    /// The bytes that its processes report on the host, together.
     pub(crate) fn told_away(&self) -> Bytes {
         self.members.values().map(|member| member.away).sum()
     }
 
-    /// What one says it has on the host.
+    /// The bytes that one process reports on the host.
     pub(crate) fn away_of(&self, process: ProcessId) -> Bytes {
         let member = self.members.get(&process);
         member.map_or(Bytes::ZERO, |member| member.away)

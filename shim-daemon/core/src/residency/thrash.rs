@@ -13,7 +13,7 @@ const PARTS: (u64, u64) = (30, 10);
 /// Stays are lengthened at most this many times: eightfold.
 const MOST: u32 = 3;
 
-/// What a window that is over says.
+/// A change of the stays at the end of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Stays are longer from now on; moves took so many percent of the window.

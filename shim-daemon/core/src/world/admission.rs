@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// What must be firm for this tenant, per device.
+    /// The memory that must be firm for this tenant, per device.
     pub(super) fn admission_needs(&self, tenant: TenantId) -> Vec<(DeviceId, Bytes)> {
         let Some(known) = self.tenants.get(tenant) else {
             return Vec::new();

@@ -88,7 +88,7 @@ impl World {
         self.leases.sharing(self.timers.now(), device)
     }
 
-    /// What is counted of a device's time since it was added. `None`: it is not known.
+    /// The counters of a device's time since it was added. `None`: the device is not known.
     pub fn tally(&self, device: DeviceId) -> Option<DeviceTally> {
         self.leases.tally(device)
     }

@@ -148,7 +148,8 @@ impl World {
     }
 }
 
-/// What those still running could free on a device.
+/// The memory that may become free on a device: limbo, unmanaged memory, and the memory of tenants
+/// that are not halted.
 fn may_come(books: &Device, halted: &BTreeSet<TenantId>) -> Bytes {
     let running = books
         .accounts()

@@ -43,7 +43,7 @@ impl Leases {
         self.devices.remove(&device);
     }
 
-    /// What is told to one device by its own methods.
+    /// Calls `what` with the schedule of one device.
     pub(super) fn tell(&mut self, device: DeviceId, what: impl FnOnce(&mut DeviceTime)) {
         if let Some(time) = self.devices.get_mut(&device) {
             what(time);
@@ -108,7 +108,7 @@ impl Leases {
         Some(self.devices.get(&device)?.sharing(now))
     }
 
-    /// What is counted of a device. `None`: it is not known.
+    /// The counters of a device. `None`: the device is not known.
     pub(super) fn tally(&self, device: DeviceId) -> Option<DeviceTally> {
         Some(self.devices.get(&device)?.tally())
     }

@@ -48,7 +48,7 @@ impl World {
         known.is_some_and(|known| known.spec().on_collision.contains(&Resolver::Wait))
     }
 
-    /// What of its limit its dead may give back soon.
+    /// The part of its limit that its dead processes may give back soon.
     fn dead_coming(&self, tenant: TenantId, device: DeviceId) -> Bytes {
         let limbo = self.ledger.get(device).map(|books| books.limbo());
         let limbo = limbo.into_iter().flatten().map(|(_, entry)| entry);

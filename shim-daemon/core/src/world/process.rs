@@ -204,7 +204,7 @@ impl World {
             } else {
                 Bytes::ZERO
             };
-            // What it has on the host is gone with it.
+            // The dead process's memory on the host is gone with it.
             let away = if last { account.away } else { away.min(told) };
             let away = away.min(account.away).min(held);
             let held = held - away;

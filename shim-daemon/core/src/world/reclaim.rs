@@ -10,7 +10,7 @@ use gpushare_protocol::units::Bytes;
 use std::cmp::Reverse;
 
 impl World {
-    /// What reclaims under way will give if all goes well.
+    /// The room that reclaims under way will give if all goes well.
     pub(super) fn lowering(&self, device: DeviceId) -> Room {
         let Some(books) = self.ledger.get(device) else {
             return Room::default();

@@ -144,8 +144,8 @@ impl World {
         }
     }
 
-    /// What tenants freed and the device showed in use when it was last looked at: it may be
-    /// back.
+    /// Updates the memory that tenants freed and that the device showed in use when it was last
+    /// looked at: it may be free now.
     fn update_late(&mut self, device: DeviceId, living: &BTreeMap<TenantId, Bytes>) {
         let Some(books) = self.ledger.get_mut(device) else {
             return;
@@ -169,8 +169,8 @@ impl World {
         }
     }
 
-    /// What each tenant holds beyond grant and overhead. It can only be a bypass or a forged
-    /// page.
+    /// Updates the memory that each tenant holds beyond grant and overhead. Such memory can only
+    /// come from a bypass or a forged page.
     fn update_excess(&mut self, device: DeviceId, living: &BTreeMap<TenantId, Bytes>) {
         let Some(books) = self.ledger.get(device) else {
             return;

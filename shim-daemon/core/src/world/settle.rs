@@ -21,10 +21,10 @@ use std::collections::BTreeMap;
 /// The rank of an ask, before age: whether it is within a request, then its priority.
 type Class = (bool, u16);
 
-/// The rank of what has waited a whole round of the rotation.
+/// The rank of a waiter that has waited a whole round of the rotation.
 const OVERDUE: Class = (false, u16::MAX);
 
-/// What waits: an ask for memory, or a tenant that is out.
+/// A waiter: an ask for memory, or a tenant that is out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Waiter {
     Ask(AskKey),
@@ -36,7 +36,7 @@ enum Waiter {
 pub(super) struct Coming {
     /// Unused grants being taken back: there in microseconds.
     pub(super) prompt: Room,
-    /// Limbo, and what victims hold.
+    /// Limbo, and the memory of tenants that end or leave.
     pub(super) lasting: Room,
 }
 
@@ -45,12 +45,12 @@ pub(super) struct Coming {
 pub(super) struct Pass {
     pub(super) device: DeviceId,
     pub(super) coming: Coming,
-    /// What strictly better asks still need.
+    /// The room that waiters of strictly higher rank still need.
     pub(super) above: Room,
     /// Asks of this walk for which tenants may be ended.
     pub(super) claims: Vec<Claim>,
     class: Class,
-    /// What asks of this class still need.
+    /// The room that waiters of the current rank still need.
     equals: Room,
     /// The grants of this walk to tenants that may have more asks in it.
     claimed: BTreeMap<TenantId, Bytes>,
@@ -271,12 +271,12 @@ impl Pass {
         self.called_back = None;
     }
 
-    /// What waits now still needs so much: asks of lower classes leave it alone.
+    /// The current waiter still needs `taken` bytes: asks of lower classes leave them alone.
     pub(super) fn equals_need(&mut self, taken: Bytes) {
         self.equals.taken += taken;
     }
 
-    /// Tenants may be ended for what waits now.
+    /// Tenants may be ended for the current waiter.
     pub(super) fn claim(&mut self, guaranteed: bool, priority: u16) {
         self.claims.push(Claim {
             guaranteed,

@@ -37,11 +37,11 @@ pub struct AccountView {
     pub quota: Quota,
     /// The credit that its processes may hold.
     pub grant: Bytes,
-    /// What of its charges is on the host and not on the card.
+    /// The part of its charges that is on the host and not on the card.
     pub away: Bytes,
     /// Where its movable memory is. `None`: it cannot be moved.
     pub place: Option<Place>,
-    /// What of that is known or assumed to be charged.
+    /// The part of the grant that is known or assumed to be charged.
     pub in_use: Bytes,
     /// The driver's memory beside it.
     pub overhead: Bytes,
@@ -49,8 +49,8 @@ pub struct AccountView {
     pub excess: Bytes,
     /// Memory that its dead processes still hold.
     pub limbo: Bytes,
-    /// The most its living ones may hold as credit together: the limit less what those were charged
-    /// for.
+    /// The most that its living processes may hold as credit together: the limit less the charged
+    /// memory that its dead processes still hold.
     pub ceiling: Bytes,
 }
 
@@ -108,7 +108,7 @@ pub struct DeviceView {
     pub usable: Bytes,
     /// Grants, overhead, excess, limbo and unmanaged together: I1 says at most `usable`.
     pub taken: Bytes,
-    /// What of it, and of requests not used yet, may not be taken back.
+    /// The part of `taken` and of requests not used yet that may not be taken back.
     pub firm: Bytes,
     /// Bytes of dead processes.
     pub limbo: Bytes,
@@ -129,13 +129,13 @@ pub struct ResidenceView {
     pub since: Nanos,
     /// Whether a command moved it out, and it has not called since.
     pub suspended: bool,
-    /// What of it is on the host, as looks showed. Bytes.
+    /// The part of its charges that is on the host, as looks showed. Bytes.
     pub away: Bytes,
     /// Host memory reserved for it. Bytes.
     pub host: Bytes,
     /// How often it has left.
     pub left: u64,
-    /// What was moved of it so far, both ways. Bytes.
+    /// The memory that was moved so far, both ways. Bytes.
     pub moved: Bytes,
 }
 
@@ -284,7 +284,7 @@ impl World {
             return Bytes::ZERO;
         };
         let others = books.unused() - account.unused();
-        // What is away has to come back before more is granted.
+        // Memory on the host has to come back before more is granted.
         let more = books.slack().taken + others - books.deficit() - account.away;
         let within = account.request - account.grant;
         let beyond = if account.loan.revocable {

@@ -93,7 +93,7 @@ impl Hardware {
 pub struct Proc {
     pub tenant: TenantId,
     pub charged: BTreeMap<DeviceId, Bytes>,
-    /// What of that is on the host.
+    /// The part of the charges that is on the host.
     away: BTreeMap<DeviceId, Bytes>,
     /// Devices on which nothing of it runs.
     sealed: std::collections::BTreeSet<DeviceId>,
@@ -152,7 +152,7 @@ impl Node {
         living + dead + late + hardware.foreign
     }
 
-    /// What NVML would say now.
+    /// The sample that NVML would give now.
     pub fn look_at(&mut self, device: DeviceId) -> Event {
         // A look is after all that happened before it.
         self.now = self.now + Nanos(1);

@@ -40,7 +40,7 @@ pub struct Guest {
     pub manners: Manners,
     /// Its control page: the grant its clients obey.
     pub page: BTreeMap<DeviceId, Bytes>,
-    /// What that page says of its turns.
+    /// The leases that the page shows.
     pub leases: BTreeMap<DeviceId, Lease>,
     pub signals: Vec<Signal>,
     /// How its processes move, where they can.

@@ -8,7 +8,7 @@ use gpushare_core::{
 };
 use std::collections::BTreeMap;
 
-/// What a tenant's processes do with an order.
+/// How a tenant's processes react to an order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Obeys {
     /// As ordered.
@@ -34,7 +34,7 @@ pub struct Moves {
     pub drain: Nanos,
     /// Bytes a second, each way.
     pub rate: u64,
-    /// What of its memory cannot move.
+    /// The memory of each process that cannot move.
     pub residue: Bytes,
     /// The last order on each device.
     pub orders: BTreeMap<DeviceId, (u32, Order)>,
@@ -249,8 +249,8 @@ impl Node {
         }
     }
 
-    /// What a client did when its report arrives. `false`: the order is no longer the last one, and
-    /// nothing was done.
+    /// Carries out on the hardware the move that a client reports, when the report arrives.
+    /// `false`: the process is gone or the order is no longer the last one, and nothing was done.
     pub(super) fn is_done(&mut self, event: &Event) -> bool {
         let Event::Moved {
             process,

@@ -15,7 +15,7 @@ pub struct Brain {
     pub device: RefCell<DeviceTime>,
     /// Class and share by tenant; 500 and an equal part where nothing is said.
     pub terms: BTreeMap<usize, (u16, Compute)>,
-    /// What [`DeviceTime::check`] found first.
+    /// The first violation that [`DeviceTime::check`] found.
     pub broken: Option<String>,
     /// How often a process said that it is idle.
     pub idles: u64,

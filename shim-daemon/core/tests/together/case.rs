@@ -22,7 +22,7 @@ pub struct Case {
     pub seed: u64,
 }
 
-/// What came of a run that was steered.
+/// The results of a run that was steered.
 #[derive(Clone, Debug)]
 pub struct Steered {
     pub report: Report,
@@ -30,7 +30,7 @@ pub struct Steered {
     pub changes: u64,
 }
 
-/// Both.
+/// The results of a bare run and of a steered run.
 #[derive(Clone, Debug)]
 pub struct Pair {
     pub bare: Report,

@@ -1,4 +1,4 @@
-//! What came of a run, for each tenant and for the device.
+//! The results of a run, for each tenant and for the device.
 
 use super::Gate;
 use super::client::Client;
@@ -42,7 +42,7 @@ impl TenantReport {
     }
 }
 
-/// What came of a stretch of time on a device.
+/// The results of a span of time on a device.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// How long it was (ns).

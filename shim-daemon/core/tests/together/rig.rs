@@ -96,7 +96,7 @@ impl<B: Steering> Rig<B> {
         self.elapse(end);
     }
 
-    /// What came of the time since the last call.
+    /// The results of the time since the last call.
     pub fn measure(&mut self) -> Report {
         let now = self.now();
         self.meter.report(now, &mut self.clients)

@@ -1,4 +1,4 @@
-//! What always holds on a shared device between two inputs.
+//! The invariants of a shared device between two inputs.
 
 use super::Shared;
 use super::rules::{Rules, signed};
@@ -6,7 +6,7 @@ use super::tenant::Gate;
 use crate::lease::page::LeaseKind;
 
 impl Shared {
-    /// Recomputes what must hold.
+    /// Recomputes the invariants.
     ///
     /// # Errors
     /// The first violated invariant, in words.

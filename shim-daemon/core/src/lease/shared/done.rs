@@ -1,4 +1,4 @@
-//! What a sample says of a tenant.
+//! A tenant's work according to a sample.
 
 /// A tenant's work since the last sample.
 #[derive(Clone, Copy, Debug, Default)]

@@ -150,9 +150,10 @@ impl Meter {
         true
     }
 
-    /// What its cap pays for a `span`: the service, or while it is alone the time in flight. Time
-    /// that was billed for an operation is not billed again as its service. That is at most the
-    /// time since the last end of an operation, and a sample's.
+    /// The time that its cap pays for a `span`: the service, or while it is alone the time in
+    /// flight. Time in flight that the cap has paid for is not billed again as service. The paid
+    /// time that is remembered is at most the time since the last end of an operation, and a
+    /// sample's.
     pub(super) fn capped(&mut self, span: Nanos, bill: u64, flight: Option<Nanos>) -> Nanos {
         let held = if let Some(flight) = flight {
             self.paid = (self.paid + flight.0).saturating_sub(bill);

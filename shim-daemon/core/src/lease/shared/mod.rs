@@ -233,7 +233,7 @@ impl Shared {
         *cause = *cause + idle;
     }
 
-    /// What is counted of the device in this regime.
+    /// The counters of the device in this regime.
     pub(super) fn tally(&self) -> &DeviceTally {
         &self.tally
     }

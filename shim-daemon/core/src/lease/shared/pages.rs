@@ -8,7 +8,7 @@ use crate::time::Nanos;
 use std::collections::BTreeMap;
 
 impl Shared {
-    /// What each tenant did in the last `span`, by its processes' pages.
+    /// The work of each tenant in the last `span`, according to its processes' pages.
     pub(super) fn read(
         &mut self,
         works: &[(ProcessId, Work)],

@@ -14,7 +14,8 @@ use crate::lease::roster::Roster;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
 
-/// What each tenant is billed for a span of `span`; and brings their lags up to `now`.
+/// Returns the bill of each tenant for a `span`, in nanoseconds, and brings the tenants' lags up to
+/// `now`.
 pub(super) fn settle(
     tenants: &mut Roster<Tenant>,
     done: &BTreeMap<TenantId, Done>,

@@ -254,7 +254,8 @@ impl Steering {
             let slice = if filler.is_some() { all } else { slice };
             let repays = tenant.is_shut() || case.lag >= rules.yield_at();
             let held = match filler {
-                // What yields at a time adds up: one at a time.
+                // The slices of tenants that yield at the same time add up. So at most one dense
+                // tenant yields, the filler, and the other dense tenants are held.
                 Some(filler) if filler != *id => holds || tenant.is_dense(),
                 Some(_) => false,
                 None => holds && repays,

@@ -110,12 +110,12 @@ impl Tenant {
         self.epoch
     }
 
-    /// What its page says.
+    /// The lease that its page shows.
     pub(super) fn said(&self) -> Lease {
         self.said
     }
 
-    /// Its page says this from now on. Whether that is something else than before.
+    /// Changes the lease that its page shows. Returns the new lease if it differs from the old one.
     pub(super) fn say(&mut self, kind: LeaseKind) -> Option<Lease> {
         let epoch = self.epoch;
         let lease = Lease { epoch, kind };
@@ -151,7 +151,7 @@ impl Tenant {
                 *epochs += 1;
                 self.epoch = *epochs;
             }
-            // What its processes said before is over.
+            // The gate changed its position: earlier reports of its processes are void.
             self.members.reopen();
         }
         self.gate = gate;

@@ -1,4 +1,4 @@
-//! What time costs: a tenant in a turn pays for it, drain included.
+//! The billing of time: a tenant in a turn pays for it, drain included.
 //!
 //! Tenants that overlap because one did not drain split the time evenly, as the hardware does.
 //! Their caps are charged all of it: a cap must hold whatever other tenants do. No clock gets

@@ -1,4 +1,4 @@
-//! What always holds between two inputs.
+//! The invariants of a device in turns between two inputs.
 
 use super::Schedule;
 use super::tenant::{Phase, Tenant};

@@ -166,7 +166,7 @@ impl Schedule {
         self.roster.get(id).map(Tenant::said)
     }
 
-    /// What is counted of the device in this regime.
+    /// The counters of the device in this regime.
     pub(super) fn tally(&self) -> &DeviceTally {
         &self.tally
     }

@@ -1,5 +1,5 @@
-//! What of a tenant is on the card, by looks at the device. A tenant's own report of it only tells
-//! when to look.
+//! Looks at the device show how much of a tenant's memory is on the card. A tenant's own report of
+//! it only tells when to look.
 
 use crate::decision::{Decision, Notice};
 use crate::ids::{DeviceId, TenantId};

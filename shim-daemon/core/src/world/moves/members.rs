@@ -66,8 +66,8 @@ impl World {
         }
     }
 
-    /// What a process says it has on the host: its tenant's accounts believe it up to what looks
-    /// showed.
+    /// The bytes that a process reports on the host: its tenant's accounts believe them up to the
+    /// amount that looks showed.
     pub(in crate::world) fn away_of(
         &self,
         process: ProcessId,

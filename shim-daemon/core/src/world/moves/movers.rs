@@ -71,7 +71,7 @@ impl World {
         members.any(|(_, known)| known.devices().iter().any(|other| *other != device))
     }
 
-    /// What tenants that are leaving will give back.
+    /// The memory that leaving tenants will still give back.
     pub(in crate::world) fn leaving(&self, device: DeviceId) -> Bytes {
         let rotation = self.residency.on(device).into_iter();
         let all = rotation.flat_map(|rotation| rotation.all());
@@ -122,7 +122,7 @@ impl World {
     }
 }
 
-/// What of a tenant's memory on the card can move.
+/// The part of a tenant's memory in use that can move.
 fn gives(account: &Account, resident: &Resident) -> Bytes {
     account.in_use - resident.residue()
 }

@@ -272,7 +272,8 @@ impl World {
         !case.movers.is_empty() && !helps(case) && helps(&roomy)
     }
 
-    /// What a tenant's waiting asks want beside its grant: it needs room for them too.
+    /// The memory that a tenant's waiting asks want beside its grant: the tenant needs room for
+    /// them too.
     fn asked_beside(&self, tenant: TenantId, device: DeviceId) -> Bytes {
         let Some(account) = self.ledger.account(device, tenant) else {
             return Bytes::ZERO;

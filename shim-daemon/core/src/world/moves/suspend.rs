@@ -21,9 +21,9 @@ pub enum NotSuspended {
     /// The host has too little room.
     #[error("the host budget has {free} free, and {needed} are needed")]
     HostFull {
-        /// What is needed.
+        /// The host memory that the move needs.
         needed: Bytes,
-        /// What is free.
+        /// The free part of the host budget.
         free: Bytes,
     },
 }
