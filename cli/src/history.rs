@@ -1,4 +1,4 @@
-//! What happened: from the daemons that serve, and from the journals, which outlive them.
+//! Past events: from the daemons that serve, and from the journals, which outlive them.
 
 use crate::daemon::{self, Talk};
 use crate::failure::Failure;

@@ -60,7 +60,7 @@ impl Histogram {
         sum
     }
 
-    /// What was counted since `earlier`; a count that fell is taken whole.
+    /// The times counted since `earlier`. If any count fell, they are the whole of `self`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let fell = self.counts.iter().zip(&earlier.counts).any(|(n, e)| n < e);

@@ -14,7 +14,7 @@ use crate::size::Size;
 use crate::units::Permille;
 use crate::uuid::Uuid;
 
-/// What our variables and flags take.
+/// The values that our variables and flags accept.
 pub(super) const ACCEPTED: &str =
     "a percentage of the device's time, 1 to 100, with at most one decimal (30, 30%, 12.5)";
 
@@ -137,7 +137,7 @@ fn part(entry: &Entry) -> Option<Permille> {
     }
 }
 
-/// What holds on one device.
+/// The limits on the time of one device.
 pub(super) fn limits(
     (time, maxima): (&Amounts<OWNERS>, &Maxima),
     ordinal: u32,

@@ -25,7 +25,7 @@ pub enum Movability {
     Managed = 2,
 }
 
-/// What a process does about its memory on a device.
+/// The order that a tenant's processes carry out on its memory on a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Order {

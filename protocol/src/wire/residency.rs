@@ -86,7 +86,7 @@ pub struct Residency {
     pub away: u64,
     /// Bytes of the host store that the process holds, in use or not.
     pub host: u64,
-    /// What cannot move.
+    /// Bytes that cannot move, by reason.
     pub residue: Residue,
 }
 
@@ -109,7 +109,7 @@ pub struct ResidencyRow {
     pub away: u64,
     /// Bytes of the host store that are set aside for it.
     pub host: u64,
-    /// What cannot move.
+    /// Bytes that cannot move, by reason.
     pub residue: Residue,
     /// Times that it left the device.
     pub left: u64,

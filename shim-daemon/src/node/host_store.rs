@@ -16,7 +16,7 @@ use crate::pages::host_range;
 /// is answered. A process that wants more asks again.
 const PIECE: Bytes = Bytes::mib(64);
 
-/// What each process has of the node's budget.
+/// The node's budget of host memory, and the part that each process has of it.
 #[derive(Debug)]
 pub(super) struct HostStore {
     budget: Bytes,

@@ -37,7 +37,7 @@ pub(super) struct LeaseLog {
     owners: BTreeMap<Key, Owner>,
 }
 
-/// What a trace shows of a lease.
+/// The state of a lease as a trace shows it.
 fn shown(kind: LeaseKind) -> LeaseWas {
     match kind {
         LeaseKind::Free => LeaseWas::Free,
