@@ -97,8 +97,8 @@ pub(super) fn hami(time: &mut Amounts<OWNERS>, set: &Setting<'_>) -> Result<(), 
     }
 }
 
-/// MPS: a percentage with decimals; empty and 100 are off. It binds where there is no MPS: there
-/// the driver keeps it. What is below a tenth of a percent does not count.
+/// MPS: a percentage with decimals; empty and 100 are off. It binds where MPS does not run: under
+/// MPS the driver keeps it. Digits below a tenth of a percent are dropped.
 pub(super) fn mps(time: &mut Amounts<OWNERS>, set: &Setting<'_>) -> Result<(), LimitError> {
     let text = set.value.trim();
     if text.is_empty() {

@@ -110,7 +110,7 @@ impl ControlDevice {
 }
 
 impl ControlPage {
-    /// Whether the tenant's memory may leave the device. What a later minor adds reads as
+    /// Whether the tenant's memory may leave the device. A value that a later minor adds reads as
     /// [`Movability::Fixed`].
     pub fn movability(&self) -> Movability {
         match self.header.movability.load(Ordering::Acquire) {

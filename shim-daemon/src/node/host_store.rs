@@ -44,7 +44,8 @@ impl HostStore {
         *self.given.entry(process).or_default() += bytes;
     }
 
-    /// A process of the previous daemon has so much. What it says can only take from its own.
+    /// A process of the previous daemon reports so much. A false report takes from its own part
+    /// only.
     pub(super) fn found(&mut self, process: ProcessId, bytes: Bytes) {
         let bytes = bytes.min(self.budget);
         let own = self.given.entry(process).or_default();

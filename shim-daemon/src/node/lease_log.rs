@@ -49,7 +49,8 @@ fn shown(kind: LeaseKind) -> LeaseWas {
 }
 
 impl LeaseLog {
-    /// A tenant's lease is this one from now on. What a trace shows the same is not kept twice.
+    /// A tenant's lease is this one from now on. A change that looks the same in a trace is not
+    /// kept.
     pub(super) fn note(
         &mut self,
         at: Nanos,

@@ -147,7 +147,7 @@ impl Folder {
         Ok(lock)
     }
 
-    /// Removes all that belongs to a daemon that leaves, its log too. What else is there stays.
+    /// Removes all that belongs to a daemon that leaves, its log too. Other files stay.
     pub(super) fn sweep(&self) {
         for file in [CONTROL, "log", "log.1"] {
             let _ = fs::remove_file(self.root.join(file));
