@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What sharing costs beside the bare driver, with real processes: each experiment without gpushare
+# The cost of sharing against the bare driver, with real processes: each experiment without gpushare
 # and with it, in three pairs of runs, of each figure the middle pair. By hand, on a quiet machine:
 # 10 seconds take about an hour. Writes a page and the raw figures into docs/results/.
 #

@@ -19,7 +19,7 @@ NAME, COLUMNS = 70, 100
 ALLOWED = {".rs": 0, ".md": 0}
 
 COMMENT = re.compile(r"^(\s*)(//[/!]?)( |$)(.*)$")
-# What is not one paragraph's running text: lists, headings, tables, quotes, code.
+# Lines that are no running text of a paragraph: lists, headings, tables, quotes, code.
 APART = re.compile(r"^(\s{4,}|[-*+] |\d+\. |#|\||>|```|\[[^]]+\]: |$)")
 
 

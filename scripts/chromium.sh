@@ -15,7 +15,8 @@ if [ ! -x "$folder/run" ]; then
     have apt-get && have dpkg || { echo "there is no apt-get to download chromium with" >&2; exit 3; }
     fresh=$(mktemp -d -p "$CARGO_TARGET_DIR/tools")
     trap 'rm -rf "$fresh"' EXIT
-    # What installing it would bring: its libraries too, and a font. Nothing is installed.
+    # The packages that an installation would bring: its libraries too, and a font. Nothing is
+    # installed.
     missing() {
         apt-get install --simulate --no-install-recommends chromium fonts-dejavu-core 2>/dev/null |
             awk '/^Inst/ { print $2 }'

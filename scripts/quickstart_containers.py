@@ -13,7 +13,7 @@ MIB = 1 << 20
 PIECE = 64 * MIB
 OUT_OF_MEMORY = 2
 LAB, BUILD = os.environ["LAB"], os.environ["BUILD"]
-# What runs where this process may not raise limits, and beside both versions of cgroups.
+# These options work where this process may not raise limits, and under both versions of cgroups.
 PODMAN = ["podman", "--root", f"{LAB}/podman/root", "--runroot", f"{LAB}/podman/run", "--tmpdir", f"{LAB}/podman/tmp",
           "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "file", "--runtime", "runc",
           "--hooks-dir", f"{LAB}/hooks.d"]

@@ -14,7 +14,7 @@ from clang.cindex import CursorKind, Index, TypeKind
 
 OUT = pathlib.Path(__file__).resolve().parent.parent / "tests/data/signatures-13.5.tsv"
 
-# What libclang needs in place of the compiler's own headers.
+# The headers that libclang reads in place of the compiler's own.
 STANDARD = {
     "stddef.h": "typedef unsigned long size_t;\n#define NULL ((void *)0)\n",
     "stdlib.h": "#include <stddef.h>\n",

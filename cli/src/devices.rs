@@ -73,7 +73,7 @@ pub(crate) fn print(arguments: Devices) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What all daemons this user can talk to know of their devices.
+/// The devices of all daemons that this user can talk to, and how their time is shared.
 fn daemons_rows() -> Result<(Vec<DeviceRow>, Vec<SharingRow>), Failure> {
     let (mut rows, mut shared) = (Vec::new(), Vec::new());
     // Where daemons cannot even be looked for, the driver's answer is all there is.

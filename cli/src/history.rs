@@ -1,4 +1,4 @@
-//! What happened: from the daemons that serve, and from the journals, which outlive them.
+//! Past events: from the daemons that serve, and from the journals, which outlive them.
 
 use crate::daemon::{self, Talk};
 use crate::failure::Failure;
@@ -68,8 +68,8 @@ fn merged(mut all: Vec<EventRecord>, since_ms: u64) -> Vec<EventRecord> {
     all
 }
 
-/// The daemons that serve, if any do. What is wrong with others is said, once there are journals to
-/// read instead.
+/// The daemons that serve. If there is none, the reason is only noted where there are journals to
+/// read instead; else it is the error.
 pub(crate) fn daemons() -> Result<Vec<Talk>, Failure> {
     match daemon::some() {
         Ok(daemons) => Ok(daemons),

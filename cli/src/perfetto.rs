@@ -187,7 +187,7 @@ impl Trace {
         true
     }
 
-    /// What goes on at the end of the trace goes on until there.
+    /// Ends each state that is still open at `at`, the end of the trace.
     fn close(&mut self, at: u64) {
         for (name, track) in self.open.keys().cloned().collect::<Vec<_>>() {
             self.end(&name, track, at);
@@ -365,7 +365,7 @@ mod tests {
         }]
     }
 
-    /// What the page reads of an event.
+    /// The trace's events of one phase (`ph`).
     fn of<'a>(trace: &'a Value, phase: &str) -> Vec<&'a Value> {
         let all = trace["traceEvents"].as_array().expect("a list").iter();
         all.filter(|event| event["ph"] == phase).collect()

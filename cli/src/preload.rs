@@ -21,7 +21,7 @@ pub(crate) const VARIABLE: &str = "LD_PRELOAD";
 /// Beside the library. Shipped in packages, made on first use in a build folder.
 const FOLDER: &str = "gpushare-preload";
 
-/// What `$LIB` may be: Arch and Void, Fedora and SUSE, Debian and Ubuntu.
+/// The values that `$LIB` may have: on Arch and Void, on Fedora and SUSE, on Debian and Ubuntu.
 const LIBS: [&str; 4] = [
     "lib",
     "lib64",

@@ -66,7 +66,7 @@ pub(crate) fn text(row: &ResidencyRow) -> String {
     }
 }
 
-/// What cannot move, and why.
+/// The memory that cannot move, with its reasons; `None` if all memory can move.
 pub(crate) fn stays(residue: &Residue) -> Option<String> {
     let parts = parts(residue).into_iter().filter(|(_, bytes)| *bytes > 0);
     let parts: Vec<String> = parts

@@ -52,7 +52,7 @@ impl Supervisor {
         Ok(Self { signals, inherited })
     }
 
-    /// Starts CMD with the signal mask we were started with. What we ignore it ignores.
+    /// Starts CMD with the signal mask we were started with. It ignores the signals that we ignore.
     pub(crate) fn start(&self, command: &mut Command) -> io::Result<Child> {
         spawn::with_mask(command, self.inherited)
     }

@@ -138,7 +138,7 @@ impl Talk {
         Ok(all)
     }
 
-    /// What the daemon counts and measures; nothing from a daemon of before minor 9.
+    /// The daemon's counts and measurements; none from a daemon before minor 9.
     ///
     /// # Errors
     /// As [`Talk::tenants`].

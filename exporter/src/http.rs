@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Connections served at a time; a further one is closed.
 const MOST: usize = 16;
 
-/// What is asked for.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// The path, without what follows a question mark.

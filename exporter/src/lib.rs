@@ -1,5 +1,5 @@
-//! What a daemon knows, for other programs and for browsers: Prometheus metrics in both text
-//! formats, and one page. `gpushare` prints them, `gpushare-exporter` serves them.
+//! A daemon's state for other programs and for browsers: Prometheus metrics in both text formats,
+//! and one page. `gpushare` prints them, `gpushare-exporter` serves them.
 #![forbid(unsafe_code)]
 
 pub mod http;

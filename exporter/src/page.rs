@@ -26,7 +26,7 @@ pub struct Report {
     pub snapshot: Snapshot,
     /// Each tenant's last hour.
     pub history: Vec<SeriesRow>,
-    /// What happened, oldest first.
+    /// The events, oldest first.
     pub events: Vec<EventRecord>,
 }
 

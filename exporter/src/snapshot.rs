@@ -16,17 +16,17 @@ pub struct Snapshot {
     pub node: Option<NodeMetrics>,
     /// The devices.
     pub devices: Vec<DeviceRow>,
-    /// What is counted of them.
+    /// The devices' counts.
     pub counted: Vec<DeviceMetrics>,
-    /// How their time is shared.
+    /// How the devices' time is shared.
     pub sharing: Vec<SharingRow>,
     /// The tenants, a row for each of their devices.
     pub tenants: Vec<TenantRow>,
-    /// Their parts of the devices' time.
+    /// The tenants' parts of the devices' time.
     pub shares: Vec<ShareRow>,
-    /// What is counted of them.
+    /// The tenants' counts and measurements.
     pub measures: Vec<TenantMetrics>,
-    /// Whose they are.
+    /// The owner and cgroup of each admitted tenant.
     pub identities: Vec<Identity>,
     /// Tenants that wait for admission.
     pub queued: Vec<QueuedTenant>,

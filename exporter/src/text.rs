@@ -50,7 +50,7 @@ impl Format {
     }
 }
 
-/// What a family's values are.
+/// The type of a family's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A value that rises and falls.
@@ -92,7 +92,7 @@ pub struct Family {
     pub name: &'static str,
     /// One sentence.
     pub help: &'static str,
-    /// What its values are.
+    /// The type of its values.
     pub kind: Kind,
     /// Its samples.
     pub samples: Vec<Sample>,

@@ -1,4 +1,4 @@
-//! What names metrics names those that there are: the reference, the alerts, the dashboard.
+//! The reference, the alerts and the dashboard name only metrics that exist.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What the parsers must keep for any bytes. A violation panics.
+//! The properties that the parsers must keep for any bytes. A violation panics.
 //!
 //! `scripts/fuzz_parsers.sh` looks for new inputs. `tests/tests/parsers.rs` compiles this file too,
 //! and runs the inputs kept in `fuzz/corpus` in every run of the tests.

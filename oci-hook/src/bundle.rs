@@ -1,4 +1,4 @@
-//! What the runtime tells a hook: the state on standard input, and `config.json` in the bundle.
+//! The runtime's input to a hook: the state on standard input, and `config.json` in the bundle.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

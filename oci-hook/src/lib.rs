@@ -3,8 +3,8 @@
 //!
 //! Nothing of the container is executed, and no path of it is trusted: everything in it is reached
 //! through held descriptors by `openat2`, and mounted from descriptor to descriptor. All that is
-//! written are empty mount points in the container's own file system. What a container asks for is
-//! decided by [`gpushare_inject`], what it gets by the daemon.
+//! written are empty mount points in the container's own file system. [`gpushare_inject`] reads the
+//! container's request, and the daemon decides on it.
 #![deny(unsafe_code)]
 
 pub mod bundle;

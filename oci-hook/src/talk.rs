@@ -25,7 +25,7 @@ const SINCE: u16 = 7;
 /// Registers a container. Returns the folder of its socket.
 ///
 /// # Errors
-/// What the daemon says, or that there is none.
+/// The daemon's refusal, or that no daemon answers.
 pub fn inject(
     socket: &Path,
     injection: Injection,

@@ -21,7 +21,7 @@ const FOLDERS: [&str; 6] = [
     "/sbin",
     "/bin",
 ];
-/// What may be wrapped, the first that is there.
+/// Names of runtimes that may be wrapped; the first that is found is used.
 const RUNTIMES: [&str; 2] = ["runc", "crun"];
 /// Our own option, which the real runtime is not given: the path of the real runtime.
 const RUNTIME: &str = "--gpushare-runtime=";
@@ -33,7 +33,7 @@ const HOOK: &str = "--gpushare-hook-args=";
 pub struct Call {
     /// The real runtime.
     pub runtime: PathBuf,
-    /// What it is called with.
+    /// The arguments for the real runtime.
     pub arguments: Vec<OsString>,
     /// The hook's own arguments.
     hook: Vec<String>,

@@ -46,7 +46,7 @@ impl Cap {
         self.0
     }
 
-    /// What flows in during `time`, rounded down.
+    /// The time that flows into the bucket during `time`, rounded down.
     pub const fn inflow(self, time: u64) -> u64 {
         self.0.of(time)
     }

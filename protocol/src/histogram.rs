@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The upper bounds of the buckets, in nanoseconds: 10 µs to 300 s, three times as much each, in
-/// round numbers. What is longer is in the bucket after the last.
+/// round numbers. Longer times are in the bucket after the last.
 pub const BOUNDS: [u64; 16] = [
     10_000,
     30_000,
@@ -60,7 +60,7 @@ impl Histogram {
         sum
     }
 
-    /// What was counted since `earlier`; a count that fell is taken whole.
+    /// The times counted since `earlier`. If any count fell, they are the whole of `self`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let fell = self.counts.iter().zip(&earlier.counts).any(|(n, e)| n < e);

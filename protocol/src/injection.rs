@@ -1,7 +1,7 @@
-//! What lies where in a container that gpushare was injected into.
+//! The paths of gpushare's files in a container that it was injected into.
 //!
-//! The paths are part of the contract between the library and what mounts it: a container keeps its
-//! library for months.
+//! The paths are part of the contract between the library and the programs that mount it: a
+//! container keeps its library for months.
 
 use std::path::{Path, PathBuf};
 

@@ -83,7 +83,7 @@ impl Limits {
         Ok(limits)
     }
 
-    /// What holds on one device: `ordinal` as the program sees it, `capacity` its memory in bytes.
+    /// The limits on one device: `ordinal` as the program sees it, `capacity` its memory in bytes.
     ///
     /// # Errors
     /// A request that is above the limit or the device, or an amount above the node's maximum,

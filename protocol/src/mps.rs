@@ -58,8 +58,8 @@ pub fn probe(variable: Option<&OsStr>) -> Option<i32> {
     refused.err()?.raw_os_error()
 }
 
-/// What [`ACTIVE_THREADS`] is to say so that a client keeps `cap`: whole percent, at least one, and
-/// never more than it `says` already.
+/// The value of [`ACTIVE_THREADS`] that keeps a client within `cap`: whole percent, at least one. A
+/// present value `says` that is no larger stays.
 #[must_use]
 pub fn active_threads(cap: Permille, says: Option<&OsStr>) -> String {
     let ours = f64::from((cap.get() / 10).max(1));

@@ -1,4 +1,4 @@
-/* What the driver and device 0 can do, one `name value` a line. */
+/* Capabilities of the driver and of device 0, one `name value` a line. */
 #include "driver.h"
 
 /* Numbers of CUdevice_attribute, from the public documentation. */

@@ -11,8 +11,8 @@ SECONDS = 5  # measured, for a row about shares
 SHORT = 4  # for one about caps or waiting
 PRESETS = (("equal", SECONDS), ("lengths", SECONDS), ("sync", SECONDS), ("graphs", SECONDS), ("three", SECONDS), ("cap10", SHORT), ("cap30", SHORT), ("cap50", SHORT),
            ("processes", SHORT))
-# What tenants with gaps get with and without gpushare; the first two come before all other figures
-# about time.
+# Presets that compare tenants with gaps with and without gpushare; the first two come before all
+# other figures about time.
 AGAINST = ("gaps-2", "serving-1", "gaps-4", "gaps-sync", "serving-first", "curve-5ms", "decode-10ms", "copies-trainer", "mixed")
 WIDE = 15  # percentage points that would mean that nothing is shared
 TICK = 20_000  # ns: a clock of the device that ticks more seldom cannot tell whose the time is

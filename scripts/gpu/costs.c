@@ -1,5 +1,6 @@
-/* What the driver takes by itself, as the fall in free memory an observer process sees: one more process's context, one more context
- * in a process, a module. JSON on standard output, bytes. Other work on the device at the same time would be counted in. */
+/* Memory that the driver takes by itself, as the fall in free memory that a watching process sees:
+ * one more process's context, one more context in a process, a module. JSON on standard output,
+ * bytes. Other work on the device at the same time would be counted in. */
 #include "driver.h"
 
 #include <sys/wait.h>

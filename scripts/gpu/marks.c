@@ -1,5 +1,6 @@
-/* What a mark behind work costs: to put one, to ask whether it is passed, and how soon that is seen. An event, or a value that the stream writes to host
- * memory. JSON on standard output, nanoseconds, the median of batches; null for a kind that this device lacks. */
+/* The cost of a mark behind work: to put one, to ask whether it is passed, and how soon that is
+ * seen. An event, or a value that the stream writes to host memory. JSON on standard output,
+ * nanoseconds, the median of batches; null for a kind that this device lacks. */
 #include "driver.h"
 
 #include <stdint.h>

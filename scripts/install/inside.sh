@@ -1,5 +1,5 @@
 #!/bin/sh
-# What check_install.sh does inside the root: see there.
+# The part of check_install.sh that runs inside the root: see there.
 set -eu
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C HOME=/root
 mount -t proc proc /proc

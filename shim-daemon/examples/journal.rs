@@ -1,4 +1,4 @@
-//! What the journal costs: processor time of its thread and of the loop's hand-over, at a steady
+//! The cost of the journal: processor time of its thread and of the loop's hand-over, at a steady
 //! rate of events. `cargo run --release -p gpushared --example journal [EVENTS_A_SECOND [SECONDS]]`
 #![allow(clippy::print_stdout, reason = "it prints what it measured")]
 

@@ -74,7 +74,7 @@ struct File {
     capacity: Option<Amount>,
     /// Grants are raised in steps of this.
     step: Option<Amount>,
-    /// What the first context on a device is expected to take, before one was measured.
+    /// The memory that the first context on a device is expected to take, before one was measured.
     first_context: Option<Amount>,
     /// From SIGTERM to SIGKILL.
     term_grace: Option<Span>,

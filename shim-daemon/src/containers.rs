@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use gpushare_protocol::wire::{Injection, Linkage};
 
-/// What an operator says about containers.
+/// The operator's settings for containers.
 #[derive(Clone, Debug, Default)]
 pub struct Containers {
     /// A container that shares its cgroup with its runtime is known by its socket alone, instead of
@@ -18,7 +18,7 @@ pub struct Containers {
     pub allow_without_daemon: bool,
     /// Further maxima, for containers of a namespace, an image or a user.
     pub rules: Vec<Rule>,
-    /// Static classes: what every container that is given one may have.
+    /// Static classes: the devices and limits of every container that is given one.
     pub classes: Vec<Class>,
     /// The CDI specification that names the classes, kept current.
     pub cdi: Option<PathBuf>,

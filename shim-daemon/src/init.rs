@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::groups::Groups;
 use crate::peer::{is_dead, open};
 
-/// What identifies a process across daemons: a pid with its start time.
+/// The identity of a process across daemons: a pid with its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// In the daemon's pid namespace.

@@ -1,5 +1,5 @@
-//! The node daemon's hands: sockets, shared pages, processes, devices. What to do is decided in
-//! `gpushare-core`.
+//! The node daemon's input and output: sockets, shared pages, processes, devices. The decisions are
+//! made in `gpushare-core`.
 #![deny(unsafe_code)]
 
 mod cgroup;

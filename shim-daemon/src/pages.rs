@@ -234,7 +234,7 @@ impl UsagePage {
         unsafe { Page::from_mapping(self.0.base) }
     }
 
-    /// What clients get.
+    /// The descriptor that clients get.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.file.as_fd()
     }
@@ -280,7 +280,7 @@ impl ControlPages {
         }
     }
 
-    /// What clients get.
+    /// The descriptor that clients get.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.file.as_fd()
     }

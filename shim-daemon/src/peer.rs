@@ -173,8 +173,8 @@ pub(crate) fn open(pid: i32) -> io::Result<OwnedFd> {
 /// `NS_GET_OWNER_UID` of the kernel's `linux/nsfs.h`: `_IO(0xb7, 0x4)`.
 const NS_GET_OWNER_UID: libc::Ioctl = 0xb704;
 
-/// The user to whom the process of this pid belongs: who made its user namespace, or its own user
-/// where that namespace is this process's, or is not shown to this process.
+/// The user to whom the process of this pid belongs: the user that made its user namespace, or its
+/// own user where that namespace is this process's, or is not shown to this process.
 ///
 /// # Errors
 /// If it is gone, may not be looked at, or has several users.

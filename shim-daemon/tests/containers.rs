@@ -1,4 +1,4 @@
-//! Tenants that are containers: who belongs to one, how long it lives, what is refused.
+//! Tenants that are containers: the processes that belong to one, its lifetime, and refusals.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::container_node::*;

@@ -1,4 +1,4 @@
-//! What the daemon counts and measures, as it tells it: over real sockets and pages.
+//! The daemon's counts and measurements, as it reports them: over real sockets and pages.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::sync::atomic::Ordering;

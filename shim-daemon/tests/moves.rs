@@ -72,7 +72,7 @@ fn clock() -> u64 {
     u64::try_from(now.tv_sec()).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec()).unwrap()
 }
 
-/// What the device shows for these processes.
+/// Sets the GiB that the device shows for each of these processes.
 fn shows(daemon: &Daemon, processes: &[(&Gated, u64)]) {
     let shown = processes.iter();
     let shown = shown.map(|(gated, gib)| (gated.client.process.pid(), Bytes(gib * GIB)));

@@ -97,7 +97,8 @@ fn sum(held: &[(u64, u64)]) -> u64 {
     held.iter().map(|(from, to)| to - from).sum()
 }
 
-/// Lets two programs that always have work take `turns` of the first one's. What each held.
+/// Lets two programs that always have work take turns, until the first has had `turns` of them.
+/// Returns the spans in which each held the device.
 fn contend(first: &mut Gated, second: &mut Gated, turns: usize) -> [Vec<(u64, u64)>; 2] {
     std::thread::scope(|scope| {
         let ends = Ends::default();

@@ -170,7 +170,7 @@ fn a_priority_above_the_usual_is_for_root_to_give() {
         machine.set(ROOT, "GPUSHARE_PRIORITY", "1000"),
         ControlReply::Done
     );
-    // What root gave stays, whatever else its owner changes.
+    // The priority that root gave stays, whatever else the tenant's owner changes.
     assert_eq!(
         machine.set(ALICE, "GPUSHARE_MEM_LIMIT", "2GiB"),
         ControlReply::Done

@@ -143,7 +143,7 @@ static unsigned pick(struct thread *t) {
     }
 }
 
-/* What a sequence begins with, so that most later calls have something to work on. */
+/* The first calls of a sequence, so that most later calls have objects to work on. */
 static const char *const furniture[] = {"stream_create", "stream_create", "stream_create", "event_create", "event_create", "module_load",
     "get_function", "module_load", "get_function", "graph_create", "graph_memset", "graph_memset", "graph_kernel", "graph_create", "graph_memory",
     "instantiate", "instantiate", "alloc", "alloc_managed", "fill", "fill", "array_create", "mipmap_create", "pool_create", "reserve", "create",

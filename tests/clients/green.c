@@ -79,7 +79,7 @@ static int begin(void) {
     return load();
 }
 
-/* What a thread does with the green context that is current in it. */
+/* The operations of a thread on the green context that is current in it. */
 static int enters(green *of) {
     TRY(CU(cuCtxSetCurrent, of->context));
     return load();

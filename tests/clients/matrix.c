@@ -158,7 +158,7 @@ static int run_graph(int i, int upload) {
     return result;
 }
 
-/* What is left of a graph that could not be had. */
+/* Destroys the remains of a graph that could not be made or run. Returns `result`. */
 static int undone(int i, int result) {
     if (result && live[i].handle) CALL("cuGraphExecDestroy", "cuGraphExecDestroy", NULL, 10000, (void *), (live[i].handle));
     if (result && live[i].graph) CALL("cuGraphDestroy", "cuGraphDestroy", NULL, 10000, (void *), (live[i].graph));

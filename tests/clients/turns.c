@@ -252,7 +252,7 @@ static int use_graph(void *graph, void *stream) {
     return CALL("cuGraphDestroy", (void *))(graph);
 }
 
-/* What a capture forbids other threads is done while nobody captures. */
+/* A capture forbids some calls to other threads: they are made while no thread captures. */
 static void *capturer(void *of) {
     int index = (int)((intptr_t)of & 255), rounds = (int)((intptr_t)of >> 8), result = current();
     void *stream = NULL, *graph = NULL;

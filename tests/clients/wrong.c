@@ -234,8 +234,8 @@ static void graph(void) {
     must(CALL("cuStreamSynchronize", (void *))(stream), "cuStreamSynchronize");
 }
 
-/* What a capture of this mode, begun in a stream that does not block, has to say to an
- * allocation. */
+/* The results of an allocation during a capture of this mode, which was begun in a stream that
+ * does not block. */
 static void captured(const char *name, int mode) {
     char line[64];
     dptr at = 0;

@@ -21,7 +21,7 @@ pub struct Scene {
     pub epoch: u32,
 }
 
-/// What came of an order.
+/// The outcome of an order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// So much is on the host.

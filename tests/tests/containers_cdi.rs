@@ -16,7 +16,7 @@ fn lab() -> Option<Lab> {
     Lab::start(test.name().unwrap_or("containers_cdi"), CONFIG)
 }
 
-/// What the command prints of this configuration, or what it complains of.
+/// The specification that the command prints for this configuration, or its complaint.
 fn generated(lab: &Lab, config: &str) -> Result<String, String> {
     let done = lab
         .machine()
@@ -42,8 +42,8 @@ fn the_printed_specification_is_the_kept_one_and_is_renewed_whole() {
     assert_eq!(kept(), printed);
     assert_eq!(classes(&printed), ["two"]);
     assert_eq!(lab.sh(&format!("stat -c '%a %u' {FILE}")), "644 0");
-    // What is lost or broken comes back, as another file: an engine that reads sees one or the
-    // other.
+    // A lost or broken specification is replaced by a new file: an engine that reads sees either
+    // the old or the new one.
     for line in [format!("rm {FILE}"), format!("echo '{{' >{FILE}")] {
         let inode = || lab.sh(&format!("stat -c %i {FILE} 2>/dev/null || true"));
         lab.sh(&format!("ln -f {FILE} /run/cdi/held; {line}"));

@@ -8,7 +8,7 @@ use gpushare_tests::container::{Bundle, Door, Lab, Runtime};
 use gpushare_tests::runnable::{not_runnable_here, prepared};
 use gpushare_tests::{GIB, Guest, clients, until};
 
-/// What each cell asks for, by annotations or by its class.
+/// The limits and devices that each cell asks for, by annotations or by its class.
 const ASKS: [(&str, &str); 3] = [
     ("mem-limit", "2GiB"),
     ("sm-request", "70"),

@@ -1,6 +1,6 @@
-//! What containers cost, printed and not asserted: the hook's own time, a create with it beside one
-//! without, a program that starts under the preload file, and a hundred containers at once. Each
-//! comparison is within one run, in turns.
+//! The cost of containers, printed and not asserted: the hook's own time, a create with it beside
+//! one without, a program that starts under the preload file, and a hundred containers at once.
+//! Each comparison is within one run, in turns.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -111,7 +111,8 @@ fn a_wrong_change_is_named_with_what_is_accepted_and_changes_nothing() {
     for (flags, words) in cases {
         let output = home.gpushare(&[&["set", "one"], flags].concat());
         let told = text(&output.stderr);
-        // What the flags say by themselves is usage; what the tenant's limits say is the daemon's.
+        // A flag that is wrong by itself is a usage error. The daemon refuses a flag that
+        // contradicts the tenant's limits.
         assert!(matches!(output.status.code(), Some(1 | 2)), "{told}");
         for word in words {
             assert!(told.contains(word), "{word}: {told}");

@@ -174,7 +174,7 @@ fn a_return_without_room_on_the_device_stays_out_whole() {
     assert!(scene.on_device() <= 200_000_000 + 4 * MIB, "all or nothing");
     other.does("free 0");
     other.finish().silently();
-    // What was freed comes back late.
+    // The device has the freed memory back only some time later.
     until("there is room", || {
         scene.ordered(Order::Return) == Outcome::Back
     });

@@ -21,7 +21,7 @@ fn out_without_a_daemon_it_comes_back_by_itself_when_a_call_waits() {
     scene.guest.finish().silently();
 }
 
-/// What the driver answered to the mover's calls of some functions, in order.
+/// The mover's calls of some functions, in order, and whether the driver carried each out.
 fn answers(trace: &str, thread: &str, of: &[&str]) -> Vec<(String, bool)> {
     let lines = trace
         .lines()

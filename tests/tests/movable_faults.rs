@@ -126,7 +126,7 @@ fn whatever_call_of_a_move_fails_the_data_is_there_in_the_end() {
 
 #[test]
 fn a_driver_that_fails_for_good_at_a_step_loses_no_byte() {
-    // What the program itself needs to show its bytes is left out.
+    // Functions that the program itself needs to show its bytes are left out.
     for function in [
         "cuMemcpyDtoHAsync",
         "cuMemUnmap",

@@ -218,7 +218,7 @@ fn exported_memory_stays_on_the_device_and_says_so() {
     scene.guest.finish().silently();
 }
 
-/// What a segment's move adds to the calls that can fail.
+/// The further calls that can fail in the move of a segment.
 #[test]
 fn whatever_call_of_a_segments_move_fails_no_byte_is_lost() {
     let mut cases = 0;

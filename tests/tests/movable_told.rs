@@ -1,13 +1,13 @@
-//! What a process with movable memory tells its daemon and asks of it: the bytes that cannot move,
-//! each with its reason, host memory in bounded pieces, and that it needs some no more. And what a
-//! peer on another device may reach after a move.
+//! The messages from a process with movable memory to its daemon. It reports the bytes that cannot
+//! move, each with its reason; it asks for host memory in bounded pieces and gives back what it no
+//! longer needs. And the access of a peer on another device to memory that has moved.
 
 use gpushare_protocol::page::residency::Order;
 use gpushare_protocol::wire::{Request, Residency, Residue};
 use gpushare_tests::MIB;
 use gpushare_tests::movable::{Outcome, Scene};
 
-/// What is told after these, with movable memory so that it is told.
+/// The process's report after these lines. An allocation of movable memory makes it report.
 fn residue_after(lines: &[&str]) -> Residency {
     let mut scene = Scene::new("mem=1GiB");
     scene.does(lines);
@@ -143,7 +143,7 @@ fn host_memory_that_is_too_much_is_given_back() {
         _ => None,
     });
     assert!(dropped <= more && dropped > 0, "{dropped} of {more}");
-    // What is kept is enough.
+    // The host memory that is kept is enough.
     scene.leaves();
     scene.returns();
     scene.guest.answers("check 1 2", "0");

@@ -199,7 +199,7 @@ fn prometheus_scrapes_a_node_and_answers_every_query_about_it() {
     let rules = packaging("prometheus/gpushare.rules.yml");
     let prometheus = Prometheus::start(&programs, &[exporter.at()], &rules);
     prometheus.until("gpushare_daemon_up", |up| up == 1.0);
-    // Three questions: who has what, who was refused, who waits.
+    // Three questions: a tenant's charged memory, its refusals, and a tenant's share.
     let mut guest = first.client("quota", &[]);
     guest.ask("init");
     guest.ask(&format!("alloc {}", 700 * MIB));

@@ -52,7 +52,7 @@ impl Scene {
         });
     }
 
-    /// What the driver was called for since the trace was last emptied, of these.
+    /// Those of these functions that reached the driver since the trace was last emptied.
     fn reached(&self, of: &BTreeSet<&str>) -> BTreeSet<String> {
         traced(self.trace.path())
             .into_iter()

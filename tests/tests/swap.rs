@@ -11,7 +11,7 @@ use gpushare_tests::{Daemon, Gpu, Guest, Home, MIB, Tenant, until};
 const NODE: &str = "first_context = \"4MiB\"\n[swap]\nhost = \"4GiB\"\n";
 /// A device with room for one and a half tenants, and the contexts of five.
 const DEVICE: &str = "mem=106MiB,ctx=2MiB";
-/// What each tenant allocates.
+/// The bytes that each tenant allocates.
 const SIZE: u64 = 64 * MIB;
 
 /// A tenant's program, ready.

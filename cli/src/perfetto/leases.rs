@@ -68,7 +68,7 @@ fn steps(row: &LeasesRow, ended_ms: Option<u64>, now_ms: u64) -> Vec<Step<'_>> {
     steps
 }
 
-/// What holds between two steps, until `end`.
+/// Each step's state and its span: until the next step, for the last one until `end`.
 fn spans<'a>(
     steps: &'a [Step<'a>],
     end: u64,

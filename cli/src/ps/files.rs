@@ -9,7 +9,7 @@ use nix::unistd::geteuid;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A row for each of them and each of its devices. What cannot be read is no tenant.
+/// A row for each of them and each of its devices. A folder that cannot be read is no tenant.
 pub(super) fn rows() -> Vec<Row> {
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let uid = geteuid().as_raw();

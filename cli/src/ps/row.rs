@@ -63,7 +63,7 @@ pub(crate) struct Ends {
 pub(crate) struct Process {
     pub(crate) pid: u32,
     pub(crate) charged: u64,
-    /// What the process itself measured of its contexts; none where it has not.
+    /// Bytes of its contexts, as the process itself measured them; `None` where it has not.
     pub(crate) overhead: Option<u64>,
     /// `running`, `idle`, `waiting`, `unknown`.
     pub(crate) state: &'static str,

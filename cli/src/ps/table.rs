@@ -106,7 +106,7 @@ fn user(row: &Row) -> String {
     known.map_or_else(|| uid.to_string(), |user| user.name)
 }
 
-/// What is said below a tenant's line.
+/// The lines below a tenant's own line.
 fn details(row: &Row) -> Vec<String> {
     let mut details: Vec<String> = row.processes.iter().map(process).collect();
     if let Some(queued) = &row.queued {

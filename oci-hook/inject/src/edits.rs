@@ -1,4 +1,4 @@
-//! The edits: what is mounted where, and what is told in the environment.
+//! The edits: mounts and environment variables.
 
 use gpushare_protocol::injection::{FOLDER, LIBRARY_FOLDER, PRELOAD, PRELOADED};
 
@@ -35,7 +35,7 @@ pub struct Edits {
 }
 
 impl Edits {
-    /// What the host's facts come to.
+    /// The edits that the host's facts call for.
     #[must_use]
     pub fn of(host: &Host) -> Self {
         let folder = |source: &str, destination| Mount {

@@ -1,5 +1,5 @@
-//! What gpushare changes about a container: a pure function of the host's facts and of what the
-//! container asks for. The OCI hook, the runtime wrapper and the CDI specification render its
+//! The changes that gpushare makes to a container: a pure function of the host's facts and of the
+//! container's request. The OCI hook, the runtime wrapper and the CDI specification render its
 //! result; none of them decides anything else.
 //!
 //! No I/O: the caller reads and writes the files.

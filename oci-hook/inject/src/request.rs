@@ -1,4 +1,4 @@
-//! What a container asks for, by its OCI `config.json`: annotations first, then the environment of
+//! A container's request, from its OCI `config.json`: annotations first, then the environment of
 //! its first process.
 
 use gpushare_protocol::limits::Limits;
@@ -23,7 +23,7 @@ const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
 /// Bytes of the names and values taken together.
 const MOST: usize = 32 << 10;
 
-/// What a container asks for.
+/// A container's request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
     /// The variables that say its limits.
@@ -201,8 +201,8 @@ fn devices(
     })
 }
 
-/// What the node's rules may ask about: the namespace and the image by the annotations that only
-/// engines set, and the user of the first process.
+/// The labels that the node's rules may match: the namespace and the image, from annotations that
+/// only engines set, and the user of the first process.
 fn labels(config: &Value, annotations: &Map<String, Value>) -> Vec<(String, String)> {
     let known = [
         ("namespace", "io.kubernetes.cri.sandbox-namespace"),

@@ -9,7 +9,7 @@ use std::fmt;
 /// Parses a text of any JSON value.
 ///
 /// # Errors
-/// What is wrong with it, and where.
+/// The fault, with its line and column.
 pub fn parse(text: &[u8]) -> Result<Value, String> {
     let Strict(value) = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     Ok(value)

@@ -36,7 +36,7 @@ pub(crate) fn current(folder: &Path) -> PathBuf {
     of_age(folder, 0)
 }
 
-/// What each file is renamed to when a new one begins, in the order in which it is done.
+/// The renames when a new file begins, from and to, in the order in which they are done.
 pub(crate) fn renames(folder: &Path) -> impl Iterator<Item = (PathBuf, PathBuf)> {
     let older = (1..FILES).rev();
     older.map(|age| (of_age(folder, age - 1), of_age(folder, age)))

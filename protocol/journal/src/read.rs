@@ -11,7 +11,7 @@ use gpushare_protocol::wire::EventRecord;
 use crate::files;
 use crate::line::Line;
 
-/// What a journal holds.
+/// The content of a journal.
 #[derive(Clone, Debug, Default)]
 pub struct Past {
     /// The events, oldest first.

@@ -33,7 +33,7 @@ impl<const OWNERS: usize> Amounts<OWNERS> {
         }
     }
 
-    /// What all owners say, then all defaults.
+    /// The layers of all owners, then all defaults.
     pub(super) fn layers(&self) -> impl Iterator<Item = &Layer> {
         self.own.iter().chain(&self.defaults)
     }

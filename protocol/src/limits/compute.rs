@@ -14,7 +14,7 @@ use crate::size::Size;
 use crate::units::Permille;
 use crate::uuid::Uuid;
 
-/// What our variables and flags take.
+/// The values that our variables and flags accept.
 pub(super) const ACCEPTED: &str =
     "a percentage of the device's time, 1 to 100, with at most one decimal (30, 30%, 12.5)";
 
@@ -97,8 +97,8 @@ pub(super) fn hami(time: &mut Amounts<OWNERS>, set: &Setting<'_>) -> Result<(), 
     }
 }
 
-/// MPS: a percentage with decimals; empty and 100 are off. It binds where there is no MPS: there
-/// the driver keeps it. What is below a tenth of a percent does not count.
+/// MPS: a percentage with decimals; empty and 100 are off. It binds where MPS does not run: under
+/// MPS the driver keeps it. Digits below a tenth of a percent are dropped.
 pub(super) fn mps(time: &mut Amounts<OWNERS>, set: &Setting<'_>) -> Result<(), LimitError> {
     let text = set.value.trim();
     if text.is_empty() {
@@ -137,7 +137,7 @@ fn part(entry: &Entry) -> Option<Permille> {
     }
 }
 
-/// What holds on one device.
+/// The limits on the time of one device.
 pub(super) fn limits(
     (time, maxima): (&Amounts<OWNERS>, &Maxima),
     ordinal: u32,

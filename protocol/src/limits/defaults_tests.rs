@@ -44,7 +44,7 @@ fn a_default_holds_where_a_tenant_says_nothing() {
     assert_eq!(memory(&[], DEFAULT), (8 * GIB, 8 * GIB));
     assert_eq!(memory(&[], &[]), (NONE, 0));
     assert_eq!(memory(&[("PATH", "/bin")], DEFAULT), (8 * GIB, 8 * GIB));
-    // What switches an alias off says nothing.
+    // A value that switches an alias off sets no limit.
     for off in [
         ("CUDA_DEVICE_MEMORY_LIMIT", "0"),
         ("NVIDIA_GPU_MEMORY_LIMIT", ""),

@@ -10,7 +10,7 @@ use crate::size::Size;
 use crate::units::Bytes;
 use crate::uuid::Uuid;
 
-/// What holds on one device. Bytes, but for `compute`.
+/// A tenant's limits on one device. Bytes, but for `compute`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceLimits {
     /// Ceiling of the tenant's charges; may be above the device's capacity. `None`: no ceiling

@@ -16,7 +16,7 @@ pub struct LimitError {
     pub value: String,
     /// The problem.
     pub problem: String,
-    /// What would be accepted.
+    /// The accepted form.
     pub accepted: String,
 }
 

@@ -10,7 +10,7 @@ use crate::paths::TenantName;
 use std::fmt;
 use std::time::Duration;
 
-/// What to do when a wanted grant does not fit.
+/// The reaction to a wanted grant that does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolver {
     /// Out-of-memory at once.
@@ -229,7 +229,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// What HAMi's low priority is among ours.
+/// The priority among ours that HAMi's low priority becomes.
 const HAMI_LOW: u16 = 250;
 
 pub(super) fn priority(policy: &mut Policy, set: &Setting<'_>) -> Result<(), LimitError> {

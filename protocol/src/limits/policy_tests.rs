@@ -132,7 +132,7 @@ fn memory_moves_where_any_of_three_variables_says_swap() {
     let stays = (Oversubscribe::Off, Preemptible::Never, vec![wait]);
     assert_eq!(terms(&[]), stays);
     assert_eq!(terms(&[("GPUSHARE_OVERSUBSCRIBE", "off")]), stays);
-    // What is said holds: nothing is put before a tenant's own resolvers.
+    // A tenant's own settings hold: nothing is put before its own resolvers.
     let said = [
         ("GPUSHARE_OVERSUBSCRIBE", "swap"),
         ("GPUSHARE_ON_COLLISION", "wait"),

@@ -25,7 +25,7 @@ pub enum Movability {
     Managed = 2,
 }
 
-/// What a process does about its memory on a device.
+/// The order that a tenant's processes carry out on its memory on a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Order {
@@ -110,7 +110,7 @@ impl ControlDevice {
 }
 
 impl ControlPage {
-    /// Whether the tenant's memory may leave the device. What a later minor adds reads as
+    /// Whether the tenant's memory may leave the device. A value that a later minor adds reads as
     /// [`Movability::Fixed`].
     pub fn movability(&self) -> Movability {
         match self.header.movability.load(Ordering::Acquire) {

@@ -35,7 +35,7 @@ pub struct WireError {
     pub code: ErrorCode,
     /// Whether the same request may succeed later without a change by the caller.
     pub can_retry: bool,
-    /// What happened, the numbers, and what to do next: one line.
+    /// The fault, its numbers and the next step for the caller: one line.
     pub message: String,
 }
 

@@ -1,12 +1,13 @@
-//! A container as a tenant, since minor 7: what its hook or runtime wrapper tells the daemon.
+//! A container as a tenant, since minor 7: the request of its hook or runtime wrapper to the
+//! daemon.
 
 use serde::{Deserialize, Serialize};
 
 /// A container that asks for a share, told before its first program runs. The pidfd of its init
 /// travels with this message as a descriptor.
 ///
-/// The tenant lives until that process ends, whatever connects. What does not fit now is refused
-/// with the numbers, because a container runtime cannot wait for room.
+/// The tenant lives until that process ends, whatever connects. A container that does not fit now
+/// is refused with the numbers, because a container runtime cannot wait for room.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Injection {
     /// The container's id, 1 to 128 of `A-Z a-z 0-9 _ . + -`.

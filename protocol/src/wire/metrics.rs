@@ -1,4 +1,4 @@
-//! What the daemon counts and measures, since minor 9: for metrics, `top` and the report page.
+//! The daemon's counts and measurements, since minor 9: for metrics, `top` and the report page.
 
 use crate::histogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -161,23 +161,23 @@ pub struct LeasesRow {
 pub struct LeaseChange {
     /// Microseconds ago.
     pub ago_us: u64,
-    /// What it became.
+    /// The lease's new state.
     pub was: LeaseWas,
 }
 
-/// What a lease allowed.
+/// The work that a lease allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum LeaseWas {
-    /// All, and nothing was counted: the tenant was alone.
+    /// All work, and nothing was counted: the tenant was alone.
     Free,
-    /// All, beside other tenants.
+    /// All work, beside other tenants.
     Shared,
-    /// To submit in slices, beside other tenants.
+    /// Work in slices, beside other tenants.
     Yielding,
-    /// All, while the tenant had its turn.
+    /// All work, while the tenant had its turn.
     Turn,
-    /// Nothing: the tenant's gate was closed.
+    /// No work: the tenant's gate was closed.
     Closed,
 }
 

@@ -29,7 +29,7 @@ pub enum Listing {
     Residency,
     /// The standing of every tenant, queued ones too. Since minor 8.
     Standing,
-    /// What the daemon counts and measures. Since minor 9.
+    /// The daemon's counts and measurements. Since minor 9.
     Metrics,
     /// Each tenant's last hour. Since minor 9.
     History,

@@ -112,11 +112,11 @@ pub struct StandingRow {
     pub for_ms: u64,
     /// Why it waits for admission, with the numbers; `None` once it may run.
     pub queued: Option<String>,
-    /// What it asks for, device by device.
+    /// Its request and limit on each device.
     pub asks: Vec<AskedRow>,
 }
 
-/// What a tenant asks for on a device. Bytes.
+/// A tenant's request and limit on a device. Bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskedRow {
     /// The device's UUID.

@@ -1,7 +1,7 @@
-//! Where processes have their memory, since minor 6: what they say of it, and what is shown.
+//! Where processes have their memory, since minor 6: their reports, and the rows for commands.
 //!
 //! The orders are in the control page ([`page::residency`](crate::page::residency)). Each message
-//! carries the epoch of the order that it answers. What a process says of its bytes is a claim: the
+//! carries the epoch of the order that it answers. A process's report of its bytes is a claim: the
 //! daemon plans with it and shows it, and believes no byte to be free before a look at the device.
 
 use serde::{Deserialize, Serialize};
@@ -86,7 +86,7 @@ pub struct Residency {
     pub away: u64,
     /// Bytes of the host store that the process holds, in use or not.
     pub host: u64,
-    /// What cannot move.
+    /// Bytes that cannot move, by reason.
     pub residue: Residue,
 }
 
@@ -109,7 +109,7 @@ pub struct ResidencyRow {
     pub away: u64,
     /// Bytes of the host store that are set aside for it.
     pub host: u64,
-    /// What cannot move.
+    /// Bytes that cannot move, by reason.
     pub residue: Residue,
     /// Times that it left the device.
     pub left: u64,

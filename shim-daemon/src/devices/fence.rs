@@ -50,7 +50,7 @@ pub struct Order {
     pub ours: bool,
 }
 
-/// What became of an order.
+/// The outcome of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The driver's limit of the cgroup now: as ordered, or the memory in use if that was more.

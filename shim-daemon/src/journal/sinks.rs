@@ -9,7 +9,7 @@ use gpushare_protocol::wire::EventRecord;
 
 /// Where events end up.
 pub trait Sink: Send + Debug {
-    /// Writes these. What cannot be written is said in the log, once for each cause.
+    /// Writes these. A failure to write is logged, once for each cause.
     fn take(&mut self, batch: &[Arc<EventRecord>]);
 
     /// Nothing has come for a while.

@@ -1,4 +1,4 @@
-//! What commands ask: register, change, show.
+//! The requests of commands: register, change, show.
 
 use std::ffi::OsString;
 use std::sync::atomic::Ordering;

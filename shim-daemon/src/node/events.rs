@@ -1,4 +1,4 @@
-//! What happened, kept for `events`: a bounded ring, and the connections that follow it.
+//! Past events, kept for `events`: a bounded ring, and the connections that follow it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

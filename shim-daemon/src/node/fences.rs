@@ -270,7 +270,7 @@ impl Node {
         self.effect(Effect::Fence { key, path, order });
     }
 
-    /// What became of an [`Effect::Fence`].
+    /// Takes the outcome of an [`Effect::Fence`].
     pub fn fenced(&mut self, key: &FenceKey, outcome: Outcome) {
         let Some(fence) = self.fences.standing.get_mut(key) else {
             // The tenant has ended; its cgroup has ended or will soon.

@@ -16,7 +16,7 @@ use crate::pages::host_range;
 /// is answered. A process that wants more asks again.
 const PIECE: Bytes = Bytes::mib(64);
 
-/// What each process has of the node's budget.
+/// The node's budget of host memory, and the part that each process has of it.
 #[derive(Debug)]
 pub(super) struct HostStore {
     budget: Bytes,
@@ -44,7 +44,8 @@ impl HostStore {
         *self.given.entry(process).or_default() += bytes;
     }
 
-    /// A process of the previous daemon has so much. What it says can only take from its own.
+    /// A process of the previous daemon reports so much. A false report takes from its own part
+    /// only.
     pub(super) fn found(&mut self, process: ProcessId, bytes: Bytes) {
         let bytes = bytes.min(self.budget);
         let own = self.given.entry(process).or_default();

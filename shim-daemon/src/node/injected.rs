@@ -48,7 +48,7 @@ pub struct Container {
     pub class: Option<String>,
 }
 
-/// What keeps a container's tenant.
+/// The reason for which a container's tenant is kept.
 #[derive(Debug)]
 pub(super) enum Contained {
     /// Its first process runs.

@@ -160,7 +160,7 @@ impl Node {
         let Some(page) = page else { return };
         let epoch = self.leases.epochs.shown(lease.epoch);
         let turn = Turn {
-            // What holds whosever turn it is.
+            // The values without a turn. The states below set those that differ.
             deadline: NO_DEADLINE,
             window: 0,
             contended: false,

@@ -37,7 +37,7 @@ pub(super) struct LeaseLog {
     owners: BTreeMap<Key, Owner>,
 }
 
-/// What a trace shows of a lease.
+/// The state of a lease as a trace shows it.
 fn shown(kind: LeaseKind) -> LeaseWas {
     match kind {
         LeaseKind::Free => LeaseWas::Free,
@@ -49,7 +49,8 @@ fn shown(kind: LeaseKind) -> LeaseWas {
 }
 
 impl LeaseLog {
-    /// A tenant's lease is this one from now on. What a trace shows the same is not kept twice.
+    /// A tenant's lease is this one from now on. A change that looks the same in a trace is not
+    /// kept.
     pub(super) fn note(
         &mut self,
         at: Nanos,

@@ -1,5 +1,5 @@
-//! What is counted and measured of tenants and of the node, for metrics; beside a tenant's tally,
-//! which has its peak and its refusals. Nothing is decided by it.
+//! The counts and measurements of tenants and of the node, for metrics; beside a tenant's tally,
+//! which has its peak and its refusals. Nothing is decided by them.
 //!
 //! The brain counts what its schedules see, and forgets it when a tenant's last process leaves a
 //! device. Here such counts go on: they are read once a second, when they are asked for, and before

@@ -1,4 +1,4 @@
-//! What is counted and measured, as rows, for metrics, `top` and the report page.
+//! The counts and measurements as rows, for metrics, `top` and the report page.
 
 use gpushare_core::{Nanos, State, TenantId};
 use gpushare_protocol::units::Bytes;

@@ -87,9 +87,9 @@ pub enum Effect {
     Client {
         /// The recipient.
         to: ConnId,
-        /// Which request.
+        /// The request's id.
         id: u32,
-        /// What.
+        /// The answer.
         reply: Reply,
         /// Descriptors that go with it.
         descriptors: Vec<OwnedFd>,
@@ -98,35 +98,35 @@ pub enum Effect {
     Command {
         /// The recipient.
         to: ConnId,
-        /// Which request.
+        /// The request's id.
         id: u32,
-        /// What.
+        /// The answer.
         reply: ControlReply,
     },
     /// Write an event down if it is new, and send it to its followers.
     Event {
         /// The recipients.
         to: Vec<Follower>,
-        /// What.
+        /// The event.
         record: Arc<EventRecord>,
         /// Whether it happened just now; a follower that comes later is told of it again.
         is_new: bool,
     },
     /// Tell when this process ends.
     Watch {
-        /// Which.
+        /// The process.
         process: ProcessId,
         /// Becomes readable at its end.
         pidfd: OwnedFd,
     },
     /// Stop watching this process's end: it registered anew and is watched under its new id.
     Unwatch {
-        /// Which.
+        /// The process.
         process: ProcessId,
     },
     /// Tell when the container of this tenant ends.
     WatchContainer {
-        /// Which.
+        /// The tenant.
         tenant: TenantId,
         /// Becomes readable at its end.
         pidfd: OwnedFd,
@@ -134,25 +134,25 @@ pub enum Effect {
     /// Accept clients of this tenant on a socket of its own, and store the registration for the
     /// next daemon.
     Listen {
-        /// Which.
+        /// The tenant.
         tenant: TenantId,
         /// The registration to store.
         registration: Box<Registration>,
     },
     /// The tenant has ended: close its socket and delete its registration.
     Unlisten {
-        /// Which.
+        /// The tenant.
         tenant: TenantId,
         /// Its name.
         name: String,
     },
     /// Have the driver hold a cgroup to so much, and tell with [`Node::fenced`].
     Fence {
-        /// Which fence.
+        /// The fence.
         key: FenceKey,
         /// The cgroup's folder.
         path: PathBuf,
-        /// How it shall be.
+        /// The limit that it shall have.
         order: Order,
     },
     /// Look at the device of this index now.

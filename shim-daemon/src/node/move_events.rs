@@ -1,4 +1,4 @@
-//! What happened to tenants' memory, as events for people.
+//! The moves of tenants' memory, as events for people.
 
 use gpushare_core::{DeviceId, Nanos, Notice, TenantId};
 

@@ -1,4 +1,4 @@
-//! What clients ask.
+//! The requests of clients.
 
 use std::os::fd::OwnedFd;
 
@@ -482,7 +482,7 @@ fn no_descriptor(error: &std::io::Error) -> WireError {
     WireError::retry(ErrorCode::Full, text)
 }
 
-/// What a tenant would be charged, and whether the driver has refused it.
+/// The bytes that a tenant would be charged, and whether the driver has refused them.
 fn charges(ask: &Ask, driver: bool) -> (Bytes, bool) {
     let wanted = match driver {
         true => ask.held,

@@ -18,14 +18,14 @@ use std::sync::atomic::Ordering;
 use super::{Client, ConnId, Node, Settings};
 use crate::config::NO_HOST;
 
-/// What a process said last of its memory on a device, and its tenant's moves.
+/// The state of tenants' moves, and the last reports of processes about their memory.
 #[derive(Debug)]
 pub(super) struct Moves {
     /// The first epoch of this daemon's orders. It is the daemon's start on the monotonic clock, in
     /// milliseconds: no process of the previous daemon has seen an order of this number.
     first: u32,
     pub(super) host: super::host_store::HostStore,
-    /// What each process said of its memory on a device.
+    /// Each process's last report about its memory on a device.
     pub(super) claims: BTreeMap<(ProcessId, u8), wire::Residency>,
     /// Commands that wait until a tenant is out (`true`) or back.
     waiting: Vec<((ConnId, u32), TenantId, bool)>,
@@ -112,7 +112,7 @@ impl Node {
         }
     }
 
-    /// What a process says of its memory, if it is that. False for any other request.
+    /// Handles a process's message about its memory. False for any other request.
     pub(super) fn moved(
         &mut self,
         now: Nanos,

@@ -1,7 +1,7 @@
-//! What a tenant did and was refused over its life, for the event at its end and for `refused`.
+//! A tenant's use and refusals over its life, for the event at its end and for `refused`.
 //!
-//! Pure: it is handed counters, answers and the time. The counters are what a tenant's processes
-//! say of themselves: nothing is decided by them.
+//! Pure: it is handed counters, answers and the time. The counters are reports of the tenant's own
+//! processes: nothing is decided by them.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +83,7 @@ pub(super) struct DeviceTally {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     device_index: usize,
-    /// What its tenant would be charged.
+    /// The bytes that its tenant would be charged.
     wanted: Bytes,
     /// Whether the driver had refused.
     driver: bool,

@@ -97,11 +97,11 @@ pub(super) struct Tenant {
     worked: u64,
     /// Whether the container that it is lives: it is kept then.
     contained: Option<Contained>,
-    /// What it did so far.
+    /// Its use and refusals so far.
     tally: Tally,
     /// When a command registered it, until it is admitted.
     created: Option<Nanos>,
-    /// What is counted and measured of it, by device.
+    /// Its counts and measurements, by device.
     measures: Vec<Measures>,
 }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gpushare_core::Nanos;
 use gpushare_protocol::units::Bytes;
 
-/// What becomes of unmanaged processes.
+/// The node's rules for unmanaged processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unmanaged {
     /// Whether to end them or only report them.

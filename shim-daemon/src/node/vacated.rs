@@ -55,7 +55,7 @@ struct Absence {
 /// See the module's page.
 #[derive(Debug, Default)]
 pub(super) struct Away {
-    /// What registered processes ran when they did.
+    /// The program of each registered process at the time when it registered.
     programs: BTreeMap<ProcessId, Program>,
     absent: BTreeMap<ProcessId, Absence>,
 }

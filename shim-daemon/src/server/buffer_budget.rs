@@ -10,7 +10,7 @@ const MOST: usize = 64 << 20;
 /// The memory that a connection may hold uncounted: the ordinary case.
 const FREE: usize = 64 << 10;
 
-/// What each connection holds that holds much.
+/// The bytes of each connection that holds more than [`FREE`], and their sum.
 #[derive(Debug, Default)]
 pub(super) struct BufferBudget {
     held: BTreeMap<u64, usize>,

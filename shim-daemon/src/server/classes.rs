@@ -61,7 +61,7 @@ impl Classes {
     /// A connection at the socket of a class.
     pub(super) fn accept(&self, at: u64) -> Option<UnixStream> {
         let (_, listener) = self.0.get(usize::try_from(at).ok()?)?;
-        // What keeps it from being accepted now keeps the socket readable: it is tried again.
+        // If it cannot be accepted now, the socket stays readable and it is tried again.
         listener.as_ref()?.accept().ok().map(|(socket, _)| socket)
     }
 

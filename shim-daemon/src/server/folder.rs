@@ -28,7 +28,7 @@ pub struct Folder {
     claim: Option<Claim>,
 }
 
-/// What says that a folder is this daemon's.
+/// The lock and the listening socket that make a folder this daemon's own.
 #[derive(Debug)]
 pub(super) struct Claim {
     /// Kept for as long as the daemon serves.
@@ -70,7 +70,7 @@ impl Folder {
         Ok(())
     }
 
-    /// What [`Folder::claim`] got, once.
+    /// Takes the claim that [`Folder::claim`] made; makes it first where that is still to be done.
     pub(super) fn take_claim(&mut self) -> io::Result<Claim> {
         self.claim()?;
         self.claim
@@ -147,7 +147,7 @@ impl Folder {
         Ok(lock)
     }
 
-    /// Removes all that belongs to a daemon that leaves, its log too. What else is there stays.
+    /// Removes all that belongs to a daemon that leaves, its log too. Other files stay.
     pub(super) fn sweep(&self) {
         for file in [CONTROL, "log", "log.1"] {
             let _ = fs::remove_file(self.root.join(file));

@@ -1,4 +1,4 @@
-//! What a container finds in its socket folder beside the socket, and the folders of classes.
+//! The files beside the socket in a container's socket folder, and the folders of classes.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -20,8 +20,9 @@ pub(super) fn class_folder(root: &Path, name: &str) -> PathBuf {
 }
 
 impl Folder {
-    /// Writes what a container finds beside its socket: the mark that makes this the law there, the
-    /// preload file, ours first, and what lets programs start without a daemon.
+    /// Writes the files beside a container's socket: the mark that makes the registration the law
+    /// there, the preload file, ours first, and, where that is allowed, the file that lets programs
+    /// start without a daemon.
     pub(super) fn furnish(&self, name: &str, container: &Container) -> io::Result<()> {
         furnish(&self.of(name), container)
     }
@@ -31,7 +32,7 @@ impl Folder {
         class_folder(&self.root, name)
     }
 
-    /// Writes what a container of a class finds beside the socket.
+    /// Writes the files beside the socket of a class.
     pub(super) fn furnish_class(&self, name: &str, allow_without_daemon: bool) -> io::Result<()> {
         let folder = self.of_class(name);
         let mut builder = DirBuilder::new();

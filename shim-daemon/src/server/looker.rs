@@ -36,7 +36,7 @@ pub(super) enum Finished {
         taken: Nanos,
         look: Result<Look, LookError>,
     },
-    /// What became of a fence.
+    /// The outcome of an order to a fence.
     Fence { key: FenceKey, outcome: Outcome },
 }
 

@@ -78,7 +78,7 @@ pub struct Server {
     starter: Option<OwnedFd>,
     notify: Notify,
     buffer_budget: BufferBudget,
-    /// What users' commands took of our time.
+    /// The daemon's time that commands took, by user.
     users: Users,
     /// Connections by socket and user.
     crowd: Crowd<Role>,

@@ -34,7 +34,7 @@ pub(crate) struct Facts {
     pub groups: BTreeMap<PathBuf, DriverLimit>,
     /// The limits that were set, in order.
     pub calls: Vec<(usize, PathBuf, Option<Bytes>)>,
-    /// What NVML shows of processes.
+    /// The processes that NVML lists, with their memory.
     pub processes: Vec<(u32, Bytes)>,
 }
 

@@ -62,7 +62,7 @@ impl FakeDevices {
     }
 }
 
-/// What a device has; `scripts/bench_observe.sh` needs room for 200 tenants' contexts.
+/// A device's memory; `scripts/bench_observe.sh` needs room for 200 tenants' contexts.
 fn capacity() -> Bytes {
     let gib = std::env::var("GPUTEST_DEVICE_GIB").ok();
     Bytes(gib.and_then(|text| text.parse().ok()).unwrap_or(16) * GIB)

@@ -1,5 +1,5 @@
-/* What all families of the fuzzer's calls use: the driver's functions, a thread's objects, and choices
- * that depend on the call's own number only. */
+/* The base of all families of the fuzzer's calls: the driver's functions, a thread's objects, and
+ * choices that depend on the call's own number only. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -39,7 +39,7 @@ struct host_params { void (*does)(void *); void *with; };
 struct config { unsigned grid[3], block[3], shared; void *stream, *attributes; unsigned count; };
 struct memset_params { dptr at; size_t pitch; unsigned value, element; size_t width, height; };
 
-/* What one thread has. A slot that is empty holds null, and is used as it is. */
+/* The objects of one thread. An empty slot holds null, and calls get that null as it is. */
 struct thread {
     u64 seed, random;
     int number, forced;

@@ -19,7 +19,7 @@ impl Lab {
         let mut command = client(&self.machine, Path::new("ctr"));
         command.args(["--address", &address, "run", "--rm"]);
         if bundle.door != Door::Wrapper {
-            // What `ctr run --config` is given is the container's whole configuration.
+            // `ctr run --config` takes the container's whole configuration.
             let mut config = config.clone();
             config["root"]["path"] = json!(format!("{}/rootfs", bundle.folder()));
             self.write(&format!("{}/config.json", bundle.id), &config.to_string());

@@ -111,8 +111,8 @@ impl Lab {
     }
 }
 
-/// What an engine that makes the configuration itself is told of `config`: the variables, and the
-/// volumes as `(from, to, read_only)`. What comes by CDI is left to the engine.
+/// The parts of `config` for an engine that makes the configuration itself: the variables, and the
+/// volumes as `(from, to, read_only)`. Parts that a CDI specification adds are left out.
 pub(super) fn told(bundle: &Bundle, config: &Value) -> (Vec<String>, Vec<(String, String, bool)>) {
     let ours = ["/run/gpushare", "/usr/lib/gpushare", "/etc/ld.so.preload"];
     let is_cdi = matches!(bundle.door, Door::Cdi(_));

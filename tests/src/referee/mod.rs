@@ -38,7 +38,7 @@ pub struct Case {
     pub plan: Plan,
 }
 
-/// What a run without a difference showed.
+/// The counts of two runs without a difference.
 #[derive(Debug, Default)]
 pub struct Shown {
     /// How often each call was made, and how often it succeeded.

@@ -229,7 +229,7 @@ fn restarts(program: &Path, script: &str) -> Result<Said, String> {
     let mut daemon = Daemon::start(&gpu);
     let limits = [
         ("GPUSHARE_MEM_LIMIT", LIMIT_TEXT),
-        // What is within its request a call waits for, also for a daemon, and much longer.
+        // For memory within the request a call waits much longer, also until a daemon serves again.
         ("GPUSHARE_MEM_REQUEST", "2MiB"),
         ("GPUSHARE_WAIT_TIMEOUT", "20ms"),
     ];

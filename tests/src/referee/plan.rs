@@ -78,7 +78,7 @@ impl Plan {
         }
     }
 
-    /// What the program reads. `refused` are the places of calls for which no memory is had.
+    /// The program's input. `refused` are the places of calls that get no memory.
     #[must_use]
     pub fn script(&self, refused: &[(usize, usize)]) -> String {
         let mut text = format!("threads {}\n", self.threads);

@@ -33,7 +33,7 @@ const TAKES_MEMORY: [&str; 20] = [
     "reset",
 ];
 
-/// What a run said.
+/// The output of a run.
 #[derive(Debug)]
 pub struct Said {
     /// A line a call, sorted by thread.
@@ -53,7 +53,8 @@ impl Said {
             let [place, name, "2", ..] = words[..] else {
                 continue;
             };
-            // What takes none has its answer from the driver, and the bare run must have it too.
+            // A call that takes no memory has its answer from the driver: the bare run must get the
+            // same.
             if !TAKES_MEMORY.contains(&name) {
                 continue;
             }
@@ -172,7 +173,7 @@ fn until_it_ends(which: &str, child: &mut Child, lines: &AtomicUsize) -> Result<
     Ok(())
 }
 
-/// What each thread of a process is doing, where there is a debugger.
+/// The stacks of all threads of a process, where a debugger is installed.
 fn stacks(pid: u32) -> String {
     let mut gdb = Command::new("gdb");
     let every = ["-batch", "-ex", "thread apply all backtrace 24", "-p"];
