@@ -221,7 +221,7 @@ impl Tenant {
         }
     }
 
-    /// What `DeviceGate` does of an act, under its lock.
+    /// The part of an act that `DeviceGate` carries out under its lock.
     fn act(&self, act: Act) {
         let word = &self.gate.word;
         match act {

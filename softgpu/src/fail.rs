@@ -23,7 +23,7 @@ struct Rule {
     calls: AtomicU64,
 }
 
-/// What happens at a call.
+/// The effect of a rule at a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
     /// It returns this.

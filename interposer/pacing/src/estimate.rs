@@ -114,7 +114,7 @@ pub(crate) struct Mix {
     others_ns: u64,
 }
 
-/// What completed work takes alone, by estimate (ns).
+/// The time that completed work takes alone, by estimate (ns).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
     /// Of kinds that were measured.

@@ -57,7 +57,7 @@ pub struct Facts {
     pub left: u64,
 }
 
-/// What to do.
+/// The follower's next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Let everything through, unseen.

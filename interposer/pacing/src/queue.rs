@@ -124,7 +124,8 @@ impl From<()> for Sample {
     }
 }
 
-/// What learns from a look.
+/// The estimates that a look at a stream updates, and since when the device runs no other tenant's
+/// work.
 #[derive(Debug)]
 pub(crate) struct School<'a> {
     pub(crate) estimates: &'a mut Estimates,
@@ -133,12 +134,12 @@ pub(crate) struct School<'a> {
     pub(crate) alone_since: u64,
 }
 
-/// What looking at a stream showed.
+/// The result of a look at a stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     /// Expected nanoseconds of completed work.
     pub(crate) done: u64,
-    /// By when all of it was, by estimate; 0 if nothing is.
+    /// The time by which all of it was complete, by estimate; 0 if nothing is.
     pub(crate) until: u64,
     /// Its duration alone, by the current estimates.
     pub(crate) service: Service,
@@ -311,7 +312,7 @@ impl<M> Queue<M> {
             let most = most.div_ceil(beside);
             school.estimates.learn(&run.mix, least / beside, most);
         }
-        // What follows was already there: it began when this ended, or when it was submitted.
+        // The next run began when this run ended, or when it was submitted if that was later.
         let first = match (self.marked.front(), self.unmarked.count) {
             (Some(next), _) => next.first,
             (None, 1..) => self.since,

@@ -17,7 +17,7 @@ pub const BATCH_OPS: u32 = 256;
 /// Nanoseconds between marks.
 pub const BATCH_AGE: u64 = 5_000_000;
 
-/// What holds while the gate is open.
+/// The bounds of submissions while the gate is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Most un-drained work, in expected nanoseconds.

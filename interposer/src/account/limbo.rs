@@ -32,7 +32,7 @@ pub(super) struct Short {
     pub(super) limit: u64,
     /// The charges of all processes.
     pub(super) charged: u64,
-    /// What of it was charged by this process.
+    /// This process's part of those charges.
     pub(super) own: u64,
     /// The requested units.
     pub(super) units: u32,

@@ -73,7 +73,8 @@ pub(crate) struct QuotaStatus {
     pub(crate) capacity: u64,
     /// Charged by all processes together.
     pub(crate) charged: u64,
-    /// What the charges could come to if the daemon were asked now; `None` without a daemon.
+    /// The bytes that the charges could reach if the daemon were asked now; `None` without a
+    /// daemon.
     pub(crate) reach: Option<u64>,
 }
 

@@ -497,7 +497,7 @@ pub(crate) fn graph_nodes(graph: CUgraph) -> Asked<Vec<CUgraphNode>> {
 }
 
 asks! {
-    /// What kind of node it is.
+    /// The kind of a graph node.
     fn node_kind(node: CUgraphNode) -> CUgraphNodeType = CUgraphNodeType::EMPTY, |at| cuGraphNodeGetType(node, at);
 
     /// The graph in a child graph node.

@@ -34,7 +34,7 @@ driver! {
 /// `CU_MEMHOSTREGISTER_PORTABLE` of cuda.h: pinned for all contexts.
 const PORTABLE: u32 = 1;
 
-/// What physical memory is made as: plain memory of a device.
+/// The properties of physical memory: plain memory of a device.
 fn plain(device: CUdevice) -> CUmemAllocationProp {
     // SAFETY: zeros are a valid value of this C structure.
     let mut prop: CUmemAllocationProp = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -44,7 +44,7 @@ fn plain(device: CUdevice) -> CUmemAllocationProp {
     prop
 }
 
-/// What the sizes of physical memory on a device are multiples of.
+/// The granularity of physical memory on a device, in bytes: its sizes are multiples of this.
 pub(crate) fn granularity(device: CUdevice) -> Asked<usize> {
     let (mut size, prop) = (0, plain(device));
     let kind = CUmemAllocationGranularity_flags::MINIMUM;

@@ -83,7 +83,8 @@ pub(super) struct Inner {
     published: Words,
     /// When the marks were last looked at.
     looked: u64,
-    /// What came while nothing bound has marks behind it, or they were tried for in vain so often.
+    /// Failed attempts to mark the work that came while the device was unbound. The largest value,
+    /// `GLANCES`, also means that the work is marked.
     glances: u32,
     /// Untracked work may be in flight: it came while the device was unbound.
     unseen: bool,

@@ -273,8 +273,9 @@ impl Rules {
 #[derive(Debug)]
 pub(super) struct Open {
     index: usize,
-    /// What a thread shows that is inside, and the bits of the gate's word that end the short path:
-    /// the device is closed, the process sealed, or launches need a barrier of their own.
+    /// The value in the record of a thread that is inside, and the bits of the gate's word that end
+    /// the short path: the device is closed, the process is sealed, launches need a barrier of
+    /// their own, or the library is not at work.
     seat: u32,
     barred: u64,
     allowance: Allowance,

@@ -56,7 +56,7 @@ pub(crate) struct Start {
 /// or for one part in so many of it.
 const GAPS: (u64, u64) = (50_000, 16);
 
-/// What became of a mark.
+/// The outcome of an attempt to make a mark.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Put {
     /// It is in its stream.

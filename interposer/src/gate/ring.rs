@@ -9,7 +9,7 @@
 
 use crate::gate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// What became of a launch, in the lowest bits of [`Slot::what`]. A launch that was given up and
+/// The outcome of a launch, in the lowest bits of [`Slot::what`]. A launch that was given up and
 /// returned after all is counted as made: both bits.
 const LAUNCHING: u32 = 0;
 const MADE: u32 = 1;
@@ -102,7 +102,7 @@ impl<const SLOTS: usize> Ring<SLOTS> {
     /// the run has. A launch in progress stays, and is returned. For one thread at a time, which
     /// has taken the allowance away.
     pub(super) fn take_out(&self, mut made: impl FnMut(Launch, u32)) -> Option<Launch> {
-        // What is announced from here on finds no allowance.
+        // A launch that is announced from here on finds no allowance.
         let head = self.head.load(Ordering::Acquire);
         let mut tail = self.tail.load(Ordering::Relaxed);
         let mut launching = None;

@@ -48,7 +48,7 @@ pub(super) const DRAINED: u64 = 1 << 61;
 /// All slow bits.
 pub(super) const ANY_SLOW: u64 = (1 << DEVICES) - 1;
 
-/// What every launch reads: zero while everything is free.
+/// The word that every launch reads: zero while everything is free.
 #[derive(Debug)]
 pub(super) struct GateWord(AtomicU64);
 
@@ -104,7 +104,8 @@ pub(super) struct Record {
     pub(super) touches_at: AtomicU64,
 }
 
-/// What [`Record::step_in`] shows for a thread that submits to these devices (a bit each).
+/// The value that [`Record::step_in`] stores for a thread that submits to these devices (a bit
+/// each).
 pub(super) const fn to(devices: u32) -> u32 {
     2 | devices << 2
 }

@@ -117,8 +117,8 @@ mod tests {
     #[test]
     fn a_value_of_another_generation_is_not_seen() {
         static LOCAL: ForkLocal<u32> = ForkLocal::new();
-        // What `forget_parent` does to every value, done to this one: other tests run in this
-        // process.
+        // `forget_parent` makes every value stale. Here only this value is, because other tests run
+        // in this process.
         let stale = Tagged {
             generation: u64::MAX,
             value: 7,

@@ -52,8 +52,9 @@ struct Books {
     charged: u32,
     /// Booked by calls under way, which will be charged by themselves.
     booked: u32,
-    /// What calls under way may grow the arena by, though they found room in it: another call or a
-    /// trim may take that room from under them. As much is not given back until they are done.
+    /// Units by which calls under way may grow the arena, though they found room in it: another
+    /// call or a trim may take that room first. As many units are not given back until those calls
+    /// are done.
     pledged: u32,
 }
 
@@ -173,7 +174,7 @@ impl Held {
         books.booked = books.booked.saturating_add(charge.units().0);
     }
 
-    /// What is charged, in bytes.
+    /// The charge, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         Units(self.lock().charged).bytes()
     }

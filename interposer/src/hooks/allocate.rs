@@ -1,4 +1,4 @@
-//! What every hook of an allocation does: book, ask the driver, enter the address or roll back.
+//! The steps of every allocation's hook: book, ask the driver, enter the address or roll back.
 
 use gpushare_cuda_abi::cuda::CUresult;
 

@@ -77,7 +77,7 @@ fn create_mipmap(
     book(&kind, descriptor, levels, ask, handle)
 }
 
-/// What differs between arrays and mipmapped arrays.
+/// The map and the functions in which arrays and mipmapped arrays differ.
 struct ObjectKind {
     map: &'static Map<Object>,
     discard: fn(*mut c_void) -> CUresult,

@@ -111,7 +111,7 @@ fn ending(
     call: impl FnOnce() -> CUresult,
     ended: impl FnOnce(CUresult) -> bool,
 ) -> CUresult {
-    // What ends with it may be away.
+    // Memory that ends with the context may be off the device while the process is sealed.
     seal::pass(|| ending_unsealed(context, call, ended))
 }
 

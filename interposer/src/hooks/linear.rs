@@ -68,7 +68,7 @@ fn movable(dptr: Out<'_, CUdeviceptr>, bytesize: usize) -> Option<CUresult> {
     }))
 }
 
-/// What `cuMemAlloc` says above the quota.
+/// The result of `cuMemAlloc` above the quota.
 #[cold]
 fn refused(bytesize: usize) -> CUresult {
     refusal::of_size_only(undone(calls::allocate(refusal::impossible(bytesize))))
@@ -151,8 +151,8 @@ fn pitched(
     })
 }
 
-/// What `cuMemAllocPitch` says above the quota: asked with as many rows as make an impossible size,
-/// without running over.
+/// The result of `cuMemAllocPitch` above the quota. The driver is asked for so many rows that the
+/// size is impossible, but does not overflow.
 #[cold]
 fn pitched_refused(width: u64, height: u64, element: u32) -> CUresult {
     let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);

@@ -53,8 +53,8 @@ fn seen(device: nvmlDevice_t, physical: u64) -> Option<(u64, u64, u64)> {
     Some((seen.total, seen.free.min(seen.total - used), used))
 }
 
-/// What NVML itself knows these processes to hold, their contexts too. Nothing where it cannot
-/// tell, or by other pids.
+/// The bytes that NVML itself counts for these processes, with their contexts. 0 where NVML cannot
+/// tell, or knows the processes by other pids.
 fn held(device: nvmlDevice_t, members: &Members) -> u64 {
     let ask = |list: &mut [nvmlProcessInfo_v2_t]| match nvml::processes(device, Use::Compute, list)
     {

@@ -1,5 +1,5 @@
-//! What a program is told of memory that can move: what it would be told of plain memory. And what
-//! it may not do with it: the mappings are this library's own.
+//! Calls about memory that can move. A program gets the answers that it would get for plain memory.
+//! It may not change the mappings, which are this library's own.
 //!
 //! Where the process's memory cannot move, the driver is called at once. Questions about movable
 //! memory wait while the process is sealed: what is not mapped has no answer.
@@ -79,7 +79,7 @@ fn range(
     CUresult::SUCCESS
 }
 
-/// What is told of plain memory where the driver would tell of a mapping.
+/// The attribute's value for plain memory, where the driver would describe a mapping.
 fn told(attribute: CUpointer_attribute, base: u64, block: &Block) -> Option<u64> {
     match attribute {
         CUpointer_attribute::CONTEXT => Some(block.handle.0.expose_provenance() as u64),

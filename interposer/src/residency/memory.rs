@@ -204,8 +204,8 @@ fn give_back(base: u64, block: &Block) {
     spent.give_up();
 }
 
-/// What the driver says to a free while something captures, if it refuses: by an allocation of its
-/// own, which no capture has noticed.
+/// The driver's error for a free while a stream captures, if it refuses one. It is asked with an
+/// allocation of this library's own, which no capture has noticed.
 fn refused_by_capture() -> Option<CUresult> {
     if captures::none_seen() {
         return None;

@@ -191,7 +191,8 @@ pub(super) fn leave(streams: &mut Streams, device_index: usize) -> Moved {
         (list, pieces)
     };
     if list.is_empty() {
-        // What the driver did not take back before the daemon counts on it.
+        // Memory that the driver did not take back is offered again, before the daemon counts on
+        // it.
         spent::again();
         return Moved::All;
     }

@@ -28,7 +28,7 @@ const FIRST: u64 = 0x6770_7368 << 32;
 /// How many there are.
 const COUNT: u64 = 1 << 32;
 
-/// What memory is made as, as far as such memory can move.
+/// The properties in which movable memory may differ, besides its device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Props {
     pub(super) handle_types: u32,
@@ -166,7 +166,7 @@ pub(crate) fn holds(at: u64) -> bool {
     found(at).is_some()
 }
 
-/// What can move of the memory that is made so; `None` for special kinds.
+/// The properties of memory that can move; `None` for special kinds, which cannot.
 fn movable(prop: &CUmemAllocationProp) -> Option<Props> {
     let plain = prop.type_ == CUmemAllocationType::PINNED
         && prop.location.type_ == CUmemLocationType::DEVICE

@@ -1,4 +1,4 @@
-//! What stays on a device of this process's memory, by the reason for which it cannot move.
+//! The memory of this process that stays on a device, by the reason for which it cannot move.
 
 use gpushare_protocol::wire::Residue;
 
@@ -10,7 +10,7 @@ use crate::holdings::objects::{ARRAYS, MIPMAPS};
 use crate::holdings::table::{self, Kind};
 use crate::holdings::{graph_memory, pools};
 
-/// The charges on a device of what cannot move.
+/// The charges on a device for memory that cannot move.
 pub(super) fn of(device: DeviceKey) -> Residue {
     let mut residue = Residue::default();
     table::each(&mut |record| {

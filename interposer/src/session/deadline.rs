@@ -14,7 +14,7 @@ pub(crate) const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// The shortest: a tenant whose allocations may hardly wait must not be refused for a
 /// neighbour's few milliseconds.
 const LEAST_LOCK_PATIENCE: Duration = Duration::from_secs(1);
-/// What every attempt at the lock has, also when the call's time is over.
+/// The time that every attempt at the lock has, also when the call's time is over.
 const LAST_LOCK_PATIENCE: Duration = Duration::from_millis(250);
 
 /// See the module's page.

@@ -210,7 +210,8 @@ fn reach(folder: &Path, capabilities: u64) -> Result<(Connection, Welcome), (Str
             Ok(reached) => return Ok(reached),
             Err(Failed::Refused(why)) => return Err((why, false)),
             Err(Failed::Away(error)) if Instant::now() + pause > end => {
-                // What a daemon says about itself is of no kind that the system knows.
+                // An error that a daemon reports about itself has the kind `Other`; the system's
+                // errors have other kinds.
                 let away = error.kind() != io::ErrorKind::Other;
                 let why = format!(
                     "the daemon did not answer for {} s ({error}); is gpushared running?",
@@ -307,7 +308,7 @@ impl Session {
         device.map_or(0, |device| device.grant.load(Ordering::SeqCst))
     }
 
-    /// Bytes the tenant could have beside its holdings, as the daemon last saw it.
+    /// The bytes that the tenant's charges could reach, as the daemon last saw it.
     pub(crate) fn reach(&self, device_index: usize) -> Option<u64> {
         let device = self.control().devices.get(device_index)?;
         Some(device.reach.load(Ordering::Relaxed))

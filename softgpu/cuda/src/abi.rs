@@ -81,8 +81,8 @@ pub(crate) fn outputs<T: Copy>(at: *mut T, room: usize, values: &[T]) -> Result 
     Ok(())
 }
 
-/// What the image at an address says. Only an ELF file's length is known, so of anything else no
-/// more is read than shows that it is none.
+/// The attributes of the image at an address. Only an ELF file's length is known. Of any other
+/// image only the bytes are read that show that it is no ELF file.
 pub(crate) fn image_at(at: *const c_void) -> Image {
     let at = at.cast::<u8>();
     // SAFETY: the caller guarantees an image. One that begins with these bytes, read one by one, is

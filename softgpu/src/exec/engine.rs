@@ -34,7 +34,7 @@ pub(super) type LaneKey = (u64, EngineKind);
 /// and short enough that a program that polls memory makes progress.
 const LATE: (u64, u64) = (200_000, 2_000_000);
 
-/// What an operation needs before it is finished.
+/// The time, call or value that an operation needs before it is finished.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Nothing.

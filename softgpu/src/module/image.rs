@@ -1,8 +1,8 @@
-//! What a compiled image says of its functions: an ELF file with NVIDIA's sections (cubin). Other
-//! images (PTX, fat binaries, any bytes) say nothing.
+//! The attributes of the functions in a compiled image: an ELF file with NVIDIA's sections (cubin).
+//! Other images (PTX, fat binaries, any bytes) have none.
 //!
-//! The sections were read from files that ptxas 12.9 made for compute capability 9.0, beside what
-//! ptxas says of them.
+//! The sections were read from files that ptxas 12.9 made for compute capability 9.0, and compared
+//! with the values that ptxas reports.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -164,7 +164,7 @@ impl Image {
         Some(Self(functions))
     }
 
-    /// What it says of a function.
+    /// The attributes of a function; empty for an unknown one.
     pub(super) fn attributes(&self, function: &str) -> BTreeMap<u32, i32> {
         self.0.get(function).cloned().unwrap_or_default()
     }
@@ -174,9 +174,9 @@ impl Image {
 mod tests {
     use super::*;
 
-    /// What ptxas 12.9 made of one kernel, `busy`, for compute capability 9.0. It said: 14
-    /// registers, 4000 bytes of stack, 400 bytes of shared memory. The source has 80 bytes of
-    /// constants.
+    /// The image that ptxas 12.9 made of one kernel, `busy`, for compute capability 9.0. ptxas
+    /// reported 14 registers, 4000 bytes of stack, 400 bytes of shared memory. The source has 80
+    /// bytes of constants.
     const CUBIN: &[u8] = include_bytes!("image.cubin");
 
     #[test]

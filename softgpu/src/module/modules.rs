@@ -58,7 +58,7 @@ impl Module {
         &self.context
     }
 
-    /// What its image says.
+    /// The attributes of the functions in its image.
     pub(super) fn image(&self) -> &Image {
         &self.image
     }

@@ -78,7 +78,7 @@ fn cuda() -> String {
     out
 }
 
-/// What a dash means in the table of one class: a class has one reason a column.
+/// The meaning of a dash in the table of one class: all dashes in a column have the same reason.
 fn dashes(rows: &[&CudaSymbol]) -> String {
     let charge = rows.iter().find_map(|row| {
         if let Charge::No(code) = row.charge {

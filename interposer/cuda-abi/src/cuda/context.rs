@@ -45,7 +45,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What kind of affinity.
+    /// The kind of execution affinity.
     ///
     /// Argument of `cuDeviceGetExecAffinitySupport`, `cuCtxGetExecAffinity`.
     pub struct CUexecAffinityType(u32);
@@ -89,7 +89,7 @@ pub struct CUexecAffinityParam_v1 {
 pub type CUexecAffinityParam = CUexecAffinityParam_v1;
 
 c_enum! {
-    /// What kind of graphics queue.
+    /// The kind of graphics queue.
     ///
     /// Part of [`CUctxCigParam`](crate::cuda::CUctxCigParam).
     pub struct CUcigDataType(u32);
@@ -109,7 +109,7 @@ pub struct CUctxCigParam {
     pub sharedData: *mut c_void,
 }
 
-/// What `cuCtxCreate_v4` takes besides flags and device.
+/// The parameters of `cuCtxCreate_v4` besides flags and device.
 ///
 /// Argument of `cuCtxCreate`.
 #[derive(Debug, Clone, Copy)]

@@ -40,7 +40,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What can be asked of a device.
+    /// Attributes of a device that can be queried.
     ///
     /// Argument of `cuDeviceGetAttribute`.
     pub struct CUdevice_attribute(u32);
@@ -238,7 +238,7 @@ pub struct CUdevprop_v1 {
 pub type CUdevprop = CUdevprop_v1;
 
 c_enum! {
-    /// Who may make contexts on a device.
+    /// The processes that may make contexts on a device.
     pub struct CUcomputemode(u32);
     "CU_COMPUTEMODE_" {
         DEFAULT = 0,
@@ -248,7 +248,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What can be asked of a pair of devices.
+    /// Attributes of a pair of devices that can be queried.
     ///
     /// Argument of `cuDeviceGetP2PAttribute`.
     pub struct CUdevice_P2PAttribute(u32);

@@ -3,7 +3,7 @@
 use crate::abi::c_enum;
 
 c_enum! {
-    /// What a notification is about.
+    /// The subject of a notification.
     ///
     /// Part of [`CUasyncNotificationInfo`](crate::cuda::CUasyncNotificationInfo).
     pub struct CUasyncNotificationType(u32);
@@ -27,7 +27,7 @@ pub union CUasyncNotificationInfo_info {
 }
 crate::abi::opaque_debug!(CUasyncNotificationInfo_info);
 
-/// What the driver tells in a notification.
+/// A notification from the driver.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUasyncNotificationInfo {
@@ -54,7 +54,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What a core dump leaves out.
+    /// The options of a core dump, such as the memory that it leaves out.
     pub struct CUCoredumpGenerationFlags(i32);
     "CU_COREDUMP_" {
         DEFAULT_FLAGS = 0x0,

@@ -28,7 +28,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What kind of external memory handle.
+    /// The kind of external memory handle.
     ///
     /// Part of
     /// [`CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1`](crate::cuda::CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1).
@@ -111,7 +111,7 @@ pub struct CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_v1 {
 pub type CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC = CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_v1;
 
 c_enum! {
-    /// What kind of external semaphore handle.
+    /// The kind of external semaphore handle.
     ///
     /// Part of
     /// [`CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_v1`](crate::cuda::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_v1).
@@ -196,7 +196,7 @@ pub struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_v1_params {
     pub reserved: [u32; 12],
 }
 
-/// What is signalled.
+/// The parameters of a signal to an external semaphore.
 ///
 /// Argument of `cuSignalExternalSemaphoresAsync`.
 #[derive(Debug, Clone, Copy)]
@@ -244,7 +244,7 @@ pub struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_v1_params {
     pub reserved: [u32; 10],
 }
 
-/// What is waited for.
+/// The parameters of a wait for an external semaphore.
 ///
 /// Argument of `cuWaitExternalSemaphoresAsync`.
 #[derive(Debug, Clone, Copy)]

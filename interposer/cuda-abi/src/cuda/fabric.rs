@@ -5,7 +5,7 @@ use super::memory::CUmemLocation;
 use crate::abi::c_enum;
 
 c_enum! {
-    /// What the devices of a clique can reach.
+    /// The kind of pointer or endpoint that the devices of a clique can reach.
     ///
     /// Part of [`CUcliqueInfo`](crate::cuda::CUcliqueInfo).
     pub struct CUcliqueType(u32);
@@ -58,7 +58,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What an endpoint counts.
+    /// Whether an endpoint counts its operations.
     pub struct CUlogicalEndpointFlag(u32);
     "CU_LOGICAL_ENDPOINT_FLAG_" {
         NONE = 0,
@@ -89,7 +89,7 @@ pub union CUlogicalEndpointProp_anon {
 }
 crate::abi::opaque_debug!(CUlogicalEndpointProp_anon);
 
-/// What kind of logical endpoint.
+/// The properties of a logical endpoint.
 ///
 /// Argument of `cuLogicalEndpointCreate`, `cuLogicalEndpointGetLimits`.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use crate::abi::c_enum;
 
 c_enum! {
-    /// What an occupancy calculation assumes.
+    /// The assumptions of an occupancy calculation.
     pub struct CUoccupancy_flags(u32);
     "CU_OCCUPANCY_" {
         DEFAULT = 0x0,
@@ -14,7 +14,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What can be asked of a function, and set.
+    /// Attributes of a function that can be queried or set.
     ///
     /// Argument of `cuKernelGetAttribute`, `cuKernelSetAttribute`, `cuFuncGetAttribute`,
     /// `cuFuncSetAttribute`.
@@ -172,7 +172,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What to prefer where no matching binary exists.
+    /// The preferred form of code where no matching binary exists.
     pub struct CUjit_fallback(u32);
     "CU_PREFER_" {
         PTX = 0,
@@ -191,7 +191,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What the linker is given.
+    /// The format of the linker's input.
     ///
     /// Argument of `cuLinkAddData`, `cuLinkAddFile`.
     pub struct CUjitInputType(u32);

@@ -4,7 +4,7 @@ use super::handles::{CUgraphNode, CUstream};
 use crate::abi::c_enum;
 
 c_enum! {
-    /// What kind of condition.
+    /// The kind of conditional node.
     ///
     /// Part of [`CUDA_CONDITIONAL_NODE_PARAMS`](crate::cuda::CUDA_CONDITIONAL_NODE_PARAMS).
     pub struct CUgraphConditionalNodeType(u32);
@@ -16,7 +16,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What a graph node does.
+    /// The kind of operation of a graph node.
     ///
     /// Argument of `cuGraphNodeGetType`.
     pub struct CUgraphNodeType(u32);
@@ -43,7 +43,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What kind of dependency.
+    /// The kind of dependency between two nodes.
     pub struct CUgraphDependencyType(u32);
     "CU_GRAPH_DEPENDENCY_TYPE_" {
         DEFAULT = 0,
@@ -51,7 +51,7 @@ c_enum! {
     }
 }
 
-/// What an edge of a graph waits for.
+/// The ports and the type of a graph's edge: the condition for which its end node waits.
 ///
 /// Argument of `cuStreamBeginCaptureToGraph`, `cuStreamGetCaptureInfo`,
 /// `cuStreamUpdateCaptureDependencies`, `cuGraphGetEdges` and 5 more.
@@ -136,7 +136,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What a drawing of a graph shows.
+    /// The details that a drawing of a graph shows.
     pub struct CUgraphDebugDot_flags(u32);
     "CU_GRAPH_DEBUG_DOT_FLAGS_" {
         VERBOSE = 0x1,
@@ -188,7 +188,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What a recapture may do with a node.
+    /// Whether a recapture may update a node.
     pub struct CUgraphRecaptureStatus(u32);
     "CU_GRAPH_RECAPTURE_" {
         ELIGIBLE_FOR_UPDATE = 0,

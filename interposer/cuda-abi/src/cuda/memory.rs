@@ -16,7 +16,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What can be asked of an address.
+    /// Attributes of an address that can be queried or set.
     ///
     /// Argument of `cuPointerGetAttribute`, `cuPointerSetAttribute`, `cuPointerGetAttributes`.
     pub struct CUpointer_attribute(u32);
@@ -47,7 +47,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What kind of memory.
+    /// The kind of memory.
     ///
     /// Part of [`CUDA_MEMCPY2D_v2`](crate::cuda::CUDA_MEMCPY2D_v2),
     /// [`CUDA_MEMCPY3D_v2`](crate::cuda::CUDA_MEMCPY3D_v2),
@@ -77,7 +77,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What can be asked of a range of managed memory.
+    /// Attributes of a range of managed memory that can be queried.
     ///
     /// Argument of `cuMemRangeGetAttribute`, `cuMemRangeGetAttributes`.
     pub struct CUmem_range_attribute(u32);
@@ -206,7 +206,7 @@ pub struct CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_v1 {
 pub type CUDA_POINTER_ATTRIBUTE_P2P_TOKENS = CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_v1;
 
 c_enum! {
-    /// What the context may do with an address.
+    /// The access that the context has to an address.
     pub struct CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS(u32);
     "CU_POINTER_ATTRIBUTE_ACCESS_FLAG_" {
         NONE = 0,
@@ -216,7 +216,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What kind of place.
+    /// The kind of location.
     ///
     /// Part of [`CUmemLocation_v1`](crate::cuda::CUmemLocation_v1).
     pub struct CUmemLocationType(u32);
@@ -258,7 +258,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Who sees writes of other devices in order without a flush.
+    /// The devices that see writes of other devices in order without a flush.
     pub struct CUGPUDirectRDMAWritesOrdering(u32);
     "CU_GPU_DIRECT_RDMA_WRITES_ORDERING_" {
         NONE = 0,

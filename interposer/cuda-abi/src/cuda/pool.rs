@@ -7,7 +7,7 @@ use super::vmm::{CUmemAllocationHandleType, CUmemAllocationType};
 use crate::abi::c_enum;
 
 c_enum! {
-    /// What can be asked of a pool, and set; bytes where it is memory.
+    /// Attributes of a pool that can be queried or set; amounts of memory are in bytes.
     ///
     /// Argument of `cuMemPoolSetAttribute`, `cuMemPoolGetAttribute`.
     pub struct CUmemPool_attribute(u32);
@@ -30,7 +30,8 @@ c_enum! {
     }
 }
 
-/// What kind of memory a pool holds, where, and at most how many bytes (0: the driver's choice).
+/// The kind of memory that a pool holds, its location, and its largest size in bytes (0: the
+/// driver's choice).
 ///
 /// Argument of `cuMemPoolCreate`.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +63,7 @@ pub struct CUmemPoolPtrExportData_v1 {
 pub type CUmemPoolPtrExportData = CUmemPoolPtrExportData_v1;
 
 c_enum! {
-    /// What can be asked of a device's graph memory, in bytes; high watermarks can be reset.
+    /// Attributes of a device's graph memory, in bytes; high watermarks can be reset.
     ///
     /// Argument of `cuDeviceGetGraphMemAttribute`, `cuDeviceSetGraphMemAttribute`.
     pub struct CUgraphMem_attribute(u32);

@@ -33,7 +33,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What kind of part.
+    /// The kind of device resource.
     ///
     /// Argument of `cuDeviceGetDevResource`, `cuCtxGetDevResource`, `cuGreenCtxGetDevResource`,
     /// `cuStreamGetDevResource`.
@@ -60,7 +60,7 @@ pub struct CUdevSmResource {
 }
 
 c_enum! {
-    /// Who shares queues of work.
+    /// The contexts that share queues of work.
     ///
     /// Part of [`CUdevWorkqueueConfigResource`](crate::cuda::CUdevWorkqueueConfigResource).
     pub struct CUdevWorkqueueConfigScope(u32);

@@ -3,8 +3,8 @@
 use crate::abi::c_enum;
 
 c_enum! {
-    /// What every driver call returns; 0 is success, everything else an error (a few of them
-    /// sticky: the context is lost).
+    /// The result of a driver call; 0 is success, everything else an error (a few of them sticky:
+    /// the context is lost).
     pub struct CUresult(u32);
     "CUDA_" {
         SUCCESS = 0,

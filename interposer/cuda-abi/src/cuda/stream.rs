@@ -76,7 +76,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What a stream memory operation does.
+    /// The kind of stream memory operation.
     ///
     /// Part of
     /// [`CUstreamBatchMemOpParams_v1_waitValue`](crate::cuda::CUstreamBatchMemOpParams_v1_waitValue),
@@ -104,7 +104,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What an atomic reduction does.
+    /// The operation of an atomic reduction.
     ///
     /// Part of
     /// [`CUstreamBatchMemOpParams_v1_atomicReduction`](crate::cuda::CUstreamBatchMemOpParams_v1_atomicReduction).
@@ -117,7 +117,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What an atomic reduction works on.
+    /// The data type of an atomic reduction.
     ///
     /// Part of
     /// [`CUstreamBatchMemOpParams_v1_atomicReduction`](crate::cuda::CUstreamBatchMemOpParams_v1_atomicReduction).
@@ -251,7 +251,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What kind of graphics command list.
+    /// The kind of graphics command list.
     ///
     /// Part of [`CUstreamCigParam`](crate::cuda::CUstreamCigParam).
     pub struct CUstreamCigDataType(u32);

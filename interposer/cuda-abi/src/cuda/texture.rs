@@ -5,7 +5,7 @@ use super::handles::{CUarray, CUdeviceptr, CUmipmappedArray};
 use crate::abi::c_enum;
 
 c_enum! {
-    /// What is read outside a texture.
+    /// How a read outside a texture is resolved.
     ///
     /// Argument of `cuTexRefSetAddressMode`, `cuTexRefGetAddressMode`.
     pub struct CUaddress_mode(u32);
@@ -30,7 +30,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What kind of resource.
+    /// The kind of resource.
     ///
     /// Part of [`CUDA_RESOURCE_DESC_v1`](crate::cuda::CUDA_RESOURCE_DESC_v1),
     /// [`CUarrayMapInfo_v1`](crate::cuda::CUarrayMapInfo_v1).
@@ -98,7 +98,7 @@ pub union CUDA_RESOURCE_DESC_v1_res {
 }
 crate::abi::opaque_debug!(CUDA_RESOURCE_DESC_v1_res);
 
-/// What a texture or surface object reads; `resType` tells which member is valid.
+/// The resource behind a texture or surface object; `resType` tells which member is valid.
 ///
 /// Argument of `cuTexObjectCreate`, `cuTexObjectGetResourceDesc`, `cuSurfObjectCreate`,
 /// `cuSurfObjectGetResourceDesc`.
@@ -286,7 +286,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What is read outside a tensor.
+    /// The fill value for reads outside a tensor.
     ///
     /// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`,
     /// `cuTensorMapEncodeIm2colWide`.

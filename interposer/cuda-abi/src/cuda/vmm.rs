@@ -24,7 +24,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What may be done with a mapping.
+    /// The access that a mapping permits.
     ///
     /// Argument of `cuMemPoolGetAccess`.
     pub struct CUmemAccess_flags(u32);
@@ -61,7 +61,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What kind of handle for a range of addresses.
+    /// The kind of handle for a range of addresses.
     ///
     /// Argument of `cuMemGetHandleForAddressRange`.
     pub struct CUmemRangeHandleType(u32);
@@ -102,7 +102,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What kind of memory is mapped.
+    /// The kind of memory that is mapped.
     ///
     /// Part of [`CUarrayMapInfo_v1`](crate::cuda::CUarrayMapInfo_v1).
     pub struct CUmemHandleType(u32);
@@ -201,7 +201,7 @@ pub struct CUmemAllocationProp_v1_allocFlags {
     pub reserved: [u8; 4],
 }
 
-/// What kind of physical memory `cuMemCreate` makes, and where.
+/// The kind of physical memory that `cuMemCreate` makes, and its location.
 ///
 /// Argument of `cuMemCreate`, `cuMemGetAllocationGranularity`,
 /// `cuMemGetAllocationPropertiesFromHandle`.
@@ -244,7 +244,7 @@ pub struct CUmulticastObjectProp_v1 {
 /// The plain name of [`CUmulticastObjectProp_v1`].
 pub type CUmulticastObjectProp = CUmulticastObjectProp_v1;
 
-/// What a location may do with a mapping.
+/// The access that a location has to a mapping.
 ///
 /// Argument of `cuMemSetAccess`, `cuMemPoolSetAccess`.
 #[derive(Debug, Clone, Copy)]

@@ -67,7 +67,7 @@ pub struct nvmlUUID_v1_t {
 /// The plain name of [`nvmlUUID_v1_t`].
 pub type nvmlUUID_t = nvmlUUID_v1_t;
 
-/// What a MIG device is made of; memory in MiB.
+/// The parts of a MIG device; memory in MiB.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct nvmlDeviceAttributes_t {
@@ -120,7 +120,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What lies between two devices.
+    /// The nearest common ancestor of two devices in the system's topology.
     pub struct nvmlGpuTopologyLevel_t(u32);
     "NVML_TOPOLOGY_" {
         INTERNAL = 0,
@@ -148,7 +148,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What two devices may do with each other.
+    /// A peer-to-peer capability of two devices.
     pub struct nvmlGpuP2PCapsIndex_t(u32);
     "NVML_P2P_CAPS_INDEX_" {
         READ = 0,
@@ -162,7 +162,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What is at the other end of a link.
+    /// The kind of device at the other end of a link.
     pub struct nvmlIntNvLinkDeviceType_t(u32);
     "NVML_NVLINK_DEVICE_TYPE_" {
         GPU = 0,

@@ -100,8 +100,7 @@ pub struct nvmlProcessesUtilizationInfo_v1_t {
 /// The plain name of [`nvmlProcessesUtilizationInfo_v1_t`].
 pub type nvmlProcessesUtilizationInfo_t = nvmlProcessesUtilizationInfo_v1_t;
 
-/// What one process used while accounting was on; bytes, milliseconds, microseconds since the
-/// epoch.
+/// One process's usage while accounting was on; bytes, milliseconds, microseconds since the epoch.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct nvmlAccountingStats_t {

@@ -3,7 +3,7 @@
 use crate::abi::c_enum;
 
 c_enum! {
-    /// What every NVML call returns; 0 is success.
+    /// The result of an NVML call; 0 is success.
     pub struct nvmlReturn_t(u32);
     "NVML_" {
         SUCCESS = 0,

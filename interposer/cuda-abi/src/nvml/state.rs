@@ -41,7 +41,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Who may make contexts on a device.
+    /// The processes or threads that may make contexts on a device.
     pub struct nvmlComputeMode_t(u32);
     "NVML_COMPUTEMODE_" {
         DEFAULT = 0,
@@ -63,7 +63,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What a device is set up for.
+    /// The kind of work that a device is set up for.
     pub struct nvmlGpuOperationMode_t(u32);
     "NVML_GOM_" {
         ALL_ON = 0,
@@ -231,7 +231,7 @@ pub struct nvmlViolationTime_t {
 }
 
 c_enum! {
-    /// What `nvmlDeviceGetSamples` samples.
+    /// The quantity that `nvmlDeviceGetSamples` samples.
     pub struct nvmlSamplingType_t(u32);
     "NVML_" {
         TOTAL_POWER_SAMPLES = 0,
@@ -324,7 +324,8 @@ c_enum! {
 }
 
 c_enum! {
-    /// What an event set can wait for, a set of bits (`nvmlDeviceRegisterEvents`).
+    /// The kinds of event that an event set can wait for: a set of bits
+    /// (`nvmlDeviceRegisterEvents`).
     pub struct nvmlEventType(u64);
     "nvmlEventType" {
         None = 0x0,

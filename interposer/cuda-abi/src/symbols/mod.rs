@@ -25,11 +25,11 @@ pub struct CudaSymbol {
     pub min_version: u32,
     /// Its relation to the per-thread default stream.
     pub thread: PerThread,
-    /// What it is about.
+    /// The function's subject.
     pub class: Class,
-    /// What it does to a tenant's memory account.
+    /// Its effect on a tenant's memory account.
     pub charge: Charge,
-    /// What it gives the device to do.
+    /// The work that it submits to the device.
     pub gate: Gate,
     /// Which answer is the tenant's instead of the device's.
     pub view: View,
@@ -49,7 +49,7 @@ pub struct NvmlSymbol {
     pub name: &'static str,
     /// The name without its version.
     pub base: &'static str,
-    /// What it is about.
+    /// The function's subject.
     pub class: NvmlClass,
     /// The symbol a program gets that writes `name` and is built with the newest header.
     pub default: &'static str,
@@ -76,7 +76,7 @@ pub enum PerThread {
     IsTwin,
 }
 
-/// What a driver function is about.
+/// The subject of a driver function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Makes memory.
@@ -111,7 +111,7 @@ pub enum Class {
     Other,
 }
 
-/// What an NVML function is about.
+/// The subject of an NVML function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NvmlClass {
     /// Memory.
@@ -130,7 +130,7 @@ pub enum NvmlClass {
     Other,
 }
 
-/// What a function does to a tenant's memory account.
+/// The effect of a function on a tenant's memory account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Charge {
     /// Takes device memory: booked before the driver is asked.
@@ -152,7 +152,7 @@ pub enum Charge {
     No(&'static str),
 }
 
-/// What a function gives the device to do.
+/// The work that a function submits to the device, and how the gate treats it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
     /// Kernels and graphs: held back while another tenant has its turn.

@@ -1,9 +1,9 @@
 //! Lookups for a library that is loaded into every program: the table of [`CUDA`](super::CUDA)
 //! without a pointer in it.
 //!
-//! The dynamic linker adjusts each pointer in a library's tables each time the library is loaded:
-//! the rows of the plain table are five thousand of them. These rows are offsets into one string.
-//! What they say is the same, and a test compares them.
+//! The dynamic linker adjusts each pointer in a library's tables each time the library is loaded,
+//! and the rows of the plain table have five thousand pointers. These rows have offsets into one
+//! string. Their values are the same, and a test compares them.
 
 use super::{BY_BASE, NAMES, PACKED, VARIANTS};
 use crate::cuda::CUdriverProcAddress_flags;

@@ -120,7 +120,8 @@ mod cudarc_bindings {
     }
 }
 
-/// What `tests/data/abi-13.5.tsv` should say of our types: the lines the C program prints.
+/// The lines that `tests/data/abi-13.5.tsv` should have for our types, as the C program prints
+/// them.
 fn rendered(layouts: &[Layout], values: &[Value]) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
     for layout in layouts {

@@ -17,7 +17,7 @@ use crate::driver::current::CurrentContext;
 use crate::driver::green::Green;
 use crate::driver::stream_ref::StreamRef;
 
-/// What came of a mark.
+/// The outcome of an attempt to make a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marked<R> {
     /// It was made, with the closure's result.

@@ -1,4 +1,4 @@
-//! What the tracker knows, and its lock.
+//! The tracker's state, and its lock.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -88,7 +88,7 @@ pub(super) struct Stream {
     pub(super) busy: u32,
 }
 
-/// What is known, under the tracker's lock.
+/// The contexts, streams and captures that are known, under the tracker's lock.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) contexts: HashMap<CUcontext, Context>,
@@ -103,7 +103,7 @@ pub(super) struct State {
     pub(super) beginning: u32,
 }
 
-/// One a process.
+/// The tracker; a process has one.
 #[derive(Debug, Default)]
 pub(super) struct Tracker {
     pub(super) state: Mutex<State>,

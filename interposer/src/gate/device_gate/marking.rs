@@ -211,8 +211,8 @@ impl DeviceGate {
             if inner.follower.stands() == stands {
                 inner.nobody_inside();
             }
-            // What could not be marked is tried again, but not while marks are on their way
-            // already.
+            // The first attempt since the gate closed is due now. A further attempt waits until the
+            // marked work is complete.
             let due = !core::mem::replace(&mut inner.swept, true) || inner.window.is_drained();
             inner.unseen && due
         };

@@ -10,7 +10,7 @@ use crate::account;
 use crate::gate::ledger::Rules;
 use crate::gate::waits_at;
 
-/// Times that work which came while nothing bound is tried to be marked before it is let be.
+/// The most attempts to mark work that came while the device was unbound.
 const GLANCES: u32 = 50;
 
 /// Whether tenants work on the device at the same time under this turn.

@@ -1,4 +1,4 @@
-//! What the program waits for, and work that nobody noted.
+//! Waits by the program, and work that the window did not record.
 
 use super::*;
 
