@@ -21,7 +21,7 @@ pub(crate) fn table(
     };
     let rows: String = comparisons.iter().map(rows).collect();
     format!(
-        "{what}; {seconds} s each{kept}. *Useful* is what completed kernels take alone, per time; *used* is by the device's own books.\n\n{HEAD}{rows}"
+        "{what};\n{seconds} s each{kept}.\n*Useful* is what completed kernels take alone, per time; *used* is by the device's own books.\n\n{HEAD}{rows}"
     )
 }
 
