@@ -115,7 +115,7 @@ mod tests {
             tenants: vec![server],
         };
         let text = table("on it", (5, 3), &[comparison]);
-        assert!(text.starts_with("on it; 5 s each, 3 pairs"), "{text}");
+        assert!(text.starts_with("on it;\n5 s each, 3 pairs"), "{text}");
         let rows: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
         let cells = |row: &str| row.matches('|').count();
         assert_eq!(rows.len(), 4);
