@@ -14,7 +14,6 @@ use core::ffi::c_void;
 
 use gpushare_cuda_abi::cuda::*;
 
-use crate::driver::real::Slot;
 
 /// The driver's answer to a query: a value, or an error.
 pub(crate) type Asked<T> = Result<T, CUresult>;
@@ -163,20 +162,6 @@ asks! {
 
     /// The device of the current context.
     fn current_device() -> CUdevice = 0, |at| cuCtxGetDevice(at);
-}
-
-/// The current context of a program's thread that is about to launch: none of this library's own
-/// asks here. `None` where the driver does not say.
-#[inline(always)]
-pub(crate) fn launching_context() -> Option<CUcontext> {
-    static SLOT: Slot<unsafe extern "C" fn(*mut CUcontext) -> CUresult> =
-        // SAFETY: the type is the C function's, spelled next to its name.
-        unsafe { Slot::new(c"cuCtxGetCurrent") };
-    let real = SLOT.known()?;
-    let mut context = CUcontext::NULL;
-    // SAFETY: the pointer is to a local that outlives the call.
-    unsafe { real(&raw mut context) }.ok().ok()?;
-    Some(context)
 }
 
 has! {

@@ -18,7 +18,7 @@ use core::marker::PhantomData;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use gpushare_cuda_abi::cuda::CUresult;
+use gpushare_cuda_abi::cuda::{CUcontext, CUresult};
 use gpushare_cuda_abi::nvml::nvmlReturn_t;
 use gpushare_cuda_abi::symbols;
 
@@ -365,4 +365,18 @@ fn find_dlsym() -> Option<*mut c_void> {
         }
         DLSYM_VERSIONS.iter().find_map(in_place)
     })
+}
+
+/// The current context of a program's thread that is about to launch: none of this library's own
+/// asks here. `None` where the driver does not say.
+#[inline(always)]
+pub(crate) fn launching_context() -> Option<CUcontext> {
+    static SLOT: Slot<unsafe extern "C" fn(*mut CUcontext) -> CUresult> =
+        // SAFETY: the type is the C function's, spelled next to its name.
+        unsafe { Slot::new(c"cuCtxGetCurrent") };
+    let real = SLOT.known()?;
+    let mut context = CUcontext::NULL;
+    // SAFETY: the pointer is to a local that outlives the call.
+    unsafe { real(&raw mut context) }.ok().ok()?;
+    Some(context)
 }

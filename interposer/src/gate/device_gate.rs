@@ -21,7 +21,7 @@ mod marking;
 mod telling;
 mod yielding;
 
-use super::{Quiet, drain, ledger};
+use super::{Quiet, drain};
 use crate::driver::marking::can_mark_all;
 use crate::driver::streams;
 use crate::gate::ledger::{Ledger, Named, Open, Rules};
@@ -30,6 +30,7 @@ use crate::guest::clock;
 use crate::guest::fork::ForkLocal;
 use crate::guest::frames;
 use books::Books;
+pub(super) use books::only;
 use gpushare_pacing::estimate::Expected;
 use gpushare_pacing::follower::{Act, Facts, GateState, LeaseFollower};
 use gpushare_pacing::report::{Report, Words};
@@ -142,16 +143,6 @@ pub(super) fn all() -> &'static [DeviceGate] {
 /// A device.
 pub(super) fn of(index: usize) -> Option<&'static DeviceGate> {
     all().get(index)
-}
-
-/// The calling thread launches on this device now, and on no other one without a lock.
-pub(super) fn only(this: &DeviceGate) {
-    if let Some(ledger) = ledger::known()
-        && let Some(other) = ledger.device().filter(|other| *other != this.index)
-        && let Some(other) = of(other)
-    {
-        other.lock().release(ledger);
-    }
 }
 
 impl DeviceGate {

@@ -26,7 +26,7 @@ use gpushare_protocol::page::control::ControlDevice;
 
 use super::{GATE, tls};
 use crate::driver::stream_ref::StreamRef;
-use crate::driver::{calls, streams};
+use crate::driver::{real, streams};
 use crate::gate::ring::{Allowance, Launch, Ring};
 use crate::gate::word::{self, ANY_SEALED, FENCED, NOT_READY, Record};
 use crate::guest::clock;
@@ -67,7 +67,7 @@ impl Named {
     /// In this `era`. `None` where the driver does not report the current context.
     pub(super) fn of(stream: StreamRef, key: u64, era: u64) -> Option<Self> {
         let context = if streams::is_default(stream.handle()) {
-            calls::launching_context()?.0.addr()
+            real::launching_context()?.0.addr()
         } else {
             0
         };
@@ -124,7 +124,7 @@ impl Kind {
             let known = self.context.load(Ordering::Relaxed);
             context.0.addr() == known
         };
-        !streams::is_default(stream.handle()) || calls::launching_context().is_some_and(is_here)
+        !streams::is_default(stream.handle()) || real::launching_context().is_some_and(is_here)
     }
 }
 

@@ -10,8 +10,8 @@
 //! load.
 //!
 //! Stream memory operations are held only once all submitted work is complete: that work may wait
-//! for a value which one of them writes. What a held call holds is nothing: it may be left by a
-//! jump. Why: ADR 82.
+//! for a value which one of them writes. A held call holds no lock or guard, because a jump
+//! may leave it. Why: ADR 82.
 //!
 //! # Safety
 //! `unsafe` turns the pointer to a thread's record into a reference; records are never unmapped.

@@ -149,8 +149,8 @@ fn tell_of_waiting(index: usize, gate: &DeviceGate) {
     }
 }
 
-/// For a thread that waits at `gate`: opens it if the daemon has given the turn. What to sleep on
-/// until it does; `None` while turns are not the daemon's, and the gate thread opens.
+/// For a thread that waits at `gate`: opens it if the daemon has given the turn. Returns the futex
+/// to sleep on until then; `None` while turns are not the daemon's, and the gate thread opens.
 pub(super) fn follow(index: usize, gate: &DeviceGate) -> Option<FutexWaiter> {
     let session = account::compute()?.session?;
     let bed = FutexWaiter::of_page(session.changes());

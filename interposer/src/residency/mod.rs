@@ -2,8 +2,8 @@
 //! that can be taken off the device and put back at the same addresses.
 //!
 //! One thread follows the daemon's orders ([`thread`]). It seals the process
-//! ([`seal`](crate::gate::seal)), waits until its work has drained ([`drain`]), and moves. What is
-//! done when is decided in `interposer/pacing/src/mover.rs`.
+//! ([`seal`](crate::gate::seal)), waits until its work has drained ([`drain`]), and moves. The
+//! order of these steps is decided in `interposer/pacing/src/mover.rs`.
 
 mod blocks;
 mod drain;

@@ -8,7 +8,7 @@ use std::sync::MutexGuard;
 use gpushare_protocol::page::control::ControlDevice;
 use gpushare_protocol::page::lease::NO_DEADLINE;
 
-use super::{DeviceGate, GateState, Inner, Op, PAUSE, StreamKey, clock};
+use super::{DeviceGate, GateState, Inner, Op, PAUSE, StreamKey, clock, of};
 use crate::driver::marking::can_mark_all;
 use crate::gate::ledger::{self, Entry, Ledger, Named};
 use gpushare_pacing::estimate::Expected;
@@ -165,5 +165,15 @@ fn op(entry: &Entry, count: u32) -> Op {
             known: true,
         },
         waits: false,
+    }
+}
+
+/// The calling thread launches on this device now, and on no other one without a lock.
+pub(in crate::gate) fn only(this: &DeviceGate) {
+    if let Some(ledger) = ledger::known()
+        && let Some(other) = ledger.device().filter(|other| *other != this.index)
+        && let Some(other) = of(other)
+    {
+        other.lock().release(ledger);
     }
 }
