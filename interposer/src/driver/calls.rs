@@ -14,7 +14,6 @@ use core::ffi::c_void;
 
 use gpushare_cuda_abi::cuda::*;
 
-
 /// The driver's answer to a query: a value, or an error.
 pub(crate) type Asked<T> = Result<T, CUresult>;
 
