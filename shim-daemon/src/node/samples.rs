@@ -60,14 +60,14 @@ impl Node {
         for device_index in 0..device_ids {
             self.read_usage(now, tenant, device_index);
         }
-        self.show_standing(tenant);
+        self.show_status(tenant);
         self.note_shares(now, tenant);
         self.count(now, tenant);
         self.note_measures(tenant);
     }
 
     /// Shows a tenant's programs their free memory and the driver's overhead beside their charges.
-    pub(super) fn show_standing(&self, tenant: TenantId) {
+    pub(super) fn show_status(&self, tenant: TenantId) {
         let Some(known) = self.tenants.get(&tenant) else {
             return;
         };
