@@ -47,6 +47,10 @@ impl Node {
             text.push_str(&format!("; {}", status_text(status)));
         }
         text.push_str(&format!("; charged {} at most", peak.human()));
+        if tally.busy() > 0 {
+            let busy = Nanos(tally.busy()).human();
+            text.push_str(&format!("; its kernels ran for about {busy}"));
+        }
         if tally.refused() > 0 {
             text.push_str(&format!("; {}", allocations(tally.refused())));
         }
@@ -57,6 +61,7 @@ impl Node {
             number("ran_ms", millis(ran)),
             number("peak_bytes", peak.0),
             number("gpu_ms", tally.service() / 1_000_000),
+            number("busy_ms", tally.busy() / 1_000_000),
             number("refused", tally.refused()),
             number("waited_ms", millis(tally.waited())),
             number("queued_ms", millis(tally.queued())),
