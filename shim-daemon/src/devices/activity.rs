@@ -2,7 +2,7 @@
 //! on a device, which the gates do not bill.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use nvml_wrapper::struct_wrappers::device::ProcessUtilizationSample;
 
@@ -33,28 +33,24 @@ impl Activity {
         device: &nvml_wrapper::Device<'_>,
     ) -> Vec<(u32, u64)> {
         let at = Instant::now();
-        let asked = self.0.entry(index).or_insert_with(|| Asked {
-            at: at.checked_sub(APART).unwrap_or(at),
-            newest_us: micros(SystemTime::now()),
-        });
-        if at.duration_since(asked.at) < APART {
+        let known = self.0.get(&index).copied();
+        if known.is_some_and(|asked| at.duration_since(asked.at) < APART) {
             return Vec::new();
         }
-        asked.at = at;
+        // The first question only finds out how far the driver's samples go.
+        let since_us = known.map_or(0, |asked| asked.newest_us);
         let samples = device
-            .process_utilization_stats(asked.newest_us)
+            .process_utilization_stats(since_us)
             .unwrap_or_default();
         let samples: Vec<Sampled> = samples.iter().map(Sampled::from).collect();
-        let busy = busy(asked.newest_us, &samples);
         let newest = samples.iter().map(|sample| sample.end_us).max();
-        asked.newest_us = asked.newest_us.max(newest.unwrap_or(0));
-        busy
+        let newest_us = since_us.max(newest.unwrap_or(0));
+        self.0.insert(index, Asked { at, newest_us });
+        match known {
+            Some(_) => busy(since_us, &samples),
+            None => Vec::new(),
+        }
     }
-}
-
-fn micros(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// A sample of one process.
