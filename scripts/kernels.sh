@@ -37,7 +37,8 @@ embedded() {
     assemble "$2"
 }
 
-known="cli/sys/src/meet.ptx cli/sys/src/spin.ptx scripts/gpu/driver.h scripts/gpu/slice.c softgpu/conformance/launch.c"
+# header_tests.rs holds declarations that no compiler need accept.
+known="cli/sys/src/meet.ptx cli/sys/src/spin.ptx scripts/gpu/driver.h scripts/gpu/slice.c softgpu/conformance/launch.c softgpu/conformance/module.c softgpu/src/module/header_tests.rs"
 found=$(grep -rlE '^ *"?\.version [0-9]|\\n\.target sm_' cli interposer protocol scripts shim-daemon softgpu tests --include='*.ptx' --include='*.[ch]' --include='*.rs' --include='*.py' | sort | xargs)
 [ "$found" = "$known" ] || die "PTX is in $found; this script knows $known"
 
@@ -53,5 +54,6 @@ assemble meet
 embedded scripts/gpu/driver.h nothing_ptx
 embedded scripts/gpu/slice.c leaps_ptx
 embedded softgpu/conformance/launch.c FILL_PTX
+embedded softgpu/conformance/module.c MODULE_PTX
 nvcc -ptx -arch=compute_75 -o "$work/builtins.ptx" tests/kernels/builtins.cu
 python3 scripts/same_spin.py "$work/spin.ptx" "$work/builtins.ptx"

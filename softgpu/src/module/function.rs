@@ -36,7 +36,7 @@ impl Function {
             handle,
             name: c_name(name),
             module: Arc::clone(module),
-            builtin: kernels::find(name),
+            builtin: builtin(name, module.image()),
             attributes: Mutex::new(Attributes::of_image(module.image().attributes(name))),
             legacy: Mutex::default(),
         };
@@ -112,15 +112,27 @@ pub(super) fn forget(function: CUfunction) {
     FUNCTIONS.remove(function.0.addr());
 }
 
-/// Offset and size of each parameter of the function of this name: those of a built-in kernel, or
-/// what the image says.
+/// The built-in kernel of this name, unless the image has a function of the name whose parameters
+/// are others: that is a program's own kernel.
+fn builtin(name: &str, image: &Image) -> Option<&'static Builtin> {
+    let found = kernels::find(name)?;
+    image
+        .params(name)
+        .is_none_or(|params| params == layout_of(found))
+        .then_some(found)
+}
+
+/// Offset and size of each parameter of the function of this name: what the image says, or those of
+/// a built-in kernel.
 pub(super) fn params(name: &str, image: &Image) -> Option<Vec<(usize, usize)>> {
-    match kernels::find(name) {
-        Some(builtin) => (0..builtin.params.len())
-            .map(|index| builtin.param(index))
-            .collect(),
-        None => image.params(name).map(<[_]>::to_vec),
-    }
+    let told = image.params(name).map(<[_]>::to_vec);
+    told.or_else(|| kernels::find(name).map(layout_of))
+}
+
+fn layout_of(builtin: &Builtin) -> Vec<(usize, usize)> {
+    (0..builtin.params.len())
+        .filter_map(|index| builtin.param(index))
+        .collect()
 }
 
 /// A name as a C string.
