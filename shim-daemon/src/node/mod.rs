@@ -32,7 +32,7 @@ mod residency;
 mod restart;
 mod samples;
 mod shares;
-mod standing;
+mod status;
 mod strangers;
 mod tally;
 mod tenant;
