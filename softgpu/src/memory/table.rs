@@ -27,6 +27,8 @@ pub(crate) enum What {
     Small(Arc<Heap>, u64),
     /// Pages of its own.
     Large(Arc<Region>),
+    /// A variable of a module.
+    Module(#[expect(dead_code, reason = "held for its drop")] Arc<Region>),
     /// Memory of a stream-ordered pool.
     Pool(Arc<PoolBlock>),
     /// Memory of a graph. Its pages are mapped and unmapped by launches and frees.
