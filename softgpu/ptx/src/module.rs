@@ -383,6 +383,17 @@ impl Kernel<'_> {
             .collect()
     }
 
+    /// The variables that it, or a function it may call, names: their numbers in
+    /// [`Module::variables`].
+    pub fn variables(&self) -> Vec<usize> {
+        let functions = self.reached();
+        let named = functions
+            .iter()
+            .flat_map(|at| &self.module.functions[*at].variables);
+        let named: BTreeSet<usize> = named.filter_map(|at| usize::try_from(*at).ok()).collect();
+        named.into_iter().collect()
+    }
+
     /// The functions it may run: itself, what it calls, and any function if it calls by address.
     fn reached(&self) -> BTreeSet<usize> {
         let (mut found, mut next) = (BTreeSet::new(), vec![self.number]);

@@ -43,7 +43,9 @@ pub(crate) struct Lowered {
     pub(crate) code: Vec<Inst>,
     /// What is not known here: the line, and the instruction.
     pub(crate) unknown: Vec<(u32, String)>,
-    /// Variables of shared memory it names, by their numbers, and the functions it calls.
+    /// Variables of the module and of shared memory it names, by their numbers, and the functions
+    /// it calls.
+    pub(crate) variables: BTreeSet<u32>,
     pub(crate) shared: BTreeSet<u32>,
     pub(crate) calls: BTreeSet<u32>,
     /// Whether it calls a function by its address.

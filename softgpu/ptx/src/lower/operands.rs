@@ -38,8 +38,14 @@ impl<'a> Lowering<'a, '_> {
                 ),
             },
         };
-        if let Src::Shared(number, _) = found {
-            self.out.shared.insert(number);
+        match found {
+            Src::Shared(number, _) => {
+                self.out.shared.insert(number);
+            }
+            Src::Global(number, _) => {
+                self.out.variables.insert(number);
+            }
+            _ => {}
         }
         Ok(found)
     }
