@@ -96,6 +96,8 @@ fn link(backend: &Backend, size: u64) -> Result<Link, Failure> {
     let bytes = size.min(CARGO);
     let mut bare = Player::bare(backend, bytes)?;
     let rate = |ns: u64| bytes as f64 * 1e9 / ns.max(1) as f64;
+    // The first copy finds memory that nothing has touched.
+    bare.writes(1)?;
     let back = rate(bare.writes(1)?);
     let (out, wrong) = bare.reads(1)?;
     match wrong {
