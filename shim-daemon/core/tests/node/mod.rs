@@ -6,6 +6,7 @@
 pub mod bare;
 mod clock;
 mod hardware;
+pub mod program;
 mod react;
 pub mod rng;
 pub mod swap;
