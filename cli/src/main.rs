@@ -15,6 +15,7 @@ mod events;
 mod failure;
 mod gpu;
 mod history;
+mod host;
 mod links;
 mod listener;
 mod manual;
@@ -96,6 +97,12 @@ fn main() -> ExitCode {
         Ok(Args {
             command: Command::Bench(Bench::Interference(interference)),
         }) => bench::interference(&interference),
+        Ok(Args {
+            command: Command::Bench(Bench::Swap(swap)),
+        }) => bench::swap(&swap),
+        Ok(Args {
+            command: Command::Bench(Bench::Swapper(swapper)),
+        }) => bench::swapper(&swapper),
         Ok(Args {
             command: Command::Bench(Bench::Worker(worker)),
         }) => bench::worker(&worker),

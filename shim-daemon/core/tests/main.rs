@@ -30,6 +30,7 @@ mod sim_node;
 mod swap;
 mod swap_failures;
 mod swap_properties;
+mod swap_useful;
 mod tally;
 mod time_limits;
 mod together_bare;

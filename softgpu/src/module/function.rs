@@ -79,6 +79,19 @@ impl Function {
         params(self.name(), self.module.image())
     }
 
+    /// Whether it is a kernel of a PTX text, which runs as it is written.
+    pub(super) fn is_program(&self) -> bool {
+        let module = self.module.image().ptx();
+        self.builtin.is_none() && module.is_some_and(|module| module.kernel(self.name()).is_some())
+    }
+
+    /// Offset and size of each parameter that a launch copies: all of a kernel that does something,
+    /// and none of another one.
+    pub fn copied(&self) -> Vec<(usize, usize)> {
+        let known = self.builtin.is_some() || self.is_program();
+        self.params().filter(|_| known).unwrap_or_default()
+    }
+
     /// Its attributes.
     pub fn attributes(&self) -> MutexGuard<'_, Attributes> {
         self.attributes
@@ -112,21 +125,30 @@ pub(super) fn forget(function: CUfunction) {
     FUNCTIONS.remove(function.0.addr());
 }
 
-/// The built-in kernel of this name, unless the image has a function of the name whose parameters
-/// are others: that is a program's own kernel.
+/// The built-in kernel that a function of this name is. A kernel of a PTX text runs as it is
+/// written, unless it has the name and the parameters of a kernel that only takes time. A function
+/// of another image that is known to have other parameters is a program's own.
 fn builtin(name: &str, image: &Image) -> Option<&'static Builtin> {
     let found = kernels::find(name)?;
-    image
-        .params(name)
-        .is_none_or(|params| params == layout_of(found))
-        .then_some(found)
+    let is_it = match image.ptx().and_then(|module| module.kernel(name)) {
+        Some(kernel) => {
+            let sizes = kernel.params().into_iter().map(|param| param.size);
+            found.is_timed() && sizes.eq(found.params.iter().copied())
+        }
+        None => image
+            .params(name)
+            .is_none_or(|params| params == layout_of(found)),
+    };
+    is_it.then_some(found)
 }
 
-/// Offset and size of each parameter of the function of this name: what the image says, or those of
-/// a built-in kernel.
+/// Offset and size of each parameter of the function of this name: those of a built-in kernel, or
+/// what the image says.
 pub(super) fn params(name: &str, image: &Image) -> Option<Vec<(usize, usize)>> {
-    let told = image.params(name).map(<[_]>::to_vec);
-    told.or_else(|| kernels::find(name).map(layout_of))
+    match builtin(name, image) {
+        Some(builtin) => Some(layout_of(builtin)),
+        None => image.params(name).map(<[_]>::to_vec),
+    }
 }
 
 fn layout_of(builtin: &Builtin) -> Vec<(usize, usize)> {

@@ -6,6 +6,7 @@
 pub mod bare;
 mod clock;
 mod hardware;
+pub mod program;
 mod react;
 pub mod rng;
 pub mod swap;
@@ -207,7 +208,7 @@ impl Node {
             adopted: true,
             gated: true,
         });
-        if self.guests[&tenant].spec.oversubscribe == Oversubscribe::Swap {
+        if self.guests[&tenant].spec.oversubscribe != Oversubscribe::Off {
             self.tell(Event::Movable { process });
         }
         for (device, _) in self.guests[&tenant].spec.quotas.clone() {

@@ -1,7 +1,7 @@
 //! Tenants that are out come back: in the order of the device's waiting asks, by the same rules.
 
 use crate::ids::{AskKey, DeviceId, ProcessId, TenantId};
-use crate::ledger::Account;
+use crate::ledger::{Account, Device};
 use crate::residency::Place;
 use crate::resolver::{Burst, Case, Mover, Resolve, Resolver, Verdict};
 use crate::time::Nanos;
@@ -23,6 +23,45 @@ impl World {
             self.worked(tenant);
             self.settle(device);
         }
+    }
+
+    /// An ask of a tenant is granted that was made at `since`.
+    pub(in crate::world) fn let_on(
+        &mut self,
+        (process, tenant): (ProcessId, TenantId),
+        device: DeviceId,
+        since: Nanos,
+    ) {
+        let now = self.timers.now();
+        if self.note_holding(tenant, device, false) || since >= now {
+            return;
+        }
+        let waits = |other: ProcessId| other == process || self.asks.of(other).next().is_some();
+        let mut members = self.tenants.members(tenant);
+        let blocked = members.all(|(other, _)| waits(other));
+        if let Some(resident) = self.residency.get_mut(device, tenant) {
+            resident.turn_mut().waited(now, now - since, blocked);
+        }
+    }
+
+    /// A tenant's memory in use changed; `freed`: it is less. Returns whether it had none before.
+    pub(in crate::world) fn note_holding(
+        &mut self,
+        tenant: TenantId,
+        device: DeviceId,
+        freed: bool,
+    ) -> bool {
+        if self.residency.is_empty() {
+            return false;
+        }
+        let (now, some) = (self.timers.now(), !self.in_use(tenant, device).is_zero());
+        let Some(resident) = self.residency.get_mut(device, tenant) else {
+            return false;
+        };
+        if freed {
+            resident.turn_mut().frees(now);
+        }
+        resident.turn_mut().holds(now, some)
     }
 
     /// Whether an ask cannot be granted before others: a tenant waits to return, or the asker
@@ -48,7 +87,47 @@ impl World {
         let Some(resident) = self.residency.get(device, tenant) else {
             return 0;
         };
-        resident.used(self.timers.now(), self.in_use(tenant, device))
+        let now = self.timers.now();
+        let until = self.blocked(tenant).unwrap_or(now);
+        resident.used(until, self.in_use(tenant, device))
+    }
+
+    /// Whether a tenant that may be moved is in, with memory, and its stay is not over.
+    pub(in crate::world) fn has_turn(&self, tenant: TenantId, device: DeviceId) -> bool {
+        let Some(rotation) = self.residency.on(device) else {
+            return false;
+        };
+        let bytes = self.in_use(tenant, device);
+        let stay = rotation.stay(bytes, false, &self.policy.swap);
+        let now = self.timers.now();
+        let until = self.blocked(tenant).unwrap_or(now);
+        rotation.get(tenant).is_some_and(|resident| {
+            resident.place() == Place::In
+                && !bytes.is_zero()
+                && until < resident.turn().from() + stay
+        })
+    }
+
+    /// Until when the unused part of a tenant's grant is left to it, because it has its turn and
+    /// has freed memory a moment ago: many programs free memory and take it again at once.
+    pub(in crate::world) fn spared_until(
+        &self,
+        tenant: TenantId,
+        device: DeviceId,
+    ) -> Option<Nanos> {
+        let resident = self.residency.get(device, tenant)?;
+        let until = resident.turn().freed() + self.policy.swap.rest;
+        (until > self.timers.now() && self.has_turn(tenant, device)).then_some(until)
+    }
+
+    /// Since when none of a tenant's processes can work, because each waits for memory.
+    pub(in crate::world) fn blocked(&self, tenant: TenantId) -> Option<Nanos> {
+        let mut latest = None;
+        for (process, _) in self.tenants.members(tenant) {
+            let asks = self.asks.of(process).map(|(_, pending)| pending.since);
+            latest = latest.max(Some(asks.min()?));
+        }
+        latest
     }
 
     /// An ask of a tenant that is not in waits until the tenant is back.
@@ -71,8 +150,8 @@ impl World {
         let Some(account) = books.account(tenant) else {
             return;
         };
-        let (away, guaranteed) = (account.away, is_within_request(account));
-        let need = away + self.asked_beside(tenant, device);
+        let guaranteed = is_within_request(account);
+        let (away, need) = self.needed_back((tenant, device), books, account);
         let short = need + pass.above.taken + books.deficit() - books.slack().taken;
         if short.is_zero() {
             pass.forget();
@@ -86,12 +165,29 @@ impl World {
                 taken: short - all.taken,
                 firm: Bytes::ZERO,
             };
-            all += self.reclaim_unused(device, Some(tenant), missing);
+            all += match guaranteed {
+                true => self.reclaim_unused(device, Some(tenant), missing),
+                false => self.reclaim_spared(device, tenant, missing),
+            };
         }
         let rest = short - all.taken;
         pass.coming.prompt.taken = all.taken - short;
         let counts = rest.is_zero() || self.make_way(pass, tenant, rest, guaranteed);
         pass.equals_need(if counts { need - short } else { need });
+    }
+
+    /// The room that a return takes, and the same with the tenant's waiting asks.
+    fn needed_back(
+        &self,
+        (tenant, device): (TenantId, DeviceId),
+        books: &Device,
+        account: &Account,
+    ) -> (Bytes, Bytes) {
+        let mut back = account.clone();
+        (back.away, back.booked) = (Bytes::ZERO, books.bookable(tenant));
+        let away = back.on_card() - account.on_card();
+        back.grant += self.asked_beside(tenant, device, account);
+        (away, back.on_card() - account.on_card())
     }
 
     /// Makes room for a return. Whether the bytes on their way are enough then.
@@ -112,7 +208,7 @@ impl World {
             }
             return true;
         }
-        let movers = self.movers(device, tenant);
+        let movers = self.movers(device, tenant, &pass.order);
         let candidates = match guaranteed {
             true => self.candidates(device, tenant, false),
             false => Vec::new(),
@@ -177,9 +273,10 @@ impl World {
         }
         let free = self.residency.host.free();
         let largest = self.residency.devices().map(|(device, rotation)| {
-            let sizes = rotation
-                .all()
-                .map(|(tenant, _)| self.in_use(tenant, device));
+            let sizes = rotation.all().filter_map(|(tenant, _)| {
+                let account = self.ledger.account(device, tenant)?;
+                Some(account.host_for(account.in_use))
+            });
             sizes.max().unwrap_or_default()
         });
         let kept: Bytes = largest.sum();
@@ -187,7 +284,9 @@ impl World {
         let own = own.map_or(Bytes::ZERO, |resident| resident.host());
         let books = self.ledger.all();
         let away = books.flat_map(|(_, books)| books.accounts());
-        let away: Bytes = away.map(|(_, account)| account.away).sum();
+        let away: Bytes = away
+            .map(|(_, account)| account.host_for(account.away))
+            .sum();
         let lasting = self.residency.host.budget() - away;
         (free.min(free + own - kept), lasting + own - kept)
     }
@@ -217,7 +316,10 @@ impl World {
         let now: Bytes = fitting.map(|(_, gives)| gives).sum();
         // Also what ends, though an equal that is before it may have counted on that.
         let all = now + later + self.lasting(device).0.taken;
-        !all.is_zero() && short <= all && short <= host
+        // What takes nothing of the budget.
+        let own = movers.iter().filter(|mover| mover.host.is_zero());
+        let own: Bytes = own.map(|mover| mover.gives).sum();
+        !all.is_zero() && short <= all && short <= host + own
     }
 
     /// Memory that no mover gives now, and that can move once it is used: of tenants that are
@@ -229,9 +331,9 @@ impl World {
         let later = others.filter_map(|(tenant, resident)| {
             let account = self.ledger.account(device, tenant)?;
             match resident.place() {
-                Place::Entering => Some(account.in_use),
+                Place::Entering => Some(account.in_use.min(account.booked)),
                 Place::In if account.loan.moves && account.loan.revocable => {
-                    Some(account.grant - account.in_use)
+                    Some(account.on_card() - account.in_use)
                 }
                 _ => None,
             }
@@ -274,10 +376,7 @@ impl World {
 
     /// The memory that a tenant's waiting asks want beside its grant: the tenant needs room for
     /// them too.
-    fn asked_beside(&self, tenant: TenantId, device: DeviceId) -> Bytes {
-        let Some(account) = self.ledger.account(device, tenant) else {
-            return Bytes::ZERO;
-        };
+    fn asked_beside(&self, tenant: TenantId, device: DeviceId, account: &Account) -> Bytes {
         let own = self.asks.on(device).filter(|(_, one)| one.tenant == tenant);
         let wanted = own.map(|(_, pending)| match pending.want {
             Want::Credit { bytes, .. } => bytes,
