@@ -229,7 +229,8 @@ fn a_prefetch_that_fails_loses_no_byte_and_is_tried_again() {
 #[test]
 fn a_driver_that_takes_no_advice_is_served_as_well() {
     let scene = Scene::new();
-    let (_tenant, mut guest) = scene.failing("one", SIZE, 6, "cuMemAdvise:*:CUDA_ERROR_INVALID_DEVICE");
+    let (_tenant, mut guest) =
+        scene.failing("one", SIZE, 6, "cuMemAdvise:*:CUDA_ERROR_INVALID_DEVICE");
     scene.suspended("one");
     assert_eq!(guest.ask("check 6"), "check 0");
 }
