@@ -162,18 +162,7 @@ impl Node {
         if !self.is_paged(proc.tenant) {
             return proc.holds(device);
         }
-        let hardware = &self.devices[&device];
-        let others = self.processes.values().map(|other| {
-            if self.is_paged(other.tenant) {
-                other.contexts.get(&device).copied().unwrap_or_default()
-            } else {
-                other.holds(device)
-            }
-        });
-        let dead: Bytes = hardware.dead.values().map(|(holds, _)| *holds).sum();
-        let late: Bytes = hardware.freed.iter().map(|(_, bytes, _)| *bytes).sum();
-        let others: Bytes = others.sum();
-        let mut left = hardware.capacity - (others + dead + late + hardware.foreign);
+        let mut left = self.room(device);
         for (one, other) in &self.processes {
             if !self.is_paged(other.tenant) {
                 continue;
@@ -185,6 +174,23 @@ impl Node {
             left -= there;
         }
         Bytes::ZERO
+    }
+
+    /// The memory of a device that its driver can give: what is free, and what is managed, which
+    /// leaves for any other.
+    pub fn room(&self, device: DeviceId) -> Bytes {
+        let hardware = &self.devices[&device];
+        let others = self.processes.values().map(|other| {
+            if self.is_paged(other.tenant) {
+                other.contexts.get(&device).copied().unwrap_or_default()
+            } else {
+                other.holds(device)
+            }
+        });
+        let dead: Bytes = hardware.dead.values().map(|(holds, _)| *holds).sum();
+        let late: Bytes = hardware.freed.iter().map(|(_, bytes, _)| *bytes).sum();
+        let others: Bytes = others.sum();
+        hardware.capacity - (others + dead + late + hardware.foreign)
     }
 
     fn is_paged(&self, tenant: TenantId) -> bool {

@@ -223,7 +223,7 @@ impl Node {
             }
             (Order::Return, _) => {
                 let back = proc.away(device);
-                let room = self.devices[&device].capacity - self.physical(device);
+                let room = self.room(device);
                 let paged = self.guests[&tenant].spec.oversubscribe == Oversubscribe::Uvm;
                 if back <= room || paged {
                     let proc = self.processes.get_mut(&process).expect("it lives");
