@@ -273,6 +273,7 @@ impl Session {
                     gated: self.gated,
                     tells: self.minor >= 3,
                     moves: self.moves,
+                    stores: self.moves && self.minor >= 15,
                 };
                 match decode::<Request>(request, body) {
                     Ok(Request::Register(register)) => {
@@ -293,6 +294,14 @@ impl Session {
                         if let Some(process) = process.filter(|_| self.mps) {
                             node.is_mps_client(process);
                         }
+                    }
+                    Ok(Request::HostFile { file }) => {
+                        let kept = self.connection.take_descriptor();
+                        node.present_file(client, file, kept);
+                    }
+                    Ok(Request::HostMemory) => {
+                        let kept = self.connection.take_descriptor();
+                        node.present_memory(client, kept);
                     }
                     Ok(other) => {
                         self.refusals += u32::from(self.process.is_none());
@@ -428,6 +437,7 @@ impl Session {
                         gated: self.gated,
                         tells: self.minor >= 3,
                         moves: self.moves,
+                        stores: false,
                     },
                 );
             }

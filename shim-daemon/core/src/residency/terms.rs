@@ -9,6 +9,8 @@ pub struct SwapPolicy {
     /// Host memory for the memory of all tenants that are out. Bytes; zero means that no tenant is
     /// moved.
     pub host: Bytes,
+    /// Files for what the host has no room for. Bytes; zero means that there are none.
+    pub spill: Bytes,
     /// A tenant that entered stays this many times as long as its own moves take. With 10, moves
     /// take at most a part in 11 of the time: 9.1 %.
     pub stay: u32,
@@ -31,10 +33,22 @@ pub struct SwapPolicy {
     pub extension: Nanos,
 }
 
+impl SwapPolicy {
+    /// The bytes that may be away at a time: on the host, or in files. None without a host: every
+    /// byte passes it.
+    pub(crate) fn room(&self) -> Bytes {
+        match self.host.is_zero() {
+            true => Bytes::ZERO,
+            false => self.host + self.spill,
+        }
+    }
+}
+
 impl Default for SwapPolicy {
     fn default() -> Self {
         Self {
             host: Bytes::ZERO,
+            spill: Bytes::ZERO,
             stay: 10,
             urgent_stay: 3,
             stays: (Nanos::millis(200), Nanos::secs(120)),
