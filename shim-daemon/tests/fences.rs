@@ -131,6 +131,7 @@ impl Bench {
             tells: false,
             moves: false,
             stores: false,
+            managed: false,
         };
         let pid = std::process::id();
         let peer = Peer {

@@ -99,6 +99,7 @@ impl Machine {
             tells: false,
             moves: false,
             stores: false,
+            managed: false,
         };
         let peer = Peer {
             pid: pid.cast_signed(),

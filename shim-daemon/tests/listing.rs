@@ -66,6 +66,7 @@ impl Crowd {
             tells: false,
             moves: false,
             stores: false,
+            managed: false,
         };
         let peer = Peer {
             pid: pid.cast_signed(),

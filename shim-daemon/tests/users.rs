@@ -84,6 +84,7 @@ impl Machine {
             tells: false,
             moves: false,
             stores: false,
+            managed: false,
         };
         let peer = Peer {
             pid: pid.cast_signed(),

@@ -34,7 +34,7 @@ mod samples;
 mod shares;
 mod spill;
 mod spill_asked;
-mod standing;
+mod status;
 mod storing;
 mod strangers;
 mod tally;
@@ -77,6 +77,7 @@ use users::Users;
 
 use crate::containers::Containers;
 use crate::devices::{Device, Order};
+use crate::groups::KnownMounts;
 use crate::guard::{Among, Guard};
 
 /// A connection, by a number never used twice.
@@ -255,6 +256,7 @@ pub struct Node {
     users: Users,
     away: vacated::Away,
     residency: residency::Moves,
+    known_mounts: KnownMounts,
     containers: Containers,
     /// Why the last registration without a command was refused.
     refused: Option<String>,
@@ -318,6 +320,7 @@ impl Node {
             pids: pids::Pids::new(settings.own_pids),
             fences: Fences::new(settings.fences.clone()),
             users: Users::default(),
+            known_mounts: KnownMounts::default(),
             containers: settings.containers.clone(),
             refused: None,
             away: vacated::Away::default(),

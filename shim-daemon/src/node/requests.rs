@@ -33,6 +33,8 @@ pub struct Client {
     pub moves: bool,
     /// Whether it can have its memory on the host stored in files.
     pub stores: bool,
+    /// The same of managed memory.
+    pub managed: bool,
 }
 
 impl Node {
@@ -101,6 +103,7 @@ impl Node {
             let text = format!("all {} processes of the tenant are taken", MAX_SLOTS);
             return Err(WireError::retry(ErrorCode::Full, text));
         };
+        let moves = tenant.moves(client);
         let descriptors = tenant.descriptors()?;
         let pidfd = peer
             .pidfd
@@ -129,7 +132,7 @@ impl Node {
                 gated: client.gated,
             },
         );
-        if client.moves {
+        if moves {
             self.happened(now, Event::Movable { process });
         }
         self.entered(client.tenant, &cgroup);
@@ -190,7 +193,7 @@ impl Node {
             return;
         }
         self.answer_to(now, client, id, request);
-        self.show_standing(client.tenant);
+        self.show_status(client.tenant);
     }
 
     fn answer_to(&mut self, now: Nanos, client: Client, id: u32, request: &Request) {

@@ -162,6 +162,7 @@ impl Machine {
             tells: false,
             moves: false,
             stores: false,
+            managed: false,
         };
         let register = Register {
             pid: 1,

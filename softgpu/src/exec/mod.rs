@@ -14,6 +14,7 @@ pub mod clock;
 mod engine;
 pub mod event;
 mod host;
+mod job;
 pub(crate) mod lane;
 pub mod memop;
 pub mod model;
@@ -31,10 +32,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use gpushare_cuda_abi::cuda::CUresult;
 
 pub use host::{HostCall, in_host_function};
-pub use op::{Cost, Effect, Kind, Op, Raw};
+pub use op::{Cost, Effect, Kind, Op, Raw, Touch};
 pub use stream::{StreamRef, resolve};
 
 pub(crate) use engine::{Item, OpId, Work};
+pub(crate) use job::Job;
 pub(crate) use op::nanoseconds;
 pub(crate) use value::ValueWait;
 
@@ -68,6 +70,8 @@ static WATCH: Bell = Bell::new();
 static LATE: Bell = Bell::new();
 /// Rung when a host function is queued.
 static CALLS: Bell = Bell::new();
+/// Rung when a job has begun.
+static JOBS: Bell = Bell::new();
 
 /// The timeline of this process.
 fn lock() -> MutexGuard<'static, Timeline> {
@@ -86,6 +90,13 @@ pub fn host_takes(ns: u64) {
         while clock::now() < until {
             std::hint::spin_loop();
         }
+    }
+}
+
+/// Makes the calling thread wait for `ns`: the time a call takes in which the host does nothing.
+pub fn host_waits(ns: u64) {
+    if ns > 0 {
+        std::thread::sleep(std::time::Duration::from_nanos(ns));
     }
 }
 

@@ -8,10 +8,12 @@ use gpushare_cuda_abi::cuda::{
 };
 use softgpu::Result;
 use softgpu::graph::forbidden::Unsafe;
-use softgpu::module::{Image, kernels, library};
+use softgpu::module::{Image, library};
 use softgpu::{context, exec, world};
 
 use super::func::param_info;
+use super::link::Options;
+use super::module::told;
 use crate::abi::{image_at, inputs, out, outputs, required, text};
 
 fn accept_library_options(
@@ -36,13 +38,20 @@ fn accept_library_options(
     }
 }
 
+fn load(library: *mut CUlibrary, image: Image, jit: &Options) -> Result {
+    let log = image.log();
+    let loaded = library::load(image);
+    jit.write_log(&log, loaded.is_err())?;
+    out(library, loaded?)
+}
+
 /// The ordinal of an existing device.
 fn ordinal(device: CUdevice) -> Result<u32> {
     let ordinal = world::process()?.device(device)?.ordinal();
     Ok(ordinal)
 }
 
-/// As for modules: no variable of an opaque image can be found.
+/// No managed variable, and no function that devices and host share, can be found.
 fn no_variable(library: CUlibrary, name: *const c_char) -> Result {
     text(name)?;
     library::lookup(library)?;
@@ -53,17 +62,16 @@ driver! {
     fn cuLibraryLoadData(library: *mut CUlibrary, image: *const c_void, jit: *mut CUjit_option, jit_values: *mut *mut c_void, jit_count: u32, options: *mut CUlibraryOption, values: *mut *mut c_void, count: u32) {
         required(library)?;
         required(image)?;
-        super::link::accept_options(jit_count, jit, jit_values)?;
+        let jit = super::link::accept_options(jit_count, jit, jit_values)?;
         accept_library_options(count, options, values)?;
-        out(library, library::load(image_at(image)))
+        load(library, image_at(image), &jit)
     }
 
     fn cuLibraryLoadFromFile(library: *mut CUlibrary, path: *const c_char, jit: *mut CUjit_option, jit_values: *mut *mut c_void, jit_count: u32, options: *mut CUlibraryOption, values: *mut *mut c_void, count: u32) {
         required(library)?;
-        super::link::accept_options(jit_count, jit, jit_values)?;
+        let jit = super::link::accept_options(jit_count, jit, jit_values)?;
         accept_library_options(count, options, values)?;
-        let image = Image::read(&super::link::file(path)?);
-        out(library, library::load(image))
+        load(library, Image::read(&super::link::file(path)?), &jit)
     }
 
     fn cuLibraryUnload(library: CUlibrary) {
@@ -95,9 +103,11 @@ driver! {
         out(module, library::lookup(library)?.module_in(&context)?.handle())
     }
 
-    fn cuLibraryGetGlobal(_address: *mut CUdeviceptr, _bytes: *mut usize, library: CUlibrary, name: *const c_char) {
-        context::current()?;
-        no_variable(library, name)
+    fn cuLibraryGetGlobal(address: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char) {
+        let context = context::current()?;
+        let name = text(name)?;
+        let (at, size) = library::lookup(library)?.module_in(&context)?.variable(&name)?;
+        told(address, bytes, (at, usize::try_from(size).map_err(|_| CUresult::UNKNOWN)?))
     }
 
     fn cuLibraryGetManaged(_address: *mut CUdeviceptr, _bytes: *mut usize, library: CUlibrary, name: *const c_char) {
@@ -145,11 +155,11 @@ driver! {
 
     fn cuKernelGetParamInfo(kernel: CUkernel, index: usize, offset: *mut usize, size: *mut usize) {
         required(offset)?;
-        param_info(kernels::find(library::kernel(kernel)?.name()), index, offset, size)
+        param_info(library::kernel(kernel)?.params(), index, offset, size)
     }
 
     fn cuKernelGetParamCount(kernel: CUkernel, count: *mut usize) {
         required(count)?;
-        out(count, kernels::find(library::kernel(kernel)?.name()).map_or(0, |builtin| builtin.params.len()))
+        out(count, library::kernel(kernel)?.params().map_or(0, |params| params.len()))
     }
 }
