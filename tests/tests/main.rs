@@ -99,6 +99,7 @@ mod sharing;
 mod sharing_shown;
 mod signatures;
 mod small_stacks;
+mod spill;
 mod swap;
 mod teardown;
 mod time_limits;
