@@ -112,14 +112,14 @@ pub(crate) struct Amounts {
     pub(crate) sm_request: Vec<String>,
 }
 
-/// What only a daemon can keep.
+/// Options that only a daemon can keep.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Rank, waits and ends (under a daemon)")]
 pub(crate) struct Terms {
     /// 0 to 1000, higher first, when memory or time is short. [default: 500]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) priority: Option<String>,
-    /// What happens when memory is short, in order: fail, wait, priority, swap. [default: wait;
+    /// The steps when memory is short, in order: fail, wait, priority, swap. [default: wait;
     /// swap,wait where its own memory may move]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub(crate) on_collision: Option<String>,
@@ -133,9 +133,9 @@ pub(crate) struct Terms {
     /// swap where its memory may move]
     #[arg(long, value_name = "WORST", allow_hyphen_values = true)]
     pub(crate) preemptible: Option<String>,
-    /// How its memory may leave the GPU: off, or swap, to the host and back. Chosen before the
-    /// tenant's first program starts. [default: off; swap where --on-collision or --preemptible
-    /// has swap]
+    /// How its memory may leave the GPU: off, or swap, to the host and back, or uvm, the same with
+    /// managed memory, which may be more than the GPU has. Chosen before the tenant's first program
+    /// starts. [default: off; swap where --on-collision or --preemptible has swap]
     #[arg(long, value_name = "HOW", allow_hyphen_values = true)]
     pub(crate) oversubscribe: Option<String>,
     /// Ends it, after a warning, when it has done no GPU work for this long: 2h, or off. [default:

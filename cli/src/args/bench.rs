@@ -8,9 +8,9 @@ use std::path::PathBuf;
 pub(crate) enum Bench {
     /// Device time of tenants against their guarantees; caps, latency, idle time.
     Share(BenchShare),
-    /// What neighbours cost each other in bandwidth and caches: pairs of tenants beside each other.
+    /// The bandwidth and cache that neighbours cost each other, in pairs of tenants.
     Interference(BenchInterference),
-    /// What it costs to move tenants' memory to the host and back; no byte may be lost.
+    /// The cost of moves of tenants' memory to the host and back; no byte may be lost.
     Swap(BenchSwap),
     /// One process of a tenant whose memory moves; started by the benchmark.
     #[command(hide = true)]

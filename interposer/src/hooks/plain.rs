@@ -101,6 +101,10 @@ fn attribute_of(
         return own::at_address(at, false, || real(data, attribute, at));
     };
     // One number for the whole allocation: that of its first chunk, which is new after each move.
+    if block.is_managed() && attribute == CUpointer_attribute::HOST_POINTER {
+        // Plain memory has none.
+        return CUresult::INVALID_VALUE;
+    }
     let asked = if attribute == CUpointer_attribute::BUFFER_ID {
         base
     } else {
@@ -113,8 +117,16 @@ fn attribute_of(
         {
             data.write_long(value);
         }
+        if answer.is_success() && is_denied(attribute, &block) {
+            data.write_no();
+        }
         answer
     })
+}
+
+/// Whether the answer is no for plain memory, and yes for the managed memory that it is.
+fn is_denied(attribute: CUpointer_attribute, block: &Block) -> bool {
+    block.is_managed() && attribute == CUpointer_attribute::IS_MANAGED
 }
 
 fn attributes_of(
@@ -135,6 +147,10 @@ fn attributes_of(
             for (attribute, place) in list.entries(count).zip(data.entries(count)) {
                 if let Some(value) = told(attribute, base, &block) {
                     place.write_long(value);
+                } else if is_denied(attribute, &block) {
+                    place.write_no();
+                } else if block.is_managed() && attribute == CUpointer_attribute::HOST_POINTER {
+                    place.write_long(0);
                 }
             }
         }

@@ -14,6 +14,7 @@ use gpushare_protocol::page::MAX_DEVICES;
 pub(crate) use super::blocks::Block;
 use super::blocks::{Blocks, CHUNK, Chunk, Peer, Valid};
 use super::drain::Drain;
+use super::managed;
 use super::spent::Spent;
 use super::thread;
 use crate::account;
@@ -76,6 +77,9 @@ fn size_slowly(bytes: u64, device: DeviceKey) -> Option<u64> {
 
 fn ask_granularity(device: DeviceKey) -> Option<u64> {
     let ordinal = device::ordinal_of(device)?;
+    if managed::is_on() {
+        return managed::granularity(ordinal);
+    }
     let attribute = CUdevice_attribute::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
     if calls::device_attribute(attribute, ordinal) != Ok(1) {
         tracing::warn!("this device has no virtual memory management: its memory stays on it");
@@ -107,19 +111,24 @@ fn length(bytes: u64) -> usize {
 
 fn make(here: Here, bytes: u64, size: u64) -> Result<u64, CUresult> {
     let ordinal = device::ordinal_of(here.device).ok_or(CUresult::INVALID_DEVICE)?;
+    let mut block = Block {
+        bytes,
+        reserved: size,
+        handle: here.handle,
+        context: here.context,
+        device: here.device,
+        ordinal,
+        sync_memops: false,
+        chunks: Vec::new(),
+    };
+    if managed::is_on() {
+        let made = managed::make(block);
+        wake_if_more();
+        return made;
+    }
     // A capture may have begun since: the driver's own functions are asked outside of it.
     unnoticed(|| {
         let base = vmm::reserve(length(size))?;
-        let mut block = Block {
-            bytes,
-            reserved: size,
-            handle: here.handle,
-            context: here.context,
-            device: here.device,
-            ordinal,
-            sync_memops: false,
-            chunks: Vec::new(),
-        };
         let backed = back(base, &mut block).and_then(|()| {
             let devices = blocks().accessors(&block);
             vmm::give_access(base, length(size), &devices)
@@ -136,6 +145,9 @@ fn make(here: Here, bytes: u64, size: u64) -> Result<u64, CUresult> {
 
 /// Has the mover's thread ask for more host memory, in the background, if there is more to move.
 pub(super) fn wake_if_more() {
+    if managed::is_on() {
+        return;
+    }
     let grows = {
         let blocks = blocks();
         blocks.movable.iter().sum::<u64>() > blocks.store.usable()
@@ -181,6 +193,9 @@ pub(crate) fn free(base: u64) -> CUresult {
     }
     await_device(device);
     seal::pass(|| {
+        if managed::is_on() {
+            return managed::free(base);
+        }
         let block = blocks().remove(base);
         if let Some(block) = block {
             give_back(base, &block);
@@ -248,7 +263,10 @@ pub(crate) fn context_gone(context: ContextId, handle: CUcontext) {
             .collect()
     };
     for (base, block) in gone {
-        give_back(base, &block);
+        // The driver frees managed memory with its context.
+        if !block.is_managed() {
+            give_back(base, &block);
+        }
     }
     peer_gone(handle);
 }
@@ -280,6 +298,10 @@ pub(crate) fn sync_memops(address: u64, on: bool) {
             return;
         };
         block.sync_memops = on;
+        if block.is_managed() {
+            // The program's own call has set it, for good.
+            return;
+        }
         block.chunks.iter().map(|chunk| chunk.at).collect()
     };
     for at in chunks {
@@ -335,6 +357,8 @@ fn change_access(device: CUdevice, of: CUcontext, may: bool) {
         let of_it = blocks.map.iter();
         of_it
             .filter(|(_, block)| block.handle == of && block.ordinal != device)
+            // All devices may access managed memory.
+            .filter(|(_, block)| !block.is_managed())
             .map(|(base, block)| (*base, block.reserved))
             .collect()
     };

@@ -27,7 +27,7 @@ impl Node {
                     grant,
                 } => self.set_grant(tenant, device, grant),
                 Decision::Reclaim {
-                    ticket,
+                    reclaim_id,
                     tenant,
                     device,
                     to,
@@ -35,7 +35,7 @@ impl Node {
                     let held = self.lower_grant(tenant, device, to);
                     let used = self.used_by(tenant, device);
                     let event = Event::Reclaimed {
-                        ticket,
+                        reclaim_id,
                         tenant,
                         device,
                         held,

@@ -57,6 +57,9 @@ impl World {
         }
         // While it is at work, a tenant stays that is within its request or works elsewhere too.
         let fixed = !loan || self.is_on_others(tenant, device);
+        if fixed && !known.is_idle() {
+            return None;
+        }
         let soon = (!fixed).then(|| cost.max(terms.rest));
         let (turn, rested) = (resident.turn().from(), rested(known, resident, soon));
         // Of two that wait for memory the later one makes way, else neither ever had enough.
@@ -75,7 +78,7 @@ impl World {
             loan,
             idle,
             gives,
-            host: account.in_use,
+            host: account.host_for(account.in_use),
             used: self.used_so_far(tenant, device),
             stays: (stays[0], stays[1]),
             backs_off: Some(resident.backs_off()).filter(|until| *until > now),
@@ -149,5 +152,5 @@ fn rested(known: &Tenant, resident: &Resident, soon: Option<Nanos>) -> Nanos {
 
 /// The part of a tenant's memory in use that can move.
 fn gives(account: &Account, resident: &Resident) -> Bytes {
-    account.in_use - resident.residue()
+    (account.in_use - resident.residue()).min(account.booked)
 }
