@@ -101,6 +101,7 @@ mod signatures;
 mod small_stacks;
 mod spill;
 mod swap;
+mod swap_commands;
 mod teardown;
 mod time_limits;
 mod tools;
