@@ -16,6 +16,7 @@ mod own_moves;
 mod provide;
 mod residue;
 mod spent;
+mod stored;
 mod thread;
 
 use core::sync::atomic::{AtomicBool, Ordering};

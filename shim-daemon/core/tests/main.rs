@@ -43,5 +43,6 @@ mod together_properties;
 mod together_rows;
 mod together_stopped;
 mod turns;
+mod uvm;
 mod vacated;
 mod victims;

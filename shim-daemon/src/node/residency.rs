@@ -6,7 +6,8 @@
 //! look at the device shows it.
 
 use gpushare_core::{
-    AskKey, DeviceId, Event, Nanos, Order, Oversubscribe, Place, ProcessId, Shown, TenantId, Told,
+    AskKey, DeviceId, Event, Nanos, Order, Oversubscribe, Place, ProcessId, Shown, TenantId,
+    TenantSpec, Told,
 };
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::residency::{Order as Shall, OrderWord, Orders};
@@ -25,6 +26,7 @@ pub(super) struct Moves {
     /// milliseconds: no process of the previous daemon has seen an order of this number.
     first: u32,
     pub(super) host: super::host_store::HostStore,
+    pub(super) storing: super::storing::Storing,
     /// Each process's last report about its memory on a device.
     pub(super) claims: BTreeMap<(ProcessId, u8), wire::Residency>,
     /// Commands that wait until a tenant is out (`true`) or back.
@@ -33,10 +35,12 @@ pub(super) struct Moves {
 
 impl Moves {
     #[expect(clippy::cast_possible_truncation, reason = "epochs wrap around")]
-    pub(super) fn new(settings: &Settings, now: Nanos) -> Self {
+    pub(super) fn new(settings: &Settings, instance: u64, now: Nanos) -> Self {
+        let swap = settings.policy.swap;
         Self {
             first: (now.0 / 1_000_000) as u32,
-            host: super::host_store::HostStore::new(settings.policy.swap.host),
+            host: super::host_store::HostStore::new(swap.host, now),
+            storing: super::storing::Storing::new(swap.spill, instance),
             claims: BTreeMap::new(),
             waiting: Vec::new(),
         }
@@ -70,6 +74,27 @@ impl Node {
             return Ok(());
         }
         match limits.policy().refuse_moves(NO_HOST) {
+            None => Ok(()),
+            Some(error) => Err(WireError::new(ErrorCode::BadLimits, error.to_string())),
+        }
+    }
+
+    /// Refuses managed memory that the container's memory cgroup, which allows at most so many
+    /// bytes, cannot hold: all of it may be on the host at a time.
+    pub(super) fn host_holds(
+        limits: &Limits,
+        spec: &TenantSpec,
+        most: Option<u64>,
+    ) -> Result<(), WireError> {
+        let needed: Bytes = spec.quotas.iter().map(|(_, quota)| quota.limit).sum();
+        let Some(most) = most.filter(|most| *most < needed.0) else {
+            return Ok(());
+        };
+        let problem = format!(
+            "its memory may all be on the host, where {needed} are needed, and the container's memory cgroup has {}",
+            Bytes(most)
+        );
+        match limits.policy().refuse_managed(&problem) {
             None => Ok(()),
             Some(error) => Err(WireError::new(ErrorCode::BadLimits, error.to_string())),
         }
@@ -132,11 +157,13 @@ impl Node {
                 return true;
             }
             Request::HostRange { bytes, .. } => {
-                self.give_host(client, process, id, bytes);
+                self.give_host(now, (client, process, id), bytes);
                 return true;
             }
             Request::HostDrop { offset, bytes } => {
                 self.residency.host.drop_range(process, offset, bytes);
+                self.residency.storing.accepted(process, offset);
+                self.tend_host(now);
                 return true;
             }
             Request::Sealed {
@@ -178,7 +205,7 @@ impl Node {
                 let bytes = Bytes(bytes);
                 (device_index, epoch, Told::NoRoom { bytes })
             }
-            _ => return false,
+            _ => return self.stored(now, (client, process, id), request),
         };
         if let Some(device) = self.device_in(client.tenant, device_index) {
             let epoch = epoch.wrapping_sub(self.residency.first);
@@ -229,6 +256,7 @@ impl Node {
     /// A process has ended: what it had on the host is gone.
     pub(super) fn forget_moves(&mut self, process: ProcessId) {
         self.residency.host.forget(process);
+        self.residency.storing.forget_all(process);
         self.residency.claims.retain(|(of, _), _| *of != process);
     }
 
