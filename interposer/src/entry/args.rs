@@ -215,6 +215,13 @@ impl<'a> AttributeOut<'a> {
     }
 }
 
+impl<'a> AttributeOut<'a> {
+    /// Writes an attribute that is a flag or a number of four bytes.
+    pub(crate) fn write_int(self, value: u32) {
+        Out::<u32>(self.0.cast(), PhantomData::<&'a mut u32>).write(value);
+    }
+}
+
 impl fmt::Debug for AttributeOut<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Pointer::fmt(&self.0, f)

@@ -9,11 +9,12 @@ use core::ffi::c_uint;
 use gpushare_cuda_abi::cuda::*;
 
 use crate::driver::contexts;
+use crate::driver::vmm;
 use crate::entry::args::{AttributeOut, In, Out};
 use crate::entry::hooks;
 use crate::entry::lists::{AttributeOuts, Count, InSlice};
 use crate::gate::seal;
-use crate::residency::memory::{self, Block};
+use crate::residency::memory::{self, Allocation, Found};
 use crate::residency::own;
 
 hooks! {
@@ -21,16 +22,16 @@ hooks! {
     fn cuMemGetAddressRange(base: Out<'_, CUdeviceptr_v1>, size: Out<'_, c_uint>, at: CUdeviceptr_v1) -> CUresult = |call| call();
     #[held]
     fn cuMemGetAddressRange_v2(base: Out<'_, CUdeviceptr>, size: Out<'_, usize>, at: CUdeviceptr) -> CUresult
-        = |call| range(base, size, at, call);
+        = |real(..)| range(base, size, at, |at| real(base, size, at));
     #[held]
     fn cuPointerGetAttribute(data: AttributeOut<'_>, attribute: CUpointer_attribute, at: CUdeviceptr) -> CUresult
         = |real(..)| attribute_of(data, attribute, at, real);
     #[held]
     fn cuPointerGetAttributes(count: Count<c_uint>, list: InSlice<'_, CUpointer_attribute>, data: AttributeOuts<'_>, at: CUdeviceptr)
-        -> CUresult = |call| attributes_of((count, list, data), at, call);
+        -> CUresult = |real(..)| attributes_of((count, list, data), at, |at| real(count, list, data, at));
     #[held]
     fn cuPointerSetAttribute(value: In<'_, u32>, attribute: CUpointer_attribute, at: CUdeviceptr) -> CUresult
-        = |call| set_attribute(value, attribute, at, call);
+        = |real(..)| set_attribute(value, attribute, at, |at| real(value, attribute, at));
     #[held]
     fn cuMemSetAccess(at: CUdeviceptr, size: usize, list: *const CUmemAccessDesc, count: usize) -> CUresult
         = |call| not_ours(at, || own::set_access(at, size as u64, call));
@@ -65,29 +66,54 @@ pub(super) fn not_shared(at: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CU
     CUresult::NOT_SUPPORTED
 }
 
+/// An address at which no driver has anything: what it answers there it answers for memory that is
+/// not allocated.
+const NOWHERE: CUdeviceptr = 512;
+
 fn range(
     base: Out<'_, CUdeviceptr>,
     size: Out<'_, usize>,
     at: CUdeviceptr,
-    call: impl FnOnce() -> CUresult,
+    ask: impl Fn(CUdeviceptr) -> CUresult,
 ) -> CUresult {
-    let Some((start, block)) = memory::find(at) else {
-        return own::at_address(at, false, call);
-    };
-    base.write(start);
-    size.write(usize::try_from(block.bytes).unwrap_or(usize::MAX));
-    CUresult::SUCCESS
+    match memory::find(at) {
+        None => own::at_address(at, false, || ask(at)),
+        Some(Found::Nothing) => ask(NOWHERE),
+        Some(Found::Allocation(found)) => {
+            base.write(found.start);
+            size.write(usize::try_from(found.bytes).unwrap_or(usize::MAX));
+            CUresult::SUCCESS
+        }
+    }
 }
 
-/// The attribute's value for plain memory, where the driver would describe a mapping.
-fn told(attribute: CUpointer_attribute, base: u64, block: &Block) -> Option<u64> {
+/// Writes the attribute's value for plain memory, where the driver would describe a mapping.
+fn tell(data: AttributeOut<'_>, attribute: CUpointer_attribute, found: &Allocation) {
     match attribute {
-        CUpointer_attribute::CONTEXT => Some(block.handle.0.expose_provenance() as u64),
+        CUpointer_attribute::CONTEXT => data.write_long(found.handle.0.expose_provenance() as u64),
         CUpointer_attribute::RANGE_START_ADDR | CUpointer_attribute::MAPPING_BASE_ADDR => {
-            Some(base)
+            data.write_long(found.start);
         }
-        CUpointer_attribute::RANGE_SIZE | CUpointer_attribute::MAPPING_SIZE => Some(block.bytes),
-        _ => None,
+        CUpointer_attribute::RANGE_SIZE | CUpointer_attribute::MAPPING_SIZE => {
+            data.write_long(found.bytes);
+        }
+        CUpointer_attribute::MEMPOOL_HANDLE => {
+            data.write_long(found.pool.0.expose_provenance() as u64)
+        }
+        // One number for the whole allocation: that of its first chunk, which is new after each
+        // move, or its own in a slab.
+        CUpointer_attribute::BUFFER_ID => {
+            let of_slab = found.own.map(|(number, _)| number);
+            if let Some(number) = of_slab.or_else(|| vmm::buffer_id(found.start).ok()) {
+                data.write_long(number);
+            }
+        }
+        CUpointer_attribute::SYNC_MEMOPS => {
+            if let Some((_, on)) = found.own {
+                data.write_int(u32::from(on));
+            }
+        }
+        _ => {}
     }
 }
 
@@ -97,24 +123,17 @@ fn attribute_of(
     at: CUdeviceptr,
     real: impl Fn(AttributeOut<'_>, CUpointer_attribute, CUdeviceptr) -> CUresult,
 ) -> CUresult {
-    let Some((base, block)) = memory::find(at) else {
-        return own::at_address(at, false, || real(data, attribute, at));
-    };
-    // One number for the whole allocation: that of its first chunk, which is new after each move.
-    let asked = if attribute == CUpointer_attribute::BUFFER_ID {
-        base
-    } else {
-        at
-    };
-    seal::pass(|| {
-        let answer = real(data, attribute, asked);
-        if answer.is_success()
-            && let Some(value) = told(attribute, base, &block)
-        {
-            data.write_long(value);
-        }
-        answer
-    })
+    match memory::find(at) {
+        None => own::at_address(at, false, || real(data, attribute, at)),
+        Some(Found::Nothing) => real(data, attribute, NOWHERE),
+        Some(Found::Allocation(found)) => seal::pass(|| {
+            let answer = real(data, attribute, at);
+            if answer.is_success() {
+                tell(data, attribute, &found);
+            }
+            answer
+        }),
+    }
 }
 
 fn attributes_of(
@@ -124,22 +143,21 @@ fn attributes_of(
         AttributeOuts<'_>,
     ),
     at: CUdeviceptr,
-    call: impl FnOnce() -> CUresult,
+    ask: impl Fn(CUdeviceptr) -> CUresult,
 ) -> CUresult {
-    let Some((base, block)) = memory::find(at) else {
-        return own::at_address(at, false, call);
-    };
-    seal::pass(|| {
-        let answer = call();
-        if answer.is_success() {
-            for (attribute, place) in list.entries(count).zip(data.entries(count)) {
-                if let Some(value) = told(attribute, base, &block) {
-                    place.write_long(value);
+    match memory::find(at) {
+        None => own::at_address(at, false, || ask(at)),
+        Some(Found::Nothing) => ask(NOWHERE),
+        Some(Found::Allocation(found)) => seal::pass(|| {
+            let answer = ask(at);
+            if answer.is_success() {
+                for (attribute, place) in list.entries(count).zip(data.entries(count)) {
+                    tell(place, attribute, &found);
                 }
             }
-        }
-        answer
-    })
+            answer
+        }),
+    }
 }
 
 /// `SYNC_MEMOPS`, the only attribute that can be set, holds for the whole allocation and after each
@@ -148,14 +166,18 @@ fn set_attribute(
     value: In<'_, u32>,
     attribute: CUpointer_attribute,
     at: CUdeviceptr,
-    call: impl FnOnce() -> CUresult,
+    ask: impl Fn(CUdeviceptr) -> CUresult,
 ) -> CUresult {
-    let is_block = memory::holds(at);
+    let found = memory::find(at);
+    if matches!(found, Some(Found::Nothing)) {
+        return ask(NOWHERE);
+    }
+    let is_block = found.is_some();
     if !is_block && !own::holds(at) {
-        return call();
+        return ask(at);
     }
     seal::pass(|| {
-        let answer = call();
+        let answer = ask(at);
         if answer.is_success()
             && attribute == CUpointer_attribute::SYNC_MEMOPS
             && let Some(on) = value.read()
