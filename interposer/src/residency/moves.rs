@@ -176,7 +176,7 @@ pub(super) fn leave(streams: &mut Streams, device_index: usize) -> Moved {
     slabs::drop_empty(device_index);
     let (list, pieces) = {
         let mut blocks = blocks();
-        blocks.measure_segments(device_index);
+        blocks.measure(device_index);
         let on_device = |chunk: &Chunk| matches!(chunk.valid, Valid::Device(_));
         let list = blocks.some(device_index, CHUNK, on_device);
         let mut pieces = Vec::with_capacity(list.len());

@@ -237,10 +237,11 @@ pub(crate) fn free_in(at: u64, stream: StreamRef) -> CUresult {
     let id = stream.id(Some(here));
     let freed_in = |books: &mut PoolBooks, size| books.freed_in(id, at, size);
     let taken = blocks().pooled.give(at, freed_in);
-    let Some((pool, device, size, free)) = taken else {
+    let Some((live, device, size, free)) = taken else {
         return CUresult::INVALID_VALUE;
     };
-    let freed = Freed::Held(pool, free, size);
+    waits_no_more(at, &live);
+    let freed = Freed::Held(live.pool, free, size);
     frees::freed_in(stream, Some(here), device, freed);
     CUresult::SUCCESS
 }
@@ -262,11 +263,25 @@ pub(crate) fn free_now(at: u64) -> CUresult {
     let give = |books: &mut PoolBooks, size| books.freed_now(at, size);
     let taken = blocks().pooled.give(at, give);
     frees::freed();
-    if taken.is_none() {
+    let Some((live, ..)) = taken else {
         return CUresult::INVALID_VALUE;
-    }
+    };
+    waits_no_more(at, &live);
     tidy();
     CUresult::SUCCESS
+}
+
+/// A freed allocation asks for `SYNC_MEMOPS` no more.
+fn waits_no_more(at: u64, live: &Live) {
+    if live.sync_memops {
+        let _ = seal::pass(|| {
+            let base = blocks().find(at).map(|(base, _)| base);
+            if let Some(base) = base {
+                follow_sync_memops(base);
+            }
+            CUresult::SUCCESS
+        });
+    }
 }
 
 /// Frees are over.
@@ -347,12 +362,12 @@ impl Pooled {
         &mut self,
         at: u64,
         give: impl FnOnce(&mut PoolBooks, u64) -> T,
-    ) -> Option<(PoolId, DeviceKey, u64, T)> {
+    ) -> Option<(Live, DeviceKey, u64, T)> {
         let live = self.live.remove(&at)?;
         let size = size_of(live.bytes)?;
         let pool = self.pools.get_mut(&live.pool)?;
         let given = give(&mut pool.books, size);
-        Some((live.pool, pool.device, size, given))
+        Some((live, pool.device, size, given))
     }
 
     fn release(
@@ -391,19 +406,6 @@ impl Blocks {
         };
         self.pooled.live.insert(at, live);
         Some(at)
-    }
-
-    /// Only what is in use of a device's segments is copied.
-    pub(super) fn measure_segments(&mut self, device_index: usize) {
-        let pooled = &self.pooled;
-        let segments = self.map.values_mut();
-        let segments =
-            segments.filter(|block| block.pool.is_some() && block.device.index() == device_index);
-        for chunk in segments.flat_map(|block| &mut block.chunks) {
-            let end = pooled.last_end(chunk.at + chunk.bytes);
-            let used = end.saturating_sub(chunk.at).next_multiple_of(4096);
-            chunk.used = used.min(chunk.bytes);
-        }
     }
 }
 

@@ -73,15 +73,15 @@ pub(super) fn free(device: DeviceKey, at: u64) -> CUresult {
     }
     await_device(device);
     seal::pass(|| {
-        let (slab, surplus) = {
+        let (small, surplus) = {
             let mut blocks = blocks();
-            let slab = blocks.give_small(at);
-            let owner = slab.and_then(|slab| blocks.smalls.owner(slab));
+            let small = blocks.smalls.give(at, gate::now());
+            let owner = small.and_then(|small| blocks.smalls.owner_if_empty(small.slab));
             let surplus = owner.map(|owner| blocks.smalls.too_many(owner));
-            (slab, surplus.unwrap_or_default())
+            (small, surplus.unwrap_or_default())
         };
-        if let Some(slab) = slab {
-            follow_sync_memops(slab);
+        if let Some(small) = small.filter(|small| small.sync_memops) {
+            follow_sync_memops(small.slab);
         }
         give_up(surplus);
         CUresult::SUCCESS
@@ -150,26 +150,26 @@ pub(crate) fn spare(device: DeviceKey) {
 
 impl Blocks {
     fn take_small(&mut self, here: Here, bytes: u64) -> Option<u64> {
-        let at = self.smalls.take(here.context, bytes)?;
-        let slab = self.smalls.get(at).map(|small| small.slab);
-        self.use_slab(slab);
-        Some(at)
+        self.smalls.take(here.context, bytes)
     }
 
-    fn give_small(&mut self, at: u64) -> Option<u64> {
-        let slab = self.smalls.give(at, gate::now());
-        self.use_slab(slab);
-        slab
-    }
-
-    /// Only what is in use of a slab is copied.
-    fn use_slab(&mut self, slab: Option<u64>) {
-        let Some(slab) = slab else { return };
-        let used = self.smalls.used(slab).next_multiple_of(PAGE);
-        let block = self.map.get_mut(&slab);
-        let chunk = block.and_then(|block| block.chunks.first_mut());
-        if let Some(chunk) = chunk {
-            chunk.used = used.min(chunk.bytes);
+    /// Only what is in use of a device's slabs and segments is copied: up to the end of the last
+    /// allocation.
+    pub(super) fn measure(&mut self, device_index: usize) {
+        let (smalls, pooled) = (&self.smalls, &self.pooled);
+        for (base, block) in &mut self.map {
+            let is_slab = smalls.owner(*base).is_some();
+            if block.device.index() != device_index || !is_slab && block.pool.is_none() {
+                continue;
+            }
+            for chunk in &mut block.chunks {
+                let end = match is_slab {
+                    true => base + smalls.used(*base),
+                    false => pooled.last_end(chunk.at + chunk.bytes),
+                };
+                let used = end.saturating_sub(chunk.at).next_multiple_of(PAGE);
+                chunk.used = used.min(chunk.bytes);
+            }
         }
     }
 }

@@ -120,8 +120,8 @@ impl Smalls {
         })
     }
 
-    /// Frees the allocation that begins here. Returns its slab.
-    pub(super) fn give(&mut self, at: u64, now: u64) -> Option<u64> {
+    /// Frees the allocation that begins here, and returns what was known of it.
+    pub(super) fn give(&mut self, at: u64, now: u64) -> Option<Small> {
         let small = self.live.remove(&at)?;
         let slab = self.slabs.get_mut(&small.slab)?;
         slab.live -= 1;
@@ -131,7 +131,7 @@ impl Smalls {
         let room = self.rooms.entry(slab.owner.0).or_default();
         let whole = small.slab..small.slab + slab.bytes;
         room.give(at, size_of(small.bytes), whole);
-        Some(small.slab)
+        Some(small)
     }
 
     /// Takes the slabs out that are empty and that `wanted` chooses, by their context, their
@@ -196,6 +196,12 @@ impl Smalls {
         self.slabs.get(&slab).map(|slab| slab.owner)
     }
 
+    /// Whose slab this is, if nothing is in it any more.
+    pub(super) fn owner_if_empty(&self, slab: u64) -> Option<ContextId> {
+        let slab = self.slabs.get(&slab).filter(|slab| slab.live == 0)?;
+        Some(slab.owner)
+    }
+
     /// The allocation that begins here.
     pub(super) fn get(&self, at: u64) -> Option<&Small> {
         self.live.get(&at)
@@ -258,9 +264,9 @@ mod tests {
         assert!(smalls.find(first + 1000).is_none(), "behind its end");
         assert!(smalls.find(second + 1).is_none());
         assert_eq!(smalls.used(SLAB), 1025);
-        assert_eq!(smalls.give(first + 512, 0), None, "not where it begins");
-        assert_eq!(smalls.give(first, 0), Some(SLAB));
-        assert_eq!(smalls.give(first, 0), None, "it is free already");
+        assert!(smalls.give(first + 512, 0).is_none(), "not where it begins");
+        assert_eq!(smalls.give(first, 0).map(|small| small.slab), Some(SLAB));
+        assert!(smalls.give(first, 0).is_none(), "it is free already");
         assert!(smalls.find(first).is_none());
         assert_eq!(smalls.used(SLAB), 1025);
     }
