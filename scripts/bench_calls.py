@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What driver calls and processes cost with the library, above the driver of tests/bench that does
+"""Measures the cost of driver calls and processes with the library, above the driver of tests/bench that does
 nothing. Bare and hooked runs take turns, so that both see the same machine; printed are the medians
 of both and of their differences, and the instructions that callgrind counts in a call.
 

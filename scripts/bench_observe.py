@@ -1,4 +1,4 @@
-"""What bench_observe.sh prints. Argument: the folder of the programs. Times are processor time, of all threads."""
+"""The measurements of bench_observe.sh. Argument: the folder of the programs. Times are processor time, of all threads."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""What a shipped file needs of the system it is loaded into, read from its dynamic section; exits 1 on a finding.
+"""Lists the needs of a shipped file, from its dynamic section; exits 1 on a finding.
 
 --max-glibc X.Y   no symbol of a newer glibc
 --alone           for the preloaded library: needs nothing but glibc itself, and every undefined symbol has a glibc

@@ -103,7 +103,7 @@ class Machine:
 
 
 def crate_outcomes(text):
-    """What a test program of Rust's own harness prints. A program that ends early leaves tests without an outcome."""
+    """Reads the output of Rust's own test harness. A program that ends early leaves tests without an outcome."""
     words = {"ok": "passed", "FAILED": "failed", "ignored": "skipped"}
     found = re.findall(r"^test (\S+)(?: - should panic)? \.\.\. (ok|FAILED|ignored)", text, re.MULTILINE)
     told = {test: words[word] for test, word in found}

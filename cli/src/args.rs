@@ -106,14 +106,14 @@ pub(crate) struct Amounts {
     pub(crate) sm_request: Vec<String>,
 }
 
-/// What only a daemon can keep.
+/// Options that only a daemon can keep.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Rank, waits and ends (under a daemon)")]
 pub(crate) struct Terms {
     /// 0 to 1000, higher first, when memory or time is short. [default: 500]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) priority: Option<String>,
-    /// What happens when memory is short, in order: fail, wait, priority, swap. [default: wait;
+    /// The steps when memory is short, in order: fail, wait, priority, swap. [default: wait;
     /// swap,wait where its own memory may move]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub(crate) on_collision: Option<String>,
@@ -355,7 +355,7 @@ pub(crate) struct Devices {
 pub(crate) enum Bench {
     /// Device time of tenants against their guarantees; caps, latency, idle time.
     Share(BenchShare),
-    /// What neighbours cost each other in bandwidth and caches: pairs of tenants beside each other.
+    /// The bandwidth and cache that neighbours cost each other, in pairs of tenants.
     Interference(BenchInterference),
     /// One process of a tenant; started by the benchmark.
     #[command(hide = true)]

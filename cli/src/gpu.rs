@@ -21,7 +21,7 @@ const HINT: &str = "try `--gpu soft` for a GPU without hardware";
 /// The value of `--gpu`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Gpu {
-    /// Whatever real GPU there is.
+    /// Any real GPU of the machine.
     Auto,
     /// One real GPU, as `CUDA_VISIBLE_DEVICES` names it.
     Real(String),

@@ -12,7 +12,7 @@ use crate::{output, residency, select, settings, shares, sharing};
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
     AskedRow, Control, EndRow, EndsBy, ProcessRow, ProcessState, ResidencyRow, ShareRow,
-    SharingRow, StandingRow, TenantRow,
+    SharingRow, TenantRow, TenantStatusRow,
 };
 use row::{Ends, Process, Queued, Row, SCHEMA};
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,7 +70,7 @@ struct Known {
     /// Where memory is that can move.
     residency: Vec<ResidencyRow>,
     /// Owners, ages, and what queued tenants wait for.
-    standing: BTreeMap<String, StandingRow>,
+    status: BTreeMap<String, TenantStatusRow>,
 }
 
 impl Known {
@@ -88,10 +88,10 @@ impl Known {
         self.residency.extend(daemon.residency()?);
         let gangs = daemon.gangs()?.into_iter();
         self.gangs.extend(gangs.map(|row| (row.name, row.gang)));
-        let standing = daemon.standing()?;
-        let named = |row: &StandingRow| (row.name.clone(), row.clone());
-        self.standing.extend(standing.iter().map(named));
-        let queued = standing.iter().filter(|row| row.queued.is_some());
+        let status = daemon.status()?;
+        let named = |row: &TenantStatusRow| (row.name.clone(), row.clone());
+        self.status.extend(status.iter().map(named));
+        let queued = status.iter().filter(|row| row.queued.is_some());
         let waits: BTreeSet<&str> = queued.clone().map(|row| &*row.name).collect();
         let admitted = tenants.iter().filter(|row| !waits.contains(&*row.name));
         let mut rows: Vec<Row> = admitted.map(|row| self.row(row)).collect();
@@ -105,17 +105,17 @@ impl Known {
         let (device, gpu) = self.name_of(row.device);
         let share = shares::of(row, &self.times);
         let mps = self.mps.contains(&row.name);
-        let standing = self.standing.get(&row.name);
+        let status = self.status.get(&row.name);
         let place = residency::of(&self.residency, (&row.name, row.device));
         Row {
             schema: SCHEMA,
             name: row.name.clone(),
             device,
             gpu,
-            owner: standing.and_then(|standing| standing.owner),
+            owner: status.and_then(|status| status.owner),
             daemon: true,
             queued: None,
-            age_ms: standing.map(|standing| standing.for_ms),
+            age_ms: status.map(|status| status.for_ms),
             request: row.request,
             limit: Some(row.limit),
             grant: row.grant,
@@ -134,7 +134,7 @@ impl Known {
     }
 
     /// A device that a tenant waits for.
-    fn queued(&self, row: &StandingRow, asked: &AskedRow) -> Row {
+    fn queued(&self, row: &TenantStatusRow, asked: &AskedRow) -> Row {
         let (device, gpu) = self.name_of(asked.device);
         Row {
             schema: SCHEMA,

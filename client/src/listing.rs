@@ -3,7 +3,7 @@
 use crate::{Talk, TalkError};
 use gpushare_protocol::wire::{
     Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, LeasesRow, Listing, MetricsRow,
-    ResidencyRow, Rows, SeriesRow, ShareRow, SharingRow, StandingRow, TenantRow,
+    ResidencyRow, Rows, SeriesRow, ShareRow, SharingRow, TenantRow, TenantStatusRow,
 };
 
 impl Talk {
@@ -121,17 +121,17 @@ impl Talk {
         Ok(all)
     }
 
-    /// The standing of all tenants, queued ones too; nothing from a daemon before minor 8.
+    /// The status of all tenants, queued ones too; nothing from a daemon before minor 8.
     ///
     /// # Errors
     /// As [`Talk::tenants`].
-    pub fn standing(&mut self) -> Result<Vec<StandingRow>, TalkError> {
+    pub fn status(&mut self) -> Result<Vec<TenantStatusRow>, TalkError> {
         let mut all = Vec::new();
         if self.minor() < 8 {
             return Ok(all);
         }
-        self.pages(Listing::Standing, |rows| {
-            if let Rows::Standing(rows) = rows {
+        self.pages(Listing::TenantStatus, |rows| {
+            if let Rows::TenantStatus(rows) = rows {
                 all.extend(rows);
             }
         })?;

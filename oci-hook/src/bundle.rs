@@ -100,7 +100,7 @@ pub(crate) fn trust(
     kind: FileType,
     what: &str,
 ) -> Result<(), Failure> {
-    trust_of(file, kind, what, None)
+    trust_of(file, kind, what, || None)
 }
 
 /// As [`trust`], for a file of the host. In the user namespace of a rootless engine the machine's
@@ -110,7 +110,7 @@ pub(crate) fn trust_hosts(
     kind: FileType,
     what: &str,
 ) -> Result<(), Failure> {
-    trust_of(file, kind, what, unmapped())
+    trust_of(file, kind, what, unmapped)
 }
 
 /// The number that the machine's root has in this user namespace, if that has other users.
@@ -128,13 +128,13 @@ fn trust_of(
     file: impl std::os::fd::AsFd,
     kind: FileType,
     what: &str,
-    further: Option<u32>,
+    further: impl Fn() -> Option<u32>,
 ) -> Result<(), Failure> {
     let found = fstat(file).map_err(cannot(&format!("look at {what}")))?;
     let own = rustix::process::geteuid().as_raw();
     let fault = if FileType::from_raw_mode(found.st_mode) != kind {
         "is of another kind than it has to be".to_owned()
-    } else if found.st_uid != 0 && found.st_uid != own && Some(found.st_uid) != further {
+    } else if found.st_uid != 0 && found.st_uid != own && Some(found.st_uid) != further() {
         format!("belongs to user {}", found.st_uid)
     } else if found.st_mode & OTHERS_WRITE != 0 {
         format!(
@@ -147,8 +147,11 @@ fn trust_of(
     Err(Failure(format!("{what} {fault}")))
 }
 
+/// Bytes of most configurations.
+const USUAL: usize = 16 << 10;
+
 fn bounded(from: &mut dyn Read, most: u64, what: &str) -> Result<Vec<u8>, Failure> {
-    let mut text = Vec::new();
+    let mut text = Vec::with_capacity(USUAL);
     from.take(most + 1)
         .read_to_end(&mut text)
         .map_err(cannot(&format!("read {what}")))?;
@@ -230,7 +233,7 @@ mod tests {
             return; // Only root gives files away.
         }
         let file = fs::File::open(&path).unwrap();
-        let of = |further| trust_of(&file, FileType::RegularFile, "it", further);
+        let of = |further| trust_of(&file, FileType::RegularFile, "it", || further);
         assert!(of(None).unwrap_err().0.contains("user 65534"));
         assert!(of(Some(65_533)).is_err());
         of(Some(65_534)).unwrap();

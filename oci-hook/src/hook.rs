@@ -10,7 +10,8 @@ use gpushare_protocol::wire::{Injection, Linkage};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::bundle::{self, State};
-use crate::rootfs::{self, Rootfs};
+use crate::host::HostDevices;
+use crate::rootfs::Rootfs;
 use crate::{Failure, cannot, mounts, program, talk};
 
 /// Where the host's parts are.
@@ -49,7 +50,7 @@ pub fn create_runtime(places: &Places, input: &mut dyn Read) -> Result<(), Failu
     // Held before its namespaces are opened: if it ends in between, the daemon refuses this.
     let init = pidfd_open(pid, PidfdFlags::empty()).map_err(cannot("open the first process"))?;
     let (home, there) = (mounts::namespace(own_pid())?, mounts::namespace(state.pid)?);
-    let host_devices = rootfs::devices_here()?;
+    let host_devices = HostDevices::here()?;
     let path = bundle::root(&config, &state.bundle)?;
 
     mounts::enter(&there)?;

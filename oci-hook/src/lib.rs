@@ -9,6 +9,7 @@
 
 pub mod bundle;
 pub mod hook;
+pub mod host;
 pub mod mounts;
 pub mod program;
 pub mod rootfs;

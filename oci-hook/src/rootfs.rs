@@ -1,7 +1,6 @@
 //! The container's file system, which its image filled as it liked: every step below it is made
 //! from a held descriptor, within it, and never through a magic link.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -14,6 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::host::HostDevices;
 use crate::mounts::as_user;
 use crate::{Failure, cannot};
 
@@ -22,33 +22,18 @@ use crate::{Failure, cannot};
 pub struct Rootfs {
     root: OwnedFd,
     mount: u64,
-    /// The devices of the host's file systems, `(major, minor)`.
-    host: BTreeSet<(u32, u32)>,
+    host: HostDevices,
 }
 
 const HELD: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// The devices of the file systems that this mount namespace has.
-///
-/// # Errors
-/// If `/proc` does not tell.
-pub fn devices_here() -> Result<BTreeSet<(u32, u32)>, Failure> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo")
-        .map_err(cannot("read /proc/self/mountinfo"))?;
-    let device = |line: &str| {
-        let (major, minor) = line.split(' ').nth(2)?.split_once(':')?;
-        Some((major.parse().ok()?, minor.parse().ok()?))
-    };
-    Ok(table.lines().filter_map(device).collect())
-}
-
 impl Rootfs {
     /// The file system at `path`, in the container's mount namespace. `host` are the devices of
-    /// the host's.
+    /// the host.
     ///
     /// # Errors
     /// If nothing is mounted there: the runtime has not made its mounts yet.
-    pub fn open(path: &Path, host: BTreeSet<(u32, u32)>) -> Result<Self, Failure> {
+    pub fn open(path: &Path, host: HostDevices) -> Result<Self, Failure> {
         let name = path.display();
         let flags = HELD | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let root = open(path, flags, Mode::empty())
@@ -130,7 +115,7 @@ impl Rootfs {
         if FileType::from_raw_mode(found.stx_mode.into()) != FileType::RegularFile {
             return None;
         }
-        let mut head = Vec::new();
+        let mut head = Vec::with_capacity(usize::try_from(bytes).ok()?);
         reopened(&held)
             .ok()?
             .take(bytes)
@@ -195,7 +180,7 @@ impl Rootfs {
         }
         let device = (found.stx_dev_major, found.stx_dev_minor);
         // A file system that the host does not have was made for this container.
-        if found.stx_mnt_id != self.mount && self.host.contains(&device) {
+        if found.stx_mnt_id != self.mount && self.host.contains(device)? {
             return Err(Failure(format!(
                 "{path} in the container is in a volume, which gpushare does not write into; mount that volume elsewhere"
             )));

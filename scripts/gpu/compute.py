@@ -69,7 +69,7 @@ def against_bare(machine, name):
 
 
 def overhead(machine):
-    """What gpushare costs alone, and two tenants together."""
+    """The cost of gpushare for one tenant alone and for two together."""
     alone = ["--tenant", "name=a,kernel=50us", "--alone", "0"]
     bare, ours = (bench(machine, SHORT, *alone, *extra)[0]["tenants"][0]["device"] for extra in (["--bare"], []))
     (both,) = bench(machine, SHORT, "--tenant", "name=a,kernel=50us,share=50", "--tenant", "name=b,kernel=50us,share=50", "--alone", "1")

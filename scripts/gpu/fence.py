@@ -1,4 +1,4 @@
-"""What the driver's own limits for cgroups do (r615 and later): the facts the daemon's fence was written without.
+"""Tests the driver's own limits for cgroups (r615 and later): the daemon's fence was written without these facts.
 
 Prints `key=value` words. Ends with status 3 and a reason where this machine has no such limits. Makes a cgroup of its own, limits only that, and
 removes it. `fence.py PROGRAM`: PROGRAM is tests/clients/quota.c, built; it runs in that cgroup, without the library.

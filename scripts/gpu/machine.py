@@ -154,7 +154,7 @@ def locks(work):
 
 
 def facts(machine):
-    """What this machine is: (name, value), none of them judged."""
+    """Facts of this machine as (name, value), none of them judged."""
     def try_to(name, ask):
         try:
             return [(name, ask())]

@@ -30,7 +30,7 @@ def called(devices, soft):
 
 
 def within(seconds, machine, ask, otherwise):
-    """What `ask` answers, or `otherwise` where it does not within so long."""
+    """The answer of `ask`, or `otherwise` if there is none within the time."""
     try:
         with Limit(seconds, machine):
             return ask()
@@ -40,7 +40,7 @@ def within(seconds, machine, ask, otherwise):
 
 
 def capabilities(machine, report, devices):
-    """What this machine is. Facts, no verdicts. Why there will be no row with PyTorch, and whether there is a GPU."""
+    """Prints facts of this machine, no verdicts. Returns why no row has PyTorch, and whether there is a GPU."""
     def line(name, value):
         report.line(f"| {cell(name)} | {cell(value)} |")
 

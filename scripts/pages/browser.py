@@ -71,7 +71,7 @@ class Browser:
                 return answer["result"]
 
     def run(self, script):
-        """What a script returns."""
+        """Runs a script; returns its value."""
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, (script, answer["exceptionDetails"])
         return answer["result"].get("value")

@@ -1,4 +1,4 @@
-"""What pages.sh checks. Arguments: the folder of the programs, Chromium, the Perfetto page's folder, a client,
+"""The checks of pages.sh. Arguments: the folder of the programs, Chromium, the Perfetto page's folder, a client,
 a folder for the pictures, and for how many seconds the node works."""
 
 import functools

@@ -179,5 +179,20 @@ impl Mounts {
     }
 }
 
+/// The mounts of hierarchies as they were read last. The table of mounts names every container's
+/// file systems as well, and hierarchies are hardly ever mounted later.
+#[derive(Debug, Default)]
+pub struct KnownMounts(Option<Mounts>);
+
+impl KnownMounts {
+    /// As [`Mounts::inodes`]. The table is read again if a place is not seen.
+    pub fn inodes(&mut self, groups: &Groups) -> BTreeMap<String, u64> {
+        let known = self.0.as_ref().map(|mounts| mounts.inodes(groups));
+        known
+            .filter(|found| found.len() == groups.paths().count())
+            .unwrap_or_else(|| self.0.insert(Mounts::here()).inodes(groups))
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -46,5 +46,49 @@ void managed_facts(void) {
     say_number("accessed_by", devices[0]);
     say_number("accessed_by_no_other", devices[1]);
     say_result("attribute_of_wrong_size", CU(cuMemRangeGetAttribute, &where, (size_t)3, PREFERRED, a, size));
+    enum { PREFERRED_TYPE = 5, PREFERRED_ID = 6, PREFETCH_TYPE = 7 };
+    CU(cuMemRangeGetAttribute, &where, where_size, PREFERRED_TYPE, a, size);
+    say_number("preferred_type", where);
+    CU(cuMemRangeGetAttribute, &where, where_size, PREFERRED_ID, a, size);
+    say_number("preferred_id", where);
+    CU(cuMemRangeGetAttribute, &where, where_size, PREFETCH_TYPE, a, size);
+    say_number("prefetched_to_type", where);
+    CU(cuMemAdvise, a, size / 2, 3, -1);
+    CU(cuMemRangeGetAttribute, &where, where_size, PREFERRED, a, size);
+    say_number("preferred_of_halves_that_differ", where);
+    CU(cuMemRangeGetAttribute, &where, where_size, PREFERRED_TYPE, a, size);
+    say_number("preferred_type_of_halves_that_differ", where);
+    say_result("advise_mostly_read", CU(cuMemAdvise, a, size, 1, 0));
+    CU(cuMemRangeGetAttribute, &where, where_size, READ_MOSTLY, a, size);
+    say_number("mostly_read", where);
+    CU(cuMemAdvise, a, size / 2, 2, 0);
+    CU(cuMemRangeGetAttribute, &where, where_size, READ_MOSTLY, a, size);
+    say_number("mostly_read_in_part", where);
     say_result("free", CU(cuMemFree_v2, a));
+
+    // More than the device has: addresses are given, and what is touched last is there.
+    size_t total = 0, available = 0, before = 0;
+    int legacy = 7;
+    CU(cuMemGetInfo_v2, &available, &total);
+    say_result("alloc_more_than_the_device", CU(cuMemAllocManaged, &a, total + size, 1u));
+    CU(cuMemGetInfo_v2, &before, &total);
+    say_bool("untouched_memory_takes_none", before >= available);
+    CU(cuPointerGetAttribute, &legacy, 10, a);
+    say_number("legacy_ipc", legacy & 0xff);
+    CU(cuPointerGetAttribute, &where, 9, a);
+    say_number("device_ordinal", where);
+    CU(cuMemsetD8_v2, a + total, 5, size);
+    say_result("fill_the_end", CU(cuCtxSynchronize));
+    say_number("end_is_filled", ((unsigned char *)(uintptr_t)a)[total + size - 1]);
+    say_result("free_more_than_the_device", CU(cuMemFree_v2, a));
+
+    // A copy engine and a kernel's memset read and write managed memory that is on the host.
+    must("cuMemAllocManaged", CU(cuMemAllocManaged, &a, size, 1u));
+    bytes = (unsigned char *)(uintptr_t)a;
+    memset(bytes, 8, size);
+    CU(cuMemPrefetchAsync, a, size, -1, NULL);
+    unsigned char seen = 0;
+    say_result("copy_out_of_the_host", CU(cuMemcpyDtoH_v2, &seen, a + size - 1, (size_t)1));
+    say_number("copied_out_of_the_host", seen);
+    say_result("free_on_the_host", CU(cuMemFree_v2, a));
 }

@@ -21,11 +21,16 @@
 //! | `stamp` | when an event in a stream without work completes: in the context's next `turn` on the multiprocessors, or at `any` time | `turn` |
 //! | `room` | whether a thread that waits for room in a stream, or loads a module, keeps its context `locked` or `free` for other threads that submit | `locked` |
 //! | `vmm` | whether the devices have virtual memory management, `on` or `off`: vGPUs may lack it | `on` |
+//! | `managed` | the attribute `CONCURRENT_MANAGED_ACCESS`: managed pages move and are evicted (`concurrent`), or an allocation stays on its device (`fixed`) | `concurrent` |
+//! | `fault` | time of a kernel for each 2 MiB of managed memory that it brings to the device by touching it, besides their transfer; up to 100ms | 0 |
+//! | `duplex` | whether copies to and from the host run at a time, `full` or `half` | `full` |
+//! | `pin` | rate at which host memory is pinned, bytes per second; 0: pinning takes no time | 0 |
+//! | `vmmcall` | time that `cuMemCreate` and `cuMemRelease` take on the host, and `cuMemMap`, `cuMemUnmap` and `cuMemSetAccess` for each mapping; up to 100ms | 0 |
 //! | `exit` | a call after the driver's teardown at exit `abort`s the process, or is `refuse`d | `abort` |
 //!
-//! The defaults of `slice` to `room` are **unverified**: none was recorded on a GPU, and NVIDIA
-//! publishes neither time slices nor costs of context switches for desktops and servers (its forum
-//! says so, topic 188437). What is known of each:
+//! The defaults of `slice` to `room` and of `managed` to `vmmcall` are **unverified**: none was
+//! recorded on a GPU, and NVIDIA publishes neither time slices nor costs of context switches for
+//! desktops and servers (its forum says so, topic 188437). What is known of each:
 //!
 //! - `slice`: reports give 2 ms as the order of magnitude. For its DRIVE platform NVIDIA recommends
 //!   at most 1.5 ms for applications of low priority and 2 ms for medium priority; the shortest
@@ -39,8 +44,23 @@
 //!   default.
 //! - `room`: no documentation. ADR 60 lists reports of calls that hang because another thread is in
 //!   the driver.
+//! - `managed`: drivers for Linux report 1 on every GPU since Pascal, except in WSL2 and some
+//!   vGPUs.
+//! - `fault`: papers report that demand paging reaches a half to an 80th of the link's rate. 0
+//!   makes faults as fast as prefetches, which no device reaches.
+//! - `duplex`: an A100 on PCIe 4 was reported at 24 GB/s to the host and 11 GB/s to the device at a
+//!   time, and 25 GB/s alone (NVIDIA's forum, topic 352186): between `half` and `full`.
+//! - `pin`: one project reports about 6 GB/s for new memory. 0 makes tests fast.
+//! - `vmmcall`: no source for single calls. 0 makes tests fast.
+
+mod values;
+mod words;
 
 use std::fmt;
+
+pub use words::{Duplex, Exit, ManagedAccess, Room, Stamp};
+
+use values::{MICROSECOND, MILLISECOND, UP_TO_100_MS, at_most, name, number, rate, size, time};
 
 /// The environment variable that holds SPEC.
 pub const VARIABLE: &str = "SOFTGPU";
@@ -95,63 +115,21 @@ pub struct Spec {
     pub room: Room,
     /// Whether the devices have virtual memory management. vGPUs may lack it.
     pub vmm: bool,
+    /// What the devices can do with managed memory. The default is unverified.
+    pub managed: ManagedAccess,
+    /// Time of a kernel for each managed page that it brings to the device (ns). The default is
+    /// unverified.
+    pub fault: u64,
+    /// Whether the host link carries both directions at a time. The default is unverified.
+    pub duplex: Duplex,
+    /// Rate at which host memory is pinned (bytes per second); 0 for no time. The default is
+    /// unverified.
+    pub pin: u64,
+    /// Time that a call of virtual memory management takes on the host (ns). The default is
+    /// unverified.
+    pub vmmcall: u64,
     /// The effect of a call after the driver's teardown.
     pub exit: Exit,
-}
-
-/// When an event completes that has no unfinished work before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stamp {
-    /// When its context has the multiprocessors, or no context has them.
-    Turn,
-    /// At once.
-    Any,
-}
-
-impl fmt::Display for Stamp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Turn => "turn",
-            Self::Any => "any",
-        })
-    }
-}
-
-/// The calls that other threads of a context cannot make while a thread waits inside a submitting
-/// call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
-    /// All calls that submit, or that destroy an event or a stream.
-    Locked,
-    /// None.
-    Free,
-}
-
-impl fmt::Display for Room {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Locked => "locked",
-            Self::Free => "free",
-        })
-    }
-}
-
-/// The effect of a call after the driver's teardown at process exit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    /// The process aborts: such a call is undefined for a real driver.
-    Abort,
-    /// The call returns `CUDA_ERROR_DEINITIALIZED`.
-    Refuse,
-}
-
-impl fmt::Display for Exit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Abort => "abort",
-            Self::Refuse => "refuse",
-        })
-    }
 }
 
 impl Default for Spec {
@@ -175,6 +153,11 @@ impl Default for Spec {
             stamp: Stamp::Turn,
             room: Room::Locked,
             vmm: true,
+            managed: ManagedAccess::Concurrent,
+            fault: 0,
+            duplex: Duplex::Full,
+            pin: 0,
+            vmmcall: 0,
             exit: Exit::Abort,
         }
     }
@@ -229,13 +212,19 @@ impl fmt::Display for Spec {
             stamp,
             room,
             vmm,
+            managed,
+            fault,
+            duplex,
+            pin,
+            vmmcall,
             exit,
         } = self;
         let vmm = if *vmm { "on" } else { "off" };
         write!(
             f,
             "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed},\
-            linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,stamp={stamp},room={room},vmm={vmm},exit={exit}"
+            linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,stamp={stamp},room={room},vmm={vmm},\
+            managed={managed},fault={fault}ns,duplex={duplex},pin={pin}/s,vmmcall={vmmcall}ns,exit={exit}"
         )
     }
 }
@@ -356,6 +345,28 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
                 _ => return Err("on or off"),
             }
         }
+        "managed" => {
+            spec.managed = match value {
+                "concurrent" => ManagedAccess::Concurrent,
+                "fixed" => ManagedAccess::Fixed,
+                _ => return Err("concurrent or fixed"),
+            }
+        }
+        "fault" => spec.fault = at_most(value, 100 * MILLISECOND).ok_or(UP_TO_100_MS)?,
+        "duplex" => {
+            spec.duplex = match value {
+                "full" => Duplex::Full,
+                "half" => Duplex::Half,
+                _ => return Err("full or half"),
+            }
+        }
+        "pin" => {
+            spec.pin = match value {
+                "0" | "0/s" => 0,
+                _ => rate(value).ok_or("0, or bytes per second, such as 6GiB/s")?,
+            }
+        }
+        "vmmcall" => spec.vmmcall = at_most(value, 100 * MILLISECOND).ok_or(UP_TO_100_MS)?,
         "exit" => {
             spec.exit = match value {
                 "abort" => Exit::Abort,
@@ -366,86 +377,11 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
         _ => {
             return Err(
                 "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger, \
-                slice, switch, preempt, launch, load, stamp, room, vmm, exit",
+                slice, switch, preempt, launch, load, stamp, room, vmm, managed, fault, duplex, pin, vmmcall, exit",
             );
         }
     }
     Ok(())
-}
-
-fn name(value: &str) -> Option<String> {
-    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-    let fits = (1..=64).contains(&value.len()) && !value.starts_with('.');
-    (fits && value.bytes().all(legal)).then(|| value.to_owned())
-}
-
-fn number(value: &str, least: u32, most: u32) -> Option<u32> {
-    value
-        .parse()
-        .ok()
-        .filter(|number| (least..=most).contains(number))
-}
-
-fn rate(value: &str) -> Option<u64> {
-    size(value.strip_suffix("/s")?).filter(|bytes| *bytes > 0)
-}
-
-const MICROSECOND: u64 = 1_000;
-const MILLISECOND: u64 = 1_000_000;
-const UP_TO_100_MS: &str = "a time up to 100ms, such as 50us";
-
-fn at_most(value: &str, most: u64) -> Option<u64> {
-    time(value).filter(|time| *time <= most)
-}
-
-/// A time in nanoseconds: 0, or a whole number and `ns`, `us`, `ms` or `s`.
-fn time(value: &str) -> Option<u64> {
-    let split = value.find(|c: char| !c.is_ascii_digit());
-    let (number, unit) = value.split_at(split.unwrap_or(value.len()));
-    let number: u64 = number.parse().ok()?;
-    let scale = match unit {
-        "ns" => 1,
-        "us" => MICROSECOND,
-        "ms" => MILLISECOND,
-        "s" => 1000 * MILLISECOND,
-        "" if number == 0 => 1,
-        _ => return None,
-    };
-    number.checked_mul(scale)
-}
-
-/// Bytes: a whole number or a decimal with up to three places, and a unit (`KiB` … `TiB` or `Ki` …
-/// for powers of two, `KB` … `TB` or `K` … for powers of ten, no unit for bytes). A decimal must
-/// give whole bytes.
-fn size(value: &str) -> Option<u64> {
-    let split = value
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(value.len());
-    let (number, unit) = value.split_at(split);
-    let unit = unit
-        .strip_suffix('B')
-        .filter(|rest| !rest.is_empty())
-        .unwrap_or(unit);
-    let scale: u64 = match unit {
-        "" | "B" => 1,
-        "Ki" => 1 << 10,
-        "Mi" => 1 << 20,
-        "Gi" => 1 << 30,
-        "Ti" => 1 << 40,
-        "K" => 1_000,
-        "M" => 1_000_000,
-        "G" => 1_000_000_000,
-        "T" => 1_000_000_000_000,
-        _ => return None,
-    };
-    let (whole, places) = number.split_once('.').unwrap_or((number, "0"));
-    if places.is_empty() || places.len() > 3 {
-        return None;
-    }
-    let tenth_power = 10_u64.pow(u32::try_from(places.len()).ok()?);
-    let thousandths = scale.checked_mul(places.parse().ok()?)?;
-    let part = (thousandths % tenth_power == 0).then(|| thousandths / tenth_power)?;
-    scale.checked_mul(whole.parse().ok()?)?.checked_add(part)
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use super::*;
 fn every_key_is_read() {
     let spec: Spec =
         "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=0,seed=7,linger=20,\
-        slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,stamp=any,room=free,vmm=off,exit=refuse"
+        slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,stamp=any,room=free,vmm=off,managed=fixed,fault=30us,\
+        duplex=half,pin=6GiB/s,vmmcall=20us,exit=refuse"
             .parse()
             .unwrap();
     let expected = Spec {
@@ -28,6 +29,11 @@ fn every_key_is_read() {
         stamp: Stamp::Any,
         room: Room::Free,
         vmm: false,
+        managed: ManagedAccess::Fixed,
+        fault: 30_000,
+        duplex: Duplex::Half,
+        pin: 6 << 30,
+        vmmcall: 20_000,
         exit: Exit::Refuse,
     };
     assert_eq!(spec, expected);
@@ -36,10 +42,14 @@ fn every_key_is_read() {
 
 #[test]
 fn the_canonical_text_reads_back_as_the_same_machine() {
-    let spec: Spec = "seed=9,mem=512MiB,name=x,slice=1ms,load=3s"
-        .parse()
-        .unwrap();
-    assert_eq!(spec.to_string().parse::<Spec>().unwrap(), spec);
+    for text in [
+        "seed=9,mem=512MiB,name=x,slice=1ms,load=3s",
+        "managed=fixed,fault=1us,duplex=half,pin=5GB/s,vmmcall=2us",
+        "pin=0",
+    ] {
+        let spec: Spec = text.parse().unwrap();
+        assert_eq!(spec.to_string().parse::<Spec>().unwrap(), spec);
+    }
 }
 
 #[test]
@@ -76,6 +86,13 @@ fn an_invalid_spec_is_refused_with_key_value_and_accepted_form() {
         "vmm=no",
         "room=1",
         "exit=1",
+        "managed=1",
+        "fault=1",
+        "fault=101ms",
+        "duplex=1",
+        "pin=6GiB",
+        "pin=-1/s",
+        "vmmcall=1h",
         "mem=1.GiB",
         "mem=.5GiB",
     ] {

@@ -35,6 +35,11 @@ pub struct Utilization {
     pub processes: Vec<(i32, u32)>,
 }
 
+/// The time of day in microseconds since the epoch.
+pub fn epoch_us() -> u64 {
+    sys::epoch_us()
+}
+
 /// One device's running sample, and the last complete one.
 #[derive(Debug, Default)]
 struct Sampling {

@@ -66,9 +66,9 @@ pub fn gpushare() -> PathBuf {
     folder().join("gpushare")
 }
 
-/// The daemon.
+/// The daemon, or the one that `GPUTEST_DAEMON` names, to measure a packaged one.
 pub fn gpushared() -> PathBuf {
-    folder().join("gpushared")
+    env::var_os("GPUTEST_DAEMON").map_or_else(|| folder().join("gpushared"), PathBuf::from)
 }
 
 /// The exporter.

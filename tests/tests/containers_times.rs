@@ -3,9 +3,10 @@
 //! Each comparison is within one run, in turns.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use gpushare_tests::clients::compile;
 use gpushare_tests::container::{Bundle, Door, Lab, Runtime};
 use gpushare_tests::runnable::not_runnable_here;
 use gpushare_tests::{Guest, MIB, artefacts, until};
@@ -13,8 +14,12 @@ use gpushare_tests::{Guest, MIB, artefacts, until};
 const TWO: [(&str, &str); 2] = [("mem-limit", "100MiB"), ("devices", "0")];
 /// Names a library to measure instead of this build's.
 const LIBRARY: &str = "GPUTEST_LIBRARY";
+/// Names a hook to measure instead of this build's.
+const HOOK: &str = "GPUTEST_HOOK";
+/// The microseconds of each measured hook, a line each.
+const TIMES: &str = "/run/lab/times";
 /// Pairs of creates.
-const CREATES: usize = 60;
+const CREATES: usize = 200;
 /// Programs that each of two containers executes.
 const PROGRAMS: u32 = 300;
 /// Containers at once.
@@ -53,33 +58,32 @@ fn a_create_with_the_hook_beside_one_without() {
     let Some(lab) = lab() else { return };
     // The hook, with its own time written beside it.
     let hook = artefacts::folder().join("gpushare-oci-hook");
-    let measured = std::env::var_os("GPUTEST_HOOK").map_or_else(|| hook.clone(), PathBuf::from);
-    let timer = format!(
-        "#!/bin/bash\\nbegan=$EPOCHREALTIME\\n{} \"$@\"\\nstatus=$?\\nend=$EPOCHREALTIME\\n\
-         echo $((${{end/./}} - ${{began/./}})) >>/run/lab/times\\nexit $status\\n",
-        hook.display()
-    );
-    lab.sh(&format!(
-        "printf '{timer}' >/run/lab/timer && chmod 755 /run/lab/timer"
-    ));
+    let measured = std::env::var_os(HOOK).map_or_else(|| hook.clone(), PathBuf::from);
+    let flags = [
+        format!("-DPROGRAM=\"{}\"", measured.display()),
+        format!("-DTIMES=\"{TIMES}\""),
+    ];
+    let timer = compile("timer", &flags.each_ref().map(String::as_str));
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for number in 0..CREATES {
         for (door, times) in [(Door::Hook, &mut with), (Door::None, &mut without)] {
             let bundle = said(&format!("c{number}"), door, "true");
-            let command = lab.command(&bundle);
+            let mut command = creates(&lab.command(&bundle));
             runs(&lab, number, "c", &hook, &measured);
             let began = Instant::now();
-            Guest::start(command).finish().silently();
+            assert!(command.status().expect("it starts").success());
             times.push(began.elapsed());
+            delete(&lab, &bundle);
         }
         let bundle = said(&format!("t{number}"), Door::Hook, "true");
-        let command = lab.command(&bundle);
-        runs(&lab, number, "t", &hook, "/run/lab/timer".as_ref());
-        Guest::start(command).finish().silently();
+        let mut command = creates(&lab.command(&bundle));
+        runs(&lab, number, "t", &hook, &timer);
+        assert!(command.status().expect("it starts").success());
+        delete(&lab, &bundle);
     }
     with.sort();
     without.sort();
-    let own = lab.sh("cat /run/lab/times");
+    let own = lab.sh(&format!("cat {TIMES}"));
     let own = own
         .lines()
         .map(|line| Duration::from_micros(line.parse().expect("a number")));
@@ -97,7 +101,7 @@ fn a_create_with_the_hook_beside_one_without() {
         }
     );
     eprintln!(
-        "time: runc run of `true`: median {:.1} ms with the hook, {:.1} ms without: {:+.1} ms",
+        "time: runc create: median {:.1} ms with the hook, {:.1} ms without: {:+.1} ms",
         at(&with, 50),
         at(&without, 50),
         at(&with, 50) - at(&without, 50)
@@ -110,6 +114,36 @@ fn runs(lab: &Lab, number: usize, kind: &str, hook: &Path, instead: &Path) {
         "sed -i 's,\"path\":\"{}\",\"path\":\"{}\",' /run/lab/{kind}{number}/config.json",
         hook.display(),
         instead.display()
+    ));
+}
+
+/// The command of a container that only creates it.
+fn creates(run: &Command) -> Command {
+    let words = run.get_args().map(|word| match word.to_str() {
+        Some("run") => "create".as_ref(),
+        _ => word,
+    });
+    let mut command = Command::new(run.get_program());
+    command
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    for (name, value) in run.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
+/// Ends a container that never ran, as an engine does: the machine's mount table does not grow.
+fn delete(lab: &Lab, bundle: &Bundle) {
+    let folder = lab.folder_of(bundle);
+    lab.sh(&format!(
+        "runc --root /run/lab/state delete --force {}; umount -l {}/rootfs",
+        bundle.id,
+        folder.display()
     ));
 }
 

@@ -1,6 +1,6 @@
 //! The journal: what happened is known after the tenant and the daemon are gone, and `why` says it.
 
-use gpushare_tests::{GIB, Home, MIB, schema};
+use gpushare_tests::{GIB, Guest, Home, MIB, clients, schema};
 use serde_json::Value;
 use std::process::Output;
 
@@ -241,4 +241,40 @@ fn a_wrong_choice_of_events_is_named_with_what_is_accepted() {
         assert!(!output.status.success());
         assert!(words.iter().all(|word| told.contains(word)), "{told}");
     }
+}
+
+#[test]
+fn gone_tells_the_gpu_time_of_a_tenant_that_was_alone() {
+    let home = Home::new("");
+    let gone = |name: &str| events(&home, &["--kind", "gone", "--tenant", name])[0].clone();
+    let (busy, idle) = (own("busy"), own("idle"));
+    let guest = |name: &str| {
+        let mut command = home.run(name, &["--mem-limit", "1GiB"]);
+        command.arg(clients::compile("turns", &[]));
+        let mut guest = Guest::start(command);
+        assert_eq!(guest.ask("init"), "init 0");
+        guest
+    };
+    let (mut worker, sleeper) = (guest(&busy), guest(&idle));
+    // NVML samples at least once a second: three seconds of kernels are in a whole sample.
+    assert_eq!(worker.ask("launch 60 50000000"), "launch 0");
+    assert_eq!(worker.ask("sync 1"), "sync 0");
+    worker.finish().silently();
+    sleeper.finish().silently();
+    home.until_no_daemon();
+    let told = gone(&busy);
+    assert!(told["facts"]["busy_ms"].as_u64() > Some(0), "{told}");
+    assert!(
+        told["text"]
+            .as_str()
+            .unwrap()
+            .contains("its kernels ran for about"),
+        "{told}"
+    );
+    let told = gone(&idle);
+    assert_eq!(told["facts"]["busy_ms"], 0, "{told}");
+    assert!(
+        !told["text"].as_str().unwrap().contains("kernels"),
+        "{told}"
+    );
 }

@@ -1,8 +1,8 @@
 //! The answer of `why`, from facts. Pure.
 
-use super::{past, standing};
+use super::{past, status};
 use gpushare_protocol::wire::{
-    EndRow, EventRecord, ResidencyRow, ShareRow, StandingRow, TenantRow,
+    EndRow, EventRecord, ResidencyRow, ShareRow, TenantRow, TenantStatusRow,
 };
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(super) struct Facts {
     pub(super) tenants: Vec<TenantRow>,
     pub(super) shares: Vec<ShareRow>,
     pub(super) ends: Vec<EndRow>,
-    pub(super) standing: Vec<StandingRow>,
+    pub(super) status: Vec<TenantStatusRow>,
     pub(super) residency: Vec<ResidencyRow>,
     /// Names of devices.
     pub(super) devices: BTreeMap<[u8; 16], String>,
@@ -68,7 +68,7 @@ pub(super) struct Answer {
 
 /// The tenant's state, and sentences that explain it: the present first, then the past.
 pub(super) fn answer(facts: &Facts) -> Answer {
-    let (state, mut sentences) = standing::now(facts).unwrap_or_else(|| past::gone(facts));
+    let (state, mut sentences) = status::now(facts).unwrap_or_else(|| past::gone(facts));
     sentences.extend(past::refusals(facts));
     sentences.extend(past::overruns(facts));
     sentences.extend(past::moves(facts));

@@ -2,7 +2,7 @@
 
 mod answer;
 mod past;
-mod standing;
+mod status;
 
 use crate::args;
 use crate::devices::named;
@@ -38,7 +38,7 @@ pub(crate) fn why(arguments: &args::Why) -> Result<ExitCode, Failure> {
         facts.tenants.extend(daemon.tenants()?);
         facts.shares.extend(daemon.shares()?);
         facts.ends.extend(daemon.ends()?);
-        facts.standing.extend(daemon.standing()?);
+        facts.status.extend(daemon.status()?);
         facts.residency.extend(daemon.residency()?);
     }
     let wanted = Wanted {

@@ -265,14 +265,14 @@ mod tests {
     fn a_gate_that_closed_by_itself_opens_in_another_epoch() {
         let words = Words::default();
         let bucket = words.bucket(500);
-        let mut duty = LocalLease::default();
+        let mut lease = LocalLease::default();
         let now = 100 * SECOND;
-        let (first, _) = duty.turn(&bucket, now, false);
+        let (first, _) = lease.turn(&bucket, now, false);
         assert_eq!(first.word.state(), LeaseState::Open);
         assert_eq!(first.deadline, now + 2 * BURST_CAPACITY);
-        let (landed, _) = duty.turn(&bucket, now, true);
+        let (landed, _) = lease.turn(&bucket, now, true);
         assert_eq!(landed.word.state(), LeaseState::Closed);
-        let (again, _) = duty.turn(&bucket, now, false);
+        let (again, _) = lease.turn(&bucket, now, false);
         assert_eq!(again.word.state(), LeaseState::Open);
         assert_ne!(again.word.epoch(), first.word.epoch());
     }
@@ -281,15 +281,15 @@ mod tests {
     fn an_empty_bucket_says_when_it_opens() {
         let words = Words::default();
         let bucket = words.bucket(100);
-        let mut duty = LocalLease::default();
+        let mut lease = LocalLease::default();
         let now = 100 * SECOND;
         bucket.pay(now - 18 * MS, now, now);
-        let (turn, again) = duty.turn(&bucket, now, false);
+        let (turn, again) = lease.turn(&bucket, now, false);
         assert_eq!(turn.word.state(), LeaseState::Closed);
         // 1.8 ms flowed in, 9 are a turn's worth.
         assert_eq!(again, now + 72 * MS);
         assert_eq!(
-            duty.turn(&bucket, again, false).0.word.state(),
+            lease.turn(&bucket, again, false).0.word.state(),
             LeaseState::Open
         );
     }

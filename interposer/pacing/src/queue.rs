@@ -96,7 +96,7 @@ pub(crate) struct Batch<M> {
 /// The work of one stream.
 #[derive(Debug)]
 pub(crate) struct Queue<M> {
-    pub(crate) lane: StreamKey,
+    pub(crate) stream_key: StreamKey,
     /// Submitted since the last mark.
     pub(crate) unmarked: Mix,
     /// When the first of those was submitted.
@@ -149,9 +149,9 @@ pub(crate) struct Seen {
 
 impl<M> Queue<M> {
     /// A stream that has nothing to do at `now`.
-    pub(crate) fn new(lane: StreamKey, now: u64) -> Self {
+    pub(crate) fn new(stream_key: StreamKey, now: u64) -> Self {
         Self {
-            lane,
+            stream_key,
             unmarked: Mix::default(),
             since: now,
             last: 0,

@@ -94,9 +94,9 @@ impl<M> Window<M> {
         self.full = false;
     }
 
-    /// Operations that were admitted were submitted to `lane`. `true` if a mark belongs behind
-    /// them.
-    pub fn submitted(&mut self, now: u64, bounds: Bounds, lane: StreamKey, op: Op) -> bool {
+    /// Operations that were admitted were submitted to `stream_key`. `true` if a mark belongs
+    /// behind them.
+    pub fn submitted(&mut self, now: u64, bounds: Bounds, stream_key: StreamKey, op: Op) -> bool {
         let ns = op.expected.ns.saturating_mul(op.count.into());
         self.put_back(op.count, ns);
         self.last_submitted = now;
@@ -105,7 +105,7 @@ impl<M> Window<M> {
         self.total = self.total.saturating_add(ns);
         self.submitted += u64::from(op.count);
         let number = self.submitted;
-        let queue = self.queue(lane, now);
+        let queue = self.queue(stream_key, now);
         queue.push(now, number, op);
         !op.expected.known
             || queue.unmarked.count >= BATCH_OPS
@@ -113,10 +113,13 @@ impl<M> Window<M> {
             || now.saturating_sub(queue.since) >= BATCH_AGE
     }
 
-    fn queue(&mut self, lane: StreamKey, now: u64) -> &mut Queue<M> {
-        let at = self.queues.iter().position(|queue| queue.lane == lane);
+    fn queue(&mut self, stream_key: StreamKey, now: u64) -> &mut Queue<M> {
+        let at = self
+            .queues
+            .iter()
+            .position(|queue| queue.stream_key == stream_key);
         let at = at.unwrap_or_else(|| {
-            self.queues.push(Queue::new(lane, now));
+            self.queues.push(Queue::new(stream_key, now));
             self.queues.len() - 1
         });
         &mut self.queues[at]
@@ -127,12 +130,12 @@ impl<M> Window<M> {
         self.estimates.submit(key)
     }
 
-    /// Operations were submitted to `lane` without having been admitted.
-    pub fn came(&mut self, now: u64, bounds: Bounds, lane: StreamKey, op: Op) {
+    /// Operations were submitted to `stream_key` without having been admitted.
+    pub fn came(&mut self, now: u64, bounds: Bounds, stream_key: StreamKey, op: Op) {
         self.estimates.submitted(op.key, op.count);
         let ns = op.expected.ns.saturating_mul(op.count.into());
         self.set_aside(op.count, ns);
-        let _ = self.submitted(now, bounds, lane, op);
+        let _ = self.submitted(now, bounds, stream_key, op);
     }
 
     /// How many more operations of `key` may come without being asked about.
@@ -168,26 +171,29 @@ impl<M> Window<M> {
         }
     }
 
-    fn known(&mut self, lane: StreamKey) -> Option<&mut Queue<M>> {
-        self.queues.iter_mut().find(|queue| queue.lane == lane)
+    fn known(&mut self, stream_key: StreamKey) -> Option<&mut Queue<M>> {
+        self.queues
+            .iter_mut()
+            .find(|queue| queue.stream_key == stream_key)
     }
 
-    /// Closes the batch at the end of `lane`: `None` if there is no work without a mark.
+    /// Closes the batch at the end of `stream_key`: `None` if there is no work without a mark.
     /// [`marked`](Self::marked) or [`unmarked`](Self::unmarked) follows.
-    pub fn close_batch(&mut self, lane: StreamKey, now: u64) -> Option<u64> {
-        self.known(lane).filter(|queue| queue.unmarked.count > 0)?;
+    pub fn close_batch(&mut self, stream_key: StreamKey, now: u64) -> Option<u64> {
+        self.known(stream_key)
+            .filter(|queue| queue.unmarked.count > 0)?;
         self.numbers += 1;
         let number = self.numbers;
-        self.queue(lane, now).close(number, now, 0);
+        self.queue(stream_key, now).close(number, now, 0);
         Some(number)
     }
 
     /// As [`close_batch`](Self::close_batch) for a stream that may hold untracked work, or, with
-    /// `for_context`, for a lane that stands for all work of its context.
-    pub fn close_blindly(&mut self, lane: StreamKey, now: u64, for_context: bool) -> u64 {
+    /// `for_context`, for a stream that stands for all work of its context.
+    pub fn close_blindly(&mut self, stream_key: StreamKey, now: u64, for_context: bool) -> u64 {
         self.numbers += 1;
         let (number, covers) = (self.numbers, self.submitted);
-        let batch = self.queue(lane, now).close(number, now, covers);
+        let batch = self.queue(stream_key, now).close(number, now, covers);
         batch.for_context = for_context;
         number
     }
@@ -238,10 +244,10 @@ impl<M> Window<M> {
                 &mut |batch| batch.mark.as_ref().is_some_and(&mut is_passed),
                 &mut passed,
             );
-            let context = queue.lane.context;
+            let context = queue.stream_key.context;
             self.note(seen);
             if seen.for_context > 0 {
-                let is_beside = |lane: &StreamKey| lane.context == context;
+                let is_beside = |stream_key: &StreamKey| stream_key.context == context;
                 self.finish_until(now, is_beside, seen.for_context, false, &mut passed);
             }
         }
@@ -272,33 +278,33 @@ impl<M> Window<M> {
         self.submitted
     }
 
-    /// The program waited for everything that had been submitted to these lanes at `stamp`; if it
+    /// The program waited for everything that had been submitted to these streams at `stamp`; if it
     /// `blocked`, the last of it was done only now. Marks that are not needed any more go to
     /// `passed`.
     pub fn waited_for<R: Into<Sample>>(
         &mut self,
         now: u64,
-        is_lane: impl Fn(&StreamKey) -> bool,
+        is_stream: impl Fn(&StreamKey) -> bool,
         stamp: u64,
         blocked: bool,
         mut passed: impl FnMut(M) -> R,
     ) {
         let mut passed = |mark: M| -> Sample { passed(mark).into() };
-        self.finish_until(now, is_lane, stamp, blocked, &mut passed);
+        self.finish_until(now, is_stream, stamp, blocked, &mut passed);
         self.forget_empty();
     }
 
     fn finish_until(
         &mut self,
         now: u64,
-        is_lane: impl Fn(&StreamKey) -> bool,
+        is_stream: impl Fn(&StreamKey) -> bool,
         stamp: u64,
         blocked: bool,
         passed: &mut impl FnMut(M) -> Sample,
     ) {
         let beside = self.beside();
         for at in 0..self.queues.len() {
-            if is_lane(&self.queues[at].lane) {
+            if is_stream(&self.queues[at].stream_key) {
                 let mut school = School {
                     estimates: &mut self.estimates,
                     alone_since: self.alone_since,
@@ -325,7 +331,10 @@ impl<M> Window<M> {
 
     /// Streams that share the device, at least one.
     fn beside(&self) -> u64 {
-        let streams = self.queues.iter().filter(|queue| !queue.lane.is_context());
+        let streams = self
+            .queues
+            .iter()
+            .filter(|queue| !queue.stream_key.is_context());
         (streams.count() as u64).max(1)
     }
 
@@ -354,18 +363,18 @@ impl<M> Window<M> {
         overdue.max().unwrap_or(0)
     }
 
-    /// Lanes with work behind which there is no mark, and since when.
-    pub fn unmarked_lanes(&self) -> impl Iterator<Item = (StreamKey, u64)> + '_ {
+    /// Streams with work behind which there is no mark, and since when.
+    pub fn unmarked_streams(&self) -> impl Iterator<Item = (StreamKey, u64)> + '_ {
         let is_unmarked = |queue: &&Queue<M>| queue.unmarked.count > 0 && !self.is_covered(queue);
         self.queues
             .iter()
             .filter(is_unmarked)
-            .map(|queue| (queue.lane, queue.since))
+            .map(|queue| (queue.stream_key, queue.since))
     }
 
     /// Whether a mark behind all work of its context stands for a stream.
     fn is_covered(&self, queue: &Queue<M>) -> bool {
-        let beside = |other: &&Queue<M>| other.lane.context == queue.lane.context;
+        let beside = |other: &&Queue<M>| other.stream_key.context == queue.stream_key.context;
         let mut batches = self
             .queues
             .iter()
@@ -374,15 +383,15 @@ impl<M> Window<M> {
         batches.any(|batch| batch.for_context && batch.last >= queue.last)
     }
 
-    /// Lanes with work that is not known to be complete.
-    pub fn lanes(&self) -> impl Iterator<Item = StreamKey> + '_ {
-        self.queues.iter().map(|queue| queue.lane)
+    /// Streams with work that is not known to be complete.
+    pub fn streams(&self) -> impl Iterator<Item = StreamKey> + '_ {
+        self.queues.iter().map(|queue| queue.stream_key)
     }
 
-    /// The work of `lane` is known under another name from now on.
-    pub fn rename(&mut self, lane: StreamKey, name: StreamKey) {
-        if let Some(queue) = self.known(lane) {
-            queue.lane = name;
+    /// The work of `stream_key` is known under another name from now on.
+    pub fn rename(&mut self, stream_key: StreamKey, name: StreamKey) {
+        if let Some(queue) = self.known(stream_key) {
+            queue.stream_key = name;
         }
     }
 
@@ -412,15 +421,18 @@ impl<M> Window<M> {
         self.reserved = (0, 0);
     }
 
-    /// Forgets lanes that went; their marks go to `lost`.
+    /// Forgets streams that went; their marks go to `lost`.
     pub fn forget(&mut self, gone: impl Fn(&StreamKey) -> bool, mut lost: impl FnMut(M)) {
-        let going = self.queues.iter().filter(|queue| gone(&queue.lane));
+        let going = self.queues.iter().filter(|queue| gone(&queue.stream_key));
         let ns: u64 = going.map(Queue::total).sum();
         self.total = self.total.saturating_sub(ns);
-        let going = self.queues.iter_mut().filter(|queue| gone(&queue.lane));
+        let going = self
+            .queues
+            .iter_mut()
+            .filter(|queue| gone(&queue.stream_key));
         let batches = going.flat_map(|queue| queue.marked.drain(..));
         batches.filter_map(|batch| batch.mark).for_each(&mut lost);
-        self.queues.retain(|queue| !gone(&queue.lane));
+        self.queues.retain(|queue| !gone(&queue.stream_key));
         self.forget_empty();
     }
 

@@ -87,42 +87,46 @@ fn tag(one: u64, two: u64, three: u64) -> u64 {
     mix(mix(mix(0, one), two), three) | 1
 }
 
-fn tag_of_lane(lane: &StreamKey) -> u64 {
-    tag(lane.context as u64, lane.stream as u64, lane.thread as u64)
+fn tag_of_stream(stream_key: &StreamKey) -> u64 {
+    tag(
+        stream_key.context as u64,
+        stream_key.stream as u64,
+        stream_key.thread as u64,
+    )
 }
 
-fn tag_of_launch(lane: &StreamKey, key: u64) -> u64 {
-    tag(key, lane.context as u64, ERA.load(Ordering::Relaxed))
+fn tag_of_launch(stream_key: &StreamKey, key: u64) -> u64 {
+    tag(key, stream_key.context as u64, ERA.load(Ordering::Relaxed))
 }
 
-/// Whether an operation of `key` may load something when it is launched in the lane's context.
+/// Whether an operation of `key` may load something when it is launched in the stream's context.
 fn may_load(key: u64) -> bool {
     // Functions and graphs: `drain::number`.
     key >> 63 != 0
 }
 
 /// Whether an operation of `key` would be the first of its function or graph, as far as is known.
-pub(super) fn is_first(lane: &StreamKey, key: u64) -> bool {
-    may_load(key) && !LAUNCHED.has(tag_of_launch(lane, key))
+pub(super) fn is_first(stream_key: &StreamKey, key: u64) -> bool {
+    may_load(key) && !LAUNCHED.has(tag_of_launch(stream_key, key))
 }
 
 /// An operation of `key` has been launched. Returns whether its time is a valid measurement of its
 /// kind. Each launch beside other tenants pays for this call, so the state is written only where it
 /// must change.
-pub(super) fn launched(lane: &StreamKey, key: u64) -> bool {
-    let (first, waited) = (is_first(lane, key), waits(lane));
+pub(super) fn launched(stream_key: &StreamKey, key: u64) -> bool {
+    let (first, waited) = (is_first(stream_key, key), waits(stream_key));
     if first {
-        LAUNCHED.add(tag_of_launch(lane, key));
+        LAUNCHED.add(tag_of_launch(stream_key, key));
     }
     if waited {
-        WAITING.remove(tag_of_lane(lane));
+        WAITING.remove(tag_of_stream(stream_key));
     }
     !first && !waited
 }
 
-/// Whether something that is no operation of the gate's stands behind the lane's last one.
-pub(super) fn waits(lane: &StreamKey) -> bool {
-    WAITING.has(tag_of_lane(lane))
+/// Whether something that is no operation of the gate's stands behind the stream's last one.
+pub(super) fn waits(stream_key: &StreamKey) -> bool {
+    WAITING.has(tag_of_stream(stream_key))
 }
 
 /// Modules have been unloaded, or this is a forked child: handles of functions may be given again.
@@ -142,17 +146,17 @@ pub(crate) fn comes(stream: StreamRef, later: bool) {
     let Some(here) = streams::locate(stream) else {
         return;
     };
-    let lane = drain::lane_of(here.handle, stream.handle(), stream.is_per_thread());
+    let stream_key = drain::stream_key_of(here.handle, stream.handle(), stream.is_per_thread());
     if let Some(gate) = device_gate::of(here.device.index()) {
         let _relaxed = Relaxed::enter();
-        let _ = gate.mark(lane);
+        let _ = gate.mark(stream_key);
         // Streams that wait for the legacy one will wait for this, and so would their marks.
         if stream.is_legacy() && !later {
             mark_blocking(gate, here.handle);
         }
     }
     if later {
-        WAITING.add(tag_of_lane(&lane));
+        WAITING.add(tag_of_stream(&stream_key));
         ledger::changed();
     }
 }
@@ -160,17 +164,17 @@ pub(crate) fn comes(stream: StreamRef, later: bool) {
 /// Marks what streams hold that wait for the context's legacy stream.
 fn mark_blocking(gate: &DeviceGate, context: CUcontext) {
     let mine = drain::thread_number();
-    let can_mark = |lane: &StreamKey| lane.thread == 0 || lane.thread == mine;
-    let lanes: Vec<StreamKey> = gate
+    let can_mark = |stream_key: &StreamKey| stream_key.thread == 0 || stream_key.thread == mine;
+    let streams: Vec<StreamKey> = gate
         .lock()
         .window
-        .unmarked_lanes()
-        .map(|(lane, _)| lane)
+        .unmarked_streams()
+        .map(|(stream_key, _)| stream_key)
         .filter(can_mark)
         .collect();
-    for lane in lanes {
-        if awaited::waits_for_legacy(context, &lane) {
-            let _ = gate.mark(lane);
+    for stream_key in streams {
+        if awaited::waits_for_legacy(context, &stream_key) {
+            let _ = gate.mark(stream_key);
         }
     }
 }
@@ -184,8 +188,8 @@ pub(crate) fn made_to_wait(stream: StreamRef) {
         return;
     };
     for per_thread in [false, true] {
-        let lane = drain::lane_of(here.handle, stream.handle(), per_thread);
-        WAITING.add(tag_of_lane(&lane));
+        let stream_key = drain::stream_key_of(here.handle, stream.handle(), per_thread);
+        WAITING.add(tag_of_stream(&stream_key));
     }
     ledger::changed();
 }
@@ -197,7 +201,7 @@ mod tests {
     const FUNCTION: u64 = 1 << 63 | 0x7000;
     const MEMSET: u64 = 5;
 
-    fn lane(context: usize, stream: usize) -> StreamKey {
+    fn stream_key(context: usize, stream: usize) -> StreamKey {
         StreamKey {
             context,
             stream,
@@ -207,16 +211,16 @@ mod tests {
 
     #[test]
     fn a_functions_first_launch_in_a_context_teaches_nothing_its_next_does() {
-        let (here, there) = (lane(0x100, 2), lane(0x200, 2));
+        let (here, there) = (stream_key(0x100, 2), stream_key(0x200, 2));
         assert!(is_first(&here, FUNCTION) && !launched(&here, FUNCTION));
         assert!(!is_first(&here, FUNCTION) && launched(&here, FUNCTION));
-        assert!(launched(&lane(0x100, 3), FUNCTION), "whatever stream");
+        assert!(launched(&stream_key(0x100, 3), FUNCTION), "whatever stream");
         assert!(!launched(&there, FUNCTION), "another context loads again");
     }
 
     #[test]
     fn after_modules_were_unloaded_a_functions_launch_is_its_first() {
-        let here = lane(0x300, 2);
+        let here = stream_key(0x300, 2);
         assert!(!launched(&here, FUNCTION) && launched(&here, FUNCTION));
         forget();
         assert!(!launched(&here, FUNCTION));
@@ -224,14 +228,14 @@ mod tests {
 
     #[test]
     fn a_memset_loads_nothing() {
-        assert!(launched(&lane(0x400, 2), MEMSET));
+        assert!(launched(&stream_key(0x400, 2), MEMSET));
     }
 
     #[test]
     fn one_operation_waits_for_what_its_stream_does_and_the_next_does_not() {
-        let here = lane(0x500, 4);
-        WAITING.add(tag_of_lane(&here));
-        assert!(waits(&here) && !waits(&lane(0x500, 5)));
+        let here = stream_key(0x500, 4);
+        WAITING.add(tag_of_stream(&here));
+        assert!(waits(&here) && !waits(&stream_key(0x500, 5)));
         assert!(!launched(&here, MEMSET) && launched(&here, MEMSET));
     }
 

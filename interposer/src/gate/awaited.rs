@@ -98,9 +98,9 @@ pub(crate) fn event_shared(event: CUevent) {
 /// The stream's current position; `None` where it is unknown, or the device is unbound.
 fn submitted_to(stream: StreamRef) -> Option<Before> {
     let here = streams::locate(stream)?;
-    let lane = drain::lane_of(here.handle, stream.handle(), stream.is_per_thread());
-    let alone = !apart::waits(&lane);
-    submitted(Covers::StreamKey(lane), here.device.index(), alone)
+    let stream_key = drain::stream_key_of(here.handle, stream.handle(), stream.is_per_thread());
+    let alone = !apart::waits(&stream_key);
+    submitted(Covers::StreamKey(stream_key), here.device.index(), alone)
 }
 
 fn submitted(covers: Covers, device_index: usize, alone: bool) -> Option<Before> {
@@ -273,31 +273,33 @@ fn teach(before: &Before, blocked: bool) {
         return;
     };
     let blocked = blocked && before.alone;
-    let is_covered = |lane: &StreamKey| before.covers.has(lane);
+    let is_covered = |stream_key: &StreamKey| before.covers.has(stream_key);
     if blocked && !matches!(before.covers, Covers::StreamKey(_)) {
         // The operation behind a stream's waiting work has ended only now, not that work itself.
-        let waits = |lane: &StreamKey| is_covered(lane) && apart::waits(lane);
+        let waits = |stream_key: &StreamKey| is_covered(stream_key) && apart::waits(stream_key);
         gate.waited_for(waits, before.stamp, false);
     }
     gate.waited_for(is_covered, before.stamp, blocked);
 }
 
 impl Covers {
-    fn has(&self, lane: &StreamKey) -> bool {
+    fn has(&self, stream_key: &StreamKey) -> bool {
         match self {
-            Self::StreamKey(known) => lane == known,
-            Self::Context(context) => lane.context == context.0.addr(),
+            Self::StreamKey(known) => stream_key == known,
+            Self::Context(context) => stream_key.context == context.0.addr(),
             Self::Green(green) => {
-                *lane == drain::lane_of_green(green) || green::owns(green, lane.stream)
+                *stream_key == drain::stream_key_of_green(green)
+                    || green::owns(green, stream_key.stream)
             }
-            Self::Blocking(context) => waits_for_legacy(*context, lane),
+            Self::Blocking(context) => waits_for_legacy(*context, stream_key),
         }
     }
 }
 
 /// Whether a stream is the context's legacy one, or waits for that, as far as is known.
-pub(super) fn waits_for_legacy(context: CUcontext, lane: &StreamKey) -> bool {
-    let stream = CUstream(core::ptr::without_provenance_mut(lane.stream));
+pub(super) fn waits_for_legacy(context: CUcontext, stream_key: &StreamKey) -> bool {
+    let stream = CUstream(core::ptr::without_provenance_mut(stream_key.stream));
     let is_default = stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-    lane.context == context.0.addr() && (is_default || blocking().get(&stream) == Some(&context))
+    stream_key.context == context.0.addr()
+        && (is_default || blocking().get(&stream) == Some(&context))
 }

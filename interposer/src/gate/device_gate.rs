@@ -284,7 +284,7 @@ impl DeviceGate {
     /// The next of its kind, as it was `named`, may go without being asked about.
     pub(super) fn note(
         &'static self,
-        lane: StreamKey,
+        stream_key: StreamKey,
         op: Op,
         timing: Option<Timing>,
         named: Option<Named>,
@@ -293,13 +293,13 @@ impl DeviceGate {
         let (wants_mark, fills) = {
             let mut inner = self.lock();
             let bounds = inner.bounds;
-            let mut wants_mark = inner.window.submitted(now, bounds, lane, op);
+            let mut wants_mark = inner.window.submitted(now, bounds, stream_key, op);
             // No other thread could mark it later.
-            wants_mark |= lane.thread != 0 && !can_mark_all();
+            wants_mark |= stream_key.thread != 0 && !can_mark_all();
             let yields = inner.slice > 0 && inner.contended;
             let fills = yields && inner.slices.fills(now, inner.slice, op.expected.ns);
             if let Some(named) = named {
-                inner.remember(self, named, lane, op);
+                inner.remember(self, named, stream_key, op);
             }
             if wants_mark || fills || timing.is_some() {
                 inner.withhold();
@@ -308,7 +308,7 @@ impl DeviceGate {
         };
         if let Some(timing) = timing {
             let _relaxed = Relaxed::enter();
-            self.mark_timed(lane, op.key, &timing);
+            self.mark_timed(stream_key, op.key, &timing);
         }
         if fills {
             // Right behind the last operation of the slice, before the program puts a copy there.
@@ -316,7 +316,7 @@ impl DeviceGate {
             self.mark_rest(drain::thread_number(), 0);
         } else if wants_mark {
             let _relaxed = Relaxed::enter();
-            let _ = self.mark(lane);
+            let _ = self.mark(stream_key);
         }
     }
 
@@ -441,17 +441,17 @@ impl DeviceGate {
         let rests = {
             let inner = self.lock();
             let rested = clock::now().saturating_sub(inner.window.last_submitted) >= rest;
-            rested && inner.window.unmarked_lanes().next().is_some()
+            rested && inner.window.unmarked_streams().next().is_some()
         };
         if rests {
             self.mark_rest(0, BATCH_AGE);
         }
     }
 
-    /// The program waited for these lanes; `stamp` and `since` say when that began.
+    /// The program waited for these streams; `stamp` and `since` say when that began.
     pub(super) fn waited_for(
         &self,
-        is_lane: impl Fn(&StreamKey) -> bool,
+        is_stream: impl Fn(&StreamKey) -> bool,
         stamp: u64,
         blocked: bool,
     ) {
@@ -460,7 +460,7 @@ impl DeviceGate {
         inner.refresh(now);
         let Inner { window, spares, .. } = &mut *inner;
         let mut asker = None;
-        window.waited_for(now, is_lane, stamp, blocked, |mark| {
+        window.waited_for(now, is_stream, stamp, blocked, |mark| {
             let took = mark.start.and_then(|_| {
                 let (_, asker) = asker.get_or_insert_with(|| (Relaxed::enter(), Asker::new()));
                 asker.took(&mark)
@@ -485,7 +485,7 @@ impl DeviceGate {
         }
         if gone {
             inner.gone += 1;
-            let of_context = |lane: &StreamKey| lane.context == context.0.addr();
+            let of_context = |stream_key: &StreamKey| stream_key.context == context.0.addr();
             inner.window.forget(of_context, drop);
             inner.spares.forget(context);
             self.settle(&mut inner, clock::now());

@@ -36,7 +36,7 @@ pub(crate) struct LaunchSlot(Option<Admitted>);
 #[derive(Debug)]
 struct Admitted {
     gate: &'static DeviceGate,
-    lane: StreamKey,
+    stream_key: StreamKey,
     key: u64,
     expected: Expected,
     timing: Option<Timing>,
@@ -80,14 +80,14 @@ pub(crate) fn admit(place: &Place, guard: &mut GateGuard) -> LaunchSlot {
                     thread::tell(place.device_index, Notice::Busy, epoch);
                     thread::wake();
                 }
-                let lane = lane_of(place.context, place.stream, place.per_thread);
+                let stream_key = stream_key_of(place.context, place.stream, place.per_thread);
                 return LaunchSlot(Some(Admitted {
                     gate,
-                    lane,
+                    stream_key,
                     key,
                     expected: go.expected,
-                    timing: (go.timed && !apart::is_first(&lane, key))
-                        .then(|| gate.time(lane))
+                    timing: (go.timed && !apart::is_first(&stream_key, key))
+                        .then(|| gate.time(stream_key))
                         .flatten(),
                     named: Named::of(place.ordered(), key, era),
                 }));
@@ -131,7 +131,7 @@ pub(crate) fn submitted(slot: LaunchSlot, answer: CUresult) {
     if answer.is_success() {
         let Admitted {
             gate,
-            lane,
+            stream_key,
             key,
             expected,
             timing,
@@ -142,9 +142,9 @@ pub(crate) fn submitted(slot: LaunchSlot, answer: CUresult) {
             count: 1,
             key,
             expected,
-            waits: !apart::launched(&lane, key),
+            waits: !apart::launched(&stream_key, key),
         };
-        gate.note(lane, op, timing, named);
+        gate.note(stream_key, op, timing, named);
     } else {
         admitted.taken_back();
     }
@@ -184,7 +184,7 @@ pub(crate) fn context_went(context: CUcontext, gone: bool) {
 pub(crate) fn stream_going(here: Here, stream: CUstream) {
     ledger::changed();
     if let Some(gate) = device_gate::of(here.device.index()) {
-        gate.stream_going(lane_of(here.handle, stream, false));
+        gate.stream_going(stream_key_of(here.handle, stream, false));
     }
 }
 
@@ -202,7 +202,7 @@ pub(crate) fn green_going(green: &Green) {
     ledger::changed();
     let primary = contexts::of(green.primary);
     if let Some(gate) = primary.and_then(|here| device_gate::of(here.device.index())) {
-        gate.stream_going(lane_of_green(green));
+        gate.stream_going(stream_key_of_green(green));
     }
 }
 
@@ -210,8 +210,8 @@ pub(crate) fn green_going(green: &Green) {
 pub(crate) fn capture_begins(here: Here, stream: StreamRef) {
     ledger::changed();
     if let Some(gate) = device_gate::of(here.device.index()) {
-        let lane = lane_of(here.handle, stream.handle(), stream.is_per_thread());
-        gate.capture_begins(lane);
+        let stream_key = stream_key_of(here.handle, stream.handle(), stream.is_per_thread());
+        gate.capture_begins(stream_key);
     }
 }
 
@@ -240,17 +240,17 @@ fn is_default(stream: CUstream) -> bool {
 }
 
 /// The default stream of a green context, as the window knows it.
-pub(super) fn lane_of_green(green: &Green) -> StreamKey {
+pub(super) fn stream_key_of_green(green: &Green) -> StreamKey {
     StreamKey::of_green(green.primary.0.addr(), green.converted.0.addr())
 }
 
-/// The lane of a stream as the program names it.
-pub(super) fn lane_of(context: CUcontext, stream: CUstream, per_thread: bool) -> StreamKey {
+/// The key of a stream as the program names it.
+pub(super) fn stream_key_of(context: CUcontext, stream: CUstream, per_thread: bool) -> StreamKey {
     if is_default(stream)
         && let Some(green) = green::current()
         && green.primary == context
     {
-        return lane_of_green(&green);
+        return stream_key_of_green(&green);
     }
     let is_threads = stream == CU_STREAM_PER_THREAD || (stream.is_null() && per_thread);
     let stream = if is_threads {

@@ -205,9 +205,9 @@ impl Gate {
         let waiting = &self.waiting[device_index];
         let until = clock::now().saturating_add(WAITS);
         waiting.store(until, Ordering::Release);
-        let bed = announce_waiter().unwrap_or(opening);
+        let waiter = announce_waiter().unwrap_or(opening);
         if self.word.load() & word::closed(device_index) != 0 {
-            frames::away(|| bed.sleep(NAP));
+            frames::away(|| waiter.sleep(NAP));
         } else {
             // It opened before this was said.
             let _ = waiting.compare_exchange(until, 0, Ordering::AcqRel, Ordering::Relaxed);

@@ -102,7 +102,7 @@ struct Kind {
     /// So many more go the short way before the books are asked again.
     fuel: AtomicU32,
     /// The stream as the books know it.
-    lane: [AtomicUsize; 3],
+    stream_key: [AtomicUsize; 3],
 }
 
 impl Kind {
@@ -142,7 +142,7 @@ pub(super) struct Ledger {
 /// A launch as the books get it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    pub(super) lane: StreamKey,
+    pub(super) stream_key: StreamKey,
     pub(super) key: u64,
     /// Its expected duration (ns).
     pub(super) ns: u64,
@@ -153,9 +153,9 @@ pub(super) struct Entry {
 impl Ledger {
     fn entry(&self, launch: Launch) -> Entry {
         let kind = &self.kinds[launch.of as usize % KINDS];
-        let [context, stream, thread] = &kind.lane;
+        let [context, stream, thread] = &kind.stream_key;
         Entry {
-            lane: StreamKey {
+            stream_key: StreamKey {
                 context: context.load(Ordering::Relaxed),
                 stream: stream.load(Ordering::Relaxed),
                 thread: thread.load(Ordering::Relaxed),
@@ -205,8 +205,8 @@ impl Ledger {
             context,
             stream,
             thread,
-        } = entry.lane;
-        for (to, from) in kind.lane.iter().zip([context, stream, thread]) {
+        } = entry.stream_key;
+        for (to, from) in kind.stream_key.iter().zip([context, stream, thread]) {
             to.store(from, Ordering::Relaxed);
         }
     }

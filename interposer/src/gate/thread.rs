@@ -52,7 +52,7 @@ static STIRRED: AtomicU64 = AtomicU64::new(0);
 /// A request that the thread looks.
 static BELL: AtomicU32 = AtomicU32::new(0);
 /// The word that it sleeps on, null while it is awake.
-static BED: AtomicPtr<u32> = AtomicPtr::new(ptr::null_mut());
+static SLEEPS_ON: AtomicPtr<u32> = AtomicPtr::new(ptr::null_mut());
 /// The futex it sleeps on without a daemon.
 static ALONE: AtomicU32 = AtomicU32::new(0);
 
@@ -66,7 +66,7 @@ const WAKE_AGAIN: Duration = Duration::from_millis(10);
 /// The thread's state for one device.
 #[derive(Debug, Default)]
 struct Own {
-    duty: LocalLease,
+    lease: LocalLease,
     /// The turn was the daemon's when last looked.
     by_daemon: bool,
 }
@@ -99,7 +99,7 @@ pub(crate) fn follow_leases() {
 
 /// A forked child has no thread. Stores only.
 pub(super) fn after_fork_in_child() {
-    BED.store(ptr::null_mut(), Ordering::Relaxed);
+    SLEEPS_ON.store(ptr::null_mut(), Ordering::Relaxed);
     BELL.store(0, Ordering::Relaxed);
     STOPPED.store(0, Ordering::Relaxed);
     exit::after_fork_in_child();
@@ -153,24 +153,24 @@ fn tell_of_waiting(index: usize, gate: &DeviceGate) {
 /// to sleep on until then; `None` while turns are not the daemon's, and the gate thread opens.
 pub(super) fn follow(index: usize, gate: &DeviceGate) -> Option<FutexWaiter> {
     let session = account::compute()?.session?;
-    let bed = FutexWaiter::of_page(session.changes());
+    let waiter = FutexWaiter::of_page(session.changes());
     if !session.daemon_alive(clock::now()) {
         return None;
     }
     gate.follow(|| session.turn(index));
-    Some(bed)
+    Some(waiter)
 }
 
 /// Has the thread look at once.
 pub(crate) fn wake() {
     BELL.store(1, Ordering::SeqCst);
     for _ in 0..TRIES {
-        let bed = BED.load(Ordering::SeqCst);
-        if bed.is_null() || BELL.load(Ordering::SeqCst) == 0 {
+        let word = SLEEPS_ON.load(Ordering::SeqCst);
+        if word.is_null() || BELL.load(Ordering::SeqCst) == 0 {
             return;
         }
         // SAFETY: the address is only compared with those of sleepers.
-        unsafe { libc::syscall(libc::SYS_futex, bed, libc::FUTEX_WAKE, i32::MAX) };
+        unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, i32::MAX) };
         // It may have been about to fall asleep.
         std::thread::yield_now();
     }
@@ -212,15 +212,15 @@ impl Rounds {
             return;
         };
         let word = compute.session.map_or(&ALONE, |session| session.changes());
-        let bed = FutexWaiter::of_page(word);
+        let waiter = FutexWaiter::of_page(word);
         BELL.store(0, Ordering::SeqCst);
         STIRRED.store(clock::now(), Ordering::Relaxed);
         let until = self.all(&compute);
-        BED.store(word.as_ptr(), Ordering::SeqCst);
+        SLEEPS_ON.store(word.as_ptr(), Ordering::SeqCst);
         if BELL.load(Ordering::SeqCst) == 0 {
-            bed.sleep(Duration::from_nanos(until.saturating_sub(clock::now())));
+            waiter.sleep(Duration::from_nanos(until.saturating_sub(clock::now())));
         }
-        BED.store(ptr::null_mut(), Ordering::SeqCst);
+        SLEEPS_ON.store(ptr::null_mut(), Ordering::SeqCst);
     }
 
     /// Looks at all devices. When to look again.
@@ -310,7 +310,7 @@ impl Rounds {
             empty_at,
             cap,
         };
-        own_turn(&mut own.duty, &bucket, gate, now)
+        own_turn(&mut own.lease, &bucket, gate, now)
     }
 
     /// Registers the process for the barrier that closing needs, once: its first use does that
@@ -333,7 +333,7 @@ impl Rounds {
 
 /// Pays for the held time, and asks the bucket.
 fn own_turn(
-    duty: &mut LocalLease,
+    lease: &mut LocalLease,
     bucket: &Bucket<'_>,
     gate: &DeviceGate,
     now: u64,
@@ -353,7 +353,7 @@ fn own_turn(
         bucket.pay(from, until, now);
     }
     let landed = matches!(stand, GateState::Closing | GateState::Drained);
-    let (mut turn, mut again) = duty.turn(bucket, now, landed);
+    let (mut turn, mut again) = lease.turn(bucket, now, landed);
     if is_idle {
         // The bucket fills by itself; the next launch rings.
         turn.deadline = NEVER;

@@ -7,7 +7,7 @@
 //! younger one moves on with later frees.
 //!
 //! The list is locked for moments, never while the driver is called: a thread that records or asks
-//! has the lane to itself (`busy`), and takes only copies of its events with it.
+//! has the stream to itself (`busy`), and takes only copies of its events with it.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::driver::stream_ref::StreamRef;
 use crate::holdings::arena;
 use crate::holdings::events;
 use crate::holdings::graph_memory;
-use crate::holdings::lanes::{Batch, Key, Lane, Lanes, Later, Marked};
+use crate::holdings::pending_frees::{Batch, Key, Later, Marked, PendingFrees, StreamFrees};
 use crate::holdings::pools;
 
 use crate::driver::contexts::Here;
 use crate::driver::device::DeviceKey;
 use crate::guest::fork::ForkLocal;
 pub(crate) use crate::holdings::arena::{freed, pending};
-pub(crate) use crate::holdings::lanes::Freed;
+pub(crate) use crate::holdings::pending_frees::Freed;
 
 /// Streams whose frees are kept before completed ones are looked for.
 const STREAMS: usize = 64;
@@ -40,8 +40,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]
 struct Shared {
-    lanes: Mutex<Lanes>,
-    /// A lane is busy no more.
+    pending: Mutex<PendingFrees>,
+    /// The frees of a stream are busy no more.
     idle: Condvar,
 }
 
@@ -52,22 +52,22 @@ impl Shared {
         UNDER_WAY.get_or(Self::default)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Lanes> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, PendingFrees> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits while `busy`, at most [`PATIENCE`].
     fn wait_while<'a>(
         &self,
-        lanes: MutexGuard<'a, Lanes>,
-        busy: impl FnMut(&mut Lanes) -> bool,
-    ) -> MutexGuard<'a, Lanes> {
-        let waited = self.idle.wait_timeout_while(lanes, PATIENCE, busy);
+        pending: MutexGuard<'a, PendingFrees>,
+        busy: impl FnMut(&mut PendingFrees) -> bool,
+    ) -> MutexGuard<'a, PendingFrees> {
+        let waited = self.idle.wait_timeout_while(pending, PATIENCE, busy);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
-fn under_way() -> MutexGuard<'static, Lanes> {
+fn under_way() -> MutexGuard<'static, PendingFrees> {
     Shared::get().lock()
 }
 
@@ -130,22 +130,26 @@ pub(crate) fn freed_in(stream: StreamRef, here: Option<Here>, device: DeviceKey,
         stream: stream.id(Some(here)),
     };
     let (many, due, crowded) = {
-        let mut lanes = under_way();
-        let crowded = lanes.all.len() >= STREAMS;
-        let lane = match lanes.position(key) {
-            Some(at) => &mut lanes.all[at],
+        let mut pending = under_way();
+        let crowded = pending.all.len() >= STREAMS;
+        let frees = match pending.position(key) {
+            Some(at) => &mut pending.all[at],
             None => {
-                lanes.all.push(Lane::new(key, here.handle, stream));
-                let Some(lane) = lanes.all.last_mut() else {
+                pending.all.push(StreamFrees::new(key, here.handle, stream));
+                let Some(frees) = pending.all.last_mut() else {
                     return;
                 };
-                lane
+                frees
             }
         };
-        lane.open.add(what);
-        let many = lane.open.count >= FREES;
-        let large = lane.open.bytes >= BYTES || lane.open.linear.0 > 0;
-        (many, many || large || lane.later == Later::Nothing, crowded)
+        frees.open.add(what);
+        let many = frees.open.count >= FREES;
+        let large = frees.open.bytes >= BYTES || frees.open.linear.0 > 0;
+        (
+            many,
+            many || large || frees.later == Later::Nothing,
+            crowded,
+        )
     };
     if due {
         record(key, true);
@@ -161,36 +165,36 @@ pub(crate) fn freed_in(stream: StreamRef, here: Option<Here>, device: DeviceKey,
 /// program's own call uses the stream.
 fn record(key: Key, in_use: bool) {
     let (context, stream, spare) = {
-        let lanes = under_way();
+        let pending = under_way();
         // Work that cannot be done later is done now, even if another thread is busy here for a
         // moment.
-        let wait = |lanes: &mut Lanes| {
-            let lane = lanes.find(key);
-            in_use && lane.is_some_and(|lane| lane.busy && lane.later != Later::Record)
+        let wait = |pending: &mut PendingFrees| {
+            let frees = pending.find(key);
+            in_use && frees.is_some_and(|frees| frees.busy && frees.later != Later::Record)
         };
-        let mut lanes = Shared::get().wait_while(lanes, wait);
-        let Some(lane) = lanes.find(key).filter(|lane| !lane.busy) else {
+        let mut pending = Shared::get().wait_while(pending, wait);
+        let Some(frees) = pending.find(key).filter(|frees| !frees.busy) else {
             return;
         };
-        if lane.open.count == 0 || !(in_use || lane.later == Later::Record) {
+        if frees.open.count == 0 || !(in_use || frees.later == Later::Record) {
             return;
         }
-        lane.busy = true;
-        lane.moving = Some(core::mem::replace(&mut lane.open, Batch::new()));
-        let younger = lane.younger.as_ref().map(|younger| younger.event);
-        (lane.context, lane.stream, younger)
+        frees.busy = true;
+        frees.moving = Some(core::mem::replace(&mut frees.open, Batch::new()));
+        let younger = frees.younger.as_ref().map(|younger| younger.event);
+        (frees.context, frees.stream, younger)
     };
     let recorded = events::put(stream, context, spare, in_use);
-    let mut lanes = under_way();
-    if let Some(lane) = lanes.find_busy(key) {
-        lane.busy = false;
-        match (recorded, lane.moving.take()) {
-            (Ok(event), Some(behind)) => lane.put(Marked { behind, event }),
-            (_, Some(behind)) => lane.open.join(behind),
+    let mut pending = under_way();
+    if let Some(frees) = pending.find_busy(key) {
+        frees.busy = false;
+        match (recorded, frees.moving.take()) {
+            (Ok(event), Some(behind)) => frees.put(Marked { behind, event }),
+            (_, Some(behind)) => frees.open.join(behind),
             _ => {}
         }
     }
-    drop(lanes);
+    drop(pending);
     Shared::get().idle.notify_all();
 }
 
@@ -198,15 +202,15 @@ fn record(key: Key, in_use: bool) {
 fn ask(key: Key) {
     loop {
         let (context, event) = {
-            let mut lanes = under_way();
-            let Some(lane) = lanes.find(key).filter(|lane| !lane.busy) else {
+            let mut pending = under_way();
+            let Some(frees) = pending.find(key).filter(|frees| !frees.busy) else {
                 return;
             };
-            let Some(event) = lane.older.as_ref().map(|older| older.event) else {
+            let Some(event) = frees.older.as_ref().map(|older| older.event) else {
                 return;
             };
-            lane.busy = true;
-            (lane.context, event)
+            frees.busy = true;
+            (frees.context, event)
         };
         let passed = events::is_passed(context, event);
         if passed {
@@ -214,15 +218,15 @@ fn ask(key: Key) {
         }
         let mut over = None;
         {
-            let mut lanes = under_way();
-            if let Some(lane) = lanes.find_busy(key) {
-                lane.busy = false;
+            let mut pending = under_way();
+            if let Some(frees) = pending.find_busy(key) {
+                frees.busy = false;
                 if passed {
-                    over = lane.older.take();
-                    lane.older = lane.younger.take();
+                    over = frees.older.take();
+                    frees.older = frees.younger.take();
                 }
             }
-            lanes.all.retain(|lane| !lane.is_empty());
+            pending.all.retain(|frees| !frees.is_empty());
         }
         Shared::get().idle.notify_all();
         match over {
@@ -234,7 +238,7 @@ fn ask(key: Key) {
 
 /// Credits the frees that are complete.
 pub(crate) fn settle() {
-    let keys: Vec<Key> = under_way().all.iter().map(|lane| lane.key).collect();
+    let keys: Vec<Key> = under_way().all.iter().map(|frees| frees.key).collect();
     for key in keys {
         record(key, false);
         ask_idle(key);
@@ -245,30 +249,31 @@ pub(crate) fn settle() {
 /// Credits the open frees of an idle stream, in which no event may be recorded.
 fn ask_idle(key: Key) {
     let (context, stream) = {
-        let mut lanes = under_way();
-        let lane = lanes.find(key);
-        let asked =
-            |lane: &&mut Lane| !lane.busy && lane.later == Later::AskIdle && lane.open.count > 0;
-        let Some(lane) = lane.filter(asked) else {
+        let mut pending = under_way();
+        let frees = pending.find(key);
+        let asked = |frees: &&mut StreamFrees| {
+            !frees.busy && frees.later == Later::AskIdle && frees.open.count > 0
+        };
+        let Some(frees) = frees.filter(asked) else {
             return;
         };
-        lane.busy = true;
-        lane.moving = Some(core::mem::replace(&mut lane.open, Batch::new()));
-        (lane.context, lane.stream)
+        frees.busy = true;
+        frees.moving = Some(core::mem::replace(&mut frees.open, Batch::new()));
+        (frees.context, frees.stream)
     };
     let idle = events::is_idle(context, stream);
     let mut over = None;
     {
-        let mut lanes = under_way();
-        if let Some(lane) = lanes.find_busy(key) {
-            lane.busy = false;
-            match lane.moving.take() {
+        let mut pending = under_way();
+        if let Some(frees) = pending.find_busy(key) {
+            frees.busy = false;
+            match frees.moving.take() {
                 Some(batch) if idle => over = Some(batch),
-                Some(batch) => lane.open.join(batch),
+                Some(batch) => frees.open.join(batch),
                 None => {}
             }
         }
-        lanes.all.retain(|lane| !lane.is_empty());
+        pending.all.retain(|frees| !frees.is_empty());
     }
     Shared::get().idle.notify_all();
     if let Some(batch) = over {
@@ -282,14 +287,14 @@ pub(crate) fn stream_going(stream: CUstream) {
         return;
     };
     let keys: Vec<Key> = {
-        let busy = |lanes: &mut Lanes| {
-            let mut here = lanes.all.iter();
-            here.any(|lane| lane.busy && lane.stream.handle() == stream)
+        let busy = |pending: &mut PendingFrees| {
+            let mut here = pending.all.iter();
+            here.any(|frees| frees.busy && frees.stream.handle() == stream)
         };
-        let lanes = shared.wait_while(shared.lock(), busy);
-        let here = lanes.all.iter();
-        let here = here.filter(|lane| lane.stream.handle() == stream && lane.open.count > 0);
-        here.map(|lane| lane.key).collect()
+        let pending = shared.wait_while(shared.lock(), busy);
+        let here = pending.all.iter();
+        let here = here.filter(|frees| frees.stream.handle() == stream && frees.open.count > 0);
+        here.map(|frees| frees.key).collect()
     };
     keys.into_iter().for_each(|key| record(key, true));
 }
@@ -304,9 +309,9 @@ pub(crate) fn stream_gone(stream: CUstream) {
     let Some(shared) = UNDER_WAY.get() else {
         return;
     };
-    for lane in &mut shared.lock().all {
-        if lane.stream.handle() == stream {
-            lane.later = Later::Nothing;
+    for frees in &mut shared.lock().all {
+        if frees.stream.handle() == stream {
+            frees.later = Later::Nothing;
         }
     }
 }
@@ -317,16 +322,16 @@ pub(crate) fn context_going(context: CUcontext) {
     let Some(shared) = UNDER_WAY.get() else {
         return;
     };
-    let busy = |lanes: &mut Lanes| {
-        let mut here = lanes.all.iter();
-        here.any(|lane| lane.context == context && lane.busy)
+    let busy = |pending: &mut PendingFrees| {
+        let mut here = pending.all.iter();
+        here.any(|frees| frees.context == context && frees.busy)
     };
-    let mut lanes = shared.wait_while(shared.lock(), busy);
-    let taken: Vec<Lane> = lanes
+    let mut pending = shared.wait_while(shared.lock(), busy);
+    let taken: Vec<StreamFrees> = pending
         .all
-        .extract_if(.., |lane| lane.context == context)
+        .extract_if(.., |frees| frees.context == context)
         .collect();
-    lanes.going.extend(taken);
+    pending.going.extend(taken);
 }
 
 /// The context is there still.
@@ -334,38 +339,43 @@ pub(crate) fn context_stays(context: CUcontext) {
     let Some(shared) = UNDER_WAY.get() else {
         return;
     };
-    let mut lanes = shared.lock();
-    let back: Vec<Lane> = lanes
+    let mut pending = shared.lock();
+    let back: Vec<StreamFrees> = pending
         .going
-        .extract_if(.., |lane| lane.context == context)
+        .extract_if(.., |frees| frees.context == context)
         .collect();
-    lanes.all.extend(back);
+    pending.all.extend(back);
 }
 
 /// A context is gone, its events and the frees behind its work with it.
 pub(crate) fn context_gone(context: CUcontext) {
     context_stays(context);
-    let gone: Vec<Lane> = under_way()
+    let gone: Vec<StreamFrees> = under_way()
         .all
-        .extract_if(.., |lane| lane.context == context)
+        .extract_if(.., |frees| frees.context == context)
         .collect();
-    for lane in gone {
-        lane.batches().for_each(|batch| batch.over(lane.key.device));
+    for frees in gone {
+        frees
+            .batches()
+            .for_each(|batch| batch.over(frees.key.device));
     }
     follow_all();
 }
 
 /// Whether frees are under way on the device.
 pub(crate) fn pending_on(device: DeviceKey) -> bool {
-    let lanes = under_way();
-    lanes.all.iter().any(|lane| lane.key.device == device)
+    let pending = under_way();
+    pending.all.iter().any(|frees| frees.key.device == device)
 }
 
 /// Bytes that frees under way will give back on a device.
 pub(crate) fn coming(device: DeviceKey) -> u64 {
-    let lanes = under_way();
-    let here = lanes.all.iter().filter(|lane| lane.key.device == device);
-    here.flat_map(Lane::batches)
+    let pending = under_way();
+    let here = pending
+        .all
+        .iter()
+        .filter(|frees| frees.key.device == device);
+    here.flat_map(StreamFrees::batches)
         .map(|batch| batch.bytes.saturating_add(batch.linear.bytes()))
         .sum()
 }

@@ -137,7 +137,7 @@ impl Rounds {
     fn one(&mut self) {
         let device_count = account::compute().map_or(0, |compute| compute.device_count());
         self.devices.resize_with(device_count, Device::default);
-        let bed = FutexWaiter::of_page(self.session.changes());
+        let waiter = FutexWaiter::of_page(self.session.changes());
         BUSY.store(1, Ordering::SeqCst);
         BELL.store(0, Ordering::SeqCst);
         spent::again();
@@ -165,7 +165,7 @@ impl Rounds {
         }
         rests();
         if BELL.load(Ordering::SeqCst) == 0 {
-            bed.sleep(Duration::from_nanos(until.saturating_sub(gate::now())));
+            waiter.sleep(Duration::from_nanos(until.saturating_sub(gate::now())));
         }
     }
 

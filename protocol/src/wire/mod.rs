@@ -31,7 +31,7 @@ pub use metrics::{
     QueuedTenant, SeriesRow, TenantMetrics,
 };
 pub use page::{Cursor, Listing, Rows};
-pub use record::{AskedRow, EventDevice, EventRecord, Fact, StandingRow};
+pub use record::{AskedRow, EventDevice, EventRecord, Fact, TenantStatusRow};
 pub use residency::{Obstacle, Place, Residency, ResidencyRow, Residue};
 pub use sharing::{Regime, SharingRow};
 

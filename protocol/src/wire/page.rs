@@ -2,7 +2,7 @@
 
 use super::control::{DeviceRow, EndRow, GangRow, ShareRow, TenantRow};
 use super::metrics::{LeasesRow, MetricsRow, SeriesRow};
-use super::record::StandingRow;
+use super::record::TenantStatusRow;
 use super::residency::ResidencyRow;
 use super::sharing::SharingRow;
 use serde::{Deserialize, Serialize};
@@ -27,8 +27,8 @@ pub enum Listing {
     Sharing,
     /// Where the memory of each tenant that can move is. Since minor 6.
     Residency,
-    /// The standing of every tenant, queued ones too. Since minor 8.
-    Standing,
+    /// The status of every tenant, queued ones too. Since minor 8.
+    TenantStatus,
     /// The daemon's counts and measurements. Since minor 9.
     Metrics,
     /// Each tenant's last hour. Since minor 9.
@@ -72,8 +72,8 @@ pub enum Rows {
     Sharing(Vec<SharingRow>),
     /// Of [`Listing::Residency`]: a row for each tenant and device.
     Residency(Vec<ResidencyRow>),
-    /// Of [`Listing::Standing`]: a row a tenant.
-    Standing(Vec<StandingRow>),
+    /// Of [`Listing::TenantStatus`]: a row a tenant.
+    TenantStatus(Vec<TenantStatusRow>),
     /// Of [`Listing::Metrics`].
     Metrics(Vec<MetricsRow>),
     /// Of [`Listing::History`].

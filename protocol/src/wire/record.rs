@@ -100,10 +100,10 @@ impl From<EventRow> for EventRecord {
     }
 }
 
-/// A tenant's standing, since minor 8: also of one that waits for admission, which has no account
+/// A tenant's status, since minor 8: also of one that waits for admission, which has no account
 /// yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StandingRow {
+pub struct TenantStatusRow {
     /// Its name.
     pub name: String,
     /// The user who owns it; `None` for a tenant of the machine.

@@ -1,6 +1,6 @@
 //! The core's decisions. The daemon carries them out in the order in which they are polled.
 
-use crate::ids::{AskKey, DeviceId, ProcessId, TenantId, Ticket};
+use crate::ids::{AskKey, DeviceId, ProcessId, ReclaimId, TenantId};
 use crate::lease::Lease;
 use crate::residency::Order;
 use crate::resolver::Resolver;
@@ -37,7 +37,7 @@ pub enum Decision {
     /// `Reclaimed`.
     Reclaim {
         /// Names this reclaim.
-        ticket: Ticket,
+        reclaim_id: ReclaimId,
         /// The tenant.
         tenant: TenantId,
         /// Where.

@@ -1,7 +1,7 @@
 //! Events: everything the core learns. An event may be late, repeated, out of order or a lie; each
 //! handler says which part it believes.
 
-use crate::ids::{AskId, DeviceId, ProcessId, TenantId, Ticket};
+use crate::ids::{AskId, DeviceId, ProcessId, ReclaimId, TenantId};
 use crate::lease::{Report, Work};
 use crate::residency::{Shown, Told};
 use crate::spec::{DeviceSpec, TenantSpec};
@@ -196,7 +196,7 @@ pub enum Event {
     /// A `Reclaim` was carried out: grant stored, fence, page read again.
     Reclaimed {
         /// Which reclaim; an older one is ignored.
-        ticket: Ticket,
+        reclaim_id: ReclaimId,
         /// The tenant.
         tenant: TenantId,
         /// Where.

@@ -19,7 +19,7 @@ ids! {
     /// A request of one process, numbered by that process.
     AskId;
     /// A reclaim that the daemon was ordered to carry out.
-    Ticket;
+    ReclaimId;
     /// A (GPU model, driver) pair. The cost of a context is measured per class.
     CostClass;
 }

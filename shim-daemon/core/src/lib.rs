@@ -44,7 +44,7 @@ mod world;
 pub use decision::{Answer, Decision, Denial, Notice, Signal, Why};
 pub use event::{Event, ProcessSample, Sample};
 pub use gpushare_protocol::units::{Bytes, Permille};
-pub use ids::{AskId, AskKey, CostClass, DeviceId, Gang, ProcessId, TenantId, Ticket};
+pub use ids::{AskId, AskKey, CostClass, DeviceId, Gang, ProcessId, ReclaimId, TenantId};
 pub use lease::{
     Compute, DeviceTally, DeviceTime, Input, Lease, LeaseKind, LeasePolicy, Mode, Output, Profile,
     Report, ShareState, ShareView, Sharing, SharingView, Work,

@@ -172,13 +172,13 @@ impl World {
                 in_use,
             } => self.usage(tenant, device, in_use),
             Event::Reclaimed {
-                ticket,
+                reclaim_id,
                 tenant,
                 device,
                 held,
                 used,
             } => {
-                self.reclaimed(ticket, tenant, device, held, used);
+                self.reclaimed(reclaim_id, tenant, device, held, used);
             }
             Event::Reported {
                 process,

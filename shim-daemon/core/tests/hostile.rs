@@ -4,8 +4,8 @@
 use crate::cases;
 use gpushare_core::{
     AskId, AskKey, Bytes, Compute, CostClass, Decision, DeviceId, DeviceSpec, Event, Gang, Nanos,
-    Permille, Policy, Preemptible, ProcessId, ProcessSample, Quota, Resolver, Sample, TenantId,
-    TenantSpec, Ticket, World,
+    Permille, Policy, Preemptible, ProcessId, ProcessSample, Quota, ReclaimId, Resolver, Sample,
+    TenantId, TenantSpec, World,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -166,8 +166,8 @@ fn asks_and_facts() -> impl Strategy<Value = Event> {
         4 => (tenant(), device(), bytes())
             .prop_map(|(tenant, device, in_use)| Event::Usage { tenant, device, in_use }),
         4 => (1..40u64, tenant(), device(), bytes(), proptest::option::of(bytes())).prop_map(
-            |(ticket, tenant, device, held, used)| {
-                Event::Reclaimed { ticket: Ticket(ticket), tenant, device, held, used }
+            |(reclaim_id, tenant, device, held, used)| {
+                Event::Reclaimed { reclaim_id: ReclaimId(reclaim_id), tenant, device, held, used }
             }
         ),
         2 => tenant().prop_map(|tenant| Event::Worked { tenant }),

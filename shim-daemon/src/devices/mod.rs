@@ -1,6 +1,7 @@
 //! The node's GPUs and the processes that hold memory on them, behind one trait: NVML on a machine,
 //! facts in a test.
 
+mod activity;
 mod fence;
 mod instances;
 mod memory_limits;
@@ -62,6 +63,8 @@ pub struct Look {
     pub free: Bytes,
     /// (pid in the daemon's namespace, bytes held), living and dead; `None` where NVML cannot tell.
     pub processes: Option<Vec<(u32, Bytes)>>,
+    /// (pid, nanoseconds in which its kernels ran since the last look), by NVML's samples.
+    pub busy: Vec<(u32, u64)>,
 }
 
 /// Why a look failed.

@@ -8,6 +8,7 @@ use gpushare_protocol::uuid::Uuid;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError as Wrapped;
 
+use super::activity::Activity;
 use super::instances::Instances;
 use super::memory_limits::MemoryLimits;
 use super::older;
@@ -22,6 +23,7 @@ pub struct Nvml {
     limits: Option<MemoryLimits>,
     /// `None` before R450.
     instances: Option<Instances>,
+    activity: Activity,
 }
 
 /// NVML cannot be used.
@@ -45,6 +47,7 @@ impl Nvml {
             uuids: Vec::new(),
             limits,
             instances: Instances::find(),
+            activity: Activity::default(),
         })
     }
 
@@ -107,7 +110,11 @@ impl Nvml {
         self.nvml.device_by_uuid(uuid.as_str()).map_err(failed)
     }
 
-    fn observe(&self, uuid: &str) -> Result<Look, Wrapped> {
+    fn observe(
+        &self,
+        (index, uuid): (usize, &str),
+        activity: &mut Activity,
+    ) -> Result<Look, Wrapped> {
         let device = self.nvml.device_by_uuid(uuid)?;
         let memory = older::memory(&device)?;
         let mut processes = Some(Vec::new());
@@ -129,6 +136,7 @@ impl Nvml {
             used: memory.used,
             free: memory.free,
             processes,
+            busy: activity.since_last(index, &device),
         })
     }
 }
@@ -200,7 +208,10 @@ impl Devices for Nvml {
 
     fn look(&mut self, index: usize) -> Result<Look, LookError> {
         let uuid = self.uuids.get(index).ok_or(LookError::Lost)?;
-        self.observe(uuid).map_err(|error| match error {
+        let mut activity = std::mem::take(&mut self.activity);
+        let look = self.observe((index, uuid), &mut activity);
+        self.activity = activity;
+        look.map_err(|error| match error {
             Wrapped::GpuLost => LookError::Lost,
             other => LookError::Failed(other.to_string()),
         })

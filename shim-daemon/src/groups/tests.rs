@@ -155,3 +155,25 @@ fn a_cgroup_that_was_made_anew_has_another_inode() {
     assert!(mounts.inodes(&container).is_empty());
     assert!(mounts.inodes(&groups("0::/../a")).is_empty());
 }
+
+#[test]
+fn a_hierarchy_that_was_mounted_later_is_found() {
+    let mount = tempfile::tempdir().unwrap();
+    fs::create_dir_all(mount.path().join("a")).unwrap();
+    // A place of a hierarchy that no table has: read, and read again.
+    let mut known = KnownMounts(Some(Mounts::parse("")));
+    assert!(known.inodes(&groups("77:none:/a")).is_empty());
+    // A place that the last table has: not read again.
+    let table = format!(
+        "30 25 0:26 / {} rw - cgroup none rw,none\n",
+        mount.path().display()
+    );
+    known = KnownMounts(Some(Mounts::parse(&table)));
+    let found = known.inodes(&groups("77:none:/a"));
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["none"]);
+    assert!(
+        known.inodes(&groups("77:none:/b")).is_empty(),
+        "and is forgotten"
+    );
+    assert!(known.inodes(&groups("77:none:/a")).is_empty());
+}

@@ -12,7 +12,7 @@ use super::injected::{Contained, Container};
 use super::tenant::Registration;
 use super::users::forbidden;
 use crate::cgroup;
-use crate::groups::{Groups, Mounts};
+use crate::groups::Groups;
 use crate::peer::Peer;
 
 /// Digits of a container's id in its tenant's name.
@@ -119,7 +119,7 @@ impl Node {
             container: Some(Container {
                 id,
                 init: None,
-                inodes: Mounts::here().inodes(&groups),
+                inodes: self.known_mounts.inodes(&groups),
                 groups,
                 preload: Vec::new(),
                 allow_without_daemon: self.containers.allow_without_daemon,

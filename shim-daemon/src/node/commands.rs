@@ -209,7 +209,7 @@ impl Node {
             let reply = created(name.clone());
             self.effect(Effect::Command { to, id, reply });
         }
-        self.show_standing(tenant);
+        self.show_status(tenant);
         self.admitted(now, tenant);
     }
 

@@ -26,7 +26,7 @@ impl Node {
                     grant,
                 } => self.set_grant(tenant, device, grant),
                 Decision::Reclaim {
-                    ticket,
+                    reclaim_id,
                     tenant,
                     device,
                     to,
@@ -34,7 +34,7 @@ impl Node {
                     let held = self.lower_grant(tenant, device, to);
                     let used = self.used_by(tenant, device);
                     let event = Event::Reclaimed {
-                        ticket,
+                        reclaim_id,
                         tenant,
                         device,
                         held,

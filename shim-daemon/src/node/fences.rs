@@ -65,7 +65,7 @@ pub(super) struct Fences {
     mount: Option<PathBuf>,
     /// Tenants that have, or had, a process in a tenant's cgroup.
     groups: BTreeMap<String, BTreeSet<TenantId>>,
-    standing: BTreeMap<FenceKey, Fence>,
+    placed: BTreeMap<FenceKey, Fence>,
     /// The runtime's cgroups that commands came from.
     commands: BTreeMap<ConnId, String>,
 }
@@ -168,7 +168,7 @@ impl Node {
                 ours: true,
                 ..Fence::default()
             };
-            self.fences.standing.insert(key, fence);
+            self.fences.placed.insert(key, fence);
         }
     }
 
@@ -222,7 +222,7 @@ impl Node {
     }
 
     fn mind_fence(&mut self, key: FenceKey, height: Option<Bytes>) {
-        let fence = self.fences.standing.entry(key.clone()).or_default();
+        let fence = self.fences.placed.entry(key.clone()).or_default();
         if fence.under_way || fence.given_up {
             return;
         }
@@ -272,7 +272,7 @@ impl Node {
 
     /// Takes the outcome of an [`Effect::Fence`].
     pub fn fenced(&mut self, key: &FenceKey, outcome: Outcome) {
-        let Some(fence) = self.fences.standing.get_mut(key) else {
+        let Some(fence) = self.fences.placed.get_mut(key) else {
             // The tenant has ended; its cgroup has ended or will soon.
             return;
         };
@@ -307,7 +307,7 @@ impl Node {
     }
 
     fn fence_failed(&mut self, key: &FenceKey, error: &FenceError) {
-        let Some(fence) = self.fences.standing.get_mut(key) else {
+        let Some(fence) = self.fences.placed.get_mut(key) else {
             return;
         };
         let told = std::mem::replace(&mut fence.told, true);
@@ -343,10 +343,10 @@ impl Node {
             inside.remove(&tenant);
             !inside.is_empty()
         });
-        let keys = self.fences.standing.keys();
+        let keys = self.fences.placed.keys();
         let own: Vec<FenceKey> = keys.filter(|key| key.tenant == tenant).cloned().collect();
         for key in own {
-            let fence = self.fences.standing.remove(&key);
+            let fence = self.fences.placed.remove(&key);
             // A fence that is being set is ours by the time this order is carried out.
             if fence.is_some_and(|fence| fence.ours || (fence.under_way && !fence.given_up)) {
                 let order = Order {

@@ -126,7 +126,7 @@ impl Node {
         let container = Container {
             id: injection.id.clone(),
             init: Some(init.identity),
-            inodes: Mounts::here().inodes(&groups),
+            inodes: self.known_mounts.inodes(&groups),
             groups,
             preload: injection.preload.clone(),
             allow_without_daemon: self.containers.allow_without_daemon,

@@ -3,7 +3,7 @@
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{
     ControlReply, Cursor, DeviceRow, GangRow, LeasesRow, Listing, MetricsRow, ProcessRow, Rows,
-    SeriesRow, SharingRow, StandingRow, TenantRow,
+    SeriesRow, SharingRow, TenantRow, TenantStatusRow,
 };
 
 use super::Node;
@@ -81,19 +81,19 @@ impl Node {
                 let (rows, next) = self.each_from(from, place);
                 (Rows::Residency(rows), next)
             }
-            Listing::Standing => {
+            Listing::TenantStatus => {
                 let place = |(id, device_index)| {
                     (device_index == 0)
-                        .then(|| self.standing_row(now, id))
+                        .then(|| self.status_row(now, id))
                         .flatten()
                 };
                 // Each device it asks for, and the reason why it waits.
-                let more = |row: &StandingRow| {
+                let more = |row: &TenantStatusRow| {
                     let why = row.queued.as_ref().map_or(0, String::len);
                     row.asks.len() * PROCESS + why
                 };
                 let (rows, next) = self.each_with(from, place, more);
-                (Rows::Standing(rows), next)
+                (Rows::TenantStatus(rows), next)
             }
             Listing::Metrics => {
                 let (rows, next) = self.metrics_from(now, from);

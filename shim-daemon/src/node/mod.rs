@@ -32,7 +32,7 @@ mod residency;
 mod restart;
 mod samples;
 mod shares;
-mod standing;
+mod status;
 mod strangers;
 mod tally;
 mod tenant;
@@ -74,6 +74,7 @@ use users::Users;
 
 use crate::containers::Containers;
 use crate::devices::{Device, Order};
+use crate::groups::KnownMounts;
 use crate::guard::{Among, Guard};
 
 /// A connection, by a number never used twice.
@@ -247,6 +248,7 @@ pub struct Node {
     users: Users,
     away: vacated::Away,
     residency: residency::Moves,
+    known_mounts: KnownMounts,
     containers: Containers,
     /// Why the last registration without a command was refused.
     refused: Option<String>,
@@ -310,6 +312,7 @@ impl Node {
             pids: pids::Pids::new(settings.own_pids),
             fences: Fences::new(settings.fences.clone()),
             users: Users::default(),
+            known_mounts: KnownMounts::default(),
             containers: settings.containers.clone(),
             refused: None,
             away: vacated::Away::default(),

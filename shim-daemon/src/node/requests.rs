@@ -188,7 +188,7 @@ impl Node {
             return;
         }
         self.answer_to(now, client, id, request);
-        self.show_standing(client.tenant);
+        self.show_status(client.tenant);
     }
 
     fn answer_to(&mut self, now: Nanos, client: Client, id: u32, request: &Request) {

@@ -60,14 +60,14 @@ impl Node {
         for device_index in 0..device_ids {
             self.read_usage(now, tenant, device_index);
         }
-        self.show_standing(tenant);
+        self.show_status(tenant);
         self.note_shares(now, tenant);
         self.count(now, tenant);
         self.note_measures(tenant);
     }
 
     /// Shows a tenant's programs their free memory and the driver's overhead beside their charges.
-    pub(super) fn show_standing(&self, tenant: TenantId) {
+    pub(super) fn show_status(&self, tenant: TenantId) {
         let Some(known) = self.tenants.get(&tenant) else {
             return;
         };
@@ -145,6 +145,7 @@ impl Node {
             }
         };
         let by_pid = self.processes.by_pid();
+        self.note_busy(id, &by_pid, &look.busy);
         let half_made: BTreeSet<ProcessId> = self
             .processes
             .iter()
@@ -211,6 +212,25 @@ impl Node {
         self.mind_away(now, device, listed.then_some(taken));
         if again {
             self.look(device);
+        }
+    }
+
+    /// Kernels of these processes ran so long since the last look.
+    fn note_busy(
+        &mut self,
+        device: DeviceId,
+        by_pid: &BTreeMap<u32, ProcessId>,
+        busy: &[(u32, u64)],
+    ) {
+        for (pid, nanos) in busy.iter().filter(|_| self.pids.are_ours()) {
+            let process = by_pid.get(pid).and_then(|id| self.processes.get(*id));
+            let tenant = process.map(Process::tenant);
+            let known = tenant.and_then(|tenant| self.tenants.get_mut(&tenant));
+            if let Some(known) = known
+                && let Some(device_index) = known.device_index(device)
+            {
+                known.tally_mut().ran(device_index, *nanos);
+            }
         }
     }
 

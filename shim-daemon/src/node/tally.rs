@@ -70,6 +70,8 @@ pub(super) struct DeviceTally {
     refusals: Refusals,
     /// Nanoseconds of device time, where they were counted.
     service: u64,
+    /// Nanoseconds in which NVML saw its kernels run.
+    busy: u64,
     /// Those that no event has told yet.
     untold: Refusals,
     told: Option<Nanos>,
@@ -142,6 +144,13 @@ impl Tally {
         self.asks.retain(|(known, _), _| *known != process);
         for device in &mut self.devices {
             device.at_once.remove(&process);
+        }
+    }
+
+    /// NVML saw its kernels run so many nanoseconds more.
+    pub(super) fn ran(&mut self, device_index: usize, nanos: u64) {
+        if let Some(known) = self.devices.get_mut(device_index) {
+            known.busy = known.busy.saturating_add(nanos);
         }
     }
 
@@ -261,6 +270,11 @@ impl Tally {
     /// Nanoseconds of device time on all devices, where they were counted.
     pub(super) fn service(&self) -> u64 {
         self.devices.iter().map(|device| device.service).sum()
+    }
+
+    /// Nanoseconds in which NVML saw its kernels run, on all devices together.
+    pub(super) fn busy(&self) -> u64 {
+        self.devices.iter().map(|device| device.busy).sum()
     }
 
     /// All refusals on all devices.

@@ -91,6 +91,7 @@ impl Devices for Driver {
             used,
             free: Bytes(64 * GIB) - used,
             processes: Some(processes),
+            busy: Vec::new(),
         })
     }
 

@@ -98,6 +98,7 @@ impl Devices for FakeDevices {
             used: Bytes(used),
             free: Bytes(capacity().0 - used),
             processes: Some(processes),
+            busy: Vec::new(),
         })
     }
 }

@@ -81,19 +81,31 @@ pub(crate) fn outputs<T: Copy>(at: *mut T, room: usize, values: &[T]) -> Result 
     Ok(())
 }
 
-/// The attributes of the image at an address. Only an ELF file's length is known. Of any other
-/// image only the bytes are read that show that it is no ELF file.
+/// What the image at an address says. Only an ELF file's and a PTX text's length is known. Of any
+/// other image only the bytes are read that show that it is neither.
 pub(crate) fn image_at(at: *const c_void) -> Image {
     let at = at.cast::<u8>();
-    // SAFETY: the caller guarantees an image. One that begins with these bytes, read one by one, is
-    // an ELF file: it has a header, and reaches as far as the header says.
+    let mut next = 0;
+    let read = || {
+        next += 1;
+        // SAFETY: the caller guarantees an image; this byte follows bytes that begin a PTX text,
+        // which ends with a NUL, and none is read after it.
+        unsafe { at.add(next - 1).read() }
+    };
+    // SAFETY: the caller guarantees an image. One that begins as a PTX text ends with a NUL. One
+    // that begins with an ELF file's bytes, read one by one, is an ELF file: it has a header, and
+    // reaches as far as the header says.
     let file = unsafe {
-        let is_elf = b"\x7fELF"
-            .iter()
-            .enumerate()
-            .all(|(i, byte)| at.add(i).read() == *byte);
-        let length = is_elf.then(|| module::length(&at.cast::<[u8; 64]>().read()));
-        std::slice::from_raw_parts(at, length.flatten().unwrap_or(0))
+        if module::is_ptx(read) {
+            CStr::from_ptr(at.cast()).to_bytes()
+        } else {
+            let is_elf = b"\x7fELF"
+                .iter()
+                .enumerate()
+                .all(|(i, byte)| at.add(i).read() == *byte);
+            let length = is_elf.then(|| module::length(&at.cast::<[u8; 64]>().read()));
+            std::slice::from_raw_parts(at, length.flatten().unwrap_or(0))
+        }
     };
     Image::read(file)
 }

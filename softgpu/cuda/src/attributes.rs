@@ -2,6 +2,7 @@
 //! simulator.
 
 use gpushare_cuda_abi::cuda::CUdevice_attribute as A;
+use softgpu::spec::ManagedAccess;
 use softgpu::{Device, facts};
 
 /// The value of an attribute; `None` if the attribute does not exist. An existing attribute without
@@ -15,6 +16,9 @@ pub(crate) fn value(device: &Device, attribute: A) -> Option<i32> {
     Some(match attribute {
         A::MULTIPROCESSOR_COUNT => int(device.spec().sm),
         A::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => i32::from(device.spec().vmm),
+        A::CONCURRENT_MANAGED_ACCESS => {
+            i32::from(device.spec().managed == ManagedAccess::Concurrent)
+        }
         A::CLOCK_RATE => int(facts::CLOCK_KHZ),
         A::MEMORY_CLOCK_RATE => int(facts::MEMORY_CLOCK_KHZ),
         A::GLOBAL_MEMORY_BUS_WIDTH => int(facts::BUS_WIDTH),
@@ -81,7 +85,6 @@ const ABILITIES: &[(A, i32)] = &[
     (A::GLOBAL_L1_CACHE_SUPPORTED, 1),
     (A::LOCAL_L1_CACHE_SUPPORTED, 1),
     (A::MANAGED_MEMORY, 1),
-    (A::CONCURRENT_MANAGED_ACCESS, 1),
     (A::COMPUTE_PREEMPTION_SUPPORTED, 1),
     (A::CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 1),
     (A::CAN_USE_64_BIT_STREAM_MEM_OPS, 1),

@@ -12,6 +12,7 @@ mod exec_graph;
 mod exec_graph_memory;
 mod exec_green;
 mod exec_kernels;
+mod exec_managed;
 mod exec_order;
 mod exec_random;
 mod exec_room;

@@ -39,6 +39,13 @@ pub(crate) fn input<T: Copy>(at: *const T) -> Result<T> {
     Ok(unsafe { at.read() })
 }
 
+/// Reads `count` values.
+pub(crate) fn inputs<T: Copy>(at: *const T, count: usize) -> Result<Vec<T>> {
+    required(at)?;
+    // SAFETY: not NULL, and the caller guarantees `count` values.
+    Ok(unsafe { std::slice::from_raw_parts(at, count) }.to_vec())
+}
+
 /// Writes all of `values`; the caller guarantees memory for them.
 pub(crate) fn outputs<T: Copy>(at: *mut T, values: &[T]) -> Result {
     if values.is_empty() {

@@ -15,6 +15,17 @@ use softgpu::inspect::Observer;
 use softgpu::spec::PAGE;
 use softgpu_nvml as _;
 
+/// One call of the C library.
+macro_rules! c {
+    ($call:expr) => {{
+        // SAFETY: every pointer a test passes is NULL where that is allowed, or points to a local
+        // as large as the call is told.
+        unsafe { $call }
+    }};
+}
+
+mod getters;
+
 unsafe extern "C" {
     fn nvmlInit_v2() -> nvmlReturn_t;
     fn nvmlShutdown() -> nvmlReturn_t;
@@ -47,15 +58,6 @@ unsafe extern "C" {
         list: *mut nvmlProcessDetailList_t,
     ) -> nvmlReturn_t;
     fn nvmlVgpuInstanceGetUUID() -> nvmlReturn_t;
-}
-
-/// One call of the C library.
-macro_rules! c {
-    ($call:expr) => {{
-        // SAFETY: every pointer a test passes is NULL where that is allowed, or points to a local
-        // as large as the call is told.
-        unsafe { $call }
-    }};
 }
 
 /// The machine of this test program. It is set in the environment before any code reads it.

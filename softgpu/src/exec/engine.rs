@@ -15,7 +15,7 @@ use super::clock;
 use super::event::EventId;
 use super::host::HostCall;
 use super::lane::{Lane, PASSING};
-use super::op::{Demand, Effect, EngineKind};
+use super::op::{Demand, Effect, EngineKind, Touch};
 use super::rng::Rng;
 use super::share::Words;
 use super::stream::StreamId;
@@ -39,8 +39,8 @@ const LATE: (u64, u64) = (200_000, 2_000_000);
 pub(crate) enum Work {
     /// Nothing.
     Instant,
-    /// Time on an engine.
-    Engine(Demand),
+    /// Time on an engine, and before it what is done to managed memory.
+    Engine(Demand, Option<Touch>),
     /// Time on an engine, and then more time until a value is in memory.
     Spin(Demand, ValueWait),
     /// A call into the application.
@@ -264,7 +264,7 @@ impl Timeline {
         before: Option<(OpId, Link)>,
     ) -> (Option<Link>, bool) {
         match &item.work {
-            Work::Engine(demand) => {
+            Work::Engine(demand, _) => {
                 let key = (item.context.id(), demand.engine);
                 self.chains.add(id, Some((key, demand.ns)), before)
             }
@@ -349,7 +349,7 @@ impl Timeline {
     fn on_engine(&self, op: OpId) -> Option<u64> {
         let node = self.nodes.get(&op)?;
         let has = match node.work {
-            Work::Engine(_) | Work::Spin(..) => true,
+            Work::Engine(..) | Work::Spin(..) => true,
             Work::Instant => node.on_engine || node.records.is_some(),
             Work::Host(_) | Work::Value(_) => false,
         };
@@ -380,8 +380,16 @@ impl Timeline {
                 }
                 self.claim((context.id(), EngineKind::Compute));
             }
-            Work::Engine(demand) | Work::Spin(demand, _) => {
-                let (demand, context) = (*demand, Arc::clone(&node.context));
+            Work::Engine(..) | Work::Spin(..) => {
+                let context = Arc::clone(&node.context);
+                let demand = match &node.work {
+                    Work::Engine(demand, Some(touch)) => Demand {
+                        ns: demand.ns.saturating_add(touch.ns(context.device())),
+                        ..*demand
+                    },
+                    Work::Engine(demand, None) | Work::Spin(demand, _) => *demand,
+                    _ => return None,
+                };
                 let key = (context.id(), demand.engine);
                 let (words, lane) = self.lane(&context, demand.engine);
                 words.with(demand.engine, |turns| {

@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use gpushare_cuda_abi::cuda::CUresult;
 
 pub use host::{HostCall, in_host_function};
-pub use op::{Cost, Effect, Kind, Op, Raw};
+pub use op::{Cost, Effect, Kind, Op, Raw, Touch};
 pub use stream::{StreamRef, resolve};
 
 pub(crate) use engine::{Item, OpId, Work};
@@ -86,6 +86,13 @@ pub fn host_takes(ns: u64) {
         while clock::now() < until {
             std::hint::spin_loop();
         }
+    }
+}
+
+/// Makes the calling thread wait for `ns`: the time a call takes in which the host does nothing.
+pub fn host_waits(ns: u64) {
+    if ns > 0 {
+        std::thread::sleep(std::time::Duration::from_nanos(ns));
     }
 }
 

@@ -9,13 +9,40 @@ use super::engine::Work;
 use super::host::HostCall;
 use super::lane::Lane;
 use crate::error::Result;
+use crate::memory::{copy, managed, memset};
 use crate::module::Launch;
-use crate::spec::Spec;
+use crate::spec::{Duplex, Spec};
+use crate::world::Device;
 
 /// The effect of an operation on memory. It can run any number of times (a graph replays it) and on
 /// any thread. It must neither submit nor wait. An error is a device fault: the context is lost
 /// with that result.
 pub type Effect = Arc<dyn Fn() -> Result + Send + Sync>;
+
+/// What an operation does to managed memory when it begins. It makes pages resident, and returns
+/// the time that the operation takes for it (ns), besides its own.
+#[derive(Clone)]
+pub struct Touch(Arc<Act>);
+
+type Act = dyn Fn(&Arc<Device>) -> u64 + Send + Sync;
+
+impl Touch {
+    /// A touch that `act` carries out, with the device of the operation.
+    pub fn new(act: impl Fn(&Arc<Device>) -> u64 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(act))
+    }
+
+    /// Carries it out.
+    pub(crate) fn ns(&self, device: &Arc<Device>) -> u64 {
+        (self.0)(device)
+    }
+}
+
+impl fmt::Debug for Touch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Touch")
+    }
+}
 
 /// The device time that an operation takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +88,8 @@ pub struct Op {
     pub cost: Cost,
     /// Its effect; `None` for a host function, whose effect is the call.
     pub effect: Option<Effect>,
+    /// What it does to managed memory, if that does not follow from its kind.
+    pub touch: Option<Touch>,
 }
 
 impl Op {
@@ -74,7 +103,28 @@ impl Op {
             kind,
             cost,
             effect: Some(Arc::new(effect)),
+            touch: None,
         }
+    }
+
+    /// The same operation, which does this to managed memory when it begins.
+    pub fn touching(mut self, touch: Touch) -> Self {
+        self.touch = Some(touch);
+        self
+    }
+
+    /// What it does to managed memory.
+    fn touches(&self) -> Option<Touch> {
+        if !managed::exists() {
+            return None;
+        }
+        let ranges = match &self.kind {
+            Kind::Kernel(launch) => launch.accesses(),
+            Kind::Copy(copy) => copy::accesses(&copy.0),
+            Kind::Fill(fill) => memset::accesses(&fill.0),
+            Kind::Host(_) | Kind::Plain => return self.touch.clone(),
+        };
+        managed::touch(&ranges)
     }
 
     /// The work it needs on a machine described by `spec`.
@@ -86,7 +136,7 @@ impl Op {
         };
         match (self.cost.demand(spec), spins) {
             (Some(demand), Some(value)) => Work::Spin(demand, value),
-            (Some(demand), None) => Work::Engine(demand),
+            (Some(demand), None) => Work::Engine(demand, self.touches()),
             (None, _) => Work::Instant,
         }
     }
@@ -171,14 +221,20 @@ impl Cost {
                 ns: ns.max(1),
                 load: threads.max(1),
             }),
-            Self::ToDevice(bytes) => Some(copy(EngineKind::ToDevice, bytes, spec.link)),
-            Self::ToHost(bytes) => Some(copy(EngineKind::ToHost, bytes, spec.link)),
-            Self::OnDevice(bytes) => Some(copy(EngineKind::Compute, bytes, spec.bw)),
+            Self::ToDevice(bytes) => Some(transfer(EngineKind::ToDevice, bytes, spec.link)),
+            Self::ToHost(bytes) => {
+                let engine = match spec.duplex {
+                    Duplex::Full => EngineKind::ToHost,
+                    Duplex::Half => EngineKind::ToDevice,
+                };
+                Some(transfer(engine, bytes, spec.link))
+            }
+            Self::OnDevice(bytes) => Some(transfer(EngineKind::Compute, bytes, spec.bw)),
         }
     }
 }
 
-fn copy(engine: EngineKind, bytes: u64, rate: u64) -> Demand {
+fn transfer(engine: EngineKind, bytes: u64, rate: u64) -> Demand {
     Demand {
         engine,
         ns: COPY_SETUP + nanoseconds(bytes, rate),
@@ -208,5 +264,22 @@ mod tests {
             (EngineKind::ToDevice, 500_000_000 + COPY_SETUP)
         );
         assert!(Cost::Instant.demand(&spec).is_none());
+    }
+
+    #[test]
+    fn half_duplex_is_one_engine_for_both_directions() {
+        let engine = |duplex, cost: Cost| {
+            let spec = Spec {
+                duplex,
+                ..Spec::default()
+            };
+            cost.demand(&spec).unwrap().engine
+        };
+        let both = |duplex| [Cost::ToDevice(1), Cost::ToHost(1)].map(|cost| engine(duplex, cost));
+        assert_eq!(
+            both(Duplex::Full),
+            [EngineKind::ToDevice, EngineKind::ToHost]
+        );
+        assert_eq!(both(Duplex::Half), [EngineKind::ToDevice; 2]);
     }
 }

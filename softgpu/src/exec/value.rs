@@ -64,7 +64,7 @@ impl Timeline {
             return;
         };
         if let Work::Spin(demand, _) = node.work {
-            node.work = Work::Engine(demand);
+            node.work = Work::Engine(demand, None);
             let key = (node.context.id(), demand.engine);
             if let Some((_, lane)) = self.lanes.get_mut(&key) {
                 lane.ends(op, now);

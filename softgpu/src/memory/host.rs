@@ -86,6 +86,7 @@ pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
         return Err(CUresult::INVALID_VALUE);
     }
     let owned = Owned::new(size)?;
+    pins(context, size);
     let base = owned.at as u64;
     enter(
         context,
@@ -97,6 +98,14 @@ pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
         },
     )?;
     Ok(base)
+}
+
+/// Waits as long as pinning takes.
+fn pins(context: &Context, size: u64) {
+    let rate = context.device().spec().pin;
+    if rate > 0 {
+        exec::host_waits(exec::nanoseconds(size, rate));
+    }
 }
 
 fn enter(context: &Context, base: u64, size: u64, memory: HostMemory) -> Result {
@@ -133,6 +142,7 @@ pub fn register(context: &Context, address: u64, size: u64, flags: u32) -> Resul
         return Err(CUresult::NOT_PERMITTED);
     }
     address.checked_add(size).ok_or(CUresult::INVALID_VALUE)?;
+    pins(context, size);
     enter(context, address, size, HostMemory { flags, owned: None })
         .map_err(|_| CUresult::HOST_MEMORY_ALREADY_REGISTERED)
 }

@@ -100,7 +100,9 @@ pub fn free(address: u64) -> Result {
         What::Small(..) | What::Large(_) | What::Managed(_) => {}
         What::Pool(block) => return memory::pool::free_now(address, &block),
         What::Graph => return memory::graph::free_now(address),
-        What::Mapped(_) | What::Host(_) | What::Imported(_) => return Err(CUresult::INVALID_VALUE),
+        What::Mapped(_) | What::Host(_) | What::Imported(_) | What::Module(_) => {
+            return Err(CUresult::INVALID_VALUE);
+        }
     }
     exec::drain_device(record.device);
     let id = record.id;

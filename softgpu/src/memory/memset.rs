@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::{CUDA_MEMSET_NODE_PARAMS_v2, CUresult, CUstream};
 
+use super::managed::{Accessed, Manner};
 use super::{pointer, table};
 use crate::Result;
 use crate::context::Context;
@@ -156,6 +157,14 @@ pub fn op(context: &Arc<Context>, node: &CUDA_MEMSET_NODE_PARAMS_v2) -> Result<O
     };
     fill.check()?;
     Ok(fill.op(context))
+}
+
+/// The range that a memset node writes.
+pub(crate) fn accesses(node: &CUDA_MEMSET_NODE_PARAMS_v2) -> Vec<Accessed> {
+    let rows = (node.height as u64).saturating_sub(1);
+    let row = (node.width as u64).saturating_mul(node.elementSize.into());
+    let bytes = rows.saturating_mul(node.pitch as u64).saturating_add(row);
+    vec![(node.dst, bytes, Manner::Write)]
 }
 
 fn write_pattern(row: &mut [u8], pattern: &[u8]) {

@@ -15,6 +15,7 @@ pub mod ipc;
 pub mod linear;
 pub mod managed;
 pub mod memset;
+mod module;
 mod phys;
 pub mod pointer;
 pub mod pool;
@@ -24,6 +25,7 @@ pub mod vmm;
 
 pub use copy::{Place, Transfer};
 pub use memset::Fill;
+pub(crate) use module::ModuleMemory;
 pub use table::{bytes, still};
 
 use std::sync::Arc;

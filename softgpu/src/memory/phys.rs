@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-use super::{managed, table};
+use super::table;
 use crate::Result;
 use crate::spec::PAGE;
 use crate::va::{self, Backing};
@@ -18,19 +18,11 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Takes `bytes` rounded up to whole pages. If the device is full, it evicts managed memory of
-    /// this process and tries again.
+    /// Takes `bytes` rounded up to whole pages.
     pub(crate) fn take(device: &Arc<Device>, kind: Kind, bytes: u64) -> Result<Self> {
-        let pages = bytes.div_ceil(PAGE);
-        let taken = match device.take(kind, pages) {
-            Err(CUresult::OUT_OF_MEMORY) if managed::evict(device, pages) => {
-                device.take(kind, pages)
-            }
-            other => other,
-        };
         Ok(Self {
             device: Arc::clone(device),
-            runs: taken?,
+            runs: device.take(kind, bytes.div_ceil(PAGE))?,
         })
     }
 

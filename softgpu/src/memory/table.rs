@@ -27,6 +27,8 @@ pub(crate) enum What {
     Small(Arc<Heap>, u64),
     /// Pages of its own.
     Large(Arc<Region>),
+    /// A variable of a module.
+    Module(#[expect(dead_code, reason = "held for its drop")] Arc<Region>),
     /// Memory of a stream-ordered pool.
     Pool(Arc<PoolBlock>),
     /// Memory of a graph. Its pages are mapped and unmapped by launches and frees.
@@ -209,12 +211,11 @@ pub(crate) fn engine_bytes(
         });
     }
     va::check(allowed.trailing_zeros(), address, len, access)?;
-    touch(allowed.trailing_zeros(), address, len);
     va::bytes(address, len)
 }
 
-/// The bytes for work on the device with this ordinal: access rights apply, and managed memory
-/// becomes resident. The caller holds [`still`].
+/// The bytes for work on the device with this ordinal: access rights apply. The caller holds
+/// [`still`].
 ///
 /// # Errors
 /// A fault at the first address that this device may not access.
@@ -225,17 +226,7 @@ pub fn bytes(
     access: va::Access,
 ) -> std::result::Result<*mut u8, Fault> {
     va::check(ordinal, address, len, access)?;
-    touch(ordinal, address, len);
     va::bytes(address, len)
-}
-
-/// Makes managed memory in the range resident, like a device's first touch.
-fn touch(ordinal: u32, address: u64, len: u64) {
-    if let Some((base, record)) = find(address)
-        && let What::Managed(managed) = record.what
-    {
-        managed.touch(ordinal, address - base, len);
-    }
 }
 
 /// The allocations that overlap the range, in order of address.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use gpushare_cuda_abi::cuda::{CUfunction, CUkernel, CUresult};
 
 use super::attributes::Attributes;
+use super::image::Image;
 use super::kernels::{self, Builtin};
 use super::legacy::LegacyState;
 use super::library;
@@ -73,6 +74,11 @@ impl Function {
         self.builtin
     }
 
+    /// Offset and size of each parameter; `None` if they are unknown.
+    pub fn params(&self) -> Option<Vec<(usize, usize)>> {
+        params(self.name(), self.module.image())
+    }
+
     /// Its attributes.
     pub fn attributes(&self) -> MutexGuard<'_, Attributes> {
         self.attributes
@@ -104,6 +110,17 @@ pub fn function(context: &Arc<Context>, handle: CUfunction) -> Result<Arc<Functi
 
 pub(super) fn forget(function: CUfunction) {
     FUNCTIONS.remove(function.0.addr());
+}
+
+/// Offset and size of each parameter of the function of this name: those of a built-in kernel, or
+/// what the image says.
+pub(super) fn params(name: &str, image: &Image) -> Option<Vec<(usize, usize)>> {
+    match kernels::find(name) {
+        Some(builtin) => (0..builtin.params.len())
+            .map(|index| builtin.param(index))
+            .collect(),
+        None => image.params(name).map(<[_]>::to_vec),
+    }
 }
 
 /// A name as a C string.

@@ -1,5 +1,6 @@
-//! The attributes of the functions in a compiled image: an ELF file with NVIDIA's sections (cubin).
-//! Other images (PTX, fat binaries, any bytes) have none.
+//! What an image says: the attributes and parameters of its functions, and its variables. A
+//! compiled image is an ELF file with NVIDIA's sections (cubin); of a PTX module its declarations
+//! are read ([`Header`]). Other images (fat binaries, any bytes) say nothing.
 //!
 //! The sections were read from files that ptxas 12.9 made for compute capability 9.0, and compared
 //! with the values that ptxas reports.
@@ -8,9 +9,17 @@ use std::collections::{BTreeMap, HashMap};
 
 use gpushare_cuda_abi::cuda::CUfunction_attribute as Attribute;
 
+use super::header::{Header, is_ptx};
+use super::variables::Variable;
+
 /// Entries of `.nv.info` with a function's symbol and a number: registers, bytes of the stack.
 const REGISTERS: u8 = 0x2f;
 const FRAME: u8 = 0x11;
+/// Entries of a function's own `.nv.info.NAME`: a parameter's index, offset and size; the most
+/// threads of a block; the threads that a block must have.
+const PARAM: u8 = 0x17;
+const MAX_THREADS: u8 = 0x05;
+const REQUIRED_THREADS: u8 = 0x10;
 /// The format of an entry that has a length.
 const SIZED: u8 = 4;
 /// Shared memory of each block that the system takes where an image has a section for it (bytes).
@@ -20,9 +29,20 @@ const HEADER: usize = 64;
 const SECTION: usize = 64;
 const SYMBOL: usize = 24;
 
-/// Attributes of functions, by the functions' names.
+/// What an image says of its functions, by their names, and its variables.
 #[derive(Debug, Default)]
-pub struct Image(HashMap<String, BTreeMap<u32, i32>>);
+pub struct Image {
+    functions: HashMap<String, Told>,
+    variables: Vec<Variable>,
+}
+
+/// What an image says of a function.
+#[derive(Debug, Default)]
+struct Told {
+    attributes: BTreeMap<u32, i32>,
+    /// Offset and size of each parameter.
+    params: Vec<(usize, usize)>,
+}
 
 /// How long an ELF file is whose header this is: as far as its tables reach. `None` for anything
 /// else.
@@ -45,6 +65,18 @@ struct File<'a>(&'a [u8]);
 struct Section<'a> {
     name: String,
     bytes: &'a [u8],
+    size: u64,
+    align: u64,
+}
+
+/// One entry of a table of symbols.
+struct Symbol {
+    name: String,
+    /// Whether it is data.
+    is_object: bool,
+    section: usize,
+    /// Offset in its section.
+    value: u64,
     size: u64,
 }
 
@@ -84,36 +116,94 @@ impl<'a> File<'a> {
                 self.part(header.number(24, 8)?, size)?
             };
             let name = self.text(names.checked_add(header.number(0, 4)?)?)?;
-            Some(Section { name, bytes, size })
+            let align = header.number(48, 8)?;
+            Some(Section {
+                name,
+                bytes,
+                size,
+                align,
+            })
         };
         (0..count).map(section).collect()
     }
 }
 
-/// The names of symbols, by number.
-fn symbols(sections: &[Section<'_>]) -> Option<Vec<String>> {
+/// The symbols, by number.
+fn symbols(sections: &[Section<'_>]) -> Option<Vec<Symbol>> {
     let find = |name| sections.iter().find(|section| section.name == name);
     let (table, names) = (find(".symtab")?, File(find(".strtab")?.bytes));
-    let name = |symbol: &[u8]| names.text(File(symbol).number(0, 4)?);
-    table.bytes.chunks_exact(SYMBOL).map(name).collect()
+    let symbol = |entry: &[u8]| {
+        let entry = File(entry);
+        Some(Symbol {
+            name: names.text(entry.number(0, 4)?)?,
+            is_object: entry.number(4, 1)? & 0xf == 1,
+            section: usize::try_from(entry.number(6, 2)?).ok()?,
+            value: entry.number(8, 8)?,
+            size: entry.number(16, 8)?,
+        })
+    };
+    table.bytes.chunks_exact(SYMBOL).map(symbol).collect()
+}
+
+/// The entries of an information section: kind and value.
+fn entries(mut rest: &[u8]) -> impl Iterator<Item = (u8, File<'_>)> {
+    std::iter::from_fn(move || {
+        let (entry, after) = rest.split_first_chunk::<4>()?;
+        let length = if entry[0] == SIZED {
+            usize::from(u16::from_le_bytes([entry[2], entry[3]]))
+        } else {
+            0
+        };
+        let (value, next) = after.split_at_checked(length)?;
+        rest = next;
+        Some((entry[1], File(value)))
+    })
 }
 
 impl Image {
     /// Reads an image.
     pub fn read(bytes: &[u8]) -> Self {
+        let mut next = bytes.iter().copied();
+        if is_ptx(|| next.next().unwrap_or(0)) {
+            let end = bytes.iter().position(|byte| *byte == 0);
+            let text = String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]);
+            return Self::of_text(&text);
+        }
         let header = bytes.first_chunk::<HEADER>();
         let file = header.and_then(length).and(Some(File(bytes)));
         file.and_then(|file| Self::of(&file)).unwrap_or_default()
     }
 
+    fn of_text(text: &str) -> Self {
+        let header = Header::read(text);
+        let function = |(name, entry): (String, super::header::Entry)| {
+            let target = (Attribute::PTX_VERSION.0, header.target);
+            let threads = (Attribute::MAX_THREADS_PER_BLOCK.0, entry.threads);
+            let known = [
+                (target.0, Some(target.1).filter(|target| *target > 0)),
+                threads,
+            ];
+            let told = Told {
+                attributes: known
+                    .into_iter()
+                    .filter_map(|(of, value)| Some((of, value?)))
+                    .collect(),
+                params: entry.params,
+            };
+            (name, told)
+        };
+        Self {
+            functions: header.entries.into_iter().map(function).collect(),
+            variables: header.variables,
+        }
+    }
+
     fn of(file: &File<'_>) -> Option<Self> {
         let sections = file.sections()?;
-        let names = symbols(&sections)?;
-        let mut functions: HashMap<String, BTreeMap<u32, i32>> = HashMap::new();
-        let mut say = |name: &str, attribute: Attribute, value: u64| {
-            let value = i32::try_from(value).unwrap_or(i32::MAX);
-            let known = functions.entry(name.to_owned()).or_default();
-            known.insert(attribute.0, value);
+        let symbols = symbols(&sections)?;
+        let mut image = Self {
+            functions: HashMap::new(),
+            variables: variables(&sections, &symbols),
         };
         let size_of = |name: &str| {
             let found = sections.iter().find(|section| section.name == name);
@@ -125,49 +215,146 @@ impl Image {
         } else {
             0
         };
+        // The flags of the file name the architectures: of the code, and of the PTX it is from.
+        let (binary, ptx) = (file.number(48, 1)?, file.number(50, 1)?);
         for section in &sections {
-            let Some(function) = section.name.strip_prefix(".text.") else {
-                continue;
-            };
-            let shared = size_of(&format!(".nv.shared.{function}"));
-            say(
-                function,
-                Attribute::SHARED_SIZE_BYTES,
-                shared.saturating_sub(reserved),
-            );
-            say(
-                function,
-                Attribute::CONST_SIZE_BYTES,
-                size_of(".nv.constant3"),
-            );
+            if let Some(function) = section.name.strip_prefix(".text.") {
+                let shared = size_of(&format!(".nv.shared.{function}")).saturating_sub(reserved);
+                image.say(function, Attribute::SHARED_SIZE_BYTES, shared);
+                image.say(
+                    function,
+                    Attribute::CONST_SIZE_BYTES,
+                    size_of(".nv.constant3"),
+                );
+                image.say(function, Attribute::BINARY_VERSION, binary);
+                image.say(function, Attribute::PTX_VERSION, ptx);
+            }
         }
-        let info = sections.iter().find(|section| section.name == ".nv.info");
-        let mut rest = info.map_or(&[][..], |section| section.bytes);
-        while let Some((entry, after)) = rest.split_first_chunk::<4>() {
-            let entry = File(entry);
-            let (format, kind) = (entry.number(0, 1)?, entry.number(1, 1)?);
-            let length = if format == u64::from(SIZED) {
-                entry.number(2, 2)?
-            } else {
-                0
-            };
-            let (value, next) = after.split_at_checked(usize::try_from(length).ok()?)?;
-            rest = next;
-            let attribute = match u8::try_from(kind) {
-                Ok(REGISTERS) => Attribute::NUM_REGS,
-                Ok(FRAME) => Attribute::LOCAL_SIZE_BYTES,
+        for section in &sections {
+            if section.name == ".nv.info" {
+                image.of_file(section.bytes, &symbols);
+            } else if let Some(function) = section.name.strip_prefix(".nv.info.") {
+                image.of_function(function, section.bytes);
+            }
+        }
+        Some(image)
+    }
+
+    fn say(&mut self, function: &str, attribute: Attribute, value: u64) {
+        let value = i32::try_from(value).unwrap_or(i32::MAX);
+        let told = self.functions.entry(function.to_owned()).or_default();
+        told.attributes.insert(attribute.0, value);
+    }
+
+    /// Reads the information about all functions.
+    fn of_file(&mut self, bytes: &[u8], symbols: &[Symbol]) {
+        for (kind, value) in entries(bytes) {
+            let attribute = match kind {
+                REGISTERS => Attribute::NUM_REGS,
+                FRAME => Attribute::LOCAL_SIZE_BYTES,
                 _ => continue,
             };
-            let symbol = usize::try_from(File(value).number(0, 4)?).ok()?;
-            say(names.get(symbol)?, attribute, File(value).number(4, 4)?);
+            let number = |at| value.number(at, 4);
+            let symbol = number(0).and_then(|index| symbols.get(usize::try_from(index).ok()?));
+            if let (Some(symbol), Some(value)) = (symbol, number(4)) {
+                self.say(&symbol.name, attribute, value);
+            }
         }
-        Some(Self(functions))
+    }
+
+    /// Reads the information about one function.
+    fn of_function(&mut self, function: &str, bytes: &[u8]) {
+        let mut params = BTreeMap::new();
+        for (kind, value) in entries(bytes) {
+            let number = |at, len| value.number(at, len);
+            match kind {
+                PARAM => {
+                    // The size is in the highest 14 bits.
+                    let found = (number(4, 2), number(6, 2), number(8, 4));
+                    if let (Some(ordinal), Some(offset), Some(bits)) = found {
+                        let long = |value| usize::try_from(value).unwrap_or(usize::MAX);
+                        params.insert(ordinal, (long(offset), long(bits >> 18)));
+                    }
+                }
+                MAX_THREADS | REQUIRED_THREADS => {
+                    let sides = [0, 4, 8].map(|at| number(at, 4).unwrap_or(0));
+                    self.say(
+                        function,
+                        Attribute::MAX_THREADS_PER_BLOCK,
+                        sides.iter().fold(1, |all, side| all.saturating_mul(*side)),
+                    );
+                }
+                _ => {}
+            }
+        }
+        let told = self.functions.entry(function.to_owned()).or_default();
+        told.params = params.into_values().collect();
+    }
+
+    /// Whether a function of this name may be in the image, or is built in.
+    pub(super) fn may_have(&self, name: &str) -> bool {
+        let known = self.functions.contains_key(name) || super::kernels::find(name).is_some();
+        known || (!self.is_read() && !name.is_empty())
+    }
+
+    /// Whether the image's functions are known.
+    pub(super) fn is_read(&self) -> bool {
+        !self.functions.is_empty()
+    }
+
+    /// The names of its functions, in order.
+    pub(super) fn functions(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.functions.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
     }
 
     /// The attributes of a function; empty for an unknown one.
     pub(super) fn attributes(&self, function: &str) -> BTreeMap<u32, i32> {
-        self.0.get(function).cloned().unwrap_or_default()
+        let told = self.functions.get(function);
+        told.map(|told| told.attributes.clone()).unwrap_or_default()
     }
+
+    /// Offset and size of each parameter of a function; `None` for an unknown one.
+    pub(super) fn params(&self, function: &str) -> Option<&[(usize, usize)]> {
+        Some(&self.functions.get(function)?.params)
+    }
+
+    /// Its variables.
+    pub(super) fn variables(&self) -> &[Variable] {
+        &self.variables
+    }
+}
+
+/// The variables of a compiled image: the data in the sections of global and of constant memory.
+fn variables(sections: &[Section<'_>], symbols: &[Symbol]) -> Vec<Variable> {
+    const HOMES: [&str; 3] = [".nv.global", ".nv.global.init", ".nv.constant3"];
+    let variable = |symbol: &Symbol| {
+        let home = sections.get(symbol.section)?;
+        let data = symbol.is_object && HOMES.contains(&home.name.as_str());
+        let end = symbol.value.checked_add(symbol.size)?;
+        if !data || end > home.size || symbol.size == 0 {
+            return None;
+        }
+        let place = usize::try_from(symbol.value).ok()?..usize::try_from(end).ok()?;
+        // As strict as its place in the section shows, at most as the section's own.
+        let align = 1
+            << symbol
+                .value
+                .trailing_zeros()
+                .min(home.align.checked_ilog2()?);
+        Some(Variable {
+            name: symbol.name.clone(),
+            size: place.len(),
+            align,
+            initial: home
+                .bytes
+                .get(place)
+                .map(<[u8]>::to_vec)
+                .unwrap_or_default(),
+        })
+    };
+    symbols.iter().filter_map(variable).collect()
 }
 
 #[cfg(test)]
@@ -187,9 +374,26 @@ mod tests {
             (Attribute::LOCAL_SIZE_BYTES, 4000),
             (Attribute::SHARED_SIZE_BYTES, 400),
             (Attribute::CONST_SIZE_BYTES, 80),
+            (Attribute::BINARY_VERSION, 90),
+            (Attribute::PTX_VERSION, 90),
         ];
         assert_eq!(told, wanted.map(|(of, value)| (of.0, value)).into());
         assert!(Image::read(CUBIN).attributes("idle").is_empty());
+        assert_eq!(Image::read(CUBIN).params("busy").unwrap(), [(0, 8), (8, 4)]);
+        assert_eq!(Image::read(CUBIN).params("idle"), None);
+        assert_eq!(Image::read(CUBIN).functions(), ["busy"]);
+    }
+
+    #[test]
+    fn an_image_has_the_variables_of_its_source() {
+        let image = Image::read(CUBIN);
+        let told = |variable: &Variable| (variable.name.clone(), variable.size, variable.align);
+        let told: Vec<_> = image.variables().iter().map(told).collect();
+        assert_eq!(
+            told,
+            [("table".to_owned(), 80, 4), ("counter".to_owned(), 4, 4)]
+        );
+        assert_eq!(image.variables()[0].initial.len(), 80);
     }
 
     #[test]
@@ -210,6 +414,6 @@ mod tests {
                 Image::read(&changed);
             }
         }
-        assert!(Image::read(b".version 7.8").attributes("busy").is_empty());
+        assert!(!Image::read(b".version 7.8").is_read());
     }
 }

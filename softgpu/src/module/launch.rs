@@ -10,6 +10,7 @@ use super::params::Params;
 use crate::error::Result;
 use crate::exec::{self, Cost, Kind, Op, StreamRef, ValueWait};
 use crate::memory;
+use crate::memory::managed::Accessed;
 
 /// The maximum number of threads in a block.
 const BLOCK_THREADS: u32 = 1024;
@@ -162,6 +163,12 @@ impl Launch {
             let _still = memory::still();
             builtin.has_come(&launch.params, launch.function.context())
         }))
+    }
+
+    /// The ranges of memory that its kernel accesses; none if the kernel is not built in.
+    pub(crate) fn accesses(&self) -> Vec<Accessed> {
+        let builtin = self.function.builtin();
+        builtin.map_or_else(Vec::new, |builtin| builtin.accesses(&self.params))
     }
 
     /// The operation of this launch.

@@ -50,9 +50,10 @@ impl Library {
     /// The kernel with this name; equal names give the same kernel.
     ///
     /// # Errors
-    /// `NOT_FOUND` for the empty name.
+    /// `NOT_FOUND` for the empty name, and for one that a readable image does not have, unless a
+    /// built-in kernel has it.
     pub fn kernel(self: &Arc<Self>, name: &str) -> Result<CUkernel> {
-        if name.is_empty() {
+        if !self.image.may_have(name) {
             return Err(CUresult::NOT_FOUND);
         }
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,8 +69,12 @@ impl Library {
         Ok(CUkernel(std::ptr::without_provenance_mut(value)))
     }
 
-    /// The kernels that were looked up by name, oldest first.
-    pub fn known_kernels(&self) -> Vec<CUkernel> {
+    /// The kernels of a readable image, and those that were looked up by name, oldest first.
+    pub fn known_kernels(self: &Arc<Self>) -> Vec<CUkernel> {
+        for name in self.image.functions() {
+            // A name that the image has is found.
+            let _ = self.kernel(name);
+        }
         let kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         let mut known: Vec<usize> = kernels.values().copied().collect();
         known.sort_unstable();
@@ -115,6 +120,11 @@ impl Kernel {
     /// `INVALID_HANDLE` if the library was unloaded.
     pub fn library(&self) -> Result<Arc<Library>> {
         self.library.upgrade().ok_or(CUresult::INVALID_HANDLE)
+    }
+
+    /// Offset and size of each parameter; `None` if they are unknown.
+    pub fn params(&self) -> Option<Vec<(usize, usize)>> {
+        super::function::params(self.name(), &self.image)
     }
 
     /// An attribute's value for a device.

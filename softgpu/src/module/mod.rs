@@ -1,13 +1,14 @@
 //! Modules, libraries, functions and the built-in kernels.
 //!
-//! Any bytes load as an image. Of a cubin the attributes of its functions are read ([`Image`]), and
-//! nothing else. A function's name alone decides what it does ([`kernels`]); a
-//! function with another name is a kernel that takes a little time and does nothing. A library's
-//! kernel (`CUkernel`) becomes a function of a context at its first use there, and is accepted in
-//! place of a function.
+//! Any bytes load as an image. Of a cubin and of a PTX module the declarations of functions and
+//! variables are read ([`Image`]), and nothing else. A function's name alone decides what it does
+//! ([`kernels`]); a function with another name is a kernel that takes a little time and does
+//! nothing. A library's kernel (`CUkernel`) becomes a function of a context at its first use there,
+//! and is accepted in place of a function.
 
 mod attributes;
 mod function;
+mod header;
 mod image;
 pub mod kernels;
 mod launch;
@@ -18,6 +19,7 @@ mod memory;
 mod modules;
 pub mod occupancy;
 mod params;
+mod variables;
 
 use std::sync::Arc;
 
@@ -25,6 +27,7 @@ use crate::context::Context;
 
 pub use attributes::Attributes;
 pub use function::{Function, function};
+pub use header::is_ptx;
 pub use image::{Image, length};
 pub use launch::{Launch, Shape, launch};
 

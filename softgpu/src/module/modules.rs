@@ -13,6 +13,7 @@ use gpushare_cuda_abi::cuda::{CUfunction, CUmodule, CUresult};
 use super::function::{self, Function};
 use super::image::Image;
 use super::memory::CodeMemory;
+use super::variables::Variables;
 use crate::context::Context;
 use crate::error::Result;
 use crate::handle::{self, Handles};
@@ -45,6 +46,7 @@ pub struct Module {
     image: Arc<Image>,
     functions: Mutex<HashMap<String, CUfunction>>,
     memory: Mutex<Option<CodeMemory>>,
+    variables: Mutex<Option<Variables>>,
 }
 
 impl Module {
@@ -66,9 +68,10 @@ impl Module {
     /// The function with this name; equal names give the same function.
     ///
     /// # Errors
-    /// `NOT_FOUND` for the empty name. Every other name may exist in an opaque image.
+    /// `NOT_FOUND` for the empty name, and for a name that a readable image does not have, unless a
+    /// built-in kernel has it. Every other name may exist in an opaque image.
     pub fn function(self: &Arc<Self>, name: &str) -> Result<CUfunction> {
-        if name.is_empty() {
+        if !self.image.may_have(name) {
             return Err(CUresult::NOT_FOUND);
         }
         let mut functions = self.functions();
@@ -80,9 +83,13 @@ impl Module {
         Ok(made)
     }
 
-    /// The functions that were looked up by name, oldest first. No other functions of an opaque
-    /// image are known.
-    pub fn known_functions(&self) -> Vec<CUfunction> {
+    /// The functions of a readable image, and those that were looked up by name, oldest first. No
+    /// other functions of an opaque image are known.
+    pub fn known_functions(self: &Arc<Self>) -> Vec<CUfunction> {
+        for name in self.image.functions() {
+            // A name that the image has is found.
+            let _ = self.function(name);
+        }
         let mut known: Vec<CUfunction> = self.functions().values().copied().collect();
         known.sort_unstable();
         known
@@ -101,7 +108,29 @@ impl Module {
             let _held = self.context.hold();
             std::thread::sleep(Duration::from_nanos(self.context.device().spec().load));
         }
-        Ok(())
+        drop(memory);
+        self.with_variables(|_| ())
+    }
+
+    /// Address and size of the variable with this name. Its memory is taken with the first.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` if the image declares none, or cannot be read; `OUT_OF_MEMORY`.
+    pub fn variable(&self, name: &str) -> Result<(u64, u64)> {
+        self.with_variables(|variables| variables.place(name))?
+            .ok_or(CUresult::NOT_FOUND)
+    }
+
+    fn with_variables<T>(&self, ask: impl FnOnce(&Variables) -> T) -> Result<T> {
+        let mut variables = self
+            .variables
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let loaded = match variables.take() {
+            Some(loaded) => loaded,
+            None => Variables::load(&self.context, self.image.variables())?,
+        };
+        Ok(ask(variables.insert(loaded)))
     }
 
     /// Whether the code is loaded.
@@ -130,6 +159,7 @@ pub fn load(context: &Arc<Context>, image: Arc<Image>) -> Result<Arc<Module>> {
         image,
         functions: Mutex::default(),
         memory: Mutex::default(),
+        variables: Mutex::default(),
     });
     if loading() == Loading::Eager {
         module.make_resident()?;

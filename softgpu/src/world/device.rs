@@ -9,10 +9,12 @@ use gpushare_cuda_abi::cuda::CUresult;
 
 use super::ext::Ext;
 use super::machine::Machine;
+use super::resident::Resident;
 use super::share::Share;
 use super::state::Facts as _;
 use super::state::mix;
 use crate::error::Result;
+use crate::exec;
 use crate::spec::{PAGE, Spec};
 
 /// The use of memory. The driver takes `Context` and `Module` memory unasked; the application
@@ -139,16 +141,55 @@ impl Device {
     }
 
     /// Takes `pages` physical pages for this process. If too few are free, freed memory returns at
-    /// once first.
+    /// once first, and then managed pages of any process are evicted. The call lasts as long as
+    /// their transfer to the host.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY` if the pages are not available even then; nothing is taken.
     pub fn take(&self, kind: Kind, pages: u64) -> Result<Vec<PageRun>> {
         let slot = self.machine.slot()?;
-        let runs = self
+        let taken = self
             .machine
             .locked(|view, facts| view.take(facts, slot, self.at(), kind, pages))?;
-        runs.ok_or(CUresult::OUT_OF_MEMORY)
+        let (runs, evicted) = taken.ok_or(CUresult::OUT_OF_MEMORY)?;
+        exec::host_waits(exec::nanoseconds(evicted * PAGE, self.spec().link));
+        Ok(runs)
+    }
+
+    /// Takes pages for managed memory of this process, which may be evicted from now on. Returns
+    /// them, and how many pages were evicted for them; waits for nothing.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn take_managed(&self, pages: u64) -> Result<(Vec<Resident>, u64)> {
+        let slot = self.machine.slot()?;
+        let taken = self.machine.locked(|view, facts| {
+            let (runs, evicted) = view.take(facts, slot, self.at(), Kind::Managed, pages)?;
+            let numbers = runs.iter().flat_map(|run| run.first..run.first + run.pages);
+            Some((view.stamp(self.at(), numbers), evicted))
+        })?;
+        taken.ok_or(CUresult::OUT_OF_MEMORY)
+    }
+
+    /// Which of these managed pages this process still has.
+    ///
+    /// # Errors
+    /// `OPERATING_SYSTEM` if the shared state is lost.
+    pub fn has(&self, pages: &[Resident]) -> Result<Vec<bool>> {
+        let slot = self.machine.slot()?;
+        self.machine.locked(|view, _| {
+            let pages = pages.iter();
+            pages.map(|page| view.has(slot, self.at(), *page)).collect()
+        })
+    }
+
+    /// Frees managed pages; those that were evicted are left alone.
+    pub fn give_managed(&self, pages: &[Resident]) {
+        if let Ok(slot) = self.machine.slot() {
+            let _ = self
+                .machine
+                .locked(|view, _| view.give_managed(slot, self.at(), pages));
+        }
     }
 
     /// Frees pages. They return after a delay.

@@ -12,9 +12,9 @@ pub(crate) const SLOTS: usize = 512;
 /// Kinds of memory ([`Kind::ALL`](super::Kind::ALL)).
 pub(crate) const KINDS: usize = 8;
 /// The first bytes of a completely created state file.
-pub(crate) const MAGIC: u64 = 0x736f_6674_6770_7533;
+pub(crate) const MAGIC: u64 = 0x736f_6674_6770_7534;
 /// Space for the SPEC's canonical text (its longest form is shorter).
-pub(crate) const SPEC_TEXT: usize = 320;
+pub(crate) const SPEC_TEXT: usize = 512;
 
 /// The page is free.
 pub(crate) const FREE: u8 = 0;
@@ -29,7 +29,8 @@ pub(crate) const SHARED: u8 = 3;
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct Page {
-    /// [`LATE`]: the operation at which it becomes free. [`SHARED`]: the share's number.
+    /// [`LATE`]: the operation at which it becomes free. [`SHARED`]: the share's number. Managed
+    /// memory that is [`HELD`]: the operation at which it came.
     pub(crate) due: u64,
     /// The unique number of the process whose bytes are in the page; 0 if the page is zero.
     pub(crate) number: u32,

@@ -18,7 +18,7 @@ use gpushare_cuda_abi::cuda::CUresult;
 use super::layout::{Header, LANES_AT, MAGIC, PAGES_AT, Page, file_len, pages_per_device};
 use super::state::View;
 use crate::error::Result;
-use crate::spec::Spec;
+use crate::spec::{ManagedAccess, Spec};
 
 /// A mapped state file.
 #[derive(Debug)]
@@ -136,6 +136,7 @@ impl Shm {
                 per_device: pages_per_device(&self.spec),
                 seed: self.spec.seed,
                 linger: self.spec.linger.into(),
+                evicts: self.spec.managed == ManagedAccess::Concurrent,
                 erase: Vec::new(),
             }
         };

@@ -32,6 +32,8 @@ pub(crate) struct View<'a> {
     pub(crate) seed: u64,
     /// Number of additional operations for which the memory of dead processes stays taken.
     pub(crate) linger: u64,
+    /// Whether managed pages are evicted for other memory.
+    pub(crate) evicts: bool,
     /// Pages to be erased: device and run.
     pub(crate) erase: Vec<(usize, PageRun)>,
 }
@@ -58,8 +60,8 @@ impl View<'_> {
         self.per_device as u64 - self.header.devices[device].taken
     }
 
-    /// Takes pages for the process in `slot`; `None` if too few are free even after all freed pages
-    /// have returned.
+    /// Takes pages for the process in `slot`, and evicts managed pages for them, which it counts.
+    /// `None` if too few are free even after all freed pages have returned and managed pages left.
     pub(crate) fn take(
         &mut self,
         facts: &dyn Facts,
@@ -67,13 +69,14 @@ impl View<'_> {
         device: usize,
         kind: Kind,
         count: u64,
-    ) -> Option<Vec<PageRun>> {
+    ) -> Option<(Vec<PageRun>, u64)> {
         self.tick(facts);
         if self.free(device) < count {
             self.reap(facts);
             self.collect(device, u64::MAX);
             self.free_dead_slots();
         }
+        let evicted = self.evict(device, count);
         if self.free(device) < count {
             return None;
         }
@@ -109,7 +112,7 @@ impl View<'_> {
         state.taken += count;
         state.taken_peak = state.taken_peak.max(state.taken);
         self.header.slots[slot].uses[device].pages[kind as usize] += count;
-        Some(runs)
+        Some((runs, evicted))
     }
 
     /// Frees pages that the process in `slot` holds; other pages in `runs` are left unchanged.

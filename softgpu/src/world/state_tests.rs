@@ -3,6 +3,7 @@
 use std::alloc::{Layout, alloc_zeroed};
 
 use super::super::layout::DeviceState;
+use super::super::resident::Resident;
 use super::*;
 
 /// The compared values of a device: pages taken and late, bytes requested, pages by slot and kind.
@@ -66,6 +67,7 @@ fn after_any_operation_the_sums_equal_the_sums_of_the_pages() {
         per_device: 64,
         seed: 5,
         linger: 0,
+        evicts: true,
         erase: Vec::new(),
     };
     let (mut random, mut dead) = (1, Dead(Vec::new()));
@@ -83,10 +85,15 @@ fn after_any_operation_the_sums_equal_the_sums_of_the_pages() {
             }
             0..=2 => {
                 let count = random >> 24 & 15;
+                let managed = Kind::Managed as u8;
+                let pages = view.pages[device * view.per_device..][..view.per_device].iter();
+                let evictable = pages.filter(|page| page.state == HELD && page.kind == managed);
                 let free = view.free(device) + view.header.devices[device].late;
-                match view.take(&dead, slot, device, Kind::Linear, count) {
-                    Some(runs) => held.push((slot, device, runs)),
-                    None => assert!(free < count, "an allocation that fits must succeed"),
+                let room = free + evictable.count() as u64;
+                let kind = [Kind::Linear, Kind::Managed][(random >> 32) as usize & 1];
+                match view.take(&dead, slot, device, kind, count) {
+                    Some((runs, _)) => held.push((slot, device, runs)),
+                    None => assert!(room < count, "an allocation that fits must succeed"),
                 }
             }
             3..=4 => {
@@ -124,13 +131,14 @@ fn freed_pages_return_after_at_most_eight_operations() {
         per_device: 64,
         seed: 1,
         linger: 0,
+        evicts: true,
         erase: Vec::new(),
     };
     let none_dead = Dead(Vec::new());
     let slot = view.enter(1, false, |_| true).unwrap();
     let mut delays = std::collections::BTreeSet::new();
     for _ in 0..100 {
-        let runs = view.take(&none_dead, slot, 0, Kind::Linear, 5).unwrap();
+        let runs = view.take(&none_dead, slot, 0, Kind::Linear, 5).unwrap().0;
         view.give(slot, 0, &runs);
         let mut operations = 0;
         while view.free(0) < 64 {
@@ -155,6 +163,7 @@ fn linger_delays_the_return_of_a_dead_process_s_pages() {
         per_device: 64,
         seed: 1,
         linger: 20,
+        evicts: true,
         erase: Vec::new(),
     };
     let slot = view.enter(1, false, |_| true).unwrap();
@@ -180,6 +189,7 @@ fn a_death_is_found_again_after_its_finder_died() {
         per_device: 64,
         seed: 1,
         linger: 0,
+        evicts: true,
         erase: Vec::new(),
     };
     let slot = view.enter(1, false, |_| true).unwrap();
@@ -195,4 +205,63 @@ fn a_death_is_found_again_after_its_finder_died() {
     }
     assert_eq!(view.free(0), 64);
     assert_eq!(view.header.slots[slot].number, 0);
+}
+
+#[test]
+fn managed_pages_leave_for_any_process_the_first_to_come_first() {
+    let mut header = header();
+    let mut pages = vec![Page::default(); 16];
+    let mut view = View {
+        header: &mut header,
+        pages: &mut pages,
+        per_device: 16,
+        seed: 1,
+        linger: 0,
+        evicts: true,
+        erase: Vec::new(),
+    };
+    let none_dead = Dead(Vec::new());
+    let [first, second] = [1, 2].map(|pid| view.enter(pid, false, |_| true).unwrap());
+    let bring = |view: &mut View<'_>, slot, count| {
+        let (runs, evicted) = view.take(&none_dead, slot, 0, Kind::Managed, count)?;
+        let numbers = runs.iter().flat_map(|run| run.first..run.first + run.pages);
+        Some((view.stamp(0, numbers), evicted))
+    };
+    let (old, none) = bring(&mut view, first, 6).unwrap();
+    let (young, _) = bring(&mut view, second, 6).unwrap();
+    assert_eq!(none, 0);
+    let here = |view: &View<'_>, slot, pages: &[Resident]| {
+        let pages = pages.iter();
+        pages.filter(|page| view.has(slot, 0, **page)).count()
+    };
+    let (runs, evicted) = view
+        .take(&Dead(Vec::new()), second, 0, Kind::Linear, 8)
+        .unwrap();
+    assert_eq!((evicted, runs.iter().map(|run| run.pages).sum()), (4, 8));
+    assert_eq!(
+        (here(&view, first, &old), here(&view, second, &young)),
+        (2, 6)
+    );
+    assert_eq!(
+        view.header.slots[first].uses[0].pages[Kind::Managed as usize],
+        2
+    );
+    // What an eviction cannot make room for evicts nothing.
+    assert!(
+        view.take(&Dead(Vec::new()), first, 0, Kind::Linear, 9)
+            .is_none()
+    );
+    assert_eq!(
+        (here(&view, first, &old), here(&view, second, &young)),
+        (2, 6)
+    );
+    // A page that was evicted is not freed for its new owner.
+    view.give_managed(first, 0, &old);
+    view.collect(0, u64::MAX);
+    assert_eq!(view.free(0), 2);
+    view.evicts = false;
+    assert!(
+        view.take(&Dead(Vec::new()), first, 0, Kind::Linear, 3)
+            .is_none()
+    );
 }

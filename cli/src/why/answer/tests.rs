@@ -91,7 +91,7 @@ fn an_unknown_name_is_said_to_be_unknown() {
 #[test]
 fn a_queued_tenant_is_told_what_it_waits_for() {
     let mut facts = facts();
-    facts.standing = vec![StandingRow {
+    facts.status = vec![TenantStatusRow {
         name: "web".to_owned(),
         owner: None,
         for_ms: 180_000,

@@ -11,7 +11,7 @@ const BOUNDS: Bounds = Bounds {
     window: 2 * MS,
     deadline: u64::MAX,
 };
-const LANE: StreamKey = StreamKey {
+const STREAM: StreamKey = StreamKey {
     context: 1,
     stream: 2,
     thread: 0,
@@ -31,7 +31,7 @@ fn submit(
     window: &mut Window<u64>,
     now: u64,
     bounds: Bounds,
-    lane: StreamKey,
+    stream_key: StreamKey,
     key: u64,
     ns: u64,
 ) -> bool {
@@ -42,7 +42,7 @@ fn submit(
         expected: Expected { ns, known },
         waits: false,
     };
-    window.submitted(now, bounds, lane, op)
+    window.submitted(now, bounds, stream_key, op)
 }
 
 /// A window and a device that executes one operation after another.
@@ -70,16 +70,16 @@ impl Bench {
         self.window.look(now, |mark| *mark <= now, drop);
     }
 
-    fn put(&mut self, lane: StreamKey, key: u64, ns: u64, took: u64, bounds: Bounds) {
+    fn put(&mut self, stream_key: StreamKey, key: u64, ns: u64, took: u64, bounds: Bounds) {
         self.device = self.device.max(self.now) + took;
-        if submit(&mut self.window, self.now, bounds, lane, key, ns) {
-            self.mark(lane);
+        if submit(&mut self.window, self.now, bounds, stream_key, key, ns) {
+            self.mark(stream_key);
         }
         self.most = self.most.max(self.device - self.now);
     }
 
-    fn mark(&mut self, lane: StreamKey) {
-        if let Some(number) = self.window.close_batch(lane, self.now) {
+    fn mark(&mut self, stream_key: StreamKey) {
+        if let Some(number) = self.window.close_batch(stream_key, self.now) {
             self.window.marked(number, self.device).unwrap();
         }
     }
@@ -89,12 +89,12 @@ impl Bench {
         loop {
             match admit(&mut self.window, self.now, bounds, key) {
                 Ok(ns) => {
-                    self.put(LANE, key, ns, took, bounds);
+                    self.put(STREAM, key, ns, took, bounds);
                     return true;
                 }
                 Err(Answer::Wait(pause)) => {
                     self.now += pause;
-                    self.mark(LANE);
+                    self.mark(STREAM);
                     self.look();
                 }
                 Err(_) => return false,
@@ -104,7 +104,7 @@ impl Bench {
 
     /// Lets everything be done and looked at.
     fn drain(&mut self) {
-        self.mark(LANE);
+        self.mark(STREAM);
         self.now = self.now.max(self.device - 1);
         self.look();
         self.now = self.now.max(self.device);
@@ -157,8 +157,8 @@ fn an_unknown_operation_is_a_quarter_window_and_marked_alone() {
     let mut window: Window<u64> = Window::default();
     for _ in 0..5 {
         assert_eq!(admit(&mut window, MS, BOUNDS, 1), Ok(MS / 2));
-        assert!(submit(&mut window, MS, BOUNDS, LANE, 1, MS / 2));
-        let number = window.close_batch(LANE, MS).unwrap();
+        assert!(submit(&mut window, MS, BOUNDS, STREAM, 1, MS / 2));
+        let number = window.close_batch(STREAM, MS).unwrap();
         window.marked(number, 0).unwrap();
     }
     let next = admit(&mut window, MS, BOUNDS, 1);
@@ -177,9 +177,9 @@ fn a_known_one_is_marked_by_count_by_time_and_by_age() {
         let Ok(ns) = admit(&mut bench.window, bench.now, BOUNDS, 1) else {
             panic!("the window is empty");
         };
-        let wants = submit(&mut bench.window, bench.now, BOUNDS, LANE, 1, ns);
+        let wants = submit(&mut bench.window, bench.now, BOUNDS, STREAM, 1, ns);
         if wants {
-            let number = bench.window.close_batch(LANE, bench.now).unwrap();
+            let number = bench.window.close_batch(STREAM, bench.now).unwrap();
             bench.window.marked(number, 0).unwrap();
             bench.window.look(bench.now, |_| true, drop);
         }
@@ -300,18 +300,22 @@ fn an_operation_that_was_refused_leaves_nothing_behind() {
 #[test]
 fn a_mark_that_could_not_be_made_leaves_its_operations_to_the_next() {
     let mut bench = Bench::new();
-    bench.put(LANE, 1, MS, MS, BOUNDS);
-    bench.put(LANE, 1, MS / 4, MS / 4, BOUNDS);
+    bench.put(STREAM, 1, MS, MS, BOUNDS);
+    bench.put(STREAM, 1, MS / 4, MS / 4, BOUNDS);
     bench.now = 0;
     let mut window: Window<u64> = Window::default();
     let _ = admit(&mut window, 0, BOUNDS, 1);
-    submit(&mut window, 0, BOUNDS, LANE, 1, 100);
-    let number = window.close_batch(LANE, 0).unwrap();
-    assert_eq!(window.close_batch(LANE, 0), None, "nothing is left to mark");
+    submit(&mut window, 0, BOUNDS, STREAM, 1, 100);
+    let number = window.close_batch(STREAM, 0).unwrap();
+    assert_eq!(
+        window.close_batch(STREAM, 0),
+        None,
+        "nothing is left to mark"
+    );
     window.unmarked(number);
-    assert_eq!(window.unmarked_lanes().count(), 1);
+    assert_eq!(window.unmarked_streams().count(), 1);
     assert!(!window.is_drained());
-    let number = window.close_batch(LANE, 0).unwrap();
+    let number = window.close_batch(STREAM, 0).unwrap();
     window.marked(number, 5).unwrap();
     window.look(0, |_| true, drop);
     assert!(window.is_drained());
@@ -320,18 +324,24 @@ fn a_mark_that_could_not_be_made_leaves_its_operations_to_the_next() {
 #[test]
 fn a_context_that_goes_takes_its_work_along_and_gives_the_late_mark_back() {
     let mut window: Window<u64> = Window::default();
-    let other = StreamKey { context: 9, ..LANE };
-    for lane in [LANE, other] {
+    let other = StreamKey {
+        context: 9,
+        ..STREAM
+    };
+    for stream_key in [STREAM, other] {
         let Ok(ns) = admit(&mut window, 0, BOUNDS, 1) else {
             panic!("there is room")
         };
         window.refused(ns);
-        submit(&mut window, 0, BOUNDS, lane, 1, 100);
+        submit(&mut window, 0, BOUNDS, stream_key, 1, 100);
     }
-    let number = window.close_batch(LANE, 0).unwrap();
-    window.forget(|lane| lane.context == LANE.context, drop);
+    let number = window.close_batch(STREAM, 0).unwrap();
+    window.forget(|stream_key| stream_key.context == STREAM.context, drop);
     assert_eq!(window.marked(number, 7), Err(7));
-    let left: Vec<StreamKey> = window.unmarked_lanes().map(|(lane, _)| lane).collect();
+    let left: Vec<StreamKey> = window
+        .unmarked_streams()
+        .map(|(stream_key, _)| stream_key)
+        .collect();
     assert_eq!(left, [other]);
     assert_eq!(window.remaining(0), 100);
 }

@@ -76,7 +76,7 @@ impl Inner {
             let under_way = ledger.take_out(|entry: Entry, count| {
                 let at = now.saturating_sub(clock::ns_in(ticks.saturating_sub(entry.at)));
                 slices.admitted(count, entry.ns.saturating_mul(count.into()));
-                window.came(at, *bounds, entry.lane, op(&entry, count));
+                window.came(at, *bounds, entry.stream_key, op(&entry, count));
             });
             if let Some(entry) = under_way {
                 window.set_aside(1, entry.ns);
@@ -125,10 +125,10 @@ impl Inner {
         &mut self,
         gate: &'static DeviceGate,
         named: Named,
-        lane: StreamKey,
+        stream_key: StreamKey,
         of: Op,
     ) {
-        let can_mark = lane.thread == 0 || can_mark_all();
+        let can_mark = stream_key.thread == 0 || can_mark_all();
         let Some(ledger) = ledger::mine() else { return };
         if !can_mark || of.waits || !of.expected.known || self.page.is_none() {
             return;
@@ -139,7 +139,7 @@ impl Inner {
         if ledger.device() == Some(gate.index) {
             let fuel = self.window.untimed(of.key);
             let entry = Entry {
-                lane,
+                stream_key,
                 key: of.key,
                 ns: of.expected.ns,
                 at: 0,

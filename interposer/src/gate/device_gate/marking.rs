@@ -24,7 +24,7 @@ pub(in crate::gate) struct Timing {
 /// A batch that is to get its mark.
 #[derive(Debug)]
 struct Making {
-    lane: StreamKey,
+    stream_key: StreamKey,
     number: u64,
     timed: bool,
     spare: Option<CompletionEvent>,
@@ -44,17 +44,17 @@ enum Known {
 }
 
 impl Inner {
-    fn close_batch(&mut self, lane: StreamKey, timed: bool) -> Option<Making> {
-        let number = self.window.close_batch(lane, clock::now())?;
-        Some(self.making(lane, number, timed))
+    fn close_batch(&mut self, stream_key: StreamKey, timed: bool) -> Option<Making> {
+        let number = self.window.close_batch(stream_key, clock::now())?;
+        Some(self.making(stream_key, number, timed))
     }
 
-    fn making(&mut self, lane: StreamKey, number: u64, timed: bool) -> Making {
+    fn making(&mut self, stream_key: StreamKey, number: u64, timed: bool) -> Making {
         Making {
-            lane,
+            stream_key,
             number,
             timed,
-            spare: self.spares.take(lane.context, timed),
+            spare: self.spares.take(stream_key.context, timed),
             gone: self.gone,
         }
     }
@@ -69,32 +69,34 @@ impl Inner {
 
 impl Making {
     fn put(&self) -> Put {
-        let context = CUcontext(core::ptr::without_provenance_mut(self.lane.context));
-        marks::put(context, behind(self.lane), self.spare, self.timed)
+        let context = CUcontext(core::ptr::without_provenance_mut(self.stream_key.context));
+        marks::put(context, behind(self.stream_key), self.spare, self.timed)
     }
 }
 
 impl DeviceGate {
-    fn close_batch(&self, lane: StreamKey, timed: bool) -> Option<Making> {
+    fn close_batch(&self, stream_key: StreamKey, timed: bool) -> Option<Making> {
         let mut inner = self.lock();
-        let making = inner.close_batch(lane, timed)?;
+        let making = inner.close_batch(stream_key, timed)?;
         inner.withhold();
         Some(making)
     }
 
-    /// Puts a mark behind the work of `lane`. `true` if all of its work is marked.
-    pub(in crate::gate) fn mark(&self, lane: StreamKey) -> bool {
-        let making = self.close_batch(lane, false);
+    /// Puts a mark behind the work of `stream_key`. `true` if all of its work is marked.
+    pub(in crate::gate) fn mark(&self, stream_key: StreamKey) -> bool {
+        let making = self.close_batch(stream_key, false);
         making.is_none_or(|making| matches!(self.was_put(&making, making.put()), Known::All))
     }
 
-    /// Puts a mark behind untracked work in `lane`.
-    fn mark_blindly(&self, lane: StreamKey) -> Known {
+    /// Puts a mark behind untracked work in `stream_key`.
+    fn mark_blindly(&self, stream_key: StreamKey) -> Known {
         let making = {
             let mut inner = self.lock();
             let now = clock::now();
-            let number = inner.window.close_blindly(lane, now, lane.is_context());
-            inner.making(lane, number, false)
+            let number = inner
+                .window
+                .close_blindly(stream_key, now, stream_key.is_context());
+            inner.making(stream_key, number, false)
         };
         self.was_put(&making, making.put())
     }
@@ -107,12 +109,12 @@ impl DeviceGate {
         )
     }
 
-    /// Puts an event before an operation of `lane` that is to be timed.
-    pub(in crate::gate) fn time(&self, lane: StreamKey) -> Option<Timing> {
+    /// Puts an event before an operation of `stream_key` that is to be timed.
+    pub(in crate::gate) fn time(&self, stream_key: StreamKey) -> Option<Timing> {
         let (making, left) = {
             let mut inner = self.lock();
             let left = inner.window.left(clock::now());
-            (inner.making(lane, 0, true), left)
+            (inner.making(stream_key, 0, true), left)
         };
         let _relaxed = Relaxed::enter();
         match making.put() {
@@ -129,10 +131,10 @@ impl DeviceGate {
         }
     }
 
-    /// Puts the mark behind an operation of `key` that is timed, and all before it in its lane.
-    pub(super) fn mark_timed(&self, lane: StreamKey, key: u64, timing: &Timing) {
+    /// Puts the mark behind an operation of `key` that is timed, and all before it in its stream.
+    pub(super) fn mark_timed(&self, stream_key: StreamKey, key: u64, timing: &Timing) {
         let now = clock::now();
-        let Some(making) = self.close_batch(lane, true) else {
+        let Some(making) = self.close_batch(stream_key, true) else {
             return self.untimed(timing);
         };
         let put = match making.put() {
@@ -161,7 +163,7 @@ impl DeviceGate {
                 (lost, Known::All)
             }
             Put::Gone => {
-                let of_context = |known: &StreamKey| known.context == making.lane.context;
+                let of_context = |known: &StreamKey| known.context == making.stream_key.context;
                 inner.window.forget(of_context, drop);
                 (None, Known::All)
             }
@@ -180,13 +182,16 @@ impl DeviceGate {
     /// it is older than `age`.
     pub(in crate::gate) fn mark_rest(&self, thread: usize, age: u64) {
         let now = clock::now();
-        let lanes: Vec<(StreamKey, u64)> = self.lock().window.unmarked_lanes().collect();
+        let streams: Vec<(StreamKey, u64)> = self.lock().window.unmarked_streams().collect();
         let mut contexts = Vec::new();
-        for (lane, since) in lanes {
-            let can_mark = lane.thread == 0 || lane.thread == thread;
+        for (stream_key, since) in streams {
+            let can_mark = stream_key.thread == 0 || stream_key.thread == thread;
             let is_old = now.saturating_sub(since) >= age;
-            if !(can_mark && self.mark(lane)) && is_old && !contexts.contains(&lane.context) {
-                contexts.push(lane.context);
+            if !(can_mark && self.mark(stream_key))
+                && is_old
+                && !contexts.contains(&stream_key.context)
+            {
+                contexts.push(stream_key.context);
             }
         }
         for context in contexts {
@@ -238,16 +243,16 @@ impl DeviceGate {
         let mut done = true;
         let all = streams::streams_of(context).into_iter();
         for stream in all.chain([CU_STREAM_LEGACY]) {
-            let lane = StreamKey {
+            let stream_key = StreamKey {
                 context: context.0.addr(),
                 stream: stream.0.addr(),
                 thread: 0,
             };
-            done &= !matches!(self.mark_blindly(lane), Known::Nothing);
+            done &= !matches!(self.mark_blindly(stream_key), Known::Nothing);
         }
         for green in green::all_in(context) {
             done &= !matches!(
-                self.mark_blindly(drain::lane_of_green(&green)),
+                self.mark_blindly(drain::stream_key_of_green(&green)),
                 Known::Nothing
             );
         }
@@ -256,22 +261,23 @@ impl DeviceGate {
 
     /// A stream is about to capture, by the calling thread: its work is marked while that is
     /// possible.
-    pub(in crate::gate) fn capture_begins(&self, lane: StreamKey) {
+    pub(in crate::gate) fn capture_begins(&self, stream_key: StreamKey) {
         let _relaxed = Relaxed::enter();
         if !self.is_unseen() {
-            let _ = self.mark(lane);
-            let others =
-                |(other, _): &(StreamKey, u64)| other.thread != lane.thread && other.thread != 0;
+            let _ = self.mark(stream_key);
+            let others = |(other, _): &(StreamKey, u64)| {
+                other.thread != stream_key.thread && other.thread != 0
+            };
             let left = self
                 .lock()
                 .window
-                .unmarked_lanes()
+                .unmarked_streams()
                 .any(|other| others(&other));
             if left {
-                let _ = self.mark_context(lane.context);
+                let _ = self.mark_context(stream_key.context);
             }
-        } else if !self.mark_context(lane.context) {
-            let _ = self.mark_blindly(lane);
+        } else if !self.mark_context(stream_key.context) {
+            let _ = self.mark_blindly(stream_key);
         }
     }
 
@@ -287,20 +293,20 @@ impl DeviceGate {
     }
 
     /// A stream is about to be destroyed: its work is marked while that is possible.
-    pub(in crate::gate) fn stream_going(&self, lane: StreamKey) {
+    pub(in crate::gate) fn stream_going(&self, stream_key: StreamKey) {
         let _relaxed = Relaxed::enter();
         let noted = self
             .lock()
             .window
-            .unmarked_lanes()
-            .any(|(other, _)| other == lane);
+            .unmarked_streams()
+            .any(|(other, _)| other == stream_key);
         if noted {
-            let _ = self.mark(lane);
+            let _ = self.mark(stream_key);
         } else if self.is_unseen() {
-            let context = CUcontext(core::ptr::without_provenance_mut(lane.context));
-            let stream = CUstream(core::ptr::without_provenance_mut(lane.stream));
+            let context = CUcontext(core::ptr::without_provenance_mut(stream_key.context));
+            let stream = CUstream(core::ptr::without_provenance_mut(stream_key.stream));
             if !marks::is_idle(context, stream) {
-                let _ = self.mark_blindly(lane);
+                let _ = self.mark_blindly(stream_key);
             }
         }
     }
@@ -309,31 +315,33 @@ impl DeviceGate {
     pub(in crate::gate) fn stream_gone(&self, stream: CUstream) {
         static NAMES: AtomicUsize = AtomicUsize::new(0);
         let mut inner = self.lock();
-        let lanes = inner.window.lanes();
-        let going: Vec<StreamKey> = lanes
-            .filter(|lane| lane.stream == stream.0.addr())
+        let streams = inner.window.streams();
+        let going: Vec<StreamKey> = streams
+            .filter(|stream_key| stream_key.stream == stream.0.addr())
             .collect();
-        for lane in going {
+        for stream_key in going {
             // Handles are addresses, and even; the default streams' are small.
             let number = NAMES.fetch_add(2, Ordering::Relaxed);
             let name = StreamKey {
                 stream: number.wrapping_add(1 << 32) | 1,
-                ..lane
+                ..stream_key
             };
-            inner.window.rename(lane, name);
+            inner.window.rename(stream_key, name);
         }
     }
 }
 
-/// Where a mark for `lane` belongs.
-fn behind(lane: StreamKey) -> Behind {
-    if lane.is_context() {
+/// Where a mark for `stream_key` belongs.
+fn behind(stream_key: StreamKey) -> Behind {
+    if stream_key.is_context() {
         Behind::All
-    } else if lane.stream == CU_STREAM_LEGACY.0.addr() {
+    } else if stream_key.stream == CU_STREAM_LEGACY.0.addr() {
         Behind::Legacy
-    } else if let Some(green) = green::of_default(lane.stream) {
+    } else if let Some(green) = green::of_default(stream_key.stream) {
         Behind::Green(green)
     } else {
-        Behind::Stream(CUstream(core::ptr::without_provenance_mut(lane.stream)))
+        Behind::Stream(CUstream(core::ptr::without_provenance_mut(
+            stream_key.stream,
+        )))
     }
 }

@@ -168,7 +168,7 @@ impl DeviceGate {
 
     /// Puts marks behind all work that has none. `false` if some is left.
     fn mark_touched(&self, thread: usize) -> bool {
-        let is_marked = || self.lock().window.unmarked_lanes().next().is_none();
+        let is_marked = || self.lock().window.unmarked_streams().next().is_none();
         if is_marked() {
             return true;
         }

@@ -221,14 +221,14 @@ fn the_bytes_of_minor_8_never_change() {
     assert_eq!(reply.since(), 8);
     assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), bytes);
     let ask = Control::Page {
-        of: Listing::Standing,
+        of: Listing::TenantStatus,
         from: Cursor::default(),
     };
     assert_eq!(
         postcard::to_allocvec(&ask).expect("encodes"),
         [8, 8, 0, 0, 0]
     );
-    let row = StandingRow {
+    let row = TenantStatusRow {
         name: "a".to_owned(),
         owner: Some(300),
         for_ms: 4,
@@ -240,7 +240,7 @@ fn the_bytes_of_minor_8_never_change() {
         }],
     };
     let reply = ControlReply::Page {
-        rows: Rows::Standing(vec![row]),
+        rows: Rows::TenantStatus(vec![row]),
         next: None,
     };
     let mut bytes = vec![11, 8, 1, 1, b'a', 1, 172, 2, 4, 1, 1, b'w', 1];

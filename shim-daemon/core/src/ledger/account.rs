@@ -1,6 +1,6 @@
 //! A tenant's account on one device.
 
-use crate::ids::Ticket;
+use crate::ids::ReclaimId;
 use crate::room::Room;
 use crate::spec::{Loan, Quota};
 use gpushare_protocol::units::Bytes;
@@ -8,7 +8,7 @@ use gpushare_protocol::units::Bytes;
 /// A reclaim under way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lowering {
-    pub(crate) ticket: Ticket,
+    pub(crate) reclaim_id: ReclaimId,
     /// The grant it is lowered to. Until it is confirmed, the old one counts.
     pub(crate) to: Bytes,
 }

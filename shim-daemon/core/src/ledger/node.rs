@@ -1,7 +1,7 @@
 //! The books of all devices of a node.
 
 use super::{Account, Device, Lowering};
-use crate::ids::{DeviceId, TenantId, Ticket};
+use crate::ids::{DeviceId, ReclaimId, TenantId};
 use crate::spec::DeviceSpec;
 use gpushare_protocol::units::Bytes;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Ledger {
     devices: BTreeMap<DeviceId, Device>,
     /// How many reclaims were begun: each is named by its number.
-    tickets: u64,
+    reclaims_begun: u64,
 }
 
 impl Ledger {
@@ -58,21 +58,21 @@ impl Ledger {
         books.change(tenant, change)
     }
 
-    /// Begins a reclaim: a grant is lowered `to` this. Returns its ticket and the grant to show in
+    /// Begins a reclaim: a grant is lowered `to` this. Returns its id and the grant to show in
     /// the control page.
     pub(crate) fn lower(
         &mut self,
         device: DeviceId,
         tenant: TenantId,
         to: Bytes,
-    ) -> Option<(Ticket, Bytes)> {
-        self.tickets += 1;
-        let ticket = Ticket(self.tickets);
+    ) -> Option<(ReclaimId, Bytes)> {
+        self.reclaims_begun += 1;
+        let reclaim_id = ReclaimId(self.reclaims_begun);
         let page = self.change(device, tenant, |account| {
-            account.lowering = Some(Lowering { ticket, to });
+            account.lowering = Some(Lowering { reclaim_id, to });
             account.page = account.page_due();
             account.page
         })?;
-        Some((ticket, page))
+        Some((reclaim_id, page))
     }
 }

@@ -4,7 +4,7 @@
 
 use super::World;
 use crate::decision::Decision;
-use crate::ids::{DeviceId, TenantId, Ticket};
+use crate::ids::{DeviceId, ReclaimId, TenantId};
 use crate::room::Room;
 use gpushare_protocol::units::Bytes;
 use std::cmp::Reverse;
@@ -91,11 +91,11 @@ impl World {
     }
 
     fn lower(&mut self, tenant: TenantId, device: DeviceId, to: Bytes) {
-        let Some((ticket, to)) = self.ledger.lower(device, tenant, to) else {
+        let Some((reclaim_id, to)) = self.ledger.lower(device, tenant, to) else {
             return;
         };
         self.decide(Decision::Reclaim {
-            ticket,
+            reclaim_id,
             tenant,
             device,
             to,
@@ -143,7 +143,7 @@ impl World {
     /// stays granted.
     pub(super) fn reclaimed(
         &mut self,
-        ticket: Ticket,
+        reclaim_id: ReclaimId,
         tenant: TenantId,
         device: DeviceId,
         held: Bytes,
@@ -155,7 +155,7 @@ impl World {
         let settled = books.change(tenant, |account| {
             let lowering = account
                 .lowering
-                .take_if(|lowering| lowering.ticket == ticket)?;
+                .take_if(|lowering| lowering.reclaim_id == reclaim_id)?;
             let shown = used.map_or(Bytes::ZERO, |used| used - account.overhead + account.away);
             account.in_use = held.max(shown).min(account.grant);
             account.late = account.in_use - held;

@@ -2,7 +2,8 @@
 
 use super::{Manners, Node, Wanted};
 use gpushare_core::{
-    Answer, AskId, AskKey, Bytes, Decision, DeviceId, Event, Nanos, Signal, TenantId, Ticket, Why,
+    Answer, AskId, AskKey, Bytes, Decision, DeviceId, Event, Nanos, ReclaimId, Signal, TenantId,
+    Why,
 };
 
 impl Node {
@@ -59,11 +60,11 @@ impl Node {
                 }
             }
             Decision::Reclaim {
-                ticket,
+                reclaim_id,
                 tenant,
                 device,
                 to,
-            } => self.reclaim(ticket, tenant, device, to),
+            } => self.reclaim(reclaim_id, tenant, device, to),
             Decision::Lease {
                 tenant,
                 device,
@@ -95,7 +96,7 @@ impl Node {
         }
     }
 
-    fn reclaim(&mut self, ticket: Ticket, tenant: TenantId, device: DeviceId, to: Bytes) {
+    fn reclaim(&mut self, reclaim_id: ReclaimId, tenant: TenantId, device: DeviceId, to: Bytes) {
         if let Some(guest) = self.guests.get_mut(&tenant) {
             guest.page.insert(device, to);
         }
@@ -107,7 +108,7 @@ impl Node {
             own.copied().sum()
         });
         self.reply(Event::Reclaimed {
-            ticket,
+            reclaim_id,
             tenant,
             device,
             held,

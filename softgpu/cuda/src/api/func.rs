@@ -9,7 +9,7 @@ use gpushare_cuda_abi::cuda::{
 };
 use softgpu::Result;
 use softgpu::context;
-use softgpu::module::{self, Function, kernels::Builtin};
+use softgpu::module::{self, Function};
 
 use crate::abi::{out, out_if, required};
 
@@ -30,14 +30,13 @@ pub(super) fn named(is_null: bool) -> Result {
 /// Returns the offset and the size of a parameter. The parameters of an opaque kernel are unknown,
 /// so it has none.
 pub(super) fn param_info(
-    builtin: Option<&Builtin>,
+    params: Option<Vec<(usize, usize)>>,
     index: usize,
     offset: *mut usize,
     size: *mut usize,
 ) -> Result {
-    let (at, length) = builtin
-        .and_then(|builtin| builtin.param(index))
-        .ok_or(CUresult::INVALID_VALUE)?;
+    let params = params.unwrap_or_default();
+    let (at, length) = *params.get(index).ok_or(CUresult::INVALID_VALUE)?;
     out_if(size, length);
     out(offset, at)
 }
@@ -75,12 +74,12 @@ driver! {
 
     fn cuFuncGetParamInfo(f: CUfunction, index: usize, offset: *mut usize, size: *mut usize) {
         required(offset)?;
-        param_info(function(f)?.builtin(), index, offset, size)
+        param_info(function(f)?.params(), index, offset, size)
     }
 
     fn cuFuncGetParamCount(f: CUfunction, count: *mut usize) {
         required(count)?;
-        out(count, function(f)?.builtin().map_or(0, |builtin| builtin.params.len()))
+        out(count, function(f)?.params().map_or(0, |params| params.len()))
     }
 
     fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, f: CUfunction) {

@@ -198,6 +198,7 @@ pub(super) fn host(params: &CUDA_HOST_NODE_PARAMS_v1) -> Result<Placed> {
             kind: Kind::Host(call),
             cost: Cost::Instant,
             effect: None,
+            touch: None,
         })),
         None,
     ))

@@ -109,6 +109,7 @@ fn host_function(
             kind: Kind::Host(call),
             cost: Cost::Instant,
             effect: None,
+            touch: None,
         },
     )
 }

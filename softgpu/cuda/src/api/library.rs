@@ -8,10 +8,11 @@ use gpushare_cuda_abi::cuda::{
 };
 use softgpu::Result;
 use softgpu::graph::forbidden::Unsafe;
-use softgpu::module::{Image, kernels, library};
+use softgpu::module::{Image, library};
 use softgpu::{context, exec, world};
 
 use super::func::param_info;
+use super::module::told;
 use crate::abi::{image_at, inputs, out, outputs, required, text};
 
 fn accept_library_options(
@@ -42,7 +43,7 @@ fn ordinal(device: CUdevice) -> Result<u32> {
     Ok(ordinal)
 }
 
-/// As for modules: no variable of an opaque image can be found.
+/// No managed variable, and no function that devices and host share, can be found.
 fn no_variable(library: CUlibrary, name: *const c_char) -> Result {
     text(name)?;
     library::lookup(library)?;
@@ -95,9 +96,11 @@ driver! {
         out(module, library::lookup(library)?.module_in(&context)?.handle())
     }
 
-    fn cuLibraryGetGlobal(_address: *mut CUdeviceptr, _bytes: *mut usize, library: CUlibrary, name: *const c_char) {
-        context::current()?;
-        no_variable(library, name)
+    fn cuLibraryGetGlobal(address: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char) {
+        let context = context::current()?;
+        let name = text(name)?;
+        let (at, size) = library::lookup(library)?.module_in(&context)?.variable(&name)?;
+        told(address, bytes, (at, usize::try_from(size).map_err(|_| CUresult::UNKNOWN)?))
     }
 
     fn cuLibraryGetManaged(_address: *mut CUdeviceptr, _bytes: *mut usize, library: CUlibrary, name: *const c_char) {
@@ -145,11 +148,11 @@ driver! {
 
     fn cuKernelGetParamInfo(kernel: CUkernel, index: usize, offset: *mut usize, size: *mut usize) {
         required(offset)?;
-        param_info(kernels::find(library::kernel(kernel)?.name()), index, offset, size)
+        param_info(library::kernel(kernel)?.params(), index, offset, size)
     }
 
     fn cuKernelGetParamCount(kernel: CUkernel, count: *mut usize) {
         required(count)?;
-        out(count, kernels::find(library::kernel(kernel)?.name()).map_or(0, |builtin| builtin.params.len()))
+        out(count, library::kernel(kernel)?.params().map_or(0, |params| params.len()))
     }
 }

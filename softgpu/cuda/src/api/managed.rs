@@ -9,7 +9,8 @@ use gpushare_cuda_abi::cuda::{
 use softgpu::exec::{self, Cost, DefaultStream, Op};
 use softgpu::graph::forbidden::Unsafe;
 use softgpu::memory::managed::{self, Location};
-use softgpu::{Result, context, world};
+use softgpu::spec::ManagedAccess;
+use softgpu::{Device, Result, context, world};
 
 use crate::abi::{inputs, out, outputs, required};
 
@@ -57,9 +58,17 @@ fn by_number(device: CUdevice) -> Result<Location> {
     if device == CU_DEVICE_CPU {
         return Ok(Location::Host);
     }
-    Ok(Location::Device(
-        world::process()?.device(device)?.ordinal(),
-    ))
+    let device = world::process()?.device(device)?;
+    concurrent(device)?;
+    Ok(Location::Device(device.ordinal()))
+}
+
+/// Refuses a device whose managed memory does not move.
+fn concurrent(device: &Device) -> Result {
+    match device.spec().managed {
+        ManagedAccess::Concurrent => Ok(()),
+        ManagedAccess::Fixed => Err(CUresult::INVALID_DEVICE),
+    }
 }
 
 fn by_location(location: CUmemLocation) -> Result<Location> {
@@ -82,19 +91,20 @@ fn prefetch(
     let context = context::current()?;
     let len = count as u64;
     managed::check(address, len)?;
+    // To the host, all devices of the stream must be able to.
+    concurrent(context.device())?;
     let stream = exec::resolve(&context, stream, default)?;
+    // What is moved is known when it begins.
     let cost = match to {
-        Location::Host => Cost::ToHost(len),
-        Location::Device(_) => Cost::ToDevice(len),
+        Location::Host => Cost::ToHost(0),
+        Location::Device(_) => Cost::ToDevice(0),
     };
-    exec::submit(
-        &context,
-        &stream,
-        Op::plain(cost, move || {
-            managed::prefetch(address, len, to);
-            Ok(())
-        }),
-    )
+    let op = Op::plain(cost, move || {
+        managed::prefetched(address, len, to);
+        Ok(())
+    });
+    let op = op.touching(managed::prefetching(address, len, to));
+    exec::submit(&context, &stream, op)
 }
 
 /// Applies advice. Advice without a location ignores the given location, even an illegal one.

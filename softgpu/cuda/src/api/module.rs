@@ -12,7 +12,7 @@ use softgpu::graph::forbidden::Unsafe;
 use softgpu::module::{self, Image, Loading};
 use softgpu::{context, exec};
 
-use crate::abi::{image_at, inputs, out, outputs, required, text};
+use crate::abi::{image_at, inputs, out, out_if, outputs, required, text};
 
 fn load(module: *mut CUmodule, image: *const c_void) -> Result {
     required(module)?;
@@ -22,8 +22,24 @@ fn load(module: *mut CUmodule, image: *const c_void) -> Result {
     out(module, module::load(&context, image)?.handle())
 }
 
-/// Fails with `NOT_FOUND`: an opaque image has no variable whose address is known.
-fn no_variable(module: CUmodule, name: *const c_char) -> Result {
+/// Writes address and size of a variable; each pointer may be NULL, not both.
+pub(super) fn told<A, B>(address: *mut A, bytes: *mut B, place: (A, B)) -> Result {
+    if address.is_null() && bytes.is_null() {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    out_if(address, place.0);
+    out_if(bytes, place.1);
+    Ok(())
+}
+
+fn variable(module: CUmodule, name: *const c_char) -> Result<(u64, u64)> {
+    context::current()?;
+    let name = text(name)?;
+    module::lookup(module)?.variable(&name)
+}
+
+/// Fails with `NOT_FOUND`: references to textures and surfaces are not read.
+fn no_reference(module: CUmodule, name: *const c_char) -> Result {
     context::current()?;
     text(name)?;
     module::lookup(module)?;
@@ -85,20 +101,25 @@ driver! {
         outputs(functions, room, &module::lookup(module)?.known_functions())
     }
 
-    fn cuModuleGetGlobal(_address: *mut CUdeviceptr_v1, _bytes: *mut u32, module: CUmodule, name: *const c_char) {
-        no_variable(module, name)
+    /// The addresses of this version have 32 bits, and no memory is so low.
+    fn cuModuleGetGlobal(address: *mut CUdeviceptr_v1, bytes: *mut u32, module: CUmodule, name: *const c_char) {
+        let (at, size) = variable(module, name)?;
+        let place = (u32::try_from(at), u32::try_from(size));
+        let (Ok(at), Ok(size)) = place else { return Err(CUresult::OUT_OF_MEMORY) };
+        told(address, bytes, (at, size))
     }
 
-    fn cuModuleGetGlobal_v2(_address: *mut CUdeviceptr, _bytes: *mut usize, module: CUmodule, name: *const c_char) {
-        no_variable(module, name)
+    fn cuModuleGetGlobal_v2(address: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char) {
+        let (at, size) = variable(module, name)?;
+        told(address, bytes, (at, usize::try_from(size).map_err(|_| CUresult::UNKNOWN)?))
     }
 
     fn cuModuleGetTexRef(_texture: *mut CUtexref, module: CUmodule, name: *const c_char) {
-        no_variable(module, name)
+        no_reference(module, name)
     }
 
     fn cuModuleGetSurfRef(_surface: *mut CUsurfref, module: CUmodule, name: *const c_char) {
-        no_variable(module, name)
+        no_reference(module, name)
     }
 }
 

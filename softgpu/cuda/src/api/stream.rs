@@ -98,7 +98,7 @@ driver! {
         }
         let held = here(d, stream)?;
         let call = HostCall::Callback { function, stream, argument: data.expose_provenance() };
-        exec::submit(held.context(), &held, Op { kind: Kind::Host(call), cost: Cost::Instant, effect: None })
+        exec::submit(held.context(), &held, Op { kind: Kind::Host(call), cost: Cost::Instant, effect: None, touch: None })
     }
 
     /// Managed memory is always coherent here, whatever it is attached to. The call only keeps its

@@ -51,6 +51,9 @@ driver! {
     fn cuCtxSynchronize();
     fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
     fn cuMemFree_v2(address: CUdeviceptr);
+    fn cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: u32);
+    fn cuMemPrefetchAsync(address: CUdeviceptr, bytes: usize, device: CUdevice, stream: CUstream);
+    fn cuMemAdvise(address: CUdeviceptr, bytes: usize, advice: CUmem_advise, device: CUdevice);
     fn cuMemHostAlloc(address: *mut *mut c_void, bytes: usize, flags: u32);
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
     fn cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize);

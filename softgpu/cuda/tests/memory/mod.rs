@@ -1,6 +1,7 @@
 //! The kinds of memory through the C library. Each case is a function of a C program that is linked
 //! against the library like an application.
 
+mod evictions;
 mod kills;
 mod support;
 mod truth;
@@ -28,6 +29,8 @@ cases! {
     pageable_memory_is_read_at_the_call_and_written_before_it_returns = "linear" "asynchronous" "mem=256MiB";
     a_prefetch_makes_managed_memory_resident_at_its_target = "linear" "managed" "mem=256MiB";
     oversubscribed_managed_memory_keeps_its_bytes = "linear" "oversubscribed" "mem=256MiB";
+    managed_memory_that_cannot_move_takes_its_memory_at_once = "managed" "fixed" "mem=256MiB,managed=fixed";
+    a_range_that_is_mostly_read_has_two_copies = "managed" "mostly_read" "mem=256MiB";
     destroying_a_context_frees_its_memory = "linear" "context_takes_all_with_it" "mem=512MiB";
     pointer_attributes_describe_the_allocation = "linear" "attributes" "mem=256MiB";
     two_hundred_thousand_allocations_stay_fast = "linear" "speed" "mem=512MiB";

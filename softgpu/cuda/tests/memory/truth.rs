@@ -13,7 +13,7 @@ use super::support;
 const MIB: u64 = 1 << 20;
 
 /// A client that waits for a line after each step, and its machine.
-struct Watched {
+pub(super) struct Watched {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -22,6 +22,11 @@ struct Watched {
 
 impl Watched {
     fn start(case: &str, name: &str) -> Self {
+        Self::of("truth", case, name)
+    }
+
+    /// A case of this client on the machine of this name.
+    pub(super) fn of(client: &str, case: &str, name: &str) -> Self {
         let spec = format!("mem=512MiB,name={name}-{}", std::process::id());
         let observer = Observer::open(
             &spec
@@ -29,7 +34,7 @@ impl Watched {
                 .expect("the client and the machine are ours"),
         )
         .expect("the client and the machine are ours");
-        let mut child = Command::new(support::client("truth"))
+        let mut child = Command::new(support::client(client))
             .arg(case)
             .env("LD_LIBRARY_PATH", support::library())
             .env("SOFTGPU", &spec)
@@ -56,7 +61,7 @@ impl Watched {
     }
 
     /// Waits until the client has done this step; returns the device's state.
-    fn at(&mut self, step: &str) -> DeviceTruth {
+    pub(super) fn at(&mut self, step: &str) -> DeviceTruth {
         let mut line = String::new();
         self.output
             .read_line(&mut line)
@@ -73,12 +78,12 @@ impl Watched {
             .remove(0)
     }
 
-    fn go_on(&mut self) {
+    pub(super) fn go_on(&mut self) {
         writeln!(self.input).expect("the client and the machine are ours");
     }
 
     /// Lets all delayed memory return.
-    fn settle(&self) -> DeviceTruth {
+    pub(super) fn settle(&self) -> DeviceTruth {
         for _ in 0..64 {
             self.observer
                 .step()

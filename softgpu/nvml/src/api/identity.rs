@@ -127,6 +127,17 @@ fn by_bus_id(id: *const c_char, device: *mut nvmlDevice_t) -> Result {
     find(device, |index| spellings(index).contains(&wanted))
 }
 
+/// The index of the device at a place on the bus.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` if there is none.
+pub(super) fn by_place(pci: &nvmlPciInfo_t) -> Result<u32> {
+    let place = (pci.domain, pci.bus, pci.device);
+    (0..monitor()?.spec().count)
+        .find(|index| facts::pci(*index) == place)
+        .ok_or(nvmlReturn_t::INVALID_ARGUMENT)
+}
+
 /// Writes the handle of the device for which `is_meant` holds.
 fn find(device: *mut nvmlDevice_t, is_meant: impl Fn(u32) -> bool) -> Result {
     required(device)?;

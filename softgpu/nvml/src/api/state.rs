@@ -13,14 +13,14 @@ use crate::abi::{input, out, required};
 use crate::library::{Result, index, monitor};
 
 /// Temperature of an idle device, in degrees Celsius.
-const TEMPERATURE: u32 = 31;
+pub(super) const TEMPERATURE: u32 = 31;
 /// Power of an idle device, and the minimum and maximum power limit of an H200 (the maximum is the
 /// default), in milliwatts.
-const POWER: u32 = 76_000;
-const POWER_LEAST: u32 = 200_000;
-const POWER_MOST: u32 = 700_000;
+pub(super) const POWER: u32 = 76_000;
+pub(super) const POWER_LEAST: u32 = 200_000;
+pub(super) const POWER_MOST: u32 = 700_000;
 /// PCI Express generation and lanes.
-const PCIE: (u32, u32) = (5, 16);
+pub(super) const PCIE: (u32, u32) = (5, 16);
 /// The maximum video clock in MHz.
 const VIDEO_MHZ: u32 = 1545;
 
@@ -135,7 +135,7 @@ nvml! {
     fn nvmlDeviceIsMigDeviceHandle(device: nvmlDevice_t, is_mig: *mut u32) { index(device)?; out(is_mig, 0) }
 }
 
-fn idle(device: nvmlDevice_t, percent: *mut u32, period_us: *mut u32) -> Result {
+pub(super) fn idle(device: nvmlDevice_t, percent: *mut u32, period_us: *mut u32) -> Result {
     index(device)?;
     required(period_us)?;
     out(percent, 0)?;
@@ -147,7 +147,7 @@ fn unthrottled(device: nvmlDevice_t, reasons: *mut u64) -> Result {
     out(reasons, nvmlClocksEventReasons::None.0)
 }
 
-fn frequency(device: nvmlDevice_t, clock: nvmlClockType_t, mhz: *mut u32) -> Result {
+pub(super) fn frequency(device: nvmlDevice_t, clock: nvmlClockType_t, mhz: *mut u32) -> Result {
     index(device)?;
     out(
         mhz,

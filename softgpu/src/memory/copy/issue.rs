@@ -14,6 +14,7 @@ use crate::Result;
 use crate::context::Context;
 use crate::exec::{self, Cost, DefaultStream, Kind, Op, Raw};
 use crate::graph::forbidden::Unsafe;
+use crate::memory::managed::{Accessed, Manner};
 use crate::memory::{pointer, table};
 
 /// The operation of a copy node.
@@ -24,6 +25,18 @@ pub fn op(_context: &Arc<Context>, copy: &CUDA_MEMCPY3D_v2) -> Result<Op> {
     let transfer = Transfer::from_3d(copy)?;
     transfer.check()?;
     Ok(transfer.op())
+}
+
+/// The ranges of driver memory that a copy reads and writes.
+pub(crate) fn accesses(copy: &CUDA_MEMCPY3D_v2) -> Vec<Accessed> {
+    let Ok(transfer) = Transfer::from_3d(copy) else {
+        return Vec::new();
+    };
+    let written = transfer.dst.range(transfer.shape);
+    let read = transfer.src.range(transfer.shape);
+    let read = read.map(|(address, len)| (address, len, Manner::CopyFrom));
+    let written = written.map(|(address, len)| (address, len, Manner::Write));
+    read.into_iter().chain(written).collect()
 }
 
 fn on_host(place: &Place) -> bool {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::CUresult;
 
+pub(crate) use issue::accesses;
 pub use issue::{SourceOrder, op};
 pub use place::{Place, Shape, Side};
 

@@ -103,6 +103,19 @@ impl Side {
         Some((corner, last))
     }
 
+    /// The range of driver memory from the first byte of the box to its last; `None` for other
+    /// places.
+    pub(crate) fn range(&self, shape: Shape) -> Option<(u64, u64)> {
+        let Place::Address(base) = self.place else {
+            return None;
+        };
+        if shape.total() == Some(0) {
+            return None;
+        }
+        let (corner, len) = self.span(shape)?;
+        Some((base.checked_add(corner)?, len))
+    }
+
     /// Checks what the driver can check when the call is made: strides that fit the box, and the
     /// range against the driver's allocations.
     pub(crate) fn check(&self, shape: Shape) -> Result {

@@ -1,7 +1,8 @@
 //! Advice on managed memory, stored per page, and the attributes of a range.
 
 use gpushare_cuda_abi::cuda::{
-    CU_DEVICE_CPU, CU_DEVICE_INVALID, CUmem_advise, CUmem_range_attribute, CUresult,
+    CU_DEVICE_CPU, CU_DEVICE_INVALID, CUmem_advise, CUmem_range_attribute, CUmemLocationType,
+    CUresult,
 };
 
 use super::find;
@@ -35,6 +36,16 @@ pub(super) struct Advice {
     accessed_by: u64,
     /// The destination of the last prefetch.
     pub(super) prefetched: Option<Location>,
+}
+
+impl Advice {
+    pub(super) fn preferred(&self) -> Option<Location> {
+        self.preferred
+    }
+
+    pub(super) fn is_read_mostly(&self) -> bool {
+        self.read_mostly
+    }
 }
 
 const HOST_BIT: u32 = 63;
@@ -76,6 +87,16 @@ pub fn advise(address: u64, len: u64, advice: CUmem_advise, at: Option<Location>
     Ok(())
 }
 
+/// The type of the location with this number.
+fn kind(number: i32) -> i32 {
+    let kind = match number {
+        CU_DEVICE_INVALID => CUmemLocationType::INVALID,
+        CU_DEVICE_CPU => CUmemLocationType::HOST,
+        _ => CUmemLocationType::DEVICE,
+    };
+    kind.0.cast_signed()
+}
+
 /// An attribute of a range, as the numbers that the API writes: one number, or for `ACCESSED_BY`
 /// `room` numbers, padded with `CU_DEVICE_INVALID`.
 ///
@@ -106,6 +127,16 @@ pub fn range_attribute(
         }
         CUmem_range_attribute::PREFERRED_LOCATION => Ok(vec![common(|page| page.preferred)]),
         CUmem_range_attribute::LAST_PREFETCH_LOCATION => Ok(vec![common(|page| page.prefetched)]),
+        CUmem_range_attribute::PREFERRED_LOCATION_TYPE => {
+            Ok(vec![kind(common(|page| page.preferred))])
+        }
+        CUmem_range_attribute::PREFERRED_LOCATION_ID => Ok(vec![common(|page| page.preferred)]),
+        CUmem_range_attribute::LAST_PREFETCH_LOCATION_TYPE => {
+            Ok(vec![kind(common(|page| page.prefetched))])
+        }
+        CUmem_range_attribute::LAST_PREFETCH_LOCATION_ID => {
+            Ok(vec![common(|page| page.prefetched)])
+        }
         CUmem_range_attribute::ACCESSED_BY => {
             let all = advice
                 .iter()

@@ -1,65 +1,81 @@
 //! Managed memory: the host accesses it at the same address as the device. Its 2 MiB pages count as
 //! device memory while they are resident there.
 //!
-//! The bytes are always in a file mapped at the address itself; only *residency* moves. A page
-//! becomes resident by a device's first touch or by a prefetch. When a device is full, the oldest
-//! pages are evicted to the host. So managed memory never causes an out-of-memory error in this
-//! process, neither for itself nor for another allocation.
+//! The bytes are always in a file mapped at the address itself; only *residency* moves
+//! ([`residence`]). A page becomes resident when an operation that accesses it begins, or by a
+//! prefetch. Any process's allocation and any other managed page evicts it
+//! ([`world::Resident`](crate::world::Resident)). So managed memory never causes an out-of-memory
+//! error, neither for itself nor for another allocation. With `managed=fixed` an allocation is on
+//! its device as a whole, and stays there.
 
 mod advice;
 mod file;
+mod residence;
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpushare_cuda_abi::cuda::CUresult;
 
 pub use advice::{Location, advise, range_attribute};
+pub use residence::Moved;
 
 use super::blocks::{GRANULE, round_up};
 use super::phys::{Noted, Pages, Reserved};
 use super::table::{self, Record, What};
 use crate::Result;
 use crate::context::Context;
-use crate::spec::PAGE;
+use crate::exec::Touch;
+use crate::spec::{ManagedAccess, PAGE};
 use crate::va::{self, Backing, Range};
 use crate::world::{Device, Kind, process};
 use advice::Advice;
+use residence::Page;
 
 /// The legal attach flags of an allocation: `CU_MEM_ATTACH_GLOBAL` and `CU_MEM_ATTACH_HOST`.
 const ATTACH: [u32; 2] = [0x1, 0x2];
 
-/// The location of a page.
-#[derive(Debug)]
-enum Residence {
-    /// Never touched.
-    Nowhere,
-    /// On the host.
-    Host,
-    /// On the device with this ordinal, with the device page it takes.
-    Device(
-        u32,
-        #[expect(dead_code, reason = "held for its drop")] Pages,
-    ),
+/// How an operation accesses a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// It reads: the pages come to the device, unless they are advised to stay on the host.
+    Read,
+    /// It writes: as reading, and no other copy of the pages is kept.
+    Write,
+    /// A copy engine reads the pages where they are.
+    CopyFrom,
+    /// A prefetch brings them, whatever was advised.
+    Prefetch,
 }
+
+/// A range that an operation accesses: address, bytes, manner.
+pub type Accessed = (u64, u64, Manner);
 
 /// One managed allocation.
 #[derive(Debug)]
 pub(crate) struct Managed {
     addresses: Reserved,
-    pages: Mutex<Vec<Residence>>,
+    pages: Mutex<Vec<Page>>,
     advice: Mutex<Vec<Advice>>,
+    /// All of its memory, where it stays on its device.
+    fixed: Option<Pages>,
     _noted: Noted,
 }
 
-/// Resident pages of this process, oldest first.
-static RESIDENT: Mutex<VecDeque<(Weak<Managed>, usize, u32)>> = Mutex::new(VecDeque::new());
+/// Allocations of this process.
+static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// Allocates managed memory. It takes no device memory before a device touches it.
+/// Whether the process has managed memory.
+pub(crate) fn exists() -> bool {
+    COUNT.load(Ordering::Relaxed) > 0
+}
+
+/// Allocates managed memory. It takes no device memory before a device touches it, except where it
+/// cannot move.
 ///
 /// # Errors
 /// `INVALID_VALUE` for 0 bytes or flags other than one of the two, `OUT_OF_MEMORY` if no addresses
-/// are left.
+/// are left, or for memory that cannot move if the device lacks it.
 pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
     if size == 0 || !ATTACH.contains(&flags) {
         return Err(CUresult::INVALID_VALUE);
@@ -67,6 +83,11 @@ pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
     let device = context.device();
     let asked = round_up(size, GRANULE).ok_or(CUresult::OUT_OF_MEMORY)?;
     let len = round_up(size, PAGE).ok_or(CUresult::OUT_OF_MEMORY)?;
+    let fixed = match device.spec().managed {
+        ManagedAccess::Concurrent => None,
+        ManagedAccess::Fixed if len > device.capacity() => return Err(CUresult::OUT_OF_MEMORY),
+        ManagedAccess::Fixed => Some(Pages::take(device, Kind::Managed, len)?),
+    };
     let addresses = Reserved::new(len)?;
     let base = addresses.base();
     va::map(
@@ -76,10 +97,12 @@ pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
         true,
     )?;
     let count = usize::try_from(len / PAGE).map_err(|_| CUresult::OUT_OF_MEMORY)?;
+    COUNT.fetch_add(1, Ordering::Relaxed);
     let managed = Managed {
         addresses,
-        pages: Mutex::new((0..count).map(|_| Residence::Nowhere).collect()),
+        pages: Mutex::new(vec![Page::default(); count]),
         advice: Mutex::new(vec![Advice::default(); count]),
+        fixed,
         _noted: Noted::new(device, Kind::Managed, asked),
     };
     let ordinal = device.ordinal();
@@ -101,83 +124,12 @@ pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
 }
 
 impl Managed {
-    /// Handles a touch of `len` bytes from `offset` by the device with this ordinal: pages that are
-    /// not resident there become resident, as far as memory is available.
-    pub(crate) fn touch(self: &Arc<Self>, ordinal: u32, offset: u64, len: u64) {
-        let Ok(device) =
-            process().and_then(|process| process.device(i32::try_from(ordinal).unwrap_or(-1)))
-        else {
-            return;
-        };
-        for page in self.pages_of(offset, len) {
-            self.bring(device, page);
-        }
-    }
-
-    /// Makes one page resident on the device, or leaves it in place if no memory can be freed for
-    /// it.
-    fn bring(self: &Arc<Self>, device: &Arc<Device>, page: usize) {
-        let ordinal = device.ordinal();
-        let here =
-            |residence: &Residence| matches!(residence, Residence::Device(at, _) if *at == ordinal);
-        if self.lock().get(page).is_none_or(here) {
-            return;
-        }
-        // Taken without the lock: eviction looks at other pages, also of this allocation.
-        let taken = Pages::take(device, Kind::Managed, PAGE);
-        let mut pages = self.lock();
-        let Some(residence) = pages.get_mut(page) else {
-            return;
-        };
-        match taken {
-            Ok(_) if here(residence) => {}
-            Ok(taken) => {
-                let before = std::mem::replace(residence, Residence::Device(ordinal, taken));
-                drop(pages);
-                drop(before);
-                let mut resident = RESIDENT.lock().unwrap_or_else(PoisonError::into_inner);
-                resident.push_back((Arc::downgrade(self), page, ordinal));
-            }
-            Err(_) if matches!(residence, Residence::Nowhere) => *residence = Residence::Host,
-            Err(_) => {}
-        }
-    }
-
-    /// Moves pages to the host.
-    fn send_home(&self, offset: u64, len: u64) {
-        for page in self.pages_of(offset, len) {
-            self.evict(page, None);
-        }
-    }
-
-    /// Evicts one page to the host. False if it is on no device, or on another device than
-    /// `ordinal`.
-    fn evict(&self, page: usize, ordinal: Option<u32>) -> bool {
-        let mut pages = self.lock();
-        let Some(residence) = pages.get_mut(page) else {
-            return false;
-        };
-        match residence {
-            Residence::Device(at, _) if ordinal.is_none_or(|ordinal| ordinal == *at) => {
-                let before = std::mem::replace(residence, Residence::Host);
-                drop(pages);
-                drop(before);
-                true
-            }
-            Residence::Nowhere if ordinal.is_none() => {
-                *residence = Residence::Host;
-                false
-            }
-            _ => false,
-        }
-    }
-
     /// The advice and the last prefetch of each page.
-    fn advice(&self) -> std::sync::MutexGuard<'_, Vec<Advice>> {
+    fn advice(&self) -> MutexGuard<'_, Vec<Advice>> {
         self.advice.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Residence>> {
+    fn pages(&self) -> MutexGuard<'_, Vec<Page>> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -190,52 +142,79 @@ impl Managed {
 
 impl Drop for Managed {
     fn drop(&mut self) {
+        self.give_all();
         file::forget(self.addresses.base(), self.addresses.len());
+        COUNT.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Evicts up to `pages` pages of this process from a device, oldest first; false if none was
-/// evicted.
-pub(crate) fn evict(device: &Device, pages: u64) -> bool {
-    let mut left = pages;
-    let mut kept = VecDeque::new();
-    while left > 0 {
-        let next = RESIDENT
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop_front();
-        let Some((managed, page, ordinal)) = next else {
-            break;
-        };
-        let Some(alive) = managed.upgrade() else {
-            continue;
-        };
-        if ordinal != device.ordinal() {
-            kept.push_back((managed, page, ordinal));
-        } else if alive.evict(page, Some(ordinal)) {
-            left -= 1;
+/// The device of this process with an ordinal.
+fn device(ordinal: u32) -> Option<Arc<Device>> {
+    let number = i32::try_from(ordinal).ok()?;
+    let device = process().ok()?.device(number).ok()?;
+    Some(Arc::clone(device))
+}
+
+/// What an operation that accesses these ranges does when it begins; `None` if none of them is
+/// managed memory.
+pub(crate) fn touch(ranges: &[Accessed]) -> Option<Touch> {
+    let ranges: Vec<Accessed> = ranges
+        .iter()
+        .filter(|(address, len, _)| *len > 0 && holding(*address).is_some())
+        .copied()
+        .collect();
+    if ranges.is_empty() {
+        return None;
+    }
+    Some(Touch::new(move |device| {
+        let mut moved = Moved::default();
+        for (address, len, manner) in &ranges {
+            if let Some((base, managed)) = holding(*address) {
+                moved += managed.bring(device, address - base, *len, *manner);
+            }
         }
-    }
-    RESIDENT
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .extend(kept);
-    left < pages
+        moved.ns(device.spec())
+    }))
 }
 
-/// Moves a range to a device or the host: the effect of a prefetch in stream order.
-pub fn prefetch(address: u64, len: u64, to: Location) {
+/// What a prefetch of a checked range does when it begins.
+pub fn prefetching(address: u64, len: u64, to: Location) -> Touch {
+    Touch::new(move |at| {
+        let Ok((base, managed)) = find(address, len) else {
+            return 0;
+        };
+        let moved = match to {
+            Location::Device(ordinal) => device(ordinal).map_or_else(Moved::default, |device| {
+                managed.bring(&device, address - base, len, Manner::Prefetch)
+            }),
+            Location::Host => managed.send_home(address - base, len),
+        };
+        moved.ns(at.spec())
+    })
+}
+
+/// Notes the destination of a prefetch: its effect in stream order.
+pub fn prefetched(address: u64, len: u64, to: Location) {
     let Ok((base, managed)) = find(address, len) else {
         return;
     };
-    let offset = address - base;
-    match to {
-        Location::Device(ordinal) => managed.touch(ordinal, offset, len),
-        Location::Host => managed.send_home(offset, len),
-    }
-    let pages = managed.pages_of(offset, len);
+    let pages = managed.pages_of(address - base, len);
     for advice in &mut managed.advice()[pages] {
         advice.prefetched = Some(to);
+    }
+}
+
+/// The managed allocation that contains an address, with its base.
+fn holding(address: u64) -> Option<(u64, Arc<Managed>)> {
+    match table::find(address) {
+        Some((
+            base,
+            Record {
+                what: What::Managed(managed),
+                ..
+            },
+        )) => Some((base, managed)),
+        _ => None,
     }
 }
 

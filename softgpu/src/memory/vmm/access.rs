@@ -6,6 +6,7 @@ use gpushare_cuda_abi::cuda::CUresult;
 
 use super::{Mapping, mappings_in, whole_pages};
 use crate::Result;
+use crate::exec;
 use crate::memory::table::{self, Record, What};
 use crate::va;
 
@@ -62,7 +63,10 @@ pub fn set_access(address: u64, len: u64, rights: &[(u32, Rights)]) -> Result {
     if !whole_pages(address, len) || !table::covers(address, len) {
         return Err(CUresult::INVALID_VALUE);
     }
-    for (base, _) in mappings_in(address, len)? {
+    for (base, record) in mappings_in(address, len)? {
+        if let What::Mapped(mapping) = &record.what {
+            exec::host_takes(mapping.physical.device().spec().vmmcall);
+        }
         let (_, range) = va::find(base).ok_or(CUresult::INVALID_VALUE)?;
         let (mut readers, mut writers) = (range.readers, range.writers);
         for (ordinal, right) in rights {

@@ -18,6 +18,7 @@ pub use reserve::{address_free, address_reserve};
 
 use super::table::{self, Record, What};
 use crate::Result;
+use crate::exec;
 use crate::spec::PAGE;
 use crate::va::{self, Backing, Range};
 use physical::Physical;
@@ -61,6 +62,7 @@ pub fn map(address: u64, len: u64, offset: u64, handle: usize) -> Result {
         return Err(CUresult::INVALID_VALUE);
     }
     let device = Arc::clone(physical.device());
+    exec::host_takes(device.spec().vmmcall);
     let ordinal = device.ordinal();
     let range = Range {
         readers: 0,
@@ -107,6 +109,9 @@ pub fn unmap(address: u64, len: u64) -> Result {
         return Err(CUresult::INVALID_VALUE);
     }
     for (base, record) in mappings {
+        if let What::Mapped(mapping) = &record.what {
+            exec::host_takes(mapping.physical.device().spec().vmmcall);
+        }
         let id = record.id;
         if let Some(gone) = table::remove_if(base, |now| now.id == id) {
             let exclusive = table::exclusive();

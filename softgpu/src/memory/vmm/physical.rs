@@ -7,6 +7,7 @@ use gpushare_cuda_abi::cuda::CUresult;
 
 use super::whole_pages;
 use crate::Result;
+use crate::exec;
 use crate::handle::{self, Handles};
 use crate::memory::phys::{Hold, Noted, Pages};
 use crate::world::{Device, Kind, PageRun, Share, process};
@@ -110,6 +111,7 @@ pub fn create(device: &Arc<Device>, properties: Properties) -> Result<usize> {
     if properties.size > device.capacity() {
         return Err(CUresult::OUT_OF_MEMORY);
     }
+    exec::host_takes(device.spec().vmmcall);
     let pages = Pages::take(device, Kind::Vmm, properties.size)?;
     let noted = Noted::new(device, Kind::Vmm, properties.size);
     Ok(enter(device, Hold::own(pages), properties, Some(noted)))
@@ -121,6 +123,7 @@ pub fn create(device: &Arc<Device>, properties: Properties) -> Result<usize> {
 /// `INVALID_VALUE` if there is no such handle.
 pub fn release(handle: usize) -> Result {
     let physical = get(handle)?;
+    exec::host_takes(physical.device.spec().vmmcall);
     let mut refs = physical.refs.lock().unwrap_or_else(PoisonError::into_inner);
     match *refs {
         0 => Err(CUresult::INVALID_VALUE),

@@ -4,6 +4,7 @@ use super::access::DeviceSlice;
 use super::{Args, Builtin, Weight};
 use crate::context::Context;
 use crate::error::Result;
+use crate::memory::managed::{Accessed, Manner};
 use crate::va::Access;
 
 /// Offset basis and prime of 64-bit FNV-1a (draft-eastlake-fnv).
@@ -16,11 +17,19 @@ pub(super) static CHECKSUM: Builtin = Builtin {
     params: &[8, 8, 8],
     weight,
     run,
+    accesses,
     spins: None,
 };
 
 fn weight(args: &Args<'_>) -> Weight {
     Weight::Bytes(args.number(1))
+}
+
+fn accesses(args: &Args<'_>) -> Vec<Accessed> {
+    vec![
+        (args.number(0), args.number(1), Manner::Read),
+        (args.number(2), 8, Manner::Write),
+    ]
 }
 
 fn run(args: &Args<'_>, context: &Context) -> Result {

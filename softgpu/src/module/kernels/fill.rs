@@ -4,6 +4,7 @@ use super::access::DeviceSlice;
 use super::{Args, Builtin, Weight};
 use crate::context::Context;
 use crate::error::Result;
+use crate::memory::managed::{Accessed, Manner};
 use crate::va::Access;
 
 /// Writes one value to all elements.
@@ -12,11 +13,17 @@ pub(super) static FILL: Builtin = Builtin {
     params: &[8, 8, 4],
     weight,
     run,
+    accesses,
     spins: None,
 };
 
 fn weight(args: &Args<'_>) -> Weight {
     Weight::Bytes(args.number(1).saturating_mul(4))
+}
+
+fn accesses(args: &Args<'_>) -> Vec<Accessed> {
+    let bytes = args.number(1).saturating_mul(4);
+    vec![(args.number(0), bytes, Manner::Write)]
 }
 
 fn run(args: &Args<'_>, context: &Context) -> Result {

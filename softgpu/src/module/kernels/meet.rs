@@ -4,6 +4,7 @@ use super::access::DeviceSlice;
 use super::{Args, Builtin, Weight};
 use crate::context::Context;
 use crate::error::Result;
+use crate::memory::managed::Accessed;
 use crate::va::Access;
 
 /// Waits on the device for its peer on another device, like the kernels of a collective.
@@ -12,6 +13,7 @@ pub(super) static MEET: Builtin = Builtin {
     params: &[8, 8, 8, 4],
     weight,
     run,
+    accesses,
     spins: Some(has_come),
 };
 
@@ -27,6 +29,11 @@ fn has_come(args: &Args<'_>, context: &Context) -> bool {
     };
     own.set(0, value(args));
     reached(args, context).unwrap_or(true)
+}
+
+/// Two words, which stay where they are.
+fn accesses(_: &Args<'_>) -> Vec<Accessed> {
+    Vec::new()
 }
 
 /// Checks the addresses again and returns the fault of an illegal one. The work was done by

@@ -29,6 +29,7 @@ use super::params::{Params, layout};
 use crate::context::Context;
 use crate::error::Result;
 use crate::exec::nanoseconds;
+use crate::memory::managed::Accessed;
 
 /// Time to start any kernel (ns). A kernel with an unknown name takes only this time.
 pub const LAUNCH_NS: u64 = 5_000;
@@ -43,6 +44,8 @@ pub struct Builtin {
     /// The bytes it moves, or the time that its parameters set.
     weight: fn(&Args<'_>) -> Weight,
     run: fn(&Args<'_>, &Context) -> Result,
+    /// The ranges that it reads and writes: address, bytes, access.
+    accesses: fn(&Args<'_>) -> Vec<Accessed>,
     /// For a kernel that spins after its time: does its work, and returns whether the value it
     /// waits for has arrived.
     spins: Option<fn(&Args<'_>, &Context) -> bool>,
@@ -109,6 +112,15 @@ impl Builtin {
             Weight::Bytes(bytes) => LAUNCH_NS.saturating_add(nanoseconds(bytes, bw)),
             Weight::Time(ns) => ns,
         }
+    }
+
+    /// The ranges that a launch with these parameters accesses.
+    pub(crate) fn accesses(&'static self, params: &Params) -> Vec<Accessed> {
+        (self.accesses)(&Args {
+            builtin: self,
+            params,
+            blocks: 1,
+        })
     }
 
     /// Whether it waits on the device for a value.

@@ -5,6 +5,7 @@ use super::access::DeviceSlice;
 use super::{Args, Builtin, Weight};
 use crate::context::Context;
 use crate::error::Result;
+use crate::memory::managed::{Accessed, Manner};
 use crate::va::Access;
 
 /// Scales a vector and adds it to another.
@@ -13,11 +14,20 @@ pub(super) static SAXPY: Builtin = Builtin {
     params: &[4, 8, 8, 8],
     weight,
     run,
+    accesses,
     spins: None,
 };
 
 fn weight(args: &Args<'_>) -> Weight {
     Weight::Bytes(args.number(3).saturating_mul(12))
+}
+
+fn accesses(args: &Args<'_>) -> Vec<Accessed> {
+    let bytes = args.number(3).saturating_mul(4);
+    vec![
+        (args.number(1), bytes, Manner::Read),
+        (args.number(2), bytes, Manner::Write),
+    ]
 }
 
 fn run(args: &Args<'_>, context: &Context) -> Result {

@@ -7,20 +7,32 @@ fn what_the_program_waited_for_needs_no_mark_and_what_came_meanwhile_does() {
     let mut window: Window<u64> = Window::default();
     let put = |window: &mut Window<u64>| {
         let _ = admit(window, 0, BOUNDS, 1);
-        submit(window, 0, BOUNDS, LANE, 1, 100);
+        submit(window, 0, BOUNDS, STREAM, 1, 100);
     };
     put(&mut window);
     let stamp = window.stamp();
-    window.waited_for(1_000, |lane| *lane == LANE, stamp, false, drop);
+    window.waited_for(
+        1_000,
+        |stream_key| *stream_key == STREAM,
+        stamp,
+        false,
+        drop,
+    );
     assert!(window.is_drained());
     put(&mut window);
     let stamp = window.stamp();
     put(&mut window);
-    window.waited_for(1_000, |lane| *lane == LANE, stamp, false, drop);
+    window.waited_for(
+        1_000,
+        |stream_key| *stream_key == STREAM,
+        stamp,
+        false,
+        drop,
+    );
     assert!(!window.is_drained(), "another thread launched meanwhile");
     window.waited_for(
         1_000,
-        |lane| lane.context == 77,
+        |stream_key| stream_key.context == 77,
         window.stamp(),
         false,
         drop,
@@ -32,7 +44,7 @@ fn what_the_program_waited_for_needs_no_mark_and_what_came_meanwhile_does() {
 fn a_program_that_waits_for_each_launch_was_active_until_its_work_ended() {
     let mut window: Window<u64> = Window::default();
     let _ = admit(&mut window, 0, BOUNDS, 1);
-    submit(&mut window, 0, BOUNDS, LANE, 1, 500 * US);
+    submit(&mut window, 0, BOUNDS, STREAM, 1, 500 * US);
     assert_eq!(window.last_active(), 0, "submitted then");
     window.waited_for(700 * US, |_| true, window.stamp(), true, drop);
     assert_eq!(window.last_active(), 700 * US);
@@ -47,7 +59,7 @@ fn how_long_the_program_waited_says_how_long_its_work_took() {
             let Ok(ns) = admit(&mut window, now, BOUNDS, 1) else {
                 panic!("nothing is under way")
             };
-            submit(&mut window, now, BOUNDS, LANE, 1, ns);
+            submit(&mut window, now, BOUNDS, STREAM, 1, ns);
             now += 30 * MS;
             let stamp = window.stamp();
             window.waited_for(now, |_| true, stamp, blocked, drop);
@@ -61,24 +73,27 @@ fn how_long_the_program_waited_says_how_long_its_work_took() {
 #[test]
 fn a_mark_behind_a_whole_context_stands_for_all_its_streams() {
     let mut window: Window<u64> = Window::default();
-    let own = |thread| StreamKey { thread, ..LANE };
-    let context = StreamKey::of_context(LANE.context);
+    let own = |thread| StreamKey { thread, ..STREAM };
+    let context = StreamKey::of_context(STREAM.context);
     let elsewhere = StreamKey {
-        context: LANE.context + 1,
-        ..LANE
+        context: STREAM.context + 1,
+        ..STREAM
     };
-    for lane in [own(0), own(1), own(2), elsewhere] {
+    for stream_key in [own(0), own(1), own(2), elsewhere] {
         let _ = admit(&mut window, 0, BOUNDS, 1);
-        submit(&mut window, 0, BOUNDS, lane, 1, 100);
+        submit(&mut window, 0, BOUNDS, stream_key, 1, 100);
     }
-    assert_eq!(window.unmarked_lanes().count(), 4);
+    assert_eq!(window.unmarked_streams().count(), 4);
     let number = window.close_blindly(context, 0, true);
     window.marked(number, 7).unwrap();
-    assert_eq!(window.unmarked_lanes().count(), 1);
+    assert_eq!(window.unmarked_streams().count(), 1);
     let _ = admit(&mut window, 0, BOUNDS, 1);
     submit(&mut window, 0, BOUNDS, own(2), 1, 100);
     window.look(1_000, |mark| *mark == 7, drop);
-    let left: Vec<StreamKey> = window.unmarked_lanes().map(|(lane, _)| lane).collect();
+    let left: Vec<StreamKey> = window
+        .unmarked_streams()
+        .map(|(stream_key, _)| stream_key)
+        .collect();
     assert_eq!(left.len(), 2, "{left:?}");
     assert!(left.contains(&own(2)), "what came after the mark");
     assert!(left.contains(&elsewhere), "another context's");
@@ -87,15 +102,22 @@ fn a_mark_behind_a_whole_context_stands_for_all_its_streams() {
 #[test]
 fn work_keeps_its_marks_under_another_name() {
     let mut window: Window<u64> = Window::default();
-    let name = StreamKey { stream: 9, ..LANE };
+    let name = StreamKey {
+        stream: 9,
+        ..STREAM
+    };
     let _ = admit(&mut window, 0, BOUNDS, 1);
-    submit(&mut window, 0, BOUNDS, LANE, 1, 100);
-    let number = window.close_batch(LANE, 0).unwrap();
+    submit(&mut window, 0, BOUNDS, STREAM, 1, 100);
+    let number = window.close_batch(STREAM, 0).unwrap();
     window.marked(number, 7).unwrap();
-    window.rename(LANE, name);
+    window.rename(STREAM, name);
     window.look(10, |_| false, drop);
     assert!(!window.is_drained());
-    assert_eq!(window.close_batch(LANE, 0), None, "nothing is known of it");
+    assert_eq!(
+        window.close_batch(STREAM, 0),
+        None,
+        "nothing is known of it"
+    );
     window.look(20, |mark| *mark == 7, drop);
     assert!(window.is_drained());
 }
@@ -103,21 +125,24 @@ fn work_keeps_its_marks_under_another_name() {
 #[test]
 fn a_mark_finds_its_work_though_the_stream_went_meanwhile() {
     let mut window: Window<u64> = Window::default();
-    let name = StreamKey { stream: 9, ..LANE };
+    let name = StreamKey {
+        stream: 9,
+        ..STREAM
+    };
     let _ = admit(&mut window, 0, BOUNDS, 1);
-    submit(&mut window, 0, BOUNDS, LANE, 1, 100);
-    let number = window.close_batch(LANE, 0).unwrap();
-    window.rename(LANE, name);
+    submit(&mut window, 0, BOUNDS, STREAM, 1, 100);
+    let number = window.close_batch(STREAM, 0).unwrap();
+    window.rename(STREAM, name);
     window.marked(number, 7).unwrap();
     window.look(10, |mark| *mark == 7, drop);
     assert!(window.is_drained());
     let _ = admit(&mut window, 20, BOUNDS, 1);
-    submit(&mut window, 20, BOUNDS, LANE, 1, 100);
-    let number = window.close_batch(LANE, 20).unwrap();
-    window.rename(LANE, name);
+    submit(&mut window, 20, BOUNDS, STREAM, 1, 100);
+    let number = window.close_batch(STREAM, 20).unwrap();
+    window.rename(STREAM, name);
     window.unmarked(number);
     assert_eq!(
-        window.unmarked_lanes().count(),
+        window.unmarked_streams().count(),
         1,
         "it waits for another mark"
     );
@@ -126,7 +151,7 @@ fn a_mark_finds_its_work_though_the_stream_went_meanwhile() {
 #[test]
 fn work_nobody_noted_is_waited_for() {
     let mut window: Window<u64> = Window::default();
-    let number = window.close_blindly(LANE, 0, false);
+    let number = window.close_blindly(STREAM, 0, false);
     window.marked(number, 7).unwrap();
     window.look(10 * MS, |_| false, drop);
     assert!(!window.is_drained());
@@ -140,7 +165,7 @@ fn a_program_that_stood_still_is_not_taken_for_slow_work() {
     let mut bench = Bench::new();
     for _ in 0..100 {
         bench.launch(1, 10 * US, BOUNDS);
-        bench.mark(LANE);
+        bench.mark(STREAM);
         bench.now += 500 * MS;
         bench.look();
     }

@@ -1,11 +1,11 @@
-//! The life of a tenant, told: when it is admitted, refused, changed and gone; and its standing for
+//! The life of a tenant, told: when it is admitted, refused, changed and gone; and its status for
 //! `ps`.
 
 use std::sync::atomic::Ordering;
 
 use gpushare_core::{Answer, AskKey, DeviceId, Nanos, ProcessId, State, TenantId, Why};
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{AskedRow, StandingRow};
+use gpushare_protocol::wire::{AskedRow, TenantStatusRow};
 use nix::sys::signal::Signal;
 
 use super::events::{Told, number, word};
@@ -47,6 +47,10 @@ impl Node {
             text.push_str(&format!("; {}", status_text(status)));
         }
         text.push_str(&format!("; charged {} at most", peak.human()));
+        if tally.busy() > 0 {
+            let busy = Nanos(tally.busy()).human();
+            text.push_str(&format!("; its kernels ran for about {busy}"));
+        }
         if tally.refused() > 0 {
             text.push_str(&format!("; {}", allocations(tally.refused())));
         }
@@ -57,6 +61,7 @@ impl Node {
             number("ran_ms", millis(ran)),
             number("peak_bytes", peak.0),
             number("gpu_ms", tally.service() / 1_000_000),
+            number("busy_ms", tally.busy() / 1_000_000),
             number("refused", tally.refused()),
             number("waited_ms", millis(tally.waited())),
             number("queued_ms", millis(tally.queued())),
@@ -255,8 +260,8 @@ impl Node {
         (device_ids.len() > 1).then(|| word("gpus", all.collect::<Vec<_>>().join(",")))
     }
 
-    /// A tenant's standing.
-    pub(super) fn standing_row(&self, now: Nanos, tenant: TenantId) -> Option<StandingRow> {
+    /// A tenant's status.
+    pub(super) fn status_row(&self, now: Nanos, tenant: TenantId) -> Option<TenantStatusRow> {
         let known = self.tenants.get(&tenant)?;
         let state = self.world.tenant(tenant)?.state;
         let queued = match state {
@@ -277,7 +282,7 @@ impl Node {
                 limit: quota.limit.0,
             })
         });
-        Some(StandingRow {
+        Some(TenantStatusRow {
             name: known.name().to_owned(),
             owner: known.registration().owner,
             for_ms: millis(now - since),

@@ -10,8 +10,8 @@ use gpushare_protocol::wire::{
 /// Its state and why, if a daemon has it.
 pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
     let name = &facts.name;
-    let standing = facts.standing.iter().find(|row| row.name == *name);
-    if let Some((row, why)) = standing.and_then(|row| Some((row, row.queued.as_ref()?))) {
+    let status = facts.status.iter().find(|row| row.name == *name);
+    if let Some((row, why)) = status.and_then(|row| Some((row, row.queued.as_ref()?))) {
         let text = format!(
             "{name} has been queued for {} and its program is not started yet: it {why}.",
             span(row.for_ms)
@@ -23,7 +23,7 @@ pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
         .iter()
         .filter(|row| row.name == *name)
         .collect();
-    if rows.is_empty() && standing.is_none() {
+    if rows.is_empty() && status.is_none() {
         return None;
     }
     let waits: Vec<String> = rows.iter().flat_map(|row| waits(facts, row)).collect();
@@ -41,7 +41,7 @@ pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
     sentences.extend(moved);
     sentences.extend(throttled);
     if state == State::Running {
-        let since = standing.map(|row| format!(" for {}", span(row.for_ms)));
+        let since = status.map(|row| format!(" for {}", span(row.for_ms)));
         let since = since.unwrap_or_default();
         sentences.push(format!(
             "{name} has been running{since}; nothing holds it up now."

@@ -1,4 +1,4 @@
-//! The known frees that streams have not reached yet: a lane per stream, and in it batches of
+//! The known frees that streams have not reached yet: for each stream batches of
 //! frees, most of them with an event behind them.
 
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(crate) struct Marked {
 
 /// Frees given to one stream and, when last looked at, not complete.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct StreamFrees {
     pub(crate) key: Key,
     pub(crate) context: CUcontext,
     pub(crate) stream: StreamRef,
@@ -83,10 +83,10 @@ pub(crate) struct Key {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Lanes {
-    pub(crate) all: Vec<Lane>,
+pub(crate) struct PendingFrees {
+    pub(crate) all: Vec<StreamFrees>,
     /// Of contexts that are being destroyed, or perhaps only released.
-    pub(crate) going: Vec<Lane>,
+    pub(crate) going: Vec<StreamFrees>,
 }
 
 impl Freed {
@@ -101,19 +101,20 @@ impl Freed {
     }
 }
 
-impl Lanes {
+impl PendingFrees {
     pub(crate) fn position(&self, key: Key) -> Option<usize> {
-        self.all.iter().position(|lane| lane.key == key)
+        self.all.iter().position(|frees| frees.key == key)
     }
 
-    pub(crate) fn find(&mut self, key: Key) -> Option<&mut Lane> {
-        self.all.iter_mut().find(|lane| lane.key == key)
+    pub(crate) fn find(&mut self, key: Key) -> Option<&mut StreamFrees> {
+        self.all.iter_mut().find(|frees| frees.key == key)
     }
 
-    /// The lane of the thread that holds it; it may be a lane of a context that is being destroyed.
-    pub(crate) fn find_busy(&mut self, key: Key) -> Option<&mut Lane> {
+    /// The stream of the thread that holds it; it may be a stream of a context that is being
+    /// destroyed.
+    pub(crate) fn find_busy(&mut self, key: Key) -> Option<&mut StreamFrees> {
         let all = self.all.iter_mut().chain(&mut self.going);
-        all.into_iter().find(|lane| lane.key == key && lane.busy)
+        all.into_iter().find(|frees| frees.key == key && frees.busy)
     }
 }
 
@@ -132,7 +133,7 @@ impl Later {
     }
 }
 
-impl Lane {
+impl StreamFrees {
     pub(crate) fn new(key: Key, context: CUcontext, stream: StreamRef) -> Self {
         Self {
             key,

@@ -1,0 +1,229 @@
+//! Where the pages of an allocation are, and how they move.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+use std::sync::Arc;
+
+use super::advice::Location;
+use super::{Managed, Manner, device};
+use crate::exec::nanoseconds;
+use crate::spec::{PAGE, Spec};
+use crate::world::{Device, Resident};
+
+/// Pages taken from the device at a time.
+const AT_ONCE: usize = 16;
+
+/// The copies of one page. Without any it was never touched.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Page {
+    on_host: bool,
+    /// By device, the page it takes there. More than one copy exists only of a page that is mostly
+    /// read.
+    on: Vec<(u32, Resident)>,
+}
+
+impl Page {
+    fn is_nowhere(&self) -> bool {
+        !self.on_host && self.on.is_empty()
+    }
+
+    fn is_on(&self, ordinal: u32) -> bool {
+        self.on.iter().any(|(at, _)| *at == ordinal)
+    }
+}
+
+/// What an operation has moved (bytes).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// To the device.
+    pub to_device: u64,
+    /// To the host.
+    pub to_host: u64,
+    /// Accessed on the host, by the device.
+    pub remote: u64,
+    /// Pages that came because they were touched.
+    pub faults: u64,
+}
+
+impl Moved {
+    /// The time this takes on a machine described by `spec`, one transfer after the other (ns).
+    pub fn ns(&self, spec: &Spec) -> u64 {
+        let bytes = self.to_device + self.to_host + self.remote;
+        nanoseconds(bytes, spec.link).saturating_add(self.faults.saturating_mul(spec.fault))
+    }
+}
+
+impl AddAssign for Moved {
+    fn add_assign(&mut self, other: Self) {
+        self.to_device += other.to_device;
+        self.to_host += other.to_host;
+        self.remote += other.remote;
+        self.faults += other.faults;
+    }
+}
+
+impl Managed {
+    /// An operation of `device` accesses `len` bytes from `offset`: pages come, as far as the
+    /// device has memory for them, or are accessed where they are.
+    pub(super) fn bring(
+        &self,
+        device: &Arc<Device>,
+        offset: u64,
+        len: u64,
+        manner: Manner,
+    ) -> Moved {
+        let mut moved = Moved::default();
+        if self.fixed.is_some() {
+            return moved;
+        }
+        let range = self.pages_of(offset, len);
+        let ordinal = device.ordinal();
+        let mut pages = self.pages();
+        refresh(&mut pages[range.clone()]);
+        let absent: Vec<usize> = range
+            .clone()
+            .filter(|at| !pages[*at].is_on(ordinal))
+            .collect();
+        let mut coming = Vec::with_capacity(absent.len());
+        for at in absent {
+            let stays = match manner {
+                Manner::CopyFrom => !pages[at].is_nowhere(),
+                Manner::Prefetch => false,
+                Manner::Read | Manner::Write => {
+                    self.advice()[at].preferred() == Some(Location::Host)
+                }
+            };
+            if !stays {
+                coming.push(at);
+            } else if pages[at].on.is_empty() {
+                pages[at].on_host = true;
+                moved.remote += PAGE;
+            }
+        }
+        for some in coming.chunks(AT_ONCE) {
+            moved += self.take(device, &mut pages, some, manner);
+        }
+        if manner == Manner::Write {
+            let range = &mut pages[range];
+            range.iter_mut().for_each(|page| alone(page, ordinal));
+        }
+        moved
+    }
+
+    /// Takes device memory for some pages, or for each alone where it is short.
+    fn take(&self, device: &Arc<Device>, pages: &mut [Page], some: &[usize], by: Manner) -> Moved {
+        let mut moved = Moved::default();
+        let Ok((taken, evicted)) = device.take_managed(some.len() as u64) else {
+            if let [at] = some {
+                pages[*at].on_host |= pages[*at].on.is_empty();
+                moved.remote += PAGE;
+            } else {
+                for at in some {
+                    moved += self.take(device, pages, &[*at], by);
+                }
+            }
+            return moved;
+        };
+        moved.to_host += evicted * PAGE;
+        for (at, resident) in some.iter().zip(taken) {
+            let page = &mut pages[*at];
+            if !page.is_nowhere() {
+                moved.to_device += PAGE;
+            }
+            page.on.push((device.ordinal(), resident));
+            if !self.advice()[*at].is_read_mostly() {
+                alone(page, device.ordinal());
+            }
+        }
+        if by != Manner::Prefetch {
+            moved.faults += some.len() as u64;
+        }
+        moved
+    }
+
+    /// Moves pages to the host.
+    pub(super) fn send_home(&self, offset: u64, len: u64) -> Moved {
+        let mut moved = Moved::default();
+        if self.fixed.is_some() {
+            return moved;
+        }
+        let range = self.pages_of(offset, len);
+        let mut pages = self.pages();
+        refresh(&mut pages[range.clone()]);
+        for at in range {
+            let page = &mut pages[at];
+            if !page.on.is_empty() && !page.on_host {
+                moved.to_host += PAGE;
+            }
+            page.on_host = true;
+            if !self.advice()[at].is_read_mostly() {
+                give(std::mem::take(&mut page.on));
+            }
+        }
+        moved
+    }
+
+    /// Gives all device memory back.
+    pub(super) fn give_all(&self) {
+        let all = self
+            .pages()
+            .iter_mut()
+            .flat_map(|page| std::mem::take(&mut page.on))
+            .collect();
+        give(all);
+    }
+}
+
+/// Keeps only the copy on one device, if there is one.
+fn alone(page: &mut Page, ordinal: u32) {
+    if page.is_on(ordinal) {
+        let all = std::mem::take(&mut page.on);
+        let (here, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|(at, _)| *at == ordinal);
+        page.on = here;
+        page.on_host = false;
+        give(others);
+    }
+}
+
+/// Notes which copies were evicted: their pages are on the host.
+fn refresh(pages: &mut [Page]) {
+    for (ordinal, places) in by_device(pages) {
+        let Some(device) = device(ordinal) else {
+            continue;
+        };
+        let residents: Vec<Resident> = places.iter().map(|(_, resident)| *resident).collect();
+        let Ok(here) = device.has(&residents) else {
+            continue;
+        };
+        for ((at, resident), _) in places.iter().zip(here).filter(|(_, here)| !here) {
+            pages[*at].on.retain(|copy| *copy != (ordinal, *resident));
+            pages[*at].on_host = true;
+        }
+    }
+}
+
+type Copies = Vec<(usize, Resident)>;
+
+fn by_device(pages: &[Page]) -> BTreeMap<u32, Copies> {
+    let mut found: BTreeMap<u32, Copies> = BTreeMap::new();
+    for (at, page) in pages.iter().enumerate() {
+        for (ordinal, resident) in &page.on {
+            found.entry(*ordinal).or_default().push((at, *resident));
+        }
+    }
+    found
+}
+
+/// Gives copies back to their devices.
+fn give(copies: Vec<(u32, Resident)>) {
+    let page = Page {
+        on_host: false,
+        on: copies,
+    };
+    for (ordinal, places) in by_device(&[page]) {
+        if let Some(device) = device(ordinal) {
+            let residents: Vec<Resident> = places.iter().map(|(_, resident)| *resident).collect();
+            device.give_managed(&residents);
+        }
+    }
+}

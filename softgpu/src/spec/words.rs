@@ -1,0 +1,94 @@
+//! The words of SPEC: keys whose value is one of two names.
+
+use std::fmt;
+
+/// When an event completes that has no unfinished work before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stamp {
+    /// When its context has the multiprocessors, or no context has them.
+    Turn,
+    /// At once.
+    Any,
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Turn => "turn",
+            Self::Any => "any",
+        })
+    }
+}
+
+/// The calls that other threads of a context cannot make while a thread waits inside a submitting
+/// call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// All calls that submit, or that destroy an event or a stream.
+    Locked,
+    /// None.
+    Free,
+}
+
+impl fmt::Display for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Locked => "locked",
+            Self::Free => "free",
+        })
+    }
+}
+
+/// The effect of a call after the driver's teardown at process exit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// The process aborts: such a call is undefined for a real driver.
+    Abort,
+    /// The call returns `CUDA_ERROR_DEINITIALIZED`.
+    Refuse,
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Abort => "abort",
+            Self::Refuse => "refuse",
+        })
+    }
+}
+
+/// Whether the host link carries both directions at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Duplex {
+    /// Each direction has its own copy engine, and neither slows the other.
+    Full,
+    /// One copy engine carries both directions in turn.
+    Half,
+}
+
+impl fmt::Display for Duplex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "full",
+            Self::Half => "half",
+        })
+    }
+}
+
+/// What the devices can do with managed memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ManagedAccess {
+    /// Pages move when they are touched, and leave for other memory.
+    Concurrent,
+    /// An allocation is on its device as a whole.
+    Fixed,
+}
+
+impl fmt::Display for ManagedAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Concurrent => "concurrent",
+            Self::Fixed => "fixed",
+        })
+    }
+}
