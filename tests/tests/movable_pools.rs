@@ -347,3 +347,44 @@ fn little_of_a_pool_clients_memory_stays_on_the_device() {
     scene.returns();
     scene.guest.finish().silently();
 }
+
+#[test]
+fn a_segment_that_fails_at_a_step_leaves_nothing_taken() {
+    for error in ["CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_UNKNOWN"] {
+        for function in [
+            "cuMemAddressReserve",
+            "cuMemCreate",
+            "cuMemMap",
+            "cuMemSetAccess",
+        ] {
+            let fail = format!("{function}:1:{error}");
+            let mut scene = Scene::with(SPEC, "init", &[("SOFTGPU_FAIL", &fail)]);
+            let answer = scene.guest.ask("async 0 1000 1");
+            let again = error == "CUDA_ERROR_OUT_OF_MEMORY";
+            let right = if again { "async 0" } else { "async 999" };
+            assert_eq!(answer, right, "{fail}");
+            if !again {
+                assert_eq!((scene.on_device(), scene.charged()), (0, 0), "{fail}");
+                scene.does(&["async 0 1000 1"]);
+            }
+            scene.does(&["sync 1", "fill 0 1"]);
+            scene.guest.answers("check 0 1", "0");
+            scene.does(&["later 0 1", "sync 1"]);
+            assert_eq!((scene.on_device(), scene.charged()), (0, 0), "{fail}");
+            scene.guest.finish().silently();
+        }
+    }
+}
+
+#[test]
+fn what_refers_to_a_pools_memory_is_answered_as_by_the_driver() {
+    let mut scene = Scene::new(SPEC);
+    let mut bare = scene.bare();
+    same(
+        &mut scene,
+        &mut bare,
+        &["async 0 1000 1", "sync 1", "refuses 0"],
+    );
+    scene.guest.finish().silently();
+    bare.finish().silently();
+}

@@ -286,3 +286,27 @@ fn nothing_of_a_caching_allocators_memory_stays_on_the_device() {
     scene.returns();
     scene.guest.finish().silently();
 }
+
+#[test]
+fn a_slab_that_fails_at_a_step_leaves_nothing_taken() {
+    for error in ["CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_UNKNOWN"] {
+        for function in [
+            "cuMemAddressReserve",
+            "cuMemCreate",
+            "cuMemMap",
+            "cuMemSetAccess",
+        ] {
+            let fail = format!("{function}:1:{error}");
+            let mut scene = Scene::with(SPEC, "init", &[("SOFTGPU_FAIL", &fail)]);
+            let answer = scene.guest.ask("alloc 0 1000");
+            // Without room the daemon is asked, and then the driver again; else it is plain memory.
+            assert_eq!(answer, "alloc 0", "{fail}");
+            scene.does(&["fill 0 1", "alloc 1 1000", "fill 1 2"]);
+            scene.guest.answers("check 0 1", "0");
+            scene.does(&["free 0", "free 1"]);
+            assert_eq!(scene.ordered(Order::Leave), Outcome::Away(0), "{fail}");
+            assert_eq!((scene.on_device(), scene.charged()), (0, 0), "{fail}");
+            scene.guest.finish().silently();
+        }
+    }
+}

@@ -91,7 +91,9 @@ fn small(
             CUresult::SUCCESS
         },
     );
-    Some(answer)
+    // Where mappings cannot be made, plain memory may.
+    let is_answer = answer.is_success() || answer == CUresult::OUT_OF_MEMORY;
+    is_answer.then_some(answer)
 }
 
 /// Whether a tenant's limit has room for so much.

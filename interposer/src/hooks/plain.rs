@@ -66,6 +66,16 @@ pub(super) fn not_shared(at: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CU
     CUresult::NOT_SUPPORTED
 }
 
+/// The same for legacy IPC, which refuses memory of pools anyway.
+pub(super) fn not_opened(at: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CUresult {
+    match memory::find(at) {
+        Some(Found::Allocation(found)) if found.pool != CUmemoryPool::NULL => {
+            CUresult::INVALID_VALUE
+        }
+        _ => not_shared(at, call),
+    }
+}
+
 /// An address at which no driver has anything: what it answers there it answers for memory that is
 /// not allocated.
 const NOWHERE: CUdeviceptr = 512;
