@@ -127,9 +127,9 @@ pub(crate) struct Terms {
     /// swap where its memory may move]
     #[arg(long, value_name = "WORST", allow_hyphen_values = true)]
     pub(crate) preemptible: Option<String>,
-    /// How its memory may leave the GPU: off, or swap, to the host and back. Chosen before the
-    /// tenant's first program starts. [default: off; swap where --on-collision or --preemptible
-    /// has swap]
+    /// How its memory may leave the GPU: off, or swap, to the host and back, or uvm, the same with
+    /// managed memory, which may be more than the GPU has. Chosen before the tenant's first program
+    /// starts. [default: off; swap where --on-collision or --preemptible has swap]
     #[arg(long, value_name = "HOW", allow_hyphen_values = true)]
     pub(crate) oversubscribe: Option<String>,
     /// Ends it, after a warning, when it has done no GPU work for this long: 2h, or off. [default:

@@ -15,6 +15,7 @@ mod events;
 mod failure;
 mod gpu;
 mod history;
+mod host;
 mod links;
 mod listener;
 mod manual;

@@ -4,6 +4,7 @@ use crate::args::Share;
 use crate::artefacts::{self, INTERPOSER};
 use crate::failure::Failure;
 use crate::gpu::Gpu;
+use crate::host;
 use crate::links::Links;
 use crate::mps;
 use crate::preload;
@@ -11,6 +12,7 @@ use crate::settings::{self, Environment};
 use crate::tenant::{self, Tenant};
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::paths::TENANT;
+use gpushare_protocol::units::Bytes;
 use gpushare_sys::devices::Device;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -99,6 +101,26 @@ fn check_loads(library: &Path) -> Result<(), Failure> {
     )))
 }
 
+/// Refuses managed memory (`uvm`) that the host memory of the program cannot hold: all of it may be
+/// there at a time, and the kernel would end the program.
+fn check_host(limits: &Limits, devices: &[Device]) -> Result<(), Failure> {
+    let mut needed = 0_u64;
+    for device in devices {
+        let held = limits.for_device(device.ordinal, &device.uuid, device.memory)?;
+        needed = needed.saturating_add(held.limit.unwrap_or(device.memory));
+    }
+    let (most, whose) = host::most();
+    let problem = format!(
+        "its memory may all be on the host, where {} are needed, and {whose} has {}",
+        Bytes(needed),
+        Bytes(most)
+    );
+    match limits.policy().refuse_managed(&problem) {
+        Some(error) if needed > most => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
 /// Errors that only the device's size shows, such as a request above it, are reported now and not
 /// at the first CUDA call.
 fn check_devices(
@@ -121,6 +143,16 @@ fn check_devices(
         {
             return Err(error.into());
         }
+        let problem = "this GPU has no concurrent access to managed memory, without which that \
+                       cannot be more than the GPU has";
+        if let Some(error) = limits
+            .policy()
+            .refuse_managed(problem)
+            .filter(|_| !device.managed)
+        {
+            return Err(error.into());
+        }
     }
+    check_host(limits, &devices)?;
     Ok(devices)
 }

@@ -44,6 +44,7 @@ pub fn spec_of(
         oversubscribe: match policy.oversubscribe {
             limits::Oversubscribe::Off => Oversubscribe::Off,
             limits::Oversubscribe::Swap => Oversubscribe::Swap,
+            limits::Oversubscribe::Uvm => Oversubscribe::Uvm,
         },
         run_limit: policy.run_limit.map(nanos),
         gang: None, // It takes the owner.

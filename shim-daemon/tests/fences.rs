@@ -129,6 +129,7 @@ impl Bench {
             gated: false,
             tells: false,
             moves: false,
+            managed: false,
         };
         let pid = std::process::id();
         let peer = Peer {

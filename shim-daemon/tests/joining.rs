@@ -98,6 +98,7 @@ impl Machine {
             gated: false,
             tells: false,
             moves: false,
+            managed: false,
         };
         let peer = Peer {
             pid: pid.cast_signed(),

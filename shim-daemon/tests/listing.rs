@@ -65,6 +65,7 @@ impl Crowd {
             gated: false,
             tells: false,
             moves: false,
+            managed: false,
         };
         let peer = Peer {
             pid: pid.cast_signed(),

@@ -18,6 +18,8 @@
 //! | `preempt` | time of a context switch if the previous context has work left | 0 |
 //! | `launch` | time a launch of a kernel or graph takes on the host, up to 100ms | 0 |
 //! | `load` | time in which a module's code is loaded, in the call that needs it, up to 60s | 0 |
+//! | `inst` | time that one instruction of one thread of a PTX kernel takes, up to 1ms | `1ns` |
+//! | `watchdog` | instructions of a PTX kernel after which it ends with `LAUNCH_TIMEOUT` | 100000000000 |
 //! | `stamp` | when an event in a stream without work completes: in the context's next `turn` on the multiprocessors, or at `any` time | `turn` |
 //! | `room` | whether a thread that waits for room in a stream, or loads a module, keeps its context `locked` or `free` for other threads that submit | `locked` |
 //! | `vmm` | whether the devices have virtual memory management, `on` or `off`: vGPUs may lack it | `on` |
@@ -40,6 +42,10 @@
 //! - `launch`: users report 4 to 5 us, and a queue of about 1000 launches a stream (Stack Overflow,
 //!   question 53970187). 0 makes tests fast.
 //! - `load`: no source; it depends on the module. 0 makes tests fast.
+//! - `inst`: a device runs thousands of threads at a time, and instructions differ; so this is no
+//!   time of any device. 1 ns is far slower than a GPU, which flatters no program that shares one.
+//!   A kernel takes at least the time in which softgpu computes it, about 20 ns an instruction.
+//! - `watchdog`: a device with a display ends a kernel after some seconds; others never do.
 //! - `stamp`: no source. A context that is not scheduled executes nothing, so `turn` is the
 //!   default.
 //! - `room`: no documentation. ADR 60 lists reports of calls that hang because another thread is in
@@ -108,6 +114,11 @@ pub struct Spec {
     pub launch: u64,
     /// Time in which a module's code is loaded (ns). The default is unverified.
     pub load: u64,
+    /// Time that one instruction of one thread of a PTX kernel takes (ns). The default is
+    /// unverified.
+    pub inst: u64,
+    /// Instructions of a PTX kernel after which it ends. The default is unverified.
+    pub watchdog: u64,
     /// When an event completes that has no unfinished work before it. The default is unverified.
     pub stamp: Stamp,
     /// Whether a thread that waits for room in a stream, or loads a module, blocks other threads.
@@ -150,6 +161,8 @@ impl Default for Spec {
             preempt: 0,
             launch: 0,
             load: 0,
+            inst: 1,
+            watchdog: 100_000_000_000,
             stamp: Stamp::Turn,
             room: Room::Locked,
             vmm: true,
@@ -209,6 +222,8 @@ impl fmt::Display for Spec {
             preempt,
             launch,
             load,
+            inst,
+            watchdog,
             stamp,
             room,
             vmm,
@@ -223,7 +238,7 @@ impl fmt::Display for Spec {
         write!(
             f,
             "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed},\
-            linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,stamp={stamp},room={room},vmm={vmm},\
+            linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,inst={inst}ns,watchdog={watchdog},stamp={stamp},room={room},vmm={vmm},\
             managed={managed},fault={fault}ns,duplex={duplex},pin={pin}/s,vmmcall={vmmcall}ns,exit={exit}"
         )
     }
@@ -324,6 +339,16 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
             spec.load =
                 at_most(value, 60_000 * MILLISECOND).ok_or("a time up to 60s, such as 50ms")?
         }
+        "inst" => {
+            spec.inst = at_most(value, MILLISECOND).ok_or("a time up to 1ms, such as 10ns")?
+        }
+        "watchdog" => {
+            spec.watchdog = value
+                .parse()
+                .ok()
+                .filter(|count| *count > 0)
+                .ok_or("a number of instructions from 1 on")?;
+        }
         "stamp" => {
             spec.stamp = match value {
                 "turn" => Stamp::Turn,
@@ -377,7 +402,7 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
         _ => {
             return Err(
                 "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger, \
-                slice, switch, preempt, launch, load, stamp, room, vmm, managed, fault, duplex, pin, vmmcall, exit",
+                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, vmm, managed, fault, duplex, pin, vmmcall, exit",
             );
         }
     }

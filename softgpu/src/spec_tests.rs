@@ -6,7 +6,7 @@ use super::*;
 fn every_key_is_read() {
     let spec: Spec =
         "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=0,seed=7,linger=20,\
-        slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,stamp=any,room=free,vmm=off,managed=fixed,fault=30us,\
+        slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,inst=10ns,watchdog=5000,stamp=any,room=free,vmm=off,managed=fixed,fault=30us,\
         duplex=half,pin=6GiB/s,vmmcall=20us,exit=refuse"
             .parse()
             .unwrap();
@@ -26,6 +26,8 @@ fn every_key_is_read() {
         preempt: 100_000,
         launch: 5_000,
         load: 1_000_000_000,
+        inst: 10,
+        watchdog: 5_000,
         stamp: Stamp::Any,
         room: Room::Free,
         vmm: false,

@@ -109,6 +109,7 @@ mod top;
 mod turns_by_hand;
 mod turns_ends;
 mod turns_truth;
+mod uvm;
 mod verify;
 mod versions;
 mod waits_add_up;

@@ -25,6 +25,8 @@ pub struct Device {
     pub memory: u64,
     /// Whether memory can be mapped at chosen addresses, without which it cannot be moved.
     pub vmm: bool,
+    /// Whether managed memory can be more than the device has, and moves by pages.
+    pub managed: bool,
 }
 
 /// The driver's file name, as CUDA programs ask for it.
@@ -95,16 +97,17 @@ impl Driver {
             uuid,
             name: self.name(device)?,
             memory: memory as u64,
-            vmm: self.has_vmm(device),
+            vmm: self.has(VMM, device),
+            managed: self.has(CONCURRENT_MANAGED, device),
         })
     }
 
     /// A driver that does not know the attribute has none.
-    fn has_vmm(&self, device: c_int) -> bool {
+    fn has(&self, attribute: c_int, device: c_int) -> bool {
         type Get = extern "C" fn(&mut c_int, c_int, c_int) -> c_int;
         let mut value = 0;
         let get: Result<Symbol<'_, Get>, String> = self.symbol("cuDeviceGetAttribute");
-        get.is_ok_and(|get| get(&mut value, VMM, device) == 0 && value == 1)
+        get.is_ok_and(|get| get(&mut value, attribute, device) == 0 && value == 1)
     }
 
     fn name(&self, device: c_int) -> Result<String, String> {
@@ -123,6 +126,8 @@ impl Driver {
 
 /// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED`.
 const VMM: c_int = 102;
+/// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
+const CONCURRENT_MANAGED: c_int = 89;
 
 fn check(what: &str, result: c_int) -> Result<(), String> {
     if result == 0 {

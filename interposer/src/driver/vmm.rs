@@ -16,6 +16,9 @@ use crate::driver::calls::{Asked, driver};
 
 driver! {
     fn cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice) -> CUresult;
+    fn cuMemAdvise(at: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice) -> CUresult;
+    fn cuMemAllocManaged(at: *mut CUdeviceptr, size: usize, flags: u32) -> CUresult;
+    fn cuMemPrefetchAsync(at: CUdeviceptr, count: usize, device: CUdevice, stream: CUstream) -> CUresult;
     fn cuMemAddressFree(at: CUdeviceptr, size: usize) -> CUresult;
     fn cuMemAddressReserve(at: *mut CUdeviceptr, size: usize, alignment: usize, near: CUdeviceptr, flags: u64) -> CUresult;
     fn cuMemCreate(handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: u64) -> CUresult;
@@ -54,6 +57,31 @@ pub(crate) fn granularity(device: CUdevice) -> Asked<usize> {
     // SAFETY: writes to a local and reads another, which outlive the call.
     unsafe { cuMemGetAllocationGranularity(&raw mut size, &raw const prop, kind) }.ok()?;
     Ok(size)
+}
+
+/// Allocates managed memory in the current context.
+pub(crate) fn allocate_managed(bytes: usize) -> Asked<CUdeviceptr> {
+    let mut at = 0;
+    // SAFETY: writes to a local that outlives the call.
+    unsafe { cuMemAllocManaged(&raw mut at, bytes, CUmemAttach_flags::GLOBAL.0) }.ok()?;
+    Ok(at)
+}
+
+/// Gives advice about managed memory of ours.
+pub(crate) fn advise(
+    at: CUdeviceptr,
+    bytes: usize,
+    advice: CUmem_advise,
+    device: CUdevice,
+) -> Asked<()> {
+    // SAFETY: numbers; the driver refuses what is not managed memory.
+    unsafe { cuMemAdvise(at, bytes, advice, device) }.ok()
+}
+
+/// Has managed memory of ours moved to a device or to the host, in the order of a stream.
+pub(crate) fn prefetch(at: CUdeviceptr, bytes: usize, to: CUdevice, stream: CUstream) -> Asked<()> {
+    // SAFETY: numbers; the driver refuses what is not managed memory. The bytes stay the same.
+    unsafe { cuMemPrefetchAsync(at, bytes, to, stream) }.ok()
 }
 
 /// Reserves addresses.

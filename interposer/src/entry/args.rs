@@ -49,7 +49,7 @@ macro_rules! plain {
     )*};
 }
 
-plain! {
+plain! { u8
     u32 u64 usize *mut c_void CUpointer_attribute
     CUcontext CUstream CUgreenCtx CUevent CUarray CUmipmappedArray CUmodule CUlibrary CUmemoryPool
     CUgraphExec CUexternalMemory CUdriverProcAddressQueryResult
@@ -213,12 +213,11 @@ impl<'a> AttributeOut<'a> {
     pub(crate) fn write_long(self, value: u64) {
         Out::<u64>(self.0.cast(), PhantomData::<&'a mut u64>).write(value);
     }
-}
 
-impl<'a> AttributeOut<'a> {
-    /// Writes an attribute that is a flag or a number of four bytes.
-    pub(crate) fn write_int(self, value: u32) {
-        Out::<u32>(self.0.cast(), PhantomData::<&'a mut u32>).write(value);
+    /// Clears the first byte of an attribute that is yes or no, which the driver has written: an
+    /// integer or a single byte, by its caller.
+    pub(crate) fn write_no(self) {
+        Out::<u8>(self.0.cast(), PhantomData::<&'a mut u8>).write(0);
     }
 }
 

@@ -15,7 +15,7 @@ use crate::entry::hooks;
 use crate::entry::lists::{AttributeOuts, Count, InSlice};
 use crate::gate::seal;
 use crate::residency::memory::{self, Allocation, Found};
-use crate::residency::own;
+use crate::residency::{own, peers};
 
 hooks! {
     #[held]
@@ -118,11 +118,10 @@ fn tell(data: AttributeOut<'_>, attribute: CUpointer_attribute, found: &Allocati
                 data.write_long(number);
             }
         }
-        CUpointer_attribute::SYNC_MEMOPS => {
-            if let Some((_, on)) = found.own {
-                data.write_int(u32::from(on));
-            }
-        }
+        CUpointer_attribute::IS_MANAGED if found.is_managed => data.write_no(),
+        CUpointer_attribute::HOST_POINTER if found.is_managed => data.write_long(0),
+        // The whole has it where one of its parts has.
+        CUpointer_attribute::SYNC_MEMOPS if found.own.is_some_and(|(_, on)| !on) => data.write_no(),
         _ => {}
     }
 }
@@ -136,6 +135,12 @@ fn attribute_of(
     match memory::find(at) {
         None => own::at_address(at, false, || real(data, attribute, at)),
         Some(Found::Nothing) => real(data, attribute, NOWHERE),
+        // Plain memory has none.
+        Some(Found::Allocation(found))
+            if found.is_managed && attribute == CUpointer_attribute::HOST_POINTER =>
+        {
+            CUresult::INVALID_VALUE
+        }
         Some(Found::Allocation(found)) => seal::pass(|| {
             let answer = real(data, attribute, at);
             if answer.is_success() {
@@ -210,7 +215,7 @@ fn peer_changes(peer: CUcontext, may: bool, call: impl FnOnce() -> CUresult) -> 
             && seal::may_move()
             && let Some(here) = contexts::here()
         {
-            memory::peer_changed(here, peer, may);
+            peers::changed(here, peer, may);
         }
         answer
     })

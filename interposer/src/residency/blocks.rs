@@ -23,6 +23,17 @@ pub(super) enum Valid {
     Device(CUmemGenericAllocationHandle),
     /// On the host.
     Host(Vec<Piece>),
+    /// Managed memory: wherever the driver has it. It was sent home, or not.
+    Managed {
+        /// To the host.
+        home: bool,
+    },
+}
+
+impl Valid {
+    fn is_on_device(&self) -> bool {
+        matches!(self, Self::Device(_) | Self::Managed { home: false })
+    }
 }
 
 /// A part of an allocation that moves as a whole.
@@ -63,10 +74,16 @@ pub(crate) struct Block {
 }
 
 impl Block {
+    /// Whether it is managed memory.
+    pub(crate) fn is_managed(&self) -> bool {
+        let mut chunks = self.chunks.iter();
+        chunks.any(|chunk| matches!(chunk.valid, Valid::Managed { .. }))
+    }
+
     fn on_device(&self) -> u64 {
         let chunks = self.chunks.iter();
         chunks
-            .filter(|chunk| matches!(chunk.valid, Valid::Device(_)))
+            .filter(|chunk| chunk.valid.is_on_device())
             .map(|chunk| chunk.bytes)
             .sum()
     }
@@ -217,6 +234,24 @@ impl Blocks {
         if let Some(chunk) = self.chunk(base, index) {
             chunk.valid = Valid::Host(pieces);
             self.away[device.index()] += chunk.bytes;
+        }
+    }
+
+    /// A chunk of managed memory was sent home, or back.
+    pub(super) fn has_gone(&mut self, base: u64, index: usize, home: bool) {
+        let Some(device) = self.map.get(&base).map(|block| block.device) else {
+            return;
+        };
+        let Some(chunk) = self.chunk(base, index) else {
+            return;
+        };
+        let bytes = chunk.bytes;
+        let before = core::mem::replace(&mut chunk.valid, Valid::Managed { home });
+        let away = &mut self.away[device.index()];
+        match (before.is_on_device(), home) {
+            (true, true) => *away += bytes,
+            (false, false) => *away -= bytes,
+            _ => {}
         }
     }
 

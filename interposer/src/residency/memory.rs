@@ -12,12 +12,12 @@ use std::time::Duration;
 use gpushare_cuda_abi::cuda::{CUcontext, CUdevice, CUdevice_attribute, CUmemoryPool, CUresult};
 use gpushare_protocol::page::MAX_DEVICES;
 
-use super::blocks::{Block, Blocks, CHUNK, Chunk, Peer, Valid};
+use super::blocks::{Block, Blocks, CHUNK, Chunk, Valid};
 use super::drain::Drain;
 use super::pooled::{self, PoolId};
 use super::small::number;
 use super::spent::Spent;
-use super::{pitch, slabs, thread};
+use super::{managed, peers, pitch, slabs, thread};
 use crate::account;
 use crate::driver::calls;
 use crate::driver::captures::{self, unnoticed};
@@ -74,6 +74,9 @@ pub(super) fn unit_of(device: DeviceKey) -> Option<u64> {
 
 fn ask_granularity(device: DeviceKey) -> Option<u64> {
     let ordinal = device::ordinal_of(device)?;
+    if managed::is_on() {
+        return managed::granularity(ordinal);
+    }
     let attribute = CUdevice_attribute::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
     if calls::device_attribute(attribute, ordinal) != Ok(1) {
         tracing::warn!("this device has no virtual memory management: its memory stays on it");
@@ -141,20 +144,25 @@ pub(super) fn make(here: Here, bytes: u64, size: u64) -> Result<u64, CUresult> {
 
 /// Makes a block. Inside a passage of the seal.
 pub(super) fn make_for(owner: &Owner, bytes: u64, size: u64) -> Result<u64, CUresult> {
+    let mut block = Block {
+        bytes,
+        reserved: size,
+        handle: owner.handle,
+        context: owner.context,
+        device: owner.device,
+        ordinal: owner.ordinal,
+        pool: owner.pool,
+        sync_memops: false,
+        chunks: Vec::new(),
+    };
+    if managed::is_on() {
+        let made = managed::make(block);
+        wake_if_more();
+        return made;
+    }
     // A capture may have begun since: the driver's own functions are asked outside of it.
     unnoticed(|| {
         let base = vmm::reserve(length(size))?;
-        let mut block = Block {
-            bytes,
-            reserved: size,
-            handle: owner.handle,
-            context: owner.context,
-            device: owner.device,
-            ordinal: owner.ordinal,
-            pool: owner.pool,
-            sync_memops: false,
-            chunks: Vec::new(),
-        };
         let backed = back(base, &mut block).and_then(|()| open(base, size, &block));
         if let Err(why) = backed {
             give_back(base, &block);
@@ -181,6 +189,9 @@ pub(super) fn open(at: u64, bytes: u64, block: &Block) -> Result<(), CUresult> {
 
 /// Has the mover's thread ask for more host memory, in the background, if there is more to move.
 pub(super) fn wake_if_more() {
+    if managed::is_on() {
+        return;
+    }
     let grows = {
         let blocks = blocks();
         blocks.movable.iter().sum::<u64>() > blocks.store.usable()
@@ -234,6 +245,9 @@ pub(crate) fn free(base: u64) -> CUresult {
     }
     await_device(device);
     seal::pass(|| {
+        if managed::is_on() {
+            return managed::free(base);
+        }
         let block = blocks().remove(base);
         if let Some(block) = block {
             give_back(base, &block);
@@ -302,12 +316,15 @@ pub(crate) fn context_gone(context: ContextId, handle: CUcontext) {
         (gone.collect(), slabs)
     };
     for (base, block) in gone {
-        give_back(base, &block);
+        // The driver frees managed memory with its context.
+        if !block.is_managed() {
+            give_back(base, &block);
+        }
     }
     for slab in slabs {
         account::release(slab.device, slab.charge);
     }
-    peer_gone(handle);
+    peers::gone(handle);
 }
 
 /// What is known of an address in movable memory.
@@ -330,6 +347,8 @@ pub(crate) struct Allocation {
     pub(crate) handle: CUcontext,
     /// Its pool.
     pub(crate) pool: CUmemoryPool,
+    /// It is the driver's managed memory.
+    pub(crate) is_managed: bool,
     /// Of a part of a slab or segment, its number (`BUFFER_ID`), and whether `SYNC_MEMOPS` is set:
     /// the driver knows both of the whole only.
     pub(crate) own: Option<(u64, bool)>,
@@ -348,6 +367,7 @@ pub(crate) fn find(address: u64) -> Option<Found> {
         bytes: block.bytes,
         handle: block.handle,
         pool: CUmemoryPool::NULL,
+        is_managed: block.is_managed(),
         own: None,
     };
     let returns = blocks.returns[block.device.index()];
@@ -396,6 +416,10 @@ pub(crate) fn sync_memops(address: u64, on: bool) {
         if is_whole {
             block.sync_memops = on;
         }
+        if block.is_managed() {
+            // The program's own call has set it, for good.
+            return;
+        }
         let chunks = block.chunks.iter().map(|chunk| chunk.at);
         (chunks.collect(), is_whole)
     };
@@ -414,77 +438,5 @@ pub(crate) fn say_unshared() {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {
         tracing::warn!("memory that can move is not shared with other processes");
-    }
-}
-
-/// The context `from` may access the allocations of the context `of`, or no more. Inside a passage
-/// of the seal.
-pub(crate) fn peer_changed(from: Here, of: CUcontext, may: bool) {
-    let Some(device) = device::ordinal_of(from.device) else {
-        return;
-    };
-    let peer = Peer {
-        device,
-        from: from.handle,
-        of,
-    };
-    let was = reaches(device, of);
-    {
-        let mut blocks = blocks();
-        blocks.peers.retain(|known| *known != peer);
-        if may {
-            blocks.peers.push(peer);
-        }
-    }
-    if was != reaches(device, of) {
-        change_access(device, of, may);
-    }
-}
-
-/// Whether a device may access a context's allocations, as a peer.
-fn reaches(device: CUdevice, of: CUcontext) -> bool {
-    let blocks = blocks();
-    let mut peers = blocks.peers.iter();
-    peers.any(|peer| peer.device == device && peer.of == of)
-}
-
-/// Rights belong to a device's mappings: they are changed with the first context of that device
-/// that may access another one's memory, and with the last.
-fn change_access(device: CUdevice, of: CUcontext, may: bool) {
-    let reached: Vec<(u64, u64)> = {
-        let blocks = blocks();
-        let of_it = blocks.map.iter();
-        of_it
-            .filter(|(_, block)| block.handle == of && block.ordinal != device)
-            .map(|(base, block)| (*base, block.reserved))
-            .collect()
-    };
-    for (base, bytes) in reached {
-        let done = if may {
-            vmm::give_access(base, length(bytes), &[device])
-        } else {
-            vmm::take_access(base, length(bytes), device)
-        };
-        if let Err(why) = done {
-            tracing::warn!(?why, "the access of a peer was not changed");
-        }
-    }
-}
-
-/// A context that could access others has ended: its device can no more, unless another of its
-/// contexts can.
-fn peer_gone(from: CUcontext) {
-    let gone: Vec<Peer> = {
-        let mut blocks = blocks();
-        let (gone, kept) = core::mem::take(&mut blocks.peers)
-            .into_iter()
-            .partition(|peer| peer.from == from);
-        blocks.peers = kept;
-        gone
-    };
-    for peer in gone {
-        if !reaches(peer.device, peer.of) {
-            change_access(peer.device, peer.of, false);
-        }
     }
 }

@@ -8,10 +8,12 @@
 mod blocks;
 mod drain;
 mod host;
+mod managed;
 pub(crate) mod memory;
 mod moves;
 pub(crate) mod own;
 mod own_moves;
+pub(crate) mod peers;
 pub(crate) mod pitch;
 mod pool_books;
 pub(crate) mod pool_facts;
@@ -26,6 +28,8 @@ mod thread;
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use gpushare_protocol::page::residency::Movability;
+
 use crate::account;
 use crate::gate::seal;
 use crate::guest::fork::ForkLocal;
@@ -38,7 +42,8 @@ static STARTED: ForkLocal<AtomicBool> = ForkLocal::new();
 /// the process has a context.
 pub(crate) fn start() {
     let session = account::compute().and_then(|compute| compute.session);
-    let Some(session) = session.filter(|session| session.may_move()) else {
+    let movability = session.map(|session| session.movability());
+    let Some(session) = session.filter(|_| movability != Some(Movability::Fixed)) else {
         return;
     };
     let started = STARTED.get_or(AtomicBool::default);
@@ -49,6 +54,9 @@ pub(crate) fn start() {
         // Nothing is movable then, and the daemon hears nothing.
         tracing::warn!(%error, "no thread to move memory: it stays on the device");
         return;
+    }
+    if movability == Some(Movability::Managed) {
+        managed::take_part();
     }
     seal::take_part();
     reclaim::spare_by(slabs::spare);

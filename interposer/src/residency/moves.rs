@@ -61,7 +61,7 @@ fn length(bytes: u64) -> usize {
 
 /// Why copies were not made.
 #[derive(Clone, Copy, Debug)]
-enum Uncopied {
+pub(super) enum Uncopied {
     /// None of them is under way.
     Refused(CUresult),
     /// The driver does not say when those that it has begun are complete.
@@ -69,7 +69,7 @@ enum Uncopied {
 }
 
 impl Uncopied {
-    fn why(self) -> CUresult {
+    pub(super) fn why(self) -> CUresult {
         match self {
             Self::Refused(why) | Self::UnderWay(why) => why,
         }
@@ -78,7 +78,7 @@ impl Uncopied {
 
 /// Runs `copies` in the contexts of their chunks, and waits for them. `which` gives the chunk's
 /// copy.
-fn copied(
+pub(super) fn copied(
     streams: &mut Streams,
     list: &[(u64, usize, Chunk)],
     mut copy: impl FnMut(usize, &Chunk, CUstream) -> Result<(), CUresult>,

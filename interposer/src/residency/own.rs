@@ -14,6 +14,7 @@ use gpushare_cuda_abi::cuda::{
 };
 
 use super::blocks::{Blocks, Chunk, Valid};
+use super::managed;
 use super::memory::{blocks, wake_if_more};
 use super::spent::Spent;
 use crate::driver::calls;
@@ -113,7 +114,7 @@ fn translated(handle: CUmemGenericAllocationHandle) -> Option<CUmemGenericAlloca
     }
     match blocks().owns.map.get(&handle)?.chunk.valid {
         Valid::Device(real) => Some(real),
-        Valid::Host(_) => None,
+        Valid::Host(_) | Valid::Managed { .. } => None,
     }
 }
 
@@ -187,7 +188,8 @@ pub(crate) fn create(
     bytes: u64,
     real: impl FnOnce() -> Result<CUmemGenericAllocationHandle, CUresult>,
 ) -> Result<CUmemGenericAllocationHandle, CUresult> {
-    let props = movable(prop).filter(|_| seal::may_move());
+    let moves = seal::may_move() && !managed::is_on();
+    let props = movable(prop).filter(|_| moves);
     let Some(props) = props else {
         return real();
     };

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gpushare_cuda_abi::cuda::{CUcontext, CUdeviceptr};
 
+use super::managed;
 use super::memory::unit_of;
 use super::provide::is_idle;
 use crate::driver::calls;
@@ -52,7 +53,7 @@ fn pitches() -> MutexGuard<'static, Pitches> {
 pub(crate) fn of(here: Here, width: usize, element: u32) -> Option<usize> {
     let device: DeviceKey = here.device;
     let key = (device.index(), width, element);
-    if unit_of(device).is_none() || width > LONGEST {
+    if managed::is_on() || unit_of(device).is_none() || width > LONGEST {
         return None;
     }
     {

@@ -3,6 +3,7 @@
 
 use gpushare_cuda_abi::cuda::*;
 
+use super::managed;
 use super::memory::blocks;
 use super::pool_books::{Level, PoolBooks};
 use super::pooled::{Pool, PoolId, released, tidy};
@@ -40,9 +41,14 @@ fn access_of(handle: CUmemoryPool) -> Vec<(CUdevice, u64)> {
     asked.filter(|(_, rights)| *rights != 0).collect()
 }
 
+/// Whether pools can be served here: managed memory is not.
+fn may_serve() -> bool {
+    seal::may_move() && !managed::is_on()
+}
+
 /// The program has made a pool.
 pub(crate) fn created(handle: CUmemoryPool, props: &CUmemPoolProps) {
-    if !seal::may_move() {
+    if !may_serve() {
         return;
     }
     let is_plain = props.allocType == CUmemAllocationType::PINNED
@@ -69,7 +75,7 @@ pub(crate) fn created(handle: CUmemoryPool, props: &CUmemPoolProps) {
 
 /// The pool of a handle, if it is served here now. A device's default pool is met here first.
 pub(crate) fn find(handle: CUmemoryPool) -> Option<PoolId> {
-    if !seal::may_move() {
+    if !may_serve() {
         return None;
     }
     let known = blocks().pooled.handles.get(&handle.0.addr()).copied();

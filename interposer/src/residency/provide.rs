@@ -9,6 +9,7 @@ use gpushare_protocol::wire::Request;
 
 use super::drain::Drain;
 use super::host::{Given, MOST, Pinned, STEP};
+use super::managed;
 use super::memory::blocks;
 use crate::driver::marking;
 use crate::driver::streams;
@@ -39,6 +40,9 @@ pub(super) struct Asked {
 
 /// One look. Nothing is pinned or given back while the process is sealed.
 pub(super) fn provide(session: &Session, asked: &mut Asked, now: u64, sealed: bool) {
+    if managed::is_on() {
+        return;
+    }
     for (address, offset, bytes) in session.take_host_ranges() {
         blocks().store.add(Given {
             address,

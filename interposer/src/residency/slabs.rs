@@ -6,6 +6,7 @@ use core::cell::Cell;
 use gpushare_cuda_abi::cuda::CUresult;
 
 use super::blocks::Blocks;
+use super::managed;
 use super::memory::{await_device, blocks, give_back, make, refused_by_capture, unit_of};
 use super::pooled;
 use super::small::{Empty, SLAB};
@@ -20,6 +21,9 @@ const PAGE: u64 = 4096;
 
 /// The bytes of a slab on a device; `None` where small allocations are made as plain memory.
 pub(crate) fn size_on(device: DeviceKey) -> Option<u64> {
+    if managed::is_on() {
+        return None;
+    }
     unit_of(device).map(|unit| SLAB.max(unit))
 }
 

@@ -13,6 +13,7 @@ use gpushare_protocol::page::MAX_DEVICES;
 use gpushare_protocol::wire::{Place, Request, Residency};
 
 use super::drain::Drain;
+use super::managed;
 use super::memory::blocks;
 use super::moves::{self, Streams};
 use super::provide::{Asked, provide};
@@ -239,7 +240,13 @@ impl Rounds {
             let blocks = blocks();
             let away = blocks.unusable(device_index);
             let resident = blocks.movable[device_index] - away;
-            (resident, away, resident.saturating_sub(blocks.store.free()))
+            // Managed memory takes nothing of the host store.
+            let held = if managed::is_on() {
+                resident
+            } else {
+                blocks.store.free()
+            };
+            (resident, away, resident.saturating_sub(held))
         };
         Facts {
             orders: self.session.orders(device_index),
@@ -274,13 +281,24 @@ impl Rounds {
                 seal::clear(device_index);
             }
             Act::Leave => {
-                let moved = moves::leave(&mut self.streams, device_index);
+                let leave = if managed::is_on() {
+                    managed::leave
+                } else {
+                    moves::leave
+                };
+                let moved = leave(&mut self.streams, device_index);
                 device.mover.left(moved, blocks().unusable(device_index));
             }
             Act::Enter => {
-                let moved = moves::enter(&mut self.streams, device_index);
+                let enter = if managed::is_on() {
+                    managed::enter
+                } else {
+                    moves::enter
+                };
+                let moved = enter(&mut self.streams, device_index);
                 device.mover.entered(gate::now(), moved);
             }
+            Act::Undo if managed::is_on() => managed::undo(&mut self.streams, device_index),
             Act::Undo => moves::undo(device_index),
             Act::Say(answer) => self.say(device_index, answer),
         }

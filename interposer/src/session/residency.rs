@@ -13,11 +13,13 @@ use crate::guest::descriptor::Descriptor;
 const SINCE: u16 = 6;
 
 impl Session {
-    /// Whether the daemon may have this tenant's memory moved. It says so before a process
+    /// Whether and how the daemon may have this tenant's memory moved. It says so before a process
     /// registers, and never otherwise.
-    pub(crate) fn may_move(&self) -> bool {
-        self.minor.load(Ordering::Relaxed) >= SINCE
-            && self.control().movability() == Movability::Swap
+    pub(crate) fn movability(&self) -> Movability {
+        if self.minor.load(Ordering::Relaxed) < SINCE {
+            return Movability::Fixed;
+        }
+        self.control().movability()
     }
 
     /// The order in force about a device.

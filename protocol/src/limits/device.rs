@@ -19,7 +19,8 @@ pub struct DeviceLimits {
     /// Guaranteed part, at most the capacity. Defaults to the limit if there is one, else 0; to 0
     /// where the tenant's memory may leave the device.
     pub request: u64,
-    /// The device's total that the program sees, at most the capacity.
+    /// The device's total that the program sees: at most the capacity, but for managed memory
+    /// (`uvm`), which may be more than the device has.
     pub view_total: u64,
     /// Which of the two that is.
     pub view: View,
@@ -88,7 +89,11 @@ pub(super) fn limits(
         }
     }
     let ceiling = limit.as_ref().or(most).map(|limit| limit.size.on(capacity));
-    let shown_limit = ceiling.unwrap_or(capacity).min(capacity);
+    let shown_limit = ceiling.unwrap_or(capacity);
+    let shown_limit = match limits.policy.oversubscribe {
+        Oversubscribe::Uvm => shown_limit,
+        Oversubscribe::Off | Oversubscribe::Swap => shown_limit.min(capacity),
+    };
     let guaranteed = match &request {
         // Unset requests default to the limit; without a limit nothing is guaranteed.
         None => limit.as_ref().filter(|_| implies(limits)).map_or(0, |_| {

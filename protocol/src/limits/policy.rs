@@ -43,6 +43,8 @@ pub enum Oversubscribe {
     Off,
     /// Its processes move it to the host and back.
     Swap,
+    /// The same with managed memory, which may be more than the device has.
+    Uvm,
 }
 
 /// A tenant's terms beside its amounts of memory.
@@ -117,6 +119,12 @@ const WORST: [(&str, Preemptible); 3] = [
     ("kill", Preemptible::Kill),
 ];
 
+const HOW: [(&str, Oversubscribe); 3] = [
+    ("off", Oversubscribe::Off),
+    ("swap", Oversubscribe::Swap),
+    ("uvm", Oversubscribe::Uvm),
+];
+
 /// The word for a value, of a table of words.
 fn word<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> &'static str {
     let mut rows = table.iter();
@@ -138,11 +146,21 @@ impl Policy {
     /// The refusal of memory that moves, on a node or a device where it cannot, in the name of the
     /// variable that asks for it. `None` where none does.
     pub fn refuse_moves(&self, problem: &str) -> Option<LimitError> {
-        if self.oversubscribe == Oversubscribe::Off {
+        self.refuse(Oversubscribe::Swap, problem)
+    }
+
+    /// The same of managed memory (`uvm`).
+    pub fn refuse_managed(&self, problem: &str) -> Option<LimitError> {
+        self.refuse(Oversubscribe::Uvm, problem)
+    }
+
+    fn refuse(&self, how: Oversubscribe, problem: &str) -> Option<LimitError> {
+        if self.oversubscribe != how {
             return None;
         }
         let (variable, value) = self.moved_by.as_ref()?;
         let accepted = match variable.as_str() {
+            "GPUSHARE_OVERSUBSCRIBE" if value == "uvm" => "off or swap, or unset it",
             "GPUSHARE_OVERSUBSCRIBE" => "off, or unset it",
             "GPUSHARE_ON_COLLISION" => "a list of fail, wait, priority (priority,wait)",
             "GPUSHARE_PREEMPTIBLE" => "never or kill",
@@ -161,7 +179,7 @@ impl Policy {
         if !self.says[OVERSUBSCRIBE] && moves {
             self.oversubscribe = Oversubscribe::Swap;
         }
-        if self.oversubscribe == Oversubscribe::Swap {
+        if self.oversubscribe != Oversubscribe::Off {
             if !self.says[COLLISION] {
                 self.on_collision = vec![Resolver::Swap, Resolver::Wait];
             }
@@ -173,7 +191,7 @@ impl Policy {
                 "GPUSHARE_PREEMPTIBLE",
                 "swap",
                 "its memory cannot leave the device: GPUSHARE_OVERSUBSCRIBE is off",
-                "swap with GPUSHARE_OVERSUBSCRIBE=swap or without it, or never or kill",
+                "swap with GPUSHARE_OVERSUBSCRIBE=swap or uvm or without it, or never or kill",
             ));
         }
         Ok(())
@@ -215,7 +233,7 @@ impl fmt::Display for Policy {
             write!(out, " preemptible={}", word(&WORST, &self.preemptible))?;
         }
         if self.oversubscribe != default.oversubscribe {
-            write!(out, " oversubscribe=swap")?;
+            write!(out, " oversubscribe={}", word(&HOW, &self.oversubscribe))?;
         }
         for (name, end) in [("idle-end", self.idle_end), ("run-limit", self.run_limit)] {
             if let Some(end) = end {
@@ -355,21 +373,21 @@ pub(super) fn preemptible(policy: &mut Policy, set: &Setting<'_>) -> Result<(), 
     Ok(())
 }
 
-/// `uvm` is of the design and refused by name: this release cannot do it yet.
 pub(super) fn oversubscribe(policy: &mut Policy, set: &Setting<'_>) -> Result<(), LimitError> {
-    let accepted = "off or swap";
-    let how = match set.value {
-        "off" => Oversubscribe::Off,
-        "swap" => Oversubscribe::Swap,
-        "uvm" => return Err(set.refuse("this release cannot do it yet", accepted)),
-        _ => return Err(set.refuse("not understood", accepted)),
-    };
+    let known = HOW.iter().find(|(word, _)| *word == set.value);
+    let (_, how) = known.ok_or_else(|| set.refuse("not understood", "off, swap or uvm"))?;
+    let how = *how;
     if policy.says[OVERSUBSCRIBE] {
         // This is a default, and the tenant's alias wins.
         return Ok(());
     }
-    if how == Oversubscribe::Swap {
+    if how != Oversubscribe::Off {
         policy.needs_daemon(set);
+    }
+    if how == Oversubscribe::Uvm {
+        // Whatever else has its memory moved, it is this that makes it managed.
+        policy.moved_by = Some((set.variable.to_owned(), set.value.to_owned()));
+    } else if how == Oversubscribe::Swap {
         policy.moved_by(set);
     }
     policy.says[OVERSUBSCRIBE] = true;

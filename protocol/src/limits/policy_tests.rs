@@ -151,6 +151,39 @@ fn memory_moves_where_any_of_three_variables_says_swap() {
 }
 
 #[test]
+fn uvm_moves_memory_as_swap_does_by_its_own_name() {
+    let uvm = ("GPUSHARE_OVERSUBSCRIBE", "uvm");
+    let limits = read(&[uvm, ("GPUSHARE_ON_COLLISION", "swap")]).unwrap();
+    let policy = limits.policy();
+    assert_eq!(policy.oversubscribe, Oversubscribe::Uvm);
+    assert_eq!(policy.preemptible, Preemptible::Swap);
+    assert!(policy.refuse_moves("no host memory").is_none());
+    let error = policy.refuse_managed("the device cannot").unwrap();
+    let named = (error.variable.as_str(), error.value.as_str());
+    assert_eq!(named, uvm);
+    assert!(error.accepted.contains("off or swap"), "{error}");
+    assert!(policy.to_string().contains(" oversubscribe=uvm"));
+    let swap = read(&[("GPUSHARE_OVERSUBSCRIBE", "swap")]).unwrap();
+    assert!(swap.policy().refuse_managed("the device cannot").is_none());
+}
+
+#[test]
+fn under_uvm_a_program_sees_a_limit_above_the_device() {
+    let seen = |how| {
+        let limit = ("GPUSHARE_MEM_LIMIT", "24GiB");
+        let limits = read(&[limit, ("GPUSHARE_OVERSUBSCRIBE", how)]).unwrap();
+        let on = limits.for_device(0, &[1; 16], 16 << 30).unwrap();
+        (
+            on.view_total >> 30,
+            on.request,
+            on.limit.map(|limit| limit >> 30),
+        )
+    };
+    assert_eq!(seen("uvm"), (24, 0, Some(24)));
+    assert_eq!(seen("swap"), (16, 0, Some(24)));
+}
+
+#[test]
 fn memory_that_stays_is_no_victim_of_swap() {
     let set = [
         ("GPUSHARE_OVERSUBSCRIBE", "off"),

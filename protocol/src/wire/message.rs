@@ -36,6 +36,8 @@ impl Hello {
     /// From a client: it can seal itself and move its memory by the control page's orders, where
     /// the device allows that. Since minor 6.
     pub const MOVABLE: u64 = 1 << 2;
+    /// From a client with [`Self::MOVABLE`]: it can do so with managed memory too.
+    pub const MANAGED: u64 = 1 << 3;
 
     /// This build's greeting.
     #[must_use]

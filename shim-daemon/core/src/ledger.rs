@@ -249,6 +249,17 @@ impl Device {
         largest.map_or(Bytes::ZERO, |loan| self.beside_loan(fixed, loan))
     }
 
+    /// The most of a tenant's grant that can be booked on the device, if all that can be moved for
+    /// it were: all, where its memory is not managed.
+    pub(crate) fn bookable(&self, tenant: TenantId) -> Bytes {
+        let Some(account) = self.accounts.get(&tenant).filter(|one| one.loan.paged) else {
+            return Bytes::MAX;
+        };
+        let others = self.fixed - account.fixed() + self.orphaned + self.unmanaged;
+        let own = account.overhead.max(account.promise) + account.excess + account.limbo;
+        self.usable() - others - own
+    }
+
     /// The room that the sums give back if this tenant's account becomes `after`. A part that
     /// tenants need to come back counts as firm.
     pub(crate) fn given_by(&self, tenant: TenantId, after: &Account) -> Room {
@@ -269,7 +280,7 @@ impl Device {
         let Some(account) = self.accounts.get(&tenant) else {
             return Room::both(Bytes::MAX);
         };
-        let grown = account.grown(level, overhead);
+        let grown = account.grown(level, self.bookable(tenant), overhead);
         let mut growth = grown.room() - account.room();
         if self.loans.is_empty() && !account.loan.moves {
             return growth;

@@ -56,6 +56,9 @@ pub enum Oversubscribe {
     Off,
     /// Its processes move it to the host and back, when ordered.
     Swap,
+    /// The same with the driver's managed memory, whose pages the driver moves too: it may be more
+    /// than the card holds, and the host memory that it takes is the processes' own.
+    Uvm,
 }
 
 /// How memory that a tenant holds above its request may be taken back.
@@ -63,6 +66,8 @@ pub enum Oversubscribe {
 pub(crate) struct Loan {
     /// Its processes can move it to the host.
     pub(crate) moves: bool,
+    /// It is managed memory: what does not fit on the card is on the host.
+    pub(crate) paged: bool,
     /// Others' collisions may take it back, by a move or by ending the tenant.
     pub(crate) revocable: bool,
     /// They may end the tenant.
@@ -224,11 +229,12 @@ impl TenantSpec {
 
     /// How memory that it holds above its request may be taken back.
     pub(crate) fn loan(&self) -> Loan {
-        let moves = self.oversubscribe == Oversubscribe::Swap;
+        let moves = self.oversubscribe != Oversubscribe::Off;
         let killable = self.preemptible == Preemptible::Kill;
         let revocable = killable || (moves && self.preemptible == Preemptible::Swap);
         Loan {
             moves,
+            paged: self.oversubscribe == Oversubscribe::Uvm,
             revocable,
             killable,
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use gpushare_core::{
     Compute, DeviceId, Event, Gang, Implied, Nanos, Quota, Signal, TenantId, TenantSpec,
 };
-use gpushare_protocol::limits::{ComputeLimits, DeviceLimits, Limits, Maxima};
+use gpushare_protocol::limits::{self, ComputeLimits, DeviceLimits, Limits, Maxima};
 use gpushare_protocol::paths::TenantName;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Control, ControlReply, Cursor, ErrorCode, Listing, WireError};
@@ -412,7 +412,7 @@ impl Node {
             let held = limits
                 .for_device(ordinal, &known.uuid, known.capacity.0)
                 .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))?;
-            quotas.push((*device, quota(&held, known)));
+            quotas.push((*device, quota(&held, known, limits)));
             shares.push((*device, share(&held)));
             if let Some(part) = limits.implied(ordinal, &known.uuid) {
                 let most = part.most.map_or(Bytes::MAX, Bytes);
@@ -457,11 +457,16 @@ fn no_tenant(name: &str) -> WireError {
     WireError::new(ErrorCode::NotFound, text)
 }
 
-fn quota(held: &DeviceLimits, device: &Device) -> Quota {
+fn quota(held: &DeviceLimits, device: &Device, limits: &Limits) -> Quota {
     let capacity = device.capacity.0;
+    let limit = held.limit.unwrap_or(capacity);
+    let most = match limits.policy().oversubscribe {
+        limits::Oversubscribe::Uvm => limit,
+        limits::Oversubscribe::Off | limits::Oversubscribe::Swap => limit.min(capacity),
+    };
     Quota {
         request: Bytes(held.request),
-        limit: Bytes(held.limit.unwrap_or(capacity).min(capacity)),
+        limit: Bytes(most),
     }
 }
 

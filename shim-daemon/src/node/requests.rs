@@ -31,6 +31,8 @@ pub struct Client {
     pub tells: bool,
     /// Whether it can seal itself and move its memory by orders.
     pub moves: bool,
+    /// The same of managed memory.
+    pub managed: bool,
 }
 
 impl Node {
@@ -99,6 +101,7 @@ impl Node {
             let text = format!("all {} processes of the tenant are taken", MAX_SLOTS);
             return Err(WireError::retry(ErrorCode::Full, text));
         };
+        let moves = tenant.moves(client);
         let descriptors = tenant.descriptors()?;
         let pidfd = peer
             .pidfd
@@ -127,7 +130,7 @@ impl Node {
                 gated: client.gated,
             },
         );
-        if client.moves {
+        if moves {
             self.happened(now, Event::Movable { process });
         }
         self.entered(client.tenant, &cgroup);

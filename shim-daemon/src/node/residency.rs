@@ -52,6 +52,7 @@ pub(super) fn choose(environment: &mut Vec<(String, String)>, how: Oversubscribe
     let value = match how {
         Oversubscribe::Off => "off",
         Oversubscribe::Swap => "swap",
+        Oversubscribe::Uvm => "uvm",
     };
     environment.retain(|(name, _)| name != OVERSUBSCRIBE);
     environment.push((OVERSUBSCRIBE.to_owned(), value.to_owned()));

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::injected::{Contained, Container};
 use super::measures::Measures;
 use super::reaped::Unseen;
+use super::requests::Client;
 use super::shares::Past;
 use super::tally::Tally;
 use super::{ConnId, Reaped, Remembered};
@@ -139,6 +140,14 @@ impl Tenant {
         })
     }
 
+    /// Whether a process of this client can move its memory, as the tenant's is to move.
+    pub(super) fn moves(&self, client: Client) -> bool {
+        match self.control.view().movability() {
+            Movability::Fixed | Movability::Swap => client.moves,
+            Movability::Managed => client.managed,
+        }
+    }
+
     /// Writes the limits that processes read into the fresh usage page.
     pub(super) fn found(
         &self,
@@ -157,9 +166,13 @@ impl Tenant {
         header
             .guarantee_ms
             .store(millis(guaranteed), Ordering::Relaxed);
-        if spec.oversubscribe == Oversubscribe::Swap {
-            self.control.view().set_movability(Movability::Swap);
-        }
+        self.control
+            .view()
+            .set_movability(match spec.oversubscribe {
+                Oversubscribe::Off => Movability::Fixed,
+                Oversubscribe::Swap => Movability::Swap,
+                Oversubscribe::Uvm => Movability::Managed,
+            });
         page.header.set_text(&self.limits);
         for (ordinal, (device_index, device)) in
             (0..).zip(page.devices.iter().zip(&self.device_ids))

@@ -57,6 +57,7 @@ pub(super) struct Session {
     minor: u16,
     /// Whether the client can move its memory by orders.
     moves: bool,
+    managed: bool,
     process: Option<ProcessId>,
     /// The tenant, once a process that came by a class has registered.
     member: Option<TenantId>,
@@ -97,6 +98,7 @@ impl Session {
             mps: false,
             minor: 0,
             moves: false,
+            managed: false,
             process: None,
             member: None,
             budget: Budget::default(),
@@ -222,6 +224,7 @@ impl Session {
         self.minor = theirs.minor;
         self.gated = theirs.minor >= 1 && theirs.capabilities & Hello::GATED != 0;
         self.moves = theirs.minor >= 6 && theirs.capabilities & Hello::MOVABLE != 0;
+        self.managed = self.moves && theirs.capabilities & Hello::MANAGED != 0;
         self.mps = !self.gated && theirs.capabilities & Hello::MPS != 0;
         Ok(())
     }
@@ -273,6 +276,7 @@ impl Session {
                     gated: self.gated,
                     tells: self.minor >= 3,
                     moves: self.moves,
+                    managed: self.managed,
                 };
                 match decode::<Request>(request, body) {
                     Ok(Request::Register(register)) => {
@@ -428,6 +432,7 @@ impl Session {
                         gated: self.gated,
                         tells: self.minor >= 3,
                         moves: self.moves,
+                        managed: self.managed,
                     },
                 );
             }

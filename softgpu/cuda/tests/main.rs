@@ -22,4 +22,5 @@ mod exec_time;
 mod memory;
 mod mps;
 mod procaddr;
+mod ptx;
 mod teardown;

@@ -14,6 +14,7 @@ use super::chain::{Chains, Link};
 use super::clock;
 use super::event::EventId;
 use super::host::HostCall;
+use super::job::{Job, Jobs};
 use super::lane::{Lane, PASSING};
 use super::op::{Demand, Effect, EngineKind, Touch};
 use super::rng::Rng;
@@ -43,6 +44,8 @@ pub(crate) enum Work {
     Engine(Demand, Option<Touch>),
     /// Time on an engine, and then more time until a value is in memory.
     Spin(Demand, ValueWait),
+    /// Time on an engine, and then more time until a job is done, which says how long it takes.
+    Runs(Demand, Job),
     /// A call into the application.
     Host(HostCall),
     /// A value in memory.
@@ -67,7 +70,7 @@ pub(crate) struct Item {
 pub(super) enum Phase {
     Queued,
     Running,
-    /// It has used its time and runs on until its value is in memory.
+    /// It has used its time and runs on until its value is in memory, or its job is done.
     Spinning,
     Finished,
     Applying,
@@ -141,6 +144,8 @@ pub(super) struct Timeline {
     pub(super) calls: VecDeque<OpId>,
     /// Value waits that are polled now.
     pub(super) values: Vec<OpId>,
+    /// Jobs that have begun, in order.
+    pub(super) jobs: Jobs,
     pub(super) rng: Rng,
     /// When the watching thread looks next; `u64::MAX` while it sleeps without a limit.
     pub(super) watch: u64,
@@ -162,6 +167,7 @@ impl Timeline {
             late: BTreeSet::new(),
             calls: VecDeque::new(),
             values: Vec::new(),
+            jobs: Jobs::default(),
             rng: Rng::new(seed),
             watch: 0,
             dozing: false,
@@ -273,7 +279,7 @@ impl Timeline {
                 self.chains.add(id, Some((key, PASSING)), None)
             }
             Work::Instant => self.chains.add(id, None, before),
-            Work::Spin(..) | Work::Host(_) | Work::Value(_) => (None, false),
+            Work::Spin(..) | Work::Runs(..) | Work::Host(_) | Work::Value(_) => (None, false),
         }
     }
 
@@ -349,7 +355,7 @@ impl Timeline {
     fn on_engine(&self, op: OpId) -> Option<u64> {
         let node = self.nodes.get(&op)?;
         let has = match node.work {
-            Work::Engine(..) | Work::Spin(..) => true,
+            Work::Engine(..) | Work::Spin(..) | Work::Runs(..) => true,
             Work::Instant => node.on_engine || node.records.is_some(),
             Work::Host(_) | Work::Value(_) => false,
         };
@@ -380,14 +386,16 @@ impl Timeline {
                 }
                 self.claim((context.id(), EngineKind::Compute));
             }
-            Work::Engine(..) | Work::Spin(..) => {
+            Work::Engine(..) | Work::Spin(..) | Work::Runs(..) => {
                 let context = Arc::clone(&node.context);
                 let demand = match &node.work {
                     Work::Engine(demand, Some(touch)) => Demand {
                         ns: demand.ns.saturating_add(touch.ns(context.device())),
                         ..*demand
                     },
-                    Work::Engine(demand, None) | Work::Spin(demand, _) => *demand,
+                    Work::Engine(demand, None) | Work::Spin(demand, _) | Work::Runs(demand, _) => {
+                        *demand
+                    }
                     _ => return None,
                 };
                 let key = (context.id(), demand.engine);
@@ -471,6 +479,7 @@ impl Timeline {
     pub(super) fn catch_up(&mut self) -> u64 {
         let now = clock::now();
         self.advance(now);
+        self.call_workers();
         now
     }
 }

@@ -148,12 +148,12 @@ impl Lane {
         ended
     }
 
-    /// Ends the extra time of a running operation: it needs the engine for at most 1 ns after
-    /// `now`.
-    pub(super) fn ends(&mut self, op: OpId, now: u64) {
+    /// Changes the time that an operation still needs the engine for after `now`.
+    pub(super) fn settle(&mut self, op: OpId, now: u64, left: impl Fn(u64) -> u64) {
         self.advance(now);
-        for job in self.running.iter_mut().filter(|job| job.op == op) {
-            job.left = job.left.min(1);
+        let all = self.running.iter_mut().chain(&mut self.waiting);
+        for job in all.filter(|job| job.op == op) {
+            job.left = left(job.left);
         }
     }
 

@@ -14,6 +14,7 @@ pub mod clock;
 mod engine;
 pub mod event;
 mod host;
+mod job;
 pub(crate) mod lane;
 pub mod memop;
 pub mod model;
@@ -35,6 +36,7 @@ pub use op::{Cost, Effect, Kind, Op, Raw, Touch};
 pub use stream::{StreamRef, resolve};
 
 pub(crate) use engine::{Item, OpId, Work};
+pub(crate) use job::Job;
 pub(crate) use op::nanoseconds;
 pub(crate) use value::ValueWait;
 
@@ -68,6 +70,8 @@ static WATCH: Bell = Bell::new();
 static LATE: Bell = Bell::new();
 /// Rung when a host function is queued.
 static CALLS: Bell = Bell::new();
+/// Rung when a job has begun.
+static JOBS: Bell = Bell::new();
 
 /// The timeline of this process.
 fn lock() -> MutexGuard<'static, Timeline> {

@@ -86,7 +86,8 @@ pub struct Op {
     pub kind: Kind,
     /// Its cost.
     pub cost: Cost,
-    /// Its effect; `None` for a host function, whose effect is the call.
+    /// Its effect; `None` for a host function, whose effect is the call, and for a kernel that is a
+    /// job.
     pub effect: Option<Effect>,
     /// What it does to managed memory, if that does not follow from its kind.
     pub touch: Option<Touch>,
@@ -134,6 +135,11 @@ impl Op {
             Kind::Kernel(launch) => launch.spins(),
             _ => None,
         };
+        if let (Kind::Kernel(launch), Some(demand)) = (&self.kind, self.cost.demand(spec))
+            && let Some(job) = launch.job()
+        {
+            return Work::Runs(demand, job);
+        }
         match (self.cost.demand(spec), spins) {
             (Some(demand), Some(value)) => Work::Spin(demand, value),
             (Some(demand), None) => Work::Engine(demand, self.touches()),

@@ -1,7 +1,8 @@
-//! The three background threads, started with the first operation. The first watches the hardware,
+//! The four background threads, started with the first operation. The first watches the hardware,
 //! so that time slices are taken in time and host functions begin. The second applies late effects,
-//! so that programs which poll memory make progress. The third calls host functions. They are never
-//! joined: the process may exit, or hang in a host function.
+//! so that programs which poll memory make progress. The third calls host functions. The fourth
+//! runs kernels, and starts further ones ([`job`](super::job)). They are never joined: the process
+//! may exit, or hang in a host function.
 //!
 //! # Safety
 //! `unsafe` blocks all signals while a thread is started: an application's signals must reach its
@@ -36,6 +37,7 @@ pub(super) fn ensure() -> Result {
                 ("softgpu-watch", watch as fn()),
                 ("softgpu-late", late),
                 ("softgpu-calls", calls),
+                ("softgpu-kernels", super::job::work),
             ]
             .into_iter()
             .all(|(name, body)| {
@@ -53,7 +55,7 @@ pub(super) fn ensure() -> Result {
     }
 }
 
-fn without_signals<T>(body: impl FnOnce() -> T) -> T {
+pub(super) fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     // SAFETY: `sigset_t` is plain data for which all zeroes is a value; both sets live through the
     // calls that fill and read them.
     let before = unsafe {

@@ -34,18 +34,26 @@ impl fmt::Debug for ValueWait {
 }
 
 impl Timeline {
-    /// Keeps a kernel running that has used its time and waits for a value. Returns whether `op` is
-    /// such a kernel.
+    /// Keeps a kernel running that has used its time and waits for a value, or is still being
+    /// computed. Returns whether `op` is such a kernel.
     pub(super) fn spins_on(&mut self, op: OpId, at: u64) -> bool {
         let Some(node) = self.nodes.get_mut(&op) else {
             return false;
         };
-        let Work::Spin(demand, _) = node.work else {
-            return false;
+        let demand = match &mut node.work {
+            Work::Spin(demand, _) => *demand,
+            Work::Runs(demand, _) => {
+                demand.ns += SPIN;
+                *demand
+            }
+            _ => return false,
         };
         if node.phase == Phase::Running {
             node.phase = Phase::Spinning;
-            self.values.push(op);
+            match node.work {
+                Work::Runs(..) => self.jobs.push_back(op),
+                _ => self.values.push(op),
+            }
         }
         let key = (node.context.id(), demand.engine);
         if let Some((words, lane)) = self.lanes.get_mut(&key) {
@@ -67,7 +75,7 @@ impl Timeline {
             node.work = Work::Engine(demand, None);
             let key = (node.context.id(), demand.engine);
             if let Some((_, lane)) = self.lanes.get_mut(&key) {
-                lane.ends(op, now);
+                lane.settle(op, now, |left| left.min(1));
             }
             self.claim(key);
         } else {

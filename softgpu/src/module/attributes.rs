@@ -68,6 +68,14 @@ impl Attributes {
         Ok(())
     }
 
+    /// Threads that a block of a launch may have.
+    pub fn max_threads(&self) -> u32 {
+        let most = self.get(CUfunction_attribute::MAX_THREADS_PER_BLOCK);
+        most.ok()
+            .and_then(|most| u32::try_from(most).ok())
+            .unwrap_or(0)
+    }
+
     /// Dynamic shared memory that a launch may request (bytes).
     pub fn dynamic_shared(&self) -> u32 {
         let set = self

@@ -36,7 +36,7 @@ impl Function {
             handle,
             name: c_name(name),
             module: Arc::clone(module),
-            builtin: kernels::find(name),
+            builtin: builtin(name, module.image()),
             attributes: Mutex::new(Attributes::of_image(module.image().attributes(name))),
             legacy: Mutex::default(),
         };
@@ -79,6 +79,19 @@ impl Function {
         params(self.name(), self.module.image())
     }
 
+    /// Whether it is a kernel of a PTX text, which runs as it is written.
+    pub(super) fn is_program(&self) -> bool {
+        let module = self.module.image().ptx();
+        self.builtin.is_none() && module.is_some_and(|module| module.kernel(self.name()).is_some())
+    }
+
+    /// Offset and size of each parameter that a launch copies: all of a kernel that does something,
+    /// and none of another one.
+    pub fn copied(&self) -> Vec<(usize, usize)> {
+        let known = self.builtin.is_some() || self.is_program();
+        self.params().filter(|_| known).unwrap_or_default()
+    }
+
     /// Its attributes.
     pub fn attributes(&self) -> MutexGuard<'_, Attributes> {
         self.attributes
@@ -112,10 +125,21 @@ pub(super) fn forget(function: CUfunction) {
     FUNCTIONS.remove(function.0.addr());
 }
 
+/// The built-in kernel that a function of this name is. A kernel of a PTX text runs as it is
+/// written, unless it has the name and the parameters of a kernel that only takes time.
+fn builtin(name: &str, image: &Image) -> Option<&'static Builtin> {
+    let found = kernels::find(name)?;
+    let Some(kernel) = image.ptx().and_then(|module| module.kernel(name)) else {
+        return Some(found);
+    };
+    let sizes = kernel.params().into_iter().map(|param| param.size);
+    (found.is_timed() && sizes.eq(found.params.iter().copied())).then_some(found)
+}
+
 /// Offset and size of each parameter of the function of this name: those of a built-in kernel, or
 /// what the image says.
 pub(super) fn params(name: &str, image: &Image) -> Option<Vec<(usize, usize)>> {
-    match kernels::find(name) {
+    match builtin(name, image) {
         Some(builtin) => (0..builtin.params.len())
             .map(|index| builtin.param(index))
             .collect(),

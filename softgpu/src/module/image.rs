@@ -1,16 +1,19 @@
 //! What an image says: the attributes and parameters of its functions, and its variables. A
-//! compiled image is an ELF file with NVIDIA's sections (cubin); of a PTX module its declarations
-//! are read ([`Header`]). Other images (fat binaries, any bytes) say nothing.
+//! compiled image is an ELF file with NVIDIA's sections (cubin). A PTX module is parsed wholly, and
+//! its kernels run ([`program`](super::program)). Other images (fat binaries, any bytes) say
+//! nothing.
 //!
 //! The sections were read from files that ptxas 12.9 made for compute capability 9.0, and compared
 //! with the values that ptxas reports.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
-use gpushare_cuda_abi::cuda::CUfunction_attribute as Attribute;
+use gpushare_cuda_abi::cuda::{CUfunction_attribute as Attribute, CUresult};
 
-use super::header::{Header, is_ptx};
+use super::header::is_ptx;
 use super::variables::Variable;
+use crate::error::Result;
 
 /// Entries of `.nv.info` with a function's symbol and a number: registers, bytes of the stack.
 const REGISTERS: u8 = 0x2f;
@@ -34,6 +37,8 @@ const SYMBOL: usize = 24;
 pub struct Image {
     functions: HashMap<String, Told>,
     variables: Vec<Variable>,
+    /// The module of a PTX text, or why the text is none.
+    text: Option<std::result::Result<Arc<softgpu_ptx::Module>, String>>,
 }
 
 /// What an image says of a function.
@@ -175,26 +180,59 @@ impl Image {
     }
 
     fn of_text(text: &str) -> Self {
-        let header = Header::read(text);
-        let function = |(name, entry): (String, super::header::Entry)| {
-            let target = (Attribute::PTX_VERSION.0, header.target);
-            let threads = (Attribute::MAX_THREADS_PER_BLOCK.0, entry.threads);
-            let known = [
-                (target.0, Some(target.1).filter(|target| *target > 0)),
-                threads,
-            ];
-            let told = Told {
-                attributes: known
-                    .into_iter()
-                    .filter_map(|(of, value)| Some((of, value?)))
-                    .collect(),
-                params: entry.params,
-            };
-            (name, told)
+        let module = match softgpu_ptx::Module::parse(text) {
+            Ok(module) => Arc::new(module),
+            Err(error) => {
+                return Self {
+                    text: Some(Err(error.to_string())),
+                    ..Self::default()
+                };
+            }
         };
-        Self {
-            functions: header.entries.into_iter().map(function).collect(),
-            variables: header.variables,
+        let mut image = Self {
+            variables: super::program::variables(&module),
+            ..Self::default()
+        };
+        for name in module.kernel_names() {
+            if let Some(kernel) = module.kernel(name) {
+                for (attribute, value) in super::program::attributes(&module, &kernel) {
+                    image.say(name, attribute, value);
+                }
+                let params = kernel.params();
+                let params = params.iter().map(|param| (param.offset, param.size));
+                image.functions.entry(name.to_owned()).or_default().params = params.collect();
+            }
+        }
+        image.text = Some(Ok(module));
+        image
+    }
+
+    /// The module of a PTX text.
+    pub(super) fn ptx(&self) -> Option<&Arc<softgpu_ptx::Module>> {
+        self.text.as_ref()?.as_ref().ok()
+    }
+
+    /// Why the image cannot be loaded: a PTX text with errors.
+    ///
+    /// # Errors
+    /// `INVALID_PTX`.
+    pub(super) fn check(&self) -> Result {
+        match self.text {
+            Some(Err(_)) => Err(CUresult::INVALID_PTX),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a compiler would write to its log: errors, and what keeps kernels from being launched.
+    pub fn log(&self) -> String {
+        match &self.text {
+            None => String::new(),
+            Some(Err(error)) => error.clone(),
+            Some(Ok(module)) => {
+                let names = module.kernel_names().into_iter();
+                let lacks = names.filter_map(|name| super::program::lacks(module, name));
+                lacks.collect::<Vec<_>>().join("\n")
+            }
         }
     }
 
@@ -204,6 +242,7 @@ impl Image {
         let mut image = Self {
             functions: HashMap::new(),
             variables: variables(&sections, &symbols),
+            text: None,
         };
         let size_of = |name: &str| {
             let found = sections.iter().find(|section| section.name == name);
@@ -352,6 +391,7 @@ fn variables(sections: &[Section<'_>], symbols: &[Symbol]) -> Vec<Variable> {
                 .get(place)
                 .map(<[u8]>::to_vec)
                 .unwrap_or_default(),
+            patches: Vec::new(),
         })
     };
     symbols.iter().filter_map(variable).collect()

@@ -7,8 +7,9 @@ use gpushare_cuda_abi::cuda::CUresult;
 use super::function::Function;
 use super::kernels::LAUNCH_NS;
 use super::params::Params;
+use super::program::Program;
 use crate::error::Result;
-use crate::exec::{self, Cost, Kind, Op, StreamRef, ValueWait};
+use crate::exec::{self, Cost, Job, Kind, Op, StreamRef, ValueWait};
 use crate::memory;
 use crate::memory::managed::Accessed;
 
@@ -79,9 +80,12 @@ impl Shape {
         } else {
             0
         };
-        let most_shared = function.attributes().dynamic_shared();
+        let (most_shared, most_threads) = {
+            let attributes = function.attributes();
+            (attributes.dynamic_shared(), attributes.max_threads())
+        };
         if !within(self.grid, GRID)
-            || !(1..=BLOCK_THREADS).contains(&threads)
+            || !(1..=most_threads.min(BLOCK_THREADS)).contains(&threads)
             || self.shared > most_shared
         {
             return Err(CUresult::INVALID_VALUE);
@@ -118,6 +122,8 @@ pub struct Launch {
     pub shape: Shape,
     /// The parameters, copied when the launch was made.
     pub params: Params,
+    /// What runs, for a kernel of a PTX text.
+    program: Option<Program>,
     /// The addresses of the parameters' values, made at first use.
     pointers: OnceLock<Box<[usize]>>,
 }
@@ -126,14 +132,16 @@ impl Launch {
     /// A checked launch; loads the function's code if it is not loaded.
     ///
     /// # Errors
-    /// As [`Shape::check`]; `OUT_OF_MEMORY` if the code does not fit.
+    /// As [`Shape::check`]; `OUT_OF_MEMORY` if the code does not fit; as [`Program::new`].
     pub fn new(function: Arc<Function>, shape: Shape, params: Params) -> Result<Arc<Self>> {
         shape.check(&function, function.context().device().spec().sm)?;
         function.module().make_resident()?;
+        let program = Program::new(&function, &shape, &params)?;
         Ok(Arc::new(Self {
             function,
             shape,
             params,
+            program,
             pointers: OnceLock::new(),
         }))
     }
@@ -142,15 +150,13 @@ impl Launch {
     /// `kernelParams`; both live as long as this launch. 0 if the layout of the parameters is
     /// unknown.
     pub fn param_pointers(&self) -> usize {
-        let Some(builtin) = self.function.builtin() else {
+        let places = self.function.copied();
+        if places.is_empty() {
             return 0;
-        };
+        }
         let pointers = self.pointers.get_or_init(|| {
             let base = self.params.bytes().as_ptr().expose_provenance();
-            (0..builtin.params.len())
-                .filter_map(|index| builtin.param(index))
-                .map(|(offset, _)| base + offset)
-                .collect()
+            places.iter().map(|(offset, _)| base + offset).collect()
         });
         pointers.as_ptr().expose_provenance()
     }
@@ -162,6 +168,16 @@ impl Launch {
         Some(ValueWait::new(move || {
             let _still = memory::still();
             builtin.has_come(&launch.params, launch.function.context())
+        }))
+    }
+
+    /// Its run, if it has a kernel of a PTX text.
+    pub(crate) fn job(self: &Arc<Self>) -> Option<Job> {
+        self.program.as_ref()?;
+        let launch = Arc::clone(self);
+        Some(Job::new(move || match &launch.program {
+            Some(program) => program.run(launch.function.context()),
+            None => (0, Ok(())),
         }))
     }
 

@@ -76,7 +76,7 @@ impl LegacyState {
         let block = self.block.ok_or(CUresult::INVALID_VALUE)?;
         let mut bytes = self.params.clone();
         bytes.resize(self.size, 0);
-        let params = Params::from_bytes(function.builtin(), &bytes)?;
+        let params = Params::from_bytes(&function.copied(), &bytes)?;
         Ok((
             Shape::new([grid[0], grid[1], 1], block, self.shared),
             params,

@@ -162,7 +162,11 @@ impl Kernel {
 }
 
 /// Loads a library.
-pub fn load(image: Image) -> CUlibrary {
+///
+/// # Errors
+/// `INVALID_PTX` for a PTX text with errors.
+pub fn load(image: Image) -> Result<CUlibrary> {
+    image.check()?;
     let handle = handle::fresh();
     let library = Arc::new(Library {
         handle,
@@ -171,7 +175,7 @@ pub fn load(image: Image) -> CUlibrary {
         modules: Mutex::default(),
     });
     LIBRARIES.insert_at(handle, Arc::clone(&library));
-    library.handle()
+    Ok(library.handle())
 }
 
 /// The library of a handle.

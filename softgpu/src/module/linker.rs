@@ -1,4 +1,5 @@
-//! The just-in-time linker: it accepts any inputs and returns an opaque image.
+//! The just-in-time linker. Of PTX texts it makes one text that holds them all; any other inputs
+//! become an opaque image.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,11 +12,15 @@ static LINKS: Handles<Mutex<Link>> = Handles::new();
 
 /// The first bytes of every linked image, to distinguish it from its inputs.
 const MAGIC: &[u8] = b"softgpu linked image\n";
+/// The first line of a text that was linked.
+const COMMENT: &[u8] = b"// softgpu linked image\n";
 
 #[derive(Debug, Default)]
 struct Link {
     inputs: usize,
     bytes: Vec<u8>,
+    /// The PTX texts, if there is no other input.
+    text: Option<String>,
     image: Option<Box<[u8]>>,
 }
 
@@ -39,7 +44,7 @@ pub fn create() -> CUlinkState {
 ///
 /// # Errors
 /// `INVALID_HANDLE` if the handle names no link or the link is complete, `INVALID_VALUE` for an
-/// unknown kind, `INVALID_IMAGE` for an empty input.
+/// unknown kind, `INVALID_IMAGE` for an empty input, `INVALID_PTX` for a PTX text with errors.
 pub fn add(link: CUlinkState, input: &LinkInput) -> Result {
     let link = LINKS.get(link.0.addr()).ok_or(CUresult::INVALID_HANDLE)?;
     let mut link = held(&link);
@@ -52,15 +57,33 @@ pub fn add(link: CUlinkState, input: &LinkInput) -> Result {
     if input.bytes.is_empty() {
         return Err(CUresult::INVALID_IMAGE);
     }
+    let text = ptx(&input.bytes);
+    if let Some(Err(_)) = text.as_ref().map(|text| softgpu_ptx::Module::parse(text)) {
+        return Err(CUresult::INVALID_PTX);
+    }
+    let before = if link.inputs == 0 {
+        Some(String::new())
+    } else {
+        link.text.take()
+    };
+    link.text = before.zip(text).map(|(before, text)| before + &text + "\n");
     link.inputs += 1;
     link.bytes.extend_from_slice(&input.bytes);
     Ok(())
 }
 
+/// The text of a PTX module, up to its NUL.
+fn ptx(bytes: &[u8]) -> Option<String> {
+    let end = bytes.iter().position(|byte| *byte == 0);
+    let text = &bytes[..end.unwrap_or(bytes.len())];
+    softgpu_ptx::Module::is_ptx(text).then(|| String::from_utf8_lossy(text).into_owned())
+}
+
 /// Completes a link. Returns the image's address and length, valid until the link is destroyed.
 ///
 /// # Errors
-/// `INVALID_HANDLE` if the handle names no link, `INVALID_VALUE` without inputs.
+/// `INVALID_HANDLE` if the handle names no link, `INVALID_VALUE` without inputs, `INVALID_PTX` if
+/// the texts do not fit together.
 pub fn complete(link: CUlinkState) -> Result<(usize, usize)> {
     let link = LINKS.get(link.0.addr()).ok_or(CUresult::INVALID_HANDLE)?;
     let mut link = held(&link);
@@ -68,9 +91,15 @@ pub fn complete(link: CUlinkState) -> Result<(usize, usize)> {
         return Err(CUresult::INVALID_VALUE);
     }
     let inputs = std::mem::take(&mut link.bytes);
-    let image = link
-        .image
-        .get_or_insert_with(|| [MAGIC, &inputs].concat().into_boxed_slice());
+    let linked = match link.text.take() {
+        Some(text) if softgpu_ptx::Module::parse(&text).is_err() => {
+            return Err(CUresult::INVALID_PTX);
+        }
+        // The NUL belongs to the image: a copy of it is a text too.
+        Some(text) => [COMMENT, text.as_bytes(), b"\0"].concat(),
+        None => [MAGIC, &inputs].concat(),
+    };
+    let image = link.image.get_or_insert_with(|| linked.into_boxed_slice());
     Ok((image.as_ptr().expose_provenance(), image.len()))
 }
 
@@ -92,6 +121,36 @@ fn held(link: &Mutex<Link>) -> MutexGuard<'_, Link> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_are_linked_to_one_text_that_shares_their_names() {
+        let text = |body: &str| LinkInput {
+            kind: CUjitInputType::INPUT_PTX,
+            bytes: format!(".version 8.0\n.target sm_90\n.address_size 64\n{body}\0").into_bytes(),
+        };
+        let link = create();
+        assert_eq!(
+            add(
+                link,
+                &text(".extern .func f();\n.visible .entry k() { call f; ret; }")
+            ),
+            Ok(())
+        );
+        assert_eq!(add(link, &text("nonsense")), Err(CUresult::INVALID_PTX));
+        assert_eq!(add(link, &text(".visible .func f() { trap; }")), Ok(()));
+        let held = LINKS.get(link.0.addr()).unwrap();
+        complete(link).unwrap();
+        let image = held.lock().unwrap().image.clone().unwrap();
+        assert!(image.ends_with(b"\0"));
+        let linked = super::super::image::Image::read(&image);
+        assert_eq!(linked.ptx().unwrap().kernel_names(), ["k"]);
+        assert_eq!(destroy(link), Ok(()));
+        let twice = create();
+        for _ in 0..2 {
+            assert_eq!(add(twice, &text(".visible .func f() { ret; }")), Ok(()));
+        }
+        assert_eq!(complete(twice), Err(CUresult::INVALID_PTX));
+    }
 
     #[test]
     fn a_link_needs_inputs_and_accepts_none_after_its_completion() {

@@ -1,10 +1,10 @@
 //! Modules, libraries, functions and the built-in kernels.
 //!
-//! Any bytes load as an image. Of a cubin and of a PTX module the declarations of functions and
-//! variables are read ([`Image`]), and nothing else. A function's name alone decides what it does
-//! ([`kernels`]); a function with another name is a kernel that takes a little time and does
-//! nothing. A library's kernel (`CUkernel`) becomes a function of a context at its first use there,
-//! and is accepted in place of a function.
+//! Any bytes load as an image, but a PTX text with errors does not ([`Image`]). The kernels of a
+//! PTX text run ([`program`]). Of a cubin the declarations of functions and variables are read, and
+//! nothing else: a function's name decides what it does ([`kernels`]), and a function with another
+//! name is a kernel that takes a little time and does nothing. A library's kernel (`CUkernel`)
+//! becomes a function of a context at its first use there, and is accepted in place of a function.
 
 mod attributes;
 mod function;
@@ -19,6 +19,7 @@ mod memory;
 mod modules;
 pub mod occupancy;
 mod params;
+mod program;
 mod variables;
 
 use std::sync::Arc;

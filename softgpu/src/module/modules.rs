@@ -151,8 +151,9 @@ impl Module {
 /// Loads any image.
 ///
 /// # Errors
-/// `OUT_OF_MEMORY` under eager loading.
+/// `INVALID_PTX` for a PTX text with errors; `OUT_OF_MEMORY` under eager loading.
 pub fn load(context: &Arc<Context>, image: Arc<Image>) -> Result<Arc<Module>> {
+    image.check()?;
     let module = Arc::new(Module {
         handle: handle::fresh(),
         context: Arc::clone(context),

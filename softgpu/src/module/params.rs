@@ -15,8 +15,8 @@ use gpushare_cuda_abi::cuda::{
 use super::kernels::Builtin;
 use crate::error::Result;
 
-/// The bytes of a launch's parameters. Empty if the kernel is not built in and the launch passed an
-/// array, because the layout is unknown then.
+/// The bytes of a launch's parameters. Empty if the kernel does nothing and the launch passed an
+/// array.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Params(Vec<u8>);
 
@@ -27,45 +27,43 @@ impl Params {
     /// Reads the parameters of a launch.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if both forms are given, a built-in kernel's parameters are missing or too
+    /// `INVALID_VALUE` if both forms are given, the parameters that are copied are missing or too
     /// short, or an option is unknown.
     ///
     /// # Safety
-    /// `kernel_params` and `extra` are NULL or as `cuLaunchKernel` requires for this kernel.
+    /// `kernel_params` and `extra` are NULL or as `cuLaunchKernel` requires for a kernel with these
+    /// parameters: the offset and the size of each.
     pub unsafe fn read(
-        builtin: Option<&Builtin>,
+        places: &[(usize, usize)],
         kernel_params: *mut *mut c_void,
         extra: *mut *mut c_void,
     ) -> Result<Self> {
-        let sizes = builtin.map_or(&[][..], |builtin| builtin.params);
         match (kernel_params.is_null(), extra.is_null()) {
             (false, false) => Err(CUresult::INVALID_VALUE),
-            (true, true) if !sizes.is_empty() => Err(CUresult::INVALID_VALUE),
+            (true, true) if !places.is_empty() => Err(CUresult::INVALID_VALUE),
             (true, true) => Ok(Self::default()),
             // SAFETY: the caller guarantees one pointer for each of this kernel's parameters.
-            (false, true) => unsafe { Self::from_array(sizes, kernel_params) },
+            (false, true) => unsafe { Self::from_array(places, kernel_params) },
             // SAFETY: the caller guarantees a list of options with its end marker.
-            (true, false) => unsafe { Self::from_options(sizes, extra) },
+            (true, false) => unsafe { Self::from_options(places, extra) },
         }
     }
 
     /// Parameters as bytes in C layout, for launches that set them step by step.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if they are too short for a built-in kernel.
-    pub fn from_bytes(builtin: Option<&Builtin>, bytes: &[u8]) -> Result<Self> {
-        let needed = builtin.map_or(0, |builtin| layout(builtin.params).1);
-        if bytes.len() < needed {
+    /// `INVALID_VALUE` if they are too short for parameters at these places.
+    pub fn from_bytes(places: &[(usize, usize)], bytes: &[u8]) -> Result<Self> {
+        if bytes.len() < end(places) {
             Err(CUresult::INVALID_VALUE)
         } else {
             Ok(Self(bytes.to_vec()))
         }
     }
 
-    unsafe fn from_array(sizes: &[usize], array: *mut *mut c_void) -> Result<Self> {
-        let (offsets, total) = layout(sizes);
-        let mut bytes = vec![0; total];
-        for (index, (&offset, &size)) in offsets.iter().zip(sizes).enumerate() {
+    unsafe fn from_array(places: &[(usize, usize)], array: *mut *mut c_void) -> Result<Self> {
+        let mut bytes = vec![0; end(places)];
+        for (index, &(offset, size)) in places.iter().enumerate() {
             // SAFETY: the array has an entry for each parameter.
             let value = unsafe { array.add(index).read() };
             if value.is_null() {
@@ -84,7 +82,7 @@ impl Params {
         Ok(Self(bytes))
     }
 
-    unsafe fn from_options(sizes: &[usize], list: *mut *mut c_void) -> Result<Self> {
+    unsafe fn from_options(places: &[(usize, usize)], list: *mut *mut c_void) -> Result<Self> {
         let (mut buffer, mut size, mut at) = (std::ptr::null_mut(), None, 0);
         loop {
             // SAFETY: the list continues until its end marker, which ends this loop.
@@ -106,7 +104,7 @@ impl Params {
             at += 2;
         }
         let size = size
-            .filter(|size| *size <= MOST && *size >= layout(sizes).1)
+            .filter(|size| *size <= MOST && *size >= end(places))
             .ok_or(CUresult::INVALID_VALUE)?;
         if buffer.is_null() && size > 0 {
             return Err(CUresult::INVALID_VALUE);
@@ -139,6 +137,12 @@ impl Params {
     }
 }
 
+/// Where the last of these places ends.
+fn end(places: &[(usize, usize)]) -> usize {
+    let ends = places.iter().map(|(offset, size)| offset + size);
+    ends.max().unwrap_or(0)
+}
+
 /// The offset of each parameter and the total size; every parameter is aligned to its size.
 pub(super) fn layout(sizes: &[usize]) -> (Vec<usize>, usize) {
     let mut end = 0_usize;
@@ -167,6 +171,7 @@ mod tests {
     #[test]
     fn both_forms_give_equal_parameters_and_missing_ones_are_refused() {
         let fill = kernels::find("fill").unwrap();
+        let places = [(0, 8), (8, 8), (16, 4)];
         let (mut dst, mut count, mut value) = (0x1000_u64, 7_u64, 0xdead_beef_u32);
         let mut array: [*mut c_void; 3] = [
             (&raw mut dst).cast(),
@@ -192,8 +197,8 @@ mod tests {
         // SAFETY: both forms are as the kernel requires.
         let (one, two) = unsafe {
             (
-                Params::read(Some(fill), array.as_mut_ptr(), null).unwrap(),
-                Params::read(Some(fill), null, extra.as_mut_ptr()).unwrap(),
+                Params::read(&places, array.as_mut_ptr(), null).unwrap(),
+                Params::read(&places, null, extra.as_mut_ptr()).unwrap(),
             )
         };
         assert_eq!(one, two);
@@ -203,18 +208,18 @@ mod tests {
         // SAFETY: as above.
         unsafe {
             assert_eq!(
-                Params::read(Some(fill), null, extra.as_mut_ptr()),
+                Params::read(&places, null, extra.as_mut_ptr()),
                 Err(CUresult::INVALID_VALUE)
             );
             assert_eq!(
-                Params::read(Some(fill), null, null),
+                Params::read(&places, null, null),
                 Err(CUresult::INVALID_VALUE)
             );
             assert_eq!(
-                Params::read(Some(fill), array.as_mut_ptr(), extra.as_mut_ptr()),
+                Params::read(&places, array.as_mut_ptr(), extra.as_mut_ptr()),
                 Err(CUresult::INVALID_VALUE)
             );
-            assert_eq!(Params::read(None, null, null), Ok(Params::default()));
+            assert_eq!(Params::read(&[], null, null), Ok(Params::default()));
         }
     }
 }

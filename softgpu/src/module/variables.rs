@@ -23,6 +23,18 @@ pub(super) struct Variable {
     pub(super) align: usize,
     /// The first of its initial bytes; the rest is 0.
     pub(super) initial: Vec<u8>,
+    /// Addresses inside the initial bytes.
+    pub(super) patches: Vec<Patch>,
+}
+
+/// The address of a variable as an initial value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Patch {
+    /// Where its eight bytes are.
+    pub(super) offset: usize,
+    /// The variable, and what is added to its address.
+    pub(super) name: String,
+    pub(super) addend: i64,
 }
 
 /// The variables of a module in memory.
@@ -64,8 +76,16 @@ impl Variables {
             if let Some((base, size)) = places.get(&variable.name) {
                 let _still = still();
                 let bytes = DeviceSlice::<u8>::new(context, *base, *size, Access::Write)?;
+                let mut initial = variable.initial.clone();
+                for patch in &variable.patches {
+                    let target = places.get(&patch.name).map_or(0, |(base, _)| *base);
+                    let value = target.wrapping_add_signed(patch.addend).to_le_bytes();
+                    if let Some(into) = initial.get_mut(patch.offset..patch.offset + value.len()) {
+                        into.copy_from_slice(&value);
+                    }
+                }
                 for at in 0..bytes.len() {
-                    bytes.set(at, variable.initial.get(at).copied().unwrap_or(0));
+                    bytes.set(at, initial.get(at).copied().unwrap_or(0));
                 }
             }
         }

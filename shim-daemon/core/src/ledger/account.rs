@@ -50,6 +50,9 @@ pub(crate) struct Account {
     pub(crate) away: Bytes,
     /// The part of its memory that did not move when it was last moved.
     pub(crate) residue: Bytes,
+    /// The most of the grant that is booked on the card; the rest of managed memory counts as on
+    /// the host. [`Bytes::MAX`] where memory is not managed.
+    pub(crate) booked: Bytes,
     /// How memory that it holds above its request may be taken back.
     pub(crate) loan: Loan,
     /// A reclaim under way.
@@ -62,6 +65,7 @@ impl Account {
     pub(crate) fn new(quota: Quota, loan: Loan, cost: Bytes, capacity: Bytes) -> Self {
         let mut account = Self {
             capacity,
+            booked: Bytes::MAX,
             ..Self::default()
         };
         account.set(quota, loan, cost);
@@ -71,7 +75,11 @@ impl Account {
     /// Changes the limits. A request includes a context.
     pub(crate) fn set(&mut self, quota: Quota, loan: Loan, cost: Bytes) {
         self.request = quota.request;
-        self.limit = quota.limit.min(self.capacity);
+        self.limit = if loan.paged {
+            quota.limit
+        } else {
+            quota.limit.min(self.capacity)
+        };
         self.loan = loan;
         self.promise = if quota.request.is_zero() {
             Bytes::ZERO
@@ -110,8 +118,8 @@ impl Account {
             self.grant
         };
         Room {
-            taken: self.grant - self.away + self.overhead + self.excess + self.limbo,
-            firm: self.firm_with(kept),
+            taken: self.on_card() + self.overhead + self.excess + self.limbo,
+            firm: self.firm_with(kept.min(self.booked)),
         }
     }
 
@@ -119,13 +127,14 @@ impl Account {
     /// loan of a tenant that can only be ended.
     pub(crate) fn fixed(&self) -> Bytes {
         let moves = self.loan.moves && self.loan.revocable;
-        self.firm_with(if moves { self.kept() } else { self.grant })
+        let kept = if moves { self.kept() } else { self.grant };
+        self.firm_with(kept.min(self.booked))
     }
 
     /// The memory that it needs beside that while it is in: the loan of a tenant that others may
-    /// move. `None`: it has no such loan.
+    /// move. `None`: it has no such loan, or it can run with any part of it on the host.
     pub(crate) fn movable(&self) -> Option<Bytes> {
-        let moves = self.loan.moves && self.loan.revocable;
+        let moves = self.loan.moves && self.loan.revocable && !self.loan.paged;
         let loan = moves.then(|| self.grant - self.kept());
         loan.filter(|loan| !loan.is_zero())
     }
@@ -140,16 +149,31 @@ impl Account {
             + (self.overhead + self.limbo - self.limbo_charged).max(self.promise)
     }
 
-    /// The account if its grant becomes `level`, or its overhead grows by `overhead`.
-    pub(crate) fn grown(&self, level: Bytes, overhead: Bytes) -> Self {
+    /// The account if its grant becomes `level`, of which `booked` may be on the card, or its
+    /// overhead grows by `overhead`.
+    pub(crate) fn grown(&self, level: Bytes, booked: Bytes, overhead: Bytes) -> Self {
         let mut grown = self.clone();
-        grown.grant = grown.grant.max(level);
+        if level > grown.grant {
+            (grown.grant, grown.booked) = (level, booked);
+        }
         grown.overhead += overhead;
         grown
     }
 
-    /// The part of the grant that is, or may be, on the card.
+    /// The part of the grant that is booked on the card.
     pub(crate) fn on_card(&self) -> Bytes {
+        (self.grant - self.away).min(self.booked)
+    }
+
+    /// The part of the host budget that so much of its memory takes there: managed memory is on the
+    /// host in the processes' own memory.
+    pub(crate) fn host_for(&self, bytes: Bytes) -> Bytes {
+        if self.loan.paged { Bytes::ZERO } else { bytes }
+    }
+
+    /// The part of the grant that its processes may have on the card: also what the driver lets
+    /// managed memory take beyond what is booked.
+    pub(crate) fn may_be_on_card(&self) -> Bytes {
         self.grant - self.away
     }
 

@@ -105,6 +105,8 @@ impl World {
             if let Some(books) = self.ledger.get_mut(device) {
                 let capacity = books.capacity();
                 books.open(tenant, Account::new(quota, loan, cost, capacity));
+                let booked = books.bookable(tenant);
+                books.change(tenant, |account| account.booked = booked);
             }
             if loan.moves && self.ledger.get(device).is_some() {
                 self.residency.add(device, tenant);

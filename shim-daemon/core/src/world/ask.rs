@@ -252,13 +252,15 @@ impl World {
             Want::Context { cost } if fresh => cost,
             _ => Bytes::ZERO,
         };
+        let booked = books.bookable(tenant);
         let changed = books.change(tenant, |account| {
             let raised = level > account.grant;
             let lowered = account.lowering.is_some_and(|lowering| lowering.to < level);
             if raised || lowered {
                 account.lowering = None;
             }
-            account.grant = account.grant.max(level);
+            let grown = account.grown(level, booked, Bytes::ZERO);
+            (account.grant, account.booked) = (grown.grant, grown.booked);
             let shown = account.used_by_page().max(used.min(account.grant));
             account.in_use = account.in_use.max(shown);
             account.late = account.in_use - shown;

@@ -86,7 +86,7 @@ impl World {
         wanted_by: Option<TenantId>,
     ) -> bool {
         let bytes = self.in_use(tenant, device);
-        if !self.residency.reserve(device, tenant, bytes) {
+        if !self.reserve(device, tenant, bytes) {
             return false;
         }
         self.notice(Notice::Leaving {
@@ -175,11 +175,21 @@ impl World {
         self.settle(device);
     }
 
+    /// Reserves host memory for so much of a tenant's memory, instead of what is reserved for it.
+    /// `false`: the budget does not allow it.
+    fn reserve(&mut self, device: DeviceId, tenant: TenantId, bytes: Bytes) -> bool {
+        let account = self.ledger.account(device, tenant);
+        let host = account.map_or(bytes, |account| account.host_for(bytes));
+        self.residency.reserve(device, tenant, host)
+    }
+
     /// Sets the room aside that a tenant needs, and orders it to return. The caller has made sure
     /// that there is room.
     pub(super) fn enter(&mut self, tenant: TenantId, device: DeviceId) {
+        let books = self.ledger.get(device);
+        let booked = books.map_or(Bytes::MAX, |books| books.bookable(tenant));
         self.ledger.change(device, tenant, |account| {
-            account.away = Bytes::ZERO;
+            (account.away, account.booked) = (Bytes::ZERO, booked);
         });
         self.go(tenant, device, Place::Entering, true);
     }
@@ -187,11 +197,17 @@ impl World {
     /// All processes of a tenant are back.
     fn entered(&mut self, tenant: TenantId, device: DeviceId) {
         let now = self.timers.now();
+        let paged = self.ledger.account(device, tenant);
+        let paged = paged.filter(|account| account.loan.paged);
+        let paged = paged.map(|account| account.in_use.min(account.booked));
         let Some(rotation) = self.residency.on_mut(device) else {
             return;
         };
         let known = rotation.get(tenant);
-        let known = known.map(|resident| (resident.host(), now - resident.begun()));
+        let known = known.map(|resident| {
+            let bytes = paged.unwrap_or_else(|| resident.host());
+            (bytes, now - resident.begun())
+        });
         let Some((bytes, took)) = known else {
             return;
         };

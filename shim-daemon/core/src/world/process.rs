@@ -194,6 +194,7 @@ impl World {
         };
         let overhead = opened.map_or(Bytes::ZERO, |opened| opened.overhead());
         let reaped = books.change(tenant, |account| {
+            let before = account.on_card();
             let held = if last {
                 account.grant
             } else {
@@ -217,6 +218,8 @@ impl World {
             account.lowering = account
                 .lowering
                 .filter(|lowering| lowering.to < account.grant);
+            // Of managed memory the driver kept a part on the host.
+            let held = held.min(before - account.on_card());
             (held + overhead + excess, held)
         });
         let Some((bytes, held)) = reaped else { return };

@@ -112,6 +112,8 @@ impl World {
         let now = self.timers.now();
         // While some of it may be on the host, its charges say nothing of what is on the card.
         let steady = self.residency.is_in(device, tenant);
+        let account = self.ledger.account(device, tenant);
+        let paged = account.is_some_and(|account| account.loan.paged);
         let Some(process) = self.tenants.process_mut(seen.process) else {
             return;
         };
@@ -129,7 +131,9 @@ impl World {
             opened.overhead()
         };
         let mut learned: Option<(CostClass, Bytes)> = None;
-        if let Some(charged) = seen.charged.filter(|_| steady) {
+        // Nor do the charges of managed memory of which a part is on the host.
+        let tells = |charged: &Bytes| steady && (!paged || *charged <= seen.used);
+        if let Some(charged) = seen.charged.filter(tells) {
             let first = opened.measure((seen.used - charged).min(most));
             if first && !seen.used.is_zero() {
                 learned = Some((books.class(), opened.overhead()));
@@ -179,7 +183,7 @@ impl World {
         for tenant in accounts {
             let used = living.get(&tenant).copied().unwrap_or_default();
             let changed = self.ledger.change(device, tenant, |account| {
-                let bytes = used - account.on_card() - account.overhead;
+                let bytes = used - account.may_be_on_card() - account.overhead;
                 let before = std::mem::replace(&mut account.excess, bytes);
                 (before.is_zero() && !bytes.is_zero()).then_some(bytes)
             });
@@ -199,7 +203,10 @@ impl World {
 fn by_total(books: &mut Device, taken: Nanos, used: Bytes) {
     let living: Bytes = books
         .accounts()
-        .map(|(_, account)| account.in_use - account.away + account.overhead)
+        .map(|(_, account)| {
+            let on_card = account.in_use - account.away;
+            on_card.min(account.booked) + account.overhead
+        })
         .sum();
     let mut rest = used - living;
     let mut entries: Vec<(Nanos, ProcessId, Bytes)> = books

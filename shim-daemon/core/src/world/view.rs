@@ -283,6 +283,10 @@ impl World {
         let Some(account) = books.account(tenant) else {
             return Bytes::ZERO;
         };
+        if account.loan.paged {
+            // What the card has no room for is on the host.
+            return account.ceiling() - account.in_use;
+        }
         let others = books.unused() - account.unused();
         // Memory on the host has to come back before more is granted.
         let more = books.slack().taken + others - books.deficit() - account.away;

@@ -207,7 +207,7 @@ impl Node {
             adopted: true,
             gated: true,
         });
-        if self.guests[&tenant].spec.oversubscribe == Oversubscribe::Swap {
+        if self.guests[&tenant].spec.oversubscribe != Oversubscribe::Off {
             self.tell(Event::Movable { process });
         }
         for (device, _) in self.guests[&tenant].spec.quotas.clone() {

@@ -70,7 +70,7 @@ pub(super) fn kernel(params: &CUDA_KERNEL_NODE_PARAMS_v2) -> Result<Placed> {
     let grid = [params.gridDimX, params.gridDimY, params.gridDimZ];
     let block = [params.blockDimX, params.blockDimY, params.blockDimZ];
     // SAFETY: by the contract of the node functions the parameters match this kernel.
-    let read = unsafe { Params::read(function.builtin(), params.kernelParams, params.extra) }?;
+    let read = unsafe { Params::read(&function.copied(), params.kernelParams, params.extra) }?;
     let context = Arc::clone(function.context());
     let launch = Launch::new(
         function,

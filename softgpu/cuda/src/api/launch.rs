@@ -33,7 +33,7 @@ fn launch(
     let stream = here(default, stream)?;
     let function = module::function(stream.context(), f)?;
     // SAFETY: the caller of a launch function guarantees parameters that match its kernel.
-    let params = unsafe { Params::read(function.builtin(), params, extra) }?;
+    let params = unsafe { Params::read(&function.copied(), params, extra) }?;
     module::launch(&stream, function, shape, params)
 }
 

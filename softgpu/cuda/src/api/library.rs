@@ -12,6 +12,7 @@ use softgpu::module::{Image, library};
 use softgpu::{context, exec, world};
 
 use super::func::param_info;
+use super::link::Options;
 use super::module::told;
 use crate::abi::{image_at, inputs, out, outputs, required, text};
 
@@ -37,6 +38,13 @@ fn accept_library_options(
     }
 }
 
+fn load(library: *mut CUlibrary, image: Image, jit: &Options) -> Result {
+    let log = image.log();
+    let loaded = library::load(image);
+    jit.write_log(&log, loaded.is_err())?;
+    out(library, loaded?)
+}
+
 /// The ordinal of an existing device.
 fn ordinal(device: CUdevice) -> Result<u32> {
     let ordinal = world::process()?.device(device)?.ordinal();
@@ -54,17 +62,16 @@ driver! {
     fn cuLibraryLoadData(library: *mut CUlibrary, image: *const c_void, jit: *mut CUjit_option, jit_values: *mut *mut c_void, jit_count: u32, options: *mut CUlibraryOption, values: *mut *mut c_void, count: u32) {
         required(library)?;
         required(image)?;
-        super::link::accept_options(jit_count, jit, jit_values)?;
+        let jit = super::link::accept_options(jit_count, jit, jit_values)?;
         accept_library_options(count, options, values)?;
-        out(library, library::load(image_at(image)))
+        load(library, image_at(image), &jit)
     }
 
     fn cuLibraryLoadFromFile(library: *mut CUlibrary, path: *const c_char, jit: *mut CUjit_option, jit_values: *mut *mut c_void, jit_count: u32, options: *mut CUlibraryOption, values: *mut *mut c_void, count: u32) {
         required(library)?;
-        super::link::accept_options(jit_count, jit, jit_values)?;
+        let jit = super::link::accept_options(jit_count, jit, jit_values)?;
         accept_library_options(count, options, values)?;
-        let image = Image::read(&super::link::file(path)?);
-        out(library, library::load(image))
+        load(library, Image::read(&super::link::file(path)?), &jit)
     }
 
     fn cuLibraryUnload(library: CUlibrary) {

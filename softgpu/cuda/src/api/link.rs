@@ -8,30 +8,85 @@ use softgpu::context;
 use softgpu::module::linker::{self, LinkInput};
 
 use super::module::options as jit_options;
-use crate::abi::{inputs, out, outputs, required, text};
+use crate::abi::{input, inputs, out, out_text, outputs, required, text};
+
+/// The options of a just-in-time compilation.
+pub(super) struct Options {
+    options: Vec<CUjit_option>,
+    values: *mut *mut c_void,
+}
 
 /// Checks JIT options, and writes the output options: no log and no time.
 pub(super) fn accept_options(
     count: u32,
     options: *mut CUjit_option,
     values: *mut *mut c_void,
-) -> Result {
+) -> Result<Options> {
     let given = jit_options(count, options.cast_const())?;
     if !given.is_empty() {
         required(values.cast_const())?;
     }
-    for (at, option) in given.into_iter().enumerate() {
-        match option {
-            CUjit_option::INFO_LOG_BUFFER_SIZE_BYTES
-            | CUjit_option::ERROR_LOG_BUFFER_SIZE_BYTES
-            | CUjit_option::WALL_TIME => {
-                outputs(values.wrapping_add(at), 1, &[std::ptr::null_mut()])?;
-            }
-            other if other < CUjit_option::NUM_OPTIONS => {}
-            _ => return Err(CUresult::INVALID_VALUE),
-        }
+    if given
+        .iter()
+        .any(|option| *option >= CUjit_option::NUM_OPTIONS)
+    {
+        return Err(CUresult::INVALID_VALUE);
     }
-    Ok(())
+    let accepted = Options {
+        options: given,
+        values,
+    };
+    accepted.set(CUjit_option::WALL_TIME, 0)?;
+    Ok(accepted)
+}
+
+impl Options {
+    /// Where the value of an option is.
+    fn place(&self, wanted: CUjit_option) -> Option<*mut *mut c_void> {
+        let at = self.options.iter().position(|option| *option == wanted)?;
+        Some(self.values.wrapping_add(at))
+    }
+
+    fn set(&self, wanted: CUjit_option, value: usize) -> Result {
+        self.place(wanted).map_or(Ok(()), |at| {
+            outputs(at, 1, &[std::ptr::without_provenance_mut(value)])
+        })
+    }
+
+    /// Writes a log: of errors if the image was refused, else of information. The sizes of the
+    /// buffers become what was written. The other log is empty.
+    pub(super) fn write_log(&self, text: &str, refused: bool) -> Result {
+        use CUjit_option as O;
+        let logs = [
+            (O::INFO_LOG_BUFFER, O::INFO_LOG_BUFFER_SIZE_BYTES, !refused),
+            (O::ERROR_LOG_BUFFER, O::ERROR_LOG_BUFFER_SIZE_BYTES, refused),
+        ];
+        for (buffer, size, is_it) in logs {
+            let text = if is_it { text } else { "" };
+            let room = self
+                .place(size)
+                .map(|at| input(at.cast_const()))
+                .transpose()?;
+            let buffer = self
+                .place(buffer)
+                .map(|at| input(at.cast_const()))
+                .transpose()?;
+            let room = room.map_or(0, |room| room.addr());
+            let written = match buffer {
+                Some(buffer) if !buffer.is_null() && room > 0 => {
+                    out_text(buffer.cast(), room, text)?;
+                    if text.is_empty() {
+                        0
+                    } else {
+                        room.min(text.len() + 1)
+                    }
+                }
+                _ => 0,
+            };
+            self.set(size, written)?;
+        }
+        Ok(())
+    }
 }
 
 /// The content of an image file.
@@ -47,7 +102,7 @@ fn create(
 ) -> Result {
     required(link)?;
     context::current()?;
-    accept_options(count, options, values)?;
+    accept_options(count, options, values)?.write_log("", false)?;
     out(link, linker::create())
 }
 
@@ -84,7 +139,7 @@ driver! {
     }
 
     fn cuLinkAddData(link: CUlinkState, kind: CUjitInputType, data: *mut c_void, size: usize, _name: *const c_char, count: u32, options: *mut CUjit_option, values: *mut *mut c_void) {
-        accept_options(count, options, values)?;
+        accept_options(count, options, values)?.write_log("", false)?;
         add_data(link, kind, data, size)
     }
 

@@ -12,14 +12,20 @@ use softgpu::graph::forbidden::Unsafe;
 use softgpu::module::{self, Image, Loading};
 use softgpu::{context, exec};
 
+use super::link::Options;
 use crate::abi::{image_at, inputs, out, out_if, outputs, required, text};
 
-fn load(module: *mut CUmodule, image: *const c_void) -> Result {
+fn load(module: *mut CUmodule, image: *const c_void, options: Option<&Options>) -> Result {
     required(module)?;
     let context = context::current()?;
     required(image)?;
     let image = Arc::new(image_at(image));
-    out(module, module::load(&context, image)?.handle())
+    let log = image.log();
+    let loaded = module::load(&context, image);
+    if let Some(options) = options {
+        options.write_log(&log, loaded.is_err())?;
+    }
+    out(module, loaded?.handle())
 }
 
 /// Writes address and size of a variable; each pointer may be NULL, not both.
@@ -55,16 +61,16 @@ driver! {
     }
 
     fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) {
-        load(module, image)
+        load(module, image, None)
     }
 
     fn cuModuleLoadDataEx(module: *mut CUmodule, image: *const c_void, count: u32, options: *mut CUjit_option, values: *mut *mut c_void) {
-        super::link::accept_options(count, options, values)?;
-        load(module, image)
+        let options = super::link::accept_options(count, options, values)?;
+        load(module, image, Some(&options))
     }
 
     fn cuModuleLoadFatBinary(module: *mut CUmodule, image: *const c_void) {
-        load(module, image)
+        load(module, image, None)
     }
 
     fn cuModuleUnload(module: CUmodule) {

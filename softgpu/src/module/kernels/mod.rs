@@ -123,6 +123,12 @@ impl Builtin {
         })
     }
 
+    /// Whether its time is what its parameters say. A kernel of a PTX text with its name measures
+    /// the device's timer to the same end.
+    pub(super) fn is_timed(&self) -> bool {
+        ["spin", "spin_grid", "meet"].contains(&self.name)
+    }
+
     /// Whether it waits on the device for a value.
     pub fn spins(&self) -> bool {
         self.spins.is_some()

@@ -132,7 +132,7 @@ impl World {
             (account.away, account.residue)
         });
         let (away, residue) = gone.unwrap_or_default();
-        self.residency.reserve(device, tenant, away.max(told));
+        self.reserve(device, tenant, away.max(told));
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };

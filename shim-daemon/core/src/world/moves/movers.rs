@@ -58,7 +58,7 @@ impl World {
             loan,
             idle,
             gives,
-            host: account.in_use,
+            host: account.host_for(account.in_use),
             used: resident.used(now, account.in_use),
             stays: (stays[0], stays[1]),
             backs_off: Some(resident.backs_off()).filter(|until| *until > now),
@@ -124,5 +124,5 @@ impl World {
 
 /// The part of a tenant's memory in use that can move.
 fn gives(account: &Account, resident: &Resident) -> Bytes {
-    account.in_use - resident.residue()
+    (account.in_use - resident.residue()).min(account.booked)
 }

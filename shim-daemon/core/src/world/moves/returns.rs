@@ -1,7 +1,7 @@
 //! Tenants that are out come back: in the order of the device's waiting asks, by the same rules.
 
 use crate::ids::{AskKey, DeviceId, ProcessId, TenantId};
-use crate::ledger::Account;
+use crate::ledger::{Account, Device};
 use crate::residency::Place;
 use crate::resolver::{Burst, Case, Mover, Resolve, Resolver, Verdict};
 use crate::time::Nanos;
@@ -71,8 +71,8 @@ impl World {
         let Some(account) = books.account(tenant) else {
             return;
         };
-        let (away, guaranteed) = (account.away, is_within_request(account));
-        let need = away + self.asked_beside(tenant, device);
+        let guaranteed = is_within_request(account);
+        let (away, need) = self.needed_back((tenant, device), books, account);
         let short = need + pass.above.taken + books.deficit() - books.slack().taken;
         if short.is_zero() {
             pass.forget();
@@ -92,6 +92,20 @@ impl World {
         pass.coming.prompt.taken = all.taken - short;
         let counts = rest.is_zero() || self.make_way(pass, tenant, rest, guaranteed);
         pass.equals_need(if counts { need - short } else { need });
+    }
+
+    /// The room that a return takes, and the same with the tenant's waiting asks.
+    fn needed_back(
+        &self,
+        (tenant, device): (TenantId, DeviceId),
+        books: &Device,
+        account: &Account,
+    ) -> (Bytes, Bytes) {
+        let mut back = account.clone();
+        (back.away, back.booked) = (Bytes::ZERO, books.bookable(tenant));
+        let away = back.on_card() - account.on_card();
+        back.grant += self.asked_beside(tenant, device, account);
+        (away, back.on_card() - account.on_card())
     }
 
     /// Makes room for a return. Whether the bytes on their way are enough then.
@@ -177,9 +191,10 @@ impl World {
         }
         let free = self.residency.host.free();
         let largest = self.residency.devices().map(|(device, rotation)| {
-            let sizes = rotation
-                .all()
-                .map(|(tenant, _)| self.in_use(tenant, device));
+            let sizes = rotation.all().filter_map(|(tenant, _)| {
+                let account = self.ledger.account(device, tenant)?;
+                Some(account.host_for(account.in_use))
+            });
             sizes.max().unwrap_or_default()
         });
         let kept: Bytes = largest.sum();
@@ -187,7 +202,9 @@ impl World {
         let own = own.map_or(Bytes::ZERO, |resident| resident.host());
         let books = self.ledger.all();
         let away = books.flat_map(|(_, books)| books.accounts());
-        let away: Bytes = away.map(|(_, account)| account.away).sum();
+        let away: Bytes = away
+            .map(|(_, account)| account.host_for(account.away))
+            .sum();
         let lasting = self.residency.host.budget() - away;
         (free.min(free + own - kept), lasting + own - kept)
     }
@@ -217,7 +234,10 @@ impl World {
         let now: Bytes = fitting.map(|(_, gives)| gives).sum();
         // Also what ends, though an equal that is before it may have counted on that.
         let all = now + later + self.lasting(device).0.taken;
-        !all.is_zero() && short <= all && short <= host
+        // What takes nothing of the budget.
+        let own = movers.iter().filter(|mover| mover.host.is_zero());
+        let own: Bytes = own.map(|mover| mover.gives).sum();
+        !all.is_zero() && short <= all && short <= host + own
     }
 
     /// Memory that no mover gives now, and that can move once it is used: of tenants that are
@@ -229,9 +249,9 @@ impl World {
         let later = others.filter_map(|(tenant, resident)| {
             let account = self.ledger.account(device, tenant)?;
             match resident.place() {
-                Place::Entering => Some(account.in_use),
+                Place::Entering => Some(account.in_use.min(account.booked)),
                 Place::In if account.loan.moves && account.loan.revocable => {
-                    Some(account.grant - account.in_use)
+                    Some(account.on_card() - account.in_use)
                 }
                 _ => None,
             }
@@ -274,10 +294,7 @@ impl World {
 
     /// The memory that a tenant's waiting asks want beside its grant: the tenant needs room for
     /// them too.
-    fn asked_beside(&self, tenant: TenantId, device: DeviceId) -> Bytes {
-        let Some(account) = self.ledger.account(device, tenant) else {
-            return Bytes::ZERO;
-        };
+    fn asked_beside(&self, tenant: TenantId, device: DeviceId, account: &Account) -> Bytes {
         let own = self.asks.on(device).filter(|(_, one)| one.tenant == tenant);
         let wanted = own.map(|(_, pending)| match pending.want {
             Want::Credit { bytes, .. } => bytes,

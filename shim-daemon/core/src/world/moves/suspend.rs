@@ -13,7 +13,7 @@ pub enum NotSuspended {
     #[error("no such tenant runs")]
     Unknown,
     /// Its memory cannot leave the card.
-    #[error("its memory cannot leave the card: it runs without `oversubscribe=swap`")]
+    #[error("its memory cannot leave the card: it runs with `oversubscribe=off`")]
     Fixed,
     /// One of its processes cannot be sealed.
     #[error("one of its processes cannot move its memory, or is not connected")]
@@ -49,7 +49,8 @@ impl World {
                 return Err(NotSuspended::Bound);
             }
             if resident.place() == Place::In {
-                needed += self.in_use(tenant, device);
+                let account = self.ledger.account(device, tenant);
+                needed += account.map_or(Bytes::ZERO, |account| account.host_for(account.in_use));
             }
         }
         let free = self.residency.host.free();

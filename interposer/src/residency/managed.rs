@@ -1,0 +1,199 @@
+//! The other way in which memory moves: allocations are the driver's managed memory, and a move is
+//! a prefetch of the whole set, to the host or back.
+//!
+//! The driver keeps the bytes wherever the pages are: no copy of ours exists, and no step can lose
+//! one. Which chunks were sent home is kept in [`Blocks`](super::blocks::Blocks). Pages that the
+//! driver has evicted by itself, for memory of others or because the set is larger than the device,
+//! are not known here and need not be.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gpushare_cuda_abi::cuda::{
+    CU_DEVICE_CPU, CUdevice, CUdevice_attribute, CUmem_advise, CUresult,
+};
+use gpushare_pacing::mover::Moved;
+
+use super::blocks::{Block, CHUNK, Chunk, Valid};
+use super::memory::blocks;
+use super::moves::{Streams, copied};
+use crate::driver::calls;
+use crate::driver::captures::unnoticed;
+use crate::driver::vmm;
+
+/// What sizes are rounded to: the driver evicts pages of this size.
+const PAGE: u64 = 2 << 20;
+/// Of a set that is larger than the device, this part of the device is filled at a return (as a
+/// fraction): the rest comes page by page, and the driver's own memory needs room.
+const FILLED: (u64, u64) = (7, 8);
+
+/// Allocations of this process that may move are managed memory.
+static ON: AtomicBool = AtomicBool::new(false);
+
+/// From now on they are. Before the process has a context.
+pub(super) fn take_part() {
+    ON.store(true, Ordering::Relaxed);
+}
+
+/// Whether they are.
+pub(crate) fn is_on() -> bool {
+    ON.load(Ordering::Relaxed)
+}
+
+fn length(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// What sizes are rounded to on a device; `None` where managed memory does not move there.
+pub(super) fn granularity(ordinal: CUdevice) -> Option<u64> {
+    let attribute = CUdevice_attribute::CONCURRENT_MANAGED_ACCESS;
+    if calls::device_attribute(attribute, ordinal) == Ok(1) {
+        return Some(PAGE);
+    }
+    tracing::warn!(
+        "this device has no concurrent access to managed memory: its memory stays on it"
+    );
+    None
+}
+
+/// Allocates the memory of `block` in the current context. Returns the address.
+///
+/// # Errors
+/// The driver's.
+pub(super) fn make(mut block: Block) -> Result<u64, CUresult> {
+    let base = unnoticed(|| vmm::allocate_managed(length(block.bytes)))?;
+    let advice = [
+        CUmem_advise::SET_PREFERRED_LOCATION,
+        CUmem_advise::SET_ACCESSED_BY,
+    ];
+    for advice in advice {
+        if let Err(why) = vmm::advise(base, length(block.bytes), advice, block.ordinal) {
+            // The bytes are right wherever they are.
+            tracing::debug!(?why, "the driver takes no advice");
+        }
+    }
+    let mut at = base;
+    let end = base + block.reserved;
+    while at < end {
+        let bytes = CHUNK.min(end - at);
+        block.chunks.push(Chunk {
+            at,
+            bytes,
+            used: bytes.min(base + block.bytes - at),
+            valid: Valid::Managed { home: false },
+            new: None,
+        });
+        at += bytes;
+    }
+    blocks().insert(base, block);
+    Ok(base)
+}
+
+/// Frees the allocation at `base`. What the driver refuses stays.
+pub(super) fn free(base: u64) -> CUresult {
+    let answer = unnoticed(|| calls::free(base));
+    if answer.is_success() {
+        blocks().remove(base);
+    }
+    answer
+}
+
+/// Moves some chunks between the device and the host: those that are `home` or not. The driver is
+/// waited for. `None`: there are none.
+fn prefetch(
+    streams: &mut Streams,
+    device_index: usize,
+    home: bool,
+    most: u64,
+) -> Option<Result<(), CUresult>> {
+    let here = |chunk: &Chunk| matches!(chunk.valid, Valid::Managed { home: at } if at != home);
+    let list = blocks().some(device_index, CHUNK, here);
+    if list.is_empty() {
+        return None;
+    }
+    let mut left = most;
+    let moved = copied(streams, &list, |place, chunk, stream| {
+        let to = if home {
+            CU_DEVICE_CPU
+        } else {
+            let ordinal = blocks().ordinal(list[place].0);
+            ordinal.ok_or(CUresult::INVALID_VALUE)?
+        };
+        let fits = left >= chunk.bytes;
+        left = left.saturating_sub(chunk.bytes);
+        if fits {
+            vmm::prefetch(chunk.at, length(chunk.used), to, stream)
+        } else {
+            Ok(())
+        }
+    });
+    if let Err(uncopied) = moved {
+        return Some(Err(uncopied.why()));
+    }
+    let mut blocks = blocks();
+    for (base, index, _) in list {
+        blocks.has_gone(base, index, home);
+    }
+    Some(Ok(()))
+}
+
+/// Moves some chunks of a device to the host.
+pub(super) fn leave(streams: &mut Streams, device_index: usize) -> Moved {
+    match prefetch(streams, device_index, true, u64::MAX) {
+        None => Moved::All,
+        Some(Ok(())) => Moved::Some,
+        Some(Err(why)) => {
+            tracing::warn!(
+                ?why,
+                "managed memory could not be moved to the host: it stays"
+            );
+            Moved::Failed(0)
+        }
+    }
+}
+
+/// Brings some chunks of a device back. A set that is larger than the device comes in part.
+pub(super) fn enter(streams: &mut Streams, device_index: usize) -> Moved {
+    let (all, away, ordinal) = {
+        let blocks = blocks();
+        let of_it = |block: &&Block| block.device.index() == device_index;
+        let ordinal = blocks.map.values().find(of_it).map(|block| block.ordinal);
+        (
+            blocks.movable[device_index],
+            blocks.away[device_index],
+            ordinal,
+        )
+    };
+    let total = ordinal.and_then(|ordinal| calls::total_memory(ordinal).ok());
+    let most = match total.map(|total| total as u64) {
+        Some(total) if all > total => {
+            let (part, of) = FILLED;
+            (total / of * part).saturating_sub(all - away)
+        }
+        _ => u64::MAX,
+    };
+    match prefetch(streams, device_index, false, most) {
+        None => Moved::All,
+        Some(Ok(())) => Moved::Some,
+        Some(Err(why)) => {
+            tracing::warn!(
+                ?why,
+                "managed memory could not be brought back: it stays away"
+            );
+            undo(streams, device_index);
+            Moved::Failed(0)
+        }
+    }
+}
+
+/// Sends home what a return has brought, as far as the driver does: its bytes are right anywhere.
+pub(super) fn undo(streams: &mut Streams, device_index: usize) {
+    while let Some(Ok(())) = prefetch(streams, device_index, true, u64::MAX) {}
+    let left = {
+        let here = |chunk: &Chunk| matches!(chunk.valid, Valid::Managed { home: false });
+        blocks().some(device_index, u64::MAX, here)
+    };
+    let mut blocks = blocks();
+    for (base, index, _) in left {
+        blocks.has_gone(base, index, true);
+    }
+}

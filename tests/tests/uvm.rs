@@ -1,0 +1,251 @@
+//! Tenants whose memory is managed (`uvm`): their programs see plain memory, which may be more than
+//! the device has, and which moves to the host and back as a whole where tenants do not fit
+//! together.
+
+use gpushare_protocol::wire::{Control, ControlReply, Cursor, Listing, Place, ResidencyRow, Rows};
+use gpushare_tests::clients::compile;
+use gpushare_tests::{Daemon, Gpu, Guest, Home, MIB, Tenant, until};
+use softgpu::world::Kind;
+
+/// A node without host memory for swapping: managed memory needs none. A context is small there.
+const NODE: &str = "first_context = \"4MiB\"\n";
+/// A device with room for one and a half tenants, and the contexts of five.
+const DEVICE: &str = "mem=106MiB,ctx=2MiB";
+/// The bytes that each tenant allocates.
+const SIZE: u64 = 64 * MIB;
+const UVM: (&str, &str) = ("GPUSHARE_OVERSUBSCRIBE", "uvm");
+
+fn program(home: &Home, name: &str, flags: &[&str]) -> Guest {
+    let mut command = home.run(name, flags);
+    command.arg(compile("swapped", &[]));
+    let mut guest = Guest::start(command);
+    assert_eq!(guest.ask("init"), "init 0");
+    guest
+}
+
+/// Fills and checks everything, and replays a graph that was captured before the last moves.
+fn works(guest: &mut Guest, bytes: u64, own: u64) {
+    assert_eq!(guest.ask(&format!("alloc {bytes}")), "alloc 0");
+    assert_eq!(guest.ask(&format!("prepare {}", own + 7)), "prepare 0");
+    // The work before the capture ends here.
+    assert_eq!(guest.ask("replay"), "replay 0");
+    for round in 0..3 {
+        let value = own * 1000 + round;
+        assert_eq!(guest.ask(&format!("fill {value}")), "fill 0");
+        assert_eq!(guest.ask(&format!("check {value}")), "check 0");
+    }
+    assert_eq!(guest.ask("replay"), "replay 0");
+    assert_eq!(guest.ask(&format!("copied {}", own + 7)), "copied 0");
+    assert_eq!(guest.ask(&format!("check {}", own + 7)), "check 0");
+}
+
+#[test]
+fn a_tenant_with_a_limit_above_the_card_loses_no_byte() {
+    let home = Home::with_config(DEVICE, NODE);
+    let flags = ["--oversubscribe", "uvm", "--mem-limit", "192MiB"];
+    let mut guest = program(&home, "large", &flags);
+    works(&mut guest, 160 * MIB, 1);
+    // The limit holds beyond the card too.
+    let more = format!("more {}", 48 * MIB);
+    assert_eq!(guest.ask(&more), "more 2");
+    assert!(guest.finish().silently().is_empty());
+    let flags = ["--mem-limit", "192MiB", "--mem-request", "1MiB"];
+    let mut plain = program(&home, "plain", &flags);
+    let alloc = format!("alloc {}", 160 * MIB);
+    assert_eq!(
+        plain.ask(&alloc),
+        "alloc 2",
+        "without it the card is the most"
+    );
+    plain.finish();
+}
+
+#[test]
+fn three_managed_tenants_on_one_and_a_half_finish_and_lose_no_byte() {
+    let home = Home::with_config(DEVICE, NODE);
+    std::thread::scope(|scope| {
+        for own in 1..4 {
+            let home = &home;
+            scope.spawn(move || {
+                let flags = ["--oversubscribe", "uvm", "--mem-limit", "64MiB"];
+                let mut guest = program(home, &format!("tenant-{own}"), &flags);
+                works(&mut guest, SIZE, own);
+                assert!(guest.finish().silently().is_empty());
+            });
+        }
+    });
+    let said = String::from_utf8(home.gpushare(&["events"]).stdout).expect("text");
+    let moved = said.contains(" left ") && said.contains(" returned ");
+    assert!(moved && !said.contains(" refused "), "{said}");
+}
+
+struct Scene {
+    gpu: Gpu,
+    daemon: Daemon,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let gpu = Gpu::new(DEVICE);
+        let daemon = Daemon::configured(&gpu, NODE);
+        Self { gpu, daemon }
+    }
+
+    /// A tenant with its memory filled with a value.
+    fn filled(&self, name: &str, bytes: u64, value: u64) -> (Tenant, Guest) {
+        let terms = [("GPUSHARE_MEM_LIMIT", "192MiB"), UVM];
+        let tenant = self.daemon.tenant(name, &terms);
+        let mut guest = tenant.client("swapped", &[]);
+        assert_eq!(guest.ask("init"), "init 0");
+        assert_eq!(guest.ask(&format!("alloc {bytes}")), "alloc 0");
+        assert_eq!(guest.ask(&format!("fill {value}")), "fill 0");
+        (tenant, guest)
+    }
+
+    fn residency(&self, name: &str) -> ResidencyRow {
+        let page = self.daemon.commands().ask(&Control::Page {
+            of: Listing::Residency,
+            from: Cursor::default(),
+        });
+        let ControlReply::Page {
+            rows: Rows::Residency(rows),
+            ..
+        } = page
+        else {
+            panic!("{page:?}");
+        };
+        let mut rows = rows.into_iter();
+        rows.find(|row| row.name == name).expect("a row")
+    }
+
+    fn suspended(&self, name: &str) {
+        let tenant = name.to_owned();
+        let reply = self.daemon.commands().ask(&Control::Suspend { tenant });
+        assert_eq!(reply, ControlReply::Done);
+        assert_eq!(self.residency(name).place, Place::Out);
+        assert_eq!(self.on_device(), 0);
+    }
+
+    fn resumed(&self, name: &str) {
+        let tenant = name.to_owned();
+        let reply = self.daemon.commands().ask(&Control::Resume { tenant });
+        assert_eq!(reply, ControlReply::Done);
+        assert_eq!(self.residency(name).place, Place::In);
+    }
+
+    /// Managed bytes that are on the device.
+    fn on_device(&self) -> u64 {
+        let truth = self.gpu.truth();
+        let alive = truth.processes.iter().filter(|process| process.alive);
+        alive
+            .map(|process| process.physical[Kind::Managed as usize])
+            .sum()
+    }
+}
+
+#[test]
+fn managed_memory_goes_home_as_a_whole_and_comes_back_as_a_whole() {
+    let scene = Scene::new();
+    let (_tenant, mut guest) = scene.filled("one", SIZE, 5);
+    assert_eq!(guest.ask("prepare 77"), "prepare 0");
+    assert_eq!(scene.on_device(), SIZE);
+    for _ in 0..2 {
+        scene.suspended("one");
+        assert_eq!(guest.ask("replay"), "replay 0");
+        assert_eq!(guest.ask("copied 77"), "copied 0");
+    }
+    scene.suspended("one");
+    // All of it, before anything touches it.
+    scene.resumed("one");
+    assert_eq!(scene.on_device(), SIZE);
+    assert_eq!(guest.ask("check 77"), "check 0");
+    assert_eq!(scene.residency("one").left, 3);
+}
+
+#[test]
+fn what_is_larger_than_the_card_comes_back_as_far_as_it_fits() {
+    let scene = Scene::new();
+    let (_tenant, mut guest) = scene.filled("one", 160 * MIB, 5);
+    scene.suspended("one");
+    assert_eq!(guest.ask("check 5"), "check 0");
+    scene.suspended("one");
+    scene.resumed("one");
+    assert!(scene.on_device() >= 48 * MIB, "{}", scene.on_device());
+    assert_eq!(guest.ask("check 5"), "check 0");
+}
+
+#[test]
+fn a_tenant_above_the_card_makes_way_for_another() {
+    let scene = Scene::new();
+    let (_one, mut first) = scene.filled("one", 160 * MIB, 3);
+    let (_two, mut second) = scene.filled("two", SIZE, 4);
+    assert_eq!(first.ask("check 3"), "check 0");
+    assert_eq!(second.ask("check 4"), "check 0");
+    assert!(scene.residency("one").left > 0);
+}
+
+#[test]
+fn managed_memory_that_is_away_outlives_the_daemon() {
+    let mut scene = Scene::new();
+    let (_tenant, mut guest) = scene.filled("one", SIZE, 3);
+    scene.suspended("one");
+    scene.daemon.restart();
+    assert_eq!(scene.on_device(), 0, "the next daemon leaves it there");
+    assert_eq!(guest.ask("check 3"), "check 0");
+    until("the next daemon sees it in", || {
+        scene.residency("one").place == Place::In
+    });
+    scene.suspended("one");
+    assert_eq!(guest.ask("check 3"), "check 0");
+}
+
+#[test]
+fn managed_memory_looks_plain_to_its_program() {
+    let said = |how: &str| {
+        let home = Home::with_config("mem=256MiB", NODE);
+        let mut command = home.run("one", &["--oversubscribe", how]);
+        command.arg(compile("looks", &[]));
+        let output = command.output().expect("gpushare starts");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let (plain, managed) = (said("off"), said("uvm"));
+    let differ = |line: &(&str, &str)| line.0 != line.1;
+    let lines = plain.lines().zip(managed.lines());
+    let differ: Vec<(&str, &str)> = lines.filter(differ).collect();
+    // What another process cannot open says so.
+    let ipc = [("ipc capable 1", "ipc capable 0"), ("ipc 0", "ipc 801")];
+    assert_eq!(differ, ipc, "{plain}\n{managed}");
+    assert!(managed.contains("is managed 0"), "{managed}");
+}
+
+/// The refusal of a `run` with these flags.
+fn refused(home: &Home, flags: &[&str]) -> String {
+    let mut command = home.run("one", flags);
+    let output = command.arg("true").output().expect("gpushare starts");
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    String::from_utf8(output.stderr).expect("text")
+}
+
+#[test]
+fn uvm_without_what_it_needs_is_refused_before_the_start_by_name() {
+    let asked = ["--oversubscribe", "uvm"];
+    let accepted = |home: &Home, flags: &[&str]| {
+        let mut command = home.run("one", flags);
+        let output = command.arg("true").output().expect("gpushare starts");
+        assert!(output.status.success(), "{output:?}");
+    };
+    let fixed = Home::with_config("mem=256MiB,managed=fixed", NODE);
+    let said = refused(&fixed, &asked);
+    let named = "GPUSHARE_OVERSUBSCRIBE=\"uvm\" is refused";
+    assert!(said.contains(named), "{said}");
+    assert!(said.contains("managed memory"), "{said}");
+    accepted(&fixed, &["--oversubscribe", "off"]);
+    let able = Home::with_config("mem=256MiB,vmm=off", NODE);
+    accepted(&able, &asked);
+    let large = ["--oversubscribe", "uvm", "--mem-limit", "64TiB"];
+    let said = refused(&able, &large);
+    assert!(said.contains(named) && said.contains(" has "), "{said}");
+    assert!(said.contains("64TiB") || said.contains("64 TiB"), "{said}");
+    accepted(&able, &["--mem-limit", "64TiB", "--mem-request", "1MiB"]);
+}
