@@ -12,6 +12,7 @@ mod resident;
 mod rotation;
 mod terms;
 mod thrash;
+mod turn;
 
 pub(crate) use host::Host;
 pub use order::{Order, Place, Shown, Told};
