@@ -1,4 +1,4 @@
-//! Stream-ordered allocations move too, where nobody else may open their pool. A pool's rules,
+//! Stream-ordered allocations move too, where their pool cannot be exported. A pool's rules,
 //! attributes and refusals are the driver's; beside it runs the bare driver, which must answer the
 //! same.
 
