@@ -13,9 +13,10 @@ cargo build --locked --quiet -p gpushare -p gpushared -p gpushare-interposer -p 
 mkdir -p "$CARGO_TARGET_DIR/venv"
 exec 9>"$CARGO_TARGET_DIR/venv/.lock-suites"
 flock 9
+# Without nvJitLink numba links with the driver, which gets PTX: the software GPU runs no machine code.
 numba=$(venv suite-numba numba==0.68.1 numba-cuda==0.30.4 cuda-bindings==12.9.10 cuda-core==1.2.2 \
     nvidia-cuda-runtime-cu12==12.9.79 nvidia-cuda-nvrtc-cu12==12.9.86 nvidia-cuda-nvcc-cu12==12.9.86 \
-    nvidia-nvjitlink-cu12==12.9.86 nvidia-cuda-cccl-cu12==12.9.27 pytest==9.2.0 filecheck==1.0.6 psutil==7.2.2 cffi==2.1.1) || exit $?
+    nvidia-cuda-cccl-cu12==12.9.27 pytest==9.2.0 filecheck==1.0.6 psutil==7.2.2 cffi==2.1.1) || exit $?
 python=$(venv suite-cuda-python cuda-python==12.6.0 pytest==9.2.0 numpy==2.4.6 nvidia-cuda-nvrtc-cu12==12.6.85) || exit $?
 flock -u 9
 

@@ -393,7 +393,7 @@ pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
         settings.journal = bounds;
     }
     settings.policy.lease = turns(&file.compute);
-    file.swap.apply(&mut settings.policy.swap);
+    settings.spill = file.swap.apply(&mut settings.policy.swap)?;
     if settings.policy.swap.host.is_zero() {
         refuse_swap(text, &file)?;
     }

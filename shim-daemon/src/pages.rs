@@ -39,6 +39,9 @@ pub enum PagesError {
         /// The required size.
         expected: usize,
     },
+    /// A process has as many ranges as there are places for.
+    #[error("the process has no place for one more range")]
+    NoPlace,
     /// The bytes are no page of this protocol.
     #[error(transparent)]
     Content(#[from] PageError),
@@ -117,7 +120,7 @@ impl Drop for Mapped {
 
 /// A sealable memfd. By number, because glibc has the function only since 2.27 and the shipped
 /// daemon needs no more than 2.17.
-fn memfd(name: &std::ffi::CStr) -> Result<OwnedFd, Errno> {
+pub(crate) fn memfd(name: &std::ffi::CStr) -> Result<OwnedFd, Errno> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a C string that outlives the call.
     let fd = unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), flags) };
@@ -126,26 +129,11 @@ fn memfd(name: &std::ffi::CStr) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A memory file of so many bytes for a tenant's memory, all of them allocated now, which cannot
-/// change its size.
-///
-/// # Errors
-/// If the kernel refuses.
-pub fn host_range(bytes: u64) -> Result<OwnedFd, PagesError> {
-    let file = memfd(c"gpushare-host").map_err(failed("make shared memory"))?;
-    let length = i64::try_from(bytes).map_err(|_| PagesError::System("size", Errno::EFBIG))?;
-    ftruncate(&file, length).map_err(failed("size shared memory"))?;
-    fallocate(&file, FallocateFlags::empty(), 0, length)
-        .map_err(failed("allocate shared memory"))?;
-    fcntl(&file, FcntlArg::F_ADD_SEALS(size_seals())).map_err(failed("seal shared memory"))?;
-    Ok(file)
-}
-
-fn size_seals() -> SealFlag {
+pub(crate) fn size_seals() -> SealFlag {
     SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL
 }
 
-fn failed(what: &'static str) -> impl Fn(Errno) -> PagesError {
+pub(crate) fn failed(what: &'static str) -> impl Fn(Errno) -> PagesError {
     move |errno| PagesError::System(what, errno)
 }
 

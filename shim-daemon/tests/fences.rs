@@ -91,6 +91,7 @@ impl Bench {
                     self.replies.push(ControlReply::Event(record.plain()));
                 }
                 Effect::Client { reply, .. } => self.client_replies.push(reply),
+                Effect::Copy(job) => self.node.copied(self.now, job.carry_out()),
                 Effect::Watch { .. } | Effect::Unwatch { .. } | Effect::WatchContainer { .. } => {}
             }
         }
@@ -129,6 +130,7 @@ impl Bench {
             gated: false,
             tells: false,
             moves: false,
+            stores: false,
             managed: false,
         };
         let pid = std::process::id();

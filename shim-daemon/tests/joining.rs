@@ -98,6 +98,7 @@ impl Machine {
             gated: false,
             tells: false,
             moves: false,
+            stores: false,
             managed: false,
         };
         let peer = Peer {

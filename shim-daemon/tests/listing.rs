@@ -65,6 +65,7 @@ impl Crowd {
             gated: false,
             tells: false,
             moves: false,
+            stores: false,
             managed: false,
         };
         let peer = Peer {

@@ -83,6 +83,7 @@ impl Machine {
             gated: false,
             tells: false,
             moves: false,
+            stores: false,
             managed: false,
         };
         let peer = Peer {

@@ -38,7 +38,7 @@ pub mod web;
 pub use alone::Alone;
 pub use daemon::{Daemon, Tenant};
 pub use dealer::Dealer;
-pub use gpu::Gpu;
+pub use gpu::{Gpu, links};
 pub use guest::{Ended, Guest};
 pub use home::Home;
 pub use machine::Machine;

@@ -10,7 +10,7 @@ pub(crate) enum Bench {
     Share(BenchShare),
     /// The bandwidth and cache that neighbours cost each other, in pairs of tenants.
     Interference(BenchInterference),
-    /// What it costs to move tenants' memory to the host and back; no byte may be lost.
+    /// The cost of moves of tenants' memory to the host and back; no byte may be lost.
     Swap(BenchSwap),
     /// One process of a tenant whose memory moves; started by the benchmark.
     #[command(hide = true)]

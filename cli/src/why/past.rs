@@ -119,7 +119,14 @@ pub(super) fn overruns(facts: &Facts) -> Option<String> {
 
 /// Moves of its memory that did not go as they should.
 pub(super) fn moves(facts: &Facts) -> Option<String> {
-    let failed = ["did-not-leave", "left-less", "slow-return", "no-return"];
+    let failed = [
+        "did-not-leave",
+        "left-less",
+        "slow-return",
+        "no-return",
+        "spill-failed",
+        "memory-lost",
+    ];
     let is_one = |record: &&EventRecord| failed.contains(&&*record.kind);
     let many = facts.past.iter().filter(is_one).count();
     let last = facts.past.iter().rev().find(is_one)?;

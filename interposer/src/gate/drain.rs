@@ -69,7 +69,7 @@ pub(crate) fn admit(place: &Place, guard: &mut GateGuard) -> LaunchSlot {
         guard.wait_while_closed(place.device_index, &mut || {
             announce_waiter(gate, place.device_index)
         });
-        if exit::is_leaving() {
+        if exit::is_leaving() || guard.is_lost() {
             return LaunchSlot(None);
         }
         let insists = end.is_some_and(|end| clock::now() >= end);

@@ -127,6 +127,11 @@ impl GateGuard {
         self.gate.word.load() & (word::closed(device_index) | ANY_SEALED) != 0
     }
 
+    /// Whether it is sealed, and will stay so.
+    pub(super) fn is_lost(&self) -> bool {
+        seal::is_lost() && self.is_sealed()
+    }
+
     fn is_sealed(&self) -> bool {
         self.gate.word.load() & ANY_SEALED != 0
     }
@@ -140,7 +145,7 @@ impl GateGuard {
         announce_waiter: AnnounceWaiter<'_>,
     ) {
         self.step_in();
-        while self.is_closed(device_index) && !exit::is_leaving() {
+        while self.is_closed(device_index) && !exit::is_leaving() && !self.is_lost() {
             self.step_out();
             if self.is_sealed() {
                 self.gate.sleep_sealed(ANY_SEALED);
@@ -153,8 +158,13 @@ impl GateGuard {
 
     /// The process has begun to exit while a launch waited: the driver is or will soon be torn
     /// down, and is not called. The thread is held for a moment, in which most processes end: a
-    /// late launch would violate the order of the program's calls. `None` while the process lives.
+    /// late launch would violate the order of the program's calls. Or memory of the process is
+    /// lost. `None` otherwise.
     fn is_over(&mut self) -> Option<CUresult> {
+        if self.is_lost() {
+            self.step_out();
+            return Some(seal::LOST);
+        }
         if !exit::is_leaving() {
             return None;
         }
@@ -275,6 +285,7 @@ fn submit_to_several(
             .iter()
             .any(|place| guard.is_closed(place.device_index))
             || exit::is_leaving()
+            || guard.is_lost()
         {
             break;
         }

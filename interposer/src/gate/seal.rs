@@ -39,6 +39,24 @@ static WANTED: AtomicU32 = AtomicU32::new(0);
 /// Stream memory operations that passed: two for each that is over.
 static OPERATIONS: AtomicU64 = AtomicU64::new(0);
 
+/// A part of the process's memory is lost while it was away.
+static MEMORY_LOST: AtomicBool = AtomicBool::new(false);
+
+/// The answer of all calls that touch device memory from then on: as of a device that is gone.
+pub(crate) const LOST: CUresult = CUresult::DEVICE_UNAVAILABLE;
+
+/// Memory of the process cannot be brought back, ever: its calls fail instead of waiting. The seal
+/// stays, so that no call sees other bytes.
+pub(crate) fn lose() {
+    MEMORY_LOST.store(true, Ordering::SeqCst);
+    GATE.stir();
+}
+
+/// Whether that is so.
+pub(crate) fn is_lost() -> bool {
+    MEMORY_LOST.load(Ordering::SeqCst)
+}
+
 /// Whether seals may be set in this process.
 #[inline(always)]
 pub(crate) fn may_move() -> bool {
@@ -54,6 +72,7 @@ pub(crate) fn take_part() {
 pub(super) fn after_fork_in_child() {
     MOVES.store(false, Ordering::Relaxed);
     WANTED.store(0, Ordering::Relaxed);
+    MEMORY_LOST.store(false, Ordering::Relaxed);
 }
 
 /// Whether any seal is set.
@@ -256,6 +275,9 @@ pub(super) fn passing(
             // The memory will not come back: the process ends. An error, never other data.
             std::thread::sleep(LAST_WAIT);
             return CUresult::DEINITIALIZED;
+        }
+        if is_lost() {
+            return LOST;
         }
         gate.sleep_sealed(held_by);
     }

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use gpushare_protocol::wire::Stored;
+
 /// Sizes of requests are multiples of this.
 pub(super) const STEP: u64 = 64 << 20;
 /// The most that is asked for at once: the daemon allocates a range in its only thread, about
@@ -29,9 +31,32 @@ pub(super) struct Given {
     pub(super) bytes: u64,
 }
 
+/// Where the bytes of a range are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Mapped here.
+    Mapped(Given),
+    /// In a file of the daemon's, and nowhere else.
+    Stored(Stored),
+}
+
+/// Where a piece is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Mapped at this address.
+    At(usize),
+    /// In a file: the number of its range, where that is stored, and the place in it.
+    Stored(usize, Stored, u64),
+    /// There is no such piece.
+    Nowhere,
+}
+
 #[derive(Debug)]
 struct Range {
-    given: Given,
+    place: Place,
+    bytes: u64,
+    /// A copy may still write to it.
+    is_lost: bool,
     /// Free stretches, by their places.
     free: BTreeMap<u64, u64>,
     pinned: Pinned,
@@ -61,7 +86,9 @@ impl Store {
     /// A range that the daemon has given.
     pub(super) fn add(&mut self, given: Given) {
         let range = Range {
-            given,
+            place: Place::Mapped(given),
+            bytes: given.bytes,
+            is_lost: false,
             free: BTreeMap::from([(0, given.bytes)]),
             pinned: Pinned::Unasked,
         };
@@ -69,27 +96,48 @@ impl Store {
         self.next += 1;
     }
 
-    /// Bytes in all.
-    pub(super) fn bytes(&self) -> u64 {
-        self.ranges.values().map(|range| range.given.bytes).sum()
+    fn mapped(&self) -> impl Iterator<Item = (usize, &Range, Given)> {
+        self.ranges
+            .iter()
+            .filter_map(|(number, range)| match range.place {
+                Place::Mapped(given) => Some((*number, range, given)),
+                Place::Stored(_) => None,
+            })
     }
 
-    /// Bytes in all that can be used.
+    /// Bytes of host memory in all.
+    pub(super) fn bytes(&self) -> u64 {
+        self.mapped().map(|(_, range, _)| range.bytes).sum()
+    }
+
+    /// Bytes of host memory that can be used.
     pub(super) fn usable(&self) -> u64 {
         self.bytes() - self.lost
     }
 
-    /// Bytes that nothing uses.
-    pub(super) fn free(&self) -> u64 {
-        let ranges = self.ranges.values();
-        ranges.flat_map(|range| range.free.values()).sum()
+    /// Bytes of movable memory that have a place, in memory or in files.
+    pub(super) fn covered(&self) -> u64 {
+        let all: u64 = self.ranges.values().map(|range| range.bytes).sum();
+        all - self.lost
     }
 
-    /// Where a piece is mapped.
-    pub(super) fn address(&self, piece: Piece) -> usize {
-        let range = self.ranges.get(&piece.range);
-        let base = range.map_or(0, |range| range.given.address);
-        base + usize::try_from(piece.offset).unwrap_or(0)
+    /// Bytes that nothing uses.
+    pub(super) fn free(&self) -> u64 {
+        let ranges = self.mapped();
+        ranges.flat_map(|(_, range, _)| range.free.values()).sum()
+    }
+
+    /// Where a piece is.
+    pub(super) fn find(&self, piece: Piece) -> Found {
+        let Some(range) = self.ranges.get(&piece.range) else {
+            return Found::Nowhere;
+        };
+        match range.place {
+            Place::Mapped(given) => {
+                Found::At(given.address + usize::try_from(piece.offset).unwrap_or(0))
+            }
+            Place::Stored(stored) => Found::Stored(piece.range, stored, piece.offset),
+        }
     }
 
     /// Takes `bytes`, in as many pieces as needed. `None` if there are not so many.
@@ -98,7 +146,8 @@ impl Store {
             return None;
         }
         let (mut pieces, mut left) = (Vec::new(), bytes);
-        for (index, range) in &mut self.ranges {
+        let ranges = self.ranges.iter_mut();
+        for (index, range) in ranges.filter(|(_, range)| matches!(range.place, Place::Mapped(_))) {
             while left > 0
                 && let Some((offset, length)) = range.free.pop_first()
             {
@@ -139,13 +188,18 @@ impl Store {
     /// Pieces that a copy may write to at any time from now on: nothing is ever put there.
     pub(super) fn lose(&mut self, pieces: &[Piece]) {
         self.lost += pieces.iter().map(|piece| piece.bytes).sum::<u64>();
+        for piece in pieces {
+            if let Some(range) = self.ranges.get_mut(&piece.range) {
+                range.is_lost = true;
+            }
+        }
     }
 
     /// A range of which the driver was not asked yet: its number.
     pub(super) fn next_to_pin(&self) -> Option<(usize, Given)> {
-        let mut ranges = self.ranges.iter();
-        let (number, range) = ranges.find(|(_, range)| range.pinned == Pinned::Unasked)?;
-        Some((*number, range.given))
+        let mut ranges = self.mapped();
+        let (number, _, given) = ranges.find(|(_, range, _)| range.pinned == Pinned::Unasked)?;
+        Some((number, given))
     }
 
     /// The driver has answered about that range.
@@ -157,9 +211,9 @@ impl Store {
 
     /// Takes out a range in which nothing lies and without which `kept` bytes are left.
     pub(super) fn surplus(&mut self, kept: u64) -> Option<(Given, Pinned)> {
-        let number = self.find_surplus(kept)?;
+        let (number, given) = self.find_surplus(kept)?;
         let range = self.ranges.remove(&number)?;
-        Some((range.given, range.pinned))
+        Some((given, range.pinned))
     }
 
     /// Whether there is such a range.
@@ -167,15 +221,59 @@ impl Store {
         self.find_surplus(kept).is_some()
     }
 
-    fn find_surplus(&self, kept: u64) -> Option<usize> {
+    fn find_surplus(&self, kept: u64) -> Option<(usize, Given)> {
         let usable = self.usable();
-        let is_surplus = |range: &Range| {
-            let unused = range.free.get(&0) == Some(&range.given.bytes);
-            unused && usable.checked_sub(range.given.bytes) >= Some(kept)
-        };
-        let mut last = self.ranges.iter().rev();
-        let (number, _) = last.find(|(_, range)| is_surplus(range))?;
-        Some(*number)
+        let is_surplus =
+            |range: &Range| range.is_unused() && usable.checked_sub(range.bytes) >= Some(kept);
+        let all = self.mapped().filter(|(_, range, _)| is_surplus(range));
+        let (number, _, given) = all.last()?;
+        Some((number, given))
+    }
+
+    /// A range with bytes in it that could be stored in a file.
+    pub(super) fn next_to_store(&self) -> Option<(usize, Given)> {
+        let mut all = self.mapped();
+        let (number, _, given) = all.find(|(_, range, _)| !range.is_lost && !range.is_unused())?;
+        Some((number, given))
+    }
+
+    /// A mapped range, and whether the driver knows it.
+    pub(super) fn given(&self, number: usize) -> Option<(Given, Pinned)> {
+        let mut all = self.mapped();
+        let (_, range, given) = all.find(|(own, ..)| *own == number)?;
+        Some((given, range.pinned))
+    }
+
+    /// The bytes of a range are in a file from now on.
+    pub(super) fn is_stored(&mut self, number: usize, stored: Stored) {
+        if let Some(range) = self.ranges.get_mut(&number) {
+            range.place = Place::Stored(stored);
+            range.pinned = Pinned::No;
+        }
+    }
+
+    /// Takes out a stored range in which nothing lies any more.
+    pub(super) fn unused_stored(&mut self) -> Option<Stored> {
+        let mut all = self.ranges.iter();
+        let found = all.find_map(|(number, range)| match range.place {
+            Place::Stored(stored) if range.is_unused() => Some((*number, stored)),
+            _ => None,
+        });
+        let (number, stored) = found?;
+        self.ranges.remove(&number);
+        Some(stored)
+    }
+
+    /// Whether any range is in a file.
+    pub(super) fn has_stored(&self) -> bool {
+        let mut all = self.ranges.values();
+        all.any(|range| matches!(range.place, Place::Stored(_)))
+    }
+}
+
+impl Range {
+    fn is_unused(&self) -> bool {
+        self.free.get(&0) == Some(&self.bytes)
     }
 }
 
@@ -201,8 +299,8 @@ mod tests {
         let one = store.take(6 * MIB).unwrap();
         let two = store.take(4 * MIB).unwrap();
         assert_eq!(two.len(), 2, "over the end of a range");
-        assert_eq!(store.address(two[0]), 0x10_0000 + (6 << 20));
-        assert_eq!(store.address(two[1]), 0x90_0000);
+        assert_eq!(store.find(two[0]), Found::At(0x10_0000 + (6 << 20)));
+        assert_eq!(store.find(two[1]), Found::At(0x90_0000));
         assert_eq!((store.free(), store.take(3 * MIB)), (2 * MIB, None));
         store.give(one);
         store.give(two);
@@ -249,5 +347,48 @@ mod tests {
         store.lose(&taken);
         assert_eq!((store.usable(), store.free()), (6 * MIB, 6 * MIB));
         assert_eq!((store.take(7 * MIB), store.surplus(0)), (None, None));
+    }
+
+    #[test]
+    fn a_stored_range_keeps_its_pieces_and_nothing_else_is_put_there() {
+        let mut store = Store::default();
+        store.add(given(0x10_0000, 8 * MIB));
+        let taken = store.take(6 * MIB).unwrap();
+        let (number, range) = store.next_to_store().unwrap();
+        assert_eq!(
+            (range.address, store.given(number).is_some()),
+            (0x10_0000, true)
+        );
+        let stored = Stored {
+            file: 1,
+            at: 2,
+            bytes: 8 * MIB,
+            sum: 3,
+        };
+        store.is_stored(number, stored);
+        assert_eq!(store.find(taken[0]), Found::Stored(number, stored, 0));
+        assert_eq!(
+            (store.bytes(), store.free(), store.covered()),
+            (0, 0, 8 * MIB)
+        );
+        assert_eq!((store.take(1), store.next_to_store()), (None, None));
+        assert_eq!((store.next_to_pin(), store.surplus(0)), (None, None));
+        assert_eq!(store.unused_stored(), None, "something lies there");
+        store.give(taken);
+        assert_eq!(
+            (store.unused_stored(), store.has_stored()),
+            (Some(stored), false)
+        );
+        assert_eq!(store.covered(), 0);
+    }
+
+    #[test]
+    fn what_is_unused_or_may_be_written_to_is_not_stored() {
+        let mut store = Store::default();
+        store.add(given(0x10_0000, 8 * MIB));
+        assert_eq!(store.next_to_store(), None);
+        let taken = store.take(2 * MIB).unwrap();
+        store.lose(&taken);
+        assert_eq!(store.next_to_store(), None);
     }
 }

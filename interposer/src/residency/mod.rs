@@ -24,6 +24,7 @@ mod room;
 pub(crate) mod slabs;
 mod small;
 mod spent;
+mod stored;
 mod thread;
 
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -13,17 +13,19 @@ use gpushare_cuda_abi::cuda::{
 use gpushare_pacing::mover::Moved;
 
 use super::blocks::{CHUNK, Chunk, New, Valid};
-use super::host::Piece;
+use super::host::{Found, Piece};
 use super::memory::{blocks, open};
 use super::own::is_number;
 use super::own_moves;
 use super::slabs;
 use super::spent::{self, Spent};
+use super::stored::Fetched;
 use crate::driver::calls;
 use crate::driver::current::CurrentContext;
 use crate::driver::streams;
 use crate::driver::vmm;
 use crate::gate::marks::is_over;
+use crate::gate::seal;
 
 /// Streams of ours for the copies, by context. They go with their contexts.
 #[derive(Debug, Default)]
@@ -160,15 +162,24 @@ fn awaited(stream: CUstream) -> Result<(), Uncopied> {
 fn each_piece(
     chunk: &Chunk,
     pieces: &[Piece],
+    mut address: impl FnMut(Piece) -> Result<usize, CUresult>,
     mut copy: impl FnMut(usize, u64, usize) -> Result<(), CUresult>,
 ) -> Result<(), CUresult> {
     let mut at = chunk.at;
     for piece in pieces {
-        let host = blocks().store.address(*piece);
+        let host = address(*piece)?;
         copy(host, at, length(piece.bytes))?;
         at += piece.bytes;
     }
     Ok(())
+}
+
+/// The address of a piece that is mapped.
+fn mapped(piece: Piece) -> Result<usize, CUresult> {
+    match blocks().store.find(piece) {
+        Found::At(address) => Ok(address),
+        Found::Stored(..) | Found::Nowhere => Err(CUresult::INVALID_VALUE),
+    }
 }
 
 /// Moves some chunks of a device to the host.
@@ -202,7 +213,7 @@ pub(super) fn leave(streams: &mut Streams, device_index: usize) -> Moved {
     }
     let copies = windows(&list).map_err(Uncopied::Refused).and_then(|()| {
         copied(streams, &list, |place, chunk, stream| {
-            each_piece(chunk, &pieces[place], |host, at, bytes| {
+            each_piece(chunk, &pieces[place], mapped, |host, at, bytes| {
                 vmm::to_host(host, at, bytes, stream)
             })
         })
@@ -242,7 +253,11 @@ pub(super) fn leave(streams: &mut Streams, device_index: usize) -> Moved {
 }
 
 /// Brings some chunks of a device back; the first time it takes the physical memory of all.
-pub(super) fn enter(streams: &mut Streams, device_index: usize) -> Moved {
+pub(super) fn enter(streams: &mut Streams, fetched: &mut Fetched, device_index: usize) -> Moved {
+    if seal::is_lost() {
+        // A part of it is gone: the rest is of no use without.
+        return Moved::Failed(0);
+    }
     if let Err(why) = own_moves::mend(device_index) {
         tracing::warn!(?why, "memory could not be mapped again yet");
         return Moved::Failed(0);
@@ -258,6 +273,7 @@ pub(super) fn enter(streams: &mut Streams, device_index: usize) -> Moved {
     let to_copy = |chunk: &Chunk| chunk.new.is_some_and(|new| !new.copied);
     let list = blocks().some(device_index, CHUNK, to_copy);
     if list.is_empty() {
+        fetched.release();
         commit(device_index);
         return Moved::All;
     }
@@ -270,17 +286,24 @@ pub(super) fn enter(streams: &mut Streams, device_index: usize) -> Moved {
                 let Valid::Host(pieces) = &chunk.valid else {
                     return Ok(());
                 };
-                each_piece(chunk, pieces, |host, at, bytes| {
-                    vmm::to_device(at, host, bytes, stream)
-                })
+                each_piece(
+                    chunk,
+                    pieces,
+                    |piece| fetched.address(piece, stream),
+                    |host, at, bytes| vmm::to_device(at, host, bytes, stream),
+                )
             })
         });
     if let Err(uncopied) = brought {
         let why = uncopied.why();
         tracing::warn!(?why, "memory could not be brought back: it stays away");
         // Memory that a copy may still write to is not unmapped. The next return goes on with it.
-        if let Uncopied::Refused(_) = uncopied {
-            undo(device_index);
+        match uncopied {
+            Uncopied::Refused(_) => {
+                fetched.release();
+                undo(device_index);
+            }
+            Uncopied::UnderWay(_) => fetched.abandon(),
         }
         return Moved::Failed(0);
     }

@@ -66,7 +66,7 @@ fn ask(session: &Session, asked: &mut Asked, now: u64) {
         let device_index = blocks.movable.iter().position(|bytes| *bytes > 0);
         (
             device_index.unwrap_or(0),
-            movable.saturating_sub(blocks.store.usable()),
+            movable.saturating_sub(blocks.store.covered()),
         )
     };
     if wanted > 0 && now >= asked.until {
@@ -159,7 +159,7 @@ pub(super) fn is_idle() -> bool {
 }
 
 /// Whether the driver knows the range no more. Without a context nothing is pinned.
-fn unpinned(address: usize) -> bool {
+pub(super) fn unpinned(address: usize) -> bool {
     let mut last = Ok(());
     for context in contexts() {
         if let Some(answer) = marking::keeping(context, || vmm::unregister_host(address)) {

@@ -17,6 +17,7 @@ use super::managed;
 use super::memory::blocks;
 use super::moves::{self, Streams};
 use super::provide::{Asked, provide};
+use super::stored::{self, Fetched, Storing};
 use super::{pitch, pooled, residue, slabs, spent};
 use crate::account;
 use crate::driver::captures::Relaxed;
@@ -121,6 +122,8 @@ struct Rounds {
     bytes: [(u64, u64); MAX_DEVICES],
     streams: Streams,
     asked: Asked,
+    storing: Storing,
+    fetched: Fetched,
 }
 
 impl Rounds {
@@ -132,6 +135,8 @@ impl Rounds {
             bytes: [(0, 0); MAX_DEVICES],
             streams: Streams::default(),
             asked: Asked::default(),
+            storing: Storing::default(),
+            fetched: Fetched::new(session),
         }
     }
 
@@ -154,6 +159,8 @@ impl Rounds {
         while again && !exit::is_leaving() {
             again = false;
             provide(self.session, &mut self.asked, gate::now(), seal::is_set());
+            let is_out = self.is_out();
+            stored::store(self.session, &mut self.storing, is_out);
             for device_index in 0..self.devices.len() {
                 match self.step(device_index) {
                     Some(wake) => until = until.min(wake),
@@ -161,13 +168,20 @@ impl Rounds {
                 }
             }
         }
-        if self.asked.waits {
+        if self.asked.waits || self.storing.asked.is_some() {
             until = until.min(gate::now().saturating_add(ANSWER));
         }
         rests();
         if BELL.load(Ordering::SeqCst) == 0 {
             waiter.sleep(Duration::from_nanos(until.saturating_sub(gate::now())));
         }
+    }
+
+    /// Whether memory of the process is away, and none is on its way.
+    fn is_out(&self) -> bool {
+        let places = || self.devices.iter().map(|device| device.mover.place());
+        let rests = places().all(|place| matches!(place, Where::In | Where::Out));
+        rests && places().any(|place| place == Where::Out)
     }
 
     /// Tells a daemon that has just come the whole state.
@@ -290,16 +304,18 @@ impl Rounds {
                 device.mover.left(moved, blocks().unusable(device_index));
             }
             Act::Enter => {
-                let enter = if managed::is_on() {
-                    managed::enter
+                let moved = if managed::is_on() {
+                    managed::enter(&mut self.streams, device_index)
                 } else {
-                    moves::enter
+                    moves::enter(&mut self.streams, &mut self.fetched, device_index)
                 };
-                let moved = enter(&mut self.streams, device_index);
                 device.mover.entered(gate::now(), moved);
             }
             Act::Undo if managed::is_on() => managed::undo(&mut self.streams, device_index),
-            Act::Undo => moves::undo(device_index),
+            Act::Undo => {
+                self.fetched.release();
+                moves::undo(device_index);
+            }
             Act::Say(answer) => self.say(device_index, answer),
         }
         None

@@ -155,6 +155,16 @@ impl Asks {
     }
 }
 
+/// An ask of these amounts.
+pub(super) fn ask(device_index: usize, held: u64, bytes: u64) -> Ask {
+    Ask {
+        device_index: u8::try_from(device_index).unwrap_or(u8::MAX),
+        held,
+        bytes,
+        patience_ms: None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -87,12 +87,20 @@ impl Session {
             match decode::<Reply>(id, &body) {
                 Ok(Reply::HostRange { offset, bytes }) => {
                     if let Some(file) = connection.take_descriptor() {
-                        self.was_given(&file, offset, bytes);
+                        if !self.was_fetched(id, &file, (offset, bytes)) {
+                            self.was_given(&file, offset, bytes);
+                        }
+                        self.keep_memory(file);
                     }
+                }
+                Ok(Reply::HostStored(stored)) => {
+                    let file = connection.take_descriptor();
+                    self.was_stored(id, stored, file);
                 }
                 Ok(reply) => {
                     if matches!(reply, Reply::Refused(_) | Reply::Error(_)) {
                         self.was_refused(id);
+                        self.question_refused(id, &reply);
                     }
                     self.asks.answer(id, reply);
                 }
@@ -108,6 +116,7 @@ impl Session {
         if ready.bell {
             self.bell.hush();
             self.tell_freed();
+            self.close_unused_files();
             self.send_posted()?;
         }
         if ready.socket || !connection.socket().is_ours() {
@@ -145,6 +154,7 @@ impl Session {
         if let Some(socket) = self.line().take() {
             socket::shut(&socket);
         }
+        self.forget_question();
         // No daemon gives turns now.
         (self.callbacks.turns_change)();
     }
@@ -206,6 +216,7 @@ impl Session {
         *line = Some(socket);
         let line = line.as_ref();
         self.send(line, self.asks.number(), &Request::Adopted { instance });
+        self.present_files(line);
         let opened = self.opened.load(Ordering::Acquire);
         let device_indices =
             (0..u32::BITS).filter(|device_index| opened & (1 << device_index) != 0);

@@ -23,6 +23,7 @@ mod pages;
 mod register;
 mod residency;
 mod socket;
+mod stored;
 mod turns;
 
 use std::ffi::CString;
@@ -37,16 +38,17 @@ use std::time::{Duration, Instant};
 
 use gpushare_protocol::page::Page;
 use gpushare_protocol::page::control::ControlPage;
-use gpushare_protocol::wire::{Ask, Reply, Request, encode};
+use gpushare_protocol::wire::{Reply, Request, encode};
 
 use crate::guest::descriptor::{Descriptor, ParentsOnly};
 use crate::guest::fork::ForkLocal;
-use asks::{Asks, Question};
+use asks::{Asks, Question, ask};
 pub(crate) use bound::{Bound, Waiting};
 pub(crate) use callbacks::Callbacks;
 pub(crate) use deadline::{Deadline, LOCK_PATIENCE};
 use register::{Failed, Welcome};
 use socket::{Bell, Connection};
+pub(crate) use stored::Answer;
 pub(crate) use turns::Notice;
 
 /// How long a starting process waits for the daemon.
@@ -108,6 +110,9 @@ pub(crate) struct Session {
     /// The last request for one, and whether it was refused.
     range_asked: AtomicU32,
     range_refused: AtomicBool,
+    /// The mover's question about stored ranges, and the files that hold them.
+    question: Mutex<stored::Question>,
+    files: Mutex<stored::Files>,
 }
 
 /// Why the daemon's tenant cannot be joined.
@@ -256,6 +261,8 @@ impl Session {
             ranges: Mutex::new(Vec::new()),
             range_asked: AtomicU32::new(0),
             range_refused: AtomicBool::new(false),
+            question: Mutex::default(),
+            files: Mutex::default(),
         })
     }
 
@@ -487,14 +494,5 @@ fn said(millis: &AtomicU64) -> Duration {
     match millis.load(Ordering::Relaxed) {
         0 => USUAL_WAIT,
         millis => Duration::from_millis(millis),
-    }
-}
-
-fn ask(device_index: usize, held: u64, bytes: u64) -> Ask {
-    Ask {
-        device_index: u8::try_from(device_index).unwrap_or(u8::MAX),
-        held,
-        bytes,
-        patience_ms: None,
     }
 }

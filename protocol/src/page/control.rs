@@ -24,7 +24,7 @@ pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"gpsh-ctl");
 /// Pages of another major version are refused.
 pub const CONTROL_MAJOR: u16 = 1;
 /// Grows when reserved space gets a meaning.
-pub const CONTROL_MINOR: u16 = 5;
+pub const CONTROL_MINOR: u16 = 6;
 /// Size of the page and of its memfd.
 pub const CONTROL_BYTES: usize = 8192;
 
@@ -62,7 +62,12 @@ pub struct ControlHeader {
     /// for, because its turn in the rotation of memory is certain. The daemon's own answer comes
     /// earlier; this bounds the wait for a daemon that is gone. Zero in pages of minor 4.
     pub extended: AtomicU64,
-    reserved: [AtomicU64; 119],
+    /// Nonzero while host memory is short: a process of the tenant that is out has the bytes of its
+    /// ranges stored in a file (`HostStore`) and drops the ranges. Another number is another
+    /// request: a process that was refused asks again. Zero in pages of minor 5.
+    pub spill: AtomicU32,
+    padding_after_spill: AtomicU32,
+    reserved: [AtomicU64; 118],
 }
 
 /// Values for one device; the index is that of the usage page.
@@ -133,6 +138,7 @@ const _: () = {
     assert!(offset_of!(ControlDevice, drain_ms) == 96);
     assert!(offset_of!(ControlHeader, movability) == 56);
     assert!(offset_of!(ControlHeader, extended) == 64);
+    assert!(offset_of!(ControlHeader, spill) == 72);
     assert!(offset_of!(ControlPage, devices) == 1024);
     assert!(size_of::<ControlPage>() == CONTROL_BYTES);
 };

@@ -215,6 +215,45 @@ pub enum Request {
         /// Its length, as it was given.
         bytes: u64,
     },
+    /// Memory of the process is away in a range, and nothing writes to it: the daemon may store its
+    /// bytes in a file. Sent while the control page asks for it
+    /// ([`spill`](crate::page::control::ControlHeader::spill)). Answered by [`Reply::HostStored`],
+    /// or [`Reply::Refused`]; the range stays valid until it is dropped. Since minor 15, like all
+    /// that follows.
+    HostStore {
+        /// Its first byte.
+        offset: u64,
+        /// Its length, as it was given.
+        bytes: u64,
+    },
+    /// Stored bytes are wanted in memory. Answered by [`Reply::HostRange`] and a descriptor once
+    /// they are there and their checksum is right; by [`Refusal::DataLost`] if it is not; by
+    /// [`Refusal::NoMemory`] where there is no room for them now.
+    HostFetch(Stored),
+    /// Stored bytes are wanted no more. Not answered.
+    HostForget(Stored),
+    /// The process holds this file with stored bytes, which a previous daemon made. The file's
+    /// descriptor travels with the message. Not answered.
+    HostFile {
+        /// The file's number.
+        file: u64,
+    },
+    /// The memory file in which a previous daemon gave ranges to the process. Its descriptor
+    /// travels with the message, before any other message about ranges. Not answered.
+    HostMemory,
+}
+
+/// Bytes of a range that lie in a file, as [`Reply::HostStored`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stored {
+    /// The file's number.
+    pub file: u64,
+    /// Where they begin in the file.
+    pub at: u64,
+    /// How many they are.
+    pub bytes: u64,
+    /// Their checksum (XXH3, 64 bits).
+    pub sum: u64,
 }
 
 /// See [`Request::Register`].
@@ -279,6 +318,9 @@ pub enum Reply {
         /// Its length, at least what was asked for.
         bytes: u64,
     },
+    /// To [`Request::HostStore`], with a descriptor by which the file can only be read. The file
+    /// has no name: it lives as long as a process or a daemon has it open. Since minor 15.
+    HostStored(Stored),
 }
 
 /// Why an ask ended without a grant.
@@ -309,4 +351,6 @@ pub enum Refusal {
     TooMany,
     /// The device fell off the bus.
     DeviceLost,
+    /// Stored bytes cannot be read, or are not those that were stored. Since minor 15.
+    DataLost,
 }

@@ -25,7 +25,7 @@ pub use control::{
 pub use error::{ErrorCode, WireError};
 pub use frame::{Decoder, FrameError, MAX_FRAME, decode, encode};
 pub use injection::{Injection, Linkage, is_container_id};
-pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request};
+pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request, Stored};
 pub use metrics::{
     DeviceMetrics, Identity, LeaseChange, LeaseWas, LeasesRow, MetricsRow, NodeMetrics,
     QueuedTenant, SeriesRow, TenantMetrics,
@@ -39,7 +39,7 @@ pub use sharing::{Regime, SharingRow};
 pub const MAJOR: u16 = 1;
 
 /// The minor protocol version of this build. It grows whenever a variant is added.
-pub const MINOR: u16 = 13;
+pub const MINOR: u16 = 15;
 
 /// The greeting that opens every connection, so that a foreign peer is recognised before anything
 /// is decoded.

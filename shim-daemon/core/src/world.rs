@@ -77,7 +77,7 @@ impl World {
             pauses: Pauses::default(),
             decisions: VecDeque::new(),
             costs: Costs::default(),
-            residency: Residency::new(policy.swap.host),
+            residency: Residency::new(policy.swap.room()),
             recovering: false,
         }
     }

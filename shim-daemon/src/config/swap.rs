@@ -1,5 +1,7 @@
 //! `[swap]`: host memory for tenants whose memory leaves the devices.
 
+use std::path::PathBuf;
+
 use gpushare_core::SwapPolicy;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -14,28 +16,56 @@ pub(super) struct Section {
     #[serde(deserialize_with = "amount_or_nothing")]
     host: Option<Amount>,
     /// A folder for what the host has no room for.
-    #[serde(rename = "folder")]
-    _folder: Folder,
+    spill: Option<Folder>,
+    /// The most of it there.
+    spill_limit: Option<Amount>,
 }
 
-/// Where a full host would spill to. No build can do that yet.
-#[derive(Debug, Default)]
-struct Folder;
+/// The path of a folder.
+#[derive(Debug)]
+struct Folder(PathBuf);
 
 impl<'de> Deserialize<'de> for Folder {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
         let text = String::deserialize(source)?;
-        Err(D::Error::custom(format!(
-            "{text:?} is refused: this release cannot spill memory to a folder yet; leave folder \
-             out, and where the host budget is full the next resolver decides"
-        )))
+        let path = PathBuf::from(&text);
+        if !path.is_absolute() {
+            return Err(D::Error::custom(format!(
+                "{text:?} is refused; accepted: the absolute path of a folder, such as \
+                 /var/lib/gpushare/spill"
+            )));
+        }
+        Ok(Self(path))
     }
 }
 
 impl Section {
-    pub(super) fn apply(&self, policy: &mut SwapPolicy) {
+    /// Applies what is written to the brain's terms. Returns the folder for what the host has no
+    /// room for.
+    ///
+    /// # Errors
+    /// A sentence, if one of its values means nothing without another.
+    pub(super) fn apply(&self, policy: &mut SwapPolicy) -> Result<Option<PathBuf>, String> {
         if let Some(Amount(host)) = self.host {
             policy.host = host;
+        }
+        let folder = self.spill.as_ref().map(|Folder(path)| path.clone());
+        let refused = |why: &str| Err(format!("[swap]: {why}"));
+        match (&folder, &self.spill_limit) {
+            (None, None) => Ok(None),
+            (Some(_), None) => {
+                refused("spill needs spill_limit, the most bytes in that folder, such as 256GiB")
+            }
+            (None, Some(_)) => refused("spill_limit needs spill, the folder"),
+            (Some(_), Some(_)) if self.host.is_none() => {
+                refused("spill needs host: memory passes the host on its way to the folder")
+            }
+            // Nothing swaps.
+            (Some(_), Some(_)) if policy.host.is_zero() => Ok(None),
+            (Some(_), Some(Amount(limit))) => {
+                policy.spill = *limit;
+                Ok(folder)
+            }
         }
     }
 }

@@ -245,7 +245,7 @@ fn host_memory_for_swapping_is_what_the_file_says_and_none_by_default() {
     assert_eq!(read("[swap]\nhost = \"0\""), Ok(Bytes::ZERO));
     for (text, word) in [
         ("[swap]\nhost = \"50%\"", "an amount of bytes"),
-        ("[swap]\nfolder = \"/nvme\"", "cannot spill"),
+        ("[swap]\nspill = \"nvme\"", "\"nvme\" is refused"),
         ("[swap]\nmost = \"1GiB\"", "unknown field"),
     ] {
         let refused = read(text).unwrap_err();
@@ -269,5 +269,31 @@ fn a_default_of_swap_needs_host_memory() {
             assert!(refused.contains(word), "{refused}");
         }
         assert!(read(&format!("{text}[swap]\nhost = \"1GiB\"\n")).is_ok());
+    }
+}
+
+#[test]
+fn a_spill_folder_and_its_limit_are_what_the_file_says() {
+    let text = "[swap]\nhost = \"1GiB\"\nspill = \"/nvme\"\nspill_limit = \"8GiB\"";
+    let read_settings = |text: &str| read(text, Settings::default());
+    let read = read_settings(text).unwrap();
+    assert_eq!(read.spill.as_deref(), Some(std::path::Path::new("/nvme")));
+    assert_eq!(read.policy.swap.spill, Bytes::gib(8));
+    for (text, word) in [
+        (
+            "host = \"1GiB\"\nspill = \"/nvme\"",
+            "spill needs spill_limit",
+        ),
+        ("host = \"1GiB\"\nspill_limit = \"1GiB\"", "needs spill"),
+        (
+            "spill = \"/nvme\"\nspill_limit = \"1GiB\"",
+            "spill needs host",
+        ),
+    ] {
+        let refused = read_settings(&format!("[swap]\n{text}")).unwrap_err();
+        assert!(
+            refused.contains("[swap]") && refused.contains(word),
+            "{refused}"
+        );
     }
 }

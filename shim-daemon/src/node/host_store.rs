@@ -1,33 +1,68 @@
-//! Host memory for tenants' memory: each range is a memory file of its own, made and allocated by
-//! the daemon, so that its pages count for the daemon's memory cgroup and a full host shows here.
+//! Host memory for tenants' memory: one memory file a process, made by the daemon, of which ranges
+//! are allocated as they are given, so that their pages count for the daemon's memory cgroup and a
+//! full host shows here.
 //!
-//! A range is one process's: no other gets its descriptor, so no tenant can read another's bytes.
+//! A file is one process's: no other gets its descriptor, so no tenant can read another's bytes.
+//! The daemon keeps it, so that it can store ranges elsewhere, and so that what a process drops is
+//! free at once, whatever the process has mapped.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use gpushare_core::ProcessId;
+use gpushare_core::{Nanos, ProcessId};
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{Refusal, Reply};
 
-use super::{Client, Effect, Node};
-use crate::pages::host_range;
+use crate::host_file::HostFile;
+use crate::pages::PagesError;
 
 /// The longest range. Allocating it takes the daemon's only thread about 15 ms, in which no tenant
 /// is answered. A process that wants more asks again.
-const PIECE: Bytes = Bytes::mib(64);
+pub(super) const PIECE: Bytes = Bytes::mib(64);
+/// Ranges are multiples of this.
+const LEAST: Bytes = Bytes::mib(2);
+/// The places of this many bytes in each process's file are this daemon's.
+const OWN: u64 = 1 << 42;
 
 /// The node's budget of host memory, and the part that each process has of it.
 #[derive(Debug)]
 pub(super) struct HostStore {
     budget: Bytes,
-    given: BTreeMap<ProcessId, Bytes>,
+    /// The longest range of this node.
+    piece: Bytes,
+    /// Where this daemon's ranges begin in a file: ranges that a process has from another daemon
+    /// are elsewhere.
+    base: u64,
+    owners: BTreeMap<ProcessId, Owner>,
+}
+
+/// A process's part.
+#[derive(Debug, Default)]
+struct Owner {
+    file: Option<Arc<HostFile>>,
+    /// Its ranges, by their places in the file.
+    ranges: BTreeMap<u64, Bytes>,
+    /// What it reports to have from previous daemons.
+    before: Bytes,
+    /// The file is a previous daemon's too: `before` lies in it.
+    adopted: bool,
+    /// Its library can have ranges stored in files.
+    stores: bool,
+}
+
+impl Owner {
+    fn given(&self) -> Bytes {
+        self.ranges.values().copied().sum::<Bytes>() + self.before
+    }
 }
 
 impl HostStore {
-    pub(super) fn new(budget: Bytes) -> Self {
+    pub(super) fn new(budget: Bytes, now: Nanos) -> Self {
+        let piece = Bytes(budget.0 / 16 / LEAST.0 * LEAST.0);
         Self {
             budget,
-            given: BTreeMap::new(),
+            piece: piece.max(LEAST).min(PIECE),
+            base: now.0 / 1_000_000 % (1 << 19) * OWN,
+            owners: BTreeMap::new(),
         }
     }
 
@@ -36,84 +71,196 @@ impl HostStore {
         self.budget
     }
 
-    fn free(&self) -> Bytes {
-        self.budget - self.given.values().copied().sum()
+    /// The longest range of this node: small enough that a small budget has several.
+    pub(super) fn piece(&self) -> Bytes {
+        self.piece
     }
 
-    fn give(&mut self, process: ProcessId, bytes: Bytes) {
-        *self.given.entry(process).or_default() += bytes;
+    pub(super) fn free(&self) -> Bytes {
+        self.budget - self.owners.values().map(Owner::given).sum()
+    }
+
+    /// Bytes of a process's ranges that it could have stored in files.
+    pub(super) fn storable(&self, process: ProcessId) -> Bytes {
+        let owner = self.owners.get(&process).filter(|owner| owner.stores);
+        owner.map_or(Bytes::ZERO, |owner| match owner.adopted {
+            true => owner.given(),
+            false => owner.given() - owner.before,
+        })
+    }
+
+    /// A process's library can have ranges stored.
+    pub(super) fn stores(&mut self, process: ProcessId) {
+        self.owners.entry(process).or_default().stores = true;
+    }
+
+    /// A new range for a process, whatever the budget: its place, and the file.
+    pub(super) fn allocate(
+        &mut self,
+        process: ProcessId,
+        bytes: Bytes,
+    ) -> Result<(u64, Arc<HostFile>), PagesError> {
+        let owner = self.owners.entry(process).or_default();
+        let file = match &owner.file {
+            Some(file) => Arc::clone(file),
+            None => Arc::clone(owner.file.insert(Arc::new(HostFile::create()?))),
+        };
+        let mut places = (0..OWN / PIECE.0).map(|place| self.base + place * PIECE.0);
+        let offset = places.find(|offset| !owner.ranges.contains_key(offset));
+        let offset = offset.ok_or(PagesError::NoPlace)?;
+        file.allocate(offset, bytes.0)?;
+        owner.ranges.insert(offset, bytes);
+        Ok((offset, file))
+    }
+
+    /// The file of a process, if this is a range in it.
+    pub(super) fn range(
+        &self,
+        process: ProcessId,
+        offset: u64,
+        bytes: u64,
+    ) -> Option<Arc<HostFile>> {
+        let owner = self.owners.get(&process)?;
+        let is_own = owner.ranges.get(&offset) == Some(&Bytes(bytes));
+        let is_before = owner.adopted && !self.is_ours(offset) && is_range(offset, bytes);
+        (is_own || is_before).then(|| owner.file.clone()).flatten()
+    }
+
+    /// Whether a place in a file is this daemon's to give.
+    fn is_ours(&self, offset: u64) -> bool {
+        offset / OWN == self.base / OWN
+    }
+
+    /// A process presents the file in which it has ranges from previous daemons.
+    pub(super) fn adopt(&mut self, process: ProcessId, file: HostFile) {
+        let owner = self.owners.entry(process).or_default();
+        if owner.file.is_none() {
+            (owner.file, owner.adopted) = (Some(Arc::new(file)), true);
+        }
     }
 
     /// A process of the previous daemon reports so much. A false report takes from its own part
     /// only.
     pub(super) fn found(&mut self, process: ProcessId, bytes: Bytes) {
         let bytes = bytes.min(self.budget);
-        let own = self.given.entry(process).or_default();
-        *own = bytes.max(*own);
+        let owner = self.owners.entry(process).or_default();
+        let own = owner.given() - owner.before;
+        owner.before = bytes - own;
     }
 
-    /// A process says that it uses a range no more. The file is gone with its last mapping.
-    pub(super) fn drop_range(&mut self, process: ProcessId, _offset: u64, bytes: u64) {
-        if let Some(own) = self.given.get_mut(&process) {
-            *own -= Bytes(bytes);
+    /// A process says that it uses a range no more: its memory is given back.
+    pub(super) fn drop_range(&mut self, process: ProcessId, offset: u64, bytes: u64) {
+        let is_ours = self.is_ours(offset);
+        let Some(owner) = self.owners.get_mut(&process) else {
+            return;
+        };
+        let given = owner.ranges.remove(&offset);
+        if given.is_none() {
+            owner.before -= Bytes(bytes);
+        }
+        // A file that the process did not present is gone with its last mapping.
+        let is_here = given.is_some() || (owner.adopted && !is_ours && is_range(offset, bytes));
+        let file = owner.file.as_ref().filter(|_| is_here);
+        let length = given.unwrap_or(Bytes(bytes)).0;
+        if let Some(Err(error)) = file.map(|file| file.release(offset, length)) {
+            tracing::warn!(%error, "host memory stays allocated until a process ends");
         }
     }
 
     pub(super) fn forget(&mut self, process: ProcessId) {
-        self.given.remove(&process);
+        self.owners.remove(&process);
     }
 }
 
-impl Node {
-    /// Answers a request for host memory.
-    pub(super) fn give_host(&mut self, client: Client, process: ProcessId, id: u32, bytes: u64) {
-        let wanted = Bytes(bytes).round_up(Bytes::mib(2)).min(PIECE);
-        let refused = wanted.is_zero() || wanted > self.residency.host.free();
-        if refused || !client.moves {
-            let reply = Reply::Refused(Refusal::NoMemory);
-            return self.reply(client.connection, id, reply);
-        }
-        match host_range(wanted.0) {
-            Ok(file) => {
-                self.residency.host.give(process, wanted);
-                self.effect(Effect::Client {
-                    to: client.connection,
-                    id,
-                    reply: Reply::HostRange {
-                        offset: 0,
-                        bytes: wanted.0,
-                    },
-                    descriptors: vec![file],
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "no host memory for a tenant");
-                let reply = Reply::Refused(Refusal::NoMemory);
-                self.reply(client.connection, id, reply);
-            }
-        }
-    }
+/// Whether these could be a range of any daemon's.
+fn is_range(offset: u64, bytes: u64) -> bool {
+    let pages = offset.is_multiple_of(LEAST.0) && bytes.is_multiple_of(LEAST.0);
+    pages && bytes > 0 && bytes <= PIECE.0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const ONE: ProcessId = ProcessId(1);
+    const OTHER: ProcessId = ProcessId(2);
+
+    fn store(budget: Bytes) -> HostStore {
+        HostStore::new(budget, Nanos::millis(77))
+    }
+
     #[test]
     fn what_a_process_claims_or_drops_changes_its_own_part_only() {
-        let mut store = HostStore::new(Bytes::gib(4));
-        let (one, other) = (ProcessId(1), ProcessId(2));
-        store.give(one, Bytes::gib(1));
-        store.give(other, Bytes::gib(1));
-        store.drop_range(one, 0, u64::MAX);
-        assert_eq!(store.free(), Bytes::gib(3));
-        store.found(one, Bytes::MAX);
+        let mut store = store(Bytes::mib(64));
+        let (offset, _) = store.allocate(ONE, Bytes::mib(16)).unwrap();
+        store.allocate(OTHER, Bytes::mib(16)).unwrap();
+        store.drop_range(ONE, 0, u64::MAX);
+        assert_eq!(store.free(), Bytes::mib(32), "it has no such range");
+        store.drop_range(ONE, offset, u64::MAX);
+        assert_eq!(store.free(), Bytes::mib(48));
+        store.found(ONE, Bytes::MAX);
+        let full = Bytes::ZERO;
+        assert_eq!(store.free(), full, "it holds the whole budget at most");
+        store.forget(ONE);
+        assert_eq!(store.free(), Bytes::mib(48));
+    }
+
+    #[test]
+    fn a_dropped_range_is_free_memory_and_its_place_is_given_again() {
+        let mut store = store(Bytes::gib(1));
+        let (first, file) = store.allocate(ONE, Bytes::mib(4)).unwrap();
+        let (second, _) = store.allocate(ONE, Bytes::mib(2)).unwrap();
+        assert_ne!(first, second);
+        assert_eq!(file.allocated().unwrap(), 6 << 20);
+        store.drop_range(ONE, first, 4 << 20);
+        assert_eq!(file.allocated().unwrap(), 2 << 20);
+        assert_eq!(store.allocate(ONE, Bytes::mib(4)).unwrap().0, first);
+        assert!(store.range(ONE, first, 4 << 20).is_some());
+        assert!(store.range(ONE, first, 2 << 20).is_none(), "another length");
+        assert!(store.range(OTHER, first, 4 << 20).is_none());
+    }
+
+    #[test]
+    fn another_daemons_ranges_are_at_other_places() {
+        let mut one = store(Bytes::gib(1));
+        let mut next = HostStore::new(Bytes::gib(1), Nanos::millis(78));
+        let (mine, _) = one.allocate(ONE, Bytes::mib(2)).unwrap();
+        let (its, _) = next.allocate(ONE, Bytes::mib(2)).unwrap();
+        assert_ne!(mine, its);
+        next.found(ONE, Bytes::mib(4));
+        assert_eq!(next.free(), Bytes::gib(1) - Bytes::mib(4));
+        next.drop_range(ONE, mine, 2 << 20);
+        assert_eq!(next.free(), Bytes::gib(1) - Bytes::mib(2));
+        assert!(next.range(ONE, its, 2 << 20).is_some());
+    }
+
+    #[test]
+    fn what_lies_in_a_presented_file_can_be_stored_and_is_freed_when_dropped() {
+        let mut one = store(Bytes::gib(1));
+        let mut next = HostStore::new(Bytes::gib(1), Nanos::millis(78));
+        let (mine, file) = one.allocate(ONE, Bytes::mib(4)).unwrap();
+        next.stores(ONE);
+        next.found(ONE, Bytes::mib(4));
+        assert!(next.storable(ONE).is_zero() && next.range(ONE, mine, 4 << 20).is_none());
+        next.adopt(ONE, HostFile::adopt(file.descriptor().unwrap()).unwrap());
+        assert_eq!(next.storable(ONE), Bytes::mib(4));
+        let (its, _) = next.allocate(ONE, Bytes::mib(2)).unwrap();
         assert_eq!(
-            store.free(),
-            Bytes::ZERO,
-            "it holds the whole budget at most"
+            file.allocated().unwrap(),
+            6 << 20,
+            "it goes on with that file"
         );
-        store.forget(one);
-        assert_eq!(store.free(), Bytes::gib(3));
+        let stored = next.range(ONE, mine, 4 << 20).is_some();
+        assert!(stored && next.range(ONE, its, 4 << 20).is_none());
+        next.drop_range(ONE, mine, 4 << 20);
+        assert_eq!(file.allocated().unwrap(), 2 << 20);
+        assert_eq!(next.free(), Bytes::gib(1) - Bytes::mib(2));
+    }
+
+    #[test]
+    fn a_small_budget_has_several_ranges() {
+        for (budget, piece) in [(96, 6), (8, 2), (64 << 10, 64)] {
+            assert_eq!(store(Bytes::mib(budget)).piece(), Bytes::mib(piece));
+        }
     }
 }

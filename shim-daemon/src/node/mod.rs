@@ -32,7 +32,10 @@ mod residency;
 mod restart;
 mod samples;
 mod shares;
+mod spill;
+mod spill_asked;
 mod status;
+mod storing;
 mod strangers;
 mod tally;
 mod tenant;
@@ -156,6 +159,8 @@ pub enum Effect {
         /// The limit that it shall have.
         order: Order,
     },
+    /// Copy between a process's memory on the host and a file, and tell with [`Node::copied`].
+    Copy(Box<crate::spill::Job>),
     /// Look at the device of this index now.
     Look {
         /// Its index in the node.
@@ -193,6 +198,8 @@ pub struct Settings {
     pub containers: Containers,
     /// Most bytes of the journal of events.
     pub journal: Bounds,
+    /// The folder for tenants' memory that the host has no room for.
+    pub spill: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -215,6 +222,7 @@ impl Default for Settings {
             guard: None,
             containers: Containers::default(),
             journal: Bounds::default(),
+            spill: None,
         }
     }
 }
@@ -318,7 +326,7 @@ impl Node {
             containers: settings.containers.clone(),
             refused: None,
             away: vacated::Away::default(),
-            residency: residency::Moves::new(settings, now),
+            residency: residency::Moves::new(settings, instance, now),
             counted: Counted::since(now),
             history: History::default(),
             lease_log: LeaseLog::default(),

@@ -31,6 +31,8 @@ pub struct Client {
     pub tells: bool,
     /// Whether it can seal itself and move its memory by orders.
     pub moves: bool,
+    /// Whether it can have its memory on the host stored in files.
+    pub stores: bool,
     /// The same of managed memory.
     pub managed: bool,
 }

@@ -26,6 +26,7 @@ pub(super) struct Moves {
     /// milliseconds: no process of the previous daemon has seen an order of this number.
     first: u32,
     pub(super) host: super::host_store::HostStore,
+    pub(super) storing: super::storing::Storing,
     /// Each process's last report about its memory on a device.
     pub(super) claims: BTreeMap<(ProcessId, u8), wire::Residency>,
     /// Commands that wait until a tenant is out (`true`) or back.
@@ -34,10 +35,12 @@ pub(super) struct Moves {
 
 impl Moves {
     #[expect(clippy::cast_possible_truncation, reason = "epochs wrap around")]
-    pub(super) fn new(settings: &Settings, now: Nanos) -> Self {
+    pub(super) fn new(settings: &Settings, instance: u64, now: Nanos) -> Self {
+        let swap = settings.policy.swap;
         Self {
             first: (now.0 / 1_000_000) as u32,
-            host: super::host_store::HostStore::new(settings.policy.swap.host),
+            host: super::host_store::HostStore::new(swap.host, now),
+            storing: super::storing::Storing::new(swap.spill, instance),
             claims: BTreeMap::new(),
             waiting: Vec::new(),
         }
@@ -154,11 +157,13 @@ impl Node {
                 return true;
             }
             Request::HostRange { bytes, .. } => {
-                self.give_host(client, process, id, bytes);
+                self.give_host(now, (client, process, id), bytes);
                 return true;
             }
             Request::HostDrop { offset, bytes } => {
                 self.residency.host.drop_range(process, offset, bytes);
+                self.residency.storing.accepted(process, offset);
+                self.tend_host(now);
                 return true;
             }
             Request::Sealed {
@@ -200,7 +205,7 @@ impl Node {
                 let bytes = Bytes(bytes);
                 (device_index, epoch, Told::NoRoom { bytes })
             }
-            _ => return false,
+            _ => return self.stored(now, (client, process, id), request),
         };
         if let Some(device) = self.device_in(client.tenant, device_index) {
             let epoch = epoch.wrapping_sub(self.residency.first);
@@ -251,6 +256,7 @@ impl Node {
     /// A process has ended: what it had on the host is gone.
     pub(super) fn forget_moves(&mut self, process: ProcessId) {
         self.residency.host.forget(process);
+        self.residency.storing.forget_all(process);
         self.residency.claims.retain(|(of, _), _| *of != process);
     }
 

@@ -58,6 +58,7 @@ impl Node {
         }
         self.note_history(now);
         self.mind_fences();
+        self.tend_host(now);
         self.write_down_dead();
         self.tend_guard();
         self.tend_containers(now);

@@ -15,6 +15,7 @@ mod poller;
 mod registered;
 mod room;
 mod session;
+mod storer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,6 +28,7 @@ use crate::devices::Devices;
 use crate::journal::Journal;
 use crate::node::{ConnId, Effect, Node, Settings};
 use crate::notify::Notify;
+use crate::spill::{Done, Job as Copying, SpillFolder};
 use budget::{Connects, Users};
 use buffer_budget::BufferBudget;
 use classes::Classes;
@@ -37,6 +39,7 @@ pub use folder::{CONTROL, Folder, SOCKET};
 use looker::{Finished, Job, Looker};
 use poller::{Poller, Source};
 use session::{Role, Session};
+use storer::Storer;
 
 /// How often pages are read and devices looked at.
 const TICK: Nanos = Nanos::secs(1);
@@ -53,6 +56,8 @@ pub struct Server {
     poller: Poller,
     folder: Folder,
     looker: Looker,
+    /// The thread for files, once one was wanted.
+    storer: Option<Storer>,
     doors: Doors,
     classes: Classes,
     /// Tenants whose current registration could not be stored.
@@ -145,6 +150,9 @@ impl Server {
             !remembered.is_empty(),
         );
         node.set_driver_version(driver);
+        if let Some(path) = &start.settings.spill {
+            node.spill_to(SpillFolder::open(path)?);
+        }
         let io = |what: &str, error: io::Error| format!("cannot {what}: {error}");
         let poller = Poller::new().map_err(|error| io("poll", error))?;
         let looker =
@@ -168,6 +176,7 @@ impl Server {
             poller,
             folder,
             looker,
+            storer: None,
             doors,
             classes: Classes::default(),
             unsaved: BTreeSet::new(),
@@ -282,6 +291,12 @@ impl Server {
                         } => self.node.looked(clock::now(), device, taken, look),
                         Finished::Fence { key, outcome } => self.node.fenced(&key, outcome),
                     }
+                }
+            }
+            Source::Copies => {
+                let done = self.storer.as_ref().map(Storer::finished);
+                for done in done.into_iter().flatten() {
+                    self.node.copied(clock::now(), done);
                 }
             }
             Source::Reload => self.reload(),
@@ -419,10 +434,30 @@ impl Server {
                     self.folder.forget(&name);
                 }
                 Effect::Look { device } => self.looker.want(Job::Look(device)),
+                Effect::Copy(job) => self.copy(*job),
                 Effect::Fence { key, path, order } => {
                     self.looker.want(Job::Fence { key, path, order });
                 }
             }
+        }
+    }
+
+    fn copy(&mut self, job: Copying) {
+        if self.storer.is_none() {
+            let started = Storer::start().and_then(|storer| {
+                self.poller.add(storer.wake(), Source::Copies)?;
+                Ok(storer)
+            });
+            match started {
+                Ok(storer) => self.storer = Some(storer),
+                Err(error) => {
+                    let outcome = Err(error.into());
+                    return self.node.copied(clock::now(), Done { job, outcome });
+                }
+            }
+        }
+        if let Some(storer) = &self.storer {
+            storer.want(job);
         }
     }
 

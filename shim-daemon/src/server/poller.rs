@@ -27,6 +27,8 @@ pub(super) enum Source {
     Container(TenantId),
     /// A look at a device has ended.
     Looks,
+    /// A copy to a file or from it has ended.
+    Copies,
     /// The daemon's file is to be read again.
     Reload,
     /// The time waited for has come.
@@ -54,6 +56,7 @@ impl Source {
             Self::Starter => (8, 0),
             Self::Container(id) => (9, id.0),
             Self::Class(at) => (10, at),
+            Self::Copies => (11, 0),
         };
         kind << KIND | id
     }
@@ -71,6 +74,7 @@ impl Source {
             8 => Self::Starter,
             9 => Self::Container(TenantId(id)),
             10 => Self::Class(id),
+            11 => Self::Copies,
             _ => Self::Stop,
         }
     }

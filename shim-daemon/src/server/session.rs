@@ -276,6 +276,7 @@ impl Session {
                     gated: self.gated,
                     tells: self.minor >= 3,
                     moves: self.moves,
+                    stores: self.moves && self.minor >= 15,
                     managed: self.managed,
                 };
                 match decode::<Request>(request, body) {
@@ -297,6 +298,14 @@ impl Session {
                         if let Some(process) = process.filter(|_| self.mps) {
                             node.is_mps_client(process);
                         }
+                    }
+                    Ok(Request::HostFile { file }) => {
+                        let kept = self.connection.take_descriptor();
+                        node.present_file(client, file, kept);
+                    }
+                    Ok(Request::HostMemory) => {
+                        let kept = self.connection.take_descriptor();
+                        node.present_memory(client, kept);
                     }
                     Ok(other) => {
                         self.refusals += u32::from(self.process.is_none());
@@ -432,6 +441,7 @@ impl Session {
                         gated: self.gated,
                         tells: self.minor >= 3,
                         moves: self.moves,
+                        stores: false,
                         managed: self.managed,
                     },
                 );

@@ -161,6 +161,7 @@ impl Machine {
             gated: false,
             tells: false,
             moves: false,
+            stores: false,
             managed: false,
         };
         let register = Register {

@@ -248,3 +248,26 @@ fn the_bytes_of_minor_8_never_change() {
     bytes.extend([5, 172, 2, 0]);
     assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), bytes);
 }
+
+#[test]
+fn the_bytes_of_minor_15_never_change() {
+    let bytes = |request| postcard::to_allocvec::<Request>(&request).expect("encodes");
+    let (offset, of) = (300, 4);
+    assert_eq!(
+        bytes(Request::HostStore { offset, bytes: of }),
+        [23, 172, 2, 4]
+    );
+    let stored = Stored {
+        file: 300,
+        at: 1,
+        bytes: 2,
+        sum: 3,
+    };
+    assert_eq!(bytes(Request::HostFetch(stored)), [24, 172, 2, 1, 2, 3]);
+    assert_eq!(bytes(Request::HostForget(stored)), [25, 172, 2, 1, 2, 3]);
+    assert_eq!(bytes(Request::HostFile { file: 300 }), [26, 172, 2]);
+    assert_eq!(bytes(Request::HostMemory), [27]);
+    let reply = |reply: Reply| postcard::to_allocvec(&reply).expect("encodes");
+    assert_eq!(reply(Reply::HostStored(stored)), [6, 172, 2, 1, 2, 3]);
+    assert_eq!(reply(Reply::Refused(Refusal::DataLost)), [2, 9]);
+}

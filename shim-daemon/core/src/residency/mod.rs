@@ -10,6 +10,7 @@ mod link;
 mod order;
 mod resident;
 mod rotation;
+pub(crate) mod spill;
 mod terms;
 mod thrash;
 mod turn;

@@ -9,6 +9,8 @@ pub struct SwapPolicy {
     /// Host memory for the memory of all tenants that are out. Bytes; zero means that no tenant is
     /// moved.
     pub host: Bytes,
+    /// Files for what the host has no room for. Bytes; zero means that there are none.
+    pub spill: Bytes,
     /// A tenant that entered stays this many times as long as its own moves take. With 11, moves
     /// take at most a part in 12 of the time: 8.3 %. So a tenth suffices, with what the orders and
     /// the looks take beside them.
@@ -35,10 +37,22 @@ pub struct SwapPolicy {
     pub extension: Nanos,
 }
 
+impl SwapPolicy {
+    /// The bytes that may be away at a time: on the host, or in files. None without a host: every
+    /// byte passes it.
+    pub(crate) fn room(&self) -> Bytes {
+        match self.host.is_zero() {
+            true => Bytes::ZERO,
+            false => self.host + self.spill,
+        }
+    }
+}
+
 impl Default for SwapPolicy {
     fn default() -> Self {
         Self {
             host: Bytes::ZERO,
+            spill: Bytes::ZERO,
             stay: 11,
             urgent_stay: 3,
             rest: Nanos::secs(1),

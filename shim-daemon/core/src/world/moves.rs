@@ -8,6 +8,7 @@ mod confirm;
 mod members;
 mod movers;
 mod returns;
+mod spill;
 pub(crate) mod suspend;
 
 use super::World;

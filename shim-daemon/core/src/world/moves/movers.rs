@@ -57,6 +57,9 @@ impl World {
         }
         // While it is at work, a tenant stays that is within its request or works elsewhere too.
         let fixed = !loan || self.is_on_others(tenant, device);
+        if fixed && !known.is_idle() {
+            return None;
+        }
         let soon = (!fixed).then(|| cost.max(terms.rest));
         let (turn, rested) = (resident.turn().from(), rested(known, resident, soon));
         // Of two that wait for memory the later one makes way, else neither ever had enough.

@@ -1,0 +1,179 @@
+//! Ranges of the host store in files: while host memory is short and this process is out, the
+//! daemon stores them, one at a time, and they are unmapped. A return fetches them again, one at a
+//! time.
+//!
+//! A range stays mapped until the daemon says that its bytes are on the disk. The file's copy is
+//! the valid one from then on, until all memory is back on the device.
+
+use std::time::{Duration, Instant};
+
+use gpushare_cuda_abi::cuda::{CUresult, CUstream};
+use gpushare_protocol::wire::{Request, Stored};
+
+use super::host::{Found, Given, Piece, Pinned};
+use super::memory::blocks;
+use super::provide::unpinned;
+use crate::driver::vmm;
+use crate::gate::seal;
+use crate::guest::sys;
+use crate::session::{Answer, Session};
+
+/// How long a range is waited for. The daemon gives up a little earlier where it has no room.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the daemon was asked to store.
+#[derive(Debug, Default)]
+pub(super) struct Storing {
+    /// The range of which its answer is awaited, and the number of its request for that.
+    pub(super) asked: Option<(usize, u32)>,
+    /// The request of the daemon's that it took back, or could not carry out.
+    refused: u32,
+}
+
+/// One look. `is_out`: all memory that can leave is away, and none is on its way.
+pub(super) fn store(session: &Session, storing: &mut Storing, is_out: bool) {
+    if let Some((number, word)) = storing.asked {
+        match session.take_answer() {
+            Some(Answer::Stored(stored)) => {
+                storing.asked = None;
+                if !(is_out && let_go(session, number, stored)) {
+                    session.says(&Request::HostForget(stored));
+                }
+            }
+            Some(_) => {
+                storing.asked = None;
+                storing.refused = word;
+            }
+            None if !session.is_asking() => storing.asked = None,
+            None => {}
+        }
+    }
+    forget_unused(session);
+    let word = session.spill();
+    if !is_out || word == 0 || word == storing.refused || storing.asked.is_some() {
+        return;
+    }
+    drop_unused(session);
+    let next = blocks().store.next_to_store();
+    if let Some((number, given)) = next {
+        storing.asked = session
+            .ask_store(given.offset, given.bytes)
+            .then_some((number, word));
+    }
+}
+
+/// Gives the memory of a stored range back. Whether that was possible.
+fn let_go(session: &Session, number: usize, stored: Stored) -> bool {
+    let Some((given, pinned)) = blocks().store.given(number) else {
+        return false;
+    };
+    if given.bytes != stored.bytes || (pinned == Pinned::Yes && !unpinned(given.address)) {
+        return false;
+    }
+    blocks().store.is_stored(number, stored);
+    give_back(session, given);
+    true
+}
+
+fn give_back(session: &Session, given: Given) {
+    sys::unmap(given.address, usize::try_from(given.bytes).unwrap_or(0));
+    session.says(&Request::HostDrop {
+        offset: given.offset,
+        bytes: given.bytes,
+    });
+}
+
+/// Ranges in which nothing lies are given back too: others are short of memory.
+fn drop_unused(session: &Session) {
+    while let Some((given, pinned)) = { blocks().store.surplus(0) } {
+        if pinned == Pinned::Yes && !unpinned(given.address) {
+            tracing::warn!("host memory stays pinned");
+            // In no list any more: never used, never unmapped.
+            continue;
+        }
+        give_back(session, given);
+    }
+}
+
+/// Files' bytes that are back on the device, or freed.
+fn forget_unused(session: &Session) {
+    let mut some = false;
+    while let Some(stored) = { blocks().store.unused_stored() } {
+        session.says(&Request::HostForget(stored));
+        some = true;
+    }
+    if some && !blocks().store.has_stored() {
+        session.close_files();
+    }
+}
+
+/// The range that a return has fetched last.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    session: &'static Session,
+    last: Option<(usize, Given)>,
+}
+
+impl Fetched {
+    pub(super) fn new(session: &'static Session) -> Self {
+        Self {
+            session,
+            last: None,
+        }
+    }
+
+    /// The address of a piece, for a copy in a stream. Fetches it first if it is in a file, instead
+    /// of the one before, of which all copies are in the same stream.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY` if it cannot be had now; [`seal::LOST`] if it is lost, and everything with
+    /// it.
+    pub(super) fn address(&mut self, piece: Piece, stream: CUstream) -> Result<usize, CUresult> {
+        let found = { blocks().store.find(piece) };
+        let (number, stored, offset) = match found {
+            Found::At(address) => return Ok(address),
+            Found::Nowhere => return Err(CUresult::INVALID_VALUE),
+            Found::Stored(number, stored, offset) => (number, stored, offset),
+        };
+        let offset = usize::try_from(offset).unwrap_or(0);
+        if let Some((last, given)) = self.last
+            && last == number
+        {
+            return Ok(given.address + offset);
+        }
+        vmm::await_stream(stream)?;
+        self.release();
+        match self.session.fetch(stored, Instant::now() + PATIENCE) {
+            Some(Answer::Fetched(address, place, bytes)) => {
+                let given = Given {
+                    address,
+                    offset: place,
+                    bytes,
+                };
+                self.last = Some((number, given));
+                if bytes < stored.bytes {
+                    return Err(CUresult::OUT_OF_MEMORY);
+                }
+                Ok(address + offset)
+            }
+            Some(Answer::Lost) => {
+                tracing::error!("memory in a file is lost: all calls fail from now on");
+                seal::lose();
+                Err(seal::LOST)
+            }
+            _ => Err(CUresult::OUT_OF_MEMORY),
+        }
+    }
+
+    /// The last one is used no more. No copy from it is under way.
+    pub(super) fn release(&mut self) {
+        if let Some((_, given)) = self.last.take() {
+            give_back(self.session, given);
+        }
+    }
+
+    /// A copy from the last one may be under way: it stays mapped for ever.
+    pub(super) fn abandon(&mut self) {
+        self.last = None;
+    }
+}

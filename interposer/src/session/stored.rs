@@ -1,0 +1,259 @@
+//! Ranges of the host store in files: the mover's questions about them, and the files.
+//!
+//! The control thread alone has the files' descriptors, which can only be read. It presents them to
+//! the next daemon: so what is stored outlives the daemon that stored it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use gpushare_protocol::wire::{Refusal, Reply, Request, Stored, encode};
+
+use super::{Session, pages, socket};
+use crate::guest::descriptor::Descriptor;
+use crate::guest::{exit, frames, sys};
+
+/// The first minor version of the protocol that stores memory in files.
+const SINCE: u16 = 15;
+/// How often an answer is looked for.
+const LOOK: Duration = Duration::from_millis(1);
+/// The pause after the daemon had no room.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The daemon's answer to the mover's last question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The range is stored.
+    Stored(Stored),
+    /// The bytes are mapped at this address; their place in the daemon's file, and their length.
+    Fetched(usize, u64, u64),
+    /// Not now.
+    Refused,
+    /// They are lost.
+    Lost,
+}
+
+/// The question, by its number, and its answer. There is one at a time.
+#[derive(Debug, Default)]
+pub(super) struct Question {
+    id: u32,
+    answer: Option<Answer>,
+}
+
+/// The files, each with the number of the last question by which it came.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    kept: BTreeMap<u64, (Descriptor, u32)>,
+    /// The memory file of the process's ranges.
+    memory: Option<Descriptor>,
+    /// Those of questions up to this one are to be closed.
+    unused: u32,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Session {
+    /// The daemon's request to have ranges stored; 0 for none.
+    pub(crate) fn spill(&self) -> u32 {
+        match self.minor.load(Ordering::Relaxed) >= SINCE && self.is_connected() {
+            true => self.control().header.spill.load(Ordering::Acquire),
+            false => 0,
+        }
+    }
+
+    /// Asks the daemon to store a range. `false` if there is none to ask.
+    pub(crate) fn ask_store(&self, offset: u64, bytes: u64) -> bool {
+        self.puts(&Request::HostStore { offset, bytes })
+    }
+
+    /// Whether an answer may come.
+    pub(crate) fn is_asking(&self) -> bool {
+        locked(&self.question).id != 0
+    }
+
+    /// The answer, once it has come.
+    pub(crate) fn take_answer(&self) -> Option<Answer> {
+        let mut question = locked(&self.question);
+        let answer = question.answer.take()?;
+        question.id = 0;
+        Some(answer)
+    }
+
+    /// Has stored bytes brought back into memory, and waits for them. `None` if there is no daemon,
+    /// or it does not answer until `end`.
+    pub(crate) fn fetch(&self, stored: Stored, end: Instant) -> Option<Answer> {
+        while self.puts(&Request::HostFetch(stored)) {
+            let answer = self.await_answer(end);
+            if answer != Some(Answer::Refused) || Instant::now() + PAUSE >= end {
+                return answer;
+            }
+            frames::sleep(PAUSE);
+        }
+        None
+    }
+
+    fn await_answer(&self, end: Instant) -> Option<Answer> {
+        loop {
+            let answer = self.take_answer();
+            let over = Instant::now() >= end || exit::is_leaving() || !self.is_asking();
+            if answer.is_some() || over {
+                return answer;
+            }
+            frames::sleep(LOOK);
+        }
+    }
+
+    /// Puts a question in place of the one before.
+    fn puts(&self, request: &Request) -> bool {
+        if self.minor.load(Ordering::Relaxed) < SINCE {
+            return false;
+        }
+        let line = self.line();
+        if line.is_none() {
+            return false;
+        }
+        let id = self.asks.number();
+        let before = {
+            let mut question = locked(&self.question);
+            let before = question.answer.take();
+            question.id = id;
+            before
+        };
+        self.send(line.as_ref(), id, request);
+        drop(line);
+        self.drop_answer(before);
+        true
+    }
+
+    /// An answer that no thread waits for any more.
+    fn drop_answer(&self, answer: Option<Answer>) {
+        match answer {
+            Some(Answer::Stored(stored)) => self.says(&Request::HostForget(stored)),
+            Some(Answer::Fetched(address, offset, bytes)) => {
+                sys::unmap(address, usize::try_from(bytes).unwrap_or(0));
+                self.says(&Request::HostDrop { offset, bytes });
+            }
+            _ => {}
+        }
+    }
+
+    /// The process has nothing in files any more: the control thread closes them.
+    pub(crate) fn close_files(&self) {
+        let last = self.asks.number();
+        locked(&self.files).unused = last;
+        self.ring();
+    }
+
+    /// For the control thread, which alone has the descriptors.
+    pub(super) fn close_unused_files(&self) {
+        let mut files = locked(&self.files);
+        let unused = files.unused;
+        files.kept.retain(|_, (_, of)| *of > unused);
+    }
+
+    /// A range was stored, in the file of this descriptor. For the control thread.
+    pub(super) fn was_stored(&self, id: u32, stored: Stored, file: Option<Descriptor>) {
+        let is_kept = {
+            let mut files = locked(&self.files);
+            let kept = files.kept.get_mut(&stored.file);
+            match (kept, file) {
+                (Some(kept), _) => {
+                    kept.1 = id;
+                    true
+                }
+                (None, Some(file)) => {
+                    files.kept.insert(stored.file, (file, id));
+                    true
+                }
+                (None, None) => false,
+            }
+        };
+        // Without the file the bytes would be gone with the daemon.
+        let answer = match is_kept {
+            true => Answer::Stored(stored),
+            false => Answer::Refused,
+        };
+        if !is_kept || !self.answers(id, answer) {
+            self.says(&Request::HostForget(stored));
+        }
+    }
+
+    /// A range was given in answer to a question. `false` if it is another's. For the control
+    /// thread.
+    pub(super) fn was_fetched(
+        &self,
+        id: u32,
+        file: &Descriptor,
+        (offset, bytes): (u64, u64),
+    ) -> bool {
+        if locked(&self.question).id != id {
+            return false;
+        }
+        let answer = match pages::host_range(file, offset, bytes) {
+            Ok(address) => Answer::Fetched(address, offset, bytes),
+            Err(error) => {
+                tracing::warn!(%error, "the host memory given is of no use");
+                Answer::Refused
+            }
+        };
+        if !self.answers(id, answer) {
+            self.drop_answer(Some(answer));
+        }
+        true
+    }
+
+    /// The daemon refuses the question. For the control thread.
+    pub(super) fn question_refused(&self, id: u32, reply: &Reply) {
+        let answer = match reply {
+            Reply::Refused(Refusal::DataLost) => Answer::Lost,
+            _ => Answer::Refused,
+        };
+        self.answers(id, answer);
+    }
+
+    fn answers(&self, id: u32, answer: Answer) -> bool {
+        let mut question = locked(&self.question);
+        let is_own = question.id == id;
+        if is_own {
+            question.answer = Some(answer);
+        }
+        is_own
+    }
+
+    /// The daemon has gone: no answer comes.
+    pub(super) fn forget_question(&self) {
+        let mut question = locked(&self.question);
+        if question.answer.is_none() {
+            question.id = 0;
+        }
+    }
+
+    /// Presents the files to the next daemon. For the control thread.
+    pub(super) fn present_files(&self, line: Option<&Arc<Descriptor>>) {
+        let Some(socket) = line.filter(|_| self.minor.load(Ordering::Relaxed) >= SINCE) else {
+            return;
+        };
+        let files = locked(&self.files);
+        let memory = files.memory.iter().map(|file| (Request::HostMemory, file));
+        let stored = files.kept.iter();
+        let stored = stored.map(|(number, (file, _))| (Request::HostFile { file: *number }, file));
+        for (request, file) in memory.chain(stored) {
+            let mut frame = Vec::new();
+            let made = encode(self.asks.number(), &request, &mut frame);
+            if made.is_err() || socket::send(socket, &frame, Some(file)).is_err() {
+                tracing::warn!("a file of the process's memory was not presented");
+            }
+        }
+    }
+
+    /// A range was given in this file: the next daemon is shown it. For the control thread.
+    pub(super) fn keep_memory(&self, file: Descriptor) {
+        let mut files = locked(&self.files);
+        if self.minor.load(Ordering::Relaxed) >= SINCE {
+            files.memory.get_or_insert(file);
+        }
+    }
+}

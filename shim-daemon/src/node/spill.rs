@@ -1,0 +1,415 @@
+//! The tier below the host store: where host memory is short, ranges of tenants that are out are
+//! stored in files, and fetched before they return.
+//!
+//! A process asks for each range to be stored, while its control page says so, and drops the range
+//! once it is. So the bytes are in memory until they are on the disk, whichever party ends. A
+//! fetched range is the process's like any other. Whose memory is stored first, the brain says.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use gpushare_core::{Nanos, ProcessId, TenantId};
+use gpushare_protocol::units::Bytes;
+use gpushare_protocol::wire::{Refusal, Reply, Request, Stored};
+
+use super::host_store::PIECE;
+use super::storing::Wanted;
+use super::{Client, ConnId, Effect, Node};
+use crate::host_file::HostFile;
+use crate::spill::{Done, Failed, Job, Key, SpillFolder, is_stored_file};
+
+/// How long a request waits for room on the host.
+const PATIENCE: Nanos = Nanos::secs(10);
+/// How long nothing is stored after the disk refused.
+const PAUSE: Nanos = Nanos::secs(10);
+/// Most files that a process presents: one for each daemon that it has outlived with stored bytes,
+/// and to spare.
+const MOST_FILES: usize = 64;
+
+impl Node {
+    /// The folder for what the host has no room for.
+    pub fn spill_to(&mut self, folder: SpillFolder) {
+        self.residency.storing.folder = Some(folder);
+    }
+
+    /// Answers a request for host memory: at once, or once others' memory is stored.
+    pub(super) fn give_host(
+        &mut self,
+        now: Nanos,
+        (client, process, id): (Client, ProcessId, u32),
+        bytes: u64,
+    ) {
+        let host = &mut self.residency.host;
+        let all = Bytes(bytes).round_up(Bytes::mib(2));
+        let bytes = all.min(host.piece());
+        if bytes.is_zero() || !client.moves {
+            return self.refuse_host(client.connection, id, Refusal::NoMemory);
+        }
+        if client.stores {
+            host.stores(process);
+        }
+        self.wants_host(
+            now,
+            Wanted {
+                process,
+                connection: client.connection,
+                id,
+                since: now,
+                bytes,
+                all,
+                stored: None,
+            },
+        );
+    }
+
+    /// Handles a process's message about its stored memory. False for any other request.
+    pub(super) fn stored(
+        &mut self,
+        now: Nanos,
+        (client, process, id): (Client, ProcessId, u32),
+        request: &Request,
+    ) -> bool {
+        match *request {
+            Request::HostStore { offset, bytes } => {
+                self.store_range(now, (client, process, id), (offset, bytes));
+            }
+            Request::HostFetch(stored) => {
+                let bytes = Bytes(stored.bytes);
+                let is_range = bytes.0.is_multiple_of(4096) && !bytes.is_zero() && bytes <= PIECE;
+                if !is_range {
+                    self.refuse_host(client.connection, id, Refusal::DataLost);
+                    return true;
+                }
+                self.wants_host(
+                    now,
+                    Wanted {
+                        process,
+                        connection: client.connection,
+                        id,
+                        since: now,
+                        bytes,
+                        all: bytes,
+                        stored: Some(stored),
+                    },
+                );
+            }
+            Request::HostForget(stored) => {
+                self.residency.storing.forget(process, stored);
+                self.note_fetched(client.tenant);
+            }
+            // They come with descriptors, by another way.
+            Request::HostFile { .. } | Request::HostMemory => (),
+            _ => return false,
+        }
+        true
+    }
+
+    /// A process presents a file that it has from a previous daemon.
+    pub fn present_file(&mut self, client: Client, number: u64, file: Option<OwnedFd>) {
+        let (Some(process), Some(file)) = (client.process, file.map(File::from)) else {
+            return;
+        };
+        let storing = &mut self.residency.storing;
+        if !is_stored_file(&file) || storing.files(process) >= MOST_FILES {
+            tracing::warn!(
+                ?process,
+                "a process presents a file that is not one of ours"
+            );
+            return;
+        }
+        storing.presented(process, number, file);
+    }
+
+    /// A process presents the memory file that it has from a previous daemon.
+    pub fn present_memory(&mut self, client: Client, file: Option<OwnedFd>) {
+        let (Some(process), Some(file)) = (client.process, file) else {
+            return;
+        };
+        match HostFile::adopt(file) {
+            Ok(file) => {
+                self.residency.host.stores(process);
+                self.residency.host.adopt(process, file);
+            }
+            Err(error) => tracing::warn!(?process, %error, "no memory file of ours is presented"),
+        }
+    }
+
+    fn wants_host(&mut self, now: Nanos, wanted: Wanted) {
+        let storing = &mut self.residency.storing;
+        // A process that asks again has given up its former request.
+        let same = |one: &Wanted| {
+            one.process == wanted.process && one.stored.is_some() == wanted.stored.is_some()
+        };
+        let former = storing.waiting.iter().position(same);
+        let former = former.and_then(|at| storing.waiting.remove(at));
+        storing.waiting.push_back(wanted);
+        if let Some(former) = former {
+            self.refuse_host(former.connection, former.id, Refusal::Cancelled);
+        }
+        self.tend_host(now);
+    }
+
+    /// Gives what is free to the requests that wait, and has memory stored for the others.
+    pub(super) fn tend_host(&mut self, now: Nanos) {
+        self.serve_waiting(now);
+        self.ask_to_store(now);
+        self.wake_gates();
+        let asked = !self.residency.storing.asked.is_empty();
+        let busy = !self.residency.storing.busy.is_empty();
+        if asked || busy {
+            return;
+        }
+        // Nothing that could be stored: the next resolver is to decide at once.
+        let waiting = std::mem::take(&mut self.residency.storing.waiting);
+        for wanted in waiting {
+            match wanted.stored {
+                Some(_) => self.residency.storing.waiting.push_back(wanted),
+                None => self.refuse_host(wanted.connection, wanted.id, Refusal::NoMemory),
+            }
+        }
+    }
+
+    fn serve_waiting(&mut self, now: Nanos) {
+        let waiting = std::mem::take(&mut self.residency.storing.waiting);
+        for wanted in waiting {
+            // The last part is for tenants that come back: they need one range at a time.
+            let kept = match wanted.stored {
+                None => self.kept_for_returns(),
+                Some(_) => Bytes::ZERO,
+            };
+            let is_free = wanted.bytes + kept <= self.residency.host.free();
+            if is_free {
+                self.residency.storing.served(&wanted, now);
+                self.allocate_for(wanted);
+            } else if now >= wanted.since + PATIENCE {
+                self.refuse_host(wanted.connection, wanted.id, Refusal::NoMemory);
+            } else {
+                self.residency.storing.waiting.push_back(wanted);
+            }
+        }
+    }
+
+    pub(super) fn kept_for_returns(&self) -> Bytes {
+        let storing = &self.residency.storing;
+        match storing.folder.is_some() || storing.has_files() {
+            true => self.residency.host.piece(),
+            false => Bytes::ZERO,
+        }
+    }
+
+    fn allocate_for(&mut self, wanted: Wanted) {
+        let Wanted {
+            process,
+            connection,
+            id,
+            bytes,
+            ..
+        } = wanted;
+        let file = wanted.stored.map(|stored| {
+            let file = self.residency.storing.file(process, stored.file);
+            (stored, file)
+        });
+        if let Some((stored, None)) = file {
+            let text = format!("file {:x} is not there any more", stored.file);
+            return self.data_is_lost((process, connection, id), stored, &text);
+        }
+        let (offset, host) = match self.residency.host.allocate(process, bytes) {
+            Ok(allocated) => allocated,
+            Err(error) => {
+                tracing::warn!(%error, "no host memory for a tenant");
+                return self.refuse_host(connection, id, Refusal::NoMemory);
+            }
+        };
+        match file {
+            Some((stored, Some(file))) => {
+                self.residency.storing.busy.insert(process);
+                let job = Job {
+                    key: Key {
+                        process,
+                        connection,
+                        id,
+                    },
+                    out: false,
+                    file,
+                    stored,
+                    host,
+                    offset,
+                };
+                self.effect(Effect::Copy(Box::new(job)));
+            }
+            _ => self.hand_out((connection, id), &host, (offset, bytes.0)),
+        }
+    }
+
+    fn hand_out(&mut self, (to, id): (ConnId, u32), host: &HostFile, (offset, bytes): (u64, u64)) {
+        match host.descriptor() {
+            Ok(descriptor) => self.effect(Effect::Client {
+                to,
+                id,
+                reply: Reply::HostRange { offset, bytes },
+                descriptors: vec![descriptor],
+            }),
+            Err(error) => {
+                tracing::warn!(%error, "no descriptor for host memory");
+                self.refuse_host(to, id, Refusal::NoMemory);
+            }
+        }
+    }
+
+    fn refuse_host(&mut self, to: ConnId, id: u32, why: Refusal) {
+        self.reply(to, id, Reply::Refused(why));
+    }
+
+    /// A process wants a range of its own stored.
+    fn store_range(
+        &mut self,
+        now: Nanos,
+        (client, process, id): (Client, ProcessId, u32),
+        (offset, bytes): (u64, u64),
+    ) {
+        let to = client.connection;
+        let host = self.residency.host.range(process, offset, bytes);
+        let storing = &mut self.residency.storing;
+        let is_asked = storing.asked.contains_key(&client.tenant);
+        let (Some(host), true, false) = (host, is_asked, storing.busy.contains(&process)) else {
+            return self.refuse_host(to, id, Refusal::Cancelled);
+        };
+        storing.take_back(process, offset);
+        let is_elsewhere = storing.elsewhere.contains_key(&client.tenant);
+        if !is_elsewhere && !storing.takes(Bytes(bytes)) {
+            let limit = storing.limit();
+            let text = format!(
+                "the budget of {} in the spill folder is used up: memory stays on the host",
+                limit.human()
+            );
+            return self.does_not_store(now, (client.tenant, to, id), text);
+        }
+        match storing.place(client.tenant, process, Bytes(bytes)) {
+            Ok(slot) => {
+                storing.busy.insert(process);
+                let job = Job {
+                    key: Key {
+                        process,
+                        connection: to,
+                        id,
+                    },
+                    out: true,
+                    file: slot.file,
+                    stored: Stored {
+                        file: slot.number,
+                        at: slot.at,
+                        bytes,
+                        sum: 0,
+                    },
+                    host,
+                    offset,
+                };
+                self.effect(Effect::Copy(Box::new(job)));
+            }
+            Err(error) => {
+                let text = format!("no file can be made for memory: {error}");
+                self.does_not_store(now, (client.tenant, to, id), text);
+            }
+        }
+    }
+
+    /// Nothing is stored for a while: requests for host memory are refused meanwhile.
+    fn does_not_store(
+        &mut self,
+        now: Nanos,
+        (tenant, to, id): (TenantId, ConnId, u32),
+        text: String,
+    ) {
+        self.refuse_host(to, id, Refusal::NoMemory);
+        if self.residency.storing.elsewhere.remove(&tenant).is_some() {
+            self.not_suspended_to(tenant, &text);
+        } else {
+            self.residency.storing.paused = Some(now + PAUSE);
+        }
+        self.event("spill-failed", Some(tenant), None, text);
+        let asked: Vec<TenantId> = self.residency.storing.asked.keys().copied().collect();
+        for tenant in asked {
+            self.ask_one_to_store(tenant, false);
+        }
+        self.tend_host(now);
+    }
+
+    /// A copy has ended.
+    pub fn copied(&mut self, now: Nanos, done: Done) {
+        let Done { job, outcome } = done;
+        let Key {
+            process,
+            connection,
+            id,
+        } = job.key;
+        let Some(tenant) = self.processes.get(process).map(|known| known.tenant()) else {
+            // It ended meanwhile, and all it had with it.
+            return;
+        };
+        self.residency.storing.busy.remove(&process);
+        match (job.out, outcome) {
+            (true, Ok(sum)) => self.is_stored(tenant, &job, sum),
+            (true, Err(error)) => {
+                self.residency.storing.forget(process, job.stored);
+                let text = format!("memory stays on the host: it cannot be stored: {error}");
+                self.does_not_store(now, (tenant, connection, id), text);
+            }
+            (false, Ok(_)) => {
+                let range = (job.offset, job.stored.bytes);
+                self.hand_out((connection, id), &job.host, range);
+            }
+            (false, Err(error)) => {
+                let host = &mut self.residency.host;
+                host.drop_range(process, job.offset, job.stored.bytes);
+                let text = match error {
+                    Failed::System(error) => format!("it cannot be read: {error}"),
+                    sum @ Failed::Sum { .. } => sum.to_string(),
+                };
+                self.data_is_lost((process, connection, id), job.stored, &text);
+            }
+        }
+        self.tend_host(now);
+    }
+
+    fn is_stored(&mut self, tenant: TenantId, job: &Job, sum: u64) {
+        let Key {
+            process,
+            connection,
+            id,
+        } = job.key;
+        let storing = &mut self.residency.storing;
+        let Some(reader) = storing.reader(process, job.stored.file) else {
+            storing.forget(process, job.stored);
+            return self.refuse_host(connection, id, Refusal::NoMemory);
+        };
+        *storing.done.entry(tenant).or_default() += Bytes(job.stored.bytes);
+        let stored = Stored { sum, ..job.stored };
+        storing.offer(process, job.offset, stored);
+        self.effect(Effect::Client {
+            to: connection,
+            id,
+            reply: Reply::HostStored(stored),
+            descriptors: vec![reader],
+        });
+    }
+
+    /// Stored bytes are not to be had any more: the process gets errors from then on, never other
+    /// bytes.
+    fn data_is_lost(
+        &mut self,
+        (process, connection, id): (ProcessId, ConnId, u32),
+        stored: Stored,
+        why: &str,
+    ) {
+        let known = self.processes.get(process);
+        let tenant = known.map(|known| (known.tenant(), known.peer().pid));
+        let text = format!(
+            "{} of process {} that were stored in a file are lost: {why}; its calls fail from now on",
+            Bytes(stored.bytes).human(),
+            tenant.map_or(0, |(_, pid)| pid)
+        );
+        tracing::error!("{text}");
+        self.event("memory-lost", tenant.map(|(tenant, _)| tenant), None, text);
+        self.refuse_host(connection, id, Refusal::DataLost);
+    }
+}

@@ -1,0 +1,112 @@
+//! Which tenants are asked to have their memory stored, and what is told of it.
+
+use std::sync::atomic::Ordering;
+
+use gpushare_core::{Nanos, TenantId};
+use gpushare_protocol::units::Bytes;
+
+use super::Node;
+
+impl Node {
+    /// Has as many tenants store their ranges as the waiting requests need, and no others.
+    pub(super) fn ask_to_store(&mut self, now: Nanos) {
+        let paused = self
+            .residency
+            .storing
+            .paused
+            .is_some_and(|until| now < until);
+        let wanted = self.residency.storing.shortage(now);
+        let mut missing = match wanted.is_zero() || paused {
+            true => Bytes::ZERO,
+            false => wanted + self.kept_for_returns() - self.residency.host.free(),
+        };
+        let order = self.world.spill_order();
+        for tenant in order {
+            let storable = self.storable(tenant);
+            let elsewhere = self.residency.storing.elsewhere.contains_key(&tenant);
+            let room = elsewhere || self.residency.storing.takes(Bytes(1));
+            let chosen = !storable.is_zero() && room && (elsewhere || !missing.is_zero());
+            if chosen {
+                missing -= storable;
+            }
+            self.ask_one_to_store(tenant, chosen);
+        }
+        let out: Vec<TenantId> = self.residency.storing.asked.keys().copied().collect();
+        let order = self.world.spill_order();
+        for tenant in out {
+            if !order.contains(&tenant) {
+                self.ask_one_to_store(tenant, false);
+            }
+        }
+    }
+
+    pub(super) fn ask_one_to_store(&mut self, tenant: TenantId, chosen: bool) {
+        let storing = &mut self.residency.storing;
+        let is_asked = storing.asked.contains_key(&tenant);
+        if is_asked == chosen {
+            return;
+        }
+        let word = match chosen {
+            true => u32::try_from(storing.number() % u64::from(u32::MAX)).unwrap_or(0) + 1,
+            false => 0,
+        };
+        match chosen {
+            true => drop(storing.asked.insert(tenant, word)),
+            false => drop(storing.asked.remove(&tenant)),
+        }
+        if !chosen {
+            self.note_stored(tenant);
+        }
+        if let Some(known) = self.tenants.get(&tenant) {
+            known
+                .control()
+                .view()
+                .header
+                .spill
+                .store(word, Ordering::Release);
+            self.wake_soon(tenant);
+        }
+    }
+
+    /// Bytes that a tenant's processes could have stored.
+    pub(super) fn storable(&self, tenant: TenantId) -> Bytes {
+        let known = self.tenants.get(&tenant);
+        let members = known.into_iter().flat_map(|known| known.members());
+        members
+            .map(|process| self.residency.host.storable(process))
+            .sum()
+    }
+
+    /// Says what was stored of a tenant since it was asked.
+    fn note_stored(&mut self, tenant: TenantId) {
+        let Some(bytes) = self.residency.storing.done.remove(&tenant) else {
+            return;
+        };
+        let folder = self.residency.storing.folder.as_ref();
+        let place = match (self.residency.storing.elsewhere.get(&tenant), folder) {
+            (None, Some(folder)) => folder.path().display().to_string(),
+            _ => "the folder that the command named".to_owned(),
+        };
+        let text = format!("{} of its memory are in {place}", bytes.human());
+        self.event("spilled", Some(tenant), None, text);
+    }
+
+    /// Says that nothing of a tenant is in files any more.
+    pub(super) fn note_fetched(&mut self, tenant: TenantId) {
+        if self.stored_of(tenant).is_zero() {
+            let text = "its memory in files was read back, and all checksums are right".to_owned();
+            self.event("fetched", Some(tenant), None, text);
+        }
+    }
+
+    /// Bytes of a tenant in files.
+    pub(super) fn stored_of(&self, tenant: TenantId) -> Bytes {
+        let known = self.tenants.get(&tenant);
+        let members = known.into_iter().flat_map(|known| known.members());
+        members
+            .map(|process| self.residency.storing.of(process))
+            .sum()
+    }
+
+    pub(super) fn not_suspended_to(&mut self, _tenant: TenantId, _why: &str) {}
+}

@@ -1,0 +1,322 @@
+//! What of the host store lies in files: the books, without any decision.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use gpushare_core::{Nanos, ProcessId, TenantId};
+use gpushare_protocol::units::Bytes;
+use gpushare_protocol::wire::Stored;
+
+use super::ConnId;
+use super::host_store::PIECE;
+use crate::spill::SpillFolder;
+
+/// Ranges are multiples of this.
+const WHOLE: u64 = 2 << 20;
+/// How long it counts what a process is short of that does not ask any more.
+const SHORT: Nanos = Nanos::secs(2);
+
+/// A request of a process that waits for room on the host.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) process: ProcessId,
+    pub(super) connection: ConnId,
+    pub(super) id: u32,
+    pub(super) since: Nanos,
+    pub(super) bytes: Bytes,
+    /// How much the process is short of in all.
+    pub(super) all: Bytes,
+    /// Stored bytes that are wanted there; `None` for an empty range.
+    pub(super) stored: Option<Stored>,
+}
+
+/// A file that holds bytes of a process.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// `None` for a file of a previous daemon's.
+    write: Option<Arc<File>>,
+    read: Arc<File>,
+    /// What lies where.
+    places: BTreeMap<u64, Bytes>,
+    /// What lay in it when it was presented.
+    before: Bytes,
+    /// It lies in the node's folder, not in one that a command named.
+    is_nodes: bool,
+}
+
+/// Files of one command's folder, for one tenant.
+#[derive(Debug)]
+pub(super) struct Elsewhere {
+    pub(super) number: u64,
+    write: Arc<File>,
+    read: Arc<File>,
+    next: u64,
+}
+
+/// The node's folder, the files, and what is asked for.
+#[derive(Debug, Default)]
+pub(super) struct Storing {
+    pub(super) folder: Option<SpillFolder>,
+    limit: Bytes,
+    files: BTreeMap<(ProcessId, u64), Kept>,
+    /// Where each process's next bytes of the node's folder go.
+    current: BTreeMap<ProcessId, u64>,
+    pub(super) waiting: VecDeque<Wanted>,
+    /// What processes that were given a part are still short of: they ask for it next. Until when
+    /// that counts.
+    short: BTreeMap<ProcessId, (Bytes, Nanos)>,
+    /// Processes of which a copy is under way.
+    pub(super) busy: BTreeSet<ProcessId>,
+    /// The last range of each process that was stored and that it has not dropped yet, and where
+    /// its bytes are: a process whose connection ended meanwhile asks again.
+    offered: BTreeMap<ProcessId, (u64, Stored)>,
+    /// Tenants that are asked to have their ranges stored, and the number of the request.
+    pub(super) asked: BTreeMap<TenantId, u32>,
+    /// Nothing is stored before then: the disk was full, or failed.
+    pub(super) paused: Option<Nanos>,
+    /// Bytes stored since the tenant was asked.
+    pub(super) done: BTreeMap<TenantId, Bytes>,
+    /// Tenants whose memory a command wants in a file of its own.
+    pub(super) elsewhere: BTreeMap<TenantId, Elsewhere>,
+    numbers: u64,
+}
+
+/// A place for bytes in a file.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) number: u64,
+    pub(super) file: Arc<File>,
+    pub(super) at: u64,
+}
+
+impl Storing {
+    pub(super) fn new(limit: Bytes, instance: u64) -> Self {
+        Self {
+            limit,
+            // Two daemons' files have other numbers.
+            numbers: instance,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// A request was served, or given up: what its process is short of for now.
+    pub(super) fn served(&mut self, wanted: &Wanted, now: Nanos) {
+        let left = wanted.all - wanted.bytes;
+        self.short.insert(wanted.process, (left, now + SHORT));
+    }
+
+    /// What all processes are short of.
+    pub(super) fn shortage(&mut self, now: Nanos) -> Bytes {
+        self.short.retain(|_, (_, until)| now < *until);
+        let waiting: Bytes = self.waiting.iter().map(|wanted| wanted.all).sum();
+        let asks = |process| self.waiting.iter().any(|wanted| wanted.process == process);
+        let others = self.short.iter().filter(|(process, _)| !asks(**process));
+        waiting + others.map(|(_, (bytes, _))| *bytes).sum()
+    }
+
+    /// Whether any bytes are in files.
+    pub(super) fn has_files(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    pub(super) fn limit(&self) -> Bytes {
+        self.limit
+    }
+
+    /// Bytes in the node's folder.
+    pub(super) fn used(&self) -> Bytes {
+        let files = self.files.values().filter(|file| file.is_nodes);
+        files.map(Kept::bytes).sum()
+    }
+
+    /// Bytes of a process in files, the node's or not.
+    pub(super) fn of(&self, process: ProcessId) -> Bytes {
+        let own = self.files.range((process, 0)..=(process, u64::MAX));
+        own.map(|(_, file)| file.bytes()).sum()
+    }
+
+    /// Whether the node's folder takes so much more.
+    pub(super) fn takes(&self, bytes: Bytes) -> bool {
+        self.folder.is_some() && self.used() + bytes <= self.limit
+    }
+
+    /// A place for bytes of a process, in the file of the command or in the node's folder.
+    pub(super) fn place(
+        &mut self,
+        tenant: TenantId,
+        process: ProcessId,
+        bytes: Bytes,
+    ) -> std::io::Result<Slot> {
+        let number = match self.elsewhere.get(&tenant) {
+            Some(elsewhere) => {
+                let (write, read) = (Arc::clone(&elsewhere.write), Arc::clone(&elsewhere.read));
+                let number = elsewhere.number;
+                self.keep((process, number), Some(write), read, false);
+                number
+            }
+            None => match self.current.get(&process) {
+                Some(number) => *number,
+                None => self.make(process)?,
+            },
+        };
+        let own = self.elsewhere.get_mut(&tenant);
+        let kept = self.files.get_mut(&(process, number));
+        let kept = kept.ok_or(std::io::ErrorKind::NotFound)?;
+        let file = kept.write.clone().ok_or(std::io::ErrorKind::NotFound)?;
+        let at = match own {
+            // Its processes share it.
+            Some(elsewhere) => {
+                elsewhere.next += PIECE.0;
+                elsewhere.next - PIECE.0
+            }
+            None => kept.free_place(),
+        };
+        kept.places.insert(at, bytes);
+        Ok(Slot { number, file, at })
+    }
+
+    fn make(&mut self, process: ProcessId) -> std::io::Result<u64> {
+        let folder = self.folder.as_ref();
+        let made = folder.ok_or(std::io::ErrorKind::NotFound)?.make()?;
+        let number = self.number();
+        let (write, read) = (Arc::new(made.write), Arc::new(made.read));
+        self.keep((process, number), Some(write), read, true);
+        self.current.insert(process, number);
+        Ok(number)
+    }
+
+    fn keep(
+        &mut self,
+        key: (ProcessId, u64),
+        write: Option<Arc<File>>,
+        read: Arc<File>,
+        is_nodes: bool,
+    ) {
+        self.files.entry(key).or_insert_with(|| Kept {
+            write,
+            read,
+            places: BTreeMap::new(),
+            before: Bytes::ZERO,
+            is_nodes,
+        });
+    }
+
+    /// A file of a previous daemon, which its process has kept.
+    pub(super) fn presented(&mut self, process: ProcessId, number: u64, file: File) {
+        let blocks = file
+            .metadata()
+            .map_or(0, |found| std::os::unix::fs::MetadataExt::blocks(&found));
+        let kept = Kept {
+            write: None,
+            read: Arc::new(file),
+            places: BTreeMap::new(),
+            // The file system's own blocks are counted too: ranges are whole.
+            before: Bytes(blocks.saturating_mul(512) / WHOLE * WHOLE),
+            is_nodes: true,
+        };
+        self.files.entry((process, number)).or_insert(kept);
+    }
+
+    /// How many files a process has here.
+    pub(super) fn files(&self, process: ProcessId) -> usize {
+        self.files.range((process, 0)..=(process, u64::MAX)).count()
+    }
+
+    /// A file, to read.
+    pub(super) fn file(&self, process: ProcessId, number: u64) -> Option<Arc<File>> {
+        let kept = self.files.get(&(process, number))?;
+        Some(Arc::clone(&kept.read))
+    }
+
+    /// A descriptor for the process, by which it can only read.
+    pub(super) fn reader(&self, process: ProcessId, number: u64) -> Option<OwnedFd> {
+        let file = self.file(process, number)?;
+        file.try_clone().ok().map(OwnedFd::from)
+    }
+
+    /// These bytes are wanted no more.
+    pub(super) fn forget(&mut self, process: ProcessId, stored: Stored) {
+        let key = (process, stored.file);
+        let is_current = self.current.get(&process) == Some(&stored.file);
+        let Some(kept) = self.files.get_mut(&key) else {
+            return;
+        };
+        match (kept.places.remove(&stored.at), &kept.write) {
+            (Some(bytes), Some(file)) => {
+                if let Err(error) = crate::spill::forget(file, stored.at, bytes.0) {
+                    tracing::warn!(%error, "a part of a file stays allocated");
+                }
+            }
+            _ => kept.before -= Bytes(stored.bytes),
+        }
+        if kept.bytes().is_zero() && !is_current {
+            self.files.remove(&key);
+        }
+    }
+
+    /// A process is told that this range is stored.
+    pub(super) fn offer(&mut self, process: ProcessId, offset: u64, stored: Stored) {
+        self.offered.insert(process, (offset, stored));
+    }
+
+    /// A process dropped a range: it knows where the bytes are, if they are stored.
+    pub(super) fn accepted(&mut self, process: ProcessId, offset: u64) {
+        if self
+            .offered
+            .get(&process)
+            .is_some_and(|(of, _)| *of == offset)
+        {
+            self.offered.remove(&process);
+        }
+    }
+
+    /// A process asks again for a range that is stored already: it never heard of that.
+    pub(super) fn take_back(&mut self, process: ProcessId, offset: u64) {
+        match self.offered.remove(&process) {
+            Some((of, stored)) if of == offset => self.forget(process, stored),
+            _ => (),
+        }
+    }
+
+    /// A process has ended.
+    pub(super) fn forget_all(&mut self, process: ProcessId) {
+        self.files.retain(|(of, _), _| *of != process);
+        self.current.remove(&process);
+        self.offered.remove(&process);
+        self.waiting.retain(|wanted| wanted.process != process);
+        self.busy.remove(&process);
+        self.short.remove(&process);
+    }
+
+    /// A command wants a tenant's memory in this file.
+    #[expect(dead_code, reason = "`suspend --to` comes with the next commit")]
+    pub(super) fn store_elsewhere(&mut self, tenant: TenantId, write: File, read: File) {
+        let number = self.number();
+        let elsewhere = Elsewhere {
+            number,
+            write: Arc::new(write),
+            read: Arc::new(read),
+            next: 0,
+        };
+        self.elsewhere.insert(tenant, elsewhere);
+    }
+}
+
+impl Kept {
+    fn bytes(&self) -> Bytes {
+        self.places.values().copied().sum::<Bytes>() + self.before
+    }
+
+    fn free_place(&self) -> u64 {
+        let mut places = (0..).map(|place| place * PIECE.0);
+        let free = places.find(|at| !self.places.contains_key(at));
+        free.unwrap_or(u64::MAX)
+    }
+}

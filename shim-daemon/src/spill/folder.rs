@@ -1,0 +1,202 @@
+//! The folder in which files for stored memory are made. They have no names: no other program can
+//! open one, and a daemon or process that ends leaves nothing.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::sys::statfs::{FsType, fstatfs};
+use nix::unistd::geteuid;
+
+/// `FUSE_SUPER_MAGIC` of the kernel's `linux/magic.h`.
+const FUSE: i64 = 0x6573_5546;
+/// How the names begin of files that a file system without unnamed ones makes for a moment.
+const NAMED: &str = ".gpushare-spill-";
+
+/// The folder.
+#[derive(Debug)]
+pub struct SpillFolder {
+    path: PathBuf,
+}
+
+/// A file to write, and the same file for a process that may only read it.
+#[derive(Debug)]
+pub(crate) struct Made {
+    /// For the daemon.
+    pub(crate) write: File,
+    /// For the process.
+    pub(crate) read: File,
+}
+
+impl SpillFolder {
+    /// Uses a folder, and makes it if need be. Tries to make a file in it.
+    ///
+    /// # Errors
+    /// A sentence with its path: it cannot be made or written, or other users could change what is
+    /// in it.
+    pub fn open(path: &Path) -> Result<Self, String> {
+        let refused = |why: &str| format!("[swap] spill = {path:?} is refused: {why}");
+        match DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(refused(&error.to_string()));
+            }
+            _ => (),
+        }
+        let found = fs::symlink_metadata(path).map_err(|error| refused(&error.to_string()))?;
+        let own = geteuid().as_raw();
+        if !found.is_dir() {
+            return Err(refused("it is not a folder"));
+        }
+        if found.uid() != own {
+            let text = format!("it belongs to user {}, not to {own}", found.uid());
+            return Err(refused(&text));
+        }
+        if found.mode() & 0o022 != 0 {
+            let mode = found.mode() & 0o7777;
+            let text = format!("it has mode {mode:04o}, which lets other users write");
+            return Err(refused(&text));
+        }
+        let folder = Self {
+            path: path.to_owned(),
+        };
+        folder.sweep();
+        folder
+            .make()
+            .map_err(|error| refused(&format!("no file can be made in it: {error}")))?;
+        Ok(folder)
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes a file.
+    ///
+    /// # Errors
+    /// If the folder is gone, full, or can only be read.
+    pub(crate) fn make(&self) -> io::Result<Made> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o600);
+        let unnamed = options
+            .clone()
+            .custom_flags(libc::O_TMPFILE)
+            .open(&self.path);
+        let write = match unnamed {
+            // The file system has no unnamed files.
+            Err(error) if is_unsupported(&error) => self.make_named(&mut options)?,
+            made => made?,
+        };
+        let again = format!("/proc/self/fd/{}", write.as_raw_fd());
+        let read = File::open(again)?;
+        Ok(Made { write, read })
+    }
+
+    fn make_named(&self, options: &mut OpenOptions) -> io::Result<File> {
+        let own = std::process::id();
+        let path = self.path.join(format!("{NAMED}{own}"));
+        let _ = fs::remove_file(&path);
+        let made = options
+            .create_new(true)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&path)?;
+        fs::remove_file(&path)?;
+        Ok(made)
+    }
+
+    /// Removes what a daemon left that was killed between two lines of `make_named`.
+    fn sweep(&self) {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        for entry in entries {
+            if entry.file_name().to_string_lossy().starts_with(NAMED) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    let unsupported = [libc::EOPNOTSUPP, libc::EISDIR, libc::EINVAL, libc::ENOENT];
+    error
+        .raw_os_error()
+        .is_some_and(|number| unsupported.contains(&number))
+}
+
+/// Whether a descriptor that a process presents may be a file that a previous daemon made for it:
+/// an ordinary file without a name, on a file system that no process serves. To read it never waits
+/// for a process.
+#[must_use]
+pub fn is_stored_file(file: &File) -> bool {
+    let is_plain = file
+        .metadata()
+        .is_ok_and(|found| found.is_file() && found.nlink() == 0);
+    let served = fstatfs(file.as_fd()).map(|system| system.filesystem_type() == FsType(FUSE));
+    is_plain && served == Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_file_of_the_folder_has_no_name_and_its_reader_cannot_write() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = SpillFolder::open(&place.path().join("spill")).unwrap();
+        let mut made = folder.make().unwrap();
+        made.write.write_all(b"bytes").unwrap();
+        assert!(made.read.write_all(b"x").is_err());
+        let found = made.write.metadata().unwrap();
+        assert_eq!((found.nlink(), found.mode() & 0o777), (0, 0o600));
+        assert!(is_stored_file(&made.read));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn without_unnamed_files_a_name_lives_for_a_moment_only() {
+        let place = tempfile::tempdir().unwrap();
+        let left = place.path().join(format!("{NAMED}1"));
+        fs::write(&left, "").unwrap();
+        let folder = SpillFolder::open(place.path()).unwrap();
+        assert!(!left.exists(), "left by a daemon that was killed");
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o600);
+        let made = folder.make_named(&mut options).unwrap();
+        assert_eq!(made.metadata().unwrap().nlink(), 0);
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_is_none_or_open_to_others_is_refused_by_name() {
+        let place = tempfile::tempdir().unwrap();
+        let refused = |path: &Path, what: &str| {
+            let error = SpillFolder::open(path).unwrap_err();
+            let said = error.contains("[swap] spill") && error.contains(what);
+            assert!(said && error.contains(&*path.to_string_lossy()), "{error}");
+        };
+        let file = place.path().join("file");
+        fs::write(&file, "").unwrap();
+        refused(&file, "not a folder");
+        refused(&place.path().join("no/such"), "No such file");
+        let open = place.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        refused(&open, "lets other users write");
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink(place.path(), &link).unwrap();
+        refused(&link, "not a folder");
+        refused(Path::new("/proc"), "no file can be made");
+    }
+
+    #[test]
+    fn a_named_file_or_a_folder_is_no_stored_file() {
+        let named = tempfile::NamedTempFile::new().unwrap();
+        assert!(!is_stored_file(named.as_file()));
+        assert!(!is_stored_file(&File::open("/proc").unwrap()));
+        assert!(!is_stored_file(&File::open("/dev/null").unwrap()));
+    }
+}
