@@ -1,8 +1,8 @@
 """Runs public driver-API suites bare and under gpushare, and compares each test's outcome; called by suites.sh.
 
-    suites.py NUMBA_ENVIRONMENT CUDA_PYTHON_ENVIRONMENT CRATES [SUITE...]
+    suites.py NUMBA_ENVIRONMENT CUDA_PYTHON_ENVIRONMENT [SUITE...]
 
-CRATES is a folder of test programs, a file each, named as their suites.
+The target folder's suites/ holds the programs of crates' tests, a file each, named as their suites.
 """
 import os
 import pathlib
@@ -12,10 +12,11 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+CRATES = pathlib.Path(os.environ["CARGO_TARGET_DIR"]) / "suites"
 BUILT = pathlib.Path(os.environ["CARGO_TARGET_DIR"]) / "debug"
 KNOWN = ROOT / "tests/data/suites.tsv"
 # The longest one run of a suite may take, in seconds.
-PATIENCE = 600
+PATIENCE = 1500
 # A plugin of pytest that writes a line a test. A test's outcome is the worst of its phases.
 PLUGIN = '''
 import os
@@ -40,28 +41,32 @@ def initialize_from_pytest_config():
 SUITES = {
     "numba-cuda": (["--continue-on-collection-errors", "--import-mode=importlib", "--pyargs", "numba.cuda.tests.cudadrv"], 260),
     "cuda-python": (["--continue-on-collection-errors", "--pyargs", "cuda.tests"], 80),
+    "pycuda": (["--continue-on-collection-errors", *map(str, sorted((CRATES / "pycuda/test").glob("test_*.py")))], 120),
     "cudarc": (None, 25),
+    "rustacuda": (None, 90),
     "nvml-wrapper": (None, 200),
 }
+# Devices with less memory than the default, because tests then skip what needs more of the host than it may have (GiB).
+SMALL = {"pycuda": 4}
 # How often a suite runs bare at most until each test that flips has shown two outcomes.
 FLIPS = 6
 # Modes with the flags of `gpushare run`; with a daemon, and beside a neighbour that keeps the device busy.
 MODES = {
-    "limit": (["--daemon", "off", "--mem-limit", "8GiB"], False),
-    "daemon": (["--daemon", "on", "--mem-limit", "8GiB"], False),
+    "limit": (["--daemon", "off", "--mem-limit", "50%"], False),
+    "daemon": (["--daemon", "on", "--mem-limit", "50%"], False),
     "cap": (["--daemon", "off", "--sm-limit", "60"], False),
-    "beside": (["--daemon", "on", "--mem-limit", "8GiB"], True),
+    "beside": (["--daemon", "on", "--mem-limit", "50%"], True),
 }
 
 
 class Machine:
     """A software GPU and a runtime folder of one run's own."""
 
-    def __init__(self, name):
+    def __init__(self, name, memory):
         self.folder = tempfile.TemporaryDirectory(prefix="gpushare-suite-")
         path = pathlib.Path(self.folder.name)
         self.path = path
-        self.spec = f"name=suite-{os.getpid()}-{name},mem=16GiB"
+        self.spec = f"name=suite-{os.getpid()}-{name},mem={memory}GiB"
         links = path / "links"
         links.mkdir()
         for library, names in (("cuda", ("libcuda.so.1", "libcuda.so")), ("nvml", ("libnvidia-ml.so.1", "libnvidia-ml.so"))):
@@ -74,13 +79,18 @@ class Machine:
             "PYTHONPATH": str(path),
             "SUITE_OUTCOMES": str(path / "outcomes"),
             "PYTHONDONTWRITEBYTECODE": "1",
+            # PyCUDA compiles with nvcc, a source once for all runs.
+            "PATH": f"{os.environ.get('SUITE_NVCC', '')}:{kept['PATH']}",
+            "PYCUDA_CACHE_DIR": str(CRATES / "pycuda-cache"),
         }
+        (CRATES / "pycuda-cache").mkdir(parents=True, exist_ok=True)
         self.links = links
 
     def run(self, flags):
         return [BUILT / "gpushare", "run", "--gpu", f"soft:{self.spec}", *flags, "--"]
 
-    def outcomes(self, command, bare):
+    def outcomes(self, command, bare, folder):
+        folder = folder or self.folder.name
         environment = dict(self.environment)
         # Libraries of packages that look for them by the linker's path only.
         found = pathlib.Path(command[command.index("-m") - 1]).parent.parent.glob("lib/*/site-packages/nvidia/*/lib") if "-m" in command else []
@@ -89,7 +99,7 @@ class Machine:
             environment |= {"SOFTGPU": self.spec, "LD_LIBRARY_PATH": f"{self.links}:{environment['LD_LIBRARY_PATH']}"}
         with open(self.path / "log", "w") as log, open(self.path / "errors", "w") as errors:
             try:
-                subprocess.run(command, cwd=self.folder.name, env=environment, stdin=subprocess.DEVNULL, stdout=log,
+                subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log,
                                stderr=errors, timeout=PATIENCE, check=False)
             except subprocess.TimeoutExpired:
                 return {"(the whole run)": "hangs"}
@@ -115,13 +125,14 @@ def crate_outcomes(text):
 
 def outcomes(suite, program, mode):
     """Each test's outcome in one run."""
-    machine = Machine(f"{suite}-{mode}")
+    memory = SMALL.get(suite, 16)
+    machine = Machine(f"{suite}-{mode}", memory)
     # One test after the other, in the same order: each has the whole device.
-    command = [program, "--test-threads=1"]
+    command, sources = [program, "--test-threads=1"], pathlib.Path(program).parent / f"source-{suite}"
     if SUITES[suite][0] is not None:
-        command = [program, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "outcome_lines", *SUITES[suite][0]]
+        command, sources = [program, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "outcome_lines", *SUITES[suite][0]], None
     if mode.startswith("bare"):
-        return machine.outcomes(command, True)
+        return machine.outcomes(command, True, sources)
     flags, beside = MODES[mode]
     neighbour = None
     if beside:
@@ -136,7 +147,7 @@ def outcomes(suite, program, mode):
             answer = neighbour.stdout.readline().strip()
             assert answer == f"{line.split()[0]} 0", answer
     try:
-        return machine.outcomes([*machine.run(flags), *command], False)
+        return machine.outcomes([*machine.run(flags), *command], False, sources)
     finally:
         if neighbour:
             neighbour.stdin.close()
@@ -145,7 +156,7 @@ def outcomes(suite, program, mode):
 
 
 def known():
-    """Suite and test: why it fails bare (`kernels`, `gap`, `package`) or differs from run to run (`flips`)."""
+    """Suite and test: why it fails bare (`kernels`, `gap`, `hardware`, `package`) or differs from run to run (`flips`)."""
     rows = [line.split("\t") for line in KNOWN.read_text().splitlines() if line and not line.startswith("#")]
     return {(suite, test): kind for suite, test, kind, _ in rows}
 
@@ -163,11 +174,11 @@ def shown_to_flip(suite, program, flips, bare):
 
 
 def main():
-    numba, cuda_python, crates, *chosen = sys.argv[1:]
-    programs = {"numba-cuda": f"{numba}/bin/python", "cuda-python": f"{cuda_python}/bin/python"}
+    numba, cuda_python, *chosen = sys.argv[1:]
+    programs = {"numba-cuda": f"{numba}/bin/python", "cuda-python": f"{cuda_python}/bin/python", "pycuda": os.environ.get("SUITE_PYCUDA")}
     lists, wrong, table, notes = known(), [], [], []
     for suite in chosen or SUITES:
-        program = programs.get(suite, f"{crates}/{suite}")
+        program = programs.get(suite, f"{CRATES}/{suite}")
         bare = outcomes(suite, program, "bare")
         least = SUITES[suite][1]
         if len(bare) < least:
@@ -187,9 +198,9 @@ def main():
         kinds = [lists[suite, test] for test in failed & explained]
         passed = sum(outcome == "passed" for outcome in bare.values())
         skipped = sum(outcome == "skipped" for outcome in bare.values())
-        table.append(f"| {suite} | {len(bare)} | {passed} | {skipped} | {', '.join(same)} | {kinds.count('kernels')} | {kinds.count('gap')} | {kinds.count('package')} |")
-    print("| suite | run | passed bare | skipped bare | same under gpushare | needs kernels | gaps | wants more than its package |")
-    print("|---|---|---|---|---|---|---|---|")
+        table.append(f"| {suite} | {len(bare)} | {passed} | {skipped} | {', '.join(same)} | {kinds.count('kernels')} | {kinds.count('gap')} | {kinds.count('hardware')} | {kinds.count('package')} |")
+    print("| suite | run | passed bare | skipped bare | same under gpushare | needs kernels | gaps | fails on such a GPU too | wants more than its package |")
+    print("|---|---|---|---|---|---|---|---|---|")
     print("\n".join(table))
     print("\n".join(["", "Tests that flip:", *notes]) if notes else "")
     for line in wrong:

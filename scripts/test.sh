@@ -159,6 +159,14 @@ suites() {
     return $answer
 }
 
+# Programs with kernels of their own, bare and under gpushare.
+programs() {
+    local answer=0
+    scripts/programs.sh || answer=$?
+    [ $answer -ne 3 ] || { not_here programs "PyPI did not give numba"; return 0; }
+    return $answer
+}
+
 # Every order in which threads can touch the usage page's words, and launches and closings the
 # gate's.
 models() {
@@ -218,6 +226,7 @@ else
     $all && step "PyCUDA" scripts/clients.sh pycuda
     $all && step "kernels" kernels
     $all && step "public suites" suites
+    $all && step "programs with kernels" programs
     $all && step "parsers" parsers
     $all && step "containers" containers
     $all && step "pages in a browser" pages
@@ -238,7 +247,7 @@ sed 's/^/   /' "$flaky"
 skipped=$(wc -l <"$GPUTEST_NOT_RUNNABLE")
 sed 's/^/   not runnable here: /' "$GPUTEST_NOT_RUNNABLE"
 # A test that found itself not runnable was counted by the runner as run.
-by_tests=$(grep -vcE '^(cargo-deny|package:|kernels:|suites:|parsers:|containers:|installation:|pages:)' \
+by_tests=$(grep -vcE '^(cargo-deny|package:|kernels:|suites:|programs:|parsers:|containers:|installation:|pages:)' \
     "$GPUTEST_NOT_RUNNABLE" || true)
 echo "$((count - by_tests)) run, $skipped not runnable here"
 if [ ${#failed[@]} -gt 0 ]; then

@@ -98,6 +98,12 @@ fn main() -> ExitCode {
             command: Command::Bench(Bench::Interference(interference)),
         }) => bench::interference(&interference),
         Ok(Args {
+            command: Command::Bench(Bench::Swap(swap)),
+        }) => bench::swap(&swap),
+        Ok(Args {
+            command: Command::Bench(Bench::Swapper(swapper)),
+        }) => bench::swapper(&swapper),
+        Ok(Args {
             command: Command::Bench(Bench::Worker(worker)),
         }) => bench::worker(&worker),
         Ok(Args {

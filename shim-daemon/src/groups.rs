@@ -194,5 +194,6 @@ impl KnownMounts {
     }
 }
 
+mod memory;
 #[cfg(test)]
 mod tests;

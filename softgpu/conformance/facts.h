@@ -58,6 +58,7 @@ void capture_facts(void);
 void forbidden_facts(void);
 void launch_facts(void);
 void module_facts(void);
+void kernel_facts(void);
 void fault_facts(void);
 void graph_facts(void);
 void conditional_facts(void);

@@ -8,6 +8,29 @@ struct ipc_handle {
     char bytes[64];
 };
 
+/* An event that the other process recorded after its work, and that this one records. */
+static void event_receiver(int from, int to) {
+    struct ipc_handle sent, mine;
+    handle event = NULL, again = NULL, stream = NULL;
+    float elapsed = 0;
+    if (read(from, &sent, sizeof sent) != sizeof sent) return;
+    must("cuStreamCreate", CU(cuStreamCreate, &stream, 1));
+    say_result("event_open", CU(cuIpcOpenEventHandle, &event, sent));
+    say_result("event_open_again", CU(cuIpcOpenEventHandle, &again, sent));
+    say_result("event_synchronize", CU(cuEventSynchronize, event));
+    say_result("event_query", CU(cuEventQuery, event));
+    say_result("event_wait", CU(cuStreamWaitEvent, stream, event, 0u));
+    say_result("event_wait_then_synchronize", CU(cuStreamSynchronize, stream));
+    say_result("event_elapsed", CU(cuEventElapsedTime, &elapsed, event, event));
+    say_result("event_record", CU(cuEventRecord, event, stream));
+    CU(cuStreamSynchronize, stream);
+    say_result("event_handle_of_opened", CU(cuIpcGetEventHandle, &mine, event));
+    say_result("event_destroy", CU(cuEventDestroy_v2, event));
+    memset(&sent, 0x5a, sizeof sent);
+    say_result("event_open_nonsense", CU(cuIpcOpenEventHandle, &event, sent));
+    if (write(to, "y", 1) != 1) return;
+}
+
 static void receiver(int from, int to) {
     struct ipc_handle handle;
     address a = 0, b = 0;
@@ -26,7 +49,28 @@ static void receiver(int from, int to) {
     memset(&handle, 0x5a, sizeof handle);
     say_result("open_nonsense", CU(cuIpcOpenMemHandle_v2, &b, handle, 1u));
     if (write(to, "x", 1) != 1) _exit(0);
+    event_receiver(from, to);
     _exit(0);
+}
+
+static void event_facts(int to, int from, address a) {
+    enum { DISABLE_TIMING = 2, INTERPROCESS = 4 };
+    struct ipc_handle sent;
+    handle event = NULL, plain = NULL, stream = NULL, opened = NULL;
+    char done;
+    must("cuStreamCreate", CU(cuStreamCreate, &stream, 1));
+    must("cuEventCreate", CU(cuEventCreate, &plain, DISABLE_TIMING));
+    say_result("event_handle_of_plain_event", CU(cuIpcGetEventHandle, &sent, plain));
+    say_result("event_create", CU(cuEventCreate, &event, DISABLE_TIMING | INTERPROCESS));
+    say_result("event_handle", CU(cuIpcGetEventHandle, &sent, event));
+    say_result("event_handle_to_null", CU(cuIpcGetEventHandle, NULL, event));
+    say_result("event_open_own", CU(cuIpcOpenEventHandle, &opened, sent));
+    CU(cuMemsetD8Async, a, 9, (size_t)1024, stream);
+    say_result("event_record_of_maker", CU(cuEventRecord, event, stream));
+    if (write(to, &sent, sizeof sent) != sizeof sent || read(from, &done, 1) != 1) return;
+    say_result("event_synchronize_with_the_other", CU(cuEventSynchronize, event));
+    say_result("event_query_of_the_other", CU(cuEventQuery, event));
+    say_result("event_destroy_of_maker", CU(cuEventDestroy_v2, event));
 }
 
 void ipc_facts(void) {
@@ -62,6 +106,7 @@ void ipc_facts(void) {
         CU(cuMemcpyDtoH_v2, &byte, a + 100, (size_t)1);
         say_number("sees_what_the_other_wrote", byte);
     }
+    event_facts(there[1], back[0], a);
     waitpid(child, NULL, 0);
     say_result("free", CU(cuMemFree_v2, a));
 }

@@ -1,7 +1,7 @@
 // What a module's image says: functions, their parameters, variables.
 #include "facts.h"
 
-static const char *const PTX =
+const char *const MODULE_PTX =
     ".version 7.0\n.target sm_52\n.address_size 64\n"
     ".visible .global .align 4 .u32 counter = 7;\n"
     ".visible .global .align 8 .b8 table[24] = {1, 2, 3};\n"
@@ -25,7 +25,7 @@ void module_facts(void) {
     int number = 0;
     unsigned int functions = 0;
     begin();
-    must("cuModuleLoadData", CU(cuModuleLoadData, &module, PTX));
+    must("cuModuleLoadData", CU(cuModuleLoadData, &module, MODULE_PTX));
     say_result("function_absent", CU(cuModuleGetFunction, &function, module, "absent"));
     say_result("function_count", CU(cuModuleGetFunctionCount, &functions, module));
     say_number("functions", functions);
@@ -67,13 +67,13 @@ void module_facts(void) {
     say_result("global_absent", CU(cuModuleGetGlobal_v2, &at, &bytes, module, "absent"));
     say_result("global_to_null", CU(cuModuleGetGlobal_v2, NULL, NULL, module, "counter"));
     say_result("global_null_name", CU(cuModuleGetGlobal_v2, &at, &bytes, module, NULL));
-    must("cuModuleLoadData", CU(cuModuleLoadData, &other, PTX));
+    must("cuModuleLoadData", CU(cuModuleLoadData, &other, MODULE_PTX));
     CU(cuModuleGetGlobal_v2, &base, NULL, other, "counter");
     say_bool("modules_of_one_image_share_no_variable", base != second);
     say_number("a_module_begins_with_initial_values", word_at(base));
     say_result("unload", CU(cuModuleUnload, module));
     say_result("copy_from_unloaded_variable", CU(cuMemcpyDtoH_v2, &number, second, sizeof number));
-    must("cuLibraryLoadData", CU(cuLibraryLoadData, &library, PTX, NULL, NULL, 0, NULL, NULL, 0));
+    must("cuLibraryLoadData", CU(cuLibraryLoadData, &library, MODULE_PTX, NULL, NULL, 0, NULL, NULL, 0));
     say_result("library_global", CU(cuLibraryGetGlobal, &at, &bytes, library, "counter"));
     say_number("library_global_has_its_initial_value", word_at(at));
     say_result("library_global_absent", CU(cuLibraryGetGlobal, &at, &bytes, library, "absent"));

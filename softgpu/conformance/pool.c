@@ -75,7 +75,10 @@ void pool_facts(void) {
     say_result("default_of_no_device", CU(cuDeviceGetDefaultMemPool, &current, 99));
     say_number("threshold_at_first", (long long)read_attribute(first, THRESHOLD));
     say_number("used_at_first", (long long)read_attribute(first, USED));
+    a = 1;
     say_result("alloc_0", CU(cuMemAllocAsync, &a, (size_t)0, stream));
+    say_bool("alloc_0_is_no_address", a == 0);
+    say_result("free_0", CU(cuMemFreeAsync, (address)0, stream));
     say_result("alloc_to_null", CU(cuMemAllocAsync, NULL, (size_t)1024, stream));
     say_result("alloc", CU(cuMemAllocAsync, &a, (size_t)1024, stream));
     say_bool("reserved_covers_used", read_attribute(first, RESERVED) >= read_attribute(first, USED));

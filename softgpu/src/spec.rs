@@ -28,6 +28,7 @@
 //! | `duplex` | whether copies to and from the host run at a time, `full` or `half` | `full` |
 //! | `pin` | rate at which host memory is pinned, bytes per second; 0: pinning takes no time | 0 |
 //! | `vmmcall` | time that `cuMemCreate` and `cuMemRelease` take on the host, and `cuMemMap`, `cuMemUnmap` and `cuMemSetAccess` for each mapping; up to 100ms | 0 |
+//! | `order` | memory of a pool is accessible from its allocation to its free in stream order (`strict`), or from the call that allocates it (`lenient`) | `strict` |
 //! | `exit` | a call after the driver's teardown at exit `abort`s the process, or is `refuse`d | `abort` |
 //!
 //! The defaults of `slice` to `room` and of `managed` to `vmmcall` are **unverified**: none was
@@ -64,7 +65,7 @@ mod words;
 
 use std::fmt;
 
-pub use words::{Duplex, Exit, ManagedAccess, Room, Stamp};
+pub use words::{Duplex, Exit, ManagedAccess, Order, Room, Stamp};
 
 use values::{MICROSECOND, MILLISECOND, UP_TO_100_MS, at_most, name, number, rate, size, time};
 
@@ -139,6 +140,9 @@ pub struct Spec {
     /// Time that a call of virtual memory management takes on the host (ns). The default is
     /// unverified.
     pub vmmcall: u64,
+    /// Whether access to a pool's memory from outside the stream order is an error. A driver maps
+    /// the memory when the call is made, and detects no such access: `lenient` is what it does.
+    pub order: Order,
     /// The effect of a call after the driver's teardown.
     pub exit: Exit,
 }
@@ -171,6 +175,7 @@ impl Default for Spec {
             duplex: Duplex::Full,
             pin: 0,
             vmmcall: 0,
+            order: Order::Strict,
             exit: Exit::Abort,
         }
     }
@@ -232,6 +237,7 @@ impl fmt::Display for Spec {
             duplex,
             pin,
             vmmcall,
+            order,
             exit,
         } = self;
         let vmm = if *vmm { "on" } else { "off" };
@@ -239,7 +245,7 @@ impl fmt::Display for Spec {
             f,
             "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed},\
             linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,inst={inst}ns,watchdog={watchdog},stamp={stamp},room={room},vmm={vmm},\
-            managed={managed},fault={fault}ns,duplex={duplex},pin={pin}/s,vmmcall={vmmcall}ns,exit={exit}"
+            managed={managed},fault={fault}ns,duplex={duplex},pin={pin}/s,vmmcall={vmmcall}ns,order={order},exit={exit}"
         )
     }
 }
@@ -392,6 +398,13 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
             }
         }
         "vmmcall" => spec.vmmcall = at_most(value, 100 * MILLISECOND).ok_or(UP_TO_100_MS)?,
+        "order" => {
+            spec.order = match value {
+                "strict" => Order::Strict,
+                "lenient" => Order::Lenient,
+                _ => return Err("strict or lenient"),
+            }
+        }
         "exit" => {
             spec.exit = match value {
                 "abort" => Exit::Abort,
@@ -402,7 +415,7 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
         _ => {
             return Err(
                 "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger, \
-                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, vmm, managed, fault, duplex, pin, vmmcall, exit",
+                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, vmm, managed, fault, duplex, pin, vmmcall, order, exit",
             );
         }
     }

@@ -50,6 +50,38 @@ int cuMemFree_v2(uint64_t at) {
     return SUCCESS;
 }
 
+/* Physical memory and addresses are numbers. */
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+    enum { HAS_VIRTUAL_MEMORY = 102 };
+    (void)device;
+    if (attribute != HAS_VIRTUAL_MEMORY) return INVALID_VALUE;
+    return *value = 1, SUCCESS;
+}
+int cuMemGetAllocationGranularity(size_t *bytes, const void *prop, int kind) {
+    return (void)prop, (void)kind, *bytes = (size_t)2 << 20, SUCCESS;
+}
+int cuMemAddressReserve(uint64_t *at, size_t bytes, size_t alignment, uint64_t near, uint64_t flags) {
+    static uint64_t next = 0x7d0000000000ull;
+    (void)alignment, (void)near, (void)flags;
+    *at = next;
+    next += bytes;
+    return SUCCESS;
+}
+int cuMemAddressFree(uint64_t at, size_t bytes) { return (void)at, (void)bytes, SUCCESS; }
+int cuMemCreate(uint64_t *handle, size_t bytes, const void *prop, uint64_t flags) {
+    static uint64_t next;
+    (void)bytes, (void)prop, (void)flags;
+    return *handle = ++next, SUCCESS;
+}
+int cuMemRelease(uint64_t handle) { return (void)handle, SUCCESS; }
+int cuMemMap(uint64_t at, size_t bytes, size_t offset, uint64_t handle, uint64_t flags) {
+    return (void)at, (void)bytes, (void)offset, (void)handle, (void)flags, SUCCESS;
+}
+int cuMemSetAccess(uint64_t at, size_t bytes, const void *list, size_t count) {
+    return (void)at, (void)bytes, (void)list, (void)count, SUCCESS;
+}
+int cuMemUnmap(uint64_t at, size_t bytes) { return (void)at, (void)bytes, SUCCESS; }
+
 /* One pool: it grows by 32 MiB where nothing that was freed is left, and lets go of nothing. Whatever is submitted is done. */
 static const uint64_t pool_base = 0x7e0000000000ull, pool_step = 32 << 20;
 static uint64_t pool_used, *pool_freed, pool_room;

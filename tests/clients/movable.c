@@ -12,13 +12,36 @@
  *   range I OFFSET    -> range OFFSET SIZE  cuMemGetAddressRange: how far before that the allocation begins, and its size
  *   about I           -> about CONTEXT START SIZE SYNC LEGACY   attributes of a pointer in its middle: 1 if as of plain memory
  *   wait I            -> wait RESULT        SYNC_MEMOPS on
+ *   waits I           -> waits SYNC RESULT  SYNC_MEMOPS, of a pointer at its beginning
+ *   at I OFFSET       -> at START SIZE ONE TWO THREE FOUR    so many bytes behind the slot's address: how far before that an
+ *                                           allocation begins, its size, and the results of cuMemGetAddressRange,
+ *                                           cuPointerGetAttribute, cuPointerGetAttributes and cuPointerSetAttribute
+ *   differ I J        -> differ DIFFER      whether the numbers (BUFFER_ID) of two slots differ, asked one by one and in a list
+ *   number I          -> number NUMBER
+ *   inner I OFFSET    -> inner RESULT       cuMemFree so many bytes behind the slot's address
+ *   pitch I W H E     -> pitch RESULT       cuMemAllocPitch: H rows of W bytes, elements of E
+ *   row               -> row PITCH          what that answered
+ * pools; P is a pool, 0 the device's own, 1 to 3; S a stream, 0 the legacy one, 1 and 2:
+ *   pool P KINDS MOST -> pool RESULT        cuMemPoolCreate, of handle types KINDS and at most so many bytes
+ *   async I BYTES S   -> async RESULT       cuMemAllocAsync
+ *   from I BYTES S P  -> from RESULT        cuMemAllocFromPoolAsync
+ *   later I S         -> later RESULT       cuMemFreeAsync; in stream 1 without S
+ *   level P           -> level RESERVED USED RHIGH UHIGH THRESHOLD RESULT    attributes
+ *   put P A V         -> put RESULT         cuMemPoolSetAttribute of a 64-bit one
+ *   rule P A V        -> rule RESULT        of a 32-bit one
+ *   trim P KEEP, close P, use P -> WORD RESULT    cuMemPoolTrimTo, cuMemPoolDestroy, cuDeviceSetMemPool
+ *   grant P FLAGS     -> grant RESULT       cuMemPoolSetAccess for device 1
+ *   of I              -> of P CONTEXT       which pool a slot is of, 9 for none, and whether it has a context
+ *   sync S            -> sync RESULT
+ *   hold S, release   -> hold RESULT        stream S waits until then
+ *   meets I J         -> meets MEETS        whether two slots have an address in common
  *   refuses I         -> refuses A B C D E F    cuMemUnmap, cuMemRetainAllocationHandle, cuMemSetAccess, cuMemAddressFree,
  *                                           cuIpcGetMemHandle, cuMemGetHandleForAddressRange
  *   begin MODE, end   -> begin RESULT       a capture of stream 1
  *   graph I VALUE     -> graph RESULT       captures a kernel that sets slot I to VALUEs
  *   launch            -> launch RESULT      that graph, and waits
  *   storm N SMALL     -> storm 0            N threads allocate, copy, launch, capture, check and free at random; with
- *                                           SMALL one allocation of little more than 1 MiB each
+ *                                           SMALL one allocation of little more than 1 MiB or of less than 64 KiB each
  *   go N              -> go CALLS WRONG RESULT      as state; with SMALL they do so much more, and wait for the next
  *   went N            -> went CALLS WRONG RESULT    the same, once they have done some of it
  *   state             -> state CALLS WRONG RESULT   what they have done, found wrong, and the first error
@@ -49,6 +72,7 @@ typedef unsigned long long dptr;
 static void *driver, *context, *kernel, *stream, *exec;
 static dptr slots[16], firsts[16];
 static size_t sizes[16];
+static size_t row;
 static int own_context;
 
 static void *symbol(const char *name) {
@@ -116,119 +140,9 @@ static long check(dptr at, size_t count, uint64_t seed, const uint32_t *value, i
     return wrong;
 }
 
-/* Threads at random. */
-static pthread_t workers[16];
-static int worker_count, small;
-static atomic_int stopping, failed;
-static atomic_long done, wrong;
-
-struct mine { dptr at; size_t size; uint64_t seed; uint32_t value; int by_value; };
-
-static int graph_of(dptr at, uint64_t count, uint32_t value, void *in, void **made) {
-    void *graph;
-    TRY(CALL("cuStreamBeginCapture_v2", (void *, int))(in, 2));
-    TRY(set(at, count, value, in));
-    TRY(CALL("cuStreamEndCapture", (void *, void **))(in, &graph));
-    TRY(CALL("cuGraphInstantiateWithFlags", (void **, void *, unsigned long long))(made, graph, 0));
-    return CALL("cuGraphDestroy", (void *))(graph);
-}
-
-static uint64_t next(uint64_t *seed) {
-    *seed = *seed * 6364136223846793005ull + 1;
-    return *seed >> 33;
-}
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
-static long allowed;
-
-/* With SMALL, waits until the thread may go on. */
-static void await(void) {
-    if (!small) return;
-    pthread_mutex_lock(&lock);
-    while (!allowed && !stopping) pthread_cond_wait(&more, &lock);
-    if (allowed) allowed--;
-    pthread_mutex_unlock(&lock);
-}
-
-static void allow(long count) {
-    pthread_mutex_lock(&lock);
-    allowed += count;
-    pthread_cond_broadcast(&more);
-    pthread_mutex_unlock(&lock);
-}
-
-static int one(struct mine *own, uint64_t *seed, void *in) {
-    struct mine *it = &own[next(seed) % (small ? 1 : 3)];
-    int error = 0;
-    if (!it->at) {
-        it->size = small ? (1 << 20) + next(seed) % 64 * 4 : ((next(seed) % 8 + 1) << 20) - (next(seed) % 3) * 4;
-        TRY(CALL("cuMemAlloc_v2", (dptr *, size_t))(&it->at, it->size));
-        it->by_value = 0;
-        it->seed = next(seed);
-        return fill(it->at, it->size, it->seed);
-    }
-    if (small) {
-        /* Every call follows a check of what came back. */
-        wrong += check(it->at, it->size, it->seed, it->by_value ? &it->value : NULL, &error);
-        TRY(error);
-    }
-    switch (next(seed) % (small ? 5 : 8)) {
-    case 0:
-        if (!small) wrong += check(it->at, it->size, it->seed, it->by_value ? &it->value : NULL, &error);
-        TRY(error);
-        TRY(CALL("cuMemFree_v2", (dptr))(it->at));
-        it->at = 0;
-        return 0;
-    case 1:
-        it->value = next(seed);
-        it->by_value = 1;
-        TRY(set(it->at, it->size / 4, it->value, in));
-        return CALL("cuStreamSynchronize", (void *))(in);
-    case 2:
-        it->value = next(seed);
-        it->by_value = 1;
-        TRY(CALL("cuMemsetD32_v2", (dptr, unsigned, size_t))(it->at, it->value, it->size / 4));
-        /* The other streams do not wait for the legacy one. */
-        return CALL("cuStreamSynchronize", (void *))(NULL);
-    case 3:
-        it->by_value = 0;
-        it->seed = next(seed);
-        return fill(it->at, it->size, it->seed);
-    case 4: {
-        void *graph;
-        it->value = next(seed);
-        it->by_value = 1;
-        TRY(graph_of(it->at, it->size / 4, it->value, in, &graph));
-        TRY(CALL("cuGraphLaunch", (void *, void *))(graph, in));
-        TRY(CALL("cuStreamSynchronize", (void *))(in));
-        return CALL("cuGraphExecDestroy", (void *))(graph);
-    }
-    default:
-        wrong += check(it->at, it->size, it->seed, it->by_value ? &it->value : NULL, &error);
-        return error;
-    }
-}
-
-static void *work(void *number) {
-    struct mine own[3] = {{0}};
-    uint64_t seed = (uintptr_t)number + 1;
-    void *in;
-    int error = current();
-    if (!error) error = CALL("cuStreamCreate", (void **, unsigned))(&in, 1);
-    while (!error && !stopping && !failed) {
-        await();
-        error = one(own, &seed, in);
-        done++;
-    }
-    for (int i = 0; i < 3 && !error; i++) {
-        if (!own[i].at) continue;
-        wrong += check(own[i].at, own[i].size, own[i].seed, own[i].by_value ? &own[i].value : NULL, &error);
-        if (!error) error = CALL("cuMemFree_v2", (dptr))(own[i].at);
-    }
-    if (error) failed = error;
-    return NULL;
-}
+#include "movable/storm.h"
+#include "movable/pools.h"
+#include "movable/small.h"
 
 static int array(size_t bytes) {
     struct { size_t width, height; int format; unsigned channels; } shape = {bytes / 4096, 1024, 0x20, 1};
@@ -313,9 +227,9 @@ int main(void) {
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     mallopt(M_ARENA_MAX, 1);
     while (fgets(line, sizeof line, stdin)) {
-        unsigned long long a = 0, b = 0;
+        unsigned long long a = 0, b = 0, c = 0, d = 0;
         int error = 0;
-        if (sscanf(line, "%31s %llu %llu", name, &a, &b) < 1) continue;
+        if (sscanf(line, "%31s %llu %llu %llu %llu", name, &a, &b, &c, &d) < 1) continue;
         int i = a % 16;
         if (!strcmp(name, "init")) printf("init %d\n", begin(a));
         else if (!strcmp(name, "alloc")) {
@@ -335,7 +249,22 @@ int main(void) {
             long bad = check(slots[i], sizes[i], 0, &value, &error);
             printf("values %ld\n", error ? 1000000000L + error : bad);
         } else if (!strcmp(name, "free")) printf("free %d\n", CALL("cuMemFree_v2", (dptr))(slots[i]));
-        else if (!strcmp(name, "later")) printf("later %d\n", CALL("cuMemFreeAsync", (dptr, void *))(slots[i], stream));
+        else if (!strcmp(name, "inner")) printf("inner %d\n", CALL("cuMemFree_v2", (dptr))(slots[i] + b));
+        else if (!strcmp(name, "at")) at(i, b);
+        else if (!strcmp(name, "number")) printf("number %llu\n", number(i));
+        else if (!strcmp(name, "differ")) printf("differ %d\n", number(i) && number(b % 16) && number(i) != number(b % 16));
+        else if (!strcmp(name, "waits")) {
+            int on = 9;
+            int result = CALL("cuPointerGetAttribute", (void *, int, dptr))(&on, 6, slots[i]);
+            printf("waits %d %d\n", on, result);
+        } else if (!strcmp(name, "pitch")) {
+            row = 0;
+            printf("pitch %d\n", pitch(i, b, c, d, &row));
+        } else if (!strcmp(name, "row")) printf("row %zu\n", row);
+        else if (!strcmp(name, "later")) {
+            void *in = sscanf(line, "%*s %*s %llu", &b) == 1 ? stream_of(b) : stream;
+            printf("later %d\n", CALL("cuMemFreeAsync", (dptr, void *))(slots[i], in));
+        } else if (pool_command(name, i, (unsigned long long[]){a, b, c, d})) continue;
         else if (!strcmp(name, "same")) printf("same %d\n", slots[i] == firsts[i]);
         else if (!strcmp(name, "range")) {
             dptr base = 0;
@@ -402,6 +331,8 @@ int main(void) {
             stopping = 1;
             allow(0);
             for (int n = 0; n < worker_count; n++) pthread_join(workers[n], NULL);
+            /* The pool gives back what was freed. */
+            if (!failed) failed = CALL("cuCtxSynchronize", (void))();
             printf("calm %ld %d\n", wrong, failed);
         } else if (!strcmp(name, "destroy")) printf("destroy %d\n", CALL("cuCtxDestroy_v2", (void *))(context));
         else return 4;

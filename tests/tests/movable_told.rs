@@ -27,14 +27,15 @@ fn what_cannot_move_is_told_by_its_reason() {
     let cases: [(&[&str], Residue); 8] = [
         (&["alloc 0 4194304"], none),
         (
-            &["alloc 0 65536", "alloc 1 1000"],
+            // Made during a capture: by the driver.
+            &["begin 2", "alloc 0 65536", "alloc 1 1000", "end"],
             Residue {
                 small: 65_536 + 1024,
                 ..none
             },
         ),
         (
-            &["pitched 4194304"],
+            &["begin 2", "pitched 4194304", "end"],
             Residue {
                 arrays: 4 * MIB,
                 ..none
@@ -48,7 +49,7 @@ fn what_cannot_move_is_told_by_its_reason() {
             },
         ),
         (
-            &["pooled 4194304"],
+            &["pool 1 1 0", "from 0 4194304 1 1"],
             Residue {
                 pools: 32 * MIB,
                 ..none
@@ -97,7 +98,7 @@ fn what_cannot_move_is_told_by_its_reason() {
 
 #[test]
 fn the_next_daemon_is_told_the_reasons_too() {
-    let told = residue_after(&["alloc 0 65536", "array 4194304"]);
+    let told = residue_after(&["begin 2", "alloc 0 65536", "end", "array 4194304"]);
     assert_eq!((told.residue.small, told.residue.arrays), (65_536, 4 * MIB));
 }
 

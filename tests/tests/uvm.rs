@@ -93,9 +93,16 @@ impl Scene {
 
     /// A tenant with its memory filled with a value.
     fn filled(&self, name: &str, bytes: u64, value: u64) -> (Tenant, Guest) {
+        self.failing(name, bytes, value, "")
+    }
+
+    /// The same where driver calls fail.
+    fn failing(&self, name: &str, bytes: u64, value: u64, fail: &str) -> (Tenant, Guest) {
         let terms = [("GPUSHARE_MEM_LIMIT", "192MiB"), UVM];
         let tenant = self.daemon.tenant(name, &terms);
-        let mut guest = tenant.client("swapped", &[]);
+        let fail = [("SOFTGPU_FAIL", fail)];
+        let fail = if fail[0].1.is_empty() { &[] } else { &fail[..] };
+        let mut guest = tenant.client("swapped", fail);
         assert_eq!(guest.ask("init"), "init 0");
         assert_eq!(guest.ask(&format!("alloc {bytes}")), "alloc 0");
         assert_eq!(guest.ask(&format!("fill {value}")), "fill 0");
@@ -131,6 +138,11 @@ impl Scene {
         let reply = self.daemon.commands().ask(&Control::Resume { tenant });
         assert_eq!(reply, ControlReply::Done);
         assert_eq!(self.residency(name).place, Place::In);
+    }
+
+    fn has_event(&self, kind: &str) -> bool {
+        let past = self.daemon.commands().past();
+        past.iter().any(|event| event.kind == kind)
     }
 
     /// Managed bytes that are on the device.
@@ -197,6 +209,45 @@ fn managed_memory_that_is_away_outlives_the_daemon() {
     });
     scene.suspended("one");
     assert_eq!(guest.ask("check 3"), "check 0");
+}
+
+#[test]
+fn a_prefetch_that_fails_loses_no_byte_and_is_tried_again() {
+    // Two chunks: a prefetch each, out and back.
+    for (nth, kind) in [(1, "did-not-leave"), (2, "did-not-leave"), (3, "no-return")] {
+        let scene = Scene::new();
+        let fail = format!("cuMemPrefetchAsync:{nth}:CUDA_ERROR_UNKNOWN");
+        let (_tenant, mut guest) = scene.failing("one", 96 * MIB, 6, &fail);
+        scene.suspended("one");
+        assert_eq!(guest.ask("check 6"), "check 0", "the {nth}th");
+        assert!(scene.has_event(kind), "no {kind} after the {nth}th");
+        scene.suspended("one");
+        assert_eq!(guest.ask("check 6"), "check 0", "the {nth}th");
+    }
+}
+
+#[test]
+fn a_driver_that_takes_no_advice_is_served_as_well() {
+    let scene = Scene::new();
+    let (_tenant, mut guest) =
+        scene.failing("one", SIZE, 6, "cuMemAdvise:*:CUDA_ERROR_INVALID_DEVICE");
+    scene.suspended("one");
+    assert_eq!(guest.ask("check 6"), "check 0");
+}
+
+#[test]
+fn an_allocation_that_the_driver_refuses_is_refused_and_not_charged() {
+    let scene = Scene::new();
+    let terms = [("GPUSHARE_MEM_LIMIT", "100MiB"), UVM];
+    let tenant = scene.daemon.tenant("one", &terms);
+    let fail = [("SOFTGPU_FAIL", "cuMemAllocManaged:1:CUDA_ERROR_UNKNOWN")];
+    let mut guest = tenant.client("swapped", &fail);
+    assert_eq!(guest.ask("init"), "init 0");
+    let alloc = format!("alloc {}", 96 * MIB);
+    assert_eq!(guest.ask(&alloc), "alloc 999");
+    assert_eq!(guest.ask(&alloc), "alloc 0", "none of it is charged");
+    assert_eq!(guest.ask("free"), "free 0");
+    assert_eq!(guest.ask(&alloc), "alloc 0", "a free gives it back");
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod preset;
 mod report;
 mod result;
 mod svg;
+mod swap;
 mod tenant;
 mod together;
 mod truth;
@@ -26,6 +27,7 @@ mod turns;
 mod worker;
 
 pub(crate) use interference::run as interference;
+pub(crate) use swap::{run as swap, worker as swapper};
 pub(crate) use worker::run as worker;
 
 use crate::args::{BenchShare, UseDaemon};

@@ -10,9 +10,11 @@
 
 mod copy;
 mod meet;
+mod memory;
 
 pub use copy::Cargo;
 pub use meet::{Board, Meeting};
+pub use memory::Memory;
 
 use crate::devices::DRIVER;
 use libloading::Library;
@@ -77,6 +79,8 @@ api! {
     device_pointer = "cuMemHostGetDevicePointer_v2" (*mut u64, *mut c_void, c_uint);
     pinned = "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
     memory = "cuMemAlloc_v2" (*mut u64, usize);
+    to_device = "cuMemcpyHtoD_v2" (u64, *const c_void, usize);
+    to_host = "cuMemcpyDtoH_v2" (*mut c_void, u64, usize);
     copy = "cuMemcpyHtoDAsync_v2" (u64, *const c_void, usize, Handle);
     copy_within = "cuMemcpyDtoDAsync_v2" (u64, u64, usize, Handle);
     stream = "cuStreamCreate" (*mut Handle, c_uint);

@@ -15,6 +15,7 @@ use gpushare_cuda_abi::cuda::*;
 use crate::driver::calls::{Asked, driver};
 
 driver! {
+    fn cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice) -> CUresult;
     fn cuMemAdvise(at: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice) -> CUresult;
     fn cuMemAllocManaged(at: *mut CUdeviceptr, size: usize, flags: u32) -> CUresult;
     fn cuMemPrefetchAsync(at: CUdeviceptr, count: usize, device: CUdevice, stream: CUstream) -> CUresult;
@@ -26,10 +27,12 @@ driver! {
     fn cuMemHostUnregister(at: *mut c_void) -> CUresult;
     fn cuMemHostRegister_v2(at: *mut c_void, size: usize, flags: u32) -> CUresult;
     fn cuMemMap(at: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64) -> CUresult;
+    fn cuMemPoolGetAccess(flags: *mut CUmemAccess_flags, pool: CUmemoryPool, location: *mut CUmemLocation) -> CUresult;
     fn cuMemSetAccess(at: CUdeviceptr, size: usize, list: *const CUmemAccessDesc, count: usize) -> CUresult;
     fn cuMemUnmap(at: CUdeviceptr, size: usize) -> CUresult;
     fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, count: usize, stream: CUstream) -> CUresult;
     fn cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, count: usize, stream: CUstream) -> CUresult;
+    fn cuPointerGetAttribute(value: *mut c_void, attribute: CUpointer_attribute, at: CUdeviceptr) -> CUresult;
     fn cuPointerSetAttribute(value: *const c_void, attribute: CUpointer_attribute, at: CUdeviceptr) -> CUresult;
     fn cuStreamSynchronize(stream: CUstream) -> CUresult;
 }
@@ -223,4 +226,29 @@ pub(crate) fn set_sync_memops(at: CUdeviceptr, on: bool) -> Asked<()> {
         )
     }
     .ok()
+}
+
+/// The driver's number of the allocation or mapping at an address.
+pub(crate) fn buffer_id(at: CUdeviceptr) -> Asked<u64> {
+    let mut number = 0_u64;
+    let attribute = CUpointer_attribute::BUFFER_ID;
+    // SAFETY: writes to a local of the attribute's type, which outlives the call.
+    unsafe { cuPointerGetAttribute((&raw mut number).cast(), attribute, at) }.ok()?;
+    Ok(number)
+}
+
+/// The rights of a device at a pool's memory.
+pub(crate) fn pool_access(pool: CUmemoryPool, device: CUdevice) -> Asked<u64> {
+    let (mut flags, mut location) = (CUmemAccess_flags::NONE, plain(device).location);
+    // SAFETY: writes to a local and reads another, which outlive the call.
+    unsafe { cuMemPoolGetAccess(&raw mut flags, pool, &raw mut location) }.ok()?;
+    Ok(u64::from(flags.0))
+}
+
+/// The pool that a device has by itself.
+pub(crate) fn default_pool(device: CUdevice) -> Asked<CUmemoryPool> {
+    let mut pool = CUmemoryPool::NULL;
+    // SAFETY: writes to a local that outlives the call.
+    unsafe { cuDeviceGetDefaultMemPool(&raw mut pool, device) }.ok()?;
+    Ok(pool)
 }

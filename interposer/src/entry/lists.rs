@@ -81,6 +81,11 @@ impl<T: Plain> InSlice<'_, T> {
     }
 }
 
+// Passed on together, as they came together.
+impl<N> Passed for Count<N> {}
+impl<T> Passed for InSlice<'_, T> {}
+impl Passed for AttributeOuts<'_> {}
+
 /// Room that the program has for a list's entries, or null.
 #[repr(transparent)]
 pub(crate) struct Room<'a, T>(*mut T, PhantomData<&'a mut [T]>);

@@ -127,9 +127,10 @@ pub(crate) fn is_still() -> bool {
 pub(crate) struct Touching(&'static Record);
 
 impl Touching {
-    /// The driver has answered.
+    /// The driver has answered. It is a memset or a copy: work of the process, as a launch is.
     #[inline(always)]
     pub(crate) fn leave(self) {
+        self.0.count();
         self.0.touched();
     }
 }
@@ -152,6 +153,17 @@ pub(crate) fn pass(call: impl FnOnce() -> CUresult) -> CUresult {
     } else {
         call()
     }
+}
+
+/// The same for a copy or a prefetch, which counts as work of the process. A process that only
+/// copied would count as idle otherwise, and its memory would leave first.
+#[inline]
+pub(crate) fn pass_work(call: impl FnOnce() -> CUresult) -> CUresult {
+    let answer = pass(call);
+    if may_move() {
+        super::waited();
+    }
+    answer
 }
 
 /// Makes a stream memory operation by `call`, unless a seal is set and all work is complete.

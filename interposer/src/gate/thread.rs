@@ -38,6 +38,9 @@ use gpushare_pacing::follower::{Act, GateState, NEVER};
 /// The longest sleep (ns): how often the thread checks whether the daemon lives, and publishes the
 /// submitted work.
 const LONGEST: u64 = 1_000_000_000;
+/// How often submitted work is published (ns) in a process whose memory may move, while another
+/// tenant waits for memory: a process that seems idle is moved first.
+const QUICK: u64 = 250_000_000;
 /// How often held time is paid for (ns), where processes keep a cap by themselves.
 const PAY: u64 = 5_000_000;
 /// By how much its sleeps may be longer than asked for (ns).
@@ -232,7 +235,10 @@ impl Rounds {
             gates.for_each(|gate| gate.lock().follower.forget());
         }
         self.publish(compute);
-        let mut until = clock::now().saturating_add(LONGEST);
+        let session = compute.session.filter(|_| super::seal::may_move());
+        let is_quick = session.is_some_and(|session| session.is_waited_for());
+        let longest = if is_quick { QUICK } else { LONGEST };
+        let mut until = clock::now().saturating_add(longest);
         for (index, gate) in device_gate::all()
             .iter()
             .enumerate()

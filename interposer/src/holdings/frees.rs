@@ -71,11 +71,37 @@ fn under_way() -> MutexGuard<'static, PendingFrees> {
     Shared::get().lock()
 }
 
+/// What a layer above that keeps pools is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    /// Frees are over: pools' numbers, and the frees'.
+    pub(crate) over: fn(&[(u64, u64)]),
+    /// The host has waited for something.
+    pub(crate) waited: fn(),
+}
+
+static TOLD: ForkLocal<Told> = ForkLocal::new();
+
+/// From now on it is told.
+pub(crate) fn tell(told: Told) {
+    TOLD.set(told);
+}
+
+/// Frees of pools above are over.
+pub(super) fn held_over(list: &[(u64, u64)]) {
+    if let Some(told) = TOLD.get() {
+        (told.over)(list);
+    }
+}
+
 /// Follows all arenas after the driver has synchronised, if anything was freed.
 #[inline]
 pub(crate) fn synchronised() {
     if pending() {
         follow_all();
+        if let Some(told) = TOLD.get() {
+            (told.waited)();
+        }
     }
 }
 

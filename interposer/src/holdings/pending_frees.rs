@@ -10,6 +10,7 @@ use crate::driver::device::DeviceKey;
 use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
 use crate::driver::tracker::StreamId;
+use crate::holdings::frees;
 use crate::holdings::pools::Pool;
 
 /// Something freed in a stream's order.
@@ -17,6 +18,9 @@ use crate::holdings::pools::Pool;
 pub(crate) enum Freed {
     /// An allocation of a pool, of so many bytes.
     Pool(Arc<Pool>, u64),
+    /// An allocation of a pool that is kept in a layer above: the pool's number, the free's, and
+    /// the bytes.
+    Held(u64, u64, u64),
     /// Bytes that a graph, launched there, frees itself.
     Graph(u64),
     /// A charge outside any pool, to be credited when the event has been passed.
@@ -29,6 +33,8 @@ pub(crate) struct Batch {
     pub(crate) count: usize,
     /// Pools, how many of each one's allocations.
     pub(crate) pools: Vec<(Arc<Pool>, usize)>,
+    /// Frees of pools above, by the pool's number and the free's.
+    pub(crate) held: Vec<(u64, u64)>,
     /// Bytes of pools and graphs.
     pub(crate) bytes: u64,
     pub(crate) linear: Units,
@@ -88,7 +94,8 @@ impl Freed {
     pub(crate) fn never_known(self, device: DeviceKey) {
         match self {
             Self::Pool(pool, _) => pool.over(1),
-            Self::Graph(_) => {}
+            // Used by nothing else until its context is gone.
+            Self::Graph(_) | Self::Held(..) => {}
             Self::Linear(units) => account::release(device, units),
         }
     }
@@ -169,6 +176,7 @@ impl Batch {
         Self {
             count: 0,
             pools: Vec::new(),
+            held: Vec::new(),
             bytes: 0,
             linear: Units(0),
         }
@@ -180,6 +188,10 @@ impl Batch {
             Freed::Pool(pool, bytes) => {
                 self.bytes = self.bytes.saturating_add(bytes);
                 self.add_pool(pool, 1);
+            }
+            Freed::Held(pool, free, bytes) => {
+                self.bytes = self.bytes.saturating_add(bytes);
+                self.held.push((pool, free));
             }
             Freed::Graph(bytes) => self.bytes = self.bytes.saturating_add(bytes),
             Freed::Linear(units) => self.linear.0 = self.linear.0.saturating_add(units.0),
@@ -202,12 +214,16 @@ impl Batch {
         for (pool, count) in other.pools {
             self.add_pool(pool, count);
         }
+        self.held.extend(other.held);
     }
 
     pub(crate) fn over(&self, device: DeviceKey) {
         account::release(device, self.linear);
         for (pool, count) in &self.pools {
             pool.over(*count);
+        }
+        if !self.held.is_empty() {
+            frees::held_over(&self.held);
         }
     }
 }

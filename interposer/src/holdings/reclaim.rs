@@ -12,6 +12,7 @@ use gpushare_cuda_abi::cuda::CUresult;
 use crate::account::{self, Charge, Deadline, Refused};
 use crate::driver::device::DeviceKey;
 use crate::guest::background::Uncancelled;
+use crate::guest::fork::ForkLocal;
 use crate::guest::frames;
 use crate::holdings::arena::{self, Arena};
 use crate::holdings::early;
@@ -182,8 +183,19 @@ fn reserve_unless<T>(
     }
 }
 
-/// Makes pools and graphs give back unused memory.
+/// Gives this process's other unused memory on a device back.
+static SPARE: ForkLocal<fn(DeviceKey)> = ForkLocal::new();
+
+/// From now on `give_back` is called before a charge is refused: memory that layers above keep.
+pub(crate) fn spare_by(give_back: fn(DeviceKey)) {
+    SPARE.set(give_back);
+}
+
+/// Makes pools, graphs and the layers above give back unused memory.
 fn trim(device: DeviceKey) {
+    if let Some(give_back) = SPARE.get() {
+        give_back(device);
+    }
     let trim = |arena: &dyn Arena| {
         if arena.device() == device {
             arena.trim();

@@ -15,43 +15,43 @@ hooks! {
     #[held]
     fn cuMemcpyBatchAsync | cuMemcpyBatchAsync_ptsz(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes: *mut usize, count: usize,
         attributes: *mut CUmemcpyAttributes, starts: *mut usize, kinds: usize, failed: *mut usize, stream: CUstream) -> CUresult
-        = |call| seal::pass(call);
+        = |call| seal::pass_work(call);
     #[held]
     fn cuMemcpyBatchAsync_v2 | cuMemcpyBatchAsync_v2_ptsz(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes: *mut usize, count: usize,
         attributes: *mut CUmemcpyAttributes, starts: *mut usize, kinds: usize, stream: CUstream) -> CUresult
-        = |call| seal::pass(call);
+        = |call| seal::pass_work(call);
     #[held]
     fn cuMemcpy3DBatchAsync | cuMemcpy3DBatchAsync_ptsz(count: usize, list: *mut CUDA_MEMCPY3D_BATCH_OP, failed: *mut usize,
-        flags: c_ulonglong, stream: CUstream) -> CUresult = |call| seal::pass(call);
+        flags: c_ulonglong, stream: CUstream) -> CUresult = |call| seal::pass_work(call);
     #[held]
     fn cuMemcpy3DBatchAsync_v2 | cuMemcpy3DBatchAsync_v2_ptsz(count: usize, list: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong,
-        stream: CUstream) -> CUresult = |call| seal::pass(call);
+        stream: CUstream) -> CUresult = |call| seal::pass_work(call);
     #[held]
     fn cuMemcpyWithAttributesAsync | cuMemcpyWithAttributesAsync_ptsz(to: CUdeviceptr, from: CUdeviceptr, size: usize,
-        attributes: *mut CUmemcpyAttributes, stream: CUstream) -> CUresult = |call| seal::pass(call);
+        attributes: *mut CUmemcpyAttributes, stream: CUstream) -> CUresult = |call| seal::pass_work(call);
     #[held]
     fn cuMemcpy3DWithAttributesAsync | cuMemcpy3DWithAttributesAsync_ptsz(copy: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong,
-        stream: CUstream) -> CUresult = |call| seal::pass(call);
+        stream: CUstream) -> CUresult = |call| seal::pass_work(call);
     #[held]
     fn cuFabricCpyBatchAsync | cuFabricCpyBatchAsync_ptsz(count: usize, list: *mut CUDA_FABRIC_COPY_BATCH_OP, flags: c_ulonglong,
-        stream: CUstream) -> CUresult = |call| seal::pass(call);
+        stream: CUstream) -> CUresult = |call| seal::pass_work(call);
     #[held]
     fn cuMemPrefetchAsync | cuMemPrefetchAsync_ptsz(at: CUdeviceptr, count: usize, device: CUdevice, stream: CUstream) -> CUresult
-        = |call| seal::pass(call);
+        = |call| seal::pass_work(call);
     #[held]
     fn cuMemPrefetchAsync_v2 | cuMemPrefetchAsync_v2_ptsz(at: CUdeviceptr, count: usize, location: CUmemLocation, flags: c_uint,
-        stream: CUstream) -> CUresult = |call| seal::pass(call);
+        stream: CUstream) -> CUresult = |call| seal::pass_work(call);
     #[held]
     fn cuMemPrefetchBatchAsync | cuMemPrefetchBatchAsync_ptsz(at: *mut CUdeviceptr, sizes: *mut usize, count: usize,
         locations: *mut CUmemLocation, starts: *mut usize, kinds: usize, flags: c_ulonglong, stream: CUstream) -> CUresult
-        = |call| seal::pass(call);
+        = |call| seal::pass_work(call);
     #[held]
     fn cuMemDiscardBatchAsync | cuMemDiscardBatchAsync_ptsz(at: *mut CUdeviceptr, sizes: *mut usize, count: usize,
         flags: c_ulonglong, stream: CUstream) -> CUresult = |call| seal::pass(call);
     #[held]
     fn cuMemDiscardAndPrefetchBatchAsync | cuMemDiscardAndPrefetchBatchAsync_ptsz(at: *mut CUdeviceptr, sizes: *mut usize, count: usize,
         locations: *mut CUmemLocation, starts: *mut usize, kinds: usize, flags: c_ulonglong, stream: CUstream) -> CUresult
-        = |call| seal::pass(call);
+        = |call| seal::pass_work(call);
     #[held]
     fn cuMemAdvise(at: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice) -> CUresult = |call| seal::pass(call);
     #[held]

@@ -10,7 +10,7 @@ use crate::holdings::table::{self, Kind, Record};
 use crate::hooks::plain;
 
 hooks! {
-    fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult = |call| exported(dptr, plain::not_shared(dptr, call));
+    fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult = |call| exported(dptr, plain::not_opened(dptr, call));
     fn cuIpcOpenMemHandle | cuIpcOpenMemHandle_v2(dptr: Out<'_, CUdeviceptr>, handle: CUipcMemHandle, flags: u32) -> CUresult
         = |call| opened(dptr, call());
     fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult = |call| closed(dptr, call());

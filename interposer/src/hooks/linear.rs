@@ -1,20 +1,17 @@
 //! Linear and pitched memory: `cuMemAlloc`, `cuMemAllocPitch`, `cuMemFree`.
 //!
-//! Charged by size rounded up to 512 bytes; pitched memory by pitch times height. Arguments that
-//! the driver will refuse (a null result pointer, zero bytes) go to it uncharged, so that its own
-//! error is returned.
+//! Charged by size rounded up to 512 bytes; pitched memory by pitch times height; memory that can
+//! move by what it takes of the device. Arguments that the driver will refuse (a null result
+//! pointer, zero bytes) go to it uncharged, so that its own error is returned.
 
 use gpushare_cuda_abi::cuda::{CUdeviceptr, CUdeviceptr_v1, CUresult};
 
-use super::{allocate, refusal};
+use super::{allocate, movable, refusal};
 use crate::driver::calls;
 use crate::driver::captures::unnoticed;
-use crate::driver::contexts;
 use crate::entry::args::Out;
 use crate::entry::hooks;
-use crate::gate::seal;
 use crate::holdings::table::{self, Kind, Record};
-use crate::residency::memory;
 
 hooks! {
     fn cuMemAlloc(dptr: Out<'_, CUdeviceptr_v1>, bytesize: u32) -> CUresult = |call| alloc_v1(dptr, bytesize, call);
@@ -37,35 +34,13 @@ fn alloc(dptr: Out<'_, CUdeviceptr>, bytesize: usize, ask: impl Fn() -> CUresult
     if dptr.is_null() || bytesize == 0 {
         return ask();
     }
-    if let Some(answer) = movable(dptr, bytesize) {
+    let refusal = || refused(bytesize);
+    if let Some(answer) = movable::allocate(dptr, bytesize as u64, &refusal) {
         return answer;
     }
-    let refusal = || refused(bytesize);
     allocate::pointer(Kind::Linear, bytesize as u64, refusal, ask, || {
         dptr.read_back()
     })
-}
-
-/// Allocates memory that can move to the host, where the process's may: charged with the whole
-/// chunks that it takes. `None`: it is made as plain memory.
-#[inline]
-fn movable(dptr: Out<'_, CUdeviceptr>, bytesize: usize) -> Option<CUresult> {
-    if !seal::may_move() {
-        return None;
-    }
-    let here = contexts::here()?;
-    let size = memory::size_of(bytesize, here.device)?;
-    let ask = || match memory::allocate(here, bytesize as u64, size) {
-        Ok(at) => {
-            dptr.write(at);
-            CUresult::SUCCESS
-        }
-        Err(why) => why,
-    };
-    let refusal = || refused(bytesize);
-    Some(allocate::pointer(Kind::Movable, size, refusal, ask, || {
-        dptr.read_back()
-    }))
 }
 
 /// The result of `cuMemAlloc` above the quota.
@@ -103,7 +78,12 @@ fn alloc_pitch(
     if dptr.is_null() || pitch.is_null() {
         return ask();
     }
-    pitched((width as u64, height as u64, element), ask, || {
+    let shape = (width as u64, height as u64, element);
+    let refusal = || pitched_refused(shape.0, shape.1, element);
+    if let Some(answer) = movable::pitched((dptr, pitch), (width, height, element), &refusal) {
+        return answer;
+    }
+    pitched(shape, ask, || {
         Some((dptr.read_back()?, pitch.read_back()? as u64))
     })
 }

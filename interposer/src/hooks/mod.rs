@@ -22,6 +22,7 @@ mod linear;
 mod lookup;
 mod managed;
 mod module;
+mod movable;
 mod moves;
 mod nvml;
 mod nvml_lists;

@@ -302,15 +302,15 @@ impl Move {
                 let key = Key::Other(kind | bytes.ilog2());
                 gate::pass(&Work::One(self.stream, key), call)
             }
-            Ends::Within(_) => seal::pass(call),
+            Ends::Within(_) => seal::pass_work(call),
             Ends::FromHost | Ends::ToHost | Ends::Unknown => {
                 if is_large {
                     apart::comes(self.stream, !self.now);
                 }
                 if self.now && self.completes(bytes) {
-                    awaited::copying(self.stream, || seal::pass(call))
+                    awaited::copying(self.stream, || seal::pass_work(call))
                 } else {
-                    seal::pass(call)
+                    seal::pass_work(call)
                 }
             }
         }

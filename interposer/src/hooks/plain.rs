@@ -9,28 +9,29 @@ use core::ffi::c_uint;
 use gpushare_cuda_abi::cuda::*;
 
 use crate::driver::contexts;
+use crate::driver::vmm;
 use crate::entry::args::{AttributeOut, In, Out};
 use crate::entry::hooks;
 use crate::entry::lists::{AttributeOuts, Count, InSlice};
 use crate::gate::seal;
-use crate::residency::memory::{self, Block};
-use crate::residency::own;
+use crate::residency::memory::{self, Allocation, Found};
+use crate::residency::{own, peers};
 
 hooks! {
     #[held]
     fn cuMemGetAddressRange(base: Out<'_, CUdeviceptr_v1>, size: Out<'_, c_uint>, at: CUdeviceptr_v1) -> CUresult = |call| call();
     #[held]
     fn cuMemGetAddressRange_v2(base: Out<'_, CUdeviceptr>, size: Out<'_, usize>, at: CUdeviceptr) -> CUresult
-        = |call| range(base, size, at, call);
+        = |real(..)| range(base, size, at, |at| real(base, size, at));
     #[held]
     fn cuPointerGetAttribute(data: AttributeOut<'_>, attribute: CUpointer_attribute, at: CUdeviceptr) -> CUresult
         = |real(..)| attribute_of(data, attribute, at, real);
     #[held]
     fn cuPointerGetAttributes(count: Count<c_uint>, list: InSlice<'_, CUpointer_attribute>, data: AttributeOuts<'_>, at: CUdeviceptr)
-        -> CUresult = |call| attributes_of((count, list, data), at, call);
+        -> CUresult = |real(..)| attributes_of((count, list, data), at, |at| real(count, list, data, at));
     #[held]
     fn cuPointerSetAttribute(value: In<'_, u32>, attribute: CUpointer_attribute, at: CUdeviceptr) -> CUresult
-        = |call| set_attribute(value, attribute, at, call);
+        = |real(..)| set_attribute(value, attribute, at, |at| real(value, attribute, at));
     #[held]
     fn cuMemSetAccess(at: CUdeviceptr, size: usize, list: *const CUmemAccessDesc, count: usize) -> CUresult
         = |call| not_ours(at, || own::set_access(at, size as u64, call));
@@ -65,29 +66,63 @@ pub(super) fn not_shared(at: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CU
     CUresult::NOT_SUPPORTED
 }
 
+/// The same for legacy IPC, which refuses memory of pools anyway.
+pub(super) fn not_opened(at: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CUresult {
+    match memory::find(at) {
+        Some(Found::Allocation(found)) if found.pool != CUmemoryPool::NULL => {
+            CUresult::INVALID_VALUE
+        }
+        _ => not_shared(at, call),
+    }
+}
+
+/// An address at which no driver has anything: what it answers there it answers for memory that is
+/// not allocated.
+const NOWHERE: CUdeviceptr = 512;
+
 fn range(
     base: Out<'_, CUdeviceptr>,
     size: Out<'_, usize>,
     at: CUdeviceptr,
-    call: impl FnOnce() -> CUresult,
+    ask: impl Fn(CUdeviceptr) -> CUresult,
 ) -> CUresult {
-    let Some((start, block)) = memory::find(at) else {
-        return own::at_address(at, false, call);
-    };
-    base.write(start);
-    size.write(usize::try_from(block.bytes).unwrap_or(usize::MAX));
-    CUresult::SUCCESS
+    match memory::find(at) {
+        None => own::at_address(at, false, || ask(at)),
+        Some(Found::Nothing) => ask(NOWHERE),
+        Some(Found::Allocation(found)) => {
+            base.write(found.start);
+            size.write(usize::try_from(found.bytes).unwrap_or(usize::MAX));
+            CUresult::SUCCESS
+        }
+    }
 }
 
-/// The attribute's value for plain memory, where the driver would describe a mapping.
-fn told(attribute: CUpointer_attribute, base: u64, block: &Block) -> Option<u64> {
+/// Writes the attribute's value for plain memory, where the driver would describe a mapping.
+fn tell(data: AttributeOut<'_>, attribute: CUpointer_attribute, found: &Allocation) {
     match attribute {
-        CUpointer_attribute::CONTEXT => Some(block.handle.0.expose_provenance() as u64),
+        CUpointer_attribute::CONTEXT => data.write_long(found.handle.0.expose_provenance() as u64),
         CUpointer_attribute::RANGE_START_ADDR | CUpointer_attribute::MAPPING_BASE_ADDR => {
-            Some(base)
+            data.write_long(found.start);
         }
-        CUpointer_attribute::RANGE_SIZE | CUpointer_attribute::MAPPING_SIZE => Some(block.bytes),
-        _ => None,
+        CUpointer_attribute::RANGE_SIZE | CUpointer_attribute::MAPPING_SIZE => {
+            data.write_long(found.bytes);
+        }
+        CUpointer_attribute::MEMPOOL_HANDLE => {
+            data.write_long(found.pool.0.expose_provenance() as u64)
+        }
+        // One number for the whole allocation: that of its first chunk, which is new after each
+        // move, or its own in a slab.
+        CUpointer_attribute::BUFFER_ID => {
+            let of_slab = found.own.map(|(number, _)| number);
+            if let Some(number) = of_slab.or_else(|| vmm::buffer_id(found.start).ok()) {
+                data.write_long(number);
+            }
+        }
+        CUpointer_attribute::IS_MANAGED if found.is_managed => data.write_no(),
+        CUpointer_attribute::HOST_POINTER if found.is_managed => data.write_long(0),
+        // The whole has it where one of its parts has.
+        CUpointer_attribute::SYNC_MEMOPS if found.own.is_some_and(|(_, on)| !on) => data.write_no(),
+        _ => {}
     }
 }
 
@@ -97,36 +132,23 @@ fn attribute_of(
     at: CUdeviceptr,
     real: impl Fn(AttributeOut<'_>, CUpointer_attribute, CUdeviceptr) -> CUresult,
 ) -> CUresult {
-    let Some((base, block)) = memory::find(at) else {
-        return own::at_address(at, false, || real(data, attribute, at));
-    };
-    // One number for the whole allocation: that of its first chunk, which is new after each move.
-    if block.is_managed() && attribute == CUpointer_attribute::HOST_POINTER {
+    match memory::find(at) {
+        None => own::at_address(at, false, || real(data, attribute, at)),
+        Some(Found::Nothing) => real(data, attribute, NOWHERE),
         // Plain memory has none.
-        return CUresult::INVALID_VALUE;
-    }
-    let asked = if attribute == CUpointer_attribute::BUFFER_ID {
-        base
-    } else {
-        at
-    };
-    seal::pass(|| {
-        let answer = real(data, attribute, asked);
-        if answer.is_success()
-            && let Some(value) = told(attribute, base, &block)
+        Some(Found::Allocation(found))
+            if found.is_managed && attribute == CUpointer_attribute::HOST_POINTER =>
         {
-            data.write_long(value);
+            CUresult::INVALID_VALUE
         }
-        if answer.is_success() && is_denied(attribute, &block) {
-            data.write_no();
-        }
-        answer
-    })
-}
-
-/// Whether the answer is no for plain memory, and yes for the managed memory that it is.
-fn is_denied(attribute: CUpointer_attribute, block: &Block) -> bool {
-    block.is_managed() && attribute == CUpointer_attribute::IS_MANAGED
+        Some(Found::Allocation(found)) => seal::pass(|| {
+            let answer = real(data, attribute, at);
+            if answer.is_success() {
+                tell(data, attribute, &found);
+            }
+            answer
+        }),
+    }
 }
 
 fn attributes_of(
@@ -136,26 +158,21 @@ fn attributes_of(
         AttributeOuts<'_>,
     ),
     at: CUdeviceptr,
-    call: impl FnOnce() -> CUresult,
+    ask: impl Fn(CUdeviceptr) -> CUresult,
 ) -> CUresult {
-    let Some((base, block)) = memory::find(at) else {
-        return own::at_address(at, false, call);
-    };
-    seal::pass(|| {
-        let answer = call();
-        if answer.is_success() {
-            for (attribute, place) in list.entries(count).zip(data.entries(count)) {
-                if let Some(value) = told(attribute, base, &block) {
-                    place.write_long(value);
-                } else if is_denied(attribute, &block) {
-                    place.write_no();
-                } else if block.is_managed() && attribute == CUpointer_attribute::HOST_POINTER {
-                    place.write_long(0);
+    match memory::find(at) {
+        None => own::at_address(at, false, || ask(at)),
+        Some(Found::Nothing) => ask(NOWHERE),
+        Some(Found::Allocation(found)) => seal::pass(|| {
+            let answer = ask(at);
+            if answer.is_success() {
+                for (attribute, place) in list.entries(count).zip(data.entries(count)) {
+                    tell(place, attribute, &found);
                 }
             }
-        }
-        answer
-    })
+            answer
+        }),
+    }
 }
 
 /// `SYNC_MEMOPS`, the only attribute that can be set, holds for the whole allocation and after each
@@ -164,14 +181,18 @@ fn set_attribute(
     value: In<'_, u32>,
     attribute: CUpointer_attribute,
     at: CUdeviceptr,
-    call: impl FnOnce() -> CUresult,
+    ask: impl Fn(CUdeviceptr) -> CUresult,
 ) -> CUresult {
-    let is_block = memory::holds(at);
+    let found = memory::find(at);
+    if matches!(found, Some(Found::Nothing)) {
+        return ask(NOWHERE);
+    }
+    let is_block = found.is_some();
     if !is_block && !own::holds(at) {
-        return call();
+        return ask(at);
     }
     seal::pass(|| {
-        let answer = call();
+        let answer = ask(at);
         if answer.is_success()
             && attribute == CUpointer_attribute::SYNC_MEMOPS
             && let Some(on) = value.read()
@@ -194,7 +215,7 @@ fn peer_changes(peer: CUcontext, may: bool, call: impl FnOnce() -> CUresult) -> 
             && seal::may_move()
             && let Some(here) = contexts::here()
         {
-            memory::peer_changed(here, peer, may);
+            peers::changed(here, peer, may);
         }
         answer
     })

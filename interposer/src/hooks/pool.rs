@@ -7,11 +7,13 @@ use gpushare_cuda_abi::cuda::*;
 
 use crate::account::{self, Charge, Deadline, Refused};
 use crate::driver::calls;
+use crate::driver::captures::unnoticed;
 use crate::driver::contexts::ContextId;
 use crate::driver::device::{self, DeviceKey};
 use crate::driver::stream_ref::StreamRef;
-use crate::entry::args::{In, Out};
+use crate::entry::args::{AttributeOut, In, Out};
 use crate::entry::hooks;
+use crate::gate::seal;
 use crate::holdings::arena;
 use crate::holdings::arena::Arena as _;
 use crate::holdings::frees::{self, Freed};
@@ -21,7 +23,7 @@ use crate::holdings::reclaim::{self, Found};
 use crate::holdings::table::{self, Kind, Record};
 use crate::hooks::early;
 use crate::hooks::refusal;
-use crate::residency::memory;
+use crate::residency::{memory, pool_facts, pooled};
 
 hooks! {
     fn cuMemAllocAsync | cuMemAllocAsync_ptsz(dptr: Out<'_, CUdeviceptr>, bytesize: usize, stream: CUstream) -> CUresult
@@ -33,7 +35,16 @@ hooks! {
         = |call, of| free_ordered(dptr, of(stream), call);
     fn cuMemPoolCreate(pool: Out<'_, CUmemoryPool>, props: In<'_, CUmemPoolProps>) -> CUresult = |call| created(pool, props, call());
     fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult = |call| destroy(pool, call);
-    fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> CUresult = |call| trimmed(pool, call());
+    fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> CUresult = |call| trimmed(pool, keep, call());
+    #[held]
+    fn cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void) -> CUresult
+        = |call| attribute_set(pool, attribute, call());
+    #[held]
+    fn cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: AttributeOut<'_>) -> CUresult
+        = |call| attribute_of(pool, attribute, value, call());
+    #[held]
+    fn cuMemPoolSetAccess(pool: CUmemoryPool, list: *const CUmemAccessDesc, count: usize) -> CUresult
+        = |call| access_set(pool, call);
     // The exporter keeps paying for memory that other processes map.
     fn cuMemPoolExportPointer(data: *mut CUmemPoolPtrExportData, dptr: CUdeviceptr) -> CUresult = |call| call();
     fn cuMemPoolExportToShareableHandle(handle: *mut c_void, pool: CUmemoryPool, kind: CUmemAllocationHandleType, flags: u64)
@@ -77,9 +88,51 @@ fn allocate(
     let Some(device) = stream.device() else {
         return call();
     };
-    let refusal = || refused(bytes, stream, &ask);
+    if seal::may_move() {
+        return movable(dptr, bytes, (stream, device), pool, &ask);
+    }
+    from_driver(dptr, bytes, (stream, device), pool(device), &ask)
+}
+
+/// Allocates where the process's memory may move: from a pool of ours, if it serves this one.
+#[cold]
+fn movable(
+    dptr: Out<'_, CUdeviceptr>,
+    bytes: usize,
+    (stream, device): (StreamRef, DeviceKey),
+    pool: impl FnOnce(DeviceKey) -> Option<CUmemoryPool>,
+    ask: &dyn Fn(Out<'_, CUdeviceptr>, usize) -> CUresult,
+) -> CUresult {
+    let pool = pool(device);
+    let served = pool.and_then(pool_facts::find);
+    let Some(served) = served.filter(|served| pooled::can_serve(*served)) else {
+        return from_driver(dptr, bytes, (stream, device), pool, ask);
+    };
+    if stream.fault().is_some() {
+        return ask(dptr, bytes);
+    }
+    match pooled::allocate(served, stream, bytes as u64) {
+        Ok(at) => {
+            dptr.write(at);
+            CUresult::SUCCESS
+        }
+        Err(why) => why,
+    }
+}
+
+/// Allocates from a pool of the driver's.
+#[inline]
+fn from_driver(
+    dptr: Out<'_, CUdeviceptr>,
+    bytes: usize,
+    (stream, device): (StreamRef, DeviceKey),
+    pool: Option<CUmemoryPool>,
+    ask: &dyn Fn(Out<'_, CUdeviceptr>, usize) -> CUresult,
+) -> CUresult {
+    let call = || ask(dptr, bytes);
+    let refusal = || refused(bytes, stream, ask);
     let bytes = bytes as u64;
-    match pool(device).map_or(Payer::Device(device), |pool| pools::payer(pool, device)) {
+    match pool.map_or(Payer::Device(device), |pool| pools::payer(pool, device)) {
         Payer::Nobody => call(),
         Payer::Pool(pool) => Request {
             pool: &pool,
@@ -223,6 +276,13 @@ fn free_ordered(dptr: CUdeviceptr, stream: StreamRef, call: impl FnOnce() -> CUr
     if stream.records() {
         return call();
     }
+    if pooled::is_start(dptr) {
+        // An invalid stream is the driver's to refuse.
+        return match stream.fault() {
+            Some(_) => call(),
+            None => freed(pooled::free_in(dptr, stream)),
+        };
+    }
     if let Some(allocation) = ALLOCATIONS.take(dptr) {
         return free_pooled(dptr, allocation, Some(stream), call);
     }
@@ -260,12 +320,22 @@ fn free_ordered(dptr: CUdeviceptr, stream: StreamRef, call: impl FnOnce() -> CUr
 /// Frees an address that the pointer table does not have: an allocation of a pool or of a graph, or
 /// one that no hook saw.
 pub(super) fn free_unrecorded(dptr: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CUresult {
+    if pooled::is_start(dptr) {
+        return freed(pooled::free_now(dptr));
+    }
     if let Some(allocation) = ALLOCATIONS.take(dptr) {
         return free_pooled(dptr, allocation, None, call);
     }
     let answer = call();
     if answer.is_success() {
         frees::freed();
+    }
+    answer
+}
+
+fn freed(answer: CUresult) -> CUresult {
+    if answer.is_success() {
+        early::freed();
     }
     answer
 }
@@ -304,6 +374,7 @@ fn created(
     if let Some(handle) = pool.after(answer)
         && let Some(props) = props.read()
     {
+        pool_facts::created(handle, &props);
         let location = props.location;
         let on_device = location.type_ == CUmemLocationType::DEVICE;
         pools::enter(
@@ -315,17 +386,65 @@ fn created(
 }
 
 fn destroy(pool: CUmemoryPool, call: impl Fn() -> CUresult) -> CUresult {
-    match pools::find(pool) {
+    let answer = match pools::find(pool) {
         Some(known) => pools::destroy(&known, call),
         None => call(),
+    };
+    if answer.is_success() {
+        pool_facts::destroyed(pool);
     }
+    answer
 }
 
-fn trimmed(pool: CUmemoryPool, answer: CUresult) -> CUresult {
+fn trimmed(pool: CUmemoryPool, keep: usize, answer: CUresult) -> CUresult {
+    if answer.is_success() {
+        pool_facts::trimmed(pool, keep as u64);
+    }
     if let Some(known) = pools::find(pool) {
         arena::follow(&*known);
     }
     answer
+}
+
+fn attribute_set(pool: CUmemoryPool, attribute: CUmemPool_attribute, answer: CUresult) -> CUresult {
+    if answer.is_success() && seal::may_move() {
+        pool_facts::attribute_set(pool, attribute);
+    }
+    answer
+}
+
+/// What the driver's pool has, and what is served here in its place.
+fn attribute_of(
+    pool: CUmemoryPool,
+    attribute: CUmemPool_attribute,
+    value: AttributeOut<'_>,
+    answer: CUresult,
+) -> CUresult {
+    if !answer.is_success() || !seal::may_move() {
+        return answer;
+    }
+    if let Some((used, reserved)) = pool_facts::levels(pool) {
+        let more = match attribute {
+            CUmemPool_attribute::USED_MEM_CURRENT => used.now,
+            CUmemPool_attribute::USED_MEM_HIGH => used.high,
+            CUmemPool_attribute::RESERVED_MEM_CURRENT => reserved.now,
+            CUmemPool_attribute::RESERVED_MEM_HIGH => reserved.high,
+            _ => return answer,
+        };
+        let of_driver = unnoticed(|| calls::pool_attribute(pool, attribute)).unwrap_or(0);
+        value.write_long(of_driver.saturating_add(more));
+    }
+    answer
+}
+
+fn access_set(pool: CUmemoryPool, call: impl FnOnce() -> CUresult) -> CUresult {
+    seal::pass(|| {
+        let answer = call();
+        if answer.is_success() && seal::may_move() {
+            pool_facts::access_set(pool);
+        }
+        answer
+    })
 }
 
 /// An imported pool is paid for by its exporter, and nothing can be allocated from it.

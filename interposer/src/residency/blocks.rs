@@ -8,6 +8,8 @@ use gpushare_protocol::page::MAX_DEVICES;
 
 use super::host::{Piece, Store};
 use super::own::Owns;
+use super::pooled::{PoolId, Pooled};
+use super::small::Smalls;
 use crate::driver::contexts::ContextId;
 use crate::driver::device::DeviceKey;
 
@@ -64,6 +66,8 @@ pub(crate) struct Block {
     pub(super) context: ContextId,
     pub(crate) device: DeviceKey,
     pub(super) ordinal: CUdevice,
+    /// The pool that it is a segment of.
+    pub(super) pool: Option<PoolId>,
     /// `SYNC_MEMOPS` is set: again on each new mapping.
     pub(super) sync_memops: bool,
     pub(super) chunks: Vec<Chunk>,
@@ -104,6 +108,12 @@ pub(super) struct Blocks {
     pub(super) owns: Owns,
     /// Of that, what a failed move has left on the device without all of its mappings.
     pub(super) torn: BTreeSet<u64>,
+    /// The slabs among them, and what is in those.
+    pub(super) smalls: Smalls,
+    /// Pools, and what is in their segments.
+    pub(super) pooled: Pooled,
+    /// By device, how often its memory has come back.
+    pub(super) returns: [u64; MAX_DEVICES],
     /// Bytes of chunks by device, and those on the host.
     pub(super) movable: [u64; MAX_DEVICES],
     pub(super) away: [u64; MAX_DEVICES],
@@ -135,7 +145,13 @@ impl Blocks {
         Some(block)
     }
 
-    /// The devices that may access an allocation.
+    /// The rights at a pool's memory; `None`: it is a context's, for its [`Self::accessors`].
+    pub(super) fn rights(&self, block: &Block) -> Option<Vec<(CUdevice, u64)>> {
+        let pool = self.pooled.pools.get(&block.pool?)?;
+        Some(pool.access.clone())
+    }
+
+    /// The devices that may access an allocation of a context.
     pub(super) fn accessors(&self, block: &Block) -> Vec<CUdevice> {
         let peers = self.peers.iter().filter(|peer| peer.of == block.handle);
         let mut devices: Vec<CUdevice> = peers.map(|peer| peer.device).collect();
@@ -241,6 +257,7 @@ impl Blocks {
 
     /// All memory of a device is back: the valid copies are those on the device from now on.
     pub(super) fn has_entered(&mut self, device_index: usize) {
+        self.returns[device_index] += 1;
         let blocks = self.map.values_mut();
         let of_blocks = blocks
             .filter(|block| block.device.index() == device_index)

@@ -1,4 +1,5 @@
-//! Movable allocations as the program makes and frees them: the program sees plain memory.
+//! Movable allocations as the program makes and frees them: the program sees plain memory. Those
+//! below 1 MiB are parts of [`slabs`].
 //!
 //! All driver calls here are made inside a passage of the seal, so that none is under way while the
 //! mover works. Nothing is allocated or freed while the process is sealed: such a call waits.
@@ -8,15 +9,15 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gpushare_cuda_abi::cuda::{CUcontext, CUdevice, CUdevice_attribute, CUresult};
+use gpushare_cuda_abi::cuda::{CUcontext, CUdevice, CUdevice_attribute, CUmemoryPool, CUresult};
 use gpushare_protocol::page::MAX_DEVICES;
 
-pub(crate) use super::blocks::Block;
-use super::blocks::{Blocks, CHUNK, Chunk, Peer, Valid};
+use super::blocks::{Block, Blocks, CHUNK, Chunk, Valid};
 use super::drain::Drain;
-use super::managed;
+use super::pooled::{self, PoolId};
+use super::small::number;
 use super::spent::Spent;
-use super::thread;
+use super::{managed, peers, pitch, slabs, thread};
 use crate::account;
 use crate::driver::calls;
 use crate::driver::captures::{self, unnoticed};
@@ -27,8 +28,8 @@ use crate::gate::seal;
 use crate::guest::fork::ForkLocal;
 use crate::guest::frames;
 
-/// The smallest allocation that is made movable.
-pub(crate) const LEAST: usize = 1 << 20;
+/// The smallest allocation that has chunks of its own.
+pub(crate) const LEAST: u64 = 1 << 20;
 
 /// Host memory is used in pages of this size.
 const PAGE: u64 = 4096;
@@ -49,30 +50,26 @@ pub(super) fn blocks() -> MutexGuard<'static, Blocks> {
     locked(BLOCKS.get_or(Mutex::default))
 }
 
-/// The size that an allocation takes as movable memory; `None` where it is made as plain memory:
-/// small ones, on a device that cannot, and while something captures, when only the driver can say
-/// what it refuses.
-#[inline]
-pub(crate) fn size_of(bytes: usize, device: DeviceKey) -> Option<u64> {
-    if !seal::may_move() || bytes < LEAST {
-        return None;
-    }
-    size_slowly(bytes as u64, device)
+/// The size that an allocation takes in chunks of its own; `None` where it is made as plain memory,
+/// as [`unit_of`] says.
+pub(crate) fn size_of(bytes: u64, device: DeviceKey) -> Option<u64> {
+    bytes.checked_next_multiple_of(unit_of(device)?)
 }
 
+/// What the sizes of movable memory are multiples of; `None` where all memory is plain: on a device
+/// that cannot, and while something captures, when only the driver can say what it refuses.
 #[cold]
-fn size_slowly(bytes: u64, device: DeviceKey) -> Option<u64> {
-    if !captures::none_seen() {
+pub(super) fn unit_of(device: DeviceKey) -> Option<u64> {
+    if !seal::may_move() || !captures::none_seen() {
         return None;
     }
     let known = GRANULARITY.get_or(Mutex::default);
     let told = locked(known)[device.index()];
-    let unit = told.unwrap_or_else(|| {
+    told.unwrap_or_else(|| {
         let unit = ask_granularity(device);
         locked(known)[device.index()] = Some(unit);
         unit
-    })?;
-    bytes.checked_next_multiple_of(unit)
+    })
 }
 
 fn ask_granularity(device: DeviceKey) -> Option<u64> {
@@ -109,15 +106,52 @@ fn length(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-fn make(here: Here, bytes: u64, size: u64) -> Result<u64, CUresult> {
+/// Whose a block is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner {
+    device: DeviceKey,
+    ordinal: CUdevice,
+    context: ContextId,
+    handle: CUcontext,
+    pool: Option<PoolId>,
+}
+
+impl Owner {
+    /// A pool's.
+    pub(super) fn pool(pool: PoolId, device: DeviceKey, ordinal: CUdevice) -> Self {
+        Self {
+            device,
+            ordinal,
+            context: ContextId::NONE,
+            handle: CUcontext::NULL,
+            pool: Some(pool),
+        }
+    }
+}
+
+/// Makes a block of a context. Inside a passage of the seal.
+pub(super) fn make(here: Here, bytes: u64, size: u64) -> Result<u64, CUresult> {
     let ordinal = device::ordinal_of(here.device).ok_or(CUresult::INVALID_DEVICE)?;
+    let owner = Owner {
+        device: here.device,
+        ordinal,
+        context: here.context,
+        handle: here.handle,
+        pool: None,
+    };
+    make_for(&owner, bytes, size)
+}
+
+/// Makes a block. Inside a passage of the seal.
+pub(super) fn make_for(owner: &Owner, bytes: u64, size: u64) -> Result<u64, CUresult> {
     let mut block = Block {
         bytes,
         reserved: size,
-        handle: here.handle,
-        context: here.context,
-        device: here.device,
-        ordinal,
+        handle: owner.handle,
+        context: owner.context,
+        device: owner.device,
+        ordinal: owner.ordinal,
+        pool: owner.pool,
         sync_memops: false,
         chunks: Vec::new(),
     };
@@ -129,10 +163,7 @@ fn make(here: Here, bytes: u64, size: u64) -> Result<u64, CUresult> {
     // A capture may have begun since: the driver's own functions are asked outside of it.
     unnoticed(|| {
         let base = vmm::reserve(length(size))?;
-        let backed = back(base, &mut block).and_then(|()| {
-            let devices = blocks().accessors(&block);
-            vmm::give_access(base, length(size), &devices)
-        });
+        let backed = back(base, &mut block).and_then(|()| open(base, size, &block));
         if let Err(why) = backed {
             give_back(base, &block);
             return Err(why);
@@ -141,6 +172,19 @@ fn make(here: Here, bytes: u64, size: u64) -> Result<u64, CUresult> {
         wake_if_more();
         Ok(base)
     })
+}
+
+/// Gives those access to a block's addresses that have it. Inside a passage of the seal, or by the
+/// mover's thread.
+pub(super) fn open(at: u64, bytes: u64, block: &Block) -> Result<(), CUresult> {
+    let (rights, devices) = {
+        let blocks = blocks();
+        (blocks.rights(block), blocks.accessors(block))
+    };
+    match rights {
+        Some(rights) => vmm::set_rights(at, length(bytes), &rights),
+        None => vmm::give_access(at, length(bytes), &devices),
+    }
 }
 
 /// Has the mover's thread ask for more host memory, in the background, if there is more to move.
@@ -185,9 +229,17 @@ fn back(base: u64, block: &mut Block) -> Result<(), CUresult> {
 /// Frees the movable allocation at `base`, as the driver frees plain memory: when all work on the
 /// device is complete. Waits while the process is sealed.
 pub(crate) fn free(base: u64) -> CUresult {
-    let Some(device) = blocks().map.get(&base).map(|block| block.device) else {
-        return CUresult::INVALID_VALUE;
+    let (device, is_small) = {
+        let blocks = blocks();
+        let small = blocks.smalls.get(base).map(|small| small.slab);
+        let Some(block) = blocks.map.get(&small.unwrap_or(base)) else {
+            return CUresult::INVALID_VALUE;
+        };
+        (block.device, small.is_some())
     };
+    if is_small {
+        return slabs::free(device, base);
+    }
     if let Some(refused) = refused_by_capture() {
         return refused;
     }
@@ -205,7 +257,7 @@ pub(crate) fn free(base: u64) -> CUresult {
 }
 
 /// Gives a block's device memory and addresses back to the driver.
-fn give_back(base: u64, block: &Block) {
+pub(super) fn give_back(base: u64, block: &Block) {
     let mut spent = Spent {
         addresses: Some((base, block.reserved)),
         ..Spent::default()
@@ -221,7 +273,7 @@ fn give_back(base: u64, block: &Block) {
 
 /// The driver's error for a free while a stream captures, if it refuses one. It is asked with an
 /// allocation of this library's own, which no capture has noticed.
-fn refused_by_capture() -> Option<CUresult> {
+pub(super) fn refused_by_capture() -> Option<CUresult> {
     if captures::none_seen() {
         return None;
     }
@@ -236,7 +288,7 @@ fn refused_by_capture() -> Option<CUresult> {
 
 /// Waits for all work on a device, by events behind it: a wait for a stream or a context would
 /// invalidate a capture that begins there meanwhile.
-fn await_device(device: DeviceKey) {
+pub(super) fn await_device(device: DeviceKey) {
     let mut work = Drain::behind(device.index());
     while !work.is_passed() {
         frames::sleep(LOOK);
@@ -249,8 +301,10 @@ pub(crate) fn context_gone(context: ContextId, handle: CUcontext) {
     if !seal::may_move() {
         return;
     }
-    let gone: Vec<(u64, Block)> = {
+    pitch::context_gone(context);
+    let (gone, slabs): (Vec<(u64, Block)>, _) = {
         let mut blocks = blocks();
+        let slabs = blocks.smalls.context_gone(context);
         blocks.peers.retain(|peer| peer.of != handle);
         let bases = blocks.map.iter();
         let bases: Vec<u64> = bases
@@ -258,9 +312,8 @@ pub(crate) fn context_gone(context: ContextId, handle: CUcontext) {
             .map(|(base, _)| *base)
             .collect();
         let taken = bases.into_iter();
-        taken
-            .filter_map(|base| Some((base, blocks.remove(base)?)))
-            .collect()
+        let gone = taken.filter_map(|base| Some((base, blocks.remove(base)?)));
+        (gone.collect(), slabs)
     };
     for (base, block) in gone {
         // The driver frees managed memory with its context.
@@ -268,21 +321,77 @@ pub(crate) fn context_gone(context: ContextId, handle: CUcontext) {
             give_back(base, &block);
         }
     }
-    peer_gone(handle);
+    for slab in slabs {
+        account::release(slab.device, slab.charge);
+    }
+    peers::gone(handle);
 }
 
-/// The movable allocation that holds an address: where it begins, and a copy of what is known.
+/// What is known of an address in movable memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found {
+    /// An allocation of the program's.
+    Allocation(Allocation),
+    /// None: a free part of a slab, or the rest of the last chunk.
+    Nothing,
+}
+
+/// A movable allocation as the program knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allocation {
+    /// Its address.
+    pub(crate) start: u64,
+    /// As the program asked for it.
+    pub(crate) bytes: u64,
+    /// Its context; null for memory of a pool.
+    pub(crate) handle: CUcontext,
+    /// Its pool.
+    pub(crate) pool: CUmemoryPool,
+    /// It is the driver's managed memory.
+    pub(crate) is_managed: bool,
+    /// Of a part of a slab or segment, its number (`BUFFER_ID`), and whether `SYNC_MEMOPS` is set:
+    /// the driver knows both of the whole only.
+    pub(crate) own: Option<(u64, bool)>,
+}
+
+/// What lies at an address; `None`: not movable memory.
 #[inline]
-pub(crate) fn find(address: u64) -> Option<(u64, Block)> {
+pub(crate) fn find(address: u64) -> Option<Found> {
     if !seal::may_move() {
         return None;
     }
     let blocks = blocks();
     let (base, block) = blocks.find(address)?;
-    Some((base, block.clone()))
+    let mut found = Allocation {
+        start: base,
+        bytes: block.bytes,
+        handle: block.handle,
+        pool: CUmemoryPool::NULL,
+        is_managed: block.is_managed(),
+        own: None,
+    };
+    let returns = blocks.returns[block.device.index()];
+    if let Some(pool) = block.pool {
+        let Some((start, live)) = blocks.pooled.find(address) else {
+            return Some(Found::Nothing);
+        };
+        (found.start, found.bytes) = (start, live.bytes);
+        found.own = Some((number(live.serial, returns), live.sync_memops));
+        let pool = blocks.pooled.pools.get(&pool);
+        found.pool = pool.map_or(CUmemoryPool::NULL, |pool| pool.handle);
+    } else if blocks.smalls.owner(base).is_some() {
+        let Some((start, small)) = blocks.smalls.find(address) else {
+            return Some(Found::Nothing);
+        };
+        (found.start, found.bytes) = (start, small.bytes);
+        found.own = Some((number(small.serial, returns), small.sync_memops));
+    } else if address - base >= block.bytes {
+        return Some(Found::Nothing);
+    }
+    Some(Found::Allocation(found))
 }
 
-/// Whether an address lies in a movable allocation.
+/// Whether an address lies in movable memory.
 #[inline]
 pub(crate) fn holds(address: u64) -> bool {
     seal::may_move() && blocks().find(address).is_some()
@@ -291,19 +400,33 @@ pub(crate) fn holds(address: u64) -> bool {
 /// `SYNC_MEMOPS` was set on an allocation, or not: on all of it from now on. Inside a passage of
 /// the seal.
 pub(crate) fn sync_memops(address: u64, on: bool) {
-    let chunks: Vec<u64> = {
+    let (chunks, is_whole): (Vec<u64>, bool) = {
         let mut blocks = blocks();
         let base = blocks.find(address).map(|(base, _)| base);
+        let is_slab = base.is_some_and(|base| blocks.smalls.owner(base).is_some());
+        if let Some(small) = blocks.smalls.find_mut(address).filter(|_| is_slab) {
+            small.sync_memops = on;
+        }
         let Some(block) = base.and_then(|base| blocks.map.get_mut(&base)) else {
             return;
         };
-        block.sync_memops = on;
+        // The driver was told of the chunk that holds the address: others may want it otherwise.
+        let is_whole = !is_slab && block.pool.is_none();
+        block.sync_memops |= on || !is_whole;
+        if is_whole {
+            block.sync_memops = on;
+        }
         if block.is_managed() {
             // The program's own call has set it, for good.
             return;
         }
-        block.chunks.iter().map(|chunk| chunk.at).collect()
+        let chunks = block.chunks.iter().map(|chunk| chunk.at);
+        (chunks.collect(), is_whole)
     };
+    if !is_whole {
+        pooled::sync_memops(address, on);
+        return;
+    }
     for at in chunks {
         let _ = vmm::set_sync_memops(at, on);
     }
@@ -315,79 +438,5 @@ pub(crate) fn say_unshared() {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {
         tracing::warn!("memory that can move is not shared with other processes");
-    }
-}
-
-/// The context `from` may access the allocations of the context `of`, or no more. Inside a passage
-/// of the seal.
-pub(crate) fn peer_changed(from: Here, of: CUcontext, may: bool) {
-    let Some(device) = device::ordinal_of(from.device) else {
-        return;
-    };
-    let peer = Peer {
-        device,
-        from: from.handle,
-        of,
-    };
-    let was = reaches(device, of);
-    {
-        let mut blocks = blocks();
-        blocks.peers.retain(|known| *known != peer);
-        if may {
-            blocks.peers.push(peer);
-        }
-    }
-    if was != reaches(device, of) {
-        change_access(device, of, may);
-    }
-}
-
-/// Whether a device may access a context's allocations, as a peer.
-fn reaches(device: CUdevice, of: CUcontext) -> bool {
-    let blocks = blocks();
-    let mut peers = blocks.peers.iter();
-    peers.any(|peer| peer.device == device && peer.of == of)
-}
-
-/// Rights belong to a device's mappings: they are changed with the first context of that device
-/// that may access another one's memory, and with the last.
-fn change_access(device: CUdevice, of: CUcontext, may: bool) {
-    let reached: Vec<(u64, u64)> = {
-        let blocks = blocks();
-        let of_it = blocks.map.iter();
-        of_it
-            .filter(|(_, block)| block.handle == of && block.ordinal != device)
-            // All devices may access managed memory.
-            .filter(|(_, block)| !block.is_managed())
-            .map(|(base, block)| (*base, block.reserved))
-            .collect()
-    };
-    for (base, bytes) in reached {
-        let done = if may {
-            vmm::give_access(base, length(bytes), &[device])
-        } else {
-            vmm::take_access(base, length(bytes), device)
-        };
-        if let Err(why) = done {
-            tracing::warn!(?why, "the access of a peer was not changed");
-        }
-    }
-}
-
-/// A context that could access others has ended: its device can no more, unless another of its
-/// contexts can.
-fn peer_gone(from: CUcontext) {
-    let gone: Vec<Peer> = {
-        let mut blocks = blocks();
-        let (gone, kept) = core::mem::take(&mut blocks.peers)
-            .into_iter()
-            .partition(|peer| peer.from == from);
-        blocks.peers = kept;
-        gone
-    };
-    for peer in gone {
-        if !reaches(peer.device, peer.of) {
-            change_access(peer.device, peer.of, false);
-        }
     }
 }

@@ -1,5 +1,5 @@
-//! Memory that moves: where the daemon says so, the process's larger allocations are made of pieces
-//! that can be taken off the device and put back at the same addresses.
+//! Memory that moves: where the daemon says so, the process's allocations are made of pieces that
+//! can be taken off the device and put back at the same addresses.
 //!
 //! One thread follows the daemon's orders ([`thread`]). It seals the process
 //! ([`seal`](crate::gate::seal)), waits until its work has drained ([`drain`]), and moves. The
@@ -13,8 +13,16 @@ pub(crate) mod memory;
 mod moves;
 pub(crate) mod own;
 mod own_moves;
+pub(crate) mod peers;
+pub(crate) mod pitch;
+mod pool_books;
+pub(crate) mod pool_facts;
+pub(crate) mod pooled;
 mod provide;
 mod residue;
+mod room;
+pub(crate) mod slabs;
+mod small;
 mod spent;
 mod stored;
 mod thread;
@@ -26,6 +34,7 @@ use gpushare_protocol::page::residency::Movability;
 use crate::account;
 use crate::gate::seal;
 use crate::guest::fork::ForkLocal;
+use crate::holdings::{frees, reclaim};
 
 /// Whether there is a thread.
 static STARTED: ForkLocal<AtomicBool> = ForkLocal::new();
@@ -51,4 +60,9 @@ pub(crate) fn start() {
         managed::take_part();
     }
     seal::take_part();
+    reclaim::spare_by(slabs::spare);
+    frees::tell(frees::Told {
+        over: pooled::over,
+        waited: pooled::synchronised,
+    });
 }

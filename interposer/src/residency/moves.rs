@@ -14,9 +14,10 @@ use gpushare_pacing::mover::Moved;
 
 use super::blocks::{CHUNK, Chunk, New, Valid};
 use super::host::{Found, Piece};
-use super::memory::blocks;
+use super::memory::{blocks, open};
 use super::own::is_number;
 use super::own_moves;
+use super::slabs;
 use super::spent::{self, Spent};
 use super::stored::Fetched;
 use crate::driver::calls;
@@ -108,10 +109,11 @@ pub(super) fn copied(
 fn context_for(base: u64) -> Option<CUcontext> {
     let device = {
         let blocks = blocks();
-        if let Some(block) = blocks.map.get(&base) {
-            return Some(block.handle);
+        match blocks.map.get(&base) {
+            Some(block) if block.pool.is_none() => return Some(block.handle),
+            Some(block) => block.device,
+            None => blocks.owns.map.get(&base)?.device,
         }
-        blocks.owns.map.get(&base)?.device
     };
     let contexts = streams::contexts_on(device.index());
     contexts.first().map(|(context, _)| *context)
@@ -182,8 +184,10 @@ fn mapped(piece: Piece) -> Result<usize, CUresult> {
 
 /// Moves some chunks of a device to the host.
 pub(super) fn leave(streams: &mut Streams, device_index: usize) -> Moved {
+    slabs::drop_empty(device_index);
     let (list, pieces) = {
         let mut blocks = blocks();
+        blocks.measure(device_index);
         let on_device = |chunk: &Chunk| matches!(chunk.valid, Valid::Device(_));
         let list = blocks.some(device_index, CHUNK, on_device);
         let mut pieces = Vec::with_capacity(list.len());
@@ -371,13 +375,10 @@ fn make_accessible(base: u64, index: usize, chunk: &Chunk) -> Result<(), CUresul
             new.mapped = true;
         }
     }
-    let (devices, sync_memops) = {
-        let blocks = blocks();
-        let block = blocks.map.get(&base).ok_or(CUresult::INVALID_VALUE)?;
-        (blocks.accessors(block), block.sync_memops)
-    };
-    vmm::give_access(chunk.at, length(chunk.bytes), &devices)?;
-    if sync_memops {
+    let block = blocks().map.get(&base).cloned();
+    let block = block.ok_or(CUresult::INVALID_VALUE)?;
+    open(chunk.at, chunk.bytes, &block)?;
+    if block.sync_memops {
         vmm::set_sync_memops(chunk.at, true)?;
     }
     Ok(())

@@ -142,7 +142,7 @@ fn drop_surplus(session: &Session, asked: &mut Asked, now: u64) {
 
 /// Whether nothing runs on the devices: the driver may wait for all work before it unpins memory,
 /// and this thread must never wait without a bound.
-fn is_idle() -> bool {
+pub(super) fn is_idle() -> bool {
     (0..MAX_DEVICES).all(|device_index| {
         let mut work = Drain::behind(device_index);
         // An event without work before it is passed soon, not at once.

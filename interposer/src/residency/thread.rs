@@ -18,7 +18,7 @@ use super::memory::blocks;
 use super::moves::{self, Streams};
 use super::provide::{Asked, provide};
 use super::stored::{self, Fetched, Storing};
-use super::{residue, spent};
+use super::{pitch, pooled, residue, slabs, spent};
 use crate::account;
 use crate::driver::captures::Relaxed;
 use crate::driver::device::DeviceKey;
@@ -147,6 +147,11 @@ impl Rounds {
         BUSY.store(1, Ordering::SeqCst);
         BELL.store(0, Ordering::SeqCst);
         spent::again();
+        if !seal::is_set() {
+            slabs::drop_idle();
+            pooled::drop_destroyed();
+            pitch::drop_rows();
+        }
         self.greet();
         self.tell_changes();
         let mut until = gate::now().saturating_add(if seal::is_set() { NAPS.1 } else { NAPS.0 });

@@ -120,7 +120,9 @@ impl Draft {
             } else {
                 Preemptible::Never
             },
-            oversubscribe: if swaps {
+            oversubscribe: if swaps && self.more.is_multiple_of(6) {
+                Oversubscribe::Uvm
+            } else if swaps {
                 Oversubscribe::Swap
             } else {
                 Oversubscribe::Off

@@ -40,12 +40,12 @@ fn moves(node: &Node) -> usize {
 }
 
 fn works_all_the_time(node: &mut Node, tenants: &[TenantId], time: Nanos) {
-    let end = node.now + time;
+    let (end, beat) = (node.now + time, Nanos::millis(250));
     while node.now < end {
         for tenant in tenants {
             node.tell(Event::Worked { tenant: *tenant });
         }
-        node.live(secs(1));
+        node.live(beat.min(end - node.now));
     }
 }
 

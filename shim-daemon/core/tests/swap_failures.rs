@@ -4,8 +4,8 @@ use crate::node::swap::{Moves, Obeys, policy, swapping};
 use crate::node::{Guest, Manners, Node, Proc, Rng, killable, ranked, resolving, secs};
 use crate::swap::denials;
 use gpushare_core::{
-    AskKey, Bytes, Denial, DeviceId, Event, Nanos, Notice, Order, Place, ProcessId, Resolver,
-    Sample, Shown, TenantId, TenantSpec, World,
+    AskKey, Bytes, Denial, DeviceId, Event, Nanos, Notice, Order, Place, ProcessId, Quota,
+    Resolver, Sample, Shown, TenantId, TenantSpec, World,
 };
 use std::collections::BTreeMap;
 
@@ -65,14 +65,45 @@ fn behind_a_victim_that_stays_the_next_resolver_ends_another() {
 }
 
 #[test]
+fn beside_a_tenant_at_work_on_two_devices_the_next_resolver_decides() {
+    for works in [true, false] {
+        let (mut node, device) = Node::swaps(1536, 64);
+        let (request, limit) = (Bytes::ZERO, mib(1024));
+        let quotas = [device, node.device(1)].map(|on| (on, Quota { request, limit }));
+        let (first, one) = node.run(TenantSpec {
+            quotas: quotas.to_vec(),
+            ..swapping(device, 1024)
+        });
+        node.guests.get_mut(&first).expect("it runs").moves.works = false;
+        node.want(one, device, mib(1024));
+        for _ in 0..40 {
+            if works {
+                node.tell(Event::Worked { tenant: first });
+            }
+            node.live(Nanos::millis(250));
+        }
+        let resolvers = [Resolver::Swap, Resolver::Fail];
+        let (_, two) = node.run(resolving(&resolvers, swapping(device, 1024)));
+        let ask = node.want(two, device, mib(1024));
+        assert_eq!(node.denied(ask).is_some(), works);
+        node.live(secs(2));
+        assert_eq!(node.granted(ask), !works);
+    }
+}
+
+#[test]
 fn a_victim_that_was_busy_leaves_when_it_is_asked_again() {
     let (mut node, device, [first, second], ask) = victim(Obeys::Busy, &[Resolver::Swap]);
     node.live(Nanos::millis(500));
     assert!(node.waits(ask) && node.place(first, device) == Place::In);
     node.obeys(first, Obeys::Honestly);
-    node.live(secs(5));
+    let end = node.now + secs(5);
+    while node.waits(ask) && node.now < end {
+        node.live(Nanos::millis(50));
+    }
     assert!(node.granted(ask));
     assert_eq!(node.place(second, device), Place::In);
+    assert_eq!(node.place(first, device), Place::Out);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use super::{Effect, Node};
 impl Node {
     /// Carries out all decisions, including those that result from carrying them out.
     pub(super) fn carry_out(&mut self, now: Nanos) {
+        self.mind_rotation(now);
         while let Some(decision) = self.world.poll_decision() {
             match decision {
                 Decision::Admit { tenant } => self.admit(now, tenant),

@@ -109,6 +109,8 @@ impl Node {
         let device_ids = self.devices_named(&injection.devices)?;
         let owner = self.users.of(from);
         let spec = self.spec(&limits, &device_ids, owner)?;
+        let most = self.known_mounts.memory(&groups);
+        Self::host_holds(&limits, &spec, most)?;
         if self.is_recovering() {
             let text = "programs of the previous daemon are being counted; try again in a moment";
             return Err(WireError::retry(ErrorCode::Full, text));

@@ -263,6 +263,8 @@ pub struct Node {
     counted: Counted,
     history: History,
     lease_log: LeaseLog,
+    /// When it is read next which tenants work, while a tenant waits for the rotation.
+    rotation_read: Option<Nanos>,
 }
 
 impl Node {
@@ -328,6 +330,7 @@ impl Node {
             counted: Counted::since(now),
             history: History::default(),
             lease_log: LeaseLog::default(),
+            rotation_read: None,
         };
         node.carry_out(now);
         node
@@ -337,7 +340,8 @@ impl Node {
     #[must_use]
     pub fn next_timeout(&self) -> Option<Nanos> {
         let sample = self.world.next_sample().into_iter();
-        sample.chain(self.world.next_timeout()).min()
+        let all = sample.chain(self.rotation_read);
+        all.chain(self.world.next_timeout()).min()
     }
 
     /// Lets time pass.

@@ -6,7 +6,8 @@
 //! look at the device shows it.
 
 use gpushare_core::{
-    AskKey, DeviceId, Event, Nanos, Order, Oversubscribe, Place, ProcessId, Shown, TenantId, Told,
+    AskKey, DeviceId, Event, Nanos, Order, Oversubscribe, Place, ProcessId, Shown, TenantId,
+    TenantSpec, Told,
 };
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::residency::{Order as Shall, OrderWord, Orders};
@@ -73,6 +74,27 @@ impl Node {
             return Ok(());
         }
         match limits.policy().refuse_moves(NO_HOST) {
+            None => Ok(()),
+            Some(error) => Err(WireError::new(ErrorCode::BadLimits, error.to_string())),
+        }
+    }
+
+    /// Refuses managed memory that the container's memory cgroup, which allows at most so many
+    /// bytes, cannot hold: all of it may be on the host at a time.
+    pub(super) fn host_holds(
+        limits: &Limits,
+        spec: &TenantSpec,
+        most: Option<u64>,
+    ) -> Result<(), WireError> {
+        let needed: Bytes = spec.quotas.iter().map(|(_, quota)| quota.limit).sum();
+        let Some(most) = most.filter(|most| *most < needed.0) else {
+            return Ok(());
+        };
+        let problem = format!(
+            "its memory may all be on the host, where {needed} are needed, and the container's memory cgroup has {}",
+            Bytes(most)
+        );
+        match limits.policy().refuse_managed(&problem) {
             None => Ok(()),
             Some(error) => Err(WireError::new(ErrorCode::BadLimits, error.to_string())),
         }

@@ -23,7 +23,28 @@ impl Waiters {
     }
 }
 
+/// How often it is read which tenants work, while a tenant waits for memory that another may have
+/// to leave: idle tenants are moved first.
+const QUICK: Nanos = Nanos::millis(250);
+
 impl Node {
+    /// Reads which tenants work, while a decision may depend on it, and when it is read next.
+    pub(super) fn mind_rotation(&mut self, now: Nanos) {
+        if self.rotation_read.is_some_and(|at| now < at) {
+            return;
+        }
+        let mut rotating: Vec<TenantId> = self.world.rotating().collect();
+        rotating.sort_unstable();
+        rotating.dedup();
+        self.rotation_read = (!rotating.is_empty()).then(|| now + QUICK);
+        for tenant in rotating {
+            let known = self.tenants.get_mut(&tenant);
+            if known.is_some_and(super::tenant::Tenant::worked) {
+                self.world.handle(now, Event::Worked { tenant });
+            }
+        }
+    }
+
     /// Once a second: reads the pages, says that the daemon lives, looks at every device.
     pub fn tick(&mut self, now: Nanos) {
         for device in 0..self.devices.len() {

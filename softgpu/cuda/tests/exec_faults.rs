@@ -169,3 +169,31 @@ fn a_forked_child_neither_runs_its_parents_work_nor_waits_for_it() {
         },
     );
 }
+
+/// Fills a pool's memory in a stream that has no order with its allocation.
+fn fill_before_its_allocation() -> CUresult {
+    start();
+    let (here, there, mut at) = (free_stream(), free_stream(), 0);
+    let gate = Gate::close(here);
+    assert_eq!(cuMemAllocAsync(&raw mut at, 4096, here), OK);
+    assert_eq!(cuMemsetD32Async(at, 7, 1024, there), OK);
+    let answer = cuStreamSynchronize(there);
+    gate.open();
+    answer
+}
+
+#[test]
+fn pool_memory_faults_before_its_allocation_unless_order_is_lenient() {
+    let name = "pool_memory_faults_before_its_allocation_unless_order_is_lenient";
+    alone(name, "", || {
+        assert_eq!(fill_before_its_allocation(), CUresult::ILLEGAL_ADDRESS);
+    });
+}
+
+#[test]
+fn pool_memory_is_accessible_from_the_call_where_order_is_lenient() {
+    let name = "pool_memory_is_accessible_from_the_call_where_order_is_lenient";
+    alone(name, "order=lenient", || {
+        assert_eq!(fill_before_its_allocation(), OK);
+    });
+}

@@ -196,6 +196,34 @@ fn an_unknown_name_is_an_empty_kernel_and_an_empty_name_not_found() {
 }
 
 #[test]
+fn a_programs_own_kernel_of_a_built_in_name_is_not_built_in() {
+    alone(
+        "a_programs_own_kernel_of_a_built_in_name_is_not_built_in",
+        "",
+        || {
+            start();
+            let text = c".version 8.0 .target sm_90 .address_size 64
+                .visible .entry fill(.param .u32 a, .param .u64 b, .param .u64 c) { ret; }";
+            let (mut module, mut fill) = (CUmodule::NULL, CUfunction::NULL);
+            assert_eq!(cuModuleLoadData(&raw mut module, text.as_ptr().cast()), OK);
+            assert_eq!(
+                cuModuleGetFunction(&raw mut fill, module, c"fill".as_ptr()),
+                OK
+            );
+            // As numbers of the built-in kernel these are an endless fill of no memory.
+            let (mut a, mut b, mut c) = (7_u32, u64::MAX >> 16, 1_u64);
+            let mut values = [
+                (&raw mut a).cast(),
+                (&raw mut b).cast(),
+                (&raw mut c).cast(),
+            ];
+            assert_eq!(launch(fill, CUstream::NULL, &mut values), OK);
+            assert_eq!(cuCtxSynchronize(), OK);
+        },
+    );
+}
+
+#[test]
 fn a_launch_beyond_the_devices_limits_is_refused() {
     alone(
         "a_launch_beyond_the_devices_limits_is_refused",

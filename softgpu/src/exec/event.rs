@@ -6,13 +6,14 @@ use gpushare_cuda_abi::cuda::{CUevent, CUevent_flags, CUresult};
 
 use super::engine::{Item, OpId, Work};
 use super::stream::StreamRef;
-use super::{enqueue, lock, threads, wait};
+use super::{enqueue, lock, shared, threads, wait};
 use crate::context::{Context, Green, Named};
 use crate::error::Result;
 use crate::graph::capture;
 use crate::graph::forbidden::Unsafe;
 use crate::handle::{self, Handles};
 use crate::memory::pool;
+use crate::world::{SharedEvent, process};
 
 /// An event's number in this process. It equals the event's handle value.
 pub type EventId = u64;
@@ -25,6 +26,8 @@ pub struct Event {
     id: EventId,
     context: Arc<Context>,
     flags: u32,
+    /// What other processes see of it.
+    shared: Option<Arc<SharedEvent>>,
 }
 
 impl Event {
@@ -45,7 +48,12 @@ impl Event {
         &self.context
     }
 
-    /// The operation that last recorded it; 0 if it was never recorded.
+    /// What other processes see of it, if it was made for them or by them.
+    pub(crate) fn shared(&self) -> Option<&Arc<SharedEvent>> {
+        self.shared.as_ref()
+    }
+
+    /// The operation of this process that last recorded it; 0 if it was never recorded.
     pub(crate) fn recorded(&self) -> OpId {
         lock()
             .events
@@ -57,8 +65,8 @@ impl Event {
 /// Creates an event.
 ///
 /// # Errors
-/// `INVALID_VALUE` for unknown flags, or an interprocess event with timing. `NOT_SUPPORTED` for
-/// interprocess events.
+/// `INVALID_VALUE` for unknown flags, or an interprocess event with timing; `OUT_OF_MEMORY` if the
+/// host cannot make an interprocess event.
 pub fn create(context: &Arc<Context>, flags: u32) -> Result<CUevent> {
     let known = CUevent_flags::BLOCKING_SYNC.0
         | CUevent_flags::DISABLE_TIMING.0
@@ -67,9 +75,17 @@ pub fn create(context: &Arc<Context>, flags: u32) -> Result<CUevent> {
     if flags & !known != 0 || (shared && flags & CUevent_flags::DISABLE_TIMING.0 == 0) {
         return Err(CUresult::INVALID_VALUE);
     }
-    if shared {
-        return Err(CUresult::NOT_SUPPORTED);
-    }
+    let shared = shared.then(|| process()?.create_event()).transpose()?;
+    Ok(enter(context, flags, shared))
+}
+
+/// The event of this process for one that it opened.
+pub(super) fn opened(context: &Arc<Context>, shared: Arc<SharedEvent>) -> CUevent {
+    let flags = CUevent_flags::DISABLE_TIMING.0 | CUevent_flags::INTERPROCESS.0;
+    enter(context, flags, Some(shared))
+}
+
+fn enter(context: &Arc<Context>, flags: u32, shared: Option<Arc<SharedEvent>>) -> CUevent {
     let value = handle::fresh();
     EVENTS.insert_at(
         value,
@@ -77,9 +93,10 @@ pub fn create(context: &Arc<Context>, flags: u32) -> Result<CUevent> {
             id: value as u64,
             context: Arc::clone(context),
             flags,
+            shared,
         }),
     );
-    Ok(CUevent(std::ptr::without_provenance_mut(value)))
+    CUevent(std::ptr::without_provenance_mut(value))
 }
 
 /// The event of a handle.
@@ -117,7 +134,8 @@ pub fn record(event: &Arc<Event>, stream: &StreamRef, external: bool) -> Result 
         return Ok(());
     }
     threads::ensure()?;
-    enqueue(stream, Vec::new(), Work::Instant, None, Some(event.id));
+    let effect = event.shared.as_ref().map(shared::publish).transpose()?;
+    enqueue(stream, Vec::new(), Work::Instant, effect, Some(event.id));
     Ok(())
 }
 
@@ -130,6 +148,12 @@ pub fn wait(event: &Arc<Event>, stream: &StreamRef, external: bool) -> Result {
         return Ok(());
     }
     threads::ensure()?;
+    if let Some(shared) = &event.shared {
+        if let Some(passed) = shared::passed(shared) {
+            enqueue(stream, Vec::new(), Work::Value(passed), None, None);
+        }
+        return Ok(());
+    }
     let op = event.recorded();
     if op != 0 {
         enqueue(stream, vec![op], Work::Instant, None, None);
@@ -151,6 +175,7 @@ pub fn record_context(event: &Event, named: &Named) -> Result {
     check_captures(context, green.as_deref())?;
     capture::event_gone(event.id);
     threads::ensure()?;
+    let effect = event.shared.as_ref().map(shared::publish).transpose()?;
     let _held = context.hold();
     let mut timeline = lock();
     let now = timeline.catch_up();
@@ -164,7 +189,7 @@ pub fn record_context(event: &Event, named: &Named) -> Result {
             context: Arc::clone(context),
             after,
             work: Work::Instant,
-            effect: None,
+            effect,
             records: Some(event.id),
             stream: 0,
         },
@@ -185,9 +210,12 @@ fn check_captures(context: &Arc<Context>, green: Option<&Green>) -> Result {
 ///
 /// # Errors
 /// `CAPTURED_EVENT` for an event recorded in a capture, `STREAM_CAPTURE_UNSUPPORTED` if a stream of
-/// the context captures.
+/// the context captures, `NOT_SUPPORTED` for an interprocess event.
 pub fn wait_context(event: &Event, named: &Named) -> Result {
     capture::check_event(event)?;
+    if event.shared.is_some() {
+        return Err(CUresult::NOT_SUPPORTED);
+    }
     check_captures(&named.context, named.green.as_deref())?;
     let op = event.recorded();
     let _held = named.context.hold();
@@ -212,7 +240,8 @@ pub fn query(event: &Arc<Event>) -> Result {
     capture::forbids(Unsafe::Event)?;
     let done = wait::poll(&[event.recorded()]);
     event.context.check()?;
-    if done {
+    let elsewhere = event.shared.as_ref();
+    if done && elsewhere.is_none_or(|shared| shared.is_complete(shared.recorded())) {
         Ok(())
     } else {
         Err(CUresult::NOT_READY)
@@ -228,6 +257,9 @@ pub fn synchronize(event: &Arc<Event>) -> Result {
     capture::forbids(Unsafe::Event)?;
     wait::complete(&[event.recorded()]);
     event.context.check()?;
+    if let Some(shared) = &event.shared {
+        shared::wait(shared);
+    }
     pool::synchronised(event.context.device());
     Ok(())
 }

@@ -21,6 +21,7 @@ pub mod model;
 mod op;
 mod rng;
 mod share;
+pub mod shared;
 pub mod stream;
 mod threads;
 pub(crate) mod turns;

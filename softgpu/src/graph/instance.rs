@@ -12,7 +12,7 @@ use super::store::{Graph, GraphId, Node, NodeId, NodeWork, PLAIN, Store, store};
 use crate::context::Context;
 use crate::error::Result;
 use crate::exec::memop::{self, MemOp};
-use crate::exec::{self, BatchItem, OpId, StreamRef, Work};
+use crate::exec::{self, BatchItem, OpId, StreamRef, Work, shared};
 use crate::handle::{self, Handles};
 
 static EXECS: Handles<Exec> = Handles::new();
@@ -362,8 +362,19 @@ impl Step {
                 item.work = op.work(context.device().spec());
                 item.effect.clone_from(&op.effect);
             }
-            NodeWork::EventWait(event) => item.also = event.recorded(),
-            NodeWork::EventRecord(event) => item.records = Some(event.id()),
+            NodeWork::EventWait(event) => match event.shared() {
+                Some(shared) => {
+                    item.work = shared::passed(shared).map_or(Work::Instant, Work::Value);
+                }
+                None => item.also = event.recorded(),
+            },
+            NodeWork::EventRecord(event) => {
+                item.records = Some(event.id());
+                // If it cannot be told, the other processes see no recording.
+                item.effect = event
+                    .shared()
+                    .and_then(|shared| shared::publish(shared).ok());
+            }
             NodeWork::Free(memory) => {
                 let memory = Arc::clone(memory);
                 item.effect = Some(Arc::new(move || {

@@ -126,25 +126,35 @@ pub(super) fn forget(function: CUfunction) {
 }
 
 /// The built-in kernel that a function of this name is. A kernel of a PTX text runs as it is
-/// written, unless it has the name and the parameters of a kernel that only takes time.
+/// written, unless it has the name and the parameters of a kernel that only takes time. A function
+/// of another image that is known to have other parameters is a program's own.
 fn builtin(name: &str, image: &Image) -> Option<&'static Builtin> {
     let found = kernels::find(name)?;
-    let Some(kernel) = image.ptx().and_then(|module| module.kernel(name)) else {
-        return Some(found);
+    let is_it = match image.ptx().and_then(|module| module.kernel(name)) {
+        Some(kernel) => {
+            let sizes = kernel.params().into_iter().map(|param| param.size);
+            found.is_timed() && sizes.eq(found.params.iter().copied())
+        }
+        None => image
+            .params(name)
+            .is_none_or(|params| params == layout_of(found)),
     };
-    let sizes = kernel.params().into_iter().map(|param| param.size);
-    (found.is_timed() && sizes.eq(found.params.iter().copied())).then_some(found)
+    is_it.then_some(found)
 }
 
 /// Offset and size of each parameter of the function of this name: those of a built-in kernel, or
 /// what the image says.
 pub(super) fn params(name: &str, image: &Image) -> Option<Vec<(usize, usize)>> {
     match builtin(name, image) {
-        Some(builtin) => (0..builtin.params.len())
-            .map(|index| builtin.param(index))
-            .collect(),
+        Some(builtin) => Some(layout_of(builtin)),
         None => image.params(name).map(<[_]>::to_vec),
     }
+}
+
+fn layout_of(builtin: &Builtin) -> Vec<(usize, usize)> {
+    (0..builtin.params.len())
+        .filter_map(|index| builtin.param(index))
+        .collect()
 }
 
 /// A name as a C string.

@@ -39,6 +39,24 @@ impl fmt::Display for Room {
     }
 }
 
+/// When memory of a pool is accessible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// From the execution of its allocation in stream order to that of its free.
+    Strict,
+    /// From the call that allocates it.
+    Lenient,
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Strict => "strict",
+            Self::Lenient => "lenient",
+        })
+    }
+}
+
 /// The effect of a call after the driver's teardown at process exit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {

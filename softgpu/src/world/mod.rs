@@ -6,6 +6,7 @@
 //! them when the holder dies, so a killed process needs no cleanup of its own.
 
 mod device;
+mod event;
 mod ext;
 mod folder;
 mod layout;
@@ -20,6 +21,7 @@ pub mod sys;
 mod visible;
 
 pub use device::{Device, Kind, PageRun, uuid, uuid_text};
+pub(crate) use event::SharedEvent;
 pub use ext::Ext;
 pub use folder::PRIVATE;
 pub use process::{Process, init, process, still_there};

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use gpushare_cuda_abi::cuda::{CUdevice, CUresult};
 
 use super::device::{Device, uuid, uuid_text};
+use super::event::SharedEvent;
 use super::machine::{Machine, Part};
 use super::{sys, visible};
 use crate::error::Result;
@@ -138,6 +139,19 @@ impl Process {
     /// The devices this process sees, by ordinal.
     pub fn devices(&self) -> &[Arc<Device>] {
         &self.devices
+    }
+
+    /// Makes an event for several processes.
+    pub(crate) fn create_event(&self) -> Result<Arc<SharedEvent>> {
+        SharedEvent::create(&self.machine).map(Arc::new)
+    }
+
+    /// Opens another process's event by its name.
+    ///
+    /// # Errors
+    /// `INVALID_HANDLE` if it is gone.
+    pub(crate) fn open_event(&self, name: [u32; 2]) -> Result<Arc<SharedEvent>> {
+        SharedEvent::open(&self.machine, name).map(Arc::new)
     }
 
     /// The device with this ordinal.

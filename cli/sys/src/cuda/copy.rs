@@ -51,7 +51,7 @@ impl Gpu {
         })
     }
 
-    fn taken(&self, bytes: usize) -> Result<u64, String> {
+    pub(super) fn taken(&self, bytes: usize) -> Result<u64, String> {
         let mut device = 0;
         check("cuMemAlloc", (self.api.memory)(&raw mut device, bytes))?;
         Ok(device)

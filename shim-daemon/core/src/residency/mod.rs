@@ -13,6 +13,7 @@ mod rotation;
 pub(crate) mod spill;
 mod terms;
 mod thrash;
+mod turn;
 
 pub(crate) use host::Host;
 pub use order::{Order, Place, Shown, Told};

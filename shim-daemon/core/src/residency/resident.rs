@@ -1,8 +1,8 @@
 //! One tenant that may swap, on one device: its place, its processes, and what they report.
 
-use super::link::Link;
 use super::order::{Order, Place, Told};
 use super::terms::SwapPolicy;
+use super::turn::Turn;
 use crate::ids::ProcessId;
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
@@ -55,6 +55,7 @@ pub(crate) struct Resident {
     epoch: u32,
     /// When the current place began.
     since: Nanos,
+    turn: Turn,
     /// When the move began to which the current place belongs.
     begun: Nanos,
     members: BTreeMap<ProcessId, Member>,
@@ -86,6 +87,7 @@ impl Default for Resident {
             place: Place::In,
             epoch: 0,
             since: Nanos::ZERO,
+            turn: Turn::default(),
             begun: Nanos::ZERO,
             members: BTreeMap::new(),
             wants: None,
@@ -109,6 +111,15 @@ impl Resident {
 
     pub(crate) fn since(&self) -> Nanos {
         self.since
+    }
+
+    /// Its turn in the rotation, where it is in.
+    pub(crate) fn turn(&self) -> &Turn {
+        &self.turn
+    }
+
+    pub(crate) fn turn_mut(&mut self) -> &mut Turn {
+        &mut self.turn
     }
 
     /// When the move began to which the current place belongs.
@@ -210,6 +221,9 @@ impl Resident {
 
     /// Goes to a place, under a new epoch. `anew`: a move begins.
     pub(crate) fn go(&mut self, now: Nanos, place: Place, anew: bool) -> (u32, Order) {
+        if (self.place, place) == (Place::Entering, Place::In) {
+            self.turn.begin(now);
+        }
         (self.place, self.since) = (place, now);
         if anew {
             self.begun = now;
@@ -249,6 +263,7 @@ impl Resident {
     pub(crate) fn join(&mut self, now: Nanos, process: ProcessId, can: bool, here: bool) {
         if self.members.is_empty() && self.place == Place::In {
             self.since = now;
+            self.turn.open(now);
         }
         let said = match self.place {
             Place::Out if self.found => Said::Nothing,
@@ -368,10 +383,10 @@ impl Resident {
         self.used = self.used.saturating_add(more);
     }
 
-    /// Residency so far, with the current stay of so many bytes.
+    /// Residency so far, with the current stay of so many bytes up to `now`.
     pub(crate) fn used(&self, now: Nanos, bytes: Bytes) -> u64 {
         let current = match self.place {
-            Place::In => residency(bytes, now - self.since),
+            Place::In => residency(bytes, now - self.turn.from()),
             _ => 0,
         };
         self.used.saturating_add(current)
@@ -380,26 +395,6 @@ impl Resident {
     /// A newcomer starts at the least residency of the others, so that it owes and claims nothing.
     pub(super) fn start_at(&mut self, used: u64) {
         self.used = self.used.max(used);
-    }
-
-    /// How long it stays at least once it entered with so many bytes. `urgent`: towards a tenant
-    /// that ranks above it.
-    pub(crate) fn stay(
-        bytes: Bytes,
-        urgent: bool,
-        (link, stretch): (&Link, u64),
-        terms: &SwapPolicy,
-    ) -> Nanos {
-        let times = if urgent {
-            terms.urgent_stay
-        } else {
-            terms.stay
-        };
-        let cost = link.round_trip(bytes, terms.first_rate).0;
-        let stay = cost
-            .saturating_mul(u64::from(times))
-            .saturating_mul(stretch);
-        Nanos(stay).max(terms.stays.0).min(terms.stays.1)
     }
 }
 

@@ -60,10 +60,19 @@ impl Rotation {
         self.detector.moved(now, took)
     }
 
-    /// How long a tenant with so many bytes stays once it entered.
+    /// How long a tenant with so many bytes stays at least once it entered. `urgent`: towards a
+    /// tenant that ranks above it.
     pub(crate) fn stay(&self, bytes: Bytes, urgent: bool, terms: &SwapPolicy) -> Nanos {
-        let measured = (&self.link, self.detector.stretch());
-        Resident::stay(bytes, urgent, measured, terms)
+        let times = if urgent {
+            terms.urgent_stay
+        } else {
+            terms.stay
+        };
+        let cost = self.link.round_trip(bytes, terms.first_rate).0;
+        let stay = cost
+            .saturating_mul(u64::from(times))
+            .saturating_mul(self.detector.stretch());
+        Nanos(stay).max(terms.stays.0).min(terms.stays.1)
     }
 
     /// How long so many bytes take out and back.

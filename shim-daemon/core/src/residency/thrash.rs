@@ -1,6 +1,6 @@
 //! Thrash detection: whether moves take too much of a device's time.
 //!
-//! Stays follow the measured cost, so moves take at most a part in 11 of the time. Tenants of
+//! Stays follow the measured cost, so moves take at most a part in 12 of the time. Tenants of
 //! higher priority, idle tenants that wake, and costs that change can make it more. Then all stays
 //! are lengthened, step by step, until it is less.
 

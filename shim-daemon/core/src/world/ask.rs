@@ -270,6 +270,7 @@ impl World {
         let Some(grant) = changed else {
             return;
         };
+        self.let_on((key.0, tenant), device, pending.since);
         if let (Want::Context { .. }, true, Some(process)) =
             (pending.want, fresh, self.tenants.process_mut(key.0))
         {

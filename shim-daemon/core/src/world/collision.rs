@@ -31,7 +31,10 @@ impl World {
         let mut all = pass.coming.prompt;
         let asker = Some(pending.tenant);
         if !(missing - all).is_zero() && pass.called_back != asker {
-            all += self.reclaim_unused(pass.device, asker, missing - all);
+            all += match guaranteed {
+                true => self.reclaim_unused(pass.device, asker, missing - all),
+                false => self.reclaim_spared(pass.device, pending.tenant, missing - all),
+            };
             // Some bytes stay uncovered because no tenant has more unused grants.
             pass.called_back = asker.filter(|_| !(missing - all).is_zero());
         }
@@ -179,7 +182,7 @@ impl World {
             _ => rest.firm,
         };
         let movers = match by {
-            None | Some(Resolver::Swap) => self.movers(device, pending.tenant),
+            None | Some(Resolver::Swap) => self.movers(device, pending.tenant, &pass.order),
             _ => Vec::new(),
         };
         let (host, soon) = self.host_for(None);

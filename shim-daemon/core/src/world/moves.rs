@@ -32,11 +32,12 @@ impl World {
     fn go(&mut self, tenant: TenantId, device: DeviceId, place: Place, anew: bool) {
         let now = self.timers.now();
         let bytes = self.on_card(tenant, device);
+        let worked_until = self.blocked(tenant).unwrap_or(now);
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };
         if resident.place() == Place::In {
-            resident.count(bytes, now - resident.since());
+            resident.count(bytes, worked_until - resident.turn().from());
         }
         let (epoch, order) = resident.go(now, place, anew);
         if place != Place::Confirming {

@@ -218,8 +218,11 @@ impl World {
             account.lowering = account
                 .lowering
                 .filter(|lowering| lowering.to < account.grant);
-            // Of managed memory the driver kept a part on the host.
-            let held = held.min(before - account.on_card());
+            // Of managed memory no more was on the card than was booked there.
+            let held = held.min(before);
+            if account.loan.paged {
+                account.booked = account.booked.min(before - held);
+            }
             (held + overhead + excess, held)
         });
         let Some((bytes, held)) = reaped else { return };

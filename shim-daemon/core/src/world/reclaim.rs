@@ -6,6 +6,7 @@ use super::World;
 use crate::decision::Decision;
 use crate::ids::{DeviceId, ReclaimId, TenantId};
 use crate::room::Room;
+use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 use std::cmp::Reverse;
 
@@ -24,6 +25,32 @@ impl World {
         lowered.fold(Room::default(), |sum, room| sum + room)
     }
 
+    /// [`Self::reclaim_unused`] for a waiter that is not within its request: what a tenant freed a
+    /// moment ago in its turn of the rotation stays its own for a while.
+    pub(super) fn reclaim_spared(
+        &mut self,
+        device: DeviceId,
+        except: TenantId,
+        short: Room,
+    ) -> Room {
+        let rotation = self.residency.on(device).into_iter();
+        let all = rotation.flat_map(|rotation| rotation.all());
+        let spared: Vec<(TenantId, Nanos)> = all
+            .filter_map(|(tenant, _)| Some((tenant, self.spared_until(tenant, device)?)))
+            .collect();
+        let soonest = spared.iter().map(|(_, until)| *until).min();
+        let spared: Vec<TenantId> = spared.iter().map(|(tenant, _)| *tenant).collect();
+        let given = self.reclaim_but(
+            device,
+            |tenant| tenant == except || spared.contains(&tenant),
+            short,
+        );
+        if !(short - given).is_zero() {
+            self.wait_turn_until(device, soonest);
+        }
+        given
+    }
+
     /// Reclaims unused grants, largest first, until `short` is covered. Returns the reclaimed
     /// amount.
     pub(super) fn reclaim_unused(
@@ -32,13 +59,22 @@ impl World {
         except: Option<TenantId>,
         short: Room,
     ) -> Room {
+        self.reclaim_but(device, |tenant| Some(tenant) == except, short)
+    }
+
+    fn reclaim_but(
+        &mut self,
+        device: DeviceId,
+        except: impl Fn(TenantId) -> bool,
+        short: Room,
+    ) -> Room {
         let Some(books) = self.ledger.get(device) else {
             return Room::default();
         };
         let mut lenders: Vec<(Reverse<Bytes>, TenantId)> = books
             .accounts()
             .filter(|(tenant, account)| {
-                Some(*tenant) != except && account.lowering.is_none() && !account.unused().is_zero()
+                !except(*tenant) && account.lowering.is_none() && !account.unused().is_zero()
             })
             .map(|(tenant, account)| (Reverse(account.unused()), tenant))
             .collect();
@@ -196,9 +232,10 @@ impl World {
     /// The content of a usage page. It is believed only within the grant, and changes only that
     /// tenant's own accounts.
     pub(super) fn usage(&mut self, tenant: TenantId, device: DeviceId, in_use: Bytes) {
-        let mut moved = false;
+        let (mut moved, mut freed) = (false, false);
         let changed = self.ledger.change(device, tenant, |account| {
             let before = std::mem::replace(&mut account.in_use, in_use.min(account.grant));
+            freed = account.in_use < before;
             account.late = Bytes::ZERO;
             let away = account.away;
             account.away = away.min(account.in_use);
@@ -211,6 +248,7 @@ impl World {
             self.facts_changed(device);
         }
         if changed == Some(true) {
+            self.note_holding(tenant, device, freed);
             self.lower_wants(tenant, device);
             self.trim(tenant, device);
             self.freed(device);

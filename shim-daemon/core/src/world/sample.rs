@@ -35,6 +35,33 @@ impl World {
         self.confirm(device, taken);
         self.show_grants(device);
         self.facts_changed(device);
+        self.book_managed(device);
+    }
+
+    /// Books managed memory of which a part counts as on the host where the card has room for it
+    /// that no ask waits for: the driver has it there, or will.
+    fn book_managed(&mut self, device: DeviceId) {
+        if self.asks.count_on(device) > 0 || self.residency.is_waited(device) {
+            return;
+        }
+        let Some(books) = self.ledger.get(device) else {
+            return;
+        };
+        let accounts = books.accounts();
+        let paged = accounts.filter(|(_, account)| {
+            account.loan.paged && account.on_card() < account.may_be_on_card()
+        });
+        let paged: Vec<TenantId> = paged.map(|(tenant, _)| tenant).collect();
+        for tenant in paged {
+            let Some(books) = self.ledger.get_mut(device) else {
+                return;
+            };
+            let (most, free) = (books.bookable(tenant), books.slack().taken);
+            books.change(tenant, |account| {
+                let more = (account.on_card() + free).min(most);
+                account.booked = account.booked.max(more);
+            });
+        }
     }
 
     fn by_process(

@@ -45,6 +45,8 @@ pub(super) struct Coming {
 pub(super) struct Pass {
     pub(super) device: DeviceId,
     pub(super) coming: Coming,
+    /// The tenants that wait, the first to be served first.
+    pub(super) order: Vec<TenantId>,
     /// The room that waiters of strictly higher rank still need.
     pub(super) above: Room,
     /// Asks of this walk for which tenants may be ended.
@@ -91,6 +93,7 @@ impl World {
         let mut pass = Pass {
             device,
             coming: self.coming(device),
+            order: self.order(&turns),
             claims: Vec::new(),
             above: Room::default(),
             class: (true, u16::MAX),
@@ -113,6 +116,15 @@ impl World {
         self.spare_unneeded(device, pass.coming.lasting.taken, &pass.claims);
     }
 
+    /// Whose turns these are.
+    fn order(&self, turns: &[(Class, Waiter)]) -> Vec<TenantId> {
+        let tenant = |(_, waiter): &(Class, Waiter)| match waiter {
+            Waiter::Ask(ask) => Some(self.asks.get(*ask)?.tenant),
+            Waiter::Return(tenant) => Some(*tenant),
+        };
+        turns.iter().filter_map(tenant).collect()
+    }
+
     fn turns(&self, device: DeviceId) -> Vec<(Class, Waiter)> {
         let Some(books) = self.ledger.get(device) else {
             return Vec::new();
@@ -125,11 +137,16 @@ impl World {
                 class = class.max(OVERDUE);
             }
             let used = self.used_so_far(pending.tenant, device);
+            // A tenant whose turn has begun gets the rest of its memory first.
+            let begins = !self.has_turn(pending.tenant, device);
             let waiter = Waiter::Ask(ask);
-            tenant
-                .ending()
-                .is_none()
-                .then_some((Reverse(class), used, pending.since, waiter))
+            tenant.ending().is_none().then_some((
+                Reverse(class),
+                begins,
+                used,
+                pending.since,
+                waiter,
+            ))
         };
         let returns = self.returning(device).map(|(tenant, since)| {
             let within = self.returns_within_request(tenant, device);
@@ -138,7 +155,7 @@ impl World {
                 class = class.max(OVERDUE);
             }
             let used = self.used_so_far(tenant, device);
-            (Reverse(class), used, since, Waiter::Return(tenant))
+            (Reverse(class), true, used, since, Waiter::Return(tenant))
         });
         let asks = self.asks.on(device).filter_map(rank);
         let mut ranked: Vec<_> = asks.chain(returns).collect();

@@ -269,9 +269,18 @@ impl World {
         self.timers.now()
     }
 
-    /// How many asks wait on a device.
+    /// How many wait for memory of a device: asks, and tenants that wait to return.
     pub fn waiting_on(&self, device: DeviceId) -> usize {
-        self.asks.count_on(device)
+        self.asks.count_on(device) + self.returning(device).count()
+    }
+
+    /// The tenants on a device that may be moved, if one waits for its memory: which of them are at
+    /// work decides who is moved.
+    pub fn rotating(&self) -> impl Iterator<Item = TenantId> {
+        let devices = self.residency.devices();
+        let waited = devices.filter(|(device, _)| self.waiting_on(*device) > 0);
+        let tenants = waited.flat_map(|(_, rotation)| rotation.all());
+        tenants.map(|(tenant, _)| tenant)
     }
 
     /// The memory that the tenant could still charge now, without waiting and without ending

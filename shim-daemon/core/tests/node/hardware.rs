@@ -1,7 +1,9 @@
 //! The memory that a device really holds, whatever the accounts show.
 
 use super::Node;
-use gpushare_core::{Bytes, DeviceId, Event, Nanos, ProcessId, ProcessSample, Sample, TenantId};
+use gpushare_core::{
+    Bytes, DeviceId, Event, Nanos, Oversubscribe, ProcessId, ProcessSample, Sample, TenantId,
+};
 use std::collections::BTreeMap;
 
 /// One device.
@@ -146,10 +148,54 @@ impl Node {
     /// The memory really in use on a device.
     pub fn physical(&self, device: DeviceId) -> Bytes {
         let hardware = &self.devices[&device];
-        let living: Bytes = self.processes.values().map(|proc| proc.holds(device)).sum();
+        let living = self.processes.keys();
+        let living: Bytes = living.map(|process| self.holds(*process, device)).sum();
         let dead: Bytes = hardware.dead.values().map(|(holds, _)| *holds).sum();
         let late: Bytes = hardware.freed.iter().map(|(_, bytes, _)| *bytes).sum();
         living + dead + late + hardware.foreign
+    }
+
+    /// The memory of a process that is on a device. Of managed memory that is as much as the rest
+    /// leaves room for, the first process's first.
+    pub fn holds(&self, process: ProcessId, device: DeviceId) -> Bytes {
+        let proc = &self.processes[&process];
+        if !self.is_paged(proc.tenant) {
+            return proc.holds(device);
+        }
+        let mut left = self.room(device);
+        for (one, other) in &self.processes {
+            if !self.is_paged(other.tenant) {
+                continue;
+            }
+            let there = (other.charged(device) - other.away(device)).min(left);
+            if *one == process {
+                return there + other.contexts.get(&device).copied().unwrap_or_default();
+            }
+            left -= there;
+        }
+        Bytes::ZERO
+    }
+
+    /// The memory of a device that its driver can give: what is free, and what is managed, which
+    /// leaves for any other.
+    pub fn room(&self, device: DeviceId) -> Bytes {
+        let hardware = &self.devices[&device];
+        let others = self.processes.values().map(|other| {
+            if self.is_paged(other.tenant) {
+                other.contexts.get(&device).copied().unwrap_or_default()
+            } else {
+                other.holds(device)
+            }
+        });
+        let dead: Bytes = hardware.dead.values().map(|(holds, _)| *holds).sum();
+        let late: Bytes = hardware.freed.iter().map(|(_, bytes, _)| *bytes).sum();
+        let others: Bytes = others.sum();
+        hardware.capacity - (others + dead + late + hardware.foreign)
+    }
+
+    fn is_paged(&self, tenant: TenantId) -> bool {
+        let guest = self.guests.get(&tenant);
+        guest.is_some_and(|guest| guest.spec.oversubscribe == Oversubscribe::Uvm)
     }
 
     /// The sample that NVML would give now.
@@ -164,7 +210,7 @@ impl Node {
         let used = self.physical(device);
         let hardware = &self.devices[&device];
         let held = |(process, proc): (&ProcessId, &Proc)| {
-            let used = proc.holds(device) + hardware.late(*process);
+            let used = self.holds(*process, device) + hardware.late(*process);
             (!used.is_zero()).then(|| ProcessSample {
                 process: *process,
                 used,

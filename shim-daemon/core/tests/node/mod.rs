@@ -6,6 +6,7 @@
 pub mod bare;
 mod clock;
 mod hardware;
+pub mod program;
 mod react;
 pub mod rng;
 pub mod swap;
@@ -394,13 +395,19 @@ impl Node {
 
     /// Takes a process off the books of the harness; its memory stays on the devices.
     pub fn kill(&mut self, process: ProcessId) -> Option<Event> {
+        let devices: Vec<DeviceId> = self.devices.keys().copied().collect();
+        self.processes.get(&process)?;
+        let held = devices.into_iter();
+        let held: BTreeMap<DeviceId, Bytes> = held
+            .map(|device| (device, self.holds(process, device)))
+            .collect();
         let dead = self.processes.remove(&process)?;
         self.members.remove(&(dead.tenant, process));
         self.asks.retain(|ask, _| ask.0 != process);
         for (device, hardware) in &mut self.devices {
             let late = hardware.take_late(process);
-            hardware.died(process, dead.holds(*device) + late, self.now);
-            let charged = (dead.tenant, dead.charged(*device));
+            hardware.died(process, held[device] + late, self.now);
+            let charged = (dead.tenant, dead.charged(*device).min(held[device]));
             hardware.dead_charges.insert(process, charged);
         }
         Some(Event::ProcessGone {

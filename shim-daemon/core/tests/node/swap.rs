@@ -223,8 +223,9 @@ impl Node {
             }
             (Order::Return, _) => {
                 let back = proc.away(device);
-                let room = self.devices[&device].capacity - self.physical(device);
-                if back <= room {
+                let room = self.room(device);
+                let paged = self.guests[&tenant].spec.oversubscribe == Oversubscribe::Uvm;
+                if back <= room || paged {
                     let proc = self.processes.get_mut(&process).expect("it lives");
                     proc.set_away(device, Bytes::ZERO);
                     Some((time(back), Told::Back))

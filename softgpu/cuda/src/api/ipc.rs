@@ -1,8 +1,11 @@
-//! Memory shared through legacy IPC handles. IPC events are with the other events.
+//! Memory and events shared through legacy IPC handles.
 
 use std::ffi::c_char;
 
-use gpushare_cuda_abi::cuda::{CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUresult};
+use gpushare_cuda_abi::cuda::{
+    CUdeviceptr, CUevent, CUipcEventHandle, CUipcMem_flags, CUipcMemHandle, CUresult,
+};
+use softgpu::exec::{event, shared};
 use softgpu::memory::ipc;
 use softgpu::{Result, context};
 
@@ -19,6 +22,17 @@ driver! {
     fn cuIpcCloseMemHandle(dptr: CUdeviceptr) {
         context::current()?;
         ipc::close(dptr)
+    }
+    fn cuIpcGetEventHandle(p_handle: *mut CUipcEventHandle, event: CUevent) {
+        required(p_handle)?;
+        context::current()?;
+        let bytes = shared::export(&*event::lookup(event)?)?;
+        out(p_handle, CUipcEventHandle { reserved: bytes.map(|byte| c_char::from_ne_bytes([byte])) })
+    }
+    fn cuIpcOpenEventHandle(ph_event: *mut CUevent, handle: CUipcEventHandle) {
+        required(ph_event)?;
+        let context = context::current()?;
+        out(ph_event, shared::open(&context, &handle.reserved.map(|byte| byte.to_ne_bytes()[0]))?)
     }
 }
 

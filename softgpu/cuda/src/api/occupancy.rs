@@ -102,8 +102,10 @@ driver! {
 
     fn cuOccupancyAvailableDynamicSMemPerBlock(bytes: *mut usize, f: CUfunction, blocks: i32, threads: i32) {
         required(bytes)?;
-        module::function(&context::current()?, f)?;
+        let function = module::function(&context::current()?, f)?;
         let shared = occupancy::shared_for(unsigned(blocks)?, unsigned(threads)?).ok_or(CUresult::INVALID_VALUE)?;
+        // No more than a launch of this function may ask for.
+        let shared = shared.min(function.attributes().dynamic_shared());
         out(bytes, usize::try_from(shared).map_err(|_| CUresult::INVALID_VALUE)?)
     }
 

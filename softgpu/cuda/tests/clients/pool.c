@@ -79,7 +79,9 @@ static void data(void) {
         free(out);
     }
     dptr at;
-    IS(INVALID_VALUE, cuMemAllocAsync(&at, 0, stream));
+    DO(cuMemAllocAsync(&at, 0, stream));
+    TRUE(at == 0);
+    DO(cuMemFreeAsync(at, stream));
     DO(cuMemAllocAsync(&at, 1000, stream));
     DO(cuMemFree_v2(at)); /* cuMemFree accepts a pool's pointer */
     DO(cuMemAlloc_v2(&at, 1000));

@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::exec::{self, Cost, Op, StreamRef};
 use crate::memory::phys::Region;
 use crate::memory::table::{self, Record, What};
+use crate::spec::Order;
 use crate::va::{self, Range};
 use crate::world::Kind;
 
@@ -51,18 +52,21 @@ impl PoolBlock {
     }
 }
 
-/// Allocates in stream order.
+/// Allocates in stream order. For 0 bytes the address is 0, and nothing is submitted.
 ///
 /// # Errors
-/// `INVALID_VALUE` for 0 bytes or an imported pool, `OUT_OF_MEMORY`; the errors of capture.
+/// `INVALID_VALUE` for an imported pool, `OUT_OF_MEMORY`; the errors of capture.
 pub fn alloc_async(
     context: &Arc<Context>,
     stream: &StreamRef,
     pool: &Arc<Pool>,
     size: u64,
 ) -> Result<u64> {
-    if size == 0 || pool.imported.is_some() {
+    if pool.imported.is_some() {
         return Err(CUresult::INVALID_VALUE);
+    }
+    if size == 0 {
+        return Ok(0);
     }
     if exec::is_capturing(stream)? {
         return crate::graph::capture_alloc(context, stream, &pool.props.0, size);
@@ -90,7 +94,7 @@ pub fn alloc_async(
         },
     );
     let publisher = Arc::clone(pool);
-    let op = Op::plain(Cost::Instant, move || {
+    let publish = move || {
         let state = publisher.lock();
         let (readers, writers) = (state.readers, state.writers);
         drop(state);
@@ -103,7 +107,16 @@ pub fn alloc_async(
                 ..Range::on_device(ordinal, size)
             },
         )
-    });
+    };
+    // Space whose free is under way is still published for the allocation before.
+    let at_once = pool.device.spec().order == Order::Lenient && va::find(base).is_none();
+    if at_once {
+        publish()?;
+    }
+    let op = Op::plain(
+        Cost::Instant,
+        move || if at_once { Ok(()) } else { publish() },
+    );
     exec::submit(context, stream, op).inspect_err(|_| {
         if table::remove_if(base, |now| now.id == id).is_some() {
             pool.lock().model.free_now(base, len);
@@ -189,12 +202,15 @@ impl Drop for Freeing {
     }
 }
 
-/// Frees in stream order.
+/// Frees in stream order. Address 0 is accepted and ignored.
 ///
 /// # Errors
 /// `INVALID_VALUE` if the address is not the start of an allocation that this function can free;
 /// the errors of capture.
 pub fn free_async(context: &Arc<Context>, stream: &StreamRef, address: u64) -> Result {
+    if address == 0 {
+        return Ok(());
+    }
     if exec::is_capturing(stream)? {
         return crate::graph::capture_free(context, stream, address);
     }

@@ -7,18 +7,29 @@ use crate::residency::{Place, Resident, Rotation};
 use crate::resolver::Mover;
 use crate::time::Nanos;
 use crate::world::World;
+use crate::world::tenants::Tenant;
 use gpushare_protocol::units::Bytes;
 
 /// A full host is reported at most this often for each device.
 const SAID: Nanos = Nanos::secs(60);
 
 impl World {
-    /// Tenants on the card that may be moved for `asker`, now or later.
-    pub(in crate::world) fn movers(&self, device: DeviceId, asker: TenantId) -> Vec<Mover> {
+    /// Tenants on the card that may be moved for `asker`, now or later. `order` has those that
+    /// wait, the first to be served first.
+    pub(in crate::world) fn movers(
+        &self,
+        device: DeviceId,
+        asker: TenantId,
+        order: &[TenantId],
+    ) -> Vec<Mover> {
+        let before = order.iter().position(|tenant| *tenant == asker);
+        let before = before.map_or(&[][..], |at| &order[..at]);
         let rotation = self.residency.on(device).into_iter();
         let all = rotation.flat_map(|rotation| {
             let others = rotation.all().filter(move |(tenant, _)| *tenant != asker);
-            others.filter_map(move |(tenant, one)| self.mover(device, tenant, (rotation, one)))
+            others.filter_map(move |(tenant, one)| {
+                self.mover(device, (tenant, before), (rotation, one))
+            })
         });
         all.collect()
     }
@@ -26,14 +37,14 @@ impl World {
     fn mover(
         &self,
         device: DeviceId,
-        tenant: TenantId,
+        (tenant, before): (TenantId, &[TenantId]),
         (rotation, resident): (&Rotation, &Resident),
     ) -> Option<Mover> {
         let (now, terms) = (self.timers.now(), &self.policy.swap);
         let account = self.ledger.account(device, tenant)?;
         let known = self.tenants.get(tenant)?;
         let loan = account.in_use > account.request;
-        let idle = known.is_idle().then(|| known.worked());
+        let cost = rotation.round_trip(account.in_use, terms);
         let gives = gives(account, resident);
         let asked = resident.place() == Place::In
             && resident.can_move()
@@ -41,17 +52,26 @@ impl World {
             && account.loan.revocable
             && known.ending().is_none()
             && !gives.is_zero();
-        let alone = idle.is_some() || !self.is_on_others(tenant, device);
-        if !asked || !alone || (!loan && idle.is_none()) {
+        if !asked {
             return None;
         }
-        let since = resident.since();
-        let stays = match idle {
-            Some(_) => [since + rotation.round_trip(account.in_use, terms); 2],
-            None => {
-                [false, true].map(|urgent| since + rotation.stay(account.in_use, urgent, terms))
-            }
-        };
+        // While it is at work, a tenant stays that is within its request or works elsewhere too.
+        let fixed = !loan || self.is_on_others(tenant, device);
+        if fixed && !known.is_idle() {
+            return None;
+        }
+        let soon = (!fixed).then(|| cost.max(terms.rest));
+        let (turn, rested) = (resident.turn().from(), rested(known, resident, soon));
+        // Of two that wait for memory the later one makes way, else neither ever had enough.
+        let kept = !fixed && before.contains(&tenant) && self.blocked(tenant).is_some();
+        let rests = rested.max(turn + cost);
+        let stays = [false, true].map(|urgent| match (kept, fixed) {
+            (true, _) => Nanos::MAX,
+            (_, true) => rests,
+            _ => rests.min(turn + rotation.stay(account.in_use, urgent, terms)),
+        });
+        let since = known.worked().max(resident.turn().let_on());
+        let idle = Some(since).filter(|_| rests <= now && !kept);
         Some(Mover {
             tenant,
             priority: known.spec().priority,
@@ -59,7 +79,7 @@ impl World {
             idle,
             gives,
             host: account.host_for(account.in_use),
-            used: resident.used(now, account.in_use),
+            used: self.used_so_far(tenant, device),
             stays: (stays[0], stays[1]),
             backs_off: Some(resident.backs_off()).filter(|until| *until > now),
         })
@@ -120,6 +140,14 @@ impl World {
             free,
         });
     }
+}
+
+/// When a tenant counts as idle if it does no work until then: after its own time for that, `soon`
+/// if that is earlier. While it waited for its turn it could not work.
+fn rested(known: &Tenant, resident: &Resident, soon: Option<Nanos>) -> Nanos {
+    let own = known.spec().idle_after;
+    let after = soon.map_or(own, |soon| soon.min(own));
+    known.worked().max(resident.turn().let_on()) + after
 }
 
 /// The part of a tenant's memory in use that can move.

@@ -25,6 +25,45 @@ impl World {
         }
     }
 
+    /// An ask of a tenant is granted that was made at `since`.
+    pub(in crate::world) fn let_on(
+        &mut self,
+        (process, tenant): (ProcessId, TenantId),
+        device: DeviceId,
+        since: Nanos,
+    ) {
+        let now = self.timers.now();
+        if self.note_holding(tenant, device, false) || since >= now {
+            return;
+        }
+        let waits = |other: ProcessId| other == process || self.asks.of(other).next().is_some();
+        let mut members = self.tenants.members(tenant);
+        let blocked = members.all(|(other, _)| waits(other));
+        if let Some(resident) = self.residency.get_mut(device, tenant) {
+            resident.turn_mut().waited(now, now - since, blocked);
+        }
+    }
+
+    /// A tenant's memory in use changed; `freed`: it is less. Returns whether it had none before.
+    pub(in crate::world) fn note_holding(
+        &mut self,
+        tenant: TenantId,
+        device: DeviceId,
+        freed: bool,
+    ) -> bool {
+        if self.residency.is_empty() {
+            return false;
+        }
+        let (now, some) = (self.timers.now(), !self.in_use(tenant, device).is_zero());
+        let Some(resident) = self.residency.get_mut(device, tenant) else {
+            return false;
+        };
+        if freed {
+            resident.turn_mut().frees(now);
+        }
+        resident.turn_mut().holds(now, some)
+    }
+
     /// Whether an ask cannot be granted before others: a tenant waits to return, or the asker
     /// itself is not in.
     pub(in crate::world) fn must_wait(&self, pending: &Pending) -> bool {
@@ -48,7 +87,47 @@ impl World {
         let Some(resident) = self.residency.get(device, tenant) else {
             return 0;
         };
-        resident.used(self.timers.now(), self.in_use(tenant, device))
+        let now = self.timers.now();
+        let until = self.blocked(tenant).unwrap_or(now);
+        resident.used(until, self.in_use(tenant, device))
+    }
+
+    /// Whether a tenant that may be moved is in, with memory, and its stay is not over.
+    pub(in crate::world) fn has_turn(&self, tenant: TenantId, device: DeviceId) -> bool {
+        let Some(rotation) = self.residency.on(device) else {
+            return false;
+        };
+        let bytes = self.in_use(tenant, device);
+        let stay = rotation.stay(bytes, false, &self.policy.swap);
+        let now = self.timers.now();
+        let until = self.blocked(tenant).unwrap_or(now);
+        rotation.get(tenant).is_some_and(|resident| {
+            resident.place() == Place::In
+                && !bytes.is_zero()
+                && until < resident.turn().from() + stay
+        })
+    }
+
+    /// Until when the unused part of a tenant's grant is left to it, because it has its turn and
+    /// has freed memory a moment ago: many programs free memory and take it again at once.
+    pub(in crate::world) fn spared_until(
+        &self,
+        tenant: TenantId,
+        device: DeviceId,
+    ) -> Option<Nanos> {
+        let resident = self.residency.get(device, tenant)?;
+        let until = resident.turn().freed() + self.policy.swap.rest;
+        (until > self.timers.now() && self.has_turn(tenant, device)).then_some(until)
+    }
+
+    /// Since when none of a tenant's processes can work, because each waits for memory.
+    pub(in crate::world) fn blocked(&self, tenant: TenantId) -> Option<Nanos> {
+        let mut latest = None;
+        for (process, _) in self.tenants.members(tenant) {
+            let asks = self.asks.of(process).map(|(_, pending)| pending.since);
+            latest = latest.max(Some(asks.min()?));
+        }
+        latest
     }
 
     /// An ask of a tenant that is not in waits until the tenant is back.
@@ -86,7 +165,10 @@ impl World {
                 taken: short - all.taken,
                 firm: Bytes::ZERO,
             };
-            all += self.reclaim_unused(device, Some(tenant), missing);
+            all += match guaranteed {
+                true => self.reclaim_unused(device, Some(tenant), missing),
+                false => self.reclaim_spared(device, tenant, missing),
+            };
         }
         let rest = short - all.taken;
         pass.coming.prompt.taken = all.taken - short;
@@ -126,7 +208,7 @@ impl World {
             }
             return true;
         }
-        let movers = self.movers(device, tenant);
+        let movers = self.movers(device, tenant, &pass.order);
         let candidates = match guaranteed {
             true => self.candidates(device, tenant, false),
             false => Vec::new(),

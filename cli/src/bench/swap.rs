@@ -1,0 +1,213 @@
+//! `gpushare bench swap`: what it costs to move tenants' memory to the host and back. It measures
+//! the link without gpushare, then idle tenants that a command moves, then two tenants that do not
+//! fit together and always have work. Every page is compared afterwards.
+
+mod player;
+mod report;
+mod worker;
+
+pub(crate) use worker::run as worker;
+
+use super::crew::Backend;
+use super::{clock, host, write};
+use crate::args::BenchSwap;
+use crate::daemon;
+use crate::failure::Failure;
+use crate::output;
+use gpushare_protocol::size::Size;
+use gpushare_protocol::units::Bytes;
+use gpushare_protocol::wire::{Control, ResidencyRow};
+use player::Player;
+use report::{Idle, Link, Outcome, Pair};
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// The memory of a tenant whose seal is timed: as little as can move.
+const LITTLE: u64 = 2 << 20;
+/// The most that the link is timed with.
+const CARGO: u64 = 256 << 20;
+/// From the start of the pair's work to the beginning of the measurement: each has had its turn.
+const WARM_UP: u64 = 1_000_000_000;
+
+/// Measures and shows all of it.
+pub(crate) fn run(arguments: &BenchSwap) -> Result<ExitCode, Failure> {
+    let (backend, device) = Backend::new(&arguments.gpu, Some("on"))?;
+    let known = backend.devices.first();
+    let known = known.ok_or_else(|| Failure::ours("there is no GPU"))?;
+    if !known.vmm {
+        return Err(Failure::ours(format!(
+            "{device} has no virtual memory management: no memory can be moved there"
+        )));
+    }
+    let size = size(arguments, known.memory)?;
+    let link = link(&backend, size)?;
+    let idle = idle(&backend, size, arguments)?;
+    let pair = pair(&backend, size, arguments.seconds)?;
+    let outcome = Outcome {
+        device,
+        host: host(),
+        software: backend.soft_name().is_some(),
+        size,
+        link,
+        idle,
+        pair,
+    };
+    output::data(&outcome.text())?;
+    if let Some(path) = &arguments.json {
+        let text = serde_json::to_string_pretty(&outcome).map_err(Failure::ours)?;
+        write(path, &format!("{text}\n"))?;
+    }
+    if let Some(path) = &arguments.markdown {
+        write(path, &outcome.markdown())?;
+    }
+    match outcome.wrong() {
+        0 => Ok(ExitCode::SUCCESS),
+        wrong => Err(Failure::ours(format!(
+            "{wrong} pages were not what the tenants had written"
+        ))),
+    }
+}
+
+/// The memory of each tenant: as given, else three fifths of the device, so that no two fit.
+fn size(arguments: &BenchSwap, memory: u64) -> Result<u64, Failure> {
+    let size = match arguments.size.as_deref().map(Size::parse) {
+        None => memory / 5 * 3,
+        Some(Ok(Size::Bytes(bytes))) => bytes,
+        Some(_) => {
+            return Err(Failure::ours(
+                "--size is refused; accepted: a size such as 64MiB",
+            ));
+        }
+    };
+    let size = size.next_multiple_of(LITTLE);
+    if size <= memory / 2 || size >= memory {
+        return Err(Failure::ours(format!(
+            "--size {} is refused: two tenants of that size must not fit on a device of {} and one must; accepted: \
+             more than half of it",
+            Bytes(size).human(),
+            Bytes(memory).human()
+        )));
+    }
+    Ok(size)
+}
+
+/// Bytes a second, each way, without gpushare.
+fn link(backend: &Backend, size: u64) -> Result<Link, Failure> {
+    let bytes = size.min(CARGO);
+    let mut bare = Player::bare(backend, bytes)?;
+    let rate = |ns: u64| bytes as f64 * 1e9 / ns.max(1) as f64;
+    // The first copy finds memory that nothing has touched.
+    bare.writes(1)?;
+    let back = rate(bare.writes(1)?);
+    let (out, wrong) = bare.reads(1)?;
+    match wrong {
+        0 => Ok(Link {
+            out: rate(out),
+            back,
+        }),
+        _ => Err(Failure::ours("the device loses bytes without gpushare")),
+    }
+}
+
+/// The moves of idle tenants by command, all in nanoseconds.
+fn idle(backend: &Backend, size: u64, arguments: &BenchSwap) -> Result<Idle, Failure> {
+    let mut little = Player::tenant(backend, "little", LITTLE)?;
+    little.writes(2)?;
+    let mut seals = Vec::new();
+    for _ in 0..arguments.samples {
+        seals.push(timed(&suspend(&little.name))?);
+        order(&resume(&little.name))?;
+    }
+    let (_, mut wrong) = little.reads(2)?;
+    drop(little);
+    let mut large = Player::tenant(backend, "large", size)?;
+    large.writes(3)?;
+    let (mut out, mut back) = (Vec::new(), Vec::new());
+    for _ in 0..arguments.moves {
+        out.push(timed(&suspend(&large.name))?);
+        back.push(timed(&resume(&large.name))?);
+    }
+    wrong += large.reads(3)?.1;
+    Ok(Idle::new(size, seals, out, back, wrong))
+}
+
+/// Two tenants of this size with work all the time.
+fn pair(backend: &Backend, size: u64, seconds: u64) -> Result<Pair, Failure> {
+    let mut players = Vec::new();
+    for (name, seed) in [("one", 4), ("two", 5)] {
+        let mut player = Player::tenant(backend, name, size)?;
+        player.writes(seed)?;
+        players.push(player);
+    }
+    let from = clock::now() + WARM_UP;
+    let to = from + seconds * 1_000_000_000;
+    for player in &mut players {
+        player.begin((from, to))?;
+    }
+    clock::sleep_until(from);
+    let before = rows(&players)?;
+    clock::sleep_until(to);
+    let after = rows(&players)?;
+    let mut worked = Vec::new();
+    let mut wrong = 0;
+    for player in &mut players {
+        worked.push(player.worked()?);
+    }
+    for (player, seed) in players.iter_mut().zip([4, 5]) {
+        wrong += player.reads(seed)?.1;
+    }
+    let more = |of: fn(&ResidencyRow) -> u64| {
+        let both = before.iter().zip(&after);
+        both.map(|(before, after)| of(after).saturating_sub(of(before)))
+            .sum()
+    };
+    Ok(Pair {
+        seconds,
+        worked_ns: [worked[0], worked[1]],
+        left: more(|row| row.left),
+        moved: more(|row| row.moved),
+        wrong_pages: wrong,
+    })
+}
+
+fn suspend(name: &str) -> Control {
+    let tenant = name.to_owned();
+    Control::Suspend { tenant }
+}
+
+fn resume(name: &str) -> Control {
+    let tenant = name.to_owned();
+    Control::Resume { tenant }
+}
+
+/// Gives an order to the daemon that has the tenant, and waits until it is carried out.
+fn order(request: &Control) -> Result<(), Failure> {
+    timed(request).map(|_| ())
+}
+
+/// How long that took, in nanoseconds.
+fn timed(request: &Control) -> Result<u64, Failure> {
+    let mut last = Failure::ours("no daemon has the benchmark's tenant");
+    for mut daemon in daemon::some()? {
+        let began = Instant::now();
+        match daemon.call(request) {
+            Ok(_) => return Ok(super::tenant::ns(began.elapsed())),
+            Err(failure) => last = failure.into(),
+        }
+    }
+    Err(last)
+}
+
+/// Where the players' memory is, in their order.
+fn rows(players: &[Player]) -> Result<Vec<ResidencyRow>, Failure> {
+    let mut all = Vec::new();
+    for mut daemon in daemon::some()? {
+        all.extend(daemon.residency()?);
+    }
+    let of = |player: &Player| {
+        let mut rows = all.iter();
+        let row = rows.find(|row| row.name == player.name).cloned();
+        row.ok_or_else(|| Failure::ours(format!("no daemon has tenant {}", player.name)))
+    };
+    players.iter().map(of).collect()
+}

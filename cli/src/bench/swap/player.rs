@@ -1,0 +1,114 @@
+//! The processes of the benchmark, seen from the one that measures: started as `gpushare run`
+//! starts programs, or without gpushare.
+
+use crate::artefacts;
+use crate::bench::crew::Backend;
+use crate::failure::Failure;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// One process.
+#[derive(Debug)]
+pub(super) struct Player {
+    /// The name under which its tenant is registered.
+    pub(super) name: String,
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Player {
+    /// Starts a tenant whose memory may move, with so many bytes. Returns once it has them.
+    pub(super) fn tenant(backend: &Backend, name: &str, bytes: u64) -> Result<Self, Failure> {
+        let own = artefacts::own_executable()?;
+        let name = format!("bench-{}-{name}", std::process::id());
+        let mut command = Command::new(&own);
+        command.args(["run", "--daemon", "on", "--gpu", &backend.gpu]);
+        command.args(["--name", &name, "--on-collision", "swap"]);
+        command.args(["--mem-limit", &bytes.to_string(), "--"]);
+        command.arg(&own);
+        Self::start(command, name, bytes)
+    }
+
+    /// Starts one without gpushare.
+    pub(super) fn bare(backend: &Backend, bytes: u64) -> Result<Self, Failure> {
+        let mut command = Command::new(artefacts::own_executable()?);
+        command.env_clear().envs(backend.environment());
+        Self::start(command, "bare".to_owned(), bytes)
+    }
+
+    fn start(mut command: Command, name: String, bytes: u64) -> Result<Self, Failure> {
+        command.args(["bench", "swapper", "--bytes", &bytes.to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(Failure::ours)?;
+        let lines = child.stdout.take().map(BufReader::new);
+        let lines = lines.ok_or_else(|| Failure::ours("a process without output"))?;
+        let mut player = Self { name, child, lines };
+        match player.line()?.as_str() {
+            "ready" => Ok(player),
+            other => Err(player.lost(&format!("it said {other:?}"))),
+        }
+    }
+
+    /// How long it took to write contents of this seed.
+    pub(super) fn writes(&mut self, seed: u64) -> Result<u64, Failure> {
+        self.say(&format!("write {seed}"))?;
+        Ok(self.numbers("wrote")?[0])
+    }
+
+    /// How long it took to read all of it, and the pages that were otherwise.
+    pub(super) fn reads(&mut self, seed: u64) -> Result<(u64, u64), Failure> {
+        self.say(&format!("read {seed}"))?;
+        let numbers = self.numbers("read")?;
+        Ok((numbers[0], numbers[1]))
+    }
+
+    /// Has it work until `to`.
+    pub(super) fn begin(&mut self, (from, to): (u64, u64)) -> Result<(), Failure> {
+        self.say(&format!("work {from} {to}"))
+    }
+
+    /// The device time that it had of that.
+    pub(super) fn worked(&mut self) -> Result<u64, Failure> {
+        Ok(self.numbers("worked")?[0])
+    }
+
+    fn say(&mut self, line: &str) -> Result<(), Failure> {
+        let told = match &mut self.child.stdin {
+            Some(stdin) => writeln!(stdin, "{line}"),
+            None => Ok(()),
+        };
+        told.map_err(|error| self.lost(&error.to_string()))
+    }
+
+    /// The two numbers behind this word; what is not there is 0.
+    fn numbers(&mut self, word: &str) -> Result<[u64; 2], Failure> {
+        let line = self.line()?;
+        let rest = line.strip_prefix(word);
+        let rest = rest.ok_or_else(|| self.lost(&format!("it said {line:?}")))?;
+        let mut numbers = rest
+            .split_whitespace()
+            .map(|word| word.parse().unwrap_or(0));
+        Ok([numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)])
+    }
+
+    fn line(&mut self) -> Result<String, Failure> {
+        let mut line = String::new();
+        match self.lines.read_line(&mut line) {
+            Ok(0) => Err(self.lost("it ended; why is said above")),
+            Ok(_) => Ok(line.trim_end().to_owned()),
+            Err(error) => Err(self.lost(&error.to_string())),
+        }
+    }
+
+    fn lost(&self, why: &str) -> Failure {
+        Failure::ours(format!("tenant {} is lost: {why}", self.name))
+    }
+}
+
+/// Closing its input ends it.
+impl Drop for Player {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,141 @@
+//! `cuMemAlloc` and `cuMemAllocPitch` of memory that can move to the host.
+//!
+//! `None` from a function here: the allocation is made as plain memory.
+
+use core::cell::Cell;
+
+use gpushare_cuda_abi::cuda::{CUdeviceptr, CUresult};
+
+use super::allocate;
+use crate::account::{self, Units};
+use crate::driver::contexts::{self, Here};
+use crate::driver::device::DeviceKey;
+use crate::entry::args::Out;
+use crate::gate::seal;
+use crate::holdings::table::{self, Kind, Record};
+use crate::residency::{memory, pitch, slabs};
+
+/// Allocates `bytes` where the process's memory may move. `refusal` gives the call's result above
+/// the quota.
+#[inline]
+pub(super) fn allocate(
+    dptr: Out<'_, CUdeviceptr>,
+    bytes: u64,
+    refusal: &dyn Fn() -> CUresult,
+) -> Option<CUresult> {
+    if seal::may_move() {
+        of_any_size(dptr, bytes, refusal)
+    } else {
+        None
+    }
+}
+
+#[cold]
+fn of_any_size(
+    dptr: Out<'_, CUdeviceptr>,
+    bytes: u64,
+    refusal: &dyn Fn() -> CUresult,
+) -> Option<CUresult> {
+    let here = contexts::here()?;
+    if bytes < memory::LEAST {
+        return small(here, dptr, bytes, refusal);
+    }
+    let size = memory::size_of(bytes, here.device)?;
+    let ask = || match memory::allocate(here, bytes, size) {
+        Ok(at) => {
+            dptr.write(at);
+            CUresult::SUCCESS
+        }
+        Err(why) => why,
+    };
+    Some(allocate::pointer(Kind::Movable, size, refusal, ask, || {
+        dptr.read_back()
+    }))
+}
+
+/// Allocates a part of a slab. A slab is charged as a whole when it is made, and what is in it is
+/// not charged again. Where the limit has no room for one, the allocation is made as plain memory.
+fn small(
+    here: Here,
+    dptr: Out<'_, CUdeviceptr>,
+    bytes: u64,
+    refusal: &dyn Fn() -> CUresult,
+) -> Option<CUresult> {
+    let size = slabs::size_on(here.device)?;
+    if let Some(at) = slabs::take(here, bytes) {
+        entered(here, dptr, at);
+        return Some(CUresult::SUCCESS);
+    }
+    if !fits(here.device, size) {
+        slabs::spare(here.device);
+        if !fits(here.device, size) {
+            return None;
+        }
+    }
+    let made = Cell::new((0, 0));
+    let ask = || match slabs::grow(here, bytes, size) {
+        Ok(both) => {
+            made.set(both);
+            CUresult::SUCCESS
+        }
+        Err(why) => why,
+    };
+    let answer = allocate::booked(
+        size,
+        |_| refusal(),
+        ask,
+        |here, charge| {
+            let (slab, at) = made.get();
+            slabs::charged(here.device, slab, charge.keep());
+            entered(here, dptr, at);
+            CUresult::SUCCESS
+        },
+    );
+    // Where mappings cannot be made, plain memory may.
+    let is_answer = answer.is_success() || answer == CUresult::OUT_OF_MEMORY;
+    is_answer.then_some(answer)
+}
+
+/// Whether a tenant's limit has room for so much.
+fn fits(device: DeviceKey, bytes: u64) -> bool {
+    account::quota_status(device).is_some_and(|status| {
+        let limit = status.limit.unwrap_or(u64::MAX);
+        status.charged.saturating_add(bytes) <= limit
+    })
+}
+
+fn entered(here: Here, dptr: Out<'_, CUdeviceptr>, at: u64) {
+    let record = Record::new(here.device, here.context, Kind::Movable, Units(0));
+    table::insert(at, record);
+    dptr.write(at);
+}
+
+/// Allocates rows of the driver's pitch.
+#[inline]
+pub(super) fn pitched(
+    (dptr, pitch): (Out<'_, CUdeviceptr>, Out<'_, usize>),
+    shape: (usize, usize, u32),
+    refusal: &dyn Fn() -> CUresult,
+) -> Option<CUresult> {
+    if seal::may_move() {
+        with_pitch((dptr, pitch), shape, refusal)
+    } else {
+        None
+    }
+}
+
+#[cold]
+fn with_pitch(
+    (dptr, pitch): (Out<'_, CUdeviceptr>, Out<'_, usize>),
+    (width, height, element): (usize, usize, u32),
+    refusal: &dyn Fn() -> CUresult,
+) -> Option<CUresult> {
+    let row = pitch::of(contexts::here()?, width, element)?;
+    let bytes = (row as u64).checked_mul(height as u64);
+    let bytes = bytes.filter(|bytes| *bytes > 0)?;
+    let answer = allocate(dptr, bytes, refusal)?;
+    if answer.is_success() {
+        pitch.write(row);
+    }
+    Some(answer)
+}

@@ -1,0 +1,182 @@
+//! What a program says of its pools and asks about them, where their memory can move
+//! ([`pooled`](super::pooled)).
+
+use gpushare_cuda_abi::cuda::*;
+
+use super::managed;
+use super::memory::blocks;
+use super::pool_books::{Level, PoolBooks};
+use super::pooled::{Pool, PoolId, released, tidy};
+use crate::driver::calls;
+use crate::driver::captures::unnoticed;
+use crate::driver::device::{self, DeviceKey};
+use crate::driver::vmm;
+use crate::gate::seal;
+use crate::holdings::frees;
+
+fn pool_of(handle: CUmemoryPool, device: DeviceKey, ordinal: CUdevice, most: u64) -> Pool {
+    Pool {
+        handle,
+        device,
+        ordinal,
+        books: PoolBooks::default(),
+        most,
+        threshold: attribute(handle, CUmemPool_attribute::RELEASE_THRESHOLD),
+        access: access_of(handle),
+        is_destroyed: false,
+    }
+}
+
+fn attribute(handle: CUmemoryPool, attribute: CUmemPool_attribute) -> u64 {
+    unnoticed(|| calls::pool_attribute(handle, attribute)).unwrap_or(0)
+}
+
+/// The rights of devices at a pool's memory, as the driver says.
+fn access_of(handle: CUmemoryPool) -> Vec<(CUdevice, u64)> {
+    let count = unnoticed(calls::device_count).unwrap_or(0);
+    let asked = (0..count).map(|ordinal| {
+        let rights = unnoticed(|| vmm::pool_access(handle, ordinal));
+        (ordinal, rights.unwrap_or(0))
+    });
+    asked.filter(|(_, rights)| *rights != 0).collect()
+}
+
+/// Whether pools can be served here: managed memory is not.
+fn may_serve() -> bool {
+    seal::may_move() && !managed::is_on()
+}
+
+/// The program has made a pool.
+pub(crate) fn created(handle: CUmemoryPool, props: &CUmemPoolProps) {
+    if !may_serve() {
+        return;
+    }
+    let is_plain = props.allocType == CUmemAllocationType::PINNED
+        && props.handleTypes == CUmemAllocationHandleType::NONE
+        && props.location.type_ == CUmemLocationType::DEVICE
+        && props.win32SecurityAttributes.is_null()
+        && props.usage == 0
+        && props.gpuDirectRDMACapable == 0;
+    let device = device::of_ordinal(props.location.id).filter(|_| is_plain);
+    let pool = device.map(|device| {
+        let most = props.maxSize as u64;
+        pool_of(handle, device, props.location.id, most)
+    });
+    let pooled = &mut blocks().pooled;
+    match pool {
+        Some(pool) => {
+            pooled.enter(pool);
+        }
+        None => {
+            pooled.handles.insert(handle.0.addr(), None);
+        }
+    }
+}
+
+/// The pool of a handle, if it is served here now. A device's default pool is met here first.
+pub(crate) fn find(handle: CUmemoryPool) -> Option<PoolId> {
+    if !may_serve() {
+        return None;
+    }
+    let known = blocks().pooled.handles.get(&handle.0.addr()).copied();
+    known.unwrap_or_else(|| meet(handle))
+}
+
+#[cold]
+fn meet(handle: CUmemoryPool) -> Option<PoolId> {
+    let count = unnoticed(calls::device_count).ok()?;
+    let is_its = |ordinal: &CUdevice| unnoticed(|| vmm::default_pool(*ordinal)) == Ok(handle);
+    // Another one is imported, or no pool at all.
+    let ordinal = (0..count).find(is_its)?;
+    let pool = pool_of(handle, device::of_ordinal(ordinal)?, ordinal, 0);
+    let pooled = &mut blocks().pooled;
+    let known = pooled.handles.get(&handle.0.addr()).copied();
+    known.unwrap_or_else(|| Some(pooled.enter(pool)))
+}
+
+/// The program has destroyed a pool. Its allocations live on.
+pub(crate) fn destroyed(handle: CUmemoryPool) {
+    if !seal::may_move() {
+        return;
+    }
+    {
+        let pooled = &mut blocks().pooled;
+        let id = pooled.handles.remove(&handle.0.addr()).flatten();
+        if let Some(pool) = id.and_then(|id| pooled.pools.get_mut(&id)) {
+            pool.is_destroyed = true;
+        }
+    }
+    frees::settle();
+    tidy();
+}
+
+/// The program has trimmed a pool.
+pub(crate) fn trimmed(handle: CUmemoryPool, keep: u64) {
+    let Some(id) = find(handle) else { return };
+    frees::settle();
+    released(|of, pool| {
+        if of != id {
+            return u64::MAX;
+        }
+        pool.books.synchronised();
+        keep
+    });
+}
+
+/// Bytes that a pool uses and has reserved here.
+pub(crate) fn levels(handle: CUmemoryPool) -> Option<(Level, Level)> {
+    let id = find(handle)?;
+    let blocks = blocks();
+    let books = &blocks.pooled.pools.get(&id)?.books;
+    Some((books.used, books.reserved))
+}
+
+/// The program has set an attribute of a pool.
+pub(crate) fn attribute_set(handle: CUmemoryPool, which: CUmemPool_attribute) {
+    let Some(id) = find(handle) else { return };
+    let value = attribute(handle, which);
+    let mut blocks = blocks();
+    let Some(pool) = blocks.pooled.pools.get_mut(&id) else {
+        return;
+    };
+    match which {
+        CUmemPool_attribute::RELEASE_THRESHOLD => {
+            pool.threshold = value;
+            // The next wait is followed.
+            frees::freed();
+        }
+        CUmemPool_attribute::REUSE_ALLOW_OPPORTUNISTIC => pool.books.opportunistic = value != 0,
+        CUmemPool_attribute::USED_MEM_HIGH => pool.books.used.lower(),
+        CUmemPool_attribute::RESERVED_MEM_HIGH => pool.books.reserved.lower(),
+        _ => {}
+    }
+}
+
+/// The program has changed the rights of devices at a pool's memory. Inside a passage of the seal.
+pub(crate) fn access_set(handle: CUmemoryPool) {
+    let Some(id) = find(handle) else { return };
+    let now = access_of(handle);
+    let (before, segments) = {
+        let mut blocks = blocks();
+        let segments = blocks.map.iter();
+        let segments = segments.filter(|(_, block)| block.pool == Some(id));
+        let segments: Vec<(u64, u64)> = segments.map(|(at, block)| (*at, block.reserved)).collect();
+        let Some(pool) = blocks.pooled.pools.get_mut(&id) else {
+            return;
+        };
+        (core::mem::replace(&mut pool.access, now.clone()), segments)
+    };
+    for (at, bytes) in segments {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let mut done = vmm::set_rights(at, bytes, &now);
+        for (device, _) in &before {
+            if !now.iter().any(|(other, _)| other == device) {
+                let taken = vmm::take_access(at, bytes, *device);
+                done = done.and(taken);
+            }
+        }
+        if let Err(why) = done {
+            tracing::warn!(?why, "the access to a pool's memory was not changed");
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! Pools whose memory can move: stream-ordered allocations are served from segments of ours, by
+//! the rules in [`pool_books`](super::pool_books). The driver's pool stays as it is and keeps the
+//! attributes that the program sets; its own memory serves what a capture is in the way of.
+//!
+//! A pool that others may import, or that is not plain memory of a device, is left to the driver.
+//! A free is followed like those of the driver's pools ([`frees`]).
+
+use core::cell::Cell;
+use std::collections::BTreeMap;
+
+use gpushare_cuda_abi::cuda::*;
+
+use super::blocks::Blocks;
+use super::memory::{
+    Owner, await_device, blocks, give_back, make_for, refused_by_capture, unit_of,
+};
+use super::pool_books::{PoolBooks, size_of};
+use super::slabs::follow_sync_memops;
+use crate::account::{self, Deadline, Refused, Units};
+use crate::driver::device::DeviceKey;
+use crate::driver::stream_ref::StreamRef;
+use crate::driver::tracker::StreamId;
+use crate::gate::seal;
+use crate::holdings::frees::{self, Freed};
+use crate::holdings::pools::growth_of;
+use crate::holdings::reclaim::{self, Found};
+
+/// A pool's number here.
+pub(crate) type PoolId = u64;
+
+/// A pool that is served here.
+#[derive(Debug)]
+pub(super) struct Pool {
+    pub(super) handle: CUmemoryPool,
+    pub(super) device: DeviceKey,
+    pub(super) ordinal: CUdevice,
+    pub(super) books: PoolBooks,
+    /// The most that it may reserve; 0 for no end.
+    pub(super) most: u64,
+    /// What stays reserved where the host waits.
+    pub(super) threshold: u64,
+    /// Devices and their rights.
+    pub(super) access: Vec<(CUdevice, u64)>,
+    pub(super) is_destroyed: bool,
+}
+
+/// An allocation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Live {
+    pub(super) pool: PoolId,
+    pub(super) bytes: u64,
+    pub(super) serial: u64,
+    pub(super) sync_memops: bool,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Pooled {
+    pub(super) pools: BTreeMap<PoolId, Pool>,
+    /// By the driver's handle; `None`: it is left to the driver.
+    pub(super) handles: BTreeMap<usize, Option<PoolId>>,
+    pub(super) live: BTreeMap<u64, Live>,
+    /// What segments are charged with, by address.
+    charges: BTreeMap<u64, Units>,
+    made: u64,
+}
+
+impl Pooled {
+    /// The allocation that holds an address.
+    pub(super) fn find(&self, address: u64) -> Option<(u64, &Live)> {
+        let (at, live) = self.live.range(..=address).next_back()?;
+        (address - at < live.bytes).then_some((*at, live))
+    }
+
+    /// The same, to be changed.
+    pub(super) fn find_mut(&mut self, address: u64) -> Option<&mut Live> {
+        let (at, live) = self.live.range_mut(..=address).next_back()?;
+        (address - at < live.bytes).then_some(live)
+    }
+
+    /// Where the last allocation that begins before `end` ends.
+    pub(super) fn last_end(&self, end: u64) -> u64 {
+        let last = self.live.range(..end).next_back();
+        last.map_or(0, |(at, live)| at + live.bytes)
+    }
+
+    /// Whether `SYNC_MEMOPS` is set for any allocation in a range.
+    pub(super) fn sync_memops(&self, base: u64, bytes: u64) -> bool {
+        let mut within = self.live.range(base..base + bytes);
+        within.any(|(_, live)| live.sync_memops)
+    }
+
+    /// A pool that is served here from now on.
+    pub(super) fn enter(&mut self, pool: Pool) -> PoolId {
+        let id = self.made;
+        self.made += 1;
+        self.handles.insert(pool.handle.0.addr(), Some(id));
+        self.pools.insert(id, pool);
+        id
+    }
+}
+
+/// Whether a pool can serve now: not while something captures, when only the driver can say what it
+/// refuses.
+pub(crate) fn can_serve(pool: PoolId) -> bool {
+    let device = blocks().pooled.pools.get(&pool).map(|pool| pool.device);
+    device.is_some_and(|device| unit_of(device).is_some())
+}
+
+fn take(pool: PoolId, stream: StreamId, bytes: u64, size: u64) -> Option<u64> {
+    let made = Cell::new(None);
+    let _ = seal::pass(|| {
+        made.set(blocks().take_pooled(pool, stream, bytes, size));
+        CUresult::SUCCESS
+    });
+    made.get()
+}
+
+/// Allocates from a pool in a stream's order.
+///
+/// # Errors
+/// The driver's, or `OUT_OF_MEMORY` above the quota and above the pool's own limit.
+pub(crate) fn allocate(pool: PoolId, stream: StreamRef, bytes: u64) -> Result<u64, CUresult> {
+    let id = stream.id(stream.place());
+    let size = size_of(bytes).ok_or(CUresult::OUT_OF_MEMORY)?;
+    let take = || take(pool, id, bytes, size);
+    if let Some(at) = take() {
+        return Ok(at);
+    }
+    frees::settle();
+    if let Some(at) = take() {
+        return Ok(at);
+    }
+    let (device, growth) = growth(pool, size).ok_or(CUresult::OUT_OF_MEMORY)?;
+    let call = Deadline::new();
+    let charge = match account::charge(device, growth, &call) {
+        Ok(charge) => charge,
+        Err(Refused) => match reclaim::reserve_or(device, growth, &call, &mut || take())? {
+            Found::Booked(charge) => charge,
+            Found::Otherwise(at) => return Ok(at),
+        },
+    };
+    let made = Cell::new((0, 0));
+    let ask = || match grow(pool, growth, id, bytes, size) {
+        Ok(both) => {
+            made.set(both);
+            CUresult::SUCCESS
+        }
+        Err(why) => why,
+    };
+    let mut answer = ask();
+    if answer == CUresult::OUT_OF_MEMORY {
+        spare(device);
+        answer = reclaim::insist(device, growth, &call, ask);
+    }
+    answer.ok()?;
+    let (base, at) = made.get();
+    charged(base, device, charge.keep());
+    Ok(at)
+}
+
+/// A segment is charged with so much.
+fn charged(base: u64, device: DeviceKey, charge: Units) {
+    {
+        let mut blocks = blocks();
+        if blocks.map.contains_key(&base) {
+            blocks.pooled.charges.insert(base, charge);
+            return;
+        }
+    }
+    // Nothing was in it, and it was given back meanwhile.
+    account::release(device, charge);
+}
+
+/// What a pool grows by for an allocation of `size`; `None` if it may not.
+fn growth(pool: PoolId, size: u64) -> Option<(DeviceKey, u64)> {
+    let (device, reserved, most) = {
+        let blocks = blocks();
+        let pool = blocks.pooled.pools.get(&pool)?;
+        (pool.device, pool.books.reserved.now, pool.most)
+    };
+    let growth = growth_of(size).checked_next_multiple_of(unit_of(device)?)?;
+    let fits = most == 0 || reserved.checked_add(growth)? <= growth_of(most);
+    fits.then_some((device, growth))
+}
+
+/// Makes a segment and takes an allocation: from it, or from memory that was freed meanwhile.
+/// Returns both addresses.
+fn grow(
+    pool: PoolId,
+    growth: u64,
+    stream: StreamId,
+    bytes: u64,
+    size: u64,
+) -> Result<(u64, u64), CUresult> {
+    let made = Cell::new((0, 0));
+    let answer = seal::pass(|| {
+        let owner = {
+            let blocks = blocks();
+            let known = blocks.pooled.pools.get(&pool);
+            known.map(|known| Owner::pool(pool, known.device, known.ordinal))
+        };
+        let Some(owner) = owner else {
+            return CUresult::INVALID_VALUE;
+        };
+        match make_for(&owner, growth, growth) {
+            Ok(base) => {
+                let mut blocks = blocks();
+                if let Some(pool) = blocks.pooled.pools.get_mut(&pool) {
+                    pool.books.grow(base, growth);
+                }
+                match blocks.take_pooled(pool, stream, bytes, size) {
+                    Some(at) => {
+                        made.set((base, at));
+                        CUresult::SUCCESS
+                    }
+                    None => CUresult::UNKNOWN,
+                }
+            }
+            Err(why) => why,
+        }
+    });
+    answer.ok().map(|()| made.get())
+}
+
+/// Whether an allocation of a pool of ours begins at an address.
+pub(crate) fn is_start(at: u64) -> bool {
+    seal::may_move() && blocks().pooled.live.contains_key(&at)
+}
+
+/// Frees an allocation in a stream's order.
+pub(crate) fn free_in(at: u64, stream: StreamRef) -> CUresult {
+    let Some(here) = stream.place() else {
+        // It would never be known when the free is over.
+        return free_now(at);
+    };
+    let id = stream.id(Some(here));
+    let freed_in = |books: &mut PoolBooks, size| books.freed_in(id, at, size);
+    let taken = blocks().pooled.give(at, freed_in);
+    let Some((live, device, size, free)) = taken else {
+        return CUresult::INVALID_VALUE;
+    };
+    waits_no_more(at, &live);
+    let freed = Freed::Held(live.pool, free, size);
+    frees::freed_in(stream, Some(here), device, freed);
+    CUresult::SUCCESS
+}
+
+/// Frees an allocation once all work on its device is complete.
+pub(crate) fn free_now(at: u64) -> CUresult {
+    let device = {
+        let blocks = blocks();
+        let live = blocks.pooled.live.get(&at);
+        live.and_then(|live| Some(blocks.pooled.pools.get(&live.pool)?.device))
+    };
+    let Some(device) = device else {
+        return CUresult::INVALID_VALUE;
+    };
+    if let Some(refused) = refused_by_capture() {
+        return refused;
+    }
+    await_device(device);
+    let give = |books: &mut PoolBooks, size| books.freed_now(at, size);
+    let taken = blocks().pooled.give(at, give);
+    frees::freed();
+    let Some((live, ..)) = taken else {
+        return CUresult::INVALID_VALUE;
+    };
+    waits_no_more(at, &live);
+    tidy();
+    CUresult::SUCCESS
+}
+
+/// A freed allocation asks for `SYNC_MEMOPS` no more.
+fn waits_no_more(at: u64, live: &Live) {
+    if live.sync_memops {
+        let _ = seal::pass(|| {
+            let base = blocks().find(at).map(|(base, _)| base);
+            if let Some(base) = base {
+                follow_sync_memops(base);
+            }
+            CUresult::SUCCESS
+        });
+    }
+}
+
+/// Frees are over.
+pub(super) fn over(list: &[(u64, u64)]) {
+    let mut blocks = blocks();
+    for (pool, free) in list {
+        if let Some(pool) = blocks.pooled.pools.get_mut(pool) {
+            pool.books.over(*free);
+        }
+    }
+}
+
+/// The host has waited for something: pools give back what is unused above their thresholds.
+pub(super) fn synchronised() {
+    released(|_, pool| {
+        pool.books.synchronised();
+        pool.threshold
+    });
+}
+
+/// Gives all unused memory of a device's pools back: memory is short.
+pub(super) fn spare(device: DeviceKey) {
+    frees::settle();
+    released(|_, pool| match pool.device == device {
+        true => 0,
+        false => u64::MAX,
+    });
+}
+
+/// Gives the unused memory of pools back that are destroyed.
+pub(super) fn tidy() {
+    released(|_, pool| if pool.is_destroyed { 0 } else { u64::MAX });
+}
+
+/// Releases unused segments of each pool down to what `keep` says. Not while the process is sealed:
+/// the next look does it.
+pub(super) fn released(mut keep: impl FnMut(PoolId, &mut Pool) -> u64) {
+    let has_any = seal::may_move() && !blocks().pooled.charges.is_empty();
+    if !has_any || seal::is_set() {
+        return;
+    }
+    let _ = seal::pass(|| {
+        let gone = blocks().pooled.release(&mut keep);
+        give_up(gone);
+        CUresult::SUCCESS
+    });
+}
+
+fn give_up(list: Vec<(u64, DeviceKey, Units)>) {
+    for (base, device, charge) in list {
+        let block = blocks().remove(base);
+        if let Some(block) = block {
+            give_back(base, &block);
+        }
+        account::release(device, charge);
+    }
+}
+
+/// Gives the memory of destroyed pools back whose frees are over. For the mover's thread, while
+/// nothing is sealed.
+pub(super) fn drop_destroyed() {
+    let has_any = {
+        let blocks = blocks();
+        let mut pools = blocks.pooled.pools.values();
+        pools.any(|pool| pool.is_destroyed)
+    };
+    if has_any {
+        frees::settle();
+        let mut keep = |_, pool: &mut Pool| if pool.is_destroyed { 0 } else { u64::MAX };
+        let gone = blocks().pooled.release(&mut keep);
+        give_up(gone);
+    }
+}
+
+impl Pooled {
+    /// Takes an allocation out of the books by `give`.
+    fn give<T>(
+        &mut self,
+        at: u64,
+        give: impl FnOnce(&mut PoolBooks, u64) -> T,
+    ) -> Option<(Live, DeviceKey, u64, T)> {
+        let live = self.live.remove(&at)?;
+        let size = size_of(live.bytes)?;
+        let pool = self.pools.get_mut(&live.pool)?;
+        let given = give(&mut pool.books, size);
+        Some((live, pool.device, size, given))
+    }
+
+    fn release(
+        &mut self,
+        keep: &mut dyn FnMut(PoolId, &mut Pool) -> u64,
+    ) -> Vec<(u64, DeviceKey, Units)> {
+        let mut gone = Vec::new();
+        for (id, pool) in &mut self.pools {
+            let keep = keep(*id, pool);
+            for base in pool.books.release(keep) {
+                let charge = self.charges.remove(&base).unwrap_or_default();
+                gone.push((base, pool.device, charge));
+            }
+        }
+        self.pools
+            .retain(|_, pool| !pool.is_destroyed || pool.books.reserved.now > 0);
+        gone
+    }
+}
+
+impl Blocks {
+    fn take_pooled(
+        &mut self,
+        pool: PoolId,
+        stream: StreamId,
+        bytes: u64,
+        size: u64,
+    ) -> Option<u64> {
+        let known = self.pooled.pools.get_mut(&pool)?;
+        let at = known.books.take(stream, size)?;
+        let live = Live {
+            pool,
+            bytes,
+            serial: self.smalls.next_serial(),
+            sync_memops: false,
+        };
+        self.pooled.live.insert(at, live);
+        Some(at)
+    }
+}
+
+/// `SYNC_MEMOPS` of an allocation at an address was set, or not. Inside a passage of the seal.
+pub(super) fn sync_memops(address: u64, on: bool) {
+    let base = {
+        let mut blocks = blocks();
+        if let Some(live) = blocks.pooled.find_mut(address) {
+            live.sync_memops = on;
+        }
+        blocks.find(address).map(|(base, _)| base)
+    };
+    if let Some(base) = base {
+        follow_sync_memops(base);
+    }
+}

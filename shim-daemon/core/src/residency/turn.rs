@@ -1,0 +1,116 @@
+//! A tenant's turn in the rotation: from when its stay on the card counts, and since when it could
+//! work at all. A tenant that waited for its turn was idle for a long time when it gets it; were it
+//! judged by that, it would be moved out again at once.
+
+use crate::time::Nanos;
+
+/// See the module's page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Turn {
+    from: Nanos,
+    let_on: Nanos,
+    freed: Nanos,
+    /// Since when it has no memory, if it is in and has none.
+    empty: Option<Nanos>,
+}
+
+impl Turn {
+    /// From when its stay counts: when it came back. Time in which it had no memory, and time in
+    /// which all its processes waited for more, are not counted.
+    pub(crate) fn from(&self) -> Nanos {
+        self.from
+    }
+
+    /// When it was last let go on: it came back, or got memory for which it had waited. Until then
+    /// it could not work, however long ago it last did.
+    pub(crate) fn let_on(&self) -> Nanos {
+        self.let_on
+    }
+
+    /// When it last freed memory.
+    pub(crate) fn freed(&self) -> Nanos {
+        self.freed
+    }
+
+    /// It is back.
+    pub(super) fn begin(&mut self, now: Nanos) {
+        (self.from, self.let_on) = (now, now);
+    }
+
+    /// It has its first context, and no memory yet.
+    pub(super) fn open(&mut self, now: Nanos) {
+        self.begin(now);
+        self.empty = Some(now);
+    }
+
+    /// It has freed memory.
+    pub(crate) fn frees(&mut self, now: Nanos) {
+        self.freed = now;
+    }
+
+    /// It has memory, or none. Returns whether it had none.
+    pub(crate) fn holds(&mut self, now: Nanos, some: bool) -> bool {
+        let empty = self.empty;
+        match (some, empty) {
+            (true, Some(since)) => {
+                self.from = now.min(self.from + (now - since));
+                (self.let_on, self.empty) = (now, None);
+            }
+            (false, None) => self.empty = Some(now),
+            _ => {}
+        }
+        empty.is_some()
+    }
+
+    /// It got memory for which it had waited so long. `blocked`: none of its processes could work
+    /// meanwhile.
+    pub(crate) fn waited(&mut self, now: Nanos, waited: Nanos, blocked: bool) {
+        self.let_on = now;
+        if blocked {
+            self.from = now.min(self.from + waited);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Nanos {
+        Nanos::secs(seconds)
+    }
+
+    #[test]
+    fn a_stay_begins_with_the_first_memory_however_long_that_was_waited_for() {
+        let mut turn = Turn::default();
+        turn.open(at(1));
+        assert!(turn.holds(at(20), true));
+        assert_eq!((turn.from(), turn.let_on()), (at(20), at(20)));
+        assert!(!turn.holds(at(21), true), "it had some");
+        assert_eq!(turn.from(), at(20));
+    }
+
+    #[test]
+    fn a_stay_is_not_begun_anew_by_frees() {
+        let mut turn = Turn::default();
+        turn.open(at(0));
+        turn.holds(at(0), true);
+        for second in 1..10 {
+            turn.holds(at(second), false);
+            turn.holds(Nanos(at(second).0 + 1_000_000), true);
+        }
+        assert_eq!(turn.from(), Nanos::millis(9), "a millisecond each");
+    }
+
+    #[test]
+    fn only_time_in_which_nothing_of_it_could_work_is_not_counted() {
+        let mut turn = Turn::default();
+        turn.begin(at(10));
+        turn.waited(at(30), at(5), true);
+        assert_eq!((turn.from(), turn.let_on()), (at(15), at(30)));
+        turn.waited(at(40), at(5), false);
+        assert_eq!((turn.from(), turn.let_on()), (at(15), at(40)));
+        turn.waited(at(50), at(400), true);
+        assert_eq!(turn.from(), at(50), "no later than now");
+    }
+}

@@ -1,0 +1,197 @@
+//! Tenants with managed memory: what the card cannot hold beside others is booked on the host, and
+//! nothing of it needs the host budget.
+
+use crate::node::swap::{policy, swapping};
+use crate::node::{Node, secs, spec};
+use crate::swap::denials;
+use gpushare_core::{
+    Bytes, DeviceId, Event, Notice, Oversubscribe, Place, Quota, Resolver, SpecError, TenantId,
+    TenantSpec,
+};
+
+fn mib(count: u64) -> Bytes {
+    Bytes::mib(count)
+}
+
+fn managed(device: DeviceId, limit_mib: u64) -> TenantSpec {
+    TenantSpec {
+        oversubscribe: Oversubscribe::Uvm,
+        ..swapping(device, limit_mib)
+    }
+}
+
+/// A node of one device of so many MiB, without host memory to swap.
+fn card(mib: u64) -> (Node, DeviceId) {
+    let mut node = Node::with(policy(0));
+    let device = node.device_of(Bytes::mib(mib));
+    (node, device)
+}
+
+fn taken(node: &Node, device: DeviceId) -> Bytes {
+    node.world.device(device).expect("it exists").taken
+}
+
+fn work(node: &mut Node, tenants: &[TenantId], seconds: u64) {
+    for _ in 0..seconds {
+        for tenant in tenants {
+            node.tell(Event::Worked { tenant: *tenant });
+        }
+        node.live(secs(1));
+    }
+}
+
+#[test]
+fn a_lone_tenant_is_granted_more_than_the_card() {
+    let (mut node, device) = card(1024);
+    let (tenant, process) = node.run(managed(device, 4096));
+    for _ in 0..4 {
+        let ask = node.want(process, device, mib(1024));
+        assert!(node.granted(ask));
+    }
+    let account = node.world.account(tenant, device).expect("it is admitted");
+    assert_eq!(
+        (account.grant, taken(&node, device)),
+        (mib(4096), mib(1024))
+    );
+    // Its limit is the end of it.
+    let more = node.want(process, device, mib(1));
+    node.live(secs(60));
+    assert!(!node.granted(more));
+    node.live(secs(5));
+    assert_eq!(node.place(tenant, device), Place::In);
+}
+
+#[test]
+fn a_limit_above_the_card_is_of_managed_memory_alone() {
+    let (mut node, device) = Node::swaps(1024, 64);
+    let (_, process) = node.run(swapping(device, 4096));
+    let ask = node.want(process, device, mib(2048));
+    node.live(secs(60));
+    assert!(!node.granted(ask));
+    let (mut node, device) = card(1024);
+    let refused = node.register(swapping(device, 512));
+    assert_eq!(node.guests[&refused].refused, Some(SpecError::NoHost));
+}
+
+#[test]
+fn free_memory_is_what_the_limit_leaves() {
+    let (mut node, device) = card(1024);
+    let (tenant, process) = node.run(managed(device, 4096));
+    node.want(process, device, mib(3000));
+    node.live(secs(1));
+    assert_eq!(node.world.grantable(tenant, device), mib(1096));
+}
+
+#[test]
+fn two_above_the_card_take_turns_on_it() {
+    let (mut node, device) = card(1024);
+    let tenants: Vec<TenantId> = (0..2)
+        .map(|_| {
+            let (tenant, process) = node.run(managed(device, 2048));
+            node.want(process, device, mib(2048));
+            tenant
+        })
+        .collect();
+    work(&mut node, &tenants, 200);
+    assert_eq!(denials(&node), []);
+    for tenant in &tenants {
+        let account = node.world.account(*tenant, device).expect("admitted");
+        assert_eq!(account.grant, mib(2048), "{tenant:?}");
+        let useful = node.guests[tenant].moves.useful(node.now);
+        assert!(useful > secs(50), "{tenant:?} worked {useful:?}");
+    }
+    assert!(taken(&node, device) <= mib(1024));
+}
+
+#[test]
+fn what_does_not_move_keeps_its_room_beside_managed_memory() {
+    let (mut node, device) = card(2048);
+    let (_, plain) = node.run(spec(device, 1, 1));
+    let held = node.want(plain, device, mib(512));
+    let (tenant, process) = node.run(managed(device, 8192));
+    let ask = node.want(process, device, mib(8000));
+    assert!(node.granted(held) && node.granted(ask));
+    assert_eq!(taken(&node, device), mib(512 + 1024));
+    // Its request is there for it at once, whatever is managed.
+    let rest = node.want(plain, device, mib(512));
+    node.live(secs(10));
+    assert!(node.granted(rest));
+    work(&mut node, &[tenant], 20);
+    assert_eq!(
+        node.place(tenant, device),
+        Place::In,
+        "it is not in the way"
+    );
+}
+
+#[test]
+fn managed_memory_makes_way_for_a_tenant_that_swaps_and_comes_back() {
+    let mut node = Node::with(policy(4));
+    let device = node.device_of(mib(1024));
+    let (large, process) = node.run(managed(device, 4096));
+    node.want(process, device, mib(3000));
+    let (other, second) = node.run(swapping(device, 1024));
+    let ask = node.want(second, device, mib(1000));
+    work(&mut node, &[large, other], 200);
+    assert!(node.granted(ask));
+    let left = |tenant| {
+        let all = node.notices.iter();
+        all.filter(|one| matches!(one, Notice::Left { tenant: of, .. } if *of == tenant))
+            .count()
+    };
+    assert!(left(large) > 0 && left(other) > 0);
+    let host = node.world.residence(large, device).expect("it moves").host;
+    assert_eq!(host, Bytes::ZERO, "its host memory is its own");
+}
+
+#[test]
+fn the_dead_of_a_tenant_above_the_card_hold_no_more_than_the_card() {
+    let (mut node, device) = card(1024);
+    let (_, process) = node.run(managed(device, 4096));
+    node.want(process, device, mib(3000));
+    node.live(secs(1));
+    let gone = node.kill(process).expect("it lives");
+    node.tell(gone);
+    assert!(taken(&node, device) <= mib(1024));
+    node.live(secs(10));
+    assert_eq!(taken(&node, device), Bytes::ZERO);
+}
+
+#[test]
+fn the_card_is_booked_again_when_a_neighbour_has_gone() {
+    let (mut node, device) = card(2048);
+    let (tenant, plain) = node.run(spec(device, 1, 1));
+    node.want(plain, device, mib(1024));
+    let (_, process) = node.run(managed(device, 8192));
+    node.want(process, device, mib(8000));
+    assert_eq!(taken(&node, device), mib(2048));
+    node.finish(tenant);
+    node.live(secs(10));
+    assert_eq!(taken(&node, device), mib(2048));
+}
+
+#[test]
+fn it_is_moved_only_where_it_allows_it() {
+    let (mut node, device) = card(1024);
+    let keeps = TenantSpec {
+        preemptible: gpushare_core::Preemptible::Never,
+        ..managed(device, 2048)
+    };
+    let (tenant, process) = node.run(keeps);
+    node.want(process, device, mib(2048));
+    let quota = Quota {
+        request: Bytes::ZERO,
+        limit: mib(512),
+    };
+    let other = TenantSpec {
+        quotas: vec![(device, quota)],
+        on_collision: vec![Resolver::Swap, Resolver::Fail],
+        ..managed(device, 512)
+    };
+    let (_, second) = node.run(other);
+    let ask = node.want(second, device, mib(512));
+    work(&mut node, &[tenant], 60);
+    assert_eq!(node.place(tenant, device), Place::In);
+    // Managed memory is granted whatever the card has: it is on the host then.
+    assert!(node.granted(ask));
+}

@@ -1,0 +1,175 @@
+//! `gpushare suspend`, `resume`, `why` and `bench swap`, with the real daemon, the real library and
+//! tenants whose memory moves.
+
+use gpushare_protocol::wire::Request;
+use gpushare_tests::movable::Scene;
+use gpushare_tests::{Guest, Home, MIB, clients, until};
+use serde_json::Value;
+use std::fs;
+use std::process::Output;
+use std::sync::atomic::Ordering;
+
+/// A node with host memory for swapping, and room for one and a half tenants of 64 MiB.
+const NODE: &str = "first_context = \"4MiB\"\n[swap]\nhost = \"1GiB\"\n";
+const DEVICE: &str = "mem=106MiB,ctx=2MiB";
+const SWAP: [&str; 4] = ["--on-collision", "swap", "--mem-limit", "96MiB"];
+
+/// A tenant with 64 MiB of this value.
+fn filled(home: &Home, name: &str, value: u64) -> Guest {
+    let mut command = home.run(name, &SWAP);
+    command.arg(clients::compile("swapped", &[]));
+    let mut guest = Guest::start(command);
+    for (line, answer) in [
+        ("init".to_owned(), "init 0"),
+        (format!("alloc {}", 64 * MIB), "alloc 0"),
+        (format!("fill {value}"), "fill 0"),
+    ] {
+        assert_eq!(guest.ask(&line), answer);
+    }
+    guest
+}
+
+/// The sentences of a command that succeeds, in one line.
+fn said(home: &Home, arguments: &[&str]) -> String {
+    let Output { status, stdout, .. } = home.gpushare(arguments);
+    assert!(status.success(), "{arguments:?}");
+    let text = String::from_utf8(stdout).expect("text");
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What a refused command says.
+fn refused(home: &Home, arguments: &[&str]) -> String {
+    let Output { status, stderr, .. } = home.gpushare(arguments);
+    assert_eq!(status.code(), Some(1), "{arguments:?}");
+    String::from_utf8(stderr).expect("text")
+}
+
+fn place(home: &Home, name: &str) -> Value {
+    home.row(name).expect("the tenant exists")["residency"]["place"].clone()
+}
+
+#[test]
+fn suspend_and_resume_return_when_memory_is_there_and_why_says_it() {
+    let home = Home::with_config(DEVICE, NODE);
+    let mut guest = filled(&home, "one", 7);
+    let free = said(&home, &["why", "one"]);
+    assert!(free.contains("nothing holds it up now"), "{free}");
+
+    said(&home, &["suspend", "one"]);
+    assert_eq!(place(&home, "one"), "out");
+    let why = said(&home, &["why", "one"]);
+    for words in [
+        "one is suspended: 64 MiB of",
+        "have been on the host for",
+        "`gpushare resume one` brings them back",
+    ] {
+        assert!(why.contains(words), "{words}: {why}");
+    }
+    let data = said(&home, &["why", "one", "--json"]);
+    let data: Value = serde_json::from_str(&data).expect("JSON");
+    assert_eq!(data["state"], "out");
+
+    said(&home, &["resume", "one"]);
+    assert_eq!(place(&home, "one"), "in");
+    let back = said(&home, &["why", "one"]);
+    assert!(back.contains("nothing holds it up now"), "{back}");
+    assert_eq!(guest.ask("check 7"), "check 0");
+
+    said(&home, &["suspend", "one"]);
+    assert_eq!(guest.ask("check 7"), "check 0", "a call wakes it");
+    assert_eq!(place(&home, "one"), "in");
+    assert!(guest.finish().silently().is_empty());
+}
+
+#[test]
+fn what_cannot_be_suspended_is_refused_with_the_reason() {
+    let home = Home::with_config(DEVICE, NODE);
+    let _plain = home.guest("plain", &["--mem-limit", "32MiB"]);
+    let fixed = refused(&home, &["suspend", "plain"]);
+    let why = "plain cannot be suspended: its memory cannot leave the card";
+    assert!(fixed.contains(why), "{fixed}");
+    for command in ["suspend", "resume"] {
+        let unknown = refused(&home, &[command, "nobody"]);
+        assert!(unknown.contains("no tenant is named"), "{unknown}");
+    }
+}
+
+#[test]
+fn why_says_that_memory_is_away_for_another_tenants_turn() {
+    let home = Home::with_config(DEVICE, NODE);
+    let mut one = filled(&home, "one", 3);
+    let mut two = filled(&home, "two", 4);
+    assert_eq!(place(&home, "one"), "out");
+    let why = said(&home, &["why", "one"]);
+    let words = "64 MiB of one have been on the host for";
+    assert!(
+        why.contains(words) && why.contains("take turns. They come back in its turn"),
+        "{why}"
+    );
+    let why = said(&home, &["why", "two"]);
+    assert!(why.contains("nothing holds it up now"), "{why}");
+    assert_eq!(one.ask("check 3"), "check 0");
+    assert_eq!(two.ask("check 4"), "check 0");
+}
+
+/// The work that the process of a scene has published.
+fn counted(scene: &Scene) -> u64 {
+    let line = scene.dealer.usage().line(0, 0).expect("a first line");
+    line.submitted.load(Ordering::Relaxed)
+}
+
+/// A tenant that only copies would count as idle, and be moved first.
+#[test]
+fn copies_count_as_work_where_memory_may_move_and_allocations_do_not() {
+    let mut scene = Scene::new("mem=1GiB");
+    scene.does(&["alloc 0 4194304", "fill 0 1"]);
+    until("the first copy is counted", || counted(&scene) > 0);
+    let before = counted(&scene);
+    scene.does(&["alloc 1 4194304", "free 1", "alloc 2 4194304", "free 2"]);
+    scene.does(&["fill 0 2", "fill 0 3"]);
+    // Each time the copy, and the wait for it.
+    until("the other copies are counted", || {
+        counted(&scene) >= before + 4
+    });
+    assert_eq!(counted(&scene), before + 4);
+    let moves = |said: &Request| matches!(said, Request::SealBusy { .. });
+    assert!(!scene.dealer.said().iter().any(moves));
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn a_benchmark_of_moves_loses_no_byte_and_names_its_figures() {
+    let home = Home::with_config("", NODE);
+    let (json, table) = (home.folder().join("o.json"), home.folder().join("o.md"));
+    let paths = [&json, &table].map(|path| path.display().to_string());
+    let always = ["bench", "swap", "--gpu", "soft:mem=64MiB,ctx=2MiB"];
+    let few = ["--seconds", "1", "--samples", "2", "--moves", "1"];
+    let files = ["--json", &paths[0], "--markdown", &paths[1]];
+    let text = said(&home, &[&always[..], &few, &files].concat());
+    for figure in [
+        "part of the link",
+        "seal of an idle tenant, p99",
+        "pages lost 0",
+    ] {
+        assert!(text.contains(figure), "{figure}: {text}");
+    }
+    let data = fs::read(&json).expect("it was written");
+    let data: Value = serde_json::from_slice(&data).expect("JSON");
+    assert_eq!(data["idle"]["seal_ns"].as_array().map(Vec::len), Some(2));
+    assert_eq!(data["pair"]["wrong_pages"], 0);
+    assert_eq!(data["idle"]["wrong_pages"], 0);
+    let table = fs::read_to_string(&table).expect("it was written");
+    assert!(table.contains("| pages lost | 0 | 0 |"), "{table}");
+}
+
+#[test]
+fn a_benchmark_of_moves_is_refused_where_nothing_can_move() {
+    let home = Home::new("");
+    let bench = |more: &[&str]| refused(&home, &[&["bench", "swap"], more].concat());
+    let no_host = bench(&["--gpu", "soft:mem=64MiB,ctx=2MiB"]);
+    assert!(no_host.contains("[swap] host"), "{no_host}");
+    let no_vmm = bench(&["--gpu", "soft:mem=64MiB,vmm=off"]);
+    assert!(no_vmm.contains("virtual memory management"), "{no_vmm}");
+    let fit = bench(&["--gpu", "soft:mem=64MiB", "--size", "8MiB"]);
+    assert!(fit.contains("more than half"), "{fit}");
+}
