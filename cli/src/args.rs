@@ -33,7 +33,7 @@ pub(crate) enum Command {
     /// Change a running tenant's limits; unset flags keep their values.
     Set(Set),
     /// Move a tenant's memory to the host, to come back by `resume` or when it next uses the GPU.
-    Suspend(Named),
+    Suspend(Suspend),
     /// Bring a tenant's memory back to the GPU.
     Resume(Named),
     /// Show the daemon's decisions and their reasons, also of tenants and daemons that are gone.
@@ -203,6 +203,16 @@ pub(crate) struct Set {
     pub(crate) amounts: Amounts,
     #[command(flatten)]
     pub(crate) terms: Terms,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Suspend {
+    /// The tenant's name, as `ps` shows it.
+    pub(crate) tenant: String,
+    /// Store the memory in a file without a name in this folder, and free the host's: on a disk
+    /// with room for all of it. You must be allowed to write there.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: Option<PathBuf>,
 }
 
 /// One tenant.

@@ -1,29 +1,78 @@
 //! `gpushare suspend` and `gpushare resume`: a tenant's memory leaves the device by command. Both
 //! return once that is done.
 
-use crate::args::Named;
+use crate::args::{Named, Suspend};
 use crate::daemon;
 use crate::failure::Failure;
+use gpushare_client::{Talk, TalkError};
 use gpushare_protocol::wire::Control;
+use nix::fcntl::OFlag;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::process::ExitCode;
 
-/// Moves a tenant's memory to the host.
-pub(crate) fn suspend(named: &Named) -> Result<ExitCode, Failure> {
-    let tenant = named.tenant.clone();
-    order(&Control::Suspend { tenant })
+/// The first minor of the protocol that stores memory in files.
+const SINCE: u16 = 15;
+
+/// Moves a tenant's memory to the host, or to a file.
+pub(crate) fn suspend(given: &Suspend) -> Result<ExitCode, Failure> {
+    let tenant = given.tenant.clone();
+    let Some(folder) = &given.to else {
+        return order(|daemon| {
+            daemon
+                .call(&Control::Suspend {
+                    tenant: tenant.clone(),
+                })
+                .map(drop)
+        });
+    };
+    let (write, read) = file_in(folder).map_err(|error| {
+        let text = format!("no file can be made in {}: {error}", folder.display());
+        Failure::ours(text)
+    })?;
+    order(|daemon| {
+        if daemon.minor() < SINCE {
+            let message = "this daemon is too old to store memory in files".to_owned();
+            return Err(TalkError { message });
+        }
+        let request = Control::SuspendTo {
+            tenant: tenant.clone(),
+        };
+        let id = daemon.ask_with(&request, &[write.as_fd(), read.as_fd()])?;
+        daemon.reply(id).map(drop)
+    })
 }
 
 /// Brings it back.
 pub(crate) fn resume(named: &Named) -> Result<ExitCode, Failure> {
     let tenant = named.tenant.clone();
-    order(&Control::Resume { tenant })
+    order(|daemon| {
+        daemon
+            .call(&Control::Resume {
+                tenant: tenant.clone(),
+            })
+            .map(drop)
+    })
 }
 
-fn order(request: &Control) -> Result<ExitCode, Failure> {
+/// A file without a name, to read and write, and to read: made here, so that it is this user's, and
+/// only where this user may write.
+fn file_in(folder: &Path) -> io::Result<(File, File)> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    let write = options.custom_flags(OFlag::O_TMPFILE.bits()).open(folder)?;
+    let read = File::open(format!("/proc/self/fd/{}", write.as_raw_fd()))?;
+    Ok((write, read))
+}
+
+fn order(ask: impl Fn(&mut Talk) -> Result<(), TalkError>) -> Result<ExitCode, Failure> {
     let mut last = None;
     for mut daemon in daemon::some()? {
-        match daemon.call(request) {
-            Ok(_) => return Ok(ExitCode::SUCCESS),
+        match ask(&mut daemon) {
+            Ok(()) => return Ok(ExitCode::SUCCESS),
             // Another daemon may have the tenant.
             Err(failure) if failure.message.starts_with("no tenant is named") => {
                 last = Some(failure.into());

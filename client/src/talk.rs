@@ -5,8 +5,10 @@ use gpushare_protocol::sockets;
 use gpushare_protocol::wire::{
     Control, ControlReply, Decoder, Hello, MAGIC, MAJOR, decode, encode,
 };
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use std::collections::VecDeque;
-use std::io::{Error, ErrorKind, Read, Write};
+use std::io::{Error, ErrorKind, IoSlice, Read, Write};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -100,6 +102,34 @@ impl Talk {
         let id = self.last;
         self.send(id, request).map_err(|error| self.lost(&error))?;
         Ok(id)
+    }
+
+    /// Asks, with descriptors that travel with the request; the id its replies carry.
+    pub fn ask_with(
+        &mut self,
+        request: &Control,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<u32, TalkError> {
+        self.last += 1;
+        let id = self.last;
+        let sent = self.send_with(id, request, descriptors);
+        sent.map_err(|error| self.lost(&error))?;
+        Ok(id)
+    }
+
+    fn send_with(
+        &mut self,
+        id: u32,
+        request: &Control,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), Error> {
+        let mut frame = Vec::new();
+        encode(id, request, &mut frame).map_err(invalid)?;
+        let numbers: Vec<_> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+        let rights = [ControlMessage::ScmRights(&numbers)];
+        let (part, flags) = ([IoSlice::new(&frame)], MsgFlags::MSG_NOSIGNAL);
+        let sent = sendmsg::<()>(self.socket.as_raw_fd(), &part, &rights, flags, None)?;
+        self.socket.write_all(frame.get(sent..).unwrap_or(&[]))
     }
 
     /// The next reply to request `id`. A daemon's refusal is a failure with its own words.

@@ -3,13 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use gpushare_client::Talk;
 use gpushare_protocol::wire::{Control, ControlReply};
 use gpushare_tests::runnable::not_runnable_here;
 use gpushare_tests::{Daemon, Gpu, Guest, Home, MIB, Tenant, artefacts, clients, links, until};
+use nix::fcntl::OFlag;
 
 /// A device with room for one and a half tenants, and the contexts of five.
 const DEVICE: &str = "mem=106MiB,ctx=2MiB";
@@ -283,6 +286,100 @@ fn on_a_full_disk_the_next_resolver_decides_and_no_byte_is_lost() {
     assert_eq!(first.ask("check 3"), "check 0");
     drop((first, second, third, scene));
     drop(mounted);
+}
+
+/// A daemon with host memory for one tenant, and no folder of its own.
+fn without_folder() -> Scene {
+    let folder = tempfile::tempdir().expect("a folder");
+    let gpu = Gpu::new(DEVICE);
+    let text = format!("first_context = \"4MiB\"\n[swap]\nhost = \"{HOST}\"\n");
+    let daemon = Daemon::configured(&gpu, &text);
+    Scene {
+        _gpu: gpu,
+        daemon,
+        folder,
+    }
+}
+
+/// As `gpushare suspend NAME --to FOLDER`.
+fn suspend_to(scene: &Scene, name: &str) -> Result<(), String> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    let write = options.custom_flags(OFlag::O_TMPFILE.bits());
+    let write = write.open(scene.folder.path()).expect("a file");
+    let read = fs::File::open(format!("/proc/self/fd/{}", write.as_raw_fd())).expect("it");
+    let control = scene.daemon.control();
+    let folder = control.parent().expect("its folder");
+    let mut talk = Talk::connect(folder).expect("a daemon");
+    let tenant = name.to_owned();
+    let files = [write.as_fd(), read.as_fd()];
+    let id = talk.ask_with(&Control::SuspendTo { tenant }, &files);
+    let reply = talk.reply(id.expect("it is sent"));
+    reply.map(drop).map_err(|error| error.message)
+}
+
+#[test]
+fn suspended_to_a_folder_a_tenant_leaves_the_host_to_others() {
+    let mut scene = without_folder();
+    let (_one, mut first) = scene.filled("one", 3);
+    assert_eq!(suspend_to(&scene, "one"), Ok(()));
+    assert!(scene.stored() >= SIZE);
+    // The host has room for one tenant, and another one leaves now.
+    let (_two, mut second) = scene.filled("two", 4);
+    scene.suspend("two");
+    scene.daemon.restart();
+    assert_eq!(first.ask("check 3"), "check 0");
+    // With a host for one tenant and no folder, the second comes back once the first has freed.
+    assert_eq!(first.ask("free"), "free 0");
+    assert_eq!(second.ask("check 4"), "check 0");
+    until("its file is open still", || scene.files().is_empty());
+}
+
+#[test]
+fn a_full_folder_of_a_command_is_its_error_and_the_memory_stays() {
+    let mut scene = without_folder();
+    let Some(mounted) = Mount::small(scene.folder.path()) else {
+        let test = "a_full_folder_of_a_command_is_its_error_and_the_memory_stays";
+        return not_runnable_here(test, "no file system can be mounted");
+    };
+    let (_one, mut first) = scene.filled("one", 3);
+    let why = suspend_to(&scene, "one").expect_err("there is no room");
+    assert!(
+        why.contains("No space") && why.contains("stays on the host"),
+        "{why}"
+    );
+    assert_eq!(first.ask("check 3"), "check 0");
+    assert!(scene.events("memory-lost").is_empty());
+    scene.daemon.kill();
+    drop((first, scene));
+    drop(mounted);
+}
+
+#[test]
+fn a_command_suspends_to_a_folder_where_its_user_may_write() {
+    let home = Home::with_config(
+        DEVICE,
+        "first_context = \"4MiB\"\n[swap]\nhost = \"72MiB\"\n",
+    );
+    let flags = ["--on-collision", "swap", "--mem-limit", "64MiB"];
+    let mut command = home.run("one", &flags);
+    command.arg(clients::compile("swapped", &[]));
+    let mut guest = Guest::start(command);
+    assert_eq!(guest.ask("init"), "init 0");
+    assert_eq!(guest.ask(&format!("alloc {SIZE}")), "alloc 0");
+    assert_eq!(guest.ask("fill 7"), "fill 0");
+    let refused = home.gpushare(&["suspend", "one", "--to", "/proc"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && said.contains("/proc"),
+        "{said}"
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().to_string_lossy();
+    let done = home.gpushare(&["suspend", "one", "--to", &path]);
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(guest.ask("check 7"), "check 0");
+    assert!(guest.finish().silently().is_empty());
 }
 
 /// A file system of 8 MiB in a folder; gone when dropped.

@@ -92,6 +92,13 @@ pub enum Control {
         /// By `SIGKILL` instead of `SIGTERM`.
         kill: bool,
     },
+    /// As [`Control::Suspend`], and stores the memory in a file instead of the host's memory. Two
+    /// descriptors of one file without a name travel with it: one to read and write, one to read.
+    /// Answered by [`ControlReply::Done`] once all of it is there. Since minor 15.
+    SuspendTo {
+        /// The tenant's name.
+        tenant: String,
+    },
 }
 
 /// Replies to a command.

@@ -114,6 +114,12 @@ pub enum Event {
         /// The last charges in its slots, per device. The next sample corrects a lie.
         charged: Vec<(DeviceId, Bytes)>,
     },
+    /// All memory of a suspended tenant lies in a file of its own: it takes no part of the node's
+    /// room for memory that is away.
+    Elsewhere {
+        /// Which.
+        tenant: TenantId,
+    },
     /// A process lives on under a new registration, perhaps as another program.
     ProcessReplaced {
         /// Which.

@@ -208,6 +208,7 @@ impl World {
                 shown,
             } => self.shown(process, device, shown),
             Event::Suspend { tenant } => self.suspend(tenant),
+            Event::Elsewhere { tenant } => self.is_elsewhere(tenant),
             Event::Resume { tenant } => self.resume(tenant),
             Event::Worked { tenant } => self.worked(tenant),
             Event::Sampled { device, sample } => self.sampled(device, sample),

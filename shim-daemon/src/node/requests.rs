@@ -31,10 +31,10 @@ pub struct Client {
     pub tells: bool,
     /// Whether it can seal itself and move its memory by orders.
     pub moves: bool,
-    /// Whether it can have its memory on the host stored in files.
-    pub stores: bool,
     /// The same of managed memory.
     pub managed: bool,
+    /// Whether it can have its memory on the host stored in files.
+    pub stores: bool,
 }
 
 impl Node {
@@ -489,11 +489,8 @@ fn no_descriptor(error: &std::io::Error) -> WireError {
 
 /// The bytes that a tenant would be charged, and whether the driver has refused them.
 fn charges(ask: &Ask, driver: bool) -> (Bytes, bool) {
-    let wanted = match driver {
-        true => ask.held,
-        false => ask.held.saturating_add(ask.bytes),
-    };
-    (Bytes(wanted), driver)
+    let more = if driver { 0 } else { ask.bytes };
+    (Bytes(ask.held.saturating_add(more)), driver)
 }
 
 fn amounts(ask: &Ask) -> (Bytes, Bytes, Option<Nanos>) {

@@ -297,10 +297,24 @@ impl Node {
             let mut places = places.filter_map(|device| self.world.place(tenant, *device));
             let there = if out { Place::Out } else { Place::In };
             let woken = out && !self.world.is_suspended(tenant);
-            if places.all(|place| place == there) || woken {
+            let is_there = places.all(|place| place == there);
+            if (is_there && !(out && self.is_on_its_way(tenant))) || woken {
                 self.tell(to, id, ControlReply::Done);
             } else {
                 self.residency.waiting.push(((to, id), tenant, out));
+            }
+        }
+    }
+
+    /// Commands that wait until a tenant is out fail.
+    pub(super) fn fail_moves(&mut self, tenant: TenantId, why: &str) {
+        let waiting = std::mem::take(&mut self.residency.waiting);
+        for ((to, id), of, out) in waiting {
+            if of == tenant && out {
+                let error = WireError::new(ErrorCode::OutOfOrder, why);
+                self.tell(to, id, ControlReply::Error(error));
+            } else {
+                self.residency.waiting.push(((to, id), of, out));
             }
         }
     }

@@ -2,10 +2,15 @@
 
 use std::sync::atomic::Ordering;
 
-use gpushare_core::{Nanos, TenantId};
-use gpushare_protocol::units::Bytes;
+use std::fs::File;
+use std::os::fd::OwnedFd;
 
-use super::Node;
+use gpushare_core::{Event, Nanos, Place, TenantId};
+use gpushare_protocol::units::Bytes;
+use gpushare_protocol::wire::{ControlReply, ErrorCode, WireError};
+
+use super::{ConnId, Effect, Node};
+use crate::spill::are_one;
 
 impl Node {
     /// Has as many tenants store their ranges as the waiting requests need, and no others.
@@ -108,5 +113,77 @@ impl Node {
             .sum()
     }
 
-    pub(super) fn not_suspended_to(&mut self, _tenant: TenantId, _why: &str) {}
+    /// Moves a tenant out by command, and then into a file of the command's, which is made with the
+    /// rights of its user.
+    pub fn suspend_to(
+        &mut self,
+        now: Nanos,
+        (from, id): (ConnId, u32),
+        name: &str,
+        files: [Option<OwnedFd>; 2],
+    ) {
+        let [write, read] = files.map(|file| file.map(File::from));
+        let suspended = match (write, read) {
+            (Some(write), Some(read)) if are_one(&write, &read) => {
+                self.suspend(now, (from, id), name, true).and_then(|_| {
+                    let tenant = self.named_for(from, name)?;
+                    self.residency.storing.store_elsewhere(tenant, write, read);
+                    self.tend_host(now);
+                    Ok(())
+                })
+            }
+            _ => {
+                let text = "with it come two descriptors of one file without a name, the second \
+                            only to read";
+                Err(WireError::new(ErrorCode::OutOfOrder, text))
+            }
+        };
+        if let Err(error) = suspended {
+            self.effect(Effect::Command {
+                to: from,
+                id,
+                reply: ControlReply::Error(error),
+            });
+        }
+    }
+
+    /// Whether a suspended tenant's memory still goes to its file.
+    pub(super) fn is_on_its_way(&self, tenant: TenantId) -> bool {
+        let elsewhere = &self.residency.storing.elsewhere;
+        elsewhere.contains_key(&tenant) && !self.storable(tenant).is_zero()
+    }
+
+    /// Tells the brain of tenants all of whose memory is in their files. Forgets those that were
+    /// woken.
+    pub(super) fn tend_elsewhere(&mut self, now: Nanos) {
+        let world = &self.world;
+        let elsewhere = &mut self.residency.storing.elsewhere;
+        elsewhere.retain(|tenant, _| world.is_suspended(*tenant));
+        let all = self.residency.storing.elsewhere.iter();
+        let new = all.filter(|(tenant, one)| {
+            !one.told && !self.is_on_its_way(**tenant) && self.is_out(**tenant)
+        });
+        for tenant in new.map(|(tenant, _)| *tenant).collect::<Vec<_>>() {
+            if let Some(one) = self.residency.storing.elsewhere.get_mut(&tenant) {
+                one.told = true;
+            }
+            self.happened(now, Event::Elsewhere { tenant });
+        }
+        self.answer_moves();
+    }
+
+    fn is_out(&self, tenant: TenantId) -> bool {
+        let known = self.tenants.get(&tenant);
+        let mut devices = known.into_iter().flat_map(|known| known.device_ids());
+        devices.all(|device| {
+            let place = self.world.place(tenant, *device);
+            place.is_none_or(|place| place == Place::Out)
+        })
+    }
+
+    /// The command's file does not take a tenant's memory: it stays on the host.
+    pub(super) fn not_suspended_to(&mut self, tenant: TenantId, why: &str) {
+        let text = format!("it is suspended, and its memory stays on the host: {why}");
+        self.fail_moves(tenant, &text);
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 
 use gpushare_core::{Nanos, ProcessId, TenantId};
@@ -53,6 +54,8 @@ pub(super) struct Elsewhere {
     write: Arc<File>,
     read: Arc<File>,
     next: u64,
+    /// The brain knows that all of it is there.
+    pub(super) told: bool,
 }
 
 /// The node's folder, the files, and what is asked for.
@@ -213,13 +216,19 @@ impl Storing {
         let blocks = file
             .metadata()
             .map_or(0, |found| std::os::unix::fs::MetadataExt::blocks(&found));
+        let folder = self.folder.as_ref().map(SpillFolder::path);
+        let own = folder.and_then(|path| std::fs::metadata(path).ok());
+        // Other files are of folders that commands named.
+        let is_nodes = own
+            .zip(file.metadata().ok())
+            .is_some_and(|(own, found)| (own.dev(), own.uid()) == (found.dev(), found.uid()));
         let kept = Kept {
             write: None,
             read: Arc::new(file),
             places: BTreeMap::new(),
             // The file system's own blocks are counted too: ranges are whole.
             before: Bytes(blocks.saturating_mul(512) / WHOLE * WHOLE),
-            is_nodes: true,
+            is_nodes,
         };
         self.files.entry((process, number)).or_insert(kept);
     }
@@ -296,7 +305,6 @@ impl Storing {
     }
 
     /// A command wants a tenant's memory in this file.
-    #[expect(dead_code, reason = "`suspend --to` comes with the next commit")]
     pub(super) fn store_elsewhere(&mut self, tenant: TenantId, write: File, read: File) {
         let number = self.number();
         let elsewhere = Elsewhere {
@@ -304,6 +312,7 @@ impl Storing {
             write: Arc::new(write),
             read: Arc::new(read),
             next: 0,
+            told: false,
         };
         self.elsewhere.insert(tenant, elsewhere);
     }

@@ -262,6 +262,10 @@ impl Session {
                         }
                     }
                 }
+                Ok(Control::SuspendTo { tenant }) => {
+                    let files = [(); 2].map(|()| self.connection.take_descriptor());
+                    node.suspend_to(now, (id, request), &tenant, files);
+                }
                 Ok(command) => node.command(now, id, request, &command),
                 Err(_) => return self.unknown(request, ControlReply::Error),
             },

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::statfs::{FsType, fstatfs};
 use nix::unistd::geteuid;
 
@@ -137,6 +138,20 @@ pub fn is_stored_file(file: &File) -> bool {
     is_plain && served == Ok(false)
 }
 
+/// Whether these are one file without a name, the first to read and write, the second only to read.
+#[must_use]
+pub fn are_one(write: &File, read: &File) -> bool {
+    let access = |file: &File| {
+        let flags = fcntl(file, FcntlArg::F_GETFL).unwrap_or(0);
+        OFlag::from_bits_truncate(flags) & OFlag::O_ACCMODE
+    };
+    let identity = |file: &File| file.metadata().ok().map(|found| (found.dev(), found.ino()));
+    is_stored_file(write)
+        && identity(write) == identity(read)
+        && access(write) == OFlag::O_RDWR
+        && access(read) == OFlag::O_RDONLY
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,6 +205,20 @@ mod tests {
         std::os::unix::fs::symlink(place.path(), &link).unwrap();
         refused(&link, "not a folder");
         refused(Path::new("/proc"), "no file can be made");
+    }
+
+    #[test]
+    fn a_command_gives_one_unnamed_file_twice_and_nothing_else() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = SpillFolder::open(&place.path().join("spill")).unwrap();
+        let [one, other] = [(); 2].map(|()| folder.make().unwrap());
+        assert!(are_one(&one.write, &one.read));
+        assert!(!are_one(&one.write, &other.read), "another file");
+        assert!(!are_one(&one.read, &one.read), "not to write");
+        assert!(!are_one(&one.write, &one.write), "its process could write");
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let read = File::open(named.path()).unwrap();
+        assert!(!are_one(named.as_file(), &read), "it has a name");
     }
 
     #[test]

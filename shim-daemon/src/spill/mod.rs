@@ -17,7 +17,7 @@ use crate::host_file::HostFile;
 use crate::node::ConnId;
 pub(crate) use copy::forget;
 pub use copy::{Failed, fetch, store};
-pub use folder::{SpillFolder, is_stored_file};
+pub use folder::{SpillFolder, are_one, is_stored_file};
 
 /// The request for which bytes are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -267,6 +267,9 @@ fn the_bytes_of_minor_15_never_change() {
     assert_eq!(bytes(Request::HostForget(stored)), [25, 172, 2, 1, 2, 3]);
     assert_eq!(bytes(Request::HostFile { file: 300 }), [26, 172, 2]);
     assert_eq!(bytes(Request::HostMemory), [27]);
+    let tenant = "a".to_owned();
+    let control = postcard::to_allocvec(&Control::SuspendTo { tenant }).expect("encodes");
+    assert_eq!(control, [15, 1, b'a']);
     let reply = |reply: Reply| postcard::to_allocvec(&reply).expect("encodes");
     assert_eq!(reply(Reply::HostStored(stored)), [6, 172, 2, 1, 2, 3]);
     assert_eq!(reply(Reply::Refused(Refusal::DataLost)), [2, 9]);

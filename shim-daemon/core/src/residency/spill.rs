@@ -73,16 +73,12 @@ mod tests {
     /// Every list of up to four tenants of two priorities, two times and two waits.
     #[test]
     fn no_tenant_is_chosen_before_another_that_should_go_first() {
-        let kinds: Vec<(u16, u64, Option<u64>)> = (0..12)
-            .map(|kind| {
-                let returns = [None, Some(20), Some(30)][kind / 4];
-                (
-                    100 + 100 * (kind as u16 & 1),
-                    10 + (kind as u64 >> 1 & 1),
-                    returns,
-                )
-            })
-            .collect();
+        let mut kinds = Vec::new();
+        for returns in [None, Some(20), Some(30)] {
+            for (priority, since) in [(100, 10), (200, 10), (100, 11), (200, 11)] {
+                kinds.push((priority, since, returns));
+            }
+        }
         for number in 0..12_usize.pow(4) {
             let picks = (0..4).map(|place| kinds[number / 12_usize.pow(place) % 12]);
             let all: Vec<Candidate> = (1..)

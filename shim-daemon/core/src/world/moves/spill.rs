@@ -4,6 +4,7 @@ use crate::ids::TenantId;
 use crate::residency::Place;
 use crate::residency::spill::{Candidate, order};
 use crate::world::World;
+use gpushare_protocol::units::Bytes;
 
 impl World {
     /// Tenants whose memory is away on every device, in the order in which it should go from the
@@ -18,6 +19,16 @@ impl World {
         tenants.dedup();
         let all = tenants.into_iter();
         order(all.filter_map(|tenant| self.spilling(tenant)).collect())
+    }
+
+    /// A tenant's memory takes no room of the node's any more: others may leave instead.
+    pub(in crate::world) fn is_elsewhere(&mut self, tenant: TenantId) {
+        for device in self.devices_of(tenant) {
+            if self.place(tenant, device) == Some(Place::Out) {
+                self.residency.reserve(device, tenant, Bytes::ZERO);
+                self.settle(device);
+            }
+        }
     }
 
     fn spilling(&self, tenant: TenantId) -> Option<Candidate> {
