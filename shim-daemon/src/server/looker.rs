@@ -2,15 +2,12 @@
 //! not.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 
 use gpushare_core::Nanos;
-use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::clock;
+use super::worker::Worker;
 use crate::devices::{self, Devices, Look, LookError, Order, Outcome};
 use crate::node::FenceKey;
 
@@ -40,56 +37,19 @@ pub(super) enum Finished {
     Fence { key: FenceKey, outcome: Outcome },
 }
 
-/// The thread, from the loop's side. It ends when this is dropped.
-#[derive(Debug)]
-pub(super) struct Looker {
-    wanted: Sender<Job>,
-    finished: Receiver<Finished>,
-    wake: Arc<EventFd>,
-}
+/// The thread of the devices.
+pub(super) type Looker = Worker<Job, Finished>;
 
-impl Looker {
-    pub(super) fn start(mut devices: Box<dyn Devices>) -> io::Result<Self> {
-        let wake = Arc::new(EventFd::from_flags(
-            EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
-        )?);
-        let (wanted, asked) = channel::<Job>();
-        let (ended, finished) = channel();
-        let bell = Arc::clone(&wake);
-        std::thread::Builder::new()
-            .name("devices".to_owned())
-            .spawn(move || {
-                for job in asked {
-                    let finished = carry_out(devices.as_mut(), job);
-                    if ended.send(finished).is_err() || bell.write(1).is_err() {
-                        return;
-                    }
-                }
-            })?;
-        Ok(Self {
-            wanted,
-            finished,
-            wake,
-        })
-    }
-
-    /// Becomes readable when a look has ended.
-    pub(super) fn wake(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
-    }
-
-    pub(super) fn want(&self, job: Job) {
-        if let Err(lost) = self.wanted.send(job) {
-            tracing::error!(?lost, "the device thread is gone");
-        }
-    }
-
-    /// The jobs that have finished since the last call.
-    pub(super) fn finished(&self) -> Vec<Finished> {
-        // Nothing to read means that a wake-up was spurious; the channel tells either way.
-        let _ = self.wake.read();
-        self.finished.try_iter().collect()
-    }
+/// Starts the thread of the devices.
+///
+/// # Errors
+/// As [`Worker::start`].
+pub(super) fn start(mut devices: Box<dyn Devices>) -> io::Result<Looker> {
+    Worker::start(
+        "devices",
+        || {},
+        move |job| carry_out(devices.as_mut(), job),
+    )
 }
 
 fn carry_out(devices: &mut dyn Devices, job: Job) -> Finished {

@@ -16,6 +16,7 @@ mod registered;
 mod room;
 mod session;
 mod storer;
+mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -156,7 +157,7 @@ impl Server {
         let io = |what: &str, error: io::Error| format!("cannot {what}: {error}");
         let poller = Poller::new().map_err(|error| io("poll", error))?;
         let looker =
-            Looker::start(devices).map_err(|error| io("start the device thread", error))?;
+            looker::start(devices).map_err(|error| io("start the device thread", error))?;
         let doors = Doors::open(&mut folder, &poller).map_err(|error| io("listen", error))?;
         let add = |fd, source| {
             poller
@@ -444,7 +445,7 @@ impl Server {
 
     fn copy(&mut self, job: Copying) {
         if self.storer.is_none() {
-            let started = Storer::start().and_then(|storer| {
+            let started = storer::start().and_then(|storer| {
                 self.poller.add(storer.wake(), Source::Copies)?;
                 Ok(storer)
             });
