@@ -163,6 +163,18 @@ impl Scene {
         u64::from(line.word.load().charged) * UNIT
     }
 
+    /// At most a twentieth of what is charged cannot move, and the rest comes and goes.
+    pub fn little_stays(mut self) {
+        self.dealer.come_back();
+        let charged = self.charged();
+        let told = self.tells(|told| told.movable + told.residue.total() == charged);
+        eprintln!("residue {} of {charged} bytes", told.residue.total());
+        assert!(told.residue.total() * 20 <= charged, "{told:?}");
+        self.leaves();
+        self.returns();
+        self.guest.finish().silently();
+    }
+
     /// The bare driver's answer to the same program: without the library.
     #[track_caller]
     pub fn bare(&self) -> Guest {
@@ -188,4 +200,18 @@ impl Scene {
         let found = found.last().expect("it has one");
         found.into_string().expect("a number")
     }
+}
+
+/// Each driver call that makes movable memory, failing once with each of two errors: the error, and
+/// both as `SOFTGPU_FAIL` takes them.
+pub fn failing_steps() -> impl Iterator<Item = (&'static str, String)> {
+    let functions = [
+        "cuMemAddressReserve",
+        "cuMemCreate",
+        "cuMemMap",
+        "cuMemSetAccess",
+    ];
+    let errors = ["CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_UNKNOWN"];
+    let of = move |error| functions.map(|function| (error, format!("{function}:1:{error}")));
+    errors.into_iter().flat_map(of)
 }

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use gpushare_protocol::wire::Request;
-use gpushare_tests::movable::Scene;
+use gpushare_tests::movable::{Scene, failing_steps};
 use gpushare_tests::{Guest, MIB};
 
 const SPEC: &str = "mem=1GiB,ctx=8MiB,driver=13050";
@@ -338,41 +338,26 @@ fn little_of_a_pool_clients_memory_stays_on_the_device() {
     // A library's workspace, and what the runtime makes itself.
     scene.does(&["alloc 14 8519680", "alloc 15 512", "sync 1", "sync 2"]);
     scene.provided(scene.charged());
-    scene.dealer.come_back();
-    let charged = scene.charged();
-    let told = scene.tells(|told| told.movable + told.residue.total() == charged);
-    println!("residue {} of {charged} bytes", told.residue.total());
-    assert!(told.residue.total() * 20 <= charged, "{told:?}");
-    scene.leaves();
-    scene.returns();
-    scene.guest.finish().silently();
+    scene.little_stays();
 }
 
 #[test]
 fn a_segment_that_fails_at_a_step_leaves_nothing_taken() {
-    for error in ["CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_UNKNOWN"] {
-        for function in [
-            "cuMemAddressReserve",
-            "cuMemCreate",
-            "cuMemMap",
-            "cuMemSetAccess",
-        ] {
-            let fail = format!("{function}:1:{error}");
-            let mut scene = Scene::with(SPEC, "init", &[("SOFTGPU_FAIL", &fail)]);
-            let answer = scene.guest.ask("async 0 1000 1");
-            let again = error == "CUDA_ERROR_OUT_OF_MEMORY";
-            let right = if again { "async 0" } else { "async 999" };
-            assert_eq!(answer, right, "{fail}");
-            if !again {
-                assert_eq!((scene.on_device(), scene.charged()), (0, 0), "{fail}");
-                scene.does(&["async 0 1000 1"]);
-            }
-            scene.does(&["sync 1", "fill 0 1"]);
-            scene.guest.answers("check 0 1", "0");
-            scene.does(&["later 0 1", "sync 1"]);
+    for (error, fail) in failing_steps() {
+        let mut scene = Scene::with(SPEC, "init", &[("SOFTGPU_FAIL", &fail)]);
+        let answer = scene.guest.ask("async 0 1000 1");
+        let again = error == "CUDA_ERROR_OUT_OF_MEMORY";
+        let right = if again { "async 0" } else { "async 999" };
+        assert_eq!(answer, right, "{fail}");
+        if !again {
             assert_eq!((scene.on_device(), scene.charged()), (0, 0), "{fail}");
-            scene.guest.finish().silently();
+            scene.does(&["async 0 1000 1"]);
         }
+        scene.does(&["sync 1", "fill 0 1"]);
+        scene.guest.answers("check 0 1", "0");
+        scene.does(&["later 0 1", "sync 1"]);
+        assert_eq!((scene.on_device(), scene.charged()), (0, 0), "{fail}");
+        scene.guest.finish().silently();
     }
 }
 
