@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// The first minor of the protocol that stores memory in files.
-const SINCE: u16 = 15;
+const SINCE: u16 = 14;
 
 /// Moves a tenant's memory to the host, or to a file.
 pub(crate) fn suspend(given: &Suspend) -> Result<ExitCode, Failure> {

@@ -50,9 +50,10 @@ const BULK: i64 = 40;
 const NOISE: i64 = 1;
 
 /// Pointers that the dynamic linker adjusts each time the library is loaded, into whatever program.
-/// Measured 2,537 (2,244 before memory could move; 6,363 when the tables of names held pointers,
-/// 2,821 while each hook held one to its own).
-const RELOCATIONS: usize = 2_600;
+/// Measured 2,633 (2,537 before small allocations and pools could move and managed memory and files
+/// came; 2,244 before memory could move; 6,363 when the tables of names held pointers, 2,821 while
+/// each hook held one to its own).
+const RELOCATIONS: usize = 2_700;
 
 const ROUNDS: u64 = 21_000;
 /// Launches are cheap, so more rounds are counted.

@@ -15,7 +15,7 @@ use crate::guest::descriptor::Descriptor;
 use crate::guest::{exit, frames, sys};
 
 /// The first minor version of the protocol that stores memory in files.
-const SINCE: u16 = 15;
+const SINCE: u16 = 14;
 /// How often an answer is looked for.
 const LOOK: Duration = Duration::from_millis(1);
 /// The pause after the daemon had no room.

@@ -94,7 +94,7 @@ pub enum Control {
     },
     /// As [`Control::Suspend`], and stores the memory in a file instead of the host's memory. Two
     /// descriptors of one file without a name travel with it: one to read and write, one to read.
-    /// Answered by [`ControlReply::Done`] once all of it is there. Since minor 15.
+    /// Answered by [`ControlReply::Done`] once all of it is there. Since minor 14.
     SuspendTo {
         /// The tenant's name.
         tenant: String,

@@ -218,7 +218,7 @@ pub enum Request {
     /// Memory of the process is away in a range, and nothing writes to it: the daemon may store its
     /// bytes in a file. Sent while the control page asks for it
     /// ([`spill`](crate::page::control::ControlHeader::spill)). Answered by [`Reply::HostStored`],
-    /// or [`Reply::Refused`]; the range stays valid until it is dropped. Since minor 15, like all
+    /// or [`Reply::Refused`]; the range stays valid until it is dropped. Since minor 14, like all
     /// that follows.
     HostStore {
         /// Its first byte.
@@ -319,7 +319,7 @@ pub enum Reply {
         bytes: u64,
     },
     /// To [`Request::HostStore`], with a descriptor by which the file can only be read. The file
-    /// has no name: it lives as long as a process or a daemon has it open. Since minor 15.
+    /// has no name: it lives as long as a process or a daemon has it open. Since minor 14.
     HostStored(Stored),
 }
 
@@ -351,6 +351,6 @@ pub enum Refusal {
     TooMany,
     /// The device fell off the bus.
     DeviceLost,
-    /// Stored bytes cannot be read, or are not those that were stored. Since minor 15.
+    /// Stored bytes cannot be read, or are not those that were stored. Since minor 14.
     DataLost,
 }

@@ -39,7 +39,7 @@ pub use sharing::{Regime, SharingRow};
 pub const MAJOR: u16 = 1;
 
 /// The minor protocol version of this build. It grows whenever a variant is added.
-pub const MINOR: u16 = 15;
+pub const MINOR: u16 = 14;
 
 /// The greeting that opens every connection, so that a foreign peer is recognised before anything
 /// is decoded.

@@ -280,7 +280,7 @@ impl Session {
                     gated: self.gated,
                     tells: self.minor >= 3,
                     moves: self.moves,
-                    stores: self.moves && self.minor >= 15,
+                    stores: self.moves && self.minor >= 14,
                     managed: self.managed,
                 };
                 match decode::<Request>(request, body) {

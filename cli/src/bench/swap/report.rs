@@ -196,8 +196,8 @@ mod tests {
             software: true,
             size: 1 << 30,
             link: Link {
-                out: (1 << 30) as f64,
-                back: (2 << 30) as f64,
+                out: (1_u64 << 30) as f64,
+                back: (2_u64 << 30) as f64,
             },
             idle: Idle::new(
                 1 << 30,
@@ -225,8 +225,8 @@ mod tests {
             "90.0 %, 92.0 %",
             "9.0 %",
             "8 GiB",
-            "50.0ms",
-            "99.0ms",
+            "50.00ms",
+            "99.00ms",
         ] {
             assert!(text.contains(said), "{said} in {text}");
         }

@@ -250,7 +250,7 @@ fn the_bytes_of_minor_8_never_change() {
 }
 
 #[test]
-fn the_bytes_of_minor_15_never_change() {
+fn the_bytes_of_minor_14_never_change() {
     let bytes = |request| postcard::to_allocvec::<Request>(&request).expect("encodes");
     let (offset, of) = (300, 4);
     assert_eq!(
