@@ -110,9 +110,10 @@ pub(crate) struct Session {
     /// The last request for one, and whether it was refused.
     range_asked: AtomicU32,
     range_refused: AtomicBool,
-    /// The mover's question about stored ranges, and the files that hold them.
-    question: Mutex<stored::Question>,
-    files: Mutex<stored::Files>,
+    /// The mover's question about stored ranges, and the files that hold them. Not in place: a
+    /// thread with little stack may start the session.
+    question: Box<Mutex<stored::Question>>,
+    files: Box<Mutex<stored::Files>>,
 }
 
 /// Why the daemon's tenant cannot be joined.
@@ -261,8 +262,8 @@ impl Session {
             ranges: Mutex::new(Vec::new()),
             range_asked: AtomicU32::new(0),
             range_refused: AtomicBool::new(false),
-            question: Mutex::default(),
-            files: Mutex::default(),
+            question: Box::default(),
+            files: Box::default(),
         })
     }
 
