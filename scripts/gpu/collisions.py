@@ -28,9 +28,9 @@ MADE = iter(range(1, 1000))  # names are never used twice in a run
 class Guest:
     """A program under `gpushare run --daemon on` that is talked to line by line."""
 
-    def __init__(self, home, name, flags, program):
+    def __init__(self, home, name, flags, program, limit=CAPACITY):
         machine = home.machine
-        run = [machine.gpushare, "run", "--daemon", "on", "--gpu", machine.gpu, "--name", name, "--mem-limit", CAPACITY, "--mem-request", 1, *flags, "--"]
+        run = [machine.gpushare, "run", "--daemon", "on", "--gpu", machine.gpu, "--name", name, "--mem-limit", limit, "--mem-request", 1, *flags, "--"]
         self.errors = machine.folder / f"{name}.err"
         with open(self.errors, "w") as stderr:
             self.process = machine.start([*run, *program], home.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, bufsize=0)

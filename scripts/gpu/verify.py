@@ -15,6 +15,7 @@ import compute
 import containers
 import machine as machines
 import memory
+import swap
 import tenants
 from rows import Cut, Hang, Limit, Report, cell
 
@@ -74,7 +75,7 @@ def plan(transcript, why_no_torch):
     ground, torch_memory = memory.rows(transcript, why_no_torch)
     collide, torch_collide = collisions.rows(why_no_torch)
     driver, bench = compute.rows()
-    return [*ground, *driver, *collide, *containers.rows(), *torch_memory, *bench[:12], *tenants.rows(why_no_torch), *bench[12:], *torch_collide]
+    return [*ground, *driver, *collide, *swap.rows(), *containers.rows(), *torch_memory, *bench[:12], *tenants.rows(why_no_torch), *bench[12:], *torch_collide]
 
 
 def commit():

@@ -39,9 +39,10 @@ pub(crate) fn run(arguments: &BenchSwap) -> Result<ExitCode, Failure> {
             "{device} has no virtual memory management: no memory can be moved there"
         )));
     }
-    let size = size(arguments, known.memory)?;
+    let little = Player::tenant(&backend, "little", LITTLE)?;
+    let size = size(arguments, known.memory.min(capacity(known.uuid)?))?;
     let link = link(&backend, size)?;
-    let idle = idle(&backend, size, arguments)?;
+    let idle = idle(&backend, little, size, arguments)?;
     let pair = pair(&backend, size, arguments.seconds)?;
     let outcome = Outcome {
         device,
@@ -91,6 +92,18 @@ fn size(arguments: &BenchSwap, memory: u64) -> Result<u64, Failure> {
     Ok(size)
 }
 
+/// The memory that the daemon gives to tenants of this device. Its configuration may say less than
+/// the device has.
+fn capacity(uuid: [u8; 16]) -> Result<u64, Failure> {
+    for mut daemon in daemon::some()? {
+        let rows = daemon.devices()?;
+        if let Some(row) = rows.iter().find(|row| row.uuid == uuid) {
+            return Ok(row.capacity.saturating_sub(row.reserve));
+        }
+    }
+    Err(Failure::ours("no daemon has the benchmark's device"))
+}
+
 /// Bytes a second, each way, without gpushare.
 fn link(backend: &Backend, size: u64) -> Result<Link, Failure> {
     let bytes = size.min(CARGO);
@@ -110,8 +123,12 @@ fn link(backend: &Backend, size: u64) -> Result<Link, Failure> {
 }
 
 /// The moves of idle tenants by command, all in nanoseconds.
-fn idle(backend: &Backend, size: u64, arguments: &BenchSwap) -> Result<Idle, Failure> {
-    let mut little = Player::tenant(backend, "little", LITTLE)?;
+fn idle(
+    backend: &Backend,
+    mut little: Player,
+    size: u64,
+    arguments: &BenchSwap,
+) -> Result<Idle, Failure> {
     little.writes(2)?;
     let mut seals = Vec::new();
     for _ in 0..arguments.samples {

@@ -158,11 +158,13 @@ impl World {
         }
         let rotation = self.residency.on_mut(device);
         let thrash = rotation.and_then(|rotation| rotation.left(now, away, took));
+        // A look within the tolerance confirms the report; the next one shows the rest.
+        let left = away.max(told);
         self.notice(Notice::Left {
             tenant,
             device,
-            bytes: away,
-            residue,
+            bytes: left,
+            residue: away + residue - left,
             took,
         });
         self.note_thrash(device, thrash);
