@@ -165,11 +165,15 @@ fn a_benchmark_of_moves_loses_no_byte_and_names_its_figures() {
 #[test]
 fn a_benchmark_of_moves_is_refused_where_nothing_can_move() {
     let home = Home::new("");
-    let bench = |more: &[&str]| refused(&home, &[&["bench", "swap"], more].concat());
-    let no_host = bench(&["--gpu", "soft:mem=64MiB,ctx=2MiB"]);
+    let bench = |home: &Home, more: &[&str]| refused(home, &[&["bench", "swap"], more].concat());
+    let no_host = bench(&home, &["--gpu", "soft:mem=64MiB,ctx=2MiB"]);
     assert!(no_host.contains("[swap] host"), "{no_host}");
-    let no_vmm = bench(&["--gpu", "soft:mem=64MiB,vmm=off"]);
+    let no_vmm = bench(&home, &["--gpu", "soft:mem=64MiB,vmm=off"]);
     assert!(no_vmm.contains("virtual memory management"), "{no_vmm}");
-    let fit = bench(&["--gpu", "soft:mem=64MiB", "--size", "8MiB"]);
+    let home = Home::with_config("", NODE);
+    let fit = bench(
+        &home,
+        &["--gpu", "soft:mem=64MiB,ctx=2MiB", "--size", "8MiB"],
+    );
     assert!(fit.contains("more than half"), "{fit}");
 }
