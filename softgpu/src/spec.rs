@@ -127,7 +127,7 @@ pub struct Spec {
     pub room: Room,
     /// Whether the devices have virtual memory management. vGPUs may lack it.
     pub vmm: bool,
-    /// What the devices can do with managed memory. The default is unverified.
+    /// The devices' abilities with managed memory. The default is unverified.
     pub managed: ManagedAccess,
     /// Time of a kernel for each managed page that it brings to the device (ns). The default is
     /// unverified.

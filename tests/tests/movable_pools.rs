@@ -304,7 +304,7 @@ fn a_pool_is_refused_at_the_limit_and_uses_what_is_freed() {
     scene.guest.answers("async 2 30000000 2", "2");
     scene.does(&["later 0 1", "async 2 30000000 2", "sync 2"]);
     assert_eq!(scene.charged(), 64 * MIB);
-    // What the pool keeps makes room for other memory.
+    // Memory that the pool keeps makes room for other memory.
     scene.does(&["later 2 2", "later 1 1", "alloc 3 62914560", "free 3"]);
     scene.guest.finish().silently();
 }

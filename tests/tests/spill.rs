@@ -18,7 +18,7 @@ use nix::fcntl::OFlag;
 const DEVICE: &str = "mem=106MiB,ctx=2MiB";
 /// The bytes that each tenant allocates.
 const SIZE: u64 = 64 * MIB;
-/// What of that is stored at least, once another tenant has its host memory.
+/// The least of that which is stored once another tenant has its host memory.
 const MOST: u64 = 56 * MIB;
 /// Host memory for one tenant, and the little that is kept for returns.
 const HOST: &str = "72MiB";

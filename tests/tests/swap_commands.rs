@@ -37,7 +37,7 @@ fn said(home: &Home, arguments: &[&str]) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What a refused command says.
+/// The message of a refused command.
 fn refused(home: &Home, arguments: &[&str]) -> String {
     let Output { status, stderr, .. } = home.gpushare(arguments);
     assert_eq!(status.code(), Some(1), "{arguments:?}");

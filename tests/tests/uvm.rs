@@ -264,7 +264,7 @@ fn managed_memory_looks_plain_to_its_program() {
     let differ = |line: &(&str, &str)| line.0 != line.1;
     let lines = plain.lines().zip(managed.lines());
     let differ: Vec<(&str, &str)> = lines.filter(differ).collect();
-    // What another process cannot open says so.
+    // Memory that another process cannot open says so.
     let ipc = [("ipc capable 1", "ipc capable 0"), ("ipc 0", "ipc 801")];
     assert_eq!(differ, ipc, "{plain}\n{managed}");
     assert!(managed.contains("is managed 0"), "{managed}");

@@ -71,7 +71,7 @@ fn under_way() -> MutexGuard<'static, PendingFrees> {
     Shared::get().lock()
 }
 
-/// What a layer above that keeps pools is told.
+/// A notice to the layer above that keeps pools.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     /// Frees are over: pools' numbers, and the frees'.

@@ -413,7 +413,7 @@ fn attribute_set(pool: CUmemoryPool, attribute: CUmemPool_attribute, answer: CUr
     answer
 }
 
-/// What the driver's pool has, and what is served here in its place.
+/// The attribute's value, of the driver's pool together with the segments that serve in its place.
 fn attribute_of(
     pool: CUmemoryPool,
     attribute: CUmemPool_attribute,

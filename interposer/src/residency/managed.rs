@@ -20,7 +20,7 @@ use crate::driver::calls;
 use crate::driver::captures::unnoticed;
 use crate::driver::vmm;
 
-/// What sizes are rounded to: the driver evicts pages of this size.
+/// Sizes are rounded to this: the driver evicts pages of this size.
 const PAGE: u64 = 2 << 20;
 /// Of a set that is larger than the device, this part of the device is filled at a return (as a
 /// fraction): the rest comes page by page, and the driver's own memory needs room.
@@ -43,7 +43,7 @@ fn length(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// What sizes are rounded to on a device; `None` where managed memory does not move there.
+/// The step of sizes on a device; `None` where managed memory does not move there.
 pub(super) fn granularity(ordinal: CUdevice) -> Option<u64> {
     let attribute = CUdevice_attribute::CONCURRENT_MANAGED_ACCESS;
     if calls::device_attribute(attribute, ordinal) == Ok(1) {

@@ -56,8 +56,8 @@ pub(crate) fn size_of(bytes: u64, device: DeviceKey) -> Option<u64> {
     bytes.checked_next_multiple_of(unit_of(device)?)
 }
 
-/// What the sizes of movable memory are multiples of; `None` where all memory is plain: on a device
-/// that cannot, and while something captures, when only the driver can say what it refuses.
+/// The sizes of movable memory are multiples of this; `None` where all memory is plain: on a device
+/// that cannot move any, and while a stream captures, when only the driver knows its refusals.
 #[cold]
 pub(super) fn unit_of(device: DeviceKey) -> Option<u64> {
     if !seal::may_move() || !captures::none_seen() {
@@ -327,7 +327,7 @@ pub(crate) fn context_gone(context: ContextId, handle: CUcontext) {
     peers::gone(handle);
 }
 
-/// What is known of an address in movable memory.
+/// The allocation at an address in movable memory, or that there is none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
     /// An allocation of the program's.
@@ -354,7 +354,7 @@ pub(crate) struct Allocation {
     pub(crate) own: Option<(u64, bool)>,
 }
 
-/// What lies at an address; `None`: not movable memory.
+/// Finds the allocation at an address; `None`: not movable memory.
 #[inline]
 pub(crate) fn find(address: u64) -> Option<Found> {
     if !seal::may_move() {

@@ -72,7 +72,7 @@ impl Default for PoolBooks {
     }
 }
 
-/// What an allocation takes.
+/// The bytes that an allocation takes.
 pub(super) fn size_of(bytes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(GRAIN)
 }

@@ -1,4 +1,4 @@
-//! What a program says of its pools and asks about them, where their memory can move
+//! Calls that set or read attributes and access of pools whose memory can move
 //! ([`pooled`](super::pooled)).
 
 use gpushare_cuda_abi::cuda::*;

@@ -37,7 +37,7 @@ pub(super) struct Pool {
     pub(super) books: PoolBooks,
     /// The most that it may reserve; 0 for no end.
     pub(super) most: u64,
-    /// What stays reserved where the host waits.
+    /// The bytes that stay reserved where the host waits.
     pub(super) threshold: u64,
     /// Devices and their rights.
     pub(super) access: Vec<(CUdevice, u64)>,
@@ -60,7 +60,7 @@ pub(super) struct Pooled {
     /// By the driver's handle; `None`: it is left to the driver.
     pub(super) handles: BTreeMap<usize, Option<PoolId>>,
     pub(super) live: BTreeMap<u64, Live>,
-    /// What segments are charged with, by address.
+    /// The charge of each segment, by address.
     charges: BTreeMap<u64, Units>,
     made: u64,
 }
@@ -172,7 +172,7 @@ fn charged(base: u64, device: DeviceKey, charge: Units) {
     account::release(device, charge);
 }
 
-/// What a pool grows by for an allocation of `size`; `None` if it may not.
+/// The bytes by which a pool grows for an allocation of `size`; `None` if it may not.
 fn growth(pool: PoolId, size: u64) -> Option<(DeviceKey, u64)> {
     let (device, reserved, most) = {
         let blocks = blocks();

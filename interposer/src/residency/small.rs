@@ -69,7 +69,7 @@ pub(super) struct Smalls {
     made: u64,
 }
 
-/// What an allocation takes.
+/// The bytes that an allocation takes.
 pub(super) fn size_of(bytes: u64) -> u64 {
     bytes.next_multiple_of(GRAIN)
 }
@@ -112,7 +112,7 @@ impl Smalls {
         room.give(base, bytes, base..base + bytes);
     }
 
-    /// What a slab is charged with. `false`: it has gone already.
+    /// Notes the charge of a slab. `false`: the slab has gone already.
     pub(super) fn charged(&mut self, base: u64, charge: Units) -> bool {
         self.slabs.get_mut(&base).is_some_and(|slab| {
             slab.charge = charge;

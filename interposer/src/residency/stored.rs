@@ -21,7 +21,7 @@ use crate::session::{Answer, Session};
 /// How long a range is waited for. The daemon gives up a little earlier where it has no room.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the daemon was asked to store.
+/// The range that the daemon was asked to store.
 #[derive(Debug, Default)]
 pub(super) struct Storing {
     /// The range of which its answer is awaited, and the number of its request for that.

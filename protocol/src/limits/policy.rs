@@ -385,7 +385,7 @@ pub(super) fn oversubscribe(policy: &mut Policy, set: &Setting<'_>) -> Result<()
         policy.needs_daemon(set);
     }
     if how == Oversubscribe::Uvm {
-        // Whatever else has its memory moved, it is this that makes it managed.
+        // Other variables can have memory moved; only this one makes it managed.
         policy.moved_by = Some((set.variable.to_owned(), set.value.to_owned()));
     } else if how == Oversubscribe::Swap {
         policy.moved_by(set);

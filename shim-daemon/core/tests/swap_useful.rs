@@ -1,4 +1,4 @@
-//! What is left of a device's time where tenants swap: whole programs, among them such that only
+//! The useful part of a device's time where tenants swap: whole programs, some of which only
 //! copy, that allocate and free in each round, that begin and end at different times.
 //!
 //! The ideal is that all programs run one after the other: a card of 1.5 GiB holds one of 1 GiB.

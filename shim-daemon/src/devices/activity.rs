@@ -20,7 +20,7 @@ struct Asked {
     newest_us: u64,
 }
 
-/// What was asked of each device, by its number.
+/// The last question about each device, by the device's number.
 #[derive(Debug, Default)]
 pub(super) struct Activity(BTreeMap<usize, Asked>);
 

@@ -41,7 +41,7 @@ struct Owner {
     file: Option<Arc<HostFile>>,
     /// Its ranges, by their places in the file.
     ranges: BTreeMap<u64, Bytes>,
-    /// What it reports to have from previous daemons.
+    /// Bytes that the process reports to have from previous daemons.
     before: Bytes,
     /// The file is a previous daemon's too: `before` lies in it.
     adopted: bool,

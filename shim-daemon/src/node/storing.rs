@@ -1,4 +1,4 @@
-//! What of the host store lies in files: the books, without any decision.
+//! The books of host memory that lies in files, without any decision.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
@@ -39,9 +39,9 @@ pub(super) struct Kept {
     /// `None` for a file of a previous daemon's.
     write: Option<Arc<File>>,
     read: Arc<File>,
-    /// What lies where.
+    /// The length of each stored range, by its offset.
     places: BTreeMap<u64, Bytes>,
-    /// What lay in it when it was presented.
+    /// Bytes that lay in the file when it was presented.
     before: Bytes,
     /// It lies in the node's folder, not in one that a command named.
     is_nodes: bool,
@@ -67,8 +67,8 @@ pub(super) struct Storing {
     /// Where each process's next bytes of the node's folder go.
     current: BTreeMap<ProcessId, u64>,
     pub(super) waiting: VecDeque<Wanted>,
-    /// What processes that were given a part are still short of: they ask for it next. Until when
-    /// that counts.
+    /// Bytes that processes which were given a part still lack, and ask for next. The time until
+    /// which that counts.
     short: BTreeMap<ProcessId, (Bytes, Nanos)>,
     /// Processes of which a copy is under way.
     pub(super) busy: BTreeSet<ProcessId>,
@@ -115,7 +115,7 @@ impl Storing {
         self.short.insert(wanted.process, (left, now + SHORT));
     }
 
-    /// What all processes are short of.
+    /// The bytes that all processes lack.
     pub(super) fn shortage(&mut self, now: Nanos) -> Bytes {
         self.short.retain(|_, (_, until)| now < *until);
         let waiting: Bytes = self.waiting.iter().map(|wanted| wanted.all).sum();

@@ -81,7 +81,7 @@ pub(crate) fn outputs<T: Copy>(at: *mut T, room: usize, values: &[T]) -> Result 
     Ok(())
 }
 
-/// What the image at an address says. Only an ELF file's and a PTX text's length is known. Of any
+/// The image at an address. Only an ELF file's and a PTX text's length is known. Of any
 /// other image only the bytes are read that show that it is neither.
 pub(crate) fn image_at(at: *const c_void) -> Image {
     let at = at.cast::<u8>();

@@ -1,4 +1,4 @@
-//! What moving managed memory costs, to the nanosecond.
+//! The cost of moving managed memory, to the nanosecond.
 
 use crate::driver::*;
 use gpushare_cuda_abi::cuda::*;

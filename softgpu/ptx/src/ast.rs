@@ -13,7 +13,7 @@ pub(crate) enum Space {
     Param,
 }
 
-/// Who sees a name.
+/// The visibility of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Linkage {
     /// The module.

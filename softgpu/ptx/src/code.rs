@@ -130,7 +130,7 @@ pub(crate) enum Meeting {
     Sync,
 }
 
-/// What a barrier returns.
+/// The result of a barrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tally {
     Nothing,
@@ -144,7 +144,7 @@ pub(crate) enum Tally {
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) target: Target,
-    /// What goes in and comes out.
+    /// The values that go in and come out.
     pub(crate) inputs: Vec<Carried>,
     pub(crate) outputs: Vec<Carried>,
 }
@@ -167,7 +167,7 @@ pub(crate) enum Carried {
     Into(Dst),
 }
 
-/// What an instruction does. `d` are results, `a` to `e` operands.
+/// An instruction's effect. `d` are results, `a` to `e` operands.
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
     Nop,

@@ -34,7 +34,7 @@ pub use run::{Fault, Launch, Machine, Memory, Progress, Run, Trap, TrapKind};
 pub struct ParseError {
     /// The line, from 1.
     pub line: u32,
-    /// What is wrong there.
+    /// The fault at that place.
     pub message: String,
 }
 

@@ -373,8 +373,8 @@ impl Kernel<'_> {
         constants.map(|variable| variable.size).sum()
     }
 
-    /// What it, or a function it may call, needs and the interpreter lacks: the line, and the
-    /// instruction. Empty if the kernel can run.
+    /// Instructions of it, or of a function it may call, that the interpreter lacks: the line and
+    /// the instruction. Empty if the kernel can run.
     pub fn unknown(&self) -> Vec<(u32, String)> {
         let functions = self.reached();
         functions

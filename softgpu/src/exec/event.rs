@@ -26,7 +26,7 @@ pub struct Event {
     id: EventId,
     context: Arc<Context>,
     flags: u32,
-    /// What other processes see of it.
+    /// The state of the event that other processes see.
     shared: Option<Arc<SharedEvent>>,
 }
 
@@ -48,7 +48,7 @@ impl Event {
         &self.context
     }
 
-    /// What other processes see of it, if it was made for them or by them.
+    /// The state that other processes see, if the event was made for them or by them.
     pub(crate) fn shared(&self) -> Option<&Arc<SharedEvent>> {
         self.shared.as_ref()
     }

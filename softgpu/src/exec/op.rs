@@ -19,8 +19,8 @@ use crate::world::Device;
 /// with that result.
 pub type Effect = Arc<dyn Fn() -> Result + Send + Sync>;
 
-/// What an operation does to managed memory when it begins. It makes pages resident, and returns
-/// the time that the operation takes for it (ns), besides its own.
+/// The effect of an operation on managed memory when it begins. It makes pages resident, and
+/// returns the time that the operation takes for it (ns), besides its own.
 #[derive(Clone)]
 pub struct Touch(Arc<Act>);
 
@@ -89,7 +89,7 @@ pub struct Op {
     /// Its effect; `None` for a host function, whose effect is the call, and for a kernel that is a
     /// job.
     pub effect: Option<Effect>,
-    /// What it does to managed memory, if that does not follow from its kind.
+    /// The operation's effect on managed memory, if that does not follow from its kind.
     pub touch: Option<Touch>,
 }
 
@@ -114,7 +114,7 @@ impl Op {
         self
     }
 
-    /// What it does to managed memory.
+    /// The operation's effect on managed memory.
     fn touches(&self) -> Option<Touch> {
         if !managed::exists() {
             return None;

@@ -1,4 +1,4 @@
-//! What an image says: the attributes and parameters of its functions, and its variables. A
+//! The content of an image: attributes and parameters of its functions, and its variables. A
 //! compiled image is an ELF file with NVIDIA's sections (cubin). A PTX module is parsed wholly, and
 //! its kernels run ([`program`](super::program)). Other images (fat binaries, any bytes) say
 //! nothing.
@@ -32,7 +32,7 @@ const HEADER: usize = 64;
 const SECTION: usize = 64;
 const SYMBOL: usize = 24;
 
-/// What an image says of its functions, by their names, and its variables.
+/// An image's functions, by their names, and its variables.
 #[derive(Debug, Default)]
 pub struct Image {
     functions: HashMap<String, Told>,
@@ -41,7 +41,7 @@ pub struct Image {
     text: Option<std::result::Result<Arc<softgpu_ptx::Module>, String>>,
 }
 
-/// What an image says of a function.
+/// An image's facts about one function.
 #[derive(Debug, Default)]
 struct Told {
     attributes: BTreeMap<u32, i32>,
@@ -223,7 +223,7 @@ impl Image {
         }
     }
 
-    /// What a compiler would write to its log: errors, and what keeps kernels from being launched.
+    /// A compiler's log of the image: errors, and the reasons for which kernels cannot be launched.
     pub fn log(&self) -> String {
         match &self.text {
             None => String::new(),

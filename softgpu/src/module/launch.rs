@@ -122,7 +122,7 @@ pub struct Launch {
     pub shape: Shape,
     /// The parameters, copied when the launch was made.
     pub params: Params,
-    /// What runs, for a kernel of a PTX text.
+    /// The program, for a kernel of a PTX text.
     program: Option<Program>,
     /// The addresses of the parameters' values, made at first use.
     pointers: OnceLock<Box<[usize]>>,

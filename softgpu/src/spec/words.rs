@@ -93,7 +93,7 @@ impl fmt::Display for Duplex {
     }
 }
 
-/// What the devices can do with managed memory.
+/// The devices' abilities with managed memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ManagedAccess {
     /// Pages move when they are touched, and leave for other memory.

@@ -246,7 +246,7 @@ fn managed_pages_leave_for_any_process_the_first_to_come_first() {
         view.header.slots[first].uses[0].pages[Kind::Managed as usize],
         2
     );
-    // What an eviction cannot make room for evicts nothing.
+    // An allocation that no eviction can make room for evicts nothing.
     assert!(
         view.take(&Dead(Vec::new()), first, 0, Kind::Linear, 9)
             .is_none()

@@ -1,4 +1,4 @@
-//! What `gpushare bench swap` measured, as text, as a Markdown table and as data.
+//! The measurements of `gpushare bench swap` as text, as a Markdown table and as data.
 
 use crate::bench::compare::whole;
 use crate::output;

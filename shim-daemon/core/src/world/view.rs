@@ -293,7 +293,7 @@ impl World {
             return Bytes::ZERO;
         };
         if account.loan.paged {
-            // What the card has no room for is on the host.
+            // Bytes that the card has no room for are on the host.
             return account.ceiling() - account.in_use;
         }
         let others = books.unused() - account.unused();

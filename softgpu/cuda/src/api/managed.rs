@@ -94,7 +94,7 @@ fn prefetch(
     // To the host, all devices of the stream must be able to.
     concurrent(context.device())?;
     let stream = exec::resolve(&context, stream, default)?;
-    // What is moved is known when it begins.
+    // The pages that it moves are known when it begins.
     let cost = match to {
         Location::Host => Cost::ToHost(0),
         Location::Device(_) => Cost::ToDevice(0),

@@ -1,4 +1,4 @@
-//! What a device answers beyond memory and processes, and what it does not.
+//! Queries beyond memory and processes: those that a device answers, and those that it refuses.
 
 use std::time::{Duration, Instant};
 

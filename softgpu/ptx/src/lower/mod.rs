@@ -41,7 +41,7 @@ pub(crate) struct Lowered {
     pub(crate) local_bytes: u32,
     pub(crate) registers: u32,
     pub(crate) code: Vec<Inst>,
-    /// What is not known here: the line, and the instruction.
+    /// Instructions that are not known here: the line and the text of each.
     pub(crate) unknown: Vec<(u32, String)>,
     /// Variables of the module and of shared memory it names, by their numbers, and the functions
     /// it calls.
@@ -54,7 +54,7 @@ pub(crate) struct Lowered {
     pub(crate) exact_threads: Option<[u32; 3]>,
 }
 
-/// What a name of a module means.
+/// The meaning of a name in a module.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Meaning {
     /// A variable in global or constant memory, by its number.
@@ -66,7 +66,7 @@ pub(crate) enum Meaning {
     Declared,
 }
 
-/// What a name in a function means.
+/// The meaning of a name in a function.
 #[derive(Debug, Clone)]
 enum Named<'a> {
     Register(u32, Ty),

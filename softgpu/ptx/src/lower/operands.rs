@@ -18,7 +18,7 @@ impl<'a> Lowering<'a, '_> {
         }
     }
 
-    /// What a name and an offset mean.
+    /// The address that a name and an offset mean.
     fn address(&mut self, scope: usize, name: &str, offset: i64) -> Result<Src, Unknown> {
         let found = match self.find(scope, name) {
             Some(Named::Register(register, _)) if offset == 0 => Src::Reg(*register),

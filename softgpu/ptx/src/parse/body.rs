@@ -58,7 +58,7 @@ impl<'a> Cursor<'a, '_> {
         }
     }
 
-    /// What follows `name:`, if it is a directive; else a label.
+    /// Parses the directive that follows `name:`; else it is a label.
     fn labelled(&mut self, name: &'a str) -> Result<What<'a>, ParseError> {
         if self.passes_dot("branchtargets") {
             let mut labels = vec![self.name()?];

@@ -71,7 +71,7 @@ impl<'a> Cursor<'a, '_> {
                         .is_some_and(|token| token.tok == Tok::Dot("managed"));
                     self.skip_to(')')?;
                 }
-                // What a pointer points to, which changes nothing.
+                // The target of a pointer, which changes nothing.
                 "ptr" => {
                     while let Some(Tok::Dot("global" | "const" | "shared" | "local" | "param")) =
                         self.peek()

@@ -57,7 +57,7 @@ pub trait Memory {
     ) -> Result<u64, Fault>;
 }
 
-/// What a kernel runs on.
+/// The machine that a kernel runs on.
 pub trait Machine: Memory {
     /// The device's timer (ns).
     fn now(&mut self) -> u64;
@@ -170,7 +170,7 @@ impl fmt::Display for Trap {
 
 impl std::error::Error for Trap {}
 
-/// What a step has reached.
+/// The state after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// There is more to do.
@@ -194,7 +194,7 @@ pub struct Run {
     executed: u64,
 }
 
-/// What the threads of a block can see.
+/// The parts of a launch that all threads of a block can see.
 struct Env<'r> {
     launch: &'r Launch,
     functions: &'r [Lowered],
@@ -236,7 +236,7 @@ impl Run {
     /// Runs about `budget` instructions.
     ///
     /// # Errors
-    /// What ended the kernel early; it must not be continued then.
+    /// The fault that ended the kernel early; it must not be continued then.
     pub fn step(&mut self, machine: &mut dyn Machine, budget: u64) -> Result<Progress, Trap> {
         let end = self.executed.saturating_add(budget);
         while self.executed < end {

@@ -193,7 +193,7 @@ impl Thread {
     }
 }
 
-/// What a change makes of a number.
+/// The number after a change.
 pub(super) fn changed(of: Change, ty: Ty, old: u64, (b, c): (u64, u64)) -> u64 {
     let b = low(b, ty.bits());
     match of {

@@ -155,7 +155,7 @@ fn device(ordinal: u32) -> Option<Arc<Device>> {
     Some(Arc::clone(device))
 }
 
-/// What an operation that accesses these ranges does when it begins; `None` if none of them is
+/// The effect of an operation that accesses these ranges when it begins; `None` if none of them is
 /// managed memory.
 pub(crate) fn touch(ranges: &[Accessed]) -> Option<Touch> {
     let ranges: Vec<Accessed> = ranges
@@ -177,7 +177,7 @@ pub(crate) fn touch(ranges: &[Accessed]) -> Option<Touch> {
     }))
 }
 
-/// What a prefetch of a checked range does when it begins.
+/// The effect of a prefetch of a checked range when it begins.
 pub fn prefetching(address: u64, len: u64, to: Location) -> Touch {
     Touch::new(move |at| {
         let Ok((base, managed)) = find(address, len) else {

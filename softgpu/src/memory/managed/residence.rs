@@ -32,7 +32,7 @@ impl Page {
     }
 }
 
-/// What an operation has moved (bytes).
+/// Bytes that an operation has moved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moved {
     /// To the device.

@@ -68,7 +68,7 @@ pub(super) fn variables(module: &Module) -> Vec<Variable> {
     .collect()
 }
 
-/// What keeps a kernel from being launched, with its name and the lines; `None` if nothing does.
+/// The reason for which a kernel cannot be launched, with its name and the lines, if there is one.
 pub(super) fn lacks(module: &Module, name: &str) -> Option<String> {
     let kernel = module.kernel(name)?;
     let mut lacks: Vec<String> = kernel

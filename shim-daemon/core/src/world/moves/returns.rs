@@ -316,7 +316,7 @@ impl World {
         let now: Bytes = fitting.map(|(_, gives)| gives).sum();
         // Also what ends, though an equal that is before it may have counted on that.
         let all = now + later + self.lasting(device).0.taken;
-        // What takes nothing of the budget.
+        // Tenants that take nothing of the budget.
         let own = movers.iter().filter(|mover| mover.host.is_zero());
         let own: Bytes = own.map(|mover| mover.gives).sum();
         !all.is_zero() && short <= all && short <= host + own
