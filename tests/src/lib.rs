@@ -27,6 +27,7 @@ pub mod movable;
 pub mod moves;
 pub mod mps;
 pub mod referee;
+mod residency;
 pub mod runnable;
 pub mod schema;
 mod talk;

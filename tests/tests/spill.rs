@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gpushare_client::Talk;
-use gpushare_protocol::wire::{Control, ControlReply};
+use gpushare_protocol::wire::Control;
 use gpushare_tests::runnable::not_runnable_here;
 use gpushare_tests::{Daemon, Gpu, Guest, Home, MIB, Tenant, artefacts, clients, links, until};
 use nix::fcntl::OFlag;
@@ -74,18 +74,6 @@ impl Scene {
         (tenant, guest)
     }
 
-    fn suspend(&self, name: &str) {
-        let tenant = name.to_owned();
-        let reply = self.daemon.commands().ask(&Control::Suspend { tenant });
-        assert_eq!(reply, ControlReply::Done);
-    }
-
-    fn events(&self, kind: &str) -> Vec<String> {
-        let past = self.daemon.commands().past();
-        let of = past.into_iter().filter(|event| event.kind == kind);
-        of.map(|event| event.text).collect()
-    }
-
     /// The files in the folder that the daemon has open, each once: they have no names.
     fn files(&self) -> Vec<PathBuf> {
         let open = format!("/proc/{}/fd", self.daemon.pid());
@@ -114,10 +102,10 @@ impl Scene {
     /// A tenant that is out, all of its memory in files, and a second one for which that was done.
     fn spilled(&self) -> [(Tenant, Guest); 2] {
         let one = self.filled("one", 3);
-        self.suspend("one");
+        self.daemon.suspend("one");
         let two = self.filled("two", 4);
         until("the memory of the first is not stored", || {
-            self.stored() >= MOST && !self.events("spilled").is_empty()
+            self.stored() >= MOST && !self.daemon.events("spilled").is_empty()
         });
         [one, two]
     }
@@ -162,13 +150,13 @@ fn a_spilled_tenant_comes_back_with_every_byte() {
     let [(_one, mut first), (_two, mut second)] = scene.spilled();
     assert_eq!(first.ask("check 3"), "check 0");
     until("its bytes are on the disk still", || {
-        !scene.events("fetched").is_empty()
+        !scene.daemon.events("fetched").is_empty()
     });
     assert_eq!(second.ask("check 4"), "check 0");
     assert_eq!(first.ask("fill 5"), "fill 0");
     assert_eq!(second.ask("check 4"), "check 0");
     assert_eq!(first.ask("check 5"), "check 0");
-    assert!(scene.events("memory-lost").is_empty());
+    assert!(scene.daemon.events("memory-lost").is_empty());
 }
 
 #[test]
@@ -198,7 +186,7 @@ fn one_changed_bit_is_an_error_of_every_call_and_never_other_bytes() {
     assert_eq!(first.ask("check 3"), "check 1000000046");
     assert_eq!(first.ask("fill 9"), "fill 46");
     assert_eq!(first.ask("check 9"), "check 1000000046");
-    let lost = scene.events("memory-lost");
+    let lost = scene.daemon.events("memory-lost");
     assert!(
         lost.iter().any(|text| text.contains("checksum")),
         "{lost:?}"
@@ -242,7 +230,7 @@ fn without_a_daemon_a_spilled_tenant_waits_for_the_next_one() {
 fn a_daemon_killed_while_it_stores_loses_nothing() {
     let mut scene = Scene::new("256MiB");
     let (_one, mut first) = scene.filled("one", 3);
-    scene.suspend("one");
+    scene.daemon.suspend("one");
     let (_two, mut second) = scene.filled("two", 4);
     until("nothing is stored", || scene.stored() > 0);
     scene.daemon.restart();
@@ -259,7 +247,7 @@ fn beyond_the_limit_of_the_folder_memory_stays_and_that_is_told() {
     let (_two, mut second) = scene.tenant("two", &terms);
     assert_eq!(second.ask(&format!("alloc {SIZE}")), "alloc 2");
     assert_eq!(first.ask("check 3"), "check 0");
-    assert!(!scene.events("host-full").is_empty());
+    assert!(!scene.daemon.events("host-full").is_empty());
     assert!(scene.stored() <= 8 * MIB);
 }
 
@@ -272,10 +260,10 @@ fn on_a_full_disk_the_next_resolver_decides_and_no_byte_is_lost() {
         return not_runnable_here(test, "no file system can be mounted");
     };
     let (_one, mut first) = scene.filled("one", 3);
-    scene.suspend("one");
+    scene.daemon.suspend("one");
     let (_two, mut second) = scene.filled("two", 4);
     until("the full disk is not told of", || {
-        !scene.events("spill-failed").is_empty()
+        !scene.daemon.events("spill-failed").is_empty()
     });
     assert!(scene.stored() <= 8 * MIB);
     // The second has no host memory, so it stays.
@@ -327,7 +315,7 @@ fn suspended_to_a_folder_a_tenant_leaves_the_host_to_others() {
     assert!(scene.stored() >= SIZE);
     // The host has room for one tenant, and another one leaves now.
     let (_two, mut second) = scene.filled("two", 4);
-    scene.suspend("two");
+    scene.daemon.suspend("two");
     scene.daemon.restart();
     assert_eq!(first.ask("check 3"), "check 0");
     // With a host for one tenant and no folder, the second comes back once the first has freed.
@@ -350,7 +338,7 @@ fn a_full_folder_of_a_command_is_its_error_and_the_memory_stays() {
         "{why}"
     );
     assert_eq!(first.ask("check 3"), "check 0");
-    assert!(scene.events("memory-lost").is_empty());
+    assert!(scene.daemon.events("memory-lost").is_empty());
     scene.daemon.kill();
     drop((first, scene));
     drop(mounted);

@@ -4,7 +4,7 @@
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use gpushare_protocol::wire::{Control, ControlReply, Listing, Place, ResidencyRow, Rows};
+use gpushare_protocol::wire::Place;
 use gpushare_tests::{Daemon, Gpu, Guest, Home, MIB, Tenant, until};
 
 /// A node with host memory for swapping. A context is small there, as its devices are.
@@ -161,28 +161,9 @@ impl Scene {
         (tenant, guest)
     }
 
-    fn residency(&self, name: &str) -> ResidencyRow {
-        let page = self.daemon.commands().ask(&Control::Page {
-            of: Listing::Residency,
-            from: gpushare_protocol::wire::Cursor::default(),
-        });
-        match page {
-            ControlReply::Page {
-                rows: Rows::Residency(rows),
-                ..
-            } => rows
-                .into_iter()
-                .find(|row| row.name == name)
-                .expect("a row"),
-            other => panic!("{other:?}"),
-        }
-    }
-
     fn suspended(&self, name: &str) {
-        let tenant = name.to_owned();
-        let reply = self.daemon.commands().ask(&Control::Suspend { tenant });
-        assert_eq!(reply, ControlReply::Done);
-        assert_eq!(self.residency(name).place, Place::Out);
+        self.daemon.suspend(name);
+        assert_eq!(self.daemon.residency(name).place, Place::Out);
         assert_eq!(self.on_device(), 0);
     }
 
@@ -193,11 +174,6 @@ impl Scene {
         alive
             .map(|process| process.requested[softgpu::world::Kind::Vmm as usize])
             .sum()
-    }
-
-    fn has_event(&self, kind: &str) -> bool {
-        let past = self.daemon.commands().past();
-        past.iter().any(|event| event.kind == kind)
     }
 }
 
@@ -212,7 +188,7 @@ fn graphs_streams_events_and_pinned_memory_survive_a_move() {
         assert_eq!(guest.ask("copied 77"), "copied 0");
         assert_eq!(guest.ask("check 77"), "check 0");
     }
-    assert_eq!(scene.residency("one").left, 2);
+    assert_eq!(scene.daemon.residency("one").left, 2);
 }
 
 #[test]
@@ -220,13 +196,8 @@ fn a_suspended_tenant_comes_back_by_command() {
     let scene = Scene::new(NODE);
     let (_tenant, mut guest) = scene.filled("one", &SWAP, 9);
     scene.suspended("one");
-    let tenant = || "one".to_owned();
-    let reply = scene
-        .daemon
-        .commands()
-        .ask(&Control::Resume { tenant: tenant() });
-    assert_eq!(reply, ControlReply::Done);
-    assert_eq!(scene.residency("one").place, Place::In);
+    scene.daemon.resume("one");
+    assert_eq!(scene.daemon.residency("one").place, Place::In);
     assert_eq!(scene.on_device(), SIZE);
     assert_eq!(guest.ask("check 9"), "check 0");
 }
@@ -245,7 +216,7 @@ fn a_suspended_tenant_outlives_its_daemon_and_wakes_by_a_call() {
     assert_eq!(guest.ask("check 3"), "check 0");
     assert_eq!(scene.on_device(), SIZE);
     until("the next daemon sees it in", || {
-        scene.residency("one").place == Place::In
+        scene.daemon.residency("one").place == Place::In
     });
     scene.suspended("one");
     assert_eq!(guest.ask("check 3"), "check 0");
@@ -256,7 +227,7 @@ fn without_a_daemon_a_process_that_is_out_asks_the_driver() {
     let mut scene = Scene::new(NODE);
     let (_one, mut first) = scene.filled("one", &SWAP, 3);
     let (_two, mut second) = scene.filled("two", &SWAP, 4);
-    assert_eq!(scene.residency("one").place, Place::Out);
+    assert_eq!(scene.daemon.residency("one").place, Place::Out);
     scene.daemon.kill();
     // There is no room for all of it, so it takes none, and its call waits.
     first.send("check 3");
@@ -291,10 +262,10 @@ fn a_victim_that_captures_stays_and_the_next_resolver_decides() {
     let terms = [SWAP[0], ("GPUSHARE_ON_COLLISION", "swap,fail")];
     let (_two, mut second) = scene.tenant("two", &terms);
     assert_eq!(second.ask(&format!("alloc {SIZE}")), "alloc 2");
-    assert!(scene.has_event("did-not-leave"));
+    assert!(!scene.daemon.events("did-not-leave").is_empty());
     assert_eq!(first.ask("end"), "end 0");
     assert_eq!(first.ask("check 3"), "check 0");
-    assert_eq!(scene.residency("one").left, 0);
+    assert_eq!(scene.daemon.residency("one").left, 0);
 }
 
 #[test]
@@ -304,9 +275,9 @@ fn with_a_full_host_the_next_resolver_decides() {
     let terms = [SWAP[0], ("GPUSHARE_ON_COLLISION", "swap,fail")];
     let (_two, mut second) = scene.tenant("two", &terms);
     assert_eq!(second.ask(&format!("alloc {SIZE}")), "alloc 2");
-    assert!(scene.has_event("host-full"));
+    assert!(!scene.daemon.events("host-full").is_empty());
     assert_eq!(first.ask("check 3"), "check 0");
-    assert_eq!(scene.residency("one").place, Place::In);
+    assert_eq!(scene.daemon.residency("one").place, Place::In);
 }
 
 /// The refusal of a `run` with these flags.

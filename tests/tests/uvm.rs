@@ -2,7 +2,7 @@
 //! the device has, and which moves to the host and back as a whole where tenants do not fit
 //! together.
 
-use gpushare_protocol::wire::{Control, ControlReply, Cursor, Listing, Place, ResidencyRow, Rows};
+use gpushare_protocol::wire::Place;
 use gpushare_tests::clients::compile;
 use gpushare_tests::{Daemon, Gpu, Guest, Home, MIB, Tenant, until};
 use softgpu::world::Kind;
@@ -109,40 +109,15 @@ impl Scene {
         (tenant, guest)
     }
 
-    fn residency(&self, name: &str) -> ResidencyRow {
-        let page = self.daemon.commands().ask(&Control::Page {
-            of: Listing::Residency,
-            from: Cursor::default(),
-        });
-        let ControlReply::Page {
-            rows: Rows::Residency(rows),
-            ..
-        } = page
-        else {
-            panic!("{page:?}");
-        };
-        let mut rows = rows.into_iter();
-        rows.find(|row| row.name == name).expect("a row")
-    }
-
     fn suspended(&self, name: &str) {
-        let tenant = name.to_owned();
-        let reply = self.daemon.commands().ask(&Control::Suspend { tenant });
-        assert_eq!(reply, ControlReply::Done);
-        assert_eq!(self.residency(name).place, Place::Out);
+        self.daemon.suspend(name);
+        assert_eq!(self.daemon.residency(name).place, Place::Out);
         assert_eq!(self.on_device(), 0);
     }
 
     fn resumed(&self, name: &str) {
-        let tenant = name.to_owned();
-        let reply = self.daemon.commands().ask(&Control::Resume { tenant });
-        assert_eq!(reply, ControlReply::Done);
-        assert_eq!(self.residency(name).place, Place::In);
-    }
-
-    fn has_event(&self, kind: &str) -> bool {
-        let past = self.daemon.commands().past();
-        past.iter().any(|event| event.kind == kind)
+        self.daemon.resume(name);
+        assert_eq!(self.daemon.residency(name).place, Place::In);
     }
 
     /// Managed bytes that are on the device.
@@ -171,7 +146,7 @@ fn managed_memory_goes_home_as_a_whole_and_comes_back_as_a_whole() {
     scene.resumed("one");
     assert_eq!(scene.on_device(), SIZE);
     assert_eq!(guest.ask("check 77"), "check 0");
-    assert_eq!(scene.residency("one").left, 3);
+    assert_eq!(scene.daemon.residency("one").left, 3);
 }
 
 #[test]
@@ -193,7 +168,7 @@ fn a_tenant_above_the_card_makes_way_for_another() {
     let (_two, mut second) = scene.filled("two", SIZE, 4);
     assert_eq!(first.ask("check 3"), "check 0");
     assert_eq!(second.ask("check 4"), "check 0");
-    assert!(scene.residency("one").left > 0);
+    assert!(scene.daemon.residency("one").left > 0);
 }
 
 #[test]
@@ -205,7 +180,7 @@ fn managed_memory_that_is_away_outlives_the_daemon() {
     assert_eq!(scene.on_device(), 0, "the next daemon leaves it there");
     assert_eq!(guest.ask("check 3"), "check 0");
     until("the next daemon sees it in", || {
-        scene.residency("one").place == Place::In
+        scene.daemon.residency("one").place == Place::In
     });
     scene.suspended("one");
     assert_eq!(guest.ask("check 3"), "check 0");
@@ -220,7 +195,10 @@ fn a_prefetch_that_fails_loses_no_byte_and_is_tried_again() {
         let (_tenant, mut guest) = scene.failing("one", 96 * MIB, 6, &fail);
         scene.suspended("one");
         assert_eq!(guest.ask("check 6"), "check 0", "the {nth}th");
-        assert!(scene.has_event(kind), "no {kind} after the {nth}th");
+        assert!(
+            !scene.daemon.events(kind).is_empty(),
+            "no {kind} after the {nth}th"
+        );
         scene.suspended("one");
         assert_eq!(guest.ask("check 6"), "check 0", "the {nth}th");
     }

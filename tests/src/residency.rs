@@ -1,0 +1,50 @@
+//! A daemon's commands about tenants whose memory moves, and its answers.
+
+use gpushare_protocol::wire::{Control, ControlReply, Cursor, Listing, ResidencyRow, Rows};
+
+use crate::daemon::Daemon;
+
+impl Daemon {
+    /// Where the memory of a tenant on its only device is.
+    #[track_caller]
+    #[must_use]
+    pub fn residency(&self, name: &str) -> ResidencyRow {
+        let page = self.commands().ask(&Control::Page {
+            of: Listing::Residency,
+            from: Cursor::default(),
+        });
+        let ControlReply::Page {
+            rows: Rows::Residency(rows),
+            ..
+        } = page
+        else {
+            panic!("{page:?}");
+        };
+        let mut rows = rows.into_iter();
+        rows.find(|row| row.name == name).expect("a row")
+    }
+
+    /// Suspends a tenant. Its memory has left the device then.
+    #[track_caller]
+    pub fn suspend(&self, name: &str) {
+        let tenant = name.to_owned();
+        let reply = self.commands().ask(&Control::Suspend { tenant });
+        assert_eq!(reply, ControlReply::Done);
+    }
+
+    /// Resumes a tenant. Its memory is back then.
+    #[track_caller]
+    pub fn resume(&self, name: &str) {
+        let tenant = name.to_owned();
+        let reply = self.commands().ask(&Control::Resume { tenant });
+        assert_eq!(reply, ControlReply::Done);
+    }
+
+    /// The texts of its past events of a kind.
+    #[must_use]
+    pub fn events(&self, kind: &str) -> Vec<String> {
+        let past = self.commands().past();
+        let of = past.into_iter().filter(|event| event.kind == kind);
+        of.map(|event| event.text).collect()
+    }
+}
