@@ -204,8 +204,8 @@ impl Node {
     /// `None`: that is nothing.
     fn is_free_for(&self, wanted: &mut Wanted) -> Option<bool> {
         let free = self.world.free_memory();
+        let tenant = self.processes.get(wanted.process)?.tenant();
         let Some(stored) = wanted.stored else {
-            let tenant = self.processes.get(wanted.process)?.tenant();
             wanted.bytes = self.world.may_give(tenant, wanted.bytes);
             // The last part is for tenants that come back: they need one range at a time.
             let is_free = wanted.bytes + self.kept_for_returns() <= free;
@@ -213,7 +213,7 @@ impl Node {
         };
         // Bytes of the node's files have their room already.
         let has_room = self.residency.storing.is_nodes(wanted.process, stored.file)
-            || wanted.bytes <= self.world.host().free();
+            || self.world.may_fetch(tenant, wanted.bytes);
         Some(has_room && wanted.bytes <= free)
     }
 

@@ -1,7 +1,7 @@
 //! The host budget: what moves may take of it, and what the store may give.
 
 use crate::ids::{DeviceId, TenantId};
-use crate::residency::{Held, HostView, STORED};
+use crate::residency::{Held, HostView, Place, STORED};
 use crate::world::World;
 use gpushare_protocol::units::Bytes;
 
@@ -36,6 +36,13 @@ impl World {
     /// returns then gives back what it was given.
     pub fn is_tight_for_others(&self, tenant: TenantId) -> bool {
         self.one_more_move(tenant) > self.residency.host.free()
+    }
+
+    /// Whether so many bytes of a tenant that lie in a file of its own may come to the host: within
+    /// what is reserved for it, or what is free.
+    pub fn may_fetch(&self, tenant: TenantId, bytes: Bytes) -> bool {
+        let may = self.residency.host.may_give(tenant, bytes, Bytes::ZERO);
+        may >= bytes
     }
 
     /// Host memory that is not given.
@@ -90,10 +97,13 @@ impl World {
         self.needed_on_host(tenant, device, self.in_use(tenant, device))
     }
 
-    /// The host memory that any one tenant but this one lacks for a move, of each device.
+    /// The host memory that any one tenant but this one lacks for a move, of each device. A tenant
+    /// that is out has what it needs, or lies in a file of its own.
     fn one_more_move(&self, except: TenantId) -> Bytes {
         let needs = self.residency.devices().map(|(device, rotation)| {
-            let others = rotation.all().filter(|(tenant, _)| *tenant != except);
+            let others = rotation
+                .all()
+                .filter(|(tenant, one)| *tenant != except && one.place() != Place::Out);
             let needs = others.map(|(tenant, _)| {
                 let host = self.all_on_host(tenant, device);
                 self.residency.more(device, tenant, host)
