@@ -85,9 +85,15 @@ impl Gpu {
 
 fn has_stopped(pid: Pid) -> bool {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
-    let states = tasks.flatten().map(|task| fs::read_to_string(task.path().join("stat")));
+    let states = tasks
+        .flatten()
+        .map(|task| fs::read_to_string(task.path().join("stat")));
     // The state follows the command's name, which is in parentheses.
-    states.flatten().all(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
+    states.flatten().all(|stat| {
+        stat.rsplit(") ")
+            .next()
+            .is_some_and(|rest| rest.starts_with('T'))
+    })
 }
 
 /// A folder with the four link names of the driver and NVML, for `LD_LIBRARY_PATH` without
