@@ -80,6 +80,7 @@ mod movable_storm;
 mod movable_told;
 mod mps;
 mod namespaces;
+mod old_glibc;
 mod over_quota;
 mod parsers;
 mod pending_seen;
