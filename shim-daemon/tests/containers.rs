@@ -6,7 +6,8 @@ use crate::driver::{Backend, Driver};
 use gpushare_core::Nanos;
 use gpushare_protocol::wire::{ErrorCode, Injection, Linkage};
 use gpushared::devices::Devices as _;
-use gpushared::node::Settings;
+use gpushared::groups::Groups;
+use gpushared::node::{Effect, Settings};
 
 #[test]
 fn a_containers_processes_are_those_in_its_cgroup_and_no_others() {
@@ -338,6 +339,29 @@ fn a_daemon_that_recovers_has_the_hook_try_again() {
     assert!(refused.can_retry, "{refused}");
     machine.node.recovered(NOW + Nanos::secs(2));
     machine.inject(&asks("a", "1GiB"), &first).unwrap();
+}
+
+#[test]
+fn a_hook_is_answered_when_its_folder_is_made_and_before_all_else() {
+    let mut machine = Machine::new();
+    for id in ["a", "b"] {
+        let first = First::start(&group(id));
+        let from = machine.connection();
+        machine.node.command_came(from, "/", None);
+        let (asked, place) = (asks(id, "1GiB"), Groups::parse(RUNTIME));
+        machine
+            .node
+            .inject(NOW, (from, 1), &asked, first.init(), &place);
+        let effects: Vec<Effect> = std::iter::from_fn(|| machine.node.poll_effect()).collect();
+        let at = |is: fn(&Effect) -> bool| effects.iter().position(is).unwrap();
+        let listens = at(|effect| matches!(effect, Effect::Listen { .. }));
+        let answers = at(|effect| matches!(effect, Effect::Command { .. }));
+        assert_eq!(answers, listens + 1, "{effects:?}");
+        assert!(answers < at(|effect| matches!(effect, Effect::Event { .. })));
+        assert!(answers < at(|effect| matches!(effect, Effect::WatchContainer { .. })));
+        // The second has the page that is made here.
+        machine.node.prepare();
+    }
 }
 
 #[test]

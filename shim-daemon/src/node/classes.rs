@@ -98,6 +98,7 @@ impl Node {
         let limits = self.parse(&class.environment, &maxima)?;
         let device_ids = self.devices_named(&class.devices)?;
         let spec = self.spec(&limits, &device_ids, None)?;
+        self.host_holds(&limits, &spec, &groups)?;
         self.claim(&device_ids)?;
         let id = id_of(&groups);
         let short: String = id.chars().take(DIGITS).collect();

@@ -132,7 +132,7 @@ impl Machine {
         let from = self.connection();
         self.node
             .command_came(from, "/system.slice/containerd.service", user);
-        let asker = peer(ROOT, RUNTIME);
+        let asker = Groups::parse(RUNTIME);
         self.node
             .inject(NOW, (from, 1), injection, first.init(), &asker);
         let (told, _) = self.drain();
