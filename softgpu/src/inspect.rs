@@ -124,6 +124,18 @@ pub fn snapshot(name: &str) -> Result<Option<Snapshot>, std::io::Error> {
     machine.map(|machine| of(&machine, false)).transpose()
 }
 
+/// Whether any process is in the driver with the machine's lock held. While it holds it, every other
+/// process's call waits: also if it is stopped there, which has no counterpart on hardware, whose
+/// driver holds its locks inside the kernel. `false` if no process has the machine open.
+///
+/// # Errors
+/// The kernel's error if the shared state cannot be read.
+pub fn is_locked(name: &str) -> Result<bool, std::io::Error> {
+    let machine = Machine::view_named(name).map_err(std::io::Error::other)?;
+    let locked = machine.map_or(Ok(false), |machine| machine.is_locked());
+    locked.map_err(|error| std::io::Error::other(format!("{error:?}")))
+}
+
 /// Keeps a machine alive so that its state can be read after its last process has exited, and
 /// observes it.
 #[derive(Debug)]

@@ -26,6 +26,8 @@
  *   async I BYTES S   -> async RESULT       cuMemAllocAsync
  *   from I BYTES S P  -> from RESULT        cuMemAllocFromPoolAsync
  *   later I S         -> later RESULT       cuMemFreeAsync; in stream 1 without S
+ *   beside I BYTES S  -> beside 0           cuMemAllocAsync in a thread of its own, named beside
+ *   joined            -> joined RESULT      that thread's result, once it has one
  *   level P           -> level RESERVED USED RHIGH UHIGH THRESHOLD RESULT    attributes
  *   put P A V         -> put RESULT         cuMemPoolSetAttribute of a 64-bit one
  *   rule P A V        -> rule RESULT        of a 32-bit one
@@ -57,6 +59,7 @@
  *   second            -> second RESULT      a context on device 1, for what follows
  *   reach, unreach    -> reach RESULT       that one may access the first one's memory, or no more
  *   across I VALUE    -> across RESULT      sets slot I to VALUEs by a kernel on device 1 */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <malloc.h>
 #include <pthread.h>

@@ -1,13 +1,16 @@
 //! A software GPU shared by the guests of one test.
 
-use crate::artefacts;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use softgpu::inspect::{self, DeviceTruth};
+
+use crate::{artefacts, until};
 
 /// One named machine. Dropping the value changes nothing: the machine lives while a process has it
 /// open.
@@ -60,10 +63,31 @@ impl Gpu {
         processes.map(|process| process.served[0]).sum()
     }
 
+    /// Stops a process while it holds no lock of the software GPU, as if its driver were a real one.
+    #[track_caller]
+    pub fn stop(&self, pid: Pid) {
+        until("the process stops outside the driver", || {
+            kill(pid, Signal::SIGSTOP).expect("it lives");
+            until("it has stopped", || has_stopped(pid));
+            let in_driver = inspect::is_locked(&self.name).expect("readable");
+            if in_driver {
+                kill(pid, Signal::SIGCONT).expect("it lives");
+            }
+            !in_driver
+        });
+    }
+
     /// The whole SPEC, the value of `SOFTGPU`.
     pub fn spec(&self) -> &str {
         &self.spec
     }
+}
+
+fn has_stopped(pid: Pid) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
+    let states = tasks.flatten().map(|task| fs::read_to_string(task.path().join("stat")));
+    // The state follows the command's name, which is in parentheses.
+    states.flatten().all(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
 }
 
 /// A folder with the four link names of the driver and NVML, for `LD_LIBRARY_PATH` without

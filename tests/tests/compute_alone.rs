@@ -117,7 +117,7 @@ fn a_stopped_or_killed_process_costs_its_sibling_nothing() {
     stopped.ask(&format!("work {}", 500 * US));
     stopped.goes_on(1);
     let pid = stopped.pid();
-    kill(pid, Signal::SIGSTOP).expect("it lives");
+    gpu.stop(pid);
     other.ask(&format!("work {}", 500 * US));
     other.goes_on(100);
     kill(pid, Signal::SIGKILL).expect("it lives");

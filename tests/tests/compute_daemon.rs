@@ -96,7 +96,7 @@ fn a_holder_that_is_stopped_or_killed_does_not_keep_the_device() {
     let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
     a.goes_on(20);
     let holder = a.pid();
-    kill(holder, Signal::SIGSTOP).expect("it lives");
+    gpu.stop(holder);
     b.goes_on(200);
     kill(holder, Signal::SIGCONT).expect("it lives");
     a.goes_on(20);
@@ -169,7 +169,7 @@ fn a_daemon_that_hangs_leaves_no_launch_waiting() {
     let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
     a.goes_on(20);
     let hung = Pid::from_raw(daemon.pid().cast_signed());
-    kill(hung, Signal::SIGSTOP).expect("it lives");
+    gpu.stop(hung);
     for guest in [&mut a, &mut b] {
         assert_eq!(guest.ask("sync 2"), "sync 0");
         guest.goes_on(400);

@@ -119,7 +119,7 @@ fn a_stopped_or_killed_tenant_blocks_no_other_tenant() {
     let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
     a.goes_on(20);
     let ahead = a.pid();
-    kill(ahead, Signal::SIGSTOP).expect("it lives");
+    gpu.stop(ahead);
     b.goes_on(200);
     kill(ahead, Signal::SIGCONT).expect("it lives");
     a.goes_on(20);
@@ -160,7 +160,7 @@ fn a_daemon_that_dies_or_hangs_leaves_no_gate_closed() {
         matches!(state, ShareState::Yielding { .. } | ShareState::Held { .. })
     });
     let pid = nix::unistd::Pid::from_raw(i32::try_from(daemon.pid()).expect("a pid"));
-    kill(pid, Signal::SIGSTOP).expect("it lives");
+    gpu.stop(pid);
     a.goes_on(50);
     b.goes_on(50);
     kill(pid, Signal::SIGCONT).expect("it lives");

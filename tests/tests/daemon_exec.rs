@@ -97,7 +97,7 @@ fn a_program_that_lives_on_without_a_connection_keeps_its_charge() {
     let (_tenant, mut holder, mut other) = two(&daemon);
     // A stopped process cannot connect again; the new daemon has its page from the other process.
     let pid = nix::unistd::Pid::from_raw(i32::try_from(holder.id()).expect("a pid"));
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("it lives");
+    gpu.stop(pid);
     daemon.restart();
     daemon.until("one", |row| row.processes.len() == 1);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).expect("it lives");

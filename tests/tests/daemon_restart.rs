@@ -129,7 +129,7 @@ fn a_process_that_was_stopped_all_the_while_is_still_counted() {
     let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
     let (mut a, mut b) = (ready(&tenant), ready(&tenant));
     assert_eq!(a.ask(&alloc(3 * GIB)), GRANTED);
-    signal(a.id(), Signal::SIGSTOP);
+    gpu.stop(Pid::from_raw(a.id().cast_signed()));
     daemon.restart();
     // A new process is registered only when the next daemon has stopped waiting for known
     // processes.
@@ -157,7 +157,7 @@ fn a_daemon_that_hangs_blocks_programs_for_a_bounded_time() {
     let tenant = daemon.tenant("one", &limits);
     let mut guest = ready(&tenant);
     assert_eq!(guest.ask(&alloc(4 * GIB)), GRANTED);
-    signal(daemon.pid(), Signal::SIGSTOP);
+    gpu.stop(Pid::from_raw(daemon.pid().cast_signed()));
     assert_eq!(guest.ask(&alloc(2 * GIB)), REFUSED);
     assert_eq!(guest.ask("free 1"), "free 0");
     assert_eq!(guest.ask(&alloc(4 * GIB)), GRANTED);

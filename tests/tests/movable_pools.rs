@@ -373,3 +373,20 @@ fn what_refers_to_a_pools_memory_is_answered_as_by_the_driver() {
     scene.guest.finish().silently();
     bare.finish().silently();
 }
+
+/// The allocation has passed the check for captures when it waits for the return.
+#[test]
+fn a_capture_begun_while_an_allocation_waits_does_not_refuse_it() {
+    let mut scene = Scene::new(SPEC);
+    scene.does(&["async 0 5000000 1", "sync 1", "fill 0 1"]);
+    scene.provided(scene.charged());
+    scene.leaves();
+    scene.does(&["beside 1 90000000 2"]);
+    scene.until_it_waits("beside");
+    scene.does(&["begin 2"]);
+    scene.returns();
+    scene.does(&["joined", "end", "sync 2", "fill 1 2"]);
+    scene.guest.answers("check 0 1", "0");
+    scene.guest.answers("check 1 2", "0");
+    scene.guest.finish().silently();
+}

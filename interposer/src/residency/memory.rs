@@ -60,7 +60,16 @@ pub(crate) fn size_of(bytes: u64, device: DeviceKey) -> Option<u64> {
 /// that cannot move any, and while a stream captures, when only the driver knows its refusals.
 #[cold]
 pub(super) fn unit_of(device: DeviceKey) -> Option<u64> {
-    if !seal::may_move() || !captures::none_seen() {
+    if !captures::none_seen() {
+        return None;
+    }
+    granularity_of(device)
+}
+
+/// The same whether or not a stream captures; `None` on a device that cannot move any.
+#[cold]
+pub(super) fn granularity_of(device: DeviceKey) -> Option<u64> {
+    if !seal::may_move() {
         return None;
     }
     let known = GRANULARITY.get_or(Mutex::default);

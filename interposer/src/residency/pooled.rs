@@ -12,7 +12,7 @@ use gpushare_cuda_abi::cuda::*;
 
 use super::blocks::Blocks;
 use super::memory::{
-    Owner, await_device, blocks, give_back, make_for, refused_by_capture, unit_of,
+    Owner, await_device, blocks, give_back, granularity_of, make_for, refused_by_capture, unit_of,
 };
 use super::pool_books::{PoolBooks, size_of};
 use super::slabs::follow_sync_memops;
@@ -172,14 +172,15 @@ fn charged(base: u64, device: DeviceKey, charge: Units) {
     account::release(device, charge);
 }
 
-/// The bytes by which a pool grows for an allocation of `size`; `None` if it may not.
+/// The bytes by which a pool grows for an allocation of `size`; `None` if it may not. A capture that
+/// began since [`can_serve`] changes nothing: a segment is made outside of it.
 fn growth(pool: PoolId, size: u64) -> Option<(DeviceKey, u64)> {
     let (device, reserved, most) = {
         let blocks = blocks();
         let pool = blocks.pooled.pools.get(&pool)?;
         (pool.device, pool.books.reserved.now, pool.most)
     };
-    let growth = growth_of(size).checked_next_multiple_of(unit_of(device)?)?;
+    let growth = growth_of(size).checked_next_multiple_of(granularity_of(device)?)?;
     let fits = most == 0 || reserved.checked_add(growth)? <= growth_of(most);
     fits.then_some((device, growth))
 }

@@ -268,6 +268,11 @@ impl Machine {
         &self.folder
     }
 
+    /// Whether anybody holds the lock of the state now.
+    pub(crate) fn is_locked(&self) -> Result<bool> {
+        self.shm.is_locked()
+    }
+
     /// Runs `act` on the state under its lock, then erases the pages listed by `act`.
     pub(crate) fn locked<T>(&self, act: impl FnOnce(&mut View<'_>, &dyn Facts) -> T) -> Result<T> {
         self.shm.locked(|view| {

@@ -116,9 +116,24 @@ impl Shm {
     /// Runs `act` on the state with the machine's lock held. If the last holder of the lock died,
     /// the state is repaired first.
     pub(super) fn locked<T>(&self, act: impl FnOnce(&mut View<'_>) -> T) -> Result<T> {
-        let header = self.header();
         // SAFETY: `initialise` made the mutex, and it is never destroyed while a process maps it.
-        let answer = unsafe { libc::pthread_mutex_lock(&raw mut (*header).mutex) };
+        let answer = unsafe { libc::pthread_mutex_lock(&raw mut (*self.header()).mutex) };
+        self.with(answer, act)
+    }
+
+    /// Whether another process, or another thread, holds the machine's lock now.
+    pub(super) fn is_locked(&self) -> Result<bool> {
+        // SAFETY: as in `locked`.
+        let answer = unsafe { libc::pthread_mutex_trylock(&raw mut (*self.header()).mutex) };
+        match answer {
+            libc::EBUSY => Ok(true),
+            _ => self.with(answer, |_| false),
+        }
+    }
+
+    /// Runs `act` under the lock that was taken with this answer, and releases it.
+    fn with<T>(&self, answer: i32, act: impl FnOnce(&mut View<'_>) -> T) -> Result<T> {
+        let header = self.header();
         if answer != 0 && answer != libc::EOWNERDEAD {
             return Err(CUresult::OPERATING_SYSTEM);
         }

@@ -56,6 +56,26 @@ static int store(unsigned p, int attribute, void *value) {
     return CALL("cuMemPoolSetAttribute", (void *, int, void *))(pool_of(p), attribute, value);
 }
 
+static struct { pthread_t thread; int slot, result; size_t size; void *in; } other;
+
+static void *allocate_beside(void *unused) {
+    other.result = current();
+    if (!other.result)
+        other.result = CALL("cuMemAllocAsync", (dptr *, size_t, void *))(&slots[other.slot], other.size, other.in);
+    return unused;
+}
+
+static int beside(int i, size_t size, void *in) {
+    other.slot = i, other.size = sizes[i] = size, other.in = in;
+    TRY(pthread_create(&other.thread, NULL, allocate_beside, NULL));
+    return pthread_setname_np(other.thread, "beside");
+}
+
+static int joined(void) {
+    TRY(pthread_join(other.thread, NULL));
+    return other.result;
+}
+
 /* Whether it was one of the commands about pools. */
 static int pool_command(const char *name, int i, const unsigned long long *value) {
     if (!strcmp(name, "pool")) printf("pool %d\n", make_pool(value[0], value[1], value[2]));
@@ -66,7 +86,9 @@ static int pool_command(const char *name, int i, const unsigned long long *value
                                                                                                     stream_of(value[2]));
         firsts[i] = slots[i];
         printf("%s %d\n", name, result);
-    } else if (!strcmp(name, "level")) level(value[0]);
+    } else if (!strcmp(name, "beside")) printf("beside %d\n", beside(i, value[1], stream_of(value[2])));
+    else if (!strcmp(name, "joined")) printf("joined %d\n", joined());
+    else if (!strcmp(name, "level")) level(value[0]);
     else if (!strcmp(name, "put")) {
         uint64_t wanted = value[2];
         printf("put %d\n", store(value[0], value[1], &wanted));
