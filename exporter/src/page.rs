@@ -55,6 +55,7 @@ pub fn page(report: &Report) -> String {
         let _ = writeln!(out, "<h2>{}</h2>", escaped(&name));
         let health = report.snapshot.health_text(row.uuid);
         if !health.is_empty() {
+            let health = health.replace("  ", ", ");
             let _ = writeln!(out, "<p class=\"note\">Now: {health}.</p>");
         }
         memory(&mut out, report, row);

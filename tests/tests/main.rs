@@ -60,6 +60,7 @@ mod gangs_shared;
 mod gate;
 mod graphs;
 mod green;
+mod install_script;
 mod instructions;
 mod journal;
 mod launches_beside;

@@ -29,7 +29,8 @@ pub(super) fn of(rows: &[Row], width: Option<usize>) -> String {
         text.push('\n');
         text.push_str(line);
         for detail in details(row) {
-            let parts = match width {
+            let fits = |width: usize| detail.chars().count() + 2 <= width;
+            let parts = match width.filter(|width| !fits(*width)) {
                 None => vec![detail],
                 Some(width) => wrapped(&detail, width.saturating_sub(4).max(20)),
             };
