@@ -4,7 +4,7 @@
 use crate::container_node::*;
 use crate::driver::{Backend, Driver};
 use gpushare_core::Nanos;
-use gpushare_protocol::wire::{ErrorCode, Injection, Linkage};
+use gpushare_protocol::wire::{ErrorCode, Injection, Linkage, PodRow};
 use gpushared::devices::Devices as _;
 use gpushared::groups::Groups;
 use gpushared::node::{Effect, Settings};
@@ -139,6 +139,34 @@ fn an_idle_container_outlives_daemons_and_its_end_between_two_is_seen() {
     last.node.forget_unclaimed(NOW);
     last.drain();
     assert!(last.names().is_empty());
+}
+
+#[test]
+fn a_containers_pod_is_told_by_every_daemon_and_others_have_none() {
+    let mut machine = Machine::new();
+    let [a, b] = ["a", "b"].map(|id| First::start(&group(id)));
+    let mut of_pod = asks("a", "1GiB");
+    let label = |kind: &str, value: &str| (kind.to_owned(), value.to_owned());
+    of_pod.labels = vec![
+        label("namespace", "team"),
+        label("image", "lab/x"),
+        label("pod", "web-0"),
+    ];
+    machine.inject(&of_pod, &a).unwrap();
+    machine.inject(&asks("b", "1GiB"), &b).unwrap();
+    let told = PodRow {
+        name: "a".to_owned(),
+        namespace: "team".to_owned(),
+        pod: "web-0".to_owned(),
+        container: String::new(),
+    };
+    assert_eq!(machine.pods(), std::slice::from_ref(&told));
+    let mut next = Machine::with(&Settings::default(), true);
+    for (_, kept) in machine.made {
+        next.node.restore(NOW, &kept).unwrap();
+    }
+    next.drain();
+    assert_eq!(next.pods(), [told]);
 }
 
 #[test]

@@ -63,6 +63,7 @@ mod gangs_shared;
 mod gate;
 mod graphs;
 mod green;
+mod install_script;
 mod instructions;
 mod journal;
 mod launches_beside;

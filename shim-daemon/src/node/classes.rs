@@ -125,6 +125,7 @@ impl Node {
                 preload: Vec::new(),
                 allow_without_daemon: self.containers.allow_without_daemon,
                 class: Some(class.name),
+                pod: Vec::new(),
             }),
         };
         let tenant = self.add(now, registration, &limits, device_ids, &spec)?;

@@ -14,6 +14,7 @@ use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{ControlReply, ErrorCode, Injection, WireError, is_container_id};
 use serde::{Deserialize, Serialize};
 
+use super::pods::pod_of;
 use super::tenant::Registration;
 use super::users::forbidden;
 use super::{ConnId, Effect, Node};
@@ -46,6 +47,9 @@ pub struct Container {
     /// Its class, if it came by one.
     #[serde(default)]
     pub class: Option<String>,
+    /// Its pod, as `(kind, value)`: `namespace`, `pod`, `pod_container`. Only shown.
+    #[serde(default)]
+    pub pod: Vec<(String, String)>,
 }
 
 /// The reason for which a container's tenant is kept.
@@ -132,6 +136,7 @@ impl Node {
             preload: injection.preload.clone(),
             allow_without_daemon: self.containers.allow_without_daemon,
             class: None,
+            pod: pod_of(&injection.labels),
         };
         let registration = Registration {
             name: self.name_of(&injection.id, init.identity),

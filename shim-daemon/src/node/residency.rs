@@ -367,7 +367,10 @@ impl Node {
             host: view.host.0,
             residue,
             left: view.left,
-            moved: view.moved.0,
+            moved: known.measures().get(device_index).map_or(0, |measures| {
+                let (out, back) = measures.swaps().bytes();
+                (out + back).0
+            }),
         })
     }
 }
