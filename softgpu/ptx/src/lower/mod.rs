@@ -51,6 +51,7 @@ pub(crate) struct Lowered {
     /// Whether it calls a function by its address.
     pub(crate) indirect: bool,
     pub(crate) max_threads: Option<[u32; 3]>,
+    pub(crate) max_registers: Option<u32>,
     pub(crate) exact_threads: Option<[u32; 3]>,
 }
 
@@ -97,6 +98,7 @@ pub(crate) fn function<'a>(
         name: function.name.to_owned(),
         entry: function.entry,
         max_threads: function.max_threads,
+        max_registers: function.max_registers,
         exact_threads: function.exact_threads,
         ..Lowered::default()
     };
