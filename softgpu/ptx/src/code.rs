@@ -472,4 +472,7 @@ pub(crate) struct Inst {
     pub(crate) guard: Option<Test>,
     pub(crate) op: Op,
     pub(crate) line: u32,
+    /// An access to volatile memory: other threads have their turn after it. So the threads of a
+    /// warp that run the same code see each other's volatile values as if they ran in step.
+    pub(crate) is_volatile: bool,
 }

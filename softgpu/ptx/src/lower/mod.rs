@@ -137,6 +137,7 @@ pub(crate) fn function<'a>(
         guard: None,
         op: Op::Ret,
         line,
+        is_volatile: false,
     });
     Ok(lowering.out)
 }
@@ -278,7 +279,12 @@ impl<'a> Lowering<'a, '_> {
             self.out.unknown.push((line, text));
             (None, Op::Unknown(index))
         });
-        Inst { guard, op, line }
+        Inst {
+            guard,
+            op,
+            line,
+            is_volatile: instruction.words.contains(&"volatile"),
+        }
     }
 
     /// The operation of an instruction, by the family of its name.
