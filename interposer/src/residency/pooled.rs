@@ -172,8 +172,8 @@ fn charged(base: u64, device: DeviceKey, charge: Units) {
     account::release(device, charge);
 }
 
-/// The bytes by which a pool grows for an allocation of `size`; `None` if it may not. A capture that
-/// began since [`can_serve`] changes nothing: a segment is made outside of it.
+/// The bytes by which a pool grows for an allocation of `size`; `None` if it may not. A capture
+/// that began since [`can_serve`] changes nothing: a segment is made outside of it.
 fn growth(pool: PoolId, size: u64) -> Option<(DeviceKey, u64)> {
     let (device, reserved, most) = {
         let blocks = blocks();
