@@ -90,6 +90,7 @@ mod parsers;
 mod pending_seen;
 mod percent_limits;
 mod pid_namespaces;
+mod places;
 mod plumbing;
 mod pointers;
 mod pool_storm;

@@ -97,7 +97,7 @@ fn instantiating(
     flags: u64,
     ask: impl Fn(Out<'_, CUgraphExec>, u64) -> CUresult,
 ) -> CUresult {
-    let call = || ask(exec, flags);
+    let call = || seal::pass(|| ask(exec, flags));
     // The driver refuses where there is no place for the result.
     if exec.is_null() {
         return call();

@@ -1,5 +1,5 @@
-//! Batches of copies, stream memory operations and prefetches: they pass the gate, and a seal holds
-//! them.
+//! Batches of copies, stream memory operations, prefetches, and nodes of graphs that access memory:
+//! a seal holds them.
 //!
 //! A stream memory operation is held only once all submitted work is complete, because that work
 //! may wait for it.
@@ -8,6 +8,7 @@ use core::ffi::{c_uint, c_ulonglong};
 
 use gpushare_cuda_abi::cuda::*;
 
+use super::plain;
 use crate::entry::hooks;
 use crate::gate::seal;
 
@@ -37,10 +38,11 @@ hooks! {
         stream: CUstream) -> CUresult = |call| seal::pass_work(call);
     #[held]
     fn cuMemPrefetchAsync | cuMemPrefetchAsync_ptsz(at: CUdeviceptr, count: usize, device: CUdevice, stream: CUstream) -> CUresult
-        = |call| seal::pass_work(call);
+        = |real(..)| plain::no_managed(at, |at| seal::pass_work(|| real(at, count, device, stream)));
     #[held]
     fn cuMemPrefetchAsync_v2 | cuMemPrefetchAsync_v2_ptsz(at: CUdeviceptr, count: usize, location: CUmemLocation, flags: c_uint,
-        stream: CUstream) -> CUresult = |call| seal::pass_work(call);
+        stream: CUstream) -> CUresult
+        = |real(..)| plain::no_managed(at, |at| seal::pass_work(|| real(at, count, location, flags, stream)));
     #[held]
     fn cuMemPrefetchBatchAsync | cuMemPrefetchBatchAsync_ptsz(at: *mut CUdeviceptr, sizes: *mut usize, count: usize,
         locations: *mut CUmemLocation, starts: *mut usize, kinds: usize, flags: c_ulonglong, stream: CUstream) -> CUresult
@@ -53,9 +55,44 @@ hooks! {
         locations: *mut CUmemLocation, starts: *mut usize, kinds: usize, flags: c_ulonglong, stream: CUstream) -> CUresult
         = |call| seal::pass_work(call);
     #[held]
-    fn cuMemAdvise(at: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice) -> CUresult = |call| seal::pass(call);
+    fn cuMemAdvise(at: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice) -> CUresult
+        = |real(..)| plain::no_managed(at, |at| seal::pass(|| real(at, count, advice, device)));
     #[held]
-    fn cuMemAdvise_v2(at: CUdeviceptr, count: usize, advice: CUmem_advise, location: CUmemLocation) -> CUresult = |call| seal::pass(call);
+    fn cuMemAdvise_v2(at: CUdeviceptr, count: usize, advice: CUmem_advise, location: CUmemLocation) -> CUresult
+        = |real(..)| plain::no_managed(at, |at| seal::pass(|| real(at, count, advice, location)));
+    // The driver looks at the addresses of such nodes: nothing is there while the memory is away.
+    #[held]
+    fn cuGraphAddMemcpyNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize,
+        params: *const CUDA_MEMCPY3D, context: CUcontext) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuGraphAddMemsetNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize,
+        params: *const CUDA_MEMSET_NODE_PARAMS_v1, context: CUcontext) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuGraphAddBatchMemOpNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize,
+        params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuGraphMemcpyNodeSetParams(node: CUgraphNode, params: *const CUDA_MEMCPY3D) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuGraphMemsetNodeSetParams(node: CUgraphNode, params: *const CUDA_MEMSET_NODE_PARAMS_v1) -> CUresult
+        = |call| seal::pass(call);
+    #[held]
+    fn cuGraphBatchMemOpNodeSetParams(node: CUgraphNode, params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS) -> CUresult
+        = |call| seal::pass(call);
+    #[held]
+    fn cuGraphExecMemcpyNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMCPY3D, context: CUcontext)
+        -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuGraphExecMemsetNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMSET_NODE_PARAMS_v1,
+        context: CUcontext) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuGraphExecBatchMemOpNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS)
+        -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuGraphExecUpdate(exec: CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, result: *mut CUgraphExecUpdateResult)
+        -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuGraphExecUpdate_v2(exec: CUgraphExec, graph: CUgraph, result: *mut CUgraphExecUpdateResultInfo_v1) -> CUresult
+        = |call| seal::pass(call);
     #[held]
     fn cuStreamWaitValue32 | cuStreamWaitValue32_ptsz | cuStreamWaitValue32_v2 | cuStreamWaitValue32_v2_ptsz(stream: CUstream,
         at: CUdeviceptr, value: u32, flags: c_uint) -> CUresult = |call| seal::pass_until_drained(call);

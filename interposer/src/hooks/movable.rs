@@ -4,12 +4,13 @@
 
 use core::cell::Cell;
 
-use gpushare_cuda_abi::cuda::{CUdeviceptr, CUresult};
+use gpushare_cuda_abi::cuda::{CUdeviceptr, CUresult, CUstream};
 
 use super::allocate;
 use crate::account::{self, Units};
 use crate::driver::contexts::{self, Here};
 use crate::driver::device::DeviceKey;
+use crate::driver::stream_ref::StreamRef;
 use crate::entry::args::Out;
 use crate::gate::seal;
 use crate::holdings::table::{self, Kind, Record};
@@ -37,6 +38,10 @@ fn of_any_size(
     refusal: &dyn Fn() -> CUresult,
 ) -> Option<CUresult> {
     let here = contexts::here()?;
+    // Such memory is made without a context, so its functions do not say that this one is lost.
+    if let Some(lost) = StreamRef::legacy(CUstream::NULL).fault() {
+        return Some(lost);
+    }
     if bytes < memory::LEAST {
         return small(here, dptr, bytes, refusal);
     }

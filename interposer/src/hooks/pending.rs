@@ -9,7 +9,7 @@ use gpushare_cuda_abi::cuda::*;
 use crate::driver::green;
 use crate::entry::args::{In, Out, recorded_event};
 use crate::entry::hooks;
-use crate::gate::{apart, awaited};
+use crate::gate::{apart, awaited, seal};
 
 hooks! {
     #[seen]
@@ -99,5 +99,6 @@ fn noting(
     if let Some(event) = params.as_ref().and_then(recorded_event) {
         awaited::event_shared(event);
     }
-    call()
+    // The driver looks at the addresses of a node that accesses memory.
+    seal::pass(call)
 }
