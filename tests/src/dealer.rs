@@ -187,8 +187,13 @@ impl Dealer {
 
     /// From now on processes register as such whose memory may move.
     pub fn swaps(&mut self) {
-        self.movability = Movability::Swap;
-        self.page().set_movability(self.movability);
+        self.lets_move(Movability::Swap);
+    }
+
+    /// From now on processes register as such whose memory may move in this way.
+    pub fn lets_move(&mut self, how: Movability) {
+        self.movability = how;
+        self.page().set_movability(how);
     }
 
     /// Orders about the memory on the first device.
