@@ -63,7 +63,8 @@ impl Gpu {
         processes.map(|process| process.served[0]).sum()
     }
 
-    /// Stops a process while it holds no lock of the software GPU, as if its driver were a real one.
+    /// Stops a process while it holds no lock of the software GPU, as if its driver were a real
+    /// one.
     #[track_caller]
     pub fn stop(&self, pid: Pid) {
         until("the process stops outside the driver", || {
@@ -85,9 +86,15 @@ impl Gpu {
 
 fn has_stopped(pid: Pid) -> bool {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
-    let states = tasks.flatten().map(|task| fs::read_to_string(task.path().join("stat")));
+    let states = tasks
+        .flatten()
+        .map(|task| fs::read_to_string(task.path().join("stat")));
     // The state follows the command's name, which is in parentheses.
-    states.flatten().all(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
+    states.flatten().all(|stat| {
+        stat.rsplit(") ")
+            .next()
+            .is_some_and(|rest| rest.starts_with('T'))
+    })
 }
 
 /// A folder with the four link names of the driver and NVML, for `LD_LIBRARY_PATH` without
