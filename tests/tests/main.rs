@@ -77,6 +77,7 @@ mod monitors;
 mod movable;
 mod movable_alone;
 mod movable_faults;
+mod movable_kept;
 mod movable_pools;
 mod movable_segments;
 mod movable_small;

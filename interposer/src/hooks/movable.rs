@@ -8,13 +8,15 @@ use gpushare_cuda_abi::cuda::{CUdeviceptr, CUresult, CUstream};
 
 use super::allocate;
 use crate::account::{self, Units};
+use crate::driver::captures;
 use crate::driver::contexts::{self, Here};
 use crate::driver::device::DeviceKey;
 use crate::driver::stream_ref::StreamRef;
 use crate::entry::args::Out;
 use crate::gate::seal;
 use crate::holdings::table::{self, Kind, Record};
-use crate::residency::{memory, pitch, slabs};
+use crate::residency::slabs::{self, Grown};
+use crate::residency::{memory, pitch};
 
 /// Allocates `bytes` where the process's memory may move. `refusal` gives the call's result above
 /// the quota.
@@ -66,21 +68,24 @@ fn small(
     bytes: u64,
     refusal: &dyn Fn() -> CUresult,
 ) -> Option<CUresult> {
-    let size = slabs::size_on(here.device)?;
-    if let Some(at) = slabs::take(here, bytes) {
+    // While a stream captures, small allocations are the driver's.
+    if captures::none_seen()
+        && let Some(at) = slabs::take(here, bytes)
+    {
         entered(here, dptr, at);
         return Some(CUresult::SUCCESS);
     }
+    let size = slabs::size_on(here.device)?;
     if !fits(here.device, size) {
         slabs::spare(here.device);
         if !fits(here.device, size) {
             return None;
         }
     }
-    let made = Cell::new((0, 0));
+    let made = Cell::new(Grown::default());
     let ask = || match slabs::grow(here, bytes, size) {
-        Ok(both) => {
-            made.set(both);
+        Ok(grown) => {
+            made.set(grown);
             CUresult::SUCCESS
         }
         Err(why) => why,
@@ -90,9 +95,9 @@ fn small(
         |_| refusal(),
         ask,
         |here, charge| {
-            let (slab, at) = made.get();
-            slabs::charged(here.device, slab, charge.keep());
-            entered(here, dptr, at);
+            let grown = made.get();
+            slabs::charged(here.device, grown, charge.keep());
+            entered(here, dptr, grown.at);
             CUresult::SUCCESS
         },
     );

@@ -296,7 +296,7 @@ fn free_ordered(dptr: CUdeviceptr, stream: StreamRef, call: impl FnOnce() -> CUr
     };
     if record.kind() == Kind::Movable {
         // All work on the device is complete then, and so that of the stream.
-        let answer = memory::free(dptr);
+        let answer = memory::free(record.device(), dptr);
         if answer.is_success() {
             early::freed();
             account::release(record.device(), record.units());

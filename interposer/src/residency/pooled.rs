@@ -12,7 +12,7 @@ use gpushare_cuda_abi::cuda::*;
 
 use super::blocks::Blocks;
 use super::memory::{
-    Owner, await_device, blocks, give_back, granularity_of, make_for, refused_by_capture, unit_of,
+    Owner, await_all, blocks, give_back, granularity_of, make_for, refused_by_capture, unit_of,
 };
 use super::pool_books::{PoolBooks, size_of};
 use super::slabs::follow_sync_memops;
@@ -260,7 +260,7 @@ pub(crate) fn free_now(at: u64) -> CUresult {
     if let Some(refused) = refused_by_capture() {
         return refused;
     }
-    await_device(device);
+    await_all(device);
     let give = |books: &mut PoolBooks, size| books.freed_now(at, size);
     let taken = blocks().pooled.give(at, give);
     frees::freed();
