@@ -2,6 +2,7 @@
 //! daemon as it is, and a device that shows what the test says.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -280,6 +281,7 @@ fn host_memory_is_given_sealed_within_the_budget_and_comes_back() {
         device_index: 0,
         bytes,
     };
+    one.client.grow(0, 2 * GIB);
     let given = |reply: Reply| match reply {
         Reply::HostRange { offset, bytes } => (offset, bytes),
         other => panic!("{other:?}"),
@@ -306,15 +308,68 @@ fn host_memory_is_given_sealed_within_the_budget_and_comes_back() {
         "apart"
     );
     assert_eq!(allocated(), bytes + 15 * piece);
+    let (rest, left) = given(one.client.wire.call(&range(piece)));
+    assert_eq!(left, piece - bytes, "as much as the budget allows");
     let full: Reply = one.client.wire.call(&range(piece));
     assert_eq!(full, Reply::Refused(Refusal::NoMemory));
-    one.says(&Request::HostDrop {
-        offset: first,
-        bytes,
-    });
+    for (offset, bytes) in [(first, bytes), (rest, left)] {
+        one.says(&Request::HostDrop { offset, bytes });
+    }
     let again: Reply = one.client.wire.call(&range(piece));
     assert!(matches!(again, Reply::HostRange { .. }), "{again:?}");
     assert_eq!(allocated(), 16 * piece, "what was dropped is free");
+}
+
+/// Asks for host memory until it is refused: how much that was.
+fn all_host_memory(gated: &mut Gated) -> u64 {
+    let mut all = 0;
+    loop {
+        let range = Request::HostRange {
+            device_index: 0,
+            bytes: GIB,
+        };
+        match gated.client.wire.call(&range) {
+            Reply::HostRange { bytes, .. } => all += bytes,
+            Reply::Refused(Refusal::NoMemory) => return all,
+            other => panic!("{other:?}"),
+        }
+        assert!(all <= 8 * GIB, "{all}");
+    }
+}
+
+#[test]
+fn no_process_has_more_host_memory_than_it_could_need() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), 64);
+    let (mut one, _command) = mover(&daemon, "one", Hello::MOVABLE);
+    one.client.grow(0, 512 * MIB);
+    let given = all_host_memory(&mut one);
+    assert!((640 * MIB..=GIB).contains(&given), "{given}");
+}
+
+#[test]
+fn what_one_tenants_move_needs_is_not_given_to_another_in_advance() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), 1);
+    let (mut one, mut command) = mover(&daemon, "one", Hello::MOVABLE);
+    one.client.grow(0, 768 * MIB);
+    one.client.charge(768 * MIB);
+    daemon.devices.until_looked_at();
+    let (mut two, _other) = mover(&daemon, "two", Hello::MOVABLE);
+    two.client.grow(0, 2 * GIB);
+    assert_eq!(all_host_memory(&mut two), 256 * MIB);
+    command.ask(&Control::Suspend {
+        tenant: "one".to_owned(),
+    });
+    one.is_sealed();
+    one.ordered(Order::Leave);
+    assert_eq!(all_host_memory(&mut one), 768 * MIB);
+    // With the process its memory is free again.
+    drop(one);
+    let two = RefCell::new(two);
+    until("the memory of a process that ended is not given", || {
+        all_host_memory(&mut two.borrow_mut()) > 0
+    });
 }
 
 #[test]

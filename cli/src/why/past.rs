@@ -129,6 +129,7 @@ pub(super) fn moves(facts: &Facts) -> Option<String> {
         "slow-return",
         "no-return",
         "spill-failed",
+        "host-failed",
         "memory-lost",
     ];
     let is_one = |record: &&EventRecord| failed.contains(&&*record.kind);

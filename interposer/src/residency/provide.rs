@@ -36,6 +36,8 @@ pub(super) struct Asked {
     pub(super) waits: bool,
     /// Since when there is too much (ns).
     surplus: Option<u64>,
+    /// The process was sealed at the last look.
+    sealed: bool,
 }
 
 /// One look. Nothing is pinned or given back while the process is sealed.
@@ -52,6 +54,11 @@ pub(super) fn provide(session: &Session, asked: &mut Asked, now: u64, sealed: bo
         (asked.until, asked.waits) = (0, false);
     }
     asked.waits &= now < asked.until && !session.host_was_refused();
+    if sealed && !asked.sealed {
+        // What was refused in advance is given for a move.
+        asked.until = 0;
+    }
+    asked.sealed = sealed;
     ask(session, asked, now);
     if !sealed {
         pin();

@@ -3,7 +3,7 @@
 
 use crate::ids::{AskId, DeviceId, ProcessId, ReclaimId, TenantId};
 use crate::lease::{Report, Work};
-use crate::residency::{Shown, Told};
+use crate::residency::{Held, Shown, Told};
 use crate::spec::{DeviceSpec, TenantSpec};
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
@@ -119,6 +119,14 @@ pub enum Event {
     Elsewhere {
         /// Which.
         tenant: TenantId,
+    },
+    /// What the host store has given a tenant has changed: it gave, freed or stored. Ignored for
+    /// tenants that are not registered.
+    Held {
+        /// Which.
+        tenant: TenantId,
+        /// All that the tenant has now.
+        held: Held,
     },
     /// A process lives on under a new registration, perhaps as another program.
     ProcessReplaced {

@@ -50,7 +50,7 @@ pub use lease::{
     Report, ShareState, ShareView, Sharing, SharingView, Work,
 };
 pub use part::Implied;
-pub use residency::{Order, Place, Shown, SwapPolicy, Told};
+pub use residency::{Held, HostView, Order, Place, Shown, SwapPolicy, Told};
 pub use resolver::Resolver;
 pub use spec::{DeviceSpec, Oversubscribe, Policy, Preemptible, Quota, SpecError, TenantSpec};
 pub use time::Nanos;

@@ -77,6 +77,9 @@ pub(crate) struct Case<'a> {
     pub(crate) now: Nanos,
     /// Host memory that these moves may take: what they leave must let another tenant be moved.
     pub(crate) host: Bytes,
+    /// Host memory that no tenant counts with: what these moves may take beyond what the store has
+    /// given their tenants already.
+    pub(crate) room: Bytes,
     /// Whether there is enough for it alone, once every tenant that may be moved has its turn over.
     pub(crate) alone: bool,
 }

@@ -77,7 +77,7 @@ impl World {
             pauses: Pauses::default(),
             decisions: VecDeque::new(),
             costs: Costs::default(),
-            residency: Residency::new(policy.swap.room()),
+            residency: Residency::new(&policy.swap),
             recovering: false,
         }
     }
@@ -209,6 +209,7 @@ impl World {
             } => self.shown(process, device, shown),
             Event::Suspend { tenant } => self.suspend(tenant),
             Event::Elsewhere { tenant } => self.is_elsewhere(tenant),
+            Event::Held { tenant, held } => self.holds(tenant, held),
             Event::Resume { tenant } => self.resume(tenant),
             Event::Worked { tenant } => self.worked(tenant),
             Event::Sampled { device, sample } => self.sampled(device, sample),

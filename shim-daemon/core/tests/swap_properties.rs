@@ -51,6 +51,21 @@ proptest! {
     }
 
     #[test]
+    fn every_wait_ends_where_the_store_fails_and_is_small(
+        ops in vec(op(), 1..100),
+        host in 1..24u64,
+        one_in in 1..6u64,
+        seed: u64,
+    ) {
+        let mut node = node(host, None, seed);
+        node.guarantees = false;
+        node.store.fails = Some((Rng(seed), one_in));
+        ops.into_iter().for_each(|op| apply(&mut node, op));
+        node.live(secs(180));
+        prop_assert!(node.asks.is_empty(), "I4: these never ended: {:?}", node.asks);
+    }
+
+    #[test]
     fn every_wait_ends_where_tenants_do_not_obey(
         ops in vec(op(), 1..100),
         foreign in vec(0..14u64, 4),

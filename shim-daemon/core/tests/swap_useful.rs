@@ -9,6 +9,8 @@ use crate::node::swap::swapping;
 use gpushare_core::{Bytes, Nanos};
 
 const GIB: Bytes = Bytes(1 << 30);
+/// A round of a program that only computes.
+const COMPUTES: Nanos = Nanos::millis(50);
 /// A link on which a tenant of 1 GiB moves in a second, and one on which it takes 50 ms.
 const LINKS: [u64; 2] = [1 << 30, 20 << 30];
 
@@ -29,7 +31,7 @@ fn script(first: &[Step], round: &[Step]) -> Script {
 
 /// Allocates all its memory, then computes without end.
 fn computes() -> Script {
-    script(&[Step::Alloc(GIB)], &[Step::Compute(millis(10))])
+    script(&[Step::Alloc(GIB)], &[Step::Compute(COMPUTES)])
 }
 
 /// Allocates all its memory, then copies without end.
@@ -151,14 +153,14 @@ fn five_that_allocate_by_pieces_lose_a_tenth_at_most() {
     is_useful("five by pieces", &vec![by_pieces(); 5], Nanos::secs(400));
 }
 
-/// A round of five seconds beside moves of two: where each frees all, the next one comes in and has
-/// three of four pieces when the first wants its own again.
+/// A round of five seconds beside moves of two: were each to lose its turn when it frees all, the
+/// next one would come in and have three of four pieces when the first wants its own again.
 #[test]
-fn five_that_take_all_pieces_anew_each_round_lose_a_third_at_most() {
+fn five_that_take_all_pieces_anew_each_round_lose_a_tenth_at_most() {
     for link in LINKS {
         let mut stage = stage(&vec![by_pieces_again(); 5], link, millis(700));
         let useful = useful("five by pieces again", &mut stage, Nanos::secs(300));
-        assert!(useful >= 667, "{useful} thousandths");
+        assert!(useful >= 900, "{useful} thousandths");
     }
 }
 
@@ -171,14 +173,17 @@ fn a_mix_of_programs_has_nine_tenths_of_the_device() {
 #[test]
 fn five_that_end_take_a_tenth_longer_than_one_after_the_other() {
     let ends = [3_u64, 10, 30, 60, 90].map(|seconds| Script {
-        rounds: seconds * 100,
+        rounds: seconds * (1_000_000_000 / COMPUTES.0),
         ..computes()
     });
     is_useful("five that end", &ends, Nanos::secs(1_000));
 }
 
+/// Each visit costs two round trips, its own and its victim's, and the time until it is seen to be
+/// idle. At a call every 20 s that leaves 819 thousandths of the slow link's device at best, and of
+/// the other's 990, of which the rotation of the others takes a part in twelve.
 #[test]
-fn an_interactive_tenant_is_in_soon_and_costs_a_quarter_at_most() {
+fn an_interactive_tenant_is_in_soon_and_costs_little_more_than_its_moves() {
     let asks = Script {
         priority: 900,
         ..script(
@@ -186,7 +191,7 @@ fn an_interactive_tenant_is_in_soon_and_costs_a_quarter_at_most() {
             &[Step::Compute(millis(100)), Step::Pause(millis(20_000))],
         )
     };
-    for link in LINKS {
+    for (link, least) in LINKS.into_iter().zip([770, 860]) {
         let mut scripts = vec![asks.clone()];
         scripts.extend(vec![computes(); 4]);
         let mut stage = stage(&scripts, link, millis(700));
@@ -197,7 +202,7 @@ fn an_interactive_tenant_is_in_soon_and_costs_a_quarter_at_most() {
         eprintln!(
             "one of five interactive: {useful} thousandths, {moves} left, it waits {longest:?}"
         );
-        assert!(useful >= 700, "{useful} thousandths");
+        assert!(useful >= least, "{useful} thousandths");
         let trip = Nanos(2 * GIB.0 * 1_000_000 / link * 1_000);
         assert!(longest <= Nanos(trip.0 * 4) + millis(1_000), "{longest:?}");
     }

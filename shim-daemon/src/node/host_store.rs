@@ -5,12 +5,16 @@
 //! A file is one process's: no other gets its descriptor, so no tenant can read another's bytes.
 //! The daemon keeps it, so that it can store ranges elsewhere, and so that what a process drops is
 //! free at once, whatever the process has mapped.
+//!
+//! The brain decides which tenant may have how much: it counts what is given here together with
+//! what it has reserved.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gpushare_core::{Nanos, ProcessId};
 use gpushare_protocol::units::Bytes;
+use gpushare_protocol::wire::Stored;
 
 use crate::host_file::HostFile;
 use crate::pages::PagesError;
@@ -23,7 +27,7 @@ const LEAST: Bytes = Bytes::mib(2);
 /// The places of this many bytes in each process's file are this daemon's.
 const OWN: u64 = 1 << 42;
 
-/// The node's budget of host memory, and the part that each process has of it.
+/// The part that each process has of the node's host memory.
 #[derive(Debug)]
 pub(super) struct HostStore {
     budget: Bytes,
@@ -47,6 +51,8 @@ struct Owner {
     adopted: bool,
     /// Its library can have ranges stored in files.
     stores: bool,
+    /// Ranges the bytes of which are in the node's files too, by their places.
+    copies: BTreeMap<u64, Stored>,
 }
 
 impl Owner {
@@ -76,8 +82,32 @@ impl HostStore {
         self.piece
     }
 
-    pub(super) fn free(&self) -> Bytes {
-        self.budget - self.owners.values().map(Owner::given).sum()
+    /// Bytes that a process has.
+    pub(super) fn given(&self, process: ProcessId) -> Bytes {
+        let owner = self.owners.get(&process);
+        owner.map_or(Bytes::ZERO, Owner::given)
+    }
+
+    /// The part of them that is in the node's files too.
+    pub(super) fn copies(&self, process: ProcessId) -> Bytes {
+        let owner = self.owners.get(&process).into_iter();
+        let copies = owner.flat_map(|owner| owner.copies.values());
+        copies.map(|stored| Bytes(stored.bytes)).sum()
+    }
+
+    /// The bytes of a range are in a file too, or will be.
+    pub(super) fn is_copied(&mut self, process: ProcessId, offset: u64, stored: Stored) {
+        if let Some(owner) = self.owners.get_mut(&process) {
+            owner.copies.insert(offset, stored);
+        }
+    }
+
+    /// These bytes are in a file no more.
+    pub(super) fn is_forgotten(&mut self, process: ProcessId, stored: Stored) {
+        if let Some(owner) = self.owners.get_mut(&process) {
+            let place = |one: &Stored| (one.file, one.at);
+            owner.copies.retain(|_, one| place(one) != place(&stored));
+        }
     }
 
     /// Bytes of a process's ranges that it could have stored in files.
@@ -155,6 +185,7 @@ impl HostStore {
             return;
         };
         let given = owner.ranges.remove(&offset);
+        owner.copies.remove(&offset);
         if given.is_none() {
             owner.before -= Bytes(bytes);
         }
@@ -194,15 +225,15 @@ mod tests {
         let mut store = store(Bytes::mib(64));
         let (offset, _) = store.allocate(ONE, Bytes::mib(16)).unwrap();
         store.allocate(OTHER, Bytes::mib(16)).unwrap();
+        let given = |store: &HostStore| [ONE, OTHER].map(|process| store.given(process).0 >> 20);
         store.drop_range(ONE, 0, u64::MAX);
-        assert_eq!(store.free(), Bytes::mib(32), "it has no such range");
+        assert_eq!(given(&store), [16, 16], "it has no such range");
         store.drop_range(ONE, offset, u64::MAX);
-        assert_eq!(store.free(), Bytes::mib(48));
+        assert_eq!(given(&store), [0, 16]);
         store.found(ONE, Bytes::MAX);
-        let full = Bytes::ZERO;
-        assert_eq!(store.free(), full, "it holds the whole budget at most");
+        assert_eq!(given(&store), [64, 16], "the whole budget at most");
         store.forget(ONE);
-        assert_eq!(store.free(), Bytes::mib(48));
+        assert_eq!(given(&store), [0, 16]);
     }
 
     #[test]
@@ -228,9 +259,9 @@ mod tests {
         let (its, _) = next.allocate(ONE, Bytes::mib(2)).unwrap();
         assert_ne!(mine, its);
         next.found(ONE, Bytes::mib(4));
-        assert_eq!(next.free(), Bytes::gib(1) - Bytes::mib(4));
+        assert_eq!(next.given(ONE), Bytes::mib(4));
         next.drop_range(ONE, mine, 2 << 20);
-        assert_eq!(next.free(), Bytes::gib(1) - Bytes::mib(2));
+        assert_eq!(next.given(ONE), Bytes::mib(2));
         assert!(next.range(ONE, its, 2 << 20).is_some());
     }
 
@@ -254,7 +285,29 @@ mod tests {
         assert!(stored && next.range(ONE, its, 4 << 20).is_none());
         next.drop_range(ONE, mine, 4 << 20);
         assert_eq!(file.allocated().unwrap(), 2 << 20);
-        assert_eq!(next.free(), Bytes::gib(1) - Bytes::mib(2));
+        assert_eq!(next.given(ONE), Bytes::mib(2));
+    }
+
+    #[test]
+    fn bytes_on_their_way_to_or_from_a_file_are_known_until_one_copy_is_gone() {
+        let mut store = store(Bytes::gib(1));
+        let stored = |at| Stored {
+            file: 1,
+            at,
+            bytes: 2 << 20,
+            sum: 0,
+        };
+        let [(one, _), (two, _)] = [(); 2].map(|()| store.allocate(ONE, Bytes::mib(2)).unwrap());
+        store.is_copied(ONE, one, stored(0));
+        store.is_copied(ONE, two, stored(PIECE.0));
+        assert_eq!(store.copies(ONE), Bytes::mib(4));
+        store.is_forgotten(ONE, stored(0));
+        assert_eq!(store.copies(ONE), Bytes::mib(2));
+        store.drop_range(ONE, two, 2 << 20);
+        assert_eq!(
+            (store.copies(ONE), store.given(ONE)),
+            (Bytes::ZERO, Bytes::mib(2))
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::residency::{Order as Shall, OrderWord, Orders};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{self, ControlReply, ErrorCode, Request, ResidencyRow, WireError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 use super::{Client, ConnId, Node, Settings};
@@ -28,6 +28,8 @@ pub(super) struct Moves {
     first: u32,
     pub(super) host: super::host_store::HostStore,
     pub(super) storing: super::storing::Storing,
+    /// Processes for which the system gave no memory when they last asked.
+    pub(super) failing: BTreeSet<ProcessId>,
     /// Each process's last report about its memory on a device.
     pub(super) claims: BTreeMap<(ProcessId, u8), wire::Residency>,
     /// Commands that wait until a tenant is out (`true`) or back.
@@ -42,6 +44,7 @@ impl Moves {
             first: (now.0 / 1_000_000) as u32,
             host: super::host_store::HostStore::new(swap.host, now),
             storing: super::storing::Storing::new(swap.spill, instance),
+            failing: BTreeSet::new(),
             claims: BTreeMap::new(),
             waiting: Vec::new(),
         }
@@ -113,6 +116,7 @@ impl Node {
         device: DeviceId,
         (epoch, order): (u32, Order),
     ) {
+        self.ask_to_give_back(tenant, order);
         let order = match order {
             Order::In => Shall::In,
             Order::Seal => Shall::Seal,
@@ -169,13 +173,18 @@ impl Node {
             Request::HostDrop { offset, bytes } => {
                 self.residency.host.drop_range(process, offset, bytes);
                 self.residency.storing.accepted(process, offset);
+                self.tell_held(client.tenant);
                 self.tend_host(now);
                 return true;
             }
             Request::Sealed {
                 device_index,
                 epoch,
-            } => (device_index, epoch, Told::Sealed),
+            } => {
+                // What it charged until now is what leaves.
+                self.read_usage(now, client.tenant, usize::from(device_index));
+                (device_index, epoch, Told::Sealed)
+            }
             Request::SealBusy {
                 device_index,
                 epoch,
@@ -244,6 +253,7 @@ impl Node {
             .claims
             .insert((process, state.device_index), state);
         self.residency.host.found(process, Bytes(state.host));
+        self.tell_held(tenant);
         self.happened(
             now,
             Event::Shown {
@@ -259,11 +269,13 @@ impl Node {
         known.device_ids().get(usize::from(device_index)).copied()
     }
 
-    /// A process has ended: what it had on the host is gone.
-    pub(super) fn forget_moves(&mut self, process: ProcessId) {
+    /// A process of a tenant has ended: what it had on the host is gone.
+    pub(super) fn forget_moves(&mut self, process: ProcessId, tenant: TenantId) {
         self.residency.host.forget(process);
         self.residency.storing.forget_all(process);
+        self.residency.failing.remove(&process);
         self.residency.claims.retain(|(of, _), _| *of != process);
+        self.tell_held(tenant);
     }
 
     /// Moves a tenant out by command, or lets it return. Answered once that is done.

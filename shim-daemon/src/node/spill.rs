@@ -39,27 +39,30 @@ impl Node {
         (client, process, id): (Client, ProcessId, u32),
         bytes: u64,
     ) {
-        let host = &mut self.residency.host;
-        let all = Bytes(bytes).round_up(Bytes::mib(2));
-        let bytes = all.min(host.piece());
-        if bytes.is_zero() || !client.moves {
+        let mut all = Bytes(bytes).round_up(Bytes::mib(2));
+        if !self.is_in(client.tenant) {
+            // Its processes share what is reserved for the move: no more than each has to move.
+            all = all.min(self.lacks(process));
+        }
+        // What the budget does not allow would not be free either if others' memory were stored.
+        let all = self.world.may_give(client.tenant, all);
+        if all.is_zero() || !client.moves {
             return self.refuse_host(client.connection, id, Refusal::NoMemory);
         }
         if client.stores {
-            host.stores(process);
+            self.residency.host.stores(process);
         }
-        self.wants_host(
-            now,
-            Wanted {
-                process,
-                connection: client.connection,
-                id,
-                since: now,
-                bytes,
-                all,
-                stored: None,
-            },
-        );
+        self.wants_host(now, (client.connection, process, id), all, None);
+    }
+
+    /// The host memory that a process lacks for all it is charged with.
+    fn lacks(&self, process: ProcessId) -> Bytes {
+        let charged = self
+            .processes
+            .get(process)
+            .map(|known| self.charged_by(known));
+        let all: Bytes = charged.iter().flatten().map(|(_, bytes)| *bytes).sum();
+        all.round_up(Bytes::mib(2)) - self.residency.host.given(process)
     }
 
     /// Handles a process's message about its stored memory. False for any other request.
@@ -80,21 +83,12 @@ impl Node {
                     self.refuse_host(client.connection, id, Refusal::DataLost);
                     return true;
                 }
-                self.wants_host(
-                    now,
-                    Wanted {
-                        process,
-                        connection: client.connection,
-                        id,
-                        since: now,
-                        bytes,
-                        all: bytes,
-                        stored: Some(stored),
-                    },
-                );
+                let from = (client.connection, process, id);
+                self.wants_host(now, from, bytes, Some(stored));
             }
             Request::HostForget(stored) => {
-                self.residency.storing.forget(process, stored);
+                self.forget_stored(process, stored);
+                self.tell_held(client.tenant);
                 self.note_fetched(client.tenant);
             }
             // They come with descriptors, by another way.
@@ -118,6 +112,7 @@ impl Node {
             return;
         }
         storing.presented(process, number, file);
+        self.tell_held(client.tenant);
     }
 
     /// A process presents the memory file that it has from a previous daemon.
@@ -134,7 +129,26 @@ impl Node {
         }
     }
 
-    fn wants_host(&mut self, now: Nanos, wanted: Wanted) {
+    fn wants_host(
+        &mut self,
+        now: Nanos,
+        (connection, process, id): (ConnId, ProcessId, u32),
+        all: Bytes,
+        stored: Option<Stored>,
+    ) {
+        let bytes = match stored {
+            Some(_) => all,
+            None => all.min(self.residency.host.piece()),
+        };
+        let wanted = Wanted {
+            process,
+            connection,
+            id,
+            since: now,
+            bytes,
+            all,
+            stored,
+        };
         let storing = &mut self.residency.storing;
         // A process that asks again has given up its former request.
         let same = |one: &Wanted| {
@@ -172,22 +186,35 @@ impl Node {
 
     fn serve_waiting(&mut self, now: Nanos) {
         let waiting = std::mem::take(&mut self.residency.storing.waiting);
-        for wanted in waiting {
-            // The last part is for tenants that come back: they need one range at a time.
-            let kept = match wanted.stored {
-                None => self.kept_for_returns(),
-                Some(_) => Bytes::ZERO,
-            };
-            let is_free = wanted.bytes + kept <= self.residency.host.free();
-            if is_free {
-                self.residency.storing.served(&wanted, now);
-                self.allocate_for(wanted);
-            } else if now >= wanted.since + PATIENCE {
-                self.refuse_host(wanted.connection, wanted.id, Refusal::NoMemory);
-            } else {
-                self.residency.storing.waiting.push_back(wanted);
+        for mut wanted in waiting {
+            match self.is_free_for(&mut wanted) {
+                Some(true) => {
+                    self.residency.storing.served(&wanted, now);
+                    self.allocate_for(wanted);
+                }
+                Some(false) if now < wanted.since + PATIENCE => {
+                    self.residency.storing.waiting.push_back(wanted);
+                }
+                _ => self.refuse_host(wanted.connection, wanted.id, Refusal::NoMemory),
             }
         }
+    }
+
+    /// Whether a request can be met now. It is made smaller to what the budget still allows;
+    /// `None`: that is nothing.
+    fn is_free_for(&self, wanted: &mut Wanted) -> Option<bool> {
+        let free = self.world.free_memory();
+        let Some(stored) = wanted.stored else {
+            let tenant = self.processes.get(wanted.process)?.tenant();
+            wanted.bytes = self.world.may_give(tenant, wanted.bytes);
+            // The last part is for tenants that come back: they need one range at a time.
+            let is_free = wanted.bytes + self.kept_for_returns() <= free;
+            return (!wanted.bytes.is_zero()).then_some(is_free);
+        };
+        // Bytes of the node's files have their room already.
+        let has_room = self.residency.storing.is_nodes(wanted.process, stored.file)
+            || wanted.bytes <= self.world.host().free();
+        Some(has_room && wanted.bytes <= free)
     }
 
     pub(super) fn kept_for_returns(&self) -> Bytes {
@@ -217,10 +244,18 @@ impl Node {
         let (offset, host) = match self.residency.host.allocate(process, bytes) {
             Ok(allocated) => allocated,
             Err(error) => {
-                tracing::warn!(%error, "no host memory for a tenant");
+                self.host_failed(process, &error.to_string());
                 return self.refuse_host(connection, id, Refusal::NoMemory);
             }
         };
+        self.residency.failing.remove(&process);
+        let is_nodes = wanted
+            .stored
+            .filter(|stored| self.residency.storing.is_nodes(process, stored.file));
+        if let Some(stored) = is_nodes {
+            self.residency.host.is_copied(process, offset, stored);
+        }
+        self.tell_held_of(process);
         match file {
             Some((stored, Some(file))) => {
                 self.residency.storing.busy.insert(process);
@@ -239,6 +274,26 @@ impl Node {
                 self.effect(Effect::Copy(Box::new(job)));
             }
             _ => self.hand_out((connection, id), &host, (offset, bytes.0)),
+        }
+    }
+
+    /// These bytes lie in a file no more.
+    fn forget_stored(&mut self, process: ProcessId, stored: Stored) {
+        self.residency.storing.forget(process, stored);
+        self.residency.host.is_forgotten(process, stored);
+    }
+
+    /// Whether the node's folder takes so much more.
+    pub(super) fn may_store(&self, bytes: Bytes) -> bool {
+        self.residency.storing.folder.is_some() && self.world.may_store(bytes)
+    }
+
+    /// The system gives no host memory: said once until it does again.
+    fn host_failed(&mut self, process: ProcessId, error: &str) {
+        let tenant = self.processes.get(process).map(|known| known.tenant());
+        if self.residency.failing.insert(process) {
+            let text = format!("the host gives it no memory to move to: {error}");
+            self.event("host-failed", tenant, None, text);
         }
     }
 
@@ -275,19 +330,38 @@ impl Node {
         let (Some(host), true, false) = (host, is_asked, storing.busy.contains(&process)) else {
             return self.refuse_host(to, id, Refusal::Cancelled);
         };
-        storing.take_back(process, offset);
-        let is_elsewhere = storing.elsewhere.contains_key(&client.tenant);
-        if !is_elsewhere && !storing.takes(Bytes(bytes)) {
-            let limit = storing.limit();
+        let taken_back = storing.take_back(process, offset);
+        if let Some(stored) = taken_back {
+            self.forget_stored(process, stored);
+            self.tell_held(client.tenant);
+        }
+        let is_elsewhere = self
+            .residency
+            .storing
+            .elsewhere
+            .contains_key(&client.tenant);
+        if !is_elsewhere && !self.may_store(Bytes(bytes)) {
+            let limit = self.residency.storing.limit();
             let text = format!(
                 "the budget of {} in the spill folder is used up: memory stays on the host",
                 limit.human()
             );
             return self.does_not_store(now, (client.tenant, to, id), text);
         }
+        let storing = &mut self.residency.storing;
         match storing.place(client.tenant, process, Bytes(bytes)) {
             Ok(slot) => {
                 storing.busy.insert(process);
+                let stored = Stored {
+                    file: slot.number,
+                    at: slot.at,
+                    bytes,
+                    sum: 0,
+                };
+                if !is_elsewhere {
+                    self.residency.host.is_copied(process, offset, stored);
+                }
+                self.tell_held(client.tenant);
                 let job = Job {
                     key: Key {
                         process,
@@ -296,12 +370,7 @@ impl Node {
                     },
                     out: true,
                     file: slot.file,
-                    stored: Stored {
-                        file: slot.number,
-                        at: slot.at,
-                        bytes,
-                        sum: 0,
-                    },
+                    stored,
                     host,
                     offset,
                 };
@@ -351,7 +420,8 @@ impl Node {
         match (job.out, outcome) {
             (true, Ok(sum)) => self.is_stored(tenant, &job, sum),
             (true, Err(error)) => {
-                self.residency.storing.forget(process, job.stored);
+                self.forget_stored(process, job.stored);
+                self.tell_held(tenant);
                 let text = format!("memory stays on the host: it cannot be stored: {error}");
                 self.does_not_store(now, (tenant, connection, id), text);
             }
@@ -362,6 +432,7 @@ impl Node {
             (false, Err(error)) => {
                 let host = &mut self.residency.host;
                 host.drop_range(process, job.offset, job.stored.bytes);
+                self.tell_held(tenant);
                 let text = match error {
                     Failed::System(error) => format!("it cannot be read: {error}"),
                     sum @ Failed::Sum { .. } => sum.to_string(),
@@ -380,7 +451,8 @@ impl Node {
         } = job.key;
         let storing = &mut self.residency.storing;
         let Some(reader) = storing.reader(process, job.stored.file) else {
-            storing.forget(process, job.stored);
+            self.forget_stored(process, job.stored);
+            self.tell_held(tenant);
             return self.refuse_host(connection, id, Refusal::NoMemory);
         };
         *storing.done.entry(tenant).or_default() += Bytes(job.stored.bytes);

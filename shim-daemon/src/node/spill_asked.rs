@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use gpushare_core::{Event, Nanos, Place, TenantId};
+use gpushare_core::{Event, Held, Nanos, Order, Place, ProcessId, TenantId};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ControlReply, ErrorCode, WireError};
 
@@ -24,13 +24,13 @@ impl Node {
         let wanted = self.residency.storing.shortage(now);
         let mut missing = match wanted.is_zero() || paused {
             true => Bytes::ZERO,
-            false => wanted + self.kept_for_returns() - self.residency.host.free(),
+            false => wanted + self.kept_for_returns() - self.world.free_memory(),
         };
         let order = self.world.spill_order();
         for tenant in order {
             let storable = self.storable(tenant);
             let elsewhere = self.residency.storing.elsewhere.contains_key(&tenant);
-            let room = elsewhere || self.residency.storing.takes(Bytes(1));
+            let room = elsewhere || self.may_store(Bytes(1));
             let chosen = !storable.is_zero() && room && (elsewhere || !missing.is_zero());
             if chosen {
                 missing -= storable;
@@ -52,26 +52,64 @@ impl Node {
         if is_asked == chosen {
             return;
         }
-        let word = match chosen {
-            true => u32::try_from(storing.number() % u64::from(u32::MAX)).unwrap_or(0) + 1,
-            false => 0,
-        };
+        let number = chosen.then(|| storing.number());
+        let word = self.set_spill_word(tenant, number);
+        let asked = &mut self.residency.storing.asked;
         match chosen {
-            true => drop(storing.asked.insert(tenant, word)),
-            false => drop(storing.asked.remove(&tenant)),
+            true => drop(asked.insert(tenant, word)),
+            false => drop(asked.remove(&tenant)),
         }
         if !chosen {
             self.note_stored(tenant);
         }
-        if let Some(known) = self.tenants.get(&tenant) {
-            known
-                .control()
-                .view()
-                .header
-                .spill
-                .store(word, Ordering::Release);
-            self.wake_soon(tenant);
+    }
+
+    /// Tells the brain what a tenant has on the host and in files, after any change of it.
+    pub(super) fn tell_held(&mut self, tenant: TenantId) {
+        let moves = &self.residency;
+        let known = self.tenants.get(&tenant);
+        let members = known.into_iter().flat_map(|known| known.members());
+        let held = members.fold(Held::default(), |sum, process| Held {
+            memory: sum.memory + moves.host.given(process),
+            files: sum.files + moves.storing.of_nodes(process),
+            both: sum.both + moves.host.copies(process),
+        });
+        self.happened(self.world.now(), Event::Held { tenant, held });
+    }
+
+    /// The same for a process's tenant.
+    pub(super) fn tell_held_of(&mut self, process: ProcessId) {
+        if let Some(tenant) = self.processes.get(process).map(|known| known.tenant()) {
+            self.tell_held(tenant);
         }
+    }
+
+    /// A tenant that returns while others lack host memory for a move gives its own back once its
+    /// memory is on the device, before it opens: to unpin memory waits for nothing then.
+    pub(super) fn ask_to_give_back(&mut self, tenant: TenantId, order: Order) {
+        let gives = match order {
+            Order::Return => self.world.is_tight_for_others(tenant),
+            // While it is out, the word says that its memory is to be stored.
+            Order::Leave | Order::Out => return,
+            Order::In | Order::Seal => false,
+        };
+        let number = self.residency.storing.number();
+        if !self.residency.storing.asked.contains_key(&tenant) {
+            self.set_spill_word(tenant, gives.then_some(number));
+        }
+    }
+
+    fn set_spill_word(&mut self, tenant: TenantId, number: Option<u64>) -> u32 {
+        let word = number.map_or(0, |number| {
+            u32::try_from(number % u64::from(u32::MAX)).unwrap_or(0) + 1
+        });
+        if let Some(known) = self.tenants.get(&tenant) {
+            let spill = &known.control().view().header.spill;
+            if spill.swap(word, Ordering::AcqRel) != word {
+                self.wake_soon(tenant);
+            }
+        }
+        word
     }
 
     /// Bytes that a tenant's processes could have stored.
@@ -175,11 +213,19 @@ impl Node {
     }
 
     fn is_out(&self, tenant: TenantId) -> bool {
+        self.is_at(tenant, Place::Out)
+    }
+
+    pub(super) fn is_in(&self, tenant: TenantId) -> bool {
+        self.is_at(tenant, Place::In)
+    }
+
+    fn is_at(&self, tenant: TenantId, there: Place) -> bool {
         let known = self.tenants.get(&tenant);
         let mut devices = known.into_iter().flat_map(|known| known.device_ids());
         devices.all(|device| {
             let place = self.world.place(tenant, *device);
-            place.is_none_or(|place| place == Place::Out)
+            place.is_none_or(|place| place == there)
         })
     }
 

@@ -133,21 +133,23 @@ impl Storing {
         self.limit
     }
 
-    /// Bytes in the node's folder.
-    pub(super) fn used(&self) -> Bytes {
-        let files = self.files.values().filter(|file| file.is_nodes);
-        files.map(Kept::bytes).sum()
+    /// Bytes of a process in the node's folder.
+    pub(super) fn of_nodes(&self, process: ProcessId) -> Bytes {
+        let own = self.files.range((process, 0)..=(process, u64::MAX));
+        let own = own.filter(|(_, file)| file.is_nodes);
+        own.map(|(_, file)| file.bytes()).sum()
+    }
+
+    /// Whether a file of a process lies in the node's folder.
+    pub(super) fn is_nodes(&self, process: ProcessId, number: u64) -> bool {
+        let kept = self.files.get(&(process, number));
+        kept.is_some_and(|kept| kept.is_nodes)
     }
 
     /// Bytes of a process in files, the node's or not.
     pub(super) fn of(&self, process: ProcessId) -> Bytes {
         let own = self.files.range((process, 0)..=(process, u64::MAX));
         own.map(|(_, file)| file.bytes()).sum()
-    }
-
-    /// Whether the node's folder takes so much more.
-    pub(super) fn takes(&self, bytes: Bytes) -> bool {
-        self.folder.is_some() && self.used() + bytes <= self.limit
     }
 
     /// A place for bytes of a process, in the file of the command or in the node's folder.
@@ -286,12 +288,12 @@ impl Storing {
         }
     }
 
-    /// A process asks again for a range that is stored already: it never heard of that.
-    pub(super) fn take_back(&mut self, process: ProcessId, offset: u64) {
-        match self.offered.remove(&process) {
-            Some((of, stored)) if of == offset => self.forget(process, stored),
-            _ => (),
-        }
+    /// A process asks again for a range that is stored already: it never heard of that. Returns
+    /// what is to be forgotten.
+    pub(super) fn take_back(&mut self, process: ProcessId, offset: u64) -> Option<Stored> {
+        let offered = self.offered.remove(&process);
+        let again = offered.filter(|(of, _)| *of == offset);
+        again.map(|(_, stored)| stored)
     }
 
     /// A process has ended.

@@ -104,8 +104,11 @@ impl SpillFolder {
             .create_new(true)
             .custom_flags(libc::O_NOFOLLOW)
             .open(&path)?;
-        fs::remove_file(&path)?;
-        Ok(made)
+        match fs::remove_file(&path) {
+            // Another daemon that begins to use the folder has swept it.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(made),
+        }
     }
 
     /// Removes what a daemon left that was killed between two lines of `make_named`.

@@ -1,6 +1,7 @@
 //! A tenant's account on one device.
 
 use crate::ids::ReclaimId;
+use crate::residency::STORED;
 use crate::room::Room;
 use crate::spec::{Loan, Quota};
 use gpushare_protocol::units::Bytes;
@@ -165,10 +166,14 @@ impl Account {
         (self.grant - self.away).min(self.booked)
     }
 
-    /// The part of the host budget that so much of its memory takes there: managed memory is on the
-    /// host in the processes' own memory.
+    /// The part of the host budget that so much of its memory takes there, in the store's steps:
+    /// managed memory is on the host in the processes' own memory.
     pub(crate) fn host_for(&self, bytes: Bytes) -> Bytes {
-        if self.loan.paged { Bytes::ZERO } else { bytes }
+        if self.loan.paged {
+            Bytes::ZERO
+        } else {
+            bytes.round_up(STORED)
+        }
     }
 
     /// The part of the grant that its processes may have on the card: also what the driver lets

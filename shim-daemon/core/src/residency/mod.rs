@@ -9,13 +9,15 @@ mod host;
 mod link;
 mod order;
 mod resident;
+mod rest;
 mod rotation;
 pub(crate) mod spill;
 mod terms;
 mod thrash;
 mod turn;
 
-pub(crate) use host::Host;
+pub use host::{Held, HostView};
+pub(crate) use host::{Host, STORED};
 pub use order::{Order, Place, Shown, Told};
 pub(crate) use resident::{Resident, Turned};
 pub(crate) use rotation::Rotation;
@@ -34,10 +36,10 @@ pub(crate) struct Residency {
 }
 
 impl Residency {
-    pub(crate) fn new(budget: Bytes) -> Self {
+    pub(crate) fn new(policy: &SwapPolicy) -> Self {
         Self {
             devices: BTreeMap::new(),
-            host: Host::new(budget),
+            host: Host::new(policy.host, policy.spill),
         }
     }
 
@@ -78,7 +80,7 @@ impl Residency {
             return;
         };
         if let Some(resident) = rotation.remove(tenant) {
-            self.host.release(resident.host());
+            self.host.exchange(tenant, resident.host(), Bytes::ZERO);
         }
         if rotation.is_empty() {
             self.devices.remove(&device);
@@ -87,8 +89,8 @@ impl Residency {
 
     /// A device is lost.
     pub(crate) fn forget(&mut self, device: DeviceId) {
-        for (_, resident) in self.devices.remove(&device).iter().flat_map(Rotation::all) {
-            self.host.release(resident.host());
+        for (tenant, resident) in self.devices.remove(&device).iter().flat_map(Rotation::all) {
+            self.host.exchange(tenant, resident.host(), Bytes::ZERO);
         }
     }
 
@@ -112,19 +114,26 @@ impl Residency {
         let Some(resident) = rotation.and_then(|rotation| rotation.get_mut(tenant)) else {
             return false;
         };
-        if !self.host.exchange(resident.host(), bytes) {
+        if !self.host.exchange(tenant, resident.host(), bytes) {
             return false;
         }
         resident.set_host(bytes);
         true
     }
 
+    /// How much more a tenant would count with on the host if `bytes` were reserved for its move
+    /// off this device.
+    pub(crate) fn more(&self, device: DeviceId, tenant: TenantId, bytes: Bytes) -> Bytes {
+        let resident = self.get(device, tenant);
+        let before = resident.map_or(Bytes::ZERO, |resident| resident.host());
+        self.host.more(tenant, before, bytes.max(before))
+    }
+
     /// A tenant of the previous daemon has so much on the host, whatever the budget.
     pub(crate) fn found(&mut self, device: DeviceId, tenant: TenantId, bytes: Bytes) {
         let rotation = self.devices.get_mut(&device);
         if let Some(resident) = rotation.and_then(|rotation| rotation.get_mut(tenant)) {
-            self.host.release(resident.host());
-            self.host.found(bytes);
+            self.host.found(tenant, resident.host(), bytes);
             resident.set_host(bytes);
         }
     }

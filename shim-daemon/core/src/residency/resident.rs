@@ -1,6 +1,7 @@
 //! One tenant that may swap, on one device: its place, its processes, and what they report.
 
 use super::order::{Order, Place, Told};
+use super::rest::Rest;
 use super::terms::SwapPolicy;
 use super::turn::Turn;
 use crate::ids::ProcessId;
@@ -56,6 +57,7 @@ pub(crate) struct Resident {
     /// When the current place began.
     since: Nanos,
     turn: Turn,
+    rest: Rest,
     /// When the move began to which the current place belongs.
     begun: Nanos,
     members: BTreeMap<ProcessId, Member>,
@@ -88,6 +90,7 @@ impl Default for Resident {
             epoch: 0,
             since: Nanos::ZERO,
             turn: Turn::default(),
+            rest: Rest::default(),
             begun: Nanos::ZERO,
             members: BTreeMap::new(),
             wants: None,
@@ -120,6 +123,15 @@ impl Resident {
 
     pub(crate) fn turn_mut(&mut self) -> &mut Turn {
         &mut self.turn
+    }
+
+    /// After how long it counts as idle.
+    pub(crate) fn rest(&self) -> &Rest {
+        &self.rest
+    }
+
+    pub(crate) fn rest_mut(&mut self) -> &mut Rest {
+        &mut self.rest
     }
 
     /// When the move began to which the current place belongs.
@@ -170,8 +182,10 @@ impl Resident {
         self.suspended
     }
 
+    /// It is moved out by command. A call that waits already is the one that wakes it: its process
+    /// says only once for each seal that one waits.
     pub(crate) fn suspend(&mut self) {
-        (self.suspended, self.wants) = (true, None);
+        self.suspended = self.wants.is_none();
     }
 
     /// A call waits, or a command wants it back. `false`: it is in, or was waiting already.
@@ -323,6 +337,11 @@ impl Resident {
     pub(crate) fn leave(&mut self, process: ProcessId) -> Option<Turned> {
         self.members.remove(&process)?;
         self.all_said()
+    }
+
+    /// How many of its processes have a context.
+    pub(crate) fn members(&self) -> usize {
+        self.members.len()
     }
 
     /// Whether it has no process with a context.

@@ -20,6 +20,9 @@ pub struct SwapPolicy {
     /// A tenant above its request that did no work for as long as its moves take counts as idle,
     /// but not before this time, and at its own `idle_after` at the latest.
     pub rest: Nanos,
+    /// No tenant counts as idle before this time, however often it was rightly taken for that: what
+    /// a tenant does is seen a moment later.
+    pub least_rest: Nanos,
     /// The shortest and the longest stay.
     pub stays: (Nanos, Nanos),
     /// The rate of moves before one was measured, in bytes a second.
@@ -37,17 +40,6 @@ pub struct SwapPolicy {
     pub extension: Nanos,
 }
 
-impl SwapPolicy {
-    /// The bytes that may be away at a time: on the host, or in files. None without a host: every
-    /// byte passes it.
-    pub(crate) fn room(&self) -> Bytes {
-        match self.host.is_zero() {
-            true => Bytes::ZERO,
-            false => self.host + self.spill,
-        }
-    }
-}
-
 impl Default for SwapPolicy {
     fn default() -> Self {
         Self {
@@ -56,6 +48,8 @@ impl Default for SwapPolicy {
             stay: 11,
             urgent_stay: 3,
             rest: Nanos::secs(1),
+            // The libraries publish every 250 ms, and the daemon reads as often.
+            least_rest: Nanos::millis(600),
             stays: (Nanos::millis(200), Nanos::secs(120)),
             first_rate: 10 << 30,
             seal: Nanos::secs(5),

@@ -3,6 +3,7 @@
 //! judged by that, it would be moved out again at once.
 
 use crate::time::Nanos;
+use gpushare_protocol::units::Bytes;
 
 /// See the module's page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub(crate) struct Turn {
     freed: Nanos,
     /// Since when it has no memory, if it is in and has none.
     empty: Option<Nanos>,
+    /// The memory that it had before that.
+    had: Bytes,
 }
 
 impl Turn {
@@ -32,6 +35,12 @@ impl Turn {
         self.freed
     }
 
+    /// Since when it has no memory though it had some in this turn, and how much that was.
+    pub(crate) fn emptied(&self) -> Option<(Nanos, Bytes)> {
+        let since = self.empty.filter(|_| !self.had.is_zero())?;
+        Some((since, self.had))
+    }
+
     /// It is back.
     pub(super) fn begin(&mut self, now: Nanos) {
         (self.from, self.let_on) = (now, now);
@@ -40,7 +49,7 @@ impl Turn {
     /// It has its first context, and no memory yet.
     pub(super) fn open(&mut self, now: Nanos) {
         self.begin(now);
-        self.empty = Some(now);
+        (self.empty, self.had) = (Some(now), Bytes::ZERO);
     }
 
     /// It has freed memory.
@@ -48,10 +57,13 @@ impl Turn {
         self.freed = now;
     }
 
-    /// It has memory, or none. Returns whether it had none.
-    pub(crate) fn holds(&mut self, now: Nanos, some: bool) -> bool {
+    /// It has so much memory. Returns whether it had none.
+    pub(crate) fn holds(&mut self, now: Nanos, bytes: Bytes) -> bool {
         let empty = self.empty;
-        match (some, empty) {
+        if !bytes.is_zero() {
+            self.had = bytes;
+        }
+        match (!bytes.is_zero(), empty) {
             (true, Some(since)) => {
                 self.from = now.min(self.from + (now - since));
                 (self.let_on, self.empty) = (now, None);
@@ -84,9 +96,10 @@ mod tests {
     fn a_stay_begins_with_the_first_memory_however_long_that_was_waited_for() {
         let mut turn = Turn::default();
         turn.open(at(1));
-        assert!(turn.holds(at(20), true));
+        assert_eq!(turn.emptied(), None, "it had none yet");
+        assert!(turn.holds(at(20), Bytes(7)));
         assert_eq!((turn.from(), turn.let_on()), (at(20), at(20)));
-        assert!(!turn.holds(at(21), true), "it had some");
+        assert!(!turn.holds(at(21), Bytes(9)), "it had some");
         assert_eq!(turn.from(), at(20));
     }
 
@@ -94,10 +107,12 @@ mod tests {
     fn a_stay_is_not_begun_anew_by_frees() {
         let mut turn = Turn::default();
         turn.open(at(0));
-        turn.holds(at(0), true);
+        turn.holds(at(0), Bytes(7));
         for second in 1..10 {
-            turn.holds(at(second), false);
-            turn.holds(Nanos(at(second).0 + 1_000_000), true);
+            turn.holds(at(second), Bytes::ZERO);
+            assert_eq!(turn.emptied(), Some((at(second), Bytes(7))));
+            turn.holds(Nanos(at(second).0 + 1_000_000), Bytes(7));
+            assert_eq!(turn.emptied(), None);
         }
         assert_eq!(turn.from(), Nanos::millis(9), "a millisecond each");
     }

@@ -57,6 +57,7 @@ mod tests {
             guaranteed: false,
             now: Nanos::ZERO,
             host: Bytes::ZERO,
+            room: Bytes::ZERO,
             alone: false,
         };
         change(&mut case);

@@ -24,6 +24,8 @@ pub(crate) struct Mover {
     pub(crate) gives: Bytes,
     /// The host memory that it needs.
     pub(crate) host: Bytes,
+    /// The part of that which the store has not given it yet.
+    pub(crate) more: Bytes,
     /// Its residency so far.
     pub(crate) used: u64,
     /// When its stay is over, towards equals and towards better askers.
@@ -104,14 +106,15 @@ fn picked(mut movers: Vec<Mover>, case: &Case<'_>) -> Option<Vec<TenantId>> {
             mover.tenant,
         )
     });
-    let (mut given, mut host) = (Bytes::ZERO, case.host);
+    let (mut given, mut host, mut room) = (Bytes::ZERO, case.host, case.room);
     let mut chosen: Vec<Mover> = Vec::new();
     for mover in movers {
         if given >= case.short {
             break;
         }
-        if mover.host <= host {
-            (given, host) = (given + mover.gives, host - mover.host);
+        if mover.host <= host && mover.more <= room {
+            (host, room) = (host - mover.host, room - mover.more);
+            given += mover.gives;
             chosen.push(mover);
         }
     }
@@ -141,6 +144,7 @@ mod tests {
             idle: None,
             gives: Bytes::gib(4),
             host: Bytes::gib(4),
+            more: Bytes::gib(4),
             used: 0,
             stays: (Nanos::secs(10), Nanos::secs(4)),
             backs_off: None,
@@ -159,6 +163,7 @@ mod tests {
             guaranteed: false,
             now: Nanos::secs(10),
             host: Bytes::gib(64),
+            room: Bytes::gib(64),
             alone: false,
         };
         change(&mut case);
@@ -259,6 +264,14 @@ mod tests {
             certain: true,
         };
         assert_eq!(later, turn, "it is behind others");
+        let given = verdict(&all, |case| case.room = Bytes::gib(3));
+        assert_eq!(given, Verdict::Pass, "the store gave it to others");
+        let has_it = Mover {
+            more: Bytes::ZERO,
+            ..mover(2)
+        };
+        let has = verdict(&[mover(1), has_it], |case| case.room = Bytes::gib(3));
+        assert_eq!(has, moved(&[2]));
         let room_for_one = verdict(&all, |case| case.host = Bytes::gib(4));
         assert_eq!(room_for_one, moved(&[1]));
         let enough = verdict(&[], |case| case.short = Bytes::ZERO);

@@ -201,6 +201,7 @@ impl World {
             guaranteed,
             now: self.timers.now(),
             host,
+            room: self.residency.host.free(),
             alone: self.fits_alone(device, pending.tenant, (rest.taken - above, soon), &movers),
         };
         let verdict = match by {

@@ -5,6 +5,7 @@
 
 mod bound;
 mod confirm;
+mod host;
 mod members;
 mod movers;
 mod returns;
@@ -91,6 +92,9 @@ impl World {
         if !self.reserve(device, tenant, bytes) {
             return false;
         }
+        if wanted_by.is_some() {
+            self.note_rest(tenant, device);
+        }
         self.notice(Notice::Leaving {
             tenant,
             device,
@@ -116,7 +120,14 @@ impl World {
     fn follow_move(&mut self, tenant: TenantId, device: DeviceId, turned: Turned) {
         let now = self.timers.now();
         match turned {
-            Turned::Sealed => self.go(tenant, device, Place::Leaving, false),
+            Turned::Sealed => {
+                // Nothing can be charged any more: this is what leaves.
+                let bytes = self.in_use(tenant, device);
+                match self.reserve(device, tenant, bytes) {
+                    true => self.go(tenant, device, Place::Leaving, false),
+                    false => self.did_not_leave(tenant, device, Nanos::ZERO),
+                }
+            }
             Turned::Busy(retry) => self.did_not_leave(tenant, device, retry),
             Turned::Progress => {
                 let Some(resident) = self.residency.get_mut(device, tenant) else {
@@ -181,8 +192,7 @@ impl World {
     /// Reserves host memory for so much of a tenant's memory, instead of what is reserved for it.
     /// `false`: the budget does not allow it.
     fn reserve(&mut self, device: DeviceId, tenant: TenantId, bytes: Bytes) -> bool {
-        let account = self.ledger.account(device, tenant);
-        let host = account.map_or(bytes, |account| account.host_for(bytes));
+        let host = self.needed_on_host(tenant, device, bytes);
         self.residency.reserve(device, tenant, host)
     }
 

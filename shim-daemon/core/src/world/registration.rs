@@ -123,6 +123,7 @@ impl World {
         }
         let devices = self.devices_of(tenant);
         self.step_down(tenant);
+        self.holds_nothing(tenant);
         self.tenants.remove(tenant);
         for timer in [
             Timer::Idle(tenant),

@@ -19,6 +19,7 @@ impl Node {
         let (end, period) = (self.now + time, Nanos::millis(250));
         while self.now < end {
             self.pass(period.min(end - self.now));
+            self.provide_all();
             for device in self.devices.keys().copied().collect::<Vec<_>>() {
                 self.sample(device);
             }

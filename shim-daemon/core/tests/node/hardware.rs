@@ -101,6 +101,9 @@ pub struct Proc {
     sealed: std::collections::BTreeSet<DeviceId>,
     /// Contexts, and their memory.
     pub contexts: BTreeMap<DeviceId, Bytes>,
+    /// Its part of the host store, and whether it gives that back when it is back.
+    pub host: Bytes,
+    pub gives_back: bool,
 }
 
 impl Proc {
@@ -111,6 +114,8 @@ impl Proc {
             away: BTreeMap::new(),
             sealed: std::collections::BTreeSet::new(),
             contexts: BTreeMap::new(),
+            host: Bytes::ZERO,
+            gives_back: false,
         }
     }
 

@@ -9,6 +9,7 @@ mod hardware;
 pub mod program;
 mod react;
 pub mod rng;
+pub mod store;
 pub mod swap;
 
 pub use hardware::{Hardware, Proc};
@@ -89,6 +90,8 @@ pub struct Node {
     /// is late, so that hours of a node take seconds.
     read: Nanos,
     pub read_every: Nanos,
+    /// The host store.
+    pub store: store::Store,
     /// Tenants that wait for the rotation: since when, and until when at the latest.
     pub returning: BTreeMap<(TenantId, DeviceId), (Nanos, Nanos)>,
     next: u64,
@@ -147,6 +150,7 @@ impl Node {
             claims: None,
             read: Nanos::ZERO,
             read_every: Nanos::millis(50),
+            store: store::Store::default(),
             returning: BTreeMap::new(),
             next: 0,
         }
@@ -402,6 +406,7 @@ impl Node {
             .map(|device| (device, self.holds(process, device)))
             .collect();
         let dead = self.processes.remove(&process)?;
+        self.tell_held(dead.tenant);
         self.members.remove(&(dead.tenant, process));
         self.asks.retain(|ask, _| ask.0 != process);
         for (device, hardware) in &mut self.devices {

@@ -112,6 +112,7 @@ impl Stage {
     }
 
     fn tick(&mut self) {
+        let decided = self.node.decided;
         self.begin();
         let acting: Vec<usize> = (0..self.programs.len())
             .filter(|at| self.acts(*at))
@@ -119,32 +120,61 @@ impl Stage {
         let (pausing, working): (Vec<_>, Vec<_>) = acting
             .into_iter()
             .partition(|at| self.programs[*at].pauses());
-        self.node.pass(TICK);
-        let each = Nanos(TICK.0 / working.len().max(1) as u64);
+        // A decision for one program may let another go on that had its turn in this tick already.
+        let ticks = match self.node.decided == decided {
+            true => self.ticks_to_pass(&working, &pausing),
+            false => 1,
+        };
+        let span = Nanos(TICK.0 * ticks);
+        self.node.pass(span);
+        let each = Nanos(span.0 / working.len().max(1) as u64);
         for at in working {
             if self.is_open(at) {
                 self.programs[at].works(each);
             }
         }
         for at in pausing {
-            self.programs[at].rests(TICK);
+            self.programs[at].rests(span);
         }
-        self.ticks += 1;
+        let before = self.ticks;
+        self.ticks += ticks;
         let each = |period: Nanos, ticks: u64| ticks.is_multiple_of(period.0 / TICK.0);
         if each(LOOK, self.ticks) {
+            self.node.provide_all();
             self.node.sample(self.device);
         }
         let waits = self.node.world.waiting_on(self.device) > 0 || !self.node.returning.is_empty();
         let beat = if waits { QUICK } else { BEAT };
         let phases = beat.0 / TICK.0;
         for (at, one) in self.programs.iter_mut().enumerate() {
-            if (self.ticks + 37 * at as u64).is_multiple_of(phases) {
+            let phase = 37 * at as u64;
+            if (before + phase) / phases != (self.ticks + phase) / phases {
                 one.published |= std::mem::take(&mut one.counted);
             }
         }
         if each(beat, self.ticks) {
             self.beat();
         }
+    }
+
+    /// How long nothing happens: no event, no look, no beat, and no step of a program ends.
+    fn ticks_to_pass(&self, working: &[usize], pausing: &[usize]) -> u64 {
+        let ticks = |span: Nanos| span.0.div_ceil(TICK.0);
+        let left = |at: &usize| self.programs[*at].left.unwrap_or_default().0;
+        let shared = working.len() as u64;
+        let ends = working.iter().map(|at| Nanos(left(at) * shared));
+        let ends = ends.chain(pausing.iter().map(|at| Nanos(left(at))));
+        let events = self.node.next_event().map(|at| at - self.node.now);
+        let begins = self.to_come.iter().map(|(script, _)| {
+            let since = self.node.now - self.began;
+            script.begins - since
+        });
+        let looks = LOOK.0 / TICK.0;
+        // What an event takes from a program, it takes in a tick of its own.
+        let events = events.map(|span| span.0 / TICK.0);
+        let next = ends.chain(begins).map(ticks).chain(events);
+        let most = looks - self.ticks % looks;
+        next.min().unwrap_or(most).clamp(1, most)
     }
 
     fn beat(&mut self) {

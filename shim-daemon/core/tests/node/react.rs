@@ -254,6 +254,7 @@ impl Node {
                 .for_each(|device| self.check_device(*device));
             self.check_waits();
             self.check_returns();
+            self.check_host();
         }
     }
 

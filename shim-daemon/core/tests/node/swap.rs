@@ -188,6 +188,13 @@ impl Node {
         order: Order,
     ) {
         let now = self.now;
+        let leaves = order == Order::Leave && self.guests[&tenant].moves.obeys == Obeys::Honestly;
+        let has_host = !leaves || self.has_host_for(process, device);
+        assert!(
+            has_host || self.store.fails.is_some(),
+            "{tenant:?} is asked to leave, and the store may not give: {:?}",
+            self.world.host()
+        );
         let moves = &self.guests[&tenant].moves;
         let (obeys, drain, rate) = (moves.obeys, moves.drain, moves.rate);
         let residue = moves.residue;
@@ -207,6 +214,10 @@ impl Node {
                 Some((drain, Told::Sealed))
             }
             (Order::Leave, Obeys::Halting) => None,
+            (Order::Leave, _) if !has_host => {
+                let bytes = charged - proc.host;
+                Some((Nanos::ZERO, Told::NoRoom { bytes }))
+            }
             (Order::Leave, _) => {
                 let away = charged - residue;
                 let left = away - proc.away(device);
@@ -225,6 +236,9 @@ impl Node {
                 let back = proc.away(device);
                 let room = self.room(device);
                 let paged = self.guests[&tenant].spec.oversubscribe == Oversubscribe::Uvm;
+                let tight = self.world.is_tight_for_others(tenant);
+                let proc = self.processes.get_mut(&process).expect("it lives");
+                proc.gives_back = tight;
                 if back <= room || paged {
                     let proc = self.processes.get_mut(&process).expect("it lives");
                     proc.set_away(device, Bytes::ZERO);
@@ -271,7 +285,19 @@ impl Node {
         if guest.moves.orders.get(device).map(|(last, _)| last) != Some(epoch) {
             return false;
         }
+        let tenant = proc.tenant;
         match told {
+            // The daemon reads its page: nothing can be charged from now on.
+            Told::Sealed => {
+                let in_use = self.charged(tenant, *device);
+                let device = *device;
+                let usage = Event::Usage {
+                    tenant,
+                    device,
+                    in_use,
+                };
+                self.world.handle(self.now, usage);
+            }
             Told::Away { away, .. } if guest.moves.obeys != Obeys::Lying => {
                 let left = *away - proc.away(*device);
                 proc.set_away(*device, *away);
@@ -281,7 +307,11 @@ impl Node {
                     hardware.freed.push((*process, left, now));
                 }
             }
-            Told::Back => proc.seal(*device, false),
+            Told::Back => {
+                proc.seal(*device, false);
+                let process = *process;
+                self.gives_back(process);
+            }
             _ => {}
         }
         true

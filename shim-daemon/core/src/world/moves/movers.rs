@@ -60,16 +60,18 @@ impl World {
         if fixed && !known.is_idle() {
             return None;
         }
-        let soon = (!fixed).then(|| cost.max(terms.rest));
+        let first = cost.max(terms.rest);
+        let soon = (!fixed).then(|| resident.rest().after(first, terms.least_rest));
         let (turn, rested) = (resident.turn().from(), rested(known, resident, soon));
         // Of two that wait for memory the later one makes way, else neither ever had enough.
         let kept = !fixed && before.contains(&tenant) && self.blocked(tenant).is_some();
-        let rests = rested.max(turn + cost);
+        let rests = rested.max(turn + soon.unwrap_or(cost).min(cost));
         let stays = [false, true].map(|urgent| match (kept, fixed) {
             (true, _) => Nanos::MAX,
             (_, true) => rests,
             _ => rests.min(turn + rotation.stay(account.in_use, urgent, terms)),
         });
+        let host = self.all_on_host(tenant, device);
         let since = known.worked().max(resident.turn().let_on());
         let idle = Some(since).filter(|_| rests <= now && !kept);
         Some(Mover {
@@ -78,7 +80,8 @@ impl World {
             loan,
             idle,
             gives,
-            host: account.host_for(account.in_use),
+            host,
+            more: self.residency.more(device, tenant, host),
             used: self.used_so_far(tenant, device),
             stays: (stays[0], stays[1]),
             backs_off: Some(resident.backs_off()).filter(|until| *until > now),
@@ -101,6 +104,29 @@ impl World {
             Some(gives(account, resident) - account.away)
         });
         given.sum()
+    }
+
+    /// Whether a tenant does nothing for as long as counts as idle where it is above its request.
+    fn is_at_rest(&self, tenant: TenantId, device: DeviceId) -> bool {
+        let (now, terms) = (self.timers.now(), &self.policy.swap);
+        let rotation = self.residency.on(device);
+        let resident = rotation.and_then(|rotation| Some((rotation, rotation.get(tenant)?)));
+        let known = resident.zip(self.tenants.get(tenant));
+        known.is_some_and(|((rotation, resident), known)| {
+            let cost = rotation.round_trip(self.in_use(tenant, device), terms);
+            let soon = resident
+                .rest()
+                .after(cost.max(terms.rest), terms.least_rest);
+            rested(known, resident, Some(soon)) <= now
+        })
+    }
+
+    /// A tenant is asked to leave for another: what comes of it teaches when it counts as idle.
+    pub(super) fn note_rest(&mut self, tenant: TenantId, device: DeviceId) {
+        let (now, idle) = (self.timers.now(), self.is_at_rest(tenant, device));
+        if let Some(resident) = self.residency.get_mut(device, tenant) {
+            resident.rest_mut().leaves(now, idle);
+        }
     }
 
     /// Begins to move the victims. Returns the memory that the device gets back.

@@ -2,7 +2,7 @@
 
 use crate::ids::{AskKey, DeviceId, ProcessId, TenantId};
 use crate::ledger::{Account, Device};
-use crate::residency::Place;
+use crate::residency::{Place, Rotation};
 use crate::resolver::{Burst, Case, Mover, Resolve, Resolver, Verdict};
 use crate::time::Nanos;
 use crate::timers::Timer;
@@ -18,11 +18,22 @@ impl World {
         let Some(tenant) = self.tenants.process(process).map(|known| known.tenant()) else {
             return;
         };
-        let resident = self.residency.get_mut(device, tenant);
-        if resident.is_some_and(|resident| resident.want_in(now)) {
+        if self.want_in(tenant, device, now) {
             self.worked(tenant);
             self.settle(device);
         }
+    }
+
+    /// A tenant wants to return to a device. Whether that is new.
+    fn want_in(&mut self, tenant: TenantId, device: DeviceId, now: Nanos) -> bool {
+        let bytes = self.in_use(tenant, device);
+        let rotation = self.residency.on(device);
+        let cost = rotation.map(|rotation| rotation.round_trip(bytes, &self.policy.swap));
+        let resident = self.residency.get_mut(device, tenant);
+        resident.zip(cost).is_some_and(|(resident, cost)| {
+            resident.rest_mut().returns(now, cost);
+            resident.want_in(now)
+        })
     }
 
     /// An ask of a tenant is granted that was made at `since`.
@@ -54,14 +65,14 @@ impl World {
         if self.residency.is_empty() {
             return false;
         }
-        let (now, some) = (self.timers.now(), !self.in_use(tenant, device).is_zero());
+        let (now, bytes) = (self.timers.now(), self.in_use(tenant, device));
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return false;
         };
         if freed {
             resident.turn_mut().frees(now);
         }
-        resident.turn_mut().holds(now, some)
+        resident.turn_mut().holds(now, bytes)
     }
 
     /// Whether an ask cannot be granted before others: a tenant waits to return, or the asker
@@ -97,15 +108,27 @@ impl World {
         let Some(rotation) = self.residency.on(device) else {
             return false;
         };
-        let bytes = self.in_use(tenant, device);
-        let stay = rotation.stay(bytes, false, &self.policy.swap);
+        let Some(resident) = rotation.get(tenant) else {
+            return false;
+        };
         let now = self.timers.now();
-        let until = self.blocked(tenant).unwrap_or(now);
-        rotation.get(tenant).is_some_and(|resident| {
-            resident.place() == Place::In
-                && !bytes.is_zero()
-                && until < resident.turn().from() + stay
-        })
+        let (until, bytes) = match resident.turn().emptied() {
+            // It may be about to take memory again.
+            Some((since, had)) if now < since + self.spare_time(rotation, had) => (since, had),
+            _ => {
+                let until = self.blocked(tenant).unwrap_or(now);
+                (until, self.in_use(tenant, device))
+            }
+        };
+        let stay = rotation.stay(bytes, false, &self.policy.swap);
+        resident.place() == Place::In && !bytes.is_zero() && until < resident.turn().from() + stay
+    }
+
+    /// How long a tenant that has freed all of its memory keeps its turn: no longer than its moves
+    /// would take.
+    fn spare_time(&self, rotation: &Rotation, had: Bytes) -> Nanos {
+        let terms = &self.policy.swap;
+        rotation.round_trip(had, terms).min(terms.rest)
     }
 
     /// Until when the unused part of a tenant's grant is left to it, because it has its turn and
@@ -115,8 +138,12 @@ impl World {
         tenant: TenantId,
         device: DeviceId,
     ) -> Option<Nanos> {
-        let resident = self.residency.get(device, tenant)?;
-        let until = resident.turn().freed() + self.policy.swap.rest;
+        let rotation = self.residency.on(device)?;
+        let turn = rotation.get(tenant)?.turn();
+        let until = match turn.emptied() {
+            Some((since, had)) => since + self.spare_time(rotation, had),
+            None => turn.freed() + self.policy.swap.rest,
+        };
         (until > self.timers.now() && self.has_turn(tenant, device)).then_some(until)
     }
 
@@ -132,10 +159,7 @@ impl World {
 
     /// An ask of a tenant that is not in waits until the tenant is back.
     pub(in crate::world) fn wait_to_return(&mut self, ask: AskKey, pending: &Pending) {
-        let now = self.timers.now();
-        if let Some(resident) = self.residency.get_mut(pending.device, pending.tenant) {
-            resident.want_in(now);
-        }
+        self.want_in(pending.tenant, pending.device, self.timers.now());
         self.note_turn(ask, pending, true);
         self.tell_waiting(ask, Bytes::ZERO, Some(Resolver::Swap));
     }
@@ -215,6 +239,7 @@ impl World {
         };
         let now = self.timers.now();
         let (host, soon) = self.host_for(Some((tenant, device)));
+        let room = self.residency.host.free();
         let case = Case {
             priority: self.tenants.priority(tenant),
             short: rest,
@@ -226,6 +251,7 @@ impl World {
             guaranteed,
             now,
             host,
+            room,
             alone: self.fits_alone(device, tenant, (rest - pass.above.taken, soon), &movers),
         };
         let verdict = if guaranteed {
@@ -260,37 +286,6 @@ impl World {
         }
     }
 
-    /// Host memory that moves may take now: all that is free, but for the largest tenant of each
-    /// device, so that one more can always be moved. `returns`: for the return of this tenant,
-    /// whose own part becomes free. Also what it is once all moves under way are over, each of
-    /// which ends with another tenant on the host in place of the one that came back.
-    pub(in crate::world) fn host_for(
-        &self,
-        returns: Option<(TenantId, DeviceId)>,
-    ) -> (Bytes, Bytes) {
-        if self.residency.is_empty() {
-            return (Bytes::ZERO, Bytes::ZERO);
-        }
-        let free = self.residency.host.free();
-        let largest = self.residency.devices().map(|(device, rotation)| {
-            let sizes = rotation.all().filter_map(|(tenant, _)| {
-                let account = self.ledger.account(device, tenant)?;
-                Some(account.host_for(account.in_use))
-            });
-            sizes.max().unwrap_or_default()
-        });
-        let kept: Bytes = largest.sum();
-        let own = returns.and_then(|(tenant, device)| self.residency.get(device, tenant));
-        let own = own.map_or(Bytes::ZERO, |resident| resident.host());
-        let books = self.ledger.all();
-        let away = books.flat_map(|(_, books)| books.accounts());
-        let away: Bytes = away
-            .map(|(_, account)| account.host_for(account.away))
-            .sum();
-        let lasting = self.residency.host.budget() - away;
-        (free.min(free + own - kept), lasting + own - kept)
-    }
-
     /// Whether there is room for so much more than is free, if all that may be moved were, and
     /// `host` memory for what has to be out then.
     pub(in crate::world) fn fits_alone(
@@ -301,9 +296,11 @@ impl World {
         movers: &[Mover],
     ) -> bool {
         let later = self.moves_later(device, asker);
+        let room = self.residency.host.free();
         // Each mover needs the host for all of its memory, however little of it is wanted.
         let mut sizes: Vec<(Bytes, Bytes)> = movers
             .iter()
+            .filter(|mover| mover.more <= room)
             .map(|mover| (mover.host, mover.gives))
             .collect();
         sizes.sort_unstable();
@@ -319,7 +316,9 @@ impl World {
         // Tenants that take nothing of the budget.
         let own = movers.iter().filter(|mover| mover.host.is_zero());
         let own: Bytes = own.map(|mover| mover.gives).sum();
-        !all.is_zero() && short <= all && short <= host + own
+        // Where all that is missing is kept for tenants that come back, its turn is after theirs.
+        let after = self.returning(device).any(|(tenant, _)| tenant != asker);
+        (after || !all.is_zero()) && short <= all && short <= host + own
     }
 
     /// Memory that no mover gives now, and that can move once it is used: of tenants that are
@@ -352,6 +351,7 @@ impl World {
     pub(in crate::world) fn is_full_for(&self, case: &Case<'_>) -> bool {
         let roomy = Case {
             host: Bytes::MAX,
+            room: Bytes::MAX,
             alone: false,
             priority: case.priority,
             short: case.short,

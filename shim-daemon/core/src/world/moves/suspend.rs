@@ -38,7 +38,7 @@ impl World {
         known
             .filter(|known| known.admitted().is_some())
             .ok_or(NotSuspended::Unknown)?;
-        let mut needed = Bytes::ZERO;
+        let (mut needed, mut more) = (Bytes::ZERO, Bytes::ZERO);
         let mut some = false;
         for device in self.devices_of(tenant) {
             let Some(resident) = self.residency.get(device, tenant) else {
@@ -49,11 +49,13 @@ impl World {
                 return Err(NotSuspended::Bound);
             }
             if resident.place() == Place::In {
-                let account = self.ledger.account(device, tenant);
-                needed += account.map_or(Bytes::ZERO, |account| account.host_for(account.in_use));
+                let host = self.all_on_host(tenant, device);
+                needed += host;
+                more += self.residency.more(device, tenant, host);
             }
         }
-        let free = self.residency.host.free();
+        let host = &self.residency.host;
+        let free = host.unreserved().min(host.free() + (needed - more));
         match some {
             false => Err(NotSuspended::Fixed),
             true if needed > free => Err(NotSuspended::HostFull { needed, free }),

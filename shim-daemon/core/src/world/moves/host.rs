@@ -1,0 +1,135 @@
+//! The host budget: what moves may take of it, and what the store may give.
+
+use crate::ids::{DeviceId, TenantId};
+use crate::residency::{Held, HostView, STORED};
+use crate::world::World;
+use gpushare_protocol::units::Bytes;
+
+/// Each process keeps up to a quarter more than it needs, and asks in steps of this.
+const STEP: Bytes = Bytes::mib(64);
+
+impl World {
+    /// The host budget and its use.
+    pub fn host(&self) -> HostView {
+        self.residency.host.view()
+    }
+
+    /// How many of `bytes` of new memory the store may give a tenant, once others' memory is in
+    /// files if need be: what a move of it needs, and in advance only what leaves room for a move
+    /// of any other. Never much more than the tenant
+    /// could have on its devices.
+    pub fn may_give(&self, tenant: TenantId, bytes: Bytes) -> Bytes {
+        let devices = self.devices_of(tenant);
+        let accounts = devices.iter().filter_map(|device| {
+            let account = self.ledger.account(*device, tenant)?;
+            Some(account.host_for(account.grant))
+        });
+        let all: Bytes = accounts.sum();
+        let members = self.tenants.members(tenant).count() as u64;
+        let most = all + Bytes(all.0 / 4) + Bytes(STEP.0.saturating_mul(members));
+        let host = &self.residency.host;
+        let bytes = bytes.min(most - host.held(tenant).total());
+        host.may_give(tenant, bytes, self.one_more_move(tenant))
+    }
+
+    /// Whether another tenant could not leave because too little of the host is free. A tenant that
+    /// returns then gives back what it was given.
+    pub fn is_tight_for_others(&self, tenant: TenantId) -> bool {
+        self.one_more_move(tenant) > self.residency.host.free()
+    }
+
+    /// Host memory that is not given.
+    pub fn free_memory(&self) -> Bytes {
+        self.residency.host.free_memory()
+    }
+
+    /// Whether the files of the node may take so much more.
+    pub fn may_store(&self, bytes: Bytes) -> bool {
+        self.residency.host.may_store(bytes)
+    }
+
+    /// What the store has given a tenant is this now.
+    pub(in crate::world) fn holds(&mut self, tenant: TenantId, held: Held) {
+        if self.tenants.get(tenant).is_none() || !self.residency.host.holds(tenant, held) {
+            return;
+        }
+        // Others may leave, on any device.
+        let waited = self.residency.devices().map(|(device, _)| device);
+        for device in waited.collect::<Vec<_>>() {
+            if self.waiting_on(device) > 0 {
+                self.settle(device);
+            }
+        }
+    }
+
+    /// A tenant has ended, and all that the store gave it.
+    pub(in crate::world) fn holds_nothing(&mut self, tenant: TenantId) {
+        self.residency.host.holds(tenant, Held::default());
+    }
+
+    /// The host memory that a tenant needs when so much of its memory leaves a device. The store
+    /// gives each process whole steps.
+    pub(in crate::world) fn needed_on_host(
+        &self,
+        tenant: TenantId,
+        device: DeviceId,
+        bytes: Bytes,
+    ) -> Bytes {
+        let account = self.ledger.account(device, tenant);
+        let host = account.map_or(bytes, |account| account.host_for(bytes));
+        let resident = self.residency.get(device, tenant);
+        let members = resident.map_or(0, |resident| resident.members()) as u64;
+        match host.is_zero() {
+            true => host,
+            false => host + Bytes(STORED.0.saturating_mul(members.saturating_sub(1))),
+        }
+    }
+
+    /// The same for all of its memory there.
+    pub(in crate::world) fn all_on_host(&self, tenant: TenantId, device: DeviceId) -> Bytes {
+        self.needed_on_host(tenant, device, self.in_use(tenant, device))
+    }
+
+    /// The host memory that any one tenant but this one lacks for a move, of each device.
+    fn one_more_move(&self, except: TenantId) -> Bytes {
+        let needs = self.residency.devices().map(|(device, rotation)| {
+            let others = rotation.all().filter(|(tenant, _)| *tenant != except);
+            let needs = others.map(|(tenant, _)| {
+                let host = self.all_on_host(tenant, device);
+                self.residency.more(device, tenant, host)
+            });
+            needs.max().unwrap_or_default()
+        });
+        needs.sum()
+    }
+
+    /// Host memory that moves may take now: all that is not reserved, but for the largest tenant of
+    /// each device, so that one more can always be moved. `returns`: for the return of this tenant,
+    /// whose own part becomes free. Also what it is once all moves under way are over, each of
+    /// which ends with another tenant on the host in place of the one that came back.
+    pub(in crate::world) fn host_for(
+        &self,
+        returns: Option<(TenantId, DeviceId)>,
+    ) -> (Bytes, Bytes) {
+        if self.residency.is_empty() {
+            return (Bytes::ZERO, Bytes::ZERO);
+        }
+        let free = self.residency.host.unreserved();
+        let largest = self.residency.devices().map(|(device, rotation)| {
+            let sizes = rotation
+                .all()
+                .map(|(tenant, _)| self.all_on_host(tenant, device));
+            sizes.max().unwrap_or_default()
+        });
+        let kept: Bytes = largest.sum();
+        let own = returns.and_then(|(tenant, device)| self.residency.get(device, tenant));
+        let own = own.map_or(Bytes::ZERO, |resident| resident.host());
+        let books = self.ledger.all();
+        let away = books.flat_map(|(_, books)| books.accounts());
+        let away: Bytes = away
+            .map(|(_, account)| account.host_for(account.away))
+            .sum();
+        let lasting = self.residency.host.budget() - away;
+        (free.min(free + own - kept), lasting + own - kept)
+    }
+}

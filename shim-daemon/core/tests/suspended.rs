@@ -1,0 +1,155 @@
+//! Tenants that are moved out by command, at every moment of a move.
+
+use crate::node::swap::swapping;
+use crate::node::{Node, secs, spec};
+use gpushare_core::{Bytes, DeviceId, Event, Nanos, Place, Quota, TenantId, TenantSpec};
+
+/// A tenant that leaves for another, at that place; the other one.
+fn leaving(place: Place) -> (Node, DeviceId, [TenantId; 2]) {
+    let (mut node, device) = Node::swaps(1536, 64);
+    let [first, second] = [(); 2].map(|()| {
+        let (tenant, process) = node.run(swapping(device, 1024));
+        let moves = &mut node.guests.get_mut(&tenant).expect("it runs").moves;
+        (moves.works, moves.rate) = (false, 1 << 30);
+        node.want(process, device, Bytes::gib(1));
+        tenant
+    });
+    node.devices.get_mut(&device).expect("it exists").returns = Nanos::millis(300);
+    let end = node.now + secs(30);
+    while node.place(first, device) != place && node.now < end {
+        node.pass(Nanos::millis(1));
+        if node.now.0 / 1_000_000 % 250 == 0 {
+            node.sample(device);
+        }
+    }
+    assert_eq!(node.place(first, device), place);
+    (node, device, [first, second])
+}
+
+const PLACES: [Place; 4] = [
+    Place::Sealing,
+    Place::Leaving,
+    Place::Confirming,
+    Place::Out,
+];
+
+#[test]
+fn a_call_that_waits_already_wakes_a_tenant_that_is_suspended_then() {
+    for place in PLACES {
+        for calls in [true, false] {
+            let (mut node, device, [first, second]) = leaving(place);
+            if calls {
+                // It is said once, however long the tenant is sealed.
+                let process = node.processes_of(first)[0];
+                node.tell(Event::WantsIn { process, device });
+            }
+            node.tell(Event::Suspend { tenant: first });
+            assert_eq!(node.world.is_suspended(first), !calls);
+            node.live(secs(3));
+            node.finish(second);
+            node.live(secs(5));
+            let expected = if calls { Place::In } else { Place::Out };
+            assert_eq!(node.place(first, device), expected, "{place:?}");
+        }
+    }
+}
+
+#[test]
+fn a_tenant_resumed_while_it_leaves_comes_back() {
+    for place in PLACES {
+        let (mut node, device, [first, second]) = leaving(place);
+        node.tell(Event::Suspend { tenant: first });
+        node.tell(Event::Suspend { tenant: first });
+        node.tell(Event::Resume { tenant: first });
+        assert!(!node.world.is_suspended(first));
+        node.live(secs(3));
+        node.finish(second);
+        node.live(secs(5));
+        assert_eq!(node.place(first, device), Place::In, "{place:?}");
+    }
+}
+
+#[test]
+fn a_tenant_that_dies_while_it_leaves_gives_everything_back() {
+    for place in PLACES {
+        let (mut node, device, [first, second]) = leaving(place);
+        node.finish(first);
+        node.live(secs(5));
+        let host = node.world.host();
+        assert_eq!(host.reserved, Bytes::ZERO, "{place:?}");
+        assert_eq!(node.charged(second, device), Bytes::gib(1), "{place:?}");
+        let taken = node.world.device(device).expect("it exists").taken;
+        assert_eq!(taken, Bytes::gib(1), "{place:?}");
+    }
+}
+
+#[test]
+fn the_request_of_a_suspended_tenant_is_kept_once_and_comes_back_at_once() {
+    let (mut node, device) = Node::swaps(1536, 64);
+    let requested = TenantSpec {
+        quotas: vec![(
+            device,
+            Quota {
+                request: Bytes::gib(1),
+                limit: Bytes::gib(1),
+            },
+        )],
+        ..swapping(device, 1024)
+    };
+    let (tenant, process) = node.run(requested);
+    node.guests.get_mut(&tenant).expect("it runs").moves.works = false;
+    node.want(process, device, Bytes::gib(1));
+    node.tell(Event::Suspend { tenant });
+    node.live(secs(2));
+    assert_eq!(node.place(tenant, device), Place::Out);
+    // A second request of a GiB is not admitted: the first one's holds while it is out.
+    let other = node.register(spec(device, 1, 1));
+    node.live(secs(5));
+    assert!(!node.guests[&other].admitted);
+    // Nor is it lent: others have the rest of the card, and it comes back at once.
+    let (_, process) = node.run(swapping(device, 1024));
+    let much = node.want(process, device, Bytes::mib(513));
+    let rest = node.want(process, device, Bytes::mib(512));
+    assert!(!node.granted(much) && node.granted(rest));
+    node.calls(tenant, device);
+    node.live(secs(1));
+    assert_eq!(node.place(tenant, device), Place::In);
+}
+
+#[test]
+fn limits_set_while_a_tenant_is_out_hold_when_it_is_back() {
+    let (mut node, device, [first, second]) = leaving(Place::Out);
+    let lower = TenantSpec {
+        on_collision: vec![gpushare_core::Resolver::Fail],
+        ..swapping(device, 512)
+    };
+    node.guests
+        .get_mut(&first)
+        .expect("it runs")
+        .spec
+        .on_collision = lower.on_collision.clone();
+    node.tell(Event::Set {
+        tenant: first,
+        spec: lower,
+    });
+    node.live(secs(2));
+    let account = node.world.account(first, device).expect("it runs");
+    assert_eq!(
+        (account.quota.limit, account.in_use),
+        (Bytes::mib(512), Bytes::gib(1))
+    );
+    assert_eq!(node.place(first, device), Place::Out);
+    node.finish(second);
+    node.calls(first, device);
+    node.live(secs(5));
+    assert_eq!(node.place(first, device), Place::In, "with all it has");
+    let process = node.processes_of(first)[0];
+    node.free(process, device, Bytes::mib(600));
+    node.live(secs(2));
+    let page = node.guests[&first].page[&device];
+    assert_eq!(
+        page,
+        Bytes::mib(512),
+        "above the limit it never grows again"
+    );
+}
