@@ -107,12 +107,13 @@ impl Node {
             true => storing.limit(),
             false => Bytes::ZERO,
         };
+        let held = self.world.host().held;
         (!host.budget().is_zero()).then(|| {
             SwapRow::Room(SwapRoom {
                 host: host.budget().0,
-                host_used: (host.budget() - host.free()).0,
+                host_used: held.memory.0,
                 files: files.0,
-                files_used: storing.used().0,
+                files_used: held.files.0,
             })
         })
     }
