@@ -62,7 +62,17 @@ install_all() {
         systemctl enable gpushared.service
         systemctl restart gpushared.service
         systemctl try-restart gpushare-exporter.service
+        echo "installed below $prefix; gpushared.service is enabled and runs; next: $prefix/bin/gpushare doctor"
+    else
+        echo "installed below $root$prefix; no daemon was started; next: $prefix/bin/gpushare doctor"
     fi
+}
+
+# Removes a folder below the prefix, and those it is in, as far as they are empty. Those of /usr and
+# /usr/local are the system's.
+leave() {
+    case "$prefix" in /usr | /usr/local) return ;; esac
+    (cd "$root$prefix" 2>/dev/null && rmdir -p "$1" 2>/dev/null) || true
 }
 
 uninstall_all() {
@@ -76,14 +86,20 @@ uninstall_all() {
     rmdir "$lib" 2>/dev/null || true
     (cd "$here/share" && find . -type f) | while read -r file; do
         rm -f "$root$prefix/share/$file"
+        leave "share/$(dirname "${file#./}")"
     done
     # Of the folders only those that were made for the hook and are empty again.
     for folder in containers/oci/hooks.d containers/oci containers; do
         rmdir "$root$prefix/share/$folder" 2>/dev/null || true
     done
     rmdir "$root$prefix/share/doc/gpushare" 2>/dev/null || true
+    leave bin
+    leave lib
+    case "$prefix" in /usr | /usr/local) ;; *) rmdir "$root$prefix" 2>/dev/null || true ;; esac
     if systemd; then systemctl daemon-reload; fi
-    [ -n "$root" ] || rm -rf /run/gpushare /var/lib/gpushare
+    # A daemon that another installation has keeps its folders.
+    [ -n "$root" ] || [ -x /usr/bin/gpushared ] || [ -x /usr/local/bin/gpushared ] || rm -rf /run/gpushare /var/lib/gpushare
+    echo "removed from $root$prefix; settings stay in /etc/gpushare"
 }
 
 if [ -z "$root" ] && [ "$(id -u)" != 0 ]; then

@@ -17,12 +17,19 @@ bench="$CARGO_TARGET_DIR/bench"
 mkdir -p "$bench"
 cc -O2 -Wall -Werror -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$bench/libcuda.so.1" tests/bench/stub_driver.c
 cc -O2 -Wall -Werror -o "$bench/calls" tests/bench/calls.c -ldl
+cc -O2 -Wall -Werror -o "$bench/spawn" tests/bench/spawn.c
+cc -O2 -shared -o "$bench/libempty.so" -x c /dev/null
 XDG_RUNTIME_DIR=$(mktemp -d)
 export XDG_RUNTIME_DIR LD_LIBRARY_PATH="$bench"
 trap 'rm -rf "$XDG_RUNTIME_DIR"' EXIT
 
 say "driver calls: bare and with the library in turn, medians of seven pairs, and instructions added"
 scripts/bench_calls.py calls "$library" "$bench"
+
+say "a program without CUDA: 2,000 rounds of /bin/true bare, with an empty library, and with ours"
+shipped=$library
+[ ! -f dist/lib/libgpushare.so ] || shipped="$PWD/dist/lib/libgpushare.so"
+scripts/bench_calls.py loading "$shipped" "$bench"
 
 say "processes: the same by 51 pairs; instructions of the whole process added"
 cargo build --release --quiet --locked -p gpushare -p gpushared -p softgpu-cuda -p softgpu-nvml

@@ -1,8 +1,8 @@
 """Lists the needs of a shipped file, from its dynamic section; exits 1 on a finding.
 
 --max-glibc X.Y   no symbol of a newer glibc
---alone           for the preloaded library: needs nothing but glibc itself, and every undefined symbol has a glibc
-                  version (so nothing is left to be found by luck) or is weak
+--alone           for the preloaded library: needs nothing but what every program has loaded already, and every undefined
+                  symbol has a glibc version (so nothing is left to be found by luck) or is weak; runs nothing at loading
 """
 
 import argparse
@@ -10,8 +10,8 @@ import re
 import subprocess
 import sys
 
-# The libraries of glibc, under their own names.
-GLIBC = re.compile(r"^(libc|libm|libdl|libpthread|librt|libutil)\.so\.\d+$|^ld-linux.*\.so\.\d+$")
+# In every program: the C library and the dynamic linker. Another one, also of glibc's, would be loaded into each.
+EVERYWHERE = re.compile(r"^libc\.so\.6$|^ld-linux.*\.so\.\d+$")
 
 
 def readelf(option, path):
@@ -48,11 +48,14 @@ def findings(path, limit, alone):
             yield f"{name} is undefined and is no symbol of glibc ({version or 'no version'})"
     if re.search(r"\(SYMBOLIC\)|\(FLAGS\).*\bSYMBOLIC\b", readelf("--dynamic", path)):
         yield "it is marked SYMBOLIC, so its own lookups would not see what stands before it"
+    started = re.findall(r"\((?:PRE)?(INIT|FINI)(?:_ARRAY)?\)", readelf("--dynamic", path))
+    if alone and started:
+        yield f"it runs code when it is loaded or unloaded ({', '.join(sorted(set(started)))})"
     for library in needed(path):
         if library.startswith("libgcc_s"):
             yield f"it needs {library}, which minimal images do not have"
-        elif alone and not GLIBC.match(library):
-            yield f"it needs {library}"
+        elif alone and not EVERYWHERE.match(library):
+            yield f"it needs {library}, which every program would load"
     print(f"{path}: needs {', '.join(needed(path))}; newest symbol GLIBC_{'.'.join(map(str, newest))}")
 
 

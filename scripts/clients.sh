@@ -32,8 +32,9 @@ case "${1:-}" in
         [ -n "$library" ] || die "build softgpu-cuda first: PyCUDA links to a libcuda"
         ln -sf "$library" "$soft/libcuda.so"
         export CPATH="$nvidia/cuda_runtime/include:$nvidia/cuda_profiler_api/include:$nvidia/curand/include:$nvidia/cuda_nvcc/include"
-        export LIBRARY_PATH="$soft" LDFLAGS="-L$soft -Wl,-rpath,$nvidia/curand/lib" CUDA_ROOT="$nvidia/cuda_runtime"
-        venv pycuda pycuda==2026.1 numpy==2.4.6 pytest==9.2.0 mako==1.3.10
+        export LIBRARY_PATH="$soft" LDFLAGS="-L$soft -Wl,-rpath,\$ORIGIN/../nvidia/curand/lib" CUDA_ROOT="$nvidia/cuda_runtime"
+        # pip keeps what it has built for other target folders too: libcurand is found beside PyCUDA.
+        venv pycuda pycuda==2026.1 numpy==2.4.6 pytest==9.2.0 mako==1.3.10 nvidia-curand-cu12==10.3.10.19
         ;;
     -h | --help) sed -n '2,7p' "$0" | sed 's/^# \?//' ;;
     *) die "unknown set of clients: $1" ;;

@@ -95,6 +95,7 @@ for lib in lib lib64 lib/x86_64-linux-gnu lib/aarch64-linux-gnu; do
     ln -sr dist/lib/libgpushare.so "dist/lib/gpushare-preload/$lib/libgpushare.so"
 done
 for library in dist/lib/*.so; do python3 scripts/unset_symbolic.py "$library"; done
+python3 scripts/lighten.py dist/lib/libgpushare.so
 mkdir dist/debug
 for file in "${programs[@]/#/dist/}" "${hooks[@]/#/dist/}" dist/lib/*.so; do
     objcopy --only-keep-debug "$file" "dist/debug/${file##*/}.debug"

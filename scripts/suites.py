@@ -20,6 +20,8 @@ PATIENCE = 1500
 # A plugin of pytest that writes a line a test. A test's outcome is the worst of its phases.
 PLUGIN = '''
 import os
+import sys
+import types
 import pytest
 RANK = ["passed", "skipped", "failed"]
 worst = {}
@@ -33,6 +35,14 @@ def pytest_sessionfinish(session):
     with open(os.environ["SUITE_OUTCOMES"], "w") as file:
         for test, outcome in worst.items():
             file.write("::".join(part.rsplit("/", 1)[-1] for part in test.split("::")) + "\\t" + outcome + "\\n")
+# numba-cuda's tests are imported as cuda.tests here. Processes that they start find them as what they are.
+def pytest_collection_modifyitems(items):
+    for module in {item.module for item in items if item.module.__name__.startswith("cuda.tests.")}:
+        found, name = module.__name__, "numba." + module.__name__
+        sys.modules[name] = module
+        for value in vars(module).values():
+            if isinstance(value, types.FunctionType) and value.__module__ == found:
+                value.__module__ = name
 @pytest.fixture
 def initialize_from_pytest_config():
     """A fixture that numba-cuda's tests ask for and its package leaves out."""
@@ -46,8 +56,10 @@ SUITES = {
     "rustacuda": (None, 90),
     "nvml-wrapper": (None, 200),
 }
-# Devices with less memory than the default, because tests then skip what needs more of the host than it may have (GiB).
-SMALL = {"pycuda": 4}
+# The machine, and another for a suite. PyCUDA's tests skip what needs more of the host than it may have, if the device has
+# less memory; their kernels come from a compiler that is newer than the default driver.
+DEVICE = "mem=16GiB"
+DEVICES = {"pycuda": "mem=4GiB,driver=13000"}
 # How often a suite runs bare at most until each test that flips has shown two outcomes.
 FLIPS = 6
 # Modes with the flags of `gpushare run`; with a daemon, and beside a neighbour that keeps the device busy.
@@ -62,11 +74,11 @@ MODES = {
 class Machine:
     """A software GPU and a runtime folder of one run's own."""
 
-    def __init__(self, name, memory):
+    def __init__(self, name, device):
         self.folder = tempfile.TemporaryDirectory(prefix="gpushare-suite-")
         path = pathlib.Path(self.folder.name)
         self.path = path
-        self.spec = f"name=suite-{os.getpid()}-{name},mem={memory}GiB"
+        self.spec = f"name=suite-{os.getpid()}-{name},{device}"
         links = path / "links"
         links.mkdir()
         for library, names in (("cuda", ("libcuda.so.1", "libcuda.so")), ("nvml", ("libnvidia-ml.so.1", "libnvidia-ml.so"))):
@@ -80,10 +92,10 @@ class Machine:
             "SUITE_OUTCOMES": str(path / "outcomes"),
             "PYTHONDONTWRITEBYTECODE": "1",
             # PyCUDA compiles with nvcc, a source once for all runs.
-            "PATH": f"{os.environ.get('SUITE_NVCC', '')}:{kept['PATH']}",
-            "PYCUDA_CACHE_DIR": str(CRATES / "pycuda-cache"),
+            "PATH": f"{ROOT}/scripts/nvcc:{kept['PATH']}",
+            "PYCUDA_CACHE_DIR": str(CRATES / "pycuda-ptx"),
         }
-        (CRATES / "pycuda-cache").mkdir(parents=True, exist_ok=True)
+        (CRATES / "pycuda-ptx").mkdir(parents=True, exist_ok=True)
         self.links = links
 
     def run(self, flags):
@@ -125,8 +137,7 @@ def crate_outcomes(text):
 
 def outcomes(suite, program, mode):
     """Each test's outcome in one run."""
-    memory = SMALL.get(suite, 16)
-    machine = Machine(f"{suite}-{mode}", memory)
+    machine = Machine(f"{suite}-{mode}", DEVICES.get(suite, DEVICE))
     # One test after the other, in the same order: each has the whole device.
     command, sources = [program, "--test-threads=1"], pathlib.Path(program).parent / f"source-{suite}"
     if SUITES[suite][0] is not None:

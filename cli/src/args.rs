@@ -79,7 +79,7 @@ pub(crate) struct Share {
     #[command(flatten)]
     pub(crate) amounts: Amounts,
     /// The device's memory that the program sees: limit or request. [default: limit]
-    #[arg(long, value_name = "VIEW")]
+    #[arg(long, value_name = "VIEW", allow_hyphen_values = true)]
     pub(crate) mem_view: Option<String>,
     #[command(flatten)]
     pub(crate) terms: Terms,
@@ -88,7 +88,12 @@ pub(crate) struct Share {
     pub(crate) name: Option<String>,
     /// auto (a real GPU, or an error), a GPU's index or UUID, or soft[:key=value,…] for one without
     /// hardware.
-    #[arg(long, value_name = "GPU", default_value = "auto")]
+    #[arg(
+        long,
+        value_name = "GPU",
+        default_value = "auto",
+        allow_hyphen_values = true
+    )]
     pub(crate) gpu: String,
 }
 
@@ -185,13 +190,13 @@ impl Terms {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ps {
     /// Only on this GPU: an index, or the beginning of a UUID.
-    #[arg(long, value_name = "GPU")]
+    #[arg(long, value_name = "GPU", allow_hyphen_values = true)]
     pub(crate) gpu: Option<String>,
     /// Print a list, one object a tenant and device, all amounts in bytes (docs/schema/ps.json).
     #[arg(long)]
     pub(crate) json: bool,
     /// Print it again every so many seconds; without a number, every 2.
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) watch: Option<std::time::Duration>,
 }
 
@@ -229,13 +234,13 @@ pub(crate) struct Events {
     pub(crate) follow: bool,
     /// From then on: an age (90s, 30m, 8h, 2d) or a local time (08:00, "2026-11-22 08:00").
     /// [default: the last 1024 events]
-    #[arg(long, value_name = "WHEN")]
+    #[arg(long, value_name = "WHEN", allow_hyphen_values = true)]
     pub(crate) since: Option<String>,
     /// Of this tenant. May be repeated.
     #[arg(long, value_name = "NAME")]
     pub(crate) tenant: Vec<String>,
     /// On this GPU: an index, or the beginning of a UUID.
-    #[arg(long, value_name = "GPU")]
+    #[arg(long, value_name = "GPU", allow_hyphen_values = true)]
     pub(crate) gpu: Option<String>,
     /// Of this kind, such as refused or ended. May be repeated.
     #[arg(long, value_name = "KIND")]
@@ -251,7 +256,12 @@ pub(crate) struct Events {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
     /// As for `run`.
-    #[arg(long, value_name = "GPU", default_value = "auto")]
+    #[arg(
+        long,
+        value_name = "GPU",
+        default_value = "auto",
+        allow_hyphen_values = true
+    )]
     pub(crate) gpu: String,
     /// Print an object with all checks (docs/schema/doctor.json).
     #[arg(long)]
@@ -272,7 +282,12 @@ pub(crate) struct Why {
     /// The tenant's name, as `ps` or `events` shows it.
     pub(crate) tenant: String,
     /// How far to look back, as for `events`.
-    #[arg(long, value_name = "WHEN", default_value = "1d")]
+    #[arg(
+        long,
+        value_name = "WHEN",
+        default_value = "1d",
+        allow_hyphen_values = true
+    )]
     pub(crate) since: String,
     /// Print an object with what is known, and the sentences (docs/schema/why.json).
     #[arg(long)]
@@ -303,7 +318,7 @@ pub(crate) struct Report {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Top {
     /// How often to look, in seconds: 1, 0.5.
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds, allow_hyphen_values = true)]
     pub(crate) every: std::time::Duration,
     /// Print one screen as text and end; needs no terminal.
     #[arg(long)]
@@ -336,7 +351,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) daemon: UseDaemon,
     /// Longest it waits for room before its program starts: 30s, 5m. [default: as long as it takes]
-    #[arg(long, value_name = "TIME", value_parser = crate::when::span_of)]
+    #[arg(long, value_name = "TIME", value_parser = crate::when::span_of, allow_hyphen_values = true)]
     pub(crate) start_timeout: Option<std::time::Duration>,
     #[command(flatten)]
     pub(crate) share: Share,
@@ -357,7 +372,7 @@ pub(crate) struct Env {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Devices {
     /// Only this GPU: an index, or the beginning of a UUID.
-    #[arg(long, value_name = "GPU")]
+    #[arg(long, value_name = "GPU", allow_hyphen_values = true)]
     pub(crate) gpu: Option<String>,
     /// Print a list, one object a device, amounts in bytes (docs/schema/devices.json).
     #[arg(long)]

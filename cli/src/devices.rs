@@ -24,6 +24,9 @@ use std::time::{Duration, Instant};
 /// seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Where the driver has no GPU.
+const SOFT: &str = "`gpushare run --gpu soft -- gpushare devices` shows one without hardware";
+
 /// The version of the form of `--json`.
 const SCHEMA: u32 = 1;
 
@@ -37,6 +40,7 @@ pub(crate) fn print(arguments: Devices) -> Result<ExitCode, Failure> {
         output::data(&serde_json::to_string(&devices).map_err(Failure::ours)?)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let gpu = select::gpu(arguments.gpu.as_deref())?;
     if let Some(folder) = mps::daemon(&std::env::vars_os().collect()) {
         output::note(&format!(
             "note: programs started here are clients of the MPS control daemon in {folder}: they take no turns, and --priority \
@@ -47,9 +51,8 @@ pub(crate) fn print(arguments: Devices) -> Result<ExitCode, Failure> {
     let devices = match list() {
         // A daemon's devices need not be this environment's: a software GPU's, for one.
         Err(_) if !rows.is_empty() => Vec::new(),
-        listed => listed.map_err(Failure::ours)?,
+        listed => listed.map_err(|why| Failure::ours(format!("{why}; {SOFT}")))?,
     };
-    let gpu = select::gpu(arguments.gpu.as_deref())?;
     let mut known = matched(devices, rows);
     known.retain(|known| gpu.as_ref().is_none_or(|gpu| is(gpu, known)));
     let text = if arguments.json {

@@ -123,6 +123,8 @@ impl Gpu {
             )),
             (Err(why), Self::Soft(spec)) => {
                 let spec = spec.as_deref().unwrap_or("");
+                // softgpu's own words come first, then what the driver's call returned.
+                let why = why.lines().next().unwrap_or_default();
                 Err(Failure::ours(format!(
                     "the software GPU does not start with {spec:?}: {why}"
                 )))

@@ -98,13 +98,68 @@ mod tests {
 
     #[test]
     fn help_fits_a_hundred_columns() {
-        let command = Args::command().term_width(100);
-        for one in command.get_subcommands() {
-            let mut one = one.clone().term_width(100);
-            let help = one.render_long_help().to_string();
-            for line in help.lines() {
-                assert!(line.chars().count() <= 100, "{}: {line}", one.get_name());
+        let mut many = 0;
+        every(Args::command(), &mut |one| {
+            for help in [one.render_long_help(), one.render_help()] {
+                for line in help.to_string().lines() {
+                    assert!(line.chars().count() <= 100, "{}: {line}", one.get_name());
+                }
             }
+            many += 1;
+        });
+        assert!(many > 20, "{many} commands, those of `bench` and `cdi` too");
+    }
+
+    /// A command with more flags than this has them under headings.
+    const UNGROUPED: usize = 8;
+
+    #[test]
+    fn long_help_has_headings() {
+        every(Args::command(), &mut |one| {
+            let shown = one.get_opts().filter(|flag| !flag.is_hide_set());
+            let (with, without): (Vec<_>, Vec<_>) =
+                shown.partition(|flag| flag.get_help_heading().is_some());
+            assert!(
+                without.len() <= UNGROUPED,
+                "{}: {} with a heading, {without:?}",
+                one.get_name(),
+                with.len()
+            );
+        });
+    }
+
+    #[test]
+    fn a_negative_value_is_named_as_a_value() {
+        // Names of files, tenants and kinds may follow a forgotten flag.
+        let names = [
+            "name", "gang", "tenant", "kind", "html", "perfetto", "to", "config",
+        ];
+        let (mut command, mut many) = (Args::command(), 0);
+        command.build();
+        for one in command
+            .get_subcommands()
+            .filter(|one| one.get_name() != "bench")
+        {
+            for flag in one.get_opts().filter(|flag| !flag.is_hide_set()) {
+                let long = flag.get_long().unwrap_or_default();
+                let takes = flag.get_action().takes_values() && !names.contains(&long);
+                let is_named =
+                    flag.is_allow_hyphen_values_set() || flag.is_allow_negative_numbers_set();
+                let a_word = !flag.get_possible_values().is_empty();
+                assert!(!takes || is_named || a_word, "{} --{long}", one.get_name());
+                many += u32::from(takes);
+            }
+        }
+        assert!(many > 20, "{many}");
+    }
+
+    /// Each command, and each below it, as it is for a wide terminal.
+    fn every(command: clap::Command, each: &mut impl FnMut(&mut clap::Command)) {
+        let mut command = command.term_width(100);
+        command.build();
+        each(&mut command);
+        for one in command.get_subcommands() {
+            every(one.clone(), each);
         }
     }
 }

@@ -2,18 +2,20 @@
 //! which the Perfetto page opens.
 //!
 //! A group of tracks for each GPU and each tenant. Of a tenant: its life, its waits for memory,
-//! when it was idle or its memory on the host, when its gate was open or closed, and the parts of
-//! the time it had and waited for. Of a GPU: whose turn it was or how it was shared, what was
-//! charged, and what happened on it. Arrows lead from an allocation that waits to the tenant that
-//! is ended for it and on to the memory that is served.
+//! when it was idle, when its memory moved and was off the device, when its gate was open or
+//! closed, and the parts of the time it had and waited for. Of a GPU: whose turn it was or how it
+//! was shared, what was charged, and what happened on it. Arrows lead from an allocation that waits
+//! to the tenant that is ended for it and on to the memory that is served.
 
 mod leases;
+mod moves;
 
 use crate::daemon::Talk;
 use crate::failure::Failure;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{EventRecord, LeasesRow, SeriesRow};
 use leases::SHARING;
+use moves::FILES;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +24,6 @@ use std::path::Path;
 const LIFE: u32 = 1;
 const MEMORY: u32 = 2;
 const WORK: u32 = 3;
-const PLACE: u32 = 4;
 /// Ids of tenants' groups begin here, those of GPUs below.
 const TENANTS: u32 = 1000;
 
@@ -76,8 +77,8 @@ struct Trace {
     /// The last allocation of a tenant that waits, and the arrow that leads from it.
     asks: BTreeMap<String, (u64, Option<usize>)>,
     arrows: usize,
-    /// Tracks of tenants' gates, and the device of each.
-    gates: BTreeMap<(u32, u32), [u8; 16]>,
+    /// Tenants' tracks of one device: what they are of, and the device.
+    of_devices: BTreeMap<(u32, u32), (&'static str, [u8; 16])>,
 }
 
 impl Trace {
@@ -105,6 +106,9 @@ impl Trace {
             return;
         };
         let pid = self.tenant(&name);
+        if self.tell_move(record, &name, pid) {
+            return;
+        }
         match record.kind.as_str() {
             "queued" => self.begin(&name, LIFE, at, "queued"),
             "admitted" => {
@@ -119,21 +123,19 @@ impl Trace {
                 if !self.end(&name, LIFE, at) && ran > 0 {
                     self.span(pid, LIFE, (at.saturating_sub(ran), at), "runs");
                 }
-                self.end(&name, WORK, at);
-                self.end(&name, PLACE, at);
+                let open: Vec<_> = self.open.keys().filter(|(of, _)| *of == name).collect();
+                for track in open
+                    .into_iter()
+                    .map(|(_, track)| *track)
+                    .collect::<Vec<_>>()
+                {
+                    self.end(&name, track, at);
+                }
                 self.instant(record, pid, LIFE);
             }
             "idle" => self.begin(&name, WORK, at, "idle"),
             "active" => {
                 self.end(&name, WORK, at);
-            }
-            "left" => {
-                self.begin(&name, PLACE, at, "on the host");
-                self.instant(record, pid, PLACE);
-            }
-            "returned" => {
-                self.end(&name, PLACE, at);
-                self.instant(record, pid, PLACE);
             }
             "waiting" => {
                 self.asks.insert(name, (at, None));
@@ -260,16 +262,16 @@ impl Trace {
                 (LIFE, "life"),
                 (MEMORY, "memory"),
                 (WORK, "work"),
-                (PLACE, "place"),
+                (FILES, "files"),
             ];
             for (track, title) in tracks {
                 names.push((*pid, Some(track), title.to_owned()));
             }
         }
-        for ((pid, track), device) in &self.gates {
+        for ((pid, track), (what, device)) in &self.of_devices {
             let uuid = Uuid(*device).to_string();
             let short = uuid.get(..12).unwrap_or(&uuid);
-            names.push((*pid, Some(*track), format!("gate of {short}")));
+            names.push((*pid, Some(*track), format!("{what} of {short}")));
         }
         for (pid, tid, name) in names {
             let (kind, sort) = match tid {
@@ -296,9 +298,14 @@ mod tests {
     use super::*;
     use gpushare_protocol::wire::{EventDevice, Fact, LeaseChange, LeaseWas};
 
-    fn record(at_ms: u64, kind: &str, tenant: &str, facts: &[(&str, Fact)]) -> EventRecord {
+    pub(super) fn record(
+        at_ms: u64,
+        kind: &str,
+        tenant: &str,
+        facts: &[(&str, Fact)],
+    ) -> EventRecord {
         let uuid = [7; 16];
-        let device = matches!(kind, "waiting" | "served");
+        let device = matches!(kind, "waiting" | "served" | "left" | "returned");
         EventRecord {
             instance: 1,
             number: at_ms,
@@ -366,12 +373,12 @@ mod tests {
     }
 
     /// The trace's events of one phase (`ph`).
-    fn of<'a>(trace: &'a Value, phase: &str) -> Vec<&'a Value> {
+    pub(super) fn of<'a>(trace: &'a Value, phase: &str) -> Vec<&'a Value> {
         let all = trace["traceEvents"].as_array().expect("a list").iter();
         all.filter(|event| event["ph"] == phase).collect()
     }
 
-    fn group(trace: &Value, name: &str) -> u64 {
+    pub(super) fn group(trace: &Value, name: &str) -> u64 {
         let names = of(trace, "M");
         let found = names.iter().find(|event| event["args"]["name"] == name);
         found.expect("a group of that name")["pid"]
@@ -417,24 +424,6 @@ mod tests {
             );
         }
         assert_eq!(spans.len(), 11);
-    }
-
-    #[test]
-    fn memory_on_the_host_is_a_span_until_it_is_back_or_its_tenant_ends() {
-        let records = [
-            record(1_000, "left", "web", &[]),
-            record(2_500, "returned", "web", &[]),
-            record(3_000, "left", "web", &[]),
-            record(4_000, "gone", "web", &[]),
-        ];
-        let trace = trace(&records, &[], &[], 9_000);
-        let away: Vec<_> = of(&trace, "X")
-            .into_iter()
-            .filter(|event| event["name"] == "on the host")
-            .map(|event| (event["ts"].as_u64(), event["dur"].as_u64()))
-            .collect();
-        let wanted = [(1_000_000, 1_500_000), (3_000_000, 1_000_000)];
-        assert_eq!(away, wanted.map(|(ts, dur)| (Some(ts), Some(dur))));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::{output, residency, select, settings, shares, sharing};
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
     AskedRow, Control, EndRow, EndsBy, ProcessRow, ProcessState, ResidencyRow, ShareRow,
-    SharingRow, TenantRow, TenantStatusRow,
+    SharingRow, TenantRow, TenantStatusRow, TenantSwaps,
 };
 use row::{Ends, Process, Queued, Row, SCHEMA};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +45,13 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
         false => table::of(&rows, output::width()),
     };
     output::data(&text)?;
+    if rows.is_empty() && !arguments.json {
+        let place = arguments.gpu.as_ref().map(|gpu| format!(" on GPU {gpu}"));
+        output::note(&format!(
+            "note: there is no tenant{}",
+            place.unwrap_or_default()
+        ));
+    }
     if !arguments.json {
         let notes = known.devices.iter().filter_map(sharing::note);
         notes.for_each(|note| output::note(&note));
@@ -69,6 +76,8 @@ struct Known {
     gangs: BTreeMap<String, String>,
     /// Where memory is that can move.
     residency: Vec<ResidencyRow>,
+    /// What has moved of it.
+    swaps: Vec<TenantSwaps>,
     /// Owners, ages, and what queued tenants wait for.
     status: BTreeMap<String, TenantStatusRow>,
 }
@@ -86,6 +95,7 @@ impl Known {
         self.mps.extend(daemon.mps_clients()?);
         self.devices.extend(daemon.sharing()?);
         self.residency.extend(daemon.residency()?);
+        self.swaps.extend(residency::swaps(daemon)?);
         let gangs = daemon.gangs()?.into_iter();
         self.gangs.extend(gangs.map(|row| (row.name, row.gang)));
         let status = daemon.status()?;
@@ -107,6 +117,7 @@ impl Known {
         let mps = self.mps.contains(&row.name);
         let status = self.status.get(&row.name);
         let place = residency::of(&self.residency, (&row.name, row.device));
+        let swaps = residency::swaps_of(&self.swaps, (&row.name, row.device));
         Row {
             schema: SCHEMA,
             name: row.name.clone(),
@@ -125,8 +136,14 @@ impl Known {
             time: share.map(|share| shares::data(share, mps)),
             sharing: sharing::of(row.device, &self.devices).map(sharing::data),
             gang: self.gangs.get(&row.name).cloned(),
-            residency: place.map(residency::data),
-            residency_text: place.map(residency::text),
+            residency: place.map(|place| residency::data(place, swaps)),
+            residency_text: place.map_or_else(Vec::new, |place| {
+                let moved = residency::moved(place, swaps);
+                [residency::text(place, swaps)]
+                    .into_iter()
+                    .chain(moved)
+                    .collect()
+            }),
             ends: self.end_of(&row.name),
             processes: row.processes.iter().map(process).collect(),
             time_text: shares::text(share, mps),
@@ -158,7 +175,7 @@ impl Known {
             sharing: sharing::of(asked.device, &self.devices).map(sharing::data),
             gang: self.gangs.get(&row.name).cloned(),
             residency: None,
-            residency_text: None,
+            residency_text: Vec::new(),
             ends: None,
             processes: Vec::new(),
             time_text: "-".to_owned(),
@@ -249,7 +266,7 @@ impl Set {
         let terms = self.terms.given();
         changes.extend(terms.map(|(_, variable, value)| (variable.to_owned(), value.to_owned())));
         if changes.is_empty() {
-            return Err(Failure::ours(
+            return Err(Failure::usage(
                 "there is nothing to change; give a flag such as --mem-limit 4GiB",
             ));
         }

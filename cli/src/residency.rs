@@ -1,8 +1,10 @@
 //! Where a tenant's memory is, for a person and as data.
 
 use crate::when::span;
+use gpushare_client::{Talk, TalkError};
+use gpushare_protocol::histogram::Histogram;
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{Place, ResidencyRow, Residue};
+use gpushare_protocol::wire::{Place, ResidencyRow, Residue, SwapRow, TenantSwaps};
 use serde_json::{Value, json};
 
 /// The row of a tenant on a device.
@@ -10,6 +12,25 @@ pub(crate) fn of<'a>(
     rows: &'a [ResidencyRow],
     (name, device): (&str, [u8; 16]),
 ) -> Option<&'a ResidencyRow> {
+    let mut rows = rows.iter();
+    rows.find(|row| row.name == name && row.device == device)
+}
+
+/// What has moved of each tenant; nothing from a daemon of before minor 15.
+pub(crate) fn swaps(daemon: &mut Talk) -> Result<Vec<TenantSwaps>, TalkError> {
+    let rows = daemon.swaps()?.into_iter();
+    let tenants = rows.filter_map(|row| match row {
+        SwapRow::Tenant(row) => Some(row),
+        _ => None,
+    });
+    Ok(tenants.collect())
+}
+
+/// What has moved of a tenant on a device; `None` of a daemon before minor 15.
+pub(crate) fn swaps_of<'a>(
+    rows: &'a [TenantSwaps],
+    (name, device): (&str, [u8; 16]),
+) -> Option<&'a TenantSwaps> {
     let mut rows = rows.iter();
     rows.find(|row| row.name == name && row.device == device)
 }
@@ -27,7 +48,7 @@ pub(crate) fn place(row: &ResidencyRow) -> &'static str {
 }
 
 /// As an object of `ps --json`.
-pub(crate) fn data(row: &ResidencyRow) -> Value {
+pub(crate) fn data(row: &ResidencyRow, swaps: Option<&TenantSwaps>) -> Value {
     let residue: serde_json::Map<String, Value> = parts(&row.residue)
         .map(|(reason, bytes)| (reason.to_owned(), json!(bytes)))
         .into_iter()
@@ -42,20 +63,24 @@ pub(crate) fn data(row: &ResidencyRow) -> Value {
         "residue": residue,
         "left": row.left,
         "moved": row.moved,
+        "moved_out": swaps.map(|swaps| swaps.out_bytes),
+        "moved_in": swaps.map(|swaps| swaps.in_bytes),
+        "in_files": swaps.map(|swaps| swaps.in_files),
     })
 }
 
 /// In a line of `ps`.
-pub(crate) fn text(row: &ResidencyRow) -> String {
+pub(crate) fn text(row: &ResidencyRow, swaps: Option<&TenantSwaps>) -> String {
     let for_text = span(row.for_ms);
     let (away, movable) = (human(row.away), human(row.movable));
     let place = match row.place {
         Place::In => format!("memory on the GPU for {for_text}: {movable} can move"),
         Place::Sealed => format!("sealed for {for_text}: its work is being finished"),
-        Place::Leaving => format!("memory leaves for the host, for {for_text}"),
+        Place::Leaving => format!("memory leaves the GPU, for {for_text}"),
         Place::Out => {
             let by = if row.suspended { " (suspended)" } else { "" };
-            format!("memory on the host for {for_text}{by}: {away}")
+            let tier = tier(row, swaps);
+            format!("memory off the GPU for {for_text}{by}: {away} {tier}")
         }
         Place::Entering => format!("memory comes back, for {for_text}"),
         _ => "memory in a place that this version does not know".to_owned(),
@@ -63,6 +88,40 @@ pub(crate) fn text(row: &ResidencyRow) -> String {
     match stays(&row.residue) {
         Some(stays) => format!("{place}; {stays}"),
         None => place,
+    }
+}
+
+/// Where memory is that is off the device: on the host, in files, or in both.
+pub(crate) fn tier(row: &ResidencyRow, swaps: Option<&TenantSwaps>) -> String {
+    match swaps.map_or(0, |swaps| swaps.in_files) {
+        0 => "on the host".to_owned(),
+        bytes if bytes >= row.away => "in files".to_owned(),
+        bytes => format!("on the host ({} of it in files)", human(bytes)),
+    }
+}
+
+/// What has moved so far and how long that took, if anything has.
+pub(crate) fn moved(row: &ResidencyRow, swaps: Option<&TenantSwaps>) -> Option<String> {
+    let swaps = swaps.filter(|swaps| swaps.out_bytes + swaps.in_bytes > 0)?;
+    let times = match row.left {
+        1 => "once".to_owned(),
+        times => format!("{times} times"),
+    };
+    Some(format!(
+        "left {times}: {} out{}, {} back{}",
+        human(swaps.out_bytes),
+        slowest(&swaps.out_times),
+        human(swaps.in_bytes),
+        slowest(&swaps.in_times)
+    ))
+}
+
+/// The time that 99 % of moves do not exceed.
+fn slowest(times: &Histogram) -> String {
+    match times.quantile(990) {
+        None => String::new(),
+        Some(u64::MAX) => " (p99 > 5 min)".to_owned(),
+        Some(ns) => format!(" (p99 < {})", span(ns / 1_000_000)),
     }
 }
 
@@ -113,6 +172,23 @@ mod tests {
         }
     }
 
+    fn swaps(in_files: u64, out: &[u64], back: &[u64]) -> TenantSwaps {
+        let times = |all: &[u64]| {
+            let mut times = Histogram::default();
+            all.iter().for_each(|ms| times.record(ms * 1_000_000));
+            times
+        };
+        TenantSwaps {
+            name: "job".to_owned(),
+            device: [7; 16],
+            out_bytes: (out.len() as u64) << 29,
+            in_bytes: (back.len() as u64) << 29,
+            out_times: times(out),
+            in_times: times(back),
+            in_files,
+        }
+    }
+
     #[test]
     fn a_line_says_where_memory_is_and_what_cannot_move_and_why() {
         let residue = Residue {
@@ -121,13 +197,43 @@ mod tests {
             ..Residue::default()
         };
         assert_eq!(
-            text(&row(Place::Out, true, residue)),
-            "memory on the host for 3 s (suspended): 512 MiB; 3 MiB cannot (small 2 MiB, pools 1 MiB)"
+            text(&row(Place::Out, true, residue), None),
+            "memory off the GPU for 3 s (suspended): 512 MiB on the host; 3 MiB cannot (small 2 MiB, pools 1 MiB)"
         );
+        let plain = Residue::default();
         assert_eq!(
-            text(&row(Place::In, false, Residue::default())),
+            text(&row(Place::In, false, plain), Some(&swaps(0, &[], &[]))),
             "memory on the GPU for 3 s: 1 GiB can move"
         );
+        assert_eq!(
+            text(
+                &row(Place::Out, false, plain),
+                Some(&swaps(64 << 20, &[9], &[]))
+            ),
+            "memory off the GPU for 3 s: 512 MiB on the host (64 MiB of it in files)"
+        );
+        assert_eq!(
+            text(
+                &row(Place::Out, false, plain),
+                Some(&swaps(512 << 20, &[9], &[]))
+            ),
+            "memory off the GPU for 3 s: 512 MiB in files"
+        );
+    }
+
+    #[test]
+    fn a_line_says_what_has_moved_and_how_long_it_took() {
+        let row = row(Place::In, false, Residue::default());
+        assert_eq!(
+            moved(&row, Some(&swaps(0, &[90, 900], &[200]))).as_deref(),
+            Some("left 2 times: 1 GiB out (p99 < 1 s), 512 MiB back (p99 < 300 ms)")
+        );
+        assert_eq!(
+            moved(&row, Some(&swaps(0, &[], &[]))),
+            None,
+            "nothing moved"
+        );
+        assert_eq!(moved(&row, None), None, "an older daemon");
     }
 
     #[test]

@@ -27,7 +27,7 @@ impl FromStr for GpuIs {
             .find_map(|kind| small.strip_prefix(kind))
         {
             Some(rest) if !rest.is_empty() => Ok(Self::Begins(rest.to_owned())),
-            _ => Err("accepted: an index (0) or the beginning of a UUID (GPU-8932f937)".to_owned()),
+            _ => Err("accepted: an index (0) or the beginning of a UUID (GPU-8932f937), as `gpushare devices` shows them".to_owned()),
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::{Talk, TalkError};
 use gpushare_protocol::wire::{
-    Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, LeasesRow, Listing, MetricsRow,
-    ResidencyRow, Rows, SeriesRow, ShareRow, SharingRow, TenantRow, TenantStatusRow,
+    Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, HealthRow, LeasesRow, Listing,
+    MetricsRow, PodRow, ResidencyRow, Rows, SeriesRow, ShareRow, SharingRow, SwapRow, TenantRow,
+    TenantStatusRow,
 };
 
 impl Talk {
@@ -183,6 +184,57 @@ impl Talk {
         }
         self.pages(Listing::Residency, |rows| {
             if let Rows::Residency(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// What has moved between the devices and the host; nothing from a daemon of before minor 15.
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn swaps(&mut self) -> Result<Vec<SwapRow>, TalkError> {
+        let mut all = Vec::new();
+        if self.minor() < 15 {
+            return Ok(all);
+        }
+        self.pages(Listing::Swaps, |rows| {
+            if let Rows::Swaps(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// The pods of tenants that are containers of one; nothing from a daemon of before minor 15.
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn pods(&mut self) -> Result<Vec<PodRow>, TalkError> {
+        let mut all = Vec::new();
+        if self.minor() < 15 {
+            return Ok(all);
+        }
+        self.pages(Listing::Pods, |rows| {
+            if let Rows::Pods(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// The devices as NVML shows them; nothing from a daemon of before minor 15.
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn health(&mut self) -> Result<Vec<HealthRow>, TalkError> {
+        let mut all = Vec::new();
+        if self.minor() < 15 {
+            return Ok(all);
+        }
+        self.pages(Listing::Health, |rows| {
+            if let Rows::Health(rows) = rows {
                 all.extend(rows);
             }
         })?;

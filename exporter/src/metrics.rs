@@ -1,9 +1,10 @@
 //! The metrics: their names, labels and meanings. A name that is published stays.
 //!
 //! Labels are `tenant`, `gpu` (its place in the daemon's list) and `gpu_uuid`; never `container`,
-//! `pod` or `namespace`, which a scrape adds by itself.
+//! `pod` or `namespace`, which a scrape adds by itself. Only `gpushare_tenant_info` names the pod.
 
 mod node;
+mod swap;
 mod tenant;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ pub fn families(snapshot: Option<&Snapshot>) -> Vec<Family> {
         let places = Places::of(snapshot);
         all.extend(node::families(snapshot, &places));
         all.extend(tenant::families(snapshot, &places));
+        all.extend(swap::families(snapshot, &places));
     }
     all
 }

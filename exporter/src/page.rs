@@ -1,5 +1,6 @@
 //! The report page: one HTML file with everything in it, no script, no network. Pictures are SVG.
 
+mod moves;
 mod picture;
 
 use std::fmt::Write;
@@ -52,6 +53,11 @@ pub fn page(report: &Report) -> String {
     for (at, row) in report.snapshot.devices.iter().enumerate() {
         let name = format!("GPU {at}: {} {}", row.name, device_name(row));
         let _ = writeln!(out, "<h2>{}</h2>", escaped(&name));
+        let health = report.snapshot.health_text(row.uuid);
+        if !health.is_empty() {
+            let health = health.replace("  ", ", ");
+            let _ = writeln!(out, "<p class=\"note\">Now: {health}.</p>");
+        }
         memory(&mut out, report, row);
         time(&mut out, report, row.uuid);
     }
@@ -59,6 +65,7 @@ pub fn page(report: &Report) -> String {
         out.push_str("<p class=\"warn\">The daemon has no GPU.</p>\n");
     }
     tenants(&mut out, report);
+    moves::moves(&mut out, report);
     queued(&mut out, report);
     events(&mut out, report);
     out.push_str("</body></html>\n");
@@ -96,7 +103,10 @@ fn memory(out: &mut String, report: &Report, row: &gpushare_protocol::wire::Devi
         reach,
         &lines,
     ));
+    let own = report.snapshot.residency.iter();
+    let away = own.filter(|one| one.device == row.uuid).map(|one| one.away);
     let rest = [
+        ("of the charged now off the GPU", away.sum()),
         ("kept back", row.reserve),
         ("contexts and modules", row.overhead),
         ("of dead processes", row.limbo),
@@ -254,6 +264,10 @@ fn events(out: &mut String, report: &Report) {
             "unmanaged",
             "overdrawn",
             "lost",
+            "host-full",
+            "thrashing",
+            "spill-failed",
+            "memory-lost",
         ];
         let class = if bad.contains(&event.kind.as_str()) {
             " class=\"warn\""

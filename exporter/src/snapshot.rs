@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use gpushare_client::{Talk, TalkError};
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
-    DeviceMetrics, DeviceRow, EndRow, Identity, MetricsRow, NodeMetrics, QueuedTenant,
-    ResidencyRow, ShareRow, SharingRow, TenantMetrics, TenantRow,
+    DeviceMetrics, DeviceRow, EndRow, HealthRow, Identity, MetricsRow, NodeMetrics, PodRow,
+    QueuedTenant, ResidencyRow, ShareRow, SharingRow, SwapRoom, SwapRow, TenantMetrics, TenantRow,
+    TenantSwaps,
 };
 
 /// See the module's page. Each list is in the daemon's order.
@@ -28,10 +29,18 @@ pub struct Snapshot {
     pub measures: Vec<TenantMetrics>,
     /// The owner and cgroup of each admitted tenant.
     pub identities: Vec<Identity>,
+    /// The pods of those that are containers of one.
+    pub pods: Vec<PodRow>,
+    /// The devices as NVML shows them.
+    pub health: Vec<HealthRow>,
     /// Tenants that wait for admission.
     pub queued: Vec<QueuedTenant>,
     /// Where the memory of tenants that can move is.
     pub residency: Vec<ResidencyRow>,
+    /// What has moved of them between the devices and the host.
+    pub swaps: Vec<TenantSwaps>,
+    /// The node's room for memory that is away, if it has any.
+    pub room: Option<SwapRoom>,
     /// Tenants that will be ended in time.
     pub ends: Vec<EndRow>,
 }
@@ -48,6 +57,8 @@ impl Snapshot {
             tenants: talk.tenants()?,
             shares: talk.shares()?,
             residency: talk.residency()?,
+            pods: talk.pods()?,
+            health: talk.health()?,
             ends: talk.ends()?,
             ..Self::default()
         };
@@ -62,7 +73,28 @@ impl Snapshot {
                 _ => {}
             }
         }
+        for row in talk.swaps()? {
+            match row {
+                SwapRow::Room(row) => snapshot.room = Some(row),
+                SwapRow::Tenant(row) => snapshot.swaps.push(row),
+                _ => {}
+            }
+        }
         Ok(snapshot)
+    }
+
+    /// Where a tenant's memory of a device is, if it can move.
+    #[must_use]
+    pub fn place(&self, name: &str, device: [u8; 16]) -> Option<&ResidencyRow> {
+        let mut all = self.residency.iter();
+        all.find(|row| row.device == device && row.name == name)
+    }
+
+    /// What has moved of a tenant's memory of a device.
+    #[must_use]
+    pub fn swap(&self, name: &str, device: [u8; 16]) -> Option<&TenantSwaps> {
+        let mut all = self.swaps.iter();
+        all.find(|row| row.device == device && row.name == name)
     }
 
     /// Where each device is in the list, by its UUID.
@@ -70,6 +102,18 @@ impl Snapshot {
     pub fn ordinals(&self) -> BTreeMap<[u8; 16], usize> {
         let all = self.devices.iter().enumerate();
         all.map(|(at, row)| (row.uuid, at)).collect()
+    }
+
+    /// A device as NVML shows it, in words: `util 93%  412W  61C`. Empty where it says nothing.
+    #[must_use]
+    pub fn health_text(&self, device: [u8; 16]) -> String {
+        let row = self.health.iter().find(|row| row.device == device);
+        let parts = [
+            row.and_then(|row| row.busy.map(|part| format!("util {part}%"))),
+            row.and_then(|row| row.watts.map(|watts| format!("{watts}W"))),
+            row.and_then(|row| row.celsius.map(|degrees| format!("{degrees}C"))),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("  ")
     }
 
     /// A tenant's share of a device.

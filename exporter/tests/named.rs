@@ -72,13 +72,19 @@ fn the_reference_lists_every_metric_and_no_other() {
 }
 
 #[test]
-fn no_label_is_one_that_a_scrape_adds() {
+fn no_label_is_one_that_a_scrape_adds_but_of_the_pods_own_row() {
+    let mut of_pods = BTreeSet::new();
     for family in all() {
         for sample in &family.samples {
             for (label, _) in &sample.labels {
+                if family.name == "gpushare_tenant" && ["pod", "namespace"].contains(label) {
+                    of_pods.insert(*label);
+                    continue;
+                }
                 let taken = ["instance", "job", "container", "pod", "namespace", "le"];
                 assert!(!taken.contains(label), "{}: {label}", family.name);
             }
         }
     }
+    assert_eq!(of_pods.len(), 2, "who a tenant is, is told there");
 }

@@ -107,3 +107,25 @@ fn an_empty_node_has_a_page_too() {
         "{text}"
     );
 }
+
+#[test]
+fn memory_that_moves_has_its_table_with_both_directions_and_both_tiers() {
+    let text = page(&report());
+    let (_, table) = text.split_once("Memory that moves").expect("a table");
+    let (table, _) = table.split_once("</table>").expect("its end");
+    let (_, row) = table.split_once("<td>serve</td>").expect("a row");
+    let cells = [
+        "0", "0 bytes", "16 GiB", "3", "81 GiB", "54 GiB", "≤ 3 s", "≤ 1 s",
+    ];
+    let cells: String = cells
+        .iter()
+        .map(|cell| format!("<td>{cell}</td>"))
+        .collect();
+    assert!(row.starts_with(&cells), "{row}");
+    assert!(row.contains("on the GPU for 5 s"), "{row}");
+    let room = "12 GiB of 64 GiB of the host are used; 16 GiB of 256 GiB in files";
+    assert!(text.contains(room), "{text}");
+    let mut fixed = report();
+    fixed.snapshot.residency.clear();
+    assert!(!page(&fixed).contains("Memory that moves"));
+}

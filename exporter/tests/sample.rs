@@ -145,6 +145,18 @@ pub(crate) fn node() -> Snapshot {
                 age_ms: 3_600_000,
             },
         ],
+        pods: vec![PodRow {
+            name: "train".to_owned(),
+            namespace: "research".to_owned(),
+            pod: "train-0".to_owned(),
+            container: "main".to_owned(),
+        }],
+        health: vec![HealthRow {
+            device: GPU,
+            busy: Some(93),
+            watts: Some(412),
+            celsius: Some(61),
+        }],
         queued: vec![QueuedTenant {
             name: "big".to_owned(),
             owner: Some(1001),
@@ -169,6 +181,21 @@ pub(crate) fn node() -> Snapshot {
             left: 3,
             moved: 162 * GIB,
         }],
+        swaps: vec![TenantSwaps {
+            name: "serve".to_owned(),
+            device: GPU,
+            out_bytes: 81 * GIB,
+            in_bytes: 54 * GIB,
+            out_times: times(&[210_000_000, 1_900_000_000, 2_000_000_000]),
+            in_times: times(&[260_000_000, 700_000_000]),
+            in_files: 16 * GIB,
+        }],
+        room: Some(SwapRoom {
+            host: 64 * GIB,
+            host_used: 12 * GIB,
+            files: 256 * GIB,
+            files_used: 16 * GIB,
+        }),
         ends: vec![EndRow {
             name: "train".to_owned(),
             in_ms: 2_760_000,

@@ -34,7 +34,7 @@ impl State {
     /// # Errors
     /// If it is too long, no state, or names something odd.
     pub fn read(from: &mut dyn Read) -> Result<Self, Failure> {
-        let text = bounded(from, MOST_STATE, "the container's state")?;
+        let text = bounded(from, (USUAL_STATE, MOST_STATE), "the container's state")?;
         let state = strict::parse(&text)
             .map_err(|error| Failure(format!("the container's state is no state: {error}")))?;
         let odd = |what: &str| Failure(format!("the container's state has no {what}"));
@@ -79,7 +79,11 @@ pub fn config(bundle: &Path) -> Result<Value, Failure> {
     .map_err(cannot(&format!("open {name}/config.json")))?;
     let what = format!("{name}/config.json");
     trust(&file, FileType::RegularFile, &what)?;
-    let text = bounded(&mut std::fs::File::from(file), MOST_CONFIG, &what)?;
+    let text = bounded(
+        &mut std::fs::File::from(file),
+        (USUAL_CONFIG, MOST_CONFIG),
+        &what,
+    )?;
     strict::parse(&text).map_err(|error| Failure(format!("{what}: {error}")))
 }
 
@@ -147,11 +151,17 @@ fn trust_of(
     Err(Failure(format!("{what} {fault}")))
 }
 
+/// Bytes of most states.
+const USUAL_STATE: usize = 1 << 10;
 /// Bytes of most configurations.
-const USUAL: usize = 16 << 10;
+const USUAL_CONFIG: usize = 16 << 10;
 
-fn bounded(from: &mut dyn Read, most: u64, what: &str) -> Result<Vec<u8>, Failure> {
-    let mut text = Vec::with_capacity(USUAL);
+fn bounded(
+    from: &mut dyn Read,
+    (usual, most): (usize, u64),
+    what: &str,
+) -> Result<Vec<u8>, Failure> {
+    let mut text = Vec::with_capacity(usual);
     from.take(most + 1)
         .read_to_end(&mut text)
         .map_err(cannot(&format!("read {what}")))?;

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
-use gpushare_inject::{Edits, Host, Mount, Request, preload};
+use gpushare_inject::{Mount, Place, Request, preload};
 use gpushare_protocol::injection::{PRELOADED, installed_library};
 use gpushare_protocol::wire::{Injection, Linkage};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -12,13 +12,15 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::bundle::{self, State};
 use crate::host::HostDevices;
 use crate::rootfs::Rootfs;
-use crate::{Failure, cannot, mounts, program, talk};
+use crate::talk::Daemon;
+use crate::{Failure, cannot, mounts, program};
 
 /// Where the host's parts are.
 #[derive(Debug)]
 pub struct Places {
-    /// The folder of this version's library.
-    pub library: PathBuf,
+    /// The folder of this version's library, where it is not the one that is installed beside this
+    /// program.
+    pub library: Option<PathBuf>,
     /// The daemon's control socket.
     pub daemon: PathBuf,
 }
@@ -26,12 +28,17 @@ pub struct Places {
 impl Default for Places {
     fn default() -> Self {
         Self {
-            library: std::env::current_exe()
-                .ok()
-                .and_then(|own| installed_library(&own))
-                .unwrap_or_else(|| PathBuf::from("/usr/lib/gpushare")),
+            library: None,
             daemon: PathBuf::from("/run/gpushare/control.sock"),
         }
+    }
+}
+
+impl Places {
+    fn library(&self) -> PathBuf {
+        let beside = || installed_library(&std::env::current_exe().ok()?);
+        let library = self.library.clone().or_else(beside);
+        library.unwrap_or_else(|| PathBuf::from("/usr/lib/gpushare"))
     }
 }
 
@@ -47,13 +54,16 @@ pub fn create_runtime(places: &Places, input: &mut dyn Read) -> Result<(), Failu
         return Ok(());
     };
     let pid = Pid::from_raw(state.pid).ok_or_else(|| Failure("no first process".to_owned()))?;
-    // Held before its namespaces are opened: if it ends in between, the daemon refuses this.
+    // Its mount namespace is entered by this descriptor: never that of a later process of that pid.
     let init = pidfd_open(pid, PidfdFlags::empty()).map_err(cannot("open the first process"))?;
-    let (home, there) = (mounts::namespace(own_pid())?, mounts::namespace(state.pid)?);
+    // Connected while the daemon's socket is in sight, and so that the daemon is awake when it is
+    // asked.
+    let daemon = Daemon::reach(&places.daemon);
+    let home = mounts::own_namespace()?;
     let host_devices = HostDevices::here()?;
     let path = bundle::root(&config, &state.bundle)?;
 
-    mounts::enter(&there)?;
+    mounts::enter_that_of(&init)?;
     let rootfs = Rootfs::open(&path, host_devices)?;
     let own = rootfs.small_file(PRELOADED)?;
     let own = own.map_or_else(|| Ok(Vec::new()), |own| preload::own_lines(&own))?;
@@ -63,8 +73,6 @@ pub fn create_runtime(places: &Places, input: &mut dyn Read) -> Result<(), Failu
         .map_or(Linkage::Unknown, |(name, folders)| {
             program::linkage(&rootfs, name, folders)
         });
-
-    mounts::enter(&home)?;
     let injection = Injection {
         id: state.id,
         environment: request.environment,
@@ -73,28 +81,32 @@ pub fn create_runtime(places: &Places, input: &mut dyn Read) -> Result<(), Failu
         preload: own,
         linkage,
     };
-    let folder = talk::inject(&places.daemon, injection, init.as_fd())?;
-    let edits = Edits::of(&Host {
-        library: places.library.to_string_lossy().into_owned(),
-        tenant: folder,
-    });
-    let detached = edits.mounts.iter().map(mounts::detached);
-    let detached: Vec<OwnedFd> = detached.collect::<Result<_, _>>()?;
+    let asked = daemon.ask(injection, init.as_fd());
+    // The daemon decides meanwhile.
+    let targets = Place::ALL.iter().map(|place| target(&rootfs, *place));
+    let targets: Vec<OwnedFd> = targets.collect::<Result<_, _>>()?;
 
-    mounts::enter(&there)?;
-    for (mount, tree) in edits.mounts.iter().zip(&detached) {
-        mounts::attach(tree, &target(&rootfs, mount)?, mount.destination)?;
+    mounts::enter(&home)?;
+    let library = places.library();
+    let library = mounts::detached(&Mount::of_library(&library.to_string_lossy()))?;
+    let folder = asked.answer()?;
+    let [socket, preload] = Mount::of_tenant(&folder);
+    let trees = [
+        library,
+        mounts::detached(&socket)?,
+        mounts::detached(&preload)?,
+    ];
+
+    mounts::enter_that_of(&init)?;
+    for ((tree, target), place) in trees.iter().zip(&targets).zip(Place::ALL) {
+        mounts::attach(tree, target, place.path)?;
     }
     Ok(())
 }
 
-fn target(rootfs: &Rootfs, mount: &Mount) -> Result<OwnedFd, Failure> {
-    match mount.is_folder {
-        true => rootfs.folder(mount.destination),
-        false => rootfs.file(mount.destination),
+fn target(rootfs: &Rootfs, place: Place) -> Result<OwnedFd, Failure> {
+    match place.is_folder {
+        true => rootfs.folder(place.path),
+        false => rootfs.file(place.path),
     }
-}
-
-fn own_pid() -> i32 {
-    rustix::process::getpid().as_raw_nonzero().get()
 }

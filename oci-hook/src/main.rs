@@ -34,7 +34,7 @@ fn run() -> Result<(), Failure> {
                 .filter(|path| path.is_absolute())
         };
         match argument.to_str() {
-            Some("--library") => places.library = value().ok_or_else(usage)?,
+            Some("--library") => places.library = Some(value().ok_or_else(usage)?),
             Some("--daemon") => places.daemon = value().ok_or_else(usage)?,
             Some("createRuntime") if arguments.next().is_none() => {
                 return create_runtime(&places, &mut std::io::stdin().lock());

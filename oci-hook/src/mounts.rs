@@ -15,7 +15,9 @@ use std::path::Path;
 use gpushare_inject::Mount;
 use rustix::fs::{FileType, Mode, OFlags, open};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::{
+    LinkNameSpaceType, ThreadNameSpaceType, move_into_link_name_space, move_into_thread_name_spaces,
+};
 
 use crate::bundle::trust_hosts;
 use crate::{Failure, cannot};
@@ -28,11 +30,11 @@ use crate::{Failure, cannot};
 pub fn detached(mount: &Mount) -> Result<OwnedFd, Failure> {
     let source = &mount.source;
     let mut flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let kind = match mount.is_folder {
+    let kind = match mount.place.is_folder {
         true => FileType::Directory,
         false => FileType::RegularFile,
     };
-    if mount.is_folder {
+    if mount.place.is_folder {
         flags |= OFlags::DIRECTORY;
     }
     let held =
@@ -57,17 +59,13 @@ pub fn attach(tree: &OwnedFd, target: &OwnedFd, name: &str) -> Result<(), Failur
     move_mount(tree, "", target, "", flags).map_err(cannot(&format!("mount {name}")))
 }
 
-/// The mount namespace of a process.
+/// The mount namespace that this process is in.
 ///
 /// # Errors
-/// If the process has ended, or may not be looked at.
-pub fn namespace(pid: i32) -> Result<OwnedFd, Failure> {
-    open(
-        format!("/proc/{pid}/ns/mnt").as_str(),
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .map_err(cannot("open the container's mount namespace"))
+/// If `/proc` does not tell.
+pub fn own_namespace() -> Result<OwnedFd, Failure> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    open("/proc/self/ns/mnt", flags, Mode::empty()).map_err(cannot("open this mount namespace"))
 }
 
 /// Moves this process, which has one thread, into a mount namespace.
@@ -77,6 +75,15 @@ pub fn namespace(pid: i32) -> Result<OwnedFd, Failure> {
 pub fn enter(namespace: &OwnedFd) -> Result<(), Failure> {
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))
         .map_err(cannot("enter a mount namespace"))
+}
+
+/// Moves this process, which has one thread, into the mount namespace of the process of a pidfd.
+///
+/// # Errors
+/// If that process has ended, or this process may not.
+pub fn enter_that_of(process: &OwnedFd) -> Result<(), Failure> {
+    move_into_thread_name_spaces(process.as_fd(), ThreadNameSpaceType::MOUNT)
+        .map_err(cannot("enter the container's mount namespace"))
 }
 
 /// Takes a step on files as another user, who may do less.

@@ -4,8 +4,9 @@ use gpushare_protocol::wire::Linkage;
 
 use crate::rootfs::Rootfs;
 
-/// Bytes of a program in which its header and its interpreter's name are looked for.
-const HEAD: u64 = 64 << 10;
+/// Bytes of a program in which its header and its interpreter's name are looked for. Most have both
+/// in the first.
+const HEADS: [u64; 2] = [4 << 10, 64 << 10];
 /// The type of a program header that names the dynamic linker, elf(5).
 const PT_INTERP: u32 = 3;
 
@@ -13,19 +14,24 @@ const PT_INTERP: u32 = 3;
 /// counts as the program.
 #[must_use]
 pub fn linkage(rootfs: &Rootfs, name: &str, folders: &[String]) -> Linkage {
-    let mut head = found(rootfs, name, folders);
-    if let Some(interpreter) = head.as_deref().and_then(interpreter_of_script) {
-        head = rootfs.head(&interpreter, HEAD);
-    }
-    head.map_or(Linkage::Unknown, |head| of_head(&head))
+    let of = |bytes: u64| {
+        let mut head = found(rootfs, name, folders, bytes);
+        if let Some(interpreter) = head.as_deref().and_then(interpreter_of_script) {
+            head = rootfs.head(&interpreter, bytes);
+        }
+        head.map_or(Linkage::Unknown, |head| of_head(&head))
+    };
+    let mut linkages = HEADS.into_iter().map(of);
+    let known = linkages.find(|linkage| *linkage != Linkage::Unknown);
+    known.unwrap_or(Linkage::Unknown)
 }
 
-fn found(rootfs: &Rootfs, name: &str, folders: &[String]) -> Option<Vec<u8>> {
+fn found(rootfs: &Rootfs, name: &str, folders: &[String], bytes: u64) -> Option<Vec<u8>> {
     if name.contains('/') {
-        return rootfs.head(name, HEAD);
+        return rootfs.head(name, bytes);
     }
     let paths = folders.iter().map(|folder| format!("{folder}/{name}"));
-    paths.filter_map(|path| rootfs.head(&path, HEAD)).next()
+    paths.filter_map(|path| rootfs.head(&path, bytes)).next()
 }
 
 fn interpreter_of_script(head: &[u8]) -> Option<String> {
@@ -114,7 +120,7 @@ mod tests {
         }
         assert_eq!(of_head(&elf(1, "/x")), Linkage::Static);
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        assert_eq!(of_head(&own[..1 << 16]), Linkage::Glibc);
+        assert_eq!(of_head(&own[..4 << 10]), Linkage::Glibc);
     }
 
     #[test]

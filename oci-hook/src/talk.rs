@@ -22,32 +22,22 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The first minor of the protocol that knows containers.
 const SINCE: u16 = 7;
 
-/// Registers a container. Returns the folder of its socket.
-///
-/// # Errors
-/// The daemon's refusal, or that no daemon answers.
-pub fn inject(
-    socket: &Path,
-    injection: Injection,
-    init: BorrowedFd<'_>,
-) -> Result<String, Failure> {
-    let end = Instant::now() + PATIENCE;
-    let request = Control::Inject(injection);
-    loop {
-        let why = match attempt(socket, &request, init, end) {
-            Ok(Answer::Folder(folder)) => return Ok(folder),
-            Ok(Answer::Refused(why)) => return Err(Failure(why)),
-            Ok(Answer::Later(why)) => why,
-            Err(error) => format!(
-                "the daemon at {} does not answer ({error}); is gpushared running?",
-                socket.display()
-            ),
-        };
-        if Instant::now() + PAUSE >= end {
-            return Err(Failure(why));
-        }
-        std::thread::sleep(PAUSE);
-    }
+/// The daemon, as far as it has been reached.
+#[derive(Debug)]
+pub struct Daemon<'a> {
+    path: &'a Path,
+    end: Instant,
+    socket: io::Result<UnixStream>,
+}
+
+/// A daemon that was asked to register a container.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    path: &'a Path,
+    end: Instant,
+    request: Control,
+    init: BorrowedFd<'a>,
+    socket: io::Result<UnixStream>,
 }
 
 enum Answer {
@@ -56,35 +46,91 @@ enum Answer {
     Later(String),
 }
 
-fn attempt(
-    path: &Path,
-    request: &Control,
-    init: BorrowedFd<'_>,
-    end: Instant,
-) -> io::Result<Answer> {
-    let mut socket = UnixStream::connect(path)?;
+impl<'a> Daemon<'a> {
+    /// Connects. Where that fails it is tried again once the answer is wanted.
+    #[must_use]
+    pub fn reach(path: &'a Path) -> Self {
+        let end = Instant::now() + PATIENCE;
+        Self {
+            path,
+            end,
+            socket: connect(path, end),
+        }
+    }
+
+    /// Asks to register a container, and does not wait. This may be in any mount namespace.
+    #[must_use]
+    pub fn ask(self, injection: Injection, init: BorrowedFd<'a>) -> Asked<'a> {
+        let request = Control::Inject(injection);
+        let socket = self.socket.and_then(|socket| ask(socket, &request, init));
+        Asked {
+            path: self.path,
+            end: self.end,
+            request,
+            init,
+            socket,
+        }
+    }
+}
+
+impl Asked<'_> {
+    /// The folder of the container's socket. This must be in the daemon's mount namespace: a daemon
+    /// that was not there, or that recovers, is asked again.
+    ///
+    /// # Errors
+    /// The daemon's refusal, or that no daemon answers.
+    pub fn answer(mut self) -> Result<String, Failure> {
+        loop {
+            let answer = self.socket.and_then(|mut socket| heard(&mut socket));
+            let why = match answer {
+                Ok(Answer::Folder(folder)) => return Ok(folder),
+                Ok(Answer::Refused(why)) => return Err(Failure(why)),
+                Ok(Answer::Later(why)) => why,
+                Err(error) => format!(
+                    "the daemon at {} does not answer ({error}); is gpushared running?",
+                    self.path.display()
+                ),
+            };
+            if Instant::now() + PAUSE >= self.end {
+                return Err(Failure(why));
+            }
+            std::thread::sleep(PAUSE);
+            let again = connect(self.path, self.end);
+            self.socket = again.and_then(|socket| ask(socket, &self.request, self.init));
+        }
+    }
+}
+
+fn connect(path: &Path, end: Instant) -> io::Result<UnixStream> {
+    let socket = UnixStream::connect(path)?;
     let left = end.saturating_duration_since(Instant::now());
     let left = left.max(PAUSE);
     socket.set_read_timeout(Some(left))?;
     socket.set_write_timeout(Some(left))?;
+    Ok(socket)
+}
+
+/// Greets and asks at once: the daemon's greeting changes nothing about the request.
+fn ask(mut socket: UnixStream, request: &Control, init: BorrowedFd<'_>) -> io::Result<UnixStream> {
+    let mut frames = Vec::new();
+    encode(0, &Hello::of_this_build(0), &mut frames).map_err(io::Error::other)?;
+    encode(1, request, &mut frames)
+        .map_err(|error| io::Error::other(format!("the request is too long: {error}")))?;
+    send(&mut socket, &frames, init)?;
+    Ok(socket)
+}
+
+fn heard(socket: &mut UnixStream) -> io::Result<Answer> {
     let mut decoder = Decoder::default();
-    let mut frame = Vec::new();
-    encode(0, &Hello::of_this_build(0), &mut frame).map_err(io::Error::other)?;
-    socket.write_all(&frame)?;
-    let hello: Hello =
-        decode(0, &heard(&mut socket, &mut decoder, 0)?).map_err(io::Error::other)?;
+    let hello: Hello = decode(0, &frame(socket, &mut decoder, 0)?).map_err(io::Error::other)?;
     if hello.magic != MAGIC || hello.major != MAJOR || hello.minor < SINCE {
         return Ok(Answer::Refused(format!(
             "the daemon speaks protocol {}.{}, and containers need {MAJOR}.{SINCE}: update gpushared",
             hello.major, hello.minor
         )));
     }
-    frame.clear();
-    encode(1, request, &mut frame)
-        .map_err(|error| io::Error::other(format!("the request is too long: {error}")))?;
-    send(&mut socket, &frame, init)?;
     let reply: ControlReply =
-        decode(1, &heard(&mut socket, &mut decoder, 1)?).map_err(io::Error::other)?;
+        decode(1, &frame(socket, &mut decoder, 1)?).map_err(io::Error::other)?;
     Ok(match reply {
         ControlReply::Created { folder, .. } => Answer::Folder(folder),
         ControlReply::Error(error) if error.can_retry && error.code == ErrorCode::Full => {
@@ -95,8 +141,8 @@ fn attempt(
     })
 }
 
-/// Sends a frame; the descriptor goes with its first byte.
-fn send(socket: &mut UnixStream, frame: &[u8], init: BorrowedFd<'_>) -> io::Result<()> {
+/// Sends frames; the descriptor goes with their first byte.
+fn send(socket: &mut UnixStream, frames: &[u8], init: BorrowedFd<'_>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut passed = SendAncillaryBuffer::new(&mut space);
     let descriptors = [init];
@@ -105,15 +151,15 @@ fn send(socket: &mut UnixStream, frame: &[u8], init: BorrowedFd<'_>) -> io::Resu
     }
     let sent = sendmsg(
         socket.as_fd(),
-        &[IoSlice::new(frame)],
+        &[IoSlice::new(frames)],
         &mut passed,
         SendFlags::NOSIGNAL,
     )?;
-    socket.write_all(frame.get(sent..).unwrap_or(&[]))
+    socket.write_all(frames.get(sent..).unwrap_or(&[]))
 }
 
 /// The body of the answer to `id`.
-fn heard(socket: &mut UnixStream, decoder: &mut Decoder, id: u32) -> io::Result<Vec<u8>> {
+fn frame(socket: &mut UnixStream, decoder: &mut Decoder, id: u32) -> io::Result<Vec<u8>> {
     let mut buffer = [0; 4096];
     loop {
         while let Some((of, body)) = decoder.next_frame().map_err(io::Error::other)? {

@@ -1,6 +1,5 @@
 //! A container's first process, identified so that the next daemon finds it again.
 
-use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -9,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::groups::Groups;
 use crate::peer::{is_dead, open};
+use crate::small_file;
 
 /// The identity of a process across daemons: a pid with its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ impl Init {
     /// # Errors
     /// If the descriptor is none, or the process has ended or is not visible here.
     pub fn of(pidfd: OwnedFd) -> io::Result<Self> {
-        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
+        let info = small_file::text(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
         let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"));
         let pid: Option<i64> = pid.and_then(|pid| pid.trim().parse().ok());
         let pid = pid
@@ -83,8 +83,7 @@ impl Init {
     /// # Errors
     /// If it has ended.
     pub fn groups(&self) -> io::Result<Groups> {
-        let table =
-            fs::read_to_string(self.proc.join(self.identity.pid.to_string()).join("cgroup"));
+        let table = small_file::text(self.proc.join(self.identity.pid.to_string()).join("cgroup"));
         // A pid is another's only once this is dead.
         if is_dead(&self.pidfd)? {
             return Err(io::ErrorKind::NotFound.into());
@@ -109,7 +108,7 @@ impl Init {
 /// When a process started, in clock ticks since boot: field 22 of its `stat`, the 20th behind its
 /// name.
 pub(crate) fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = small_file::text(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }

@@ -19,4 +19,5 @@ mod notify;
 pub mod pages;
 pub mod peer;
 pub mod server;
+mod small_file;
 pub mod spill;

@@ -15,6 +15,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
 use crate::cgroup;
 use crate::groups::Groups;
+use crate::small_file;
 
 /// `SO_PEERPIDFD` of `asm-generic/socket.h`, since Linux 6.5.
 const SO_PEERPIDFD: libc::c_int = 77;
@@ -51,7 +52,7 @@ pub fn identify(socket: BorrowedFd<'_>) -> io::Result<Peer> {
         Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => open(credentials.pid())?,
         found => found?,
     };
-    let cgroup = fs::read_to_string(format!("/proc/{}/cgroup", credentials.pid()))?;
+    let cgroup = small_file::text(format!("/proc/{}/cgroup", credentials.pid()))?;
     // Read before this: a pid that was reused in between would have left the pidfd dead.
     if is_dead(&pidfd)? {
         return Err(io::ErrorKind::NotConnected.into());

@@ -4,9 +4,10 @@
 use crate::container_node::*;
 use crate::driver::{Backend, Driver};
 use gpushare_core::Nanos;
-use gpushare_protocol::wire::{ErrorCode, Injection, Linkage};
+use gpushare_protocol::wire::{ErrorCode, Injection, Linkage, PodRow};
 use gpushared::devices::Devices as _;
-use gpushared::node::Settings;
+use gpushared::groups::Groups;
+use gpushared::node::{Effect, Settings};
 
 #[test]
 fn a_containers_processes_are_those_in_its_cgroup_and_no_others() {
@@ -138,6 +139,34 @@ fn an_idle_container_outlives_daemons_and_its_end_between_two_is_seen() {
     last.node.forget_unclaimed(NOW);
     last.drain();
     assert!(last.names().is_empty());
+}
+
+#[test]
+fn a_containers_pod_is_told_by_every_daemon_and_others_have_none() {
+    let mut machine = Machine::new();
+    let [a, b] = ["a", "b"].map(|id| First::start(&group(id)));
+    let mut of_pod = asks("a", "1GiB");
+    let label = |kind: &str, value: &str| (kind.to_owned(), value.to_owned());
+    of_pod.labels = vec![
+        label("namespace", "team"),
+        label("image", "lab/x"),
+        label("pod", "web-0"),
+    ];
+    machine.inject(&of_pod, &a).unwrap();
+    machine.inject(&asks("b", "1GiB"), &b).unwrap();
+    let told = PodRow {
+        name: "a".to_owned(),
+        namespace: "team".to_owned(),
+        pod: "web-0".to_owned(),
+        container: String::new(),
+    };
+    assert_eq!(machine.pods(), std::slice::from_ref(&told));
+    let mut next = Machine::with(&Settings::default(), true);
+    for (_, kept) in machine.made {
+        next.node.restore(NOW, &kept).unwrap();
+    }
+    next.drain();
+    assert_eq!(next.pods(), [told]);
 }
 
 #[test]
@@ -338,6 +367,29 @@ fn a_daemon_that_recovers_has_the_hook_try_again() {
     assert!(refused.can_retry, "{refused}");
     machine.node.recovered(NOW + Nanos::secs(2));
     machine.inject(&asks("a", "1GiB"), &first).unwrap();
+}
+
+#[test]
+fn a_hook_is_answered_when_its_folder_is_made_and_before_all_else() {
+    let mut machine = Machine::new();
+    for id in ["a", "b"] {
+        let first = First::start(&group(id));
+        let from = machine.connection();
+        machine.node.command_came(from, "/", None);
+        let (asked, place) = (asks(id, "1GiB"), Groups::parse(RUNTIME));
+        machine
+            .node
+            .inject(NOW, (from, 1), &asked, first.init(), &place);
+        let effects: Vec<Effect> = std::iter::from_fn(|| machine.node.poll_effect()).collect();
+        let at = |is: fn(&Effect) -> bool| effects.iter().position(is).unwrap();
+        let listens = at(|effect| matches!(effect, Effect::Listen { .. }));
+        let answers = at(|effect| matches!(effect, Effect::Command { .. }));
+        assert_eq!(answers, listens + 1, "{effects:?}");
+        assert!(answers < at(|effect| matches!(effect, Effect::Event { .. })));
+        assert!(answers < at(|effect| matches!(effect, Effect::WatchContainer { .. })));
+        // The second has the page that is made here.
+        machine.node.prepare();
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Messages name devices as users know them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use crate::support::{Daemon, create};
+use crate::support::{Daemon, Wire, create};
 use gpushare_protocol::wire::{Control, ControlReply};
 
 fn refusal(reply: ControlReply) -> String {
@@ -38,4 +38,37 @@ fn a_change_that_does_not_fit_is_refused_with_what_is_missing() {
     let said = refusal(command.call(&set));
     assert!(said.starts_with("on device 0 (Fact 1) "), "{said}");
     assert!(said.contains("1 GiB are missing"), "{said}");
+}
+
+/// Why a new tenant queues.
+fn queued(daemon: &Daemon, name: &str, request: &str) -> (Wire, String) {
+    let mut command = daemon.command();
+    let id = command.ask(&create(name, &[("GPUSHARE_MEM_REQUEST", request)]));
+    match command.answer(id) {
+        ControlReply::Queued { why } => (command, why),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn one_that_fits_and_queues_is_told_behind_which_tenant() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_holds, _socket) = daemon.tenant("holds", &[("GPUSHARE_MEM_REQUEST", "7GiB")]);
+    let (_first, why) = queued(&daemon, "first", "12GiB");
+    assert!(
+        why.contains("until its request fits beside all others"),
+        "{why}"
+    );
+    let (_second, why) = queued(&daemon, "second", "1GiB");
+    assert!(why.contains("fits, and waits behind first"), "{why}");
+    assert!(
+        !why.contains("at most"),
+        "it has not to ask for less: {why}"
+    );
+    let (_third, why) = queued(&daemon, "third", "13GiB");
+    assert!(
+        why.contains("until its request fits beside all others"),
+        "{why}"
+    );
 }

@@ -1,6 +1,8 @@
 // Graphs built node by node, and graph memory.
 #include "facts.h"
 
+#include <unistd.h>
+
 struct set {
     address dst;
     size_t pitch;
@@ -92,4 +94,33 @@ void graph_facts(void) {
     // A driver may refuse the edge or the instantiation.
     result edge = CU(cuGraphAddDependencies, graph, &second, &first, (size_t)1);
     say_bool("cycle_is_refused", edge || CU(cuGraphInstantiateWithFlags, &exec, graph, 0ULL));
+}
+
+// What graphs are told by. Drivers have the numbers from 13.1 on.
+void told_facts(void) {
+    handle graph = NULL, other = NULL, first = NULL, second = NULL, home = NULL;
+    char path[64], begins[8] = {0};
+    unsigned id = 0, other_id = 0;
+    begin();
+    must("cuGraphCreate", CU(cuGraphCreate, &graph, 0));
+    must("cuGraphCreate", CU(cuGraphCreate, &other, 0));
+    must("cuGraphAddEmptyNode", CU(cuGraphAddEmptyNode, &first, graph, NULL, (size_t)0));
+    must("cuGraphAddEmptyNode", CU(cuGraphAddEmptyNode, &second, graph, &first, (size_t)1));
+    snprintf(path, sizeof path, "/tmp/facts-%d.dot", getpid());
+    say_result("drawing", CU(cuGraphDebugDotPrint, graph, path, 0u));
+    FILE *file = fopen(path, "r");
+    say_bool("drawing_is_a_digraph", file && fread(begins, 1, 7, file) == 7 && !strcmp(begins, "digraph"));
+    if (file) fclose(file);
+    remove(path);
+    say_result("drawing_to_null", CU(cuGraphDebugDotPrint, graph, NULL, 0u));
+    say_result("drawing_of_null", CU(cuGraphDebugDotPrint, NULL, path, 0u));
+    say_result("graph", CU(cuGraphGetId, graph, &id));
+    say_result("other_graph", CU(cuGraphGetId, other, &other_id));
+    say_bool("graphs_have_numbers_of_their_own", id != other_id);
+    say_result("graph_to_null", CU(cuGraphGetId, graph, NULL));
+    say_result("node", CU(cuGraphNodeGetLocalId, first, &id));
+    say_result("other_node", CU(cuGraphNodeGetLocalId, second, &other_id));
+    say_bool("nodes_have_numbers_of_their_own", id != other_id);
+    say_result("home", CU(cuGraphNodeGetContainingGraph, first, &home));
+    say_bool("home_is_the_graph", home == graph);
 }

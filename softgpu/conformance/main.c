@@ -92,11 +92,11 @@ int main(int argc, char **argv) {
     } families[] = {
         {"start", start_facts},     {"lookup", lookup_facts},   {"device", device_facts}, {"primary", primary_facts},
         {"context", context_facts}, {"linear", linear_facts},   {"copy", copy_facts},     {"host", host_facts},
-        {"pool", pool_facts},       {"vmm", vmm_facts},         {"stream", stream_facts}, {"capture", capture_facts},
+        {"pool", pool_facts},       {"place", place_facts},     {"vmm", vmm_facts},       {"stream", stream_facts}, {"capture", capture_facts},
         {"forbidden", forbidden_facts},
         {"launch", launch_facts},   {"module", module_facts},   {"kernel", kernel_facts},   {"fault", fault_facts},     {"denied", denied_facts},
         {"array", array_facts},     {"managed", managed_facts}, {"pointer", pointer_facts},
-        {"graph", graph_facts},     {"conditional", conditional_facts}, {"coredump", coredump_facts},
+        {"graph", graph_facts},     {"told", told_facts},      {"conditional", conditional_facts}, {"coredump", coredump_facts},
         {"green", green_facts},     {"ipc", ipc_facts},     {"values", values_facts},
         {"foreign", foreign_facts}, {"room", room_facts},       {"turn", turn_facts},   {"moves", moves_facts},
     };

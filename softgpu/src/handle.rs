@@ -20,6 +20,11 @@ pub fn fresh() -> usize {
     NEXT.fetch_add(STEP, Ordering::Relaxed)
 }
 
+/// The number of a handle value: unique in this process, and small.
+pub fn number(handle: usize) -> u32 {
+    u32::try_from(handle.wrapping_sub(FIRST) / STEP).unwrap_or(u32::MAX)
+}
+
 /// The live objects of one kind, by handle value. Usable as a `static`.
 #[derive(Debug)]
 pub struct Handles<T> {

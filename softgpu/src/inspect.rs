@@ -124,9 +124,9 @@ pub fn snapshot(name: &str) -> Result<Option<Snapshot>, std::io::Error> {
     machine.map(|machine| of(&machine, false)).transpose()
 }
 
-/// Whether any process is in the driver with the machine's lock held. While it holds it, every other
-/// process's call waits: also if it is stopped there, which has no counterpart on hardware, whose
-/// driver holds its locks inside the kernel. `false` if no process has the machine open.
+/// Whether any process is in the driver with the machine's lock held. While it holds it, every
+/// other process's call waits: also if it is stopped there, which has no counterpart on hardware,
+/// whose driver holds its locks inside the kernel. `false` if no process has the machine open.
 ///
 /// # Errors
 /// The kernel's error if the shared state cannot be read.

@@ -1,11 +1,13 @@
 /* A program that its driver (callback_driver.c) calls back from inside a call. Prints how many MiB
  * it then gets, 16 at a time, from frames so much deeper (bytes), and how often a launch went.
  *
- *   usage: callbacks alloc|launch return|nest|jump DEPTH
+ *   usage: callbacks alloc|launch return|nest|jump|end DEPTH
  *
- * The callback returns, allocates 64 MiB first, or jumps out of the call. */
+ * The callback returns, allocates 64 MiB first, jumps out of the call, or ends its thread, which is
+ * another one than the first: the C library unwinds the stack, as an exception does. */
 #include <alloca.h>
 #include <dlfcn.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -40,6 +42,7 @@ static int launch(void) { return kernel(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, N
 static void returns(void) {}
 static void nests(void) { get(64); }
 static void jumps(void) { longjmp(way_out, 1); }
+static void ends(void) { pthread_exit(NULL); }
 
 __attribute__((noinline)) static int rest(size_t depth) {
     volatile char *room = alloca(depth + 16);
@@ -48,6 +51,13 @@ __attribute__((noinline)) static int rest(size_t depth) {
     for (int i = 0; i < 100; i++) launched += !launch();
     while (!get(16)) {}
     return launched + room[0];
+}
+
+static int call(const char *name) { return strcmp(name, "alloc") ? launch() : get(16); }
+
+static void *in_thread(void *name) {
+    call(name);
+    return "it went on";
 }
 
 int main(int argc, char **argv) {
@@ -59,10 +69,13 @@ int main(int argc, char **argv) {
     allocate = (int (*)(uint64_t *, size_t))find("cuMemAlloc_v2");
     kernel = find("cuLaunchKernel");
     if (launch()) return 6;
-    *callback = !strcmp(argv[2], "return") ? returns : !strcmp(argv[2], "nest") ? nests : jumps;
-    if (!setjmp(way_out)) {
-        int result = strcmp(argv[1], "alloc") ? launch() : get(16);
-        if (result) return 7;
+    *callback = !strcmp(argv[2], "return") ? returns : !strcmp(argv[2], "nest") ? nests : !strcmp(argv[2], "end") ? ends : jumps;
+    if (!strcmp(argv[2], "end")) {
+        pthread_t thread;
+        void *answer;
+        if (pthread_create(&thread, NULL, in_thread, argv[1]) || pthread_join(thread, &answer) || answer) return 8;
+    } else if (!setjmp(way_out) && call(argv[1])) {
+        return 7;
     }
     int launched = rest(strtoul(argv[3], NULL, 10));
     printf("%lu MiB %d launches\n", got, launched);

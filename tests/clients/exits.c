@@ -34,9 +34,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/driver.h"
+
 typedef unsigned long long dptr;
 
-static void *driver, *context, *function, *stream;
+static void *context, *function, *stream;
 static int (*kernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 static int (*allocate)(dptr *, size_t);
 static sigjmp_buf way_out;
@@ -44,17 +46,6 @@ static atomic_int watching, posted, cancelled;
 static atomic_ullong held;
 static volatile dptr in_handler;
 static volatile int handlers_result;
-
-static void *symbol(const char *name) {
-    void *found = dlsym(driver, name);
-    if (!found) {
-        fprintf(stderr, "no %s\n", name);
-        exit(2);
-    }
-    return found;
-}
-#define CALL(name, types) ((int (*) types)symbol(name))
-#define TRY(call) do { int result_ = (call); if (result_) return result_; } while (0)
 
 static int current(void) { return CALL("cuCtxSetCurrent", (void *))(context); }
 

@@ -128,7 +128,7 @@ static const struct { const char *name; int (*does)(struct thread *); unsigned w
     {"context_set", context_set, 1, 1}, {"primary_state", primary_state, 1, 1}, {"device_told", device_told, 1, 0}, {"error_told", error_told, 1, 0},
     {"green", green, 2, 1}, {"reset", reset, 2, 1}, {"peer_open", peer_open, 2, 1}, {"peer_close", peer_close, 1, 1}, {"peer_map", peer_map, 1, 1},
     {"ipc_event", ipc_event, 1, 0}, {"monitor_more", monitor_more, 2, 0}, {"monitor_self", monitor_self, 1, 0},
-    {"monitor_again", monitor_again, 1, 0}, {"look_up", look_up, 2, 0},
+    {"monitor_again", monitor_again, 1, 0}, {"look_up", look_up, 2, 0}, {"pool_place", pool_place, 2, 0},
 };
 enum { CALLS = sizeof calls / sizeof *calls };
 
@@ -147,7 +147,7 @@ static unsigned pick(struct thread *t) {
 static const char *const furniture[] = {"stream_create", "stream_create", "stream_create", "event_create", "event_create", "module_load",
     "get_function", "module_load", "get_function", "graph_create", "graph_memset", "graph_memset", "graph_kernel", "graph_create", "graph_memory",
     "instantiate", "instantiate", "alloc", "alloc_managed", "fill", "fill", "array_create", "mipmap_create", "pool_create", "reserve", "create",
-    "map", "set_access", "alloc_async", "alloc_from_pool", "library_load", "host_alloc"};
+    "map", "set_access", "pool_place", "alloc_async", "alloc_from_pool", "library_load", "host_alloc"};
 enum { FURNITURE = sizeof furniture / sizeof *furniture };
 
 static int plan(u64 seed, int count) {

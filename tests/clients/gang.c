@@ -17,25 +17,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/driver.h"
+
 typedef unsigned long long dptr;
 
-static void *driver, *contexts[2], *functions[2], *streams[2];
+static void *contexts[2], *functions[2], *streams[2];
 static pthread_t workers[2];
 static atomic_int failed;
 static atomic_long launched[2], most;
 static uint64_t work_ns;
 static volatile uint32_t *words;
-
-static void *symbol(const char *name) {
-    void *found = dlsym(driver, name);
-    if (!found) {
-        fprintf(stderr, "no %s\n", name);
-        exit(2);
-    }
-    return found;
-}
-#define CALL(name, types) ((int (*) types)symbol(name))
-#define TRY(call) do { int result_ = (call); if (result_) return result_; } while (0)
 
 static int begin_on(int device) {
     void *module;

@@ -28,23 +28,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/driver.h"
+
 typedef unsigned long long dptr;
 
-static void *driver, *context, *function, *streams[8], *event;
+static void *context, *function, *streams[8], *event;
 static dptr value;
 static int nodes;
 static atomic_int posted;
 
-static void *symbol(const char *name) {
-    void *found = dlsym(driver, name);
-    if (!found) {
-        fprintf(stderr, "no %s\n", name);
-        exit(2);
-    }
-    return found;
-}
-#define CALL(name, types) ((int (*) types)symbol(name))
-#define TRY(call) do { int result_ = (call); if (result_) return result_; } while (0)
 #define LAUNCH (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **)
 
 static int current(void) { return CALL("cuCtxSetCurrent", (void *))(context); }

@@ -40,6 +40,13 @@
  *   refuses I         -> refuses A B C D E F    cuMemUnmap, cuMemRetainAllocationHandle, cuMemSetAccess, cuMemAddressFree,
  *                                           cuIpcGetMemHandle, cuMemGetHandleForAddressRange
  *   begin MODE, end   -> begin RESULT       a capture of stream 1
+ *   texture I         -> texture RESULT     a texture over slot I
+ *   hand I J V        -> hand RESULT        a graph made by hand, which sets slot I to VALUEs and copies it to slot J
+ *   redirect J        -> redirect RESULT    that graph copies to slot J from now on
+ *   image             -> image RESULT       loads a module and unloads it
+ *   outlasts I KIND   -> outlasts RESULT    work that takes a while (0 a kernel, 1 a host function, 2 a wait for a value, 3 a
+ *                                           graph), cuMemFree of slot I, and whether that work is complete
+ *   pairs N           -> pairs RESULT       cuMemAlloc of 512 bytes and cuMemFree, N times
  *   graph I VALUE     -> graph RESULT       captures a kernel that sets slot I to VALUEs
  *   launch            -> launch RESULT      that graph, and waits
  *   storm N SMALL     -> storm 0            N threads allocate, copy, launch, capture, check and free at random; with
@@ -70,24 +77,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/driver.h"
+
 typedef unsigned long long dptr;
 
-static void *driver, *context, *kernel, *stream, *exec;
+static void *context, *kernel, *stream, *exec;
 static dptr slots[16], firsts[16];
 static size_t sizes[16];
 static size_t row;
 static int own_context;
-
-static void *symbol(const char *name) {
-    void *found = dlsym(driver, name);
-    if (!found) {
-        fprintf(stderr, "no %s\n", name);
-        exit(2);
-    }
-    return found;
-}
-#define CALL(name, types) ((int (*) types)symbol(name))
-#define TRY(call) do { int result_ = (call); if (result_) return result_; } while (0)
 
 static int current(void) { return CALL("cuCtxSetCurrent", (void *))(context); }
 
@@ -146,6 +144,7 @@ static long check(dptr at, size_t count, uint64_t seed, const uint32_t *value, i
 #include "movable/storm.h"
 #include "movable/pools.h"
 #include "movable/small.h"
+#include "movable/kept.h"
 
 static int array(size_t bytes) {
     struct { size_t width, height; int format; unsigned channels; } shape = {bytes / 4096, 1024, 0x20, 1};
@@ -283,6 +282,21 @@ int main(void) {
         else if (!strcmp(name, "end")) {
             void *graph;
             printf("end %d\n", CALL("cuStreamEndCapture", (void *, void **))(stream, &graph));
+        } else if (!strcmp(name, "texture")) printf("texture %d\n", texture(i));
+        else if (!strcmp(name, "hand")) printf("hand %d\n", by_hand(i, b % 16, c));
+        else if (!strcmp(name, "redirect")) printf("redirect %d\n", redirect(i));
+        else if (!strcmp(name, "outlasts")) printf("outlasts %d\n", outlasts(i, b));
+        else if (!strcmp(name, "image")) {
+            void *module;
+            int result = CALL("cuModuleLoadData", (void **, const void *))(&module, "any image");
+            printf("image %d\n", result ? result : CALL("cuModuleUnload", (void *))(module));
+        } else if (!strcmp(name, "pairs")) {
+            dptr at;
+            while (!error && a--) {
+                error = CALL("cuMemAlloc_v2", (dptr *, size_t))(&at, 512);
+                if (!error) error = CALL("cuMemFree_v2", (dptr))(at);
+            }
+            printf("pairs %d\n", error);
         } else if (!strcmp(name, "graph")) printf("graph %d\n", graph_of(slots[i], sizes[i] / 4, b, stream, &exec));
         else if (!strcmp(name, "launch")) {
             int result = CALL("cuGraphLaunch", (void *, void *))(exec, stream);

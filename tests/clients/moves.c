@@ -43,6 +43,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/driver.h"
+
 typedef unsigned long long dptr;
 /* CUDA_MEMCPY2D_v2. */
 struct rectangle {
@@ -60,20 +62,10 @@ struct rectangle {
 };
 
 enum { ROOM = 64 << 20, ROW = 1024, DEVICE = 2 };
-static void *driver, *context, *function, *streams[8], *events[8], *pinned, *pageable;
+static void *context, *function, *streams[8], *events[8], *pinned, *pageable;
 static dptr one, two, value;
 static atomic_int posted;
 
-static void *symbol(const char *name) {
-    void *found = dlsym(driver, name);
-    if (!found) {
-        fprintf(stderr, "no %s\n", name);
-        exit(2);
-    }
-    return found;
-}
-#define CALL(name, types) ((int (*) types)symbol(name))
-#define TRY(call) do { int result_ = (call); if (result_) return result_; } while (0)
 #define LAUNCH (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **)
 
 static int load(void) {

@@ -12,6 +12,8 @@
  *   keep                    -> keep RESULT               the default pool keeps what is freed
  *   reserved                -> reserved BYTES            of the default pool
  *   pool                    -> pool RESULT               cuMemPoolCreate; the pool gets the next number, from 0
+ *   place TYPE WHERE ID     -> place RESULT              the same, of this allocation type and location
+ *   named TYPE WHERE ID     -> named RESULT              cuMemGetDefaultMemPool of these, as the next pool
  *   close POOL              -> close RESULT              cuMemPoolDestroy
  *   trim POOL               -> trim RESULT               to nothing; pool -1 is the default pool
  *   spin NANOSECONDS STREAM -> spin RESULT               a kernel that takes that long
@@ -118,11 +120,11 @@ static int capture(size_t bytes, int stream) {
     return instantiate(graph);
 }
 
-static int make_pool(void) {
+static int make_pool(int type, location where) {
     pool_props props;
     memset(&props, 0, sizeof props);
-    props.type = 1;
-    props.where.type = 1;
+    props.type = type;
+    props.where = where;
     return CALL("cuMemPoolCreate", (void **, const pool_props *))(&pools[pool_count++], &props);
 }
 
@@ -152,7 +154,12 @@ static int run(const char *command, long long a, long long b, long long c) {
         uint64_t all = UINT64_MAX;
         return CALL("cuMemPoolSetAttribute", (void *, int, void *))(default_pool(), 4, &all);
     }
-    if (!strcmp(command, "pool")) return make_pool();
+    if (!strcmp(command, "pool")) return make_pool(1, (location){1, 0});
+    if (!strcmp(command, "place")) return make_pool((int)a, (location){(int)b, (int)c});
+    if (!strcmp(command, "named")) {
+        location where = {(int)b, (int)c};
+        return CALL("cuMemGetDefaultMemPool", (void **, location *, int))(&pools[pool_count++], &where, (int)a);
+    }
     if (!strcmp(command, "close")) return CALL("cuMemPoolDestroy", (void *))(pools[a]);
     if (!strcmp(command, "trim")) return CALL("cuMemPoolTrimTo", (void *, size_t))(a < 0 ? default_pool() : pools[a], 0);
     if (!strcmp(command, "spin")) return spin(a, (int)b);

@@ -2,16 +2,16 @@
 # The part of an OCI runtime that the hook's tests need, where no runtime is installed: makes the
 # container's mounts, calls the hook of the stage createRuntime, pivots, starts the program.
 #
-#   runtime_by_hand.sh BUNDLE ID CGROUP_PROCS READ_ONLY(0|1) PROGRAM ARGUMENT...
+#   runtime_by_hand.sh BUNDLE ID "CGROUP_PROCS..." READ_ONLY(0|1) PROGRAM ARGUMENT...
 set -e
-bundle=$1 id=$2 cgroup=$3 read_only=$4
+bundle=$1 id=$2 cgroups=$3 read_only=$4
 shift 4
 cd "$bundle"
 rm -f go made
 mkfifo go made
 exec 4<&0
 (
-    echo "$BASHPID" >"$cgroup"
+    for cgroup in $cgroups; do echo "$BASHPID" >"$cgroup"; done
     exec unshare --mount --propagation private bash -c '
         mount --bind rootfs rootfs
         mount --rbind /proc rootfs/proc

@@ -23,22 +23,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/driver.h"
+
 typedef unsigned long long dptr;
 
-static void *driver, *context, *function, *streams[3];
+static void *context, *function, *streams[3];
 static atomic_int pending;
 static uint32_t *word;
-
-static void *symbol(const char *name) {
-    void *found = dlsym(driver, name);
-    if (!found) {
-        fprintf(stderr, "no %s\n", name);
-        exit(2);
-    }
-    return found;
-}
-#define CALL(name, types) ((int (*) types)symbol(name))
-#define TRY(call) do { int result_ = (call); if (result_) return result_; } while (0)
 
 static int begin(void) {
     int device;

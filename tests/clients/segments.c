@@ -29,26 +29,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/driver.h"
+
 typedef unsigned long long dptr;
 #define COUNT 64
 #define ROOM (1ull << 30)
 
-static void *driver;
 static dptr base, second, alone;
 static unsigned long long handles[COUNT], imported;
 static size_t sizes[COUNT];
 static void *kernel;
-
-static void *symbol(const char *name) {
-    void *found = dlsym(driver, name);
-    if (!found) {
-        fprintf(stderr, "no %s\n", name);
-        exit(2);
-    }
-    return found;
-}
-#define CALL(name, types) ((int (*) types)symbol(name))
-#define TRY(call) do { int result_ = (call); if (result_) return result_; } while (0)
 
 struct prop { int type, kinds; int place, id; void *meta; unsigned char compression, rdma; unsigned short usage; unsigned char rest[4]; };
 struct access { int place, id; int flags; };

@@ -19,23 +19,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/driver.h"
+
 typedef unsigned long long dptr;
 
-static void *driver, *kernel, *stream, *event, *exec;
+static void *kernel, *stream, *event, *exec;
 static dptr memory, second;
 static size_t size;
 static uint32_t *pinned;
-
-static void *symbol(const char *name) {
-    void *found = dlsym(driver, name);
-    if (!found) {
-        fprintf(stderr, "no %s\n", name);
-        exit(2);
-    }
-    return found;
-}
-#define CALL(name, types) ((int (*) types)symbol(name))
-#define TRY(call) do { int result_ = (call); if (result_) return result_; } while (0)
 
 static int init(void) {
     int device;

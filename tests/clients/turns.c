@@ -44,24 +44,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/driver.h"
+
 typedef unsigned long long dptr;
 
-static void *driver, *context, *function, *streams[3];
+static void *context, *function, *streams[3];
 static pthread_t worker;
 static atomic_int stopping, posted, failed, aborting;
 static atomic_long launched;
 static uint64_t work_ns;
 
-static void *symbol(const char *name) {
-    void *found = dlsym(driver, name);
-    if (!found) {
-        fprintf(stderr, "no %s\n", name);
-        exit(2);
-    }
-    return found;
-}
-#define CALL(name, types) ((int (*) types)symbol(name))
-#define TRY(call) do { int result_ = (call); if (result_) return result_; } while (0)
 #define LAUNCH (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **)
 
 static int current(void) { return CALL("cuCtxSetCurrent", (void *))(context); }

@@ -14,7 +14,8 @@ pub fn compile(name: &str, flags: &[&str]) -> PathBuf {
         .join(name)
         .with_extension("c");
     let text = fs::read(&source).unwrap_or_else(|error| panic!("{}: {error}", source.display()));
-    let parts = parts(&source.with_extension(""));
+    let folder = source.with_extension("");
+    let parts = [parts(&folder), parts(&folder.with_file_name("common"))];
     let mut hash = DefaultHasher::new();
     (text, parts, flags).hash(&mut hash);
     let stem = source
@@ -28,7 +29,7 @@ pub fn compile(name: &str, flags: &[&str]) -> PathBuf {
     program
 }
 
-/// The headers in the folder of a client's name, which only that client includes.
+/// The headers in a folder: of a client's name, which only that client includes, or of all.
 fn parts(folder: &Path) -> Vec<Vec<u8>> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();

@@ -112,6 +112,9 @@ pub struct Bundle {
     pub image: String,
     /// Further volumes, from the host's path to the container's.
     pub volumes: Vec<(String, String)>,
+    /// The bytes of host memory that its own memory cgroup allows, if it has one. By hand and by a
+    /// runtime alone.
+    pub memory: Option<u64>,
     /// A further hook of the stage createRuntime, behind ours: a program with its arguments. It
     /// has one second.
     pub later_hook: Vec<String>,
@@ -134,6 +137,7 @@ impl Bundle {
             user_namespace: false,
             image: String::new(),
             volumes: Vec::new(),
+            memory: None,
             later_hook: Vec::new(),
             program: vec![
                 clients::compile("quota", &[])
@@ -161,6 +165,12 @@ impl Lab {
     #[must_use]
     pub fn start(test: &str, config: &str) -> Option<Self> {
         Self::on(Machine::bare(test)?, config)
+    }
+
+    /// As [`Lab::start`], with a GPU of this specification.
+    #[must_use]
+    pub fn start_with(test: &str, spec: &str, config: &str) -> Option<Self> {
+        Self::on(Machine::bare_with(test, spec)?, config)
     }
 
     /// As [`Lab::start`], on a machine with this root file system: another release, with its
@@ -295,6 +305,28 @@ impl Lab {
     #[must_use]
     pub fn group(&self, id: &str) -> PathBuf {
         self.groups().join(id)
+    }
+
+    /// The memory cgroup of a container, and the file in it that limits it; `None` where no memory
+    /// cgroup can be made.
+    #[must_use]
+    pub fn memory_group(&self, id: &str) -> Option<(PathBuf, &'static str)> {
+        let first = Path::new(CGROUPS).join("memory");
+        if first.join("memory.limit_in_bytes").exists() || first.join("cgroup.procs").exists() {
+            let group = first.join(self.group_name()).join(id);
+            return Some((group, "memory.limit_in_bytes"));
+        }
+        let groups = self.groups();
+        let above = groups.parent()?.display();
+        // A hierarchy hands a controller down where its folder says so.
+        let line = format!(
+            "mkdir -p {0} && echo +memory >{above}/cgroup.subtree_control && echo +memory >{0}/cgroup.subtree_control",
+            groups.display()
+        );
+        let mut sh = self.machine.as_user(ROOT, "sh");
+        let done = sh.args(["-c", &line]).stderr(Stdio::null()).status();
+        done.is_ok_and(|status| status.success())
+            .then(|| (groups.join(id), "memory.max"))
     }
 
     /// The folder of this machine's cgroups in the unified hierarchy.

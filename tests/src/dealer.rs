@@ -187,8 +187,13 @@ impl Dealer {
 
     /// From now on processes register as such whose memory may move.
     pub fn swaps(&mut self) {
-        self.movability = Movability::Swap;
-        self.page().set_movability(self.movability);
+        self.moves(Movability::Swap);
+    }
+
+    /// The same, with the way in which it moves.
+    pub fn moves(&mut self, how: Movability) {
+        self.movability = how;
+        self.page().set_movability(how);
     }
 
     /// Orders about the memory on the first device.

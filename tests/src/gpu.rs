@@ -63,7 +63,8 @@ impl Gpu {
         processes.map(|process| process.served[0]).sum()
     }
 
-    /// Stops a process while it holds no lock of the software GPU, as if its driver were a real one.
+    /// Stops a process while it holds no lock of the software GPU, as if its driver were a real
+    /// one.
     #[track_caller]
     pub fn stop(&self, pid: Pid) {
         until("the process stops outside the driver", || {

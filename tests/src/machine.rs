@@ -21,6 +21,8 @@ pub const ALICE: u32 = 65_534;
 /// Another user id without a name.
 pub const BOB: u32 = 65_533;
 
+/// The GPU of a machine, where a test names no other.
+const SPEC: &str = "mem=16GiB";
 /// Mounts the machine's own folders, reports it, and keeps them until standard input ends. With
 /// arguments, it first moves into another root file system, the first of them, and takes along the
 /// folders that the others name.
@@ -66,7 +68,12 @@ impl Machine {
 
     /// A machine without a daemon.
     pub fn bare(test: &str) -> Option<Self> {
-        Self::keep(test, &[])
+        Self::keep(test, SPEC, &[])
+    }
+
+    /// As [`Machine::bare`], with a GPU of this specification.
+    pub fn bare_with(test: &str, spec: &str) -> Option<Self> {
+        Self::keep(test, spec, &[])
     }
 
     /// A machine without a daemon whose root file system is `root`. The repository and the build
@@ -75,10 +82,10 @@ impl Machine {
         let target = artefacts::folder().parent().expect("a target folder");
         let repository = artefacts::repository();
         let repository = repository.canonicalize().expect("it is there");
-        Self::keep(test, &[root, &repository, target])
+        Self::keep(test, SPEC, &[root, &repository, target])
     }
 
-    fn keep(test: &str, folders: &[&Path]) -> Option<Self> {
+    fn keep(test: &str, spec: &str, folders: &[&Path]) -> Option<Self> {
         if !geteuid().is_root() {
             not_runnable_here(test, "only root can be several users");
             return None;
@@ -102,7 +109,7 @@ impl Machine {
             return None;
         }
         let machine = Self {
-            gpu: Gpu::new("mem=16GiB"),
+            gpu: Gpu::new(spec),
             keeper,
             daemon: None,
         };
@@ -153,10 +160,14 @@ impl Machine {
         }
     }
 
+    /// The pid of root's daemon.
+    pub fn daemon_pid(&self) -> u32 {
+        self.daemon.as_ref().expect("it runs").id()
+    }
+
     /// Sends root's daemon a signal.
     pub fn signal_daemon(&self, signal: Signal) {
-        let daemon = self.daemon.as_ref().expect("it runs");
-        let pid = i32::try_from(daemon.id()).expect("a pid");
+        let pid = i32::try_from(self.daemon_pid()).expect("a pid");
         kill(Pid::from_raw(pid), signal).expect("it is ours");
     }
 

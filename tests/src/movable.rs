@@ -3,8 +3,11 @@
 use std::fs;
 
 use gpushare_protocol::page::UNIT;
-use gpushare_protocol::page::residency::Order;
+use gpushare_protocol::page::residency::{Movability, Order};
 use gpushare_protocol::wire::{Request, Residency};
+
+use softgpu::inspect::ProcessTruth;
+use softgpu::world::Kind;
 
 use crate::{Dealer, Gpu, Guest, clients, gpu, until};
 
@@ -19,6 +22,7 @@ pub struct Scene {
     pub guest: Guest,
     /// The last order's number.
     pub epoch: u32,
+    how: Movability,
 }
 
 /// The outcome of an order.
@@ -52,7 +56,15 @@ impl Scene {
     pub fn of(client: &str, spec: &str, init: &str, environment: &[(&str, &str)]) -> Self {
         let gpu = Gpu::new(spec);
         let dealer = Dealer::start(&gpu);
-        Self::under(dealer, gpu, client, init, environment)
+        Self::under((dealer, Movability::Swap), gpu, client, init, environment)
+    }
+
+    /// The client `movable` where its memory is managed.
+    #[track_caller]
+    pub fn managed(spec: &str) -> Self {
+        let gpu = Gpu::new(spec);
+        let dealer = Dealer::start(&gpu);
+        Self::under((dealer, Movability::Managed), gpu, "movable", "init", &[])
     }
 
     /// The same on two devices.
@@ -60,18 +72,18 @@ impl Scene {
     pub fn on_two(spec: &str) -> Self {
         let gpu = Gpu::new(spec);
         let dealer = Dealer::on(&gpu, 2);
-        Self::under(dealer, gpu, "movable", "init", &[])
+        Self::under((dealer, Movability::Swap), gpu, "movable", "init", &[])
     }
 
     #[track_caller]
     fn under(
-        mut dealer: Dealer,
+        (mut dealer, how): (Dealer, Movability),
         gpu: Gpu,
         client: &str,
         init: &str,
         environment: &[(&str, &str)],
     ) -> Self {
-        dealer.swaps();
+        dealer.moves(how);
         let mut command = dealer.command(&clients::compile(client, &[]));
         command
             .env("LD_LIBRARY_PATH", gpu::links())
@@ -83,6 +95,7 @@ impl Scene {
             dealer,
             guest,
             epoch: 0,
+            how,
         }
     }
 
@@ -93,13 +106,24 @@ impl Scene {
     }
 
     /// Bytes of the physical memory that is not released, as its process asked for it: what is
-    /// released comes back late.
+    /// released comes back late. Of managed memory, those that are on the device, or were when they
+    /// were freed.
     pub fn on_device(&self) -> u64 {
         let truth = self.gpu.truth();
         let alive = truth.processes.iter().filter(|process| process.alive);
-        alive
-            .map(|process| process.requested[softgpu::world::Kind::Vmm as usize])
-            .sum()
+        let of_it = |process: &ProcessTruth| match self.how {
+            Movability::Managed => {
+                let kind = Kind::Managed as usize;
+                process.physical[kind].min(process.requested[kind])
+            }
+            _ => process.requested[Kind::Vmm as usize],
+        };
+        alive.map(of_it).sum()
+    }
+
+    /// Whether its memory is managed.
+    pub fn is_managed(&self) -> bool {
+        self.how == Movability::Managed
     }
 
     /// Orders, and waits for the end of it.
@@ -146,6 +170,24 @@ impl Scene {
     #[track_caller]
     pub fn returns(&mut self) {
         assert_eq!(self.ordered(Order::Return), Outcome::Back);
+    }
+
+    /// All of its memory can move: so many bytes. It comes and goes, and keeps what its slots were
+    /// filled with: each with its own number.
+    #[track_caller]
+    pub fn all_comes_and_goes(&mut self, bytes: u64, slots: usize) {
+        assert_eq!((self.on_device(), self.charged()), (bytes, bytes));
+        self.provided(bytes);
+        self.dealer.come_back();
+        let told = self.tells(|told| told.movable == bytes);
+        assert_eq!(told.residue.total(), 0);
+        for _ in 0..3 {
+            self.leaves();
+            self.returns();
+            for slot in 0..slots {
+                self.guest.answers(&format!("check {slot} {slot}"), "0");
+            }
+        }
     }
 
     /// The last state that the process has told, told from now on.

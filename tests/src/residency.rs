@@ -1,6 +1,8 @@
 //! A daemon's commands about tenants whose memory moves, and its answers.
 
-use gpushare_protocol::wire::{Control, ControlReply, Cursor, Listing, ResidencyRow, Rows};
+use gpushare_protocol::wire::{
+    Control, ControlReply, Cursor, Listing, ResidencyRow, Rows, SwapRoom, SwapRow, TenantSwaps,
+};
 
 use crate::daemon::Daemon;
 
@@ -22,6 +24,32 @@ impl Daemon {
         };
         let mut rows = rows.into_iter();
         rows.find(|row| row.name == name).expect("a row")
+    }
+
+    /// The node's room for memory that is away, and what has moved of a tenant on its only device.
+    #[track_caller]
+    #[must_use]
+    pub fn swaps(&self, name: &str) -> (SwapRoom, TenantSwaps) {
+        let page = self.commands().ask(&Control::Page {
+            of: Listing::Swaps,
+            from: Cursor::default(),
+        });
+        let ControlReply::Page {
+            rows: Rows::Swaps(rows),
+            ..
+        } = page
+        else {
+            panic!("{page:?}");
+        };
+        let (mut room, mut tenant) = (SwapRoom::default(), None);
+        for row in rows {
+            match row {
+                SwapRow::Room(row) => room = row,
+                SwapRow::Tenant(row) if row.name == name => tenant = Some(row),
+                _ => {}
+            }
+        }
+        (room, tenant.expect("a row"))
     }
 
     /// Suspends a tenant. Its memory has left the device then.

@@ -2,8 +2,9 @@
 //! charged like any other call, and the limit holds afterwards, whichever way the callback leaves
 //! the outer call.
 
-use gpushare_tests::guest::clean;
+use gpushare_tests::guest::{Ended, clean};
 use gpushare_tests::{Guest, artefacts, clients};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 
 /// A driver that calls back, in a folder for the library path.
@@ -22,6 +23,10 @@ fn driver() -> PathBuf {
 /// The output of a program that is called back from inside `call` under a limit of 256 MiB, and
 /// then `does` something.
 fn called_back(call: &str, does: &str, depth: u64) -> String {
+    end_of(call, does, depth).silently()
+}
+
+fn end_of(call: &str, does: &str, depth: u64) -> Ended {
     let mut command = clean(&clients::compile("callbacks", &[]));
     let runtime = tempfile::tempdir().expect("a temporary folder");
     command
@@ -30,7 +35,7 @@ fn called_back(call: &str, does: &str, depth: u64) -> String {
         .env("LD_PRELOAD", artefacts::interposer())
         .env("XDG_RUNTIME_DIR", runtime.path())
         .env("GPUSHARE_MEM_LIMIT", "256MiB");
-    Guest::start(command).finish().silently()
+    Guest::start(command).finish()
 }
 
 #[test]
@@ -55,5 +60,20 @@ fn a_call_left_by_its_callback_lifts_no_limit() {
         // It is unknown whether the driver made the interrupted allocation: it stays charged.
         let left = called_back("alloc", "jump", depth);
         assert_eq!(left, "240 MiB 100 launches\n", "{depth}");
+    }
+}
+
+/// The stack is unwound through a hook, as by an exception. Whether a program survives that is not
+/// said (ADR 35), but it never has more than its limit.
+#[test]
+fn a_thread_that_ends_in_a_callback_lifts_no_limit() {
+    const SIGABRT: i32 = 6;
+    for call in ["alloc", "launch"] {
+        let end = end_of(call, "end", 0);
+        let within = ["240 MiB 100 launches\n", "256 MiB 100 launches\n"];
+        let lives = end.status.success() && within.contains(&&*end.stdout);
+        let dies = end.status.signal() == Some(SIGABRT) && end.stdout.is_empty();
+        assert!(lives || dies, "{call}: {end:?}");
+        eprintln!("{call}: {}", if lives { "it lives" } else { "it dies" });
     }
 }

@@ -52,11 +52,23 @@ fn at(sorted: &[Duration], percent: usize) -> f64 {
     sorted[(sorted.len() - 1) * percent / 100].as_secs_f64() * 1e3
 }
 
+/// The hooks of a create that is timed.
+#[derive(Clone, Copy)]
+enum Runs {
+    /// No hook.
+    None,
+    /// A static program that does nothing.
+    Empty,
+    /// Ours.
+    Ours,
+    /// Ours, with its own time written down.
+    Timed,
+}
+
 #[test]
 #[ignore = "long tier: measures"]
 fn a_create_with_the_hook_beside_one_without() {
     let Some(lab) = lab() else { return };
-    // The hook, with its own time written beside it.
     let hook = artefacts::folder().join("gpushare-oci-hook");
     let measured = std::env::var_os(HOOK).map_or_else(|| hook.clone(), PathBuf::from);
     let flags = [
@@ -64,25 +76,31 @@ fn a_create_with_the_hook_beside_one_without() {
         format!("-DTIMES=\"{TIMES}\""),
     ];
     let timer = compile("timer", &flags.each_ref().map(String::as_str));
-    let (mut with, mut without) = (Vec::new(), Vec::new());
+    let empty = compile("empty", &["-static"]);
+    let mut times: [Vec<Duration>; 3] = std::array::from_fn(|_| Vec::with_capacity(CREATES));
     for number in 0..CREATES {
-        for (door, times) in [(Door::Hook, &mut with), (Door::None, &mut without)] {
-            let bundle = said(&format!("c{number}"), door, "true");
+        for runs in [Runs::None, Runs::Empty, Runs::Ours, Runs::Timed] {
+            let (door, program) = match runs {
+                Runs::None => (Door::None, &measured),
+                Runs::Empty => (Door::Hook, &empty),
+                Runs::Ours => (Door::Hook, &measured),
+                Runs::Timed => (Door::Hook, &timer),
+            };
+            let bundle = said(&format!("c{}-{number}", runs as usize), door, "true");
             let mut command = creates(&lab.command(&bundle));
-            runs(&lab, number, "c", &hook, &measured);
+            replace(&lab, &bundle, &hook, program);
             let began = Instant::now();
             assert!(command.status().expect("it starts").success());
-            times.push(began.elapsed());
+            if let Some(times) = times.get_mut(runs as usize) {
+                times.push(began.elapsed());
+            }
             delete(&lab, &bundle);
         }
-        let bundle = said(&format!("t{number}"), Door::Hook, "true");
-        let mut command = creates(&lab.command(&bundle));
-        runs(&lab, number, "t", &hook, &timer);
-        assert!(command.status().expect("it starts").success());
-        delete(&lab, &bundle);
     }
-    with.sort();
-    without.sort();
+    let which = match measured == hook {
+        true => profile(),
+        false => "the packaged hook",
+    };
     let own = lab.sh(&format!("cat {TIMES}"));
     let own = own
         .lines()
@@ -91,29 +109,40 @@ fn a_create_with_the_hook_beside_one_without() {
     own.sort();
     assert_eq!(own.len(), CREATES);
     eprintln!(
-        "time: the hook's own time, with its start: median {:.1} ms, p99 {:.1} ms of {CREATES} ({})",
+        "time: the hook's own time, with its start: median {:.1} ms, p99 {:.1} ms of {CREATES} ({which})",
         at(&own, 50),
         at(&own, 99),
-        if measured == hook {
-            profile()
-        } else {
-            "the packaged hook"
-        }
     );
+    // Of creates beside each other, so that a machine that slows down counts for all alike.
+    let [bare, empty, ours] = &times;
+    let [with_empty, with_ours, own] =
+        [(empty, bare), (ours, bare), (ours, empty)].map(|(one, other)| median_more(one, other));
+    for times in &mut times {
+        times.sort();
+    }
+    let [bare, empty, ours] = times.each_ref().map(|times| at(times, 50));
     eprintln!(
-        "time: runc create: median {:.1} ms with the hook, {:.1} ms without: {:+.1} ms",
-        at(&with, 50),
-        at(&without, 50),
-        at(&with, 50) - at(&without, 50)
+        "time: runc create, median of {CREATES}: {bare:.1} ms bare, {empty:.1} ms with an empty hook ({with_empty:+.1} ms), \
+         {ours:.1} ms with ours ({with_ours:+.1} ms; {own:+.1} ms beside the empty one)"
     );
 }
 
+/// The median of the differences of pairs, in milliseconds.
+fn median_more(one: &[Duration], other: &[Duration]) -> f64 {
+    let pairs = one.iter().zip(other);
+    let more = pairs.map(|(one, other)| one.as_secs_f64() - other.as_secs_f64());
+    let mut more: Vec<f64> = more.collect();
+    more.sort_by(f64::total_cmp);
+    more[more.len() / 2] * 1e3
+}
+
 /// Has a bundle's configuration run another program than the hook of this build.
-fn runs(lab: &Lab, number: usize, kind: &str, hook: &Path, instead: &Path) {
+fn replace(lab: &Lab, bundle: &Bundle, hook: &Path, instead: &Path) {
     lab.sh(&format!(
-        "sed -i 's,\"path\":\"{}\",\"path\":\"{}\",' /run/lab/{kind}{number}/config.json",
+        "sed -i 's,\"path\":\"{}\",\"path\":\"{}\",' {}/config.json",
         hook.display(),
-        instead.display()
+        instead.display(),
+        lab.folder_of(bundle).display()
     ));
 }
 

@@ -64,7 +64,7 @@ fn every_fact_of_the_driver_is_the_same_under_the_library() {
         } else {
             limited(&all)
         };
-        let output = command(&Gpu::new(""), flags)
+        let output = command(&Gpu::new("driver=13050"), flags)
             .arg(&program)
             .output()
             .unwrap();

@@ -18,7 +18,7 @@ const SEEDS: u64 = 2;
 const SECONDS: u64 = 60;
 
 /// Modes with the numbers of threads they are run with.
-const ROWS: [(Mode, usize); 9] = [
+const ROWS: [(Mode, usize); 13] = [
     (Mode::Quota, 1),
     (Mode::Quota, 4),
     (Mode::Cap, 1),
@@ -28,6 +28,10 @@ const ROWS: [(Mode, usize); 9] = [
     (Mode::Beside, 1),
     (Mode::Restarts, 1),
     (Mode::Crowded, 1),
+    (Mode::Moves, 1),
+    (Mode::Moves, 4),
+    (Mode::Managed, 1),
+    (Mode::Managed, 4),
 ];
 
 /// One row of the table.
@@ -108,6 +112,21 @@ fn calls_answer_as_bare_while_daemons_come_and_go() {
 #[test]
 fn calls_on_a_full_device_answer_as_bare_but_for_out_of_memory() {
     judges(Mode::Crowded, 1);
+}
+
+#[test]
+fn calls_answer_as_bare_while_memory_moves() {
+    judges(Mode::Moves, 1);
+}
+
+#[test]
+fn calls_of_several_threads_answer_as_bare_while_memory_moves() {
+    judges(Mode::Moves, 4);
+}
+
+#[test]
+fn calls_answer_as_bare_on_managed_memory_that_moves() {
+    judges(Mode::Managed, 1);
 }
 
 #[test]

@@ -33,19 +33,7 @@ fn pool_memory_leaves_and_comes_back_with_every_byte() {
         scene.does(&[line, "sync 0", "sync 1", "sync 2"]);
         scene.does(&[&format!("fill {slot} {slot}")]);
     }
-    let charged = scene.charged();
-    assert_eq!((charged, scene.on_device()), (224 * MIB, 224 * MIB));
-    scene.provided(charged);
-    scene.dealer.come_back();
-    let told = scene.tells(|told| told.movable == charged);
-    assert_eq!(told.residue.total(), 0);
-    for _ in 0..3 {
-        scene.leaves();
-        scene.returns();
-        for slot in 0..lines.len() {
-            scene.guest.answers(&format!("check {slot} {slot}"), "0");
-        }
-    }
+    scene.all_comes_and_goes(224 * MIB, lines.len());
     scene.does(&["later 0 0", "later 1 2", "free 2", "later 3 1", "later 4 1"]);
     scene.does(&["sync 0", "sync 1", "sync 2"]);
     assert_eq!((scene.on_device(), scene.charged()), (0, 0));

@@ -27,18 +27,9 @@ fn small_allocations_leave_and_come_back_with_every_byte() {
             &format!("fill {slot} {slot}"),
         ]);
     }
-    scene.provided(4 * MIB);
-    assert_eq!((scene.on_device(), scene.charged()), (4 * MIB, 4 * MIB));
-    scene.dealer.come_back();
-    let told = scene.tells(|told| told.movable == 4 * MIB);
-    assert_eq!(told.residue.total(), 0);
-    for _ in 0..3 {
-        scene.leaves();
-        scene.returns();
-        for slot in 0..sizes.len() {
-            scene.guest.answers(&format!("check {slot} {slot}"), "0");
-            scene.guest.answers(&format!("same {slot}"), "1");
-        }
+    scene.all_comes_and_goes(4 * MIB, sizes.len());
+    for slot in 0..sizes.len() {
+        scene.guest.answers(&format!("same {slot}"), "1");
     }
     for slot in 0..sizes.len() {
         scene.does(&[&format!("free {slot}")]);

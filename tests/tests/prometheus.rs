@@ -14,7 +14,7 @@ use gpushare_tests::daemon::Daemon;
 use gpushare_tests::gpu::Gpu;
 use gpushare_tests::runnable::prepared;
 use gpushare_tests::web::{Exporter, get};
-use gpushare_tests::{GIB, MIB, artefacts};
+use gpushare_tests::{GIB, Guest, MIB, Tenant, artefacts};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -140,6 +140,45 @@ fn promtool(programs: &Path, arguments: &[&str], input: &str) {
     assert!(output.status.success(), "{arguments:?}: {output:?}");
 }
 
+/// A second node, with a tenant whose memory moves.
+struct Moving {
+    daemon: Daemon,
+    exporter: Exporter,
+    _guest: Guest,
+    _tenant: Tenant,
+    _gpu: Gpu,
+}
+
+impl Moving {
+    fn start() -> Self {
+        let gpu = Gpu::new("mem=106MiB,ctx=2MiB");
+        let node = "first_context = \"4MiB\"\n[swap]\nhost = \"1GiB\"\n";
+        let daemon = Daemon::configured(&gpu, node);
+        let terms = [
+            ("GPUSHARE_MEM_LIMIT", "96MiB"),
+            ("GPUSHARE_ON_COLLISION", "swap"),
+        ];
+        let tenant = daemon.tenant("moving", &terms);
+        let mut guest = tenant.client("swapped", &[]);
+        for (line, answer) in [
+            ("init".to_owned(), "init 0"),
+            (format!("alloc {}", 64 * MIB), "alloc 0"),
+            ("fill 7".to_owned(), "fill 0"),
+        ] {
+            assert_eq!(guest.ask(&line), answer);
+        }
+        let folder = daemon.control();
+        let exporter = Exporter::start(folder.parent().expect("a folder"));
+        Self {
+            daemon,
+            exporter,
+            _guest: guest,
+            _tenant: tenant,
+            _gpu: gpu,
+        }
+    }
+}
+
 /// The queries of the dashboard, with all of every variable.
 fn dashboard() -> BTreeMap<String, Vec<String>> {
     let text = std::fs::read_to_string(packaging("grafana/gpushare.json"));
@@ -196,8 +235,10 @@ fn prometheus_scrapes_a_node_and_answers_every_query_about_it() {
     );
     let folder = daemon.control();
     let exporter = Exporter::start(folder.parent().expect("a folder"));
+    let moving = Moving::start();
     let rules = packaging("prometheus/gpushare.rules.yml");
-    let prometheus = Prometheus::start(&programs, &[exporter.at()], &rules);
+    let targets = [exporter.at(), moving.exporter.at()];
+    let prometheus = Prometheus::start(&programs, &targets, &rules);
     prometheus.until("gpushare_daemon_up", |up| up == 1.0);
     // Three questions: a tenant's charged memory, its refusals, and a tenant's share.
     let mut guest = first.client("quota", &[]);
@@ -217,6 +258,22 @@ fn prometheus_scrapes_a_node_and_answers_every_query_about_it() {
         |n| n == 1.0,
     );
     drop(second);
+    // Memory moves while it is scraped: rates need two looks at growing counts.
+    let moved = "sum(rate(gpushare_swap_seconds_count{tenant=\"moving\",direction=\"in\"}[1m]))";
+    let end = Instant::now() + PATIENCE;
+    while prometheus
+        .ask(moved)
+        .is_ok_and(|rows| !rows.iter().filter_map(value).any(|n| n > 0.0))
+    {
+        assert!(Instant::now() < end, "no move is seen");
+        moving.daemon.suspend("moving");
+        moving.daemon.resume("moving");
+    }
+    let bytes = (64 * MIB) as f64;
+    for way in ["out", "in"] {
+        let query = format!("sum(gpushare_swap_{way}_bytes_total{{tenant=\"moving\"}})");
+        prometheus.until(&query, |moved| moved >= bytes);
+    }
     // Prometheus asks for OpenMetrics by itself; the older format is as welcome.
     let targets = prometheus.ask("up").expect("it answers");
     assert!(!targets.is_empty());
@@ -236,7 +293,8 @@ fn prometheus_scrapes_a_node_and_answers_every_query_about_it() {
     empty.retain(|title| !may_be_empty.contains(&title.as_str()));
     assert!(empty.is_empty(), "without data: {empty:?}");
     daemon.kill();
-    prometheus.until("gpushare_daemon_up", |up| up == 0.0);
+    let first = format!("gpushare_daemon_up{{instance=\"{}\"}}", exporter.at());
+    prometheus.until(&first, |up| up == 0.0);
     prometheus.until("count(ALERTS{alertname=\"GpushareDaemonDown\"})", |n| {
         n == 1.0
     });

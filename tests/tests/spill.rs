@@ -148,10 +148,15 @@ fn three_tenants_on_the_host_memory_of_one_lose_no_byte() {
 fn a_spilled_tenant_comes_back_with_every_byte() {
     let scene = Scene::new("256MiB");
     let [(_one, mut first), (_two, mut second)] = scene.spilled();
+    let (room, row) = scene.daemon.swaps("one");
+    assert!(row.in_files >= MOST && room.files_used >= MOST, "{row:?}");
+    assert_eq!((room.host, room.files), (72 * MIB, 256 * MIB));
+    assert_eq!(scene.daemon.swaps("two").1.in_files, 0, "the other is in");
     assert_eq!(first.ask("check 3"), "check 0");
     until("its bytes are on the disk still", || {
         !scene.daemon.events("fetched").is_empty()
     });
+    assert_eq!(scene.daemon.swaps("one").1.in_files, 0);
     assert_eq!(second.ask("check 4"), "check 0");
     assert_eq!(first.ask("fill 5"), "fill 0");
     assert_eq!(second.ask("check 4"), "check 0");

@@ -3,7 +3,7 @@
 
 use gpushare_protocol::wire::Request;
 use gpushare_tests::movable::Scene;
-use gpushare_tests::{Guest, Home, MIB, clients, until};
+use gpushare_tests::{Guest, Home, MIB, clients, schema, until};
 use serde_json::Value;
 use std::fs;
 use std::process::Output;
@@ -79,6 +79,73 @@ fn suspend_and_resume_return_when_memory_is_there_and_why_says_it() {
     assert_eq!(guest.ask("check 7"), "check 0", "a call wakes it");
     assert_eq!(place(&home, "one"), "in");
     assert!(guest.finish().silently().is_empty());
+}
+
+#[test]
+fn what_moved_is_in_ps_why_the_metrics_the_page_and_the_trace() {
+    let home = Home::with_config(DEVICE, NODE);
+    let mut guest = filled(&home, "one", 7);
+    said(&home, &["suspend", "one"]);
+    said(&home, &["resume", "one"]);
+    let row = home.row("one").expect("the tenant exists");
+    schema::check("ps.json", &row);
+    let moved = &row["residency"];
+    let bytes = |key: &str| moved[key].as_u64().expect("a number");
+    assert!(bytes("moved_out") >= 64 * MIB, "{moved}");
+    assert!(bytes("moved_in") >= 64 * MIB, "{moved}");
+    assert_eq!(bytes("in_files"), 0);
+    let (table, why) = (said(&home, &["ps"]), said(&home, &["why", "one"]));
+    for text in [&table, &why] {
+        assert!(text.contains("left once: 64 MiB out (p99 < "), "{text}");
+        assert!(text.contains(", 64 MiB back (p99 < "), "{text}");
+    }
+
+    let metrics = home.gpushare(&["metrics"]);
+    let metrics = String::from_utf8(metrics.stdout).expect("text");
+    let value = |start: &str, direction: &str| {
+        let mut lines = metrics.lines();
+        let line = lines.find(|line| line.starts_with(start) && line.contains(direction));
+        let line = line.unwrap_or_else(|| panic!("{start} {direction}: {metrics}"));
+        let (_, value) = line.rsplit_once(' ').expect("a value");
+        value.parse::<f64>().expect("a number")
+    };
+    let least = (64 * MIB) as f64;
+    assert!(value("gpushare_swap_out_bytes_total{tenant=\"one\"", "") >= least);
+    assert!(value("gpushare_swap_in_bytes_total{tenant=\"one\"", "") >= least);
+    for direction in ["direction=\"out\"", "direction=\"in\""] {
+        let count = value("gpushare_swap_seconds_count{tenant=\"one\"", direction);
+        assert!((count - 1.0).abs() < f64::EPSILON, "{direction}: {count}");
+    }
+    assert!(value("gpushare_swap_host_capacity_bytes", "") >= 1e9);
+
+    let (trace, page) = (home.folder().join("t.json"), home.folder().join("p.html"));
+    let paths = [&trace, &page].map(|path| path.display().to_string());
+    said(&home, &["events", "--perfetto", &paths[0]]);
+    let trace: Value =
+        serde_json::from_slice(&fs::read(&trace).expect("it was written")).expect("JSON");
+    let all = trace["traceEvents"].as_array().expect("a list");
+    for name in ["moves out", "off the GPU", "moves in"] {
+        let slice = all.iter().find(|event| event["name"] == name);
+        let slice = slice.unwrap_or_else(|| panic!("{name}: {trace}"));
+        assert_eq!(slice["ph"], "X");
+        if name != "off the GPU" {
+            assert!(slice["args"]["bytes"].as_u64() >= Some(64 * MIB), "{slice}");
+        }
+    }
+    said(&home, &["report", "--html", &paths[1]]);
+    let page = fs::read_to_string(&page).expect("it was written");
+    assert!(page.contains("Memory that moves"), "{page}");
+    let events = home.gpushare(&["events", "--json", "--tenant", "one"]);
+    let events = String::from_utf8(events.stdout).expect("text");
+    for line in events.lines() {
+        schema::check("event.json", &serde_json::from_str(line).expect("JSON"));
+    }
+    let left = events
+        .lines()
+        .find(|line| line.contains("\"kind\":\"left\""));
+    let left: Value = serde_json::from_str(left.expect("it left")).expect("JSON");
+    assert_eq!(left["facts"]["bytes"], 64 * MIB, "{left}");
+    assert_eq!(guest.ask("check 7"), "check 0");
 }
 
 #[test]

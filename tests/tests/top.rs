@@ -19,6 +19,11 @@ fn one_screen_as_text_shows_what_runs_and_needs_no_terminal() {
     let row = text.lines().find(|line| line.starts_with("shown "));
     assert!(row.is_some_and(|row| row.contains("300M/1G")), "{text}");
     assert!(text.contains("1 GPU  1 tenant  0 queued"), "{text}");
+    let gpu = text.lines().find(|line| line.starts_with("GPU 0 "));
+    let gpu = gpu.unwrap_or_else(|| panic!("{text}"));
+    for part in ["  util ", "%  ", "W  ", "C"] {
+        assert!(gpu.contains(part), "what NVML shows of the GPU: {gpu}");
+    }
     assert!(
         text.lines().all(|line| line.chars().count() <= 100),
         "{text}"

@@ -4,6 +4,10 @@ use super::UseDaemon;
 use clap::Subcommand;
 use std::path::PathBuf;
 
+/// Headings of the help.
+const BARE: &str = "Compared with the bare driver";
+const OUTPUT: &str = "Files";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
     /// Device time of tenants against their guarantees; caps, latency, idle time.
@@ -46,22 +50,22 @@ pub(crate) struct BenchShare {
     #[arg(long, value_name = "WHEN", default_value = "on")]
     pub(crate) daemon: UseDaemon,
     /// Run the tenants without gpushare, under the driver's own sharing.
-    #[arg(long)]
+    #[arg(long, help_heading = BARE)]
     pub(crate) bare: bool,
     /// Run each experiment without gpushare and then with it, and show both beside each other.
-    #[arg(long, conflicts_with = "bare")]
+    #[arg(long, conflicts_with = "bare", help_heading = BARE)]
     pub(crate) compare_bare: bool,
     /// With --compare-bare: run each pair so often, and keep the middle one of each figure.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=99), requires = "compare_bare")]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=99), requires = "compare_bare", help_heading = BARE)]
     pub(crate) pairs: u32,
     /// With --compare-bare: write one table of all experiments to this file, as Markdown.
-    #[arg(long, value_name = "FILE", requires = "compare_bare")]
+    #[arg(long, value_name = "FILE", requires = "compare_bare", help_heading = OUTPUT)]
     pub(crate) markdown: Option<PathBuf>,
     /// Write everything that was measured to this file, as JSON.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub(crate) json: Option<PathBuf>,
     /// Draw device time second by second to this file, as SVG.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub(crate) svg: Option<PathBuf>,
 }
 

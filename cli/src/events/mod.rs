@@ -41,6 +41,9 @@ pub(crate) fn events(arguments: &Events) -> Result<ExitCode, Failure> {
     for record in &all[first..] {
         print(record, arguments.json)?;
     }
+    if all.is_empty() && !arguments.json {
+        output::note("note: no such event is known");
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -30,7 +30,8 @@ impl Trace {
             let steps = steps(row, ended.get(&row.name).copied(), now_ms);
             let (gpu, tenant) = (self.gpu(row.device), self.tenant(&row.name));
             let track = GATES + gpu;
-            self.gates.insert((tenant, track), row.device);
+            self.of_devices
+                .insert((tenant, track), ("gate", row.device));
             for (span, _, was) in spans(&steps, now_ms * 1000) {
                 if let Some(was) = was.filter(|_| span.1 > span.0) {
                     self.exact(tenant, track, span, said(was));

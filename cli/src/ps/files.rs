@@ -81,7 +81,7 @@ fn row(name: &str, uid: u32, device: &SnapshotDevice, processes: &[ProcessUse]) 
         sharing: None,
         gang: None,
         residency: None,
-        residency_text: None,
+        residency_text: Vec::new(),
         ends: None,
         processes: processes.collect(),
         time_text: "-".to_owned(),

@@ -36,9 +36,9 @@ pub(crate) struct Row {
     pub(crate) residency: Option<Value>,
     pub(crate) ends: Option<Ends>,
     pub(crate) processes: Vec<Process>,
-    /// Its residency for a person.
+    /// Its residency for a person, a line each.
     #[serde(skip)]
-    pub(crate) residency_text: Option<String>,
+    pub(crate) residency_text: Vec<String>,
     /// Its time for a person.
     #[serde(skip)]
     pub(crate) time_text: String,

@@ -1,8 +1,9 @@
 //! The table of `ps`: a line for each tenant and device, and below it one for each process.
 
 use super::row::{Process, Row};
+use crate::output::wrapped;
 use crate::when::span;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 use gpushare_protocol::units::Bytes;
 use nix::unistd::{Uid, User};
 
@@ -15,35 +16,58 @@ const HEADS: [&str; 9] = [
     "TENANT", "USER", "GPU", "REQUEST", "LIMIT", "CHARGED", "OVERHEAD", "AGE", "TIME",
 ];
 
-/// The whole table, in lines of at most `width` characters, but for reasons and long lists.
+/// The order in which columns are left out where the terminal is narrow.
+const DROPPED: [&str; 4] = ["OVERHEAD", "USER", "AGE", "REQUEST"];
+
+/// The whole table, in lines of at most `width` characters. Reasons and long lists are wrapped
+/// where a terminal has that width, and longer than it without one (`None`).
 pub(super) fn of(rows: &[Row], width: Option<usize>) -> String {
-    let width = width.unwrap_or(WIDTH);
-    let longest = rows.iter().map(|row| row.name.chars().count()).max();
-    let longest = longest.unwrap_or(0);
-    let drawn = |name: usize| draw(rows, name);
-    let full = drawn(longest);
-    let excess = full
-        .iter()
-        .map(|line| line.chars().count().saturating_sub(width))
-        .max();
-    let lines = match excess {
-        None | Some(0) => full,
-        Some(excess) => drawn(longest.saturating_sub(excess).max(SHORT)),
-    };
+    let most = width.unwrap_or(WIDTH);
+    let lines = fitting(rows, most);
     let mut text = lines.first().cloned().unwrap_or_default();
     for (line, row) in lines.iter().skip(1).zip(rows) {
         text.push('\n');
         text.push_str(line);
         for detail in details(row) {
-            text.push_str("\n  ");
-            text.push_str(&detail);
+            let fits = |width: usize| detail.chars().count() + 2 <= width;
+            let parts = match width.filter(|width| !fits(*width)) {
+                None => vec![detail],
+                Some(width) => wrapped(&detail, width.saturating_sub(4).max(20)),
+            };
+            for (at, part) in parts.iter().enumerate() {
+                text.push_str(if at == 0 { "\n  " } else { "\n    " });
+                text.push_str(part);
+            }
         }
     }
     text
 }
 
-/// The lines of the tenants under their heads.
-fn draw(rows: &[Row], name: usize) -> Vec<String> {
+/// The lines of the tenants: with shorter names, then with fewer columns, until they fit.
+fn fitting(rows: &[Row], width: usize) -> Vec<String> {
+    let longest = rows.iter().map(|row| row.name.chars().count()).max();
+    let longest = longest.unwrap_or(0);
+    let excess = |lines: &[String]| {
+        let all = lines.iter().map(|line| line.chars().count());
+        all.max().unwrap_or(0).saturating_sub(width)
+    };
+    let mut lines = Vec::new();
+    for dropped in 0..=DROPPED.len() {
+        let without = &DROPPED[..dropped];
+        lines = draw(rows, longest, without);
+        if excess(&lines) > 0 {
+            let name = longest.saturating_sub(excess(&lines)).max(SHORT);
+            lines = draw(rows, name, without);
+        }
+        if excess(&lines) == 0 {
+            break;
+        }
+    }
+    lines
+}
+
+/// The lines of the tenants under their heads, without some columns.
+fn draw(rows: &[Row], name: usize, without: &[&str]) -> Vec<String> {
     let mut table = Table::new();
     table
         .load_preset(presets::NOTHING)
@@ -68,6 +92,9 @@ fn draw(rows: &[Row], name: usize) -> Vec<String> {
         ]);
     }
     for (at, column) in table.column_iter_mut().enumerate() {
+        if without.contains(&HEADS[at]) {
+            column.set_constraint(ColumnConstraint::Hidden);
+        }
         column.set_padding((0, 2));
         if (3..=7).contains(&at) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -171,7 +198,7 @@ mod tests {
             sharing: None,
             gang: None,
             residency: None,
-            residency_text: None,
+            residency_text: Vec::new(),
             ends: None,
             processes: vec![Process {
                 pid: 11_058,
@@ -203,6 +230,32 @@ mod tests {
         assert_eq!(tenants.len(), 3);
         let wide = of(&rows, Some(200));
         assert!(!wide.contains('…'), "{wide}");
+    }
+
+    #[test]
+    fn a_narrow_terminal_has_fewer_columns_and_wrapped_reasons() {
+        let mut queued = row("big");
+        queued.queued = Some(Queued {
+            for_ms: 180_000,
+            why: "waits until its request fits ".repeat(4),
+        });
+        for width in [60, 72, 90] {
+            let shown = of(&[row("web"), queued.clone()], Some(width));
+            for line in shown.lines() {
+                assert!(line.chars().count() <= width, "{width}: {line}");
+            }
+            assert!(
+                shown.contains("CHARGED") && shown.contains("LIMIT"),
+                "{shown}"
+            );
+            assert_eq!(shown.matches("until").count(), 4, "{shown}");
+        }
+        let narrow = of(&[row("web")], Some(60));
+        assert!(
+            !narrow.contains("OVERHEAD") && !narrow.contains("700 MiB"),
+            "{narrow}"
+        );
+        assert!(of(&[row("web")], Some(120)).contains("OVERHEAD"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::amounts::{bound, bytes, span};
 use super::model::{Model, Typing};
 use super::rows::Row;
 use gpushare_exporter::device_name;
-use gpushare_protocol::wire::{DeviceRow, ShareState};
+use gpushare_protocol::wire::{DeviceRow, ShareState, TenantRow};
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Modifier, Style};
@@ -19,7 +19,7 @@ const HELP: [&str; 10] = [
     "up, down, page up, page down, home, end   choose a tenant",
     "o        order by memory, time, wait, refusals, name",
     "f or /   show only tenants whose name or user contains what is typed",
-    "Enter    the chosen tenant's processes; again: none",
+    "Enter    the chosen tenant's processes, and its memory that moves; again: none",
     "e        events",
     "s        suspend the chosen tenant: its memory moves to the host; again: back",
     "L        change the chosen tenant's limits, with the flags of `gpushare set`",
@@ -80,7 +80,13 @@ impl Pen<'_> {
 pub(super) fn draw(model: &mut Model, buffer: &mut Buffer) -> usize {
     let area = buffer.area;
     let mut pen = Pen { buffer, area, y: 0 };
-    pen.line(&title(model), BOLD);
+    let width = usize::from(pen.area.width);
+    let whole = title(model, true);
+    let title = match whole.chars().count() <= width {
+        true => whole,
+        false => title(model, false),
+    };
+    pen.line(&title, BOLD);
     let devices: Vec<DeviceRow> = model.snapshot.devices.clone();
     let tall = devices.len() * 3 <= usize::from(area.height) / 3;
     for (at, row) in devices.iter().enumerate() {
@@ -108,11 +114,13 @@ pub(super) fn draw(model: &mut Model, buffer: &mut Buffer) -> usize {
     fit
 }
 
-fn title(model: &Model) -> String {
+/// The first line. Where it is too long, it says nothing `more` than what tenants there are.
+fn title(model: &Model, more: bool) -> String {
     let daemon = model
         .snapshot
         .node
         .as_ref()
+        .filter(|_| more)
         .map_or_else(String::new, |node| {
             format!("daemon {} up {}  ", node.version, span(node.up_ms))
         });
@@ -127,7 +135,10 @@ fn title(model: &Model) -> String {
         count(model.snapshot.devices.len(), "GPU"),
         count(model.snapshot.identities.len(), "tenant"),
     );
-    format!("{left}  every {}", model.every)
+    match more {
+        true => format!("{left}  every {}", model.every),
+        false => left,
+    }
 }
 
 fn device(pen: &mut Pen<'_>, model: &Model, (at, row): (usize, &DeviceRow), tall: bool) {
@@ -141,15 +152,25 @@ fn device(pen: &mut Pen<'_>, model: &Model, (at, row): (usize, &DeviceRow), tall
     let mode = mode.map_or_else(String::new, |one| {
         format!("{:?}", one.regime).to_lowercase()
     });
-    let head = format!("GPU {at} {} {name}  {mode}", row.name);
+    let state = [mode, model.snapshot.health_text(row.uuid)];
+    let state = state.iter().filter(|part| !part.is_empty());
+    let state: String = state.map(|part| format!("  {part}")).collect();
     let own = model.snapshot.tenants.iter();
     let own = own.filter(|tenant| tenant.device == row.uuid);
-    let used = bar(row, own.map(|tenant| tenant.charged).sum());
+    let own: Vec<_> = own.collect();
+    let width = usize::from(pen.area.width);
+    let away = model.snapshot.residency.iter();
+    let away = away
+        .filter(|one| one.device == row.uuid)
+        .map(|one| one.away);
+    let (bar, amounts) = memory(row, (&own, away.sum()), width);
     if !tall {
-        return pen.line(&format!("{head}  {used}"), PLAIN);
+        // What does not fit is the bar, and what the numbers say less often.
+        let short = format!("GPU {at} {} {name}  {amounts}  {bar}{state}", row.name);
+        return pen.line(&short, PLAIN);
     }
-    pen.line(&head, BOLD);
-    pen.line(&format!(" mem {used}"), PLAIN);
+    pen.line(&format!("GPU {at} {} {name}{state}", row.name), BOLD);
+    pen.line(&format!(" mem {bar} {amounts}"), PLAIN);
     let mut parts = Vec::new();
     let works = model.snapshot.shares.iter().filter(|share| {
         let works = matches!(
@@ -182,21 +203,25 @@ fn device(pen: &mut Pen<'_>, model: &Model, (at, row): (usize, &DeviceRow), tall
     pen.line(&format!(" {}", parts.join("  ")), DIM);
 }
 
-/// Memory: in use, granted and not in use, free.
-fn bar(row: &DeviceRow, charged: u64) -> String {
-    const WIDTH: u64 = 40;
+/// The widest bar.
+const BAR: usize = 40;
+
+/// Memory in use, promised and not in use, free: as a bar, and in numbers that go before it.
+fn memory(
+    row: &DeviceRow,
+    (tenants, away): (&[&TenantRow], u64),
+    width: usize,
+) -> (String, String) {
     let others = row.overhead + row.limbo + row.unmanaged;
-    let promised = row.granted + others;
-    let part = |bytes: u64| {
-        let part = u128::from(bytes) * u128::from(WIDTH) / u128::from(row.capacity.max(1));
-        usize::try_from(part.min(u128::from(WIDTH))).unwrap_or(0)
-    };
-    let (used, filled, all) = (part(charged + others), part(promised), part(u64::MAX));
+    let charged = tenants.iter().map(|tenant| tenant.charged).sum::<u64>();
+    let charged = charged.saturating_sub(away);
+    // What is guaranteed is promised, whether it is granted yet or not.
+    let kept = tenants
+        .iter()
+        .map(|one| one.request.saturating_sub(one.grant));
+    let promised = row.granted + kept.sum::<u64>() + others;
     let mut text = format!(
-        "[{}{}{}] used {} promised {} of {}",
-        "#".repeat(used.min(filled)),
-        "=".repeat(filled.saturating_sub(used)),
-        ".".repeat(all - filled),
+        "used {} promised {} of {}",
         bytes(charged + others),
         bytes(promised),
         bytes(row.capacity)
@@ -206,7 +231,19 @@ fn bar(row: &DeviceRow, charged: u64) -> String {
             text.push_str(&format!("  {name} {}", bytes(amount)));
         }
     }
-    text
+    let wide = width.saturating_sub(text.len() + 8).clamp(10, BAR);
+    let part = |bytes: u64| {
+        let part = u128::from(bytes) * wide as u128 / u128::from(row.capacity.max(1));
+        usize::try_from(part).unwrap_or(wide).min(wide)
+    };
+    let (used, filled) = (part(charged + others), part(promised));
+    let bar = format!(
+        "[{}{}{}]",
+        "#".repeat(used.min(filled)),
+        "=".repeat(filled.saturating_sub(used)),
+        ".".repeat(wide - filled)
+    );
+    (bar, text)
 }
 
 /// The columns that fit, and the width of names.
@@ -246,7 +283,7 @@ fn tenants(pen: &mut Pen<'_>, model: &mut Model, fit: usize) {
     let (rows, at) = model.rows();
     let at = at.unwrap_or(0);
     let more = rows.get(at).filter(|_| model.details);
-    let more = more.map_or(0, |row| row.processes.len().min(fit / 2));
+    let more = more.map_or(0, |row| row.details.len().min(fit / 2));
     model.first = model.first.min(at).max((at + more + 1).saturating_sub(fit));
     let end = pen.y + u16::try_from(fit).unwrap_or(0);
     for (place, row) in rows.iter().enumerate().skip(model.first) {
@@ -263,8 +300,8 @@ fn tenants(pen: &mut Pen<'_>, model: &mut Model, fit: usize) {
         });
         pen.line(text.trim_end(), style);
         if place == at && model.details {
-            for process in row.processes.iter().take(more) {
-                pen.line(process, DIM);
+            for line in row.details.iter().take(more) {
+                pen.line(line, DIM);
             }
         }
     }

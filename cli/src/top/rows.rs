@@ -1,6 +1,7 @@
 //! The tenants as rows: what is shown of them, and in which order. No terminal, no clock.
 
 use super::amounts::{bound, bytes, percent, span};
+use crate::residency;
 use gpushare_exporter::Snapshot;
 use gpushare_protocol::histogram::Histogram;
 use gpushare_protocol::wire::{
@@ -58,8 +59,8 @@ pub(super) struct Row {
     pub(super) wait: String,
     pub(super) refused: String,
     pub(super) state: String,
-    /// A line for each process.
-    pub(super) processes: Vec<String>,
+    /// Lines about its memory that moves, and one for each process.
+    pub(super) details: Vec<String>,
     /// Whether something is wrong or waited for.
     pub(super) alarms: bool,
     /// For sorting: memory, time, wait, refusals.
@@ -130,7 +131,7 @@ impl Facts<'_> {
             }),
             refused: refused.to_string(),
             state,
-            processes: row.processes.iter().map(|one| self.process(one)).collect(),
+            details: self.details(row),
             alarms,
             order: (
                 row.charged,
@@ -169,7 +170,7 @@ impl Facts<'_> {
             wait: dash(),
             refused: dash(),
             state: format!("queued {}{short}", span(row.for_ms)),
-            processes: Vec::new(),
+            details: Vec::new(),
             alarms: true,
             order: (0, 0, row.for_ms.saturating_mul(1_000_000), 0),
         }
@@ -221,8 +222,7 @@ impl Facts<'_> {
 
     /// Where its memory is, if that is not on the device.
     fn away(&self, row: &TenantRow) -> Option<String> {
-        let mut rows = self.snapshot.residency.iter();
-        let own = rows.find(|one| one.name == row.name && one.device == row.device)?;
+        let own = self.snapshot.place(&row.name, row.device)?;
         let what = match own.place {
             _ if own.suspended => "suspended",
             Place::Leaving => "moves out",
@@ -231,6 +231,16 @@ impl Facts<'_> {
             _ => return None,
         };
         Some(format!("{what} {} {}", bytes(own.away), span(own.for_ms)))
+    }
+
+    fn details(&self, row: &TenantRow) -> Vec<String> {
+        let place = self.snapshot.place(&row.name, row.device);
+        let swaps = self.snapshot.swap(&row.name, row.device);
+        let text = place.map(|place| residency::text(place, swaps));
+        let moved = place.and_then(|place| residency::moved(place, swaps));
+        let memory = text.into_iter().chain(moved).map(|text| format!(" {text}"));
+        let processes = row.processes.iter().map(|one| self.process(one));
+        memory.chain(processes).collect()
     }
 
     fn process(&self, process: &gpushare_protocol::wire::ProcessRow) -> String {

@@ -82,6 +82,9 @@ fn details_events_and_help_have_their_screens() {
     let mut all = model();
     press(&mut all, "v\n");
     is_kept("details", &screen(&mut all, (100, 24)));
+    press(&mut all, "^");
+    is_kept("moves", &screen(&mut all, (100, 24)));
+    press(&mut all, "v");
     press(&mut all, "e");
     is_kept("events", &screen(&mut all, (100, 24)));
     press(&mut all, "?");

@@ -2,7 +2,7 @@
 
 use super::{past, status};
 use gpushare_protocol::wire::{
-    EndRow, EventRecord, ResidencyRow, ShareRow, TenantRow, TenantStatusRow,
+    EndRow, EventRecord, ResidencyRow, ShareRow, TenantRow, TenantStatusRow, TenantSwaps,
 };
 use std::collections::BTreeMap;
 
@@ -19,6 +19,7 @@ pub(super) struct Facts {
     pub(super) ends: Vec<EndRow>,
     pub(super) status: Vec<TenantStatusRow>,
     pub(super) residency: Vec<ResidencyRow>,
+    pub(super) swaps: Vec<TenantSwaps>,
     /// Names of devices.
     pub(super) devices: BTreeMap<[u8; 16], String>,
     /// The tenant's events, oldest first.

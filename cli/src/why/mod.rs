@@ -8,7 +8,7 @@ use crate::args;
 use crate::devices::named;
 use crate::failure::Failure;
 use crate::select::Wanted;
-use crate::{history, output, when};
+use crate::{history, output, residency, when};
 use answer::Facts;
 use serde_json::json;
 use std::process::ExitCode;
@@ -40,6 +40,7 @@ pub(crate) fn why(arguments: &args::Why) -> Result<ExitCode, Failure> {
         facts.ends.extend(daemon.ends()?);
         facts.status.extend(daemon.status()?);
         facts.residency.extend(daemon.residency()?);
+        facts.swaps.extend(residency::swaps(daemon)?);
     }
     let wanted = Wanted {
         tenants: vec![arguments.tenant.clone()],

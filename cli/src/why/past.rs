@@ -76,8 +76,12 @@ pub(super) fn refusals(facts: &Facts) -> Vec<String> {
         parts.sum()
     };
     let (count, name) = (sum("count"), &facts.name);
+    let many = match count {
+        1 => "1 of its allocations was refused, at".to_owned(),
+        count => format!("{count} of its allocations were refused, lately at"),
+    };
     let mut sentences = vec![format!(
-        "Since {} {count} of its allocations were refused, lately at {}: {}.",
+        "Since {} {many} {}: {}.",
         local(facts.since_ms),
         local(last.at_ms),
         last.text

@@ -1,6 +1,7 @@
 //! A tenant's present state: queued, waiting, throttled, or running freely.
 
 use super::answer::{Facts, State};
+use crate::residency;
 use crate::when::span;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{
@@ -49,6 +50,8 @@ pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
         sentences.extend(rows.iter().map(|row| holds(facts, row)));
         sentences.extend(idle(&rows));
     }
+    let own = facts.residency.iter().filter(|row| row.name == *name);
+    sentences.extend(own.filter_map(|row| moves(facts, row)));
     sentences.extend(ends(facts));
     Some((state, sentences))
 }
@@ -83,6 +86,7 @@ fn waits(facts: &Facts, row: &TenantRow) -> Vec<String> {
 fn place(facts: &Facts, row: &ResidencyRow) -> Option<String> {
     let (name, device, since) = (&row.name, facts.device(row.device), span(row.for_ms));
     let away = Bytes(row.away).human();
+    let tier = residency::tier(row, residency::swaps_of(&facts.swaps, (name, row.device)));
     Some(match row.place {
         Place::In => return None,
         Place::Sealed => format!(
@@ -90,16 +94,24 @@ fn place(facts: &Facts, row: &ResidencyRow) -> Option<String> {
         ),
         Place::Leaving => format!("The memory of {name} has been leaving {device} for {since}."),
         Place::Out if row.suspended => format!(
-            "{name} is suspended: {away} of {device} have been on the host for {since}. `gpushare resume {name}` brings them back, and so does its next call that uses the GPU."
+            "{name} is suspended: {away} of {device} have been {tier} for {since}. `gpushare resume {name}` brings them back, and so does its next call that uses the GPU."
         ),
         Place::Out => format!(
-            "{away} of {name} have been on the host for {since}, because tenants that do not fit together on {device} take turns. They come back in its turn, once it uses the GPU."
+            "{away} of {name} have been {tier} for {since}, because tenants that do not fit together on {device} take turns. They come back in its turn, once it uses the GPU."
         ),
         Place::Entering => {
             format!("The memory of {name} has been coming back to {device} for {since}.")
         }
         _ => return None,
     })
+}
+
+/// What has moved of its memory so far, and how long that took.
+fn moves(facts: &Facts, row: &ResidencyRow) -> Option<String> {
+    let swaps = residency::swaps_of(&facts.swaps, (&row.name, row.device));
+    let moved = residency::moved(row, swaps)?;
+    let device = facts.device(row.device);
+    Some(format!("Its memory on {device} {moved}."))
 }
 
 /// Its memory on one device.
@@ -217,7 +229,7 @@ fn ends(facts: &Facts) -> Option<String> {
         _ => "a limit that this version does not know",
     };
     Some(format!(
-        "It will be ended in {} by its {by}, unless it changes that: `gpushare set {} {by} TIME`.",
+        "It will be ended in {} by its {by}, unless that is changed: `gpushare set {} {by} TIME`.",
         span(end.in_ms),
         facts.name
     ))

@@ -1,7 +1,6 @@
 //! Metrics of tenants.
 
-use gpushare_protocol::wire::{Place, ProcessState, ResidencyRow, ShareRow};
-use gpushare_protocol::wire::{TenantMetrics, TenantRow};
+use gpushare_protocol::wire::{PodRow, ProcessState, ShareRow, TenantMetrics, TenantRow};
 
 use super::{Labels, Places, each};
 use crate::snapshot::Snapshot;
@@ -12,21 +11,25 @@ pub(super) fn families(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
     all.extend(memory(&snapshot.tenants, places));
     all.extend(measured(&snapshot.measures, places));
     all.extend(shares(snapshot, places));
-    all.extend(moves(&snapshot.residency, places));
     all
 }
 
 fn info(snapshot: &Snapshot) -> Family {
     each(
         "gpushare_tenant",
-        "A tenant that may run, its user and its container's cgroup.",
+        "A tenant that may run, its user, its container's cgroup and its pod.",
         Kind::Info,
         &snapshot.identities,
         |row| {
             let text = |value: &Option<String>| value.clone().unwrap_or_default();
+            let pod = snapshot.pods.iter().find(|pod| pod.name == row.name);
+            let of_pod = |field: fn(&PodRow) -> &str| pod.map_or("", field).to_owned();
             let labels = vec![
                 ("tenant", row.name.clone()),
                 ("uid", text(&row.owner.map(|uid| uid.to_string()))),
+                ("namespace", of_pod(|pod| &pod.namespace)),
+                ("pod", of_pod(|pod| &pod.pod)),
+                ("pod_container", of_pod(|pod| &pod.container)),
                 ("cgroup", text(&row.cgroup)),
             ];
             Some((labels, Value::Count(1)))
@@ -179,68 +182,6 @@ fn measured(rows: &[TenantMetrics], places: &Places) -> Vec<Family> {
         })
     });
     std::iter::once(refused).chain(rest).collect()
-}
-
-/// A metric of a tenant whose memory can move.
-type Move = (&'static str, &'static str, Kind, fn(&ResidencyRow) -> u64);
-
-const MOVES: [Move; 7] = [
-    (
-        "gpushare_tenant_memory_movable_bytes",
-        "Memory of the tenant that can move to the host, wherever it is now.",
-        Kind::Gauge,
-        |row| row.movable,
-    ),
-    (
-        "gpushare_tenant_memory_swapped_bytes",
-        "Memory of the tenant that is on the host.",
-        Kind::Gauge,
-        |row| row.away,
-    ),
-    (
-        "gpushare_tenant_memory_host_bytes",
-        "Host memory that is set aside for the tenant.",
-        Kind::Gauge,
-        |row| row.host,
-    ),
-    (
-        "gpushare_tenant_memory_fixed_bytes",
-        "Memory of the tenant that cannot move; a bound.",
-        Kind::Gauge,
-        |row| row.residue.total(),
-    ),
-    (
-        "gpushare_tenant_suspended",
-        "Whether a command holds the tenant's memory on the host: 2, or it is there for others: 1.",
-        Kind::Gauge,
-        |row| match (row.suspended, row.place) {
-            (true, _) => 2,
-            (_, Place::Out) => 1,
-            _ => 0,
-        },
-    ),
-    (
-        "gpushare_tenant_swaps",
-        "Times that the tenant's memory left the device.",
-        Kind::Counter,
-        |row| row.left,
-    ),
-    (
-        "gpushare_tenant_swap_bytes",
-        "Bytes that moved between the device and the host, both ways.",
-        Kind::Counter,
-        |row| row.moved,
-    ),
-];
-
-fn moves(rows: &[ResidencyRow], places: &Places) -> Vec<Family> {
-    let family = |(name, help, kind, field): Move| {
-        each(name, help, kind, rows, |row| {
-            let labels = places.tenant(&row.name, row.device);
-            Some((labels, Value::Count(field(row))))
-        })
-    };
-    MOVES.into_iter().map(family).collect()
 }
 
 fn shares(snapshot: &Snapshot, places: &Places) -> Vec<Family> {

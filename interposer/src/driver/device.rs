@@ -5,7 +5,7 @@
 
 use core::ffi::c_char;
 
-use gpushare_cuda_abi::cuda::{CUdevice, CUresult};
+use gpushare_cuda_abi::cuda::{CUdevice, CUmemLocation, CUmemLocationType, CUresult};
 use gpushare_protocol::page::MAX_DEVICES;
 
 use crate::driver::calls;
@@ -45,6 +45,16 @@ pub(crate) fn know(device_indices: &[usize]) {
 /// The device the program knows by `ordinal`.
 pub(crate) fn of_ordinal(ordinal: CUdevice) -> Option<DeviceKey> {
     *KEYS.get()?.get(usize::try_from(ordinal).ok()?)?
+}
+
+/// The device that memory at `location` is on; none for the host's.
+pub(crate) fn of_location(location: CUmemLocation) -> Option<DeviceKey> {
+    match location.type_ {
+        CUmemLocationType::DEVICE => of_ordinal(location.id),
+        // The device is in the low byte, which part of it in the next.
+        CUmemLocationType::DEVICE_LOCALITY_DOMAIN => of_ordinal(location.id & 0xff),
+        _ => None,
+    }
 }
 
 /// The ordinal the program knows a device by.

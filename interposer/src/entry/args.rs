@@ -56,7 +56,7 @@ plain! { u8
     CUDA_ARRAY_DESCRIPTOR CUDA_ARRAY_DESCRIPTOR_v1 CUDA_ARRAY3D_DESCRIPTOR CUDA_ARRAY3D_DESCRIPTOR_v1
     CUDA_EXTERNAL_MEMORY_HANDLE_DESC CUDA_GRAPH_INSTANTIATE_PARAMS CUDA_LAUNCH_PARAMS
     CUDA_MEMCPY2D_v1 CUDA_MEMCPY2D_v2 CUDA_MEMCPY3D_v1 CUDA_MEMCPY3D_v2 CUDA_MEMCPY3D_PEER_v1
-    CUarrayMapInfo CUgraphNodeParams CUlaunchConfig CUmemAllocationProp CUmemPoolProps
+    CUarrayMapInfo CUmemLocation CUgraphNodeParams CUlaunchConfig CUmemAllocationProp CUmemPoolProps
     nvmlMemory_t nvmlMemory_v2_t nvmlProcessDetailList_t nvmlProcessesUtilizationInfo_t
     nvmlProcessInfo_v1_t nvmlProcessInfo_v2_t nvmlProcessDetail_v1_t
     nvmlProcessUtilizationSample_t nvmlProcessUtilizationInfo_v1_t
@@ -264,7 +264,7 @@ macro_rules! passed {
     ($($ty:ty)*) => {$(impl Passed for $ty {})*};
 }
 
-passed! { CUmemAllocationHandleType u32 i32 u64 usize CUstream CUmemoryPool CUgraph CUpointer_attribute nvmlDevice_t }
+passed! { CUmemAllocationHandleType CUmemLocation CUmem_advise CUmem_range_attribute u32 i32 u64 usize CUstream CUmemoryPool CUgraph CUpointer_attribute nvmlDevice_t }
 
 /// A pointer that a hook passes on as it came and never looks behind.
 #[repr(transparent)]

@@ -19,23 +19,28 @@ use core::ffi::c_void;
 
 use crate::driver::real::Row;
 
-/// A hooked function: the row from which lookups are answered.
+/// A hooked function, as its family declares it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hook {
     /// The function it stands for.
     pub(crate) row: Row,
     /// Our function of that name.
-    pub(crate) ours: *const c_void,
+    pub(crate) ours: Ours,
     /// It passes the gate.
     #[cfg(test)]
     pub(crate) gated: bool,
 }
 
-// SAFETY: `ours` is the address of a function, which lies where it is as long as the library does,
-// and which any thread may call. Nothing is read or written through it.
-unsafe impl Sync for Hook {}
+/// The address of a function of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Ours(pub(crate) *const c_void);
+
+// SAFETY: the address of a function, which lies where it is as long as the library does, and which
+// any thread may call. Nothing is read or written through it.
+unsafe impl Sync for Ours {}
 // SAFETY: an address is the same in every thread.
-unsafe impl Send for Hook {}
+unsafe impl Send for Ours {}
 
 /// Whether a function of this name takes stream 0 for the calling thread's own: a twin does.
 pub(crate) const fn is_twin(name: &str) -> bool {
@@ -103,7 +108,7 @@ macro_rules! hooks {
             #[cfg(test)]
             gated: $crate::entry::hooks!(@gates $mode),
             row: $crate::driver::real::Row::of($crate::entry::c_name(concat!(stringify!($name), "\0"))),
-            ours: $name as *const core::ffi::c_void,
+            ours: $crate::entry::Ours($name as *const core::ffi::c_void),
         }),*]
     };
     (@each $mode:tt $args:tt $ret:tt $how:tt $body:tt $($name:ident)*) => {$(

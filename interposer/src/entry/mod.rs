@@ -14,7 +14,7 @@ use gpushare_cuda_abi::nvml::nvmlReturn_t;
 
 use crate::driver::real::Slot;
 pub(crate) use crate::driver::real::c_name;
-pub(crate) use crate::entry::door::{Hook, hooks, is_twin};
+pub(crate) use crate::entry::door::{Hook, Ours, hooks, is_twin};
 use crate::entry::state::{Bypass, Need};
 use crate::gate;
 use crate::guest::frames::Frame;

@@ -188,8 +188,9 @@ impl GateGuard {
     }
 
     fn count(&self) {
-        if let Seat::Own(record) = self.seat {
-            record.count();
+        match self.seat {
+            Seat::Own(record) => record.count(),
+            Seat::Shared(_) => self.gate.records.count(),
         }
     }
 }

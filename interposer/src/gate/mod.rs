@@ -34,6 +34,7 @@ mod sync;
 mod thread;
 mod tls;
 pub(crate) mod word;
+pub(crate) mod work;
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -156,6 +157,7 @@ fn was_left(record: &Record, here: u64) -> bool {
         device_gate::all()
             .iter()
             .for_each(device_gate::DeviceGate::was_left);
+        record.count();
         record.step_out();
     }
     left
@@ -179,6 +181,7 @@ pub(crate) fn after_fork_in_child() {
     GATE.records.forget();
     apart::forget();
     seal::after_fork_in_child();
+    work::after_fork_in_child();
     thread::after_fork_in_child();
     for waiting in &GATE.waiting {
         waiting.store(0, Ordering::Relaxed);
@@ -251,6 +254,13 @@ pub(crate) fn waited() -> bool {
     record.map(Record::count).is_some()
 }
 
+/// A call that passes no gate has submitted something: for a process whose memory may move.
+pub(crate) fn submitted() {
+    if seal::may_move() && !waited() {
+        GATE.records.count();
+    }
+}
+
 /// At the library's first call: what costs a process nothing while it has one thread.
 pub(crate) fn prepare() {
     barrier::register_alone();
@@ -272,10 +282,7 @@ fn waits_at(device_index: usize, now: u64) -> bool {
 
 /// The submissions of this process to all its devices: only differences are meaningful.
 pub(crate) fn submissions() -> u64 {
-    let counts = GATE.records.all();
-    counts
-        .map(|record| record.count.load(Ordering::Relaxed))
-        .fold(0, u64::wrapping_add)
+    GATE.records.submissions()
 }
 
 /// This thread is inside, by the fast way.

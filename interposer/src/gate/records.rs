@@ -11,7 +11,7 @@
 #![allow(unsafe_code, reason = "pages from the kernel, and its thread ids")]
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::gate::ledger;
 use crate::gate::word::Record;
@@ -36,6 +36,8 @@ pub(super) struct Records {
     crowd: AtomicU32,
     /// Their calls that touch device memory and pass no gate.
     touching: AtomicU32,
+    /// Their submissions.
+    count: AtomicU64,
 }
 
 impl Records {
@@ -45,6 +47,7 @@ impl Records {
             slabs: AtomicPtr::new(ptr::null_mut()),
             crowd: AtomicU32::new(0),
             touching: AtomicU32::new(0),
+            count: AtomicU64::new(0),
         }
     }
 
@@ -55,14 +58,52 @@ impl Records {
         self.touching.store(0, Ordering::Release);
     }
 
-    /// All records, taken or not.
-    pub(super) fn all(&self) -> impl Iterator<Item = &'static Record> {
+    fn slabs(&self) -> impl Iterator<Item = &'static Slab> {
         // SAFETY: null or a slab that stays.
         let slab = |at: &AtomicPtr<Slab>| unsafe { at.load(Ordering::Acquire).as_ref() };
         core::iter::successors(slab(&self.slabs), move |last: &&'static Slab| {
             slab(&last.next)
         })
-        .flat_map(|slab| &slab.records)
+    }
+
+    /// All records, taken or not.
+    pub(super) fn all(&self) -> impl Iterator<Item = &'static Record> {
+        self.slabs().flat_map(|slab| &slab.records)
+    }
+
+    /// A submission of a thread that has no record.
+    pub(super) fn count(&self) {
+        self.count.fetch_add(1, Ordering::Release);
+    }
+
+    /// Submissions so far: only differences are meaningful.
+    pub(super) fn submissions(&self) -> u64 {
+        let counts = self.all();
+        counts
+            .map(|record| record.count.load(Ordering::Relaxed))
+            .fold(self.count.load(Ordering::Relaxed), u64::wrapping_add)
+    }
+
+    /// The same. `None`: a call that may submit something is in the driver.
+    pub(super) fn counted(&self) -> Option<u64> {
+        let mut all = self.count.load(Ordering::Acquire);
+        if self.crowd.load(Ordering::Acquire) | self.touching.load(Ordering::Acquire) != 0 {
+            return None;
+        }
+        for slab in self.slabs() {
+            for record in &slab.records {
+                let count = record.count.load(Ordering::Acquire);
+                // They are taken in their order: nobody has had the rest.
+                if count == 0 && record.owner.load(Ordering::Acquire) == 0 {
+                    break;
+                }
+                if record.may_touch() {
+                    return None;
+                }
+                all = all.wrapping_add(count);
+            }
+        }
+        Some(all)
     }
 
     /// Threads inside that have no record.
@@ -91,8 +132,7 @@ impl Records {
         });
         if let Some(record) = found {
             ledger::abandon(record);
-            record.step_out();
-            record.touched();
+            record.was_left();
             return Some(record);
         }
         self.add_slab()?;
@@ -141,8 +181,7 @@ impl Records {
         for record in self.all().filter(|record| record.may_touch()) {
             let owner = record.owner.load(Ordering::Acquire);
             if is_dead(owner) && takes(record, owner, 0) {
-                record.step_out();
-                record.touched();
+                record.was_left();
             }
         }
     }
@@ -257,7 +296,7 @@ mod tests {
     #[test]
     fn who_died_inside_is_buried_and_who_lives_is_not() {
         let records = Records::new();
-        let word = super::super::word::GateWord::of(core::sync::atomic::AtomicU64::new(0));
+        let word = super::super::word::GateWord::of(AtomicU64::new(0));
         let inside = |record: &Record| record.may_submit_to(0);
         let mine = records.claim().unwrap();
         assert!(mine.try_step_in(0, &word));
@@ -277,7 +316,7 @@ mod tests {
     #[test]
     fn a_column_is_not_held_up_by_launches_on_another() {
         let records = Records::new();
-        let word = super::super::word::GateWord::of(core::sync::atomic::AtomicU64::new(0));
+        let word = super::super::word::GateWord::of(AtomicU64::new(0));
         let mine = records.claim().unwrap();
         mine.step_in(super::super::word::to(1 << 2), false, &word);
         assert!(!mine.may_submit_to(0) && mine.may_submit_to(2) && !mine.may_submit_to(3));

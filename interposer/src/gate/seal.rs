@@ -160,10 +160,44 @@ pub(crate) fn pass(call: impl FnOnce() -> CUresult) -> CUresult {
 #[inline]
 pub(crate) fn pass_work(call: impl FnOnce() -> CUresult) -> CUresult {
     let answer = pass(call);
-    if may_move() {
-        super::waited();
-    }
+    super::submitted();
     answer
+}
+
+/// Changes the books of movable memory by `change` while no seal is set. It calls no driver.
+///
+/// # Errors
+/// As a call that a seal holds for ever.
+#[inline]
+pub(crate) fn pass_books<R>(change: impl FnOnce() -> R) -> Result<R, CUresult> {
+    let frame = Frame::new();
+    match fast(&frame) {
+        Some(touching) => {
+            let _within = Within(touching);
+            Ok(change())
+        }
+        None => pass_books_slowly(change),
+    }
+}
+
+#[cold]
+fn pass_books_slowly<R>(change: impl FnOnce() -> R) -> Result<R, CUresult> {
+    let mut made = None;
+    let answer = pass(|| {
+        made = Some(change());
+        CUresult::SUCCESS
+    });
+    made.ok_or(answer)
+}
+
+/// Steps out when dropped, without a submission.
+struct Within(Touching);
+
+impl Drop for Within {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.0.touched();
+    }
 }
 
 /// Makes a stream memory operation by `call`, unless a seal is set and all work is complete.
@@ -216,7 +250,8 @@ impl Seat {
         let mut beside = record.touching.load(Ordering::Relaxed);
         let last = record.touches_at.load(Ordering::Relaxed);
         if beside != 0 && frames::is_gone(last, frame.address()) {
-            // It was left by a jump.
+            // It was left by a jump, perhaps after it had submitted something.
+            record.count();
             beside = 0;
         }
         Self::Own(record, beside, last)

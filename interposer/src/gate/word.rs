@@ -177,11 +177,21 @@ impl Record {
         self.inside.load(Ordering::Acquire) != OUT || self.touching.load(Ordering::Acquire) != 0
     }
 
-    /// Counts a submission. Only the owner does; a signal handler between may lose one.
+    /// Counts a submission, which the driver has. Only the owner does; a signal handler between may
+    /// lose one.
     #[inline(always)]
     pub(super) fn count(&self) {
         let before = self.count.load(Ordering::Relaxed);
-        self.count.store(before.wrapping_add(1), Ordering::Relaxed);
+        self.count.store(before.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Its thread has died, or has left its calls by a jump: whatever they submitted counts.
+    pub(super) fn was_left(&self) {
+        if self.may_touch() {
+            self.count();
+        }
+        self.step_out();
+        self.touched();
     }
 
     /// Its content, and the call that wrote it.

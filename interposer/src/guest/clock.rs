@@ -1,36 +1,14 @@
 //! The clock of the daemon's deadlines (std's `Instant` hides the number that processes share), and
 //! the processor's own counter beside it.
-//!
-//! # Safety
-//! `unsafe` reads a counter that every processor of these architectures has.
-#![allow(unsafe_code, reason = "the processor's counter")]
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::guest::sys;
+pub(crate) use crate::guest::sys::ticks;
 
 /// `CLOCK_MONOTONIC` in nanoseconds.
 pub(crate) fn now() -> u64 {
     sys::monotonic()
-}
-
-/// The processor's counter: a few nanoseconds to read, where the clock takes tens. The length of a
-/// tick is measured ([`measure_ticks`]). It is precise enough to time checks, not for bills.
-#[inline(always)]
-pub(crate) fn ticks() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: takes nothing; every processor has it.
-    let ticks = unsafe { core::arch::x86_64::_rdtsc() };
-    #[cfg(target_arch = "aarch64")]
-    let ticks = {
-        let ticks: u64;
-        // SAFETY: reads the virtual counter, which the system leaves readable for its own clock.
-        unsafe {
-            core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack));
-        }
-        ticks
-    };
-    ticks
 }
 
 /// Ticks in 2^20 ns, as last measured; 0 while that is unknown.

@@ -201,6 +201,26 @@ impl Drop for Pin {
     }
 }
 
+/// The processor's counter: a few nanoseconds to read, where the clock takes tens. The length of a
+/// tick is measured by [`clock`](crate::guest::clock). It is precise enough to time checks, not for
+/// bills.
+#[inline(always)]
+pub(crate) fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: takes nothing; every processor has it.
+    let ticks = unsafe { core::arch::x86_64::_rdtsc() };
+    #[cfg(target_arch = "aarch64")]
+    let ticks = {
+        let ticks: u64;
+        // SAFETY: reads the virtual counter, which the system leaves readable for its own clock.
+        unsafe {
+            core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack));
+        }
+        ticks
+    };
+    ticks
+}
+
 /// Whether the program runs with more rights than its user: set-user-id, file capabilities.
 pub(crate) fn is_secure() -> bool {
     // SAFETY: reads the auxiliary vector that the kernel gave the process.
@@ -210,7 +230,7 @@ pub(crate) fn is_secure() -> bool {
 /// Has `handler` be called in forked children, which may only store there.
 pub(crate) fn at_fork_in_child(handler: extern "C" fn()) {
     // SAFETY: a function of this library, which is never unloaded.
-    unsafe { libc::pthread_atfork(None, None, Some(handler)) };
+    unsafe { __register_atfork(None, None, Some(handler), ptr::null_mut()) };
 }
 
 /// Stops this process until another one continues it.
@@ -221,6 +241,14 @@ pub(crate) fn stop() {
 }
 
 unsafe extern "C" {
+    // What `pthread_atfork` calls, which is in no library of the C library that every program has.
+    fn __register_atfork(
+        prepare: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+        library: *mut core::ffi::c_void,
+    ) -> c_int;
+
     // With a library of its own named, a handler is called when that is unloaded; without one only
     // at the process's end.
     fn __cxa_atexit(

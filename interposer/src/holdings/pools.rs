@@ -14,7 +14,7 @@ use crate::guest::fork::ForkLocal;
 use crate::guest::frames::Undisturbed;
 use crate::holdings::arena::{self, Arena, Held};
 
-/// A pool of device memory.
+/// A pool of memory that is charged to a device.
 #[derive(Debug)]
 pub(crate) struct Pool {
     handle: CUmemoryPool,
@@ -38,8 +38,63 @@ pub(crate) fn growth_of(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(STEP).unwrap_or(bytes)
 }
 
-/// Every pool seen so far; `None` for a pool without device memory.
-type Met = Vec<(CUmemoryPool, Option<Arc<Pool>>)>;
+/// Where a pool's memory is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Place {
+    /// On a device, or managed memory that belongs there.
+    Device(DeviceKey),
+    /// Managed memory that belongs to no device: it may come onto any.
+    Anywhere,
+    /// On the host, or another process's.
+    Elsewhere,
+}
+
+/// A pool that was seen.
+#[derive(Debug, Clone)]
+enum Seen {
+    /// Its memory is charged.
+    Charged(Arc<Pool>),
+    /// It will be, once an allocation names a device.
+    Anywhere,
+    /// Nothing of it is.
+    Elsewhere,
+}
+
+impl Seen {
+    fn at(handle: CUmemoryPool, place: Place) -> Self {
+        match place {
+            Place::Device(device) => Self::Charged(Pool::new(handle, device)),
+            Place::Anywhere => Self::Anywhere,
+            Place::Elsewhere => Self::Elsewhere,
+        }
+    }
+
+    fn charged(&self) -> Option<&Arc<Pool>> {
+        match self {
+            Self::Charged(pool) => Some(pool),
+            Self::Anywhere | Self::Elsewhere => None,
+        }
+    }
+}
+
+/// Every pool seen so far.
+type Met = Vec<(CUmemoryPool, Seen)>;
+
+/// Where the memory of a pool of this type and location is. Managed memory is charged wherever its
+/// pages are: a program may bring all of it onto a device.
+pub(crate) fn place_of(kind: CUmemAllocationType, location: CUmemLocation) -> Place {
+    let is_managed = kind == CUmemAllocationType::MANAGED;
+    match location.type_ {
+        CUmemLocationType::HOST
+        | CUmemLocationType::HOST_NUMA
+        | CUmemLocationType::HOST_NUMA_CURRENT
+            if !is_managed =>
+        {
+            Place::Elsewhere
+        }
+        _ => device::of_location(location).map_or(Place::Anywhere, Place::Device),
+    }
+}
 
 static POOLS: ForkLocal<Mutex<Met>> = ForkLocal::new();
 fn pools() -> MutexGuard<'static, Met> {
@@ -54,7 +109,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn each(visit: &dyn Fn(&dyn Arena)) {
     let all: Vec<_> = pools()
         .iter()
-        .filter_map(|(_, pool)| pool.clone())
+        .filter_map(|(_, seen)| seen.charged().cloned())
         .collect();
     for pool in all {
         visit(&*pool);
@@ -168,73 +223,87 @@ pub(crate) enum Payer {
 }
 
 /// The account that pays for an allocation from a pool, in a stream of `device`. A pool not seen
-/// before (a device's default) is looked up.
+/// before (a device's default) is looked up. The first device that allocates from a pool which
+/// belongs to none pays for all of it.
 pub(crate) fn payer(handle: CUmemoryPool, device: DeviceKey) -> Payer {
-    let find = |pools: &[(CUmemoryPool, Option<Arc<Pool>>)]| {
-        pools
-            .iter()
-            .find(|(known, _)| *known == handle)
-            .map(|(_, pool)| pool.clone())
-    };
     // A statement of its own, so that the list is unlocked again before it is looked at further.
-    let known = find(&pools());
-    let pool = match known {
-        Some(known) => known,
-        None => {
-            let met = match location(handle, device) {
-                Location::Device(device) => Some(Pool::new(handle, device)),
-                Location::Elsewhere => None,
-                Location::Unknown => return Payer::Device(device),
-            };
-            let mut pools = pools();
-            match find(&pools) {
-                Some(known) => known,
-                None => {
-                    pools.push((handle, met.clone()));
-                    met
-                }
-            }
+    let seen = seen(&pools(), handle);
+    let place = match seen {
+        Some(Seen::Charged(pool)) => return Payer::Pool(pool),
+        Some(Seen::Elsewhere) => return Payer::Nobody,
+        Some(Seen::Anywhere) => Place::Device(device),
+        None => match location(handle, device) {
+            Some(Place::Anywhere) => Place::Device(device),
+            Some(place) => place,
+            None => return Payer::Device(device),
+        },
+    };
+    let mut pools = pools();
+    // Another thread may have been here meanwhile.
+    let found = match self::seen(&pools, handle) {
+        Some(Seen::Anywhere) | None => {
+            let met = Seen::at(handle, place);
+            pools.retain(|(known, _)| *known != handle);
+            pools.push((handle, met.clone()));
+            met
         }
+        Some(seen) => seen,
     };
-    pool.map_or(Payer::Nobody, Payer::Pool)
+    found
+        .charged()
+        .map_or(Payer::Nobody, |pool| Payer::Pool(Arc::clone(pool)))
 }
 
-enum Location {
-    Device(DeviceKey),
-    Elsewhere,
-    Unknown,
+fn seen(pools: &Met, handle: CUmemoryPool) -> Option<Seen> {
+    let mut pools = pools.iter();
+    let found = pools.find(|(known, _)| *known == handle);
+    found.map(|(_, seen)| seen.clone())
 }
 
-/// Where a pool's memory is. Drivers before 13.0 cannot say: then it is the stream's device, to
-/// which they give their default pools.
-fn location(handle: CUmemoryPool, of_stream: DeviceKey) -> Location {
-    let Some(kind) = attribute_of(handle, CUmemPool_attribute::LOCATION_TYPE) else {
-        return Location::Device(of_stream);
+/// Where a pool's memory is, as the driver says; `None` for a device that is not known. Drivers
+/// before 13.2 cannot say: then it is the stream's device, to which they give their default pools.
+fn location(handle: CUmemoryPool, of_stream: DeviceKey) -> Option<Place> {
+    let attribute = |which| u32::try_from(attribute_of(handle, which)?).ok();
+    let Some(where_) = attribute(CUmemPool_attribute::LOCATION_TYPE) else {
+        return Some(Place::Device(of_stream));
     };
-    if kind != u64::from(CUmemLocationType::DEVICE.0) {
-        return Location::Elsewhere;
+    let kind = attribute(CUmemPool_attribute::ALLOCATION_TYPE)
+        .map_or(CUmemAllocationType::PINNED, CUmemAllocationType);
+    let id = attribute(CUmemPool_attribute::LOCATION_ID).map_or(-1, u32::cast_signed);
+    let location = CUmemLocation {
+        type_: CUmemLocationType(where_),
+        id,
+    };
+    match place_of(kind, location) {
+        Place::Anywhere if location.type_ == CUmemLocationType::DEVICE => None,
+        place => Some(place),
     }
-    let ordinal = attribute_of(handle, CUmemPool_attribute::LOCATION_ID);
-    let device = ordinal.and_then(|ordinal| device::of_ordinal(CUdevice::try_from(ordinal).ok()?));
-    device.map_or(Location::Unknown, Location::Device)
 }
 
-/// Registers a pool that the driver has just made; `None` for a pool without device memory, or of
-/// another process.
-pub(crate) fn enter(handle: CUmemoryPool, device: Option<DeviceKey>) {
-    let made = device.map(|device| Pool::new(handle, device));
+/// Registers a pool that the driver has just made, or imported.
+pub(crate) fn enter(handle: CUmemoryPool, place: Place) {
     let mut pools = pools();
     // A handle that is there already belonged to a pool that went without our hearing of it.
     pools.retain(|(known, _)| *known != handle);
-    pools.push((handle, made));
+    pools.push((handle, Seen::at(handle, place)));
 }
 
-/// The pool of a handle, if it was met before and its memory is a device's.
+/// Registers a pool that the driver has named, unless it was seen before.
+pub(crate) fn meet(handle: CUmemoryPool, place: Place) {
+    let mut pools = pools();
+    if seen(&pools, handle).is_none() {
+        pools.push((handle, Seen::at(handle, place)));
+    }
+}
+
+/// The pool of a handle, if it was met before and its memory is charged.
 pub(crate) fn find(handle: CUmemoryPool) -> Option<Arc<Pool>> {
-    pools()
-        .iter()
-        .find(|(known, _)| *known == handle)
-        .and_then(|(_, pool)| pool.clone())
+    seen(&pools(), handle)?.charged().cloned()
+}
+
+/// A pool is destroyed of which nothing was charged.
+pub(crate) fn forget(handle: CUmemoryPool) {
+    pools().retain(|(known, _)| *known != handle);
 }
 
 /// Destroys a pool by `call`. Its memory stays charged until its last allocation is freed and that
@@ -250,7 +319,8 @@ pub(crate) fn destroy(pool: &Arc<Pool>, call: impl FnOnce() -> CUresult) -> CUre
     if answer.is_success() {
         *closed = true;
         drop(closed);
-        pools().retain(|(_, known)| !known.as_ref().is_some_and(|known| Arc::ptr_eq(known, pool)));
+        let is_it = |seen: &Seen| seen.charged().is_some_and(|known| Arc::ptr_eq(known, pool));
+        pools().retain(|(_, seen)| !is_it(seen));
         pool.credit_if_gone();
     }
     answer

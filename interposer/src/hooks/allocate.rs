@@ -69,7 +69,7 @@ pub(crate) fn free(address: u64, ask: impl FnOnce() -> CUresult) -> CUresult {
         return pool::free_unrecorded(address, ask);
     };
     let answer = if record.kind() == Kind::Movable {
-        memory::free(address)
+        memory::free(record.device(), address)
     } else {
         ask()
     };

@@ -47,7 +47,8 @@ hooks! {
         endpoint: CUlogicalEndpointId, dev: CUdevice, offset: u64, ptr: *mut c_void, size: u64, flags: u64,
     ) -> CUresult = |call| {
         let at = ptr.expose_provenance() as u64;
-        bound_by_address(own::at_address(at, true, call), at, Binding::Endpoint(endpoint, dev, offset), size)
+        let answer = plain::not_ours(at, || own::at_address(at, true, call));
+        bound_by_address(answer, at, Binding::Endpoint(endpoint, dev, offset), size)
     };
     fn cuLogicalEndpointUnbind(
         endpoint: CUlogicalEndpointId, dev: CUdevice, offset: u64, size: u64,

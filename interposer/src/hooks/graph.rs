@@ -28,19 +28,19 @@ use crate::hooks::refusal;
 hooks! {
     fn cuGraphInstantiate | cuGraphInstantiate_v2(exec: Out<'_, CUgraphExec>, graph: CUgraph, error: Opaque<'_, CUgraphNode>,
         log: Opaque<'_, c_char>, size: usize) -> CUresult
-        = |real(..)| instantiating(exec, graph, 0, |exec, _| real(exec, graph, error, log, size));
+        = |real(..)| instantiating(exec, graph, 0, |exec, _| seal::pass_work(|| real(exec, graph, error, log, size)));
     fn cuGraphInstantiateWithFlags(exec: Out<'_, CUgraphExec>, graph: CUgraph, flags: u64) -> CUresult
-        = |real(..)| instantiating(exec, graph, flags, |exec, flags| real(exec, graph, flags));
+        = |real(..)| instantiating(exec, graph, flags, |exec, flags| seal::pass_work(|| real(exec, graph, flags)));
     fn cuGraphInstantiateWithParams | cuGraphInstantiateWithParams_ptsz(exec: Out<'_, CUgraphExec>, graph: CUgraph,
         params: InOut<'_, CUDA_GRAPH_INSTANTIATE_PARAMS>) -> CUresult
-        = |real(..)| instantiate_params(exec, graph, params, real);
+        = |real(..)| instantiate_params(exec, graph, params, |exec, graph, params| seal::pass_work(|| real(exec, graph, params)));
     #[graph]
     fn cuGraphLaunch | cuGraphLaunch_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult = |call, of| {
         let stream = of(stream);
         launching(exec, stream, || gate::pass(&Work::One(stream, exec.into()), call))
     };
     fn cuGraphUpload | cuGraphUpload_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult
-        = |call, of| launching(exec, of(stream), || seal::pass(call));
+        = |call, of| launching(exec, of(stream), || seal::pass_work(call));
     fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult = |call| destroy(exec, call);
     fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult = |call| trimmed(device, call());
 }
@@ -97,7 +97,7 @@ fn instantiating(
     flags: u64,
     ask: impl Fn(Out<'_, CUgraphExec>, u64) -> CUresult,
 ) -> CUresult {
-    let call = || ask(exec, flags);
+    let call = || seal::pass(|| ask(exec, flags));
     // The driver refuses where there is no place for the result.
     if exec.is_null() {
         return call();

@@ -1,13 +1,15 @@
-//! Batches of copies, stream memory operations and prefetches: they pass the gate, and a seal holds
-//! them.
+//! Batches of copies, stream memory operations and prefetches, graph nodes and textures over device
+//! memory: they pass the gate, and a seal holds them.
 //!
 //! A stream memory operation is held only once all submitted work is complete, because that work
-//! may wait for it.
+//! may wait for it. A graph's node or a texture keeps an address, which the driver looks up when it
+//! is told of it: while the memory is away it would find none.
 
-use core::ffi::{c_uint, c_ulonglong};
+use core::ffi::{c_int, c_uint, c_ulonglong};
 
 use gpushare_cuda_abi::cuda::*;
 
+use super::plain;
 use crate::entry::hooks;
 use crate::gate::seal;
 
@@ -37,25 +39,28 @@ hooks! {
         stream: CUstream) -> CUresult = |call| seal::pass_work(call);
     #[held]
     fn cuMemPrefetchAsync | cuMemPrefetchAsync_ptsz(at: CUdeviceptr, count: usize, device: CUdevice, stream: CUstream) -> CUresult
-        = |call| seal::pass_work(call);
+        = |real(..)| plain::no_managed(at, |at| seal::pass_work(|| real(at, count, device, stream)));
     #[held]
     fn cuMemPrefetchAsync_v2 | cuMemPrefetchAsync_v2_ptsz(at: CUdeviceptr, count: usize, location: CUmemLocation, flags: c_uint,
-        stream: CUstream) -> CUresult = |call| seal::pass_work(call);
+        stream: CUstream) -> CUresult
+        = |real(..)| plain::no_managed(at, |at| seal::pass_work(|| real(at, count, location, flags, stream)));
     #[held]
     fn cuMemPrefetchBatchAsync | cuMemPrefetchBatchAsync_ptsz(at: *mut CUdeviceptr, sizes: *mut usize, count: usize,
         locations: *mut CUmemLocation, starts: *mut usize, kinds: usize, flags: c_ulonglong, stream: CUstream) -> CUresult
         = |call| seal::pass_work(call);
     #[held]
     fn cuMemDiscardBatchAsync | cuMemDiscardBatchAsync_ptsz(at: *mut CUdeviceptr, sizes: *mut usize, count: usize,
-        flags: c_ulonglong, stream: CUstream) -> CUresult = |call| seal::pass(call);
+        flags: c_ulonglong, stream: CUstream) -> CUresult = |call| seal::pass_work(call);
     #[held]
     fn cuMemDiscardAndPrefetchBatchAsync | cuMemDiscardAndPrefetchBatchAsync_ptsz(at: *mut CUdeviceptr, sizes: *mut usize, count: usize,
         locations: *mut CUmemLocation, starts: *mut usize, kinds: usize, flags: c_ulonglong, stream: CUstream) -> CUresult
         = |call| seal::pass_work(call);
     #[held]
-    fn cuMemAdvise(at: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice) -> CUresult = |call| seal::pass(call);
+    fn cuMemAdvise(at: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice) -> CUresult
+        = |real(..)| plain::no_managed(at, |at| seal::pass(|| real(at, count, advice, device)));
     #[held]
-    fn cuMemAdvise_v2(at: CUdeviceptr, count: usize, advice: CUmem_advise, location: CUmemLocation) -> CUresult = |call| seal::pass(call);
+    fn cuMemAdvise_v2(at: CUdeviceptr, count: usize, advice: CUmem_advise, location: CUmemLocation) -> CUresult
+        = |real(..)| plain::no_managed(at, |at| seal::pass(|| real(at, count, advice, location)));
     #[held]
     fn cuStreamWaitValue32 | cuStreamWaitValue32_ptsz | cuStreamWaitValue32_v2 | cuStreamWaitValue32_v2_ptsz(stream: CUstream,
         at: CUdeviceptr, value: u32, flags: c_uint) -> CUresult = |call| seal::pass_until_drained(call);
@@ -71,4 +76,52 @@ hooks! {
     #[held]
     fn cuStreamBatchMemOp | cuStreamBatchMemOp_ptsz | cuStreamBatchMemOp_v2 | cuStreamBatchMemOp_v2_ptsz(stream: CUstream, count: c_uint,
         list: *mut CUstreamBatchMemOpParams, flags: c_uint) -> CUresult = |call| seal::pass_until_drained(call);
+    #[held]
+    fn cuGraphAddMemcpyNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize,
+        copy: *const CUDA_MEMCPY3D_v2, context: CUcontext) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuGraphMemcpyNodeSetParams(node: CUgraphNode, copy: *const CUDA_MEMCPY3D_v2) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuGraphExecMemcpyNodeSetParams(exec: CUgraphExec, node: CUgraphNode, copy: *const CUDA_MEMCPY3D_v2, context: CUcontext)
+        -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuGraphAddMemsetNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize,
+        memset: *const CUDA_MEMSET_NODE_PARAMS_v1, context: CUcontext) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuGraphMemsetNodeSetParams(node: CUgraphNode, memset: *const CUDA_MEMSET_NODE_PARAMS_v1) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuGraphExecMemsetNodeSetParams(exec: CUgraphExec, node: CUgraphNode, memset: *const CUDA_MEMSET_NODE_PARAMS_v1,
+        context: CUcontext) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuGraphAddBatchMemOpNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize,
+        list: *const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuGraphBatchMemOpNodeSetParams(node: CUgraphNode, list: *const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1) -> CUresult
+        = |call| seal::pass(call);
+    #[held]
+    fn cuGraphExecBatchMemOpNodeSetParams(exec: CUgraphExec, node: CUgraphNode, list: *const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1)
+        -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuGraphExecChildGraphNodeSetParams(exec: CUgraphExec, node: CUgraphNode, child: CUgraph) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuGraphExecUpdate(exec: CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, result: *mut c_int) -> CUresult
+        = |call| seal::pass(call);
+    #[held]
+    fn cuGraphExecUpdate_v2(exec: CUgraphExec, graph: CUgraph, result: *mut CUgraphExecUpdateResultInfo_v1) -> CUresult
+        = |call| seal::pass(call);
+    #[held]
+    fn cuTexObjectCreate(texture: *mut CUtexObject, resource: *const CUDA_RESOURCE_DESC, sampling: *const CUDA_TEXTURE_DESC,
+        view: *const CUDA_RESOURCE_VIEW_DESC) -> CUresult = |call| seal::pass(call);
+    #[held]
+    fn cuTexRefSetAddress(offset: *mut c_uint, texture: CUtexref, at: CUdeviceptr_v1, bytes: c_uint) -> CUresult
+        = |call| seal::pass(call);
+    #[held]
+    fn cuTexRefSetAddress_v2(offset: *mut usize, texture: CUtexref, at: CUdeviceptr, bytes: usize) -> CUresult
+        = |call| seal::pass(call);
+    #[held]
+    fn cuTexRefSetAddress2D(texture: CUtexref, shape: *const CUDA_ARRAY_DESCRIPTOR_v1, at: CUdeviceptr_v1, pitch: c_uint) -> CUresult
+        = |call| seal::pass(call);
+    #[held]
+    fn cuTexRefSetAddress2D_v2 | cuTexRefSetAddress2D_v3(texture: CUtexref, shape: *const CUDA_ARRAY_DESCRIPTOR_v2, at: CUdeviceptr,
+        pitch: usize) -> CUresult = |call| seal::pass(call);
 }

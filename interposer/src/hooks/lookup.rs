@@ -16,7 +16,8 @@ use gpushare_cuda_abi::cuda::{CUdriverProcAddressQueryResult, CUresult};
 use gpushare_cuda_abi::symbols::{newest_version, packed};
 
 use crate::entry::args::{Out, Text};
-use crate::entry::{Hook, hooks};
+use crate::entry::hooks;
+use crate::hooks::Found;
 
 hooks! {
     #[always]
@@ -77,7 +78,7 @@ fn replaced(
 }
 
 /// The hook of what `cuGetProcAddress` means by these arguments.
-fn hook_for(name: &CStr, version: c_int, flags: u64) -> Option<&'static Hook> {
+fn hook_for(name: &CStr, version: c_int, flags: u64) -> Option<Found> {
     let name = name.to_str().ok()?;
     let version = u32::try_from(version).ok()?;
     // A driver that answers a name with a version suffix can only mean the export of that name.

@@ -34,9 +34,10 @@ mod stream;
 mod sync;
 mod vmm;
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_void};
 
-use crate::entry::Hook;
+use crate::driver::real::Row;
+use crate::entry::{Hook, Ours};
 pub(crate) use crate::holdings::early;
 
 /// Every family's rows. A new family is one more line here.
@@ -79,23 +80,58 @@ const COUNT: usize = {
 };
 
 /// Every hook, sorted by symbol.
-static ALL: [Hook; COUNT] = sorted();
+#[allow(
+    clippy::large_const_arrays,
+    reason = "read at compile time only: its parts are the tables"
+)]
+const ALL: [Hook; COUNT] = sorted();
+
+/// The functions that are hooked. Apart from the addresses of the hooks, because the dynamic linker
+/// copies each page with an address in it for every program that it loads this library into.
+static ROWS: [Row; COUNT] = {
+    let mut rows = [ALL[0].row; COUNT];
+    let mut at = 0;
+    while at < COUNT {
+        rows[at] = ALL[at].row;
+        at += 1;
+    }
+    rows
+};
+
+/// Their hooks, in the same order.
+static OURS: [Ours; COUNT] = {
+    let mut ours = [ALL[0].ours; COUNT];
+    let mut at = 0;
+    while at < COUNT {
+        ours[at] = ALL[at].ours;
+        at += 1;
+    }
+    ours
+};
+
+/// A hooked function.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    /// The function that is hooked.
+    pub(crate) row: &'static Row,
+    /// Our function of that name.
+    pub(crate) ours: *const c_void,
+}
 
 /// The hook of exactly this symbol.
-pub(crate) fn find(symbol: &CStr) -> Option<&'static Hook> {
+pub(crate) fn find(symbol: &CStr) -> Option<Found> {
     find_bytes(symbol.to_bytes())
 }
 
 /// The hook of exactly this symbol, given as text.
-pub(crate) fn find_name(symbol: &str) -> Option<&'static Hook> {
+pub(crate) fn find_name(symbol: &str) -> Option<Found> {
     find_bytes(symbol.as_bytes())
 }
 
-fn find_bytes(symbol: &[u8]) -> Option<&'static Hook> {
-    let at = ALL
-        .binary_search_by(|hook| hook.row.name().cmp(symbol))
-        .ok()?;
-    ALL.get(at)
+fn find_bytes(symbol: &[u8]) -> Option<Found> {
+    let at = ROWS.binary_search_by(|row| row.name().cmp(symbol)).ok()?;
+    let (row, ours) = (ROWS.get(at)?, OURS.get(at)?.0);
+    Some(Found { row, ours })
 }
 
 /// Insertion sort, at compile time, so that a lookup neither allocates nor needs a start-up.
@@ -150,7 +186,7 @@ mod tests {
         for hook in &ALL {
             assert_eq!(
                 find(hook.row.symbol()).map(|found| found.ours),
-                Some(hook.ours),
+                Some(hook.ours.0),
                 "{:?}",
                 hook.row.symbol()
             );

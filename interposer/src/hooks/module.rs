@@ -1,7 +1,7 @@
 //! Modules and libraries: the device memory of their code and variables is measured as overhead.
 //!
 //! With lazy loading the driver may load a kernel only at its first launch: that part is not seen
-//! here.
+//! here. A seal holds these calls: a tenant that is out has no room on the device for more.
 
 use core::ffi::{c_char, c_void};
 
@@ -10,7 +10,7 @@ use gpushare_cuda_abi::cuda::*;
 use crate::driver::contexts;
 use crate::entry::args::Out;
 use crate::entry::hooks;
-use crate::gate::apart;
+use crate::gate::{apart, seal};
 use crate::holdings::overhead;
 
 hooks! {
@@ -19,7 +19,7 @@ hooks! {
         = |call| module_loading(module, call);
     fn cuModuleLoadDataEx(module: Out<'_, CUmodule>, image: *const c_void, count: u32, options: *mut CUjit_option,
         values: *mut *mut c_void) -> CUresult = |call| module_loading(module, call);
-    fn cuModuleUnload(module: CUmodule) -> CUresult = |call| forgetting(module.0, call());
+    fn cuModuleUnload(module: CUmodule) -> CUresult = |call| forgetting(module.0, seal::pass(call));
     fn cuLibraryLoadData(library: Out<'_, CUlibrary>, code: *const c_void, jit: *mut CUjit_option, jit_values: *mut *mut c_void,
         jit_count: u32, options: *mut CUlibraryOption, values: *mut *mut c_void, count: u32) -> CUresult
         = |call| library_loading(library, call);
@@ -28,7 +28,7 @@ hooks! {
         -> CUresult = |call| library_loading(library, call);
     // The module of a library in the current context goes with the library.
     fn cuLibraryGetModule(module: *mut CUmodule, library: CUlibrary) -> CUresult = |call| loading(call, || Some(library.0));
-    fn cuLibraryUnload(library: CUlibrary) -> CUresult = |call| forgetting(library.0, call());
+    fn cuLibraryUnload(library: CUlibrary) -> CUresult = |call| forgetting(library.0, seal::pass(call));
     fn cuFuncLoad(function: CUfunction) -> CUresult = |call| load_function(call);
 }
 
@@ -36,6 +36,14 @@ hooks! {
 /// handle that `handle` reads after success. Without a current context nothing is loaded yet, and
 /// nothing is measured.
 fn loading(
+    call: impl FnOnce() -> CUresult,
+    handle: impl FnOnce() -> Option<*mut c_void>,
+) -> CUresult {
+    // Outside the measurement, for which nothing else may come or go meanwhile.
+    seal::pass(|| loading_unsealed(call, handle))
+}
+
+fn loading_unsealed(
     call: impl FnOnce() -> CUresult,
     handle: impl FnOnce() -> Option<*mut c_void>,
 ) -> CUresult {

@@ -4,16 +4,19 @@
 
 use core::cell::Cell;
 
-use gpushare_cuda_abi::cuda::{CUdeviceptr, CUresult};
+use gpushare_cuda_abi::cuda::{CUdeviceptr, CUresult, CUstream};
 
 use super::allocate;
 use crate::account::{self, Units};
+use crate::driver::captures;
 use crate::driver::contexts::{self, Here};
 use crate::driver::device::DeviceKey;
+use crate::driver::stream_ref::StreamRef;
 use crate::entry::args::Out;
 use crate::gate::seal;
 use crate::holdings::table::{self, Kind, Record};
-use crate::residency::{memory, pitch, slabs};
+use crate::residency::slabs::{self, Grown};
+use crate::residency::{memory, pitch};
 
 /// Allocates `bytes` where the process's memory may move. `refusal` gives the call's result above
 /// the quota.
@@ -37,6 +40,10 @@ fn of_any_size(
     refusal: &dyn Fn() -> CUresult,
 ) -> Option<CUresult> {
     let here = contexts::here()?;
+    // Such memory is made without a context, so its functions do not say that this one is lost.
+    if let Some(lost) = StreamRef::legacy(CUstream::NULL).fault() {
+        return Some(lost);
+    }
     if bytes < memory::LEAST {
         return small(here, dptr, bytes, refusal);
     }
@@ -61,21 +68,24 @@ fn small(
     bytes: u64,
     refusal: &dyn Fn() -> CUresult,
 ) -> Option<CUresult> {
-    let size = slabs::size_on(here.device)?;
-    if let Some(at) = slabs::take(here, bytes) {
+    // While a stream captures, small allocations are the driver's.
+    if captures::none_seen()
+        && let Some(at) = slabs::take(here, bytes)
+    {
         entered(here, dptr, at);
         return Some(CUresult::SUCCESS);
     }
+    let size = slabs::size_on(here.device)?;
     if !fits(here.device, size) {
         slabs::spare(here.device);
         if !fits(here.device, size) {
             return None;
         }
     }
-    let made = Cell::new((0, 0));
+    let made = Cell::new(Grown::default());
     let ask = || match slabs::grow(here, bytes, size) {
-        Ok(both) => {
-            made.set(both);
+        Ok(grown) => {
+            made.set(grown);
             CUresult::SUCCESS
         }
         Err(why) => why,
@@ -85,9 +95,9 @@ fn small(
         |_| refusal(),
         ask,
         |here, charge| {
-            let (slab, at) = made.get();
-            slabs::charged(here.device, slab, charge.keep());
-            entered(here, dptr, at);
+            let grown = made.get();
+            slabs::charged(here.device, grown, charge.keep());
+            entered(here, dptr, grown.at);
             CUresult::SUCCESS
         },
     );

@@ -1,15 +1,16 @@
 //! Events, questions and host functions: what tells the gate which work is complete, and what work
-//! waits for that is not the gate's. While everything is free each of them is the driver's own,
-//! behind one load.
+//! waits for that is not the gate's. While everything is free, events and questions are the
+//! driver's own, behind one load.
 
 use core::ffi::{c_uint, c_void};
 
 use gpushare_cuda_abi::cuda::*;
 
 use crate::driver::green;
+use crate::driver::stream_ref::StreamRef;
 use crate::entry::args::{In, Out, recorded_event};
 use crate::entry::hooks;
-use crate::gate::{apart, awaited};
+use crate::gate::{self, apart, awaited, seal};
 
 hooks! {
     #[seen]
@@ -33,23 +34,12 @@ hooks! {
     };
     #[seen]
     fn cuStreamQuery | cuStreamQuery_ptsz(stream: CUstream) -> CUresult = |call, of| awaited::asking_stream(of(stream), call);
-    #[seen]
-    fn cuLaunchHostFunc | cuLaunchHostFunc_ptsz(stream: CUstream, function: CUhostFn, data: *mut c_void) -> CUresult = |call, of| {
-        apart::comes(of(stream), true);
-        call()
-    };
-    #[seen]
+    fn cuLaunchHostFunc | cuLaunchHostFunc_ptsz(stream: CUstream, function: CUhostFn, data: *mut c_void) -> CUresult
+        = |call, of| calling_host(of(stream), call);
     fn cuLaunchHostFunc_v2 | cuLaunchHostFunc_v2_ptsz(stream: CUstream, function: CUhostFn, data: *mut c_void, mode: c_uint)
-        -> CUresult = |call, of| {
-            apart::comes(of(stream), true);
-            call()
-        };
-    #[seen]
+        -> CUresult = |call, of| calling_host(of(stream), call);
     fn cuStreamAddCallback | cuStreamAddCallback_ptsz(stream: CUstream, callback: CUstreamCallback, data: *mut c_void, flags: c_uint)
-        -> CUresult = |call, of| {
-            apart::comes(of(stream), true);
-            call()
-        };
+        -> CUresult = |call, of| calling_host(of(stream), call);
     // Another process may record it from now on.
     fn cuIpcGetEventHandle(handle: *mut CUipcEventHandle, event: CUevent) -> CUresult = |call| sharing(event, call);
     fn cuIpcOpenEventHandle(event: Out<'_, CUevent>, handle: CUipcEventHandle) -> CUresult = |call| imported(event, call());
@@ -68,6 +58,15 @@ hooks! {
         = |call| noting(!node.is_null(), params, call);
     fn cuGraphExecNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: In<'_, CUgraphNodeParams>) -> CUresult
         = |call| noting(!exec.is_null() && !node.is_null(), params, call);
+}
+
+/// Submits a function of the host's by `call`.
+fn calling_host(stream: StreamRef, call: impl FnOnce() -> CUresult) -> CUresult {
+    apart::comes(stream, true);
+    let answer = call();
+    // It is work that a free waits for.
+    gate::submitted();
+    answer
 }
 
 /// Whether the flags make a recording in a capture a node of the graph.
@@ -89,7 +88,8 @@ fn imported(event: Out<'_, CUevent>, answer: CUresult) -> CUresult {
 }
 
 /// A graph may record the event of this node, if it is a record node. Where the driver refuses the
-/// call without reading the parameters, this does not read them either.
+/// call without reading the parameters, this does not read them either. The driver looks up the
+/// memory of other nodes.
 fn noting(
     is_read: bool,
     params: In<'_, CUgraphNodeParams>,
@@ -99,5 +99,5 @@ fn noting(
     if let Some(event) = params.as_ref().and_then(recorded_event) {
         awaited::event_shared(event);
     }
-    call()
+    seal::pass(call)
 }

@@ -4,13 +4,13 @@
 //! Where the process's memory cannot move, the driver is called at once. Questions about movable
 //! memory wait while the process is sealed: what is not mapped has no answer.
 
-use core::ffi::c_uint;
+use core::ffi::{c_uint, c_void};
 
 use gpushare_cuda_abi::cuda::*;
 
 use crate::driver::contexts;
 use crate::driver::vmm;
-use crate::entry::args::{AttributeOut, In, Out};
+use crate::entry::args::{AttributeOut, In, Opaque, Out};
 use crate::entry::hooks;
 use crate::entry::lists::{AttributeOuts, Count, InSlice};
 use crate::gate::seal;
@@ -41,6 +41,15 @@ hooks! {
     #[held]
     fn cuMemAddressFree(at: CUdeviceptr, size: usize) -> CUresult = |call| not_ours(at, || own::over(at, size as u64, call));
     #[held]
+    fn cuMemRangeGetAttribute(data: Opaque<'_, c_void>, size: usize, attribute: CUmem_range_attribute, at: CUdeviceptr, count: usize)
+        -> CUresult = |real(..)| no_managed(at, |at| real(data, size, attribute, at, count));
+    #[held]
+    fn cuMemRangeGetAttributes(data: Opaque<'_, *mut c_void>, sizes: Opaque<'_, usize>,
+        list: Opaque<'_, CUmem_range_attribute>, attributes: usize, at: CUdeviceptr, count: usize) -> CUresult = |real(..)| no_managed(at, |at| real(data, sizes, list, attributes, at, count));
+    #[held]
+    fn cuStreamAttachMemAsync | cuStreamAttachMemAsync_ptsz(stream: CUstream, at: CUdeviceptr, size: usize, flags: c_uint)
+        -> CUresult = |real(..)| no_managed(at, |at| real(stream, at, size, flags));
+    #[held]
     fn cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) -> CUresult = |call| peer_changes(peer, true, call);
     #[held]
     fn cuCtxDisablePeerAccess(peer: CUcontext) -> CUresult = |call| peer_changes(peer, false, call);
@@ -54,6 +63,12 @@ pub(super) fn not_ours(at: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CUre
     } else {
         call()
     }
+}
+
+/// Makes a call that only managed memory allows. The driver is asked about memory that is not
+/// allocated instead of movable memory, which to the program is plain: it refuses both.
+pub(super) fn no_managed(at: CUdeviceptr, ask: impl FnOnce(CUdeviceptr) -> CUresult) -> CUresult {
+    ask(if memory::holds(at) { NOWHERE } else { at })
 }
 
 /// Makes a call that lets another process or device refer to memory, which movable memory cannot

@@ -11,14 +11,14 @@ use crate::driver::captures::unnoticed;
 use crate::driver::contexts::ContextId;
 use crate::driver::device::{self, DeviceKey};
 use crate::driver::stream_ref::StreamRef;
-use crate::entry::args::{AttributeOut, In, Out};
+use crate::entry::args::{AttributeOut, In, InOut, Out};
 use crate::entry::hooks;
 use crate::gate::seal;
 use crate::holdings::arena;
 use crate::holdings::arena::Arena as _;
 use crate::holdings::frees::{self, Freed};
 use crate::holdings::objects::Map;
-use crate::holdings::pools::{self, Payer, Pool, growth_of};
+use crate::holdings::pools::{self, Payer, Place, Pool, growth_of};
 use crate::holdings::reclaim::{self, Found};
 use crate::holdings::table::{self, Kind, Record};
 use crate::hooks::early;
@@ -45,6 +45,11 @@ hooks! {
     #[held]
     fn cuMemPoolSetAccess(pool: CUmemoryPool, list: *const CUmemAccessDesc, count: usize) -> CUresult
         = |call| access_set(pool, call);
+    // Where the memory of pools is that no hook saw made.
+    fn cuMemGetDefaultMemPool(pool: Out<'_, CUmemoryPool>, location: InOut<'_, CUmemLocation>, kind: CUmemAllocationType) -> CUresult
+        = |call| named(pool, location, kind, call());
+    fn cuMemGetMemPool(pool: Out<'_, CUmemoryPool>, location: InOut<'_, CUmemLocation>, kind: CUmemAllocationType) -> CUresult
+        = |call| named(pool, location, kind, call());
     // The exporter keeps paying for memory that other processes map.
     fn cuMemPoolExportPointer(data: *mut CUmemPoolPtrExportData, dptr: CUdeviceptr) -> CUresult = |call| call();
     fn cuMemPoolExportToShareableHandle(handle: *mut c_void, pool: CUmemoryPool, kind: CUmemAllocationHandleType, flags: u64)
@@ -291,7 +296,7 @@ fn free_ordered(dptr: CUdeviceptr, stream: StreamRef, call: impl FnOnce() -> CUr
     };
     if record.kind() == Kind::Movable {
         // All work on the device is complete then, and so that of the stream.
-        let answer = memory::free(dptr);
+        let answer = memory::free(record.device(), dptr);
         if answer.is_success() {
             early::freed();
             account::release(record.device(), record.units());
@@ -375,12 +380,22 @@ fn created(
         && let Some(props) = props.read()
     {
         pool_facts::created(handle, &props);
-        let location = props.location;
-        let on_device = location.type_ == CUmemLocationType::DEVICE;
-        pools::enter(
-            handle,
-            on_device.then(|| device::of_ordinal(location.id)).flatten(),
-        );
+        pools::enter(handle, pools::place_of(props.allocType, props.location));
+    }
+    answer
+}
+
+/// The driver has named the default or the current pool of a location.
+fn named(
+    pool: Out<'_, CUmemoryPool>,
+    location: InOut<'_, CUmemLocation>,
+    kind: CUmemAllocationType,
+    answer: CUresult,
+) -> CUresult {
+    if let Some(handle) = pool.after(answer)
+        && let Some(location) = location.read()
+    {
+        pools::meet(handle, pools::place_of(kind, location));
     }
     answer
 }
@@ -391,6 +406,7 @@ fn destroy(pool: CUmemoryPool, call: impl Fn() -> CUresult) -> CUresult {
         None => call(),
     };
     if answer.is_success() {
+        pools::forget(pool);
         pool_facts::destroyed(pool);
     }
     answer
@@ -450,7 +466,7 @@ fn access_set(pool: CUmemoryPool, call: impl FnOnce() -> CUresult) -> CUresult {
 /// An imported pool is paid for by its exporter, and nothing can be allocated from it.
 fn imported(pool: Out<'_, CUmemoryPool>, answer: CUresult) -> CUresult {
     if let Some(pool) = pool.after(answer) {
-        pools::enter(pool, None);
+        pools::enter(pool, Place::Elsewhere);
     }
     answer
 }

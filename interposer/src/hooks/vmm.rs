@@ -9,13 +9,13 @@ use core::ffi::c_void;
 
 use gpushare_cuda_abi::cuda::{
     CUarrayMapInfo, CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
-    CUmemOperationType, CUmemRangeHandleType, CUresult, CUstream,
+    CUmemAllocationType, CUmemGenericAllocationHandle, CUmemOperationType, CUmemRangeHandleType,
+    CUresult, CUstream,
 };
 
 use crate::account;
 use crate::driver::calls;
-use crate::driver::device::{self, DeviceKey};
+use crate::driver::device;
 use crate::entry::args::{In, Opaque, Out, Plain as _, mapped, region};
 use crate::entry::hooks;
 use crate::entry::lists::{Count, InSlice};
@@ -73,16 +73,6 @@ pub(super) fn settle(holds: Holds, undone: bool) {
         .for_each(|(device, units)| account::release(device, units));
 }
 
-/// The device that memory at `location` is charged to; none for the host's.
-fn device_of(location: CUmemLocation) -> Option<DeviceKey> {
-    match location.type_ {
-        CUmemLocationType::DEVICE => device::of_ordinal(location.id),
-        // The device is in the low byte, which part of it in the next.
-        CUmemLocationType::DEVICE_LOCALITY_DOMAIN => device::of_ordinal(location.id & 0xff),
-        _ => None,
-    }
-}
-
 fn create(
     handle: Out<'_, CUmemGenericAllocationHandle>,
     (size, prop, flags): (usize, In<'_, CUmemAllocationProp>, u64),
@@ -114,7 +104,7 @@ fn create(
     let Some(props) = prop.read() else {
         return ask();
     };
-    let Some(device) = device_of(props.location) else {
+    let Some(device) = device::of_location(props.location) else {
         return ask();
     };
     let call = account::Deadline::new();

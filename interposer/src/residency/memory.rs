@@ -24,7 +24,7 @@ use crate::driver::captures::{self, unnoticed};
 use crate::driver::contexts::{ContextId, Here};
 use crate::driver::device::{self, DeviceKey};
 use crate::driver::vmm;
-use crate::gate::seal;
+use crate::gate::{seal, work};
 use crate::guest::fork::ForkLocal;
 use crate::guest::frames;
 
@@ -237,22 +237,17 @@ fn back(base: u64, block: &mut Block) -> Result<(), CUresult> {
 
 /// Frees the movable allocation at `base`, as the driver frees plain memory: when all work on the
 /// device is complete. Waits while the process is sealed.
-pub(crate) fn free(base: u64) -> CUresult {
-    let (device, is_small) = {
-        let blocks = blocks();
-        let small = blocks.smalls.get(base).map(|small| small.slab);
-        let Some(block) = blocks.map.get(&small.unwrap_or(base)) else {
-            return CUresult::INVALID_VALUE;
-        };
-        (block.device, small.is_some())
-    };
-    if is_small {
-        return slabs::free(device, base);
+pub(crate) fn free(device: DeviceKey, base: u64) -> CUresult {
+    if let Some(answer) = slabs::free(device, base) {
+        return answer;
+    }
+    if !blocks().map.contains_key(&base) {
+        return CUresult::INVALID_VALUE;
     }
     if let Some(refused) = refused_by_capture() {
         return refused;
     }
-    await_device(device);
+    await_all(device);
     seal::pass(|| {
         if managed::is_on() {
             return managed::free(base);
@@ -295,9 +290,16 @@ pub(super) fn refused_by_capture() -> Option<CUresult> {
     Some(answer)
 }
 
-/// Waits for all work on a device, by events behind it: a wait for a stream or a context would
-/// invalidate a capture that begins there meanwhile.
+/// Waits for all work on a device that the process has submitted, if there is any.
 pub(super) fn await_device(device: DeviceKey) {
+    let before = work::so_far();
+    await_all(device);
+    work::done(device.index(), before);
+}
+
+/// Waits for all work on a device, also such that no hook saw, by events behind it: a wait for a
+/// stream or a context would invalidate a capture that begins there meanwhile.
+pub(super) fn await_all(device: DeviceKey) {
     let mut work = Drain::behind(device.index());
     while !work.is_passed() {
         frames::sleep(LOOK);
@@ -413,8 +415,8 @@ pub(crate) fn sync_memops(address: u64, on: bool) {
         let mut blocks = blocks();
         let base = blocks.find(address).map(|(base, _)| base);
         let is_slab = base.is_some_and(|base| blocks.smalls.owner(base).is_some());
-        if let Some(small) = blocks.smalls.find_mut(address).filter(|_| is_slab) {
-            small.sync_memops = on;
+        if is_slab {
+            blocks.smalls.set_sync_memops(address, on);
         }
         let Some(block) = base.and_then(|base| blocks.map.get_mut(&base)) else {
             return;

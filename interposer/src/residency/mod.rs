@@ -5,6 +5,7 @@
 //! ([`seal`](crate::gate::seal)), waits until its work has drained ([`drain`]), and moves. The
 //! order of these steps is decided in `interposer/pacing/src/mover.rs`.
 
+mod bits;
 mod blocks;
 mod drain;
 mod host;
@@ -21,6 +22,7 @@ pub(crate) mod pooled;
 mod provide;
 mod residue;
 mod room;
+mod slab;
 pub(crate) mod slabs;
 mod small;
 mod spent;

@@ -12,7 +12,7 @@ use gpushare_cuda_abi::cuda::*;
 
 use super::blocks::Blocks;
 use super::memory::{
-    Owner, await_device, blocks, give_back, granularity_of, make_for, refused_by_capture, unit_of,
+    Owner, await_all, blocks, give_back, granularity_of, make_for, refused_by_capture, unit_of,
 };
 use super::pool_books::{PoolBooks, size_of};
 use super::slabs::follow_sync_memops;
@@ -172,8 +172,8 @@ fn charged(base: u64, device: DeviceKey, charge: Units) {
     account::release(device, charge);
 }
 
-/// The bytes by which a pool grows for an allocation of `size`; `None` if it may not. A capture that
-/// began since [`can_serve`] changes nothing: a segment is made outside of it.
+/// The bytes by which a pool grows for an allocation of `size`; `None` if it may not. A capture
+/// that began since [`can_serve`] changes nothing: a segment is made outside of it.
 fn growth(pool: PoolId, size: u64) -> Option<(DeviceKey, u64)> {
     let (device, reserved, most) = {
         let blocks = blocks();
@@ -260,7 +260,7 @@ pub(crate) fn free_now(at: u64) -> CUresult {
     if let Some(refused) = refused_by_capture() {
         return refused;
     }
-    await_device(device);
+    await_all(device);
     let give = |books: &mut PoolBooks, size| books.freed_now(at, size);
     let taken = blocks().pooled.give(at, give);
     frees::freed();

@@ -7,14 +7,18 @@ use gpushare_cuda_abi::cuda::CUresult;
 
 use super::blocks::Blocks;
 use super::managed;
-use super::memory::{await_device, blocks, give_back, make, refused_by_capture, unit_of};
+use super::memory::{
+    await_all, await_device, blocks, give_back, make, refused_by_capture, unit_of,
+};
 use super::pooled;
-use super::small::{Empty, SLAB};
+use super::provide::is_idle;
+use super::small::{Empty, SLAB, Small};
 use crate::account::{self, Units};
+use crate::driver::captures;
 use crate::driver::contexts::Here;
 use crate::driver::device::DeviceKey;
 use crate::driver::vmm;
-use crate::gate::{self, seal};
+use crate::gate::{self, seal, work};
 
 /// Host memory is used in pages of this size.
 const PAGE: u64 = 4096;
@@ -27,30 +31,35 @@ pub(crate) fn size_on(device: DeviceKey) -> Option<u64> {
     unit_of(device).map(|unit| SLAB.max(unit))
 }
 
-/// Takes a part for `bytes` of a slab that is there.
+/// Takes a part for `bytes` of a slab that is there. Calls no driver.
+#[inline]
 pub(crate) fn take(here: Here, bytes: u64) -> Option<u64> {
-    let made = Cell::new(None);
-    let _ = seal::pass(|| {
-        made.set(blocks().take_small(here, bytes));
-        CUresult::SUCCESS
-    });
-    made.get()
+    seal::pass_books(|| blocks().smalls.take(here.context, bytes)).ok()?
+}
+
+/// A slab that was made, and a part of it or of another one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Grown {
+    slab: u64,
+    number: u64,
+    /// The part's address.
+    pub(crate) at: u64,
 }
 
 /// Makes a slab of `size` and takes a part for `bytes`: of this slab, or of another in which there
-/// is room by now. Returns the slab and the part. The slab's charge is told by [`charged`].
+/// is room by now. The slab's charge is told by [`charged`].
 ///
 /// # Errors
 /// The driver's, as for a plain allocation.
-pub(crate) fn grow(here: Here, bytes: u64, size: u64) -> Result<(u64, u64), CUresult> {
-    let made = Cell::new((0, 0));
+pub(crate) fn grow(here: Here, bytes: u64, size: u64) -> Result<Grown, CUresult> {
+    let made = Cell::new(Grown::default());
     let answer = seal::pass(|| match make(here, size, size) {
-        Ok(base) => {
-            let mut blocks = blocks();
-            blocks.smalls.add(here.context, here.device, base, size);
-            match blocks.take_small(here, bytes) {
+        Ok(slab) => {
+            let smalls = &mut blocks().smalls;
+            let number = smalls.add(here.context, here.device, slab, size);
+            match smalls.take(here.context, bytes) {
                 Some(at) => {
-                    made.set((base, at));
+                    made.set(Grown { slab, number, at });
                     CUresult::SUCCESS
                 }
                 None => CUresult::UNKNOWN,
@@ -62,34 +71,53 @@ pub(crate) fn grow(here: Here, bytes: u64, size: u64) -> Result<(u64, u64), CUre
 }
 
 /// A slab is charged with so much.
-pub(crate) fn charged(device: DeviceKey, slab: u64, charge: Units) {
-    let holds = blocks().smalls.charged(slab, charge);
+pub(crate) fn charged(device: DeviceKey, grown: Grown, charge: Units) {
+    let holds = blocks().smalls.charged(grown.slab, grown.number, charge);
     if !holds {
         // Its context has ended meanwhile, or nothing was in it.
         account::release(device, charge);
     }
 }
 
-/// Frees the small allocation at `at`, as [`memory::free`](super::memory::free).
-pub(super) fn free(device: DeviceKey, at: u64) -> CUresult {
-    if let Some(refused) = refused_by_capture() {
-        return refused;
+/// Frees the small allocation at `at`, as [`memory::free`](super::memory::free). `None`: there is
+/// none.
+pub(super) fn free(device: DeviceKey, at: u64) -> Option<CUresult> {
+    if !captures::none_seen() {
+        blocks().smalls.find(at).filter(|(begin, _)| *begin == at)?;
+        if let Some(refused) = refused_by_capture() {
+            return Some(refused);
+        }
     }
-    await_device(device);
-    seal::pass(|| {
-        let (small, surplus) = {
-            let mut blocks = blocks();
-            let small = blocks.smalls.give(at, gate::now());
-            let owner = small.and_then(|small| blocks.smalls.owner_if_empty(small.slab));
-            let surplus = owner.map(|owner| blocks.smalls.too_many(owner));
-            (small, surplus.unwrap_or_default())
-        };
-        if let Some(small) = small.filter(|small| small.sync_memops) {
+    if !work::is_done(device.index()) {
+        blocks().smalls.find(at).filter(|(begin, _)| *begin == at)?;
+        await_device(device);
+    }
+    let (small, too_many) = match seal::pass_books(|| blocks().smalls.give(at)) {
+        Ok(given) => given?,
+        Err(why) => return Some(why),
+    };
+    if too_many || small.sync_memops {
+        freed(device, small, too_many);
+    }
+    Some(CUresult::SUCCESS)
+}
+
+#[cold]
+fn freed(device: DeviceKey, small: Small, too_many: bool) {
+    // Memory goes: what no hook saw submitted must be over too.
+    await_all(device);
+    let _ = seal::pass(|| {
+        if small.sync_memops {
             follow_sync_memops(small.slab);
         }
-        give_up(surplus);
+        let surplus = {
+            let smalls = &mut blocks().smalls;
+            let owner = smalls.owner(small.slab).filter(|_| too_many);
+            owner.map(|owner| smalls.too_many(owner))
+        };
+        give_up(surplus.unwrap_or_default());
         CUresult::SUCCESS
-    })
+    });
 }
 
 /// Sets `SYNC_MEMOPS` of a slab, or a pool's segment, as its allocations want it. Inside a passage
@@ -127,8 +155,12 @@ fn give_up(list: Vec<Empty>) {
 
 /// Gives the slabs back that are empty for long. For the mover's thread, while nothing is sealed.
 pub(super) fn drop_idle() {
-    let idle = blocks().smalls.idle(gate::now());
-    give_up(idle);
+    let now = gate::now();
+    let is_due = blocks().smalls.is_due(now);
+    if is_due && is_idle() {
+        let idle = blocks().smalls.idle(now);
+        give_up(idle);
+    }
 }
 
 /// Gives the empty slabs of a device back: they need not move. For the mover's thread.
@@ -145,6 +177,10 @@ pub(crate) fn spare(device: DeviceKey) {
         return;
     }
     pooled::spare(device);
+    // What no hook saw submitted may be at work there. It is not waited for: it may never end.
+    if !is_idle() {
+        return;
+    }
     let _ = seal::pass(|| {
         let spare = blocks().smalls.spare(device);
         give_up(spare);
@@ -153,10 +189,6 @@ pub(crate) fn spare(device: DeviceKey) {
 }
 
 impl Blocks {
-    fn take_small(&mut self, here: Here, bytes: u64) -> Option<u64> {
-        self.smalls.take(here.context, bytes)
-    }
-
     /// Only what is in use of a device's slabs and segments is copied: up to the end of the last
     /// allocation.
     pub(super) fn measure(&mut self, device_index: usize) {

@@ -4,10 +4,14 @@
 //! A slab belongs to one context and is charged as a whole, because that is what the device lacks.
 //! The last slab of a context that is empty is kept for a while: a program that allocates and
 //! frees one small piece again and again would make and drop a slab each time.
+//!
+//! To take a part and to give it back costs some 360 instructions, however many there are, and
+//! allocates nothing: slabs are found by their address, and those with room in lists by the
+//! logarithm of their longest free stretch.
 
 use std::collections::BTreeMap;
 
-use super::room::{GRAIN, Room};
+use super::slab::{CLASSES, Slab, class_of, grains_of};
 use crate::account::Units;
 use crate::driver::contexts::ContextId;
 use crate::driver::device::DeviceKey;
@@ -15,13 +19,15 @@ use crate::driver::device::DeviceKey;
 /// Bytes of a slab, where the device's granularity is no larger.
 pub(super) const SLAB: u64 = 2 << 20;
 
-/// How long an empty slab is kept (ns).
-const KEPT: u64 = 2_000_000_000;
-
 /// Numbers of small allocations begin here: a driver counts from 1.
 const FIRST: u64 = 1 << 62;
 /// How many numbers each has: another one after each move, since the memory is another then.
 const NUMBERS: u64 = 1 << 12;
+
+/// Slabs of the lowest list that may serve which are looked at.
+const LOOKS: u32 = 8;
+/// Slabs that are found by their address at once.
+const NEAR: usize = 64;
 
 /// A small allocation.
 #[derive(Clone, Copy, Debug)]
@@ -40,17 +46,6 @@ pub(super) fn number(serial: u64, moves: u64) -> u64 {
     FIRST + serial * NUMBERS + moves % NUMBERS
 }
 
-#[derive(Debug)]
-struct Slab {
-    owner: ContextId,
-    device: DeviceKey,
-    bytes: u64,
-    live: u32,
-    charge: Units,
-    /// Since when nothing is in it (ns).
-    emptied: u64,
-}
-
 /// A slab that nothing is in any more, out of the books.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Empty {
@@ -59,36 +54,175 @@ pub(super) struct Empty {
     pub(super) charge: Units,
 }
 
+/// The slabs of one context.
+#[derive(Clone, Debug, Default)]
+struct Shelf {
+    /// The first slab of each list.
+    first: [Option<u32>; CLASSES as usize],
+    /// Which lists have any, a bit each.
+    any: u32,
+    /// Slabs that nothing is in.
+    empty: u32,
+}
+
 /// All of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Smalls {
-    /// Free parts of the slabs, by context.
-    rooms: BTreeMap<u16, Room>,
-    slabs: BTreeMap<u64, Slab>,
-    live: BTreeMap<u64, Small>,
+    /// By their numbers here, which are used again.
+    slabs: Vec<Option<Box<Slab>>>,
+    /// The same by address.
+    places: BTreeMap<u64, u32>,
+    /// Those that were asked for last, by a part of their address.
+    near: [u32; NEAR],
+    /// By context.
+    shelves: Vec<Shelf>,
     made: u64,
 }
 
-/// The bytes that an allocation takes.
-pub(super) fn size_of(bytes: u64) -> u64 {
-    bytes.next_multiple_of(GRAIN)
+impl Default for Smalls {
+    fn default() -> Self {
+        Self {
+            slabs: Vec::new(),
+            places: BTreeMap::new(),
+            near: [0; NEAR],
+            shelves: Vec::new(),
+            made: 0,
+        }
+    }
+}
+
+fn near_place(address: u64) -> usize {
+    usize::try_from(address / SLAB).unwrap_or(0) % NEAR
 }
 
 impl Smalls {
+    fn slab(&self, index: u32) -> Option<&Slab> {
+        self.slabs.get(index as usize)?.as_deref()
+    }
+
+    fn slab_mut(&mut self, index: u32) -> Option<&mut Slab> {
+        self.slabs.get_mut(index as usize)?.as_deref_mut()
+    }
+
+    /// The slab in which an address lies.
+    fn at(&self, address: u64) -> Option<u32> {
+        let near = self.near[near_place(address)];
+        let holds = |slab: &Slab| address.wrapping_sub(slab.base) < slab.size();
+        if self.slab(near).is_some_and(holds) {
+            return Some(near);
+        }
+        let (_, &index) = self.places.range(..=address).next_back()?;
+        self.slab(index).is_some_and(holds).then_some(index)
+    }
+
+    /// Puts a slab into the list where it belongs by now.
+    #[cold]
+    fn file(&mut self, index: u32) {
+        self.unlink(index);
+        self.link(index);
+    }
+
+    fn link(&mut self, index: u32) {
+        let Self { slabs, shelves, .. } = self;
+        let Some(Some(slab)) = slabs.get_mut(index as usize) else {
+            return;
+        };
+        let class = class_of(slab.longest());
+        let shelf = shelves.get_mut(usize::from(slab.owner.0));
+        if let (Some(class), Some(shelf)) = (class, shelf) {
+            let first = shelf.first[class as usize].replace(index);
+            slab.links = (None, first);
+            shelf.any |= 1 << class;
+            if let Some(Some(first)) = first.and_then(|first| slabs.get_mut(first as usize)) {
+                first.links.0 = Some(index);
+            }
+        }
+        if let Some(Some(slab)) = self.slabs.get_mut(index as usize) {
+            slab.class = class;
+        }
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let Some(slab) = self.slab_mut(index) else {
+            return;
+        };
+        let owner = slab.owner;
+        let (before, behind) = core::mem::take(&mut slab.links);
+        let Some(class) = slab.class.take() else {
+            return;
+        };
+        if let Some(behind) = behind.and_then(|behind| self.slab_mut(behind)) {
+            behind.links.0 = before;
+        }
+        match before.and_then(|before| self.slab_mut(before)) {
+            Some(before) => before.links.1 = behind,
+            None => {
+                if let Some(shelf) = self.shelves.get_mut(usize::from(owner.0)) {
+                    shelf.first[class as usize] = behind;
+                    if behind.is_none() {
+                        shelf.any &= !(1 << class);
+                    }
+                }
+            }
+        }
+    }
+
+    fn shelf(&mut self, owner: ContextId) -> Option<&mut Shelf> {
+        self.shelves.get_mut(usize::from(owner.0))
+    }
+
     /// Takes a part for `bytes` of a context's slabs, if one has room.
     pub(super) fn take(&mut self, owner: ContextId, bytes: u64) -> Option<u64> {
-        let at = self.rooms.get_mut(&owner.0)?.take(size_of(bytes))?;
+        let grains = grains_of(bytes).max(1);
+        // First those that have room as far as is known; the fullest first, so that others empty.
+        let sure = u32::BITS - (grains - 1).leading_zeros();
+        loop {
+            let shelf = self.shelf(owner)?;
+            let lists = shelf.any.checked_shr(sure).unwrap_or(0);
+            if lists == 0 {
+                break;
+            }
+            let class = sure + lists.trailing_zeros();
+            let index = (*shelf.first.get(class as usize)?)?;
+            if let Some(at) = self.take_from(index, bytes) {
+                return Some(at);
+            }
+        }
+        let least = grains.ilog2();
+        let mut next = self.shelf(owner)?.first.get(least as usize).copied()?;
+        for _ in 0..LOOKS {
+            let index = next?;
+            let slab = self.slab(index)?;
+            next = slab.links.1;
+            if slab.longest() >= grains
+                && let Some(at) = self.take_from(index, bytes)
+            {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// The same of one slab. Where it has no room its list is another one from then on, or its
+    /// longest stretch is too short.
+    #[inline]
+    fn take_from(&mut self, index: u32, bytes: u64) -> Option<u64> {
         let serial = self.next_serial();
-        let (&slab, entry) = self.slabs.range_mut(..=at).next_back()?;
-        entry.live += 1;
-        let small = Small {
-            bytes,
-            slab,
-            serial,
-            sync_memops: false,
-        };
-        self.live.insert(at, small);
-        Some(at)
+        let slab = self.slab_mut(index)?;
+        let was_empty = slab.live == 0;
+        let (owner, taken) = (slab.owner, slab.take(bytes, serial));
+        // Only a search that fails says more of its longest stretch.
+        let moves = taken.is_none();
+        if was_empty
+            && taken.is_some()
+            && let Some(shelf) = self.shelf(owner)
+        {
+            shelf.empty -= 1;
+        }
+        if moves {
+            self.file(index);
+        }
+        taken
     }
 
     /// The next allocation's, of any kind that is a part of something.
@@ -97,228 +231,160 @@ impl Smalls {
         self.made
     }
 
-    /// A slab that was made.
-    pub(super) fn add(&mut self, owner: ContextId, device: DeviceKey, base: u64, bytes: u64) {
-        let slab = Slab {
-            owner,
-            device,
-            bytes,
-            live: 0,
-            charge: Units(0),
-            emptied: 0,
-        };
-        self.slabs.insert(base, slab);
-        let room = self.rooms.entry(owner.0).or_default();
-        room.give(base, bytes, base..base + bytes);
+    /// A slab that was made. Returns its number, which no other one has.
+    pub(super) fn add(
+        &mut self,
+        owner: ContextId,
+        device: DeviceKey,
+        base: u64,
+        bytes: u64,
+    ) -> u64 {
+        let number = self.next_serial();
+        let slab = Some(Box::new(Slab::new(owner, device, (base, bytes), number)));
+        let free = self.slabs.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.slabs.len());
+        match self.slabs.get_mut(index) {
+            Some(place) => *place = slab,
+            None => self.slabs.push(slab),
+        }
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        self.places.insert(base, index);
+        self.near[near_place(base)] = index;
+        let shelf = usize::from(owner.0);
+        if self.shelves.len() <= shelf {
+            self.shelves.resize_with(shelf + 1, Shelf::default);
+        }
+        self.shelves[shelf].empty += 1;
+        self.link(index);
+        number
     }
 
-    /// Notes the charge of a slab. `false`: the slab has gone already.
-    pub(super) fn charged(&mut self, base: u64, charge: Units) -> bool {
-        self.slabs.get_mut(&base).is_some_and(|slab| {
-            slab.charge = charge;
-            true
+    /// Notes the charge of the slab that has this number. `false`: it has gone already.
+    pub(super) fn charged(&mut self, base: u64, number: u64, charge: Units) -> bool {
+        let index = self.places.get(&base).copied();
+        let slab = index.and_then(|index| self.slab_mut(index));
+        slab.filter(|slab| slab.number == number)
+            .is_some_and(|slab| {
+                slab.charge = charge;
+                true
+            })
+    }
+
+    /// Frees the allocation that begins here. Returns what was known of it, and whether its context
+    /// has an empty slab too many now.
+    pub(super) fn give(&mut self, at: u64) -> Option<(Small, bool)> {
+        let index = self.at(at)?;
+        let slab = self.slab_mut(index)?;
+        let small = slab.give(at)?;
+        let (owner, is_empty) = (slab.owner, slab.live == 0);
+        if slab.class != class_of(slab.longest()) {
+            self.file(index);
+        }
+        let mut too_many = false;
+        if is_empty && let Some(shelf) = self.shelf(owner) {
+            shelf.empty += 1;
+            too_many = shelf.empty > 1;
+        }
+        Some((small, too_many))
+    }
+
+    /// Takes a slab out of the books.
+    fn drop_slab(&mut self, index: u32) -> Option<Empty> {
+        self.unlink(index);
+        let slab = self.slabs.get_mut(index as usize)?.take()?;
+        self.places.remove(&slab.base);
+        if slab.live == 0
+            && let Some(shelf) = self.shelf(slab.owner)
+        {
+            shelf.empty -= 1;
+        }
+        Some(Empty {
+            base: slab.base,
+            device: slab.device,
+            charge: slab.charge,
         })
     }
 
-    /// Frees the allocation that begins here, and returns what was known of it.
-    pub(super) fn give(&mut self, at: u64, now: u64) -> Option<Small> {
-        let small = self.live.remove(&at)?;
-        let slab = self.slabs.get_mut(&small.slab)?;
-        slab.live -= 1;
-        if slab.live == 0 {
-            slab.emptied = now;
-        }
-        let room = self.rooms.entry(slab.owner.0).or_default();
-        let whole = small.slab..small.slab + slab.bytes;
-        room.give(at, size_of(small.bytes), whole);
-        Some(small)
-    }
-
-    /// Takes the slabs out that are empty and that `wanted` chooses, by their context, their
-    /// device, and since when they are.
-    fn take_empty(
-        &mut self,
-        mut wanted: impl FnMut(ContextId, DeviceKey, u64) -> bool,
-    ) -> Vec<Empty> {
+    /// Takes the slabs out that `wanted` chooses, in the order of their addresses.
+    fn take_out(&mut self, mut wanted: impl FnMut(&mut Slab) -> bool) -> Vec<Empty> {
+        let all: Vec<u32> = self.places.values().copied().collect();
         let mut taken = Vec::new();
-        let rooms = &mut self.rooms;
-        self.slabs.retain(|base, slab| {
-            let goes = slab.live == 0 && wanted(slab.owner, slab.device, slab.emptied);
-            if goes {
-                let room = rooms.get_mut(&slab.owner.0);
-                let was_free = room.is_some_and(|room| room.take_at(*base, slab.bytes));
-                debug_assert!(was_free, "nothing is in it");
-                taken.push(Empty {
-                    base: *base,
-                    device: slab.device,
-                    charge: slab.charge,
-                });
+        for index in all {
+            if self.slab_mut(index).is_some_and(&mut wanted) {
+                taken.extend(self.drop_slab(index));
             }
-            !goes
-        });
+        }
         taken
     }
 
     /// Takes out the empty slabs of a context beyond the first.
     pub(super) fn too_many(&mut self, owner: ContextId) -> Vec<Empty> {
         let mut seen = false;
-        self.take_empty(|of, _, _| of == owner && core::mem::replace(&mut seen, true))
+        self.take_out(|slab| {
+            slab.live == 0 && slab.owner == owner && core::mem::replace(&mut seen, true)
+        })
     }
 
-    /// Takes out those that are empty for long.
+    /// Whether any is empty for long: since somebody has first looked.
+    pub(super) fn is_due(&mut self, now: u64) -> bool {
+        if self.shelves.iter().all(|shelf| shelf.empty == 0) {
+            return false;
+        }
+        let slabs = self.slabs.iter_mut().flatten();
+        slabs.fold(false, |is_due, slab| is_due | slab.is_due(now))
+    }
+
+    /// Takes out those that are.
     pub(super) fn idle(&mut self, now: u64) -> Vec<Empty> {
-        self.take_empty(|_, _, emptied| now >= emptied.saturating_add(KEPT))
+        self.take_out(|slab| slab.is_due(now))
     }
 
     /// Takes out all empty ones of a device.
     pub(super) fn spare(&mut self, device: DeviceKey) -> Vec<Empty> {
-        self.take_empty(|_, of, _| of == device)
+        self.take_out(|slab| slab.live == 0 && slab.device == device)
     }
 
     /// A context has gone: its slabs, whatever is in them.
     pub(super) fn context_gone(&mut self, owner: ContextId) -> Vec<Empty> {
-        self.rooms.remove(&owner.0);
-        let gone = self.slabs.extract_if(.., |_, slab| slab.owner == owner);
-        let gone: Vec<Empty> = gone
-            .map(|(base, slab)| Empty {
-                base,
-                device: slab.device,
-                charge: slab.charge,
-            })
-            .collect();
-        let slabs = &self.slabs;
-        self.live.retain(|_, small| slabs.contains_key(&small.slab));
-        gone
+        self.take_out(|slab| slab.owner == owner)
     }
 
     /// Whose slab this is. `None`: it is none.
     pub(super) fn owner(&self, slab: u64) -> Option<ContextId> {
-        self.slabs.get(&slab).map(|slab| slab.owner)
+        let index = self.places.get(&slab)?;
+        self.slab(*index).map(|slab| slab.owner)
     }
 
-    /// Whose slab this is, if nothing is in it any more.
-    pub(super) fn owner_if_empty(&self, slab: u64) -> Option<ContextId> {
-        let slab = self.slabs.get(&slab).filter(|slab| slab.live == 0)?;
-        Some(slab.owner)
+    /// The allocation that holds an address, and where it begins.
+    pub(super) fn find(&self, address: u64) -> Option<(u64, Small)> {
+        self.slab(self.at(address)?)?.find(address)
     }
 
-    /// The allocation that begins here.
-    pub(super) fn get(&self, at: u64) -> Option<&Small> {
-        self.live.get(&at)
+    /// Sets `SYNC_MEMOPS` of the allocation that holds an address.
+    pub(super) fn set_sync_memops(&mut self, address: u64, on: bool) {
+        let index = self.at(address);
+        let Some(slab) = index.and_then(|index| self.slab_mut(index)) else {
+            return;
+        };
+        if let Some((at, _)) = slab.find(address) {
+            slab.set_sync_memops(at, on);
+        }
     }
 
-    /// The allocation that holds an address.
-    pub(super) fn find(&self, address: u64) -> Option<(u64, &Small)> {
-        let (at, small) = self.live.range(..=address).next_back()?;
-        (address - at < small.bytes).then_some((*at, small))
-    }
-
-    /// The same, to be changed.
-    pub(super) fn find_mut(&mut self, address: u64) -> Option<&mut Small> {
-        let (at, small) = self.live.range_mut(..=address).next_back()?;
-        (address - at < small.bytes).then_some(small)
-    }
-
-    /// The allocations of a slab.
-    fn within(&self, slab: u64) -> impl DoubleEndedIterator<Item = (&u64, &Small)> {
-        let bytes = self.slabs.get(&slab).map_or(0, |slab| slab.bytes);
-        self.live.range(slab..slab + bytes)
+    fn named(&self, slab: u64) -> Option<&Slab> {
+        self.slab(*self.places.get(&slab)?)
     }
 
     /// How far a slab is in use.
     pub(super) fn used(&self, slab: u64) -> u64 {
-        let last = self.within(slab).next_back();
-        last.map_or(0, |(at, small)| at + small.bytes - slab)
+        self.named(slab).map_or(0, Slab::used)
     }
 
     /// Whether `SYNC_MEMOPS` is set for any allocation in a slab.
     pub(super) fn sync_memops(&self, slab: u64) -> bool {
-        self.within(slab).any(|(_, small)| small.sync_memops)
+        self.named(slab).is_some_and(Slab::sync_memops)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ONE: ContextId = ContextId(1);
-    const TWO: ContextId = ContextId(2);
-
-    fn smalls() -> Smalls {
-        let mut smalls = Smalls::default();
-        smalls.add(ONE, DeviceKey::default(), SLAB, SLAB);
-        smalls
-    }
-
-    fn bases(list: &[Empty]) -> Vec<u64> {
-        list.iter().map(|empty| empty.base).collect()
-    }
-
-    #[test]
-    fn an_address_belongs_to_one_allocation_or_none() {
-        let mut smalls = smalls();
-        let first = smalls.take(ONE, 1000).unwrap();
-        let second = smalls.take(ONE, 1).unwrap();
-        assert_eq!((first, second), (SLAB, SLAB + 1024));
-        assert_eq!(smalls.find(first + 999).map(|(at, _)| at), Some(first));
-        assert!(smalls.find(first + 1000).is_none(), "behind its end");
-        assert!(smalls.find(second + 1).is_none());
-        assert_eq!(smalls.used(SLAB), 1025);
-        assert!(smalls.give(first + 512, 0).is_none(), "not where it begins");
-        assert_eq!(smalls.give(first, 0).map(|small| small.slab), Some(SLAB));
-        assert!(smalls.give(first, 0).is_none(), "it is free already");
-        assert!(smalls.find(first).is_none());
-        assert_eq!(smalls.used(SLAB), 1025);
-    }
-
-    #[test]
-    fn contexts_share_no_slab() {
-        let mut smalls = smalls();
-        assert_eq!(smalls.take(TWO, 512), None);
-        smalls.add(TWO, DeviceKey::default(), 8 * SLAB, SLAB);
-        let of_two = smalls.take(TWO, 512).unwrap();
-        let of_one = smalls.take(ONE, 512).unwrap();
-        let gone = smalls.context_gone(TWO);
-        assert_eq!(bases(&gone), [8 * SLAB]);
-        assert!(smalls.get(of_two).is_none() && smalls.get(of_one).is_some());
-        assert_eq!(smalls.take(TWO, 512), None);
-    }
-
-    #[test]
-    fn one_empty_slab_is_kept_for_a_while() {
-        let mut smalls = smalls();
-        smalls.add(ONE, DeviceKey::default(), 8 * SLAB, SLAB);
-        let list = [0; 3].map(|_| smalls.take(ONE, SLAB / 2).unwrap());
-        assert!(smalls.charged(SLAB, Units(7)));
-        assert!(!smalls.charged(2 * SLAB, Units(9)), "there is none");
-        for at in list {
-            smalls.give(at, 100);
-        }
-        assert_eq!(bases(&smalls.too_many(ONE)), [8 * SLAB]);
-        assert_eq!(smalls.too_many(ONE), []);
-        assert_eq!(smalls.idle(100 + KEPT - 1), []);
-        let idle = smalls.idle(100 + KEPT);
-        assert_eq!((bases(&idle), idle[0].charge), (vec![SLAB], Units(7)));
-        assert_eq!(smalls.take(ONE, 512), None, "it is not there any more");
-    }
-
-    #[test]
-    fn a_slab_in_use_is_not_given_back() {
-        let mut smalls = smalls();
-        let at = smalls.take(ONE, 512).unwrap();
-        assert_eq!(smalls.spare(DeviceKey::default()), []);
-        smalls.give(at, 0);
-        assert_eq!(bases(&smalls.spare(DeviceKey::default())), [SLAB]);
-    }
-
-    #[test]
-    fn an_allocation_has_a_number_of_its_own_and_another_after_a_move() {
-        let mut smalls = smalls();
-        let first = smalls.take(ONE, 512).unwrap();
-        let its = number(smalls.get(first).unwrap().serial, 0);
-        assert_ne!(number(smalls.get(first).unwrap().serial, 1), its);
-        smalls.give(first, 0);
-        assert_eq!(smalls.take(ONE, 512), Some(first));
-        assert_ne!(number(smalls.get(first).unwrap().serial, 0), its);
-    }
-}
+mod tests;

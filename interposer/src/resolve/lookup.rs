@@ -14,10 +14,9 @@ use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
 
 use crate::driver::real::{Dlsym, real_dlsym};
-use crate::entry::Hook;
 use crate::entry::state;
 use crate::guest::linker::{self, Object};
-use crate::hooks;
+use crate::hooks::{self, Found};
 
 /// The next step of the `dlsym` thunk; returned in two registers.
 #[derive(Debug)]
@@ -90,7 +89,7 @@ fn itself(real: Dlsym, handle: *mut c_void) -> Verdict {
 /// A look for a symbol that we hook.
 struct Lookup {
     real: Dlsym,
-    hook: &'static Hook,
+    hook: Found,
     caller: *const c_void,
 }
 

@@ -32,7 +32,7 @@ fn of(edits: &Edits) -> Value {
     let mounts = edits.mounts.iter().map(|mount| {
         json!({
             "hostPath": mount.source,
-            "containerPath": mount.destination,
+            "containerPath": mount.place.path,
             "options": OPTIONS,
         })
     });

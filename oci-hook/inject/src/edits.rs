@@ -11,15 +11,65 @@ pub struct Host {
     pub tenant: String,
 }
 
+/// A place in the container over which something is mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its path.
+    pub path: &'static str,
+    /// Whether it is a folder, else a file.
+    pub is_folder: bool,
+}
+
+impl Place {
+    /// The library's folder.
+    pub const LIBRARY: Self = Self::folder(LIBRARY_FOLDER);
+    /// The folder of the tenant's socket.
+    pub const TENANT: Self = Self::folder(FOLDER);
+    /// The preload file.
+    pub const PRELOAD: Self = Self {
+        path: PRELOADED,
+        is_folder: false,
+    };
+    /// All, in the order in which they are mounted. The preload file is the last: from then on
+    /// every program of the container loads what the others mounted.
+    pub const ALL: [Self; 3] = [Self::LIBRARY, Self::TENANT, Self::PRELOAD];
+
+    const fn folder(path: &'static str) -> Self {
+        Self {
+            path,
+            is_folder: true,
+        }
+    }
+}
+
 /// Something of the host in the container: read-only, without devices and set-user-id programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     /// The path on the host.
     pub source: String,
-    /// The path in the container.
-    pub destination: &'static str,
-    /// Whether it is a folder, else a file.
-    pub is_folder: bool,
+    /// The place in the container.
+    pub place: Place,
+}
+
+impl Mount {
+    /// The library's folder.
+    #[must_use]
+    pub fn of_library(library: &str) -> Self {
+        Self {
+            source: library.to_owned(),
+            place: Place::LIBRARY,
+        }
+    }
+
+    /// The folder of a tenant's socket, and the preload file in it.
+    #[must_use]
+    pub fn of_tenant(folder: &str) -> [Self; 2] {
+        let mount = |source, place| Self { source, place };
+        [
+            mount(folder.to_owned(), Place::TENANT),
+            mount(format!("{folder}/{PRELOAD}"), Place::PRELOAD),
+        ]
+    }
 }
 
 /// The mount options of every edit. Not `noexec`: the library is mapped executable.
@@ -30,7 +80,7 @@ pub const OPTIONS: [&str; 4] = ["ro", "nosuid", "nodev", "bind"];
 pub struct Edits {
     /// Variables of every process; hints only, the mounted folder is the law.
     pub environment: Vec<(&'static str, &'static str)>,
-    /// In the order in which they are mounted.
+    /// In the order of [`Place::ALL`].
     pub mounts: Vec<Mount>,
 }
 
@@ -38,23 +88,13 @@ impl Edits {
     /// The edits that the host's facts call for.
     #[must_use]
     pub fn of(host: &Host) -> Self {
-        let folder = |source: &str, destination| Mount {
-            source: source.to_owned(),
-            destination,
-            is_folder: true,
-        };
         Self {
             environment: vec![("GPUSHARE_SOCKET", FOLDER)],
-            mounts: vec![
-                folder(&host.library, LIBRARY_FOLDER),
-                folder(&host.tenant, FOLDER),
-                // Last: from then on every program of the container loads what the others mounted.
-                Mount {
-                    source: format!("{}/{PRELOAD}", host.tenant),
-                    destination: PRELOADED,
-                    is_folder: false,
-                },
-            ],
+            mounts: [
+                &[Mount::of_library(&host.library)][..],
+                &Mount::of_tenant(&host.tenant),
+            ]
+            .concat(),
         }
     }
 }

@@ -12,7 +12,7 @@ pub mod preload;
 pub mod request;
 pub mod strict;
 
-pub use edits::{Edits, Host, Mount};
+pub use edits::{Edits, Host, Mount, Place};
 pub use request::Request;
 
 /// Why a container is refused: one line with the variable or annotation, its value and the accepted

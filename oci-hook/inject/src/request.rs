@@ -201,14 +201,19 @@ fn devices(
     })
 }
 
-/// The labels that the node's rules may match: the namespace and the image, from annotations that
-/// only engines set, and the user of the first process.
+/// The labels that the node's rules may match, and those by which metrics name the pod: the
+/// namespace, the pod and the container's name in it, and the image, from annotations that only
+/// engines set; and the user of the first process.
 fn labels(config: &Value, annotations: &Map<String, Value>) -> Vec<(String, String)> {
     let known = [
         ("namespace", "io.kubernetes.cri.sandbox-namespace"),
         ("namespace", "io.kubernetes.pod.namespace"),
         ("image", "io.kubernetes.cri.image-name"),
         ("image", "io.kubernetes.cri-o.ImageName"),
+        ("pod", "io.kubernetes.cri.sandbox-name"),
+        ("pod", "io.kubernetes.pod.name"),
+        ("pod_container", "io.kubernetes.cri.container-name"),
+        ("pod_container", "io.kubernetes.container.name"),
     ];
     let mut all: Vec<(String, String)> = Vec::new();
     for (kind, name) in known {

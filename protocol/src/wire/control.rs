@@ -268,7 +268,7 @@ pub struct DeviceRow {
     pub capacity: u64,
     /// Bytes kept back from tenants.
     pub reserve: u64,
-    /// Sum of the grants.
+    /// Sum of the grants, as far as they are booked on the device: without memory that is away.
     pub granted: u64,
     /// Overhead reserved.
     pub overhead: u64,

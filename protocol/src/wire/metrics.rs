@@ -124,6 +124,34 @@ pub struct TenantMetrics {
     pub overruns: u64,
 }
 
+/// The pod of a tenant that is a container of it, a row of [`super::Listing::Pods`]. Empty where
+/// its engine did not say. Since minor 15.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodRow {
+    /// The tenant's name.
+    pub name: String,
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub pod: String,
+    /// The container's name within the pod.
+    pub container: String,
+}
+
+/// A device as NVML shows it, a row of [`super::Listing::Health`]. `None` where NVML does not say.
+/// Since minor 15.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthRow {
+    /// The device's UUID.
+    pub device: [u8; 16],
+    /// The part of the last sample's time in which kernels ran, in percent.
+    pub busy: Option<u32>,
+    /// The power that the board draws, in watts.
+    pub watts: Option<u32>,
+    /// Its temperature, in degrees Celsius.
+    pub celsius: Option<u32>,
+}
+
 /// A tenant's last hour on a device, a row of [`super::Listing::History`]. The lists are equally
 /// long, the newest value last, and a value every `step_ms`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,6 +17,7 @@ mod page;
 mod record;
 mod residency;
 mod sharing;
+mod swap;
 
 pub use control::{
     Control, ControlReply, DeviceRow, EndRow, EndsBy, EventRow, GangRow, ProcessRow, ProcessState,
@@ -27,19 +28,20 @@ pub use frame::{Decoder, FrameError, MAX_FRAME, decode, encode};
 pub use injection::{Injection, Linkage, is_container_id};
 pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request, Stored};
 pub use metrics::{
-    DeviceMetrics, Identity, LeaseChange, LeaseWas, LeasesRow, MetricsRow, NodeMetrics,
-    QueuedTenant, SeriesRow, TenantMetrics,
+    DeviceMetrics, HealthRow, Identity, LeaseChange, LeaseWas, LeasesRow, MetricsRow, NodeMetrics,
+    PodRow, QueuedTenant, SeriesRow, TenantMetrics,
 };
 pub use page::{Cursor, Listing, Rows};
 pub use record::{AskedRow, EventDevice, EventRecord, Fact, TenantStatusRow};
 pub use residency::{Obstacle, Place, Residency, ResidencyRow, Residue};
 pub use sharing::{Regime, SharingRow};
+pub use swap::{SwapRoom, SwapRow, TenantSwaps};
 
 /// The major protocol version: peers of another major do not talk.
 pub const MAJOR: u16 = 1;
 
 /// The minor protocol version of this build. It grows whenever a variant is added.
-pub const MINOR: u16 = 14;
+pub const MINOR: u16 = 15;
 
 /// The greeting that opens every connection, so that a foreign peer is recognised before anything
 /// is decoded.

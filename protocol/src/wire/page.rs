@@ -1,10 +1,11 @@
 //! Lists in pages, since minor 3: a list of any length, each answer of which fits a frame.
 
 use super::control::{DeviceRow, EndRow, GangRow, ShareRow, TenantRow};
-use super::metrics::{LeasesRow, MetricsRow, SeriesRow};
+use super::metrics::{HealthRow, LeasesRow, MetricsRow, PodRow, SeriesRow};
 use super::record::TenantStatusRow;
 use super::residency::ResidencyRow;
 use super::sharing::SharingRow;
+use super::swap::SwapRow;
 use serde::{Deserialize, Serialize};
 
 /// The list.
@@ -35,6 +36,12 @@ pub enum Listing {
     History,
     /// The last changes of tenants' leases. Since minor 13.
     Leases,
+    /// What has moved between the devices and the host. Since minor 15.
+    Swaps,
+    /// The pods of tenants that are their containers. Since minor 15.
+    Pods,
+    /// How busy each device is, its power and its temperature. Since minor 15.
+    Health,
 }
 
 /// Where a page begins. The default is the list's beginning; any other one came from the daemon,
@@ -80,4 +87,10 @@ pub enum Rows {
     History(Vec<SeriesRow>),
     /// Of [`Listing::Leases`].
     Leases(Vec<LeasesRow>),
+    /// Of [`Listing::Swaps`].
+    Swaps(Vec<SwapRow>),
+    /// Of [`Listing::Pods`].
+    Pods(Vec<PodRow>),
+    /// Of [`Listing::Health`]: a row a device.
+    Health(Vec<HealthRow>),
 }

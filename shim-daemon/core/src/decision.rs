@@ -313,6 +313,8 @@ pub enum Notice {
         device: DeviceId,
         /// When it may be asked again.
         again: Nanos,
+        /// The memory that its processes had moved; it comes back.
+        moved: Bytes,
     },
     /// The device shows less memory gone than it reported.
     LeftLess {

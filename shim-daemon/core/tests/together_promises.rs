@@ -53,9 +53,53 @@ fn three_backlogged_tenants_have_their_shares_within_a_point() {
     let programs = [trainer(), trainer(), Program::queue(5 * MS)];
     let case = Case::new("50:30:20", &programs).requests(&[50, 30, 20]);
     shares(&case, &[50.0, 30.0, 20.0], 1.0);
+    let programs = [200 * US, 2 * MS, 10 * MS].map(Program::queue);
+    let case = Case::new("50:30:20 of three lengths", &programs).requests(&[50, 30, 20]);
+    shares(&case, &[50.0, 30.0, 20.0], 1.0);
     let third = 100.0 / 3.0;
     let programs = [trainer(), Program::queue(50 * US), Program::queue(20 * MS)];
     shares(&Case::new("3 equal", &programs), &[third; 3], 1.0);
+}
+
+/// Kernels as long as the driver's slice that were never alone stay guesses.
+fn guesses(program: Program, thousandths: u64) -> Program {
+    let mut program = program.estimates(thousandths);
+    program.guesses_until = u64::MAX;
+    program
+}
+
+#[test]
+fn tenants_of_guessed_service_have_their_shares_within_two_points() {
+    for thousandths in [100, 400, 1_000, 2_000] {
+        let [short, middle, long] = [200 * US, 2 * MS, 10 * MS].map(Program::queue);
+        let [middle, long] = [middle, long].map(|one| guesses(one, thousandths));
+        let what = format!("three lengths, two guessed as {thousandths}");
+        let case = Case::new(&what, &[short, middle, long]).requests(&[50, 30, 20]);
+        shares(&case, &[50.0, 30.0, 20.0], 2.0);
+    }
+    for percent in [70, 30] {
+        let rest = 100 - percent;
+        let programs = [trainer(), guesses(Program::queue(10 * MS), 400)];
+        let what = format!("{percent}:{rest}, the second guessed");
+        let case = Case::new(&what, &programs).requests(&[percent, rest]);
+        shares(&case, &[f64::from(percent), f64::from(rest)], 1.0);
+    }
+    let both = [Program::queue(3 * MS), Program::queue(10 * MS)].map(|one| guesses(one, 400));
+    shares(&Case::new("50:50, both guessed", &both), &[50.0, 50.0], 2.0);
+}
+
+/// A guess buys nothing: the same server gets as much whether its service is known or guessed.
+#[test]
+fn a_server_of_guessed_service_gets_what_a_known_one_gets() {
+    for slice in SLICES {
+        let useful = |server: Program| {
+            let case = Case::new("trainer : server of 5 ms", &[trainer(), server]).slice(slice);
+            case.steered().report.useful(1)
+        };
+        let known = useful(Program::every(25 * MS, 5 * MS));
+        let guessed = useful(guesses(Program::every(25 * MS, 5 * MS), 400));
+        near("guessed as known", guessed, known, 2.0);
+    }
 }
 
 #[test]

@@ -34,7 +34,8 @@ fn is_open(device: &DeviceTime, at: u64) -> bool {
 
 /// For how much of ten seconds a tenant of 20 % is open, per thousand, beside one of 80 % that says
 /// that work of its is pending and completes none.
-fn open_beside_a_stopped_one(drained: bool) -> u64 {
+/// `guessed`: the service of the other one is unknown.
+fn open_beside_a_stopped_one(drained: bool, guessed: bool) -> u64 {
     let mut device = DeviceTime::new(LeasePolicy::default());
     joined(&mut device, 0, 1, 80);
     joined(&mut device, 0, 2, 20);
@@ -75,15 +76,15 @@ fn open_beside_a_stopped_one(drained: bool) -> u64 {
         if !stopped && is_open(&device, 1) {
             service[0] += span / 2;
         }
-        let work = |service| Work {
+        let work = |service, guessed| Work {
             service,
             busy: 0,
             since: Some(Nanos(1)),
-            guessed: false,
+            guessed,
         };
         let works = [
-            (ProcessId(1), work(service[0])),
-            (ProcessId(2), work(service[1])),
+            (ProcessId(1), work(service[0], false)),
+            (ProcessId(2), work(service[1], guessed)),
         ];
         device.sampled(Nanos(now), &works);
         while device.poll().is_some() {}
@@ -94,9 +95,9 @@ fn open_beside_a_stopped_one(drained: bool) -> u64 {
 
 #[test]
 fn a_stopped_tenant_that_is_behind_keeps_nobody_closed() {
-    for drained in [true, false] {
-        let open = open_beside_a_stopped_one(drained);
+    for (drained, guessed) in [(true, false), (false, false), (true, true), (false, true)] {
+        let open = open_beside_a_stopped_one(drained, guessed);
         println!("open for {open} of 1000");
-        assert!(open >= 900, "{open} of 1000");
+        assert!(open >= 900, "{open} of 1000, guessed: {guessed}");
     }
 }

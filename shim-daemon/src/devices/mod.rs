@@ -3,6 +3,7 @@
 
 mod activity;
 mod fence;
+mod health;
 mod instances;
 mod memory_limits;
 mod nvml;
@@ -11,6 +12,7 @@ mod older;
 use std::path::Path;
 
 pub use fence::{DriverLimit, FenceError, Order, Outcome, carry_out};
+pub use health::Health;
 pub use nvml::{Nvml, NvmlError};
 
 use gpushare_protocol::units::Bytes;
@@ -65,6 +67,8 @@ pub struct Look {
     pub processes: Option<Vec<(u32, Bytes)>>,
     /// (pid, nanoseconds in which its kernels ran since the last look), by NVML's samples.
     pub busy: Vec<(u32, u64)>,
+    /// The device itself, where it was asked for with this look.
+    pub health: Option<Health>,
 }
 
 /// Why a look failed.

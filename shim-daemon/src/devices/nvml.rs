@@ -9,6 +9,7 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError as Wrapped;
 
 use super::activity::Activity;
+use super::health::Asked;
 use super::instances::Instances;
 use super::memory_limits::MemoryLimits;
 use super::older;
@@ -24,6 +25,7 @@ pub struct Nvml {
     /// `None` before R450.
     instances: Option<Instances>,
     activity: Activity,
+    asked: Asked,
 }
 
 /// NVML cannot be used.
@@ -48,6 +50,7 @@ impl Nvml {
             limits,
             instances: Instances::find(),
             activity: Activity::default(),
+            asked: Asked::default(),
         })
     }
 
@@ -114,6 +117,7 @@ impl Nvml {
         &self,
         (index, uuid): (usize, &str),
         activity: &mut Activity,
+        asked: &mut Asked,
     ) -> Result<Look, Wrapped> {
         let device = self.nvml.device_by_uuid(uuid)?;
         let memory = older::memory(&device)?;
@@ -137,6 +141,7 @@ impl Nvml {
             free: memory.free,
             processes,
             busy: activity.since_last(index, &device),
+            health: asked.look(index, &device),
         })
     }
 }
@@ -209,8 +214,9 @@ impl Devices for Nvml {
     fn look(&mut self, index: usize) -> Result<Look, LookError> {
         let uuid = self.uuids.get(index).ok_or(LookError::Lost)?;
         let mut activity = std::mem::take(&mut self.activity);
-        let look = self.observe((index, uuid), &mut activity);
-        self.activity = activity;
+        let mut asked = std::mem::take(&mut self.asked);
+        let look = self.observe((index, uuid), &mut activity, &mut asked);
+        (self.activity, self.asked) = (activity, asked);
         look.map_err(|error| match error {
             Wrapped::GpuLost => LookError::Lost,
             other => LookError::Failed(other.to_string()),

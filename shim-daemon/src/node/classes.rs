@@ -98,6 +98,7 @@ impl Node {
         let limits = self.parse(&class.environment, &maxima)?;
         let device_ids = self.devices_named(&class.devices)?;
         let spec = self.spec(&limits, &device_ids, None)?;
+        self.host_holds(&limits, &spec, &groups)?;
         self.claim(&device_ids)?;
         let id = id_of(&groups);
         let short: String = id.chars().take(DIGITS).collect();
@@ -124,6 +125,7 @@ impl Node {
                 preload: Vec::new(),
                 allow_without_daemon: self.containers.allow_without_daemon,
                 class: Some(class.name),
+                pod: Vec::new(),
             }),
         };
         let tenant = self.add(now, registration, &limits, device_ids, &spec)?;

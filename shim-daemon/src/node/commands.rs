@@ -16,6 +16,7 @@ use super::residency;
 use super::tenant::{Registration, Tenant, index, tenant_id};
 use super::{ConnId, Effect, Form, Node};
 use crate::devices::Device;
+use crate::pages::UsagePage;
 
 impl Node {
     /// One request of a command.
@@ -173,13 +174,10 @@ impl Node {
     ) -> Result<TenantId, WireError> {
         // Whether memory moves is chosen once: the next daemon's defaults do not change it.
         residency::choose(&mut registration.environment, spec.oversubscribe);
-        let made = Tenant::new(
-            registration,
-            limits.to_string(),
-            device_ids,
-            self.instance,
-            now,
-        );
+        let usage = self.spare.take().map_or_else(UsagePage::create, Ok);
+        let (text, instance) = (limits.to_string(), self.instance);
+        let made = usage
+            .and_then(|usage| Tenant::new(registration, text, device_ids, usage, instance, now));
         let made = made.map_err(|error| WireError::retry(ErrorCode::Full, error.to_string()))?;
         made.found(spec, &self.devices, limits, self.guarantee);
         let heartbeat = &made.control().view().header.heartbeat;

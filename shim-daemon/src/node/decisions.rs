@@ -255,7 +255,10 @@ impl Node {
                 if let Some(known) = tenant.and_then(|id| self.tenants.get_mut(&id)) {
                     known.tally_mut().waits(*ask, now);
                 }
-                let text = format!("an allocation waits: {} are missing", short.human());
+                let text = match short.is_zero() {
+                    true => "an allocation waits for memory that is being given back".to_owned(),
+                    false => format!("an allocation waits: {} are missing", short.human()),
+                };
                 ("waiting", tenant, Some(*device), text)
             }
             Notice::Overdrawn {
@@ -368,6 +371,12 @@ impl Node {
         if self.is_recovering() {
             return "waits until programs of the previous daemon have reported their memory"
                 .to_owned();
+        }
+        if let Some(first) = self.world.queues_behind(tenant) {
+            let first = self.name(first);
+            return format!(
+                "fits, and waits behind {first}, which no later request overtakes (gpushare why {first}); to start it sooner, end {first} or lower its request (gpushare set {first} --mem-request SIZE)"
+            );
         }
         let mut least: Option<Bytes> = None;
         let mut asked = Vec::new();

@@ -14,6 +14,7 @@ use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{ControlReply, ErrorCode, Injection, WireError, is_container_id};
 use serde::{Deserialize, Serialize};
 
+use super::pods::pod_of;
 use super::tenant::Registration;
 use super::users::forbidden;
 use super::{ConnId, Effect, Node};
@@ -46,6 +47,9 @@ pub struct Container {
     /// Its class, if it came by one.
     #[serde(default)]
     pub class: Option<String>,
+    /// Its pod, as `(kind, value)`: `namespace`, `pod`, `pod_container`. Only shown.
+    #[serde(default)]
+    pub pod: Vec<(String, String)>,
 }
 
 /// The reason for which a container's tenant is kept.
@@ -68,14 +72,14 @@ impl Contained {
 }
 
 impl Node {
-    /// A hook registers a container whose first process is `init`. `asker` is the hook.
+    /// A hook registers a container whose first process is `init`. `asker` is the hook's place.
     pub fn inject(
         &mut self,
         now: Nanos,
         (from, id): (ConnId, u32),
         injection: &Injection,
         init: Init,
-        asker: &Peer,
+        asker: &Groups,
     ) {
         if let Err(error) = self.try_inject(now, (from, id), injection, init, asker) {
             let reply = ControlReply::Error(error);
@@ -93,7 +97,7 @@ impl Node {
         (from, id): (ConnId, u32),
         injection: &Injection,
         init: Init,
-        asker: &Peer,
+        asker: &Groups,
     ) -> Result<(), WireError> {
         self.may_inject(from, injection, &init)?;
         if let Some(name) = self.same_init(init.identity) {
@@ -109,8 +113,7 @@ impl Node {
         let device_ids = self.devices_named(&injection.devices)?;
         let owner = self.users.of(from);
         let spec = self.spec(&limits, &device_ids, owner)?;
-        let most = self.known_mounts.memory(&groups);
-        Self::host_holds(&limits, &spec, most)?;
+        self.host_holds(&limits, &spec, &groups)?;
         if self.is_recovering() {
             let text = "programs of the previous daemon are being counted; try again in a moment";
             return Err(WireError::retry(ErrorCode::Full, text));
@@ -133,6 +136,7 @@ impl Node {
             preload: injection.preload.clone(),
             allow_without_daemon: self.containers.allow_without_daemon,
             class: None,
+            pod: pod_of(&injection.labels),
         };
         let registration = Registration {
             name: self.name_of(&injection.id, init.identity),
@@ -147,6 +151,7 @@ impl Node {
             dead: Vec::new(),
             container: Some(container),
         };
+        self.expects_containers = true;
         let tenant = self.add(now, registration, &limits, device_ids, &spec)?;
         // Not among those that wait: it is told at once what came of it.
         let event = Event::Register {
@@ -163,18 +168,16 @@ impl Node {
         {
             return Err(self.turned_away(now, tenant));
         }
+        // The runtime waits for the hook: nothing but the folder is made before the answer.
+        let (name, folder) = (self.name(tenant), String::new());
+        let reply = ControlReply::Created { name, folder };
+        let to = from;
+        self.effect_after_listening(tenant, Effect::Command { to, id, reply });
         self.keep_container(tenant, Contained::Init(init));
         if let Some(why) = why {
             let text = format!("its limits are not enforced: {why}");
             self.event("unenforced", Some(tenant), None, text);
         }
-        let name = self.name(tenant);
-        let folder = String::new();
-        self.effect(Effect::Command {
-            to: from,
-            id,
-            reply: ControlReply::Created { name, folder },
-        });
         Ok(())
     }
 
@@ -215,14 +218,14 @@ impl Node {
     }
 
     /// The cgroups that are the container's own.
-    fn groups_of(&self, init: &Init, asker: &Peer) -> Result<Groups, WireError> {
+    fn groups_of(&self, init: &Init, asker: &Groups) -> Result<Groups, WireError> {
         let ended = |error: std::io::Error| {
             let text = format!("the container's first process cannot be looked at: {error}");
             WireError::new(ErrorCode::NotFound, text)
         };
         let now = init.groups().map_err(ended)?;
         let home = Groups::parse(self.watch.home_table());
-        let own = now.apart_from(&[&asker.groups, &home]);
+        let own = now.apart_from(&[asker, &home]);
         if own.is_empty() && !self.containers.without_cgroup {
             let text = format!(
                 "the container has no cgroup of its own (it is in {now}), so its processes cannot be told from others; have its runtime make one, or set [containers] no_cgroup = \"socket\" to know it by its socket alone"

@@ -2,8 +2,8 @@
 
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{
-    ControlReply, Cursor, DeviceRow, GangRow, LeasesRow, Listing, MetricsRow, ProcessRow, Rows,
-    SeriesRow, SharingRow, TenantRow, TenantStatusRow,
+    ControlReply, Cursor, DeviceRow, GangRow, LeasesRow, Listing, MetricsRow, PodRow, ProcessRow,
+    Rows, SeriesRow, SharingRow, SwapRow, TenantRow, TenantStatusRow,
 };
 
 use super::Node;
@@ -107,6 +107,20 @@ impl Node {
                 let (rows, next) = self.leases_from(now, from);
                 (Rows::Leases(rows), next)
             }
+            Listing::Swaps => {
+                let (rows, next) = self.swaps_from(from);
+                (Rows::Swaps(rows), next)
+            }
+            Listing::Pods => {
+                let place = |(id, device_index)| {
+                    let known = self.tenants.get(&id).filter(|_| device_index == 0)?;
+                    super::pods::row(known)
+                };
+                let more = |row: &PodRow| row.namespace.len() + row.pod.len() + row.container.len();
+                let (rows, next) = self.each_with(from, place, more);
+                (Rows::Pods(rows), next)
+            }
+            Listing::Health => (Rows::Health(self.health_rows()), None),
             Listing::Gangs => {
                 let place = |(id, device_index)| {
                     let known = self.tenants.get(&id).filter(|_| device_index == 0)?;
@@ -203,6 +217,25 @@ impl Node {
                 return (rows, Some(cursor(id, device_index, 0)));
             }
             rows.extend(self.tenant_metrics(now, (id, known), device_index));
+        }
+        (rows, None)
+    }
+
+    /// The node's room comes before all tenants, in the first page.
+    fn swaps_from(&self, from: Cursor) -> (Vec<SwapRow>, Option<Cursor>) {
+        let (mut rows, mut room) = (Vec::new(), Room(PAGE));
+        if from == Cursor::default() {
+            rows.extend(self.swap_room());
+            room.take(ROW);
+        }
+        for (id, known, device_index) in self.places(from) {
+            let Some(row) = self.swap_row((id, known), device_index) else {
+                continue;
+            };
+            if !room.take(MEASURED + known.name().len()) {
+                return (rows, Some(cursor(id, device_index, 0)));
+            }
+            rows.push(row);
         }
         (rows, None)
     }

@@ -11,6 +11,8 @@ use gpushare_core::{Nanos, ProcessId, ShareView, TenantId, Why};
 use gpushare_protocol::histogram::Histogram;
 
 use super::Node;
+use super::swaps::Swaps;
+use crate::devices::Health;
 
 /// A count that begins anew when its source does; what was counted before is kept.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,9 +44,19 @@ pub(super) struct Measures {
     gates: Histogram,
     waiting: Nanos,
     allocation_waits: Histogram,
+    swaps: Swaps,
 }
 
 impl Measures {
+    /// Moves of its memory to the host and back.
+    pub(super) fn swaps(&self) -> &Swaps {
+        &self.swaps
+    }
+
+    pub(super) fn swaps_mut(&mut self) -> &mut Swaps {
+        &mut self.swaps
+    }
+
     /// How long its gate was closed while it wanted the device, each time.
     pub(super) fn gate_waits(&self) -> Histogram {
         self.gates_before.plus(&self.gates)
@@ -117,6 +129,7 @@ pub(super) struct Counted {
     admissions: Histogram,
     ends: Ends,
     look_failures: BTreeMap<usize, u64>,
+    health: BTreeMap<usize, Health>,
 }
 
 impl Counted {
@@ -170,9 +183,20 @@ impl Counted {
         self.look_failures.get(&device).copied().unwrap_or(0)
     }
 
+    /// A look showed a device like this.
+    pub(super) fn saw(&mut self, device: usize, health: Health) {
+        self.health.insert(device, health);
+    }
+
+    /// A device as the last look showed it.
+    pub(super) fn health(&self, device: usize) -> Option<Health> {
+        self.health.get(&device).copied()
+    }
+
     /// A look at a device failed.
     pub(super) fn look_failed(&mut self, device: usize) {
         *self.look_failures.entry(device).or_default() += 1;
+        self.health.remove(&device);
     }
 }
 

@@ -3,7 +3,7 @@
 use gpushare_core::{Nanos, State, TenantId};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{
-    DeviceMetrics, Identity, MetricsRow, NodeMetrics, QueuedTenant, TenantMetrics,
+    DeviceMetrics, HealthRow, Identity, MetricsRow, NodeMetrics, QueuedTenant, TenantMetrics,
 };
 
 use super::Node;
@@ -41,6 +41,20 @@ impl Node {
         std::iter::once(MetricsRow::Node(node))
             .chain(devices)
             .collect()
+    }
+
+    /// The devices as the last looks showed them.
+    pub(super) fn health_rows(&self) -> Vec<HealthRow> {
+        let rows = self.devices.iter().enumerate().filter_map(|(at, device)| {
+            let health = self.counted.health(at)?;
+            Some(HealthRow {
+                device: device.uuid,
+                busy: health.busy,
+                watts: health.watts,
+                celsius: health.celsius,
+            })
+        });
+        rows.collect()
     }
 
     /// A tenant's rows at the place of one of its devices: with the first, whose it is.

@@ -24,6 +24,7 @@ mod metrics;
 mod move_events;
 mod mps;
 mod pids;
+mod pods;
 mod processes;
 mod reaped;
 mod registrations;
@@ -37,6 +38,7 @@ mod spill_asked;
 mod status;
 mod storing;
 mod strangers;
+mod swaps;
 mod tally;
 mod tenant;
 mod unmanaged;
@@ -79,6 +81,7 @@ use crate::containers::Containers;
 use crate::devices::{Device, Order};
 use crate::groups::KnownMounts;
 use crate::guard::{Among, Guard};
+use crate::pages::UsagePage;
 
 /// A connection, by a number never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -241,6 +244,10 @@ pub struct Node {
     shown_waiters: samples::Waiters,
     events: Events,
     effects: VecDeque<Effect>,
+    /// A usage page for the next container, which then need not wait until its memory is allocated.
+    spare: Option<UsagePage>,
+    /// Whether containers come to this node by hooks.
+    expects_containers: bool,
     ids: u64,
     /// How long an ask within the tenant's request may take, whatever its timeout.
     guarantee: Nanos,
@@ -311,6 +318,8 @@ impl Node {
             looks: Looks::default(),
             events: Events::default(),
             effects: VecDeque::new(),
+            spare: None,
+            expects_containers: false,
             ids: 0,
             guarantee: settings.policy.guarantee(),
             recovering,
@@ -356,6 +365,14 @@ impl Node {
         self.effects.pop_front()
     }
 
+    /// Makes ready what the next container needs, once nobody waits for an answer.
+    pub fn prepare(&mut self) {
+        if self.expects_containers && self.spare.is_none() {
+            // Without memory for it the next container's is tried again, and says so.
+            self.spare = UsagePage::create().ok();
+        }
+    }
+
     /// The number that identifies this daemon.
     #[must_use]
     pub fn instance(&self) -> u64 {
@@ -379,6 +396,15 @@ impl Node {
 
     fn effect(&mut self, effect: Effect) {
         self.effects.push_back(effect);
+    }
+
+    /// As [`Node::effect`], before all that waits behind the opening of the tenant's socket.
+    fn effect_after_listening(&mut self, tenant: TenantId, effect: Effect) {
+        let opens =
+            |one: &Effect| matches!(one, Effect::Listen { tenant: of, .. } if *of == tenant);
+        let at = self.effects.iter().position(opens);
+        let at = at.map_or(self.effects.len(), |at| at + 1);
+        self.effects.insert(at, effect);
     }
 
     /// Whether processes of the previous daemon may still present their memory.

@@ -1,25 +1,28 @@
 //! The moves of tenants' memory, as events for people.
 
 use gpushare_core::{DeviceId, Nanos, Notice, TenantId};
+use gpushare_protocol::units::Bytes;
 
 use super::Node;
+use super::events::{Told, number, word};
 
 impl Node {
-    /// Records an event of a move. False for any other notice.
+    /// Counts and records a move. False for any other notice.
     pub(super) fn note_move(&mut self, now: Nanos, notice: &Notice) -> bool {
-        let Some((kind, tenant, device, text)) = self.words_of(now, notice) else {
+        let back = self.count_move(notice);
+        let Some((kind, tenant, device)) = place_of(notice) else {
             return false;
         };
-        self.event(kind, tenant, device, text);
+        let Some(text) = self.words_of(now, notice, back) else {
+            return false;
+        };
+        let facts = self.facts_of_move(notice, back);
+        self.event_with(kind, (tenant, device), text, &facts);
         true
     }
 
-    fn words_of(
-        &self,
-        now: Nanos,
-        notice: &Notice,
-    ) -> Option<(&'static str, Option<TenantId>, Option<DeviceId>, String)> {
-        let text = match notice {
+    fn words_of(&self, now: Nanos, notice: &Notice, back: Option<Bytes>) -> Option<String> {
+        Some(match notice {
             Notice::Leaving {
                 bytes, wanted_by, ..
             } => match wanted_by {
@@ -41,9 +44,11 @@ impl Node {
                 took.human(),
                 residue.human()
             ),
-            Notice::Returned { bytes, took, .. } => {
-                format!("{} are back after {}", bytes.human(), took.human())
-            }
+            Notice::Returned { bytes, took, .. } => format!(
+                "{} are back after {}",
+                back.unwrap_or(*bytes).human(),
+                took.human()
+            ),
             Notice::DidNotLeave { again, .. } => format!(
                 "it did not leave in time and runs on; it is asked again in {} at the earliest",
                 (*again - now).human()
@@ -70,9 +75,46 @@ impl Node {
             Notice::Suspended { .. } => "is suspended by command".to_owned(),
             Notice::Resumed { .. } => "may return, by command".to_owned(),
             _ => return None,
-        };
-        let (kind, tenant, device) = place_of(notice)?;
-        Some((kind, tenant, device, text))
+        })
+    }
+
+    /// The numbers of a move.
+    fn facts_of_move(&self, notice: &Notice, back: Option<Bytes>) -> Vec<Told> {
+        let millis = |span: Nanos| number("took_ms", span.0 / 1_000_000);
+        match notice {
+            Notice::Leaving {
+                bytes, wanted_by, ..
+            } => {
+                let bytes = number("bytes", bytes.0);
+                let other = wanted_by.map(|other| word("wanted_by", self.name(other)));
+                [bytes].into_iter().chain(other).collect()
+            }
+            Notice::Left {
+                bytes,
+                residue,
+                took,
+                ..
+            } => {
+                let residue = number("residue_bytes", residue.0);
+                vec![number("bytes", bytes.0), residue, millis(*took)]
+            }
+            Notice::Returned { bytes, took, .. } => {
+                let bytes = back.unwrap_or(*bytes);
+                vec![number("bytes", bytes.0), millis(*took)]
+            }
+            Notice::DidNotLeave { moved, .. } => vec![number("bytes", moved.0)],
+            Notice::LeftLess { seen: bytes, .. } | Notice::NoReturn { bytes, .. } => {
+                vec![number("bytes", bytes.0)]
+            }
+            Notice::HostFull { wanted, free, .. } => {
+                vec![
+                    number("wanted_bytes", wanted.0),
+                    number("free_bytes", free.0),
+                ]
+            }
+            Notice::Thrashing { percent, .. } => vec![number("percent", *percent)],
+            _ => Vec::new(),
+        }
     }
 }
 

@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Client, ConnId, Node, Settings};
 use crate::config::NO_HOST;
+use crate::groups::Groups;
 
 /// The state of tenants' moves, and the last reports of processes about their memory.
 #[derive(Debug)]
@@ -82,14 +83,19 @@ impl Node {
         }
     }
 
-    /// Refuses managed memory that the container's memory cgroup, which allows at most so many
-    /// bytes, cannot hold: all of it may be on the host at a time.
+    /// Refuses managed memory that the container's memory cgroup cannot hold: all of it may be on
+    /// the host at a time. Of other memory the cgroup is not read.
     pub(super) fn host_holds(
+        &mut self,
         limits: &Limits,
         spec: &TenantSpec,
-        most: Option<u64>,
+        groups: &Groups,
     ) -> Result<(), WireError> {
+        if spec.oversubscribe != Oversubscribe::Uvm {
+            return Ok(());
+        }
         let needed: Bytes = spec.quotas.iter().map(|(_, quota)| quota.limit).sum();
+        let most = self.known_mounts.memory(groups);
         let Some(most) = most.filter(|most| *most < needed.0) else {
             return Ok(());
         };
@@ -373,7 +379,10 @@ impl Node {
             host: view.host.0,
             residue,
             left: view.left,
-            moved: view.moved.0,
+            moved: known.measures().get(device_index).map_or(0, |measures| {
+                let (out, back) = measures.swaps().bytes();
+                (out + back).0
+            }),
         })
     }
 }

@@ -168,6 +168,9 @@ impl Node {
         };
         let by_pid = self.processes.by_pid();
         self.note_busy(id, &by_pid, &look.busy);
+        if let Some(health) = look.health {
+            self.counted.saw(device, health);
+        }
         let half_made: BTreeSet<ProcessId> = self
             .processes
             .iter()

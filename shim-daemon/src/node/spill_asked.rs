@@ -9,6 +9,7 @@ use gpushare_core::{Event, Held, Nanos, Order, Place, ProcessId, TenantId};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ControlReply, ErrorCode, WireError};
 
+use super::events::number;
 use super::{ConnId, Effect, Node};
 use crate::spill::are_one;
 
@@ -131,7 +132,8 @@ impl Node {
             _ => "the folder that the command named".to_owned(),
         };
         let text = format!("{} of its memory are in {place}", bytes.human());
-        self.event("spilled", Some(tenant), None, text);
+        let facts = [number("bytes", bytes.0)];
+        self.event_with("spilled", (Some(tenant), None), text, &facts);
     }
 
     /// Says that nothing of a tenant is in files any more.

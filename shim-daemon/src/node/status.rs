@@ -57,6 +57,14 @@ impl Node {
         if tally.waited() > Nanos::ZERO {
             text.push_str(&format!("; allocations waited {}", tally.waited().human()));
         }
+        let swaps = known.measures().iter().map(|one| one.swaps().bytes());
+        let (out, back) = swaps.fold((Bytes::ZERO, Bytes::ZERO), |sum, (out, back)| {
+            (sum.0 + out, sum.1 + back)
+        });
+        if !out.is_zero() {
+            let (out, back) = (out.human(), back.human());
+            text.push_str(&format!("; {out} moved to the host and {back} back"));
+        }
         let mut facts = vec![
             number("ran_ms", millis(ran)),
             number("peak_bytes", peak.0),
@@ -65,6 +73,8 @@ impl Node {
             number("refused", tally.refused()),
             number("waited_ms", millis(tally.waited())),
             number("queued_ms", millis(tally.queued())),
+            number("swap_out_bytes", out.0),
+            number("swap_in_bytes", back.0),
         ];
         facts.extend(
             tally

@@ -111,6 +111,7 @@ impl Tenant {
         registration: Registration,
         limits: String,
         device_ids: Vec<DeviceId>,
+        usage: UsagePage,
         instance: u64,
         now: Nanos,
     ) -> Result<Self, PagesError> {
@@ -121,7 +122,7 @@ impl Tenant {
             registration,
             limits,
             device_ids,
-            usage: UsagePage::create()?,
+            usage,
             control: ControlPages::create(instance)?,
             slots: BTreeMap::new(),
             members: BTreeSet::new(),

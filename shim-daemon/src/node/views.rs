@@ -103,7 +103,7 @@ impl Node {
             let (granted, overhead) = accounts.fold(
                 (Bytes::ZERO, Bytes::ZERO),
                 |(grants, overheads), account| {
-                    (grants + account.grant, overheads + account.overhead)
+                    (grants + account.booked, overheads + account.overhead)
                 },
             );
             Some(DeviceRow {

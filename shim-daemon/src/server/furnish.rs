@@ -1,7 +1,7 @@
 //! The files beside the socket in a container's socket folder, and the folders of classes.
 
-use std::fs::{self, DirBuilder, Permissions};
-use std::io;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -62,15 +62,29 @@ fn furnish(folder: &Path, container: &Container) -> io::Result<()> {
         preload.push_str(line);
         preload.push('\n');
     }
-    write_whole(&folder.join(injection::PRELOAD), preload.as_bytes())?;
-    write_whole(&folder.join(injection::MARK), container.id.as_bytes())?;
+    write(&folder.join(injection::PRELOAD), preload.as_bytes())?;
+    write(&folder.join(injection::MARK), container.id.as_bytes())?;
     let allow = folder.join(injection::ALLOW);
     match container.allow_without_daemon {
-        true => write_whole(&allow, b""),
+        true => write(&allow, b""),
         false => match fs::remove_file(allow) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         },
+    }
+}
+
+/// As [`write_whole`]. A file that is not there yet is in no container: it is written in place, and
+/// the next daemon writes what this one leaves unfinished.
+fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+    let new = File::options().write(true).create_new(true).open(path);
+    match new {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => write_whole(path, text),
+        new => {
+            let mut new = new?;
+            new.write_all(text)?;
+            new.set_permissions(Permissions::from_mode(0o644))
+        }
     }
 }
 

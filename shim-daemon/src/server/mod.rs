@@ -250,6 +250,7 @@ impl Server {
             self.end_rests();
             self.pass_time()?;
             self.carry_out();
+            self.node.prepare();
             if self.transient && self.is_unused() {
                 return Ok(());
             }

@@ -1,7 +1,7 @@
 //! One connection's talk: greeting, then requests of a client or of a command.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use super::budget::{Budget, Payer};
 use super::folder::Folder;
 use super::later::{Later, Outgoing};
 use crate::connection::{Closed, Connection};
+use crate::groups::Groups;
 use crate::init::Init;
 use crate::node::{Client, ConnId, Form, Node};
 use crate::peer::{Peer, identify, user_of};
@@ -24,7 +25,7 @@ use crate::peer::{Peer, identify, user_of};
 const TURN: usize = 64 * 1024;
 /// Requests of one connection served before the next connection is served.
 const REQUESTS: usize = 32;
-/// The same for commands, each of which may have much to tell.
+/// The same for commands, each of which may have much to tell; a greeting before it does not count.
 const COMMANDS: usize = 1;
 
 /// The socket that a connection came on.
@@ -68,6 +69,7 @@ pub(super) struct Session {
     refusals: u32,
     /// Messages queued until earlier ones have been read.
     later: Later,
+    groups: Groups,
     /// Why the process of a command cannot be told, if so: the answer to all its requests.
     unseen: Option<WireError>,
     /// How it ended, while requests that came before are still to be served.
@@ -105,6 +107,7 @@ impl Session {
             user: (!is_own).then_some(user),
             refusals: 0,
             later: Later::default(),
+            groups: Groups::default(),
             unseen: None,
             ended: None,
         })
@@ -159,7 +162,7 @@ impl Session {
         let mut received = false;
         let most = match self.role {
             Role::Client(_) | Role::Class(_) => REQUESTS,
-            Role::Command => COMMANDS,
+            Role::Command => COMMANDS + usize::from(!self.greeted),
         };
         for _ in 0..most {
             let (request, body) = loop {
@@ -216,6 +219,7 @@ impl Session {
                 }
                 Ok(peer) if self.role == Role::Command => {
                     node.command_came(id, &peer.cgroup, self.commander());
+                    self.groups = peer.groups;
                 }
                 found => drop(found?),
             }
@@ -250,9 +254,9 @@ impl Session {
             Role::Command => match decode::<Control>(request, body) {
                 Ok(Control::Inject(injection)) => {
                     let pidfd = self.connection.take_descriptor();
-                    match named(pidfd, self.connection.socket()) {
-                        Ok((init, asker)) => {
-                            node.inject(now, (id, request), &injection, init, &asker);
+                    match named(pidfd) {
+                        Ok(init) => {
+                            node.inject(now, (id, request), &injection, init, &self.groups);
                         }
                         Err(error) => {
                             let text = format!("the container cannot be registered: {error}");
@@ -454,16 +458,15 @@ impl Session {
     }
 }
 
-/// The first process of a container, by its pidfd, and the process that registers it.
-fn named(pidfd: Option<OwnedFd>, socket: BorrowedFd<'_>) -> io::Result<(Init, Peer)> {
+/// The first process of a container, by its pidfd.
+fn named(pidfd: Option<OwnedFd>) -> io::Result<Init> {
     let missing = || {
         io::Error::new(
             io::ErrorKind::InvalidInput,
             "no pidfd came with the request",
         )
     };
-    let init = Init::of(pidfd.ok_or_else(missing)?)?;
-    Ok((init, identify(socket)?))
+    Init::of(pidfd.ok_or_else(missing)?)
 }
 
 /// Sends a reply, or the reason why it cannot be sent: an answer too long for a frame must be

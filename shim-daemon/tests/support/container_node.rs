@@ -8,7 +8,9 @@ use std::process::{Child, Command, Stdio};
 
 use crate::driver::{Backend, Driver};
 use gpushare_core::{Nanos, TenantId};
-use gpushare_protocol::wire::{Control, ControlReply, Injection, Register, Reply, WireError};
+use gpushare_protocol::wire::{
+    Control, ControlReply, Cursor, Injection, Listing, PodRow, Register, Reply, Rows, WireError,
+};
 use gpushared::devices::Devices as _;
 use gpushared::groups::Groups;
 use gpushared::init::Init;
@@ -132,7 +134,7 @@ impl Machine {
         let from = self.connection();
         self.node
             .command_came(from, "/system.slice/containerd.service", user);
-        let asker = peer(ROOT, RUNTIME);
+        let asker = Groups::parse(RUNTIME);
         self.node
             .inject(NOW, (from, 1), injection, first.init(), &asker);
         let (told, _) = self.drain();
@@ -179,6 +181,23 @@ impl Machine {
         match answered.unwrap() {
             Reply::Registered(_) => Ok(()),
             Reply::Error(error) => Err(error),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The pods that commands are told.
+    pub fn pods(&mut self) -> Vec<PodRow> {
+        let from = self.connection();
+        let list = Control::Page {
+            of: Listing::Pods,
+            from: Cursor::default(),
+        };
+        self.node.command(NOW, from, 1, &list);
+        match self.drain().0.unwrap() {
+            ControlReply::Page {
+                rows: Rows::Pods(rows),
+                ..
+            } => rows,
             other => panic!("{other:?}"),
         }
     }

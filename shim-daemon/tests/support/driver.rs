@@ -92,6 +92,7 @@ impl Devices for Driver {
             free: Bytes(64 * GIB) - used,
             processes: Some(processes),
             busy: Vec::new(),
+            health: None,
         })
     }
 

@@ -99,6 +99,7 @@ impl Devices for FakeDevices {
             free: Bytes(capacity().0 - used),
             processes: Some(processes),
             busy: Vec::new(),
+            health: None,
         })
     }
 }

@@ -19,6 +19,8 @@ pub(crate) fn value(device: &Device, attribute: A) -> Option<i32> {
         A::CONCURRENT_MANAGED_ACCESS => {
             i32::from(device.spec().managed == ManagedAccess::Concurrent)
         }
+        A::HOST_NUMA_MEMORY_POOLS_SUPPORTED => i32::from(device.spec().driver >= 12020),
+        A::HOST_MEMORY_POOLS_SUPPORTED => i32::from(device.spec().driver >= 13000),
         A::CLOCK_RATE => int(facts::CLOCK_KHZ),
         A::MEMORY_CLOCK_RATE => int(facts::MEMORY_CLOCK_KHZ),
         A::GLOBAL_MEMORY_BUS_WIDTH => int(facts::BUS_WIDTH),

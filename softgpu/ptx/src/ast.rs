@@ -62,6 +62,7 @@ pub(crate) struct Function<'a> {
     pub(crate) returns: Vec<Variable<'a>>,
     pub(crate) params: Vec<Variable<'a>>,
     pub(crate) max_threads: Option<[u32; 3]>,
+    pub(crate) max_registers: Option<u32>,
     pub(crate) exact_threads: Option<[u32; 3]>,
     pub(crate) body: Option<Body<'a>>,
     pub(crate) line: u32,

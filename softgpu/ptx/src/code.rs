@@ -101,6 +101,34 @@ pub(crate) enum Change {
     Cas,
 }
 
+impl Change {
+    /// The change of this name.
+    pub(crate) fn named(word: &str) -> Option<Self> {
+        Some(match word {
+            "add" => Self::Add,
+            "inc" => Self::Inc,
+            "dec" => Self::Dec,
+            "min" => Self::Min,
+            "max" => Self::Max,
+            "and" => Self::And,
+            "or" => Self::Or,
+            "xor" => Self::Xor,
+            "exch" => Self::Exch,
+            "cas" => Self::Cas,
+            _ => return None,
+        })
+    }
+
+    /// Whether the order of its steps does not change what many of them make of a number.
+    pub(crate) fn is_reduction(self) -> bool {
+        use Change::{Add, And, Cas, Dec, Exch, Inc, Max, Min, Or, Xor};
+        match self {
+            Add | Min | Max | And | Or | Xor => true,
+            Inc | Dec | Exch | Cas => false,
+        }
+    }
+}
+
 /// How the result of a comparison is joined with another predicate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Join {
@@ -444,4 +472,7 @@ pub(crate) struct Inst {
     pub(crate) guard: Option<Test>,
     pub(crate) op: Op,
     pub(crate) line: u32,
+    /// An access to volatile memory: other threads have their turn after it. So the threads of a
+    /// warp that run the same code see each other's volatile values as if they ran in step.
+    pub(crate) is_volatile: bool,
 }

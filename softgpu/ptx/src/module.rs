@@ -358,9 +358,11 @@ impl Kernel<'_> {
             .sum()
     }
 
-    /// An estimate of its registers: PTX has any number, of which a compiler makes few.
+    /// An estimate of its registers: PTX has any number, of which a compiler makes few, and no more
+    /// than the text allows (`.maxnreg`).
     pub fn registers(&self) -> u32 {
-        self.function().registers.clamp(16, 255)
+        let most = self.function().max_registers.unwrap_or(255);
+        self.function().registers.clamp(16, most.clamp(16, 255))
     }
 
     /// Bytes of the module's constants.

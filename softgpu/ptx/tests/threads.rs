@@ -63,6 +63,24 @@ fn a_lock_of_one_thread_does_not_stop_the_others() {
     assert_eq!(seen, (0..160).collect::<Vec<u32>>());
 }
 
+/// Code from before compute capability 7.0: no promise holds, and every device still runs it so.
+#[test]
+fn a_warp_reduces_volatile_memory_without_a_barrier() {
+    let step = |distance: u32| {
+        format!(
+            "ld.volatile.shared.u32 %r7, [%r5]; ld.volatile.shared.u32 %r8, [%r5+{}];\n\
+             add.u32 %r7, %r7, %r8; st.volatile.shared.u32 [%r5], %r7;\n",
+            4 * distance
+        )
+    };
+    let steps: String = [16, 8, 4, 2, 1].map(step).concat();
+    let body = format!(
+        "mov.u32 %r5, memory; shl.b32 %r6, %r1, 2; add.u32 %r5, %r5, %r6;\n\
+         st.volatile.shared.u32 [%r5], %r1;\n{steps}ld.volatile.shared.u32 %r9, [%r5];"
+    );
+    assert_eq!(stored(&body, 1, 32).unwrap()[0], (0..32).sum::<u32>());
+}
+
 #[test]
 fn blocks_that_are_resident_wait_for_each_other() {
     let body = "atom.add.u32 %r5, [%rd2], 1;\n\

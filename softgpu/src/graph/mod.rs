@@ -9,6 +9,7 @@ pub mod allocation;
 pub mod capture;
 mod captured;
 pub mod conditional;
+mod dot;
 pub mod forbidden;
 mod green;
 pub mod instance;

@@ -77,6 +77,30 @@ impl Drop for Owned {
     }
 }
 
+/// Pinned memory of a pool.
+#[derive(Debug)]
+pub(crate) struct Pinned(Owned);
+
+impl Pinned {
+    /// # Errors
+    /// `OUT_OF_MEMORY` if the host lacks the memory.
+    pub(crate) fn new(bytes: u64) -> Result<Self> {
+        Owned::new(bytes).map(Self)
+    }
+
+    /// Its first address.
+    pub(crate) fn base(&self) -> u64 {
+        self.0.at as u64
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // Nothing copies from it or to it when it goes.
+        drop(table::exclusive());
+    }
+}
+
 /// Allocates pinned host memory; its device address is the same.
 ///
 /// # Errors

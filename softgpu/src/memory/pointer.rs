@@ -119,8 +119,12 @@ fn of_reservation(attribute: Attribute, base: u64, len: u64, address: u64) -> Op
 }
 
 fn of_allocation(attribute: Attribute, address: u64, base: u64, record: &Record) -> Result<Answer> {
-    let host = matches!(record.what, What::Host(_));
-    let managed = matches!(record.what, What::Managed(_));
+    let host = !record.on_device();
+    let managed = match &record.what {
+        What::Managed(_) => true,
+        What::Pool(block) => block.managed().is_some(),
+        _ => false,
+    };
     Ok(match attribute {
         Attribute::CONTEXT => Answer::Pointer(record.context),
         Attribute::MEMORY_TYPE => Answer::Int(if host {

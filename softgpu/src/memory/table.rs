@@ -62,7 +62,11 @@ pub(crate) struct Record {
 impl Record {
     /// Whether it is device memory (managed memory counts as device memory).
     pub(crate) fn on_device(&self) -> bool {
-        !matches!(self.what, What::Host(_))
+        match &self.what {
+            What::Host(_) => false,
+            What::Pool(block) => !block.is_on_host(),
+            _ => true,
+        }
     }
 }
 

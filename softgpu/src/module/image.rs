@@ -172,7 +172,11 @@ impl Image {
         if is_ptx(|| next.next().unwrap_or(0)) {
             let end = bytes.iter().position(|byte| *byte == 0);
             let text = String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]);
-            return Self::of_text(&text);
+            let mut image = Self::of_text(&text);
+            if let Some(most) = super::linker::most_registers(&text) {
+                image.limit_registers(most);
+            }
+            return image;
         }
         let header = bytes.first_chunk::<HEADER>();
         let file = header.and_then(length).and(Some(File(bytes)));
@@ -205,6 +209,20 @@ impl Image {
         }
         image.text = Some(Ok(module));
         image
+    }
+
+    /// Its functions, where they are compiled from PTX, use no more registers than that, or 16.
+    pub fn limit_registers(&mut self, most: u32) {
+        if self.text.is_none() {
+            return;
+        }
+        let most = i32::try_from(most).unwrap_or(i32::MAX).max(16);
+        for told in self.functions.values_mut() {
+            let registers = told.attributes.get_mut(&Attribute::NUM_REGS.0);
+            if let Some(registers) = registers {
+                *registers = most.min(*registers);
+            }
+        }
     }
 
     /// The module of a PTX text.

@@ -12,8 +12,9 @@ static LINKS: Handles<Mutex<Link>> = Handles::new();
 
 /// The first bytes of every linked image, to distinguish it from its inputs.
 const MAGIC: &[u8] = b"softgpu linked image\n";
-/// The first line of a text that was linked.
-const COMMENT: &[u8] = b"// softgpu linked image\n";
+/// The first line of a text that was linked, and of one that was linked with a limit of registers.
+const COMMENT: &str = "// softgpu linked image\n";
+const LIMITED: &str = "// softgpu linked image, registers: ";
 
 #[derive(Debug, Default)]
 struct Link {
@@ -21,6 +22,8 @@ struct Link {
     bytes: Vec<u8>,
     /// The PTX texts, if there is no other input.
     text: Option<String>,
+    /// The registers that a function may use.
+    most_registers: Option<u32>,
     image: Option<Box<[u8]>>,
 }
 
@@ -33,11 +36,20 @@ pub struct LinkInput {
     pub bytes: Vec<u8>,
 }
 
-/// Starts a link.
-pub fn create() -> CUlinkState {
+/// Starts a link. Functions compiled from PTX may use so many registers.
+pub fn create(most_registers: Option<u32>) -> CUlinkState {
+    let link = Link {
+        most_registers,
+        ..Link::default()
+    };
     CUlinkState(std::ptr::without_provenance_mut(
-        LINKS.insert(Arc::default()),
+        LINKS.insert(Arc::new(Mutex::new(link))),
     ))
+}
+
+/// The limit of registers that a text was linked with.
+pub(super) fn most_registers(text: &str) -> Option<u32> {
+    text.strip_prefix(LIMITED)?.lines().next()?.parse().ok()
 }
 
 /// Adds an input.
@@ -96,7 +108,12 @@ pub fn complete(link: CUlinkState) -> Result<(usize, usize)> {
             return Err(CUresult::INVALID_PTX);
         }
         // The NUL belongs to the image: a copy of it is a text too.
-        Some(text) => [COMMENT, text.as_bytes(), b"\0"].concat(),
+        Some(text) => {
+            let first = link
+                .most_registers
+                .map_or_else(|| COMMENT.to_owned(), |most| format!("{LIMITED}{most}\n"));
+            [first.as_bytes(), text.as_bytes(), b"\0"].concat()
+        }
         None => [MAGIC, &inputs].concat(),
     };
     let image = link.image.get_or_insert_with(|| linked.into_boxed_slice());
@@ -128,7 +145,7 @@ mod tests {
             kind: CUjitInputType::INPUT_PTX,
             bytes: format!(".version 8.0\n.target sm_90\n.address_size 64\n{body}\0").into_bytes(),
         };
-        let link = create();
+        let link = create(None);
         assert_eq!(
             add(
                 link,
@@ -145,7 +162,7 @@ mod tests {
         let linked = super::super::image::Image::read(&image);
         assert_eq!(linked.ptx().unwrap().kernel_names(), ["k"]);
         assert_eq!(destroy(link), Ok(()));
-        let twice = create();
+        let twice = create(None);
         for _ in 0..2 {
             assert_eq!(add(twice, &text(".visible .func f() { ret; }")), Ok(()));
         }
@@ -153,8 +170,36 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_of_registers_binds_functions_that_would_use_more() {
+        let registers = |body: &str, most| {
+            let link = create(most);
+            let text = format!(
+                ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() {body}\0"
+            );
+            let input = LinkInput {
+                kind: CUjitInputType::INPUT_PTX,
+                bytes: text.into_bytes(),
+            };
+            assert_eq!(add(link, &input), Ok(()));
+            complete(link).unwrap();
+            let held = LINKS.get(link.0.addr()).unwrap();
+            let image = held.lock().unwrap().image.clone().unwrap();
+            let told = super::super::image::Image::read(&image).attributes("k");
+            told[&gpushare_cuda_abi::cuda::CUfunction_attribute::NUM_REGS.0]
+        };
+        let (many, few) = ("{ .reg .b32 %r<90>; ret; }", "{ .reg .b32 %r<20>; ret; }");
+        assert_eq!(registers(many, None), 90);
+        assert_eq!(registers(many, Some(57)), 57);
+        assert_eq!(registers(few, Some(57)), 20);
+        assert_eq!(registers(many, Some(1)), 16);
+        let told = ".maxnreg 40 { .reg .b32 %r<90>; ret; }";
+        assert_eq!(registers(told, None), 40);
+        assert_eq!(registers(told, Some(57)), 40);
+    }
+
+    #[test]
     fn a_link_needs_inputs_and_accepts_none_after_its_completion() {
-        let link = create();
+        let link = create(None);
         assert_eq!(complete(link), Err(CUresult::INVALID_VALUE));
         let input = LinkInput {
             kind: CUjitInputType::INPUT_PTX,

@@ -49,6 +49,21 @@ static int pool_create(struct thread *t) {
     if (t->pool[to]) return EMPTY;
     return CALL("cuMemPoolCreate", void **, const struct pool_props *)(&t->pool[to], &props);
 }
+/* A pool of the host's memory, to which the device gets access, or of managed memory; or the default one, which is kept
+ * in no slot. */
+static int pool_place(struct thread *t) {
+    struct pool_props props = {1 + (int)below(t, 2), rarely(t), {(int)below(t, rarely(t) ? 6 : 4), rarely(t) ? 99 : 0}, NULL, rarely(t) ? 64 * MIB : 0, {0}};
+    struct access access = {{1, 0}, 3};
+    unsigned to = UNUSED(t, pool), named = rarely(t);
+    void *pool = NULL;
+    if (t->pool[to]) return EMPTY;
+    int result = named ? CALL("cuMemGetDefaultMemPool", void **, struct location *, int)(&pool, &props.location, props.type)
+                       : CALL("cuMemPoolCreate", void **, const struct pool_props *)(&pool, &props);
+    if (!result && !named) t->pool[to] = pool;
+    if (!result && props.type == 1 && props.location.type != 1)
+        result = CALL("cuMemPoolSetAccess", void *, const struct access *, size_t)(pool, &access, 1);
+    return result;
+}
 static int pool_destroy(struct thread *t) {
     unsigned of = USED(t, pool);
     int result = CALL("cuMemPoolDestroy", void *)(t->pool[of]);

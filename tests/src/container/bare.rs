@@ -67,11 +67,22 @@ impl Lab {
         self.write(&format!("{}/upper/.environment", bundle.id), &environment);
         let group = self.group(&bundle.id);
         self.sh(&format!("mkdir -p {}", group.display()));
+        let mut groups = vec![group];
+        if let Some(bytes) = bundle.memory {
+            let (group, limit) = self.memory_group(&bundle.id).expect("a memory cgroup");
+            let folder = group.display();
+            self.sh(&format!(
+                "mkdir -p {folder} && echo {bytes} >{folder}/{limit}"
+            ));
+            groups.push(group);
+        }
+        let groups = groups.iter().map(|group| group.join("cgroup.procs"));
+        let groups: Vec<String> = groups.map(|file| file.display().to_string()).collect();
         let mut command = self.machine.as_user(ROOT, "bash");
         command
             .arg(artefacts::repository().join("tests/clients/runtime_by_hand.sh"))
             .args([&folder, &bundle.id])
-            .arg(group.join("cgroup.procs"))
+            .arg(groups.join(" "))
             .arg(u8::from(bundle.read_only).to_string())
             .args(&bundle.program);
         command

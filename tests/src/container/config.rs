@@ -53,6 +53,9 @@ impl Lab {
             json!({"type": "ipc"}),
         ];
         let mut linux = json!({"cgroupsPath": format!("/{}/{}", self.group_name(), bundle.id)});
+        if let Some(bytes) = bundle.memory {
+            linux["resources"] = json!({"memory": {"limit": bytes}});
+        }
         if bundle.user_namespace {
             namespaces.push(json!({"type": "user"}));
             let ids = json!([{"containerID": 0, "hostID": 100_000, "size": 65536}]);

@@ -88,7 +88,7 @@ impl Case {
     }
 
     fn bare(&self, refused: &[(usize, usize)]) -> Result<Said, Difference> {
-        let command = plain(&Gpu::new(""), &program());
+        let command = plain(&Gpu::new(modes::DEVICE), &program());
         run("bare", command, &self.plan.script(refused))
     }
 

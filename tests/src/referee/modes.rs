@@ -5,9 +5,11 @@ use std::path::Path;
 use std::process::Command;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gpushare_protocol::page::lease::{LeaseState, NO_DEADLINE, Turn};
+use gpushare_protocol::page::residency::{Movability, Order};
+use gpushare_protocol::wire::Request;
 use softgpu::inspect::Observer;
 
 use super::Plan;
@@ -23,9 +25,13 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// How long a daemon that a process has found serves, and how long none does.
 const SERVES: Duration = Duration::from_millis(20);
 const GONE: Duration = Duration::from_millis(60);
+/// After which a played daemon takes an order to be carried out.
+const UNANSWERED: Duration = Duration::from_millis(300);
+/// The device, with a driver that has all kinds of pools.
+pub(super) const DEVICE: &str = "driver=13050";
 /// The memory of the crowded device, and what its neighbour takes: 512 MiB less contexts and what
 /// the daemon reserves leave less than the calls ask for.
-const CROWDED: &str = "mem=768MiB";
+const CROWDED: &str = "mem=768MiB,driver=13050";
 const NEIGHBOUR: u64 = 300 * MIB;
 
 /// The limits of the hooked run, and what goes on beside it.
@@ -43,17 +49,27 @@ pub enum Mode {
     Restarts,
     /// Under a daemon, without a quota, on a device that a neighbour has filled.
     Crowded,
+    /// Memory that a played daemon moves to the host and back all the time (`swap`).
+    Moves,
+    /// The same of managed memory (`uvm`).
+    Managed,
 }
+
+/// Calls that memory which moves answers otherwise, by design: its legacy IPC handles and what they
+/// would refer to (ADR 84).
+const OF_FIXED_MEMORY: [&str; 4] = ["ipc_handle", "ipc_close", "peer_open", "peer_close"];
 
 impl Mode {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Quota,
         Self::Cap,
         Self::Turns,
         Self::Beside,
         Self::Restarts,
         Self::Crowded,
+        Self::Moves,
+        Self::Managed,
     ];
 
     fn word(self) -> &'static str {
@@ -64,13 +80,19 @@ impl Mode {
             Self::Beside => "beside",
             Self::Restarts => "restarts",
             Self::Crowded => "crowded",
+            Self::Moves => "moves",
+            Self::Managed => "managed",
         }
     }
 
     /// Whether calls that take memory may run out of it though the bare driver has some.
     #[must_use]
     pub fn may_refuse(self) -> bool {
-        !matches!(self, Self::Cap | Self::Turns)
+        !matches!(self, Self::Cap | Self::Turns) && !self.moves()
+    }
+
+    fn moves(self) -> bool {
+        matches!(self, Self::Moves | Self::Managed)
     }
 
     /// Whether free memory is just what is left of the quota, before and after all calls.
@@ -81,8 +103,12 @@ impl Mode {
     /// The calls of a plan that mean something in this mode.
     pub(super) fn plan(self, mut plan: Plan) -> Plan {
         // A played daemon names no processes of its tenant.
-        if self == Self::Turns {
+        if self == Self::Turns || self.moves() {
             plan.calls.retain(|call| call.name != "monitor_self");
+        }
+        if self.moves() {
+            let stays = |name: &str| !OF_FIXED_MEMORY.contains(&name);
+            plan.calls.retain(|call| stays(&call.name));
         }
         plan
     }
@@ -94,11 +120,13 @@ impl Mode {
     pub(super) fn run(self, program: &Path, script: &str) -> Result<Said, String> {
         let said = match self {
             Self::Quota => quota(program, script),
-            Self::Cap => alone(&Gpu::new(""), &["--sm-limit", "60"], program, script),
+            Self::Cap => alone(&Gpu::new(DEVICE), &["--sm-limit", "60"], program, script),
             Self::Turns => turns(program, script),
             Self::Beside => beside(program, script),
             Self::Restarts => restarts(program, script),
             Self::Crowded => crowded(program, script),
+            Self::Moves => moves(Movability::Swap, program, script),
+            Self::Managed => moves(Movability::Managed, program, script),
         }?;
         let (before, after) = said.left;
         if self.tells_its_quota() && before != after {
@@ -153,7 +181,7 @@ fn alone(gpu: &Gpu, flags: &[&str], program: &Path, script: &str) -> Result<Said
 }
 
 fn quota(program: &Path, script: &str) -> Result<Said, String> {
-    let gpu = Gpu::new("");
+    let gpu = Gpu::new(DEVICE);
     let mut neighbour = Guest::client(&gpu, &["--mem-limit", "1GiB"], "quota").started();
     assert_eq!(neighbour.ask(&format!("fill {}", 256 * MIB)), "fill 4 2");
     let flags = ["--mem-limit", LIMIT_TEXT];
@@ -181,7 +209,7 @@ fn while_it_runs(
 
 /// In turns of a few milliseconds: one without an end, one with an end, a pause, and so on.
 fn turns(program: &Path, script: &str) -> Result<Said, String> {
-    let gpu = Gpu::new("");
+    let gpu = Gpu::new(DEVICE);
     let dealer = Dealer::start(&gpu);
     let mut command = dealer.command(program);
     command.env("LD_LIBRARY_PATH", crate::gpu::links());
@@ -206,8 +234,44 @@ fn turns(program: &Path, script: &str) -> Result<Said, String> {
     })
 }
 
+/// All memory leaves and comes back, again and again.
+fn moves(kind: Movability, program: &Path, script: &str) -> Result<Said, String> {
+    let gpu = Gpu::new(DEVICE);
+    let mut dealer = Dealer::start(&gpu);
+    dealer.moves(kind);
+    let mut command = dealer.command(program);
+    command.env("LD_LIBRARY_PATH", crate::gpu::links());
+    let (mut epoch, mut order, mut since) = (0, Order::Return, Instant::now());
+    let mut answered = true;
+    while_it_runs(command, script, |_| {
+        std::thread::sleep(PAUSE);
+        // A process without memory, or without a context, does not answer.
+        answered |= since.elapsed() > UNANSWERED;
+        answered |= dealer.said().iter().any(|said| ended(said) == Some(epoch));
+        if answered {
+            order = match order {
+                Order::Return => Order::Leave,
+                _ => Order::Return,
+            };
+            (epoch, since, answered) = (epoch + 1, Instant::now(), false);
+            dealer.order(epoch, order);
+        }
+    })
+}
+
+/// The number of the order that a process has come to the end of.
+fn ended(said: &Request) -> Option<u32> {
+    match *said {
+        Request::Away { epoch, .. }
+        | Request::Back { epoch, .. }
+        | Request::NoRoom { epoch, .. }
+        | Request::SealBusy { epoch, .. } => Some(epoch),
+        _ => None,
+    }
+}
+
 fn beside(program: &Path, script: &str) -> Result<Said, String> {
-    let gpu = Gpu::new("");
+    let gpu = Gpu::new(DEVICE);
     let daemon = Daemon::start(&gpu);
     let other = daemon.tenant("neighbour", &[]);
     let mut neighbour = other.client("turns", &[]);
@@ -225,7 +289,7 @@ fn beside(program: &Path, script: &str) -> Result<Said, String> {
 }
 
 fn restarts(program: &Path, script: &str) -> Result<Said, String> {
-    let gpu = Gpu::new("");
+    let gpu = Gpu::new(DEVICE);
     let mut daemon = Daemon::start(&gpu);
     let limits = [
         ("GPUSHARE_MEM_LIMIT", LIMIT_TEXT),

@@ -171,6 +171,9 @@ pub enum Gate {
     Copy,
     /// Moves managed memory, or says where it should be: as copies.
     Prefetch,
+    /// Has the driver look up or write device memory besides work: makes a graph's node, an
+    /// executable graph or a texture over it, loads or unloads code: as copies.
+    Touch,
     /// Nothing; why, as the code of a [`Reason`].
     No(&'static str),
 }

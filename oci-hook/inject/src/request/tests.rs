@@ -174,12 +174,16 @@ fn labels_are_what_engines_and_configurations_say() {
             "gpushare.io/mem-limit": "1GiB",
             "io.kubernetes.cri.sandbox-namespace": "team",
             "io.kubernetes.cri.image-name": "docker.io/lab/x:1",
+            "io.kubernetes.cri.sandbox-name": "web-0",
+            "io.kubernetes.cri.container-name": "main",
         }),
         &["PATH=/a:b:/c"],
     );
     let labels = pairs(&[
         ("namespace", "team"),
         ("image", "docker.io/lab/x:1"),
+        ("pod", "web-0"),
+        ("pod_container", "main"),
         ("user", "7"),
     ]);
     assert_eq!(asked.labels, labels);

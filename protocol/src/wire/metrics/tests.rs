@@ -142,3 +142,67 @@ fn the_bytes_of_minor_13_never_change() {
     let whole = [&[11, 11, 1, 1, b'a'][..], &[7; 16], &[5], &changes, &[0]].concat();
     assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), whole);
 }
+
+#[test]
+fn the_bytes_of_minor_15_never_change() {
+    let (of, from) = (Listing::Swaps, Cursor::default());
+    let ask = postcard::to_allocvec(&Control::Page { of, from }).expect("encodes");
+    assert_eq!(ask, [8, 12, 0, 0, 0]);
+    let mut times = Histogram::default();
+    times.record(300);
+    let histogram = [&[1][..], &[0; 16], &[172, 2]].concat();
+    let room = SwapRow::Room(SwapRoom {
+        host: 300,
+        host_used: 1,
+        files: 2,
+        files_used: 3,
+    });
+    let tenant = SwapRow::Tenant(TenantSwaps {
+        name: "a".to_owned(),
+        device: [7; 16],
+        out_bytes: 300,
+        in_bytes: 4,
+        out_times: times,
+        in_times: times,
+        in_files: 5,
+    });
+    let reply = ControlReply::Page {
+        rows: Rows::Swaps(vec![room, tenant]),
+        next: None,
+    };
+    let whole = [
+        &[11, 12, 2, 0, 172, 2, 1, 2, 3, 1, 1, b'a'][..],
+        &[7; 16],
+        &[172, 2, 4],
+        &histogram,
+        &histogram,
+        &[5, 0],
+    ]
+    .concat();
+    assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), whole);
+    for (of, variant) in [(Listing::Pods, 13), (Listing::Health, 14)] {
+        let ask = postcard::to_allocvec(&Control::Page { of, from }).expect("encodes");
+        assert_eq!(ask, [8, variant, 0, 0, 0]);
+    }
+    let page = |rows| {
+        let reply = ControlReply::Page { rows, next: None };
+        postcard::to_allocvec(&reply).expect("encodes")
+    };
+    let [name, namespace, pod, container] = ["a", "b", "c", ""].map(str::to_owned);
+    let row = PodRow {
+        name,
+        namespace,
+        pod,
+        container,
+    };
+    let bytes = [11, 13, 1, 1, b'a', 1, b'b', 1, b'c', 0, 0];
+    assert_eq!(page(Rows::Pods(vec![row])), bytes);
+    let row = HealthRow {
+        device: [7; 16],
+        busy: Some(93),
+        watts: Some(300),
+        celsius: None,
+    };
+    let bytes = [&[11, 14, 1][..], &[7; 16], &[1, 93, 1, 172, 2, 0, 0]].concat();
+    assert_eq!(page(Rows::Health(vec![row])), bytes);
+}

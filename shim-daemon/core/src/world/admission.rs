@@ -34,6 +34,23 @@ impl World {
         })
     }
 
+    /// The queued tenant that this one, which would fit, waits behind: the first before it that
+    /// asks for a part of one of its devices.
+    pub fn queues_behind(&self, tenant: TenantId) -> Option<TenantId> {
+        let needs = self.admission_needs(tenant);
+        let fits = needs.iter().all(|(device, firm)| {
+            let books = self.ledger.get(*device);
+            books.is_some_and(|books| books.total().firm + *firm <= books.usable())
+        });
+        let before = self.tenants.queued().take_while(|other| *other != tenant);
+        let mut before = before.filter(|other| {
+            let theirs = self.admission_needs(*other);
+            let mut devices = theirs.iter().map(|(device, _)| device);
+            devices.any(|device| needs.iter().any(|(own, _)| own == device))
+        });
+        before.next().filter(|_| fits)
+    }
+
     /// Admits the tenants whose turn has come.
     pub(super) fn admit_waiting(&mut self) {
         if self.is_recovering() {

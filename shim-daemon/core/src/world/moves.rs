@@ -172,13 +172,14 @@ impl World {
             return;
         };
         resident.back_off(now, retry, &terms);
-        let (again, some_left) = (resident.backs_off(), !resident.told_away().is_zero());
+        let (again, moved) = (resident.backs_off(), resident.told_away());
         self.notice(Notice::DidNotLeave {
             tenant,
             device,
             again,
+            moved,
         });
-        if some_left {
+        if !moved.is_zero() {
             self.go(tenant, device, Place::Entering, true);
         } else {
             self.residency.reserve(device, tenant, Bytes::ZERO);

@@ -39,6 +39,8 @@ pub struct AccountView {
     pub grant: Bytes,
     /// The part of its charges that is on the host and not on the card.
     pub away: Bytes,
+    /// The part of the grant that is booked on the card.
+    pub booked: Bytes,
     /// Where its movable memory is. `None`: it cannot be moved.
     pub place: Option<Place>,
     /// The part of the grant that is known or assumed to be charged.
@@ -221,6 +223,7 @@ impl World {
             },
             grant: account.grant,
             away: account.away,
+            booked: account.on_card(),
             place: self.place(tenant, device),
             in_use: account.in_use,
             overhead: account.overhead,

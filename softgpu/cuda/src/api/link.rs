@@ -47,6 +47,17 @@ impl Options {
         Some(self.values.wrapping_add(at))
     }
 
+    /// The registers that a function compiled from PTX may use.
+    pub(super) fn most_registers(&self) -> Result<Option<u32>> {
+        let Some(at) = self.place(CUjit_option::MAX_REGISTERS) else {
+            return Ok(None);
+        };
+        let value = input(at.cast_const())?.addr();
+        // The option is 32 bits wide; 0 is no limit.
+        let most = u32::try_from(value & 0xffff_ffff).unwrap_or(u32::MAX);
+        Ok((most > 0).then_some(most))
+    }
+
     fn set(&self, wanted: CUjit_option, value: usize) -> Result {
         self.place(wanted).map_or(Ok(()), |at| {
             outputs(at, 1, &[std::ptr::without_provenance_mut(value)])
@@ -102,8 +113,9 @@ fn create(
 ) -> Result {
     required(link)?;
     context::current()?;
-    accept_options(count, options, values)?.write_log("", false)?;
-    out(link, linker::create())
+    let options = accept_options(count, options, values)?;
+    options.write_log("", false)?;
+    out(link, linker::create(options.most_registers()?))
 }
 
 fn add_data(link: CUlinkState, kind: CUjitInputType, data: *mut c_void, size: usize) -> Result {

@@ -18,6 +18,7 @@ mod graph_exec;
 mod graph_nodes;
 mod graph_objects;
 mod graph_params;
+mod graph_told;
 mod green;
 mod host;
 mod init;

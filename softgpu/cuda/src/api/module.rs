@@ -19,9 +19,12 @@ fn load(module: *mut CUmodule, image: *const c_void, options: Option<&Options>) 
     required(module)?;
     let context = context::current()?;
     required(image)?;
-    let image = Arc::new(image_at(image));
+    let mut image = image_at(image);
+    if let Some(most) = options.map_or(Ok(None), Options::most_registers)? {
+        image.limit_registers(most);
+    }
     let log = image.log();
-    let loaded = module::load(&context, image);
+    let loaded = module::load(&context, Arc::new(image));
     if let Some(options) = options {
         options.write_log(&log, loaded.is_err())?;
     }

@@ -5,8 +5,8 @@ use std::os::fd::IntoRawFd;
 
 use gpushare_cuda_abi::cuda::{
     CUdevice, CUdeviceptr, CUgraphMem_attribute, CUmemAccess_flags, CUmemAccessDesc,
-    CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemPool_attribute,
-    CUmemPoolProps, CUmemPoolPtrExportData, CUmemoryPool, CUresult, CUstream,
+    CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemLocationType,
+    CUmemPool_attribute, CUmemPoolProps, CUmemPoolPtrExportData, CUmemoryPool, CUresult, CUstream,
 };
 use softgpu::exec;
 use softgpu::graph::forbidden::Unsafe;
@@ -22,7 +22,7 @@ driver! {
         required(dptr)?;
         let context = context::current()?;
         let stream = exec::resolve(&context, h_stream, d)?;
-        let pool = pool::current(stream.context().device());
+        let pool = pool::current(stream.context().device())?;
         out(dptr, pool::alloc_async(&context, &stream, &pool, bytesize as u64)?)
     }
     fn cuMemAllocFromPoolAsync twin cuMemAllocFromPoolAsync_ptsz (d: DefaultStream; dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, h_stream: CUstream) {
@@ -71,8 +71,12 @@ driver! {
     }
     fn cuMemPoolGetAccess(flags: *mut CUmemAccess_flags, mem_pool: CUmemoryPool, location: *mut CUmemLocation) {
         exec::capture_forbids(Unsafe::Pool)?;
-        let device = device_of(&input(location)?)?;
-        out(flags, flags_of(pool::access(number(mem_pool), device.ordinal())?))
+        let location = input(location)?;
+        let rights = match location.type_ {
+            CUmemLocationType::HOST | CUmemLocationType::HOST_NUMA => pool::host_access(number(mem_pool))?,
+            _ => pool::access(number(mem_pool), device_of(&location)?.ordinal())?,
+        };
+        out(flags, flags_of(rights))
     }
     fn cuMemPoolExportToShareableHandle(handle_out: *mut c_void, pool: CUmemoryPool, handle_type: CUmemAllocationHandleType, flags: u64) {
         exec::capture_forbids(Unsafe::Pool)?;
@@ -98,26 +102,25 @@ driver! {
     }
     fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) {
         let device = world::process()?.device(dev)?;
-        out(pool_out, handle(pool::default(device).handle()))
+        out(pool_out, handle(pool::default(device)?.handle()))
     }
     fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) {
         let device = world::process()?.device(dev)?;
-        out(pool, handle(pool::current(device).handle()))
+        out(pool, handle(pool::current(device)?.handle()))
     }
     fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) {
         pool::set_current(world::process()?.device(dev)?, number(pool))
     }
     fn cuMemGetDefaultMemPool(pool_out: *mut CUmemoryPool, location: *mut CUmemLocation, kind: CUmemAllocationType) {
-        pinned(kind)?;
-        out(pool_out, handle(pool::default(&device_of(&input(location)?)?).handle()))
+        required(pool_out)?;
+        out(pool_out, handle(pool::default_at(input(location)?, kind)?.handle()))
     }
     fn cuMemGetMemPool(pool: *mut CUmemoryPool, location: *mut CUmemLocation, kind: CUmemAllocationType) {
-        pinned(kind)?;
-        out(pool, handle(pool::current(&device_of(&input(location)?)?).handle()))
+        required(pool)?;
+        out(pool, handle(pool::current_at(input(location)?, kind)?.handle()))
     }
     fn cuMemSetMemPool(location: *mut CUmemLocation, kind: CUmemAllocationType, pool: CUmemoryPool) {
-        pinned(kind)?;
-        pool::set_current(&device_of(&input(location)?)?, number(pool))
+        pool::set_current_at(input(location)?, kind, number(pool))
     }
     fn cuDeviceGetGraphMemAttribute(device: CUdevice, attr: CUgraphMem_attribute, value: *mut c_void) {
         exec::capture_forbids(Unsafe::GraphMemory)?;
@@ -131,15 +134,6 @@ driver! {
         exec::capture_forbids(Unsafe::GraphMemory)?;
         graph::trim(world::process()?.device(device)?);
         Ok(())
-    }
-}
-
-/// Accepts only pools of pinned memory.
-fn pinned(kind: CUmemAllocationType) -> Result {
-    match kind {
-        CUmemAllocationType::PINNED => Ok(()),
-        CUmemAllocationType::MANAGED => Err(CUresult::NOT_SUPPORTED),
-        _ => Err(CUresult::INVALID_VALUE),
     }
 }
 

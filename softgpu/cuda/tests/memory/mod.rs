@@ -43,6 +43,15 @@ cases! {
     a_pool_fills_the_device_and_frees_it = "pool" "exhaustion" "mem=512MiB";
     a_destroyed_pool_lives_until_its_last_allocation_is_freed = "pool" "own_pools" "mem=512MiB";
 
+    memory_of_a_host_pool_is_the_hosts = "places" "host" "mem=256MiB,driver=13000";
+    a_host_pool_without_access_faults = "places" "host_without_access" "mem=256MiB,driver=13000";
+    a_host_pool_keeps_stream_order = "places" "host_too_early" "mem=256MiB,driver=13000";
+    a_managed_pool_takes_what_is_touched = "places" "managed" "mem=512MiB,driver=13000";
+    a_managed_pool_prefers_its_place = "places" "preferred" "mem=256MiB,driver=13000";
+    pools_of_other_places_are_neither_exported_nor_captured = "places" "refused" "mem=256MiB,driver=13000";
+    managed_pools_need_memory_that_moves = "places" "fixed" "mem=256MiB,driver=13000,managed=fixed";
+    drivers_before_13_have_pools_of_devices_and_nodes = "places" "older" "mem=256MiB,driver=12080";
+
     a_mapping_keeps_memory_whose_handle_is_released = "vmm" "handle_first" "mem=256MiB";
     a_handle_keeps_memory_that_is_unmapped = "vmm" "mapping_first" "mem=256MiB";
     wrong_mappings_are_refused = "vmm" "wrong_arguments" "mem=256MiB";

@@ -135,21 +135,7 @@ impl Operands<'_, '_, '_> {
     }
 
     fn atomic(&mut self, words: &mut Words<'_>) -> Result<Op, Unknown> {
-        let of = words.take_as(|word| {
-            Some(match word {
-                "add" => Change::Add,
-                "inc" => Change::Inc,
-                "dec" => Change::Dec,
-                "min" => Change::Min,
-                "max" => Change::Max,
-                "and" => Change::And,
-                "or" => Change::Or,
-                "xor" => Change::Xor,
-                "exch" => Change::Exch,
-                "cas" => Change::Cas,
-                _ => return None,
-            })
-        });
+        let of = words.take_as(Change::named);
         let of = of.ok_or("has a change that is not known")?;
         words.drop(&["noftz"]);
         if self.is_vector(0) || self.is_vector(1) {

@@ -196,17 +196,7 @@ impl Operands<'_, '_, '_> {
 
     fn redux(&mut self, words: &mut Words<'_>) -> Result<Op, Unknown> {
         words.take("sync");
-        let of = words.take_as(|word| {
-            Some(match word {
-                "add" => Change::Add,
-                "min" => Change::Min,
-                "max" => Change::Max,
-                "and" => Change::And,
-                "or" => Change::Or,
-                "xor" => Change::Xor,
-                _ => return None,
-            })
-        });
+        let of = words.take_as(Change::named).filter(|of| of.is_reduction());
         let (ty, of) = (words.ty()?, of.ok_or("has a reduction that is not known")?);
         if !ty.is_whole() {
             return Err("has a type that is not known".to_owned());

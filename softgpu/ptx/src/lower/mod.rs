@@ -51,6 +51,7 @@ pub(crate) struct Lowered {
     /// Whether it calls a function by its address.
     pub(crate) indirect: bool,
     pub(crate) max_threads: Option<[u32; 3]>,
+    pub(crate) max_registers: Option<u32>,
     pub(crate) exact_threads: Option<[u32; 3]>,
 }
 
@@ -97,6 +98,7 @@ pub(crate) fn function<'a>(
         name: function.name.to_owned(),
         entry: function.entry,
         max_threads: function.max_threads,
+        max_registers: function.max_registers,
         exact_threads: function.exact_threads,
         ..Lowered::default()
     };
@@ -135,6 +137,7 @@ pub(crate) fn function<'a>(
         guard: None,
         op: Op::Ret,
         line,
+        is_volatile: false,
     });
     Ok(lowering.out)
 }
@@ -276,7 +279,12 @@ impl<'a> Lowering<'a, '_> {
             self.out.unknown.push((line, text));
             (None, Op::Unknown(index))
         });
-        Inst { guard, op, line }
+        Inst {
+            guard,
+            op,
+            line,
+            is_volatile: instruction.words.contains(&"volatile"),
+        }
     }
 
     /// The operation of an instruction, by the family of its name.

@@ -24,6 +24,7 @@ impl<'a> Cursor<'a, '_> {
             returns,
             params,
             max_threads,
+            max_registers: None,
             exact_threads,
             body,
             line,
@@ -44,9 +45,9 @@ impl<'a> Cursor<'a, '_> {
                         "maxntid" => function.max_threads = Some(self.sides()?),
                         "reqntid" => function.exact_threads = Some(self.sides()?),
                         "noreturn" | "unique" | "explicitcluster" => {}
+                        "maxnreg" => function.max_registers = Some(self.small()?),
                         "minnctapersm"
                         | "maxnctapersm"
-                        | "maxnreg"
                         | "maxclusterrank"
                         | "abi_preserve"
                         | "abi_preserve_control" => drop(self.small()?),

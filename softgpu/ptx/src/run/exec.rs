@@ -35,7 +35,7 @@ impl Thread {
                 op => {
                     let goes_on = self.execute(op, env)?;
                     self.here.pc += 1;
-                    if !goes_on {
+                    if !goes_on || inst.is_volatile {
                         return Ok(());
                     }
                 }

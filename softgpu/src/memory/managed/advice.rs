@@ -5,7 +5,7 @@ use gpushare_cuda_abi::cuda::{
     CUresult,
 };
 
-use super::find;
+use super::{Managed, find};
 use crate::Result;
 
 /// A location of managed memory.
@@ -45,6 +45,14 @@ impl Advice {
 
     pub(super) fn is_read_mostly(&self) -> bool {
         self.read_mostly
+    }
+}
+
+impl Managed {
+    /// All of it prefers a place.
+    pub(crate) fn prefer(&self, at: Location) {
+        let mut pages = self.advice();
+        pages.iter_mut().for_each(|page| page.preferred = Some(at));
     }
 }
 

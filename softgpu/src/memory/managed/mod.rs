@@ -88,23 +88,8 @@ pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
         ManagedAccess::Fixed if len > device.capacity() => return Err(CUresult::OUT_OF_MEMORY),
         ManagedAccess::Fixed => Some(Pages::take(device, Kind::Managed, len)?),
     };
-    let addresses = Reserved::new(len)?;
-    let base = addresses.base();
-    va::map(
-        base,
-        len,
-        Backing::File(file::file()?, file::offset(base)),
-        true,
-    )?;
-    let count = usize::try_from(len / PAGE).map_err(|_| CUresult::OUT_OF_MEMORY)?;
-    COUNT.fetch_add(1, Ordering::Relaxed);
-    let managed = Managed {
-        addresses,
-        pages: Mutex::new(vec![Page::default(); count]),
-        advice: Mutex::new(vec![Advice::default(); count]),
-        fixed,
-        _noted: Noted::new(device, Kind::Managed, asked),
-    };
+    let managed = Managed::new(device, asked, len, fixed)?;
+    let base = managed.base();
     let ordinal = device.ordinal();
     let record = Record {
         size,
@@ -124,6 +109,42 @@ pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
 }
 
 impl Managed {
+    /// Managed memory of `len` bytes, whole pages, of which the application has requested `asked`.
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        asked: u64,
+        len: u64,
+        fixed: Option<Pages>,
+    ) -> Result<Self> {
+        let addresses = Reserved::new(len)?;
+        let base = addresses.base();
+        va::map(
+            base,
+            len,
+            Backing::File(file::file()?, file::offset(base)),
+            true,
+        )?;
+        let count = usize::try_from(len / PAGE).map_err(|_| CUresult::OUT_OF_MEMORY)?;
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        Ok(Self {
+            addresses,
+            pages: Mutex::new(vec![Page::default(); count]),
+            advice: Mutex::new(vec![Advice::default(); count]),
+            fixed,
+            _noted: Noted::new(device, Kind::Managed, asked),
+        })
+    }
+
+    /// Its first address.
+    pub(crate) fn base(&self) -> u64 {
+        self.addresses.base()
+    }
+
+    /// Whether it contains an address.
+    pub(crate) fn holds(&self, address: u64) -> bool {
+        address.wrapping_sub(self.base()) < self.addresses.len()
+    }
+
     /// The advice and the last prefetch of each page.
     fn advice(&self) -> MutexGuard<'_, Vec<Advice>> {
         self.advice.lock().unwrap_or_else(PoisonError::into_inner)
@@ -204,36 +225,31 @@ pub fn prefetched(address: u64, len: u64, to: Location) {
     }
 }
 
-/// The managed allocation that contains an address, with its base.
+/// The managed memory that contains an address, with its base.
 fn holding(address: u64) -> Option<(u64, Arc<Managed>)> {
-    match table::find(address) {
-        Some((
-            base,
-            Record {
-                what: What::Managed(managed),
-                ..
-            },
-        )) => Some((base, managed)),
+    let (_, record) = table::find(address)?;
+    let managed = memory_of(&record)?;
+    Some((managed.base(), managed))
+}
+
+/// The managed memory that an allocation is, or is a part of.
+fn memory_of(record: &Record) -> Option<Arc<Managed>> {
+    match &record.what {
+        What::Managed(managed) => Some(Arc::clone(managed)),
+        What::Pool(block) => block.managed().cloned(),
         _ => None,
     }
 }
 
-/// The managed allocation that contains the whole range, with its base.
+/// The managed memory of the allocation that contains the whole range, with its base.
 ///
 /// # Errors
 /// `INVALID_VALUE` if no managed allocation contains it.
 pub(crate) fn find(address: u64, len: u64) -> Result<(u64, Arc<Managed>)> {
-    match table::find(address) {
-        Some((
-            base,
-            Record {
-                size,
-                what: What::Managed(managed),
-                ..
-            },
-        )) if len > 0 && address - base <= size && len <= size - (address - base) => {
-            Ok((base, managed))
-        }
+    let (base, record) = table::find(address).ok_or(CUresult::INVALID_VALUE)?;
+    let rest = record.size.saturating_sub(address - base);
+    match memory_of(&record) {
+        Some(managed) if len > 0 && len <= rest => Ok((managed.base(), managed)),
         _ => Err(CUresult::INVALID_VALUE),
     }
 }

@@ -5,16 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gpushare_cuda_abi::cuda::CUresult;
 
+use super::home::{Home, Segment};
 use super::model::{GRANULE, STEP, Ticket};
 use super::{Pool, PoolState};
 use crate::Result;
 use crate::context::Context;
 use crate::exec::{self, Cost, Op, StreamRef};
+use crate::memory::managed::Managed;
 use crate::memory::phys::Region;
 use crate::memory::table::{self, Record, What};
 use crate::spec::Order;
-use crate::va::{self, Range};
-use crate::world::Kind;
+use crate::va;
+use crate::world::{Device, process};
 
 /// One allocation of a pool.
 #[derive(Debug)]
@@ -23,6 +25,8 @@ pub(crate) struct PoolBlock {
     len: u64,
     /// Memory of another process's pool. This process only maps it.
     borrowed: Option<Region>,
+    /// The segment it is a part of, if its memory is managed.
+    managed: Option<Arc<Managed>>,
 }
 
 impl PoolBlock {
@@ -31,7 +35,18 @@ impl PoolBlock {
             pool,
             len,
             borrowed: Some(region),
+            managed: None,
         }
+    }
+
+    /// The managed memory that it is a part of.
+    pub(crate) fn managed(&self) -> Option<&Arc<Managed>> {
+        self.managed.as_ref()
+    }
+
+    /// Whether its memory is the host's.
+    pub(crate) fn is_on_host(&self) -> bool {
+        self.pool.home == Home::Host
     }
 
     /// Its pool.
@@ -55,7 +70,8 @@ impl PoolBlock {
 /// Allocates in stream order. For 0 bytes the address is 0, and nothing is submitted.
 ///
 /// # Errors
-/// `INVALID_VALUE` for an imported pool, `OUT_OF_MEMORY`; the errors of capture.
+/// `INVALID_VALUE` for an imported pool, `OUT_OF_MEMORY`; the errors of capture, and
+/// `NOT_SUPPORTED` for capturing an allocation of host or managed memory.
 pub fn alloc_async(
     context: &Arc<Context>,
     stream: &StreamRef,
@@ -69,6 +85,9 @@ pub fn alloc_async(
         return Ok(0);
     }
     if exec::is_capturing(stream)? {
+        if !pool.is_on_device() {
+            return Err(CUresult::NOT_SUPPORTED);
+        }
         return crate::graph::capture_alloc(context, stream, &pool.props.0, size);
     }
     crate::graph::capture::check_submit(stream)?;
@@ -76,12 +95,14 @@ pub fn alloc_async(
         .checked_next_multiple_of(GRANULE)
         .ok_or(CUresult::OUT_OF_MEMORY)?;
     let _order = pool.in_order();
-    let base = place(context, stream, pool, len)?;
-    let (ordinal, id) = (pool.device.ordinal(), table::fresh_id());
+    let device = Arc::clone(pool.home.owner(&pool.device, stream.context().device()));
+    let base = place(context, stream, pool, &device, len)?;
+    let (ordinal, id) = (device.ordinal(), table::fresh_id());
     let what = What::Pool(Arc::new(PoolBlock {
         pool: Arc::clone(pool),
         len,
         borrowed: None,
+        managed: pool.lock().managed_at(base),
     }));
     table::enter(
         base,
@@ -98,15 +119,8 @@ pub fn alloc_async(
         let state = publisher.lock();
         let (readers, writers) = (state.readers, state.writers);
         drop(state);
-        va::publish(
-            base,
-            Range {
-                readers,
-                writers,
-                peers: false,
-                ..Range::on_device(ordinal, size)
-            },
-        )
+        let range = publisher.home.range(ordinal, size, readers, writers);
+        va::publish(base, range)
     };
     // Space whose free is under way is still published for the allocation before.
     let at_once = pool.device.spec().order == Order::Lenient && va::find(base).is_none();
@@ -126,8 +140,15 @@ pub fn alloc_async(
 }
 
 /// Finds space. Each step releases or waits for more memory than the one before.
-fn place(context: &Arc<Context>, stream: &StreamRef, pool: &Arc<Pool>, len: u64) -> Result<u64> {
-    match pool.lock().take_or_grow(pool, stream.id(), len) {
+fn place(
+    context: &Arc<Context>,
+    stream: &StreamRef,
+    pool: &Arc<Pool>,
+    device: &Arc<Device>,
+    len: u64,
+) -> Result<u64> {
+    let take = || pool.lock().take_or_grow(pool, device, stream.id(), len);
+    match take() {
         Err(CUresult::OUT_OF_MEMORY) => {}
         other => return other,
     }
@@ -141,17 +162,25 @@ fn place(context: &Arc<Context>, stream: &StreamRef, pool: &Arc<Pool>, len: u64)
         exec::drain(context)?;
     }
     pool.lock().model.synchronised();
-    let again = pool.lock().take_or_grow(pool, stream.id(), len);
-    match again {
-        Err(CUresult::OUT_OF_MEMORY) if super::release_all(&pool.device) => {
-            pool.lock().take_or_grow(pool, stream.id(), len)
-        }
+    match take() {
+        Err(CUresult::OUT_OF_MEMORY) if super::release_all(&pool.device) => take(),
         other => other,
     }
 }
 
 impl PoolState {
-    fn take_or_grow(&mut self, pool: &Pool, stream: u64, len: u64) -> Result<u64> {
+    fn managed_at(&self, address: u64) -> Option<Arc<Managed>> {
+        let mut segments = self.segments.values();
+        segments.find_map(|segment| segment.managed_of(address).cloned())
+    }
+
+    fn take_or_grow(
+        &mut self,
+        pool: &Pool,
+        device: &Arc<Device>,
+        stream: u64,
+        len: u64,
+    ) -> Result<u64> {
         if let Some(base) = self.model.take(stream, len) {
             return Ok(base);
         }
@@ -162,10 +191,9 @@ impl PoolState {
         if most != 0 && self.model.usage().reserved + segment > most.next_multiple_of(STEP) {
             return Err(CUresult::OUT_OF_MEMORY);
         }
-        let device = &pool.device;
-        let region = Region::new(device, Kind::Pool, segment)?.noted(device, Kind::Pool, segment);
-        let base = region.base();
-        self.segments.insert(base, region);
+        let memory = Segment::new(pool.home, device, segment)?;
+        let base = memory.base();
+        self.segments.insert(base, memory);
         Ok(self.model.grow(base, segment, len))
     }
 }
@@ -262,7 +290,13 @@ pub fn free_async(context: &Arc<Context>, stream: &StreamRef, address: u64) -> R
 /// Frees at once, after all work on the device: `cuMemFree` of a pool's pointer.
 pub(crate) fn free_now(address: u64, block: &Arc<PoolBlock>) -> Result {
     let pool = block.pool();
-    exec::drain_device(pool.device.ordinal());
+    if pool.is_on_device() {
+        exec::drain_device(pool.device.ordinal());
+    } else {
+        for device in process()?.devices() {
+            exec::drain_device(device.ordinal());
+        }
+    }
     let ours = |now: &Record| matches!(&now.what, What::Pool(other) if Arc::ptr_eq(other, block));
     table::remove_if(address, ours).ok_or(CUresult::INVALID_VALUE)?;
     if !block.is_borrowed() {

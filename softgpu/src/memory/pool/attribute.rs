@@ -4,6 +4,10 @@ use gpushare_cuda_abi::cuda::{CUmemPool_attribute as Attribute, CUresult};
 
 use super::get;
 use crate::Result;
+use crate::world::process;
+
+/// The first driver that tells what a pool was made with.
+const TELLS_PROPERTIES: u32 = 13020;
 
 /// An attribute's value, in the API's width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,12 +39,29 @@ pub fn width(attribute: Attribute) -> Option<Value> {
     }
 }
 
+/// Whether an attribute is what the pool was made with.
+fn is_property(attribute: Attribute) -> bool {
+    matches!(
+        attribute,
+        Attribute::ALLOCATION_TYPE
+            | Attribute::EXPORT_HANDLE_TYPES
+            | Attribute::LOCATION_ID
+            | Attribute::LOCATION_TYPE
+            | Attribute::MAX_POOL_SIZE
+            | Attribute::HW_DECOMPRESS_ENABLED
+    )
+}
+
 /// Reads an attribute.
 ///
 /// # Errors
-/// `INVALID_VALUE` for an unknown pool or attribute.
+/// `INVALID_VALUE` for an unknown pool or attribute, or one that drivers of this version do not
+/// have.
 pub fn attribute(handle: usize, attribute: Attribute) -> Result<Value> {
     let pool = get(handle)?;
+    if is_property(attribute) && process()?.spec().driver < TELLS_PROPERTIES {
+        return Err(CUresult::INVALID_VALUE);
+    }
     let state = pool.lock();
     let usage = state.model.usage();
     let props = &pool.props.0;

@@ -5,15 +5,17 @@
 
 mod alloc;
 mod attribute;
+mod current;
 #[cfg(test)]
 mod history;
+mod home;
 mod model;
 mod pending;
 mod share;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpushare_cuda_abi::cuda::{CUmemPoolProps, CUresult};
 
@@ -21,9 +23,9 @@ pub(crate) use alloc::PoolBlock;
 pub(crate) use alloc::free_now;
 pub use alloc::{alloc_async, free_async};
 pub use attribute::{Value, attribute, set_attribute, width};
+pub use current::{current, current_at, default, default_at, set_current, set_current_at};
 pub use share::{export, export_pointer, import, import_pointer};
 
-use super::phys::Region;
 use super::table::{self, What};
 use super::vmm::Rights;
 use crate::Result;
@@ -31,6 +33,7 @@ use crate::exec::Raw;
 use crate::handle::{self, Handles};
 use crate::va;
 use crate::world::{Device, process};
+use home::{Home, Segment};
 use model::Model;
 
 static POOLS: Handles<Pool> = Handles::new();
@@ -39,7 +42,9 @@ static POOLS: Handles<Pool> = Handles::new();
 #[derive(Debug)]
 pub struct Pool {
     handle: usize,
+    /// Its device; the first one if its memory is not a device's own.
     device: Arc<Device>,
+    home: Home,
     props: Raw<CUmemPoolProps>,
     default: bool,
     /// The identity of another process's pool, if the pool was imported. An imported pool allocates
@@ -57,7 +62,7 @@ pub struct Pool {
 struct PoolState {
     model: Model,
     /// Base address → memory.
-    segments: HashMap<u64, Region>,
+    segments: HashMap<u64, Segment>,
     readers: u32,
     writers: u32,
     /// Reuse across event dependencies and across internal dependencies. Queries return the values
@@ -66,21 +71,15 @@ struct PoolState {
     internal_dependencies: bool,
 }
 
-/// A device's default pool and current pool.
-#[derive(Debug, Default)]
-struct Slots {
-    default: OnceLock<Arc<Pool>>,
-    current: Mutex<Option<Arc<Pool>>>,
-}
-
 impl Pool {
     fn enter(
         device: &Arc<Device>,
+        home: Home,
         props: CUmemPoolProps,
         default: bool,
         imported: Option<Vec<u8>>,
     ) -> Arc<Self> {
-        let own = 1 << device.ordinal();
+        let own = home.first_rights(device);
         let state = PoolState {
             model: Model::default(),
             segments: HashMap::new(),
@@ -92,6 +91,7 @@ impl Pool {
         let pool = Arc::new(Self {
             handle: handle::fresh(),
             device: Arc::clone(device),
+            home,
             props: Raw(props),
             default,
             imported,
@@ -113,6 +113,11 @@ impl Pool {
         self.props.0.handleTypes.0
     }
 
+    /// Whether its memory is a device's own: neither the host's nor managed.
+    pub fn is_on_device(&self) -> bool {
+        self.home == Home::Device
+    }
+
     /// The device its memory is on.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
@@ -130,48 +135,29 @@ impl Pool {
     fn release(&self, keep: u64) -> bool {
         let mut state = self.lock();
         let released = state.model.release(keep);
-        let regions: Vec<Region> = released
+        let segments: Vec<Segment> = released
             .iter()
             .filter_map(|base| state.segments.remove(base))
             .collect();
         // With the lock held, so that a caller sees less reserved memory only after the device's
         // counters show it as free.
-        let any = !regions.is_empty();
-        drop(regions);
+        let any = !segments.is_empty();
+        drop(segments);
         drop(state);
         any
-    }
-}
-
-/// The properties of a device's default pool.
-fn default_props(device: &Device) -> CUmemPoolProps {
-    use gpushare_cuda_abi::cuda::{
-        CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemLocationType,
-    };
-    CUmemPoolProps {
-        allocType: CUmemAllocationType::PINNED,
-        handleTypes: CUmemAllocationHandleType::NONE,
-        location: CUmemLocation {
-            type_: CUmemLocationType::DEVICE,
-            id: i32::try_from(device.ordinal()).unwrap_or(0),
-        },
-        win32SecurityAttributes: std::ptr::null_mut(),
-        maxSize: 0,
-        usage: 0,
-        gpuDirectRDMACapable: 0,
-        reserved: [0; 53],
     }
 }
 
 /// Creates a pool.
 ///
 /// # Errors
-/// `INVALID_DEVICE` for a location that is no device of this process, `INVALID_VALUE` for other
-/// illegal properties, `NOT_SUPPORTED` for handle types other than a file descriptor and memory
-/// that is not device memory.
+/// `INVALID_DEVICE` for a location that is no device of this process; `INVALID_VALUE` for other
+/// illegal properties, and for places that drivers of this version do not have; `NOT_SUPPORTED` for
+/// handle types other than a file descriptor, pools of a host's node that can be exported, and
+/// managed memory if a device's does not move.
 pub fn create(props: &CUmemPoolProps) -> Result<usize> {
-    let device = share::check(props)?;
-    Ok(Pool::enter(&device, *props, false, None).handle)
+    let (device, home) = home::of(props)?;
+    Ok(Pool::enter(&device, home, *props, false, None).handle)
 }
 
 /// The pool of a handle.
@@ -180,41 +166,6 @@ pub fn create(props: &CUmemPoolProps) -> Result<usize> {
 /// `INVALID_VALUE` if the handle names no pool.
 pub fn get(handle: usize) -> Result<Arc<Pool>> {
     POOLS.get(handle).ok_or(CUresult::INVALID_VALUE)
-}
-
-/// A device's default pool.
-pub fn default(device: &Arc<Device>) -> Arc<Pool> {
-    let slots = device.ext::<Slots>();
-    Arc::clone(
-        slots
-            .default
-            .get_or_init(|| Pool::enter(device, default_props(device), true, None)),
-    )
-}
-
-/// A device's current pool: plain stream-ordered allocations use it.
-pub fn current(device: &Arc<Device>) -> Arc<Pool> {
-    let slots = device.ext::<Slots>();
-    let current = slots
-        .current
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
-    current.unwrap_or_else(|| default(device))
-}
-
-/// Sets a device's current pool.
-///
-/// # Errors
-/// `INVALID_VALUE` for a pool of another device or another process.
-pub fn set_current(device: &Arc<Device>, handle: usize) -> Result {
-    let pool = get(handle)?;
-    if pool.device.ordinal() != device.ordinal() || pool.imported.is_some() {
-        return Err(CUresult::INVALID_VALUE);
-    }
-    let slots = device.ext::<Slots>();
-    *slots.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(pool);
-    Ok(())
 }
 
 /// Destroys a pool. Its memory is released when the last allocation in it is freed.
@@ -228,15 +179,7 @@ pub fn destroy(handle: usize) -> Result {
     }
     POOLS.remove(handle).ok_or(CUresult::INVALID_VALUE)?;
     pool.destroyed.store(true, Ordering::Release);
-    let slots = pool.device.ext::<Slots>();
-    let mut current = slots.current.lock().unwrap_or_else(PoisonError::into_inner);
-    if current
-        .as_ref()
-        .is_some_and(|current| current.handle == handle)
-    {
-        *current = None;
-    }
-    drop(current);
+    current::gone(handle);
     pool.release(0);
     Ok(())
 }
@@ -252,11 +195,11 @@ pub fn trim(handle: usize, keep: u64) -> Result {
     Ok(())
 }
 
-/// Called when the host has waited for a stream, an event or a context of this device. Pools
-/// release unused memory above their threshold.
+/// Called when the host has waited for a stream, an event or a context of this device. Pools of the
+/// device and those of no device release unused memory above their threshold.
 pub fn synchronised(device: &Device) {
     for (_, pool) in POOLS.all() {
-        if pool.device.ordinal() == device.ordinal() {
+        if !pool.is_on_device() || pool.device.ordinal() == device.ordinal() {
             let mut state = pool.lock();
             state.model.synchronised();
             let threshold = state.model.threshold;
@@ -268,7 +211,7 @@ pub fn synchronised(device: &Device) {
 
 /// Releases all unused memory of a device's pools, after an allocation has found no memory.
 pub(crate) fn release_all(device: &Device) -> bool {
-    let here = |pool: &Arc<Pool>| pool.device.ordinal() == device.ordinal();
+    let here = |pool: &Arc<Pool>| pool.is_on_device() && pool.device.ordinal() == device.ordinal();
     let pools: Vec<_> = POOLS
         .all()
         .into_iter()
@@ -282,12 +225,17 @@ pub(crate) fn release_all(device: &Device) -> bool {
 ///
 /// # Errors
 /// `INVALID_VALUE` if the handle names no pool, and for reducing the rights of the pool's own
-/// device; `INVALID_DEVICE` for an unknown device.
+/// device; `INVALID_DEVICE` for an unknown device; `NOT_SUPPORTED` for managed memory, which all
+/// devices may access.
 pub fn set_access(handle: usize, rights: &[(u32, Rights)]) -> Result {
     let pool = get(handle)?;
+    if matches!(pool.home, Home::Managed(_)) {
+        return Err(CUresult::NOT_SUPPORTED);
+    }
     for (ordinal, right) in rights {
         process()?.device(i32::try_from(*ordinal).unwrap_or(-1))?;
-        if *ordinal == pool.device.ordinal() && *right != Rights::ReadWrite {
+        let is_own = pool.is_on_device() && *ordinal == pool.device.ordinal();
+        if is_own && *right != Rights::ReadWrite {
             return Err(CUresult::INVALID_VALUE);
         }
     }
@@ -314,4 +262,15 @@ pub fn access(handle: usize, ordinal: u32) -> Result<Rights> {
     let pool = get(handle)?;
     let state = pool.lock();
     Ok(Rights::of(ordinal, state.readers, state.writers))
+}
+
+/// The access rights of the host.
+///
+/// # Errors
+/// `INVALID_VALUE` if the handle names no pool, `NOT_SUPPORTED` for one of device memory.
+pub fn host_access(handle: usize) -> Result<Rights> {
+    match get(handle)?.home {
+        Home::Device => Err(CUresult::NOT_SUPPORTED),
+        Home::Host | Home::Managed(_) => Ok(Rights::ReadWrite),
+    }
 }

@@ -4,39 +4,19 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use gpushare_cuda_abi::cuda::{
-    CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUmemPoolProps,
-    CUmemPoolPtrExportData, CUresult,
-};
+use gpushare_cuda_abi::cuda::{CUmemAllocationHandleType, CUmemPoolPtrExportData, CUresult};
 
 use super::alloc::PoolBlock;
-use super::{Pool, default_props, get};
+use super::home::Home;
+use super::{Pool, current, get};
 use crate::Result;
 use crate::memory::phys::{Hold, Region};
 use crate::memory::table::{self, Record, What};
 use crate::va::Range;
-use crate::world::{Device, Share, process};
+use crate::world::{Share, process};
 
 /// The first bytes of a pool's identity.
 const TAG: &[u8] = b"pool";
-
-/// Checks the properties of a pool to be created; returns their device.
-pub(super) fn check(props: &CUmemPoolProps) -> Result<Arc<Device>> {
-    let types = props.handleTypes;
-    if props.allocType != CUmemAllocationType::PINNED {
-        return Err(CUresult::INVALID_VALUE);
-    }
-    if types != CUmemAllocationHandleType::NONE
-        && types != CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR
-    {
-        return Err(CUresult::NOT_SUPPORTED);
-    }
-    match props.location.type_ {
-        CUmemLocationType::DEVICE => process()?.device(props.location.id).cloned(),
-        CUmemLocationType::INVALID => Err(CUresult::INVALID_VALUE),
-        _ => Err(CUresult::NOT_SUPPORTED),
-    }
-}
 
 /// The identity of a pool among all processes.
 fn identity(pool: &Pool) -> Vec<u8> {
@@ -74,7 +54,8 @@ pub fn import(file: BorrowedFd<'_>) -> Result<usize> {
     let device = Arc::clone(share.device());
     let pool = Pool::enter(
         &device,
-        default_props(&device),
+        Home::Device,
+        current::on(&device),
         false,
         Some(share.tag().to_vec()),
     );
@@ -103,7 +84,7 @@ pub fn export_pointer(address: u64) -> Result<CUmemPoolPtrExportData> {
     let segment = state
         .segments
         .values()
-        .find(|region| region.holds(address))
+        .find_map(|segment| segment.region_of(address))
         .ok_or(CUresult::INVALID_VALUE)?;
     let share = segment.hold().share(&[])?;
     let name = identity(pool);

@@ -89,13 +89,9 @@ impl Meter {
         self.room = (self.room + span.0).min(Rules::MOST.0);
         let bill = if done.service > 0 {
             self.speaks();
-            if done.guessed && std::mem::take(&mut self.advance) > 0 {
-                0
-            } else {
-                let billed = done.service.min(self.advance);
-                self.advance -= billed;
-                done.service - billed
-            }
+            let billed = done.service.min(self.advance);
+            self.advance -= billed;
+            done.service - billed
         } else if done.pending < 990 {
             self.speaks();
             0
@@ -105,6 +101,28 @@ impl Meter {
             self.by_time(rules, (span, beside), spins)
         };
         let bill = bill.min(self.room);
+        self.room -= bill;
+        bill
+    }
+
+    /// Its bill for a `span` in which its service is unknown, of which it `had` this part. `waits`:
+    /// it is closed, and need not complete anything.
+    pub(super) fn rest(
+        &mut self,
+        had: u64,
+        (done, waits): (Done, bool),
+        rules: &Rules,
+        span: Nanos,
+    ) -> u64 {
+        self.room = (self.room + span.0).min(Rules::MOST.0);
+        self.advance = 0;
+        if done.service > 0 || done.pending < 990 {
+            self.speaks();
+        } else if !waits {
+            self.silent = self.silent + span;
+            self.by_time = self.silent >= rules.silent();
+        }
+        let bill = had.min(self.room);
         self.room -= bill;
         bill
     }

@@ -19,6 +19,7 @@ mod gang;
 mod habit;
 mod meter;
 mod pages;
+mod rest;
 mod rules;
 mod service;
 mod steer;
@@ -41,6 +42,7 @@ use crate::ids::{ProcessId, TenantId};
 use crate::time::Nanos;
 use books::Books;
 use done::Done;
+use rest::Rest;
 use rules::Rules;
 use std::collections::{BTreeMap, VecDeque};
 use steer::Steering;
@@ -55,6 +57,7 @@ pub(super) struct Shared {
     roster: Roster<Tenant>,
     steering: Steering,
     books: Books,
+    rest: Rest,
     /// When the last sample was.
     sampled: Nanos,
     next: Option<Nanos>,
@@ -91,6 +94,7 @@ impl Shared {
             roster,
             steering: Steering::default(),
             books: Books::default(),
+            rest: Rest::default(),
             sampled: Nanos::ZERO,
             next: None,
             epochs,
@@ -201,7 +205,8 @@ impl Shared {
         let done = self.read(works, span);
         self.note_idle(&done, span);
         self.sampled = self.now;
-        let bills = service::settle(&mut self.roster, &done, &self.rules, (self.now, span));
+        let tenants = (&mut self.roster, &mut self.rest);
+        let bills = service::settle(tenants, &done, &self.rules, (self.now, span));
         self.audit(&done, &bills, span);
         self.pay(&done, &bills, span);
         self.next = None;

@@ -4,9 +4,11 @@
 //! device's work in it, however the driver mixed it. A tenant's due is its part of all bills of its
 //! class, while it was pending: the lags of a class sum to zero. Operations longer than the
 //! driver's slice complete too seldom to be billed this way. After four slices without a completion
-//! a tenant is billed an even part of the time, which the driver's round robin gives it.
+//! a tenant is billed an even part of the time, which the driver's round robin gives it. A tenant
+//! whose claims are guesses is billed for the time that the others' bills leave ([`Rest`]).
 
 use super::done::Done;
+use super::rest::{Part, Rest};
 use super::rules::Rules;
 use super::tenant::Tenant;
 use crate::ids::TenantId;
@@ -17,7 +19,7 @@ use std::collections::BTreeMap;
 /// Returns the bill of each tenant for a `span`, in nanoseconds, and brings the tenants' lags up to
 /// `now`.
 pub(super) fn settle(
-    tenants: &mut Roster<Tenant>,
+    (tenants, rest): (&mut Roster<Tenant>, &mut Rest),
     done: &BTreeMap<TenantId, Done>,
     rules: &Rules,
     (now, span): (Nanos, Nanos),
@@ -28,24 +30,51 @@ pub(super) fn settle(
         let tenant = tenants.get(*id);
         tenant.is_some_and(|tenant| !tenant.is_shut() || !tenant.is_drained())
     };
-    let beside = done.iter().filter(|(id, _)| runs(id));
-    let beside: u64 = beside.map(|(_, done)| done.pending).sum();
+    let flight = |(id, done): (&TenantId, &Done)| (*id, if runs(id) { done.pending } else { 0 });
+    let flights: Vec<(TenantId, u64)> = done.iter().map(flight).collect();
+    let beside: u64 = flights.iter().map(|(_, flight)| flight).sum();
     let running: Vec<TenantId> = tenants
         .iter()
         .filter(|(_, tenant)| tenant.may_run(now))
         .map(|(id, _)| id)
         .collect();
+    let alone = |id: TenantId| running.iter().all(|other| *other == id);
     let mut bills = BTreeMap::new();
     for (id, tenant) in tenants.iter_mut() {
         let done = done.get(&id).copied().unwrap_or_default();
-        let alone = running.iter().all(|other| *other == id);
-        let bill = tenant.note((now, span), (done, alone), rules, beside);
-        bills.insert(id, bill);
+        if !done.guessed {
+            let bill = tenant.bill(done, rules, (span, beside));
+            bills.insert(id, bill);
+        }
     }
-    let all: u64 = bills.values().sum();
+    let parts = flights.iter().map(|(id, flight)| Part {
+        tenant: *id,
+        flight: *flight,
+        billed: bills.get(id).copied(),
+    });
+    let parts: Vec<Part> = parts.collect();
+    let unknown = rest.divide(&parts, span);
     for (id, tenant) in tenants.iter_mut() {
-        let own = bills.get(&id).copied().unwrap_or(0);
-        tenant.watch((span, beside), all - own);
+        let done = done.get(&id).copied().unwrap_or_default();
+        let bill = *bills.entry(id).or_insert_with(|| {
+            let had = unknown.get(&id).copied().unwrap_or(0);
+            tenant.bill_rest(had, done, rules, span)
+        });
+        tenant.note((now, span), (done, alone(id)), bill);
+    }
+    // A part of the rest shows nothing of its tenant's progress: as far as they fit into the rest,
+    // its own claims do.
+    let claims = done.values().filter(|done| done.guessed);
+    let claimed = claims.fold(0, |sum: u64, done| sum.saturating_add(done.service));
+    let fit: u64 = unknown.values().sum::<u64>().min(claimed);
+    let served = |id: &TenantId, bill: &u64| match done.get(id) {
+        Some(done) if done.guessed => scaled(done.service, fit, claimed),
+        _ => *bill,
+    };
+    let all: u64 = bills.iter().map(|(id, bill)| served(id, bill)).sum();
+    for (id, tenant) in tenants.iter_mut() {
+        let own = bills.get(&id).map_or(0, |bill| served(&id, bill));
+        tenant.watch((span, beside), all.saturating_sub(own));
     }
     let mut classes: Vec<u16> = tenants.tenants().map(|tenant| tenant.class()).collect();
     classes.sort_unstable();
@@ -62,6 +91,12 @@ pub(super) fn settle(
         forgive(tenants, class);
     }
     bills
+}
+
+/// `value * part / whole` without overflow.
+fn scaled(value: u64, part: u64, whole: u64) -> u64 {
+    let product = u128::from(value) * u128::from(part) / u128::from(whole.max(1));
+    u64::try_from(product).unwrap_or(u64::MAX)
 }
 
 /// Debts without a creditor lapse: the debts of a class are at most the sum by which its tenants

@@ -348,23 +348,33 @@ impl Tenant {
         self.meter.believe(done);
     }
 
-    /// Notes what it did in the last `span`, `alone` at its end or not, while so many thousandths
-    /// of all were pending. Returns what it is billed.
+    /// Its bill for a `span` by its own claims, while so many thousandths of all were pending.
+    pub(super) fn bill(&mut self, done: Done, rules: &Rules, (span, beside): (Nanos, u64)) -> u64 {
+        let position = (self.is_shut(), self.spins());
+        self.meter.bill(done, rules, (span, beside), position)
+    }
+
+    /// Its bill for a `span` in which its service is unknown: the part of the device's time that is
+    /// left for it.
+    pub(super) fn bill_rest(&mut self, had: u64, done: Done, rules: &Rules, span: Nanos) -> u64 {
+        let waits = self.is_shut() && !self.spins();
+        self.meter.rest(had, (done, waits), rules, span)
+    }
+
+    /// Notes what it did in the last `span`, `alone` at its end or not, for which it is billed so
+    /// much.
     pub(super) fn note(
         &mut self,
         (now, span): (Nanos, Nanos),
         (done, alone): (Done, bool),
-        rules: &Rules,
-        beside: u64,
-    ) -> u64 {
-        self.doubt.note(now, (span, alone), done);
-        let position = (self.is_shut(), self.spins());
-        let bill = self.meter.bill(done, rules, (span, beside), position);
+        bill: u64,
+    ) {
+        // Guesses are not billed, so they need not agree with the clock.
+        self.doubt.note(now, (span, alone && !done.guessed), done);
         let had = (bill, done.pending);
         self.habit
             .note((now, span), had, (done.works, self.waits()));
         self.account.bill(Nanos(bill));
-        bill
     }
 
     /// While it completes nothing: see [`Meter::watch`].

@@ -13,7 +13,7 @@ pub enum NotSuspended {
     #[error("no such tenant runs")]
     Unknown,
     /// Its memory cannot leave the card.
-    #[error("its memory cannot leave the card: it runs with `oversubscribe=off`")]
+    #[error("its memory cannot leave the card: it was started without --oversubscribe swap")]
     Fixed,
     /// One of its processes cannot be sealed.
     #[error("one of its processes cannot move its memory, or is not connected")]

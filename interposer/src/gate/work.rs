@@ -1,0 +1,53 @@
+//! Whether a device has anything to do, without a call of the driver: as long as the process has
+//! submitted nothing since all of its work was complete, it has not.
+//!
+//! Each submission is counted in its thread's record once the driver has it, and stream memory
+//! operations are counted by the seal. A call that is in the driver just now may have submitted
+//! something or not: then nothing is known. Neither is while the process leaves, when launches are
+//! not counted.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use gpushare_protocol::page::MAX_DEVICES;
+
+use super::{GATE, seal};
+use crate::guest::exit;
+
+/// By device, the count of submissions at a time when all of them were complete, and one more; 0 if
+/// that is not known.
+static COMPLETE: [AtomicU64; MAX_DEVICES] = [const { AtomicU64::new(0) }; MAX_DEVICES];
+
+/// The process's submissions so far. `None`: one may be under way.
+pub(crate) fn so_far() -> Option<u64> {
+    if exit::is_leaving() {
+        return None;
+    }
+    let counted = GATE.records.counted()?;
+    Some(
+        counted
+            .wrapping_add(seal::operations())
+            .wrapping_add(1)
+            .max(1),
+    )
+}
+
+/// All that was submitted up to a count is complete on a device.
+pub(crate) fn done(device_index: usize, up_to: Option<u64>) {
+    if let (Some(complete), Some(up_to)) = (COMPLETE.get(device_index), up_to) {
+        complete.store(up_to, Ordering::Release);
+    }
+}
+
+/// Whether the process has submitted nothing since.
+pub(crate) fn is_done(device_index: usize) -> bool {
+    let complete = COMPLETE.get(device_index);
+    let complete = complete.map_or(0, |complete| complete.load(Ordering::Acquire));
+    complete != 0 && so_far() == Some(complete)
+}
+
+/// A forked child has submitted nothing. Stores only.
+pub(super) fn after_fork_in_child() {
+    for complete in &COMPLETE {
+        complete.store(0, Ordering::Relaxed);
+    }
+}

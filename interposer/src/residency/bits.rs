@@ -1,0 +1,182 @@
+//! A set of small numbers, as bits: for the granules of a slab. Runs are found a word at a time.
+
+/// Bits of a word.
+const WORD: u32 = u64::BITS;
+
+/// Numbers from 0 up to a length.
+#[derive(Debug)]
+pub(super) struct Bits {
+    words: Box<[u64]>,
+    length: u32,
+}
+
+/// The bits of one word from `from` up to `to`, which is not 0 and at most 64.
+fn between(from: u32, to: u32) -> u64 {
+    (u64::MAX >> (WORD - to)) & (u64::MAX << from)
+}
+
+impl Bits {
+    /// None of the numbers below `length`.
+    pub(super) fn new(length: u32) -> Self {
+        let words = length.div_ceil(WORD) as usize;
+        Self {
+            words: vec![0; words].into_boxed_slice(),
+            length,
+        }
+    }
+
+    #[inline]
+    fn word(&self, at: u32) -> u64 {
+        self.words.get((at / WORD) as usize).copied().unwrap_or(0)
+    }
+
+    #[inline]
+    pub(super) fn has(&self, at: u32) -> bool {
+        self.word(at) >> (at % WORD) & 1 != 0
+    }
+
+    /// Whether all of `from..to` are in: at most a few.
+    #[inline]
+    pub(super) fn has_all(&self, from: u32, to: u32) -> bool {
+        if to == from + 1 {
+            return self.has(from);
+        }
+        to <= self.length && self.next_from(from, to, u64::MAX) == to
+    }
+
+    /// Puts one in, or takes it out.
+    #[inline]
+    pub(super) fn set(&mut self, at: u32, put: bool) {
+        if let Some(word) = self.words.get_mut((at / WORD) as usize) {
+            let bit = 1 << (at % WORD);
+            *word = if put { *word | bit } else { *word & !bit };
+        }
+    }
+
+    /// Puts all of `from..to` in, or takes all out.
+    #[inline]
+    pub(super) fn change(&mut self, from: u32, to: u32, put: bool) {
+        if to == from + 1 {
+            self.set(from, put);
+        } else {
+            self.change_many(from, to, put);
+        }
+    }
+
+    fn change_many(&mut self, from: u32, to: u32, put: bool) {
+        let (mut from, to) = (from, to.min(self.length));
+        while from < to {
+            let start = from % WORD;
+            let end = (start + to - from).min(WORD);
+            if let Some(word) = self.words.get_mut((from / WORD) as usize) {
+                let bits = between(start, end);
+                *word = if put { *word | bits } else { *word & !bits };
+            }
+            from += end - start;
+        }
+    }
+
+    /// The first from `at` on that is in, or the first that is not; `to` if there is none before.
+    #[inline]
+    pub(super) fn next(&self, at: u32, to: u32, is_in: bool) -> u32 {
+        let flip = if is_in { 0 } else { u64::MAX };
+        let rest = (self.word(at) ^ flip) >> (at % WORD);
+        if rest & 1 != 0 && at < to && at < self.length {
+            return at;
+        }
+        self.next_from(at, to, flip)
+    }
+
+    fn next_from(&self, at: u32, to: u32, flip: u64) -> u32 {
+        let to = to.min(self.length);
+        let mut at = at;
+        while at < to {
+            let rest = (self.word(at) ^ flip) >> (at % WORD);
+            if rest != 0 {
+                return to.min(at + rest.trailing_zeros());
+            }
+            at += WORD - at % WORD;
+        }
+        to
+    }
+
+    /// How many directly below `at` are in, `most` or a few more at most.
+    pub(super) fn run_before(&self, at: u32, most: u32) -> u32 {
+        let mut from = at;
+        while from > 0 && at - from < most {
+            // The bits below `from`, shifted up to the top.
+            let end = (from - 1) % WORD + 1;
+            let ones = (self.word(from - 1) << (WORD - end))
+                .leading_ones()
+                .min(end);
+            from -= ones;
+            if ones < end {
+                break;
+            }
+        }
+        at - from
+    }
+
+    /// The last below `at` that is in.
+    pub(super) fn last_before(&self, at: u32) -> Option<u32> {
+        let mut from = at.min(self.length);
+        while from > 0 {
+            let end = (from - 1) % WORD + 1;
+            let bits = self.word(from - 1) << (WORD - end);
+            if bits != 0 {
+                return Some(from - 1 - bits.leading_zeros());
+            }
+            from -= end;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Beside a list of flags: all ranges and all questions.
+    #[test]
+    fn bits_are_as_a_list_of_flags() {
+        const LENGTH: u32 = 200;
+        let mut seed = 12345_u32;
+        let mut random = |below: u32| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 8) % below
+        };
+        let mut bits = Bits::new(LENGTH);
+        let mut flags = [false; LENGTH as usize];
+        for round in 0..400 {
+            let from = random(LENGTH);
+            let to = from + random(LENGTH - from + 1);
+            let put = round % 2 == 0;
+            bits.change(from, to, put);
+            flags[from as usize..to as usize].fill(put);
+            let at = random(LENGTH + 1);
+            let end = at + random(LENGTH - at + 1);
+            let all = flags[at as usize..end as usize].iter().all(|flag| *flag);
+            assert_eq!(bits.has_all(at, end), all);
+            for is_in in [true, false] {
+                let expected = (at..end).find(|i| flags[*i as usize] == is_in);
+                assert_eq!(bits.next(at, end, is_in), expected.unwrap_or(end));
+            }
+            let last = (0..at).rev().find(|i| flags[*i as usize]);
+            assert_eq!(bits.last_before(at), last);
+            let run = (0..at).rev().take_while(|i| flags[*i as usize]).count();
+            assert_eq!(bits.run_before(at, LENGTH) as usize, run);
+            for (i, flag) in flags.iter().enumerate() {
+                assert_eq!(bits.has(u32::try_from(i).unwrap()), *flag);
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_run_is_followed_for_a_while_only() {
+        let mut bits = Bits::new(4096);
+        bits.change(0, 4096, true);
+        assert!((128..256).contains(&bits.run_before(4000, 128)));
+        assert_eq!(bits.run_before(4000, 4096), 4000);
+        assert_eq!(bits.run_before(0, 128), 0);
+    }
+}

@@ -1,0 +1,259 @@
+//! One slab of small allocations: which of its granules are free, and what begins where. The books
+//! alone. Nothing is allocated here but when a slab is made.
+
+use super::bits::Bits;
+use super::room::GRAIN;
+use super::small::Small;
+use crate::account::Units;
+use crate::driver::contexts::ContextId;
+use crate::driver::device::DeviceKey;
+
+/// `SYNC_MEMOPS` is set, beside an allocation's bytes.
+const SYNC_MEMOPS: u32 = 1 << 31;
+/// How long an empty slab is kept (ns), once somebody has looked.
+pub(super) const KEPT: u64 = 2_000_000_000;
+/// How far the free stretch around a freed part is followed, in granules. Beyond, it is taken to be
+/// as long as it can be.
+const FOLLOWED: u32 = 128;
+
+/// A slab.
+#[derive(Debug)]
+pub(super) struct Slab {
+    pub(super) base: u64,
+    pub(super) owner: ContextId,
+    pub(super) device: DeviceKey,
+    pub(super) charge: Units,
+    /// Another one for each slab of the process.
+    pub(super) number: u64,
+    /// Allocations in it.
+    pub(super) live: u32,
+    /// Since when nothing is in it, as far as somebody has looked (ns); 0: nobody has.
+    emptied: u64,
+    /// Its neighbours in its list, and the class of the list; see [`Shelf`](super::small).
+    pub(super) links: (Option<u32>, Option<u32>),
+    pub(super) class: Option<u32>,
+    grains: u32,
+    free: Bits,
+    starts: Bits,
+    /// By the granule where an allocation begins.
+    bytes: Box<[u32]>,
+    serials: Box<[u64]>,
+    /// Free granules.
+    left: u32,
+    /// No free stretch is longer. A search that fails tells how long the longest is.
+    longest: u32,
+    /// Where the next search begins: where memory was freed or taken last.
+    rover: u32,
+}
+
+/// Lists of slabs by their longest free stretch: one for each power of two granules.
+pub(super) const CLASSES: u32 = 20;
+
+/// The list of a slab whose longest free stretch has so many granules; none for none.
+#[inline]
+pub(super) fn class_of(longest: u32) -> Option<u32> {
+    longest.checked_ilog2().map(|class| class.min(CLASSES - 1))
+}
+
+/// The granules that an allocation takes.
+pub(super) fn grains_of(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(GRAIN)).unwrap_or(u32::MAX)
+}
+
+impl Slab {
+    /// An empty one of so many bytes.
+    pub(super) fn new(
+        owner: ContextId,
+        device: DeviceKey,
+        (base, bytes): (u64, u64),
+        number: u64,
+    ) -> Self {
+        let grains = u32::try_from(bytes / GRAIN).unwrap_or(0);
+        let mut free = Bits::new(grains);
+        free.change(0, grains, true);
+        Self {
+            base,
+            owner,
+            device,
+            charge: Units(0),
+            number,
+            live: 0,
+            emptied: 0,
+            links: (None, None),
+            class: None,
+            grains,
+            free,
+            starts: Bits::new(grains),
+            bytes: vec![0; grains as usize].into_boxed_slice(),
+            serials: vec![0; grains as usize].into_boxed_slice(),
+            left: grains,
+            longest: grains,
+            rover: 0,
+        }
+    }
+
+    /// Its size in bytes.
+    pub(super) fn size(&self) -> u64 {
+        u64::from(self.grains) * GRAIN
+    }
+
+    /// Whether it is empty for long, as far as is known. A look begins to count.
+    pub(super) fn is_due(&mut self, now: u64) -> bool {
+        if self.live == 0 && self.emptied == 0 {
+            self.emptied = now.max(1);
+        }
+        self.live == 0 && now >= self.emptied.saturating_add(KEPT)
+    }
+
+    /// No free stretch has more granules.
+    pub(super) fn longest(&self) -> u32 {
+        self.longest
+    }
+
+    fn address(&self, grain: u32) -> u64 {
+        self.base + u64::from(grain) * GRAIN
+    }
+
+    fn grain(&self, at: u64) -> u32 {
+        u32::try_from(at.wrapping_sub(self.base) / GRAIN).unwrap_or(u32::MAX)
+    }
+
+    /// The first stretch of `grains` that begins from `from` on, before `to`; the longest of the
+    /// shorter ones otherwise.
+    fn search(&self, grains: u32, from: u32, to: u32) -> Result<u32, u32> {
+        let (mut at, mut longest) = (from, 0);
+        loop {
+            let start = self.free.next(at, to, true);
+            if start >= to {
+                return Err(longest);
+            }
+            if grains == 1 {
+                return Ok(start);
+            }
+            let enough = start.saturating_add(grains).min(self.grains);
+            at = self.free.next(start, enough, false);
+            if at - start >= grains {
+                return Ok(start);
+            }
+            longest = longest.max(at - start);
+        }
+    }
+
+    /// The first stretch of so many, from where memory was freed or taken last.
+    fn find_room(&self, grains: u32) -> Result<u32, u32> {
+        let found = self.search(grains, self.rover, self.grains);
+        found.or_else(|one| {
+            let other = self.search(grains, 0, self.rover);
+            other.map_err(|other| one.max(other))
+        })
+    }
+
+    /// Takes a part for `bytes`. `None`: no stretch is long enough, which is known from then on.
+    #[inline]
+    pub(super) fn take(&mut self, bytes: u64, serial: u64) -> Option<u64> {
+        let grains = grains_of(bytes);
+        let mut start = self.rover;
+        if !self.free.has_all(start, start.saturating_add(grains)) {
+            start = match self.find_room(grains) {
+                Ok(start) => start,
+                Err(longest) => {
+                    self.longest = longest;
+                    return None;
+                }
+            };
+        }
+        self.free.change(start, start + grains, false);
+        self.starts.set(start, true);
+        let place = start as usize;
+        if let (Some(known), Some(its)) = (self.bytes.get_mut(place), self.serials.get_mut(place)) {
+            *known = u32::try_from(bytes).unwrap_or(SYNC_MEMOPS - 1);
+            *its = serial;
+        }
+        self.live += 1;
+        self.emptied = 0;
+        self.left -= grains;
+        self.rover = start + grains;
+        Some(self.address(start))
+    }
+
+    /// Frees the allocation that begins here.
+    #[inline]
+    pub(super) fn give(&mut self, at: u64) -> Option<Small> {
+        let small = self.get(at)?;
+        let start = self.grain(at);
+        let end = start + grains_of(small.bytes);
+        self.starts.set(start, false);
+        self.live -= 1;
+        self.left += end - start;
+        if self.longest < self.left {
+            self.longest = self.longest.max(self.around(start, end));
+        }
+        self.free.change(start, end, true);
+        self.rover = start;
+        Some(small)
+    }
+
+    /// The free stretch around granules that become free, or more.
+    fn around(&self, start: u32, end: u32) -> u32 {
+        let before = self.free.run_before(start, FOLLOWED);
+        let behind = self.free.next(end, end.saturating_add(FOLLOWED), false) - end;
+        if before >= FOLLOWED || behind >= FOLLOWED {
+            return self.left;
+        }
+        before + (end - start) + behind
+    }
+
+    fn known(&self, start: u32) -> Option<Small> {
+        let bytes = *self.bytes.get(start as usize)?;
+        Some(Small {
+            bytes: u64::from(bytes & !SYNC_MEMOPS),
+            slab: self.base,
+            serial: *self.serials.get(start as usize)?,
+            sync_memops: bytes & SYNC_MEMOPS != 0,
+        })
+    }
+
+    /// The allocation that begins here.
+    pub(super) fn get(&self, at: u64) -> Option<Small> {
+        let start = self.grain(at);
+        let begins = self.starts.has(start) && self.address(start) == at;
+        begins.then(|| self.known(start)).flatten()
+    }
+
+    /// The allocation that holds an address, and where it begins.
+    pub(super) fn find(&self, address: u64) -> Option<(u64, Small)> {
+        let start = self
+            .starts
+            .last_before(self.grain(address).saturating_add(1))?;
+        let (at, small) = (self.address(start), self.known(start)?);
+        (address - at < small.bytes).then_some((at, small))
+    }
+
+    /// Sets `SYNC_MEMOPS` of the allocation that begins here.
+    pub(super) fn set_sync_memops(&mut self, at: u64, on: bool) {
+        let start = self.grain(at);
+        if let Some(bytes) = self.bytes.get_mut(start as usize) {
+            *bytes = if on {
+                *bytes | SYNC_MEMOPS
+            } else {
+                *bytes & !SYNC_MEMOPS
+            };
+        }
+    }
+
+    /// Whether it is set for any allocation.
+    pub(super) fn sync_memops(&self) -> bool {
+        let starts = |start: &u32| self.starts.has(*start);
+        (0..self.grains)
+            .filter(starts)
+            .filter_map(|start| self.known(start))
+            .any(|small| small.sync_memops)
+    }
+
+    /// Where its last allocation ends.
+    pub(super) fn used(&self) -> u64 {
+        let last = self.starts.last_before(self.grains);
+        let known = last.and_then(|start| Some((start, self.known(start)?)));
+        known.map_or(0, |(start, small)| u64::from(start) * GRAIN + small.bytes)
+    }
+}

@@ -1,0 +1,130 @@
+//! The device's time that no measured work accounts for: what the tenants of unknown service had.
+//!
+//! Operations as long as the driver's slice are never measured beside other tenants, so the claims
+//! of such a tenant are guesses. The device's time is known, though: while any work is in flight
+//! the device is busy, and the bills of the other tenants say what they had of it. The rest is
+//! divided among the tenants of unknown service by the time their work was in flight, as the
+//! driver's round robin does.
+
+use super::rules::{Rules, signed};
+use crate::ids::TenantId;
+use crate::time::Nanos;
+use std::collections::BTreeMap;
+
+/// See the module's page.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rest {
+    /// Busy time that is not billed yet (ns); negative after bills for more than passed: an
+    /// operation is billed when it ends.
+    left: i64,
+}
+
+/// A tenant's part in a span.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) tenant: TenantId,
+    /// For how much of the span its work was in flight, in thousandths.
+    pub(super) flight: u64,
+    /// What it is billed by its own claims; `None`: its service is unknown.
+    pub(super) billed: Option<u64>,
+}
+
+impl Rest {
+    /// The bills of the tenants of unknown service among `parts` for a `span` (ns).
+    pub(super) fn divide(&mut self, parts: &[Part], span: Nanos) -> BTreeMap<TenantId, u64> {
+        let unknown = || parts.iter().filter(|part| part.billed.is_none());
+        let most: u64 = unknown().map(|part| span.0 * part.flight / 1000).sum();
+        if unknown().next().is_none() {
+            *self = Self::default();
+            return BTreeMap::new();
+        }
+        // Tenants' times in flight are taken as independent.
+        let idle = parts
+            .iter()
+            .fold(span.0, |idle, part| idle * (1000 - part.flight) / 1000);
+        let billed = parts.iter().filter_map(|part| part.billed);
+        let billed = billed.fold(0, u64::saturating_add);
+        let bound = signed(Rules::MOST);
+        self.left = self
+            .left
+            .saturating_add(signed(span) - signed(Nanos(idle)))
+            .saturating_sub(signed(Nanos(billed)))
+            .max(-bound);
+        let had = u64::try_from(self.left).unwrap_or(0).min(most);
+        // While none of them was in flight the time was the others', who claim it later.
+        self.left = (self.left - signed(Nanos(had))).min(signed(Rules::FADE));
+        let flights: u64 = unknown().map(|part| part.flight).sum();
+        unknown()
+            .map(|part| (part.tenant, had * part.flight / flights.max(1)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const SPAN: Nanos = Nanos::millis(2);
+
+    fn part(tenant: u64, flight: u64, billed: Option<u64>) -> Part {
+        Part {
+            tenant: TenantId(tenant),
+            flight,
+            billed,
+        }
+    }
+
+    /// The bills of tenants 2 and 3 after so many spans.
+    fn bills(parts: &dyn Fn(u64) -> Vec<Part>, spans: u64) -> [u64; 2] {
+        let mut rest = Rest::default();
+        let mut sums = [0, 0];
+        for at in 0..spans {
+            for (id, bill) in rest.divide(&parts(at), SPAN) {
+                sums[usize::try_from(id.0).unwrap_or(0) - 2] += bill;
+            }
+        }
+        sums
+    }
+
+    #[test]
+    fn the_rest_of_the_time_is_divided_by_time_in_flight() {
+        let known = |_| {
+            vec![
+                part(1, 1000, Some(SPAN.0 / 2)),
+                part(2, 1000, None),
+                part(3, 500, None),
+            ]
+        };
+        // Rounded down, in each span.
+        let [two, one] = bills(&known, 3);
+        assert!((2 * MS).abs_diff(two) <= 3 && MS.abs_diff(one) <= 3);
+        let alone = |_| vec![part(2, 1000, None)];
+        assert_eq!(bills(&alone, 5), [10 * MS, 0]);
+        let idle = |_| vec![part(2, 0, None)];
+        assert_eq!(bills(&idle, 5), [0, 0]);
+    }
+
+    /// A measured operation of 20 ms is billed when it ends: what was taken for the rest until then
+    /// is repaid.
+    #[test]
+    fn late_bills_of_others_are_subtracted_afterwards() {
+        let lumps = |at| {
+            let billed = if at % 20 == 19 { 20 * MS } else { 0 };
+            vec![part(1, 1000, Some(billed)), part(2, 1000, None)]
+        };
+        let [bill, _] = bills(&lumps, 2_000);
+        assert!(bill.abs_diff(2_000 * MS) <= 40 * MS, "{bill}");
+    }
+
+    #[test]
+    fn bills_beyond_the_time_leave_nothing_and_are_forgotten_without_guesses() {
+        let mut rest = Rest::default();
+        let much = part(1, 1000, Some(100 * SPAN.0));
+        let guessed = part(2, 1000, None);
+        assert_eq!(rest.divide(&[much, guessed], SPAN)[&TenantId(2)], 0);
+        assert_eq!(rest.divide(&[guessed], SPAN)[&TenantId(2)], 0, "it is owed");
+        assert!(rest.divide(&[much], SPAN).is_empty());
+        assert_eq!(rest.divide(&[guessed], SPAN)[&TenantId(2)], SPAN.0);
+    }
+}

@@ -1,0 +1,5 @@
+/* A program that does nothing: what a hook costs that has nothing to do. */
+int main(void)
+{
+    return 0;
+}
