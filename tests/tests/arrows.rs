@@ -99,7 +99,7 @@ const PARTS: &[Part] = &[
             &["."],
             &["steer", "service", "books"],
             &["tenant"],
-            &["doubt", "habit", "meter"],
+            &["doubt", "habit", "meter", "rest"],
             &["rules", "bond", "done"],
         ],
     },

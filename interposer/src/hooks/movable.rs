@@ -13,7 +13,7 @@ use crate::driver::contexts::{self, Here};
 use crate::driver::device::DeviceKey;
 use crate::driver::stream_ref::StreamRef;
 use crate::entry::args::Out;
-use crate::gate::seal;
+use crate::gate::{seal, work};
 use crate::holdings::table::{self, Kind, Record};
 use crate::residency::slabs::{self, Grown};
 use crate::residency::{memory, pitch};
@@ -40,8 +40,11 @@ fn of_any_size(
     refusal: &dyn Fn() -> CUresult,
 ) -> Option<CUresult> {
     let here = contexts::here()?;
-    // Such memory is made without a context, so its functions do not say that this one is lost.
-    if let Some(lost) = StreamRef::legacy(CUstream::NULL).fault() {
+    // Such memory is made without a context, so its functions do not say that this one is lost. Only
+    // work that was submitted can lose it.
+    if !work::is_done(here.device.index())
+        && let Some(lost) = StreamRef::legacy(CUstream::NULL).fault()
+    {
         return Some(lost);
     }
     if bytes < memory::LEAST {

@@ -9,7 +9,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gpushare_cuda_abi::cuda::{CUcontext, CUdevice, CUdevice_attribute, CUmemoryPool, CUresult};
+use gpushare_cuda_abi::cuda::{
+    CUcontext, CUdevice, CUdevice_attribute, CUmemoryPool, CUresult, CUstream,
+};
 use gpushare_protocol::page::MAX_DEVICES;
 
 use super::blocks::{Block, Blocks, CHUNK, Chunk, Valid};
@@ -23,6 +25,7 @@ use crate::driver::calls;
 use crate::driver::captures::{self, unnoticed};
 use crate::driver::contexts::{ContextId, Here};
 use crate::driver::device::{self, DeviceKey};
+use crate::driver::stream_ref::StreamRef;
 use crate::driver::vmm;
 use crate::gate::{seal, work};
 use crate::guest::fork::ForkLocal;
@@ -294,7 +297,10 @@ pub(super) fn refused_by_capture() -> Option<CUresult> {
 pub(super) fn await_device(device: DeviceKey) {
     let before = work::so_far();
     await_all(device);
-    work::done(device.index(), before);
+    // A context that is lost stays lost: each allocation goes on asking.
+    if StreamRef::legacy(CUstream::NULL).fault().is_none() {
+        work::done(device.index(), before);
+    }
 }
 
 /// Waits for all work on a device, also such that no hook saw, by events behind it: a wait for a
