@@ -301,9 +301,10 @@ pub(crate) fn find(handle: CUmemoryPool) -> Option<Arc<Pool>> {
     seen(&pools(), handle)?.charged().cloned()
 }
 
-/// A pool is destroyed of which nothing was charged.
+/// A pool is destroyed of which nothing was charged. Another thread may have made a pool with the
+/// same handle since: a charged one stays.
 pub(crate) fn forget(handle: CUmemoryPool) {
-    pools().retain(|(known, _)| *known != handle);
+    pools().retain(|(known, seen)| *known != handle || seen.charged().is_some());
 }
 
 /// Destroys a pool by `call`. Its memory stays charged until its last allocation is freed and that

@@ -40,8 +40,8 @@ fn of_any_size(
     refusal: &dyn Fn() -> CUresult,
 ) -> Option<CUresult> {
     let here = contexts::here()?;
-    // Such memory is made without a context, so its functions do not say that this one is lost. Only
-    // work that was submitted can lose it.
+    // Such memory is made without a context, so its functions do not say that this one is lost.
+    // Only work that was submitted can lose it.
     if !work::is_done(here.device.index())
         && let Some(lost) = StreamRef::legacy(CUstream::NULL).fault()
     {

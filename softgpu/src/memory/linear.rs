@@ -107,8 +107,10 @@ pub fn free(address: u64) -> Result {
     exec::drain_device(record.device);
     let id = record.id;
     let record = table::remove_if(address, |now| now.id == id).ok_or(CUresult::INVALID_VALUE)?;
-    if let What::Small(heap, len) = record.what {
-        heap.give(address, len);
+    match record.what {
+        What::Small(heap, len) => heap.give(address, len),
+        What::Managed(managed) => managed.freed(),
+        _ => {}
     }
     Ok(())
 }

@@ -59,7 +59,8 @@ pub(crate) struct Managed {
     advice: Mutex<Vec<Advice>>,
     /// All of its memory, where it stays on its device.
     fixed: Option<Pages>,
-    _noted: Noted,
+    /// What the application has requested, until it frees it.
+    noted: Mutex<Option<Noted>>,
 }
 
 /// Allocations of this process.
@@ -131,8 +132,15 @@ impl Managed {
             pages: Mutex::new(vec![Page::default(); count]),
             advice: Mutex::new(vec![Advice::default(); count]),
             fixed,
-            _noted: Noted::new(device, Kind::Managed, asked),
+            noted: Mutex::new(Some(Noted::new(device, Kind::Managed, asked))),
         })
+    }
+
+    /// The application has freed it. Calls of other threads that still use it do not keep it on the
+    /// device's counters.
+    pub(crate) fn freed(&self) {
+        let noted = self.noted.lock();
+        noted.unwrap_or_else(PoisonError::into_inner).take();
     }
 
     /// Its first address.

@@ -198,6 +198,13 @@ impl Segment {
         })
     }
 
+    /// The pool gives it back.
+    pub(super) fn give_back(self) {
+        if let Self::Managed(managed) = self {
+            managed.freed();
+        }
+    }
+
     pub(super) fn base(&self) -> u64 {
         match self {
             Self::Device(region) => region.base(),

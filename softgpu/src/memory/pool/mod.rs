@@ -142,7 +142,7 @@ impl Pool {
         // With the lock held, so that a caller sees less reserved memory only after the device's
         // counters show it as free.
         let any = !segments.is_empty();
-        drop(segments);
+        segments.into_iter().for_each(Segment::give_back);
         drop(state);
         any
     }
