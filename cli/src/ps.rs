@@ -76,7 +76,7 @@ struct Known {
     gangs: BTreeMap<String, String>,
     /// Where memory is that can move.
     residency: Vec<ResidencyRow>,
-    /// What has moved of it.
+    /// Its moves between the device and the host.
     swaps: Vec<TenantSwaps>,
     /// Owners, ages, and what queued tenants wait for.
     status: BTreeMap<String, TenantStatusRow>,

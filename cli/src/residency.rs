@@ -16,7 +16,7 @@ pub(crate) fn of<'a>(
     rows.find(|row| row.name == name && row.device == device)
 }
 
-/// What has moved of each tenant; nothing from a daemon of before minor 15.
+/// Each tenant's moves; empty from a daemon before minor 15.
 pub(crate) fn swaps(daemon: &mut Talk) -> Result<Vec<TenantSwaps>, TalkError> {
     let rows = daemon.swaps()?.into_iter();
     let tenants = rows.filter_map(|row| match row {
@@ -26,7 +26,7 @@ pub(crate) fn swaps(daemon: &mut Talk) -> Result<Vec<TenantSwaps>, TalkError> {
     Ok(tenants.collect())
 }
 
-/// What has moved of a tenant on a device; `None` of a daemon before minor 15.
+/// A tenant's moves on a device; `None` from a daemon before minor 15.
 pub(crate) fn swaps_of<'a>(
     rows: &'a [TenantSwaps],
     (name, device): (&str, [u8; 16]),
@@ -100,7 +100,7 @@ pub(crate) fn tier(row: &ResidencyRow, swaps: Option<&TenantSwaps>) -> String {
     }
 }
 
-/// What has moved so far and how long that took, if anything has.
+/// The moves so far and how long they took, if there were any.
 pub(crate) fn moved(row: &ResidencyRow, swaps: Option<&TenantSwaps>) -> Option<String> {
     let swaps = swaps.filter(|swaps| swaps.out_bytes + swaps.in_bytes > 0)?;
     let times = match row.left {

@@ -190,7 +190,7 @@ impl Talk {
         Ok(all)
     }
 
-    /// What has moved between the devices and the host; nothing from a daemon of before minor 15.
+    /// The moves between the devices and the host; empty from a daemon before minor 15.
     ///
     /// # Errors
     /// As [`Talk::tenants`].

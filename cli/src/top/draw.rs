@@ -165,7 +165,7 @@ fn device(pen: &mut Pen<'_>, model: &Model, (at, row): (usize, &DeviceRow), tall
         .map(|one| one.away);
     let (bar, amounts) = memory(row, (&own, away.sum()), width);
     if !tall {
-        // What does not fit is the bar, and what the numbers say less often.
+        // The bar and the state go last: a narrow terminal cuts them first.
         let short = format!("GPU {at} {} {name}  {amounts}  {bar}{state}", row.name);
         return pen.line(&short, PLAIN);
     }
@@ -215,7 +215,7 @@ fn memory(
     let others = row.overhead + row.limbo + row.unmanaged;
     let charged = tenants.iter().map(|tenant| tenant.charged).sum::<u64>();
     let charged = charged.saturating_sub(away);
-    // What is guaranteed is promised, whether it is granted yet or not.
+    // Guaranteed memory is promised, whether it is granted yet or not.
     let kept = tenants
         .iter()
         .map(|one| one.request.saturating_sub(one.grant));

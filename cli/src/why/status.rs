@@ -106,7 +106,7 @@ fn place(facts: &Facts, row: &ResidencyRow) -> Option<String> {
     })
 }
 
-/// What has moved of its memory so far, and how long that took.
+/// The moves of its memory so far, and how long they took.
 fn moves(facts: &Facts, row: &ResidencyRow) -> Option<String> {
     let swaps = residency::swaps_of(&facts.swaps, (&row.name, row.device));
     let moved = residency::moved(row, swaps)?;

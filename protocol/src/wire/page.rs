@@ -36,7 +36,7 @@ pub enum Listing {
     History,
     /// The last changes of tenants' leases. Since minor 13.
     Leases,
-    /// What has moved between the devices and the host. Since minor 15.
+    /// The moves between the devices and the host. Since minor 15.
     Swaps,
     /// The pods of tenants that are their containers. Since minor 15.
     Pods,

@@ -1,4 +1,4 @@
-//! What has moved between the devices and the host, since minor 15: for metrics and commands.
+//! Moves between the devices and the host, for metrics and commands. Since minor 15.
 
 use crate::histogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ pub struct SwapRoom {
     pub files_used: u64,
 }
 
-/// What has moved of a tenant on a device since its registration at this daemon.
+/// A tenant's moves on a device since its registration at this daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantSwaps {
     /// The tenant's name.

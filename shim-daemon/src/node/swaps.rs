@@ -1,4 +1,4 @@
-//! What has moved between the devices and the host, for metrics and commands. Nothing is decided by
+//! The moves between the devices and the host, for metrics and commands. Nothing is decided by
 //! it.
 
 use gpushare_core::{DeviceId, Nanos, Notice, TenantId};
@@ -118,7 +118,7 @@ impl Node {
         })
     }
 
-    /// What has moved of a tenant on a device. `None`: its memory does not move.
+    /// A tenant's moves on a device. `None`: its memory does not move.
     pub(super) fn swap_row(
         &self,
         (id, known): (TenantId, &Tenant),

@@ -1,6 +1,5 @@
-//! A node in virtual time: the world under test, clients that keep the rules, and a device that may
-//! give memory back late. After every event the invariants are checked, by the accounts and by the
-//! memory that the device really holds.
+//! A node in virtual time: the world, clients that keep the rules, a device that may return memory
+//! late. The accounts and the device's own memory are checked after every event.
 #![allow(unreachable_pub, reason = "a module of several test files")]
 
 pub mod bare;
