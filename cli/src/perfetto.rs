@@ -4,8 +4,8 @@
 //! A group of tracks for each GPU and each tenant. Of a tenant: its life, its waits for memory,
 //! when it was idle, when its memory moved and was off the device, when its gate was open or
 //! closed, and the parts of the time it had and waited for. Of a GPU: whose turn it was or how it
-//! was shared, what was charged and granted, and what happened on it. Arrows lead from an allocation that waits
-//! to the tenant that is ended for it and on to the memory that is served.
+//! was shared, what was charged and granted, and what happened on it. Arrows lead from an
+//! allocation that waits to the tenant that is ended for it and on to the memory that is served.
 
 mod counters;
 mod leases;

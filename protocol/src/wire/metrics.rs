@@ -172,8 +172,8 @@ pub struct SeriesRow {
     pub waited: Vec<u16>,
 }
 
-/// A tenant's grants in its last hour on a device, a row of [`super::Listing::Grants`]: a value every
-/// `step_ms`, the newest last, at the moments of [`SeriesRow`]. Since minor 16.
+/// A tenant's grants in its last hour on a device, a row of [`super::Listing::Grants`]: a value
+/// every `step_ms`, the newest last, at the moments of [`SeriesRow`]. Since minor 16.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantsRow {
     /// The tenant's name; it may have ended.

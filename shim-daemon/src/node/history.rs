@@ -66,8 +66,8 @@ impl History {
         true
     }
 
-    /// A value of this step: bytes charged and granted, and the billed and the waited time, in nanoseconds,
-    /// each since the tenant's registration.
+    /// A value of this step: bytes charged and granted, and the billed and the waited time, in
+    /// nanoseconds, each since the tenant's registration.
     pub(super) fn note(
         &mut self,
         key: Key,
