@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// How long a daemon that a process has found serves, and how long none does.
 const SERVES: Duration = Duration::from_millis(20);
 const GONE: Duration = Duration::from_millis(60);
-/// After which a played daemon takes an order to be carried out.
+/// After which a played daemon gives the next order though the last one is not answered.
 const UNANSWERED: Duration = Duration::from_millis(300);
 /// The device, with a driver that has all kinds of pools.
 pub(super) const DEVICE: &str = "driver=13050";
@@ -241,19 +241,26 @@ fn moves(kind: Movability, program: &Path, script: &str) -> Result<Said, String>
     dealer.moves(kind);
     let mut command = dealer.command(program);
     command.env("LD_LIBRARY_PATH", crate::gpu::links());
+    let processes = 1 + usize::from(script.contains(" peer_"));
     let (mut epoch, mut order, mut since) = (0, Order::Return, Instant::now());
-    let mut answered = true;
+    let mut answers = processes;
     while_it_runs(command, script, |_| {
         std::thread::sleep(PAUSE);
-        // A process without memory, or without a context, does not answer.
-        answered |= since.elapsed() > UNANSWERED;
-        answered |= dealer.said().iter().any(|said| ended(said) == Some(epoch));
-        if answered {
+        let said = dealer.said();
+        answers += said
+            .iter()
+            .filter(|said| ended(said) == Some(epoch))
+            .count();
+        let answered = answers >= processes;
+        // A process without memory, or without a context, does not answer. On a slow machine a
+        // process that returns has not answered yet: it must come to the end of that, or it would
+        // never work again.
+        if answered || since.elapsed() > UNANSWERED {
             order = match order {
-                Order::Return => Order::Leave,
+                Order::Return if answered => Order::Leave,
                 _ => Order::Return,
             };
-            (epoch, since, answered) = (epoch + 1, Instant::now(), false);
+            (epoch, since, answers) = (epoch + 1, Instant::now(), 0);
             dealer.order(epoch, order);
         }
     })
