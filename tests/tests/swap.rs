@@ -281,6 +281,26 @@ fn with_a_full_host_the_next_resolver_decides() {
     assert_eq!(scene.daemon.residency("one").place, Place::In);
 }
 
+#[test]
+fn host_memory_that_others_lack_is_given_back_by_a_tenant_that_returns() {
+    // Two are given all host memory in advance, and the third one nothing.
+    let gpu = Gpu::new("mem=212MiB,ctx=2MiB");
+    let daemon = Daemon::configured(&gpu, &NODE.replace("4GiB", "128MiB"));
+    let scene = Scene { gpu, daemon };
+    let mut all = [("one", 3), ("two", 4), ("three", 5)]
+        .map(|(name, value)| scene.filled(name, &SWAP, value));
+    for (at, value) in [(0, 3), (2, 5), (1, 4), (2, 5)] {
+        let name = ["one", "two", "three"][at];
+        scene.daemon.suspend(name);
+        assert_eq!(scene.daemon.residency(name).place, Place::Out);
+        assert_eq!(all[at].1.ask(&format!("check {value}")), "check 0");
+        until("it is back for its daemon too", || {
+            scene.daemon.residency(name).place == Place::In
+        });
+    }
+    assert!(scene.daemon.events("did-not-leave").is_empty());
+}
+
 /// The refusal of a `run` with these flags.
 fn refused(home: &Home, flags: &[&str]) -> String {
     let mut command = home.run("one", flags);

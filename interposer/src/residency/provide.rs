@@ -40,7 +40,15 @@ pub(super) struct Asked {
     sealed: bool,
 }
 
-/// One look. Nothing is pinned or given back while the process is sealed.
+impl Asked {
+    /// What the process had was given back, because others lack it. It asks again later: until the
+    /// daemon knows that the process is back, it would give what it had reserved for it.
+    pub(super) fn later(&mut self, now: u64) {
+        self.until = now.saturating_add(PATIENCE);
+    }
+}
+
+/// One look. Nothing is pinned while the process is sealed, and nothing given back here.
 pub(super) fn provide(session: &Session, asked: &mut Asked, now: u64, sealed: bool) {
     if managed::is_on() {
         return;

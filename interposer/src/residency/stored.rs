@@ -30,6 +30,17 @@ pub(super) struct Storing {
     refused: u32,
 }
 
+/// The process is sealed and all of its memory is back. While others lack host memory for a move,
+/// what this process has of it is given back: nothing runs that unpinning could wait for. Whether
+/// any was.
+pub(super) fn give_back_unused(session: &Session) -> bool {
+    let is_asked = session.spill() != 0 && blocks().store.has_surplus(0);
+    if is_asked {
+        drop_unused(session);
+    }
+    is_asked
+}
+
 /// One look. `is_out`: all memory that can leave is away, and none is on its way.
 pub(super) fn store(session: &Session, storing: &mut Storing, is_out: bool) {
     if let Some((number, word)) = storing.asked {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use gpushare_pacing::mover::{Act, Answer, Facts, Mover, Where};
 use gpushare_protocol::page::MAX_DEVICES;
+use gpushare_protocol::page::residency::Order;
 use gpushare_protocol::wire::{Place, Request, Residency};
 
 use super::drain::Drain;
@@ -161,6 +162,9 @@ impl Rounds {
             provide(self.session, &mut self.asked, gate::now(), seal::is_set());
             let is_out = self.is_out();
             stored::store(self.session, &mut self.storing, is_out);
+            if self.is_back() && stored::give_back_unused(self.session) {
+                self.asked.later(gate::now());
+            }
             for device_index in 0..self.devices.len() {
                 match self.step(device_index) {
                     Some(wake) => until = until.min(wake),
@@ -182,6 +186,16 @@ impl Rounds {
         let places = || self.devices.iter().map(|device| device.mover.place());
         let rests = places().all(|place| matches!(place, Where::In | Where::Out));
         rests && places().any(|place| place == Where::Out)
+    }
+
+    /// Whether the process is sealed with all of its memory on the devices, after a return.
+    fn is_back(&self) -> bool {
+        let mut devices = self.devices.iter().enumerate();
+        let is_any = devices.any(|(device_index, device)| {
+            let order = self.session.orders(device_index).word.order();
+            device.mover.place() == Where::Sealed && order == Order::Return
+        });
+        is_any && (0..self.devices.len()).all(|index| blocks().unusable(index) == 0)
     }
 
     /// Tells a daemon that has just come the whole state.
