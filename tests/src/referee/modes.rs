@@ -20,7 +20,7 @@ use crate::{Alone, Daemon, Dealer, Gpu, Guest, MIB};
 /// The quota of modes that have one, and the text that gives it.
 const LIMIT: u64 = 96 * MIB;
 const LIMIT_TEXT: &str = "96MiB";
-/// What a pool grows by.
+/// Bytes by which a pool grows.
 const STEP: u64 = 2 * MIB;
 /// Between two turns that a played daemon deals.
 const PAUSE: Duration = Duration::from_millis(2);
