@@ -98,7 +98,7 @@ uninstall_all() {
     case "$prefix" in /usr | /usr/local) ;; *) rmdir "$root$prefix" 2>/dev/null || true ;; esac
     if systemd; then systemctl daemon-reload; fi
     # A daemon that another installation has keeps its folders.
-    [ -n "$root" ] || [ -x /usr/bin/gpushared ] || [ -x /usr/local/bin/gpushared ] || rm -rf /run/gpushare /var/lib/gpushare
+    [ -x "$root/usr/bin/gpushared" ] || [ -x "$root/usr/local/bin/gpushared" ] || rm -rf "$root/run/gpushare" "$root/var/lib/gpushare"
     echo "removed from $root$prefix; settings stay in /etc/gpushare"
 }
 

@@ -104,7 +104,7 @@ pub(crate) struct Amounts {
     /// Ceiling of device memory: 4GiB, 512MiB, 4GB, 50%; for one device 0=4GiB or GPU-…=4GiB.
     #[arg(long, value_name = "[DEVICE=]SIZE", allow_hyphen_values = true)]
     pub(crate) mem_limit: Vec<String>,
-    /// Guaranteed part of the memory; the same forms. [default: the limit]
+    /// Guaranteed part of the memory; the same forms, or 0 for none. [default: the limit]
     #[arg(long, value_name = "[DEVICE=]SIZE", allow_hyphen_values = true)]
     pub(crate) mem_request: Vec<String>,
     /// Most of the device's time, in percent, also when no other tenant wants it: 30, 12.5; for one

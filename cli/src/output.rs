@@ -2,7 +2,10 @@
 #![allow(clippy::print_stdout, reason = "this is where the command line prints")]
 
 use crate::failure::Failure;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
+use std::os::fd::AsFd;
 
 /// Prints one line on standard error. It is no failure if that is closed.
 pub(crate) fn note(message: &str) {
@@ -32,6 +35,25 @@ pub(crate) fn data(text: &str) -> Result<(), Failure> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// Ends the program once nothing can read standard output any more, as `gpushare events --follow |
+/// head` needs: [`data`] would see it with the next event only.
+pub(crate) fn ends_with_its_reader() {
+    let watch = || {
+        let out = stdout();
+        let mut waits = [PollFd::new(out.as_fd(), PollFlags::empty())];
+        while let Ok(_) | Err(Errno::EINTR) = poll(&mut waits, PollTimeout::NONE) {
+            let gone = PollFlags::POLLERR | PollFlags::POLLHUP;
+            if waits[0].revents().is_some_and(|now| now.intersects(gone)) {
+                std::process::exit(0);
+            }
+        }
+    };
+    // Without it the program ends at the next event.
+    let _ = std::thread::Builder::new()
+        .name("reader".to_owned())
+        .spawn(watch);
 }
 
 /// The width of the terminal that data goes to; `None` if it goes elsewhere.

@@ -4,16 +4,17 @@
 //! A group of tracks for each GPU and each tenant. Of a tenant: its life, its waits for memory,
 //! when it was idle, when its memory moved and was off the device, when its gate was open or
 //! closed, and the parts of the time it had and waited for. Of a GPU: whose turn it was or how it
-//! was shared, what was charged, and what happened on it. Arrows lead from an allocation that waits
-//! to the tenant that is ended for it and on to the memory that is served.
+//! was shared, what was charged and granted, and what happened on it. Arrows lead from an
+//! allocation that waits to the tenant that is ended for it and on to the memory that is served.
 
+mod counters;
 mod leases;
 mod moves;
 
 use crate::daemon::Talk;
 use crate::failure::Failure;
 use gpushare_protocol::uuid::Uuid;
-use gpushare_protocol::wire::{EventRecord, LeasesRow, SeriesRow};
+use gpushare_protocol::wire::{EventRecord, GrantsRow, LeasesRow, SeriesRow};
 use leases::SHARING;
 use moves::FILES;
 use serde_json::{Value, json};
@@ -34,34 +35,41 @@ pub(crate) fn write(
     daemons: &mut [Talk],
     now_ms: u64,
 ) -> Result<(), Failure> {
-    let (mut series, mut leases) = (Vec::new(), Vec::new());
+    let mut kept = Kept::default();
     for daemon in daemons {
-        series.extend(daemon.history()?);
-        leases.extend(daemon.leases()?);
+        kept.series.extend(daemon.history()?);
+        kept.grants.extend(daemon.grants()?);
+        kept.leases.extend(daemon.leases()?);
     }
-    let text = trace(records, &series, &leases, now_ms).to_string();
+    let text = trace(records, &kept, now_ms).to_string();
     std::fs::write(path, text)
         .map_err(|error| Failure::ours(format!("cannot write {}: {error}", path.display())))
 }
 
-/// The trace of these events, oldest first, and of these series and leases at `now_ms`.
-fn trace(
-    records: &[EventRecord],
-    series: &[SeriesRow],
-    leases: &[LeasesRow],
-    now_ms: u64,
-) -> Value {
+/// What daemons remember beside events.
+#[derive(Default)]
+struct Kept {
+    series: Vec<SeriesRow>,
+    grants: Vec<GrantsRow>,
+    leases: Vec<LeasesRow>,
+}
+
+/// The trace of these events, oldest first, and of what daemons keep at `now_ms`.
+fn trace(records: &[EventRecord], kept: &Kept, now_ms: u64) -> Value {
     let mut trace = Trace::default();
     for record in records {
         trace.tell(record);
     }
     trace.close(records.last().map_or(now_ms, |last| last.at_ms));
-    for row in series {
+    for row in &kept.series {
         trace.count(row, now_ms);
+    }
+    for row in &kept.grants {
+        trace.count_grants(row, now_ms);
     }
     let gone = records.iter().filter(|record| record.kind == "gone");
     let gone = gone.filter_map(|record| Some((record.tenant.clone()?, record.at_ms)));
-    trace.leases(leases, &gone.collect(), now_ms);
+    trace.leases(&kept.leases, &gone.collect(), now_ms);
     trace.named();
     trace.events.sort_by_key(|event| event["ts"].as_u64());
     json!({"traceEvents": trace.events, "displayTimeUnit": "ms"})
@@ -227,27 +235,6 @@ impl Trace {
         }));
     }
 
-    /// The values of a series, as counters.
-    fn count(&mut self, row: &SeriesRow, now_ms: u64) {
-        let (gpu, tenant) = (self.gpu(row.device), self.tenant(&row.name));
-        let last = now_ms.saturating_sub(row.age_ms);
-        let many = row.charged_mib.len();
-        for (at, charged) in row.charged_mib.iter().enumerate() {
-            let back = u64::try_from(many - 1 - at).unwrap_or(0) * row.step_ms;
-            let ts = last.saturating_sub(back) * 1000;
-            let part = |parts: &[u16]| f64::from(parts.get(at).copied().unwrap_or(0)) / 10.0;
-            let bytes = u64::from(*charged) << 20;
-            self.events.push(json!({
-                "ph": "C", "pid": gpu, "ts": ts, "name": format!("charged by {}", row.name),
-                "args": {"bytes": bytes},
-            }));
-            self.events.push(json!({
-                "ph": "C", "pid": tenant, "ts": ts, "name": "part of the time, %",
-                "args": {"had": part(&row.held), "waited": part(&row.waited)},
-            }));
-        }
-    }
-
     /// Names of groups and tracks.
     fn named(&mut self) {
         let mut names = vec![(0, None, "node".to_owned())];
@@ -322,7 +309,7 @@ mod tests {
     }
 
     /// A burst is ended for another tenant's allocation.
-    fn story() -> Value {
+    pub(super) fn story() -> Value {
         let word = |text: &str| Fact::Word(text.to_owned());
         let records = [
             record(1_000, "admitted", "burst", &[]),
@@ -350,7 +337,19 @@ mod tests {
             held: vec![0, 250],
             waited: vec![0, 10],
         };
-        let text = trace(&records, &[series], &leases(), 20_500).to_string();
+        let grants = GrantsRow {
+            name: "web".to_owned(),
+            device: [7; 16],
+            step_ms: 10_000,
+            age_ms: 500,
+            grant_mib: vec![256, 768],
+        };
+        let kept = Kept {
+            series: vec![series],
+            grants: vec![grants],
+            leases: leases(),
+        };
+        let text = trace(&records, &kept, 20_500).to_string();
         serde_json::from_str(&text).expect("it reads back")
     }
 
@@ -439,30 +438,6 @@ mod tests {
             );
             assert_eq!(found[0]["id"], 1);
         }
-    }
-
-    #[test]
-    fn counters_end_when_the_last_value_was_taken() {
-        let trace = story();
-        let counters = of(&trace, "C");
-        let charged: Vec<_> = counters
-            .iter()
-            .filter(|event| {
-                event["pid"] == json!(group(&trace, "GPU-07070707-0707-0707-0707-070707070707"))
-            })
-            .map(|event| (event["ts"].as_u64(), event["args"]["bytes"].as_u64()))
-            .collect();
-        assert_eq!(
-            charged,
-            [
-                (Some(10_000_000), Some(0)),
-                (Some(20_000_000), Some(512 << 20))
-            ]
-        );
-        let parts = counters
-            .iter()
-            .filter(|event| event["args"]["had"] == json!(25.0));
-        assert_eq!(parts.count(), 1);
     }
 
     #[test]

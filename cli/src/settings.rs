@@ -19,7 +19,7 @@ pub(crate) type Environment = BTreeMap<OsString, OsString>;
 struct Amount(&'static str, &'static str, Kind);
 
 const MEM_LIMIT: Amount = Amount("--mem-limit", "GPUSHARE_MEM_LIMIT", Kind::Memory);
-const MEM_REQUEST: Amount = Amount("--mem-request", "GPUSHARE_MEM_REQUEST", Kind::Memory);
+const MEM_REQUEST: Amount = Amount("--mem-request", "GPUSHARE_MEM_REQUEST", Kind::Request);
 const SM_LIMIT: Amount = Amount("--sm-limit", "GPUSHARE_SM_LIMIT", Kind::Time);
 const SM_REQUEST: Amount = Amount("--sm-request", "GPUSHARE_SM_REQUEST", Kind::Time);
 const VIEW: (&str, &str) = ("--mem-view", "GPUSHARE_MEM_VIEW");

@@ -2,9 +2,9 @@
 
 use crate::{Talk, TalkError};
 use gpushare_protocol::wire::{
-    Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, HealthRow, LeasesRow, Listing,
-    MetricsRow, PodRow, ResidencyRow, Rows, SeriesRow, ShareRow, SharingRow, SwapRow, TenantRow,
-    TenantStatusRow,
+    Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, GrantsRow, HealthRow, LeasesRow,
+    Listing, MetricsRow, PodRow, ResidencyRow, Rows, SeriesRow, ShareRow, SharingRow, SwapRow,
+    TenantRow, TenantStatusRow,
 };
 
 impl Talk {
@@ -235,6 +235,23 @@ impl Talk {
         }
         self.pages(Listing::Health, |rows| {
             if let Rows::Health(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// Tenants' grants in the last hour; nothing from a daemon of before minor 16.
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn grants(&mut self) -> Result<Vec<GrantsRow>, TalkError> {
+        let mut all = Vec::new();
+        if self.minor() < 16 {
+            return Ok(all);
+        }
+        self.pages(Listing::Grants, |rows| {
+            if let Rows::Grants(rows) = rows {
                 all.extend(rows);
             }
         })?;

@@ -9,6 +9,10 @@ use std::fmt;
 pub const ACCEPTED: &str = "bytes (4294967296), 512Mi or 512MiB, 4Gi or 4GiB (powers of two), 4G or 4GB (powers of ten), \
      decimals (1.5GiB), or a part of the device (50%); more than zero, upper and lower case as written here";
 
+/// What a request may be, for messages.
+pub const REQUESTED: &str = "0 for no guarantee, bytes (4294967296), 512Mi or 512MiB, 4Gi or 4GiB (powers of two), \
+     4G or 4GB (powers of ten), decimals (1.5GiB), or a part of the device (50%); upper and lower case as written here";
+
 /// Units of our grammar. Case matters: `m` is no mega, and `g` in other systems means two different
 /// things.
 const UNITS: [(&str, u64); 16] = [
@@ -36,7 +40,7 @@ const WHOLE: u64 = 100_000_000;
 /// An amount of device memory: fixed, or a part of whichever device it is applied to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// So many bytes, at least one.
+    /// So many bytes; at least one, but for [`Size::parse_request`].
     Bytes(u64),
     /// Millionths of a percent of the device, 1 to 100,000,000.
     Percent(u64),
@@ -74,6 +78,14 @@ impl Size {
         match decimal.times(factor)? {
             0 => Err(BadSize::Zero),
             bytes => Ok(Self::Bytes(bytes)),
+        }
+    }
+
+    /// Reads what is guaranteed ([`REQUESTED`]): our grammar, or `0` for nothing.
+    pub fn parse_request(text: &str) -> Result<Self, BadSize> {
+        match text {
+            "0" => Ok(Self::Bytes(0)),
+            _ => Self::parse(text),
         }
     }
 

@@ -1,5 +1,5 @@
 /* Threads that run graphs which allocate and free, each its own graphs of 2 to 40 MiB in a stream
- * of its own, as fast as they can; now and then they synchronise and trim. It knows nothing of
+ * of its own, as fast as they can; now and then they upload, synchronise and trim. It knows nothing of
  * gpushare. usage: graphstorm THREADS ROUNDS. Prints how often a launch was accepted, was refused,
  * or got any other answer; when a line comes, it waits for everything, trims, and prints the free
  * memory then, and the total. */
@@ -41,6 +41,7 @@ static void *work(void *argument) {
     }
     for (int i = 0; i < rounds; i++) {
         random = random * 1664525u + 1013904223u;
+        if ((random & 0x70000) == 0) CALL("cuGraphUpload", (void *, void *))(graphs[random >> 20 & 3], stream);
         int result = CALL("cuGraphLaunch", (void *, void *))(graphs[random >> 30], stream);
         __sync_fetch_and_add(result == 0 ? &got : result == 2 ? &refused : &other, 1);
         if ((random & 0xf0) == 0) CALL("cuStreamSynchronize", (void *))(stream);

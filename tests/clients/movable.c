@@ -55,6 +55,7 @@
  *   went N            -> went CALLS WRONG RESULT    the same, once they have done some of it
  *   state             -> state CALLS WRONG RESULT   what they have done, found wrong, and the first error
  *   calm              -> calm WRONG RESULT  they have stopped
+ *   churn COUNT N     -> churn RESULT       COUNT threads that each allocate and free 2 MiB N times
  *   destroy           -> destroy RESULT     the context, with all that is in it
  *   info              -> info FREE RESULT   cuMemGetInfo
  * memory that does not move:
@@ -351,7 +352,8 @@ int main(void) {
             /* The pool gives back what was freed. */
             if (!failed) failed = CALL("cuCtxSynchronize", (void))();
             printf("calm %ld %d\n", wrong, failed);
-        } else if (!strcmp(name, "destroy")) printf("destroy %d\n", CALL("cuCtxDestroy_v2", (void *))(context));
+        } else if (!strcmp(name, "churn")) printf("churn %d\n", churn(a, b));
+        else if (!strcmp(name, "destroy")) printf("destroy %d\n", CALL("cuCtxDestroy_v2", (void *))(context));
         else return 4;
     }
     return 0;

@@ -20,17 +20,27 @@
  *   graph BYTES COUNT       -> graph RESULT              a graph of COUNT allocations that it frees again; instantiated as next graph
  *   captured BYTES STREAM   -> captured RESULT           the same by capturing an allocation and its free
  *   launch GRAPH STREAM     -> launch RESULT
+ *   upload GRAPH STREAM     -> upload RESULT             cuGraphUpload
+ *   crowd STREAM COUNT      -> crowd RESULT              the stream waits for value 1, gets COUNT kernels, and waits for value 2
+ *   value NUMBER            -> value RESULT              stream 3 writes the value
+ *   post GRAPH STREAM       -> post RESULT               another thread launches the graph
+ *   posted                  -> posted RESULT             of that launch; -1 while the thread sleeps in it, -2 while it is awake
  *   drop GRAPH              -> drop RESULT               cuGraphExecDestroy
  *   trim-graphs             -> trim-graphs RESULT        cuDeviceGraphMemTrim
  *   reset                   -> reset RESULT              cuDevicePrimaryCtxReset, and everything is made anew
  *   info                    -> info FREE TOTAL RESULT
  *
  * RESULT is the first CUresult that is not success, as a number. */
+#define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "common/driver.h"
 
@@ -111,6 +121,52 @@ static int capture(size_t bytes, int stream) {
     return instantiate(graph);
 }
 
+static uint32_t *word;
+
+static int values(const char *name, int stream, uint32_t value) {
+    int result;
+    if (!word && (result = CALL("cuMemHostAlloc", (void **, size_t, unsigned))((void **)&word, 4096, 2))) return result;
+    return CALL(name, (void *, dptr, uint32_t, unsigned))(streams[stream], (dptr)(uintptr_t)word, value, 0);
+}
+
+static int crowd(int stream, int count) {
+    int result;
+    if ((result = values("cuStreamWaitValue32_v2", stream, 1))) return result;
+    for (int i = 0; i < count; i++)
+        if ((result = spin(0, stream))) return result;
+    return values("cuStreamWaitValue32_v2", stream, 2);
+}
+
+static struct { void *graph, *stream; atomic_int thread, result; } other;
+
+static void *launch(void *nothing) {
+    other.thread = (int)syscall(SYS_gettid);
+    int result = CALL("cuCtxSetCurrent", (void *))(context);
+    other.result = result ? result : CALL("cuGraphLaunch", (void *, void *))(other.graph, other.stream);
+    return nothing;
+}
+
+static int post(void *graph, void *stream) {
+    pthread_t thread;
+    other.graph = graph, other.stream = stream;
+    other.thread = 0;
+    other.result = -2;
+    if (pthread_create(&thread, NULL, launch, NULL)) return -1;
+    return pthread_detach(thread);
+}
+
+/* The result of the posted launch; before it, whether its thread sleeps. */
+static int posted(void) {
+    char path[64], state = 0;
+    int result = other.result;
+    if (result != -2 || !other.thread) return result;
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", other.thread);
+    FILE *file = fopen(path, "r");
+    int found = file ? fscanf(file, "%*d (%*[^)]) %c", &state) : 0;
+    if (file) fclose(file);
+    return found == 1 && state == 'S' ? -1 : -2;
+}
+
 static int make_pool(int type, location where) {
     pool_props props;
     memset(&props, 0, sizeof props);
@@ -157,6 +213,11 @@ static int run(const char *command, long long a, long long b, long long c) {
     if (!strcmp(command, "graph")) return make_graph(a, (int)b);
     if (!strcmp(command, "captured")) return capture(a, (int)b);
     if (!strcmp(command, "launch")) return CALL("cuGraphLaunch", (void *, void *))(graphs[a], streams[b]);
+    if (!strcmp(command, "upload")) return CALL("cuGraphUpload", (void *, void *))(graphs[a], streams[b]);
+    if (!strcmp(command, "crowd")) return crowd((int)a, (int)b);
+    if (!strcmp(command, "value")) return values("cuStreamWriteValue32_v2", 3, (uint32_t)a);
+    if (!strcmp(command, "post")) return post(graphs[a], streams[b]);
+    if (!strcmp(command, "posted")) return posted();
     if (!strcmp(command, "drop")) return CALL("cuGraphExecDestroy", (void *))(graphs[a]);
     if (!strcmp(command, "trim-graphs")) return CALL("cuDeviceGraphMemTrim", (int))(0);
     if (!strcmp(command, "reset")) {

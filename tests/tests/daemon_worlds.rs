@@ -1,7 +1,10 @@
 //! Several daemons of one user, one for each set of GPUs. The commands show and change the tenants
 //! of all of them.
 
+use gpushare_tests::waiting::until;
 use gpushare_tests::{GIB, Gpu, Guest, Home, clients};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 /// The quota client in a tenant of this name on this GPU.
 fn guest(home: &Home, gpu: &Gpu, name: &str) -> Guest {
@@ -59,6 +62,26 @@ fn ps_set_and_events_reach_the_tenants_of_all_daemons() {
     assert!(home.row("b").is_none() && home.row("a").is_some());
     a.finish().silently();
     home.until_no_daemon();
+}
+
+#[test]
+fn a_follower_ends_without_an_event_when_its_reader_goes() {
+    let home = Home::new("mem=16GiB");
+    let a = home.guest("a", &[]);
+    let mut command = home.command(&["events", "--follow"]);
+    let mut follower = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut reader = BufReader::new(follower.stdout.take().expect("piped"));
+    let mut line = String::new();
+    reader.read_line(&mut line).expect("an event");
+    assert!(follower.try_wait().expect("its state").is_none(), "{line}");
+    drop(reader);
+    let mut ended = None;
+    until("it ends", || {
+        ended = follower.try_wait().expect("its state");
+        ended.is_some()
+    });
+    assert_eq!(ended.and_then(|status| status.code()), Some(0));
+    a.finish().silently();
 }
 
 #[test]

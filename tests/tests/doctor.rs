@@ -3,7 +3,7 @@
 
 use gpushare_tests::gpu::links;
 use gpushare_tests::guest::clean;
-use gpushare_tests::{Home, artefacts, clients, schema};
+use gpushare_tests::{Home, MIB, artefacts, clients, schema};
 use serde_json::Value;
 use std::process::Command;
 
@@ -47,6 +47,32 @@ fn a_limit_holds_in_every_way_on_this_node() {
     );
     assert!(text.contains("ok    limit-holds"), "{text}");
     assert!(!text.contains('\x1b'), "no colour into a pipe: {text}");
+}
+
+#[test]
+fn a_limit_is_tried_while_a_tenant_queues_and_a_full_gpu_is_named() {
+    let home = Home::new("mem=16GiB");
+    let first = home.guest("first", &["--mem-limit", "14GiB"]);
+    let mut events = home.events();
+    let mut second = home.run("second", &["--mem-limit", "4GiB"]);
+    second.arg("true");
+    let mut second = second.spawn().expect("gpushare starts");
+    events.until("queued", "second");
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let beside = report(home.command(&["doctor", "--json", "--gpu", &gpu]));
+    assert_eq!(check(&beside, "limit-holds").0, "ok", "{beside}");
+    assert!(second.try_wait().expect("its state").is_none(), "it queues");
+    first.finish().silently();
+    assert!(second.wait().expect("it ends").success());
+    // Nothing is left for the trial's own allocations.
+    let mut full = home.guest("full", &["--mem-limit", "16100MiB"]);
+    assert_eq!(full.ask(&format!("alloc {}", 16_100 * MIB)), "alloc 0");
+    let beside = report(home.command(&["doctor", "--json", "--gpu", &gpu]));
+    let (verdict, found, advice) = check(&beside, "limit-holds");
+    assert_ne!(verdict, "ok", "{beside}");
+    assert!(found.contains("too little free memory"), "{found}");
+    assert!(advice.contains("gpushare ps"), "{advice}");
+    full.finish().silently();
 }
 
 #[test]

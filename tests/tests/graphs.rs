@@ -68,6 +68,66 @@ fn a_graph_runs_again_and_again_on_what_it_once_was_given() {
     guest.finish().silently();
 }
 
+/// The driver may take the memory at the upload, or only at the launch.
+#[test]
+fn an_upload_is_no_room_for_a_launch() {
+    for making in MAKINGS {
+        let gpu = Gpu::new("");
+        let mut guest = started(&gpu);
+        guest.does(making);
+        guest.does("upload 0 1");
+        guest.does(&format!("linear {}", 256 * MIB));
+        guest.answers("launch 0 1", OUT_OF_MEMORY);
+        guest.answers("upload 0 1", OUT_OF_MEMORY);
+        guest.answers("launch 0 1", OUT_OF_MEMORY);
+        let truth = gpu.truth();
+        assert!(truth.requested_peak <= 256 * MIB, "{making}: {truth:?}");
+        guest.does("now 0");
+        guest.does("launch 0 1");
+        guest.does("sync 1");
+        let truth = gpu.truth();
+        assert!(truth.requested_peak <= 256 * MIB, "{making}: {truth:?}");
+        guest.finish().silently();
+    }
+}
+
+/// Operations that a stream of softgpu holds. A launch waits in the driver for its place.
+const DEPTH: u64 = 1024;
+
+/// Graph 1 is launched by another thread, which then sleeps in the driver, before it has memory.
+fn with_a_launch_under_way(gpu: &Gpu) -> Guest {
+    let mut guest = started(gpu);
+    guest.does(&format!("graph {} 1", 128 * MIB));
+    guest.does(&format!("graph {} 1", 64 * MIB));
+    guest.does(&format!("crowd 2 {}", DEPTH - 2));
+    guest.does("post 1 2");
+    while guest.ask("posted") != "posted -1" || free(&mut guest) != 192 * MIB {}
+    guest
+}
+
+/// The other launch began first, and comes to the memory last.
+#[test]
+fn a_launch_that_overlapped_another_is_not_relied_on() {
+    let gpu = Gpu::new("room=free");
+    let mut guest = with_a_launch_under_way(&gpu);
+    guest.does("launch 0 1");
+    guest.does("sync 1");
+    // 128 for the graphs, 64 booked by the other launch.
+    guest.does(&format!("linear {}", 64 * MIB));
+    // It takes 64 of what the first graph had, and runs until value 2 comes.
+    guest.does("value 1");
+    while guest.ask("posted") != "posted 0" {}
+    guest.does(&format!("linear {}", 64 * MIB));
+    assert_eq!(free(&mut guest), 0);
+    guest.answers("launch 0 1", OUT_OF_MEMORY);
+    guest.does("value 2");
+    guest.does("sync 2");
+    guest.does("launch 0 1");
+    let truth = gpu.truth();
+    assert!(truth.requested_peak <= 256 * MIB, "{truth:?}");
+    guest.finish().silently();
+}
+
 #[test]
 fn memory_kept_for_graphs_is_given_up_before_anything_is_refused() {
     let gpu = Gpu::new("");

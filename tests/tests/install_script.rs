@@ -91,6 +91,25 @@ fn a_prefix_of_its_own_is_empty_again_after_the_removal() {
 }
 
 #[test]
+fn the_state_stays_for_another_installation_and_goes_with_the_last() {
+    let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+    let kept = ["run/gpushare/node", "var/lib/gpushare/journal"];
+    for prefix in ["/usr", "/usr/local"] {
+        install(unpacked.path(), root.path(), &["--prefix", prefix]);
+    }
+    for folder in kept {
+        fs::create_dir_all(root.path().join(folder)).expect("made");
+    }
+    let removed = |prefix| {
+        let arguments = ["--uninstall", "--prefix", prefix];
+        install(unpacked.path(), root.path(), &arguments);
+        kept.map(|folder| root.path().join(folder).exists())
+    };
+    assert_eq!(removed("/usr/local"), [true, true]);
+    assert_eq!(removed("/usr"), [false, false]);
+}
+
+#[test]
 fn folders_of_the_system_and_files_of_others_stay() {
     let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
     let man = root.path().join("usr/local/share/man/man1");

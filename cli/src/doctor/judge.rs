@@ -213,7 +213,7 @@ fn proof(facts: &Facts) -> Judged {
                 "a limit held in {held} ways; untried: {}",
                 untried.join("; ")
             ),
-            "an older driver lacks these functions; programs cannot use them either",
+            "where the GPU is full, try again when it has 320 MiB free (`gpushare ps` shows who has it); functions that an older driver lacks programs cannot use either",
         ),
     }
 }

@@ -32,9 +32,13 @@ pub(super) fn make(gpu: &str, environment: &Environment) -> Result<Vec<Way>, Str
     let plain = environment.iter().filter(|(name, _)| kept(name));
     let plain = plain.map(|(name, value)| (name.clone(), value.clone()));
     let limit = Bytes(LIMIT).to_string();
-    let mut arguments: Vec<OsString> = ["run", "--gpu", gpu, "--mem-limit", &limit, "--"]
-        .map(OsString::from)
-        .into();
+    let run = ["run", "--gpu", gpu, "--mem-limit", &limit];
+    // Nothing is guaranteed, all is lent, and what is not free is refused: the trial never waits,
+    // and no tenant waits for it.
+    let rest = "--mem-request 0 --preemptible kill --on-collision fail --";
+    let rest = rest.split(' ');
+    let words = run.into_iter().chain(rest).map(OsString::from);
+    let mut arguments: Vec<OsString> = words.collect();
     arguments.extend([executable.into(), "doctor".into(), "--proof".into()]);
     child::ask(&arguments, &plain.collect(), PATIENCE)
 }
@@ -101,6 +105,7 @@ fn judged(within: Answer, beyond: Answer, bytes: u64) -> Outcome {
             Bytes(LIMIT).human()
         )),
         (0, other) => Outcome::Untried(format!("CUDA error {other}")),
+        (OUT_OF_MEMORY, _) => Outcome::Untried("the GPU has too little free memory".to_owned()),
         (other, _) => Outcome::Untried(format!("below the limit: CUDA error {other}")),
     }
 }
@@ -125,6 +130,7 @@ fn two(program: &Program) -> Outcome {
             &std::env::vars_os().collect(),
             SECOND,
         ),
+        OUT_OF_MEMORY => Err("the GPU has too little free memory".to_owned()),
         other => Err(format!("below the limit: CUDA error {other}")),
     });
     match tried {

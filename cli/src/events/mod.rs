@@ -50,6 +50,7 @@ pub(crate) fn events(arguments: &Events) -> Result<ExitCode, Failure> {
 /// Until the daemons leave. The past is what they remember, and with `--since` what the journals
 /// have, too.
 fn follow(as_json: bool, wanted: &Wanted, with_journals: bool) -> Result<ExitCode, Failure> {
+    output::ends_with_its_reader();
     let mut daemons = daemon::some()?;
     let mut seen = std::collections::BTreeSet::new();
     if with_journals {

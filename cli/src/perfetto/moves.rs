@@ -65,7 +65,7 @@ impl Trace {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{group, of, record};
-    use super::super::trace;
+    use super::super::{Kept, trace};
     use gpushare_protocol::wire::Fact;
     use serde_json::Value;
 
@@ -100,7 +100,7 @@ mod tests {
             record(3_000, "left", "web", &moved(32, 100)),
             record(4_000, "gone", "web", &[]),
         ];
-        let trace = trace(&records, &[], &[], 9_000);
+        let trace = trace(&records, &Kept::default(), 9_000);
         let wanted = [
             ("moves out", 800, 200, Some(64)),
             ("off the GPU", 1_000, 1_200, None),
@@ -120,7 +120,7 @@ mod tests {
             record(3_000, "spilled", "web", &[]),
             record(3_500, "gone", "web", &[]),
         ];
-        let trace = trace(&records, &[], &[], 9_000);
+        let trace = trace(&records, &Kept::default(), 9_000);
         let wanted = [(1_000, 1_500), (3_000, 500)];
         let wanted = wanted.map(|(from, long)| ("in files".to_owned(), from, long, None));
         assert_eq!(spans(&trace, "files"), wanted);

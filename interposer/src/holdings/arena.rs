@@ -11,34 +11,72 @@
 //! memory says itself how much of it is unused.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpushare_protocol::page::{MAX_UNITS, UNIT, units_for};
 
 use crate::account::{self, Charge, Refused, Units};
 use crate::driver::device::DeviceKey;
 
-/// Whether memory was freed since the last synchronisation that was followed: the driver may give
-/// it back when it synchronises.
-static FREED: AtomicBool = AtomicBool::new(false);
+/// Frees so far, and those of them that a synchronisation has followed which began after them.
+///
+/// The driver may give freed memory back when it synchronises, in any thread. A free that comes
+/// while another thread synchronises may be too late for that, so it is left to the next one.
+#[derive(Debug, Default)]
+struct Frees {
+    made: AtomicU64,
+    followed: AtomicU64,
+}
+
+impl Frees {
+    const fn new() -> Self {
+        Self {
+            made: AtomicU64::new(0),
+            followed: AtomicU64::new(0),
+        }
+    }
+
+    #[inline]
+    fn add(&self) {
+        self.made.fetch_add(1, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn pending(&self) -> bool {
+        self.made.load(Ordering::Relaxed) != self.followed.load(Ordering::Relaxed)
+    }
+
+    fn so_far(&self) -> u64 {
+        self.made.load(Ordering::Acquire)
+    }
+
+    fn follow(&self, before: u64) {
+        self.followed.fetch_max(before, Ordering::Release);
+    }
+}
+
+static FREES: Frees = Frees::new();
 
 /// Notes a free that needs no event.
 #[inline]
 pub(crate) fn freed() {
-    if !FREED.load(Ordering::Relaxed) {
-        FREED.store(true, Ordering::Release);
-    }
+    FREES.add();
 }
 
 /// Whether a synchronisation is to be followed.
 #[inline(always)]
 pub(crate) fn pending() -> bool {
-    FREED.load(Ordering::Relaxed)
+    FREES.pending()
 }
 
-/// All arenas are followed now.
-pub(crate) fn follows() {
-    FREED.store(false, Ordering::Release);
+/// The frees so far: those that a synchronisation which begins now comes after.
+pub(crate) fn so_far() -> u64 {
+    FREES.so_far()
+}
+
+/// All arenas were followed after a synchronisation that began when so many frees were made.
+pub(crate) fn follows(before: u64) {
+    FREES.follow(before);
 }
 
 /// The charge of one arena. The lock orders readings of the reserved size; it is held for one query
@@ -188,5 +226,43 @@ impl Held {
     pub(crate) fn take(&self) -> Units {
         let mut books = self.lock();
         Units(std::mem::take(&mut books.charged))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Frees;
+
+    #[test]
+    fn a_wait_follows_the_frees_before_it() {
+        let frees = Frees::new();
+        assert!(!frees.pending());
+        frees.add();
+        assert!(frees.pending());
+        let before = frees.so_far();
+        frees.follow(before);
+        assert!(!frees.pending());
+    }
+
+    #[test]
+    fn a_free_that_comes_while_the_host_waits_is_left_to_the_next_wait() {
+        let frees = Frees::new();
+        frees.add();
+        let before = frees.so_far();
+        frees.add();
+        frees.follow(before);
+        assert!(frees.pending());
+        frees.follow(frees.so_far());
+        assert!(!frees.pending());
+    }
+
+    #[test]
+    fn a_wait_that_began_earlier_takes_nothing_back() {
+        let frees = Frees::new();
+        let early = frees.so_far();
+        frees.add();
+        frees.follow(frees.so_far());
+        frees.follow(early);
+        assert!(!frees.pending());
     }
 }

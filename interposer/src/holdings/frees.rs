@@ -24,7 +24,7 @@ use crate::holdings::pools;
 use crate::driver::contexts::Here;
 use crate::driver::device::DeviceKey;
 use crate::guest::fork::ForkLocal;
-pub(crate) use crate::holdings::arena::{freed, pending};
+pub(crate) use crate::holdings::arena::{freed, pending, so_far};
 pub(crate) use crate::holdings::pending_frees::Freed;
 
 /// Streams whose frees are kept before completed ones are looked for.
@@ -94,20 +94,21 @@ pub(super) fn held_over(list: &[(u64, u64)]) {
     }
 }
 
-/// Follows all arenas after the driver has synchronised, if anything was freed.
+/// Follows all arenas after the driver has synchronised, if anything was freed. `before`: the
+/// frees [`so_far`] when the program's call began.
 #[inline]
-pub(crate) fn synchronised() {
+pub(crate) fn synchronised(before: u64) {
     if pending() {
         follow_all();
         if let Some(told) = TOLD.get() {
             (told.waited)();
         }
+        arena::follows(before);
     }
 }
 
 #[cold]
 fn follow_all() {
-    arena::follows();
     settle();
     if !under_way().all.is_empty() {
         freed();

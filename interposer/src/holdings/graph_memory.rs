@@ -1,6 +1,5 @@
 //! The memory that the driver keeps for the graphs of this process, by device.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use gpushare_cuda_abi::cuda::CUgraphMem_attribute;
@@ -11,6 +10,7 @@ use crate::driver::captures::unnoticed;
 use crate::driver::device::{self, DeviceKey};
 use crate::guest::fork::ForkLocal;
 use crate::holdings::arena::{Arena, Held, Promise};
+use crate::holdings::launches::{Given, Launch, Launches, Lessening};
 use crate::holdings::timed_lock::{TimedLock, TimedLockGuard};
 
 /// The known graph memory of each device.
@@ -25,8 +25,8 @@ struct Known {
     held: Held,
     /// The turns to rely on room.
     turns: TimedLock,
-    /// Launches begun that may have taken memory.
-    launches: AtomicU64,
+    /// The calls that take or give back memory.
+    launches: Launches,
 }
 
 /// The memory of all graphs of this process on one device.
@@ -70,6 +70,7 @@ impl Arena for GraphMemory {
     }
 
     fn trim(&self) {
+        let _lessens = self.lessens();
         if let Some(ordinal) = device::ordinal_of(self.device) {
             let _ = unnoticed(|| calls::trim_graph_memory(ordinal));
         }
@@ -92,25 +93,27 @@ pub(crate) fn each(visit: &dyn Fn(&dyn Arena)) {
 }
 
 impl GraphMemory {
-    /// Notes that a launch begins that may take memory. Its number.
-    pub(crate) fn begin(&self) -> u64 {
-        self.known.launches.fetch_add(1, Ordering::AcqRel) + 1
+    /// Notes that a call begins that may take memory.
+    pub(crate) fn begin(&self) -> Launch<'static> {
+        self.known.launches.begin()
     }
 
-    /// Room for `bytes`, if there is any: memory that no graph uses, or that the same graph's last
-    /// launch had. Other launches take no more of it than they have booked.
+    /// Notes that a call begins after which the driver may have given memory back.
+    pub(crate) fn lessens(&self) -> Lessening<'static> {
+        self.known.launches.lessens()
+    }
+
+    /// Room for `bytes`, if there is any: memory that no graph uses, or what the same graph's last
+    /// launch was given. Other launches take no more of it than they have booked.
     pub(crate) fn room(
         &self,
         bytes: u64,
-        last: Option<&(u64, Option<u64>)>,
+        last: Option<&Given>,
     ) -> Option<(TimedLockGuard<'static>, Promise<'static>)> {
         let turn = self.known.turns.take(PATIENCE)?;
         let promise = Promise::of(&self.known.held, bytes);
         let reserved = self.reserved()?;
-        let own = last.is_some_and(|(launch, then)| {
-            *launch == self.known.launches.load(Ordering::Acquire)
-                && then.is_some_and(|then| then <= reserved)
-        });
+        let own = last.is_some_and(|given| self.known.launches.has(given, reserved));
         let unused = reserved.checked_sub(self.used()?)?;
         (own || unused >= bytes).then_some((turn, promise))
     }

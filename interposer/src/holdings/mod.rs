@@ -5,6 +5,7 @@ pub(crate) mod early;
 pub(crate) mod events;
 pub(crate) mod frees;
 pub(crate) mod graph_memory;
+pub(crate) mod launches;
 pub(crate) mod objects;
 pub(crate) mod overhead;
 pub(crate) mod pending_frees;

@@ -157,10 +157,12 @@ impl Pool {
         self.leaving.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// As many frees are over.
+    /// As many frees are over: the driver may give their memory back when it synchronises next. A
+    /// synchronisation that began before this was known may have been too early.
     pub(crate) fn over(&self, count: usize) {
         self.leaving.fetch_sub(count, Ordering::AcqRel);
         self.credit_if_gone();
+        arena::freed();
     }
 
     /// One allocation less: its free was accepted.

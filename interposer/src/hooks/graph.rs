@@ -19,6 +19,7 @@ use crate::gate::{self, Work, seal};
 use crate::holdings::arena::{self, Arena as _, Promise};
 use crate::holdings::frees::{self, Freed};
 use crate::holdings::graph_memory::GraphMemory;
+use crate::holdings::launches::{Given, Launch};
 use crate::holdings::objects::Map;
 use crate::holdings::reclaim::{self, Found};
 use crate::holdings::timed_lock::TimedLockGuard;
@@ -40,25 +41,21 @@ hooks! {
         launching(exec, stream, || gate::pass(&Work::One(stream, exec.into()), call))
     };
     fn cuGraphUpload | cuGraphUpload_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult
-        = |call, of| launching(exec, of(stream), || seal::pass_work(call));
+        = |call, of| uploading(exec, of(stream), || seal::pass_work(call));
     fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult = |call| destroy(exec, call);
-    fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult = |call| trimmed(device, call());
+    fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult = |call| trimmed(device, call);
 }
 
 /// An executable graph that allocates.
 #[derive(Debug)]
 struct Exec {
     sizes: Sizes,
-    last: Option<Last>,
+    last: Last,
 }
 
-/// An executable graph's last launch. Its next launch waits for it and may use the same memory, if
-/// no other graph was launched since.
-#[derive(Clone, Debug)]
-struct Last {
-    /// By device, as in the sizes: the number of the launch, and the reserved size after it.
-    launches: Vec<(u64, Option<u64>)>,
-}
+/// What an executable graph's last launch was given, by device as in the sizes: as far as it is
+/// certain. Its next launch waits for it and may use the same memory.
+type Last = Vec<Option<Given>>;
 
 static EXECS: Map<Exec> = Map::new();
 /// Their number, so that launches of all other graphs cost one load.
@@ -122,12 +119,18 @@ fn instantiating(
             refusal::of(asked, || CUresult::OUT_OF_MEMORY)
         };
         let stream = StreamRef::legacy(CUstream::NULL);
-        running(&sizes, stream, None, &refusal, call).0
+        running(&sizes, stream, &[], &refusal, call).0
     } else {
         call()
     };
     if let Some(made) = exec.after(answer) {
-        let known = EXECS.insert(key(made), Exec { sizes, last: None });
+        let known = EXECS.insert(
+            key(made),
+            Exec {
+                sizes,
+                last: Last::new(),
+            },
+        );
         if known.is_none() {
             ALLOCATING.fetch_add(1, Ordering::AcqRel);
         }
@@ -160,12 +163,35 @@ fn launching(exec: CUgraphExec, stream: StreamRef, call: impl Fn() -> CUresult) 
     if !may_allocate() {
         return call();
     }
+    let (answer, given) = submitting(exec, stream, call);
+    if let Some(given) = given.filter(|_| answer.is_success()) {
+        EXECS.with(key(exec), |exec| exec.last = given);
+    }
+    answer
+}
+
+/// An upload may take the memory of a launch, and the driver may give it to other graphs before
+/// that: no launch relies on it.
+fn uploading(exec: CUgraphExec, stream: StreamRef, call: impl Fn() -> CUresult) -> CUresult {
+    if !may_allocate() {
+        return call();
+    }
+    submitting(exec, stream, call).0
+}
+
+/// Makes a call that may take a graph's memory. Returns what it was given too, if it may have been
+/// given any.
+fn submitting(
+    exec: CUgraphExec,
+    stream: StreamRef,
+    call: impl Fn() -> CUresult,
+) -> (CUresult, Option<Last>) {
     let Some((sizes, last)) = EXECS.with(key(exec), |exec| (exec.sizes.clone(), exec.last.clone()))
     else {
-        return call();
+        return (call(), None);
     };
     if stream.records() {
-        return call();
+        return (call(), None);
     }
     if stream.fault().is_some() {
         // The driver refuses it. If it succeeds all the same, its memory is charged, above the
@@ -173,14 +199,11 @@ fn launching(exec: CUgraphExec, stream: StreamRef, call: impl Fn() -> CUresult) 
         let answer = call();
         let follow = |(device, _): &(DeviceKey, u64)| arena::follow(&GraphMemory::of(*device));
         sizes.iter().for_each(follow);
-        return answer;
+        return (answer, None);
     }
     let refusal = || CUresult::OUT_OF_MEMORY;
-    let (answer, launched) = running(&sizes, stream, last.as_ref(), &refusal, call);
-    if answer.is_success() {
-        EXECS.with(key(exec), |exec| exec.last = Some(launched));
-    }
-    answer
+    let (answer, given) = running(&sizes, stream, &last, &refusal, call);
+    (answer, Some(given))
 }
 
 /// A launch's hold on one device's graph memory: its memory is booked, or it has the turn to rely
@@ -193,11 +216,11 @@ struct Hold {
 }
 
 impl Hold {
-    /// `last` is the exec's last launch here.
+    /// `last` is what the exec's last launch was given here.
     fn of(
         device: DeviceKey,
         bytes: u64,
-        last: Option<&(u64, Option<u64>)>,
+        last: Option<&Given>,
         call: &Deadline,
         refusal: &dyn Fn() -> CUresult,
     ) -> Result<Self, CUresult> {
@@ -228,38 +251,36 @@ impl Hold {
 }
 
 /// Makes a call that may take these sizes: all are booked before, and each device's graph memory is
-/// followed after it.
+/// followed after it. Returns what it was given too.
 fn running(
     sizes: &Sizes,
     stream: StreamRef,
-    last: Option<&Last>,
+    last: &[Option<Given>],
     refusal: &dyn Fn() -> CUresult,
     call: impl Fn() -> CUresult,
 ) -> (CUresult, Last) {
-    let mut launched = Last {
-        launches: Vec::with_capacity(sizes.len()),
-    };
     let mut holds = Vec::with_capacity(sizes.len());
     let deadline = Deadline::new();
     for (at, (device, bytes)) in sizes.iter().enumerate() {
-        let last = last.and_then(|last| last.launches.get(at));
+        let last = last.get(at).and_then(Option::as_ref);
         match Hold::of(*device, *bytes, last, &deadline, refusal) {
             Ok(hold) => holds.push(hold),
-            Err(answer) => return (answer, launched),
+            Err(answer) => return (answer, Last::new()),
         }
     }
+    let mut launches: Vec<Launch<'static>> = Vec::with_capacity(sizes.len());
     let answer = insisting(&holds, &deadline, &mut || {
         // Each attempt is a launch: another graph's between two of them must not be taken for the
         // last one.
-        let begun = holds.iter().map(|hold| (hold.memory.begin(), None));
-        launched.launches.clear();
-        launched.launches.extend(begun);
+        launches.clear();
+        launches.extend(holds.iter().map(|hold| hold.memory.begin()));
         call()
     });
     account::worked();
-    let launches = launched.launches.iter_mut();
-    for ((hold, (device, bytes)), (_, reserved)) in holds.into_iter().zip(sizes).zip(launches) {
-        *reserved = hold.memory.reserved();
+    let mut given = Last::with_capacity(sizes.len());
+    for ((hold, (device, bytes)), launch) in holds.into_iter().zip(sizes).zip(launches) {
+        let reserved = hold.memory.reserved();
+        given.push(reserved.and_then(|reserved| launch.succeeded(reserved)));
         if arena::after(&hold.memory, hold.charge).is_err() {
             tracing::warn!(
                 device = device.index(),
@@ -270,7 +291,7 @@ fn running(
             frees::freed_in(stream, stream.place(), *device, Freed::Graph(*bytes));
         }
     }
-    (answer, launched)
+    (answer, given)
 }
 
 /// Makes the call. If the driver has no memory though all was booked, the daemon is asked to look,
@@ -290,7 +311,12 @@ fn insisting(holds: &[Hold], call: &Deadline, attempt: &mut dyn FnMut() -> CUres
 
 fn destroy(exec: CUgraphExec, call: impl FnOnce() -> CUresult) -> CUresult {
     let known = EXECS.take(key(exec));
+    let devices = known.iter().flat_map(|exec| &exec.sizes);
+    let lessens: Vec<_> = devices
+        .map(|(device, _)| GraphMemory::of(*device).lessens())
+        .collect();
     let answer = call();
+    drop(lessens);
     let Some(known) = known else { return answer };
     if !answer.is_success() {
         EXECS.insert(key(exec), known);
@@ -304,9 +330,13 @@ fn destroy(exec: CUgraphExec, call: impl FnOnce() -> CUresult) -> CUresult {
     answer
 }
 
-fn trimmed(ordinal: CUdevice, answer: CUresult) -> CUresult {
-    if let Some(device) = device::of_ordinal(ordinal) {
-        arena::follow(&GraphMemory::of(device));
+fn trimmed(ordinal: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
+    let memory = device::of_ordinal(ordinal).map(GraphMemory::of);
+    let lessens = memory.as_ref().map(GraphMemory::lessens);
+    let answer = call();
+    drop(lessens);
+    if let Some(memory) = memory {
+        arena::follow(&memory);
     }
     answer
 }

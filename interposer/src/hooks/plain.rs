@@ -104,11 +104,15 @@ fn range(
     match memory::find(at) {
         None => own::at_address(at, false, || ask(at)),
         Some(Found::Nothing) => ask(NOWHERE),
-        Some(Found::Allocation(found)) => {
-            base.write(found.start);
-            size.write(usize::try_from(found.bytes).unwrap_or(usize::MAX));
-            CUresult::SUCCESS
-        }
+        // The driver says first whether the call is good: the context may be lost.
+        Some(Found::Allocation(found)) => seal::pass(|| {
+            let answer = ask(at);
+            if answer.is_success() {
+                base.write(found.start);
+                size.write(usize::try_from(found.bytes).unwrap_or(usize::MAX));
+            }
+            answer
+        }),
     }
 }
 

@@ -18,16 +18,18 @@ hooks! {
     #[wait]
     fn cuCtxSynchronize_v2(context: CUcontext) -> CUresult = |call| awaited(Awaited::Context(context), call);
     #[wait]
-    fn cuEventSynchronize(event: CUevent) -> CUresult = |call| followed(gate::awaited::asking_event(event, call));
+    fn cuEventSynchronize(event: CUevent) -> CUresult = |call| followed(|| gate::awaited::asking_event(event, call));
 }
 
 /// Waits by `call`; the gate records the completed work.
 fn awaited(what: Awaited, call: impl FnOnce() -> CUresult) -> CUresult {
-    followed(gate::awaited::waiting(what, call))
+    followed(|| gate::awaited::waiting(what, call))
 }
 
-fn followed(answer: CUresult) -> CUresult {
+fn followed(wait: impl FnOnce() -> CUresult) -> CUresult {
+    let before = frees::so_far();
+    let answer = wait();
     account::worked();
-    frees::synchronised();
+    frees::synchronised(before);
     answer
 }

@@ -145,6 +145,12 @@ impl Blocks {
         Some(block)
     }
 
+    /// Puts managed memory back that [`Self::remove`] took: the driver has refused to free it.
+    pub(super) fn put_back(&mut self, base: u64, block: Block) {
+        self.away[block.device.index()] += block.reserved - block.on_device();
+        self.insert(base, block);
+    }
+
     /// The rights at a pool's memory; `None`: it is a context's, for its [`Self::accessors`].
     pub(super) fn rights(&self, block: &Block) -> Option<Vec<(CUdevice, u64)>> {
         let pool = self.pooled.pools.get(&block.pool?)?;

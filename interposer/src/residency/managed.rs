@@ -88,11 +88,15 @@ pub(super) fn make(mut block: Block) -> Result<u64, CUresult> {
     Ok(base)
 }
 
-/// Frees the allocation at `base`. What the driver refuses stays.
+/// Frees the allocation at `base`. What the driver refuses stays. It is taken out of the books
+/// first: once the driver has freed an address, another thread may be given it.
 pub(super) fn free(base: u64) -> CUresult {
+    let Some(block) = blocks().remove(base) else {
+        return CUresult::INVALID_VALUE;
+    };
     let answer = unnoticed(|| calls::free(base));
-    if answer.is_success() {
-        blocks().remove(base);
+    if !answer.is_success() {
+        blocks().put_back(base, block);
     }
     answer
 }

@@ -247,7 +247,7 @@ pub(crate) fn free(device: DeviceKey, base: u64) -> CUresult {
     if !blocks().map.contains_key(&base) {
         return CUresult::INVALID_VALUE;
     }
-    if let Some(refused) = refused_by_capture() {
+    if let Some(refused) = refused_by_context(device).or_else(refused_by_capture) {
         return refused;
     }
     await_all(device);
@@ -276,6 +276,16 @@ pub(super) fn give_back(base: u64, block: &Block) {
         }
     }
     spent.give_up();
+}
+
+/// The driver's error for a free while the current context is lost: its memory stays until it is
+/// destroyed. Only work that was submitted can lose it.
+pub(super) fn refused_by_context(device: DeviceKey) -> Option<CUresult> {
+    if work::is_done(device.index()) {
+        return None;
+    }
+    let fault = StreamRef::legacy(CUstream::NULL).fault();
+    fault.filter(|fault| *fault != CUresult::INVALID_CONTEXT)
 }
 
 /// The driver's error for a free while a stream captures, if it refuses one. It is asked with an

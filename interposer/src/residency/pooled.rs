@@ -12,7 +12,8 @@ use gpushare_cuda_abi::cuda::*;
 
 use super::blocks::Blocks;
 use super::memory::{
-    Owner, await_all, blocks, give_back, granularity_of, make_for, refused_by_capture, unit_of,
+    Owner, await_all, blocks, give_back, granularity_of, make_for, refused_by_capture,
+    refused_by_context, unit_of,
 };
 use super::pool_books::{PoolBooks, size_of};
 use super::slabs::follow_sync_memops;
@@ -257,7 +258,7 @@ pub(crate) fn free_now(at: u64) -> CUresult {
     let Some(device) = device else {
         return CUresult::INVALID_VALUE;
     };
-    if let Some(refused) = refused_by_capture() {
+    if let Some(refused) = refused_by_context(device).or_else(refused_by_capture) {
         return refused;
     }
     await_all(device);

@@ -8,7 +8,8 @@ use gpushare_cuda_abi::cuda::CUresult;
 use super::blocks::Blocks;
 use super::managed;
 use super::memory::{
-    await_all, await_device, blocks, give_back, make, refused_by_capture, unit_of,
+    await_all, await_device, blocks, give_back, make, refused_by_capture, refused_by_context,
+    unit_of,
 };
 use super::pooled;
 use super::provide::is_idle;
@@ -90,6 +91,9 @@ pub(super) fn free(device: DeviceKey, at: u64) -> Option<CUresult> {
     }
     if !work::is_done(device.index()) {
         blocks().smalls.find(at).filter(|(begin, _)| *begin == at)?;
+        if let Some(refused) = refused_by_context(device) {
+            return Some(refused);
+        }
         await_device(device);
     }
     let (small, too_many) = match seal::pass_books(|| blocks().smalls.give(at)) {

@@ -96,6 +96,13 @@ fn a_limit_and_a_request_are_two_subjects() {
     assert_eq!(memory(&[request], DEFAULT), (8 * GIB, GIB));
     let alias = ("NVIDIA_GPU_MEMORY_REQUEST", "1024");
     assert_eq!(memory(&[alias], DEFAULT), (8 * GIB, GIB));
+    let nothing = ("GPUSHARE_MEM_REQUEST", "0");
+    assert_eq!(
+        memory(&[nothing], DEFAULT),
+        (8 * GIB, 0),
+        "nothing is guaranteed"
+    );
+    assert_eq!(memory(&[nothing], &[request]), (NONE, 0));
     let own = ("CUDA_DEVICE_MEMORY_LIMIT", "2g");
     assert_eq!(memory(&[own], &[request]), (2 * GIB, GIB));
 }

@@ -299,7 +299,11 @@ fn view(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
 }
 
 fn ours(limits: &mut Limits, set: &Setting<'_>, request: bool) -> Result<(), LimitError> {
-    let size = Size::parse(set.value).map_err(|bad| set.refuse(problem(bad), size::ACCEPTED))?;
+    let size = match request {
+        true => Size::parse_request(set.value).map_err(|bad| (bad, size::REQUESTED)),
+        false => Size::parse(set.value).map_err(|bad| (bad, size::ACCEPTED)),
+    };
+    let size = size.map_err(|(bad, accepted)| set.refuse(problem(bad), accepted))?;
     if let (Size::Bytes(bytes), false) = (size, request) {
         meant(set, bytes)?;
     }
@@ -358,6 +362,8 @@ fn mps(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
 pub enum Kind {
     /// Memory: a size.
     Memory,
+    /// Guaranteed memory: a size, or 0.
+    Request,
     /// A device's time: a percentage.
     Time,
 }
@@ -377,6 +383,10 @@ pub fn flag<'a>(kind: Kind, flag: &str, value: &'a str) -> Result<(Selector, &'a
             "SIZE, <0 to 15>=SIZE or <GPU UUID>=SIZE; a SIZE is {}",
             size::ACCEPTED
         ),
+        Kind::Request => format!(
+            "SIZE, <0 to 15>=SIZE or <GPU UUID>=SIZE; a SIZE is {}",
+            size::REQUESTED
+        ),
         Kind::Time => format!(
             "PERCENT, <0 to 15>=PERCENT or <GPU UUID>=PERCENT; a PERCENT is {}",
             compute::ACCEPTED
@@ -386,6 +396,7 @@ pub fn flag<'a>(kind: Kind, flag: &str, value: &'a str) -> Result<(Selector, &'a
     let device = device.ok_or_else(|| refuse("there is no such device"))?;
     match kind {
         Kind::Memory => Size::parse(amount).map(drop).map_err(problem),
+        Kind::Request => Size::parse_request(amount).map(drop).map_err(problem),
         Kind::Time => compute::parse(amount)
             .map(drop)
             .ok_or("not understood as a percentage"),

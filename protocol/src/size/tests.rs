@@ -94,7 +94,14 @@ fn our_grammar_refuses_everything_else() {
     }
     for text in ["0", "00", "0GiB", "0.0GiB", "0%", "0.0000001%", "0.0001Ki"] {
         assert_eq!(Size::parse(text), Err(BadSize::Zero), "{text:?}");
+        let request = Size::parse_request(text);
+        match text {
+            "0" => assert_eq!(request, Ok(Size::Bytes(0))),
+            _ => assert_eq!(request, Err(BadSize::Zero), "{text:?}"),
+        }
     }
+    assert_eq!(Size::Bytes(0).to_string(), "0", "it reads back");
+    assert_eq!(Size::parse_request("50%"), Size::parse("50%"));
     for text in [
         "18446744073709551616",
         "16777216TiB",

@@ -172,6 +172,22 @@ pub struct SeriesRow {
     pub waited: Vec<u16>,
 }
 
+/// A tenant's grants in its last hour on a device, a row of [`super::Listing::Grants`]: a value
+/// every `step_ms`, the newest last, at the moments of [`SeriesRow`]. Since minor 16.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantsRow {
+    /// The tenant's name; it may have ended.
+    pub name: String,
+    /// The device's UUID.
+    pub device: [u8; 16],
+    /// Milliseconds between two values.
+    pub step_ms: u64,
+    /// Milliseconds since the last value.
+    pub age_ms: u64,
+    /// Bytes granted, in MiB, rounded up.
+    pub grant_mib: Vec<u32>,
+}
+
 /// The last changes of a tenant's lease on a device, oldest first, a row of
 /// [`super::Listing::Leases`]. Since minor 13. Earlier changes are forgotten.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

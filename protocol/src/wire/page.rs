@@ -1,7 +1,7 @@
 //! Lists in pages, since minor 3: a list of any length, each answer of which fits a frame.
 
 use super::control::{DeviceRow, EndRow, GangRow, ShareRow, TenantRow};
-use super::metrics::{HealthRow, LeasesRow, MetricsRow, PodRow, SeriesRow};
+use super::metrics::{GrantsRow, HealthRow, LeasesRow, MetricsRow, PodRow, SeriesRow};
 use super::record::TenantStatusRow;
 use super::residency::ResidencyRow;
 use super::sharing::SharingRow;
@@ -42,6 +42,8 @@ pub enum Listing {
     Pods,
     /// How busy each device is, its power and its temperature. Since minor 15.
     Health,
+    /// Each tenant's grants in the last hour. Since minor 16.
+    Grants,
 }
 
 /// Where a page begins. The default is the list's beginning; any other one came from the daemon,
@@ -93,4 +95,6 @@ pub enum Rows {
     Pods(Vec<PodRow>),
     /// Of [`Listing::Health`]: a row a device.
     Health(Vec<HealthRow>),
+    /// Of [`Listing::Grants`].
+    Grants(Vec<GrantsRow>),
 }

@@ -17,6 +17,9 @@ pub(crate) struct Limbo {
     pub(crate) told: Bytes,
     /// Its contexts' memory beside its charges, as measured or as reserved.
     pub(crate) overhead: Bytes,
+    /// What counts of it at most. Of managed memory more may be on the card than was booked there:
+    /// the driver evicts that for any other, as while the process lived.
+    pub(crate) most: Bytes,
     /// When it died.
     pub(crate) since: Nanos,
     /// Whether it was being ended: an ask may wait for just these bytes.
@@ -30,6 +33,7 @@ impl Limbo {
         self.charged += other.charged;
         self.told += other.told;
         self.overhead += other.overhead;
+        self.most += other.most;
         self.since = self.since.max(other.since);
         self.ended |= other.ended;
     }
@@ -37,6 +41,7 @@ impl Limbo {
     /// The device shows how much the process still holds: its charges beside its overhead, and at
     /// least the charges in its page.
     pub(crate) fn shows(&mut self, holds: Bytes) {
+        let holds = holds.min(self.most);
         self.bytes = holds;
         let most = (holds - self.overhead).max(self.told).min(holds);
         self.charged = self.charged.min(most);

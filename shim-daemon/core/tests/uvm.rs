@@ -2,7 +2,7 @@
 //! nothing of it needs the host budget.
 
 use crate::node::swap::{policy, swapping};
-use crate::node::{Node, secs, spec};
+use crate::node::{Node, Rng, secs, spec};
 use crate::swap::denials;
 use gpushare_core::{
     Bytes, DeviceId, Event, Notice, Oversubscribe, Place, Quota, Resolver, SpecError, TenantId,
@@ -155,6 +155,32 @@ fn the_dead_of_a_tenant_above_the_card_hold_no_more_than_the_card() {
     assert!(taken(&node, device) <= mib(1024));
     node.live(secs(10));
     assert_eq!(taken(&node, device), Bytes::ZERO);
+}
+
+/// Of the managed memory that a killed process leaves, more may be on the card than was booked:
+/// what a neighbour was promised and does not use. The driver evicts it for the neighbour.
+#[test]
+fn what_a_killed_process_leaves_beyond_its_booking_keeps_nobody_waiting() {
+    for looked_at in [false, true] {
+        let (mut node, device) = card(2048);
+        let (_, plain) = node.run(spec(device, 1, 1));
+        let (_, process) = node.run(managed(device, 8192));
+        let ask = node.want(process, device, mib(8000));
+        assert!(node.granted(ask));
+        assert_eq!(node.holds(process, device), mib(2048));
+        node.devices.get_mut(&device).expect("it exists").linger = None;
+        node.lag = (!looked_at).then_some((Rng(1), secs(1)));
+        node.exit(process);
+        assert_eq!(node.physical(device), mib(2048), "it lingers");
+        let ask = node.want(plain, device, mib(1024));
+        assert!(node.granted(ask));
+        assert_eq!(node.physical(device), mib(2048), "a part has left");
+        // What was booked is waited for until a look shows it gone.
+        assert_eq!(taken(&node, device), mib(2048));
+        node.devices.get_mut(&device).expect("it exists").linger = Some(secs(0));
+        node.live(secs(3));
+        assert_eq!(taken(&node, device), mib(1024));
+    }
 }
 
 #[test]

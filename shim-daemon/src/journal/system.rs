@@ -1,6 +1,7 @@
 //! The log as the end of the queue: journald's own socket with a field for each part of an event,
 //! or a line of the daemon's log.
 
+use std::fmt::{self, Display, Formatter, Write};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -53,11 +54,11 @@ impl Sink for Lines {
             many => many,
         };
         for records in batch.chunks(size) {
-            let lines = records.iter().map(|record| {
-                let subject = subject(record);
-                format!("{}{subject}: {}", record.kind, record.text)
-            });
-            let text = lines.collect::<Vec<_>>().join("\n");
+            let mut text = String::new();
+            for record in records {
+                let _ = writeln!(text, "{}", Line(record));
+            }
+            let text = text.trim_end_matches('\n');
             match records.iter().any(|record| is_grave(record)) {
                 true => tracing::warn!(target: "event", "{text}"),
                 false => tracing::info!(target: "event", "{text}"),
@@ -66,13 +67,21 @@ impl Sink for Lines {
     }
 }
 
-/// ` of web on GPU 0`.
-fn subject(record: &EventRecord) -> String {
-    let tenant = record.tenant.as_ref();
-    let tenant = tenant.map_or(String::new(), |name| format!(" of {name}"));
-    let device = record.device;
-    let device = device.map_or(String::new(), |device| format!(" on GPU {}", device.index));
-    format!("{tenant}{device}")
+/// `served of web on GPU 0: 4 GiB after 2 s`.
+struct Line<'a>(&'a EventRecord);
+
+impl Display for Line<'_> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let Self(record) = self;
+        out.write_str(&record.kind)?;
+        if let Some(name) = &record.tenant {
+            write!(out, " of {name}")?;
+        }
+        if let Some(device) = &record.device {
+            write!(out, " on GPU {}", device.index)?;
+        }
+        write!(out, ": {}", record.text)
+    }
 }
 
 fn is_grave(record: &EventRecord) -> bool {
@@ -132,8 +141,7 @@ fn fields(record: &EventRecord) -> Vec<u8> {
         out.extend(value.bytes());
         out.push(b'\n');
     };
-    let text = format!("{}{}: {}", record.kind, subject(record), record.text);
-    put("MESSAGE", &text);
+    put("MESSAGE", &Line(record).to_string());
     put("PRIORITY", if is_grave(record) { "4" } else { "6" });
     put("SYSLOG_IDENTIFIER", "gpushared");
     put("GPUSHARE_EVENT", &record.kind);

@@ -5,13 +5,13 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use gpushare_core::{Nanos, TenantId};
-use gpushare_protocol::wire::SeriesRow;
+use gpushare_protocol::wire::{GrantsRow, SeriesRow};
 
 /// The time between two values.
 pub(super) const STEP: Nanos = Nanos::secs(10);
 /// Values of a series: an hour.
 pub(super) const LENGTH: usize = 360;
-/// Series at most: with full ones 6 MiB.
+/// Series at most: with full ones 9 MiB.
 const MOST: usize = 2048;
 
 /// A tenant on a device in one step.
@@ -19,6 +19,8 @@ const MOST: usize = 2048;
 pub(super) struct Point {
     /// Bytes charged, in MiB, rounded up.
     pub(super) charged_mib: u32,
+    /// Bytes granted, in MiB, rounded up.
+    pub(super) grant_mib: u32,
     /// Device time that it was billed for, in thousandths.
     pub(super) held: u16,
     /// Time that it waited at its gate, in thousandths.
@@ -64,13 +66,13 @@ impl History {
         true
     }
 
-    /// A value of this step: bytes charged, and the billed and the waited time, in nanoseconds,
-    /// each since the tenant's registration.
+    /// A value of this step: bytes charged and granted, and the billed and the waited time, in
+    /// nanoseconds, each since the tenant's registration.
     pub(super) fn note(
         &mut self,
         key: Key,
         (name, device): (&str, [u8; 16]),
-        charged: u64,
+        (charged, granted): (u64, u64),
         (held, waited): (u64, u64),
     ) {
         if !self.series.contains_key(&key) && !self.make_room() {
@@ -89,7 +91,8 @@ impl History {
             u16::try_from(part.min(1000)).unwrap_or(1000)
         };
         series.points.push_back(Point {
-            charged_mib: u32::try_from(charged.div_ceil(1 << 20)).unwrap_or(u32::MAX),
+            charged_mib: mib(charged),
+            grant_mib: mib(granted),
             held: part(held, series.read.0),
             waited: part(waited, series.read.1),
         });
@@ -119,13 +122,11 @@ impl History {
         from: Key,
     ) -> impl Iterator<Item = (Key, SeriesRow)> + use<'_> {
         self.series.range(from..).map(move |(key, series)| {
-            let missed = Nanos(STEP.0 * (self.steps - series.last));
-            let age = missed + (now - self.taken.unwrap_or(now));
             let row = SeriesRow {
                 name: series.name.clone(),
                 device: series.device,
                 step_ms: STEP.0 / 1_000_000,
-                age_ms: age.0 / 1_000_000,
+                age_ms: self.age_ms(now, series),
                 charged_mib: series
                     .points
                     .iter()
@@ -137,6 +138,34 @@ impl History {
             (*key, row)
         })
     }
+
+    /// The grants from this series on, each with its key.
+    pub(super) fn grants(
+        &self,
+        now: Nanos,
+        from: Key,
+    ) -> impl Iterator<Item = (Key, GrantsRow)> + use<'_> {
+        self.series.range(from..).map(move |(key, series)| {
+            let row = GrantsRow {
+                name: series.name.clone(),
+                device: series.device,
+                step_ms: STEP.0 / 1_000_000,
+                age_ms: self.age_ms(now, series),
+                grant_mib: series.points.iter().map(|point| point.grant_mib).collect(),
+            };
+            (*key, row)
+        })
+    }
+
+    /// Milliseconds since the last value.
+    fn age_ms(&self, now: Nanos, series: &Series) -> u64 {
+        let missed = Nanos(STEP.0 * (self.steps - series.last));
+        (missed + (now - self.taken.unwrap_or(now))).0 / 1_000_000
+    }
+}
+
+fn mib(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(1 << 20)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -149,7 +178,8 @@ mod tests {
 
     fn note(history: &mut History, tenant: u64, charged: u64, times: (u64, u64)) {
         let key = (TenantId(tenant), 0);
-        history.note(key, (&format!("t{tenant}"), [7; 16]), charged, times);
+        let bytes = (charged, charged + (4 << 20));
+        history.note(key, (&format!("t{tenant}"), [7; 16]), bytes, times);
     }
 
     fn rows(history: &History, now: Nanos) -> Vec<SeriesRow> {
@@ -169,6 +199,10 @@ mod tests {
         assert_eq!(rows.len(), 1);
         assert_eq!((rows[0].step_ms, rows[0].age_ms), (10_000, 2_000));
         assert_eq!(rows[0].charged_mib, [1, 3]);
+        let later = at(1) + Nanos::secs(2);
+        let (_, grants) = history.grants(later, (TenantId(0), 0)).next().expect("one");
+        assert_eq!((grants.step_ms, grants.age_ms), (10_000, 2_000));
+        assert_eq!(grants.grant_mib, [5, 7]);
         assert_eq!(
             (&rows[0].held[..], &rows[0].waited[..]),
             (&[0, 500][..], &[0, 10][..])

@@ -2,8 +2,8 @@
 
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{
-    ControlReply, Cursor, DeviceRow, GangRow, LeasesRow, Listing, MetricsRow, PodRow, ProcessRow,
-    Rows, SeriesRow, SharingRow, SwapRow, TenantRow, TenantStatusRow,
+    ControlReply, Cursor, DeviceRow, GangRow, GrantsRow, LeasesRow, Listing, MetricsRow, PodRow,
+    ProcessRow, Rows, SeriesRow, SharingRow, SwapRow, TenantRow, TenantStatusRow,
 };
 
 use super::Node;
@@ -17,6 +17,8 @@ const ROW: usize = 128;
 const MEASURED: usize = 640;
 /// The maximum size of a value in a history.
 const POINT: usize = 11;
+/// The maximum size of a grant in a history.
+const GRANT: usize = 5;
 /// The maximum size of a change of a lease.
 const CHANGE: usize = 11;
 /// The maximum size of a process in a row.
@@ -102,6 +104,10 @@ impl Node {
             Listing::History => {
                 let (rows, next) = self.history_from(now, from);
                 (Rows::History(rows), next)
+            }
+            Listing::Grants => {
+                let (rows, next) = self.grants_from(now, from);
+                (Rows::Grants(rows), next)
             }
             Listing::Leases => {
                 let (rows, next) = self.leases_from(now, from);
@@ -245,6 +251,18 @@ impl Node {
         let first = (TenantId(from.tenant), usize_of(from.device));
         for ((id, device_index), row) in self.history.rows(now, first) {
             if !room.take(ROW + row.name.len() + row.held.len() * POINT) {
+                return (rows, Some(cursor(id, device_index, 0)));
+            }
+            rows.push(row);
+        }
+        (rows, None)
+    }
+
+    fn grants_from(&self, now: Nanos, from: Cursor) -> (Vec<GrantsRow>, Option<Cursor>) {
+        let (mut rows, mut room) = (Vec::new(), Room(PAGE));
+        let first = (TenantId(from.tenant), usize_of(from.device));
+        for ((id, device_index), row) in self.history.grants(now, first) {
+            if !room.take(ROW + row.name.len() + row.grant_mib.len() * GRANT) {
                 return (rows, Some(cursor(id, device_index, 0)));
             }
             rows.push(row);

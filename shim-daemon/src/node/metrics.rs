@@ -149,9 +149,11 @@ impl Node {
                 let of = (known.name(), device.uuid);
                 let waited = measures.gate_waits().sum_ns + measures.waiting().0;
                 let times = (measures.gpu(), waited);
-                let charged = known.charged(device_index).0;
+                let account = self.world.account(*id, known.device_ids()[device_index]);
+                let granted = account.map_or(0, |account| account.grant.0);
+                let bytes = (known.charged(device_index).0, granted);
                 let key: Key = (*id, device_index);
-                self.history.note(key, of, charged, times);
+                self.history.note(key, of, bytes, times);
             }
         }
     }

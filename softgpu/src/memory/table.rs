@@ -92,10 +92,12 @@ pub(crate) fn fresh_id() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Adds an allocation and makes its bytes accessible as `range` says.
+/// Adds an allocation and makes its bytes accessible as `range` says. A call of another thread that
+/// finds the addresses taken finds the allocation, too.
 pub(crate) fn insert(base: u64, record: Record, range: Range) -> Result {
+    let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
     va::publish(base, range)?;
-    enter(base, record);
+    table.insert(base, record);
     Ok(())
 }
 

@@ -123,3 +123,23 @@ static void *work(void *number) {
     if (error) failed = error;
     return NULL;
 }
+
+/* Threads that are given each other's addresses. */
+static void *pairs(void *count) {
+    int error = current();
+    dptr at;
+    for (uintptr_t n = 0; n < (uintptr_t)count && !error && !failed; n++) {
+        error = CALL("cuMemAlloc_v2", (dptr *, size_t))(&at, 2 << 20);
+        if (!error) error = CALL("cuMemFree_v2", (dptr))(at);
+    }
+    if (error) failed = error;
+    return NULL;
+}
+
+static int churn(int count, uintptr_t each) {
+    pthread_t threads[16];
+    failed = 0;
+    for (int n = 0; n < count && n < 16; n++) pthread_create(&threads[n], NULL, pairs, (void *)each);
+    for (int n = 0; n < count && n < 16; n++) pthread_join(threads[n], NULL);
+    return failed;
+}

@@ -206,3 +206,28 @@ fn the_bytes_of_minor_15_never_change() {
     let bytes = [&[11, 14, 1][..], &[7; 16], &[1, 93, 1, 172, 2, 0, 0]].concat();
     assert_eq!(page(Rows::Health(vec![row])), bytes);
 }
+
+#[test]
+fn the_bytes_of_minor_16_never_change() {
+    let (of, from) = (Listing::Grants, Cursor::default());
+    let ask = postcard::to_allocvec(&Control::Page { of, from }).expect("encodes");
+    assert_eq!(ask, [8, 15, 0, 0, 0]);
+    let row = GrantsRow {
+        name: "a".to_owned(),
+        device: [7; 16],
+        step_ms: 300,
+        age_ms: 1,
+        grant_mib: vec![300, 2],
+    };
+    let reply = ControlReply::Page {
+        rows: Rows::Grants(vec![row]),
+        next: None,
+    };
+    let whole = [
+        &[11, 15, 1, 1, b'a'][..],
+        &[7; 16],
+        &[172, 2, 1, 2, 172, 2, 2, 0],
+    ]
+    .concat();
+    assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), whole);
+}

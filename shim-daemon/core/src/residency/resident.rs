@@ -25,8 +25,8 @@ enum Said {
 struct Member {
     /// Its library can move memory.
     can: bool,
-    /// It is connected: it can report.
-    here: bool,
+    /// Since when it is not connected, so that it cannot report.
+    lost: Option<Nanos>,
     said: Said,
     /// The bytes that it reports on the host.
     away: Bytes,
@@ -212,7 +212,17 @@ impl Resident {
 
     /// Whether all its processes can be sealed now.
     pub(crate) fn can_move(&self) -> bool {
-        !self.members.is_empty() && self.members.values().all(|one| one.can && one.here)
+        self.can_when_connected() && self.disconnected().is_none()
+    }
+
+    /// Whether all its processes can be sealed while they are connected.
+    pub(crate) fn can_when_connected(&self) -> bool {
+        !self.members.is_empty() && self.members.values().all(|one| one.can)
+    }
+
+    /// Since when one of its processes is not connected.
+    pub(crate) fn disconnected(&self) -> Option<Nanos> {
+        self.members.values().filter_map(|one| one.lost).min()
     }
 
     /// Until when it is not asked to leave because it did not.
@@ -284,13 +294,14 @@ impl Resident {
             Place::Confirming | Place::Out => Said::Away,
             _ => Said::Nothing,
         };
+        let lost = (!here).then_some(now);
         let member = self.members.entry(process).or_insert(Member {
             can,
-            here,
+            lost,
             said,
             away: Bytes::ZERO,
         });
-        (member.can, member.here) = (can, here);
+        (member.can, member.lost) = (can, lost.map(|now| member.lost.unwrap_or(now)));
     }
 
     /// It comes from a previous daemon: where its memory is has still to be shown.
@@ -327,9 +338,9 @@ impl Resident {
     }
 
     /// Its connection ended, or came again.
-    pub(crate) fn set_here(&mut self, process: ProcessId, here: bool) {
+    pub(crate) fn set_here(&mut self, now: Nanos, process: ProcessId, here: bool) {
         if let Some(member) = self.members.get_mut(&process) {
-            member.here = here;
+            member.lost = (!here).then_some(now);
         }
     }
 
@@ -493,7 +504,10 @@ mod tests {
         resident.join(Nanos::ZERO, B, false, true);
         assert!(!resident.can_move());
         resident.join(Nanos::ZERO, B, true, true);
-        resident.set_here(A, false);
-        assert!(!resident.can_move());
+        resident.set_here(Nanos::secs(3), A, false);
+        assert!(!resident.can_move() && resident.can_when_connected());
+        assert_eq!(resident.disconnected(), Some(Nanos::secs(3)));
+        resident.set_here(Nanos::secs(4), A, true);
+        assert!(resident.can_move());
     }
 }

@@ -9,6 +9,7 @@ use super::pending::Pending;
 use super::settle::Pass;
 use crate::decision::{Answer, Decision, Denial};
 use crate::ids::{AskKey, DeviceId, ProcessId, TenantId};
+use crate::ledger::Account;
 use crate::limbo::Limbo;
 use crate::resolver::Resolver;
 use crate::room::Room;
@@ -72,12 +73,15 @@ impl World {
             return;
         };
         let charged = charged.min(bytes);
+        let paged = |account: &Account| account.loan.paged;
+        let is_paged = books.account(tenant).is_some_and(paged);
         let entry = Limbo {
             tenant: Some(tenant),
             bytes,
             charged,
             told: charged,
             overhead: bytes - charged,
+            most: if is_paged { bytes } else { Bytes::MAX },
             since: self.timers.now(),
             ended: false,
         };

@@ -223,9 +223,17 @@ impl World {
             if account.loan.paged {
                 account.booked = account.booked.min(before - held);
             }
-            (held + overhead + excess, held)
+            let bytes = held + overhead + excess;
+            let most = if account.loan.paged {
+                bytes
+            } else {
+                Bytes::MAX
+            };
+            (bytes, held, most)
         });
-        let Some((bytes, held)) = reaped else { return };
+        let Some((bytes, held, most)) = reaped else {
+            return;
+        };
         if !bytes.is_zero() {
             books.reap(
                 process,
@@ -235,6 +243,7 @@ impl World {
                     charged: held,
                     told: told.min(held),
                     overhead,
+                    most,
                     since,
                     ended,
                 },

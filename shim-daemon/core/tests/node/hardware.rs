@@ -18,7 +18,10 @@ pub struct Hardware {
     pub linger: Option<Nanos>,
     /// Dead processes, the memory they hold, and since when.
     pub dead: BTreeMap<ProcessId, (Bytes, Nanos)>,
-    /// The charged part of it, and the tenant whose limit it counts against.
+    /// The same of their managed memory, as much as there was. It leaves for any other, as that of
+    /// the living does: the driver evicts pages until it frees them.
+    evictable: BTreeMap<ProcessId, (Bytes, Nanos)>,
+    /// What they were charged of both, and the tenant whose limit it counts against.
     pub dead_charges: BTreeMap<ProcessId, (TenantId, Bytes)>,
     /// How long memory that a live process freed stays on the device.
     pub returns: Nanos,
@@ -42,6 +45,7 @@ impl Hardware {
             foreign: Bytes::ZERO,
             linger: Some(Nanos::ZERO),
             dead: BTreeMap::new(),
+            evictable: BTreeMap::new(),
             dead_charges: BTreeMap::new(),
             returns: Nanos::ZERO,
             freed: Vec::new(),
@@ -58,9 +62,27 @@ impl Hardware {
         }
     }
 
+    /// The process dies, with so much fixed and managed memory.
+    pub fn leaves(
+        &mut self,
+        process: ProcessId,
+        (fixed, managed): (Bytes, Bytes),
+        (tenant, charged): (TenantId, Bytes),
+        now: Nanos,
+    ) {
+        let late = self.take_late(process);
+        self.died(process, fixed + late, now);
+        if !managed.is_zero() {
+            self.evictable.insert(process, (managed, now));
+        }
+        let charged = charged.min(fixed + managed);
+        self.dead_charges.insert(process, (tenant, charged));
+    }
+
     fn give_back(&mut self, now: Nanos) {
         if let Some(linger) = self.linger {
             self.dead.retain(|_, (_, died)| *died + linger > now);
+            self.evictable.retain(|_, (_, died)| *died + linger > now);
         }
         let returns = self.returns;
         self.freed.retain(|(_, _, since)| *since + returns > now);
@@ -73,7 +95,7 @@ impl Hardware {
     }
 
     /// The process died: its freed memory goes with the rest of it.
-    pub fn take_late(&mut self, process: ProcessId) -> Bytes {
+    fn take_late(&mut self, process: ProcessId) -> Bytes {
         let late = self.late(process);
         self.freed.retain(|(of, _, _)| *of != process);
         late
@@ -81,12 +103,22 @@ impl Hardware {
 
     /// The charged memory that a tenant's dead processes still hold.
     pub fn charged_by_dead(&self, tenant: TenantId) -> Bytes {
-        let held = self
-            .dead
-            .keys()
-            .filter_map(|dead| self.dead_charges.get(dead));
-        let own = held.filter(|(of, _)| *of == tenant);
-        own.map(|(_, bytes)| *bytes).sum()
+        let own = self.dead_charges.iter().filter(|(dead, (of, _))| {
+            let holds = self.dead.contains_key(*dead) || self.evictable.contains_key(*dead);
+            holds && *of == tenant
+        });
+        own.map(|(_, (_, bytes))| *bytes).sum()
+    }
+
+    /// The part of it that leaves for no other.
+    pub fn fixed_by_dead(&self, tenant: TenantId) -> Bytes {
+        let managed = |dead: &ProcessId| self.evictable.get(dead).map(|(bytes, _)| *bytes);
+        let own = self
+            .dead_charges
+            .iter()
+            .filter(|(dead, (of, _))| self.dead.contains_key(*dead) && *of == tenant);
+        own.map(|(dead, (_, bytes))| *bytes - managed(dead).unwrap_or_default())
+            .sum()
     }
 }
 
@@ -156,29 +188,55 @@ impl Node {
         let living = self.processes.keys();
         let living: Bytes = living.map(|process| self.holds(*process, device)).sum();
         let dead: Bytes = hardware.dead.values().map(|(holds, _)| *holds).sum();
+        let evictable: Bytes = self.evictable(device).map(|(_, bytes)| bytes).sum();
         let late: Bytes = hardware.freed.iter().map(|(_, bytes, _)| *bytes).sum();
-        living + dead + late + hardware.foreign
+        living + dead + evictable + late + hardware.foreign
     }
 
-    /// The memory of a process that is on a device. Of managed memory that is as much as the rest
-    /// leaves room for, the first process's first.
+    /// The memory of a process that is on a device.
     pub fn holds(&self, process: ProcessId, device: DeviceId) -> Bytes {
         let proc = &self.processes[&process];
         if !self.is_paged(proc.tenant) {
             return proc.holds(device);
         }
+        let context = proc.contexts.get(&device).copied().unwrap_or_default();
+        self.pages(process, device) + context
+    }
+
+    /// The same in two parts: what stays there, and what leaves for any other.
+    pub(super) fn parts(&self, process: ProcessId, device: DeviceId) -> (Bytes, Bytes) {
+        let pages = self.pages(process, device);
+        (self.holds(process, device) - pages, pages)
+    }
+
+    /// The managed memory of a process that is on a device: as much as the rest leaves room for,
+    /// the first process's first.
+    fn pages(&self, process: ProcessId, device: DeviceId) -> Bytes {
+        let mut all = self.managed(device);
+        let own = all.find(|(one, _)| *one == process);
+        own.map_or(Bytes::ZERO, |(_, bytes)| bytes)
+    }
+
+    /// The managed memory of each dead process that is on a device.
+    fn evictable(&self, device: DeviceId) -> impl Iterator<Item = (ProcessId, Bytes)> {
+        let all = self.managed(device);
+        all.filter(|(process, _)| !self.processes.contains_key(process))
+    }
+
+    /// That of all. The pages of the dead are evicted first: nobody uses them.
+    fn managed(&self, device: DeviceId) -> impl Iterator<Item = (ProcessId, Bytes)> {
+        let living = self.processes.iter().filter_map(move |(process, proc)| {
+            let bytes = proc.charged(device) - proc.away(device);
+            self.is_paged(proc.tenant).then_some((*process, bytes))
+        });
+        let dead = self.devices[&device].evictable.iter();
+        let dead = dead.map(|(process, (bytes, _))| (*process, *bytes));
         let mut left = self.room(device);
-        for (one, other) in &self.processes {
-            if !self.is_paged(other.tenant) {
-                continue;
-            }
-            let there = (other.charged(device) - other.away(device)).min(left);
-            if *one == process {
-                return there + other.contexts.get(&device).copied().unwrap_or_default();
-            }
+        living.chain(dead).map(move |(process, wanted)| {
+            let there = wanted.min(left);
             left -= there;
-        }
-        Bytes::ZERO
+            (process, there)
+        })
     }
 
     /// The memory of a device that its driver can give: what is free, and what is managed, which
@@ -227,10 +285,14 @@ impl Node {
             })
         };
         let living = self.processes.iter().filter_map(held);
-        let dead = hardware.dead.iter().filter(|_| hardware.lists_dead);
-        let dead = dead.map(|(process, (used, _))| ProcessSample {
-            process: *process,
-            used: *used,
+        let mut dead: BTreeMap<ProcessId, Bytes> = self.evictable(device).collect();
+        for (process, (used, _)) in &hardware.dead {
+            *dead.entry(*process).or_default() += *used;
+        }
+        dead.retain(|_, used| hardware.lists_dead && !used.is_zero());
+        let dead = dead.into_iter().map(|(process, used)| ProcessSample {
+            process,
+            used,
             charged: None,
         });
         let processes: Option<Vec<ProcessSample>> = hardware

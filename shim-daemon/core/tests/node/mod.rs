@@ -401,18 +401,16 @@ impl Node {
         let devices: Vec<DeviceId> = self.devices.keys().copied().collect();
         self.processes.get(&process)?;
         let held = devices.into_iter();
-        let held: BTreeMap<DeviceId, Bytes> = held
-            .map(|device| (device, self.holds(process, device)))
+        let held: BTreeMap<DeviceId, (Bytes, Bytes)> = held
+            .map(|device| (device, self.parts(process, device)))
             .collect();
         let dead = self.processes.remove(&process)?;
         self.tell_held(dead.tenant);
         self.members.remove(&(dead.tenant, process));
         self.asks.retain(|ask, _| ask.0 != process);
         for (device, hardware) in &mut self.devices {
-            let late = hardware.take_late(process);
-            hardware.died(process, held[device] + late, self.now);
-            let charged = (dead.tenant, dead.charged(*device).min(held[device]));
-            hardware.dead_charges.insert(process, charged);
+            let charged = (dead.tenant, dead.charged(*device));
+            hardware.leaves(process, held[device], charged, self.now);
         }
         Some(Event::ProcessGone {
             process,

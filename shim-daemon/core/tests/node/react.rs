@@ -307,7 +307,7 @@ impl Node {
                 .world
                 .account(*tenant, device)
                 .map_or(Bytes::ZERO, |account| account.grant);
-            let dead = hardware.charged_by_dead(*tenant);
+            let dead = hardware.fixed_by_dead(*tenant);
             assert!(
                 !self.guarantees || charged.max(page) + dead <= quota.limit,
                 "I2: {tenant:?} charged {charged} of {page}, its dead hold {dead} of {}",

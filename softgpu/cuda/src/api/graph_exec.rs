@@ -92,7 +92,7 @@ driver! {
         out(flags, instance::lookup(exec)?.flags())
     }
 
-    /// All graph memory is on the device already, so an upload does nothing.
+    /// A driver may take the graph's memory now, or leave that to the launch. This one does that.
     fn cuGraphUpload twin cuGraphUpload_ptsz (d: DefaultStream; exec: CUgraphExec, stream: CUstream) {
         instance::lookup(exec)?;
         here(d, stream).map(drop)

@@ -108,4 +108,38 @@ static void watched(void) {
     all();
 }
 
-TESTS(T(all), T(watched))
+enum { REGISTRATIONS = 3000 };
+static pthread_barrier_t both;
+static void *page;
+
+static void *registers(void *unused) {
+    dptr seen;
+    (void)unused;
+    DO(cuCtxSetCurrent(context));
+    for (int round = 0; round < REGISTRATIONS; round++) {
+        pthread_barrier_wait(&both);
+        result got = cuMemHostRegister_v2(page, 4096, 1 | 2);
+        TRUE(got == OK || got == ALREADY_REGISTERED);
+        DO(cuMemHostGetDevicePointer_v2(&seen, page, 0));
+        TRUE(seen == (dptr)(uintptr_t)page);
+        pthread_barrier_wait(&both);
+        if (got == OK) {
+            DO(cuMemHostUnregister(page));
+            IS(INVALID_VALUE, cuMemHostGetDevicePointer_v2(&seen, page, 0));
+        }
+    }
+    return NULL;
+}
+
+/* A page that another thread has registered can be used at once. */
+static void same_page(void) {
+    pthread_t other;
+    context = start();
+    page = aligned_alloc(4096, 4096);
+    pthread_barrier_init(&both, NULL, 2);
+    TRUE(pthread_create(&other, NULL, registers, NULL) == 0);
+    registers(NULL);
+    pthread_join(other, NULL);
+}
+
+TESTS(T(all), T(watched), T(same_page))

@@ -77,6 +77,7 @@ cases! {
     texture_objects_keep_their_description = "devices" "textures" "mem=256MiB";
 
     threads_never_see_each_others_allocations = "threads" "all" "mem=512MiB";
+    a_page_that_another_thread_registered_has_an_address_at_once = "threads" "same_page" "mem=256MiB";
 
     kernels_can_access_every_kind_of_memory = "kernels" "everywhere" "mem=512MiB";
     a_kernel_past_the_end_of_an_allocation_faults = "kernels" "one_too_many" "mem=256MiB";

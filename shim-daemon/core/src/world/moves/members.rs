@@ -45,9 +45,10 @@ impl World {
         };
         known.set_here(here);
         let (tenant, devices) = (known.tenant(), known.devices());
+        let now = self.timers.now();
         for device in devices {
             if let Some(resident) = self.residency.get_mut(device, tenant) {
-                resident.set_here(process, here);
+                resident.set_here(now, process, here);
             }
         }
     }

@@ -47,7 +47,7 @@ impl World {
         let cost = rotation.round_trip(account.in_use, terms);
         let gives = gives(account, resident);
         let asked = resident.place() == Place::In
-            && resident.can_move()
+            && resident.can_when_connected()
             && account.loan.moves
             && account.loan.revocable
             && known.ending().is_none()
@@ -71,6 +71,13 @@ impl World {
             (_, true) => rests,
             _ => rests.min(since + rotation.stay(account.in_use, urgent, terms)),
         });
+        // A connection ends a moment before its process does, or for a moment: until then its
+        // memory is waited for. After that other resolvers are asked first.
+        let lost = resident.disconnected();
+        let lost = lost.map(|since| since + self.policy.limbo_grace);
+        let stays = stays.map(|over| over.max(lost.unwrap_or_default()));
+        let stuck = lost.filter(|until| *until <= now);
+        let stuck = stuck.map_or(Nanos::ZERO, |_| now + terms.backoff.0);
         let host = self.all_on_host(tenant, device);
         let since = known.worked().max(resident.stay().let_on());
         let idle = Some(since).filter(|_| rests <= now && !kept);
@@ -84,7 +91,7 @@ impl World {
             more: self.residency.more(device, tenant, host),
             used: self.used_so_far(tenant, device),
             stays: (stays[0], stays[1]),
-            backs_off: Some(resident.backs_off()).filter(|until| *until > now),
+            backs_off: Some(resident.backs_off().max(stuck)).filter(|until| *until > now),
         })
     }
 
