@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails if a document links to a file or a heading that does not exist.
+"""Fails if a document links to a file or a heading that does not exist, or if a walk of ARCHITECTURE names a source file
+that does not exist, or one file twice.
 
 Links into the repository only: addresses on the network are not asked for."""
 import pathlib
@@ -38,13 +39,33 @@ def wrong(path):
             yield f"{link}: no such heading"
 
 
+def strays(text, sources):
+    """The files that a part of ARCHITECTURE names and that are not there, or that it names twice: each part that counts
+    its steps is a walk."""
+    parts = re.split(r"^#{2,3} (.*)$", text, flags=re.MULTILINE)
+    for title, part in zip(parts[1::2], parts[2::2]):
+        names = re.findall(r"`([\w/.-]+\.rs)`", part)
+        for name in sorted(set(names)):
+            if not any(f"/{source}".endswith(f"/{name}") for source in sources):
+                yield f"{title}: {name}: no such file"
+            elif names.count(name) > 1 and re.search(r"^1\. ", part, re.MULTILINE):
+                yield f"{title}: {name} is named {names.count(name)} times in one walk"
+
+
+def listed(pattern):
+    """The repository's files of a kind."""
+    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", pattern], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    return [name for name in names.stdout.splitlines() if (ROOT / name).exists()]
+
+
 def main():
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    paths = [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).exists()]
+    paths = [ROOT / name for name in listed("*.md")]
     bad = [f"{path.relative_to(ROOT)}: {what}" for path in paths for what in wrong(path)]
+    architecture = "docs/ARCHITECTURE.md"
+    bad += [f"{architecture}: {what}" for what in strays((ROOT / architecture).read_text(), listed("*.rs"))]
     for line in bad:
         print(line)
-    print(f"{len(paths)} documents, {len(bad)} wrong links")
+    print(f"{len(paths)} documents, {len(bad)} wrong links or files")
     return 1 if bad or not paths else 0
 
 

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Fails if a file of tests is compiled by nothing, or may be run again without a reason.
+"""Fails if a file of tests or a unit test is compiled by nothing, or a test may be run again without a reason.
 
 Most crates build their integration tests as one binary, `tests/main.rs`, with `autotests = false`. Cargo then says nothing of a
 file that `main.rs` does not name, and its tests would never run.
+
+A library or program without unit tests says `test = false`, and a unit test in it would never run.
 
 Tests of real time are run again when they fail (docs/adr/0122). `.config/nextest.toml` names their files: exactly those that
 assert a figure of real time (`assert_measured!`)."""
@@ -11,6 +13,11 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+MANIFESTS = sorted(ROOT.glob("*/Cargo.toml")) + sorted(ROOT.glob("*/*/Cargo.toml"))
+# Sources of two packages, whose unit tests are the other one's.
+TESTED = {ROOT / "interposer/src/lib.rs"}
 
 
 def compiled(root, folder):
@@ -28,6 +35,25 @@ def compiled(root, folder):
     return seen
 
 
+def untested():
+    """Files with unit tests that belong to a target with `test = false`, by the manifests."""
+    found = []
+    for manifest in MANIFESTS:
+        parts = re.split(r"^\[", manifest.read_text(), flags=re.MULTILINE)
+        for part in parts:
+            kind = re.match(r"\[?(lib|bin)\]", part)
+            if not kind or not re.search(r"^test = false$", part, re.MULTILINE):
+                continue
+            path = re.search(r'^path = "([^"]+)"', part, re.MULTILINE)
+            root = (manifest.parent / (path.group(1) if path else "src/lib.rs")).resolve()
+            if root in TESTED:
+                continue
+            for file in compiled(root, root.parent):
+                if re.search(r"^\s*#\[(test|cfg\(test\))\]", file.read_text(), re.MULTILINE):
+                    found.append(file)
+    return found
+
+
 def run_again():
     """The files of tests whose failures are run again, by .config/nextest.toml."""
     text = (ROOT / ".config/nextest.toml").read_text()
@@ -43,7 +69,7 @@ def measured():
 
 def main():
     lost = []
-    for manifest in sorted(ROOT.glob("*/Cargo.toml")) + sorted(ROOT.glob("*/*/Cargo.toml")):
+    for manifest in MANIFESTS:
         text = manifest.read_text()
         folder = manifest.parent / "tests"
         if "autotests = false" not in text:
@@ -53,12 +79,15 @@ def main():
         lost += [file for file in sorted(folder.rglob("*.rs")) if file.resolve() not in seen]
     for file in lost:
         print(f"{file.relative_to(ROOT)}: no test binary compiles it: name it in main.rs")
+    unseen = untested()
+    for file in unseen:
+        print(f"{file.relative_to(ROOT)}: has unit tests, and its target says `test = false`")
     again, may = run_again(), measured()
     for name in sorted(again - may):
         print(f".config/nextest.toml runs {name} again, which asserts no figure of real time")
     for name in sorted(may - again):
         print(f"tests/tests/{name}.rs asserts a figure of real time: name it in .config/nextest.toml, where tests are run again")
-    return 1 if lost or again != may else 0
+    return 1 if lost or unseen or again != may else 0
 
 
 sys.exit(main())

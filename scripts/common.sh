@@ -26,7 +26,8 @@ venv() {
         mkdir -p "$CARGO_TARGET_DIR/venv"
         python3 -m venv "$folder" >&2 || { note "python3 cannot make virtual environments (Debian: apt install python3-venv)"; return 3; }
         log="$folder/pip.log"
-        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@" >"$log" 2>&1 \
+        # Python compiles a module when it is first imported: compiling all of them takes longer than installing.
+        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --no-compile "$@" >"$log" 2>&1 \
             || { tail -5 "$log" >&2; note "PyPI did not give: $*"; return 3; }
         printf '%s\n' "$wanted" >"$folder/.made-of"
     fi

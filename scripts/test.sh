@@ -42,23 +42,19 @@ step() {
 not_here() { echo "$1: $2" >>"$GPUTEST_NOT_RUNNABLE"; note "$1: not runnable here: $2"; }
 
 # Everything that a later step runs, in one go: what `cargo test` needs and `cargo build` does not is
-# then no second build of the same crates with other features. Beside it the build of the library that
-# the tests of kills need: a test that builds would delay others.
-build() {
-    local answer=0 killpoints
-    cargo build --locked --quiet -p gpushare-interposer --features killpoints \
-        --target-dir "$CARGO_TARGET_DIR/debug/gpushare-tests/killpoints" &
-    killpoints=$!
-    cargo build --workspace --all-targets --locked || answer=1
-    wait "$killpoints" || answer=1
-    return $answer
-}
+# then no second build of the same crates with other features. Examples are not run: clippy checks
+# them, and nothing links them.
+build() { cargo build --workspace --lib --bins --tests --locked; }
+tested=(--workspace --tests --locked)
+
+# The library with kill points has the source of the interposer, which is checked once.
+lints() { cargo clippy --workspace --exclude gpushare-killpoints --all-targets --locked -- -D warnings; }
 
 # All test binaries are built, so that a full run afterwards builds nothing twice.
 quick_tests() {
     local chosen='kind(lib) | kind(bin) | package(gpushare-core) | package(gpushare-cuda-abi)'
     have cargo-nextest || die "--quick needs cargo-nextest"
-    GPUTEST_SIM_MINUTES=1 PROPTEST_CASES=26 cargo nextest run --workspace --locked --no-fail-fast \
+    GPUTEST_SIM_MINUTES=1 PROPTEST_CASES=26 cargo nextest run "${tested[@]}" --no-fail-fast \
         --status-level slow --final-status-level fail -E "$chosen" 2>&1 | tee "$log"
 }
 
@@ -73,14 +69,14 @@ tests() {
         $all && ignored=(--run-ignored all)
         rm -f target/nextest/default/junit.xml
         # Most tests wait for other processes more than they compute.
-        cargo nextest run --workspace --locked --no-fail-fast --test-threads $(($(nproc) * 3)) \
+        cargo nextest run "${tested[@]}" --no-fail-fast --test-threads $(($(nproc) * 3)) \
             --status-level slow --final-status-level fail "${ignored[@]}" 2>&1 | tee "$log" || answer=1
         # Tests of real time may have been run again (docs/adr/0122).
         scripts/flaky.py >"$flaky" || answer=1
     else
         note "cargo-nextest is not installed; cargo test does the same, slower"
         $all && ignored=(-- --include-ignored)
-        cargo test --workspace --locked --no-fail-fast "${ignored[@]}" 2>&1 | tee "$log" || answer=1
+        cargo test "${tested[@]}" --no-fail-fast "${ignored[@]}" 2>&1 | tee "$log" || answer=1
         echo "flaky: no test is run again without cargo-nextest" >"$flaky"
     fi
     return $answer
@@ -104,7 +100,7 @@ package() {
     cat "$CARGO_TARGET_DIR/package.log" >&2
     [ $answer -eq 0 ] || return 1
     if have cargo-nextest; then
-        cargo nextest run --workspace --locked --no-fail-fast --status-level slow \
+        cargo nextest run "${tested[@]}" --no-fail-fast --status-level slow \
             -E 'package(gpushare-interposer) & binary(main)'
     else
         cargo test --locked --no-fail-fast -p gpushare-interposer --test main -- --quiet
@@ -216,12 +212,12 @@ step "links" scripts/check_links.py
 step "files of tests" scripts/check_tests.py
 step "files with unsafe" scripts/check_unsafe.py
 if $quick; then
-    step "clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
+    step "clippy" lints
     step "quick tests" quick_tests
 else
     step "build" build
     begin_package
-    step "clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
+    step "clippy" lints
     step "package" package
     $all && step "PyCUDA" scripts/clients.sh pycuda
     $all && step "kernels" kernels

@@ -3,6 +3,7 @@
 mod moves;
 mod picture;
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use gpushare_protocol::histogram::BOUNDS;
@@ -173,44 +174,48 @@ fn tenants(out: &mut String, report: &Report) {
         let measures = measures.find(|one| one.name == row.name && one.device == row.device);
         let share = snapshot.share(&row.name, row.device);
         let part = |part: Option<u32>| {
-            part.map_or_else(
-                || "–".to_owned(),
-                |part| format!("{:.1} %", f64::from(part) / 10.0),
-            )
+            or_dash(part.map(|part| format!("{:.1} %", f64::from(part) / 10.0)))
         };
         let refused = measures.map_or(0, |one| {
             one.refused_limit + one.refused_wait_timeout + one.refused_no_room + one.refused_driver
         });
         let warn = if refused > 0 { " class=\"warn\"" } else { "" };
         let cells = [
-            ordinals
-                .get(&row.device)
-                .map_or_else(String::new, usize::to_string),
+            ordinal(&ordinals, row.device),
             bytes(row.charged),
             bytes(row.limit),
             bytes(row.request),
-            measures.map_or_else(|| "–".to_owned(), |one| bytes(one.peak)),
+            or_dash(measures.map(|one| bytes(one.peak))),
             part(share.map(|one| one.held)),
             part(share.map(|one| one.weight)),
             part(share.and_then(|one| one.cap)),
-            measures.map_or_else(|| "–".to_owned(), |one| p99(one.gate_waits.quantile(990))),
-            measures.map_or_else(
-                || "–".to_owned(),
-                |one| one.allocation_waits.count().to_string(),
-            ),
+            or_dash(measures.map(|one| p99(one.gate_waits.quantile(990)))),
+            or_dash(measures.map(|one| one.allocation_waits.count().to_string())),
         ];
-        let cells: String = cells
-            .iter()
-            .map(|cell| format!("<td>{cell}</td>"))
-            .collect();
-        let _ = writeln!(
-            out,
-            "<tr><td>{}</td>{cells}<td{warn}>{refused}</td><td class=\"l\">{}</td></tr>",
-            escaped(&row.name),
-            processes(row)
-        );
+        let refused = format!("<td{warn}>{refused}</td>");
+        out.push_str(&line(&row.name, &cells, &refused, &processes(row)));
     }
     out.push_str("</table>\n");
+}
+
+/// A device's number, if it is still there.
+fn ordinal(all: &BTreeMap<[u8; 16], usize>, device: [u8; 16]) -> String {
+    all.get(&device).map_or_else(String::new, usize::to_string)
+}
+
+/// A line of a table: a tenant's name, its figures, more cells as they are, and words.
+fn line(name: &str, figures: &[String], more: &str, words: &str) -> String {
+    let figures = figures.iter().map(|cell| format!("<td>{cell}</td>"));
+    format!(
+        "<tr><td>{}</td>{}{more}<td class=\"l\">{words}</td></tr>\n",
+        escaped(name),
+        figures.collect::<String>()
+    )
+}
+
+/// A figure, or a dash where there is none.
+fn or_dash(figure: Option<String>) -> String {
+    figure.unwrap_or_else(|| "–".to_owned())
 }
 
 fn processes(row: &TenantRow) -> String {

@@ -37,7 +37,7 @@ pub struct Snapshot {
     pub queued: Vec<QueuedTenant>,
     /// Where the memory of tenants that can move is.
     pub residency: Vec<ResidencyRow>,
-    /// What has moved of them between the devices and the host.
+    /// Their moves between the devices and the host.
     pub swaps: Vec<TenantSwaps>,
     /// The node's room for memory that is away, if it has any.
     pub room: Option<SwapRoom>,
@@ -90,7 +90,7 @@ impl Snapshot {
         all.find(|row| row.device == device && row.name == name)
     }
 
-    /// What has moved of a tenant's memory of a device.
+    /// The moves of a tenant's memory on a device.
     #[must_use]
     pub fn swap(&self, name: &str, device: [u8; 16]) -> Option<&TenantSwaps> {
         let mut all = self.swaps.iter();

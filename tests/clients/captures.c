@@ -36,24 +36,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/driver.h"
+
 typedef unsigned long long dptr;
 enum { STREAMS = 5, MOST = 4096 };
 
-static void *driver, *context, *streams[STREAMS];
+static void *context, *streams[STREAMS];
 static dptr live[MOST], flag;
 static volatile unsigned *flag_here;
 static int allocations;
 static unsigned blocks;
-
-static void *symbol(const char *name) {
-    void *found = dlsym(driver, name);
-    if (!found) {
-        fprintf(stderr, "no %s\n", name);
-        exit(2);
-    }
-    return found;
-}
-#define CALL(name, types) ((int (*) types)symbol(name))
 
 static int begin(void) {
     int device, result;

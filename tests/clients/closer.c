@@ -30,10 +30,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/driver.h"
+
 typedef unsigned long long dptr;
 enum { LAST = 1024, MOST = 2048 };
 
-static void *driver, *context, *function;
+static void *context, *function;
 static dptr live[4096];
 static size_t count;
 static uint64_t post_ns;
@@ -41,13 +43,6 @@ static atomic_int posted;
 static struct { int number, peer; struct stat is; } mine[MOST];
 static int opened;
 
-static void *symbol(const char *name) {
-    void *found = dlsym(driver, name);
-    if (!found) exit(2);
-    return found;
-}
-#define CALL(name, types) ((int (*) types)symbol(name))
-#define TRY(call) do { int result_ = (call); if (result_) return result_; } while (0)
 #define LAUNCH (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **)
 
 static int begin(void) {

@@ -29,39 +29,39 @@
 #include "fuzz/context.h"
 #include "fuzz/outside.h"
 
-static int begin(struct thread *t) { return CALL("cuMemAlloc_v2", dptr *, size_t)(&t->fixed, 2 * STATIC); }
+static int begin(struct thread *t) { return CALL("cuMemAlloc_v2", (dptr *, size_t))(&t->fixed, 2 * STATIC); }
 
 /* Gives back all that a thread has; the answers do not matter. */
 static void give_back(struct thread *t) {
     void *graph = NULL;
     for (int i = -2; i < SLOTS; i++) {
         void *stream = i == -2 ? NULL : i == -1 ? (void *)2 : t->stream[i];
-        if (captures(stream) && !CALL("cuStreamEndCapture", void *, void **)(stream, &graph)) CALL("cuGraphDestroy", void *)(graph);
+        if (captures(stream) && !CALL("cuStreamEndCapture", (void *, void **))(stream, &graph)) CALL("cuGraphDestroy", (void *))(graph);
     }
     for (int i = 0; i < SLOTS; i++) {
-        if (t->exec[i]) CALL("cuGraphExecDestroy", void *)(t->exec[i]);
-        if (t->graph[i]) CALL("cuGraphDestroy", void *)(t->graph[i]);
-        if (t->object[i]) CALL("cuUserObjectRelease", void *, unsigned)(t->object[i], 1);
-        if (t->ordered[i]) CALL("cuMemFreeAsync", dptr, void *)(t->ordered[i], stream_of(t, i));
-        if (t->context[i]) CALL("cuCtxDestroy_v2", void *)(t->context[i]);
+        if (t->exec[i]) CALL("cuGraphExecDestroy", (void *))(t->exec[i]);
+        if (t->graph[i]) CALL("cuGraphDestroy", (void *))(t->graph[i]);
+        if (t->object[i]) CALL("cuUserObjectRelease", (void *, unsigned))(t->object[i], 1);
+        if (t->ordered[i]) CALL("cuMemFreeAsync", (dptr, void *))(t->ordered[i], stream_of(t, i));
+        if (t->context[i]) CALL("cuCtxDestroy_v2", (void *))(t->context[i]);
     }
-    CALL("cuCtxSynchronize", void)();
+    CALL("cuCtxSynchronize", (void))();
     for (int i = 0; i < SLOTS; i++) {
-        if (t->imported[i]) CALL("cuIpcCloseMemHandle", dptr)((dptr)(uintptr_t)t->imported[i]);
+        if (t->imported[i]) CALL("cuIpcCloseMemHandle", (dptr))((dptr)(uintptr_t)t->imported[i]);
         if (t->buffer[i]) mem_free(t->buffer[i]);
-        if (t->array[i]) CALL("cuArrayDestroy", void *)(t->array[i]);
-        if (t->mipmap[i]) CALL("cuMipmappedArrayDestroy", void *)(t->mipmap[i]);
-        if (t->host[i]) CALL("cuMemFreeHost", void *)(t->host[i]);
-        if (t->mapped[i]) CALL("cuMemUnmap", dptr, size_t)(t->range[i], 32 * MIB);
-        if (t->physical[i]) CALL("cuMemRelease", unsigned long long)(t->physical[i]);
-        if (t->range[i]) CALL("cuMemAddressFree", dptr, size_t)(t->range[i], 32 * MIB);
-        if (t->pool[i]) CALL("cuMemPoolDestroy", void *)(t->pool[i]);
-        if (t->event[i]) CALL("cuEventDestroy_v2", void *)(t->event[i]);
-        if (t->module[i]) CALL("cuModuleUnload", void *)(t->module[i]);
-        if (t->library[i]) CALL("cuLibraryUnload", void *)(t->library[i]);
-        if (t->stream[i]) CALL("cuStreamDestroy_v2", void *)(t->stream[i]);
+        if (t->array[i]) CALL("cuArrayDestroy", (void *))(t->array[i]);
+        if (t->mipmap[i]) CALL("cuMipmappedArrayDestroy", (void *))(t->mipmap[i]);
+        if (t->host[i]) CALL("cuMemFreeHost", (void *))(t->host[i]);
+        if (t->mapped[i]) CALL("cuMemUnmap", (dptr, size_t))(t->range[i], 32 * MIB);
+        if (t->physical[i]) CALL("cuMemRelease", (unsigned long long))(t->physical[i]);
+        if (t->range[i]) CALL("cuMemAddressFree", (dptr, size_t))(t->range[i], 32 * MIB);
+        if (t->pool[i]) CALL("cuMemPoolDestroy", (void *))(t->pool[i]);
+        if (t->event[i]) CALL("cuEventDestroy_v2", (void *))(t->event[i]);
+        if (t->module[i]) CALL("cuModuleUnload", (void *))(t->module[i]);
+        if (t->library[i]) CALL("cuLibraryUnload", (void *))(t->library[i]);
+        if (t->stream[i]) CALL("cuStreamDestroy_v2", (void *))(t->stream[i]);
     }
-    if (t->registered) CALL("cuMemHostUnregister", void *)(t->registered), munmap(t->registered, 128 << 10);
+    if (t->registered) CALL("cuMemHostUnregister", (void *))(t->registered), munmap(t->registered, 128 << 10);
     mem_free(t->fixed);
     memset(&t->fixed, 0, sizeof *t - offsetof(struct thread, fixed));
 }
@@ -70,9 +70,9 @@ static void give_back(struct thread *t) {
 static int reset(struct thread *t) {
     if (below(t, 2)) return EMPTY;
     give_back(t);
-    int result = CALL("cuDevicePrimaryCtxReset_v2", int)(0);
-    must(CALL("cuDevicePrimaryCtxRetain", void **, int)(&primary, 0), "cuDevicePrimaryCtxRetain");
-    must(CALL("cuCtxSetCurrent", void *)(primary), "cuCtxSetCurrent");
+    int result = CALL("cuDevicePrimaryCtxReset_v2", (int))(0);
+    must(CALL("cuDevicePrimaryCtxRetain", (void **, int))(&primary, 0), "cuDevicePrimaryCtxRetain");
+    must(CALL("cuCtxSetCurrent", (void *))(primary), "cuCtxSetCurrent");
     int begun = begin(t);
     if (!begun && t->forced) mem_free(t->fixed), t->fixed = 0, begun = OUT_OF_MEMORY;
     return result ? result : begun;
@@ -173,7 +173,7 @@ static pthread_barrier_t all_called;
 
 static void *run(void *argument) {
     struct thread *t = argument;
-    must(CALL("cuCtxSetCurrent", void *)(primary), "cuCtxSetCurrent");
+    must(CALL("cuCtxSetCurrent", (void *))(primary), "cuCtxSetCurrent");
     must(begin(t), "cuMemAlloc");
     for (int i = 0; i < line_count; i++) {
         if (lines[i].thread != t->number) continue;
@@ -217,10 +217,10 @@ static int read_lines(const char *path) {
 static size_t left(void) {
     void *pool = NULL;
     size_t free = 0, total = 0;
-    if (CALL("cuCtxSynchronize", void)()) return 0;
-    CALL("cuDeviceGraphMemTrim", int)(0);
-    if (!CALL("cuDeviceGetDefaultMemPool", void **, int)(&pool, 0)) CALL("cuMemPoolTrimTo", void *, size_t)(pool, 0);
-    return CALL("cuMemGetInfo_v2", size_t *, size_t *)(&free, &total) ? 0 : free;
+    if (CALL("cuCtxSynchronize", (void))()) return 0;
+    CALL("cuDeviceGraphMemTrim", (int))(0);
+    if (!CALL("cuDeviceGetDefaultMemPool", (void **, int))(&pool, 0)) CALL("cuMemPoolTrimTo", (void *, size_t))(pool, 0);
+    return CALL("cuMemGetInfo_v2", (size_t *, size_t *))(&free, &total) ? 0 : free;
 }
 
 static int run_file(const char *path) {
@@ -231,10 +231,10 @@ static int run_file(const char *path) {
     if (peers) must((socket = start_peer(&child)) < 0 || peer.result, "the peer");
     nvml_init = (int (*)(void))dlsym(nvml, "nvmlInit_v2");
     must(nvml_init(), "nvmlInit");
-    must(CALL("cuInit", unsigned)(0), "cuInit");
-    must(CALL("cuDeviceGet", int *, int)(&device, 0), "cuDeviceGet");
-    must(CALL("cuDevicePrimaryCtxRetain", void **, int)(&primary, device), "cuDevicePrimaryCtxRetain");
-    must(CALL("cuCtxSetCurrent", void *)(primary), "cuCtxSetCurrent");
+    must(CALL("cuInit", (unsigned))(0), "cuInit");
+    must(CALL("cuDeviceGet", (int *, int))(&device, 0), "cuDeviceGet");
+    must(CALL("cuDevicePrimaryCtxRetain", (void **, int))(&primary, device), "cuDevicePrimaryCtxRetain");
+    must(CALL("cuCtxSetCurrent", (void *))(primary), "cuCtxSetCurrent");
     size_t before = left();
     struct thread *all = calloc((size_t)threads, sizeof *all);
     if (!all || pthread_barrier_init(&all_called, NULL, (unsigned)threads)) return 2;
@@ -243,7 +243,7 @@ static int run_file(const char *path) {
         must(pthread_create(&all[i].runs, NULL, run, &all[i]), "pthread_create");
     }
     for (int i = 0; i < threads; i++) must(pthread_join(all[i].runs, NULL), "pthread_join");
-    CALL("cuCtxSetCurrent", void *)(primary);
+    CALL("cuCtxSetCurrent", (void *))(primary);
     size_t after = left();
     printf("left %zu %zu\n", after ? before : 0, after);
     if (peers) {

@@ -32,8 +32,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/driver.h"
+
 #define CU(name, ...) (((int (*)())symbol(#name))(__VA_ARGS__))
-#define TRY(call) do { int result_ = (call); if (result_) return result_; } while (0)
 #define SM 1
 #define NON_BLOCKING 1
 
@@ -50,16 +51,10 @@ typedef struct green {
     atomic_int posted;
 } green;
 
-static void *driver, *primary, *function;
+static void *primary, *function;
 static green greens[8];
 static int device;
 static unsigned long long address;
-
-static void *symbol(const char *name) {
-    void *found = dlsym(driver, name);
-    if (!found) fprintf(stderr, "no %s\n", name), exit(2);
-    return found;
-}
 
 static int spin(uint64_t ns, void *stream) {
     void *parameters[] = {&ns};

@@ -3,16 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/driver.h"
+
 typedef unsigned long long dptr;
-
-static void *driver;
-
-static void *symbol(const char *name) {
-    void *found = dlsym(driver, name);
-    if (!found) exit(2);
-    return found;
-}
-#define CALL(name, types) ((int (*) types)symbol(name))
 
 int main(void) {
     int device, value;

@@ -42,25 +42,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/driver.h"
+
 typedef unsigned long long dptr;
 typedef struct { int type, id; } location;
 typedef struct { int type, handles; location where; void *security; size_t max; unsigned short usage; unsigned char rest[54]; } pool_props;
 typedef struct { pool_props props; const void *access; size_t count; size_t bytes; dptr at; } alloc_params;
 
-static void *driver;
 static dptr live[4096];
 static void *streams[4], *pools[16], *graphs[64], *function, *context;
 static int allocations, pool_count, graph_count;
-
-static void *symbol(const char *name) {
-    void *found = dlsym(driver, name);
-    if (!found) {
-        fprintf(stderr, "no %s\n", name);
-        exit(2);
-    }
-    return found;
-}
-#define CALL(name, types) ((int (*) types)symbol(name))
 
 static int begin(void) {
     int device, result;

@@ -22,20 +22,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CU(name, ...) (((int (*)())symbol(#name))(__VA_ARGS__))
-#define TRY(call) do { int result_ = (call); if (result_) return result_; } while (0)
+#include "common/driver.h"
 
-static void *driver, *context, *function, *streams[2];
+#define CU(name, ...) (((int (*)())symbol(#name))(__VA_ARGS__))
+
+static void *context, *function, *streams[2];
 static unsigned long long memory;
 static uint64_t ns;
 static atomic_int waits, outcome;
 static pthread_t thread;
-
-static void *symbol(const char *name) {
-    void *found = dlsym(driver, name);
-    if (!found) fprintf(stderr, "no %s\n", name), exit(2);
-    return found;
-}
 
 static int begin(void) {
     void *module;

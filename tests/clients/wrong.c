@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/driver.h"
+
 enum { ROOM = 128 << 20 };
 
 typedef unsigned long long dptr;
@@ -25,18 +27,8 @@ struct node_params { struct pool_props pool; const void *access; size_t accesses
 struct array2d { size_t width, height; int format; unsigned channels; };
 struct array3d { size_t width, height, depth; int format; unsigned channels, flags; };
 
-static void *driver, *context;
+static void *context;
 static const char *section;
-
-static void *symbol(const char *name) {
-    void *found = dlsym(driver, name);
-    if (!found) {
-        fprintf(stderr, "no %s\n", name);
-        exit(2);
-    }
-    return found;
-}
-#define CALL(name, types) ((int (*) types)symbol(name))
 
 static int say(const char *name, int result) {
     printf("%s.%s %d\n", section, name, result);

@@ -35,19 +35,21 @@ pub fn folder() -> &'static Path {
             .and_then(Path::parent)
             .expect("cargo puts tests into <profile>/deps")
             .to_owned();
-        if env::var_os(BUILT).is_none() {
-            build(&folder);
-        }
+        build(&folder, &PACKAGES);
         folder
     })
 }
 
-fn build(folder: &Path) {
+/// Builds packages in the profile of a folder, unless the caller has.
+fn build(folder: &Path, packages: &[&str]) {
+    if env::var_os(BUILT).is_some() {
+        return;
+    }
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(repository())
         .args(["build", "--quiet", "--locked"]);
-    cargo.args(PACKAGES.iter().flat_map(|package| ["-p", *package]));
+    cargo.args(packages.iter().flat_map(|package| ["-p", *package]));
     if folder.ends_with("release") {
         cargo.arg("--release");
     }
@@ -79,6 +81,12 @@ pub fn exporter() -> PathBuf {
 /// The library under test.
 pub fn interposer() -> PathBuf {
     folder().join("libgpushare.so")
+}
+
+/// The library with its kill points.
+pub fn killpoints() -> PathBuf {
+    build(folder(), &["gpushare-killpoints"]);
+    folder().join("libgpushare_killpoints.so")
 }
 
 /// The software GPU's driver.

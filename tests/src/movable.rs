@@ -172,6 +172,17 @@ impl Scene {
         assert_eq!(self.ordered(Order::Return), Outcome::Back);
     }
 
+    /// Sends a command that uses memory that is away. It waits, the daemon is told, and after the
+    /// return it succeeds.
+    #[track_caller]
+    pub fn waits_for_return(&mut self, line: &str) {
+        self.guest.send(line);
+        self.dealer.hears(&Request::WantIn { device_index: 0 });
+        self.returns();
+        let word = line.split(' ').next().expect("a word");
+        assert_eq!(self.guest.line(), format!("{word} 0"), "{line}");
+    }
+
     /// All of its memory can move: so many bytes. It comes and goes, and keeps what its slots were
     /// filled with: each with its own number.
     #[track_caller]
@@ -257,6 +268,15 @@ impl Scene {
             let futex = format!("{} ", nix::libc::SYS_futex);
             called.is_ok_and(|called| called.starts_with(&futex))
         });
+    }
+}
+
+/// Asks both programs, which must answer the same.
+#[track_caller]
+pub fn same(scene: &mut Scene, bare: &mut Guest, lines: &[impl AsRef<str>]) {
+    for line in lines {
+        let line = line.as_ref();
+        assert_eq!(scene.guest.ask(line), bare.ask(line), "{line}");
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
+use std::thread;
 
 use gpushare_tests::machine::{ALICE, BOB, Machine, ROOT, serving};
 use gpushare_tests::{Gpu, Guest, Home, artefacts, clients, until};
@@ -43,7 +44,7 @@ fn while_the_machines_daemon_is_stopped_run_waits_then_refuses() {
         return;
     };
     machine.kill_daemon();
-    for user in [ALICE, ROOT] {
+    let refused = |user| {
         let output = machine.run(
             user,
             &["run", "--mem-limit", "1GiB", "--", "echo", "it ran"],
@@ -62,7 +63,13 @@ fn while_the_machines_daemon_is_stopped_run_waits_then_refuses() {
         let ps = machine.run(user, &["ps"]);
         let told = String::from_utf8_lossy(&ps.stderr).into_owned();
         assert!(told.contains("/run/gpushare is stopped"), "{told}");
-    }
+    };
+    // Each waits ten seconds.
+    thread::scope(|scope| {
+        for user in [ALICE, ROOT] {
+            scope.spawn(move || refused(user));
+        }
+    });
 }
 
 #[test]

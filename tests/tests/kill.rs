@@ -25,27 +25,7 @@ const LOOKS: u32 = 40;
 /// The library with its kill points, which no other build has.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let target = artefacts::cache().join("killpoints");
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo
-            .current_dir(artefacts::repository())
-            .env("CARGO_TARGET_DIR", &target);
-        cargo.args([
-            "build",
-            "--quiet",
-            "--locked",
-            "-p",
-            "gpushare-interposer",
-            "--features",
-            "killpoints",
-        ]);
-        assert!(
-            cargo.status().expect("cargo runs").success(),
-            "the library does not build with kill points"
-        );
-        target.join("debug/libgpushare.so")
-    })
+    LIBRARY.get_or_init(artefacts::killpoints)
 }
 
 /// A tenant on a separate machine, with one process that is never killed.

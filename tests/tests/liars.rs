@@ -1,5 +1,5 @@
 //! Tenants that lie about their turns, with real kernels: their neighbour loses no more than
-//! POLICIES.md says. The figures are printed; the assertions hold on a busy machine too. That a
+//! COMPUTE.md says. The figures are printed; the assertions hold on a busy machine too. That a
 //! liar gets no more turns than its neighbour is asserted in virtual time
 //! (`shim-daemon/core/tests/holders.rs`).
 

@@ -4,7 +4,7 @@
 
 use gpushare_protocol::page::residency::Order;
 use gpushare_protocol::wire::{Place, Request};
-use gpushare_tests::movable::{Outcome, Scene};
+use gpushare_tests::movable::{Outcome, Scene, same};
 use gpushare_tests::{Dealer, Gpu, MIB, until};
 
 #[test]
@@ -46,11 +46,7 @@ fn a_call_waits_for_memory_that_is_away_and_says_so() {
         "alloc 1 2000000",
         "free 0",
     ] {
-        scene.guest.send(line);
-        scene.dealer.hears(&Request::WantIn { device_index: 0 });
-        scene.returns();
-        let word = line.split(' ').next().expect("a word");
-        assert_eq!(scene.guest.line(), format!("{word} 0"), "{line}");
+        scene.waits_for_return(line);
         if line != "free 0" {
             scene.leaves();
         }
@@ -121,9 +117,7 @@ fn a_capture_refuses_as_it_would_with_plain_memory() {
         "free 0",
         "free 3",
     ];
-    for line in lines {
-        assert_eq!(scene.guest.ask(line), bare.ask(line), "{line}");
-    }
+    same(&mut scene, &mut bare, &lines);
     scene.guest.finish().silently();
     bare.finish().silently();
 }

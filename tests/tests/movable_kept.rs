@@ -1,9 +1,8 @@
-//! What keeps an address of memory that can move: graphs' nodes and textures. And what a free of
-//! such memory waits for.
+//! Objects that keep an address of memory that can move: graphs' nodes and textures. And the work
+//! for which a free of such memory waits.
 
 use std::fs;
 
-use gpushare_protocol::wire::Request;
 use gpushare_tests::MIB;
 use gpushare_tests::movable::Scene;
 
@@ -18,11 +17,7 @@ fn what_is_made_over_memory_that_is_away_waits_for_it() {
     scene.provided(6 * MIB);
     for line in ["texture 0", "hand 0 1 7", "redirect 2", "image"] {
         scene.leaves();
-        scene.guest.send(line);
-        scene.dealer.hears(&Request::WantIn { device_index: 0 });
-        scene.returns();
-        let word = line.split(' ').next().expect("a word");
-        assert_eq!(scene.guest.line(), format!("{word} 0"), "{line}");
+        scene.waits_for_return(line);
     }
     scene.does(&["launch"]);
     scene.guest.answers("values 0 7", "0");

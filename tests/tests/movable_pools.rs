@@ -4,19 +4,10 @@
 
 use std::sync::atomic::Ordering;
 
-use gpushare_protocol::wire::Request;
-use gpushare_tests::movable::{Scene, failing_steps};
-use gpushare_tests::{Guest, MIB};
+use gpushare_tests::MIB;
+use gpushare_tests::movable::{Scene, failing_steps, same};
 
 const SPEC: &str = "mem=1GiB,ctx=8MiB,driver=13050";
-
-/// Asks both programs, which must answer the same.
-#[track_caller]
-fn same(scene: &mut Scene, bare: &mut Guest, lines: &[&str]) {
-    for line in lines {
-        assert_eq!(scene.guest.ask(line), bare.ask(line), "{line}");
-    }
-}
 
 #[test]
 fn pool_memory_leaves_and_comes_back_with_every_byte() {
@@ -220,11 +211,7 @@ fn a_call_on_a_pool_waits_while_it_is_away() {
     scene.provided(32 * MIB);
     for line in ["check 0 1", "async 1 1000 1", "async 2 99000000 1"] {
         scene.leaves();
-        scene.guest.send(line);
-        scene.dealer.hears(&Request::WantIn { device_index: 0 });
-        scene.returns();
-        let word = line.split(' ').next().expect("a word");
-        assert_eq!(scene.guest.line(), format!("{word} 0"), "{line}");
+        scene.waits_for_return(line);
     }
     // A free changes the books alone.
     scene.leaves();

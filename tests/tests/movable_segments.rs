@@ -5,7 +5,7 @@
 
 use gpushare_protocol::page::residency::Order;
 use gpushare_protocol::wire::Request;
-use gpushare_tests::movable::{Outcome, Scene};
+use gpushare_tests::movable::{Outcome, Scene, same};
 use gpushare_tests::{Dealer, Gpu, Guest, MIB, clients, gpu, until};
 
 const SPEC: &str = "mem=1GiB,driver=13050";
@@ -177,15 +177,11 @@ fn handles_answer_as_the_drivers_do_before_and_after_a_move() {
         "unmap 1",
         "map 1",
     ];
-    for line in before {
-        assert_eq!(scene.guest.ask(line), bare.ask(line), "{line}");
-    }
+    same(&mut scene, &mut bare, &before);
     scene.provided(2 * MIB);
     scene.leaves();
     scene.returns();
-    for line in after {
-        assert_eq!(scene.guest.ask(line), bare.ask(line), "{line}");
-    }
+    same(&mut scene, &mut bare, &after);
     scene.guest.finish().silently();
     bare.finish().silently();
 }

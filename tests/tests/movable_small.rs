@@ -4,17 +4,10 @@
 use std::sync::atomic::Ordering;
 
 use gpushare_protocol::page::residency::Order;
-use gpushare_protocol::wire::Request;
-use gpushare_tests::movable::{Outcome, Scene, failing_steps};
+use gpushare_tests::movable::{Outcome, Scene, failing_steps, same};
 use gpushare_tests::{MIB, until};
 
 const SPEC: &str = "mem=1GiB,ctx=8MiB";
-
-/// Asks both programs, which must answer the same.
-#[track_caller]
-fn same(scene: &mut Scene, bare: &mut gpushare_tests::Guest, line: &str) {
-    assert_eq!(scene.guest.ask(line), bare.ask(line), "{line}");
-}
 
 #[test]
 fn small_allocations_leave_and_come_back_with_every_byte() {
@@ -43,23 +36,26 @@ fn small_allocations_leave_and_come_back_with_every_byte() {
 fn each_small_allocation_is_told_as_plain_memory() {
     let mut scene = Scene::new(SPEC);
     let mut bare = scene.bare();
-    for line in [
+    let lines = [
         "alloc 0 1000",
         "alloc 1 1",
         "alloc 2 700000",
         "alloc 3 4194305",
         "fill 0 1",
-    ] {
-        same(&mut scene, &mut bare, line);
-    }
+    ];
+    same(&mut scene, &mut bare, &lines);
     scene.provided(8 * MIB);
     for _ in 0..2 {
         for slot in 0..4 {
             for line in ["range S 0", "waits S"] {
-                same(&mut scene, &mut bare, &line.replace('S', &slot.to_string()));
+                same(
+                    &mut scene,
+                    &mut bare,
+                    &[line.replace('S', &slot.to_string())],
+                );
             }
         }
-        for line in [
+        let lines = [
             "at 0 0",
             "at 0 999",
             "at 0 1000",
@@ -73,13 +69,12 @@ fn each_small_allocation_is_told_as_plain_memory() {
             "inner 0 1",
             "inner 2 512",
             "free 15",
-        ] {
-            same(&mut scene, &mut bare, line);
-        }
+        ];
+        same(&mut scene, &mut bare, &lines);
         scene.leaves();
         scene.returns();
     }
-    for line in [
+    let lines = [
         "wait 2",
         "waits 2",
         "waits 0",
@@ -96,9 +91,8 @@ fn each_small_allocation_is_told_as_plain_memory() {
         "free 2",
         "free 3",
         "free 1",
-    ] {
-        same(&mut scene, &mut bare, line);
-    }
+    ];
+    same(&mut scene, &mut bare, &lines);
     scene.guest.finish().silently();
     bare.finish().silently();
 }
@@ -139,11 +133,7 @@ fn a_small_allocation_waits_and_is_freed_like_a_large_one() {
     scene.provided(2 * MIB);
     for line in ["check 0 1", "set 0 7", "alloc 1 1000", "free 1", "later 0"] {
         scene.leaves();
-        scene.guest.send(line);
-        scene.dealer.hears(&Request::WantIn { device_index: 0 });
-        scene.returns();
-        let word = line.split(' ').next().expect("a word");
-        assert_eq!(scene.guest.line(), format!("{word} 0"), "{line}");
+        scene.waits_for_return(line);
     }
     // Nothing is in the slab: it is given back, not moved.
     assert_eq!(scene.ordered(Order::Leave), Outcome::Away(0));
@@ -204,13 +194,17 @@ fn pitched_memory_has_the_drivers_pitch_and_moves() {
         "100 1125899906842624 4",
     ];
     for (slot, shape) in shapes.iter().enumerate() {
-        same(&mut scene, &mut bare, &format!("pitch {slot} {shape}"));
-        same(&mut scene, &mut bare, "row");
+        same(&mut scene, &mut bare, &[format!("pitch {slot} {shape}")]);
+        same(&mut scene, &mut bare, &["row"]);
     }
     for slot in 0..5 {
         let lines = ["fill S S", "range S 0", "at S 0", "at S 512"];
         for line in lines {
-            same(&mut scene, &mut bare, &line.replace('S', &slot.to_string()));
+            same(
+                &mut scene,
+                &mut bare,
+                &[line.replace('S', &slot.to_string())],
+            );
         }
     }
     scene.provided(14 * MIB);
@@ -234,7 +228,7 @@ fn pitched_memory_has_the_drivers_pitch_and_moves() {
         }
     }
     for slot in 0..5 {
-        same(&mut scene, &mut bare, &format!("free {slot}"));
+        same(&mut scene, &mut bare, &[format!("free {slot}")]);
     }
     until("all is given back", || scene.charged() == 0);
     scene.guest.finish().silently();

@@ -11,7 +11,7 @@ use std::process::Command;
 
 const LIMIT: u64 = 64 << 20;
 
-/// What every program does under its quota, whatever it has loaded.
+/// The output of every program under its quota, whatever it has loaded.
 const STEPS: &str = "init 0\nretain 0\ncurrent 0\nhalf and more 0\nagain 2\nfree 0\nonce more 0\n\
                      total 0 1\nwait 0\n";
 

@@ -78,12 +78,12 @@ fn hangs_at(word: &str) -> TempDir {
 #[test]
 fn a_row_that_hangs_fails_in_its_own_time_and_the_next_one_passes() {
     let folder = hangs_at("linear");
-    let flags = ["--row", "15", "--only", "^quota: (linear|pitch)$"];
+    let flags = ["--row", "8", "--only", "^quota: (linear|pitch)$"];
     let run = verify(&folder.path().join("gpushare"), &flags);
     assert_eq!(run.output.status.code(), Some(1));
     let (verdict, seen) = run.row("quota: linear");
     assert!(
-        verdict == "FAIL" && seen.starts_with("no end within 15 s"),
+        verdict == "FAIL" && seen.starts_with("no end within 8 s"),
         "{seen}"
     );
     assert_eq!(run.row("quota: pitch").0, "PASS");
@@ -115,7 +115,7 @@ fn passed_rows_give_status_0_and_unavailable_rows_are_named() {
 #[test]
 fn rows_without_time_are_not_available_and_are_no_success() {
     let folder = hangs_at("linear");
-    let flags = ["--seconds", "25", "--only", "^quota: (linear|pitch)$"];
+    let flags = ["--seconds", "12", "--only", "^quota: (linear|pitch)$"];
     let run = verify(&folder.path().join("gpushare"), &flags);
     assert_eq!(run.output.status.code(), Some(1));
     for row in ["quota: linear", "quota: pitch"] {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use gpushare_protocol::wire::{Place, ResidencyRow};
 
-use super::{Report, bytes, escaped, p99, span};
+use super::{Report, bytes, line, or_dash, ordinal, p99, span};
 
 const HEADS: [&str; 9] = [
     "tenant",
@@ -35,11 +35,9 @@ pub(super) fn moves(out: &mut String, report: &Report) {
     let ordinals = snapshot.ordinals();
     for row in &snapshot.residency {
         let moved = snapshot.swap(&row.name, row.device);
-        let amount = |bytes_of: Option<u64>| bytes_of.map_or_else(|| "–".to_owned(), bytes);
+        let amount = |bytes_of: Option<u64>| or_dash(bytes_of.map(bytes));
         let cells = [
-            ordinals
-                .get(&row.device)
-                .map_or_else(String::new, usize::to_string),
+            ordinal(&ordinals, row.device),
             bytes(row.away),
             amount(moved.map(|one| one.in_files)),
             row.left.to_string(),
@@ -48,16 +46,7 @@ pub(super) fn moves(out: &mut String, report: &Report) {
             p99(moved.and_then(|one| one.out_times.quantile(990))),
             p99(moved.and_then(|one| one.in_times.quantile(990))),
         ];
-        let cells: String = cells
-            .iter()
-            .map(|cell| format!("<td>{cell}</td>"))
-            .collect();
-        let _ = writeln!(
-            out,
-            "<tr><td>{}</td>{cells}<td class=\"l\">{}</td></tr>",
-            escaped(&row.name),
-            now(row)
-        );
+        out.push_str(&line(&row.name, &cells, "", &now(row)));
     }
     out.push_str("</table>\n");
     if let Some(room) = snapshot.room {

@@ -13,6 +13,7 @@
     reason = "talks to the dynamic linker and turns addresses into functions"
 )]
 
+use core::cmp;
 use core::ffi::{CStr, c_char, c_void};
 use core::marker::PhantomData;
 use core::ptr;
@@ -142,33 +143,37 @@ pub(crate) struct Row {
 
 impl Row {
     /// The row of `symbol`; at compile time, where a symbol that the table does not have is an
-    /// error.
+    /// error. The tables are in byte order: to read them from the beginning for each function took
+    /// a third of the crate's compilation.
     pub(crate) const fn of(symbol: &'static CStr) -> Self {
-        let mut index = 0;
-        while index < symbols::CUDA.len() {
-            if same(symbols::CUDA[index].name.as_bytes(), symbol.to_bytes()) {
-                return Self {
-                    symbol: inline(symbol),
-                    length: symbol.to_bytes().len(),
-                    library: Library::Cuda,
-                    index,
-                };
+        let (name, mut from, mut to) = (symbol.to_bytes(), 0, symbols::CUDA.len());
+        while from < to {
+            let middle = (from + to) / 2;
+            match order(symbols::CUDA[middle].name.as_bytes(), name) {
+                cmp::Ordering::Less => from = middle + 1,
+                cmp::Ordering::Equal => return Self::at(symbol, Library::Cuda, middle),
+                cmp::Ordering::Greater => to = middle,
             }
-            index += 1;
         }
-        index = 0;
-        while index < symbols::NVML.len() {
-            if same(symbols::NVML[index].name.as_bytes(), symbol.to_bytes()) {
-                return Self {
-                    symbol: inline(symbol),
-                    length: symbol.to_bytes().len(),
-                    library: Library::Nvml,
-                    index,
-                };
+        (from, to) = (0, symbols::NVML.len());
+        while from < to {
+            let middle = (from + to) / 2;
+            match order(symbols::NVML[middle].name.as_bytes(), name) {
+                cmp::Ordering::Less => from = middle + 1,
+                cmp::Ordering::Equal => return Self::at(symbol, Library::Nvml, middle),
+                cmp::Ordering::Greater => to = middle,
             }
-            index += 1;
         }
         panic!("not in the symbol table")
+    }
+
+    const fn at(symbol: &'static CStr, library: Library, index: usize) -> Self {
+        Self {
+            symbol: inline(symbol),
+            length: symbol.to_bytes().len(),
+            library,
+            index,
+        }
     }
 
     /// The exact symbol.
@@ -230,18 +235,26 @@ const fn inline(symbol: &CStr) -> [u8; LONGEST] {
     text
 }
 
-const fn same(a: &[u8], b: &[u8]) -> bool {
-    if a.len() != b.len() {
-        return false;
-    }
+/// The byte order of two names.
+const fn order(a: &[u8], b: &[u8]) -> cmp::Ordering {
     let mut i = 0;
-    while i < a.len() {
+    while i < a.len() && i < b.len() {
         if a[i] != b[i] {
-            return false;
+            return if a[i] < b[i] {
+                cmp::Ordering::Less
+            } else {
+                cmp::Ordering::Greater
+            };
         }
         i += 1;
     }
-    true
+    if a.len() < b.len() {
+        cmp::Ordering::Less
+    } else if a.len() > b.len() {
+        cmp::Ordering::Greater
+    } else {
+        cmp::Ordering::Equal
+    }
 }
 
 /// One of the driver's functions with its C type `F`.

@@ -12,7 +12,7 @@ use gpushare_cuda_abi::cuda::{
     CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext, CUresult, CUstream,
 };
 
-use super::{GateGuard, Key, Place, apart, awaited, ledger, thread};
+use super::{GateGuard, Key, LaunchTarget, apart, awaited, ledger, thread};
 use crate::driver::contexts::{self, Here};
 use crate::driver::green::{self, Green};
 use crate::driver::stream_ref::StreamRef;
@@ -56,18 +56,18 @@ pub(crate) fn thread_number() -> usize {
 
 /// Waits until a launch may go to the driver. Called inside the gate ([`GateGuard`]), for a gate
 /// that is not free; may step out to wait, and returns inside.
-pub(crate) fn admit(place: &Place, guard: &mut GateGuard) -> LaunchSlot {
-    let Some(gate) = device_gate::of(place.device_index) else {
-        guard.wait_while_closed(place.device_index, &mut || None);
+pub(crate) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> LaunchSlot {
+    let Some(gate) = device_gate::of(target.device_index) else {
+        guard.wait_while_closed(target.device_index, &mut || None);
         return LaunchSlot(None);
     };
-    let key = number(place.key);
+    let key = number(target.key);
     let era = ledger::era();
     // Endless work may wait for this launch.
     let mut end = None;
     loop {
-        guard.wait_while_closed(place.device_index, &mut || {
-            announce_waiter(gate, place.device_index)
+        guard.wait_while_closed(target.device_index, &mut || {
+            announce_waiter(gate, target.device_index)
         });
         if exit::is_leaving() || guard.is_lost() {
             return LaunchSlot(None);
@@ -77,10 +77,10 @@ pub(crate) fn admit(place: &Place, guard: &mut GateGuard) -> LaunchSlot {
             Told::Free => return LaunchSlot(None),
             Told::Go(go) => {
                 if let Some(epoch) = go.was_idle {
-                    thread::tell(place.device_index, Notice::Busy, epoch);
+                    thread::tell(target.device_index, Notice::Busy, epoch);
                     thread::wake();
                 }
-                let stream_key = stream_key_of(place.context, place.stream, place.per_thread);
+                let stream_key = stream_key_of(target.context, target.stream, target.per_thread);
                 return LaunchSlot(Some(Admitted {
                     gate,
                     stream_key,
@@ -89,7 +89,7 @@ pub(crate) fn admit(place: &Place, guard: &mut GateGuard) -> LaunchSlot {
                     timing: (go.timed && !apart::is_first(&stream_key, key))
                         .then(|| gate.time(stream_key))
                         .flatten(),
-                    named: Named::of(place.ordered(), key, era),
+                    named: Named::of(target.ordered(), key, era),
                 }));
             }
             Told::Wait(pause) => {
@@ -109,7 +109,7 @@ pub(crate) fn admit(place: &Place, guard: &mut GateGuard) -> LaunchSlot {
                 guard.step_out();
                 // First that more is wanted, then that all is done: the daemon must not think for
                 // an instant that it is not.
-                let _ = announce_waiter(gate, place.device_index);
+                let _ = announce_waiter(gate, target.device_index);
                 thread::wake();
                 guard.step_in();
             }

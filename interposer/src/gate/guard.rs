@@ -15,7 +15,7 @@ use crate::guest::exit;
 use crate::guest::frames::{self, Frame};
 use crate::guest::futex::FutexWaiter;
 
-use super::{Gate, Place, Work, drain, place, seal};
+use super::{Gate, LaunchTarget, Work, drain, seal, target};
 use crate::gate::tls;
 use crate::guest::clock;
 
@@ -178,9 +178,9 @@ impl GateGuard {
     }
 
     /// From now on inside means these devices.
-    fn narrow(&mut self, places: &[Place]) {
+    fn narrow(&mut self, targets: &[LaunchTarget]) {
         self.step_out();
-        let devices = places
+        let devices = targets
             .iter()
             .fold(0, |bits, place| bits | 1 << place.device_index);
         self.place = word::to(devices);
@@ -238,23 +238,27 @@ pub(super) fn pass(
     let answer = if gate.word.load() & (ANY_SLOW | ANY_SEALED) == 0 {
         call()
     } else {
-        place::with(work, &mut |places| submit(&mut guard, places, call))
+        target::with(work, &mut |targets| submit(&mut guard, targets, call))
     };
     guard.count();
     answer
 }
 
-fn submit(guard: &mut GateGuard, places: &[Place], call: &mut dyn FnMut() -> CUresult) -> CUresult {
-    if places.is_empty() {
+fn submit(
+    guard: &mut GateGuard,
+    targets: &[LaunchTarget],
+    call: &mut dyn FnMut() -> CUresult,
+) -> CUresult {
+    if targets.is_empty() {
         // Nothing runs that a turn at a device could hold back.
         guard.step_out();
         return seal::pass(call);
     }
-    guard.narrow(places);
-    match places {
-        [place] if !guard.is_slow(place.device_index) && !guard.is_sealed() => call(),
-        [place] => {
-            let slot = drain::admit(place, guard);
+    guard.narrow(targets);
+    match targets {
+        [target] if !guard.is_slow(target.device_index) && !guard.is_sealed() => call(),
+        [target] => {
+            let slot = drain::admit(target, guard);
             if let Some(over) = guard.is_over() {
                 drain::withdrawn(slot);
                 return over;
@@ -263,7 +267,7 @@ fn submit(guard: &mut GateGuard, places: &[Place], call: &mut dyn FnMut() -> CUr
             drain::submitted(slot, answer);
             answer
         }
-        _ => submit_to_several(guard, places, call),
+        _ => submit_to_several(guard, targets, call),
     }
 }
 
@@ -271,20 +275,20 @@ fn submit(guard: &mut GateGuard, places: &[Place], call: &mut dyn FnMut() -> CUr
 /// again.
 fn submit_to_several(
     guard: &mut GateGuard,
-    places: &[Place],
+    targets: &[LaunchTarget],
     call: &mut dyn FnMut() -> CUresult,
 ) -> CUresult {
-    let mut slots = Vec::with_capacity(places.len());
+    let mut slots = Vec::with_capacity(targets.len());
     loop {
-        for place in places {
-            if guard.is_slow(place.device_index) || guard.is_sealed() {
-                slots.push(drain::admit(place, guard));
+        for target in targets {
+            if guard.is_slow(target.device_index) || guard.is_sealed() {
+                slots.push(drain::admit(target, guard));
             }
         }
         guard.step_in();
-        if !places
+        if !targets
             .iter()
-            .any(|place| guard.is_closed(place.device_index))
+            .any(|target| guard.is_closed(target.device_index))
             || exit::is_leaving()
             || guard.is_lost()
         {

@@ -26,11 +26,11 @@ mod left;
 #[cfg(test)]
 mod litmus;
 pub(crate) mod marks;
-mod place;
 mod records;
 mod ring;
 pub(crate) mod seal;
 mod sync;
+mod target;
 mod thread;
 mod tls;
 pub(crate) mod word;
@@ -47,8 +47,8 @@ use crate::guest::frames::{self, Frame};
 use crate::guest::{barrier, clock, exit, futex};
 pub(crate) use guard::GateGuard;
 pub(crate) use ledger::Going;
-pub(crate) use place::{Key, Place, Work};
 use records::Records;
+pub(crate) use target::{Key, LaunchTarget, Work};
 pub(crate) use thread::{follow_leases, wake};
 use word::{ANY_SLOW, DEVICES, FENCED, GateWord, NOT_READY, Record};
 

@@ -1,5 +1,5 @@
-//! What a loaded library exports, read from its own tables: for the functions by which one would
-//! ask the dynamic linker.
+//! The exports of a loaded library, read from its own tables: for the functions with which the
+//! dynamic linker would be asked.
 //!
 //! # Safety
 //! The structures are those of the ELF format. They are read while the dynamic linker keeps the

@@ -31,9 +31,9 @@ pub(super) struct Given {
     pub(super) bytes: u64,
 }
 
-/// Where the bytes of a range are.
+/// The memory or the file behind a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Backing {
     /// Mapped here.
     Mapped(Given),
     /// In a file of the daemon's, and nowhere else.
@@ -53,7 +53,7 @@ pub(super) enum Found {
 
 #[derive(Debug)]
 struct Range {
-    place: Place,
+    backing: Backing,
     bytes: u64,
     /// A copy may still write to it.
     is_lost: bool,
@@ -86,7 +86,7 @@ impl Store {
     /// A range that the daemon has given.
     pub(super) fn add(&mut self, given: Given) {
         let range = Range {
-            place: Place::Mapped(given),
+            backing: Backing::Mapped(given),
             bytes: given.bytes,
             is_lost: false,
             free: BTreeMap::from([(0, given.bytes)]),
@@ -99,9 +99,9 @@ impl Store {
     fn mapped(&self) -> impl Iterator<Item = (usize, &Range, Given)> {
         self.ranges
             .iter()
-            .filter_map(|(number, range)| match range.place {
-                Place::Mapped(given) => Some((*number, range, given)),
-                Place::Stored(_) => None,
+            .filter_map(|(number, range)| match range.backing {
+                Backing::Mapped(given) => Some((*number, range, given)),
+                Backing::Stored(_) => None,
             })
     }
 
@@ -132,11 +132,11 @@ impl Store {
         let Some(range) = self.ranges.get(&piece.range) else {
             return Found::Nowhere;
         };
-        match range.place {
-            Place::Mapped(given) => {
+        match range.backing {
+            Backing::Mapped(given) => {
                 Found::At(given.address + usize::try_from(piece.offset).unwrap_or(0))
             }
-            Place::Stored(stored) => Found::Stored(piece.range, stored, piece.offset),
+            Backing::Stored(stored) => Found::Stored(piece.range, stored, piece.offset),
         }
     }
 
@@ -147,7 +147,9 @@ impl Store {
         }
         let (mut pieces, mut left) = (Vec::new(), bytes);
         let ranges = self.ranges.iter_mut();
-        for (index, range) in ranges.filter(|(_, range)| matches!(range.place, Place::Mapped(_))) {
+        for (index, range) in
+            ranges.filter(|(_, range)| matches!(range.backing, Backing::Mapped(_)))
+        {
             while left > 0
                 && let Some((offset, length)) = range.free.pop_first()
             {
@@ -247,7 +249,7 @@ impl Store {
     /// The bytes of a range are in a file from now on.
     pub(super) fn is_stored(&mut self, number: usize, stored: Stored) {
         if let Some(range) = self.ranges.get_mut(&number) {
-            range.place = Place::Stored(stored);
+            range.backing = Backing::Stored(stored);
             range.pinned = Pinned::No;
         }
     }
@@ -255,8 +257,8 @@ impl Store {
     /// Takes out a stored range in which nothing lies any more.
     pub(super) fn unused_stored(&mut self) -> Option<Stored> {
         let mut all = self.ranges.iter();
-        let found = all.find_map(|(number, range)| match range.place {
-            Place::Stored(stored) if range.is_unused() => Some((*number, stored)),
+        let found = all.find_map(|(number, range)| match range.backing {
+            Backing::Stored(stored) if range.is_unused() => Some((*number, stored)),
             _ => None,
         });
         let (number, stored) = found?;
@@ -267,7 +269,7 @@ impl Store {
     /// Whether any range is in a file.
     pub(super) fn has_stored(&self) -> bool {
         let mut all = self.ranges.values();
-        all.any(|range| matches!(range.place, Place::Stored(_)))
+        all.any(|range| matches!(range.backing, Backing::Stored(_)))
     }
 }
 

@@ -63,7 +63,7 @@ pub(super) fn provide(session: &Session, asked: &mut Asked, now: u64, sealed: bo
     }
     asked.waits &= now < asked.until && !session.host_was_refused();
     if sealed && !asked.sealed {
-        // What was refused in advance is given for a move.
+        // Host memory that was refused in advance is given for a move.
         asked.until = 0;
     }
     asked.sealed = sealed;

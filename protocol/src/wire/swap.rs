@@ -22,11 +22,11 @@ pub enum SwapRow {
 pub struct SwapRoom {
     /// Host memory that tenants may have together.
     pub host: u64,
-    /// What they have of it.
+    /// The part of it that they have.
     pub host_used: u64,
     /// Bytes that may lie in files of the node's folder; 0 without one.
     pub files: u64,
-    /// What lies there.
+    /// Bytes that lie there.
     pub files_used: u64,
 }
 

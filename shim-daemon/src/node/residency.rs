@@ -181,7 +181,7 @@ impl Node {
                 device_index,
                 epoch,
             } => {
-                // What it charged until now is what leaves.
+                // The memory that it has charged until now leaves.
                 self.read_usage(now, client.tenant, usize::from(device_index));
                 (device_index, epoch, Told::Sealed)
             }

@@ -15,7 +15,7 @@ use super::tenant::{Tenant, index};
 pub(super) struct Swaps {
     out: Way,
     back: Way,
-    /// What had left when a move was given up: so much comes back, not all of its memory.
+    /// The bytes that had left when a move was given up: these come back, not all of its memory.
     partly: Option<Bytes>,
 }
 

@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../common/driver.h"
+
 enum { SLOTS = 4, MIB = 1 << 20, STATIC = 4096, OUT_OF_MEMORY = 2, NOT_READY = 600, EMPTY = -1 };
 
 typedef unsigned long long dptr;
@@ -55,18 +57,8 @@ struct thread {
         *function[SLOTS], *context[SLOTS], *host[SLOTS];
 };
 
-static void *driver, *nvml, *primary;
+static void *nvml, *primary;
 static int threads = 1;
-
-static void *symbol(const char *name) {
-    void *found = dlsym(driver, name);
-    if (!found) {
-        fprintf(stderr, "no %s\n", name);
-        exit(2);
-    }
-    return found;
-}
-#define CALL(name, ...) ((int (*)(__VA_ARGS__))symbol(name))
 
 static u64 mixed(u64 x) {
     x += 0x9e3779b97f4a7c15;
@@ -106,7 +98,7 @@ static void *some_stream(struct thread *t) {
 }
 static int captures(void *stream) {
     int status = 0;
-    return CALL("cuStreamIsCapturing", void *, int *)(stream, &status) || status;
+    return CALL("cuStreamIsCapturing", (void *, int *))(stream, &status) || status;
 }
 
 static size_t some_bytes(struct thread *t) {
@@ -138,4 +130,4 @@ static void must(int result, const char *what) {
 }
 
 /* Waits for a stream unless it captures. */
-static int settled(void *stream) { return captures(stream) ? NOT_READY : CALL("cuStreamSynchronize", void *)(stream); }
+static int settled(void *stream) { return captures(stream) ? NOT_READY : CALL("cuStreamSynchronize", (void *))(stream); }

@@ -1,9 +1,9 @@
 /* Memory of other processes, what NVML says, and how functions are found. */
 static int ipc_handle(struct thread *t) {
     char handle[64] = {0};
-    return CALL("cuIpcGetMemHandle", void *, dptr)(handle, t->buffer[USED(t, buffer)]);
+    return CALL("cuIpcGetMemHandle", (void *, dptr))(handle, t->buffer[USED(t, buffer)]);
 }
-static int ipc_close(struct thread *t) { return CALL("cuIpcCloseMemHandle", dptr)(below(t, 2) ? 4096 : 0); }
+static int ipc_close(struct thread *t) { return CALL("cuIpcCloseMemHandle", (dptr))(below(t, 2) ? 4096 : 0); }
 static int monitor(struct thread *t) {
     static const char *const names[] = {"nvmlDeviceGetMemoryInfo", "nvmlDeviceGetComputeRunningProcesses_v3"};
     unsigned which = below(t, 2), count = 16;
@@ -30,17 +30,17 @@ static int peer_open(struct thread *t) {
     memcpy(handle, peer.handle[which], 64);
     if (rarely(t)) memset(handle, 1, 64);
     memcpy(&value, handle, 64);
-    int result = CALL("cuIpcOpenMemHandle_v2", dptr *, struct handle64, unsigned)(&at, value, rarely(t) ? 9 : 1);
+    int result = CALL("cuIpcOpenMemHandle_v2", (dptr *, struct handle64, unsigned))(&at, value, rarely(t) ? 9 : 1);
     if (result) return result;
     t->imported[to] = (void *)(uintptr_t)at;
-    int read = CALL("cuMemcpyDtoH_v2", void *, dptr, size_t)(bytes, at + 4096, sizeof bytes);
+    int read = CALL("cuMemcpyDtoH_v2", (void *, dptr, size_t))(bytes, at + 4096, sizeof bytes);
     snprintf(t->extra, sizeof t->extra, "%d %016llx", read, (dptr)hash(bytes, sizeof bytes));
     return result;
 }
 static int peer_close(struct thread *t) {
     unsigned of = USED(t, imported);
     dptr at = (dptr)(uintptr_t)t->imported[of];
-    int result = CALL("cuIpcCloseMemHandle", dptr)(at);
+    int result = CALL("cuIpcCloseMemHandle", (dptr))(at);
     for (int i = 0; i < SLOTS && !result; i++)
         if (at && (dptr)(uintptr_t)t->imported[i] == at) t->imported[i] = NULL;
     return result;
@@ -51,20 +51,20 @@ static int peer_map(struct thread *t) {
     dptr range = 0;
     unsigned char bytes[64] = {0};
     int file = rarely(t) ? 0 : peer.file;
-    int result = CALL("cuMemImportFromShareableHandle", unsigned long long *, void *, int)(&handle, (void *)(uintptr_t)file, 1);
+    int result = CALL("cuMemImportFromShareableHandle", (unsigned long long *, void *, int))(&handle, (void *)(uintptr_t)file, 1);
     if (result) return result;
-    must(CALL("cuMemAddressReserve", dptr *, size_t, size_t, dptr, u64)(&range, 2 * MIB, 0, 0, 0), "cuMemAddressReserve");
-    int mapped = CALL("cuMemMap", dptr, size_t, size_t, unsigned long long, u64)(range, 2 * MIB, 0, handle, 0);
-    int seen = CALL("cuMemSetAccess", dptr, size_t, const struct access *, size_t)(range, 2 * MIB, &access, 1);
-    int read = CALL("cuMemcpyDtoH_v2", void *, dptr, size_t)(bytes, range, sizeof bytes);
-    int unmapped = CALL("cuMemUnmap", dptr, size_t)(range, 2 * MIB), released = CALL("cuMemRelease", unsigned long long)(handle);
-    CALL("cuMemAddressFree", dptr, size_t)(range, 2 * MIB);
+    must(CALL("cuMemAddressReserve", (dptr *, size_t, size_t, dptr, u64))(&range, 2 * MIB, 0, 0, 0), "cuMemAddressReserve");
+    int mapped = CALL("cuMemMap", (dptr, size_t, size_t, unsigned long long, u64))(range, 2 * MIB, 0, handle, 0);
+    int seen = CALL("cuMemSetAccess", (dptr, size_t, const struct access *, size_t))(range, 2 * MIB, &access, 1);
+    int read = CALL("cuMemcpyDtoH_v2", (void *, dptr, size_t))(bytes, range, sizeof bytes);
+    int unmapped = CALL("cuMemUnmap", (dptr, size_t))(range, 2 * MIB), released = CALL("cuMemRelease", (unsigned long long))(handle);
+    CALL("cuMemAddressFree", (dptr, size_t))(range, 2 * MIB);
     snprintf(t->extra, sizeof t->extra, "%d %d %d %d %d %016llx", mapped, seen, read, unmapped, released, (dptr)hash(bytes, sizeof bytes));
     return result;
 }
 static int ipc_event(struct thread *t) {
     char handle[64] = {0};
-    return CALL("cuIpcGetEventHandle", void *, void *)(handle, some(t, t->event));
+    return CALL("cuIpcGetEventHandle", (void *, void *))(handle, some(t, t->event));
 }
 
 /* The other process: two buffers and physical memory for as long as its socket is open. */
@@ -74,22 +74,22 @@ static int be_peer(int socket) {
     unsigned long long handle = 0;
     dptr at[2] = {0}, range = 0;
     char byte, control[CMSG_SPACE(sizeof(int))] = {0};
-    int result = CALL("cuInit", unsigned)(0);
-    if (!result) result = CALL("cuDevicePrimaryCtxRetain", void **, int)(&primary, 0);
-    if (!result) result = CALL("cuCtxSetCurrent", void *)(primary);
+    int result = CALL("cuInit", (unsigned))(0);
+    if (!result) result = CALL("cuDevicePrimaryCtxRetain", (void **, int))(&primary, 0);
+    if (!result) result = CALL("cuCtxSetCurrent", (void *))(primary);
     for (int i = 0; i < 2 && !result; i++) {
-        result = CALL("cuMemAlloc_v2", dptr *, size_t)(&at[i], 2 * MIB);
-        if (!result) result = CALL("cuMemsetD8_v2", dptr, unsigned char, size_t)(at[i], 11 + i, 2 * MIB);
+        result = CALL("cuMemAlloc_v2", (dptr *, size_t))(&at[i], 2 * MIB);
+        if (!result) result = CALL("cuMemsetD8_v2", (dptr, unsigned char, size_t))(at[i], 11 + i, 2 * MIB);
         /* Memory that moves has none; then it stays zero. */
-        if (!result) CALL("cuIpcGetMemHandle", void *, dptr)(peer.handle[i], at[i]);
+        if (!result) CALL("cuIpcGetMemHandle", (void *, dptr))(peer.handle[i], at[i]);
     }
-    if (!result) result = CALL("cuMemCreate", unsigned long long *, size_t, const struct prop *, u64)(&handle, 2 * MIB, &prop, 0);
-    if (!result) result = CALL("cuMemAddressReserve", dptr *, size_t, size_t, dptr, u64)(&range, 2 * MIB, 0, 0, 0);
-    if (!result) result = CALL("cuMemMap", dptr, size_t, size_t, unsigned long long, u64)(range, 2 * MIB, 0, handle, 0);
-    if (!result) result = CALL("cuMemSetAccess", dptr, size_t, const struct access *, size_t)(range, 2 * MIB, &access, 1);
-    if (!result) result = CALL("cuMemsetD8_v2", dptr, unsigned char, size_t)(range, 13, 2 * MIB);
-    if (!result) result = CALL("cuMemExportToShareableHandle", void *, unsigned long long, int, u64)(&peer.file, handle, 1, 0);
-    if (!result) result = CALL("cuCtxSynchronize", void)();
+    if (!result) result = CALL("cuMemCreate", (unsigned long long *, size_t, const struct prop *, u64))(&handle, 2 * MIB, &prop, 0);
+    if (!result) result = CALL("cuMemAddressReserve", (dptr *, size_t, size_t, dptr, u64))(&range, 2 * MIB, 0, 0, 0);
+    if (!result) result = CALL("cuMemMap", (dptr, size_t, size_t, unsigned long long, u64))(range, 2 * MIB, 0, handle, 0);
+    if (!result) result = CALL("cuMemSetAccess", (dptr, size_t, const struct access *, size_t))(range, 2 * MIB, &access, 1);
+    if (!result) result = CALL("cuMemsetD8_v2", (dptr, unsigned char, size_t))(range, 13, 2 * MIB);
+    if (!result) result = CALL("cuMemExportToShareableHandle", (void *, unsigned long long, int, u64))(&peer.file, handle, 1, 0);
+    if (!result) result = CALL("cuCtxSynchronize", (void))();
     peer.result = result;
     struct iovec data = {&peer, sizeof peer};
     struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
@@ -167,8 +167,8 @@ static int look_up(struct thread *t) {
     int version = versions[below(t, 11)], status = 9;
     u64 flags = rarely(t) ? 4 : below(t, 3);
     void *found = NULL, *old = NULL;
-    int result = CALL("cuGetProcAddress_v2", const char *, void **, int, u64, int *)(name, &found, version, flags, &status);
-    int before = CALL("cuGetProcAddress", const char *, void **, int, u64)(name, &old, version, flags);
+    int result = CALL("cuGetProcAddress_v2", (const char *, void **, int, u64, int *))(name, &found, version, flags, &status);
+    int before = CALL("cuGetProcAddress", (const char *, void **, int, u64))(name, &old, version, flags);
     snprintf(t->extra, sizeof t->extra, "%s %d %d %d %d %d", name, version, found != NULL, status, before, old == found);
     return result;
 }

@@ -12,9 +12,9 @@ mod resident;
 mod rest;
 mod rotation;
 pub(crate) mod spill;
+mod stay;
 mod terms;
 mod thrash;
-mod turn;
 
 pub use host::{Held, HostView};
 pub(crate) use host::{Host, STORED};

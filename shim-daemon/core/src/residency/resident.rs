@@ -2,8 +2,8 @@
 
 use super::order::{Order, Place, Told};
 use super::rest::Rest;
+use super::stay::Stay;
 use super::terms::SwapPolicy;
-use super::turn::Turn;
 use crate::ids::ProcessId;
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
@@ -56,7 +56,7 @@ pub(crate) struct Resident {
     epoch: u32,
     /// When the current place began.
     since: Nanos,
-    turn: Turn,
+    stay: Stay,
     rest: Rest,
     /// When the move began to which the current place belongs.
     begun: Nanos,
@@ -89,7 +89,7 @@ impl Default for Resident {
             place: Place::In,
             epoch: 0,
             since: Nanos::ZERO,
-            turn: Turn::default(),
+            stay: Stay::default(),
             rest: Rest::default(),
             begun: Nanos::ZERO,
             members: BTreeMap::new(),
@@ -116,13 +116,13 @@ impl Resident {
         self.since
     }
 
-    /// Its turn in the rotation, where it is in.
-    pub(crate) fn turn(&self) -> &Turn {
-        &self.turn
+    /// Its stay on the card, where it is in.
+    pub(crate) fn stay(&self) -> &Stay {
+        &self.stay
     }
 
-    pub(crate) fn turn_mut(&mut self) -> &mut Turn {
-        &mut self.turn
+    pub(crate) fn stay_mut(&mut self) -> &mut Stay {
+        &mut self.stay
     }
 
     /// After how long it counts as idle.
@@ -246,7 +246,7 @@ impl Resident {
     /// Goes to a place, under a new epoch. `anew`: a move begins.
     pub(crate) fn go(&mut self, now: Nanos, place: Place, anew: bool) -> (u32, Order) {
         if (self.place, place) == (Place::Entering, Place::In) {
-            self.turn.begin(now);
+            self.stay.begin(now);
         }
         (self.place, self.since) = (place, now);
         if anew {
@@ -287,7 +287,7 @@ impl Resident {
     pub(crate) fn join(&mut self, now: Nanos, process: ProcessId, can: bool, here: bool) {
         if self.members.is_empty() && self.place == Place::In {
             self.since = now;
-            self.turn.open(now);
+            self.stay.open(now);
         }
         let said = match self.place {
             Place::Out if self.found => Said::Nothing,
@@ -416,7 +416,7 @@ impl Resident {
     /// Residency so far, with the current stay of so many bytes up to `now`.
     pub(crate) fn used(&self, now: Nanos, bytes: Bytes) -> u64 {
         let current = match self.place {
-            Place::In => residency(bytes, now - self.turn.from()),
+            Place::In => residency(bytes, now - self.stay.from()),
             _ => 0,
         };
         self.used.saturating_add(current)

@@ -38,7 +38,7 @@ impl World {
             return;
         };
         if resident.place() == Place::In {
-            resident.count(bytes, worked_until - resident.turn().from());
+            resident.count(bytes, worked_until - resident.stay().from());
         }
         let (epoch, order) = resident.go(now, place, anew);
         if place != Place::Confirming {

@@ -1,4 +1,4 @@
-//! What graphs are told by: their numbers, those of their nodes, and drawings.
+//! Identities of graphs: their numbers, those of their nodes, and drawings.
 
 use std::ffi::c_char;
 

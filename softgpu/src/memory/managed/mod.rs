@@ -59,7 +59,7 @@ pub(crate) struct Managed {
     advice: Mutex<Vec<Advice>>,
     /// All of its memory, where it stays on its device.
     fixed: Option<Pages>,
-    /// What the application has requested, until it frees it.
+    /// The application's request, until it frees it.
     noted: Mutex<Option<Noted>>,
 }
 

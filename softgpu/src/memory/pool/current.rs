@@ -32,7 +32,7 @@ fn key(props: &CUmemPoolProps) -> Key {
     (props.allocType.0, place.type_.0, place.id)
 }
 
-/// What `of` says of the pools of a place. The default pool is made when it is asked for first.
+/// Calls `of` with the pools of a place. The default pool is made when it is asked for first.
 fn with<T>(props: &CUmemPoolProps, of: impl FnOnce(&mut Slots) -> T) -> Result<T> {
     let (device, home) = home::of(props)?;
     let mut slots = slots();

@@ -25,7 +25,7 @@ pub(super) struct Part {
     pub(super) tenant: TenantId,
     /// For how much of the span its work was in flight, in thousandths.
     pub(super) flight: u64,
-    /// What it is billed by its own claims; `None`: its service is unknown.
+    /// Its bill by its own claims (ns); `None`: its service is unknown.
     pub(super) billed: Option<u64>,
 }
 

@@ -62,14 +62,14 @@ impl World {
         }
         let first = cost.max(terms.rest);
         let soon = (!fixed).then(|| resident.rest().after(first, terms.least_rest));
-        let (turn, rested) = (resident.turn().from(), rested(known, resident, soon));
+        let (since, rested) = (resident.stay().from(), rested(known, resident, soon));
         // Of two that wait for memory the later one makes way, else neither ever had enough.
         let kept = !fixed && before.contains(&tenant) && self.blocked(tenant).is_some();
-        let rests = rested.max(turn + soon.unwrap_or(cost).min(cost));
+        let rests = rested.max(since + soon.unwrap_or(cost).min(cost));
         let stays = [false, true].map(|urgent| match (kept, fixed) {
             (true, _) => Nanos::MAX,
             (_, true) => rests,
-            _ => rests.min(turn + rotation.stay(account.in_use, urgent, terms)),
+            _ => rests.min(since + rotation.stay(account.in_use, urgent, terms)),
         });
         // A connection ends a moment before its process does, or for a moment: until then its
         // memory is waited for. After that other resolvers are asked first.
@@ -79,7 +79,7 @@ impl World {
         let stuck = lost.filter(|until| *until <= now);
         let stuck = stuck.map_or(Nanos::ZERO, |_| now + terms.backoff.0);
         let host = self.all_on_host(tenant, device);
-        let since = known.worked().max(resident.turn().let_on());
+        let since = known.worked().max(resident.stay().let_on());
         let idle = Some(since).filter(|_| rests <= now && !kept);
         Some(Mover {
             tenant,
@@ -180,7 +180,7 @@ impl World {
 fn rested(known: &Tenant, resident: &Resident, soon: Option<Nanos>) -> Nanos {
     let own = known.spec().idle_after;
     let after = soon.map_or(own, |soon| soon.min(own));
-    known.worked().max(resident.turn().let_on()) + after
+    known.worked().max(resident.stay().let_on()) + after
 }
 
 /// The part of a tenant's memory in use that can move.

@@ -51,7 +51,7 @@ impl World {
         let mut members = self.tenants.members(tenant);
         let blocked = members.all(|(other, _)| waits(other));
         if let Some(resident) = self.residency.get_mut(device, tenant) {
-            resident.turn_mut().waited(now, now - since, blocked);
+            resident.stay_mut().waited(now, now - since, blocked);
         }
     }
 
@@ -70,9 +70,9 @@ impl World {
             return false;
         };
         if freed {
-            resident.turn_mut().frees(now);
+            resident.stay_mut().frees(now);
         }
-        resident.turn_mut().holds(now, bytes)
+        resident.stay_mut().holds(now, bytes)
     }
 
     /// Whether an ask cannot be granted before others: a tenant waits to return, or the asker
@@ -112,7 +112,7 @@ impl World {
             return false;
         };
         let now = self.timers.now();
-        let (until, bytes) = match resident.turn().emptied() {
+        let (until, bytes) = match resident.stay().emptied() {
             // It may be about to take memory again.
             Some((since, had)) if now < since + self.spare_time(rotation, had) => (since, had),
             _ => {
@@ -121,7 +121,7 @@ impl World {
             }
         };
         let stay = rotation.stay(bytes, false, &self.policy.swap);
-        resident.place() == Place::In && !bytes.is_zero() && until < resident.turn().from() + stay
+        resident.place() == Place::In && !bytes.is_zero() && until < resident.stay().from() + stay
     }
 
     /// How long a tenant that has freed all of its memory keeps its turn: no longer than its moves
@@ -139,10 +139,10 @@ impl World {
         device: DeviceId,
     ) -> Option<Nanos> {
         let rotation = self.residency.on(device)?;
-        let turn = rotation.get(tenant)?.turn();
-        let until = match turn.emptied() {
+        let stay = rotation.get(tenant)?.stay();
+        let until = match stay.emptied() {
             Some((since, had)) => since + self.spare_time(rotation, had),
-            None => turn.freed() + self.policy.swap.rest,
+            None => stay.freed() + self.policy.swap.rest,
         };
         (until > self.timers.now() && self.has_turn(tenant, device)).then_some(until)
     }

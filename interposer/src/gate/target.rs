@@ -47,7 +47,7 @@ impl From<CUgraphExec> for Key {
 
 /// One launch on one device.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct LaunchTarget {
     /// The stream's context.
     pub(crate) context: CUcontext,
     /// The stream as the program named it.
@@ -60,7 +60,7 @@ pub(crate) struct Place {
     pub(crate) key: Key,
 }
 
-impl Place {
+impl LaunchTarget {
     /// Its stream, as the function understands it.
     pub(super) fn ordered(&self) -> StreamRef {
         if self.per_thread {
@@ -80,15 +80,15 @@ pub(crate) enum Work<'a> {
     Several(&'a [CUDA_LAUNCH_PARAMS]),
 }
 
-/// Calls `body` with the places of a launch: none if nothing of it may be held back.
-pub(super) fn with(work: &Work<'_>, body: &mut dyn FnMut(&[Place]) -> CUresult) -> CUresult {
+/// Calls `body` with the targets of a launch: none if nothing of it may be held back.
+pub(super) fn with(work: &Work<'_>, body: &mut dyn FnMut(&[LaunchTarget]) -> CUresult) -> CUresult {
     match work {
-        Work::One(stream, key) => match place(*stream, *key) {
-            Some(place) => body(&[place]),
+        Work::One(stream, key) => match target(*stream, *key) {
+            Some(target) => body(&[target]),
             None => body(&[]),
         },
         Work::Several(parts) => {
-            let place = |part: &CUDA_LAUNCH_PARAMS| {
+            let target = |part: &CUDA_LAUNCH_PARAMS| {
                 let shape = [
                     part.gridDimX,
                     part.gridDimY,
@@ -98,20 +98,20 @@ pub(super) fn with(work: &Work<'_>, body: &mut dyn FnMut(&[Place]) -> CUresult) 
                     part.blockDimZ,
                     part.sharedMemBytes,
                 ];
-                place(
+                target(
                     StreamRef::legacy(part.hStream),
                     Key::kernel(part.function, shape),
                 )
             };
-            let places: Vec<_> = parts.iter().filter_map(place).collect();
-            body(&places)
+            let targets: Vec<_> = parts.iter().filter_map(target).collect();
+            body(&targets)
         }
     }
 }
 
 /// `None` if the stream records the launch instead of running it, and where the driver will refuse
 /// it: the stream is invalid, or the call comes from inside a host callback, which must not wait.
-fn place(stream: StreamRef, key: Key) -> Option<Place> {
+fn target(stream: StreamRef, key: Key) -> Option<LaunchTarget> {
     if !stream.runs() {
         return None;
     }
@@ -119,7 +119,7 @@ fn place(stream: StreamRef, key: Key) -> Option<Place> {
     if stream.is_own() {
         captures::own_stream_runs();
     }
-    Some(Place {
+    Some(LaunchTarget {
         context: here.handle,
         stream: stream.handle(),
         per_thread: stream.is_per_thread(),
@@ -137,10 +137,10 @@ mod tests {
         let function = |at: usize| CUfunction(core::ptr::without_provenance_mut(at));
         let mut keys = std::collections::HashSet::new();
         for at in [0x7000_1000, 0x7000_1040] {
-            for place in 0..7 {
+            for axis in 0..7 {
                 for number in [2, 3, 64, 128, 65_535] {
                     let mut shape = [1; 7];
-                    shape[place] = number;
+                    shape[axis] = number;
                     assert!(keys.insert(Key::kernel(function(at), shape)), "{shape:?}");
                 }
             }

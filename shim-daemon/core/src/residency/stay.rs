@@ -1,13 +1,13 @@
-//! A tenant's turn in the rotation: from when its stay on the card counts, and since when it could
-//! work at all. A tenant that waited for its turn was idle for a long time when it gets it; were it
-//! judged by that, it would be moved out again at once.
+//! A tenant's stay on the card, in the rotation: from when it counts, and since when the tenant
+//! could work at all. A tenant that waited for its turn was idle for a long time when it gets it;
+//! were it judged by that, it would be moved out again at once.
 
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 
 /// See the module's page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Turn {
+pub(crate) struct Stay {
     from: Nanos,
     let_on: Nanos,
     freed: Nanos,
@@ -17,7 +17,7 @@ pub(crate) struct Turn {
     had: Bytes,
 }
 
-impl Turn {
+impl Stay {
     /// From when its stay counts: when it came back. Time in which it had no memory, and time in
     /// which all its processes waited for more, are not counted.
     pub(crate) fn from(&self) -> Nanos {
@@ -35,7 +35,7 @@ impl Turn {
         self.freed
     }
 
-    /// Since when it has no memory though it had some in this turn, and how much that was.
+    /// Since when it has no memory though it had some in this stay, and how much that was.
     pub(crate) fn emptied(&self) -> Option<(Nanos, Bytes)> {
         let since = self.empty.filter(|_| !self.had.is_zero())?;
         Some((since, self.had))
@@ -94,38 +94,38 @@ mod tests {
 
     #[test]
     fn a_stay_begins_with_the_first_memory_however_long_that_was_waited_for() {
-        let mut turn = Turn::default();
-        turn.open(at(1));
-        assert_eq!(turn.emptied(), None, "it had none yet");
-        assert!(turn.holds(at(20), Bytes(7)));
-        assert_eq!((turn.from(), turn.let_on()), (at(20), at(20)));
-        assert!(!turn.holds(at(21), Bytes(9)), "it had some");
-        assert_eq!(turn.from(), at(20));
+        let mut stay = Stay::default();
+        stay.open(at(1));
+        assert_eq!(stay.emptied(), None, "it had none yet");
+        assert!(stay.holds(at(20), Bytes(7)));
+        assert_eq!((stay.from(), stay.let_on()), (at(20), at(20)));
+        assert!(!stay.holds(at(21), Bytes(9)), "it had some");
+        assert_eq!(stay.from(), at(20));
     }
 
     #[test]
     fn a_stay_is_not_begun_anew_by_frees() {
-        let mut turn = Turn::default();
-        turn.open(at(0));
-        turn.holds(at(0), Bytes(7));
+        let mut stay = Stay::default();
+        stay.open(at(0));
+        stay.holds(at(0), Bytes(7));
         for second in 1..10 {
-            turn.holds(at(second), Bytes::ZERO);
-            assert_eq!(turn.emptied(), Some((at(second), Bytes(7))));
-            turn.holds(Nanos(at(second).0 + 1_000_000), Bytes(7));
-            assert_eq!(turn.emptied(), None);
+            stay.holds(at(second), Bytes::ZERO);
+            assert_eq!(stay.emptied(), Some((at(second), Bytes(7))));
+            stay.holds(Nanos(at(second).0 + 1_000_000), Bytes(7));
+            assert_eq!(stay.emptied(), None);
         }
-        assert_eq!(turn.from(), Nanos::millis(9), "a millisecond each");
+        assert_eq!(stay.from(), Nanos::millis(9), "a millisecond each");
     }
 
     #[test]
     fn only_time_in_which_nothing_of_it_could_work_is_not_counted() {
-        let mut turn = Turn::default();
-        turn.begin(at(10));
-        turn.waited(at(30), at(5), true);
-        assert_eq!((turn.from(), turn.let_on()), (at(15), at(30)));
-        turn.waited(at(40), at(5), false);
-        assert_eq!((turn.from(), turn.let_on()), (at(15), at(40)));
-        turn.waited(at(50), at(400), true);
-        assert_eq!(turn.from(), at(50), "no later than now");
+        let mut stay = Stay::default();
+        stay.begin(at(10));
+        stay.waited(at(30), at(5), true);
+        assert_eq!((stay.from(), stay.let_on()), (at(15), at(30)));
+        stay.waited(at(40), at(5), false);
+        assert_eq!((stay.from(), stay.let_on()), (at(15), at(40)));
+        stay.waited(at(50), at(400), true);
+        assert_eq!(stay.from(), at(50), "no later than now");
     }
 }
