@@ -37,23 +37,19 @@ pub(crate) fn data(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Ends the program once nothing can read standard output any more, as `gpushare events --follow |
-/// head` needs: [`data`] would see it with the next event only.
-pub(crate) fn ends_with_its_reader() {
-    let watch = || {
-        let out = stdout();
-        let mut waits = [PollFd::new(out.as_fd(), PollFlags::empty())];
-        while let Ok(_) | Err(Errno::EINTR) = poll(&mut waits, PollTimeout::NONE) {
-            let gone = PollFlags::POLLERR | PollFlags::POLLHUP;
-            if waits[0].revents().is_some_and(|now| now.intersects(gone)) {
-                std::process::exit(0);
-            }
+/// Waits until nothing can read standard output any more, as behind `| head`: [`data`] would see it
+/// with the next line only. Never returns where that cannot be told, as of a file.
+pub(crate) fn wait_until_unread() {
+    let out = stdout();
+    let mut waits = [PollFd::new(out.as_fd(), PollFlags::empty())];
+    let gone = PollFlags::POLLERR | PollFlags::POLLHUP;
+    loop {
+        match poll(&mut waits, PollTimeout::NONE) {
+            Ok(_) if waits[0].revents().is_some_and(|now| now.intersects(gone)) => return,
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => std::thread::park(),
         }
-    };
-    // Without it the program ends at the next event.
-    let _ = std::thread::Builder::new()
-        .name("reader".to_owned())
-        .spawn(watch);
+    }
 }
 
 /// The width of the terminal that data goes to; `None` if it goes elsewhere.

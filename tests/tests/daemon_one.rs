@@ -12,13 +12,16 @@ use gpushare_tests::{Gpu, Guest, Home, artefacts, clients, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// The number of daemons other than the machine's, found by their flags. Other tests' daemons have
-/// their folders elsewhere.
+/// The number of daemons other than the machine's, found by their flags. Those of other tests have
+/// other mounts.
 fn private_daemons(machine: &Machine) -> usize {
-    let own = "for one in /proc/[0-9]*; do tr '\\0' ' ' < $one/cmdline; echo; done 2>/dev/null";
+    let own = "mounts=$(readlink /proc/self/ns/mnt)
+        for one in /proc/[0-9]*; do
+            [ \"$(readlink $one/ns/mnt)\" = \"$mounts\" ] && tr '\\0' ' ' <$one/cmdline && echo
+        done 2>/dev/null; true";
     let all = machine.sh(ROOT, own);
-    let ours = all.lines().filter(|line| line.contains("--private"));
-    ours.filter(|line| line.contains("/dev/shm/gpushare-") || line.contains("/run/user/"))
+    all.lines()
+        .filter(|line| line.contains("--private"))
         .count()
 }
 

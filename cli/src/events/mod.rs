@@ -8,7 +8,10 @@ use crate::failure::Failure;
 use crate::select::{self, Wanted};
 use crate::{history, output, perfetto, when};
 use gpushare_protocol::wire::EventRecord;
+use std::collections::BTreeSet;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 
 /// Events shown without `--since`.
 const LAST: usize = 1024;
@@ -25,7 +28,7 @@ pub(crate) fn events(arguments: &Events) -> Result<ExitCode, Failure> {
         since_ms: since.unwrap_or(0),
     };
     if arguments.follow {
-        return follow(arguments.json, &wanted, since.is_some());
+        return follow(arguments.json, wanted, since.is_some());
     }
     let mut daemons = history::daemons()?;
     let mut all = history::read(&mut daemons, wanted.since_ms)?;
@@ -47,12 +50,19 @@ pub(crate) fn events(arguments: &Events) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Until the daemons leave. The past is what they remember, and with `--since` what the journals
-/// have, too.
-fn follow(as_json: bool, wanted: &Wanted, with_journals: bool) -> Result<ExitCode, Failure> {
-    output::ends_with_its_reader();
-    let mut daemons = daemon::some()?;
-    let mut seen = std::collections::BTreeSet::new();
+/// The end of a thread of [`follow`].
+enum Ended {
+    /// A daemon left, or could not be followed.
+    Daemon(Result<(), Failure>),
+    /// Nothing reads what is printed.
+    Reader,
+}
+
+/// Until the daemons leave, or nothing reads it. The past is what they remember, and with `--since`
+/// what the journals have, too.
+fn follow(as_json: bool, wanted: Wanted, with_journals: bool) -> Result<ExitCode, Failure> {
+    let daemons = daemon::some()?;
+    let mut seen = BTreeSet::new();
     if with_journals {
         for record in history::read(&mut [], wanted.since_ms)? {
             seen.insert((record.instance, record.number));
@@ -61,28 +71,48 @@ fn follow(as_json: bool, wanted: &Wanted, with_journals: bool) -> Result<ExitCod
             }
         }
     }
-    let seen = &seen;
-    std::thread::scope(|scope| {
-        let each: Vec<_> = daemons
-            .iter_mut()
-            .map(|daemon| {
-                scope.spawn(move || {
-                    daemon.follow(u32::MAX, |record: EventRecord| {
-                        let known =
-                            record.number > 0 && seen.contains(&(record.instance, record.number));
-                        match wanted.has(&record) && !known {
-                            true => print(&record, as_json),
-                            false => Ok(()),
-                        }
-                    })
-                })
-            })
-            .collect();
-        let ends = each.into_iter().map(|one| one.join());
-        ends.filter_map(Result::ok)
-            .collect::<Result<Vec<()>, Failure>>()
+    let mut left = daemons.len();
+    let (say, said) = channel();
+    let shared = Arc::new((wanted, seen));
+    for mut daemon in daemons {
+        let shared = Arc::clone(&shared);
+        in_thread(&say, move || {
+            let (wanted, seen) = &*shared;
+            Ended::Daemon(daemon.follow(u32::MAX, |record: EventRecord| {
+                let known = record.number > 0 && seen.contains(&(record.instance, record.number));
+                match wanted.has(&record) && !known {
+                    true => print(&record, as_json),
+                    false => Ok(()),
+                }
+            }))
+        })?;
+    }
+    in_thread(&say, || {
+        output::wait_until_unread();
+        Ended::Reader
     })?;
-    Ok(ExitCode::SUCCESS)
+    let mut all = Ok(());
+    while left > 0 {
+        match said.recv() {
+            Ok(Ended::Daemon(ended)) => all = all.and(ended),
+            Ok(Ended::Reader) | Err(_) => break,
+        }
+        left -= 1;
+    }
+    all.map(|()| ExitCode::SUCCESS)
+}
+
+/// Does it in a thread that says its result; the program's end ends it.
+fn in_thread(
+    say: &Sender<Ended>,
+    does: impl FnOnce() -> Ended + Send + 'static,
+) -> Result<(), Failure> {
+    let say = say.clone();
+    let thread = std::thread::Builder::new().spawn(move || {
+        let _ = say.send(does());
+    });
+    let failed = |error| Failure::ours(format!("no thread: {error}"));
+    thread.map(drop).map_err(failed)
 }
 
 fn print(record: &EventRecord, as_json: bool) -> Result<(), Failure> {
