@@ -139,6 +139,41 @@ fn a_thousand_impostors_at_a_containers_socket_are_refused() {
     owner.finish().silently();
 }
 
+/// The pid is free, so the next process that asks for it gets it.
+#[test]
+fn a_process_with_the_pid_of_a_dead_member_is_refused() {
+    let Some(lab) = lab() else { return };
+    let owner = lab
+        .run(&Bundle::new("one", Runtime::ByHand, &TWO))
+        .started();
+    let group = lab.group("one").join("cgroup.procs").display().to_string();
+    let line = format!("echo $$ >{group} && exec \"$@\"");
+    let member = |messages: &[String]| {
+        let mut command = lab.machine().as_user(ROOT, "sh");
+        command.args(["-c", &line, "sh"]);
+        command.args(impostor(SOCKET, 1, registered(), messages));
+        let guest = Guest::start(command);
+        let pid = u64::from(guest.id());
+        (pid, guest.finish().silently())
+    };
+    let again = clients::compile("again", &[]).display().to_string();
+    let mut tries = 0;
+    for _ in 0..8 {
+        let (pid, said) = member(&forged(&[u64::from(owner.id())])[..1]);
+        assert_eq!(said, "tried 1 accepted 1 refused 0 cut 0\n");
+        let own = impostor(SOCKET, TRIES / 8, registered(), &forged(&[pid, 0]));
+        let mut command = lab.machine().as_user(ROOT, &again);
+        command.arg(pid.to_string()).args(own);
+        let ended = Guest::start(command).finish();
+        assert_eq!(ended.silently(), all_refused(TRIES / 8), "pid {pid}");
+        tries += TRIES / 8;
+    }
+    assert_eq!(tries, TRIES);
+    let row = lab.row("one").expect("it runs");
+    assert_eq!(row["processes"].as_array().map(Vec::len), Some(1), "{row}");
+    owner.finish().silently();
+}
+
 #[test]
 fn no_user_registers_or_takes_over_anothers_container() {
     let Some(lab) = lab() else { return };

@@ -103,20 +103,20 @@ impl Hardware {
 
     /// The charged memory that a tenant's dead processes still hold.
     pub fn charged_by_dead(&self, tenant: TenantId) -> Bytes {
-        let own = self.dead_charges.iter().filter(|(dead, (of, _))| {
-            let holds = self.dead.contains_key(*dead) || self.evictable.contains_key(*dead);
-            holds && *of == tenant
-        });
-        own.map(|(_, (_, bytes))| *bytes).sum()
+        let managed = self.evictable.keys();
+        let managed = managed.filter(|dead| !self.dead.contains_key(dead));
+        let held = self.dead.keys().chain(managed);
+        let held = held.filter_map(|dead| self.dead_charges.get(dead));
+        let own = held.filter(|(of, _)| *of == tenant);
+        own.map(|(_, bytes)| *bytes).sum()
     }
 
     /// The part of it that leaves for no other.
     pub fn fixed_by_dead(&self, tenant: TenantId) -> Bytes {
         let managed = |dead: &ProcessId| self.evictable.get(dead).map(|(bytes, _)| *bytes);
-        let own = self
-            .dead_charges
-            .iter()
-            .filter(|(dead, (of, _))| self.dead.contains_key(*dead) && *of == tenant);
+        let held = self.dead.keys();
+        let held = held.filter_map(|dead| Some((dead, self.dead_charges.get(dead)?)));
+        let own = held.filter(|(_, (of, _))| *of == tenant);
         own.map(|(dead, (_, bytes))| *bytes - managed(dead).unwrap_or_default())
             .sum()
     }
@@ -219,7 +219,9 @@ impl Node {
 
     /// The managed memory of each dead process that is on a device.
     fn evictable(&self, device: DeviceId) -> impl Iterator<Item = (ProcessId, Bytes)> {
-        let all = self.managed(device);
+        // Most devices have none: nothing else is counted for it.
+        let some = !self.devices[&device].evictable.is_empty();
+        let all = some.then(|| self.managed(device)).into_iter().flatten();
         all.filter(|(process, _)| !self.processes.contains_key(process))
     }
 
