@@ -76,6 +76,30 @@ fn a_limit_is_tried_while_a_tenant_queues_and_a_full_gpu_is_named() {
 }
 
 #[test]
+fn a_limit_is_proven_without_a_daemons_program() {
+    let home = Home::new("mem=16GiB");
+    let folder = tempfile::tempdir().unwrap();
+    let command = artefacts::gpushare();
+    let libraries = [
+        artefacts::interposer(),
+        artefacts::soft_cuda(),
+        artefacts::soft_nvml(),
+    ];
+    for file in libraries.iter().chain([&command]) {
+        std::fs::copy(file, folder.path().join(file.file_name().unwrap())).unwrap();
+    }
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let mut command = clean(&folder.path().join("gpushare"));
+    command
+        .args(["doctor", "--json", "--gpu", &gpu])
+        .env("XDG_RUNTIME_DIR", home.folder())
+        .env("XDG_STATE_HOME", home.folder().join("state"));
+    let report = report(command);
+    let (verdict, found, _) = check(&report, "limit-holds");
+    assert!(verdict == "ok" && found.contains("all 8 ways"), "{report}");
+}
+
+#[test]
 fn a_library_that_does_nothing_is_found_out() {
     let home = Home::new("mem=16GiB");
     // gpushare beside a library that loads and hooks nothing.

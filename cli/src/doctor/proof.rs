@@ -2,7 +2,8 @@
 
 use super::child;
 use super::facts::{Outcome, Way};
-use crate::artefacts::own_executable;
+use crate::artefacts::{find, own_executable};
+use crate::daemon;
 use crate::settings::Environment;
 use gpushare_protocol::units::{Bytes, MIB};
 use gpushare_sys::proof::{Answer, Program};
@@ -34,10 +35,12 @@ pub(super) fn make(gpu: &str, environment: &Environment) -> Result<Vec<Way>, Str
     let limit = Bytes(LIMIT).to_string();
     let run = ["run", "--gpu", gpu, "--mem-limit", &limit];
     // Nothing is guaranteed, all is lent, and what is not free is refused: the trial never waits,
-    // and no tenant waits for it.
-    let rest = "--mem-request 0 --preemptible kill --on-collision fail --";
-    let rest = rest.split(' ');
-    let words = run.into_iter().chain(rest).map(OsString::from);
+    // and no tenant waits for it. Where there is no daemon no program waits.
+    let rest = match find("gpushared").is_ok() || daemon::some().is_ok() {
+        true => "--mem-request 0 --preemptible kill --on-collision fail --",
+        false => "--",
+    };
+    let words = run.into_iter().chain(rest.split(' ')).map(OsString::from);
     let mut arguments: Vec<OsString> = words.collect();
     arguments.extend([executable.into(), "doctor".into(), "--proof".into()]);
     child::ask(&arguments, &plain.collect(), PATIENCE)
