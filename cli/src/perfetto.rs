@@ -46,7 +46,7 @@ pub(crate) fn write(
         .map_err(|error| Failure::ours(format!("cannot write {}: {error}", path.display())))
 }
 
-/// What daemons remember beside events.
+/// Series, grants and leases that daemons remember beside events.
 #[derive(Default)]
 struct Kept {
     series: Vec<SeriesRow>,

@@ -9,7 +9,7 @@ use std::fmt;
 pub const ACCEPTED: &str = "bytes (4294967296), 512Mi or 512MiB, 4Gi or 4GiB (powers of two), 4G or 4GB (powers of ten), \
      decimals (1.5GiB), or a part of the device (50%); more than zero, upper and lower case as written here";
 
-/// What a request may be, for messages.
+/// Requests that are accepted, for messages.
 pub const REQUESTED: &str = "0 for no guarantee, bytes (4294967296), 512Mi or 512MiB, 4Gi or 4GiB (powers of two), \
      4G or 4GB (powers of ten), decimals (1.5GiB), or a part of the device (50%); upper and lower case as written here";
 

@@ -5,6 +5,7 @@ use gpushare_tests::gpu::links;
 use gpushare_tests::guest::clean;
 use gpushare_tests::{Home, MIB, artefacts, clients, schema};
 use serde_json::Value;
+use std::path::PathBuf;
 use std::process::Command;
 
 /// The report, which is as described.
@@ -16,6 +17,31 @@ fn report(mut command: Command) -> Value {
     let failed = report["verdict"] == "fail";
     assert_eq!(output.status.code(), Some(i32::from(failed)), "{output:?}");
     report
+}
+
+/// The report of a command line that has these files beside it in a folder of its own.
+fn report_beside(home: &Home, files: &[(PathBuf, &str)]) -> Value {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (file, name) in files {
+        std::fs::copy(file, folder.path().join(name)).expect("copied");
+    }
+    let command = folder.path().join("gpushare");
+    std::fs::copy(artefacts::gpushare(), &command).expect("copied");
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let mut command = clean(&command);
+    command
+        .args(["doctor", "--json", "--gpu", &gpu])
+        .env("XDG_RUNTIME_DIR", home.folder())
+        .env("XDG_STATE_HOME", home.folder().join("state"));
+    report(command)
+}
+
+/// The software GPU's libraries.
+fn soft() -> [(PathBuf, &'static str); 2] {
+    [
+        (artefacts::soft_cuda(), "libsoftgpu_cuda.so"),
+        (artefacts::soft_nvml(), "libsoftgpu_nvml.so"),
+    ]
 }
 
 /// A check of it: verdict, what was found, advice.
@@ -78,23 +104,9 @@ fn a_limit_is_tried_while_a_tenant_queues_and_a_full_gpu_is_named() {
 #[test]
 fn a_limit_is_proven_without_a_daemons_program() {
     let home = Home::new("mem=16GiB");
-    let folder = tempfile::tempdir().unwrap();
-    let command = artefacts::gpushare();
-    let libraries = [
-        artefacts::interposer(),
-        artefacts::soft_cuda(),
-        artefacts::soft_nvml(),
-    ];
-    for file in libraries.iter().chain([&command]) {
-        std::fs::copy(file, folder.path().join(file.file_name().unwrap())).unwrap();
-    }
-    let gpu = format!("soft:{}", home.gpu().spec());
-    let mut command = clean(&folder.path().join("gpushare"));
-    command
-        .args(["doctor", "--json", "--gpu", &gpu])
-        .env("XDG_RUNTIME_DIR", home.folder())
-        .env("XDG_STATE_HOME", home.folder().join("state"));
-    let report = report(command);
+    let [cuda, nvml] = soft();
+    let library = (artefacts::interposer(), "libgpushare.so");
+    let report = report_beside(&home, &[cuda, nvml, library]);
     let (verdict, found, _) = check(&report, "limit-holds");
     assert!(verdict == "ok" && found.contains("all 8 ways"), "{report}");
 }
@@ -102,23 +114,12 @@ fn a_limit_is_proven_without_a_daemons_program() {
 #[test]
 fn a_library_that_does_nothing_is_found_out() {
     let home = Home::new("mem=16GiB");
-    // gpushare beside a library that loads and hooks nothing.
-    let folder = tempfile::tempdir().unwrap();
-    for program in [artefacts::gpushare(), artefacts::gpushared()] {
-        std::fs::copy(&program, folder.path().join(program.file_name().unwrap())).unwrap();
-    }
-    for library in [artefacts::soft_cuda(), artefacts::soft_nvml()] {
-        std::fs::copy(&library, folder.path().join(library.file_name().unwrap())).unwrap();
-    }
+    let [cuda, nvml] = soft();
+    // It loads and hooks nothing.
     let nothing = clients::compile("nothing", &["-shared", "-fPIC"]);
-    std::fs::copy(nothing, folder.path().join("libgpushare.so")).unwrap();
-    let gpu = format!("soft:{}", home.gpu().spec());
-    let mut command = clean(&folder.path().join("gpushare"));
-    command
-        .args(["doctor", "--json", "--gpu", &gpu])
-        .env("XDG_RUNTIME_DIR", home.folder())
-        .env("XDG_STATE_HOME", home.folder().join("state"));
-    let report = report(command);
+    let nothing = (nothing, "libgpushare.so");
+    let daemon = (artefacts::gpushared(), "gpushared");
+    let report = report_beside(&home, &[cuda, nvml, nothing, daemon]);
     assert_eq!(check(&report, "library").0, "ok", "{report}");
     let (verdict, found, advice) = check(&report, "limit-holds");
     assert_eq!(verdict, "fail", "{report}");

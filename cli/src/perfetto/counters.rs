@@ -26,7 +26,7 @@ impl Trace {
         }
     }
 
-    /// What a tenant was granted.
+    /// The tenant's grants.
     pub(super) fn count_grants(&mut self, row: &GrantsRow, now_ms: u64) {
         let gpu = self.gpu(row.device);
         let granted = format!("granted to {}", row.name);

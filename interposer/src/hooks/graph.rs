@@ -53,8 +53,8 @@ struct Exec {
     last: Last,
 }
 
-/// What an executable graph's last launch was given, by device as in the sizes: as far as it is
-/// certain. Its next launch waits for it and may use the same memory.
+/// The memory that an executable graph's last launch was given, by device as in the sizes: as far
+/// as it is certain. Its next launch waits for it and may use the same memory.
 type Last = Vec<Option<Given>>;
 
 static EXECS: Map<Exec> = Map::new();

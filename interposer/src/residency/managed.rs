@@ -88,8 +88,8 @@ pub(super) fn make(mut block: Block) -> Result<u64, CUresult> {
     Ok(base)
 }
 
-/// Frees the allocation at `base`. What the driver refuses stays. It is taken out of the books
-/// first: once the driver has freed an address, another thread may be given it.
+/// Frees the allocation at `base`. An allocation that the driver refuses to free stays. It is taken
+/// out of the books first: once the driver has freed an address, another thread may be given it.
 pub(super) fn free(base: u64) -> CUresult {
     let Some(block) = blocks().remove(base) else {
         return CUresult::INVALID_VALUE;

@@ -41,8 +41,8 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// What the process had was given back, because others lack it. It asks again later: until the
-    /// daemon knows that the process is back, it would give what it had reserved for it.
+    /// The process gave its host memory back, because others lack it. It asks again later: until
+    /// the daemon knows that the process is back, it would give what it had reserved for it.
     pub(super) fn later(&mut self, now: u64) {
         self.until = now.saturating_add(PATIENCE);
     }

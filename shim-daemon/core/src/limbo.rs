@@ -17,7 +17,7 @@ pub(crate) struct Limbo {
     pub(crate) told: Bytes,
     /// Its contexts' memory beside its charges, as measured or as reserved.
     pub(crate) overhead: Bytes,
-    /// What counts of it at most. Of managed memory more may be on the card than was booked there:
+    /// The most of it that counts. Of managed memory more may be on the card than was booked there:
     /// the driver evicts that for any other, as while the process lived.
     pub(crate) most: Bytes,
     /// When it died.

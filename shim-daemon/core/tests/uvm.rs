@@ -175,7 +175,7 @@ fn what_a_killed_process_leaves_beyond_its_booking_keeps_nobody_waiting() {
         let ask = node.want(plain, device, mib(1024));
         assert!(node.granted(ask));
         assert_eq!(node.physical(device), mib(2048), "a part has left");
-        // What was booked is waited for until a look shows it gone.
+        // The ask waits for the booked pages until a look shows them gone.
         assert_eq!(taken(&node, device), mib(2048));
         node.devices.get_mut(&device).expect("it exists").linger = Some(secs(0));
         node.live(secs(3));

@@ -21,7 +21,7 @@ pub struct Hardware {
     /// The same of their managed memory, as much as there was. It leaves for any other, as that of
     /// the living does: the driver evicts pages until it frees them.
     evictable: BTreeMap<ProcessId, (Bytes, Nanos)>,
-    /// What they were charged of both, and the tenant whose limit it counts against.
+    /// Their charges for both kinds, and the tenant whose limit those count against.
     pub dead_charges: BTreeMap<ProcessId, (TenantId, Bytes)>,
     /// How long memory that a live process freed stays on the device.
     pub returns: Nanos,
