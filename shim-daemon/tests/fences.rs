@@ -130,6 +130,7 @@ impl Bench {
             gated: false,
             tells: false,
             moves: false,
+            by_parts: false,
             stores: false,
             managed: false,
         };

@@ -98,6 +98,7 @@ impl Machine {
             gated: false,
             tells: false,
             moves: false,
+            by_parts: false,
             stores: false,
             managed: false,
         };

@@ -65,6 +65,7 @@ impl Crowd {
             gated: false,
             tells: false,
             moves: false,
+            by_parts: false,
             stores: false,
             managed: false,
         };

@@ -206,7 +206,14 @@ impl Dealer {
         self.page().devices[device_index].command(Orders {
             word: OrderWord::new(epoch, order),
             drain_ms: self.drain_ms.load(Ordering::Relaxed),
+            ..Orders::default()
         });
+        self.announce();
+    }
+
+    /// So many bytes of a return to the first device are withheld from now on.
+    pub fn withholds(&self, bytes: u64) {
+        self.page().devices[0].withhold(bytes);
         self.announce();
     }
 

@@ -144,6 +144,33 @@ fn whatever_call_of_a_move_fails_the_data_is_there_in_the_end() {
 }
 
 #[test]
+fn whatever_call_of_a_return_in_parts_fails_the_data_is_there_in_the_end() {
+    let (steps, mut cases) = (steps(), 0);
+    for (function, calls) in &steps {
+        for nth in chosen(calls, most(2)) {
+            let fail = format!("{function}:{nth}:CUDA_ERROR_UNKNOWN");
+            let mut scene = scene(&fail);
+            let _ = scene.ordered(Order::Leave);
+            // A part comes back and is given up, then a part and the rest.
+            for order in [Order::Leave, Order::Return] {
+                for withheld in [24 * MIB, 4 * MIB] {
+                    scene.dealer.withholds(withheld);
+                    scene.epoch += 1;
+                    scene.dealer.order(scene.epoch, Order::Return);
+                }
+                scene.dealer.withholds(0);
+                let _ = scene.ordered(order);
+            }
+            assert_eq!(scene.ordered(Order::Return), Outcome::Back, "{fail}");
+            has_every_byte(&mut scene);
+            leaves_nothing(scene, &fail);
+            cases += 1;
+        }
+    }
+    println!("{cases} failures of {} functions", steps.len());
+}
+
+#[test]
 fn a_driver_that_fails_for_good_at_a_step_loses_no_byte() {
     // Functions that the program itself needs to show its bytes are left out.
     for function in [

@@ -33,6 +33,7 @@ fn moves(mut scene: Scene, rounds: u32, storm: &str) -> String {
     scene.does(&[storm]);
     let mut next = random(1);
     let (mut left, mut returned, mut turned, mut busy) = (0, 0, 0, 0);
+    let mut parts = 0;
     let mut at = Is::In;
     while left + returned < rounds {
         let order = match at {
@@ -50,8 +51,19 @@ fn moves(mut scene: Scene, rounds: u32, storm: &str) -> String {
             let state = scene.guest.ask(line);
             assert!(state.ends_with(" 0 0"), "{state}");
         }
+        let in_parts = at == Is::Out && next().is_multiple_of(4);
+        if in_parts {
+            scene.dealer.withholds((1 + next() % 8) * MIB);
+        }
         scene.epoch += 1;
         scene.dealer.order(scene.epoch, order);
+        if in_parts {
+            std::thread::sleep(std::time::Duration::from_micros(next() % 1_000));
+            let less = if next().is_multiple_of(2) { 0 } else { MIB };
+            scene.dealer.withholds(less);
+            parts += 1;
+        }
+        scene.dealer.withholds(0);
         if next().is_multiple_of(16) {
             // Taken back while it is carried out: neither answer may be lost or wrong.
             std::thread::sleep(std::time::Duration::from_micros(next() % 2_000));
@@ -95,8 +107,8 @@ fn moves(mut scene: Scene, rounds: u32, storm: &str) -> String {
     assert_eq!(scene.on_device(), 0);
     scene.guest.finish().silently();
     format!(
-        "{left} times left, {returned} returned, {turned} turned round, {busy} not carried out; \
-         the threads: {state}"
+        "{left} times left, {returned} returned, {parts} in parts, {turned} turned round, {busy} \
+         not carried out; the threads: {state}"
     )
 }
 

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::output;
 use gpushare_protocol::size::Size;
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{Control, ResidencyRow};
+use gpushare_protocol::wire::{Control, Place, ResidencyRow};
 use player::Player;
 use report::{Idle, Link, Outcome, Pair};
 use std::process::ExitCode;
@@ -28,6 +28,8 @@ const LITTLE: u64 = 2 << 20;
 const CARGO: u64 = 256 << 20;
 /// From the start of the pair's work to the beginning of the measurement: each has had its turn.
 const WARM_UP: u64 = 1_000_000_000;
+/// How often it is looked where the pair's memory is.
+const GLANCE: u64 = 10_000_000;
 
 /// Measures and shows all of it.
 pub(crate) fn run(arguments: &BenchSwap) -> Result<ExitCode, Failure> {
@@ -163,7 +165,7 @@ fn pair(backend: &Backend, size: u64, seconds: u64) -> Result<Pair, Failure> {
     }
     clock::sleep_until(from);
     let before = rows(&players)?;
-    clock::sleep_until(to);
+    let [moving, both] = moving(&players, to)?;
     let after = rows(&players)?;
     let mut worked = Vec::new();
     let mut wrong = 0;
@@ -183,8 +185,27 @@ fn pair(backend: &Backend, size: u64, seconds: u64) -> Result<Pair, Failure> {
         worked_ns: [worked[0], worked[1]],
         left: more(|row| row.left),
         moved: more(|row| row.moved),
+        moving_ns: moving,
+        both_ns: both,
         wrong_pages: wrong,
     })
+}
+
+/// Until then: how long one of the two moved, and how long one left while the other came back.
+fn moving(players: &[Player], to: u64) -> Result<[u64; 2], Failure> {
+    let (mut last, mut times) = (clock::now(), [0, 0]);
+    while last < to {
+        clock::sleep_until(to.min(last + GLANCE));
+        let places: Vec<Place> = rows(players)?.iter().map(|row| row.place).collect();
+        let now = clock::now();
+        let some = |place| places.contains(&place);
+        let (out, back) = (some(Place::Leaving), some(Place::Entering));
+        for (time, counts) in times.iter_mut().zip([out || back, out && back]) {
+            *time += if counts { now - last } else { 0 };
+        }
+        last = now;
+    }
+    Ok(times)
 }
 
 fn suspend(name: &str) -> Control {

@@ -4,7 +4,9 @@
 //! The caller shows it the orders and the facts, does the one act that it answers, reports the
 //! outcome, and asks again. A new order is seen between any two acts. The host's copy stays
 //! valid until all memory is back on the device, so a return is all or nothing and can be given up
-//! at any time. Why: ADR 83.
+//! at any time. Why: ADR 83. A daemon may withhold a part of a return until the device has room for
+//! it (ADR 148). So it may have given on what a process has moved out: what a failed move out has
+//! left on the host stays there until the daemon orders it back.
 
 use std::collections::VecDeque;
 
@@ -53,6 +55,14 @@ pub struct Facts {
     pub short: u64,
     /// The daemon was asked for host memory, and has not answered.
     pub is_asking: bool,
+}
+
+impl Facts {
+    /// So many bytes of a return stay on the host for now. Without a daemon none do.
+    #[must_use]
+    pub fn withheld(&self) -> u64 {
+        if self.is_led { self.orders.withheld } else { 0 }
+    }
 }
 
 /// The caller's next act.
@@ -116,6 +126,8 @@ pub enum Moved {
     Some,
     /// No more are to be moved.
     All,
+    /// The rest of a return is withheld.
+    Withheld,
     /// The step failed for lack of this many bytes; 0 if the cause is another. On the way back
     /// everything that this return brought is undone.
     Failed(u64),
@@ -140,8 +152,8 @@ pub struct Mover {
     look: u64,
     /// Attempts to seal that failed one after the other.
     failures: u32,
-    /// Bytes that a failed move to the host lacked: said when everything is back.
-    failed: Option<u64>,
+    /// A return has brought all but so many bytes, which were withheld then.
+    withheld: u64,
     /// Attempts to return without a daemon, and when the next is due (ns).
     alone: (u32, u64),
     says: VecDeque<Answer>,
@@ -184,19 +196,25 @@ impl Mover {
                 epoch: self.seen,
                 away,
             }),
-            Moved::All => {}
+            Moved::All | Moved::Withheld => {}
+            // Others may have been given the room of what has left: the daemon orders it back.
             Moved::Failed(bytes) => {
-                self.failed = Some(bytes);
                 self.refused = true;
-                self.place = Where::Entering;
+                self.place = Where::Out;
+                self.finally(Answer::NoRoom {
+                    epoch: self.seen,
+                    bytes,
+                });
             }
         }
     }
 
-    /// The outcome of [`Act::Enter`].
-    pub fn entered(&mut self, now: u64, moved: Moved) {
+    /// The outcome of [`Act::Enter`], under these facts.
+    pub fn entered(&mut self, now: u64, facts: &Facts, moved: Moved) {
+        self.withheld = 0;
         match moved {
             Moved::Some => {}
+            Moved::Withheld => self.withheld = facts.withheld(),
             Moved::All => {
                 self.place = Where::Sealed;
                 self.alone = (0, 0);
@@ -204,7 +222,6 @@ impl Mover {
             Moved::Failed(bytes) => {
                 self.place = Where::Out;
                 self.refused = true;
-                self.failed = None;
                 let (first, longest) = RETURNS;
                 let pause = first << self.alone.0.min(16);
                 self.alone = (
@@ -229,8 +246,7 @@ impl Mover {
             self.seen = word.epoch();
             self.answered = false;
             self.sealed = false;
-            // After a failed move to the host the memory returns first.
-            self.refused = self.failed.is_some();
+            self.refused = false;
         }
         match self.wanted(now, facts) {
             Order::In | Order::Return => self.towards_in(now, facts),
@@ -270,7 +286,6 @@ impl Mover {
             }
             Where::Sealing => self.opens(None),
             Where::Sealed if facts.away == 0 => {
-                self.failed = None;
                 self.refused = false;
                 let returned = facts.orders.word.order() == Order::Return;
                 let answer = (facts.is_led && returned && !self.answered)
@@ -282,7 +297,11 @@ impl Mover {
             Where::Out if self.refused && now < self.alone.1 => Act::Sleep(self.alone.1),
             Where::Sealed | Where::Leaving | Where::Out => {
                 self.place = Where::Entering;
+                self.withheld = 0;
                 Act::Enter
+            }
+            Where::Entering if self.withheld > 0 && self.withheld == facts.withheld() => {
+                Act::Sleep(u64::MAX)
             }
             Where::Entering => Act::Enter,
         }
@@ -302,7 +321,6 @@ impl Mover {
                 Act::Seal
             }
             Where::Sealing => self.drains(now),
-            Where::Sealed if self.failed.is_some() => self.comes_back(facts),
             Where::Sealed if !self.sealed && order != Order::Out => {
                 self.sealed = true;
                 Act::Say(Answer::Sealed { epoch: self.seen })
@@ -340,26 +358,11 @@ impl Mover {
             }
             Where::Out if self.answered || self.refused => Act::Sleep(u64::MAX),
             Where::Out => self.gone(facts),
-            // After a failed move to the host the memory returns under any order.
-            Where::Entering if self.failed.is_some() => self.comes_back(facts),
             Where::Entering => {
                 self.place = Where::Out;
                 Act::Undo
             }
         }
-    }
-
-    /// After a failed move to the host.
-    fn comes_back(&mut self, facts: &Facts) -> Act {
-        if facts.away > 0 {
-            return Act::Enter;
-        }
-        let bytes = self.failed.take().unwrap_or(0);
-        self.refused = true;
-        self.opens(Some(Answer::NoRoom {
-            epoch: self.seen,
-            bytes,
-        }))
     }
 
     fn next_return(&self, facts: &Facts) -> u64 {

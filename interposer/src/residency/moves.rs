@@ -2,8 +2,10 @@
 //!
 //! On the way out: copy, wait for the copy, unmap, release. Until the copy is complete the device's
 //! is the valid one. On the way back: all physical memory first, or none; then map, give access and
-//! copy, a part at a time. Until the last is complete the host's copies are the valid ones, so a
-//! return is undone by dropping what it made. No lock is held while the driver is called.
+//! copy, a part at a time. Where the daemon withholds a part, the physical memory of the rest comes
+//! first, and that of the part as it is allowed. Until the last is complete the host's copies are
+//! the valid ones, so a return is undone by dropping what it made. No lock is held while the driver
+//! is called.
 
 use std::collections::BTreeMap;
 
@@ -252,8 +254,14 @@ pub(super) fn leave(streams: &mut Streams, device_index: usize) -> Moved {
     Moved::Some
 }
 
-/// Brings some chunks of a device back; the first time it takes the physical memory of all.
-pub(super) fn enter(streams: &mut Streams, fetched: &mut Fetched, device_index: usize) -> Moved {
+/// Brings some chunks of a device back, all but so many bytes, which are `withheld`. The first time
+/// it takes the physical memory of all that is not.
+pub(super) fn enter(
+    streams: &mut Streams,
+    fetched: &mut Fetched,
+    device_index: usize,
+    withheld: u64,
+) -> Moved {
     if seal::is_lost() {
         // A part of it is gone: the rest is of no use without.
         return Moved::Failed(0);
@@ -263,7 +271,8 @@ pub(super) fn enter(streams: &mut Streams, fetched: &mut Fetched, device_index: 
         return Moved::Failed(0);
     }
     let bare = |chunk: &Chunk| matches!(chunk.valid, Valid::Host(_)) && chunk.new.is_none();
-    let missing = blocks().some(device_index, u64::MAX, bare);
+    let mut missing = blocks().some(device_index, u64::MAX, bare);
+    let held = withhold(&mut missing, withheld);
     if !missing.is_empty()
         && let Err(bytes) = take_all(&missing)
     {
@@ -272,6 +281,9 @@ pub(super) fn enter(streams: &mut Streams, fetched: &mut Fetched, device_index: 
     }
     let to_copy = |chunk: &Chunk| chunk.new.is_some_and(|new| !new.copied);
     let list = blocks().some(device_index, CHUNK, to_copy);
+    if list.is_empty() && held {
+        return Moved::Withheld;
+    }
     if list.is_empty() {
         fetched.release();
         commit(device_index);
@@ -327,6 +339,17 @@ pub(super) fn enter(streams: &mut Streams, fetched: &mut Fetched, device_index: 
         }
     }
     Moved::Some
+}
+
+/// Takes the last ones off the list, of so many bytes at least. Whether there are some.
+fn withhold(list: &mut Vec<(u64, usize, Chunk)>, withheld: u64) -> bool {
+    let mut bytes = 0;
+    while bytes < withheld
+        && let Some((_, _, chunk)) = list.pop()
+    {
+        bytes += chunk.bytes;
+    }
+    bytes > 0
 }
 
 /// Physical memory for all of these. `Err`: so many bytes were not to be had.

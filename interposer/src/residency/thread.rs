@@ -321,9 +321,10 @@ impl Rounds {
                 let moved = if managed::is_on() {
                     managed::enter(&mut self.streams, device_index)
                 } else {
-                    moves::enter(&mut self.streams, &mut self.fetched, device_index)
+                    let (streams, fetched) = (&mut self.streams, &mut self.fetched);
+                    moves::enter(streams, fetched, device_index, facts.withheld())
                 };
-                device.mover.entered(gate::now(), moved);
+                device.mover.entered(gate::now(), &facts, moved);
             }
             Act::Undo if managed::is_on() => managed::undo(&mut self.streams, device_index),
             Act::Undo => {

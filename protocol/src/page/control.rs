@@ -24,7 +24,7 @@ pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"gpsh-ctl");
 /// Pages of another major version are refused.
 pub const CONTROL_MAJOR: u16 = 1;
 /// Grows when reserved space gets a meaning.
-pub const CONTROL_MINOR: u16 = 6;
+pub const CONTROL_MINOR: u16 = 7;
 /// Size of the page and of its memfd.
 pub const CONTROL_BYTES: usize = 8192;
 
@@ -109,7 +109,9 @@ pub struct ControlDevice {
     /// See [`Orders::drain_ms`](super::residency::Orders::drain_ms).
     pub(super) drain_ms: AtomicU32,
     padding_after_drain: AtomicU32,
-    reserved: [AtomicU64; 19],
+    /// See [`Orders::withheld`](super::residency::Orders::withheld). Zero in pages of minor 6.
+    pub(super) withheld: AtomicU64,
+    reserved: [AtomicU64; 18],
 }
 
 /// The whole page.
@@ -136,6 +138,7 @@ const _: () = {
     assert!(offset_of!(ControlDevice, slice) == 80);
     assert!(offset_of!(ControlDevice, residency) == 88);
     assert!(offset_of!(ControlDevice, drain_ms) == 96);
+    assert!(offset_of!(ControlDevice, withheld) == 104);
     assert!(offset_of!(ControlHeader, movability) == 56);
     assert!(offset_of!(ControlHeader, extended) == 64);
     assert!(offset_of!(ControlHeader, spill) == 72);

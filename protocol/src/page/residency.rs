@@ -90,6 +90,10 @@ pub struct Orders {
     /// How long the process may take to drain after it has sealed, in milliseconds; 0:
     /// [`USUAL_DRAIN_MS`]. One that takes longer opens again and answers `SealBusy`.
     pub drain_ms: u32,
+    /// While the memory returns: so many bytes of it stay on the host for now, because the device
+    /// has no room for them yet. Each process of the tenant leaves that much of its own there. It
+    /// falls while the return is under way, and is not part of the order.
+    pub withheld: u64,
 }
 
 impl ControlDevice {
@@ -99,10 +103,18 @@ impl ControlDevice {
         Orders {
             word,
             drain_ms: self.drain_ms.load(Ordering::Relaxed),
+            withheld: self.withheld.load(Ordering::Relaxed),
         }
     }
 
-    /// Stores an order. For the daemon, which raises `changes` and wakes afterwards.
+    /// Stores how much of a return is withheld. For the daemon, before the order to return, and
+    /// again whenever it is less; it raises `changes` and wakes afterwards.
+    pub fn withhold(&self, bytes: u64) {
+        self.withheld.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Stores an order, all but what is withheld. For the daemon, which raises `changes` and wakes
+    /// afterwards.
     pub fn command(&self, orders: Orders) {
         self.drain_ms.store(orders.drain_ms, Ordering::Relaxed);
         self.residency.store(orders.word.bits(), Ordering::Release);
@@ -172,9 +184,13 @@ mod tests {
         let orders = Orders {
             word: OrderWord::new(7, Order::Leave),
             drain_ms: 300,
+            withheld: 5,
         };
+        page.devices[3].withhold(5);
         page.devices[3].command(orders);
         assert_eq!(page.devices[3].order(), orders);
+        page.devices[3].withhold(0);
+        assert_eq!(page.devices[3].order().withheld, 0);
         assert_eq!(page.devices[2].order(), Orders::default());
         for movability in [Movability::Swap, Movability::Managed, Movability::Fixed] {
             page.set_movability(movability);

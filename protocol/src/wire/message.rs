@@ -38,6 +38,9 @@ impl Hello {
     pub const MOVABLE: u64 = 1 << 2;
     /// From a client with [`Self::MOVABLE`]: it can do so with managed memory too.
     pub const MANAGED: u64 = 1 << 3;
+    /// From a client with [`Self::MOVABLE`]: on a return it brings back no more than the control
+    /// page's `withheld` leaves.
+    pub const BY_PARTS: u64 = 1 << 4;
 
     /// This build's greeting.
     #[must_use]

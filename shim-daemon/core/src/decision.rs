@@ -67,6 +67,16 @@ pub enum Decision {
         /// The order to its processes.
         order: Order,
     },
+    /// Store in the tenant's control page how much of a return stays on the host for now, and wake
+    /// its processes. It comes before the order to return. At first nothing is withheld.
+    Withhold {
+        /// The tenant.
+        tenant: TenantId,
+        /// Where.
+        device: DeviceId,
+        /// How much; zero: nothing.
+        bytes: Bytes,
+    },
     /// An ask waits longer than its own time, because its turn is certain.
     Extend {
         /// Which.

@@ -194,7 +194,7 @@ impl World {
                 self.tell_device(device, reported);
             }
             Event::Served { device, works } => self.served(device, &works),
-            Event::Movable { process } => self.movable(process),
+            Event::Movable { process, by_parts } => self.movable(process, by_parts),
             Event::Moved {
                 process,
                 device,

@@ -32,6 +32,7 @@ mod suspended;
 mod swap;
 mod swap_disconnected;
 mod swap_failures;
+mod swap_pairs;
 mod swap_properties;
 mod swap_useful;
 mod tally;

@@ -249,6 +249,11 @@ fn a_return_into_memory_that_strangers_took_is_tried_again() {
 
 /// A node whose previous daemon died while a tenant was out, beside one that was in.
 fn restarted() -> (Node, DeviceId, [TenantId; 2]) {
+    restarted_with(Bytes::ZERO)
+}
+
+/// The same beside one of which so much was out.
+fn restarted_with(away: Bytes) -> (Node, DeviceId, [TenantId; 2]) {
     let policy = policy(64);
     let mut node = Node::of(World::recovering(policy, secs(3)), policy);
     let device = node.device_of(mib(1536));
@@ -287,7 +292,10 @@ fn restarted() -> (Node, DeviceId, [TenantId; 2]) {
             adopted: false,
             gated: true,
         });
-        node.tell(Event::Movable { process });
+        node.tell(Event::Movable {
+            process,
+            by_parts: true,
+        });
         node.tell(Event::Presented {
             process,
             device,
@@ -308,7 +316,7 @@ fn restarted() -> (Node, DeviceId, [TenantId; 2]) {
         tenant
     };
     let out = survivor(mib(1024));
-    let there = survivor(Bytes::ZERO);
+    let there = survivor(away);
     node.thorough = true;
     (node, device, [out, there])
 }
@@ -338,6 +346,23 @@ fn a_tenant_that_was_out_stays_out_under_a_new_daemon_until_it_calls() {
     node.live(secs(10));
     assert_eq!(node.place(out, device), Place::In);
     assert_ne!(node.place(there, device), Place::In);
+}
+
+#[test]
+fn a_tenant_found_on_its_way_out_makes_room_for_one_that_calls() {
+    let (mut node, device, [out, halfway]) = restarted_with(mib(400));
+    assert_eq!(node.place(halfway, device), Place::Out);
+    node.calls(out, device);
+    node.live(secs(10));
+    assert_eq!(node.place(out, device), Place::In);
+    let account = node.world.account(halfway, device).expect("it runs");
+    assert_eq!(
+        (account.away, node.physical(device)),
+        (mib(1024), mib(1024))
+    );
+    node.calls(halfway, device);
+    node.live(secs(30));
+    assert_eq!(node.place(halfway, device), Place::In);
 }
 
 #[test]

@@ -86,6 +86,8 @@ proptest! {
                     Obeys::Silently,
                     Obeys::Lying,
                     Obeys::Halting,
+                    Obeys::Failing,
+                    Obeys::Stopping,
                 ];
                 let obeys = *rng.pick(&obeys);
                 if run && let Some(last) = node.guests.values_mut().last() {

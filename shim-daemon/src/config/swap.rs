@@ -19,6 +19,8 @@ pub(super) struct Section {
     spill: Option<Folder>,
     /// The most of it there.
     spill_limit: Option<Amount>,
+    /// Whether a tenant begins to return while its victims still leave.
+    duplex: Option<bool>,
 }
 
 /// The path of a folder.
@@ -49,6 +51,7 @@ impl Section {
         if let Some(Amount(host)) = self.host {
             policy.host = host;
         }
+        policy.duplex = self.duplex.unwrap_or(policy.duplex);
         let folder = self.spill.as_ref().map(|Folder(path)| path.clone());
         let refused = |why: &str| Err(format!("[swap]: {why}"));
         match (&folder, &self.spill_limit) {

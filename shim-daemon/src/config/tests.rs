@@ -257,6 +257,15 @@ fn host_memory_for_swapping_is_what_the_file_says_and_none_by_default() {
 }
 
 #[test]
+fn returns_begin_early_unless_the_file_says_otherwise() {
+    let read = |text| read(text, Settings::default()).map(|read| read.policy.swap.duplex);
+    assert_eq!(read(""), Ok(true));
+    assert_eq!(read("[swap]\nduplex = true"), Ok(true));
+    assert_eq!(read("[swap]\nduplex = false"), Ok(false));
+    assert!(read("[swap]\nduplex = \"half\"").is_err());
+}
+
+#[test]
 fn a_default_of_swap_needs_host_memory() {
     let read = |text: &str| read(text, Settings::default());
     for (variable, value) in [

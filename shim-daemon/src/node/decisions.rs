@@ -57,6 +57,11 @@ impl Node {
                     epoch,
                     order,
                 } => self.set_order(tenant, device, (epoch, order)),
+                Decision::Withhold {
+                    tenant,
+                    device,
+                    bytes,
+                } => self.withhold(tenant, device, bytes),
                 // The asker waits for its answer however long that takes.
                 Decision::Extend { ask, until } => self.extended(ask, until),
                 Decision::Answer { ask, answer } => self.answer(now, ask, answer),

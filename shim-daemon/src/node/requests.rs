@@ -31,6 +31,8 @@ pub struct Client {
     pub tells: bool,
     /// Whether it can seal itself and move its memory by orders.
     pub moves: bool,
+    /// Whether it heeds what is withheld of a return.
+    pub by_parts: bool,
     /// The same of managed memory.
     pub managed: bool,
     /// Whether it can have its memory on the host stored in files.
@@ -133,7 +135,8 @@ impl Node {
             },
         );
         if moves {
-            self.happened(now, Event::Movable { process });
+            let by_parts = client.by_parts;
+            self.happened(now, Event::Movable { process, by_parts });
         }
         self.entered(client.tenant, &cgroup);
         self.settle_cgroup(client.tenant, &cgroup);

@@ -132,7 +132,23 @@ impl Node {
         let page =
             device_index.and_then(|device_index| known.control().view().devices.get(device_index));
         if let Some(page) = page {
-            page.command(Orders { word, drain_ms: 0 });
+            page.command(Orders {
+                word,
+                ..Orders::default()
+            });
+            self.wake_soon(tenant);
+        }
+    }
+
+    /// Stores how much of a tenant's return stays on the host for now.
+    pub(super) fn withhold(&mut self, tenant: TenantId, device: DeviceId, bytes: Bytes) {
+        let known = self.tenants.get(&tenant);
+        let page = known.and_then(|known| {
+            let device_index = known.device_index(device)?;
+            known.control().view().devices.get(device_index)
+        });
+        if let Some(page) = page {
+            page.withhold(bytes.0);
             self.wake_soon(tenant);
         }
     }

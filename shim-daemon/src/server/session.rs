@@ -58,6 +58,7 @@ pub(super) struct Session {
     minor: u16,
     /// Whether the client can move its memory by orders.
     moves: bool,
+    by_parts: bool,
     managed: bool,
     process: Option<ProcessId>,
     /// The tenant, once a process that came by a class has registered.
@@ -100,6 +101,7 @@ impl Session {
             mps: false,
             minor: 0,
             moves: false,
+            by_parts: false,
             managed: false,
             process: None,
             member: None,
@@ -228,6 +230,7 @@ impl Session {
         self.minor = theirs.minor;
         self.gated = theirs.minor >= 1 && theirs.capabilities & Hello::GATED != 0;
         self.moves = theirs.minor >= 6 && theirs.capabilities & Hello::MOVABLE != 0;
+        self.by_parts = self.moves && theirs.capabilities & Hello::BY_PARTS != 0;
         self.managed = self.moves && theirs.capabilities & Hello::MANAGED != 0;
         self.mps = !self.gated && theirs.capabilities & Hello::MPS != 0;
         Ok(())
@@ -284,6 +287,7 @@ impl Session {
                     gated: self.gated,
                     tells: self.minor >= 3,
                     moves: self.moves,
+                    by_parts: self.by_parts,
                     stores: self.moves && self.minor >= 14,
                     managed: self.managed,
                 };
@@ -449,6 +453,7 @@ impl Session {
                         gated: self.gated,
                         tells: self.minor >= 3,
                         moves: self.moves,
+                        by_parts: self.by_parts,
                         stores: false,
                         managed: self.managed,
                     },

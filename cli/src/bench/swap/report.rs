@@ -59,6 +59,9 @@ pub(super) struct Pair {
     /// How often they left the device, and the bytes that moved, both ways.
     pub(super) left: u64,
     pub(super) moved: u64,
+    /// How long one of them moved, and how long one left while the other came back.
+    pub(super) moving_ns: u64,
+    pub(super) both_ns: u64,
     pub(super) wrong_pages: u64,
 }
 
@@ -89,6 +92,7 @@ impl Outcome {
         let half = pair.seconds as f64 * 1e9 / 2.0;
         let halves = pair.worked_ns.map(|ns| percent(ns as f64 / half));
         let useful = pair.worked_ns.iter().sum::<u64>() as f64 / (half * 2.0);
+        let one_way = (link.out + link.back) / 2.0;
         let of = |rate: f64, link: f64| format!("{} of {}", percent(rate / link), gigabytes(link));
         vec![
             ("out, part of the link", of(idle.out, link.out), "≥ 85 %"),
@@ -114,6 +118,16 @@ impl Outcome {
                 "pair: bytes moved, both ways",
                 Bytes(pair.moved).human(),
                 "",
+            ),
+            (
+                "pair: moves, both at a time",
+                percent(pair.both_ns as f64 / pair.moving_ns.max(1) as f64),
+                "",
+            ),
+            (
+                "pair: moves, parts of one way",
+                percent(pair.moved as f64 * 1e9 / pair.moving_ns.max(1) as f64 / one_way),
+                "> 100 %",
             ),
             ("pages lost", self.wrong().to_string(), "0"),
         ]
@@ -211,6 +225,8 @@ mod tests {
                 worked_ns: [ms(4500), ms(4600)],
                 left: 4,
                 moved: 8 << 30,
+                moving_ns: ms(5000),
+                both_ns: ms(1500),
                 wrong_pages: 2,
             },
         }
@@ -225,6 +241,8 @@ mod tests {
             "90.0 %, 92.0 %",
             "9.0 %",
             "8 GiB",
+            "30.0 %",
+            "106.7 %",
             "50.00ms",
             "99.00ms",
         ] {

@@ -73,18 +73,22 @@ impl World {
             }
             Act::Enter => {
                 assert!(self.sealed);
-                if self.fails {
+                let left = self.facts.away - self.brought;
+                let moved = if self.fails {
                     self.brought = 0;
-                    self.mover.entered(self.now, Moved::Failed(1));
-                } else if self.brought < self.facts.away {
+                    Moved::Failed(1)
+                } else if left > self.facts.withheld() {
                     self.brought += 1;
-                    self.mover.entered(self.now, Moved::Some);
+                    Moved::Some
+                } else if left > 0 {
+                    Moved::Withheld
                 } else {
                     self.brought = 0;
                     self.facts.away = 0;
                     self.facts.resident = self.chunks;
-                    self.mover.entered(self.now, Moved::All);
-                }
+                    Moved::All
+                };
+                self.mover.entered(self.now, &self.facts, moved);
             }
             Act::Undo => self.brought = 0,
             Act::Say(answer) => self.said.push(answer),
@@ -209,20 +213,71 @@ fn a_return_without_room_stays_out_until_the_next_order() {
 }
 
 #[test]
-fn a_failed_leave_brings_back_what_had_left() {
+fn what_a_failed_leave_moved_comes_back_when_that_is_ordered() {
     let mut world = World::new(3);
     world.order(1, Order::Leave);
     while world.facts.away < 2 {
         assert!(world.one());
     }
     world.fails = true;
-    while world.mover.place() != Where::Entering {
-        assert!(world.one());
-    }
-    world.fails = false;
     let said = world.settles();
     assert_eq!(said.last(), Some(&Answer::NoRoom { epoch: 1, bytes: 1 }));
+    world.fails = false;
+    world.now += 60_000 * MS;
+    assert_eq!(world.settles(), [], "others may have the room");
+    assert_eq!((world.facts.away, world.sealed), (2, true));
+    let said = world.order(2, Order::Return).settles();
+    assert_eq!(said, [Answer::Back { epoch: 2 }]);
     assert_eq!((world.facts.away, world.sealed), (0, false));
+}
+
+#[test]
+fn a_return_brings_no_more_than_is_not_withheld() {
+    let mut world = World::new(4);
+    world.order(1, Order::Leave).settles();
+    world.facts.orders.withheld = 3;
+    assert_eq!(world.order(2, Order::Return).settles(), []);
+    assert_eq!((world.brought, world.sealed), (1, true));
+    for (withheld, brought) in [(2, 2), (2, 2), (1, 3)] {
+        world.facts.orders.withheld = withheld;
+        assert_eq!(world.settles(), []);
+        assert_eq!(world.brought, brought);
+    }
+    world.facts.orders.withheld = 0;
+    assert_eq!(world.settles(), [Answer::Back { epoch: 2 }]);
+    assert_eq!((world.facts.away, world.sealed), (0, false));
+}
+
+#[test]
+fn a_return_of_which_a_part_is_withheld_can_be_taken_back() {
+    let mut world = World::new(4);
+    world.order(1, Order::Leave).settles();
+    world.facts.orders.withheld = 1;
+    assert_eq!(world.order(2, Order::Return).settles(), []);
+    assert_eq!(world.brought, 3);
+    let said = world.order(3, Order::Leave).settles();
+    assert_eq!(said, [Answer::Away { epoch: 3, away: 4 }]);
+    assert_eq!((world.brought, world.facts.away), (0, 4));
+    world.facts.orders.withheld = 0;
+    let said = world.order(4, Order::Return).settles();
+    assert_eq!(said, [Answer::Back { epoch: 4 }]);
+}
+
+#[test]
+fn without_its_daemon_a_withheld_return_takes_all_or_nothing() {
+    for fails in [false, true] {
+        let mut world = World::new(4);
+        world.order(1, Order::Leave).settles();
+        world.facts.orders.withheld = 2;
+        world.order(2, Order::Return).settles();
+        world.facts.is_led = false;
+        world.facts.is_wanted = true;
+        world.fails = fails;
+        world.settles();
+        let (away, sealed) = if fails { (4, true) } else { (0, false) };
+        assert_eq!((world.brought, world.facts.away), (0, away));
+        assert_eq!(world.sealed, sealed);
+    }
 }
 
 #[test]
@@ -304,6 +359,7 @@ fn whatever_is_ordered_and_fails_memory_is_never_used_while_it_is_away() {
             world.facts.is_wanted = next(&mut seed).is_multiple_of(2);
             world.fails = next(&mut seed).is_multiple_of(4);
             world.facts.short = u64::from(next(&mut seed).is_multiple_of(8));
+            world.facts.orders.withheld = (next(&mut seed) % 8).saturating_sub(3);
             // Nothing that drained can be at work again while the seal is set.
             if !world.sealed {
                 world.drain = match next(&mut seed) % 6 {
@@ -321,6 +377,7 @@ fn whatever_is_ordered_and_fails_memory_is_never_used_while_it_is_away() {
         world.facts.is_led = true;
         world.fails = false;
         world.facts.short = 0;
+        world.facts.orders.withheld = 0;
         world.order(1_000, Order::Return);
         for _ in 0..100 {
             world.one();

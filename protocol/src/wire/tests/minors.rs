@@ -109,7 +109,10 @@ fn the_bytes_of_minor_6_never_change() {
         postcard::to_allocvec(&reply).expect("encodes"),
         [5, 172, 2, 4]
     );
-    assert_eq!((Hello::MOVABLE, Hello::MANAGED), (4, 8));
+    assert_eq!(
+        (Hello::MOVABLE, Hello::MANAGED, Hello::BY_PARTS),
+        (4, 8, 16)
+    );
 }
 
 #[test]

@@ -81,6 +81,16 @@ pub(crate) struct Resident {
     moves: (u64, Bytes),
     /// How often in a row it found no room to return.
     pub(crate) misses: u32,
+    /// It found none under the current order.
+    pub(crate) refused: bool,
+    /// Since when its memory leaves: nothing can be charged any more.
+    leaves: Nanos,
+    /// It returns while its victims still leave, and has waited for that since then.
+    pub(crate) early: Option<Nanos>,
+    /// That return was taken back: what it had brought has to go again.
+    pub(crate) taken_back: bool,
+    /// The part of its return that its processes were told to leave on the host.
+    pub(crate) withheld: Bytes,
 }
 
 impl Default for Resident {
@@ -103,6 +113,11 @@ impl Default for Resident {
             pause: Nanos::millis(1),
             moves: (0, Bytes::ZERO),
             misses: 0,
+            refused: false,
+            leaves: Nanos::ZERO,
+            early: None,
+            taken_back: false,
+            withheld: Bytes::ZERO,
         }
     }
 }
@@ -171,6 +186,21 @@ impl Resident {
             self.place,
             Place::Sealing | Place::Leaving | Place::Confirming
         )
+    }
+
+    /// Since when its memory leaves, or has left.
+    pub(crate) fn leaves(&self) -> Nanos {
+        self.leaves
+    }
+
+    /// Its early return is taken back. It waits to return as long as it did, and all that was not
+    /// withheld counts as brought until it says that it has given that up.
+    pub(crate) fn take_back(&mut self) {
+        self.wants = self.early.take();
+        self.taken_back = true;
+        for member in self.members.values_mut() {
+            member.away = member.away.min(self.withheld);
+        }
     }
 
     /// Since when it waits to return, if it is out and waits.
@@ -253,8 +283,14 @@ impl Resident {
             self.begun = now;
         }
         self.pause = Nanos::millis(1);
+        self.refused = false;
         if matches!(place, Place::In | Place::Entering) {
             self.wants = None;
+        }
+        match place {
+            Place::Leaving => self.leaves = now,
+            Place::Confirming | Place::Entering => {}
+            _ => (self.early, self.taken_back) = (None, false),
         }
         let order = match place {
             Place::In => Order::In,
@@ -371,9 +407,8 @@ impl Resident {
             (Place::Sealing | Place::Leaving, Told::Busy { retry }) => {
                 return Some(Turned::Busy(Nanos::millis(u64::from(retry))));
             }
-            // No host memory, or a copy failed: it is where it was, and runs.
+            // No host memory, and it runs; or a copy failed, and what it has moved stays there.
             (Place::Sealing | Place::Leaving, Told::NoRoom { .. }) => {
-                member.away = Bytes::ZERO;
                 return Some(Turned::Busy(Nanos::ZERO));
             }
             (Place::Leaving, Told::Moved { away }) => {

@@ -38,6 +38,8 @@ pub struct SwapPolicy {
     pub backoff: (Nanos, Nanos),
     /// By how much the time of a waiting ask is extended at once while its turn is certain.
     pub extension: Nanos,
+    /// A tenant begins to return while its victims still leave.
+    pub duplex: bool,
 }
 
 impl Default for SwapPolicy {
@@ -57,6 +59,7 @@ impl Default for SwapPolicy {
             look_grace: Nanos::secs(2),
             backoff: (Nanos::secs(1), Nanos::secs(60)),
             extension: Nanos::secs(10),
+            duplex: true,
         }
     }
 }

@@ -1,13 +1,15 @@
 //! Tenants move to the host and back: orders, the processes' reports, and the end of each step.
 //!
 //! In the accounts all memory of a tenant is on the card from the order to return until a look that
-//! began after its report shows it gone. So no byte is ever given to two tenants.
+//! began after its report shows it gone, but for what [`pairs`] counts in parts. So no byte is ever
+//! given to two tenants.
 
 mod bound;
 mod confirm;
 mod host;
 mod members;
 mod movers;
+mod pairs;
 mod returns;
 mod spill;
 pub(crate) mod suspend;
@@ -71,8 +73,10 @@ impl World {
         let at = match resident.place() {
             Place::In | Place::Out => None,
             Place::Sealing => Some(resident.since() + terms.seal),
+            Place::Leaving if resident.taken_back => Some(resident.since() + terms.progress),
             Place::Leaving => Some((resident.since() + terms.progress).min(latest)),
             Place::Confirming => Some(self.timers.now() + resident.pause),
+            Place::Entering if self.is_follower(tenant, device) => Some(self.follower_due()),
             Place::Entering => Some(resident.since() + terms.progress),
         };
         match at {
@@ -124,7 +128,11 @@ impl World {
                 // Nothing can be charged any more: this is what leaves.
                 let bytes = self.in_use(tenant, device);
                 match self.reserve(device, tenant, bytes) {
-                    true => self.go(tenant, device, Place::Leaving, false),
+                    true => {
+                        self.go(tenant, device, Place::Leaving, false);
+                        // The next one may begin to return.
+                        self.settle(device);
+                    }
                     false => self.did_not_leave(tenant, device, Nanos::ZERO),
                 }
             }
@@ -136,6 +144,7 @@ impl World {
                 if matches!(resident.place(), Place::Leaving | Place::Entering) {
                     resident.progress(now);
                     self.set_move_timer(tenant, device);
+                    self.look_at_step(tenant, device);
                 }
             }
             Turned::Away => {
@@ -153,8 +162,14 @@ impl World {
             return;
         };
         match resident.place() {
+            Place::Leaving if resident.taken_back => {
+                self.go(tenant, device, Place::Leaving, false);
+            }
             Place::Sealing | Place::Leaving => self.did_not_leave(tenant, device, Nanos::ZERO),
             Place::Confirming => self.confirm_later(tenant, device),
+            Place::Entering if self.is_follower(tenant, device) => {
+                self.look_after(tenant, device);
+            }
             Place::Entering => {
                 // Its memory is set aside: all it needs is to be asked again.
                 self.notice(Notice::SlowReturn { tenant, device });
@@ -168,9 +183,17 @@ impl World {
     /// which the card still has the room.
     fn did_not_leave(&mut self, tenant: TenantId, device: DeviceId, retry: Nanos) {
         let (now, terms) = (self.timers.now(), self.policy.swap);
+        let handed = self.ledger.account(device, tenant);
+        let handed = handed.map_or(Bytes::ZERO, |account| account.away);
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };
+        if resident.taken_back {
+            // Its room is another's: it has to go, and is asked again.
+            self.timers
+                .set(Timer::Move(device, tenant), now + terms.backoff.0);
+            return;
+        }
         resident.back_off(now, retry, &terms);
         let (again, moved) = (resident.backs_off(), resident.told_away());
         self.notice(Notice::DidNotLeave {
@@ -179,12 +202,16 @@ impl World {
             again,
             moved,
         });
-        if !moved.is_zero() {
-            self.go(tenant, device, Place::Entering, true);
+        if !handed.is_zero() {
+            self.take_back(device);
+        }
+        if !moved.is_zero() || !handed.is_zero() {
+            self.return_by_parts(tenant, device);
         } else {
             self.residency.reserve(device, tenant, Bytes::ZERO);
             self.go(tenant, device, Place::In, false);
         }
+        self.keep_promise(device);
         self.timers.set_no_later(Timer::Settle(device), again);
         self.settle(device);
     }
@@ -204,6 +231,7 @@ impl World {
         self.ledger.change(device, tenant, |account| {
             (account.away, account.booked) = (Bytes::ZERO, booked);
         });
+        self.tell_withheld(tenant, device);
         self.go(tenant, device, Place::Entering, true);
     }
 
@@ -249,6 +277,7 @@ impl World {
             return;
         };
         resident.misses = resident.misses.saturating_add(1);
+        resident.refused = true;
         let doubled = Nanos(first.0.saturating_mul(1 << (resident.misses - 1).min(16)));
         let at = self.timers.now() + doubled.min(most);
         self.timers.set(Timer::Move(device, tenant), at);
@@ -275,9 +304,16 @@ impl World {
         };
         let strange = books.accounts().find(|(tenant, account)| {
             let place = self.place(*tenant, device);
-            let may = matches!(place, Some(Place::Confirming | Place::Out));
+            let may = match place {
+                Some(Place::Confirming | Place::Out) => true,
+                Some(Place::Leaving | Place::Entering) => !account.loan.paged,
+                _ => false,
+            };
             !account.away.is_zero() && !may
         });
+        if self.early_returns(device).count() > 1 {
+            return Err("two tenants return into promised room".to_owned());
+        }
         strange.map_or(Ok(()), |(tenant, account)| {
             let place = self.place(tenant, device);
             Err(format!(

@@ -77,6 +77,7 @@ impl World {
         if self.is_recovering() {
             return;
         }
+        self.feed(device);
         self.call_back_deficit(device);
         self.suspend_again(device);
         self.serve_all(device);
@@ -255,8 +256,16 @@ impl World {
         }
     }
 
-    /// Bytes of tenants that end or leave, and when the first of them no longer counts.
+    /// Bytes of tenants that end or leave, and when the first of them no longer counts. What is
+    /// withheld of returns comes first.
     pub(super) fn lasting(&self, device: DeviceId) -> (Room, Option<Nanos>) {
+        let (mut lasting, stale) = self.arriving(device);
+        lasting.taken -= self.withheld(device);
+        (lasting, stale)
+    }
+
+    /// The same with what is withheld of returns.
+    pub(super) fn arriving(&self, device: DeviceId) -> (Room, Option<Nanos>) {
         let mut lasting = Room::default();
         let mut stale: Option<Nanos> = None;
         let Some(books) = self.ledger.get(device) else {

@@ -79,7 +79,7 @@ impl Hardware {
         self.dead_charges.insert(process, (tenant, charged));
     }
 
-    fn give_back(&mut self, now: Nanos) {
+    pub(super) fn give_back(&mut self, now: Nanos) {
         if let Some(linger) = self.linger {
             self.dead.retain(|_, (_, died)| *died + linger > now);
             self.evictable.retain(|_, (_, died)| *died + linger > now);
@@ -89,7 +89,7 @@ impl Hardware {
     }
 
     /// A process's freed memory that is not back yet.
-    fn late(&self, process: ProcessId) -> Bytes {
+    pub(super) fn late(&self, process: ProcessId) -> Bytes {
         let own = self.freed.iter().filter(|(of, _, _)| *of == process);
         own.map(|(_, bytes, _)| *bytes).sum()
     }
@@ -129,6 +129,11 @@ pub struct Proc {
     pub charged: BTreeMap<DeviceId, Bytes>,
     /// The part of the charges that is on the host.
     away: BTreeMap<DeviceId, Bytes>,
+    /// The part whose copies on the host are the valid ones: that and what a return has brought.
+    home: BTreeMap<DeviceId, Bytes>,
+    /// Devices from or to which its memory moves; and those where a copy is under way.
+    pub moving: std::collections::BTreeSet<DeviceId>,
+    pub copies: std::collections::BTreeSet<DeviceId>,
     /// Devices on which nothing of it runs.
     sealed: std::collections::BTreeSet<DeviceId>,
     /// Contexts, and their memory.
@@ -144,6 +149,9 @@ impl Proc {
             tenant,
             charged: BTreeMap::new(),
             away: BTreeMap::new(),
+            home: BTreeMap::new(),
+            moving: std::collections::BTreeSet::new(),
+            copies: std::collections::BTreeSet::new(),
             sealed: std::collections::BTreeSet::new(),
             contexts: BTreeMap::new(),
             host: Bytes::ZERO,
@@ -166,6 +174,21 @@ impl Proc {
 
     pub fn set_away(&mut self, device: DeviceId, bytes: Bytes) {
         self.away.insert(device, bytes);
+        self.home.insert(device, bytes);
+    }
+
+    /// A return takes so much memory of the device. The copies on the host stay the valid ones.
+    pub fn takes(&mut self, device: DeviceId, bytes: Bytes) {
+        let away = self.away(device);
+        self.away.insert(device, away - bytes);
+    }
+
+    /// Gives up what a return has brought, and says how much that was.
+    pub fn undoes(&mut self, device: DeviceId) -> Bytes {
+        let home = self.home.get(&device).copied().unwrap_or_default();
+        let brought = home - self.away(device);
+        self.set_away(device, self.away(device).max(home));
+        brought
     }
 
     pub fn is_sealed(&self, device: DeviceId) -> bool {

@@ -212,7 +212,10 @@ impl Node {
             gated: true,
         });
         if self.guests[&tenant].spec.oversubscribe != Oversubscribe::Off {
-            self.tell(Event::Movable { process });
+            self.tell(Event::Movable {
+                process,
+                by_parts: true,
+            });
         }
         for (device, _) in self.guests[&tenant].spec.quotas.clone() {
             self.open(process, device);
@@ -333,7 +336,8 @@ impl Node {
     /// A process frees; its page shows it, and the daemon looks.
     pub fn free(&mut self, process: ProcessId, device: DeviceId, bytes: Bytes) {
         let proc = self.processes.get_mut(&process).expect("it lives");
-        if proc.is_sealed(device) && proc.away(device).is_zero() {
+        let moves = proc.moving.contains(&device);
+        if proc.is_sealed(device) && (moves || proc.away(device).is_zero()) {
             // A free waits while memory moves.
             return;
         }

@@ -80,6 +80,11 @@ impl Node {
                 epoch,
                 order,
             } => self.ordered(tenant, device, epoch, order),
+            Decision::Withhold {
+                tenant,
+                device,
+                bytes,
+            } => self.withheld(tenant, device, bytes),
             Decision::Extend { .. } => (),
             Decision::Answer { ask, answer } => self.answered(ask, answer),
             Decision::Resample { device } => {

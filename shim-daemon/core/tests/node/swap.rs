@@ -22,6 +22,10 @@ pub enum Obeys {
     Lying,
     /// They are sealed and then copy nothing.
     Halting,
+    /// They leave until half of it is out, then a copy fails.
+    Failing,
+    /// They leave until half of it is out, then do nothing until the next order.
+    Stopping,
 }
 
 /// How a tenant's processes move.
@@ -38,6 +42,8 @@ pub struct Moves {
     pub residue: Bytes,
     /// The last order on each device.
     pub orders: BTreeMap<DeviceId, (u32, Order)>,
+    /// What is withheld of its return.
+    pub withheld: BTreeMap<DeviceId, Bytes>,
     /// Since when its gates are open, and how long they were before.
     pub open: Option<Nanos>,
     pub useful: Nanos,
@@ -52,6 +58,7 @@ impl Default for Moves {
             rate: 20 << 30,
             residue: Bytes::ZERO,
             orders: BTreeMap::new(),
+            withheld: BTreeMap::new(),
             open: Some(Nanos::ZERO),
             useful: Nanos::ZERO,
         }
@@ -59,6 +66,10 @@ impl Default for Moves {
 }
 
 impl Moves {
+    fn time(&self, bytes: Bytes) -> Nanos {
+        Nanos(bytes.0.saturating_mul(1_000_000_000) / self.rate)
+    }
+
     /// How long the tenant could work so far.
     pub fn useful(&self, now: Nanos) -> Nanos {
         self.useful + self.open.map_or(Nanos::ZERO, |since| now - since)
@@ -188,7 +199,11 @@ impl Node {
         order: Order,
     ) {
         let now = self.now;
-        let leaves = order == Order::Leave && self.guests[&tenant].moves.obeys == Obeys::Honestly;
+        let copies = matches!(
+            self.guests[&tenant].moves.obeys,
+            Obeys::Honestly | Obeys::Failing | Obeys::Stopping
+        );
+        let leaves = order == Order::Leave && copies;
         let has_host = !leaves || self.has_host_for(process, device);
         assert!(
             has_host || self.store.fails.is_some(),
@@ -202,6 +217,15 @@ impl Node {
         let time = |bytes: Bytes| Nanos(bytes.0.saturating_mul(1_000_000_000) / rate);
         let proc = self.processes.get_mut(&process).expect("it lives");
         let charged = proc.charged(device);
+        if matches!(order, Order::Leave | Order::Out) {
+            self.undoes(process, device);
+        }
+        let proc = self.processes.get_mut(&process).expect("it lives");
+        proc.copies.remove(&device);
+        match order {
+            Order::Leave | Order::Return => proc.moving.insert(device),
+            _ => proc.moving.remove(&device),
+        };
         let told = match (order, obeys) {
             (Order::In, _) => {
                 proc.seal(device, false);
@@ -218,12 +242,13 @@ impl Node {
                 let bytes = charged - proc.host;
                 Some((Nanos::ZERO, Told::NoRoom { bytes }))
             }
-            (Order::Leave, _) => {
+            (Order::Leave, Obeys::Lying) => {
                 let away = charged - residue;
                 let left = away - proc.away(device);
                 let residue = residue.min(charged);
                 Some((time(left), Told::Away { away, residue }))
             }
+            (Order::Leave, _) => self.moves_out(process, device),
             (Order::Out, _) => {
                 proc.seal(device, true);
                 if works {
@@ -233,34 +258,120 @@ impl Node {
                 None
             }
             (Order::Return, _) => {
-                let back = proc.away(device);
-                let room = self.room(device);
-                let paged = self.guests[&tenant].spec.oversubscribe == Oversubscribe::Uvm;
                 let tight = self.world.is_tight_for_others(tenant);
                 let proc = self.processes.get_mut(&process).expect("it lives");
                 proc.gives_back = tight;
-                if back <= room || paged {
-                    let proc = self.processes.get_mut(&process).expect("it lives");
-                    proc.set_away(device, Bytes::ZERO);
-                    Some((time(back), Told::Back))
-                } else {
-                    let foreign = self.devices[&device].foreign;
-                    assert!(!foreign.is_zero(), "{back} return where {room} are free");
-                    let bytes = back - room;
-                    Some((Nanos::ZERO, Told::NoRoom { bytes }))
-                }
+                self.moves_in(process, device)
             }
         };
         if let Some((after, told)) = told {
-            self.post(
-                now + after,
-                Event::Moved {
-                    process,
-                    device,
-                    epoch,
-                    told,
-                },
-            );
+            self.moves_on((process, device, epoch), after, told);
+        }
+    }
+
+    fn moves_on(
+        &mut self,
+        (process, device, epoch): (ProcessId, DeviceId, u32),
+        after: Nanos,
+        told: Told,
+    ) {
+        self.post(
+            self.now + after,
+            Event::Moved {
+                process,
+                device,
+                epoch,
+                told,
+            },
+        );
+    }
+
+    /// The next part that leaves, and how long it takes.
+    fn moves_out(&mut self, process: ProcessId, device: DeviceId) -> Option<(Nanos, Told)> {
+        let proc = &self.processes[&process];
+        let moves = &self.guests[&proc.tenant].moves;
+        let (charged, away) = (proc.charged(device), proc.away(device));
+        let residue = moves.residue.min(charged);
+        let all = charged - residue;
+        let part = Bytes(all.0 / 8).max(Bytes::mib(64)).min(all - away);
+        let half = Bytes(all.0 / 2);
+        let told = match (part.is_zero(), moves.obeys) {
+            (false, Obeys::Failing) if away >= half => Told::NoRoom { bytes: Bytes(1) },
+            (false, Obeys::Stopping) if away >= half => return None,
+            (false, _) => Told::Moved { away: away + part },
+            (true, _) => Told::Away { away: all, residue },
+        };
+        Some((moves.time(part), told))
+    }
+
+    /// The next part that returns: as much as is not withheld. The memory is taken at once.
+    fn moves_in(&mut self, process: ProcessId, device: DeviceId) -> Option<(Nanos, Told)> {
+        let now = self.now;
+        let hardware = self.devices.get_mut(&device).expect("it exists");
+        hardware.give_back(now);
+        let (room, proc) = (self.room(device), &self.processes[&process]);
+        let guest = &self.guests[&proc.tenant];
+        let (moves, away) = (&guest.moves, proc.away(device));
+        let time = |bytes| moves.time(bytes);
+        if guest.spec.oversubscribe == Oversubscribe::Uvm {
+            let told = Some((time(away), Told::Back));
+            let proc = self.processes.get_mut(&process).expect("it lives");
+            proc.set_away(device, Bytes::ZERO);
+            return told;
+        }
+        let withheld = moves.withheld.get(&device).copied().unwrap_or_default();
+        let part = away - withheld;
+        if away.is_zero() {
+            return Some((Nanos::ZERO, Told::Back));
+        }
+        if part.is_zero() {
+            return None;
+        }
+        let took = time(part);
+        if part > room {
+            let hardware = &self.devices[&device];
+            // The device may not have returned yet what the process itself gave back.
+            let excused = !hardware.foreign.is_zero() || room + hardware.late(process) >= part;
+            assert!(excused, "{part} return where {room} are free");
+            self.undoes(process, device);
+            let bytes = part - room;
+            return Some((Nanos::ZERO, Told::NoRoom { bytes }));
+        }
+        let proc = self.processes.get_mut(&process).expect("it lives");
+        proc.takes(device, part);
+        proc.copies.insert(device);
+        let away = away - part;
+        Some((took, Told::Moved { away }))
+    }
+
+    /// A process gives up what its return has brought.
+    fn undoes(&mut self, process: ProcessId, device: DeviceId) {
+        let now = self.now;
+        let proc = self.processes.get_mut(&process).expect("it lives");
+        let brought = proc.undoes(device);
+        let hardware = self.devices.get_mut(&device).expect("it exists");
+        if hardware.returns > Nanos::ZERO && !brought.is_zero() {
+            hardware.freed.push((process, brought, now));
+        }
+    }
+
+    /// So much of a tenant's return is withheld from now on.
+    pub(super) fn withheld(&mut self, tenant: TenantId, device: DeviceId, bytes: Bytes) {
+        let Some(guest) = self.guests.get_mut(&tenant) else {
+            return;
+        };
+        guest.moves.withheld.insert(device, bytes);
+        let Some((epoch, Order::Return)) = guest.moves.orders.get(&device).copied() else {
+            return;
+        };
+        for process in self.processes_of(tenant) {
+            let proc = &self.processes[&process];
+            if proc.moving.contains(&device) && !proc.copies.contains(&device) {
+                let told = self.moves_in(process, device);
+                if let Some((after, told)) = told {
+                    self.moves_on((process, device, epoch), after, told);
+                }
+            }
         }
     }
 
@@ -298,16 +409,36 @@ impl Node {
                 };
                 self.world.handle(self.now, usage);
             }
-            Told::Away { away, .. } if guest.moves.obeys != Obeys::Lying => {
-                let left = *away - proc.away(*device);
-                proc.set_away(*device, *away);
-                let now = self.now;
-                let hardware = self.devices.get_mut(device).expect("it exists");
-                if hardware.returns > Nanos::ZERO && !left.is_zero() {
-                    hardware.freed.push((*process, left, now));
+            Told::Moved { away } => {
+                let (process, device, epoch) = (*process, *device, *epoch);
+                let next = if guest.moves.orders[&device].1 == Order::Leave {
+                    let left = *away - proc.away(device);
+                    proc.set_away(device, *away);
+                    let now = self.now;
+                    let hardware = self.devices.get_mut(&device).expect("it exists");
+                    if hardware.returns > Nanos::ZERO && !left.is_zero() {
+                        hardware.freed.push((process, left, now));
+                    }
+                    self.moves_out(process, device)
+                } else {
+                    proc.copies.remove(&device);
+                    self.moves_in(process, device)
+                };
+                if let Some((after, told)) = next {
+                    self.moves_on((process, device, epoch), after, told);
                 }
             }
+            Told::Away { .. } | Told::NoRoom { .. } => {
+                proc.moving.remove(device);
+            }
             Told::Back => {
+                assert_eq!(
+                    proc.away(*device),
+                    Bytes::ZERO,
+                    "it opens without its memory"
+                );
+                proc.set_away(*device, Bytes::ZERO);
+                proc.moving.remove(device);
                 proc.seal(*device, false);
                 let process = *process;
                 self.gives_back(process);

@@ -28,6 +28,9 @@ impl World {
         taken: Nanos,
         living: Option<&BTreeMap<TenantId, Bytes>>,
     ) {
+        if let Some(living) = living {
+            self.hand_over(device, taken, living);
+        }
         let Some(rotation) = self.residency.on(device) else {
             return;
         };
@@ -53,8 +56,9 @@ impl World {
         }
     }
 
-    /// Memory of tenants that report it gone, which their processes no longer list and the device's
-    /// total still has, of so much that no process lists. It is added to what is `living`.
+    /// Memory of tenants that report it gone, or a part of it, which their processes no longer list
+    /// and the device's total still has, of so much that no process lists. It is added to what is
+    /// `living`.
     pub(in crate::world) fn not_gone(
         &self,
         device: DeviceId,
@@ -66,7 +70,10 @@ impl World {
         let rotation = self.residency.on(device).into_iter();
         let reported = rotation
             .flat_map(|rotation| rotation.all())
-            .filter(|(_, one)| one.place() == Place::Confirming && now < one.since() + APART);
+            .filter(|(_, one)| {
+                let leaves = matches!(one.place(), Place::Leaving | Place::Confirming);
+                leaves && now < one.since() + APART
+            });
         for (tenant, _) in reported {
             let Some(account) = self.ledger.account(device, tenant) else {
                 continue;

@@ -9,12 +9,13 @@ use crate::world::World;
 use gpushare_protocol::units::Bytes;
 
 impl World {
-    /// A process's library can seal it and move its memory.
-    pub(in crate::world) fn movable(&mut self, process: ProcessId) {
+    /// A process's library can seal it and move its memory. `by_parts`: on a return it heeds what
+    /// is withheld.
+    pub(in crate::world) fn movable(&mut self, process: ProcessId, by_parts: bool) {
         let Some(known) = self.tenants.process_mut(process) else {
             return;
         };
-        known.can_move();
+        known.can_move(by_parts);
         for device in known.devices() {
             self.is_member(process, device);
         }
@@ -178,8 +179,14 @@ impl World {
     /// A tenant of which nothing is out runs on; one of which only a part is out is moved out as a
     /// whole.
     fn gather_one(&mut self, tenant: TenantId, device: DeviceId) {
+        let bytes = self.in_use(tenant, device);
         let resident = self.residency.get_mut(device, tenant);
+        let told = resident.as_ref().map(|resident| resident.told_away());
         match resident.and_then(|resident| resident.gather()) {
+            // All processes are sealed, and some were on their way out.
+            Some((true, false)) if told < Some(bytes) && self.reserve(device, tenant, bytes) => {
+                self.go(tenant, device, Place::Leaving, true);
+            }
             None | Some((true, false)) => (),
             Some((false, _)) => {
                 self.residency.reserve(device, tenant, Bytes::ZERO);

@@ -184,6 +184,6 @@ fn rested(known: &Tenant, resident: &Resident, soon: Option<Nanos>) -> Nanos {
 }
 
 /// The part of a tenant's memory in use that can move.
-fn gives(account: &Account, resident: &Resident) -> Bytes {
+pub(super) fn gives(account: &Account, resident: &Resident) -> Bytes {
     (account.in_use - resident.residue()).min(account.booked)
 }

@@ -183,6 +183,15 @@ impl World {
             pass.equals_need(need - away);
             return;
         }
+        let rest = away + books.deficit() - books.slack().taken;
+        let is_first = pass.order.first() == Some(&tenant) && !rest.is_zero();
+        if is_first && self.may_follow(tenant, device, short) {
+            pass.forget();
+            self.follow(tenant, device, rest);
+            pass.coming = self.coming(device);
+            pass.equals_need(need - away);
+            return;
+        }
         let mut all = pass.coming.prompt;
         if !(short - all.taken).is_zero() && pass.called_back != Some(tenant) {
             let missing = crate::room::Room {

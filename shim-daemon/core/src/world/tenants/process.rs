@@ -13,8 +13,9 @@ pub(in crate::world) struct Process {
     adopted: bool,
     /// Whether its gate can be closed.
     gated: bool,
-    /// Whether its library can seal it and move its memory.
-    movable: bool,
+    /// Whether its library can seal it and move its memory; and whether it heeds what is withheld
+    /// of a return.
+    movable: Option<bool>,
     /// Whether it is connected.
     here: bool,
     opened: BTreeMap<DeviceId, Opened>,
@@ -26,7 +27,7 @@ impl Process {
             tenant,
             adopted,
             gated,
-            movable: false,
+            movable: None,
             here: true,
             opened: BTreeMap::new(),
         }
@@ -45,11 +46,16 @@ impl Process {
     }
 
     pub(in crate::world) fn is_movable(&self) -> bool {
-        self.movable
+        self.movable.is_some()
     }
 
-    pub(in crate::world) fn can_move(&mut self) {
-        self.movable = true;
+    /// Whether it heeds what is withheld of a return.
+    pub(in crate::world) fn is_by_parts(&self) -> bool {
+        self.movable == Some(true)
+    }
+
+    pub(in crate::world) fn can_move(&mut self, by_parts: bool) {
+        self.movable = Some(by_parts);
     }
 
     pub(in crate::world) fn is_here(&self) -> bool {
