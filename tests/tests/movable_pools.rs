@@ -365,3 +365,17 @@ fn a_capture_begun_while_an_allocation_waits_does_not_refuse_it() {
     scene.guest.answers("check 1 2", "0");
     scene.guest.finish().silently();
 }
+
+#[test]
+fn what_a_wait_cannot_give_back_while_away_the_next_one_does() {
+    let mut scene = Scene::new(SPEC);
+    scene.does(&["async 0 5000000 0", "sync 0", "later 0 0"]);
+    scene.leaves();
+    scene.does(&["sync 0"]);
+    assert_eq!(scene.charged(), 32 * MIB, "it is on the host");
+    scene.returns();
+    assert_eq!(scene.charged(), 32 * MIB, "nothing has waited since");
+    scene.does(&["sync 0"]);
+    assert_eq!((scene.on_device(), scene.charged()), (0, 0));
+    scene.guest.finish().silently();
+}

@@ -166,6 +166,8 @@ fn charged(base: u64, device: DeviceKey, charge: Units) {
         let mut blocks = blocks();
         if blocks.map.contains_key(&base) {
             blocks.pooled.charges.insert(base, charge);
+            // It may be unused already, and a wait of the host that found no charge passed it by.
+            frees::freed();
             return;
         }
     }
@@ -319,10 +321,14 @@ pub(super) fn tidy() {
 }
 
 /// Releases unused segments of each pool down to what `keep` says. Not while the process is sealed:
-/// the next look does it.
+/// the next wait of the host does it, though nothing is freed until then.
 pub(super) fn released(mut keep: impl FnMut(PoolId, &mut Pool) -> u64) {
     let has_any = seal::may_move() && !blocks().pooled.charges.is_empty();
-    if !has_any || seal::is_set() {
+    if !has_any {
+        return;
+    }
+    if seal::is_set() {
+        frees::freed();
         return;
     }
     let _ = seal::pass(|| {
