@@ -211,6 +211,7 @@ step "words" scripts/check_words.py
 step "links" scripts/check_links.py
 step "files of tests" scripts/check_tests.py
 step "files with unsafe" scripts/check_unsafe.py
+step "lock files" scripts/check_locks.py
 if $quick; then
     step "clippy" lints
     step "quick tests" quick_tests

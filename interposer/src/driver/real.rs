@@ -127,6 +127,9 @@ static CUDA: [AtomicPtr<c_void>; symbols::CUDA.len()] =
 static NVML: [AtomicPtr<c_void>; symbols::NVML.len()] =
     [const { AtomicPtr::new(ptr::null_mut()) }; symbols::NVML.len()];
 
+/// How many symbols both tables have.
+pub(crate) const RANKS: usize = symbols::CUDA.len() + symbols::NVML.len();
+
 /// Room for the longest symbol that is hooked or called, and the zero behind it.
 const LONGEST: usize = 56;
 
@@ -173,6 +176,14 @@ impl Row {
             length: symbol.to_bytes().len(),
             library,
             index,
+        }
+    }
+
+    /// The place of the symbol among those of both tables in byte order, below [`RANKS`].
+    pub(crate) const fn rank(&self) -> usize {
+        match self.library {
+            Library::Cuda => self.index,
+            Library::Nvml => symbols::CUDA.len() + self.index,
         }
     }
 

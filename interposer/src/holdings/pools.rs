@@ -40,7 +40,7 @@ pub(crate) fn growth_of(bytes: u64) -> u64 {
 
 /// Where a pool's memory is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum PoolLocation {
     /// On a device, or managed memory that belongs there.
     Device(DeviceKey),
     /// Managed memory that belongs to no device: it may come onto any.
@@ -61,11 +61,11 @@ enum Seen {
 }
 
 impl Seen {
-    fn at(handle: CUmemoryPool, place: Place) -> Self {
+    fn at(handle: CUmemoryPool, place: PoolLocation) -> Self {
         match place {
-            Place::Device(device) => Self::Charged(Pool::new(handle, device)),
-            Place::Anywhere => Self::Anywhere,
-            Place::Elsewhere => Self::Elsewhere,
+            PoolLocation::Device(device) => Self::Charged(Pool::new(handle, device)),
+            PoolLocation::Anywhere => Self::Anywhere,
+            PoolLocation::Elsewhere => Self::Elsewhere,
         }
     }
 
@@ -82,7 +82,7 @@ type Met = Vec<(CUmemoryPool, Seen)>;
 
 /// Where the memory of a pool of this type and location is. Managed memory is charged wherever its
 /// pages are: a program may bring all of it onto a device.
-pub(crate) fn place_of(kind: CUmemAllocationType, location: CUmemLocation) -> Place {
+pub(crate) fn location_of(kind: CUmemAllocationType, location: CUmemLocation) -> PoolLocation {
     let is_managed = kind == CUmemAllocationType::MANAGED;
     match location.type_ {
         CUmemLocationType::HOST
@@ -90,9 +90,9 @@ pub(crate) fn place_of(kind: CUmemAllocationType, location: CUmemLocation) -> Pl
         | CUmemLocationType::HOST_NUMA_CURRENT
             if !is_managed =>
         {
-            Place::Elsewhere
+            PoolLocation::Elsewhere
         }
-        _ => device::of_location(location).map_or(Place::Anywhere, Place::Device),
+        _ => device::of_location(location).map_or(PoolLocation::Anywhere, PoolLocation::Device),
     }
 }
 
@@ -233,9 +233,9 @@ pub(crate) fn payer(handle: CUmemoryPool, device: DeviceKey) -> Payer {
     let place = match seen {
         Some(Seen::Charged(pool)) => return Payer::Pool(pool),
         Some(Seen::Elsewhere) => return Payer::Nobody,
-        Some(Seen::Anywhere) => Place::Device(device),
+        Some(Seen::Anywhere) => PoolLocation::Device(device),
         None => match location(handle, device) {
-            Some(Place::Anywhere) => Place::Device(device),
+            Some(PoolLocation::Anywhere) => PoolLocation::Device(device),
             Some(place) => place,
             None => return Payer::Device(device),
         },
@@ -264,10 +264,10 @@ fn seen(pools: &Met, handle: CUmemoryPool) -> Option<Seen> {
 
 /// Where a pool's memory is, as the driver says; `None` for a device that is not known. Drivers
 /// before 13.2 cannot say: then it is the stream's device, to which they give their default pools.
-fn location(handle: CUmemoryPool, of_stream: DeviceKey) -> Option<Place> {
+fn location(handle: CUmemoryPool, of_stream: DeviceKey) -> Option<PoolLocation> {
     let attribute = |which| u32::try_from(attribute_of(handle, which)?).ok();
     let Some(where_) = attribute(CUmemPool_attribute::LOCATION_TYPE) else {
-        return Some(Place::Device(of_stream));
+        return Some(PoolLocation::Device(of_stream));
     };
     let kind = attribute(CUmemPool_attribute::ALLOCATION_TYPE)
         .map_or(CUmemAllocationType::PINNED, CUmemAllocationType);
@@ -276,14 +276,14 @@ fn location(handle: CUmemoryPool, of_stream: DeviceKey) -> Option<Place> {
         type_: CUmemLocationType(where_),
         id,
     };
-    match place_of(kind, location) {
-        Place::Anywhere if location.type_ == CUmemLocationType::DEVICE => None,
+    match location_of(kind, location) {
+        PoolLocation::Anywhere if location.type_ == CUmemLocationType::DEVICE => None,
         place => Some(place),
     }
 }
 
 /// Registers a pool that the driver has just made, or imported.
-pub(crate) fn enter(handle: CUmemoryPool, place: Place) {
+pub(crate) fn enter(handle: CUmemoryPool, place: PoolLocation) {
     let mut pools = pools();
     // A handle that is there already belonged to a pool that went without our hearing of it.
     pools.retain(|(known, _)| *known != handle);
@@ -291,7 +291,7 @@ pub(crate) fn enter(handle: CUmemoryPool, place: Place) {
 }
 
 /// Registers a pool that the driver has named, unless it was seen before.
-pub(crate) fn meet(handle: CUmemoryPool, place: Place) {
+pub(crate) fn meet(handle: CUmemoryPool, place: PoolLocation) {
     let mut pools = pools();
     if seen(&pools, handle).is_none() {
         pools.push((handle, Seen::at(handle, place)));

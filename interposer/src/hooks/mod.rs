@@ -36,7 +36,7 @@ mod vmm;
 
 use core::ffi::{CStr, c_void};
 
-use crate::driver::real::Row;
+use crate::driver::real::{RANKS, Row};
 use crate::entry::{Hook, Ours};
 pub(crate) use crate::holdings::early;
 
@@ -134,45 +134,36 @@ fn find_bytes(symbol: &[u8]) -> Option<Found> {
     Some(Found { row, ours })
 }
 
-/// Insertion sort, at compile time, so that a lookup neither allocates nor needs a start-up.
+/// Sorted at compile time, so that a lookup neither allocates nor needs a start-up. The symbol
+/// tables are in byte order, so a row's place in them is its rank, and no names are compared: to
+/// compare them took a fifth of the crate's compilation.
 const fn sorted() -> [Hook; COUNT] {
-    let mut all = [FAMILIES[0][0][0]; COUNT];
-    let (mut filled, mut family) = (0, 0);
+    let mut ranked: [Option<Hook>; RANKS] = [None; RANKS];
+    let mut family = 0;
     while family < FAMILIES.len() {
         let mut row = 0;
         while row < FAMILIES[family].len() {
             let mut twin = 0;
             while twin < FAMILIES[family][row].len() {
-                insert(&mut all, filled, FAMILIES[family][row][twin]);
-                filled += 1;
+                let hook = FAMILIES[family][row][twin];
+                let before = ranked[hook.row.rank()].replace(hook);
+                assert!(before.is_none(), "a symbol is hooked twice");
                 twin += 1;
             }
             row += 1;
         }
         family += 1;
     }
-    all
-}
-
-/// Puts a hook in its place among the first `filled`.
-const fn insert(all: &mut [Hook; COUNT], filled: usize, hook: Hook) {
-    let mut at = filled;
-    while at > 0 && less(hook.row.name(), all[at - 1].row.name()) {
-        all[at] = all[at - 1];
-        at -= 1;
-    }
-    all[at] = hook;
-}
-
-const fn less(a: &[u8], b: &[u8]) -> bool {
-    let mut i = 0;
-    while i < a.len() && i < b.len() {
-        if a[i] != b[i] {
-            return a[i] < b[i];
+    let mut all = [FAMILIES[0][0][0]; COUNT];
+    let (mut filled, mut rank) = (0, 0);
+    while rank < RANKS {
+        if let Some(hook) = ranked[rank] {
+            all[filled] = hook;
+            filled += 1;
         }
-        i += 1;
+        rank += 1;
     }
-    a.len() < b.len()
+    all
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::holdings::arena;
 use crate::holdings::arena::Arena as _;
 use crate::holdings::frees::{self, Freed};
 use crate::holdings::objects::Map;
-use crate::holdings::pools::{self, Payer, Place, Pool, growth_of};
+use crate::holdings::pools::{self, Payer, Pool, PoolLocation, growth_of};
 use crate::holdings::reclaim::{self, Found};
 use crate::holdings::table::{self, Kind, Record};
 use crate::hooks::early;
@@ -380,7 +380,7 @@ fn created(
         && let Some(props) = props.read()
     {
         pool_facts::created(handle, &props);
-        pools::enter(handle, pools::place_of(props.allocType, props.location));
+        pools::enter(handle, pools::location_of(props.allocType, props.location));
     }
     answer
 }
@@ -395,7 +395,7 @@ fn named(
     if let Some(handle) = pool.after(answer)
         && let Some(location) = location.read()
     {
-        pools::meet(handle, pools::place_of(kind, location));
+        pools::meet(handle, pools::location_of(kind, location));
     }
     answer
 }
@@ -466,7 +466,7 @@ fn access_set(pool: CUmemoryPool, call: impl FnOnce() -> CUresult) -> CUresult {
 /// An imported pool is paid for by its exporter, and nothing can be allocated from it.
 fn imported(pool: Out<'_, CUmemoryPool>, answer: CUresult) -> CUresult {
     if let Some(pool) = pool.after(answer) {
-        pools::enter(pool, Place::Elsewhere);
+        pools::enter(pool, PoolLocation::Elsewhere);
     }
     answer
 }

@@ -171,8 +171,14 @@ fn write_pattern(row: &mut [u8], pattern: &[u8]) {
     if pattern.iter().all(|byte| *byte == pattern[0]) {
         row.fill(pattern[0]);
     } else {
-        for element in row.chunks_exact_mut(pattern.len()) {
-            element.copy_from_slice(pattern);
+        // The row is a whole number of patterns. What is written already is copied on: element by
+        // element took a twentieth of all time that the tests compute.
+        let mut written = pattern.len().min(row.len());
+        row[..written].copy_from_slice(&pattern[..written]);
+        while written < row.len() {
+            let more = written.min(row.len() - written);
+            row.copy_within(..more, written);
+            written += more;
         }
     }
 }
@@ -186,6 +192,10 @@ mod tests {
         let mut row = [0u8; 8];
         write_pattern(&mut row, &[1, 2, 3, 4]);
         assert_eq!(row, [1, 2, 3, 4, 1, 2, 3, 4]);
+        let mut row = [0u8; 20];
+        write_pattern(&mut row, &[1, 2, 3, 4]);
+        assert!(row.chunks(4).all(|element| element == [1, 2, 3, 4]));
+        let mut row = [0u8; 8];
         write_pattern(&mut row, &[7, 7]);
         assert_eq!(row, [7; 8]);
     }

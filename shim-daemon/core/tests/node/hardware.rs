@@ -141,6 +141,8 @@ pub struct Proc {
     /// Its part of the host store, and whether it gives that back when it is back.
     pub host: Bytes,
     pub gives_back: bool,
+    /// Whether its tenant's memory is managed: its pages leave for any other's.
+    paged: bool,
 }
 
 impl Proc {
@@ -156,7 +158,12 @@ impl Proc {
             contexts: BTreeMap::new(),
             host: Bytes::ZERO,
             gives_back: false,
+            paged: false,
         }
+    }
+
+    pub fn set_paged(&mut self, oversubscribe: Oversubscribe) {
+        self.paged = oversubscribe == Oversubscribe::Uvm;
     }
 
     pub fn charged(&self, device: DeviceId) -> Bytes {
@@ -208,8 +215,9 @@ impl Node {
     /// The memory really in use on a device.
     pub fn physical(&self, device: DeviceId) -> Bytes {
         let hardware = &self.devices[&device];
-        let living = self.processes.keys();
-        let living: Bytes = living.map(|process| self.holds(*process, device)).sum();
+        let living = self.processes.iter();
+        let held = living.map(|(process, proc)| self.held(*process, proc, device));
+        let living: Bytes = held.sum();
         let dead: Bytes = hardware.dead.values().map(|(holds, _)| *holds).sum();
         let evictable: Bytes = self.evictable(device).map(|(_, bytes)| bytes).sum();
         let late: Bytes = hardware.freed.iter().map(|(_, bytes, _)| *bytes).sum();
@@ -218,8 +226,11 @@ impl Node {
 
     /// The memory of a process that is on a device.
     pub fn holds(&self, process: ProcessId, device: DeviceId) -> Bytes {
-        let proc = &self.processes[&process];
-        if !self.is_paged(proc.tenant) {
+        self.held(process, &self.processes[&process], device)
+    }
+
+    fn held(&self, process: ProcessId, proc: &Proc, device: DeviceId) -> Bytes {
+        if !proc.paged {
             return proc.holds(device);
         }
         let context = proc.contexts.get(&device).copied().unwrap_or_default();
@@ -235,6 +246,9 @@ impl Node {
     /// The managed memory of a process that is on a device: as much as the rest leaves room for,
     /// the first process's first.
     fn pages(&self, process: ProcessId, device: DeviceId) -> Bytes {
+        if !self.processes[&process].paged {
+            return Bytes::ZERO;
+        }
         let mut all = self.managed(device);
         let own = all.find(|(one, _)| *one == process);
         own.map_or(Bytes::ZERO, |(_, bytes)| bytes)
@@ -251,8 +265,8 @@ impl Node {
     /// That of all. The pages of the dead are evicted first: nobody uses them.
     fn managed(&self, device: DeviceId) -> impl Iterator<Item = (ProcessId, Bytes)> {
         let living = self.processes.iter().filter_map(move |(process, proc)| {
-            let bytes = proc.charged(device) - proc.away(device);
-            self.is_paged(proc.tenant).then_some((*process, bytes))
+            let bytes = || proc.charged(device) - proc.away(device);
+            proc.paged.then(|| (*process, bytes()))
         });
         let dead = self.devices[&device].evictable.iter();
         let dead = dead.map(|(process, (bytes, _))| (*process, *bytes));
@@ -269,7 +283,7 @@ impl Node {
     pub fn room(&self, device: DeviceId) -> Bytes {
         let hardware = &self.devices[&device];
         let others = self.processes.values().map(|other| {
-            if self.is_paged(other.tenant) {
+            if other.paged {
                 other.contexts.get(&device).copied().unwrap_or_default()
             } else {
                 other.holds(device)
@@ -279,11 +293,6 @@ impl Node {
         let late: Bytes = hardware.freed.iter().map(|(_, bytes, _)| *bytes).sum();
         let others: Bytes = others.sum();
         hardware.capacity - (others + dead + late + hardware.foreign)
-    }
-
-    fn is_paged(&self, tenant: TenantId) -> bool {
-        let guest = self.guests.get(&tenant);
-        guest.is_some_and(|guest| guest.spec.oversubscribe == Oversubscribe::Uvm)
     }
 
     /// The sample that NVML would give now.
@@ -298,7 +307,7 @@ impl Node {
         let used = self.physical(device);
         let hardware = &self.devices[&device];
         let held = |(process, proc): (&ProcessId, &Proc)| {
-            let used = self.holds(*process, device) + hardware.late(*process);
+            let used = self.held(*process, proc, device) + hardware.late(*process);
             (!used.is_zero()).then(|| ProcessSample {
                 process: *process,
                 used,

@@ -422,7 +422,8 @@ impl Node {
         })
     }
 
-    pub fn add(&mut self, process: ProcessId, proc: Proc) {
+    pub fn add(&mut self, process: ProcessId, mut proc: Proc) {
+        proc.set_paged(self.guests[&proc.tenant].spec.oversubscribe);
         self.members.insert((proc.tenant, process));
         self.processes.insert(process, proc);
     }
