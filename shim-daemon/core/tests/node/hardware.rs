@@ -212,6 +212,12 @@ impl Proc {
 }
 
 impl Node {
+    pub fn add(&mut self, process: ProcessId, mut proc: Proc) {
+        proc.set_paged(self.guests[&proc.tenant].spec.oversubscribe);
+        self.members.insert((proc.tenant, process));
+        self.processes.insert(process, proc);
+    }
+
     /// The memory really in use on a device.
     pub fn physical(&self, device: DeviceId) -> Bytes {
         let hardware = &self.devices[&device];

@@ -422,12 +422,6 @@ impl Node {
         })
     }
 
-    pub fn add(&mut self, process: ProcessId, mut proc: Proc) {
-        proc.set_paged(self.guests[&proc.tenant].spec.oversubscribe);
-        self.members.insert((proc.tenant, process));
-        self.processes.insert(process, proc);
-    }
-
     pub fn sample(&mut self, device: DeviceId) {
         let event = self.look_at(device);
         self.tell(event);
