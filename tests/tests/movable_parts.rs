@@ -91,7 +91,7 @@ fn without_its_daemon_a_return_in_parts_takes_the_rest_or_gives_all_up() {
         }
         returns_but(&mut scene, if fits { EACH } else { 3 * EACH });
         if !fits {
-            // What is left for the rest is less than it needs.
+            // The rest needs more than the device has free now.
             other.does(&format!("alloc 1 {}", 4 * MIB));
         }
         scene.guest.send("check 0 0");

@@ -1,8 +1,10 @@
-//! Where the answers to open asks go.
+//! Where the answers to open asks go, and what an ask says.
 
 use std::collections::BTreeMap;
 
-use gpushare_core::{AskKey, ProcessId};
+use gpushare_core::{AskKey, Nanos, ProcessId};
+use gpushare_protocol::units::Bytes;
+use gpushare_protocol::wire::Ask;
 
 use super::ConnId;
 
@@ -33,4 +35,16 @@ impl Asks {
     pub(super) fn forget(&mut self, process: ProcessId) {
         self.0.retain(|(asker, _), _| *asker != process);
     }
+}
+
+/// The bytes that a tenant would be charged, and whether the driver has refused them.
+pub(super) fn charges(ask: &Ask, driver: bool) -> (Bytes, bool) {
+    let more = if driver { 0 } else { ask.bytes };
+    (Bytes(ask.held.saturating_add(more)), driver)
+}
+
+/// The bytes that a tenant holds and wants, and how long it waits.
+pub(super) fn amounts(ask: &Ask) -> (Bytes, Bytes, Option<Nanos>) {
+    let patience = ask.patience_ms.map(Nanos::millis);
+    (Bytes(ask.held), Bytes(ask.bytes), patience)
 }

@@ -9,6 +9,7 @@ use gpushare_protocol::wire::{
     Ask, ErrorCode, Refusal, Register, Registered, Reply, Request, WireError,
 };
 
+use super::asks::{amounts, charges};
 use super::processes::Process;
 use super::{ConnId, Effect, Node};
 use crate::peer::Peer;
@@ -488,15 +489,4 @@ impl super::Tenant {
 fn no_descriptor(error: &std::io::Error) -> WireError {
     let text = format!("no descriptor for the process: {error}");
     WireError::retry(ErrorCode::Full, text)
-}
-
-/// The bytes that a tenant would be charged, and whether the driver has refused them.
-fn charges(ask: &Ask, driver: bool) -> (Bytes, bool) {
-    let more = if driver { 0 } else { ask.bytes };
-    (Bytes(ask.held.saturating_add(more)), driver)
-}
-
-fn amounts(ask: &Ask) -> (Bytes, Bytes, Option<Nanos>) {
-    let patience = ask.patience_ms.map(Nanos::millis);
-    (Bytes(ask.held), Bytes(ask.bytes), patience)
 }

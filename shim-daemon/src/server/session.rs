@@ -277,19 +277,8 @@ impl Session {
                 Err(_) => return self.unknown(request, ControlReply::Error),
             },
             Role::Client(_) | Role::Class(_) => {
-                let Some(tenant) = self.tenant() else {
+                let Some(client) = self.client(id) else {
                     return Ok(());
-                };
-                let client = Client {
-                    connection: id,
-                    tenant,
-                    process: self.process,
-                    gated: self.gated,
-                    tells: self.minor >= 3,
-                    moves: self.moves,
-                    by_parts: self.by_parts,
-                    stores: self.moves && self.minor >= 14,
-                    managed: self.managed,
                 };
                 match decode::<Request>(request, body) {
                     Ok(Request::Register(register)) => {
@@ -300,7 +289,7 @@ impl Session {
                                 return self.connection.send(request, &reply, Vec::new());
                             }
                         };
-                        self.refusals += u32::from(node.bars(tenant, &peer));
+                        self.refusals += u32::from(node.bars(client.tenant, &peer));
                         let page = register
                             .presents_page
                             .then(|| self.connection.take_descriptor())
@@ -331,6 +320,21 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// The other end of a tenant's connection, with what it has said of itself.
+    fn client(&self, id: ConnId) -> Option<Client> {
+        Some(Client {
+            connection: id,
+            tenant: self.tenant()?,
+            process: self.process,
+            gated: self.gated,
+            tells: self.minor >= 3,
+            moves: self.moves,
+            by_parts: self.by_parts,
+            stores: self.moves && self.minor >= 14,
+            managed: self.managed,
+        })
     }
 
     /// The tenant of a process.
@@ -441,23 +445,9 @@ impl Session {
         match self.role {
             Role::Command => node.command_ended(now, id),
             Role::Client(_) | Role::Class(_) => {
-                let Some(tenant) = self.tenant() else {
-                    return;
-                };
-                node.disconnected(
-                    now,
-                    Client {
-                        connection: id,
-                        tenant,
-                        process: self.process,
-                        gated: self.gated,
-                        tells: self.minor >= 3,
-                        moves: self.moves,
-                        by_parts: self.by_parts,
-                        stores: false,
-                        managed: self.managed,
-                    },
-                );
+                if let Some(client) = self.client(id) {
+                    node.disconnected(now, client);
+                }
             }
         }
     }

@@ -171,8 +171,8 @@ fn write_pattern(row: &mut [u8], pattern: &[u8]) {
     if pattern.iter().all(|byte| *byte == pattern[0]) {
         row.fill(pattern[0]);
     } else {
-        // The row is a whole number of patterns. What is written already is copied on: element by
-        // element took a twentieth of all time that the tests compute.
+        // The row is a whole number of patterns. The loop copies what it has written: element by
+        // element it took a twentieth of all time that the tests compute.
         let mut written = pattern.len().min(row.len());
         row[..written].copy_from_slice(&pattern[..written]);
         while written < row.len() {

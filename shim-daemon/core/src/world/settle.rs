@@ -256,8 +256,8 @@ impl World {
         }
     }
 
-    /// Bytes of tenants that end or leave, and when the first of them no longer counts. What is
-    /// withheld of returns comes first.
+    /// Bytes of tenants that end or leave, and when the first of them no longer counts. Bytes
+    /// withheld of returns come first.
     pub(super) fn lasting(&self, device: DeviceId) -> (Room, Option<Nanos>) {
         let (mut lasting, stale) = self.arriving(device);
         lasting.taken -= self.withheld(device);

@@ -42,7 +42,7 @@ pub struct Moves {
     pub residue: Bytes,
     /// The last order on each device.
     pub orders: BTreeMap<DeviceId, (u32, Order)>,
-    /// What is withheld of its return.
+    /// The bytes withheld of its return.
     pub withheld: BTreeMap<DeviceId, Bytes>,
     /// Since when its gates are open, and how long they were before.
     pub open: Option<Nanos>,

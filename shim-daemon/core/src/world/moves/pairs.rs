@@ -61,7 +61,7 @@ impl World {
         self.early_returns(device).next()
     }
 
-    /// What is withheld of all followers: the first bytes that become free are theirs.
+    /// The bytes withheld of all followers. The first bytes that become free are theirs.
     pub(in crate::world) fn withheld(&self, device: DeviceId) -> Bytes {
         self.followers(device).map(|(_, bytes)| bytes).sum()
     }
@@ -267,7 +267,7 @@ impl World {
         self.timers.now() + BEAT
     }
 
-    /// Looks after a follower. One that waits for memory that no longer comes gives up.
+    /// Looks after a follower. It gives up where the memory that it waits for no longer comes.
     pub(super) fn look_after(&mut self, tenant: TenantId, device: DeviceId) {
         let now = self.timers.now();
         let Some(resident) = self.residency.get(device, tenant) else {
