@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Names the tests that passed only when they were run again, and fails if one had no right to.
 
-    scripts/flaky.py [REPORT]   a JUnit report of cargo-nextest; the last run's without one
+    scripts/flaky.py [REPORT]   a JUnit report of cargo-nextest; without one that of the last run in CI
 
 .config/nextest.toml has tests of real time run again. One may fail, and pass then, only by a figure of real time
 (`assert_measured!`): any other assertion that fails once is a defect, however the second attempt ends."""

@@ -61,18 +61,19 @@ quick_tests() {
 # With them a node of 1,000 tenants and 16 devices for three minutes of its own time, in the long
 # tier for an hour; scripts/soak.sh runs a day. Instructions are counted in the packaged library.
 tests() {
-    local answer=0 ignored=() minutes=3 shipped="$PWD/dist/lib/libgpushare.so"
-    ! $all || minutes=60
+    local answer=0 ignored=() minutes=3 profile=default shipped="$PWD/dist/lib/libgpushare.so"
+    ! $all || minutes=60 profile=long
     export GPUTEST_BUILT=1 GPUTEST_SIM_MINUTES=$minutes
     [ ! -f "$shipped" ] || export GPUTEST_SHIPPED_LIBRARY=$shipped
     if have cargo-nextest; then
         $all && ignored=(--run-ignored all)
-        rm -f target/nextest/default/junit.xml
+        rm -f target/nextest/$profile/junit.xml
         # Most tests wait for other processes more than they compute.
-        cargo nextest run "${tested[@]}" --no-fail-fast --test-threads $(($(nproc) * 3)) \
-            --status-level slow --final-status-level fail "${ignored[@]}" 2>&1 | tee "$log" || answer=1
+        cargo nextest run --profile $profile "${tested[@]}" --no-fail-fast \
+            --test-threads $(($(nproc) * 3)) --status-level slow --final-status-level fail \
+            "${ignored[@]}" 2>&1 | tee "$log" || answer=1
         # Tests of real time may have been run again (docs/adr/0122).
-        scripts/flaky.py >"$flaky" || answer=1
+        scripts/flaky.py target/nextest/$profile/junit.xml >"$flaky" || answer=1
     else
         note "cargo-nextest is not installed; cargo test does the same, slower"
         $all && ignored=(-- --include-ignored)

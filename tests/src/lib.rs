@@ -44,7 +44,7 @@ pub use guest::{Ended, Guest};
 pub use home::Home;
 pub use machine::Machine;
 pub use turns::Watch;
-pub use waiting::{until, until_some};
+pub use waiting::{Meeting, until, until_some};
 
 /// One mebibyte.
 pub const MIB: u64 = 1 << 20;

@@ -2,8 +2,8 @@
 //! through events, queries, synchronous copies. Unfinished work is never taken for complete. The
 //! test publishes the turns.
 //!
-//! Each scene makes completion events useless: after the kernel its stream waits for a value, and
-//! an event recorded after the wait does not complete.
+//! Each scene makes completion events useless: its stream waits for a value, and an event recorded
+//! after the wait does not complete.
 
 use gpushare_tests::moves::Scene;
 use gpushare_tests::until;
@@ -23,7 +23,8 @@ fn is_known(stream: u32, before: &[&str], then: impl FnOnce(&mut Scene), after: 
     ends(scene, stream);
 }
 
-/// Checks that the program's calls do not show the kernel as complete.
+/// Checks that the program's calls do not show the kernel as complete. Where it can, the kernel
+/// itself waits for the value: no event of the library's own can have completed behind it.
 #[track_caller]
 fn is_not_known(stream: u32, lines: &[&str]) {
     let mut scene = Scene::measured("");
@@ -60,21 +61,21 @@ fn work_before_an_event_that_was_waited_for_is_known_to_be_complete() {
 
 #[test]
 fn work_behind_an_event_that_was_waited_for_is_not_known_to_be_complete() {
-    is_not_known(2, &["record 0 2", "launch 2 1000", "await 2", "sync 0"]);
+    is_not_known(2, &["record 0 2", "await 2", "launch 2 1000", "sync 0"]);
 }
 
 #[test]
 fn work_beside_an_event_that_was_waited_for_is_not_known_to_be_complete() {
-    is_not_known(2, &["launch 2 1000", "record 0 1", "await 2", "sync 0"]);
+    is_not_known(2, &["await 2", "launch 2 1000", "record 0 1", "sync 0"]);
 }
 
 #[test]
 fn an_event_that_was_recorded_again_tells_of_its_last_recording_only() {
     let lines = [
+        "await 2",
         "launch 2 1000",
         "record 0 2",
         "record 0 1",
-        "await 2",
         "sync 0",
     ];
     is_not_known(2, &lines);
@@ -83,7 +84,6 @@ fn an_event_that_was_recorded_again_tells_of_its_last_recording_only() {
 #[test]
 fn an_event_that_a_graph_records_tells_nothing_of_where_it_was_before() {
     for node in ["noded 0", "noded2 0", "external 0 3"] {
-        // The kernel itself waits: no event of the library's own can have completed behind it.
         let lines = [
             "await 2",
             "launch 2 1000",
@@ -110,7 +110,7 @@ fn work_before_an_event_that_is_found_passed_is_known_to_be_complete() {
 #[test]
 fn an_event_that_is_not_passed_tells_nothing() {
     let mut scene = Scene::measured("");
-    scene.does(&["launch 2 1000", "await 2", "record 0 2"]);
+    scene.does(&["await 2", "launch 2 1000", "record 0 2"]);
     assert_eq!(scene.guest.ask("query 0"), "query 600");
     scene.dealer.close(1);
     scene.is_not_drained(1, "query 0");
@@ -126,7 +126,7 @@ fn work_of_a_stream_that_is_found_idle_is_known_to_be_complete() {
 
 #[test]
 fn an_idle_stream_tells_nothing_of_another() {
-    is_not_known(2, &["launch 2 1000", "ask 1", "await 2"]);
+    is_not_known(2, &["await 2", "launch 2 1000", "ask 1"]);
 }
 
 #[test]
@@ -142,11 +142,10 @@ fn a_large_synchronous_copy_from_the_host_does_so_and_a_small_one_not() {
 
 #[test]
 fn a_synchronous_copy_tells_nothing_of_a_stream_that_does_not_block() {
-    is_not_known(2, &["launch 2 1000", "downnow 4096", "await 2"]);
+    is_not_known(2, &["await 2", "launch 2 1000", "downnow 4096"]);
 }
 
 #[test]
 fn a_copy_within_the_device_waits_for_nothing_and_tells_nothing() {
-    // The kernel itself waits: no event of the library's own can have completed behind it.
     is_not_known(1, &["await 1", "launch 1 1000", "withinnow 4096"]);
 }

@@ -11,7 +11,9 @@ use std::process::Command;
 use gpushare_client::Talk;
 use gpushare_protocol::wire::Control;
 use gpushare_tests::runnable::not_runnable_here;
-use gpushare_tests::{Daemon, Gpu, Guest, Home, MIB, Tenant, artefacts, clients, links, until};
+use gpushare_tests::{
+    Daemon, Gpu, Guest, Home, MIB, Meeting, Tenant, artefacts, clients, links, until,
+};
 use nix::fcntl::OFlag;
 
 /// A device with room for one and a half tenants, and the contexts of five.
@@ -115,9 +117,10 @@ impl Scene {
 fn three_tenants_on_the_host_memory_of_one_lose_no_byte() {
     let folder = tempfile::tempdir().expect("a folder");
     let home = Home::with_config(DEVICE, &node(folder.path(), "256MiB"));
+    let all = Meeting::of(3);
     std::thread::scope(|scope| {
         for own in 1..=3_u64 {
-            let home = &home;
+            let (home, all) = (&home, &all);
             scope.spawn(move || {
                 let flags = ["--on-collision", "swap", "--mem-limit", "64MiB"];
                 let mut command = home.run(&format!("tenant-{own}"), &flags);
@@ -125,6 +128,7 @@ fn three_tenants_on_the_host_memory_of_one_lose_no_byte() {
                 let mut guest = Guest::start(command);
                 assert_eq!(guest.ask("init"), "init 0");
                 assert_eq!(guest.ask(&format!("alloc {SIZE}")), "alloc 0");
+                all.attend();
                 for round in 0..2 {
                     let value = own * 1000 + round;
                     assert_eq!(guest.ask(&format!("fill {value}")), "fill 0");

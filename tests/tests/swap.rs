@@ -5,7 +5,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use gpushare_protocol::wire::Place;
-use gpushare_tests::{Daemon, Gpu, Guest, Home, MIB, Tenant, until};
+use gpushare_tests::{Daemon, Gpu, Guest, Home, MIB, Meeting, Tenant, until};
 
 /// A node with host memory for swapping. A context is small there, as its devices are.
 const NODE: &str = "first_context = \"4MiB\"\n[swap]\nhost = \"4GiB\"\n";
@@ -27,11 +27,12 @@ fn program(home: &Home, name: &str, flags: &[&str]) -> Guest {
     guest
 }
 
-/// Allocates, and `rounds` times fills all memory and finds every value there later. Meanwhile
-/// other tenants do the same.
-fn works(home: &Home, guest: &mut Guest, own: u64, rounds: u64, size: u64) {
+/// Allocates, and once all tenants have their memory `rounds` times fills it and finds every value
+/// there later. Meanwhile other tenants do the same.
+fn works(home: &Home, guest: &mut Guest, own: u64, (size, rounds): (u64, u64), all: &Meeting) {
     let got = guest.ask(&format!("alloc {size}"));
     assert_eq!(got, "alloc 0", "tenant-{own}:\n{}", events(home));
+    all.attend();
     for round in 0..rounds {
         let value = own * 1000 + round;
         assert_eq!(guest.ask(&format!("fill {value}")), "fill 0");
@@ -50,14 +51,15 @@ fn works(home: &Home, guest: &mut Guest, own: u64, rounds: u64, size: u64) {
 fn together(home: &Home, size: u64, rounds: u64, tenants: &[&[&str]]) -> Duration {
     let begin = Instant::now();
     let limit = format!("{}MiB", size / MIB);
+    let all = Meeting::of(tenants.len());
     std::thread::scope(|scope| {
         for (own, flags) in (1..).zip(tenants) {
-            let limit = &limit;
+            let (limit, all) = (&limit, &all);
             scope.spawn(move || {
                 let mut flags = flags.to_vec();
                 flags.extend(["--mem-limit", limit]);
                 let mut guest = program(home, &format!("tenant-{own}"), &flags);
-                works(home, &mut guest, own, rounds, size);
+                works(home, &mut guest, own, (size, rounds), all);
                 assert!(guest.finish().silently().is_empty());
             });
         }
