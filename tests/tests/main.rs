@@ -75,6 +75,7 @@ mod matrix;
 mod metrics;
 mod monitors;
 mod movable;
+mod movable_ahead;
 mod movable_alone;
 mod movable_faults;
 mod movable_kept;

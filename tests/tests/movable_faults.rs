@@ -315,11 +315,21 @@ fn begins(scene: &mut Scene) {
     LINES.iter().for_each(|line| scene.guest.send(line));
 }
 
-/// Orders moves away and back, until its process is so.
+/// What is withheld of a return, at one look after the other.
+const WITHHELD: [u64; 3] = [24 * MIB, 4 * MIB, 0];
+
+/// Orders moves away, and back in parts, until its process is so.
 fn moves_until(scene: &mut Scene, is_so: impl Fn(u32) -> bool) {
     let mut order = Order::Return;
     let mut answered = true;
+    let mut withheld = WITHHELD.into_iter();
     until("it is at that step", || {
+        if answered {
+            withheld = WITHHELD.into_iter();
+        }
+        if let Some(bytes) = withheld.next() {
+            scene.dealer.withholds(bytes);
+        }
         if answered {
             order = match order {
                 Order::Leave => Order::Return,

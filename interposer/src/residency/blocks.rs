@@ -213,6 +213,11 @@ impl Blocks {
         self.map.get_mut(&base)?.chunks.get_mut(index)
     }
 
+    /// That chunk's physical memory, during a return.
+    pub(super) fn new_of(&mut self, base: u64, index: usize) -> Option<&mut New> {
+        self.chunk(base, index)?.new.as_mut()
+    }
+
     /// On which device an allocation is.
     pub(super) fn ordinal(&self, base: u64) -> Option<CUdevice> {
         let own = self.owns.map.get(&base).map(|own| own.ordinal);

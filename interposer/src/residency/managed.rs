@@ -14,8 +14,8 @@ use gpushare_cuda_abi::cuda::{
 use gpushare_pacing::mover::Moved;
 
 use super::blocks::{Block, CHUNK, Chunk, Valid};
+use super::copies::{Streams, copied, length};
 use super::memory::blocks;
-use super::moves::{Streams, copied};
 use crate::driver::calls;
 use crate::driver::captures::unnoticed;
 use crate::driver::vmm;
@@ -37,10 +37,6 @@ pub(super) fn take_part() {
 /// Whether they are.
 pub(crate) fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
-}
-
-fn length(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// The step of sizes on a device; `None` where managed memory does not move there.

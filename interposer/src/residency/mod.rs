@@ -7,11 +7,13 @@
 
 mod bits;
 mod blocks;
+mod copies;
 mod drain;
+mod enter;
 mod host;
+mod leave;
 mod managed;
 pub(crate) mod memory;
-mod moves;
 pub(crate) mod own;
 mod own_moves;
 pub(crate) mod peers;

@@ -1,5 +1,5 @@
 //! How memory that the program has made itself is unmapped and mapped again, by the mover's thread.
-//! Driver calls without a lock, as in [`moves`](super::moves).
+//! Driver calls without a lock, as in [`leave`](super::leave).
 
 use gpushare_cuda_abi::cuda::{CUmemGenericAllocationHandle, CUresult};
 

@@ -13,10 +13,12 @@ use gpushare_protocol::page::MAX_DEVICES;
 use gpushare_protocol::page::residency::Order;
 use gpushare_protocol::wire::{Place, Request, Residency};
 
+use super::copies::Streams;
 use super::drain::Drain;
+use super::enter::Entering;
+use super::leave::Leaving;
 use super::managed;
 use super::memory::blocks;
-use super::moves::{self, Streams};
 use super::provide::{Asked, provide};
 use super::stored::{self, Fetched, Storing};
 use super::{pitch, pooled, residue, slabs, spent};
@@ -111,6 +113,8 @@ fn is_much(told: u64, now: u64) -> bool {
 struct Device {
     mover: Mover,
     drain: Drain,
+    leaving: Leaving,
+    entering: Entering,
 }
 
 #[derive(Debug)]
@@ -292,7 +296,11 @@ impl Rounds {
         let now = gate::now();
         let facts = self.facts(device_index, now);
         let device = &mut self.devices[device_index];
-        match device.mover.step(now, &facts) {
+        let act = device.mover.step(now, &facts);
+        if !matches!(act, Act::Leave | Act::Say(_)) {
+            device.leaving.give_up();
+        }
+        match act {
             Act::Sleep(until) if until > now => return Some(until),
             Act::Sleep(_) => {}
             Act::Seal => {
@@ -309,12 +317,11 @@ impl Rounds {
                 seal::clear(device_index);
             }
             Act::Leave => {
-                let leave = if managed::is_on() {
-                    managed::leave
+                let moved = if managed::is_on() {
+                    managed::leave(&mut self.streams, device_index)
                 } else {
-                    moves::leave
+                    device.leaving.step(&mut self.streams, device_index)
                 };
-                let moved = leave(&mut self.streams, device_index);
                 device.mover.left(moved, blocks().unusable(device_index));
             }
             Act::Enter => {
@@ -322,15 +329,15 @@ impl Rounds {
                     managed::enter(&mut self.streams, device_index)
                 } else {
                     let (streams, fetched) = (&mut self.streams, &mut self.fetched);
-                    moves::enter(streams, fetched, device_index, facts.withheld())
+                    let withheld = facts.withheld();
+                    device
+                        .entering
+                        .step(streams, fetched, device_index, withheld)
                 };
                 device.mover.entered(gate::now(), &facts, moved);
             }
             Act::Undo if managed::is_on() => managed::undo(&mut self.streams, device_index),
-            Act::Undo => {
-                self.fetched.release();
-                moves::undo(device_index);
-            }
+            Act::Undo => device.entering.undo(&mut self.fetched, device_index),
             Act::Say(answer) => self.say(device_index, answer),
         }
         None

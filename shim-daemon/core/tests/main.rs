@@ -30,6 +30,7 @@ mod shares;
 mod sim_node;
 mod suspended;
 mod swap;
+mod swap_crowded;
 mod swap_disconnected;
 mod swap_failures;
 mod swap_pairs;

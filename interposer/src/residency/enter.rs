@@ -1,0 +1,279 @@
+//! The way back, by the mover's thread, while the process is sealed: all physical memory first, or
+//! none; then map, give access and copy, a part at a time. While a part is copied the next one is
+//! mapped and its copies begin. Where the daemon withholds some of the memory, the physical memory
+//! of the rest comes first, and that of the others as it is allowed.
+//!
+//! Until the last copy is complete the host's copies are the valid ones, so a return is undone by
+//! dropping what it made. No lock is held while the driver is called.
+
+use gpushare_cuda_abi::cuda::{CUmemGenericAllocationHandle, CUresult};
+use gpushare_pacing::mover::Moved;
+
+use super::blocks::{Chunk, New, Valid};
+use super::copies::{
+    Begun, Lane, PART, Place, Streams, Uncopied, begun, copied, each_piece, length,
+};
+use super::memory::{blocks, open};
+use super::own::is_number;
+use super::own_moves;
+use super::spent::Spent;
+use super::stored::Fetched;
+use crate::driver::vmm;
+use crate::gate::seal;
+
+/// A part whose copies were begun.
+#[derive(Debug)]
+struct Part {
+    list: Vec<Place>,
+    copies: Begun,
+}
+
+/// A device's way back.
+#[derive(Debug, Default)]
+pub(super) struct Entering {
+    part: Option<Part>,
+    lane: Lane,
+}
+
+impl Entering {
+    /// Begins the copies of some chunks, and waits for those before: of all chunks but so many
+    /// bytes, which are `withheld`. The first time it takes the physical memory of all that is not.
+    pub(super) fn step(
+        &mut self,
+        streams: &mut Streams,
+        fetched: &mut Fetched,
+        device_index: usize,
+        withheld: u64,
+    ) -> Moved {
+        if seal::is_lost() {
+            // A part of it is gone: the rest is of no use without.
+            return Moved::Failed(0);
+        }
+        if let Err(why) = own_moves::mend(device_index) {
+            tracing::warn!(?why, "memory could not be mapped again yet");
+            self.undo(fetched, device_index);
+            return Moved::Failed(0);
+        }
+        let held = match take_all(device_index, withheld) {
+            Ok(held) => held,
+            Err(bytes) => {
+                self.undo(fetched, device_index);
+                return Moved::Failed(bytes);
+            }
+        };
+        let before = self.part.take();
+        let next = self.begin(streams, fetched, device_index, before.as_ref());
+        let is_last = before.is_none();
+        let ended = before.map_or(Ok(()), Part::end);
+        match (next, ended) {
+            (Ok(None), Ok(())) if is_last && held => Moved::Withheld,
+            (Ok(None), Ok(())) if is_last => {
+                fetched.release();
+                blocks().has_entered(device_index);
+                Moved::All
+            }
+            (Ok(next), Ok(())) => {
+                self.part = next;
+                Moved::Some
+            }
+            (next, ended) => {
+                let next = next.and_then(|part| part.map_or(Ok(()), |part| part.copies.awaited()));
+                failed([next, ended], fetched, device_index);
+                Moved::Failed(0)
+            }
+        }
+    }
+
+    /// Gives up what the return has made: the host's copies are the valid ones.
+    pub(super) fn undo(&mut self, fetched: &mut Fetched, device_index: usize) {
+        let under_way = self
+            .part
+            .take()
+            .map_or(Ok(()), |part| part.copies.awaited());
+        match under_way {
+            Err(uncopied) => failed([Ok(()), Err(uncopied)], fetched, device_index),
+            Ok(()) => {
+                fetched.release();
+                undo(device_index);
+            }
+        }
+    }
+
+    /// The next part.
+    fn begin(
+        &mut self,
+        streams: &mut Streams,
+        fetched: &mut Fetched,
+        device_index: usize,
+        before: Option<&Part>,
+    ) -> Result<Option<Part>, Uncopied> {
+        let list = to_copy(device_index, before);
+        if list.is_empty() {
+            return Ok(None);
+        }
+        for (base, index, chunk) in &list {
+            make_accessible(*base, *index, chunk).map_err(Uncopied::Refused)?;
+        }
+        let has_stored = blocks().store.has_stored();
+        let copy = |_, chunk: &Chunk, stream| {
+            let Valid::Host(pieces) = &chunk.valid else {
+                return Ok(());
+            };
+            each_piece(
+                chunk,
+                pieces,
+                |piece| fetched.address(piece, stream),
+                |host, at, bytes| vmm::to_device(at, host, bytes, stream),
+            )
+        };
+        // A range that was fetched goes when the next one comes: its copies are awaited at once.
+        let copies = if has_stored {
+            copied(streams, &list, copy)?;
+            Begun::default()
+        } else {
+            self.lane = self.lane.other();
+            begun(streams, self.lane, &list, copy)?
+        };
+        Ok(Some(Part { list, copies }))
+    }
+}
+
+impl Part {
+    /// Waits for the copies; the chunks are as the program left them.
+    fn end(self) -> Result<(), Uncopied> {
+        self.copies.awaited()?;
+        for (base, _, chunk) in &self.list {
+            if is_number(*base)
+                && let Some(new) = chunk.new
+            {
+                own_moves::map(*base, new.handle).map_err(Uncopied::Refused)?;
+            }
+        }
+        let mut blocks = blocks();
+        for (base, index, _) in self.list {
+            if let Some(new) = blocks.new_of(base, index) {
+                new.copied = true;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Copies failed: what the return has made is given up, unless one of them may be under way still.
+/// That memory is not unmapped; the next return goes on with it.
+fn failed(copies: [Result<(), Uncopied>; 2], fetched: &mut Fetched, device_index: usize) {
+    let failures = || copies.iter().filter_map(|copy| copy.err());
+    let why: Vec<_> = failures().map(Uncopied::why).collect();
+    tracing::warn!(?why, "memory could not be brought back: it stays away");
+    if failures().any(|failure| matches!(failure, Uncopied::UnderWay(_))) {
+        fetched.abandon();
+    } else {
+        fetched.release();
+        undo(device_index);
+    }
+}
+
+/// Chunks that have physical memory, are not copied, and are not among those of the part before.
+fn to_copy(device_index: usize, before: Option<&Part>) -> Vec<Place> {
+    let is_under_way = |chunk: &Chunk| {
+        let mut lists = before.into_iter().flat_map(|part| &part.list);
+        lists.any(|(_, _, entering)| entering.at == chunk.at)
+    };
+    blocks().some(device_index, PART, |chunk| {
+        chunk.new.is_some_and(|new| !new.copied) && !is_under_way(chunk)
+    })
+}
+
+/// Takes the last ones off the list, of so many bytes at least. Whether there are some.
+fn withhold(list: &mut Vec<Place>, withheld: u64) -> bool {
+    let mut bytes = 0;
+    while bytes < withheld
+        && let Some((_, _, chunk)) = list.pop()
+    {
+        bytes += chunk.bytes;
+    }
+    bytes > 0
+}
+
+/// Physical memory for all chunks on the host that have none, but those withheld. Whether some are.
+/// `Err`: so many bytes were not to be had.
+fn take_all(device_index: usize, withheld: u64) -> Result<bool, u64> {
+    let bare = |chunk: &Chunk| matches!(chunk.valid, Valid::Host(_)) && chunk.new.is_none();
+    let mut list = blocks().some(device_index, u64::MAX, bare);
+    let held = withhold(&mut list, withheld);
+    for (place, (base, index, chunk)) in list.iter().enumerate() {
+        let made = made_anew(*base, length(chunk.bytes));
+        let Some(Ok(handle)) = made else {
+            return Err(list[place..].iter().map(|(_, _, chunk)| chunk.bytes).sum());
+        };
+        if let Some(chunk) = blocks().chunk(*base, *index) {
+            chunk.new = Some(New {
+                handle,
+                mapped: false,
+                copied: false,
+            });
+        }
+    }
+    Ok(held)
+}
+
+fn made_anew(base: u64, bytes: usize) -> Option<Result<CUmemGenericAllocationHandle, CUresult>> {
+    let (ordinal, props) = {
+        let blocks = blocks();
+        let props = blocks.owns.map.get(&base).map(|own| own.props);
+        (blocks.ordinal(base)?, props)
+    };
+    Some(match props {
+        Some(props) => vmm::create_as(ordinal, bytes, props.handle_types, props.rdma),
+        None => vmm::create(ordinal, bytes),
+    })
+}
+
+fn make_accessible(base: u64, index: usize, chunk: &Chunk) -> Result<(), CUresult> {
+    let Some(new) = chunk.new else {
+        return Ok(());
+    };
+    if is_number(base) {
+        return own_moves::open_window(base, new.handle);
+    }
+    if !new.mapped {
+        vmm::map(chunk.at, length(chunk.bytes), new.handle)?;
+        if let Some(new) = blocks().new_of(base, index) {
+            new.mapped = true;
+        }
+    }
+    let block = blocks().map.get(&base).cloned();
+    let block = block.ok_or(CUresult::INVALID_VALUE)?;
+    open(chunk.at, chunk.bytes, &block)?;
+    if block.sync_memops {
+        vmm::set_sync_memops(chunk.at, true)?;
+    }
+    Ok(())
+}
+
+/// No copy is under way.
+fn undo(device_index: usize) {
+    let list = blocks().some(device_index, u64::MAX, |chunk| chunk.new.is_some());
+    for (base, index, chunk) in list {
+        let Some(new) = chunk.new else {
+            continue;
+        };
+        // While the addresses are taken nothing else can be mapped there: it stays part of a return
+        // that the next one goes on with.
+        let stays = if is_number(base) {
+            own_moves::undo(base).is_err()
+        } else {
+            new.mapped && vmm::unmap(chunk.at, length(chunk.bytes)).is_err()
+        };
+        if stays {
+            if let Some(new) = blocks().new_of(base, index) {
+                new.copied = false;
+            }
+            continue;
+        }
+        Spent::chunk(None, new.handle).give_up();
+        if let Some(chunk) = blocks().chunk(base, index) {
+            chunk.new = None;
+        }
+    }
+}

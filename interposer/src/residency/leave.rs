@@ -1,0 +1,219 @@
+//! The way out, by the mover's thread, while the process is sealed and drained: copy a part, wait
+//! for the copies, unmap, release. While a part is copied the one before is unmapped and released.
+//! Until a chunk is unmapped the device's copy is the valid one. No lock is held while the driver
+//! is called.
+
+use gpushare_cuda_abi::cuda::{CUmemGenericAllocationHandle, CUresult};
+use gpushare_pacing::mover::Moved;
+
+use super::blocks::{Chunk, Valid};
+use super::copies::{Begun, Lane, PART, Place, Streams, Uncopied, begun, each_piece, length};
+use super::host::{Found, Piece};
+use super::memory::blocks;
+use super::own::is_number;
+use super::own_moves;
+use super::slabs;
+use super::spent::{self, Spent};
+use crate::driver::vmm;
+
+/// A part whose copies were begun, and where they go.
+#[derive(Debug)]
+struct Part {
+    list: Vec<Place>,
+    pieces: Vec<Vec<Piece>>,
+    copies: Begun,
+}
+
+/// A device's way out.
+#[derive(Debug, Default)]
+pub(super) struct Leaving {
+    part: Option<Part>,
+    lane: Lane,
+}
+
+impl Leaving {
+    /// Begins the copies of some chunks, and ends the move of those before.
+    pub(super) fn step(&mut self, streams: &mut Streams, device_index: usize) -> Moved {
+        if self.part.is_none() {
+            slabs::drop_empty(device_index);
+        }
+        let before = self.part.take();
+        let next = self.begin(streams, device_index, before.as_ref());
+        let is_last = before.is_none();
+        let is_out = before.is_none_or(Part::end);
+        match next {
+            Err(missing) => Moved::Failed(missing),
+            Ok(next) if !is_out => {
+                next.into_iter().for_each(Part::give_up);
+                Moved::Failed(0)
+            }
+            Ok(None) if is_last => {
+                // Memory that the driver did not take back is offered again, before the daemon
+                // counts on it.
+                spent::again();
+                Moved::All
+            }
+            Ok(next) => {
+                self.part = next;
+                Moved::Some
+            }
+        }
+    }
+
+    /// Waits for the copies that are under way. Their chunks stay on the device.
+    pub(super) fn give_up(&mut self) {
+        self.part.take().into_iter().for_each(Part::give_up);
+    }
+
+    /// The next part; `Err`: it failed for lack of so many bytes of the host's, 0 if the cause is
+    /// another.
+    fn begin(
+        &mut self,
+        streams: &mut Streams,
+        device_index: usize,
+        before: Option<&Part>,
+    ) -> Result<Option<Part>, u64> {
+        let (list, pieces) = to_leave(device_index, before)?;
+        if list.is_empty() {
+            return Ok(None);
+        }
+        self.lane = self.lane.other();
+        let copies = windows(&list).map_err(Uncopied::Refused).and_then(|()| {
+            begun(streams, self.lane, &list, |place, chunk, stream| {
+                each_piece(chunk, &pieces[place], mapped, |host, at, bytes| {
+                    vmm::to_host(host, at, bytes, stream)
+                })
+            })
+        });
+        match copies {
+            Ok(copies) => Ok(Some(Part {
+                list,
+                pieces,
+                copies,
+            })),
+            Err(uncopied) => {
+                stays(uncopied, pieces);
+                Err(0)
+            }
+        }
+    }
+}
+
+impl Part {
+    /// Waits for the copies, and takes the chunks off the device. Whether all were.
+    fn end(self) -> bool {
+        if let Err(uncopied) = self.copies.awaited() {
+            stays(uncopied, self.pieces);
+            return false;
+        }
+        let mut failed = false;
+        for ((base, index, chunk), taken) in self.list.into_iter().zip(self.pieces) {
+            let Valid::Device(handle) = chunk.valid else {
+                continue;
+            };
+            // Mapped memory stays the valid copy.
+            if failed || unmapped(base, &chunk, handle).is_err() {
+                failed = true;
+                blocks().store.give(taken);
+                continue;
+            }
+            blocks().has_left(base, index, taken);
+            Spent::chunk(None, handle).give_up();
+        }
+        if failed {
+            tracing::warn!("memory could not be unmapped: it stays");
+        }
+        !failed
+    }
+
+    /// Waits for the copies, which nothing uses.
+    fn give_up(self) {
+        match self.copies.awaited() {
+            Ok(()) => give_back(self.pieces),
+            Err(uncopied) => stays(uncopied, self.pieces),
+        }
+    }
+}
+
+/// Chunks that are on the device, and not among those of the part before; and room for them.
+/// `Err`: so many bytes of that are missing.
+fn to_leave(
+    device_index: usize,
+    before: Option<&Part>,
+) -> Result<(Vec<Place>, Vec<Vec<Piece>>), u64> {
+    let is_under_way = |chunk: &Chunk| {
+        let mut lists = before.into_iter().flat_map(|part| &part.list);
+        lists.any(|(_, _, leaving)| leaving.at == chunk.at)
+    };
+    let mut blocks = blocks();
+    blocks.measure(device_index);
+    let list = blocks.some(device_index, PART, |chunk| {
+        matches!(chunk.valid, Valid::Device(_)) && !is_under_way(chunk)
+    });
+    let mut pieces = Vec::with_capacity(list.len());
+    for (_, _, chunk) in &list {
+        let Some(taken) = blocks.store.take(chunk.used) else {
+            let missing = chunk.used - blocks.store.free();
+            for taken in pieces {
+                blocks.store.give(taken);
+            }
+            return Err(missing);
+        };
+        pieces.push(taken);
+    }
+    Ok((list, pieces))
+}
+
+/// The chunks of copies that failed stay on the device.
+fn stays(uncopied: Uncopied, pieces: Vec<Vec<Piece>>) {
+    let why = uncopied.why();
+    tracing::warn!(?why, "memory could not be copied to the host: it stays");
+    match uncopied {
+        Uncopied::Refused(_) => give_back(pieces),
+        // A copy may still write there: nothing else is ever put there.
+        Uncopied::UnderWay(_) => {
+            let mut blocks = blocks();
+            pieces.iter().for_each(|taken| blocks.store.lose(taken));
+        }
+    }
+}
+
+fn give_back(pieces: Vec<Vec<Piece>>) {
+    let mut blocks = blocks();
+    for taken in pieces {
+        blocks.store.give(taken);
+    }
+}
+
+/// Maps what is copied through windows of ours.
+fn windows(list: &[Place]) -> Result<(), CUresult> {
+    for (base, _, chunk) in list {
+        if is_number(*base)
+            && let Valid::Device(handle) = chunk.valid
+        {
+            own_moves::open_window(*base, handle)?;
+        }
+    }
+    Ok(())
+}
+
+/// The address of a piece that is mapped.
+fn mapped(piece: Piece) -> Result<usize, CUresult> {
+    match blocks().store.find(piece) {
+        Found::At(address) => Ok(address),
+        Found::Stored(..) | Found::Nowhere => Err(CUresult::INVALID_VALUE),
+    }
+}
+
+/// Undoes all mappings of a chunk on the device.
+fn unmapped(
+    base: u64,
+    chunk: &Chunk,
+    handle: CUmemGenericAllocationHandle,
+) -> Result<(), CUresult> {
+    if is_number(base) {
+        own_moves::unmap(base, handle)
+    } else {
+        vmm::unmap(chunk.at, length(chunk.bytes))
+    }
+}

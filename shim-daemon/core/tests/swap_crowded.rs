@@ -1,0 +1,98 @@
+//! A large tenant among small ones, beside one that does not leave: the large one has its turns.
+
+use crate::node::swap::{Obeys, swapping};
+use crate::node::{Node, gib, secs};
+use gpushare_core::{DeviceId, Event, Nanos, Place, TenantId};
+
+/// Everything but the small tenants' memory and the stubborn one's: the large tenant needs all of
+/// them out but the stubborn one.
+const CARD: u64 = 16 << 10;
+const LARGE: u64 = 9;
+const SMALL: u64 = 4;
+const STUBBORN: u64 = 3;
+/// How often it is looked where they are.
+const BEAT: Nanos = Nanos::millis(100);
+
+/// A node where all want their memory: the large tenant, four small ones, and one that obeys so.
+fn crowd(obeys: Obeys) -> (Node, DeviceId, Vec<TenantId>) {
+    let (mut node, device) = Node::swaps(CARD, 256);
+    node.guarantees = false;
+    let sizes = [STUBBORN, SMALL, SMALL, SMALL, SMALL, LARGE];
+    let tenants = sizes.map(|size| {
+        let (tenant, process) = node.run(swapping(device, size << 10));
+        node.want(process, device, gib(size));
+        tenant
+    });
+    node.obeys(tenants[0], obeys);
+    (node, device, tenants.to_vec())
+}
+
+/// What a tenant had of a span of time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Had {
+    /// The longest time that it was not in.
+    longest: Nanos,
+    /// How often it came back.
+    times: u64,
+    /// How long it was in.
+    time: Nanos,
+}
+
+/// Lets all of them work for so long.
+fn works(node: &mut Node, device: DeviceId, tenants: &[TenantId], time: Nanos) -> Vec<Had> {
+    let end = node.now + time;
+    let mut all = vec![Had::default(); tenants.len()];
+    let mut since = vec![None; tenants.len()];
+    while node.now < end {
+        for ((tenant, since), had) in tenants.iter().zip(&mut since).zip(&mut all) {
+            node.tell(Event::Worked { tenant: *tenant });
+            if node.place(*tenant, device) == Place::In {
+                had.times += u64::from(since.is_some());
+                had.time = had.time + BEAT;
+                *since = None;
+            } else {
+                let out = node.now - *since.get_or_insert(node.now);
+                had.longest = had.longest.max(out);
+            }
+        }
+        node.live(BEAT);
+    }
+    all
+}
+
+#[test]
+fn a_large_tenant_has_its_part_whatever_one_small_tenant_does() {
+    for obeys in [
+        Obeys::Honestly,
+        Obeys::Busy,
+        Obeys::Silently,
+        Obeys::Halting,
+        Obeys::Lying,
+        Obeys::Failing,
+        Obeys::Stopping,
+    ] {
+        let (mut node, device, tenants) = crowd(obeys);
+        works(&mut node, device, &tenants, secs(200));
+        let all = works(&mut node, device, &tenants, secs(1000));
+        let bound = node.world.rotation_bound(device, Nanos::ZERO);
+        let [_, small @ .., large] = &*all else {
+            panic!("six tenants");
+        };
+        // The rotation is fair in memory times time.
+        let part = |size: u64, had: &Had| size * had.time.0 / 1_000_000_000;
+        let (own, others) = (part(LARGE, large), small.iter().map(|had| part(SMALL, had)));
+        let least = others.clone().min().expect("four");
+        eprintln!(
+            "{obeys:?}: {own} GiB s, others {:?}, in {} times, out for {:?} of {bound:?}",
+            others.collect::<Vec<_>>(),
+            large.times,
+            large.longest,
+        );
+        assert!(
+            large.longest <= bound,
+            "{obeys:?}: {:?} of {bound:?}",
+            large.longest
+        );
+        assert!(own * 10 >= least * 7, "{obeys:?}: {own} GiB s of {least}");
+    }
+}

@@ -1,0 +1,130 @@
+//! A move of several parts keeps the link busy: while a part is copied, the calls for another are
+//! made. An order that comes meanwhile, and a copy that fails meanwhile, lose no byte.
+
+use std::fs;
+
+use gpushare_protocol::page::residency::Order;
+use gpushare_tests::movable::{Outcome, Scene};
+use gpushare_tests::{MIB, until};
+
+/// A copy of a part takes 62 ms.
+const SPEC: &str = "mem=512MiB,ctx=8MiB,link=512MiB/s";
+const PART: u64 = 32 * MIB;
+/// Allocations of a part each.
+const PARTS: usize = 4;
+
+fn scene(fail: &str, trace: &str) -> Scene {
+    let environment = [("SOFTGPU_FAIL", fail), ("SOFTGPU_TRACE", trace)];
+    let mut scene = Scene::with(SPEC, "init", &environment);
+    for slot in 0..PARTS {
+        scene.does(&[
+            &format!("alloc {slot} {PART}"),
+            &format!("fill {slot} {slot}"),
+        ]);
+    }
+    scene.provided(PART * PARTS as u64);
+    scene
+}
+
+#[track_caller]
+fn has_every_byte(mut scene: Scene) {
+    for slot in 0..PARTS {
+        scene.guest.answers(&format!("check {slot} {slot}"), "0");
+    }
+    scene.guest.finish().silently();
+}
+
+/// The calls of these functions that the mover's thread makes in a move out and back, by letter.
+fn calls(letters: &[(&str, char)]) -> String {
+    let trace = tempfile::NamedTempFile::new().expect("a file");
+    let mut scene = scene("", trace.path().to_str().expect("a name"));
+    scene.leaves();
+    scene.returns();
+    let mover = scene.mover();
+    has_every_byte(scene);
+    let text = fs::read_to_string(trace.path()).expect("readable");
+    let letter = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let known = letters.iter().find(|(name, _)| *name == words[2]);
+        known
+            .filter(|_| words[1] == mover)
+            .map(|(_, letter)| *letter)
+    };
+    text.lines().filter_map(letter).collect()
+}
+
+#[test]
+fn a_part_leaves_while_the_part_before_is_unmapped() {
+    let calls = calls(&[
+        ("cuMemcpyDtoHAsync_v2", 'c'),
+        ("cuStreamSynchronize", 'w'),
+        ("cuMemUnmap", 'u'),
+        ("cuMemcpyHtoDAsync_v2", '|'),
+    ]);
+    let (out, _) = calls.split_once('|').expect("it returned");
+    assert_eq!(out, "ccwucwucwuwu");
+}
+
+#[test]
+fn a_part_is_mapped_while_the_part_before_comes_back() {
+    let calls = calls(&[
+        ("cuMemcpyDtoHAsync_v2", '|'),
+        ("cuMemMap", 'm'),
+        ("cuMemcpyHtoDAsync_v2", 'c'),
+        ("cuStreamSynchronize", 'w'),
+    ]);
+    let (_, back) = calls.rsplit_once('|').expect("it left");
+    let back = &back[back.find('m').expect("it returned")..];
+    assert_eq!(back, "mcmcwmcwmcww");
+}
+
+#[test]
+fn an_order_taken_back_while_two_parts_are_copied_loses_no_byte() {
+    for (first, then) in [(Order::Leave, Order::Return), (Order::Return, Order::Leave)] {
+        let mut scene = scene("", "");
+        if first == Order::Return {
+            scene.leaves();
+        }
+        let before = scene.on_device();
+        scene.epoch += 1;
+        scene.dealer.order(scene.epoch, first);
+        until("it has begun", || scene.on_device() != before);
+        let _ = scene.ordered(then);
+        scene.returns();
+        has_every_byte(scene);
+    }
+}
+
+#[test]
+fn a_copy_that_fails_while_another_is_under_way_loses_no_byte() {
+    for function in ["cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2"] {
+        for nth in 1..=PARTS {
+            let fail = format!("{function}:{nth}:CUDA_ERROR_UNKNOWN");
+            let mut scene = scene(&fail, "");
+            let mut last = Outcome::Busy;
+            for _ in 0..3 {
+                let _ = scene.ordered(Order::Leave);
+                last = scene.ordered(Order::Return);
+            }
+            assert_eq!(last, Outcome::Back, "{fail}");
+            has_every_byte(scene);
+        }
+    }
+}
+
+#[test]
+fn a_wait_that_never_succeeds_while_two_parts_are_copied_loses_no_byte() {
+    let trace = tempfile::NamedTempFile::new().expect("a file");
+    let filled = scene("", trace.path().to_str().expect("a name"));
+    let text = fs::read_to_string(trace.path()).expect("readable");
+    let own = text.matches(" cuStreamSynchronize ").count();
+    drop(filled);
+    // The two parts of a step have a stream each, and each wait is asked for eight times.
+    let always: Vec<String> = (own + 1..=own + 16)
+        .map(|nth| format!("cuStreamSynchronize:{nth}:CUDA_ERROR_UNKNOWN"))
+        .collect();
+    let mut scene = scene(&always.join(","), "");
+    assert_eq!(scene.ordered(Order::Leave), Outcome::NoRoom(0));
+    assert_eq!(scene.ordered(Order::Return), Outcome::Back);
+    has_every_byte(scene);
+}
