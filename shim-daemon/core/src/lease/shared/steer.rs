@@ -163,13 +163,14 @@ impl Steering {
         let highest = pending.iter().map(|(_, tenant)| tenant.class()).max()?;
         // Among the tenants of one class the lag keeps the guarantees.
         let classes = pending.iter().any(|(_, tenant)| tenant.class() < highest);
+        let helped = |tenant: &Tenant| tenant.is_helped(classes);
         let due = pending
             .iter()
-            .find(|(_, tenant)| tenant.is_due() && !tenant.is_barred())
+            .find(|(_, tenant)| tenant.is_due() && helped(tenant))
             .filter(|_| classes);
         let first = pending
             .iter()
-            .filter(|(_, tenant)| tenant.class() == highest && !tenant.is_barred())
+            .filter(|(_, tenant)| tenant.class() == highest && helped(tenant))
             .max_by_key(|(_, tenant)| (tenant.goes_first(rules), tenant.behind()));
         let (behind, tenant) = due.or(first)?;
         let others = pending.len() > 1;

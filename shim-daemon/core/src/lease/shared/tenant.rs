@@ -266,6 +266,14 @@ impl Tenant {
         self.bond.is_some_and(|bond| bond.shut)
     }
 
+    /// Whether others yield or are held for it where it is behind; `classes`: some rank below it.
+    /// Held for a gang on one device, they would give their time to kernels that wait for peers on
+    /// another. So without a guarantee a gang has what the driver gives it beside its equals.
+    pub(super) fn is_helped(&self, classes: bool) -> bool {
+        let asks = classes || self.bond.is_none() || self.account.has_promise();
+        asks && !self.is_barred()
+    }
+
     /// Whether work that its gang left on the device at closing occupies the device, waiting for a
     /// peer that was not launched.
     fn spins(&self) -> bool {
