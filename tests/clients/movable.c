@@ -66,7 +66,8 @@
  * another device:
  *   second            -> second RESULT      a context on device 1, for what follows
  *   reach, unreach    -> reach RESULT       that one may access the first one's memory, or no more
- *   across I VALUE    -> across RESULT      sets slot I to VALUEs by a kernel on device 1 */
+ *   across I VALUE    -> across RESULT      sets slot I to VALUEs by a kernel on device 1
+ *   there I BYTES     -> there RESULT       as alloc, on device 1 */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <malloc.h>
@@ -189,6 +190,14 @@ static int across(int i, uint32_t value) {
     int result = set(slots[i], sizes[i] / 4, value, NULL);
     if (!result) result = CALL("cuStreamSynchronize", (void *))(NULL);
     kernel = own;
+    int back = current();
+    return result ? result : back;
+}
+
+static int there(int i, size_t bytes) {
+    TRY(CALL("cuCtxSetCurrent", (void *))(other_context));
+    int result = CALL("cuMemAlloc_v2", (dptr *, size_t))(&slots[i], bytes);
+    sizes[i] = bytes;
     int back = current();
     return result ? result : back;
 }
@@ -345,6 +354,7 @@ int main(void) {
         else if (!strcmp(name, "reach")) printf("reach %d\n", reach(1));
         else if (!strcmp(name, "unreach")) printf("unreach %d\n", reach(0));
         else if (!strcmp(name, "across")) printf("across %d\n", across(i, b));
+        else if (!strcmp(name, "there")) printf("there %d\n", there(i, b));
         else if (!strcmp(name, "calm")) {
             stopping = 1;
             allow(0);

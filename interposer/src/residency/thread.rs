@@ -113,6 +113,8 @@ fn is_much(told: u64, now: u64) -> bool {
 struct Device {
     mover: Mover,
     drain: Drain,
+    /// Other devices may be moving when this one opens.
+    streams: Streams,
     leaving: Leaving,
     entering: Entering,
 }
@@ -125,7 +127,6 @@ struct Rounds {
     /// that can move, and those that stay.
     told: u64,
     bytes: [(u64, u64); MAX_DEVICES],
-    streams: Streams,
     asked: Asked,
     storing: Storing,
     fetched: Fetched,
@@ -138,7 +139,6 @@ impl Rounds {
             devices: Vec::new(),
             told: 0,
             bytes: [(0, 0); MAX_DEVICES],
-            streams: Streams::default(),
             asked: Asked::default(),
             storing: Storing::default(),
             fetched: Fetched::new(session),
@@ -313,22 +313,22 @@ impl Rounds {
             }
             Act::Open => {
                 device.drain.over();
-                self.streams.forget();
+                device.streams.forget();
                 seal::clear(device_index);
             }
             Act::Leave => {
                 let moved = if managed::is_on() {
-                    managed::leave(&mut self.streams, device_index)
+                    managed::leave(&mut device.streams, device_index)
                 } else {
-                    device.leaving.step(&mut self.streams, device_index)
+                    device.leaving.step(&mut device.streams, device_index)
                 };
                 device.mover.left(moved, blocks().unusable(device_index));
             }
             Act::Enter => {
                 let moved = if managed::is_on() {
-                    managed::enter(&mut self.streams, device_index)
+                    managed::enter(&mut device.streams, device_index)
                 } else {
-                    let (streams, fetched) = (&mut self.streams, &mut self.fetched);
+                    let (streams, fetched) = (&mut device.streams, &mut self.fetched);
                     let withheld = facts.withheld();
                     device
                         .entering
@@ -336,7 +336,7 @@ impl Rounds {
                 };
                 device.mover.entered(gate::now(), &facts, moved);
             }
-            Act::Undo if managed::is_on() => managed::undo(&mut self.streams, device_index),
+            Act::Undo if managed::is_on() => managed::undo(&mut device.streams, device_index),
             Act::Undo => device.entering.undo(&mut self.fetched, device_index),
             Act::Say(answer) => self.say(device_index, answer),
         }
