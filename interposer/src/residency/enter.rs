@@ -84,6 +84,13 @@ impl Entering {
         }
     }
 
+    /// Waits for the copies that are under way. Their chunks are copied again.
+    pub(super) fn lands(&mut self) {
+        if let Some(part) = self.part.take() {
+            let _ = part.copies.awaited();
+        }
+    }
+
     /// Gives up what the return has made: the host's copies are the valid ones.
     pub(super) fn undo(&mut self, fetched: &mut Fetched, device_index: usize) {
         let under_way = self

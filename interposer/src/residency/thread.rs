@@ -119,6 +119,14 @@ struct Device {
     entering: Entering,
 }
 
+impl Device {
+    /// Waits until none of our copies is under way: the driver may end next.
+    fn lands(&mut self) {
+        self.leaving.give_up();
+        self.entering.lands();
+    }
+}
+
 #[derive(Debug)]
 struct Rounds {
     session: &'static Session,
@@ -178,6 +186,9 @@ impl Rounds {
         }
         if self.asked.waits || self.storing.asked.is_some() {
             until = until.min(gate::now().saturating_add(ANSWER));
+        }
+        if exit::is_leaving() {
+            self.devices.iter_mut().for_each(Device::lands);
         }
         rests();
         if BELL.load(Ordering::SeqCst) == 0 {
