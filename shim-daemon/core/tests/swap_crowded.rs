@@ -1,4 +1,5 @@
-//! A large tenant among small ones, beside one that does not leave: the large one has its turns.
+//! A large tenant among small ones, beside one that does not leave: the large one has its turns. A
+//! tenant that is out and another that ends.
 
 use crate::node::swap::{Obeys, swapping};
 use crate::node::{Node, gib, secs};
@@ -94,5 +95,35 @@ fn a_large_tenant_has_its_part_whatever_one_small_tenant_does() {
             large.longest
         );
         assert!(own * 10 >= least * 7, "{obeys:?}: {own} GiB s of {least}");
+    }
+}
+
+/// Whether one of two is in 450 ms after the other has ended, so long after its return. The device
+/// takes a dead process's memory back after 300 ms, and the bytes come back in 50.
+fn is_in_after_the_end(stays: Nanos) -> bool {
+    let (mut node, device) = Node::swaps(1536, 64);
+    let linger = Some(Nanos::millis(300));
+    node.devices.get_mut(&device).expect("it is there").linger = linger;
+    let tenants = [(); 2].map(|()| {
+        let (tenant, process) = node.run(swapping(device, 1024));
+        node.want(process, device, gib(1));
+        tenant
+    });
+    works(&mut node, device, &tenants, secs(30));
+    let is_in = |node: &Node, tenant: &TenantId| node.place(*tenant, device) == Place::In;
+    while !is_in(&node, &tenants[0]) {
+        node.live(BEAT);
+    }
+    node.live(stays);
+    node.finish(tenants[0]);
+    node.live(Nanos::millis(450));
+    is_in(&node, &tenants[1])
+}
+
+#[test]
+fn a_tenant_that_is_out_comes_back_as_soon_as_another_ends() {
+    // A regular look comes once a second: these are between two of them.
+    for stays in [100, 300, 500, 700] {
+        assert!(is_in_after_the_end(Nanos::millis(stays)), "{stays} ms");
     }
 }

@@ -1,4 +1,5 @@
-//! Looks at a device again while an ask waits for bytes that its accounts show as free, or will.
+//! Looks at a device again while an ask or a return waits for bytes that its accounts show as free,
+//! or will.
 //!
 //! A regular look comes once a second. A driver that gave memory back a millisecond after the last
 //! one would keep a waiter for the whole of that second, so the device is looked at again after 1,
@@ -67,7 +68,7 @@ impl World {
         }
     }
 
-    /// Whether an ask waits that a look could let through.
+    /// Whether an ask or a return waits that a look could let through.
     fn is_waited_for(&self, device: DeviceId) -> bool {
         let Some(books) = self.ledger.get(device) else {
             return false;
@@ -76,6 +77,8 @@ impl World {
             let mut asks = self.asks.on(device);
             asks.any(|(_, pending)| matches!(pending.want, Want::Physical { .. }))
         };
-        self.asks.count_on(device) > 0 && (books.may_return() || refused())
+        let returns = || self.returning(device).next().is_some();
+        let waits = self.asks.count_on(device) > 0 || returns();
+        waits && (books.may_return() || refused())
     }
 }
