@@ -315,7 +315,7 @@ fn begins(scene: &mut Scene) {
     LINES.iter().for_each(|line| scene.guest.send(line));
 }
 
-/// What is withheld of a return, at one look after the other.
+/// Bytes that the daemon withholds of a return, from one look to the next.
 const WITHHELD: [u64; 3] = [24 * MIB, 4 * MIB, 0];
 
 /// Orders moves away, and back in parts, until its process is so.

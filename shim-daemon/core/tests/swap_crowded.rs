@@ -5,12 +5,11 @@ use crate::node::swap::{Obeys, swapping};
 use crate::node::{Node, gib, secs};
 use gpushare_core::{DeviceId, Event, Nanos, Place, TenantId};
 
-/// Everything but the small tenants' memory and the stubborn one's: the large tenant needs all of
-/// them out but the stubborn one.
+/// The large tenant fits beside the tenant that does not leave and one small tenant at most.
 const CARD: u64 = 16 << 10;
 const LARGE: u64 = 9;
 const SMALL: u64 = 4;
-const STUBBORN: u64 = 3;
+const STAYING: u64 = 3;
 /// How often it is looked where they are.
 const BEAT: Nanos = Nanos::millis(100);
 
@@ -18,7 +17,7 @@ const BEAT: Nanos = Nanos::millis(100);
 fn crowd(obeys: Obeys) -> (Node, DeviceId, Vec<TenantId>) {
     let (mut node, device) = Node::swaps(CARD, 256);
     node.guarantees = false;
-    let sizes = [STUBBORN, SMALL, SMALL, SMALL, SMALL, LARGE];
+    let sizes = [STAYING, SMALL, SMALL, SMALL, SMALL, LARGE];
     let tenants = sizes.map(|size| {
         let (tenant, process) = node.run(swapping(device, size << 10));
         node.want(process, device, gib(size));
@@ -28,7 +27,7 @@ fn crowd(obeys: Obeys) -> (Node, DeviceId, Vec<TenantId>) {
     (node, device, tenants.to_vec())
 }
 
-/// What a tenant had of a span of time.
+/// The residency of a tenant in a span of time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Had {
     /// The longest time that it was not in.
