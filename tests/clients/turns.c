@@ -3,7 +3,7 @@
  *
  *   init                 -> init RESULT             cuInit, device 0, its primary context, streams 0 (the default one), 1 and 2 (non-blocking)
  *   launch COUNT NS      -> launch RESULT           COUNT kernels of NS nanoseconds in stream 1, by this thread
- *   post NS              -> post 0                  a thread launches one kernel of NS nanoseconds in stream 2 and waits for it
+ *   post NS              -> post 0                  a thread, "poster", launches one kernel of NS nanoseconds in stream 2 and waits for it
  *   posted               -> posted DONE             whether that is complete
  *   work NS              -> work 0                  a thread launches kernels of NS nanoseconds in stream 1 until it is told to stop
  *   each NS              -> each 0                  the same, waiting for each
@@ -33,6 +33,7 @@
  *   leave HOW            it ends with status 7: 0 by exit, 1 by _exit, 2 by abort in a thread that launches
  *
  * RESULT is the first CUresult that is not success, as a number. */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -92,7 +93,8 @@ static void *work(void *each) {
 }
 
 static void *post(void *ns) {
-    int result = current();
+    int result = pthread_setname_np(pthread_self(), "poster");
+    if (!result) result = current();
     if (!result) result = spin((uintptr_t)ns, streams[2]);
     if (!result) result = wait_for(streams[2]);
     posted = result ? -result : 1;

@@ -32,6 +32,7 @@ pub mod runnable;
 pub mod schema;
 mod talk;
 pub mod terminal;
+pub mod threads;
 pub mod turns;
 pub mod waiting;
 pub mod web;

@@ -1,7 +1,5 @@
 //! A program whose memory moves, under a daemon that the test plays.
 
-use std::fs;
-
 use gpushare_protocol::page::UNIT;
 use gpushare_protocol::page::residency::{Movability, Order};
 use gpushare_protocol::wire::{Request, Residency};
@@ -9,6 +7,7 @@ use gpushare_protocol::wire::{Request, Residency};
 use softgpu::inspect::ProcessTruth;
 use softgpu::world::Kind;
 
+use crate::threads::thread;
 use crate::{Dealer, Gpu, Guest, clients, gpu, until};
 
 /// A program whose memory may move, and its daemon.
@@ -243,31 +242,7 @@ impl Scene {
     /// The kernel's number of the library's thread that moves memory.
     #[track_caller]
     pub fn mover(&self) -> String {
-        self.thread("gpushare-mover").expect("it has one")
-    }
-
-    /// The kernel's number of the process's last thread of this name.
-    fn thread(&self, name: &str) -> Option<String> {
-        let tasks = format!("/proc/{}/task", self.guest.id());
-        let is_it = |task: &fs::DirEntry| {
-            let its = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-            its.trim() == name
-        };
-        let tasks = fs::read_dir(tasks).expect("a process").flatten();
-        let found = tasks.filter(is_it).map(|task| task.file_name());
-        found.last()?.into_string().ok()
-    }
-
-    /// Waits until the thread of this name sleeps in a futex.
-    #[track_caller]
-    pub fn until_it_waits(&self, name: &str) {
-        let process = self.guest.id();
-        until("the thread waits", || {
-            let thread = self.thread(name).unwrap_or_default();
-            let called = fs::read_to_string(format!("/proc/{process}/task/{thread}/syscall"));
-            let futex = format!("{} ", nix::libc::SYS_futex);
-            called.is_ok_and(|called| called.starts_with(&futex))
-        });
+        thread(self.guest.id(), "gpushare-mover").expect("it has one")
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use gpushare_tests::threads::until_thread_waits;
 use gpushare_tests::{Alone, Gpu, Guest, assert_measured, until};
 use nix::sys::signal::{Signal, kill};
 
@@ -44,6 +45,7 @@ fn a_closed_gate_blocks_only_launches() {
     let mut guest = closed(&gpu);
     let before = gpu.served();
     assert_eq!(guest.ask(&format!("post {}", 5 * MS)), "post 0");
+    until_thread_waits(guest.pid(), "poster");
     for line in ["sync 0", "sync 1", "sync 2", "query 1", "copies"] {
         let word = line.split(' ').next().expect("a word");
         assert_eq!(guest.ask(line), format!("{word} 0"), "{line}");
@@ -58,6 +60,8 @@ fn a_program_ends_while_its_launch_waits() {
     let gpu = Gpu::new("");
     let mut guest = closed(&gpu);
     assert_eq!(guest.ask(&format!("post {MS}")), "post 0");
+    // A launch that a thread begins while the process ends reaches the driver as without gpushare.
+    until_thread_waits(guest.pid(), "poster");
     let ended = guest.finish();
     assert!(ended.status.success(), "{ended:?}");
 }
