@@ -1,7 +1,7 @@
 //! Waiting for state without a notification: polls it, for a bounded time. Threads that wait for
 //! one another.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The longest wait for an expected state.
@@ -34,27 +34,56 @@ pub fn until_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 #[derive(Debug)]
 pub struct Meeting {
     all: usize,
+    end: Instant,
     here: Mutex<usize>,
     changed: Condvar,
 }
 
 impl Meeting {
-    /// A meeting of so many threads.
+    /// A meeting of so many threads, which begins within five minutes from now: a thread that
+    /// failed never comes.
     pub fn of(all: usize) -> Self {
         let (here, changed) = (Mutex::new(0), Condvar::new());
-        Self { all, here, changed }
+        let end = Instant::now() + MEETING;
+        Self {
+            all,
+            end,
+            here,
+            changed,
+        }
     }
 
-    /// Waits until all have come. A thread that failed never comes: the wait is bounded.
+    fn here(&self) -> MutexGuard<'_, usize> {
+        self.here.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Comes, and waits for nobody.
+    pub fn come(&self) {
+        *self.here() += 1;
+        self.changed.notify_all();
+    }
+
+    /// Whether all have come.
+    #[track_caller]
+    pub fn is_full(&self) -> bool {
+        let is_full = *self.here() >= self.all;
+        assert!(
+            is_full || Instant::now() < self.end,
+            "another thread never came"
+        );
+        is_full
+    }
+
+    /// Comes, and waits until all have.
     #[track_caller]
     pub fn attend(&self) {
-        let mut here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
-        *here += 1;
-        self.changed.notify_all();
+        self.come();
+        let left = self.end.saturating_duration_since(Instant::now());
         let waited = self
             .changed
-            .wait_timeout_while(here, MEETING, |here| *here < self.all);
-        let (_here, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-        assert!(!waited.timed_out(), "another thread never came");
+            .wait_timeout_while(self.here(), left, |here| *here < self.all);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        let is_full = self.is_full();
+        assert!(is_full, "another thread never came");
     }
 }

@@ -27,44 +27,73 @@ fn program(home: &Home, name: &str, flags: &[&str]) -> Guest {
     guest
 }
 
-/// Allocates, and once all tenants have their memory `rounds` times fills it and finds every value
-/// there later. Meanwhile other tenants do the same.
-fn works(home: &Home, guest: &mut Guest, own: u64, (size, rounds): (u64, u64), all: &Meeting) {
+/// Fills the memory and finds every value there later. Meanwhile other tenants do the same.
+fn round(guest: &mut Guest, value: u64) {
+    assert_eq!(guest.ask(&format!("fill {value}")), "fill 0");
+    assert_eq!(guest.ask(&format!("check {value}")), "check 0");
+}
+
+/// Allocates, and works for so many rounds at least, until all tenants have their memory. Returns
+/// how many rounds there were.
+fn works(
+    home: &Home,
+    guest: &mut Guest,
+    own: u64,
+    tenant: Tenancy,
+    size: u64,
+    all: &Meeting,
+) -> u64 {
     let got = guest.ask(&format!("alloc {size}"));
     assert_eq!(got, "alloc 0", "tenant-{own}:\n{}", events(home));
-    all.attend();
-    for round in 0..rounds {
-        let value = own * 1000 + round;
-        assert_eq!(guest.ask(&format!("fill {value}")), "fill 0");
-        assert_eq!(guest.ask(&format!("check {value}")), "check 0");
+    if tenant.flags == INTERACTIVE {
+        // It waits for input: while a tenant of its priority works the others do not come in.
+        all.attend();
+    } else {
+        all.come();
+    }
+    let mut rounds = 0;
+    while rounds < tenant.rounds || !all.is_full() {
+        round(guest, own * 1000 + rounds);
+        rounds += 1;
     }
     // All have had their turns meanwhile.
-    let last = own * 1000 + rounds - 1;
     assert_eq!(guest.ask(&format!("prepare {}", own + 7)), "prepare 0");
     assert_eq!(guest.ask("replay"), "replay 0");
     assert_eq!(guest.ask(&format!("copied {}", own + 7)), "copied 0");
-    assert_eq!(guest.ask(&format!("fill {last}")), "fill 0");
-    assert_eq!(guest.ask(&format!("check {last}")), "check 0");
+    round(guest, own * 1000 + rounds);
+    rounds
 }
 
-/// Tenants of these flags and this size at the same time: how long that takes.
-fn together(home: &Home, size: u64, rounds: u64, tenants: &[&[&str]]) -> Duration {
+/// A tenant's flags, and its rounds at least.
+#[derive(Clone, Copy, Debug)]
+struct Tenancy {
+    flags: &'static [&'static str],
+    rounds: u64,
+}
+
+/// Tenants of this size at the same time: how long that takes, and each with the rounds that it
+/// made.
+fn together(home: &Home, size: u64, tenants: &[Tenancy]) -> (Duration, Vec<Tenancy>) {
     let begin = Instant::now();
     let limit = format!("{}MiB", size / MIB);
     let all = Meeting::of(tenants.len());
-    std::thread::scope(|scope| {
-        for (own, flags) in (1..).zip(tenants) {
+    let made = std::thread::scope(|scope| {
+        let each = (1..).zip(tenants).map(|(own, tenant)| {
             let (limit, all) = (&limit, &all);
             scope.spawn(move || {
-                let mut flags = flags.to_vec();
+                let mut flags = tenant.flags.to_vec();
                 flags.extend(["--mem-limit", limit]);
                 let mut guest = program(home, &format!("tenant-{own}"), &flags);
-                works(home, &mut guest, own, (size, rounds), all);
+                let rounds = works(home, &mut guest, own, *tenant, size, all);
                 assert!(guest.finish().silently().is_empty());
-            });
-        }
+                Tenancy { rounds, ..*tenant }
+            })
+        });
+        let threads: Vec<_> = each.collect();
+        let ended = threads.into_iter().map(|thread| thread.join());
+        ended.map(|made| made.expect("a tenant's thread")).collect()
     });
-    begin.elapsed()
+    (begin.elapsed(), made)
 }
 
 /// All events so far, as text.
@@ -75,18 +104,23 @@ fn events(home: &Home) -> String {
 }
 
 /// Tenants that only swap, on a device of one and a half: all finish, none is refused memory, and
-/// every byte is right. Prints how much of the time was useful, the middle of so many runs.
+/// every byte is right. Prints how much of the time was useful, the middle of so many runs: the
+/// same rounds of each one after the other take that much of it.
 #[allow(clippy::print_stdout, reason = "the useful part is what it prints")]
 fn swaps(
     (node, device): (&str, &str),
     (size, rounds): (u64, u64),
-    tenants: &[&[&str]],
+    tenants: &[&'static [&'static str]],
     runs: usize,
 ) {
+    let tenants: Vec<_> = tenants
+        .iter()
+        .map(|flags| Tenancy { flags, rounds })
+        .collect();
     let mut useful: Vec<f64> = (0..runs)
         .map(|_| {
             let home = Home::with_config(device, node);
-            let swapped = together(&home, size, rounds, tenants);
+            let (swapped, made) = together(&home, size, &tenants);
             let said = events(&home);
             assert!(
                 said.contains(" left ") && said.contains(" returned "),
@@ -94,14 +128,14 @@ fn swaps(
             );
             assert!(!said.contains(" refused "), "{said}");
             let left = said.matches(" left ").count();
-            let serial: Duration = tenants
+            let serial: Duration = made
                 .iter()
-                .map(|tenant| together(&home, size, rounds, &[tenant]))
+                .map(|tenant| together(&home, size, &[*tenant]).0)
                 .sum();
+            let rounds: Vec<_> = made.iter().map(|tenant| tenant.rounds).collect();
             let useful = 100.0 * serial.as_secs_f64() / swapped.as_secs_f64();
             println!(
-                "{} tenants: {swapped:?} by turns ({left} left), {serial:?} one after the other: {useful:.0} %",
-                tenants.len()
+                "{rounds:?} rounds: {swapped:?} by turns ({left} left), {serial:?} one after the other: {useful:.0} %"
             );
             useful
         })
