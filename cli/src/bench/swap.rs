@@ -2,6 +2,7 @@
 //! the link without gpushare, then idle tenants that a command moves, then two tenants that do not
 //! fit together and always have work. Every page is compared afterwards.
 
+mod cycles;
 mod player;
 mod report;
 mod worker;
@@ -14,6 +15,7 @@ use crate::args::BenchSwap;
 use crate::daemon;
 use crate::failure::Failure;
 use crate::output;
+use cycles::Counted;
 use gpushare_protocol::size::Size;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Control, Place, ResidencyRow};
@@ -167,16 +169,20 @@ fn pair(backend: &Backend, size: u64, seconds: u64) -> Result<Pair, Failure> {
     let from = clock::now() + WARM_UP;
     let to = from + seconds * 1_000_000_000;
     for player in &mut players {
-        player.begin((from, to))?;
+        player.begin(to)?;
     }
     clock::sleep_until(from);
     let before = rows(&players)?;
-    let [moving, both] = moving(&players, to)?;
+    let moves = moves(&players, to)?;
     let after = rows(&players)?;
+    for player in &mut players {
+        player.ends()?;
+    }
+    let counted = Counted::of((from, to), &moves.departures);
     let mut worked = Vec::new();
     let mut wrong = 0;
     for player in &mut players {
-        worked.push(player.worked()?);
+        worked.push(player.worked(counted.window)?);
     }
     for (player, seed) in players.iter_mut().zip([4, 5]) {
         wrong += player.reads(seed)?.1;
@@ -188,30 +194,50 @@ fn pair(backend: &Backend, size: u64, seconds: u64) -> Result<Pair, Failure> {
     };
     Ok(Pair {
         seconds,
+        cycles: counted.cycles,
+        counted_ns: counted.length(),
         worked_ns: [worked[0], worked[1]],
         left: more(|row| row.left),
         moved: more(|row| row.moved),
-        moving_ns: moving,
-        both_ns: both,
+        moving_ns: moves.moving,
+        both_ns: moves.both,
         wrong_pages: wrong,
     })
 }
 
-/// Until then: how long one of the two moved, and how long one left while the other came back.
-fn moving(players: &[Player], to: u64) -> Result<[u64; 2], Failure> {
-    let (mut last, mut times) = (clock::now(), [0, 0]);
+/// What the pair's memory did.
+#[derive(Debug, Default)]
+struct Moves {
+    /// How long one of the two moved, and how long one left while the other came back (ns).
+    moving: u64,
+    both: u64,
+    /// When the first one was seen to begin to leave, by the clock.
+    departures: Vec<u64>,
+}
+
+/// Looks until then.
+fn moves(players: &[Player], to: u64) -> Result<Moves, Failure> {
+    let (mut last, mut moves) = (clock::now(), Moves::default());
+    let mut was = None;
     while last < to {
         clock::sleep_until(to.min(last + GLANCE));
         let places: Vec<Place> = rows(players)?.iter().map(|row| row.place).collect();
         let now = clock::now();
         let some = |place| places.contains(&place);
         let (out, back) = (some(Place::Leaving), some(Place::Entering));
-        for (time, counts) in times.iter_mut().zip([out || back, out && back]) {
+        for (time, counts) in [
+            (&mut moves.moving, out || back),
+            (&mut moves.both, out && back),
+        ] {
             *time += if counts { now - last } else { 0 };
         }
-        last = now;
+        let first = places.first().copied();
+        if first == Some(Place::Leaving) && was == Some(Place::In) {
+            moves.departures.push(now);
+        }
+        (last, was) = (now, first);
     }
-    Ok(times)
+    Ok(moves)
 }
 
 fn suspend(name: &str) -> Control {

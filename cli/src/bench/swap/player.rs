@@ -63,12 +63,18 @@ impl Player {
     }
 
     /// Has it work until `to`.
-    pub(super) fn begin(&mut self, (from, to): (u64, u64)) -> Result<(), Failure> {
-        self.say(&format!("work {from} {to}"))
+    pub(super) fn begin(&mut self, to: u64) -> Result<(), Failure> {
+        self.say(&format!("work {to}"))
     }
 
-    /// The device time that it had of that.
-    pub(super) fn worked(&mut self) -> Result<u64, Failure> {
+    /// Waits until it has worked.
+    pub(super) fn ends(&mut self) -> Result<(), Failure> {
+        self.numbers("worked").map(|_| ())
+    }
+
+    /// The device time that it had between these moments.
+    pub(super) fn worked(&mut self, (from, to): (u64, u64)) -> Result<u64, Failure> {
+        self.say(&format!("worked {from} {to}"))?;
         Ok(self.numbers("worked")?[0])
     }
 

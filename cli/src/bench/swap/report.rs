@@ -54,7 +54,10 @@ impl Idle {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Pair {
     pub(super) seconds: u64,
-    /// Device time of each in that time.
+    /// Whole cycles in that time, and how long they took; all of it where there are none.
+    pub(super) cycles: usize,
+    pub(super) counted_ns: u64,
+    /// Device time of each in the counted time.
     pub(super) worked_ns: [u64; 2],
     /// How often they left the device, and the bytes that moved, both ways.
     pub(super) left: u64,
@@ -89,7 +92,7 @@ impl Outcome {
 
     fn rows(&self) -> Vec<Row> {
         let (link, idle, pair) = (&self.link, &self.idle, &self.pair);
-        let half = pair.seconds as f64 * 1e9 / 2.0;
+        let half = pair.counted_ns as f64 / 2.0;
         let halves = pair.worked_ns.map(|ns| percent(ns as f64 / half));
         let useful = pair.worked_ns.iter().sum::<u64>() as f64 / (half * 2.0);
         let one_way = (link.out + link.back) / 2.0;
@@ -106,6 +109,11 @@ impl Outcome {
                 "seal of an idle tenant, p99",
                 whole(idle.seal_p99_ns as f64),
                 "≤ 50 ms",
+            ),
+            (
+                "pair: whole cycles counted",
+                format!("{} in {:.1} s", pair.cycles, pair.counted_ns as f64 / 1e9),
+                "",
             ),
             ("pair: each of its ideal half", halves.join(", "), "≥ 90 %"),
             (
@@ -221,7 +229,9 @@ mod tests {
                 0,
             ),
             pair: Pair {
-                seconds: 10,
+                seconds: 12,
+                cycles: 2,
+                counted_ns: ms(10_000),
                 worked_ns: [ms(4500), ms(4600)],
                 left: 4,
                 moved: 8 << 30,
@@ -238,6 +248,7 @@ mod tests {
         for said in [
             "80.0 % of 1.07 GB/s",
             "100.0 % of 2.15 GB/s",
+            "2 in 10.0 s",
             "90.0 %, 92.0 %",
             "9.0 %",
             "8 GiB",

@@ -5,7 +5,8 @@
 //! |---|---|
 //! | `write SEED` | `wrote NS`: all its memory follows from the seed, and the copies took so long |
 //! | `read SEED` | `read NS WRONG`: the copies back, and the pages that were otherwise |
-//! | `work FROM TO` | `worked NS`: device time of its kernels that ended between these moments |
+//! | `work TO` | `worked NS`: it launched until this moment, and its kernels took so long alone |
+//! | `worked FROM TO` | `worked NS`: the same of those that ended between these moments |
 
 use crate::args::BenchSwapper;
 use crate::bench::clock;
@@ -26,10 +27,11 @@ pub(crate) fn run(arguments: &BenchSwapper) -> Result<ExitCode, Failure> {
     let gpu = Gpu::open(0).map_err(failed)?;
     let stream = gpu.stream().map_err(failed)?;
     let mut memory = gpu.memory(bytes).map_err(failed)?;
+    let mut ends = Vec::new();
     output::data("ready")?;
     for line in stdin().lock().lines() {
         let line = line.map_err(Failure::ours)?;
-        let answer = answer(&line, &gpu, &stream, &mut memory).map_err(failed)?;
+        let answer = answer(&line, &gpu, &stream, (&mut memory, &mut ends)).map_err(failed)?;
         output::data(&answer)?;
     }
     Ok(ExitCode::SUCCESS)
@@ -39,7 +41,7 @@ fn answer<'gpu>(
     line: &str,
     gpu: &'gpu Gpu,
     stream: &Stream<'gpu>,
-    memory: &mut Memory<'gpu>,
+    (memory, ends): (&mut Memory<'gpu>, &mut Vec<u64>),
 ) -> Result<String, String> {
     let words: Vec<&str> = line.split(' ').collect();
     let number = |word: &str| word.parse::<u64>().map_err(|_| format!("{line:?}"));
@@ -49,39 +51,42 @@ fn answer<'gpu>(
             let (took, wrong) = memory.read(number(seed)?)?;
             format!("read {} {wrong}", took.as_nanos())
         }
-        ["work", from, to] => {
-            let done = work(gpu, stream, (number(from)?, number(to)?))?;
-            format!("worked {done}")
+        ["work", to] => {
+            *ends = work(gpu, stream, number(to)?)?;
+            format!("worked {}", took(ends.len()))
+        }
+        ["worked", from, to] => {
+            let counted = number(from)?..number(to)?;
+            let ends = ends.iter().filter(|end| counted.contains(end));
+            format!("worked {}", took(ends.count()))
         }
         _ => return Err(format!("{line:?} is no command")),
     })
 }
 
-/// Keeps two batches of kernels on the device until `to`: the device time of the kernels that ended
-/// since `from`.
-fn work<'gpu>(
-    gpu: &'gpu Gpu,
-    stream: &Stream<'gpu>,
-    (from, to): (u64, u64),
-) -> Result<u64, String> {
+/// How long so many batches take alone.
+fn took(batches: usize) -> u64 {
+    batches as u64 * BATCH * KERNEL
+}
+
+/// Keeps two batches of kernels on the device until `to`: when each batch ended.
+fn work<'gpu>(gpu: &'gpu Gpu, stream: &Stream<'gpu>, to: u64) -> Result<Vec<u64>, String> {
     let events = [gpu.event()?, gpu.event()?];
     let submit = |at: usize| {
         (0..BATCH).try_for_each(|_| stream.spin(KERNEL))?;
         stream.record(&events[at])
     };
     submit(0)?;
-    let (mut done, mut at) = (0, 0);
+    let (mut ends, mut at) = (Vec::new(), 0);
     loop {
         submit(1 - at)?;
         events[at].wait()?;
         let now = clock::now();
-        if (from..to).contains(&now) {
-            done += BATCH * KERNEL;
-        }
         if now >= to {
             stream.synchronize()?;
-            return Ok(done);
+            return Ok(ends);
         }
+        ends.push(now);
         at = 1 - at;
     }
 }
