@@ -55,7 +55,18 @@ impl Scene {
     pub fn of(client: &str, spec: &str, init: &str, environment: &[(&str, &str)]) -> Self {
         let gpu = Gpu::new(spec);
         let dealer = Dealer::start(&gpu);
-        Self::under((dealer, Movability::Swap), gpu, client, init, environment)
+        Self::under((dealer, Movability::Swap), gpu, client, environment).inits(init)
+    }
+
+    /// The client `movable` that has been told to begin: it may be killed or stopped before it
+    /// answers.
+    #[track_caller]
+    pub fn beginning(spec: &str, environment: &[(&str, &str)]) -> Self {
+        let gpu = Gpu::new(spec);
+        let dealer = Dealer::start(&gpu);
+        let mut scene = Self::under((dealer, Movability::Swap), gpu, "movable", environment);
+        scene.guest.send("init");
+        scene
     }
 
     /// The client `movable` where its memory is managed.
@@ -63,7 +74,7 @@ impl Scene {
     pub fn managed(spec: &str) -> Self {
         let gpu = Gpu::new(spec);
         let dealer = Dealer::start(&gpu);
-        Self::under((dealer, Movability::Managed), gpu, "movable", "init", &[])
+        Self::under((dealer, Movability::Managed), gpu, "movable", &[]).inits("init")
     }
 
     /// The same on two devices.
@@ -71,7 +82,7 @@ impl Scene {
     pub fn on_two(spec: &str) -> Self {
         let gpu = Gpu::new(spec);
         let dealer = Dealer::on(&gpu, 2);
-        Self::under((dealer, Movability::Swap), gpu, "movable", "init", &[])
+        Self::under((dealer, Movability::Swap), gpu, "movable", &[]).inits("init")
     }
 
     #[track_caller]
@@ -79,7 +90,6 @@ impl Scene {
         (mut dealer, how): (Dealer, Movability),
         gpu: Gpu,
         client: &str,
-        init: &str,
         environment: &[(&str, &str)],
     ) -> Self {
         dealer.moves(how);
@@ -87,8 +97,7 @@ impl Scene {
         command
             .env("LD_LIBRARY_PATH", gpu::links())
             .envs(environment.iter().copied());
-        let mut guest = Guest::start(command);
-        guest.does(init);
+        let guest = Guest::start(command);
         Self {
             gpu,
             dealer,
@@ -96,6 +105,12 @@ impl Scene {
             epoch: 0,
             how,
         }
+    }
+
+    #[track_caller]
+    fn inits(mut self, init: &str) -> Self {
+        self.guest.does(init);
+        self
     }
 
     /// Sends commands that must all succeed.

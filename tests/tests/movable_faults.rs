@@ -260,7 +260,7 @@ fn a_process_killed_at_any_step_leaves_nothing_on_the_device() {
     for (function, calls) in &steps {
         for nth in chosen(calls, most(1)) {
             let fail = format!("{function}:{nth}:SIGKILL");
-            let mut scene = Scene::with(SPEC, "init", &[("SOFTGPU_FAIL", &fail)]);
+            let mut scene = Scene::beginning(SPEC, &[("SOFTGPU_FAIL", &fail)]);
             begins(&mut scene);
             moves_until(&mut scene, is_dead);
             // All of the device's memory is to be had.
@@ -282,14 +282,20 @@ fn no_byte_is_lost_when_the_daemon_is_killed_at_any_step() {
     for (function, calls) in &steps {
         for nth in chosen(calls, most(1)) {
             let stop = format!("{function}:{nth}:SIGSTOP");
-            let mut scene = Scene::with(SPEC, "init", &[("SOFTGPU_FAIL", &stop)]);
+            let mut scene = Scene::beginning(SPEC, &[("SOFTGPU_FAIL", &stop)]);
             begins(&mut scene);
             moves_until(&mut scene, is_stopped);
             scene.dealer.leave();
             goes_on(scene.guest.id());
+            let began = scene.guest.line();
             for line in LINES {
                 let word = line.split(' ').next().expect("a word");
                 assert!(scene.guest.line().starts_with(word), "{stop}");
+            }
+            if began != "init 0" {
+                // Calls of its start may come first: without a daemon no context has room.
+                assert_eq!(began, "init 2", "{stop}");
+                continue;
             }
             has_every_byte(&mut scene);
             // The next daemon finds it able to move as before.
