@@ -20,12 +20,14 @@ use gpushare_protocol::size::Size;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Control, Place, ResidencyRow};
 use player::Player;
-use report::{Idle, Link, Outcome, Pair};
+use report::{Idle, Link, Outcome, Pair, Small};
 use std::process::ExitCode;
 use std::time::Instant;
 
 /// The memory of a tenant whose seal is timed: as little as can move.
 const LITTLE: u64 = 2 << 20;
+/// Pairs of a small allocation and its free that are timed, and how often. The middle one counts.
+const PAIRS: (u32, usize) = (100_000, 5);
 /// The most that the link is timed with.
 const CARGO: u64 = 256 << 20;
 /// From the start of the pair's work to the beginning of the measurement.
@@ -46,6 +48,7 @@ pub(crate) fn run(arguments: &BenchSwap) -> Result<ExitCode, Failure> {
     let little = Player::tenant(&backend, "little", LITTLE)?;
     let size = size(arguments, known.memory.min(capacity(known.uuid)?))?;
     let link = link(&backend, size)?;
+    let small = small(&backend)?;
     let idle = idle(&backend, little, size, arguments)?;
     let pair = pair(&backend, size, arguments.seconds)?;
     let outcome = Outcome {
@@ -54,6 +57,7 @@ pub(crate) fn run(arguments: &BenchSwap) -> Result<ExitCode, Failure> {
         software: backend.soft_name().is_some(),
         size,
         link,
+        small,
         idle,
         pair,
     };
@@ -124,6 +128,23 @@ fn link(backend: &Backend, size: u64) -> Result<Link, Failure> {
         }),
         _ => Err(Failure::ours("the device loses bytes without gpushare")),
     }
+}
+
+/// What small allocations cost, without gpushare and where they may move.
+fn small(backend: &Backend) -> Result<Small, Failure> {
+    let mut players = [
+        Player::bare(backend, LITTLE)?,
+        // Beside its memory there is room for the one that its small allocations are parts of.
+        Player::limited(backend, "small", (LITTLE, 4 * LITTLE))?,
+    ];
+    let (count, runs) = PAIRS;
+    let mut took = [vec![], vec![]];
+    for _ in 0..runs {
+        for (player, took) in players.iter_mut().zip(&mut took) {
+            took.push(player.pairs(count)?);
+        }
+    }
+    Ok(Small::new(&took))
 }
 
 /// The moves of idle tenants by command, all in nanoseconds.
@@ -232,7 +253,7 @@ fn moves(players: &[Player], to: u64) -> Result<Moves, Failure> {
             *time += if counts { now - last } else { 0 };
         }
         let first = places.first().copied();
-        if first == Some(Place::Leaving) && was == Some(Place::In) {
+        if first == Some(Place::Leaving) && was != first {
             moves.departures.push(now);
         }
         (last, was) = (now, first);

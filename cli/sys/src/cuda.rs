@@ -79,6 +79,7 @@ api! {
     device_pointer = "cuMemHostGetDevicePointer_v2" (*mut u64, *mut c_void, c_uint);
     pinned = "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
     memory = "cuMemAlloc_v2" (*mut u64, usize);
+    free = "cuMemFree_v2" (u64);
     to_device = "cuMemcpyHtoD_v2" (u64, *const c_void, usize);
     to_host = "cuMemcpyDtoH_v2" (*mut c_void, u64, usize);
     copy = "cuMemcpyHtoDAsync_v2" (u64, *const c_void, usize, Handle);

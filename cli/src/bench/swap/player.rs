@@ -17,14 +17,24 @@ pub(super) struct Player {
 }
 
 impl Player {
-    /// Starts a tenant whose memory may move, with so many bytes. Returns once it has them.
+    /// Starts a tenant whose memory may move, with so many bytes, which are its limit. Returns once
+    /// it has them.
     pub(super) fn tenant(backend: &Backend, name: &str, bytes: u64) -> Result<Self, Failure> {
+        Self::limited(backend, name, (bytes, bytes))
+    }
+
+    /// The same with so many bytes of this limit.
+    pub(super) fn limited(
+        backend: &Backend,
+        name: &str,
+        (bytes, limit): (u64, u64),
+    ) -> Result<Self, Failure> {
         let own = artefacts::own_executable()?;
         let name = format!("bench-{}-{name}", std::process::id());
         let mut command = Command::new(&own);
         command.args(["run", "--daemon", "on", "--gpu", &backend.gpu]);
         command.args(["--name", &name, "--on-collision", "swap"]);
-        command.args(["--mem-limit", &bytes.to_string(), "--"]);
+        command.args(["--mem-limit", &limit.to_string(), "--"]);
         command.arg(&own);
         Self::start(command, name, bytes)
     }
@@ -60,6 +70,12 @@ impl Player {
         self.say(&format!("read {seed}"))?;
         let numbers = self.numbers("read")?;
         Ok((numbers[0], numbers[1]))
+    }
+
+    /// How long a small allocation and its free take together, the mean of so many (ns).
+    pub(super) fn pairs(&mut self, count: u32) -> Result<u64, Failure> {
+        self.say(&format!("pairs {count}"))?;
+        Ok(self.numbers("pairs")?[0])
     }
 
     /// Has it work until `to`.

@@ -12,6 +12,23 @@ pub(super) struct Link {
     pub(super) back: f64,
 }
 
+/// A small allocation and its free, both together: the middle of some means (ns).
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Small {
+    bare_ns: u64,
+    movable_ns: u64,
+}
+
+impl Small {
+    /// Of those without gpushare, and of those that may move.
+    pub(super) fn new([bare, movable]: &[Vec<u64>; 2]) -> Self {
+        Self {
+            bare_ns: part(bare, 50),
+            movable_ns: part(movable, 50),
+        }
+    }
+}
+
 /// Moves of idle tenants by command. Times in nanoseconds, in the order in which they were taken.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Idle {
@@ -77,6 +94,7 @@ pub(super) struct Outcome {
     /// The memory of each tenant, in bytes.
     pub(super) size: u64,
     pub(super) link: Link,
+    pub(super) small: Small,
     pub(super) idle: Idle,
     pub(super) pair: Pair,
 }
@@ -109,6 +127,11 @@ impl Outcome {
                 "seal of an idle tenant, p99",
                 whole(idle.seal_p99_ns as f64),
                 "≤ 50 ms",
+            ),
+            (
+                "small allocation and its free",
+                format!("{} of {} ns", self.small.movable_ns, self.small.bare_ns),
+                "≤ without gpushare",
             ),
             (
                 "pair: whole cycles counted",
@@ -221,6 +244,7 @@ mod tests {
                 out: (1_u64 << 30) as f64,
                 back: (2_u64 << 30) as f64,
             },
+            small: Small::new(&[vec![500, 400, 600], vec![80]]),
             idle: Idle::new(
                 1 << 30,
                 seals,
@@ -248,6 +272,7 @@ mod tests {
         for said in [
             "80.0 % of 1.07 GB/s",
             "100.0 % of 2.15 GB/s",
+            "80 of 500 ns",
             "2 in 10.0 s",
             "90.0 %, 92.0 %",
             "9.0 %",

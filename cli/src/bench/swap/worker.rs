@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `write SEED` | `wrote NS`: all its memory follows from the seed, and the copies took so long |
 //! | `read SEED` | `read NS WRONG`: the copies back, and the pages that were otherwise |
+//! | `pairs COUNT` | `pairs NS`: a small allocation and its free took so long, in the mean |
 //! | `work TO` | `worked NS`: it launched until this moment, and its kernels took so long alone |
 //! | `worked FROM TO` | `worked NS`: the same of those that ended between these moments |
 
@@ -50,6 +51,10 @@ fn answer<'gpu>(
         ["read", seed] => {
             let (took, wrong) = memory.read(number(seed)?)?;
             format!("read {} {wrong}", took.as_nanos())
+        }
+        ["pairs", count] => {
+            let count = u32::try_from(number(count)?).map_err(|error| error.to_string())?;
+            format!("pairs {}", gpu.small_pairs(count)?.as_nanos())
         }
         ["work", to] => {
             *ends = work(gpu, stream, number(to)?)?;

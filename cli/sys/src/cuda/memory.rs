@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 /// The bytes of one copy.
 const BLOCK: usize = 16 << 20;
+/// The bytes of a small allocation.
+const SMALL: usize = 512;
 /// One value for each page of a block tells it from all other pages.
 const PAGE: usize = 4096;
 
@@ -41,6 +43,25 @@ impl Gpu {
             bytes,
             block,
         })
+    }
+}
+
+impl Gpu {
+    /// Takes a small allocation and frees it, so many times. How long each took, both together.
+    ///
+    /// # Errors
+    /// As [`Gpu::open`].
+    pub fn small_pairs(&self, count: u32) -> Result<Duration, String> {
+        // Beside it another one lives, as in a program.
+        let kept = self.taken(SMALL)?;
+        let began = Instant::now();
+        for _ in 0..count {
+            let at = self.taken(SMALL)?;
+            check("cuMemFree", (self.api.free)(at))?;
+        }
+        let took = began.elapsed();
+        check("cuMemFree", (self.api.free)(kept))?;
+        Ok(took / count.max(1))
     }
 }
 
