@@ -158,6 +158,11 @@ impl Bucket {
         self.cap.lasts(u64::try_from(self.level).unwrap_or(0))
     }
 
+    /// Whether less is in it than in a fresh one.
+    pub fn is_short(&self) -> bool {
+        self.level < signed(self.cap.turn_worth())
+    }
+
     /// Whether the debt is at its bound: a tenant that holds the device now is not billed any more.
     pub fn at_most_debt(&self, most_debt: u64) -> bool {
         self.level <= -signed(most_debt)

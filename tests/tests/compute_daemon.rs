@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use gpushare_tests::threads::until_thread_waits;
 use gpushare_tests::{Daemon, Gpu, Guest, Tenant, assert_measured, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -204,4 +205,28 @@ fn without_its_daemon_a_tenant_keeps_its_cap() {
     }
     a.stops();
     b.stops();
+}
+
+/// 300 ms at one percent are repaid after half a minute, by whatever process.
+#[test]
+fn a_cap_binds_the_next_program_of_a_tenant_too() {
+    let gpu = Gpu::new("");
+    for daemon in [Daemon::start(&gpu), Daemon::in_turns(&gpu)] {
+        let tenant = daemon.tenant("short", &[("GPUSHARE_SM_LIMIT", "1")]);
+        let mut first = started(&tenant);
+        first.does(&format!("launch 1 {}", 300 * MS));
+        first.does("sync 1");
+        first.finish().silently();
+        let mut next = started(&tenant);
+        next.does(&format!("post {MS}"));
+        until_thread_waits(next.pid(), "poster");
+        next.answers("posted", "0");
+        next.kill();
+        // Another tenant does not wait for it.
+        let other = daemon.tenant("other", &[]);
+        let mut other = started(&other);
+        other.does(&format!("post {MS}"));
+        until("it goes", || other.ask("posted") == "posted 1");
+        other.finish().silently();
+    }
 }

@@ -38,6 +38,7 @@ mod swap_properties;
 mod swap_useful;
 mod tally;
 mod time_limits;
+mod together_accounts;
 mod together_bare;
 mod together_books;
 mod together_gates;

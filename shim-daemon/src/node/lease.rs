@@ -210,7 +210,16 @@ impl Node {
 
     /// Reads the pages of processes on shared devices, where that is due, and tells the brain.
     pub(super) fn sample(&mut self, now: Nanos) {
-        for (device, processes) in self.world.due_samples(now) {
+        self.read(now, self.world.due_samples(now));
+    }
+
+    /// Reads the page of a process that has ended once more: what it completed last is billed.
+    pub(super) fn sample_last(&mut self, now: Nanos, process: ProcessId) {
+        self.read(now, self.world.last_samples(process));
+    }
+
+    fn read(&mut self, now: Nanos, due: Vec<(DeviceId, Vec<ProcessId>)>) {
+        for (device, processes) in due {
             let works = processes
                 .into_iter()
                 .filter_map(|process| Some((process, self.work_of(process, device)?)))

@@ -415,6 +415,7 @@ impl Node {
 
     /// A process ended, by its pidfd.
     pub fn process_ended(&mut self, now: Nanos, process: ProcessId) {
+        self.sample_last(now, process);
         let Some(known) = self.processes.reap(process) else {
             return;
         };

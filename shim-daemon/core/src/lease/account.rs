@@ -25,12 +25,13 @@ pub(super) struct ComputeAccount {
 }
 
 impl ComputeAccount {
-    pub(super) fn new(class: u16, compute: Compute) -> Self {
+    /// Of a tenant whose cap leaves it this allowance; `None`: a fresh one.
+    pub(super) fn owing(allowance: Option<Bucket>, class: u16, compute: Compute) -> Self {
         Self {
             class,
             compute,
             weight: WHOLE,
-            bucket: compute.cap().map(Bucket::new),
+            bucket: compute.cap().map(|cap| Bucket::under(allowance, cap)),
             promise: compute.request.map(Promise::new),
             held: Nanos::ZERO,
             waits: Histogram::default(),
@@ -107,6 +108,11 @@ impl ComputeAccount {
         if let Some(bucket) = &mut self.bucket {
             bucket.turn_over(cut);
         }
+    }
+
+    /// What its cap leaves it; `None`: it has none.
+    pub(super) fn allowance(&self) -> Option<Bucket> {
+        self.bucket
     }
 
     pub(super) fn is_capped(&self) -> bool {

@@ -225,8 +225,7 @@ impl DeviceTime {
         match std::mem::replace(&mut self.regime, left) {
             Regime::Turns(mut turns) => {
                 self.outputs.extend(std::iter::from_fn(|| turns.poll()));
-                let (epochs, guests) = turns.into_guests();
-                let mut shared = Shared::with(now, self.policy, epochs, guests);
+                let mut shared = Shared::with(now, self.policy, turns.into_guests());
                 for (id, shut) in &self.bound {
                     shared.bind(now, *id, Some(*shut));
                 }
@@ -234,8 +233,7 @@ impl DeviceTime {
             }
             Regime::Shared(mut shared) => {
                 self.outputs.extend(std::iter::from_fn(|| shared.poll()));
-                let (epochs, guests) = shared.into_guests();
-                let turns = Schedule::with(now, self.policy, epochs, guests);
+                let turns = Schedule::with(now, self.policy, shared.into_guests());
                 self.regime = Regime::Turns(Box::new(turns));
             }
         }

@@ -18,7 +18,8 @@ struct Member {
     waits: bool,
     /// It closed and its submitted work is complete.
     drained: bool,
-    /// Its page at the last sample. `None`: the page was not needed until now.
+    /// Its page at the last sample. `None`: the page was not needed until now. It may show work
+    /// that was billed by a daemon before.
     seen: Option<Work>,
 }
 
@@ -36,7 +37,7 @@ impl Members {
             idle: false,
             waits: false,
             drained,
-            seen: Some(Work::default()),
+            seen: None,
         });
         member.gated = gated;
     }

@@ -8,6 +8,7 @@
 
 mod account;
 mod bands;
+mod debts;
 mod device;
 mod input;
 mod members;

@@ -1,14 +1,26 @@
 //! The tenants of one device and their processes: what both regimes keep alike.
 
 use super::account::ComputeAccount;
+use super::debts::Debts;
 use super::input::Output;
 use super::members::Members;
-use super::terms::{requests, weight};
+use super::terms::{Compute, requests, weight};
 use crate::ids::{ProcessId, TenantId};
+use crate::time::Nanos;
 use std::collections::BTreeMap;
 
 /// The state that a tenant keeps when its device changes its regime.
 pub(super) type Guest = (TenantId, Members, ComputeAccount);
+
+/// What a device keeps when it changes its regime.
+#[derive(Debug, Default)]
+pub(super) struct Guests {
+    /// The highest epoch that was issued.
+    pub(super) epochs: u64,
+    pub(super) tenants: Vec<Guest>,
+    /// Of tenants that have no process now.
+    pub(super) debts: Debts,
+}
 
 /// A regime's tenant: members, account, and the regime's own state.
 pub(super) trait Tenant {
@@ -24,16 +36,22 @@ pub(super) trait Tenant {
 pub(super) struct Roster<T> {
     tenants: BTreeMap<TenantId, T>,
     owners: BTreeMap<ProcessId, TenantId>,
+    /// Of tenants that have no process now.
+    debts: Debts,
 }
 
 impl<T: Tenant> Roster<T> {
-    pub(super) fn new(tenants: BTreeMap<TenantId, T>) -> Self {
+    pub(super) fn new(tenants: BTreeMap<TenantId, T>, debts: Debts) -> Self {
         let mut owners = BTreeMap::new();
         for (id, tenant) in &tenants {
             let processes = tenant.members().processes();
             owners.extend(processes.map(|process| (process, *id)));
         }
-        Self { tenants, owners }
+        Self {
+            tenants,
+            owners,
+            debts,
+        }
     }
 
     pub(super) fn get(&self, id: TenantId) -> Option<&T> {
@@ -81,27 +99,38 @@ impl<T: Tenant> Roster<T> {
         self.tenants.get_mut(&id)
     }
 
-    /// A process of a tenant joins; `new` makes the tenant if it is not here yet. `None`: the
-    /// process belongs to another tenant.
+    /// A process of a tenant joins; `new` makes the tenant of its account if it is not here yet.
+    /// `None`: the process belongs to another tenant.
     pub(super) fn join(
         &mut self,
-        id: TenantId,
-        process: ProcessId,
-        new: impl FnOnce() -> T,
+        now: Nanos,
+        (id, process): (TenantId, ProcessId),
+        (class, compute): (u16, Compute),
+        new: impl FnOnce((Members, ComputeAccount)) -> T,
     ) -> Option<&mut T> {
-        let owner = *self.owners.entry(process).or_insert(id);
-        (owner == id).then(|| self.tenants.entry(id).or_insert_with(new))
+        let Self {
+            tenants,
+            owners,
+            debts,
+        } = self;
+        let owner = *owners.entry(process).or_insert(id);
+        let tenant = || {
+            let account = ComputeAccount::owing(debts.take(now, id), class, compute);
+            new((Members::default(), account))
+        };
+        (owner == id).then(|| tenants.entry(id).or_insert_with(tenant))
     }
 
     /// A process has ended. Returns its tenant, if it was the tenant's last process.
-    pub(super) fn leave(&mut self, process: ProcessId) -> Option<TenantId> {
+    pub(super) fn leave(&mut self, now: Nanos, process: ProcessId) -> Option<TenantId> {
         let id = self.owners.remove(&process)?;
         let tenant = self.tenants.get_mut(&id)?;
         tenant.members_mut().leave(process);
         if !tenant.members().is_empty() {
             return None;
         }
-        self.tenants.remove(&id);
+        let gone = self.tenants.remove(&id)?;
+        self.debts.keep(now, id, gone.account().allowance());
         Some(id)
     }
 
@@ -142,13 +171,17 @@ impl<T: Tenant> Roster<T> {
         }
     }
 
-    /// Everything that outlives the regime.
-    pub(super) fn into_guests(self) -> Vec<Guest> {
+    /// Everything that outlives the regime, in which `epochs` were issued.
+    pub(super) fn into_guests(self, epochs: u64) -> Guests {
         let guest = |(id, tenant): (TenantId, T)| {
             let (members, account) = tenant.into_guest();
             (id, members, account)
         };
-        self.tenants.into_iter().map(guest).collect()
+        Guests {
+            epochs,
+            tenants: self.tenants.into_iter().map(guest).collect(),
+            debts: self.debts,
+        }
     }
 
     /// Whether every process is one of its tenant's, and every tenant has one.

@@ -71,6 +71,11 @@ impl World {
         self.leases.due_samples(now)
     }
 
+    /// The same for the devices of a process that has ended, while its page is there.
+    pub fn last_samples(&self, process: ProcessId) -> Vec<(DeviceId, Vec<ProcessId>)> {
+        self.leases.last_samples(process)
+    }
+
     /// When pages are to be read next.
     pub fn next_sample(&self) -> Option<Nanos> {
         self.leases.next_sample()

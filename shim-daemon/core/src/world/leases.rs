@@ -97,6 +97,17 @@ impl Leases {
             .collect()
     }
 
+    /// The devices whose pages are read now and then, and that a process has worked on, each with
+    /// their processes: its page is read once more before it goes.
+    pub(super) fn last_samples(&self, process: ProcessId) -> Vec<(DeviceId, Vec<ProcessId>)> {
+        let steered = self.devices.iter().filter_map(|(device, time)| {
+            time.next_sample()?;
+            let processes = time.processes();
+            processes.contains(&process).then_some((*device, processes))
+        });
+        steered.collect()
+    }
+
     /// When pages are to be read next.
     pub(super) fn next_sample(&self) -> Option<Nanos> {
         let devices = self.devices.values();

@@ -31,6 +31,19 @@ pub(super) struct Meter {
     unknown: Nanos,
     /// Nanoseconds in flight that its cap has paid for and that are not claimed as service yet.
     paid: u64,
+    /// The same that its cap has not paid for, because its gate was closed.
+    unpaid: u64,
+}
+
+/// How a tenant's work was in flight in a span, as its cap sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flight {
+    /// Beside others' work.
+    Beside,
+    /// Alone, for so long.
+    Alone(Nanos),
+    /// The same behind its gate, which its cap has closed.
+    Behind(Nanos),
 }
 
 impl Meter {
@@ -43,6 +56,7 @@ impl Meter {
             room: 0,
             unknown: Rules::UNKNOWN,
             paid: 0,
+            unpaid: 0,
         }
     }
 
@@ -169,13 +183,21 @@ impl Meter {
     }
 
     /// The time that its cap pays for a `span`: the service, or while it is alone the time in
-    /// flight. Time in flight that the cap has paid for is not billed again as service. The paid
-    /// time that is remembered is at most the time since the last end of an operation, and a
-    /// sample's.
-    pub(super) fn capped(&mut self, span: Nanos, bill: u64, flight: Option<Nanos>) -> Nanos {
-        let held = if let Some(flight) = flight {
-            self.paid = (self.paid + flight.0).saturating_sub(bill);
-            flight
+    /// flight. Time in flight that the cap has paid for is not billed again as service. What ran
+    /// behind the closed gate is paid when it is complete: until then it may be a process that was
+    /// stopped. The time that is remembered is at most the time since the last end of an operation,
+    /// and a sample's.
+    /// `ended`: an operation has.
+    pub(super) fn capped(
+        &mut self,
+        span: Nanos,
+        (bill, ended): (u64, bool),
+        flight: Flight,
+    ) -> Nanos {
+        let held = if let Flight::Alone(flight) = flight {
+            let paid = self.paid + flight.0;
+            self.paid = paid.saturating_sub(bill);
+            flight + Nanos(bill.saturating_sub(paid).min(self.unpaid))
         } else {
             let again = bill.min(self.paid);
             self.paid -= again;
@@ -184,6 +206,11 @@ impl Meter {
         if bill > 0 {
             self.paid = self.paid.min(span.0);
         }
+        self.unpaid = match flight {
+            _ if ended => 0,
+            Flight::Behind(time) => (self.unpaid + time.0).min(Rules::MOST.0),
+            _ => self.unpaid,
+        };
         held
     }
 }

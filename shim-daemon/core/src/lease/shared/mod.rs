@@ -29,11 +29,9 @@ mod view;
 pub(super) use bond::Wish;
 pub(super) use gang::Part;
 
-use crate::lease::account::ComputeAccount;
 use crate::lease::input::{Input, Output, Report, closed_first};
-use crate::lease::members::Members;
 use crate::lease::page::{Lease, LeaseKind};
-use crate::lease::roster::{Guest, Roster, Tenant as _};
+use crate::lease::roster::{Guests, Roster, Tenant as _};
 use crate::lease::terms::{Compute, LeasePolicy};
 use crate::lease::view::DeviceTally;
 use crate::lease::work::Work;
@@ -42,6 +40,7 @@ use crate::ids::{ProcessId, TenantId};
 use crate::time::Nanos;
 use books::Books;
 use done::Done;
+use meter::Flight;
 use rest::Rest;
 use rules::Rules;
 use std::collections::{BTreeMap, VecDeque};
@@ -69,22 +68,21 @@ pub(super) struct Shared {
 impl Shared {
     /// A device without tenants.
     pub(super) fn new(policy: LeasePolicy) -> Self {
-        Self::with(Nanos::ZERO, policy, 0, Vec::new())
+        Self::with(Nanos::ZERO, policy, Guests::default())
     }
 
-    /// A device whose `guests` come from another regime, with epochs above `epochs`.
-    pub(super) fn with(
-        now: Nanos,
-        policy: LeasePolicy,
-        mut epochs: u64,
-        guests: Vec<Guest>,
-    ) -> Self {
-        let tenants = guests.into_iter().map(|(id, mut members, account)| {
-            epochs += 1;
-            members.begin_regime(false);
-            (id, Tenant::new((members, account), (epochs, now)))
-        });
-        let roster = Roster::new(tenants.collect());
+    /// A device whose `guests` come from another regime, with epochs above theirs.
+    pub(super) fn with(now: Nanos, policy: LeasePolicy, guests: Guests) -> Self {
+        let mut epochs = guests.epochs;
+        let tenants = guests
+            .tenants
+            .into_iter()
+            .map(|(id, mut members, account)| {
+                epochs += 1;
+                members.begin_regime(false);
+                (id, Tenant::new((members, account), (epochs, now)))
+            });
+        let roster = Roster::new(tenants.collect(), guests.debts);
         let mut shared = Self {
             rules: Rules {
                 slice: policy.slice,
@@ -105,9 +103,9 @@ impl Shared {
         shared
     }
 
-    /// All tenants, and the highest epoch issued, for another regime.
-    pub(super) fn into_guests(self) -> (u64, Vec<Guest>) {
-        (self.epochs, self.roster.into_guests())
+    /// All that another regime needs.
+    pub(super) fn into_guests(self) -> Guests {
+        self.roster.into_guests(self.epochs)
     }
 
     pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
@@ -136,7 +134,7 @@ impl Shared {
                 }
             }
             Input::Left { process } => {
-                if self.roster.leave(process).is_some() {
+                if self.roster.leave(self.now, process).is_some() {
                     self.reweigh();
                 }
             }
@@ -165,18 +163,10 @@ impl Shared {
         self.settle();
     }
 
-    fn joined(
-        &mut self,
-        id: TenantId,
-        (process, gated): (ProcessId, bool),
-        (class, compute): (u16, Compute),
-    ) {
+    fn joined(&mut self, id: TenantId, (process, gated): (ProcessId, bool), terms: (u16, Compute)) {
         let (epoch, now, many) = (self.epochs + 1, self.now, self.roster.len());
-        let new = || {
-            let parts = (Members::default(), ComputeAccount::new(class, compute));
-            Tenant::new(parts, (epoch, now))
-        };
-        let Some(tenant) = self.roster.join(id, process, new) else {
+        let new = |parts| Tenant::new(parts, (epoch, now));
+        let Some(tenant) = self.roster.join(now, (id, process), terms, new) else {
             return;
         };
         tenant.members_mut().join(process, gated, false);
@@ -255,8 +245,13 @@ impl Shared {
             let done = done.get(&id).copied().unwrap_or_default();
             let bill = Nanos(bills.get(&id).copied().unwrap_or(0));
             let flight = Nanos(span.0 * done.pending / 1000);
-            let alone = all - done.pending < 50 && !tenant.is_throttled();
-            tenant.pay_cap(span, (bill.0, alone.then_some(flight)), &self.policy);
+            let flight = match all - done.pending < 50 {
+                true if !tenant.is_throttled() => Flight::Alone(flight),
+                true if !tenant.is_drained() => Flight::Behind(flight),
+                _ => Flight::Beside,
+            };
+            let ended = done.service > 0;
+            tenant.pay_cap(span, (bill.0, ended), flight, &self.policy);
             tenant.pay_promise(span, (bill, done.pending > 0), &self.policy);
         }
     }

@@ -30,7 +30,8 @@ impl Shared {
             let done = all.entry(id).or_default();
             let served = work.service.saturating_sub(seen.service);
             done.service = done.service.saturating_add(served);
-            done.guessed |= work.guessed;
+            // A process that did nothing says nothing of the tenant's service.
+            done.guessed |= work.guessed && (served > 0 || pending > 0);
             done.works |= work.since.is_some();
             // Processes that work side by side: at least one of them.
             done.pending = 1000 - (1000 - done.pending) * (1000 - pending) / 1000;

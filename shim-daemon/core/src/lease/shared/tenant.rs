@@ -4,7 +4,7 @@ use super::bond::{Bond, Wish};
 use super::done::Done;
 use super::doubt::Doubt;
 use super::habit::Habit;
-use super::meter::Meter;
+use super::meter::{Flight, Meter};
 use super::rules::{Rules, signed};
 use crate::ids::ProcessId;
 use crate::lease::account::ComputeAccount;
@@ -79,6 +79,7 @@ impl Tenant {
         (members, account): (Members, ComputeAccount),
         (epoch, now): (u64, Nanos),
     ) -> Self {
+        let throttled = account.is_throttled();
         Self {
             members,
             account,
@@ -90,7 +91,7 @@ impl Tenant {
             doubt: Doubt::default(),
             gate: Gate::Noted,
             bond: None,
-            throttled: false,
+            throttled,
             epoch,
             said: Lease::FREE,
             since: now,
@@ -312,7 +313,8 @@ impl Tenant {
     pub(super) fn pay_cap(
         &mut self,
         span: Nanos,
-        (bill, flight): (u64, Option<Nanos>),
+        bill: (u64, bool),
+        flight: Flight,
         policy: &LeasePolicy,
     ) {
         let held = self.meter.capped(span, bill, flight);

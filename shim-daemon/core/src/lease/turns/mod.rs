@@ -20,11 +20,9 @@ mod line;
 mod tenant;
 mod view;
 
-use super::account::ComputeAccount;
 use super::input::{Input, Output, Report, closed_first};
-use super::members::Members;
 use super::page::{Lease, LeaseKind};
-use super::roster::{Guest, Roster, Tenant as _};
+use super::roster::{Guests, Roster, Tenant as _};
 use super::terms::{Compute, LeasePolicy};
 use super::view::DeviceTally;
 use crate::ids::{ProcessId, TenantId};
@@ -54,23 +52,22 @@ pub struct Schedule {
 impl Schedule {
     /// A device without tenants.
     pub fn new(policy: LeasePolicy) -> Self {
-        Self::with(Nanos::ZERO, policy, 0, Vec::new())
+        Self::with(Nanos::ZERO, policy, Guests::default())
     }
 
-    /// A device whose `guests` come from another regime, with epochs above `epochs`.
-    pub(super) fn with(
-        now: Nanos,
-        policy: LeasePolicy,
-        mut epochs: u64,
-        guests: Vec<Guest>,
-    ) -> Self {
-        let tenants = guests.into_iter().map(|(id, mut members, account)| {
-            epochs += 1;
-            members.begin_regime(true);
-            let parts = (members, account);
-            (id, Tenant::new(parts, Reading::default(), epochs))
-        });
-        let roster = Roster::new(tenants.collect());
+    /// A device whose `guests` come from another regime, with epochs above theirs.
+    pub(super) fn with(now: Nanos, policy: LeasePolicy, guests: Guests) -> Self {
+        let mut epochs = guests.epochs;
+        let tenants = guests
+            .tenants
+            .into_iter()
+            .map(|(id, mut members, account)| {
+                epochs += 1;
+                members.begin_regime(true);
+                let parts = (members, account);
+                (id, Tenant::new(parts, Reading::default(), epochs))
+            });
+        let roster = Roster::new(tenants.collect(), guests.debts);
         let mut schedule = Self {
             policy,
             now,
@@ -87,9 +84,9 @@ impl Schedule {
         schedule
     }
 
-    /// All tenants, and the highest epoch issued, for another regime.
-    pub(super) fn into_guests(self) -> (u64, Vec<Guest>) {
-        (self.epochs, self.roster.into_guests())
+    /// All that another regime needs.
+    pub(super) fn into_guests(self) -> Guests {
+        self.roster.into_guests(self.epochs)
     }
 
     pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
@@ -120,7 +117,7 @@ impl Schedule {
                 }
             }
             Input::Left { process } => {
-                if let Some(gone) = self.roster.leave(process) {
+                if let Some(gone) = self.roster.leave(self.now, process) {
                     self.holder = self.holder.filter(|holder| *holder != gone);
                     self.reweigh();
                 }
@@ -179,18 +176,11 @@ impl Schedule {
         self.settle();
     }
 
-    fn joined(
-        &mut self,
-        id: TenantId,
-        (process, gated): (ProcessId, bool),
-        (class, compute): (u16, Compute),
-    ) {
-        let (mark, epoch, many) = (self.marks.of(class), self.epochs + 1, self.roster.len());
-        let new = || {
-            let parts = (Members::default(), ComputeAccount::new(class, compute));
-            Tenant::new(parts, mark, epoch)
-        };
-        if let Some(tenant) = self.roster.join(id, process, new) {
+    fn joined(&mut self, id: TenantId, (process, gated): (ProcessId, bool), terms: (u16, Compute)) {
+        let (mark, epoch, many) = (self.marks.of(terms.0), self.epochs + 1, self.roster.len());
+        let new = |parts| Tenant::new(parts, mark, epoch);
+        let joined = self.roster.join(self.now, (id, process), terms, new);
+        if let Some(tenant) = joined {
             let drained = !tenant.is_open();
             tenant.members_mut().join(process, gated, drained);
         }

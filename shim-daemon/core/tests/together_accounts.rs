@@ -1,0 +1,217 @@
+//! What tenants of a shared device are billed when their processes come, go, or do nothing.
+
+#![allow(clippy::unwrap_used, reason = "a test: what cannot be had fails it")]
+use gpushare_core::{
+    Compute, DeviceTime, Input, LeaseKind, LeasePolicy, Nanos, Permille, ProcessId, Report,
+    Sharing, TenantId, Work,
+};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+
+fn joined(device: &mut DeviceTime, now: u64, tenant: u64, process: u64, compute: Compute) {
+    let joined = Input::Joined {
+        tenant: TenantId(tenant),
+        process: ProcessId(process),
+        gated: true,
+        class: 500,
+        compute,
+    };
+    device.handle(Nanos(now), joined);
+}
+
+fn request(percent: u16) -> Compute {
+    Compute {
+        request: Permille::new(percent * 10),
+        limit: None,
+    }
+}
+
+fn limit(percent: u16) -> Compute {
+    Compute {
+        request: None,
+        limit: Permille::new(percent * 10),
+    }
+}
+
+fn is_open(device: &DeviceTime, tenant: u64) -> bool {
+    let lease = device.lease(TenantId(tenant)).unwrap();
+    lease.kind != LeaseKind::Closed
+}
+
+/// A process with work that has been pending since `since`.
+fn works(process: u64, since: u64, service: u64) -> (ProcessId, Work) {
+    let work = Work {
+        service,
+        since: Some(Nanos(since)),
+        ..Work::default()
+    };
+    (ProcessId(process), work)
+}
+
+/// Takes the samples that the device asks for up to `until`.
+fn samples(
+    device: &mut DeviceTime,
+    until: u64,
+    pages: &mut dyn FnMut(u64) -> Vec<(ProcessId, Work)>,
+) {
+    while let Some(at) = device.next_sample().filter(|at| at.0 <= until) {
+        let pages = pages(at.0);
+        device.sampled(at, &pages);
+        while device.poll().is_some() {}
+        device.check().unwrap();
+    }
+}
+
+/// A process has completed work of this length and ended: its page is read once more.
+fn ends(device: &mut DeviceTime, now: u64, process: u64, service: u64) {
+    let work = Work {
+        service,
+        busy: service,
+        ..Work::default()
+    };
+    device.sampled(Nanos(now), &[(ProcessId(process), work)]);
+    let left = Input::Left {
+        process: ProcessId(process),
+    };
+    device.handle(Nanos(now), left);
+    while device.poll().is_some() {}
+    device.check().unwrap();
+}
+
+/// For how much of a hundred seconds a program that is started again and again, with one kernel of
+/// two seconds each time, has the device under a cap, in thousandths.
+fn used_by_short_programs(percent: u16, pause: u64) -> u64 {
+    let mut device = DeviceTime::new(LeasePolicy::default());
+    let (mut now, mut used, mut process) = (MS, 0, 0);
+    while now < 100 * SECOND {
+        process += 1;
+        joined(&mut device, now, 1, process, limit(percent));
+        // Its launch waits until the gate is open.
+        let mut at = now;
+        samples(&mut device, now, &mut |_| Vec::new());
+        while !is_open(&device, 1) {
+            at += 2 * MS;
+            samples(&mut device, at, &mut |_| vec![]);
+        }
+        let end = at + 2 * SECOND;
+        let mut page = |_| vec![works(process, at, 0)];
+        samples(&mut device, end, &mut page);
+        ends(&mut device, end + 1, process, 2 * SECOND);
+        used += 2 * SECOND;
+        now = end + pause;
+    }
+    used * 1000 / now
+}
+
+#[test]
+fn a_cap_outlives_the_processes_of_its_tenant() {
+    let used = used_by_short_programs(10, 10 * MS);
+    // The debt of one kernel is remembered up to a second.
+    assert!(used <= 200, "{used} of 1000 under a cap of 100");
+}
+
+#[test]
+fn a_tenant_that_owes_nothing_any_more_is_not_closed() {
+    let mut device = DeviceTime::new(LeasePolicy::default());
+    joined(&mut device, MS, 1, 1, limit(50));
+    samples(&mut device, SECOND, &mut |_| vec![works(1, MS, 0)]);
+    ends(&mut device, SECOND + MS, 1, SECOND);
+    joined(&mut device, SECOND + 2 * MS, 1, 2, limit(50));
+    assert!(!is_open(&device, 1), "it owes half of a second");
+    ends(&mut device, SECOND + 3 * MS, 2, 0);
+    joined(&mut device, SECOND + 4 * MS, 1, 3, limit(50));
+    assert!(!is_open(&device, 1), "and still does");
+    ends(&mut device, SECOND + 5 * MS, 3, 0);
+    joined(&mut device, 3 * SECOND, 1, 4, limit(50));
+    assert!(is_open(&device, 1));
+}
+
+#[test]
+fn a_debt_of_turns_outlives_the_processes_too() {
+    let policy = LeasePolicy {
+        sharing: Sharing::Turns,
+        ..LeasePolicy::default()
+    };
+    let mut device = DeviceTime::new(policy);
+    let mut now = SECOND;
+    let begins = |device: &mut DeviceTime, now, process| {
+        joined(device, now, 1, process, limit(50));
+        let epoch = device.lease(TenantId(1)).unwrap().epoch;
+        let process = ProcessId(process);
+        let report = Report::Wanted;
+        let wanted = Input::Reported {
+            process,
+            epoch,
+            report,
+        };
+        device.handle(Nanos(now), wanted);
+    };
+    begins(&mut device, now, 1);
+    assert!(is_open(&device, 1));
+    while is_open(&device, 1) && now < 2 * SECOND {
+        now += MS;
+        device.advance(Nanos(now));
+        while device.poll().is_some() {}
+    }
+    let left = |process| Input::Left {
+        process: ProcessId(process),
+    };
+    device.handle(Nanos(now), left(1));
+    begins(&mut device, now + 1, 2);
+    assert!(!is_open(&device, 1), "its cap is used up");
+    device.handle(Nanos(now + 2), left(2));
+    begins(&mut device, now + SECOND, 3);
+    assert!(is_open(&device, 1), "time has repaid it");
+}
+
+#[test]
+fn a_daemon_that_starts_bills_nothing_of_the_past() {
+    let mut device = DeviceTime::new(LeasePolicy::default());
+    let start = 3600 * SECOND;
+    joined(&mut device, start, 1, 1, request(70));
+    joined(&mut device, start, 2, 2, limit(10));
+    // Both worked for an hour beside each other under the daemon before. The first one works now.
+    let mut page = |at| vec![works(1, 0, at), works(2, at, start)];
+    let mut closed = 0;
+    for at in 1..100 {
+        samples(&mut device, start + at * 10 * MS, &mut page);
+        closed += u64::from(!is_open(&device, 1)) + u64::from(!is_open(&device, 2));
+    }
+    assert_eq!(closed, 0);
+}
+
+#[test]
+fn a_process_that_does_nothing_leaves_its_tenant_measured() {
+    for guessed in [false, true] {
+        let mut device = DeviceTime::new(LeasePolicy::default());
+        for tenant in [1, 2] {
+            joined(&mut device, MS, tenant, tenant, request(50));
+            joined(&mut device, MS, tenant, tenant + 10, request(50));
+        }
+        // Seven tenths and three tenths of the device.
+        let mut page = |at: u64| {
+            let mut pages = vec![works(1, MS, at / 10 * 7), works(2, MS, at / 10 * 3)];
+            for helper in [11, 12] {
+                let page = Work {
+                    guessed,
+                    ..Work::default()
+                };
+                pages.push((ProcessId(helper), page));
+            }
+            pages
+        };
+        samples(&mut device, SECOND, &mut page);
+        let had = |tenant| {
+            device
+                .share(TenantId(tenant), Nanos(SECOND))
+                .unwrap()
+                .held
+                .0
+                / MS
+        };
+        let (first, second) = (had(1), had(2));
+        assert!((650..=710).contains(&first), "{first} ms, {guessed}");
+        assert!((270..=310).contains(&second), "{second} ms, {guessed}");
+    }
+}
