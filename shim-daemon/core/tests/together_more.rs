@@ -67,6 +67,24 @@ fn a_server_of_a_higher_class_leaves_a_deep_queue_the_rest() {
     }
 }
 
+/// Between its requests it is not pending for longer than a moment, and may be back any moment.
+#[test]
+fn a_rare_server_of_a_higher_class_is_served_at_once() {
+    let what = "rare higher server";
+    for slice in SLICES {
+        for ms in [8, 10, 15] {
+            let programs = [trainer(), Program::every(ms * MS, 300 * US)];
+            let case = Case::new(what, &programs).slice(slice);
+            let pair = case.of(1, 900, Compute::default()).pair();
+            at_least(what, pair.steered.tenants[1].of_asked(), 99.0);
+            let wait = pair.steered.tenants[1].wait(990);
+            assert!(wait <= MS, "{ms} ms: {wait} ns");
+            at_least(what, pair.steered.used(), 95.0);
+            pair.assert_waits(what);
+        }
+    }
+}
+
 /// A driver that has given a slice L of operations of length k to the trainer lets a server with
 /// requests of s in between after min(k, L): it gets s / (s + min(k, L)) and no more, whatever is
 /// yielded. Above its 30 % it asks for nothing.

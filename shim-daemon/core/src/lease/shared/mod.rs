@@ -342,11 +342,12 @@ impl Shared {
             .collect();
         let mut changed = Vec::new();
         for (id, tenant) in self.roster.iter_mut() {
-            let contended = running.iter().any(|other| *other != id);
+            let beside = running.iter().any(|other| *other != id);
+            // A tenant of a higher class that pauses may be the one that is yielded to.
             let open = |slice| LeaseKind::Open {
                 deadline: None,
                 window: self.policy.window,
-                contended,
+                contended: beside || slice > Nanos::ZERO,
                 slice: Some(slice),
             };
             let kind = match tenant.gate() {

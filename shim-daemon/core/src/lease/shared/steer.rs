@@ -139,6 +139,7 @@ impl Steering {
             Some(case) => {
                 self.follow(case.want, now);
                 self.apply(&case, &pending, rules, &mut gates);
+                self.expect(&pending, (tenants, active), rules, &mut gates);
             }
         }
         for (id, tenant) in tenants.iter() {
@@ -147,6 +148,32 @@ impl Steering {
             }
         }
         gates
+    }
+
+    /// A tenant of a higher class that pauses may be back any moment: the others yield to it as if
+    /// it were pending.
+    fn expect(
+        &self,
+        pending: &[(TenantId, &Tenant)],
+        (tenants, active): (&Roster<Tenant>, &[TenantId]),
+        rules: &Rules,
+        gates: &mut BTreeMap<TenantId, Gate>,
+    ) {
+        let higher = active.iter().filter_map(|id| tenants.get(*id));
+        let higher = higher.filter(|tenant| !tenant.is_throttled() && !tenant.is_barred());
+        let Some(first) = higher.max_by_key(|tenant| tenant.class()) else {
+            return;
+        };
+        if self.mode == Mode::Together || first.is_silent() {
+            return;
+        }
+        let slice = rules.yield_slice(first.presence(), false);
+        for (id, tenant) in pending {
+            let gate = gates.get_mut(id).filter(|gate| **gate == Gate::Noted);
+            if let Some(gate) = gate.filter(|_| tenant.class() < first.class()) {
+                *gate = Gate::Slice(slice);
+            }
+        }
     }
 
     /// The tenant that is behind: one with a due guarantee, else the tenant of the highest class
