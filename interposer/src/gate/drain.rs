@@ -37,7 +37,7 @@ pub(crate) struct LaunchSlot(Option<Admitted>);
 struct Admitted {
     gate: &'static DeviceGate,
     stream_key: StreamKey,
-    key: u64,
+    key: Key,
     expected: Expected,
     timing: Option<Timing>,
     /// The launch as the program named it.
@@ -84,9 +84,9 @@ pub(crate) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> LaunchSlot 
                 return LaunchSlot(Some(Admitted {
                     gate,
                     stream_key,
-                    key,
+                    key: target.key,
                     expected: go.expected,
-                    timing: (go.timed && !apart::is_first(&stream_key, key))
+                    timing: (go.timed && !apart::is_first(&stream_key, target.key))
                         .then(|| gate.time(stream_key))
                         .flatten(),
                     named: Named::of(target.ordered(), key, era),
@@ -140,7 +140,7 @@ pub(crate) fn submitted(slot: LaunchSlot, answer: CUresult) {
         device_gate::only(gate);
         let op = Op {
             count: 1,
-            key,
+            key: number(key),
             expected,
             waits: !apart::launched(&stream_key, key),
         };
