@@ -118,11 +118,11 @@ pub(super) fn is_first(stream_key: &StreamKey, key: Key) -> bool {
     may_load(key) && !LAUNCHED.has(tag_of_launch(stream_key, key))
 }
 
-/// An operation of `key` has been launched. Returns whether its time is a valid measurement of its
-/// kind. Each launch beside other tenants pays for this call, so the state is written only where it
-/// must change.
-pub(super) fn launched(stream_key: &StreamKey, key: Key) -> bool {
-    let (first, waited) = (is_first(stream_key, key), waits(stream_key));
+/// An operation of `key` has been launched, the `first` one by what was known before the call.
+/// Returns whether its time is a valid measurement of its kind. Each launch beside other tenants
+/// pays for this call, so the state is written only where it must change.
+pub(super) fn launched(stream_key: &StreamKey, key: Key, first: bool) -> bool {
+    let waited = waits(stream_key);
     if first {
         LAUNCHED.add(tag_of_launch(stream_key, key));
     }
@@ -220,6 +220,20 @@ mod tests {
             stream,
             thread: 0,
         }
+    }
+
+    /// An operation goes to the driver and comes back; whether its time is a measurement.
+    fn launched(stream_key: &StreamKey, key: Key) -> bool {
+        super::launched(stream_key, key, is_first(stream_key, key))
+    }
+
+    #[test]
+    fn two_launches_at_a_time_are_both_the_first_of_their_function() {
+        let (here, key) = (stream_key(0x600, 2), LOADING[0]);
+        let (one, other) = (is_first(&here, key), is_first(&here, key));
+        assert!(!super::launched(&here, key, one), "it may load");
+        assert!(!super::launched(&here, key, other), "it may wait for that");
+        assert!(launched(&here, key));
     }
 
     #[test]
