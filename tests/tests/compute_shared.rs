@@ -234,3 +234,23 @@ fn a_cap_holds_beside_others_and_alone() {
     a.stops();
     b.stops();
 }
+
+#[test]
+fn a_capped_tenant_that_is_alone_does_not_pay_for_a_modules_load() {
+    let gpu = Gpu::new("load=2s");
+    let daemon = Daemon::start(&gpu);
+    let capped = daemon.tenant("capped", &[("GPUSHARE_SM_LIMIT", "10")]);
+    let mut guest = started(&capped);
+    let runs = |guest: &mut Guest| {
+        let began = Instant::now();
+        assert_eq!(guest.ask(&format!("launch 1 {MS}")), "launch 0");
+        assert_eq!(guest.ask("sync 1"), "sync 0");
+        began.elapsed()
+    };
+    runs(&mut guest);
+    // With its bucket at the most debt, a second, it would wait ten.
+    let took = runs(&mut guest);
+    println!("the launch after a load of 2 s took {took:?}");
+    assert_measured!(took < Duration::from_secs(2), "{took:?}");
+    guest.finish().silently();
+}

@@ -8,10 +8,17 @@ use gpushare_protocol::page::Line;
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_protocol::page::pending::PendingWord;
 use gpushare_protocol::wire::Request;
-use gpushare_tests::{Dealer, Gpu, Guest, assert_measured, until};
+use gpushare_tests::turns::now;
+use gpushare_tests::{Dealer, Gpu, Guest, assert_measured, clients, links, until};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
+/// A kernel that does not end while a test runs (ns).
+const ENDLESS: u64 = 600_000 * MS;
+/// How long a module loads in the launch that needs it (ns): `load=300ms`.
+const LOAD: u64 = 300 * MS;
+/// How long a launch takes on the host (ns): `launch=100ms`.
+const IN_CALL: u64 = 100 * MS;
 
 /// A turn of a device that tenants share.
 fn shared(epoch: u64, contended: bool) -> Turn {
@@ -250,5 +257,114 @@ fn work_from_before_the_gate_was_bound_is_pending_until_it_ends() {
         device_index: 0,
         epoch: 1,
     });
+    guest.finish().silently();
+}
+
+/// Since when an endless kernel is pending that `guest` has launched.
+fn since_of_endless(dealer: &Dealer, guest: &mut Guest) -> u64 {
+    launches(guest, 1, ENDLESS);
+    pending(dealer).since().expect("it is under way")
+}
+
+#[test]
+fn a_launch_is_pending_from_the_end_of_its_modules_load_on() {
+    let gpu = Gpu::new("load=300ms");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, false));
+    let mut guest = started(&dealer);
+    let asked = now();
+    let since = since_of_endless(&dealer, &mut guest);
+    // Its lowest bit is used for something else.
+    assert!(since + 1 >= asked + LOAD, "{} ns", since - asked);
+    assert_eq!(busy(&dealer), 0);
+    guest.kill();
+}
+
+#[test]
+fn a_launch_that_loads_nothing_is_pending_while_it_is_in_the_driver() {
+    let gpu = Gpu::new("launch=100ms");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, false));
+    let mut guest = started(&dealer);
+    launches(&mut guest, 1, MS);
+    waits(&mut guest);
+    let since = since_of_endless(&dealer, &mut guest);
+    assert!(since + IN_CALL <= now(), "the call had begun");
+    guest.kill();
+}
+
+#[test]
+fn a_launch_that_waits_for_its_kernel_is_pending_from_its_begin_on() {
+    let gpu = Gpu::new("launch=100ms");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, false));
+    let mut command = dealer.command(&clients::compile("turns", &[]));
+    command
+        .env("LD_LIBRARY_PATH", links())
+        .env("CUDA_LAUNCH_BLOCKING", "1");
+    let mut guest = Guest::start(command).started();
+    // It may load a module, but cannot be told from one that runs inside the call.
+    let since = since_of_endless(&dealer, &mut guest);
+    assert!(since + IN_CALL <= now(), "the call had begun");
+    guest.kill();
+}
+
+#[test]
+fn a_module_that_loads_is_not_pending_once_earlier_work_has_ended() {
+    let gpu = Gpu::new("load=300ms");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, true));
+    let mut guest = started(&dealer);
+    launches(&mut guest, 1, MS);
+    waits(&mut guest);
+    let (before, began) = (busy(&dealer), now());
+    launches(&mut guest, 1, 20 * MS);
+    // In a context of its own, whose module is another one.
+    guest.send(&format!("contexts 1 {MS}"));
+    until("the kernel's end is seen", || {
+        busy(&dealer) > before && pending(&dealer).since().is_none()
+    });
+    assert_eq!(guest.line(), "contexts 0");
+    until("all is complete", || pending(&dealer).since().is_none());
+    let (said, all) = (busy(&dealer) - before, now() - began);
+    assert_measured!(said + LOAD / 2 <= all, "{said} of {all} ns");
+    guest.finish().silently();
+}
+
+#[test]
+fn a_launch_that_waits_and_then_loads_is_pending_while_it_waits() {
+    let gpu = Gpu::new("load=300ms");
+    let dealer = Dealer::start(&gpu);
+    dealer.close(1);
+    let mut guest = started(&dealer);
+    assert_eq!(guest.ask(&format!("post {MS}")), "post 0");
+    until("it is pending", || pending(&dealer).since().is_some());
+    let opened = now();
+    dealer.deal(&shared(2, true));
+    until("it has run", || guest.ask("posted") == "posted 1");
+    until("its end is seen", || pending(&dealer).since().is_none());
+    let (said, all) = (busy(&dealer), now() - opened);
+    assert!(said > 0, "it has waited");
+    assert_measured!(said + LOAD / 2 <= all, "{said} of {all} ns");
+    guest.finish().silently();
+}
+
+#[test]
+fn a_turn_ends_only_when_a_launch_that_loads_its_module_has_run() {
+    let gpu = Gpu::new("load=300ms");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, true));
+    let mut guest = started(&dealer);
+    let before = gpu.truth().used_physical;
+    guest.send(&format!("launch 1 {MS}"));
+    until("it loads", || gpu.truth().used_physical > before);
+    dealer.close(1);
+    dealer.hears(&Request::Drained {
+        device_index: 0,
+        epoch: 1,
+    });
+    assert!(gpu.served() >= MS, "its kernel has run");
+    assert_eq!(guest.line(), "launch 0");
+    assert_eq!(pending(&dealer).since(), None);
     guest.finish().silently();
 }

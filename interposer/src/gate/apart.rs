@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use gpushare_cuda_abi::cuda::CUcontext;
 
-use super::{awaited, device_gate, drain, ledger};
+use super::{Key, awaited, device_gate, drain, ledger};
 use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
 use crate::gate::device_gate::DeviceGate;
@@ -95,26 +95,34 @@ fn tag_of_stream(stream_key: &StreamKey) -> u64 {
     )
 }
 
-fn tag_of_launch(stream_key: &StreamKey, key: u64) -> u64 {
-    tag(key, stream_key.context as u64, ERA.load(Ordering::Relaxed))
+fn tag_of_launch(stream_key: &StreamKey, key: Key) -> u64 {
+    tag(
+        drain::number(key),
+        stream_key.context as u64,
+        ERA.load(Ordering::Relaxed),
+    )
 }
 
-/// Whether an operation of `key` may load something when it is launched in the stream's context.
-fn may_load(key: u64) -> bool {
-    // Functions and graphs: `drain::number`.
-    key >> 63 != 0
+/// Whether an operation of `key` may load something when it is launched. Its number does not say:
+/// a kernel's is a hash.
+fn may_load(key: Key) -> bool {
+    match key {
+        Key::Kernel(_) | Key::Graph(_) => true,
+        Key::Other(_) => false,
+    }
 }
 
-/// Whether an operation of `key` would be the first of its function or graph, as far as is known.
-pub(super) fn is_first(stream_key: &StreamKey, key: u64) -> bool {
+/// Whether an operation of `key` would be the first of its function or graph in the stream's
+/// context, as far as is known.
+pub(super) fn is_first(stream_key: &StreamKey, key: Key) -> bool {
     may_load(key) && !LAUNCHED.has(tag_of_launch(stream_key, key))
 }
 
-/// An operation of `key` has been launched. Returns whether its time is a valid measurement of its
-/// kind. Each launch beside other tenants pays for this call, so the state is written only where it
-/// must change.
-pub(super) fn launched(stream_key: &StreamKey, key: u64) -> bool {
-    let (first, waited) = (is_first(stream_key, key), waits(stream_key));
+/// An operation of `key` has been launched, the `first` one by what was known before the call.
+/// Returns whether its time is a valid measurement of its kind. Each launch beside other tenants
+/// pays for this call, so the state is written only where it must change.
+pub(super) fn launched(stream_key: &StreamKey, key: Key, first: bool) -> bool {
+    let waited = waits(stream_key);
     if first {
         LAUNCHED.add(tag_of_launch(stream_key, key));
     }
@@ -198,8 +206,13 @@ pub(crate) fn made_to_wait(stream: StreamRef) {
 mod tests {
     use super::*;
 
-    const FUNCTION: u64 = 1 << 63 | 0x7000;
-    const MEMSET: u64 = 5;
+    /// Hashes have any highest bit; a graph's address has none.
+    const LOADING: [Key; 3] = [
+        Key::Kernel(0x7000),
+        Key::Kernel(1 << 63 | 0x7001),
+        Key::Graph(0x7002),
+    ];
+    const MEMSET: Key = Key::Other(5);
 
     fn stream_key(context: usize, stream: usize) -> StreamKey {
         StreamKey {
@@ -209,21 +222,39 @@ mod tests {
         }
     }
 
+    /// An operation goes to the driver and comes back; whether its time is a measurement.
+    fn launched(stream_key: &StreamKey, key: Key) -> bool {
+        super::launched(stream_key, key, is_first(stream_key, key))
+    }
+
+    #[test]
+    fn two_launches_at_a_time_are_both_the_first_of_their_function() {
+        let (here, key) = (stream_key(0x600, 2), LOADING[0]);
+        let (one, other) = (is_first(&here, key), is_first(&here, key));
+        assert!(!super::launched(&here, key, one), "it may load");
+        assert!(!super::launched(&here, key, other), "it may wait for that");
+        assert!(launched(&here, key));
+    }
+
     #[test]
     fn a_functions_first_launch_in_a_context_teaches_nothing_its_next_does() {
         let (here, there) = (stream_key(0x100, 2), stream_key(0x200, 2));
-        assert!(is_first(&here, FUNCTION) && !launched(&here, FUNCTION));
-        assert!(!is_first(&here, FUNCTION) && launched(&here, FUNCTION));
-        assert!(launched(&stream_key(0x100, 3), FUNCTION), "whatever stream");
-        assert!(!launched(&there, FUNCTION), "another context loads again");
+        for key in LOADING {
+            assert!(is_first(&here, key) && !launched(&here, key), "{key:?}");
+            assert!(!is_first(&here, key) && launched(&here, key), "{key:?}");
+            assert!(launched(&stream_key(0x100, 3), key), "whatever stream");
+            assert!(!launched(&there, key), "another context loads again");
+        }
     }
 
     #[test]
     fn after_modules_were_unloaded_a_functions_launch_is_its_first() {
         let here = stream_key(0x300, 2);
-        assert!(!launched(&here, FUNCTION) && launched(&here, FUNCTION));
-        forget();
-        assert!(!launched(&here, FUNCTION));
+        for key in LOADING {
+            assert!(!launched(&here, key) && launched(&here, key), "{key:?}");
+            forget();
+            assert!(!launched(&here, key), "{key:?}");
+        }
     }
 
     #[test]

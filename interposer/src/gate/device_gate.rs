@@ -25,7 +25,7 @@ use super::{Quiet, drain};
 use crate::driver::marking::can_mark_all;
 use crate::driver::streams;
 use crate::gate::ledger::{Ledger, Named, Open, Rules};
-use crate::gate::marks::{Asker, CompletionEvent, Relaxed};
+use crate::gate::marks::{CompletionEvent, Relaxed};
 use crate::guest::clock;
 use crate::guest::fork::ForkLocal;
 use crate::guest::frames;
@@ -35,7 +35,7 @@ use gpushare_pacing::estimate::Expected;
 use gpushare_pacing::follower::{Act, Facts, GateState, LeaseFollower};
 use gpushare_pacing::report::{Report, Words};
 use gpushare_pacing::slices::{Full, Slices};
-use gpushare_pacing::window::{Answer, BATCH_AGE, Bounds, Op, Sample, StreamKey, Window};
+use gpushare_pacing::window::{Answer, BATCH_AGE, Bounds, Op, StreamKey, Window};
 use looking::Spares;
 pub(super) use marking::Timing;
 use telling::is_shared;
@@ -47,11 +47,15 @@ const WINDOW: u64 = 2_000_000;
 const LONGEST_REST: u64 = 1_000_000;
 /// Launches that come after so long (ns) look first whether the device has paused before them.
 const PAUSE: u64 = 50_000;
+/// The environment variable that makes the driver's launches synchronous; 0 does not.
+const LAUNCH_BLOCKING: &str = "CUDA_LAUNCH_BLOCKING";
 
 /// A device.
 #[derive(Debug)]
 pub(super) struct DeviceGate {
     index: usize,
+    /// Whether the driver returns from a launch only when its work is complete.
+    synchronous: bool,
     /// Until when a launching thread is known to wait for room in the window.
     pausing: AtomicU64,
     /// Rises when threads that wait for an empty device should look again; they sleep on it.
@@ -74,6 +78,8 @@ pub(super) struct Inner {
     /// making: how many, and expected nanoseconds.
     ledgers: Vec<&'static Ledger>,
     launching: (u32, u64),
+    /// Admitted launches that may be loading a module in the driver.
+    loading: u32,
     /// How much may be submitted at a time beside another tenant's work (ns); 0 for any.
     slice: u64,
     /// Work of another tenant may be running on the device.
@@ -131,8 +137,11 @@ static GATES: ForkLocal<Box<[DeviceGate]>> = ForkLocal::new();
 
 /// All devices of this process, from now on.
 pub(super) fn found() -> &'static [DeviceGate] {
+    let blocking = std::env::var_os(LAUNCH_BLOCKING);
+    let synchronous = blocking.is_some_and(|value| !value.is_empty() && value != "0");
     // One after another: the calling thread may have little stack.
-    GATES.get_or(|| (0..MAX_DEVICES).map(DeviceGate::new).collect())
+    let gate = |index| DeviceGate::new(index, synchronous);
+    GATES.get_or(|| (0..MAX_DEVICES).map(gate).collect())
 }
 
 /// All devices, none before anything could bind.
@@ -146,9 +155,10 @@ pub(super) fn of(index: usize) -> Option<&'static DeviceGate> {
 }
 
 impl DeviceGate {
-    fn new(index: usize) -> Self {
+    fn new(index: usize, synchronous: bool) -> Self {
         Self {
             index,
+            synchronous,
             pausing: AtomicU64::new(0),
             emptied: AtomicU32::new(0),
             open: Open::new(index),
@@ -163,6 +173,7 @@ impl DeviceGate {
                 rules: Rules::default(),
                 ledgers: Vec::new(),
                 launching: (0, 0),
+                loading: 0,
                 slice: 0,
                 contended: false,
                 slices: Slices::default(),
@@ -212,8 +223,8 @@ impl DeviceGate {
     }
 
     /// May a launch of `key` go? Asked inside the gate. Where its work would not end in time, the
-    /// gate closes. With `insists` it need not wait for room.
-    pub(super) fn ask(&self, key: u64, insists: bool) -> Told {
+    /// gate closes. With `insists` it need not wait for room. The `first` one may load its module.
+    pub(super) fn ask(&self, key: u64, insists: bool, first: bool) -> Told {
         let now = clock::now();
         let mut inner = self.lock();
         match inner.follower.stand() {
@@ -234,7 +245,13 @@ impl DeviceGate {
         match inner.window.admit(now, bounds, expected.ns, insists) {
             Answer::Go => {
                 inner.withhold();
-                self.admitted(&mut inner, now, key, expected)
+                let loads = self.may_load(first);
+                inner.loading += u32::from(loads);
+                // One that loads may have been pending while it waited, and is not now.
+                if loads || !inner.report.is_pending() {
+                    self.settle(&mut inner, now);
+                }
+                self.admitted(&mut inner, key, expected)
             }
             Answer::Wait(pause) => Told::Wait(pause),
             Answer::Over => {
@@ -245,11 +262,8 @@ impl DeviceGate {
         }
     }
 
-    fn admitted(&self, inner: &mut Inner, now: u64, key: u64, expected: Expected) -> Told {
+    fn admitted(&self, inner: &mut Inner, key: u64, expected: Expected) -> Told {
         inner.slices.admitted(1, expected.ns);
-        if !inner.report.is_pending() {
-            self.settle(inner, now);
-        }
         self.wake_sleeper(inner);
         Told::Go(Go {
             expected,
@@ -259,8 +273,9 @@ impl DeviceGate {
     }
 
     /// A launch that was admitted for `ns` nanoseconds is not made.
-    pub(super) fn refused(&self, ns: u64) {
+    pub(super) fn refused(&self, ns: u64, first: bool) {
         let mut inner = self.lock();
+        inner.has_loaded(self.may_load(first));
         inner.window.refused(ns);
         inner.slices.refused(ns);
         self.settle(&mut inner, clock::now());
@@ -288,12 +303,18 @@ impl DeviceGate {
         op: Op,
         timing: Option<Timing>,
         named: Option<Named>,
+        first: bool,
     ) {
         let now = clock::now();
         let (wants_mark, fills) = {
             let mut inner = self.lock();
             let bounds = inner.bounds;
             let mut wants_mark = inner.window.submitted(now, bounds, stream_key, op);
+            inner.has_loaded(self.may_load(first));
+            // A launch beside a load is pending only from here on.
+            if !inner.report.is_pending() {
+                self.settle(&mut inner, now);
+            }
             // No other thread could mark it later.
             wants_mark |= stream_key.thread != 0 && !can_mark_all();
             let yields = inner.slice > 0 && inner.contended;
@@ -446,29 +467,6 @@ impl DeviceGate {
         if rests {
             self.mark_rest(0, BATCH_AGE);
         }
-    }
-
-    /// The program waited for these streams; `stamp` and `since` say when that began.
-    pub(super) fn waited_for(
-        &self,
-        is_stream: impl Fn(&StreamKey) -> bool,
-        stamp: u64,
-        blocked: bool,
-    ) {
-        let now = clock::now();
-        let mut inner = self.lock();
-        inner.refresh(now);
-        let Inner { window, spares, .. } = &mut *inner;
-        let mut asker = None;
-        window.waited_for(now, is_stream, stamp, blocked, |mark| {
-            let took = mark.start.and_then(|_| {
-                let (_, asker) = asker.get_or_insert_with(|| (Relaxed::enter(), Asker::new()));
-                asker.took(&mark)
-            });
-            spares.keep(mark);
-            Sample(took)
-        });
-        self.settle(&mut inner, now);
     }
 
     /// A context is about to go, perhaps: until that is known its marks are left alone.

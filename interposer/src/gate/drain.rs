@@ -37,7 +37,9 @@ pub(crate) struct LaunchSlot(Option<Admitted>);
 struct Admitted {
     gate: &'static DeviceGate,
     stream_key: StreamKey,
-    key: u64,
+    key: Key,
+    /// It was the first of its function or graph.
+    first: bool,
     expected: Expected,
     timing: Option<Timing>,
     /// The launch as the program named it.
@@ -62,6 +64,7 @@ pub(crate) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> LaunchSlot 
         return LaunchSlot(None);
     };
     let key = number(target.key);
+    let stream_key = stream_key_of(target.context, target.stream, target.per_thread);
     let era = ledger::era();
     // Endless work may wait for this launch.
     let mut end = None;
@@ -73,20 +76,21 @@ pub(crate) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> LaunchSlot 
             return LaunchSlot(None);
         }
         let insists = end.is_some_and(|end| clock::now() >= end);
-        match gate.ask(key, insists) {
+        let first = apart::is_first(&stream_key, target.key);
+        match gate.ask(key, insists, first) {
             Told::Free => return LaunchSlot(None),
             Told::Go(go) => {
                 if let Some(epoch) = go.was_idle {
                     thread::tell(target.device_index, Notice::Busy, epoch);
                     thread::wake();
                 }
-                let stream_key = stream_key_of(target.context, target.stream, target.per_thread);
                 return LaunchSlot(Some(Admitted {
                     gate,
                     stream_key,
-                    key,
+                    key: target.key,
+                    first,
                     expected: go.expected,
-                    timing: (go.timed && !apart::is_first(&stream_key, key))
+                    timing: (go.timed && !first)
                         .then(|| gate.time(stream_key))
                         .flatten(),
                     named: Named::of(target.ordered(), key, era),
@@ -133,6 +137,7 @@ pub(crate) fn submitted(slot: LaunchSlot, answer: CUresult) {
             gate,
             stream_key,
             key,
+            first,
             expected,
             timing,
             named,
@@ -140,11 +145,11 @@ pub(crate) fn submitted(slot: LaunchSlot, answer: CUresult) {
         device_gate::only(gate);
         let op = Op {
             count: 1,
-            key,
+            key: number(key),
             expected,
-            waits: !apart::launched(&stream_key, key),
+            waits: !apart::launched(&stream_key, key, first),
         };
-        gate.note(stream_key, op, timing, named);
+        gate.note(stream_key, op, timing, named, first);
     } else {
         admitted.taken_back();
     }
@@ -153,7 +158,7 @@ pub(crate) fn submitted(slot: LaunchSlot, answer: CUresult) {
 impl Admitted {
     /// The launch is not made.
     fn taken_back(&self) {
-        self.gate.refused(self.expected.ns);
+        self.gate.refused(self.expected.ns, self.first);
         if let Some(timing) = &self.timing {
             self.gate.untimed(timing);
         }

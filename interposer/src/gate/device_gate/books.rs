@@ -91,6 +91,7 @@ impl Inner {
         self.ledgers.iter().for_each(|ledger| ledger.abandon());
         self.gather();
         self.window.nobody_inside();
+        self.loading = 0;
     }
 
     /// How much may be launched without the lock (ns), and until when (ticks): as long as a launch

@@ -2,11 +2,38 @@
 
 use core::cell::RefCell;
 
-use super::{Asker, CompletionEvent, Inner, Relaxed, Sample};
+use super::{CompletionEvent, DeviceGate, Inner, Relaxed, clock};
+use crate::gate::marks::Asker;
 use gpushare_cuda_abi::cuda::CUcontext;
+use gpushare_pacing::window::{Sample, StreamKey};
 
 /// Events kept for the next mark, of those with times and of those without.
 const SPARE: usize = 64;
+
+impl DeviceGate {
+    /// The program waited for these streams; `stamp` and `since` say when that began.
+    pub(in crate::gate) fn waited_for(
+        &self,
+        is_stream: impl Fn(&StreamKey) -> bool,
+        stamp: u64,
+        blocked: bool,
+    ) {
+        let now = clock::now();
+        let mut inner = self.lock();
+        inner.refresh(now);
+        let Inner { window, spares, .. } = &mut *inner;
+        let mut asker = None;
+        window.waited_for(now, is_stream, stamp, blocked, |mark| {
+            let took = mark.start.and_then(|_| {
+                let (_, asker) = asker.get_or_insert_with(|| (Relaxed::enter(), Asker::new()));
+                asker.took(&mark)
+            });
+            spares.keep(mark);
+            Sample(took)
+        });
+        self.settle(&mut inner, now);
+    }
+}
 
 impl Inner {
     /// Asks the marks. In relaxed mode, or by a thread that always is.

@@ -37,6 +37,12 @@ impl DeviceGate {
         inner.follower.want()
     }
 
+    /// Whether the `first` launch of a function or graph may load something in the driver. Where
+    /// launches are synchronous their work is done in the call as well, and that counts.
+    pub(super) fn may_load(&self, first: bool) -> bool {
+        first && !self.synchronous
+    }
+
     /// Called when work may have begun or ended: reports to the daemon, and wakes threads that wait
     /// for an empty device.
     pub(super) fn settle(&self, inner: &mut Inner, now: u64) {
@@ -56,9 +62,8 @@ impl DeviceGate {
             inner.window.last_active()
         };
         let waits = !is_free && waits_at(self.index, now);
-        inner
-            .report
-            .stands(now, !is_free && !is_empty, waits, ended);
+        let under_way = !is_free && inner.has_work();
+        inner.report.stands(now, under_way, waits, ended);
         let words = inner.report.words();
         if words != inner.published
             && let Some(compute) = account::compute()
@@ -81,6 +86,21 @@ impl DeviceGate {
 }
 
 impl Inner {
+    /// Whether work is in flight as far as the daemon is told. While a call loads a module, that is
+    /// what the driver has taken: the load is no work, and other calls may wait for it.
+    fn has_work(&self) -> bool {
+        if self.loading > 0 {
+            !self.window.is_drained()
+        } else {
+            !self.window.is_empty()
+        }
+    }
+
+    /// A launch that might load (`loads`) has come back from the driver.
+    pub(super) fn has_loaded(&mut self, loads: bool) {
+        self.loading = self.loading.saturating_sub(loads.into());
+    }
+
     /// Whether untracked work may be in flight, and attempts to mark it have not failed for long.
     pub(super) fn wants_glance(&self) -> bool {
         self.unseen && self.glances < GLANCES
