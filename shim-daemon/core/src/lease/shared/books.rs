@@ -6,12 +6,13 @@
 //! pauses of yielding tenants. So all bills should add up to the elapsed time. Where they do not,
 //! estimates are wrong, or work bypasses the gates.
 
+use super::rules::Rules;
 use crate::time::Nanos;
 use std::collections::VecDeque;
 
 /// A span counts if an open tenant is pending for at least this many thousandths of it. For two
 /// tenants that are pending for less, it is unknown whether their pending times overlap.
-const ALWAYS: u64 = 990;
+const ALWAYS: u64 = Rules::ALWAYS;
 /// No result is reported before this much time was counted.
 const LEAST: Nanos = Nanos::secs(1);
 /// The counters are halved when they reach this, so that they describe the recent past.

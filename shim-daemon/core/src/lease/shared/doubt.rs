@@ -21,7 +21,7 @@ impl Doubt {
     /// Records the work of the last `span`. `alone`: at the end of the span no other tenant could
     /// run.
     pub(super) fn note(&mut self, now: Nanos, (span, alone): (Nanos, bool), done: Done) {
-        if std::mem::replace(&mut self.alone, alone) && alone && done.pending >= 900 {
+        if std::mem::replace(&mut self.alone, alone) && alone && done.pending >= Rules::MOSTLY {
             self.time += span.0;
             self.claimed = self.claimed.saturating_add(done.service);
         } else {

@@ -40,10 +40,10 @@ impl Habit {
         self.pending_at.is_some_and(|at| now <= at + Rules::LATELY)
     }
 
-    /// Whether it would keep the device nine tenths busy by itself.
+    /// Whether it would keep the device busy by itself, nearly.
     pub(super) fn is_dense(&self) -> bool {
         let all = self.solo + self.think;
-        all >= Nanos::millis(20).0 && self.solo * 10 >= all * 9
+        all >= Rules::SEEN.0 && self.solo * 10 >= all * Rules::DENSE
     }
 
     /// Records its last `span`: its service, how long it was pending, and whether it `works` at the
@@ -63,11 +63,11 @@ impl Habit {
         if waits || self.was_pending(now) {
             self.think += span.0 * (1000 - pending) / 1000;
         }
-        if self.solo + self.think > Nanos::millis(200).0 {
+        if self.solo + self.think > Rules::HABIT.0 {
             (self.solo, self.think) = (self.solo / 2, self.think / 2);
         }
-        // A mean over some 20 samples, or as many as there have been.
-        self.samples = (self.samples + 1).min(20);
+        // A mean over so many samples, or as many as there have been.
+        self.samples = (self.samples + 1).min(Rules::SAMPLES);
         self.presence = (self.presence * (self.samples - 1) + pending) / self.samples;
     }
 }

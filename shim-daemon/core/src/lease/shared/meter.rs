@@ -83,7 +83,7 @@ impl Meter {
     /// The believed part of its pages: a stuck tenant has nothing pending until it completes an
     /// operation.
     pub(super) fn believe(&mut self, done: &mut Done) {
-        if done.service > 0 || done.pending < 990 {
+        if done.service > 0 || done.pending < Rules::ALWAYS {
             self.stuck = Stuck::default();
         } else if self.stuck.is {
             (done.pending, done.works) = (0, false);
@@ -106,7 +106,7 @@ impl Meter {
             let billed = done.service.min(self.advance);
             self.advance -= billed;
             done.service - billed
-        } else if done.pending < 990 {
+        } else if done.pending < Rules::ALWAYS {
             self.speaks();
             0
         } else if shut && !spins {
@@ -130,7 +130,7 @@ impl Meter {
     ) -> u64 {
         self.room = (self.room + span.0).min(Rules::MOST.0);
         self.advance = 0;
-        if done.service > 0 || done.pending < 990 {
+        if done.service > 0 || done.pending < Rules::ALWAYS {
             self.speaks();
         } else if !waits {
             self.silent = self.silent + span;
@@ -163,7 +163,7 @@ impl Meter {
     /// `span`) excludes that it got half of its even part. `beside` are the pending tenants, in
     /// thousandths.
     pub(super) fn watch(&mut self, (span, beside): (Nanos, u64), others: u64) {
-        if self.silent == Nanos::ZERO || beside < 1500 {
+        if self.silent == Nanos::ZERO || beside < Rules::CROWDED {
             return;
         }
         let stuck = &mut self.stuck;

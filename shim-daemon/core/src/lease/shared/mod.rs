@@ -245,7 +245,7 @@ impl Shared {
             let done = done.get(&id).copied().unwrap_or_default();
             let bill = Nanos(bills.get(&id).copied().unwrap_or(0));
             let flight = Nanos(span.0 * done.pending / 1000);
-            let flight = match all - done.pending < 50 {
+            let flight = match all - done.pending < Rules::ALONE {
                 true if !tenant.is_throttled() => Flight::Alone(flight),
                 true if !tenant.is_drained() => Flight::Behind(flight),
                 _ => Flight::Beside,

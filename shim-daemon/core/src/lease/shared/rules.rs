@@ -43,6 +43,23 @@ impl Rules {
     /// time. On an unsaturated device every tenant gets its demand sooner or later, and none counts
     /// as behind.
     pub(super) const SATURATED: u64 = 950;
+    /// From how many thousandths of a span on a tenant counts as pending all the time: looks and
+    /// reports are late by a few microseconds.
+    pub(super) const ALWAYS: u64 = 990;
+    /// A tenant is compared with the clock where it was pending for at least this many thousandths.
+    pub(super) const MOSTLY: u64 = 900;
+    /// Work of others for fewer thousandths of a span leaves a tenant alone.
+    pub(super) const ALONE: u64 = 50;
+    /// Whether a silent tenant has the device at all is watched while the pending parts of all
+    /// tenants add up to this many thousandths.
+    pub(super) const CROWDED: u64 = 1500;
+    /// A tenant keeps the device busy by itself (is dense) if this many tenths of its time are
+    /// service. It is known from `SEEN` of its time on, and forgotten by halves beyond `HABIT`.
+    pub(super) const DENSE: u64 = 9;
+    pub(super) const SEEN: Nanos = Nanos::millis(20);
+    pub(super) const HABIT: Nanos = Nanos::millis(200);
+    /// Samples over which the part of the time that a tenant is pending is a mean.
+    pub(super) const SAMPLES: u64 = 20;
     /// How long a client takes to notice that its streams are empty and to submit again: a median
     /// of 53 to 55 us on softgpu, 2 cores, 2026-11-22 (ADR 66).
     const BUBBLE: Nanos = Nanos::micros(50);
