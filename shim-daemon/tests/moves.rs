@@ -2,6 +2,7 @@
 //! daemon as it is, and a device that shows what the test says.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod believed;
 mod counted;
 
 use std::cell::RefCell;

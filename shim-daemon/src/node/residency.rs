@@ -268,7 +268,9 @@ impl Node {
         self.residency
             .claims
             .insert((process, state.device_index), state);
-        self.residency.host.found(process, Bytes(state.host));
+        let most = self.world.could_have(tenant) - self.given_to_others(tenant, process);
+        let host = &mut self.residency.host;
+        host.found(process, Bytes(state.host), most);
         self.tell_held(tenant);
         self.happened(
             now,
@@ -278,6 +280,14 @@ impl Node {
                 shown,
             },
         );
+    }
+
+    /// Host memory of a tenant's other processes.
+    fn given_to_others(&self, tenant: TenantId, process: ProcessId) -> Bytes {
+        let known = self.tenants.get(&tenant);
+        let members = known.into_iter().flat_map(|known| known.members());
+        let others = members.filter(|member| *member != process);
+        others.map(|member| self.residency.host.given(member)).sum()
     }
 
     fn device_in(&self, tenant: TenantId, device_index: u8) -> Option<DeviceId> {
