@@ -4,6 +4,7 @@
 
 mod believed;
 mod counted;
+mod suspended;
 
 use std::cell::RefCell;
 use std::path::Path;
