@@ -2,7 +2,9 @@
 //! daemon as it is, and a device that shows what the test says.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod believed;
 mod counted;
+mod suspended;
 
 use std::cell::RefCell;
 use std::path::Path;

@@ -162,6 +162,26 @@ fn what_cannot_be_suspended_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_suspend_of_a_tenant_that_captures_ends_with_the_reason() {
+    let home = Home::with_config(DEVICE, NODE);
+    let mut guest = filled(&home, "one", 7);
+    assert_eq!(guest.ask("capture"), "capture 0");
+    let error = refused(&home, &["suspend", "one"]);
+    for words in [
+        "one has not left yet: one of its streams captures",
+        "`gpushare resume one` ends that",
+    ] {
+        assert!(error.contains(words), "{words}: {error}");
+    }
+    let why = said(&home, &["why", "one"]);
+    assert!(why.contains("one is to leave"), "{why}");
+    assert_eq!(guest.ask("end"), "end 0");
+    said(&home, &["suspend", "one"]);
+    assert_eq!(place(&home, "one"), "out");
+    assert_eq!(guest.ask("check 7"), "check 0");
+}
+
+#[test]
 fn why_says_that_memory_is_away_for_another_tenants_turn() {
     let home = Home::with_config(DEVICE, NODE);
     let mut one = filled(&home, "one", 3);

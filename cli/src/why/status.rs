@@ -51,7 +51,10 @@ pub(super) fn now(facts: &Facts) -> Option<(State, Vec<String>)> {
         sentences.extend(idle(&rows));
     }
     let own = facts.residency.iter().filter(|row| row.name == *name);
-    sentences.extend(own.filter_map(|row| moves(facts, row)));
+    for row in own {
+        sentences.extend(leaves(facts, row));
+        sentences.extend(moves(facts, row));
+    }
     sentences.extend(ends(facts));
     Some((state, sentences))
 }
@@ -103,6 +106,17 @@ fn place(facts: &Facts, row: &ResidencyRow) -> Option<String> {
             format!("The memory of {name} has been coming back to {device} for {since}.")
         }
         _ => return None,
+    })
+}
+
+/// Whether it is on a device although a command wants it out.
+fn leaves(facts: &Facts, row: &ResidencyRow) -> Option<String> {
+    let (name, device) = (&row.name, facts.device(row.device));
+    let is_to_leave = row.suspended && row.place == Place::In;
+    is_to_leave.then(|| {
+        format!(
+            "{name} is to leave {device} by command, and has not: it is asked again until it does. `gpushare resume {name}` ends that."
+        )
     })
 }
 

@@ -45,6 +45,8 @@ struct Owner {
     file: Option<Arc<HostFile>>,
     /// Its ranges, by their places in the file.
     ranges: BTreeMap<u64, Bytes>,
+    /// It comes from a previous daemon, and may have memory from there.
+    earlier: bool,
     /// Bytes that the process reports to have from previous daemons.
     before: Bytes,
     /// The file is a previous daemon's too: `before` lies in it.
@@ -57,7 +59,20 @@ struct Owner {
 
 impl Owner {
     fn given(&self) -> Bytes {
-        self.ranges.values().copied().sum::<Bytes>() + self.before
+        self.own() + self.before
+    }
+
+    /// What this daemon gave it.
+    fn own(&self) -> Bytes {
+        self.ranges.values().copied().sum()
+    }
+
+    /// No more lies in an adopted file than is allocated there.
+    fn compare(&mut self) {
+        let file = self.file.as_ref().filter(|_| self.adopted);
+        if let Some(allocated) = file.and_then(|file| file.allocated().ok()) {
+            self.before = self.before.min(Bytes(allocated) - self.own());
+        }
     }
 }
 
@@ -115,7 +130,7 @@ impl HostStore {
         let owner = self.owners.get(&process).filter(|owner| owner.stores);
         owner.map_or(Bytes::ZERO, |owner| match owner.adopted {
             true => owner.given(),
-            false => owner.given() - owner.before,
+            false => owner.own(),
         })
     }
 
@@ -161,21 +176,29 @@ impl HostStore {
         offset / OWN == self.base / OWN
     }
 
+    /// A process that can move its memory comes from a previous daemon. What others say of earlier
+    /// memory is false.
+    pub(super) fn comes(&mut self, process: ProcessId) {
+        self.owners.entry(process).or_default().earlier = true;
+    }
+
     /// A process presents the file in which it has ranges from previous daemons.
     pub(super) fn adopt(&mut self, process: ProcessId, file: HostFile) {
-        let owner = self.owners.entry(process).or_default();
-        if owner.file.is_none() {
+        let owner = self.owners.get_mut(&process);
+        if let Some(owner) = owner.filter(|owner| owner.earlier && owner.file.is_none()) {
             (owner.file, owner.adopted) = (Some(Arc::new(file)), true);
+            owner.compare();
         }
     }
 
-    /// A process of the previous daemon reports so much. A false report takes from its own part
-    /// only.
-    pub(super) fn found(&mut self, process: ProcessId, bytes: Bytes) {
-        let bytes = bytes.min(self.budget);
-        let owner = self.owners.entry(process).or_default();
-        let own = owner.given() - owner.before;
-        owner.before = bytes - own;
+    /// A process of the previous daemon reports so much, of which `most` is plausible.
+    pub(super) fn found(&mut self, process: ProcessId, bytes: Bytes, most: Bytes) {
+        let bytes = bytes.min(most).min(self.budget);
+        let owner = self.owners.get_mut(&process);
+        if let Some(owner) = owner.filter(|owner| owner.earlier) {
+            owner.before = bytes - owner.own();
+            owner.compare();
+        }
     }
 
     /// A process says that it uses a range no more: its memory is given back.
@@ -230,7 +253,12 @@ mod tests {
         assert_eq!(given(&store), [16, 16], "it has no such range");
         store.drop_range(ONE, offset, u64::MAX);
         assert_eq!(given(&store), [0, 16]);
-        store.found(ONE, Bytes::MAX);
+        store.found(ONE, Bytes::MAX, Bytes::MAX);
+        assert_eq!(given(&store), [0, 16], "it is not an earlier daemon's");
+        store.comes(ONE);
+        store.found(ONE, Bytes::MAX, Bytes::mib(8));
+        assert_eq!(given(&store), [8, 16], "no more than is plausible");
+        store.found(ONE, Bytes::MAX, Bytes::MAX);
         assert_eq!(given(&store), [64, 16], "the whole budget at most");
         store.forget(ONE);
         assert_eq!(given(&store), [0, 16]);
@@ -258,7 +286,8 @@ mod tests {
         let (mine, _) = one.allocate(ONE, Bytes::mib(2)).unwrap();
         let (its, _) = next.allocate(ONE, Bytes::mib(2)).unwrap();
         assert_ne!(mine, its);
-        next.found(ONE, Bytes::mib(4));
+        next.comes(ONE);
+        next.found(ONE, Bytes::mib(4), Bytes::MAX);
         assert_eq!(next.given(ONE), Bytes::mib(4));
         next.drop_range(ONE, mine, 2 << 20);
         assert_eq!(next.given(ONE), Bytes::mib(2));
@@ -270,11 +299,12 @@ mod tests {
         let mut one = store(Bytes::gib(1));
         let mut next = HostStore::new(Bytes::gib(1), Nanos::millis(78));
         let (mine, file) = one.allocate(ONE, Bytes::mib(4)).unwrap();
+        next.comes(ONE);
         next.stores(ONE);
-        next.found(ONE, Bytes::mib(4));
+        next.found(ONE, Bytes::mib(8), Bytes::MAX);
         assert!(next.storable(ONE).is_zero() && next.range(ONE, mine, 4 << 20).is_none());
         next.adopt(ONE, HostFile::adopt(file.descriptor().unwrap()).unwrap());
-        assert_eq!(next.storable(ONE), Bytes::mib(4));
+        assert_eq!(next.storable(ONE), Bytes::mib(4), "as the file shows");
         let (its, _) = next.allocate(ONE, Bytes::mib(2)).unwrap();
         assert_eq!(
             file.allocated().unwrap(),

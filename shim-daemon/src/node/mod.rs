@@ -38,6 +38,7 @@ mod spill_asked;
 mod status;
 mod storing;
 mod strangers;
+mod suspending;
 mod swaps;
 mod tally;
 mod tenant;

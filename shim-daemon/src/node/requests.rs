@@ -144,6 +144,9 @@ impl Node {
         if !adopted {
             self.present(now, process);
         }
+        if !adopted && moves {
+            self.residency.host.comes(process);
+        }
         Ok((process, registered, descriptors))
     }
 

@@ -12,11 +12,11 @@ use gpushare_core::{
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::residency::{Order as Shall, OrderWord, Orders};
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{self, ControlReply, ErrorCode, Request, ResidencyRow, WireError};
+use gpushare_protocol::wire::{self, ErrorCode, Request, ResidencyRow, WireError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
-use super::{Client, ConnId, Node, Settings};
+use super::{Client, Node, Settings};
 use crate::config::NO_HOST;
 use crate::groups::Groups;
 
@@ -32,8 +32,8 @@ pub(super) struct Moves {
     pub(super) failing: BTreeSet<ProcessId>,
     /// Each process's last report about its memory on a device.
     pub(super) claims: BTreeMap<(ProcessId, u8), wire::Residency>,
-    /// Commands that wait until a tenant is out (`true`) or back.
-    waiting: Vec<((ConnId, u32), TenantId, bool)>,
+    /// Commands that wait until a tenant is out or back.
+    pub(super) commands: super::suspending::Commands,
 }
 
 impl Moves {
@@ -46,7 +46,7 @@ impl Moves {
             storing: super::storing::Storing::new(swap.spill, instance),
             failing: BTreeSet::new(),
             claims: BTreeMap::new(),
-            waiting: Vec::new(),
+            commands: super::suspending::Commands::default(),
         }
     }
 }
@@ -171,6 +171,7 @@ impl Node {
         (client, process, id): (Client, ProcessId, u32),
         request: &Request,
     ) -> bool {
+        self.residency.commands.hears(client.tenant, request);
         let (device_index, epoch, told) = match *request {
             Request::Residency(state) => {
                 self.shown(now, client.tenant, process, state);
@@ -268,7 +269,9 @@ impl Node {
         self.residency
             .claims
             .insert((process, state.device_index), state);
-        self.residency.host.found(process, Bytes(state.host));
+        let most = self.world.could_have(tenant) - self.given_to_others(tenant, process);
+        let host = &mut self.residency.host;
+        host.found(process, Bytes(state.host), most);
         self.tell_held(tenant);
         self.happened(
             now,
@@ -278,6 +281,14 @@ impl Node {
                 shown,
             },
         );
+    }
+
+    /// Host memory of a tenant's other processes.
+    fn given_to_others(&self, tenant: TenantId, process: ProcessId) -> Bytes {
+        let known = self.tenants.get(&tenant);
+        let members = known.into_iter().flat_map(|known| known.members());
+        let others = members.filter(|member| *member != process);
+        others.map(|member| self.residency.host.given(member)).sum()
     }
 
     fn device_in(&self, tenant: TenantId, device_index: u8) -> Option<DeviceId> {
@@ -292,75 +303,6 @@ impl Node {
         self.residency.failing.remove(&process);
         self.residency.claims.retain(|(of, _), _| *of != process);
         self.tell_held(tenant);
-    }
-
-    /// Moves a tenant out by command, or lets it return. Answered once that is done.
-    pub(super) fn suspend(
-        &mut self,
-        now: Nanos,
-        (from, id): (ConnId, u32),
-        name: &str,
-        out: bool,
-    ) -> Result<Option<ControlReply>, WireError> {
-        let tenant = self.named_for(from, name)?;
-        if out {
-            self.world.may_suspend(tenant).map_err(|why| {
-                let text = format!("{name} cannot be suspended: {why}");
-                WireError::new(ErrorCode::OutOfOrder, text)
-            })?;
-        }
-        self.residency.waiting.push(((from, id), tenant, out));
-        let event = match out {
-            true => Event::Suspend { tenant },
-            false => Event::Resume { tenant },
-        };
-        self.happened(now, event);
-        Ok(None)
-    }
-
-    /// Answers commands whose tenant is where they wanted it. One that a call has woken before it
-    /// was out is where it belongs.
-    pub(super) fn answer_moves(&mut self) {
-        let waiting = std::mem::take(&mut self.residency.waiting);
-        for ((to, id), tenant, out) in waiting {
-            let Some(known) = self.tenants.get(&tenant) else {
-                self.tell(to, id, ControlReply::Done);
-                continue;
-            };
-            let places = known.device_ids().iter();
-            let mut places = places.filter_map(|device| self.world.place(tenant, *device));
-            let there = if out { Place::Out } else { Place::In };
-            let woken = out && !self.world.is_suspended(tenant);
-            let is_there = places.all(|place| place == there);
-            if (is_there && !(out && self.is_on_its_way(tenant))) || woken {
-                self.tell(to, id, ControlReply::Done);
-            } else {
-                self.residency.waiting.push(((to, id), tenant, out));
-            }
-        }
-    }
-
-    /// Commands that wait until a tenant is out fail.
-    pub(super) fn fail_moves(&mut self, tenant: TenantId, why: &str) {
-        let waiting = std::mem::take(&mut self.residency.waiting);
-        for ((to, id), of, out) in waiting {
-            if of == tenant && out {
-                let error = WireError::new(ErrorCode::OutOfOrder, why);
-                self.tell(to, id, ControlReply::Error(error));
-            } else {
-                self.residency.waiting.push(((to, id), of, out));
-            }
-        }
-    }
-
-    fn tell(&mut self, to: ConnId, id: u32, reply: ControlReply) {
-        self.effect(super::Effect::Command { to, id, reply });
-    }
-
-    /// A command's connection ended.
-    pub(super) fn forget_mover(&mut self, connection: ConnId) {
-        let waiting = &mut self.residency.waiting;
-        waiting.retain(|((to, _), ..)| *to != connection);
     }
 
     /// Where a tenant's memory of a device is, for commands. `None`: it does not move.

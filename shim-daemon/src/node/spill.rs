@@ -124,6 +124,7 @@ impl Node {
             Ok(file) => {
                 self.residency.host.stores(process);
                 self.residency.host.adopt(process, file);
+                self.tell_held(client.tenant);
             }
             Err(error) => tracing::warn!(?process, %error, "no memory file of ours is presented"),
         }

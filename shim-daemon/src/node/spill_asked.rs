@@ -201,7 +201,7 @@ impl Node {
         elsewhere.retain(|tenant, _| world.is_suspended(*tenant));
         let all = self.residency.storing.elsewhere.iter();
         let new = all.filter(|(tenant, one)| {
-            !one.told && !self.is_on_its_way(**tenant) && self.is_out(**tenant)
+            !one.told && !self.is_on_its_way(**tenant) && self.world.has_left(**tenant)
         });
         for tenant in new.map(|(tenant, _)| *tenant).collect::<Vec<_>>() {
             if let Some(one) = self.residency.storing.elsewhere.get_mut(&tenant) {
@@ -212,20 +212,12 @@ impl Node {
         self.answer_moves();
     }
 
-    fn is_out(&self, tenant: TenantId) -> bool {
-        self.is_at(tenant, Place::Out)
-    }
-
     pub(super) fn is_in(&self, tenant: TenantId) -> bool {
-        self.is_at(tenant, Place::In)
-    }
-
-    fn is_at(&self, tenant: TenantId, there: Place) -> bool {
         let known = self.tenants.get(&tenant);
         let mut devices = known.into_iter().flat_map(|known| known.device_ids());
         devices.all(|device| {
             let place = self.world.place(tenant, *device);
-            place.is_none_or(|place| place == there)
+            place.is_none_or(|place| place == Place::In)
         })
     }
 

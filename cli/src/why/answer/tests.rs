@@ -328,4 +328,7 @@ fn a_tenant_off_the_device_is_told_where_its_memory_is_and_what_moved() {
     );
     facts.swaps.clear();
     says(&facts, State::Running, &["nothing holds it up"], &["left"]);
+    facts.residency = vec![moved(Place::In, true)];
+    let stays = "by command, and has not: it is asked again";
+    says(&facts, State::Running, &[stays, "resume web"], &[]);
 }

@@ -274,7 +274,7 @@ impl Node {
             let most = patience.max(ladder) + patience.max(ladder) + ladder;
             let turn = self.world.rotation_bound(wanted.device, wanted.asked);
             assert!(
-                self.now <= (wanted.asked + most).max(turn + turn - wanted.asked),
+                self.now <= (wanted.asked + most).max(turn),
                 "I4: {ask:?} still waits: {wanted:?}"
             );
         }

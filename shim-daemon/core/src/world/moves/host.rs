@@ -1,6 +1,7 @@
 //! The host budget: what moves may take of it, and what the store may give.
 
 use crate::ids::{DeviceId, TenantId};
+use crate::ledger::Account;
 use crate::residency::{Held, HostView, Place, STORED};
 use crate::world::World;
 use gpushare_protocol::units::Bytes;
@@ -19,17 +20,32 @@ impl World {
     /// of any other. Never much more than the tenant
     /// could have on its devices.
     pub fn may_give(&self, tenant: TenantId, bytes: Bytes) -> Bytes {
-        let devices = self.devices_of(tenant);
-        let accounts = devices.iter().filter_map(|device| {
-            let account = self.ledger.account(*device, tenant)?;
-            Some(account.host_for(account.grant))
-        });
-        let all: Bytes = accounts.sum();
-        let members = self.tenants.members(tenant).count() as u64;
-        let most = all + Bytes(all.0 / 4) + Bytes(STEP.0.saturating_mul(members));
+        let most = self.most_given(tenant, |account| account.grant);
         let host = &self.residency.host;
         let bytes = bytes.min(most - host.held(tenant).total());
         host.may_give(tenant, bytes, self.one_more_move(tenant))
+    }
+
+    /// The most host memory that a daemon could have given a tenant, whatever it was granted.
+    pub fn could_have(&self, tenant: TenantId) -> Bytes {
+        self.most_given(tenant, |account| account.limit)
+    }
+
+    /// The most that the store gives a tenant of which so much may be on a device. Nothing where
+    /// its memory stays.
+    fn most_given(&self, tenant: TenantId, bytes: impl Fn(&Account) -> Bytes) -> Bytes {
+        let mut devices = self.devices_of(tenant);
+        devices.retain(|device| self.residency.get(*device, tenant).is_some());
+        if devices.is_empty() {
+            return Bytes::ZERO;
+        }
+        let accounts = devices.iter();
+        let accounts = accounts.filter_map(|device| self.ledger.account(*device, tenant));
+        let all: Bytes = accounts
+            .map(|account| account.host_for(bytes(account)))
+            .sum();
+        let members = self.tenants.members(tenant).count() as u64;
+        all + Bytes(all.0 / 4) + Bytes(STEP.0.saturating_mul(members))
     }
 
     /// Whether another tenant could not leave because too little of the host is free. A tenant that

@@ -2,7 +2,8 @@
 
 use crate::decision::Notice;
 use crate::ids::{DeviceId, TenantId};
-use crate::residency::Place;
+use crate::residency::{Place, Resident};
+use crate::time::Nanos;
 use crate::world::World;
 use gpushare_protocol::units::Bytes;
 
@@ -101,6 +102,28 @@ impl World {
         for tenant in due.map(|(tenant, _)| tenant).collect::<Vec<_>>() {
             self.leave_suspended(tenant, device);
         }
+    }
+
+    /// Whether a tenant that is suspended has left: it is out wherever it has processes.
+    pub fn has_left(&self, tenant: TenantId) -> bool {
+        self.residents(tenant).all(|resident| {
+            let has_nothing = resident.place() == Place::In && resident.is_empty();
+            resident.place() == Place::Out || has_nothing
+        })
+    }
+
+    /// When a suspended tenant that did not leave a device is asked again. `None`: it leaves, or
+    /// has left.
+    pub fn did_not_suspend(&self, tenant: TenantId) -> Option<Nanos> {
+        let stays = self.residents(tenant).filter(|resident| {
+            resident.is_suspended() && resident.place() == Place::In && !resident.is_empty()
+        });
+        stays.map(|resident| resident.backs_off()).max()
+    }
+
+    fn residents(&self, tenant: TenantId) -> impl Iterator<Item = &Resident> {
+        let devices = self.devices_of(tenant).into_iter();
+        devices.filter_map(move |device| self.residency.get(device, tenant))
     }
 
     /// Lets a tenant return to all its devices.

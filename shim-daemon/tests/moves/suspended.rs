@@ -1,0 +1,93 @@
+//! A command that suspends a tenant ends, also where the tenant does not leave.
+
+use super::*;
+
+/// A daemon that asks a tenant that did not leave again after a pause, and a tenant with 4 GiB.
+fn scene(folder: &Path, pause: Nanos) -> (Daemon, Gated, Wire) {
+    let daemon = daemon_with(folder, 64, |swap| swap.backoff = (pause, pause));
+    let (mut one, command) = mover(&daemon, "one", Hello::MOVABLE);
+    one.client.grow(0, 4 * GIB);
+    one.client.charge(4 * GIB);
+    shows(&daemon, &[(&one, 4)]);
+    (daemon, one, command)
+}
+
+fn suspends(command: &mut Wire) -> u32 {
+    let tenant = "one".to_owned();
+    command.ask(&Control::Suspend { tenant })
+}
+
+fn error(command: &mut Wire, id: u32) -> String {
+    match command.answer(id) {
+        ControlReply::Error(error) => error.message,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_busy(one: &mut Gated, why: Obstacle) {
+    let epoch = one.ordered(Order::Seal);
+    one.says(&Request::SealBusy {
+        device_index: 0,
+        epoch,
+        why,
+        retry_ms: 0,
+    });
+}
+
+#[test]
+fn a_suspend_that_fails_is_answered_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_daemon, mut one, mut command) = scene(folder.path(), Nanos::secs(60));
+    for (why, words) in [
+        (Obstacle::Work, "work that it submitted does not end"),
+        (Obstacle::Capture, "one of its streams captures"),
+    ] {
+        let suspend = suspends(&mut command);
+        is_busy(&mut one, why);
+        let said = error(&mut command, suspend);
+        assert!(said.contains(words), "{said}");
+        assert!(said.contains("`gpushare resume one` ends that"), "{said}");
+    }
+}
+
+#[test]
+fn a_suspend_that_failed_stands_and_is_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (daemon, mut one, mut command) = scene(folder.path(), Nanos::millis(1));
+    let suspend = suspends(&mut command);
+    is_busy(&mut one, Obstacle::Call);
+    error(&mut command, suspend);
+    one.is_sealed();
+    one.is_away(4);
+    shows(&daemon, &[]);
+    one.ordered(Order::Out);
+}
+
+#[test]
+fn a_suspend_whose_memory_finds_no_room_says_so_and_when_it_asks_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_daemon, mut one, mut command) = scene(folder.path(), Nanos::secs(60));
+    let suspend = suspends(&mut command);
+    one.is_sealed();
+    let epoch = one.ordered(Order::Leave);
+    one.says(&Request::NoRoom {
+        device_index: 0,
+        epoch,
+        bytes: 4 * GIB,
+    });
+    let said = error(&mut command, suspend);
+    assert!(said.contains("the host has 4 GiB too little"), "{said}");
+    assert!(said.contains("asked again in 60 s"), "{said}");
+    // A new command does not wait for that.
+    suspends(&mut command);
+    assert_ne!(one.ordered(Order::Seal), epoch);
+}
+
+#[test]
+fn a_suspend_ends_where_the_tenant_has_nothing_on_a_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), 64);
+    let (mut command, _socket) = daemon.tenant("one", &LIMITS);
+    let suspend = suspends(&mut command);
+    assert_eq!(command.answer::<ControlReply>(suspend), ControlReply::Done);
+}
