@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use gpushare_cuda_abi::cuda::{CUresult, CUstream};
 use gpushare_protocol::wire::{Request, Stored};
 
-use super::host::{Found, Given, Piece, Pinned};
+use super::host::{AsAsked, Found, Given, Piece, Pinned};
 use super::memory::blocks;
 use super::provide::unpinned;
 use crate::driver::vmm;
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug, Default)]
 pub(super) struct Storing {
     /// The range of which its answer is awaited, and the number of its request for that.
-    pub(super) asked: Option<(usize, u32)>,
+    pub(super) asked: Option<(AsAsked, u32)>,
     /// The request of the daemon's that it took back, or could not carry out.
     refused: u32,
 }
@@ -43,11 +43,11 @@ pub(super) fn give_back_unused(session: &Session) -> bool {
 
 /// One look. `is_out`: all memory that can leave is away, and none is on its way.
 pub(super) fn store(session: &Session, storing: &mut Storing, is_out: bool) {
-    if let Some((number, word)) = storing.asked {
+    if let Some((asked, word)) = storing.asked {
         match session.take_answer() {
             Some(Answer::Stored(stored)) => {
                 storing.asked = None;
-                if !(is_out && let_go(session, number, stored)) {
+                if !(is_out && let_go(session, asked, stored)) {
                     session.says(&Request::HostForget(stored));
                 }
             }
@@ -66,22 +66,23 @@ pub(super) fn store(session: &Session, storing: &mut Storing, is_out: bool) {
     }
     drop_unused(session);
     let next = blocks().store.next_to_store();
-    if let Some((number, given)) = next {
+    if let Some((asked, given)) = next {
         storing.asked = session
             .ask_store(given.offset, given.bytes)
-            .then_some((number, word));
+            .then_some((asked, word));
     }
 }
 
-/// Gives the memory of a stored range back. Whether that was possible.
-fn let_go(session: &Session, number: usize, stored: Stored) -> bool {
-    let Some((given, pinned)) = blocks().store.given(number) else {
+/// Gives the memory of a stored range back. Whether that was possible: the process may have come
+/// back and left again since it asked, and the file has the bytes of before.
+fn let_go(session: &Session, asked: AsAsked, stored: Stored) -> bool {
+    let Some((given, pinned)) = blocks().store.unchanged(asked) else {
         return false;
     };
     if given.bytes != stored.bytes || (pinned == Pinned::Yes && !unpinned(given.address)) {
         return false;
     }
-    blocks().store.is_stored(number, stored);
+    blocks().store.is_stored(asked, stored);
     give_back(session, given);
     true
 }
