@@ -1,5 +1,5 @@
 //! A daemon that stores memory of the host in a file answers late: what the program has changed
-//! meanwhile stays in memory.
+//! meanwhile stays in memory, and what it gives up goes back.
 
 use gpushare_protocol::page::residency::Order;
 use gpushare_protocol::wire::Request;
@@ -110,4 +110,19 @@ fn comes_back(mut scene: Scene) {
 #[test]
 fn stored_memory_comes_back_from_the_file() {
     comes_back(stored());
+}
+
+#[test]
+fn memory_that_is_fetched_too_late_is_given_back_at_once() {
+    let mut scene = stored();
+    fetches(&mut scene);
+    let outcome = scene.outcome();
+    assert!(matches!(outcome, Outcome::NoRoom(_)), "{outcome:?}");
+    let before = scene.dealer.store().given();
+    scene.dealer.store().answers();
+    let decision = decides(&scene);
+    let bytes = scene.dealer.store().ranges()[0];
+    let offset = before - bytes;
+    assert_eq!(decision, Request::HostDrop { offset, bytes });
+    comes_back(scene);
 }
