@@ -175,28 +175,17 @@ pub(super) fn make_for(owner: &Owner, bytes: u64, size: u64) -> Result<u64, CUre
     // A capture may have begun since: the driver's own functions are asked outside of it.
     unnoticed(|| {
         let base = vmm::reserve(length(size))?;
-        let backed = back(base, &mut block).and_then(|()| open(base, size, &block));
-        if let Err(why) = backed {
+        let made = match back(base, &mut block) {
+            Ok(()) => peers::enter(base, block),
+            Err(why) => Err((why, block)),
+        };
+        if let Err((why, block)) = made {
             give_back(base, &block);
             return Err(why);
         }
-        blocks().insert(base, block);
         wake_if_more();
         Ok(base)
     })
-}
-
-/// Gives those access to a block's addresses that have it. Inside a passage of the seal, or by the
-/// mover's thread.
-pub(super) fn open(at: u64, bytes: u64, block: &Block) -> Result<(), CUresult> {
-    let (rights, devices) = {
-        let blocks = blocks();
-        (blocks.rights(block), blocks.accessors(block))
-    };
-    match rights {
-        Some(rights) => vmm::set_rights(at, length(bytes), &rights),
-        None => vmm::give_access(at, length(bytes), &devices),
-    }
 }
 
 /// Has the mover's thread ask for more host memory, in the background, if there is more to move.
