@@ -244,6 +244,8 @@ pub(crate) fn free(device: DeviceKey, base: u64) -> CUresult {
         if managed::is_on() {
             return managed::free(base);
         }
+        // Of several frees of one address at once, the one that took the address's record comes here.
+        // So without a block its context has ended meanwhile: it is freed, and the charge with it.
         let block = blocks().remove(base);
         if let Some(block) = block {
             give_back(base, &block);
