@@ -244,8 +244,8 @@ pub(crate) fn free(device: DeviceKey, base: u64) -> CUresult {
         if managed::is_on() {
             return managed::free(base);
         }
-        // Of several frees of one address at once, the one that took the address's record comes here.
-        // So without a block its context has ended meanwhile: it is freed, and the charge with it.
+        // Of several frees of one address at once only that comes here which has its record. So
+        // without a block the context has ended meanwhile: all is freed, and so is the charge.
         let block = blocks().remove(base);
         if let Some(block) = block {
             give_back(base, &block);
@@ -280,18 +280,23 @@ pub(super) fn refused_by_context(device: DeviceKey) -> Option<CUresult> {
 }
 
 /// The driver's error for a free while a stream captures, if it refuses one. It is asked with an
-/// allocation of this library's own, which no capture has noticed.
+/// allocation of this library's own, which no capture has noticed. Outside of all passages. Waits
+/// while the process is sealed, as the free itself: no move waits for the end of a capture.
 pub(super) fn refused_by_capture() -> Option<CUresult> {
     if captures::none_seen() {
         return None;
     }
-    let probe = unnoticed(|| calls::allocate(1)).ok()?;
-    let answer = calls::free(probe);
-    if answer.is_success() {
-        return None;
-    }
-    let _ = unnoticed(|| calls::free(probe));
-    Some(answer)
+    let answer = seal::pass(|| {
+        let Ok(probe) = unnoticed(|| calls::allocate(1)) else {
+            return CUresult::SUCCESS;
+        };
+        let answer = calls::free(probe);
+        if !answer.is_success() {
+            let _ = unnoticed(|| calls::free(probe));
+        }
+        answer
+    });
+    (!answer.is_success()).then_some(answer)
 }
 
 /// Waits for all work on a device that the process has submitted, if there is any.
