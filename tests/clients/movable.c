@@ -8,6 +8,7 @@
  *   check I SEED      -> check WRONG        bytes that are not the pattern's, or 1000000000 and the driver's error
  *   free I            -> free RESULT
  *   later I           -> later RESULT       cuMemFreeAsync in stream 1
+ *   twice I           -> twice A B          cuMemFree in two threads at once: the smaller of the results, and the other
  *   same I            -> same SAME          whether the slot has the address that it had first
  *   range I OFFSET    -> range OFFSET SIZE  cuMemGetAddressRange: how far before that the allocation begins, and its size
  *   about I           -> about CONTEXT START SIZE SYNC LEGACY   attributes of a pointer in its middle: 1 if as of plain memory

@@ -222,7 +222,14 @@ impl Dealer {
         self.drain_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// The bytes of the host store that processes were given, and its end: it gives no more.
+    /// From now on its tenant is asked to have its memory stored, by this number, or not: 0.
+    pub fn spills(&self, number: u32) {
+        self.page().header.spill.store(number, Ordering::Release);
+        self.announce();
+    }
+
+    /// The bytes of the host store that processes were given, and its end: it gives no more. What
+    /// of them was stored in a file.
     pub fn store(&self) -> &HostStore {
         &self.store
     }
@@ -389,6 +396,11 @@ fn serve(socket: UnixStream, desk: &Desk) {
         if ready != Ok(0) && line.receive(1 << 16).is_err() {
             return;
         }
+        if let Some((id, reply, descriptor)) = desk.store.due()
+            && line.send(id, &reply, vec![descriptor]).is_err()
+        {
+            return;
+        }
         while let Ok(Some((id, body))) = line.next_frame() {
             if answer(&mut line, desk, id, &body).is_none() {
                 return;
@@ -439,6 +451,12 @@ fn answer(line: &mut Connection, desk: &Desk, id: u32, body: &[u8]) -> Option<()
             }
             None => Reply::Refused(Refusal::NoMemory),
         },
+        asked @ (Request::HostStore { .. } | Request::HostFetch(_)) => {
+            desk.store.asked(id, &asked);
+            let says = desk.says.lock().expect("nothing fails there");
+            let _ = says.send(asked);
+            return Some(());
+        }
         said @ (Request::Wanted { .. }
         | Request::Drained { .. }
         | Request::Idle { .. }
@@ -452,7 +470,8 @@ fn answer(line: &mut Connection, desk: &Desk, id: u32, body: &[u8]) -> Option<()
         | Request::Back { .. }
         | Request::NoRoom { .. }
         | Request::WantIn { .. }
-        | Request::HostDrop { .. }) => {
+        | Request::HostDrop { .. }
+        | Request::HostForget(_)) => {
             let says = desk.says.lock().expect("nothing fails there");
             // At the end of a test the receiver is gone.
             let _ = says.send(said);

@@ -1,9 +1,13 @@
-//! The host memory that a daemon played by a test gives to processes whose memory moves.
+//! The host memory that a daemon played by a test gives to processes whose memory moves, and the
+//! file in which it stores some of that.
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use gpushare_protocol::wire::{Reply, Request, Stored};
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
@@ -21,6 +25,20 @@ pub struct HostStore {
     /// Most bytes that it gives.
     most: AtomicU64,
     ranges: Mutex<Vec<u64>>,
+    spilled: Mutex<Spilled>,
+}
+
+/// An answer, with the number of its question.
+type Answer = (u32, Reply, OwnedFd);
+
+/// The file, and the answers to the questions about it.
+#[derive(Debug, Default)]
+struct Spilled {
+    file: Option<File>,
+    /// Its end.
+    end: u64,
+    made: Option<Answer>,
+    due: Option<Answer>,
 }
 
 impl Default for HostStore {
@@ -30,6 +48,7 @@ impl Default for HostStore {
             given: AtomicU64::new(0),
             most: AtomicU64::new(SIZE),
             ranges: Mutex::default(),
+            spilled: Mutex::default(),
         }
     }
 }
@@ -79,4 +98,58 @@ impl HostStore {
         ranges.push(bytes);
         Some((offset, file.try_clone().expect("a descriptor")))
     }
+
+    /// A process has a range stored, or fetched: its bytes are copied at once. It is not answered.
+    pub(crate) fn asked(&self, id: u32, request: &Request) {
+        let mut spilled = self.spilled.lock().expect("nothing fails there");
+        let end = spilled.end;
+        let file = spilled
+            .file
+            .get_or_insert_with(|| tempfile::tempfile().expect("a file"));
+        let file = file.try_clone().expect("a descriptor");
+        let answer = match *request {
+            Request::HostStore { offset, bytes } => {
+                copy((&self.memory(), offset), (&file, end), bytes);
+                spilled.end += bytes;
+                let stored = Stored {
+                    file: 1,
+                    at: end,
+                    bytes,
+                    sum: 0,
+                };
+                (id, Reply::HostStored(stored), OwnedFd::from(file))
+            }
+            Request::HostFetch(Stored { at, bytes, .. }) => {
+                let (offset, memory) = self.give(bytes).expect("it gives more");
+                copy((&file, at), (&self.memory(), offset), bytes);
+                (id, Reply::HostRange { offset, bytes }, memory)
+            }
+            _ => return,
+        };
+        spilled.made = Some(answer);
+    }
+
+    fn memory(&self) -> File {
+        let file = self.file.lock().expect("nothing fails there");
+        let file = file.as_ref().expect("it has given some");
+        File::from(file.try_clone().expect("a descriptor"))
+    }
+
+    /// The last such question is answered now.
+    pub fn answers(&self) {
+        let mut spilled = self.spilled.lock().expect("nothing fails there");
+        spilled.due = Some(spilled.made.take().expect("a question"));
+    }
+
+    /// The answer that is to be sent.
+    pub(crate) fn due(&self) -> Option<Answer> {
+        let mut spilled = self.spilled.lock().expect("nothing fails there");
+        spilled.due.take()
+    }
+}
+
+fn copy((from, at): (&File, u64), (to, there): (&File, u64), bytes: u64) {
+    let mut all = vec![0; usize::try_from(bytes).expect("a small number")];
+    from.read_exact_at(&mut all, at).expect("its bytes");
+    to.write_all_at(&all, there).expect("room for them");
 }

@@ -83,6 +83,7 @@ mod movable_parts;
 mod movable_pools;
 mod movable_segments;
 mod movable_small;
+mod movable_stored;
 mod movable_storm;
 mod movable_told;
 mod mps;

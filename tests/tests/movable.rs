@@ -123,6 +123,48 @@ fn a_capture_refuses_as_it_would_with_plain_memory() {
 }
 
 #[test]
+fn a_free_while_a_stream_captures_waits_for_memory_that_is_away() {
+    let mut scene = Scene::new("mem=1GiB");
+    scene.does(&["alloc 0 4194304", "fill 0 1"]);
+    scene.provided(4 * MIB);
+    scene.leaves();
+    scene.does(&["begin 0"]);
+    // The driver is asked whether the capture refuses it: not while memory is away.
+    scene.guest.send("free 0");
+    scene.dealer.hears(&Request::WantIn { device_index: 0 });
+    scene.returns();
+    // The driver's error for a call that a capture forbids.
+    assert_eq!(scene.guest.line(), "free 900");
+    // That has ended the capture with an error.
+    scene.guest.answers("end", "901");
+    scene.guest.answers("check 0 1", "0");
+    scene.does(&["free 0"]);
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn of_two_frees_of_one_address_at_once_one_is_refused() {
+    let mut scene = Scene::new("mem=1GiB");
+    let mut bare = scene.bare();
+    // Of chunks of its own, and of a part of a slab.
+    for bytes in [4 * MIB, 1000] {
+        let lines = [format!("alloc 0 {bytes}"), "twice 0".to_owned()];
+        same(&mut scene, &mut bare, &lines);
+        let lines = ["alloc 1 4096".to_owned(), format!("alloc 0 {bytes}")];
+        same(&mut scene, &mut bare, &lines);
+        scene.provided(4 * MIB);
+        scene.leaves();
+        scene.guest.send("twice 0");
+        scene.dealer.hears(&Request::WantIn { device_index: 0 });
+        scene.returns();
+        assert_eq!(scene.guest.line(), "twice 0 1");
+        scene.does(&["free 1"]);
+    }
+    scene.guest.finish().silently();
+    bare.finish().silently();
+}
+
+#[test]
 fn memory_ends_with_its_context_and_in_a_streams_order() {
     let mut scene = Scene::with("mem=1GiB", "init 1", &[]);
     scene.does(&["alloc 0 4194304", "alloc 1 8388608", "fill 0 1", "later 0"]);

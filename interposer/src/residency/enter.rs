@@ -13,9 +13,10 @@ use super::blocks::{Chunk, New, Valid};
 use super::copies::{
     Begun, Lane, PART, Place, Streams, Uncopied, begun, copied, each_piece, length,
 };
-use super::memory::{blocks, open};
+use super::memory::blocks;
 use super::own::is_number;
 use super::own_moves;
+use super::peers::open;
 use super::spent::Spent;
 use super::stored::Fetched;
 use crate::driver::vmm;

@@ -59,7 +59,16 @@ struct Range {
     is_lost: bool,
     /// Free stretches, by their places.
     free: BTreeMap<u64, u64>,
+    /// How often some of it was taken: other bytes come there each time.
+    takes: u64,
     pinned: Pinned,
+}
+
+/// A range as it was when the daemon was asked to store it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AsAsked {
+    number: usize,
+    takes: u64,
 }
 
 /// Whether the driver knows a range, so that copies reach it fast.
@@ -90,6 +99,7 @@ impl Store {
             bytes: given.bytes,
             is_lost: false,
             free: BTreeMap::from([(0, given.bytes)]),
+            takes: 0,
             pinned: Pinned::Unasked,
         };
         self.ranges.insert(self.next, range);
@@ -154,6 +164,7 @@ impl Store {
                 && let Some((offset, length)) = range.free.pop_first()
             {
                 let taken = length.min(left);
+                range.takes += 1;
                 if taken < length {
                     range.free.insert(offset + taken, length - taken);
                 }
@@ -233,22 +244,25 @@ impl Store {
     }
 
     /// A range with bytes in it that could be stored in a file.
-    pub(super) fn next_to_store(&self) -> Option<(usize, Given)> {
+    pub(super) fn next_to_store(&self) -> Option<(AsAsked, Given)> {
         let mut all = self.mapped();
-        let (number, _, given) = all.find(|(_, range, _)| !range.is_lost && !range.is_unused())?;
-        Some((number, given))
+        let (number, range, given) =
+            all.find(|(_, range, _)| !range.is_lost && !range.is_unused())?;
+        let takes = range.takes;
+        Some((AsAsked { number, takes }, given))
     }
 
-    /// A mapped range, and whether the driver knows it.
-    pub(super) fn given(&self, number: usize) -> Option<(Given, Pinned)> {
+    /// A mapped range, and whether the driver knows it; `None` if other bytes may have come there
+    /// since: some of them may not be in the file.
+    pub(super) fn unchanged(&self, asked: AsAsked) -> Option<(Given, Pinned)> {
         let mut all = self.mapped();
-        let (_, range, given) = all.find(|(own, ..)| *own == number)?;
-        Some((given, range.pinned))
+        let (_, range, given) = all.find(|(number, ..)| *number == asked.number)?;
+        (range.takes == asked.takes).then_some((given, range.pinned))
     }
 
     /// The bytes of a range are in a file from now on.
-    pub(super) fn is_stored(&mut self, number: usize, stored: Stored) {
-        if let Some(range) = self.ranges.get_mut(&number) {
+    pub(super) fn is_stored(&mut self, asked: AsAsked, stored: Stored) {
+        if let Some(range) = self.ranges.get_mut(&asked.number) {
             range.backing = Backing::Stored(stored);
             range.pinned = Pinned::No;
         }
@@ -356,19 +370,18 @@ mod tests {
         let mut store = Store::default();
         store.add(given(0x10_0000, 8 * MIB));
         let taken = store.take(6 * MIB).unwrap();
-        let (number, range) = store.next_to_store().unwrap();
-        assert_eq!(
-            (range.address, store.given(number).is_some()),
-            (0x10_0000, true)
-        );
+        let (asked, range) = store.next_to_store().unwrap();
+        assert_eq!(range, given(0x10_0000, 8 * MIB));
+        assert!(store.unchanged(asked).is_some());
         let stored = Stored {
             file: 1,
             at: 2,
             bytes: 8 * MIB,
             sum: 3,
         };
-        store.is_stored(number, stored);
-        assert_eq!(store.find(taken[0]), Found::Stored(number, stored, 0));
+        store.is_stored(asked, stored);
+        assert_eq!(store.find(taken[0]), Found::Stored(asked.number, stored, 0));
+        assert_eq!(store.unchanged(asked), None, "it is not mapped any more");
         assert_eq!(
             (store.bytes(), store.free(), store.covered()),
             (0, 0, 8 * MIB)
@@ -382,6 +395,31 @@ mod tests {
             (Some(stored), false)
         );
         assert_eq!(store.covered(), 0);
+    }
+
+    #[test]
+    fn a_range_into_which_bytes_came_since_is_not_as_it_was_asked_for() {
+        let mut store = Store::default();
+        store.add(given(0x10_0000, 8 * MIB));
+        store.add(given(0x90_0000, 8 * MIB));
+        let first = store.take(2 * MIB).unwrap();
+        let (asked, range) = store.next_to_store().unwrap();
+        assert_eq!(store.unchanged(asked), Some((range, Pinned::Unasked)));
+        let behind = store.take(6 * MIB).unwrap();
+        assert_eq!(store.unchanged(asked), None, "bytes beside those");
+        let (asked, _) = store.next_to_store().unwrap();
+        store.give(first);
+        assert!(store.unchanged(asked).is_some(), "nothing was written");
+        let again = store.take(2 * MIB).unwrap();
+        assert_eq!(store.unchanged(asked), None, "other bytes in their place");
+        let (asked, _) = store.next_to_store().unwrap();
+        let elsewhere = store.take(8 * MIB).unwrap();
+        assert!(store.unchanged(asked).is_some(), "bytes in another range");
+        for pieces in [behind, again, elsewhere] {
+            store.give(pieces);
+        }
+        assert!(store.surplus(8 * MIB).is_some() && store.surplus(0).is_some());
+        assert_eq!(store.unchanged(asked), None, "it is given back");
     }
 
     #[test]

@@ -175,28 +175,17 @@ pub(super) fn make_for(owner: &Owner, bytes: u64, size: u64) -> Result<u64, CUre
     // A capture may have begun since: the driver's own functions are asked outside of it.
     unnoticed(|| {
         let base = vmm::reserve(length(size))?;
-        let backed = back(base, &mut block).and_then(|()| open(base, size, &block));
-        if let Err(why) = backed {
+        let made = match back(base, &mut block) {
+            Ok(()) => peers::enter(base, block),
+            Err(why) => Err((why, block)),
+        };
+        if let Err((why, block)) = made {
             give_back(base, &block);
             return Err(why);
         }
-        blocks().insert(base, block);
         wake_if_more();
         Ok(base)
     })
-}
-
-/// Gives those access to a block's addresses that have it. Inside a passage of the seal, or by the
-/// mover's thread.
-pub(super) fn open(at: u64, bytes: u64, block: &Block) -> Result<(), CUresult> {
-    let (rights, devices) = {
-        let blocks = blocks();
-        (blocks.rights(block), blocks.accessors(block))
-    };
-    match rights {
-        Some(rights) => vmm::set_rights(at, length(bytes), &rights),
-        None => vmm::give_access(at, length(bytes), &devices),
-    }
 }
 
 /// Has the mover's thread ask for more host memory, in the background, if there is more to move.
@@ -255,6 +244,8 @@ pub(crate) fn free(device: DeviceKey, base: u64) -> CUresult {
         if managed::is_on() {
             return managed::free(base);
         }
+        // Of several frees of one address at once only that comes here which has its record. So
+        // without a block the context has ended meanwhile: all is freed, and so is the charge.
         let block = blocks().remove(base);
         if let Some(block) = block {
             give_back(base, &block);
@@ -289,18 +280,23 @@ pub(super) fn refused_by_context(device: DeviceKey) -> Option<CUresult> {
 }
 
 /// The driver's error for a free while a stream captures, if it refuses one. It is asked with an
-/// allocation of this library's own, which no capture has noticed.
+/// allocation of this library's own, which no capture has noticed. Outside of all passages. Waits
+/// while the process is sealed, as the free itself: no move waits for the end of a capture.
 pub(super) fn refused_by_capture() -> Option<CUresult> {
     if captures::none_seen() {
         return None;
     }
-    let probe = unnoticed(|| calls::allocate(1)).ok()?;
-    let answer = calls::free(probe);
-    if answer.is_success() {
-        return None;
-    }
-    let _ = unnoticed(|| calls::free(probe));
-    Some(answer)
+    let answer = seal::pass(|| {
+        let Ok(probe) = unnoticed(|| calls::allocate(1)) else {
+            return CUresult::SUCCESS;
+        };
+        let answer = calls::free(probe);
+        if !answer.is_success() {
+            let _ = unnoticed(|| calls::free(probe));
+        }
+        answer
+    });
+    (!answer.is_success()).then_some(answer)
 }
 
 /// Waits for all work on a device that the process has submitted, if there is any.

@@ -1,9 +1,9 @@
 //! Contexts that may access the movable allocations of others: plain memory is theirs by itself,
 //! mappings are by name.
 
-use gpushare_cuda_abi::cuda::{CUcontext, CUdevice};
+use gpushare_cuda_abi::cuda::{CUcontext, CUdevice, CUresult};
 
-use super::blocks::Peer;
+use super::blocks::{Block, Blocks, Peer};
 use super::memory::blocks;
 use crate::driver::contexts::Here;
 use crate::driver::device;
@@ -11,6 +11,90 @@ use crate::driver::vmm;
 
 fn length(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Who may access a block.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// A pool's memory: each of these devices by its own rights.
+    Pool(Vec<(CUdevice, u64)>),
+    /// A context's memory: these devices.
+    Context(Vec<CUdevice>),
+}
+
+impl Access {
+    fn give(&self, at: u64, bytes: u64) -> Result<(), CUresult> {
+        match self {
+            Self::Pool(rights) => vmm::set_rights(at, length(bytes), rights),
+            Self::Context(devices) => vmm::give_access(at, length(bytes), devices),
+        }
+    }
+
+    fn devices(&self) -> Vec<CUdevice> {
+        match self {
+            Self::Pool(rights) => rights.iter().map(|(device, _)| *device).collect(),
+            Self::Context(devices) => devices.clone(),
+        }
+    }
+}
+
+impl Blocks {
+    fn access(&self, block: &Block) -> Access {
+        match self.rights(block) {
+            Some(rights) => Access::Pool(rights),
+            None => Access::Context(self.accessors(block)),
+        }
+    }
+
+    /// Enters a new block that those may access who were `given` that. `Err`: the block, and who
+    /// may access it now. That has changed meanwhile, and the change found no block here.
+    fn insert_if(
+        &mut self,
+        base: u64,
+        block: Block,
+        given: Option<&Access>,
+    ) -> Result<(), (Block, Access)> {
+        let now = self.access(&block);
+        if given != Some(&now) {
+            return Err((block, now));
+        }
+        self.insert(base, block);
+        Ok(())
+    }
+}
+
+/// Gives those access to a block's addresses that have it. By the mover's thread: nothing changes
+/// who that is while the process is sealed.
+pub(super) fn open(at: u64, bytes: u64, block: &Block) -> Result<(), CUresult> {
+    let access = { blocks().access(block) };
+    access.give(at, bytes)
+}
+
+/// Gives those access to a new block that have it, and enters it into the books. Inside a passage
+/// of the seal.
+///
+/// # Errors
+/// The driver's, and the block.
+pub(super) fn enter(base: u64, mut block: Block) -> Result<(), (CUresult, Block)> {
+    let mut given: Option<Access> = None;
+    loop {
+        let entered = { blocks().insert_if(base, block, given.as_ref()) };
+        let Err((back, now)) = entered else {
+            return Ok(());
+        };
+        block = back;
+        let may = now.devices();
+        let before = given.iter().flat_map(Access::devices);
+        for device in before.filter(|device| !may.contains(device)) {
+            if let Err(why) = vmm::take_access(base, length(block.reserved), device) {
+                return Err((why, block));
+            }
+        }
+        if let Err(why) = now.give(base, block.reserved) {
+            return Err((why, block));
+        }
+        given = Some(now);
+    }
 }
 
 /// The context `from` may access the allocations of the context `of`, or no more. Inside a passage
@@ -84,5 +168,48 @@ pub(super) fn gone(from: CUcontext) {
         if !reaches(peer.device, peer.of) {
             change_access(peer.device, peer.of, false);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::contexts::ContextId;
+    use crate::driver::device::DeviceKey;
+
+    #[test]
+    fn a_block_whose_peers_changed_while_it_was_made_is_opened_again() {
+        let context = |number| CUcontext(core::ptr::without_provenance_mut(number));
+        let mut blocks = Blocks::default();
+        let mut block = Block {
+            bytes: 4096,
+            reserved: 4096,
+            handle: context(16),
+            context: ContextId::NONE,
+            device: DeviceKey::of_index(0).unwrap(),
+            ordinal: 0,
+            pool: None,
+            sync_memops: false,
+            chunks: Vec::new(),
+        };
+        let mut given = None;
+        for devices in [vec![0], vec![0, 1], vec![0]] {
+            let refused = blocks.insert_if(4096, block, given.as_ref());
+            let (back, now) = refused.unwrap_err();
+            assert_eq!(now, Access::Context(devices));
+            (block, given) = (back, Some(now));
+            let peer = Peer {
+                device: 1,
+                from: context(32),
+                of: context(16),
+            };
+            if blocks.peers.pop().is_none() {
+                blocks.peers.push(peer);
+            }
+        }
+        assert!(blocks.map.is_empty());
+        blocks.peers.clear();
+        assert!(blocks.insert_if(4096, block, given.as_ref()).is_ok());
+        assert_eq!(blocks.movable[0], 4096);
     }
 }

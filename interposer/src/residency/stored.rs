@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use gpushare_cuda_abi::cuda::{CUresult, CUstream};
 use gpushare_protocol::wire::{Request, Stored};
 
-use super::host::{Found, Given, Piece, Pinned};
+use super::host::{AsAsked, Found, Given, Piece, Pinned};
 use super::memory::blocks;
 use super::provide::unpinned;
 use crate::driver::vmm;
@@ -21,11 +21,21 @@ use crate::session::{Answer, Session};
 /// How long a range is waited for. The daemon gives up a little earlier where it has no room.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The range that the daemon was asked to store.
+/// A range that the daemon was asked to store.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    range: AsAsked,
+    /// The daemon's request for that.
+    word: u32,
+    /// The number of the question.
+    question: u32,
+}
+
+/// What the daemon was asked to store.
 #[derive(Debug, Default)]
 pub(super) struct Storing {
-    /// The range of which its answer is awaited, and the number of its request for that.
-    pub(super) asked: Option<(usize, u32)>,
+    /// The range of which its answer is awaited.
+    pub(super) asked: Option<Asked>,
     /// The request of the daemon's that it took back, or could not carry out.
     refused: u32,
 }
@@ -43,45 +53,49 @@ pub(super) fn give_back_unused(session: &Session) -> bool {
 
 /// One look. `is_out`: all memory that can leave is away, and none is on its way.
 pub(super) fn store(session: &Session, storing: &mut Storing, is_out: bool) {
-    if let Some((number, word)) = storing.asked {
-        match session.take_answer() {
-            Some(Answer::Stored(stored)) => {
-                storing.asked = None;
-                if !(is_out && let_go(session, number, stored)) {
-                    session.says(&Request::HostForget(stored));
-                }
-            }
-            Some(_) => {
-                storing.asked = None;
-                storing.refused = word;
-            }
-            None if !session.is_asking() => storing.asked = None,
-            None => {}
+    // The question of a return may have taken its place, or the daemon has gone.
+    let asked = storing
+        .asked
+        .filter(|asked| session.is_asked(asked.question));
+    storing.asked = asked;
+    let answer = session.take_answer();
+    if answer.is_some() {
+        storing.asked = None;
+    }
+    match (answer, asked) {
+        (Some(Answer::Stored(stored)), Some(asked)) if is_out && let_go(session, asked, stored) => {
         }
+        (Some(Answer::Refused | Answer::Lost), Some(asked)) => storing.refused = asked.word,
+        // A return does not wait for it any more, or the range is needed as it is.
+        (answer, _) => session.drop_answer(answer),
     }
     forget_unused(session);
     let word = session.spill();
-    if !is_out || word == 0 || word == storing.refused || storing.asked.is_some() {
+    if !is_out || word == 0 || word == storing.refused || session.is_asking() {
         return;
     }
     drop_unused(session);
     let next = blocks().store.next_to_store();
-    if let Some((number, given)) = next {
-        storing.asked = session
-            .ask_store(given.offset, given.bytes)
-            .then_some((number, word));
+    if let Some((range, given)) = next {
+        let question = session.ask_store(given.offset, given.bytes);
+        storing.asked = question.map(|question| Asked {
+            range,
+            word,
+            question,
+        });
     }
 }
 
-/// Gives the memory of a stored range back. Whether that was possible.
-fn let_go(session: &Session, number: usize, stored: Stored) -> bool {
-    let Some((given, pinned)) = blocks().store.given(number) else {
+/// Gives the memory of a stored range back. Whether that was possible: the process may have come
+/// back and left again since it asked, and the file has the bytes of before.
+fn let_go(session: &Session, asked: Asked, stored: Stored) -> bool {
+    let Some((given, pinned)) = blocks().store.unchanged(asked.range) else {
         return false;
     };
     if given.bytes != stored.bytes || (pinned == Pinned::Yes && !unpinned(given.address)) {
         return false;
     }
-    blocks().store.is_stored(number, stored);
+    blocks().store.is_stored(asked.range, stored);
     give_back(session, given);
     true
 }

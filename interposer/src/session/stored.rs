@@ -64,14 +64,20 @@ impl Session {
         }
     }
 
-    /// Asks the daemon to store a range. `false` if there is none to ask.
-    pub(crate) fn ask_store(&self, offset: u64, bytes: u64) -> bool {
+    /// Asks the daemon to store a range: the number of the question. `None` if there is none to
+    /// ask.
+    pub(crate) fn ask_store(&self, offset: u64, bytes: u64) -> Option<u32> {
         self.puts(&Request::HostStore { offset, bytes })
     }
 
     /// Whether an answer may come.
     pub(crate) fn is_asking(&self) -> bool {
         locked(&self.question).id != 0
+    }
+
+    /// Whether the answer would be to the question of this number.
+    pub(crate) fn is_asked(&self, question: u32) -> bool {
+        locked(&self.question).id == question
     }
 
     /// The answer, once it has come.
@@ -85,7 +91,7 @@ impl Session {
     /// Has stored bytes brought back into memory, and waits for them. `None` if there is no daemon,
     /// or it does not answer until `end`.
     pub(crate) fn fetch(&self, stored: Stored, end: Instant) -> Option<Answer> {
-        while self.puts(&Request::HostFetch(stored)) {
+        while self.puts(&Request::HostFetch(stored)).is_some() {
             let answer = self.await_answer(end);
             if answer != Some(Answer::Refused) || Instant::now() + PAUSE >= end {
                 return answer;
@@ -106,15 +112,13 @@ impl Session {
         }
     }
 
-    /// Puts a question in place of the one before.
-    fn puts(&self, request: &Request) -> bool {
+    /// Puts a question in place of the one before. Its number.
+    fn puts(&self, request: &Request) -> Option<u32> {
         if self.minor.load(Ordering::Relaxed) < SINCE {
-            return false;
+            return None;
         }
         let line = self.line();
-        if line.is_none() {
-            return false;
-        }
+        line.as_ref()?;
         let id = self.asks.number();
         let before = {
             let mut question = locked(&self.question);
@@ -125,11 +129,11 @@ impl Session {
         self.send(line.as_ref(), id, request);
         drop(line);
         self.drop_answer(before);
-        true
+        Some(id)
     }
 
     /// An answer that no thread waits for any more.
-    fn drop_answer(&self, answer: Option<Answer>) {
+    pub(crate) fn drop_answer(&self, answer: Option<Answer>) {
         match answer {
             Some(Answer::Stored(stored)) => self.says(&Request::HostForget(stored)),
             Some(Answer::Fetched(address, offset, bytes)) => {

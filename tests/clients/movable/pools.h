@@ -76,6 +76,20 @@ static int joined(void) {
     return other.result;
 }
 
+static void *free_beside(void *unused) {
+    other.result = current();
+    if (!other.result) other.result = CALL("cuMemFree_v2", (dptr))(slots[other.slot]);
+    return unused;
+}
+
+/* Frees a slot in two threads at once. */
+static int twice(int i, int *own) {
+    other.slot = i;
+    TRY(pthread_create(&other.thread, NULL, free_beside, NULL));
+    *own = CALL("cuMemFree_v2", (dptr))(slots[i]);
+    return pthread_join(other.thread, NULL);
+}
+
 /* Whether it was one of the commands about pools. */
 static int pool_command(const char *name, int i, const unsigned long long *value) {
     if (!strcmp(name, "pool")) printf("pool %d\n", make_pool(value[0], value[1], value[2]));
@@ -87,7 +101,10 @@ static int pool_command(const char *name, int i, const unsigned long long *value
         firsts[i] = slots[i];
         printf("%s %d\n", name, result);
     } else if (!strcmp(name, "beside")) printf("beside %d\n", beside(i, value[1], stream_of(value[2])));
-    else if (!strcmp(name, "joined")) printf("joined %d\n", joined());
+    else if (!strcmp(name, "twice")) {
+        int own = 0, result = twice(i, &own), is_first = own < other.result;
+        printf("twice %d %d\n", result ? result : is_first ? own : other.result, is_first ? other.result : own);
+    } else if (!strcmp(name, "joined")) printf("joined %d\n", joined());
     else if (!strcmp(name, "level")) level(value[0]);
     else if (!strcmp(name, "put")) {
         uint64_t wanted = value[2];

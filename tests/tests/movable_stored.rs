@@ -1,0 +1,128 @@
+//! A daemon that stores memory of the host in a file answers late: what the program has changed
+//! meanwhile stays in memory, and what it gives up goes back.
+
+use gpushare_protocol::page::residency::Order;
+use gpushare_protocol::wire::Request;
+use gpushare_tests::MIB;
+use gpushare_tests::movable::{Outcome, Scene};
+
+const SPEC: &str = "mem=256MiB,ctx=8MiB";
+/// Less than the smallest range that is given.
+const PART: u64 = 16 * MIB;
+
+/// The next message about a range that the process gives up, or keeps.
+#[track_caller]
+fn decides(scene: &Scene) -> Request {
+    scene.dealer.hears_some(|said| match said {
+        Request::HostDrop { .. } | Request::HostForget(_) => Some(said.clone()),
+        _ => None,
+    })
+}
+
+/// The daemon is asked to store a range, and does not answer yet.
+#[track_caller]
+fn is_asked(scene: &Scene) {
+    scene.dealer.spills(1);
+    let is_question = |said: &Request| matches!(said, Request::HostStore { .. }).then_some(());
+    scene.dealer.hears_some(is_question);
+    scene.dealer.spills(0);
+}
+
+#[track_caller]
+fn keeps_what_was_stored_late(scene: &Scene) {
+    scene.dealer.store().answers();
+    let decision = decides(scene);
+    assert!(matches!(decision, Request::HostForget(_)), "{decision:?}");
+}
+
+#[test]
+fn memory_that_changed_while_it_was_stored_stays_on_the_host() {
+    let mut scene = Scene::new(SPEC);
+    scene.does(&[&format!("alloc 0 {PART}"), "fill 0 1"]);
+    scene.provided(PART);
+    scene.leaves();
+    is_asked(&scene);
+    scene.waits_for_return("fill 0 2");
+    scene.leaves();
+    keeps_what_was_stored_late(&scene);
+    scene.returns();
+    scene.guest.answers("check 0 2", "0");
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn memory_that_came_to_a_range_while_it_was_stored_stays_there() {
+    let mut scene = Scene::on_two("mem=256MiB,ctx=8MiB,count=2");
+    scene.does(&["second", &format!("alloc 0 {PART}"), "fill 0 1"]);
+    scene.does(&[&format!("there 1 {PART}"), "fill 1 2"]);
+    scene.provided(2 * PART);
+    let leaves = |device: u8| {
+        scene.dealer.order_on(device.into(), 1, Order::Leave);
+        scene.dealer.hears_some(|said| match said {
+            Request::Away { device_index, .. } => (*device_index == device).then_some(()),
+            _ => None,
+        });
+    };
+    leaves(0);
+    is_asked(&scene);
+    leaves(1);
+    keeps_what_was_stored_late(&scene);
+    for device_index in [0, 1] {
+        scene.dealer.order_on(device_index, 2, Order::Return);
+    }
+    scene.guest.answers("check 0 1", "0");
+    scene.guest.answers("check 1 2", "0");
+    scene.guest.finish().silently();
+}
+
+/// A program whose memory is in a file.
+#[track_caller]
+fn stored() -> Scene {
+    let mut scene = Scene::new(SPEC);
+    scene.does(&[&format!("alloc 0 {PART}"), "fill 0 1"]);
+    scene.provided(PART);
+    scene.leaves();
+    is_asked(&scene);
+    scene.dealer.store().answers();
+    let decision = decides(&scene);
+    assert!(matches!(decision, Request::HostDrop { .. }), "{decision:?}");
+    scene
+}
+
+/// It is to return, and asks for what is in the file.
+#[track_caller]
+fn fetches(scene: &mut Scene) {
+    scene.epoch += 1;
+    scene.dealer.order(scene.epoch, Order::Return);
+    let is_question = |said: &Request| matches!(said, Request::HostFetch(_)).then_some(());
+    scene.dealer.hears_some(is_question);
+}
+
+#[track_caller]
+fn comes_back(mut scene: Scene) {
+    fetches(&mut scene);
+    scene.dealer.store().answers();
+    assert_eq!(scene.outcome(), Outcome::Back);
+    scene.guest.answers("check 0 1", "0");
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn stored_memory_comes_back_from_the_file() {
+    comes_back(stored());
+}
+
+#[test]
+fn memory_that_is_fetched_too_late_is_given_back_at_once() {
+    let mut scene = stored();
+    fetches(&mut scene);
+    let outcome = scene.outcome();
+    assert!(matches!(outcome, Outcome::NoRoom(_)), "{outcome:?}");
+    let before = scene.dealer.store().given();
+    scene.dealer.store().answers();
+    let decision = decides(&scene);
+    let bytes = scene.dealer.store().ranges()[0];
+    let offset = before - bytes;
+    assert_eq!(decision, Request::HostDrop { offset, bytes });
+    comes_back(scene);
+}
