@@ -55,9 +55,14 @@ impl Daemon {
     /// Suspends a tenant. Its memory has left the device then.
     #[track_caller]
     pub fn suspend(&self, name: &str) {
+        assert_eq!(self.asks_to_leave(name), ControlReply::Done);
+    }
+
+    /// The answer to the command that suspends a tenant.
+    #[track_caller]
+    pub fn asks_to_leave(&self, name: &str) -> ControlReply {
         let tenant = name.to_owned();
-        let reply = self.commands().ask(&Control::Suspend { tenant });
-        assert_eq!(reply, ControlReply::Done);
+        self.commands().ask(&Control::Suspend { tenant })
     }
 
     /// Resumes a tenant. Its memory is back then.

@@ -86,7 +86,7 @@ const PARTS: &[Part] = &[
             &["device"],
             &["shared", "turns"],
             &["roster"],
-            &["account", "members", "view"],
+            &["debts", "account", "members", "view"],
             &["promise", "input", "work"],
             &["page", "terms"],
         ],

@@ -2,9 +2,9 @@
 //! the device has, and which moves to the host and back as a whole where tenants do not fit
 //! together.
 
-use gpushare_protocol::wire::Place;
+use gpushare_protocol::wire::{ControlReply, Place};
 use gpushare_tests::clients::compile;
-use gpushare_tests::{Daemon, Gpu, Guest, Home, MIB, Tenant, until};
+use gpushare_tests::{Daemon, Gpu, Guest, Home, MIB, Meeting, Tenant, until};
 use softgpu::world::Kind;
 
 /// A node without host memory for swapping: managed memory needs none. A context is small there.
@@ -24,15 +24,19 @@ fn program(home: &Home, name: &str, flags: &[&str]) -> Guest {
 }
 
 /// Fills and checks everything, and replays a graph that was captured before the last moves.
-fn works(guest: &mut Guest, bytes: u64, own: u64) {
+fn works(guest: &mut Guest, bytes: u64, own: u64, all: &Meeting) {
     assert_eq!(guest.ask(&format!("alloc {bytes}")), "alloc 0");
     assert_eq!(guest.ask(&format!("prepare {}", own + 7)), "prepare 0");
     // The work before the capture ends here.
     assert_eq!(guest.ask("replay"), "replay 0");
-    for round in 0..3 {
+    all.come();
+    let mut round = 0;
+    // Tenants that ended before others have memory would need no move.
+    while round < 3 || !all.is_full() {
         let value = own * 1000 + round;
         assert_eq!(guest.ask(&format!("fill {value}")), "fill 0");
         assert_eq!(guest.ask(&format!("check {value}")), "check 0");
+        round += 1;
     }
     assert_eq!(guest.ask("replay"), "replay 0");
     assert_eq!(guest.ask(&format!("copied {}", own + 7)), "copied 0");
@@ -44,7 +48,7 @@ fn a_tenant_with_a_limit_above_the_card_loses_no_byte() {
     let home = Home::with_config(DEVICE, NODE);
     let flags = ["--oversubscribe", "uvm", "--mem-limit", "192MiB"];
     let mut guest = program(&home, "large", &flags);
-    works(&mut guest, 160 * MIB, 1);
+    works(&mut guest, 160 * MIB, 1, &Meeting::of(1));
     // The limit holds beyond the card too.
     let more = format!("more {}", 48 * MIB);
     assert_eq!(guest.ask(&more), "more 2");
@@ -63,13 +67,14 @@ fn a_tenant_with_a_limit_above_the_card_loses_no_byte() {
 #[test]
 fn three_managed_tenants_on_one_and_a_half_finish_and_lose_no_byte() {
     let home = Home::with_config(DEVICE, NODE);
+    let all = Meeting::of(3);
     std::thread::scope(|scope| {
         for own in 1..4 {
-            let home = &home;
+            let (home, all) = (&home, &all);
             scope.spawn(move || {
                 let flags = ["--oversubscribe", "uvm", "--mem-limit", "64MiB"];
                 let mut guest = program(home, &format!("tenant-{own}"), &flags);
-                works(&mut guest, SIZE, own);
+                works(&mut guest, SIZE, own, all);
                 assert!(guest.finish().silently().is_empty());
             });
         }
@@ -193,7 +198,15 @@ fn a_prefetch_that_fails_loses_no_byte_and_is_tried_again() {
         let scene = Scene::new();
         let fail = format!("cuMemPrefetchAsync:{nth}:CUDA_ERROR_UNKNOWN");
         let (_tenant, mut guest) = scene.failing("one", 96 * MIB, 6, &fail);
-        scene.suspended("one");
+        if kind == "did-not-leave" {
+            let answer = scene.daemon.asks_to_leave("one");
+            assert!(matches!(answer, ControlReply::Error(_)), "{answer:?}");
+            until("it left when it was asked again", || {
+                scene.daemon.residency("one").place == Place::Out
+            });
+        } else {
+            scene.suspended("one");
+        }
         assert_eq!(guest.ask("check 6"), "check 0", "the {nth}th");
         assert!(
             !scene.daemon.events(kind).is_empty(),
