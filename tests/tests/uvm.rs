@@ -242,23 +242,27 @@ fn an_allocation_that_the_driver_refuses_is_refused_and_not_charged() {
 }
 
 #[test]
-fn managed_memory_looks_plain_to_its_program() {
-    let said = |how: &str| {
-        let home = Home::with_config("mem=256MiB", NODE);
-        let mut command = home.run("one", &["--oversubscribe", how]);
+fn memory_that_moves_looks_plain_to_its_program() {
+    let said = |flags: &[&str]| {
+        let node = format!("{NODE}[swap]\nhost = \"256MiB\"\n");
+        let home = Home::with_config("mem=256MiB", &node);
+        let mut command = home.run("one", flags);
         command.arg(compile("looks", &[]));
         let output = command.output().expect("gpushare starts");
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).expect("text")
     };
-    let (plain, managed) = (said("off"), said("uvm"));
-    let differ = |line: &(&str, &str)| line.0 != line.1;
-    let lines = plain.lines().zip(managed.lines());
-    let differ: Vec<(&str, &str)> = lines.filter(differ).collect();
-    // Memory that another process cannot open says so.
-    let ipc = [("ipc capable 1", "ipc capable 0"), ("ipc 0", "ipc 801")];
-    assert_eq!(differ, ipc, "{plain}\n{managed}");
-    assert!(managed.contains("is managed 0"), "{managed}");
+    let plain = said(&[]);
+    for flags in [["--oversubscribe", "uvm"], ["--on-collision", "swap"]] {
+        let moves = said(&flags);
+        let differ = |line: &(&str, &str)| line.0 != line.1;
+        let lines = plain.lines().zip(moves.lines());
+        let differ: Vec<(&str, &str)> = lines.filter(differ).collect();
+        // Memory that another process cannot open says so.
+        let ipc = [("ipc capable 1", "ipc capable 0"), ("ipc 0", "ipc 801")];
+        assert_eq!(differ, ipc, "{flags:?}: {plain}\n{moves}");
+        assert!(moves.contains("is managed 0"), "{flags:?}: {moves}");
+    }
 }
 
 /// The refusal of a `run` with these flags.
