@@ -35,7 +35,7 @@ for seed in "$@"; do
         env GPUTEST_SIM_SEED="$seed" cargo test --profile sim --locked -p gpushare-core --test main sim_node:: -- --nocapture
 done
 run "$GPUTEST_MOVES random moves, and a failure at every step of a move" \
-    env GPUTEST_EVERY_STEP=1 cargo test --locked -p gpushare-tests --test main movable_ -- --nocapture
+    env GPUTEST_EVERY_STEP=1 cargo test --locked -p gpushare-tests --test main movable_ spill_faults -- --nocapture
 run "differential fuzzer, $GPUTEST_FUZZ_SECONDS s" scripts/fuzz.sh --seconds "$GPUTEST_FUZZ_SECONDS"
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"

@@ -13,6 +13,7 @@ pub mod limits;
 pub mod mps;
 pub mod page;
 pub mod paths;
+pub mod report;
 pub mod size;
 pub mod sockets;
 pub mod units;

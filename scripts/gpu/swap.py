@@ -2,11 +2,14 @@
 are tests/clients/quota.c; it compares both ends of every allocation, and `gpushare bench swap` every page."""
 
 import json
+import sys
 import time
 
-from collisions import GIB, MADE, MIB, WAIT, Guest
-from rows import Row
+import machine as machines
+from collisions import GIB, HERE, MADE, MIB, WAIT, Guest
+from rows import NotAvailable, Row
 
+LARGE = 16 * GIB  # a model of 8 billion parameters
 WORK = 10  # seconds that the benchmark's pair works
 SAMPLES = 30  # moves of an idle tenant
 ROUNDS = 3
@@ -15,25 +18,28 @@ ROUNDS = 3
 class Card:
     """Sizes on this machine: contexts of a real driver take some hundred MiB, and softgpu's memory is the host's own."""
 
-    def __init__(self, soft):
+    def __init__(self, soft, each=None):
         self.capacity, self.each, self.host = (GIB, 400 * MIB, 3 * GIB) if soft else (8 * GIB, 4 * GIB, 24 * GIB)
         self.first_context = 64 * MIB if soft else 512 * MIB
+        if each:
+            self.capacity, self.each = each + 4 * GIB, each
 
 
 class Moving:
     """A user with a daemon of their own, whose device is small and whose tenants may move."""
 
-    def __init__(self, machine):
-        self.machine, self.card = machine, Card(machine.soft)
+    def __init__(self, machine, each=None):
+        self.machine, self.card = machine, Card(machine.soft, each)
         config = machine.folder / "config.toml"
         config.write_text(
             f'capacity = "{self.card.capacity // MIB}MiB"\nfirst_context = "{self.card.first_context // MIB}MiB"\n'
             f'[swap]\nhost = "{self.card.host // MIB}MiB"\n')
         self.environment = machine.bare | {"GPUSHARE_DAEMON_CONFIG": str(config)}
 
-    def guest(self, flags, bytes_):
+    def guest(self, flags, bytes_, torch=False):
         name = f"verify-{next(MADE)}"
-        guest = Guest(self, name, flags, [self.machine.compile("tests/clients/quota.c")], self.card.capacity)
+        program = [sys.executable, HERE / "torch_hold.py"] if torch else [self.machine.compile("tests/clients/quota.c")]
+        guest = Guest(self, name, flags, program, self.card.capacity)
         answer = guest.ask("init")
         assert answer == "init 0", f"the guest does not start: {answer}: {guest.said()}"
         # In pieces, as programs allocate.
@@ -62,27 +68,68 @@ def whole(guest, count=4):
     assert answer == f"check {count}", f"{answer}, not check {count}: {guest.said()}"
 
 
-def rotation(machine):
-    """Three tenants of half the device, all at work in turns: each keeps its bytes, none is refused."""
+def rotation(machine, torch=False):
+    """Three tenants of half the device, all at work in turns: each keeps its bytes, none is refused. With PyTorch a graph of each goes on, too."""
     home = Moving(machine)
     began = time.monotonic()
-    guests = [home.guest(["--on-collision", "swap", "--idle-after", "200ms"], home.card.each) for _ in range(3)]
-    for _ in range(ROUNDS):
+    guests = [home.guest(["--on-collision", "swap", "--idle-after", "200ms"], home.card.each, torch) for _ in range(3)]
+    if torch:
+        assert [ask(guest, "graph") for _, guest in guests] == [0, 0, 0]
+    for number in range(1, ROUNDS + 1):
         for _, guest in guests:
             whole(guest)
+            assert not torch or ask(guest, "replay") == number, "a graph computed something else"
     took = time.monotonic() - began
+    held = [home.place(name)["residency"] for name, _ in guests]
     refused = sum(home.events(name).count("refused") for name, _ in guests)
     moved = sum(home.events(name).count("left") for name, _ in guests)
     statuses = [guest.end() for _, guest in guests]
     assert refused == 0 and statuses == [0, 0, 0], f"{refused} refused, statuses {statuses}"
     assert moved > 0, "no tenant left the device"
     sizes = f"3 x {home.card.each // MIB} MiB on {home.card.capacity // MIB}"
-    return f"{sizes}: {ROUNDS} rounds in {took:.1f} s, {moved} times one left, no byte lost, none refused"
+    stays = max(residue(one) for one in held)
+    said = f"{sizes}: {ROUNDS} rounds in {took:.1f} s, {moved} times one left, no byte lost, none refused; {stays * 100:.1f} % cannot move (goal 5)"
+    return said, {"residency": held}
 
 
-def suspended(machine):
+def residue(residency):
+    """The part of a tenant's memory that cannot move."""
+    stays = sum(residency["residue"].values())
+    return stays / max(stays + residency["movable"], 1)
+
+
+def ask(guest, line):
+    """The number that a guest answers."""
+    guest.send(line)
+    answer = guest.line(WAIT * 2)
+    assert answer and answer.startswith(f"{line} "), f"{answer}: {guest.said()}"
+    return int(answer.split()[1])
+
+
+def speed(machine):
+    """PyTorch's kernels on memory that may move, beside the same on plain memory."""
+    found = {}
+    for name, flags in (("plain", []), ("movable", ["--oversubscribe", "swap"])):
+        home = Moving(machine)
+        _, guest = home.guest(flags, home.card.each // 2, torch=True)
+        found[name] = {word: ask(guest, word) for word in ("product", "copy")}
+        assert guest.end() == 0, guest.said()
+    plain, movable = found["plain"], found["movable"]
+    return "; ".join(f"{word}: {plain[word]} us, on memory that may move {movable[word]}" for word in plain), found
+
+
+def large(machine):
+    """16 GiB out and back, where the card and the host have room for that."""
+    card = max((device["memory"] for device in machines.devices(machine)), default=0)
+    available = int(next(line.split()[1] for line in open("/proc/meminfo") if line.startswith("MemAvailable"))) * 1024
+    if machine.soft or card < LARGE + 6 * GIB or available < 2 * LARGE:
+        raise NotAvailable(f"{card // GIB} GiB of device memory and {available // GIB} of host memory are too few")
+    return suspended(machine, LARGE)
+
+
+def suspended(machine, each=None):
     """A tenant that a command moves out and back; and by its next call."""
-    home = Moving(machine)
+    home = Moving(machine, each)
     name, guest = home.guest(["--oversubscribe", "swap"], home.card.each)
     out = home.order("suspend", name)
     held = home.place(name)
@@ -129,7 +176,50 @@ def bench(machine):
     return said, found
 
 
-def rows():
-    named = (("three tenants on one and a half", rotation, 90), ("suspend, resume, woken by a call", suspended, 60),
-             ("a tenant above the device, managed", managed, 60), ("bench swap", bench, 120))
+def driver(machine):
+    """What the bare driver's calls cost that a move makes, and what a program sees of memory that was away."""
+    found = json.loads(machine.run([machine.compile("scripts/gpu/mapped.c"), 64 * MIB if machine.soft else GIB], patience=60))
+    piece, read, away, saved = found["call_us"]["64 MiB"], found["read_ns"], found["across_a_remap"], found["checkpoint_ms"]
+    said = [f"64 MiB: {', '.join(f'{call} {took:.0f} us' for call, took in piece.items())}",
+            f"a kernel's read {read['plain']:.0f} ns, of mapped memory {read['mapped']:.0f}",
+            f"unmapped memory is free after {us(away['free_us'])}, by NVML {us(away['free_us_by_nvml'])}",
+            f"across a remap the buffer's number {stays(away['same_buffer_id'])}, the context {stays(away['same_context'])}",
+            "no checkpoint by this driver" if saved is None else f"the driver's checkpoint {saved['out']:.0f} ms out, {saved['back']:.0f} back"]
+    return "; ".join(said), found
+
+
+def us(took):
+    return "more than 1 s" if took is None else f"{took:.0f} us"
+
+
+def stays(same):
+    return "stays" if same else "changes"
+
+
+def pinned(machine):
+    """Kinds of host memory: how fast each is filled, registered and copied, and what the memory cgroup is charged."""
+    found = json.loads(machine.run([machine.compile("scripts/gpu/pinned.c"), 64 * MIB if machine.soft else GIB], patience=60))
+
+    def kind(name, rates):
+        if rates is None:
+            return f"{name}: none here"
+        filled = "" if rates["fill"] is None else f"filled {rates['fill']:.1f}, "
+        charged = "unknown" if rates["charged_mib"] is None else f"{rates['charged_mib']} MiB"
+        return (f"{name}: {filled}registered {rates['register']:.1f} GB/s, to the device {rates['to_device']:.1f}, from it {rates['from_device']:.1f}, "
+                f"both {rates['both_ways']:.1f}, charged {charged}")
+    return "; ".join(kind(name, rates) for name, rates in found.items()), found
+
+
+def rows(why_no_torch):
+    def with_torch(work, *more):
+        def row(machine):
+            if why_no_torch:
+                raise NotAvailable(why_no_torch)
+            return work(machine, *more)
+        return row
+
+    named = (("the driver's mapping calls", driver, 60), ("host memory, by kind", pinned, 60),
+             ("three tenants on one and a half", rotation, 90), ("suspend, resume, woken by a call", suspended, 60),
+             ("a tenant above the device, managed", managed, 60), ("bench swap", bench, 120), ("16 GiB out and back", large, 90),
+             ("three of PyTorch on one and a half", with_torch(rotation, True), 150), ("PyTorch's kernels", with_torch(speed), 90))
     return [Row(f"swap: {name}", work, limit, 20) for name, work, limit in named]

@@ -75,7 +75,7 @@ def plan(transcript, why_no_torch):
     ground, torch_memory = memory.rows(transcript, why_no_torch)
     collide, torch_collide = collisions.rows(why_no_torch)
     driver, bench = compute.rows()
-    return [*ground, *driver, *collide, *swap.rows(), *containers.rows(), *torch_memory, *bench[:12], *tenants.rows(why_no_torch), *bench[12:], *torch_collide]
+    return [*ground, *driver, *collide, *swap.rows(why_no_torch), *containers.rows(), *torch_memory, *bench[:12], *tenants.rows(why_no_torch), *bench[12:], *torch_collide]
 
 
 def commit():

@@ -19,7 +19,8 @@ pub const BACKLOG: usize = 1 << 20;
 /// Buffer capacity for replies that is kept while no reply waits.
 const KEPT: usize = 16 << 10;
 
-/// Most descriptors taken from a peer and not yet used: one usage page is all a client ever sends.
+/// Most descriptors taken from a peer and not yet used. A message has two at most. Of messages that
+/// come in one burst each is read with its own, and the next one once those are used.
 const MAX_DESCRIPTORS: usize = 4;
 
 /// Why a connection ends.
@@ -85,7 +86,8 @@ impl Connection {
         self.socket.as_fd()
     }
 
-    /// Reads received data, at most `at_most` bytes, so that one busy peer cannot occupy the loop.
+    /// Reads received data, at most `at_most` bytes, so that one busy peer cannot occupy the loop,
+    /// and no further than the first descriptors: so those of many messages never wait together.
     ///
     /// # Errors
     /// [`Closed`] when the connection is over.
@@ -99,6 +101,7 @@ impl Connection {
                 Err(error) => return Err(io::Error::from(error).into()),
                 Ok(read) => read,
             };
+            let with_descriptors = !descriptors.is_empty();
             self.descriptors.extend(descriptors);
             if self.descriptors.len() > MAX_DESCRIPTORS {
                 return Err(Closed::Descriptors);
@@ -113,6 +116,9 @@ impl Connection {
             }
             self.decoder.push(&buffer[..bytes]);
             taken += bytes;
+            if with_descriptors {
+                break;
+            }
         }
         Ok(())
     }
@@ -251,9 +257,8 @@ mod tests {
     #[test]
     fn frames_and_descriptors_arrive_together() {
         let (mut ours, mut theirs) = pair();
-        let file = OwnedFd::from(tempfile::tempfile().unwrap());
         ours.send(1, &Reply::Done, vec![]).unwrap();
-        ours.send(2, &Reply::Granted { grant: 7 }, vec![file])
+        ours.send(2, &Reply::Granted { grant: 7 }, vec![file()])
             .unwrap();
         let seen = drain(&mut theirs);
         assert_eq!(seen, [(1, Reply::Done), (2, Reply::Granted { grant: 7 })]);
@@ -280,12 +285,49 @@ mod tests {
         assert!(matches!(ours.receive(usize::MAX), Err(Closed::Truncated)));
     }
 
+    fn file() -> OwnedFd {
+        tempfile::tempfile().unwrap().into()
+    }
+
+    #[test]
+    fn a_burst_of_messages_with_descriptors_is_read_message_by_message() {
+        let (mut ours, mut theirs) = pair();
+        // Of every second message none, of the others one or two.
+        let of = |id: u32| id % 2 * (1 + id / 2 % 2);
+        for id in 2..=201 {
+            let files = (0..of(id)).map(|_| file()).collect();
+            ours.send(id, &Reply::Done, files).unwrap();
+        }
+        let mut seen = Vec::new();
+        while seen.len() < 200 {
+            theirs.receive(usize::MAX).unwrap();
+            while let Some((id, _)) = theirs.next_frame().unwrap() {
+                for _ in 0..of(id) {
+                    assert!(theirs.take_descriptor().is_some(), "of message {id}");
+                }
+                seen.push(id);
+            }
+            assert!(theirs.descriptors.is_empty(), "read ahead of its message");
+        }
+        assert!(seen.into_iter().eq(2..=201));
+    }
+
+    #[test]
+    fn descriptors_of_one_message_beyond_the_most_end_the_connection() {
+        for (many, is_cut_off) in [(MAX_DESCRIPTORS, false), (MAX_DESCRIPTORS + 1, true)] {
+            let (mut ours, mut theirs) = pair();
+            let files = (0..many).map(|_| file()).collect();
+            ours.send(1, &Reply::Done, files).unwrap();
+            let end = theirs.receive(usize::MAX).err();
+            assert_eq!(matches!(end, Some(Closed::Descriptors)), is_cut_off);
+        }
+    }
+
     #[test]
     fn a_flood_of_descriptors_ends_the_connection() {
         let (mut ours, mut theirs) = pair();
         let end = (0..=MAX_DESCRIPTORS).find_map(|_| {
-            let file = OwnedFd::from(tempfile::tempfile().unwrap());
-            ours.send(1, &Reply::Done, vec![file]).unwrap();
+            ours.send(1, &Reply::Done, vec![file()]).unwrap();
             theirs.receive(usize::MAX).err()
         });
         assert!(matches!(end, Some(Closed::Descriptors)), "{end:?}");

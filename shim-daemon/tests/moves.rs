@@ -31,16 +31,21 @@ fn daemon(folder: &Path, host_gib: u64) -> Daemon {
 }
 
 fn daemon_with(folder: &Path, host_gib: u64, change: impl FnOnce(&mut SwapPolicy)) -> Daemon {
+    daemon_set(folder, host_gib, |settings| {
+        change(&mut settings.policy.swap);
+    })
+}
+
+fn daemon_set(folder: &Path, host_gib: u64, change: impl FnOnce(&mut Settings)) -> Daemon {
     let base = Settings::default();
-    let mut swap = SwapPolicy {
+    let swap = SwapPolicy {
         host: Bytes::gib(host_gib),
         stay: 0,
         urgent_stay: 0,
         stays: (Nanos::ZERO, Nanos::ZERO),
         ..SwapPolicy::default()
     };
-    change(&mut swap);
-    let settings = Settings {
+    let mut settings = Settings {
         policy: Policy {
             swap,
             first_overhead: Bytes::ZERO,
@@ -49,6 +54,7 @@ fn daemon_with(folder: &Path, host_gib: u64, change: impl FnOnce(&mut SwapPolicy
         defaults: vec![("GPUSHARE_OVERSUBSCRIBE".to_owned(), "swap".to_owned())],
         ..base
     };
+    change(&mut settings);
     Daemon::with_settings(folder, FakeDevices::default(), settings)
 }
 

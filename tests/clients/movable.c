@@ -12,6 +12,8 @@
  *   same I            -> same SAME          whether the slot has the address that it had first
  *   range I OFFSET    -> range OFFSET SIZE  cuMemGetAddressRange: how far before that the allocation begins, and its size
  *   about I           -> about CONTEXT START SIZE SYNC LEGACY   attributes of a pointer in its middle: 1 if as of plain memory
+ *   facts I OFFSET    -> facts ATTRIBUTE=RESULT:VALUE,RESULT:VALUE... range=RESULT:BEFORE,SIZE    each attribute so many
+ *                                           bytes behind the slot's address, alone and in a list, and cuMemGetAddressRange
  *   wait I            -> wait RESULT        SYNC_MEMOPS on
  *   waits I           -> waits SYNC RESULT  SYNC_MEMOPS, of a pointer at its beginning
  *   at I OFFSET       -> at START SIZE ONE TWO THREE FOUR    so many bytes behind the slot's address: how far before that an
@@ -38,8 +40,16 @@
  *   sync S            -> sync RESULT
  *   hold S, release   -> hold RESULT        stream S waits until then
  *   meets I J         -> meets MEETS        whether two slots have an address in common
- *   refuses I         -> refuses A B C D E F    cuMemUnmap, cuMemRetainAllocationHandle, cuMemSetAccess, cuMemAddressFree,
- *                                           cuIpcGetMemHandle, cuMemGetHandleForAddressRange
+ *   refuses I         -> refuses A B C D E F G    cuMemMap of other memory there, cuMemUnmap, cuMemSetAccess, cuMemGetAccess,
+ *                                           cuMemRetainAllocationHandle, cuMemAddressFree, and with the slot's address for a handle
+ *                                           cuMemGetAllocationPropertiesFromHandle
+ *   front I BYTES     -> front RESULT       2 MiB of the program's own mapping, and slot I allocated directly behind them
+ *   joins I           -> joins JOINS        whether it is directly behind them
+ *   reaches I HALF    -> reaches A B C D E F G    of a range from there to the end of slot I, or with HALF to its middle:
+ *                                           cuMemSetAccess, cuMemUnmap, cuMemMap, cuMemAddressFree, cuMemAdvise,
+ *                                           cuMemRangeGetAttribute, cuMemGetHandleForAddressRange
+ *   behind            -> behind RESULT      that mapping alone: its rights, and its end
+ *   shares I          -> shares A B         cuIpcGetMemHandle, cuMemGetHandleForAddressRange
  *   begin MODE, end   -> begin RESULT       a capture of stream 1
  *   texture I         -> texture RESULT     a texture over slot I
  *   hand I J V        -> hand RESULT        a graph made by hand, which sets slot I to VALUEs and copies it to slot J
@@ -219,14 +229,28 @@ static void about(int i) {
 }
 
 static void refuses(int i) {
+    struct { int type, id; } place = {1, 0};
     struct { int type, id; unsigned flags; } access = {1, 0, 3};
+    unsigned long long other = 0, handle = 0, flags = 0, prop[16];
+    CALL("cuMemCreate", (unsigned long long *, size_t, void *, unsigned long long))(&other, 2 << 20, &memory, 0);
+    printf("refuses %d %d %d %d %d %d %d\n",
+           CALL("cuMemMap", (dptr, size_t, size_t, unsigned long long, unsigned long long))(slots[i], 2 << 20, 0, other, 0),
+           CALL("cuMemUnmap", (dptr, size_t))(slots[i], sizes[i]),
+           CALL("cuMemSetAccess", (dptr, size_t, void *, size_t))(slots[i], sizes[i], &access, 1),
+           CALL("cuMemGetAccess", (unsigned long long *, void *, dptr))(&flags, &place, slots[i]),
+           CALL("cuMemRetainAllocationHandle", (void *, void *))(&handle, (void *)(uintptr_t)slots[i]),
+           CALL("cuMemAddressFree", (dptr, size_t))(slots[i], sizes[i]),
+           CALL("cuMemGetAllocationPropertiesFromHandle", (void *, unsigned long long))(prop, slots[i]));
+    CALL("cuMemRelease", (unsigned long long))(other);
+}
+
+#include "movable/front.h"
+#include "movable/facts.h"
+
+static void shares(int i) {
     unsigned long long handle = 0;
     char ipc[64];
-    printf("refuses %d %d %d %d %d %d\n", CALL("cuMemUnmap", (dptr, size_t))(slots[i], sizes[i]),
-           CALL("cuMemRetainAllocationHandle", (void *, void *))(&handle, (void *)(uintptr_t)slots[i]),
-           CALL("cuMemSetAccess", (dptr, size_t, void *, size_t))(slots[i], sizes[i], &access, 1),
-           CALL("cuMemAddressFree", (dptr, size_t))(slots[i], sizes[i]),
-           CALL("cuIpcGetMemHandle", (void *, dptr))(ipc, slots[i]),
+    printf("shares %d %d\n", CALL("cuIpcGetMemHandle", (void *, dptr))(ipc, slots[i]),
            CALL("cuMemGetHandleForAddressRange", (void *, dptr, size_t, int, unsigned long long))(&handle, slots[i], sizes[i], 1, 0));
 }
 
@@ -289,6 +313,12 @@ int main(void) {
             int on = 1;
             printf("wait %d\n", CALL("cuPointerSetAttribute", (const void *, int, dptr))(&on, 6, slots[i]));
         } else if (!strcmp(name, "refuses")) refuses(i);
+        else if (!strcmp(name, "shares")) shares(i);
+        else if (!strcmp(name, "facts")) facts(i, b);
+        else if (!strcmp(name, "front")) printf("front %d\n", make_front(i, b));
+        else if (!strcmp(name, "joins")) printf("joins %d\n", front + (2 << 20) == slots[i]);
+        else if (!strcmp(name, "reaches")) reaches(i, b);
+        else if (!strcmp(name, "behind")) printf("behind %d\n", end_front());
         else if (!strcmp(name, "begin")) printf("begin %d\n", CALL("cuStreamBeginCapture_v2", (void *, int))(stream, a));
         else if (!strcmp(name, "end")) {
             void *graph;

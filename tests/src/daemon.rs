@@ -30,6 +30,8 @@ pub struct Daemon {
     /// Whether it serves only this user.
     private: bool,
     program: PathBuf,
+    /// More environment variables of it.
+    environment: Vec<(String, String)>,
     child: Option<Child>,
 }
 
@@ -69,12 +71,23 @@ impl Daemon {
         program: PathBuf,
         private: bool,
     ) -> Self {
+        Self::begun(gpu, folder, (flags, Vec::new()), program, private)
+    }
+
+    fn begun(
+        gpu: &Gpu,
+        folder: tempfile::TempDir,
+        (flags, environment): (Vec<String>, Vec<(String, String)>),
+        program: PathBuf,
+        private: bool,
+    ) -> Self {
         let mut daemon = Self {
             folder,
             spec: gpu.spec().to_owned(),
             flags,
             private,
             program,
+            environment,
             child: None,
         };
         daemon.restart();
@@ -91,11 +104,33 @@ impl Daemon {
 
     /// Starts a daemon with this `config.toml`.
     pub fn configured(gpu: &Gpu, text: &str) -> Self {
+        Self::configured_in(gpu, text, &[])
+    }
+
+    /// The same with more environment variables, which the next one after [`Self::restart`] does
+    /// not have.
+    pub fn configured_in(gpu: &Gpu, text: &str, environment: &[(&str, &str)]) -> Self {
+        Self::configured_of(gpu, text, environment, artefacts::gpushared())
+    }
+
+    /// As [`Daemon::configured`], with the program of another build.
+    pub fn configured_of_build(gpu: &Gpu, text: &str, program: PathBuf) -> Self {
+        Self::configured_of(gpu, text, &[], program)
+    }
+
+    fn configured_of(
+        gpu: &Gpu,
+        text: &str,
+        environment: &[(&str, &str)],
+        program: PathBuf,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = folder.path().join("config.toml");
         std::fs::write(&file, text).expect("the folder is writable");
         let flags = vec!["--config".to_owned(), file.to_string_lossy().into_owned()];
-        Self::new(gpu, folder, flags, artefacts::gpushared(), true)
+        let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let environment = environment.iter().map(pair).collect();
+        Self::begun(gpu, folder, (flags, environment), program, true)
     }
 
     /// Starts a daemon that gives devices in exclusive turns.
@@ -141,6 +176,7 @@ impl Daemon {
             .args(&self.flags)
             .env("LD_LIBRARY_PATH", links())
             .env("SOFTGPU", &self.spec)
+            .envs(std::mem::take(&mut self.environment))
             .stderr(Stdio::piped());
         let mut child = command.spawn().expect("gpushared starts");
         let mut lines = BufReader::new(child.stderr.take().expect("piped"));
@@ -186,6 +222,20 @@ impl Daemon {
         environment: &[(&str, &str)],
         devices: &[[u8; 16]],
     ) -> Tenant {
+        let created = self.create(name, environment, devices);
+        created.unwrap_or_else(|other| panic!("{other:?}"))
+    }
+
+    /// The same, or the daemon's refusal.
+    ///
+    /// # Errors
+    /// Whatever it answers instead.
+    pub fn create(
+        &self,
+        name: &str,
+        environment: &[(&str, &str)],
+        devices: &[[u8; 16]],
+    ) -> Result<Tenant, Box<ControlReply>> {
         let mut owner = self.commands();
         let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let create = Control::Create {
@@ -194,12 +244,12 @@ impl Daemon {
             devices: devices.to_vec(),
         };
         match owner.ask(&create) {
-            ControlReply::Created { folder, .. } => Tenant {
+            ControlReply::Created { folder, .. } => Ok(Tenant {
                 _owner: owner,
                 folder: folder.into(),
                 spec: self.spec.clone(),
-            },
-            other => panic!("{other:?}"),
+            }),
+            other => Err(Box::new(other)),
         }
     }
 

@@ -471,7 +471,8 @@ fn answer(line: &mut Connection, desk: &Desk, id: u32, body: &[u8]) -> Option<()
         | Request::NoRoom { .. }
         | Request::WantIn { .. }
         | Request::HostDrop { .. }
-        | Request::HostForget(_)) => {
+        | Request::HostForget(_)
+        | Request::Unshared { .. }) => {
             let says = desk.says.lock().expect("nothing fails there");
             // At the end of a test the receiver is gone.
             let _ = says.send(said);

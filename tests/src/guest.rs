@@ -2,10 +2,17 @@
 
 use crate::gpu::{Gpu, links};
 use crate::{artefacts, clients};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+/// The longest wait for a line of a guest: below the time after which `.config/nextest.toml` ends a
+/// test without a word.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A program under `gpushare run` whose standard streams are pipes of the test.
 #[derive(Debug)]
@@ -133,10 +140,18 @@ impl Guest {
             .unwrap_or_else(|error| panic!("{line}: {error}"));
     }
 
-    /// The next line of standard output, without its end.
+    /// The next line of standard output, without its end. A call that waits for ever fails the test
+    /// where it waits.
     #[track_caller]
     pub fn line(&mut self) -> String {
         let mut line = String::new();
+        if self.stdout.buffer().is_empty() {
+            let stdout = self.stdout.get_ref().as_fd();
+            let mut ready = [PollFd::new(stdout, PollFlags::POLLIN)];
+            let patience = PollTimeout::try_from(PATIENCE).expect("a short time");
+            let count = poll(&mut ready, patience).expect("a pipe");
+            assert!(count > 0, "the guest says nothing for {PATIENCE:?}");
+        }
         self.stdout.read_line(&mut line).expect("guests print text");
         if !line.ends_with('\n') {
             let mut stderr = String::new();

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gpushare_protocol::wire::{Reply, Request, Stored};
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
@@ -25,6 +25,8 @@ pub struct HostStore {
     /// Most bytes that it gives.
     most: AtomicU64,
     ranges: Mutex<Vec<u64>>,
+    /// The next range lies behind the file's end: it cannot be mapped.
+    is_misplaced: AtomicBool,
     spilled: Mutex<Spilled>,
 }
 
@@ -39,6 +41,8 @@ struct Spilled {
     end: u64,
     made: Option<Answer>,
     due: Option<Answer>,
+    /// Each is answered at once.
+    at_once: bool,
 }
 
 impl Default for HostStore {
@@ -48,6 +52,7 @@ impl Default for HostStore {
             given: AtomicU64::new(0),
             most: AtomicU64::new(SIZE),
             ranges: Mutex::default(),
+            is_misplaced: AtomicBool::new(false),
             spilled: Mutex::default(),
         }
     }
@@ -67,6 +72,11 @@ impl HostStore {
     /// From now on it gives no more than this in all.
     pub fn bound(&self, most: u64) {
         self.most.store(most, Ordering::SeqCst);
+    }
+
+    /// The next range lies behind the file's end: its process cannot map it.
+    pub fn misplaces_next(&self) {
+        self.is_misplaced.store(true, Ordering::SeqCst);
     }
 
     /// A range, allocated, and the file.
@@ -96,7 +106,11 @@ impl HostStore {
         self.given.fetch_add(bytes, Ordering::SeqCst);
         let mut ranges = self.ranges.lock().expect("nothing fails there");
         ranges.push(bytes);
-        Some((offset, file.try_clone().expect("a descriptor")))
+        let behind = match self.is_misplaced.swap(false, Ordering::SeqCst) {
+            true => SIZE,
+            false => 0,
+        };
+        Some((offset + behind, file.try_clone().expect("a descriptor")))
     }
 
     /// A process has a range stored, or fetched: its bytes are copied at once. It is not answered.
@@ -121,12 +135,20 @@ impl HostStore {
             }
             Request::HostFetch(Stored { at, bytes, .. }) => {
                 let (offset, memory) = self.give(bytes).expect("it gives more");
-                copy((&file, at), (&self.memory(), offset), bytes);
+                copy((&file, at), (&self.memory(), offset % SIZE), bytes);
                 (id, Reply::HostRange { offset, bytes }, memory)
             }
             _ => return,
         };
-        spilled.made = Some(answer);
+        match spilled.at_once {
+            true => spilled.due = Some(answer),
+            false => spilled.made = Some(answer),
+        }
+    }
+
+    /// From now on such questions are answered at once.
+    pub fn answers_at_once(&self) {
+        self.spilled.lock().expect("nothing fails there").at_once = true;
     }
 
     fn memory(&self) -> File {

@@ -1,6 +1,6 @@
 //! Tests that cannot run here are noted by name instead of passing silently.
 
-use crate::artefacts;
+use crate::{artefacts, clients};
 use std::env;
 use std::fs::File;
 use std::io::Write;
@@ -23,6 +23,16 @@ pub fn not_runnable_here(test: &str, why: &str) {
             .expect("the list is writable");
         writeln!(list, "{test}: {why}").expect("the list is writable");
     }
+}
+
+/// Whether this kernel offers `membarrier`; where not, `test` is noted.
+pub fn has_membarrier(test: &str) -> bool {
+    let output = Command::new(clients::compile("barrier_offered", &[])).status();
+    let offered = output.is_ok_and(|status| status.success());
+    if !offered {
+        not_runnable_here(test, "the kernel offers no membarrier");
+    }
+    offered
 }
 
 /// The last output line of a preparing script, usually a folder. `None`, noted under `test`, if the

@@ -2,7 +2,7 @@
 //! The kernel keeps a thread that registers the process for membarrier for ten milliseconds and
 //! more, and a process ends with its last thread.
 
-use gpushare_tests::runnable::not_runnable_here;
+use gpushare_tests::runnable::has_membarrier;
 use gpushare_tests::{Daemon, Gpu, Guest, clients};
 
 /// Whether the process was registered after `cuInit`, with a context, and after a launch.
@@ -21,26 +21,16 @@ fn registered(how: &str) -> [bool; 3] {
     steps
 }
 
-/// Whether this kernel has the barrier at all.
-fn is_offered(test: &str) -> bool {
-    let output = std::process::Command::new(clients::compile("barrier_offered", &[])).status();
-    let offered = output.is_ok_and(|status| status.success());
-    if !offered {
-        not_runnable_here(test, "the kernel offers no membarrier");
-    }
-    offered
-}
-
 #[test]
 fn a_process_of_one_thread_is_registered_at_its_first_call() {
-    if is_offered("a_process_of_one_thread_is_registered_at_its_first_call") {
+    if has_membarrier("a_process_of_one_thread_is_registered_at_its_first_call") {
         assert_eq!(registered("alone"), [true; 3]);
     }
 }
 
 #[test]
 fn a_process_of_several_threads_is_not_registered_while_it_is_alone() {
-    if is_offered("a_process_of_several_threads_is_not_registered_while_it_is_alone") {
+    if has_membarrier("a_process_of_several_threads_is_not_registered_while_it_is_alone") {
         assert_eq!(registered("threads"), [false; 3]);
     }
 }

@@ -2,9 +2,10 @@
 //! it. `scripts/bench.sh` prints times.
 
 use gpushare_protocol::page::lease::{LeaseState, Turn};
+use gpushare_protocol::wire::ShareState;
 use gpushare_tests::dealer::turn;
 use gpushare_tests::runnable::not_runnable_here;
-use gpushare_tests::{Daemon, Dealer, Gpu, artefacts};
+use gpushare_tests::{Daemon, Dealer, Gpu, Guest, artefacts, until};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -372,6 +373,42 @@ fn a_launch_alone_and_uncapped_costs_the_same_with_a_daemon_as_without() {
     );
 }
 
+/// The neighbour is a process that has a context and has launched, and the daemon is the real one.
+#[test]
+fn a_launch_beside_an_idle_neighbour_costs_what_it_costs_alone() {
+    let name = "a launch beside an idle neighbour";
+    if !valgrind_is_here(name) {
+        return;
+    }
+    let daemon = Daemon::start(&Gpu::new(""));
+    let limit = [("GPUSHARE_MEM_LIMIT", "4GiB")];
+    let neighbour = daemon.tenant("neighbour", &limit);
+    let tenant = daemon.tenant("measured", &limit);
+    let launches = |guest: &mut Guest| {
+        assert_eq!(guest.ask("launch 1 1000"), "launch 0");
+        assert_eq!(guest.ask("sync 1"), "sync 0");
+    };
+    let mut guest = neighbour.client("turns", &[]).started();
+    launches(&mut guest);
+    // Alone it is unbound and says nothing. Beside another process at work it says that it is idle.
+    let mut other = tenant.client("turns", &[]).started();
+    until("the neighbour is idle", || {
+        launches(&mut other);
+        daemon.share("neighbour").state == ShareState::Idle
+    });
+    other.kill();
+    let devices = daemon.devices();
+    let beside = bench().each("launch", &Under::Daemon(tenant.folder(), hex(&devices[0])));
+    assert_eq!(daemon.share("neighbour").state, ShareState::Idle);
+    let without = bench().each("launch", &Under::Library);
+    eprintln!("{name}: {beside} instructions, {without} without daemon and neighbour");
+    assert!(
+        (beside - without).abs() <= NOISE,
+        "{beside} instructions beside it, {without} alone"
+    );
+    launches(&mut guest);
+}
+
 #[test]
 fn a_copy_and_a_launch_of_a_process_whose_memory_may_move() {
     let name = "a copy of memory that may move";
@@ -417,7 +454,7 @@ fn a_launch_while_another_tenant_may_be_at_work() {
             ..turn(1, LeaseState::Open)
         });
         let under = Under::Daemon(dealer.folder(), hex(&dealer.device_uuid()));
-        let added = (0..TRIES)
+        let added = (0..4 * TRIES)
             .map(|_| bench().each_of(ROUNDS, 0, "launch", &under) - bare)
             .inspect(|added| eprintln!("{name}: {added} instructions added, {slice} ns at a time"))
             .find(|added| *added <= CONTENDED);

@@ -65,11 +65,7 @@ fn the_program_is_told_of_plain_memory() {
             "range 70000000 140000001"
         );
         assert_eq!(scene.guest.ask("about 0"), "about 1 1 1 0 0");
-        let [unmap, retain, access, free, ipc, range] = [1, 1, 1, 1, 801, 801];
-        assert_eq!(
-            scene.guest.ask("refuses 0"),
-            format!("refuses {unmap} {retain} {access} {free} {ipc} {range}")
-        );
+        assert_eq!(scene.guest.ask("shares 0"), "shares 801 801");
         scene.leaves();
         scene.returns();
     }
@@ -79,6 +75,56 @@ fn the_program_is_told_of_plain_memory() {
     assert_eq!(scene.guest.ask("about 0"), "about 1 1 1 1 0", "set again");
     scene.guest.answers("check 0 1", "0");
     scene.guest.finish().silently();
+}
+
+/// The program may not change or read our mappings: of a chunk each, of several, and parts of a
+/// slab.
+#[test]
+fn calls_about_mappings_are_refused_as_for_plain_memory() {
+    let mut scene = Scene::new("mem=1GiB");
+    let mut bare = scene.bare();
+    for bytes in [4 * MIB, 140_000_001, 1000] {
+        let lines = [format!("alloc 0 {bytes}"), "refuses 0".to_owned()];
+        same(&mut scene, &mut bare, &lines);
+        assert_eq!(scene.guest.ask("refuses 0"), "refuses 1 1 1 1 1 1 1");
+        scene.does(&["fill 0 1"]);
+        scene.provided(bytes);
+        scene.leaves();
+        scene.returns();
+        same(&mut scene, &mut bare, &["refuses 0"]);
+        scene.guest.answers("check 0 1", "0");
+        same(&mut scene, &mut bare, &["free 0"]);
+    }
+    scene.guest.finish().silently();
+    bare.finish().silently();
+}
+
+/// The driver knows of our mappings, and would agree to a range that begins in the program's own.
+#[test]
+fn calls_about_a_range_that_reaches_our_mappings_are_refused_too() {
+    for bytes in [4 * MIB, 140_000_001, 1000] {
+        let mut scene = Scene::new("mem=1GiB");
+        scene.does(&[&format!("front 0 {bytes}")]);
+        assert_eq!(scene.guest.ask("joins 0"), "joins 1");
+        scene.does(&["fill 0 1"]);
+        scene.provided(bytes + 2 * MIB);
+        for _ in 0..2 {
+            // To the end; and to the middle, where there is one.
+            for line in ["reaches 0 0", "reaches 0 1"] {
+                let is_all = bytes > 2 * MIB || line.ends_with('0');
+                let refused = !is_all || scene.guest.ask(line) == "reaches 1 1 1 1 1 1 801";
+                assert!(refused, "{line} of {bytes}");
+            }
+            scene.guest.answers("check 0 1", "0");
+            scene.leaves();
+            scene.returns();
+        }
+        // The program's own part is its own.
+        scene.does(&["behind"]);
+        scene.guest.answers("check 0 1", "0");
+        scene.does(&["free 0"]);
+        scene.guest.finish().silently();
+    }
 }
 
 #[test]

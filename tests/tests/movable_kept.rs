@@ -1,8 +1,11 @@
 //! Objects that keep an address of memory that can move: graphs' nodes and textures. And the work
 //! for which a free of such memory waits.
 
+use std::collections::BTreeSet;
 use std::fs;
 
+use gpushare_cuda_abi::symbols::CUDA;
+use gpushare_protocol::wire::Request;
 use gpushare_tests::MIB;
 use gpushare_tests::movable::Scene;
 
@@ -68,5 +71,49 @@ fn small_allocations_on_an_idle_device_are_served_without_the_driver() {
     let calls: Vec<&str> = calls.collect();
     assert_eq!(calls.len(), 0, "{:?}", &calls[..calls.len().min(8)]);
     assert!(text.contains("cuCtxGetCurrent"), "the trace is read");
+    scene.guest.finish().silently();
+}
+
+/// A free asks for the state of the context and for the end of all work before it waits for the
+/// memory: of chunks of its own, of a part of a slab, and of a pool's, which waits for nothing.
+#[test]
+fn what_a_free_asks_while_memory_is_away_touches_none() {
+    let trace = tempfile::NamedTempFile::new().expect("a file");
+    let path = trace.path().to_str().expect("text");
+    let mut scene = Scene::with(SPEC, "init", &[("SOFTGPU_TRACE", path)]);
+    scene.does(&["alloc 0 2097152", "alloc 1 1000", "async 2 5000000 1"]);
+    scene.does(&["sync 1", "fill 0 1", "fill 1 2", "fill 2 3"]);
+    scene.provided(scene.charged());
+    let mover = scene.mover();
+    for (line, waits) in [("free 0", true), ("free 1", true), ("free 2", false)] {
+        scene.leaves();
+        fs::write(path, "").expect("writable");
+        scene.guest.send(line);
+        if waits {
+            scene.dealer.hears(&Request::WantIn { device_index: 0 });
+        } else {
+            assert_eq!(scene.guest.line(), "free 0");
+        }
+        let text = fs::read_to_string(path).expect("readable");
+        let lines = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let asked: BTreeSet<&str> = lines
+            .filter(|words| words[1] != mover)
+            .map(|words| words[2])
+            .collect();
+        println!("{line}: {asked:?}");
+        assert!(
+            asked.iter().any(|name| name.starts_with("cuEvent")),
+            "{asked:?}"
+        );
+        let touches = |name: &&str| {
+            let row = CUDA.iter().find(|row| row.name == *name);
+            row.expect("a function of the driver").gate.touches()
+        };
+        assert!(!asked.iter().any(touches), "{line}: {asked:?}");
+        scene.returns();
+        if waits {
+            assert_eq!(scene.guest.line(), "free 0");
+        }
+    }
     scene.guest.finish().silently();
 }

@@ -344,7 +344,7 @@ fn what_refers_to_a_pools_memory_is_answered_as_by_the_driver() {
     same(
         &mut scene,
         &mut bare,
-        &["async 0 1000 1", "sync 1", "refuses 0"],
+        &["async 0 1000 1", "sync 1", "refuses 0", "shares 0"],
     );
     scene.guest.finish().silently();
     bare.finish().silently();

@@ -1,10 +1,12 @@
 //! A daemon that stores memory of the host in a file answers late: what the program has changed
 //! meanwhile stays in memory, and what it gives up goes back.
 
+use std::time::Duration;
+
 use gpushare_protocol::page::residency::Order;
 use gpushare_protocol::wire::Request;
-use gpushare_tests::MIB;
 use gpushare_tests::movable::{Outcome, Scene};
+use gpushare_tests::{MIB, until};
 
 const SPEC: &str = "mem=256MiB,ctx=8MiB";
 /// Less than the smallest range that is given.
@@ -125,4 +127,83 @@ fn memory_that_is_fetched_too_late_is_given_back_at_once() {
     let offset = before - bytes;
     assert_eq!(decision, Request::HostDrop { offset, bytes });
     comes_back(scene);
+}
+
+/// A range of which the driver does not let go stays in memory: it is not stored again and again,
+/// until the daemon asks anew.
+#[test]
+fn memory_that_stays_pinned_is_stored_once_for_each_request() {
+    let trace = tempfile::NamedTempFile::new().expect("a file");
+    let environment = [
+        ("SOFTGPU_TRACE", trace.path().to_str().expect("a name")),
+        ("SOFTGPU_FAIL", "cuMemHostUnregister:1:CUDA_ERROR_UNKNOWN"),
+    ];
+    let mut scene = Scene::with(SPEC, "init", &environment);
+    scene.does(&[&format!("alloc 0 {PART}"), "fill 0 1"]);
+    until("host memory is pinned", || {
+        let text = std::fs::read_to_string(trace.path()).expect("readable");
+        text.contains("cuMemHostRegister")
+    });
+    scene.leaves();
+    let is_question = |said: &Request| matches!(said, Request::HostStore { .. });
+    let hears_question = |scene: &Scene| {
+        let question = |said: &Request| is_question(said).then_some(());
+        scene.dealer.hears_some(question);
+    };
+    scene.dealer.spills(1);
+    hears_question(&scene);
+    keeps_what_was_stored_late(&scene);
+    // Nothing can be awaited that must not happen. A question would come before what a call says.
+    std::thread::sleep(Duration::from_millis(100));
+    scene.guest.send("check 0 1");
+    let mut said = Vec::new();
+    until("the call waits", || {
+        said.extend(scene.dealer.said());
+        said.contains(&Request::WantIn { device_index: 0 })
+    });
+    assert!(!said.iter().any(is_question), "{said:?}");
+    scene.dealer.spills(2);
+    hears_question(&scene);
+    scene.dealer.store().answers();
+    let decision = decides(&scene);
+    assert!(matches!(decision, Request::HostDrop { .. }), "{decision:?}");
+    scene.dealer.spills(0);
+    fetches(&mut scene);
+    scene.dealer.store().answers();
+    assert_eq!(scene.outcome(), Outcome::Back);
+    assert_eq!(scene.guest.line(), "check 0");
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn host_memory_that_cannot_be_mapped_is_given_back_and_asked_for_again() {
+    let mut scene = Scene::new(SPEC);
+    scene.dealer.store().misplaces_next();
+    scene.does(&[&format!("alloc 0 {PART}"), "fill 0 1"]);
+    let decision = decides(&scene);
+    assert!(matches!(decision, Request::HostDrop { .. }), "{decision:?}");
+    scene.provided(2 * scene.dealer.store().ranges()[0]);
+    scene.leaves();
+    scene.returns();
+    scene.guest.answers("check 0 1", "0");
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn memory_that_is_fetched_and_cannot_be_mapped_is_given_back() {
+    let mut scene = stored();
+    scene.dealer.store().misplaces_next();
+    fetches(&mut scene);
+    scene.dealer.store().answers();
+    scene.dealer.hears_some(|said| match said {
+        Request::HostDrop { .. } => Some(()),
+        _ => None,
+    });
+    // It is asked for again at once.
+    let is_question = |said: &Request| matches!(said, Request::HostFetch(_)).then_some(());
+    scene.dealer.hears_some(is_question);
+    scene.dealer.store().answers();
+    assert_eq!(scene.outcome(), Outcome::Back);
+    scene.guest.answers("check 0 1", "0");
+    scene.guest.finish().silently();
 }

@@ -4,8 +4,8 @@
 
 use gpushare_protocol::page::residency::Order;
 use gpushare_protocol::wire::{Request, Residency, Residue};
-use gpushare_tests::MIB;
 use gpushare_tests::movable::{Outcome, Scene};
+use gpushare_tests::{Guest, Home, MIB, clients, until};
 
 /// The process's report after these lines. An allocation of movable memory makes it report.
 fn residue_after(lines: &[&str]) -> Residency {
@@ -179,4 +179,114 @@ fn a_peer_reaches_memory_that_has_moved_as_long_as_it_may() {
     // An illegal address, which ends the second context.
     scene.guest.answers("across 0 9", "700");
     scene.guest.finish().silently();
+}
+
+/// A process that leaves while it is sealed, by an order of which it does not see the one before:
+/// to be in. Its messages since it was sealed, up to its return.
+fn leaves_again(line: Option<&str>) -> Vec<Request> {
+    let mut scene = Scene::new("mem=256MiB");
+    scene.does(&["alloc 0 4194304", "fill 0 1"]);
+    scene.provided(4 * MIB);
+    scene.epoch += 1;
+    let (device_index, epoch) = (0, scene.epoch);
+    scene.dealer.order(epoch, Order::Seal);
+    let sealed = Request::Sealed {
+        device_index,
+        epoch,
+    };
+    scene.dealer.hears(&sealed);
+    if let Some(line) = line {
+        scene.guest.send(line);
+        scene.dealer.hears(&Request::WantIn { device_index });
+    }
+    scene.epoch += 2;
+    scene.dealer.order(scene.epoch, Order::Leave);
+    let mut said = Vec::new();
+    let away = |said: &Request| matches!(said, Request::Away { .. });
+    until("it is out", || {
+        said.extend(scene.dealer.said());
+        said.iter().any(away)
+    });
+    scene.epoch += 1;
+    scene.dealer.order(scene.epoch, Order::Return);
+    let back = |said: &Request| matches!(said, Request::Back { .. });
+    until("it is back", || {
+        said.extend(scene.dealer.said());
+        said.iter().any(back)
+    });
+    if let Some(line) = line {
+        let word = line.split(' ').next().expect("a word");
+        assert_eq!(scene.guest.line(), format!("{word} 0"));
+    }
+    scene.guest.finish().silently();
+    said
+}
+
+#[test]
+fn a_call_that_waits_under_one_seal_for_two_orders_is_told_again() {
+    let is_told = |said: &[Request]| said.contains(&Request::WantIn { device_index: 0 });
+    assert!(is_told(&leaves_again(Some("check 0 1"))));
+    assert!(!is_told(&leaves_again(None)), "no call waits");
+}
+
+/// The message that memory was not shared, and how many came.
+fn unshared(said: &[Request]) -> usize {
+    let is_it = |said: &&Request| matches!(said, Request::Unshared { .. });
+    said.iter().filter(is_it).count()
+}
+
+#[test]
+fn memory_that_is_refused_to_be_shared_is_told_once() {
+    let mut scene = Scene::new("mem=1GiB");
+    scene.does(&["alloc 0 4194304", "alloc 1 1000"]);
+    // The first time there is no daemon to hear it.
+    scene.dealer.leave();
+    assert_eq!(scene.guest.ask("shares 0"), "shares 801 801");
+    scene.dealer.come_back();
+    scene.dealer.hears(&Request::Unshared { device_index: 0 });
+    for slot in [0, 1] {
+        assert_eq!(scene.guest.ask(&format!("shares {slot}")), "shares 801 801");
+    }
+    scene.dealer.come_back();
+    let _ = scene.tells(|_| true);
+    // What came before that was dropped: it comes behind it, if at all.
+    scene.does(&["alloc 2 134217728"]);
+    let _ = scene.tells(|told| told.movable > 128 * MIB);
+    assert_eq!(unshared(&scene.dealer.said()), 0);
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn plain_memory_that_is_shared_is_not_told() {
+    let mut scene = Scene::new("mem=1GiB");
+    // Made during a capture: by the driver, which shares it.
+    scene.does(&["begin 2", "alloc 0 4194304", "end"]);
+    let answer = scene.guest.ask("shares 0");
+    assert!(answer.starts_with("shares 0 "), "{answer}");
+    scene.does(&["alloc 1 134217728"]);
+    let _ = scene.tells(|told| told.movable == 128 * MIB);
+    assert_eq!(unshared(&scene.dealer.said()), 0);
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn an_operator_sees_once_that_a_program_could_not_share_its_memory() {
+    let node = "first_context = \"4MiB\"\n[swap]\nhost = \"1GiB\"\n";
+    let home = Home::with_config("mem=256MiB,ctx=2MiB", node);
+    let mut command = home.run("one", &["--on-collision", "swap", "--mem-limit", "96MiB"]);
+    command.arg(clients::compile("movable", &[]));
+    let mut guest = Guest::start(command);
+    for line in ["init", "alloc 0 4194304"] {
+        guest.does(line);
+    }
+    for _ in 0..3 {
+        assert_eq!(guest.ask("shares 0"), "shares 801 801");
+    }
+    let event = home.events().until("unshared", "one");
+    gpushare_tests::schema::check("event.json", &event);
+    assert!(event["facts"]["pid"].as_u64() > Some(0), "{event}");
+    let said = home.gpushare(&["events"]).stdout;
+    let said = String::from_utf8(said).expect("text");
+    assert_eq!(said.matches(" unshared ").count(), 1, "{said}");
+    guest.finish().silently();
 }

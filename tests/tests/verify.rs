@@ -113,6 +113,22 @@ fn passed_rows_give_status_0_and_unavailable_rows_are_named() {
 }
 
 #[test]
+fn what_moving_memory_rests_on_is_measured_and_what_lacks_is_said() {
+    let rows = "^swap: (the driver's mapping calls|host memory, by kind)$";
+    let run = verify(&artefacts::gpushare(), &["--only", rows]);
+    assert_eq!(run.output.status.code(), Some(0), "{}", run.report);
+    let (_, calls) = run.row("swap: the driver's mapping calls");
+    for word in ["create ", "of mapped memory", "by NVML", "no checkpoint"] {
+        assert!(calls.contains(word), "{word}: {calls}");
+    }
+    let (_, kinds) = run.row("swap: host memory, by kind");
+    for kind in ["a file in memory: filled", "pages of 4 KiB: filled"] {
+        assert!(kinds.contains(kind), "{kind}: {kinds}");
+    }
+    assert!(kinds.contains("a handle on a node: none here"), "{kinds}");
+}
+
+#[test]
 fn rows_without_time_are_not_available_and_are_no_success() {
     let folder = hangs_at("linear");
     let flags = ["--seconds", "12", "--only", "^quota: (linear|pitch)$"];

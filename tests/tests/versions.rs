@@ -19,23 +19,32 @@ const BURST: [(&str, &str); 3] = [
 
 /// A daemon and a library of one build.
 #[derive(Clone, Debug)]
-struct Build {
-    daemon: PathBuf,
-    library: PathBuf,
+pub(crate) struct Build {
+    pub(crate) daemon: PathBuf,
+    pub(crate) library: PathBuf,
 }
 
-/// The earlier build and this one; `None`, which is noted, if the earlier one cannot be built.
+impl Build {
+    /// That of an earlier commit; `None`, which is noted, if it cannot be built.
+    pub(crate) fn of_commit(test: &str, commit: &str) -> Option<Self> {
+        let folder = prepared(test, "previous.sh", &[commit])?;
+        Some(Self {
+            daemon: folder.join("gpushared"),
+            library: folder.join("libgpushare.so"),
+        })
+    }
+
+    pub(crate) fn this() -> Self {
+        Self {
+            daemon: artefacts::gpushared(),
+            library: artefacts::interposer(),
+        }
+    }
+}
+
+/// The earlier build and this one.
 fn builds(test: &str) -> Option<[Build; 2]> {
-    let folder = prepared(test, "previous.sh", &[PREVIOUS])?;
-    let previous = Build {
-        daemon: folder.join("gpushared"),
-        library: folder.join("libgpushare.so"),
-    };
-    let this = Build {
-        daemon: artefacts::gpushared(),
-        library: artefacts::interposer(),
-    };
-    Some([previous, this])
+    Some([Build::of_commit(test, PREVIOUS)?, Build::this()])
 }
 
 fn ready(tenant: &Tenant, build: &Build) -> Guest {

@@ -2,7 +2,7 @@
 //! device work or tenants' time.
 
 use super::measure::Percentiles;
-use super::report::time;
+use super::report::{TOLD, time};
 use super::result::{Outcome, Row};
 use serde::Serialize;
 
@@ -17,6 +17,11 @@ pub(crate) struct Comparison {
     pub(crate) used: Option<Pair>,
     /// The sum of rates; `None` if tenants were not measured alone.
     pub(crate) rates: Option<Pair>,
+    /// With gpushare, how often the device's mode changed; `None` unless its tenants share it at
+    /// the same time.
+    pub(crate) mode_changes_a_minute: Option<f64>,
+    /// See [`Outcome::stolen`]; where it is small enough not to matter it is `None`.
+    pub(crate) stolen: Option<Pair>,
     pub(crate) tenants: Vec<Tenant>,
 }
 
@@ -58,6 +63,16 @@ impl Pair {
         (self.bare > 0.0).then(|| self.shared / self.bare)
     }
 
+    fn most(self) -> f64 {
+        self.bare.max(self.shared)
+    }
+
+    /// The parts as processor time that other machines took.
+    pub(crate) fn taken(self) -> String {
+        let [bare, shared] = [self.bare, self.shared].map(|part| part * 100.0);
+        format!("other machines took {bare:.1} % of the processors, with {shared:.1} %")
+    }
+
     fn of(bare: Option<f64>, shared: Option<f64>) -> Option<Self> {
         let (bare, shared) = bare.zip(shared)?;
         Some(Self { bare, shared })
@@ -85,6 +100,8 @@ impl Comparison {
             },
             used: Pair::of(used(bare), used(shared)),
             rates: Pair::of(bare.rates, shared.rates),
+            mode_changes_a_minute: shared.mode_changes_a_minute,
+            stolen: Pair::of(bare.stolen, shared.stolen).filter(|stolen| stolen.most() >= TOLD),
             tenants: tenants.map(|(bare, shared)| tenant(bare, shared)).collect(),
         }
     }
@@ -121,6 +138,10 @@ impl Comparison {
                 "sum of rates"
             ));
         }
+        if let Some(changes) = self.mode_changes_a_minute {
+            lines.push(format!("  {changes:.0} mode changes a minute"));
+        }
+        lines.extend(self.stolen.map(|stolen| format!("  {}", stolen.taken())));
         lines.join("\n")
     }
 }
@@ -137,6 +158,11 @@ pub(crate) fn middles(pairs: Vec<Vec<Comparison>>) -> Vec<Comparison> {
         kept.useful = middle(&|run| Some(run.useful)).unwrap_or(kept.useful);
         kept.used = middle(&|run| run.used);
         kept.rates = middle(&|run| run.rates);
+        let changes = runs.iter().filter_map(|run| run.mode_changes_a_minute);
+        kept.mode_changes_a_minute = middle_number(changes.collect());
+        // Of the worst pair: the figures kept may be that pair's.
+        let stolen = runs.iter().filter_map(|run| run.stolen);
+        kept.stolen = stolen.max_by(|one, other| one.most().total_cmp(&other.most()));
         for (place, tenant) in kept.tenants.iter_mut().enumerate() {
             let middle = |figure: fn(&Tenant) -> Option<Pair>| {
                 middle(&|run| run.tenants.get(place).and_then(figure))
@@ -144,7 +170,7 @@ pub(crate) fn middles(pairs: Vec<Vec<Comparison>>) -> Vec<Comparison> {
             let errors = runs
                 .iter()
                 .filter_map(|run| run.tenants.get(place)?.error_pp);
-            tenant.error_pp = middle_error(errors.collect());
+            tenant.error_pp = middle_number(errors.collect());
             tenant.device = middle(|tenant| Some(tenant.device)).unwrap_or(tenant.device);
             tenant.wait_p50 = middle(|tenant| tenant.wait_p50);
             tenant.wait_p99 = middle(|tenant| tenant.wait_p99);
@@ -158,10 +184,10 @@ pub(crate) fn middles(pairs: Vec<Vec<Comparison>>) -> Vec<Comparison> {
     kept.collect()
 }
 
-/// The median; for an even number the larger one. `None` for an empty list.
-fn middle_error(mut errors: Vec<f64>) -> Option<f64> {
-    errors.sort_by(|one, other| one.abs().total_cmp(&other.abs()));
-    errors.get(errors.len() / 2).copied()
+/// The number of median size; for an even number of them the larger one. `None` for an empty list.
+fn middle_number(mut numbers: Vec<f64>) -> Option<f64> {
+    numbers.sort_by(|one, other| one.abs().total_cmp(&other.abs()));
+    numbers.get(numbers.len() / 2).copied()
 }
 
 fn tenant(bare: &Row, shared: &Row) -> Tenant {
@@ -269,11 +295,13 @@ mod tests {
 
     #[test]
     fn of_several_pairs_the_middle_one_of_each_figure_is_kept_whole() {
-        let run = |useful, wait| Comparison {
+        let run = |useful: Pair, wait, changes| Comparison {
             name: "x".to_owned(),
             useful,
             used: Some(useful),
             rates: None,
+            mode_changes_a_minute: changes,
+            stolen: (useful.bare < 0.5).then_some(pair(0.0, 0.123)),
             tenants: vec![Tenant {
                 name: "a".to_owned(),
                 device: useful,
@@ -289,9 +317,9 @@ mod tests {
         };
         // The second run has the median of the first figure, the third run that of the other.
         let runs = vec![
-            vec![run(pair(0.5, 0.45), pair(10.0, 5.0))],
-            vec![run(pair(0.4, 0.38), pair(30.0, 90.0))],
-            vec![run(pair(0.6, 0.6), pair(20.0, 30.0))],
+            vec![run(pair(0.5, 0.45), pair(10.0, 5.0), Some(9.0))],
+            vec![run(pair(0.4, 0.38), pair(30.0, 90.0), Some(2.0))],
+            vec![run(pair(0.6, 0.6), pair(20.0, 30.0), Some(4.0))],
         ];
         let kept = middles(runs);
         assert_eq!(kept.len(), 1);
@@ -299,9 +327,20 @@ mod tests {
         assert_eq!(kept[0].tenants[0].wait_p99, Some(pair(20.0, 30.0)));
         let error = kept[0].tenants[0].error_pp;
         assert!(error.is_some_and(|error| (error - 0.02).abs() < 1e-9));
-        assert_eq!(middle_error(vec![-3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(middle_error(Vec::new()), None);
+        assert_eq!(middle_number(vec![-3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(middle_number(Vec::new()), None);
         assert_eq!(kept[0].rates, None);
+        assert_eq!(kept[0].mode_changes_a_minute, Some(4.0));
+        assert!(kept[0].text().contains("  4 mode changes a minute"));
+        assert_eq!(kept[0].stolen, Some(pair(0.0, 0.123)), "of the worst pair");
+        let said = "  other machines took 0.0 % of the processors, with 12.3 %";
+        assert!(kept[0].text().contains(said), "{}", kept[0].text());
+        let turns = Comparison {
+            mode_changes_a_minute: None,
+            stolen: None,
+            ..kept[0].clone()
+        };
+        assert!(!turns.text().contains("mode changes") && !turns.text().contains("machines"));
         assert!(middles(Vec::new()).is_empty());
     }
 }

@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &BenchInterference) -> Result<ExitCode, Failure> {
     }
     let matrix = Matrix {
         device,
-        host: host(),
+        host: host::text(),
         software: backend.soft_name().is_some(),
         bare: arguments.bare,
         seconds: arguments.seconds,

@@ -28,12 +28,18 @@ pub(crate) fn table(
 fn rows(comparison: &Comparison) -> String {
     let [bare, shared, ratio] = parts(Some(comparison.useful));
     let [used_bare, used_shared, used_ratio] = parts(comparison.used);
-    let rates = comparison.rates.map_or_else(String::new, |rates| {
-        format!("sum of rates {:.3}, with {:.3}", rates.bare, rates.shared)
-    });
+    let mut rest = Vec::new();
+    if let Some(Pair { bare, shared }) = comparison.rates {
+        rest.push(format!("sum of rates {bare:.3}, with {shared:.3}"));
+    }
+    if let Some(changes) = comparison.mode_changes_a_minute {
+        rest.push(format!("{changes:.0} mode changes a minute"));
+    }
+    rest.extend(comparison.stolen.map(Pair::taken));
     let all = format!(
-        "| {} | all | {bare} | {shared} | {ratio} | | {used_bare} | {used_shared} | {used_ratio} | | | | | | | | {rates} |\n",
-        comparison.name
+        "| {} | all | {bare} | {shared} | {ratio} | | {used_bare} | {used_shared} | {used_ratio} | | | | | | | | {} |\n",
+        comparison.name,
+        rest.join("; ")
     );
     let tenants = comparison.tenants.iter().map(tenant);
     [all].into_iter().chain(tenants).collect()
@@ -112,6 +118,8 @@ mod tests {
             useful: pair(0.9, 0.99),
             used: None,
             rates: Some(pair(1.0, 1.1)),
+            mode_changes_a_minute: Some(3.6),
+            stolen: Some(pair(0.031, 0.2)),
             tenants: vec![server],
         };
         let text = table("on it", (5, 3), &[comparison]);
@@ -124,6 +132,7 @@ mod tests {
             "{text}"
         );
         assert!(rows[2].contains("| serving-1 | all | 90.0 % | 99.0 % | 1.100 |"));
+        assert!(rows[2].ends_with("| sum of rates 1.000, with 1.100; 4 mode changes a minute; other machines took 3.1 % of the processors, with 20.0 % |"));
         assert!(rows[3].contains("| 20.0 % | 30.0 % | 1.500 | 30.0 % |"));
         assert!(rows[3].contains("| 2.00ms | 1.00ms | 0.500 | 3.00ms | 3.00ms | 7 | 1 |"));
         assert!(rows[3].contains("-0.50 pp from its share"));

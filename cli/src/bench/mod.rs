@@ -9,6 +9,7 @@ mod compare;
 mod copies;
 mod crew;
 mod gang;
+mod host;
 mod interference;
 mod jobs;
 mod log;
@@ -35,6 +36,7 @@ use crate::failure::Failure;
 use crate::output;
 use compare::Comparison;
 use crew::{Backend, Crew};
+use host::Ticks;
 use log::Log;
 use measure::Span;
 use preset::Experiment;
@@ -63,7 +65,7 @@ pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
         (_, UseDaemon::Off) => Some("off"),
     };
     let (backend, device) = Backend::new(&arguments.gpu, daemon)?;
-    let what = format!("on {device}, {}", host());
+    let what = format!("on {device}, {}", host::text());
     output::data(&what)?;
     let bare = match arguments.compare_bare {
         true => Some(Backend::new(&arguments.gpu, None)?.0),
@@ -114,7 +116,7 @@ pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
         }
     }
     if let Some(path) = &arguments.json {
-        let all = json!({ "device": device, "host": host(), "bare": arguments.bare, "version": env!("CARGO_PKG_VERSION"), "experiments": outcomes, "without": without, "comparisons": comparisons });
+        let all = json!({ "device": device, "host": host::text(), "bare": arguments.bare, "version": env!("CARGO_PKG_VERSION"), "experiments": outcomes, "without": without, "comparisons": comparisons });
         write(path, &format!("{all:#}\n"))?;
     }
     if let Some(path) = &arguments.svg {
@@ -126,16 +128,6 @@ pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     fs::write(path, text)
         .map_err(|error| Failure::ours(format!("cannot write {}: {error}", path.display())))
-}
-
-/// Conditions of the host on which the figures depend.
-fn host() -> String {
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    format!(
-        "{cores} cores, load average {}",
-        load.split(' ').next().unwrap_or("unknown")
-    )
 }
 
 fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
@@ -198,6 +190,11 @@ struct Bench<'a> {
 struct Look {
     truth: Option<truth::Look>,
     turns: turns::Books,
+    host: Option<Ticks>,
+}
+
+fn stolen(before: &Look, after: &Look) -> Option<f64> {
+    Some(after.host?.stolen_since(before.host?))
 }
 
 impl Bench<'_> {
@@ -205,6 +202,7 @@ impl Bench<'_> {
         Look {
             truth: truth::look(&self.backend),
             turns: turns::look(),
+            host: Ticks::now(),
         }
     }
 
@@ -258,6 +256,7 @@ impl Bench<'_> {
                     .collect(),
                 turns: here.iter().map(turns).collect(),
                 looks: before.truth.clone().zip(after.truth.clone()),
+                stolen: stolen(&before, &after),
                 alone: alone.map(|alone| {
                     let on = |at: &usize| {
                         experiment.tenants[*at]

@@ -4,6 +4,8 @@ use super::measure::{Newcomer, Percentiles};
 use super::result::{Outcome, Row};
 use super::turns::Turns;
 
+/// The smallest part of the processor time taken by other machines that is told.
+pub(crate) const TOLD: f64 = 0.005;
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// The whole text of one outcome.
@@ -131,6 +133,12 @@ fn notes(outcome: &Outcome) -> Vec<String> {
         notes.push(format!(
             "idle by the device's own books {:.2} %",
             idle * 100.0
+        ));
+    }
+    if let Some(stolen) = outcome.stolen.filter(|stolen| *stolen >= TOLD) {
+        let stolen = stolen * 100.0;
+        notes.push(format!(
+            "other machines took {stolen:.1} % of the processors"
         ));
     }
     if let Some(overhead) = outcome.overhead {

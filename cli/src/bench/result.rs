@@ -42,6 +42,10 @@ pub(crate) struct Outcome {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mode_changes_a_minute: Option<f64>,
     pub(crate) handoffs: Vec<Handoffs>,
+    /// The fraction of the host's processor time that its own host gave to other machines: where
+    /// it is large, the figures say little. `None` if the kernel does not say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stolen: Option<f64>,
 }
 
 impl Outcome {
@@ -128,6 +132,8 @@ pub(crate) struct Measured {
     pub(crate) gpushare: bool,
     /// How often the mode of a device changed that the tenants share at the same time.
     pub(crate) changes: Option<u64>,
+    /// See [`Outcome::stolen`].
+    pub(crate) stolen: Option<f64>,
 }
 
 impl Measured {
@@ -194,6 +200,7 @@ impl Measured {
             handoffs: if in_turns { handoffs } else { Vec::new() },
             tenants: rows,
             gpu: self.gpu,
+            stolen: self.stolen,
             name: self.experiment.name,
             about: self.experiment.about,
         }
@@ -369,6 +376,7 @@ mod tests {
             alone,
             gpushare: true,
             changes: None,
+            stolen: None,
         }
     }
 

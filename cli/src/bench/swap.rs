@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &BenchSwap) -> Result<ExitCode, Failure> {
     let pair = pair(&backend, size, arguments.seconds)?;
     let outcome = Outcome {
         device,
-        host: host(),
+        host: host::text(),
         software: backend.soft_name().is_some(),
         size,
         link,

@@ -22,9 +22,8 @@ const SAMPLES: usize = 8;
 /// From this duration on (ns) a time by events is exact: their own cost does not matter. Shorter
 /// operations are measured better by marks behind many of them, while no other tenant works.
 const EXACT: u64 = 50_000;
-/// No time by events is believed from here on (ns): another tenant may have had a slice of the
-/// device meanwhile.
-const BELIEVED: u64 = 2_000_000;
+/// The driver's time slice where the daemon does not tell it (ns).
+const SLICE: u64 = 2_000_000;
 /// Of a key one operation in so many is timed by events, beside its first ones.
 const TIMED: u32 = 256;
 /// The same while too few times are known, because some could not be taken.
@@ -84,9 +83,21 @@ impl Entry {
 }
 
 /// The table. Empty until the first lesson.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Estimates {
     sets: Vec<[Entry; WAYS]>,
+    /// The driver's time slice (ns). No time by events is believed from here on: another tenant may
+    /// have had a slice of the device meanwhile.
+    slice: u64,
+}
+
+impl Default for Estimates {
+    fn default() -> Self {
+        Self {
+            sets: Vec::new(),
+            slice: SLICE,
+        }
+    }
 }
 
 /// The expected duration of an operation.
@@ -187,6 +198,11 @@ impl Mix {
 }
 
 impl Estimates {
+    /// The driver's time slice, in nanoseconds; 0: not known.
+    pub(crate) fn set_slice(&mut self, slice: u64) {
+        self.slice = if slice == 0 { SLICE } else { slice };
+    }
+
     /// The duration of one operation of `key`; `assumed` nanoseconds where it is unknown.
     #[inline]
     pub(crate) fn of(&self, key: u64, assumed: u64) -> Expected {
@@ -269,7 +285,7 @@ impl Estimates {
     pub(crate) fn sample(&mut self, key: u64, ns: u64, contended: bool) {
         let Some(short) = u32::try_from(ns)
             .ok()
-            .filter(|_| (1..BELIEVED).contains(&ns))
+            .filter(|_| (1..self.slice).contains(&ns))
         else {
             return;
         };

@@ -9,6 +9,10 @@ use gpushare_protocol::page::lease::{LeaseState, NO_DEADLINE, Turn};
 
 /// How long a holder has nothing under way before it says so, where the daemon does not tell (ns).
 pub(crate) const IDLE_AFTER: u64 = 500_000;
+/// Where tenants share the device, a process that has launched nothing does not count as idle for
+/// this long after its start (ns): it makes its context and loads its modules, and the queues of
+/// other tenants get short meanwhile. Chosen, not measured.
+pub(crate) const STARTS: u64 = 1_000_000_000;
 /// Where tenants share the device, half the time after which a holder is first looked at (ns), and
 /// how often that is doubled.
 const FIRST_LOOK: u64 = 1_000_000;
@@ -82,6 +86,8 @@ pub enum Act {
 pub struct LeaseFollower {
     stand: GateState,
     epoch: u64,
+    /// When it was first asked.
+    began: Option<u64>,
     /// When it took its stand.
     since: u64,
     /// Idleness was said in this epoch and not taken back.
@@ -132,6 +138,7 @@ impl LeaseFollower {
     /// done.
     pub fn step(&mut self, now: u64, turn: &Turn, facts: &Facts) -> Act {
         let epoch = turn.word.epoch();
+        self.began.get_or_insert(now);
         match (turn.word.state(), self.stand) {
             (LeaseState::Free, GateState::Free) => Act::Sleep(NEVER),
             (LeaseState::Free, _) => self.take(GateState::Free, epoch, now, Act::Free),
@@ -185,13 +192,17 @@ impl LeaseFollower {
             after => after,
         };
         let rested = facts.last_active.max(self.since).saturating_add(after);
+        let starts = is_shared && facts.last_active == 0;
+        let begun = self.began.filter(|_| starts);
+        let rested = rested.max(begun.map_or(0, |began| began.saturating_add(STARTS)));
         if facts.empty && now >= rested {
             self.idle = true;
             self.looks = 0;
             return Act::Idle(self.epoch);
         }
         let earliest = if facts.empty {
-            rested
+            // The first launch of a process rings no bell.
+            rested.min(now.saturating_add(after))
         } else {
             // Busy time after time: no need to look often.
             self.looks = self.looks.saturating_add(1);

@@ -65,7 +65,7 @@ impl Slices {
         let stuck = now.saturating_add(left.saturating_mul(2).clamp(STUCK, PATIENCE));
         let limit = *self.full.get_or_insert(stuck);
         if now >= limit {
-            self.overran(now);
+            self.overran(now, limit);
             return None;
         }
         Some(Full {
@@ -91,8 +91,13 @@ impl Slices {
         }
     }
 
-    /// A slice did not end in time, or its end could not be noticed: launches continue.
-    pub fn overran(&mut self, now: u64) {
+    /// The slice that is waited for until `limit` did not end in time, or its end cannot be
+    /// noticed: launches continue. The slices are the process's, so this holds for all its threads;
+    /// each of those that wait may say so, and the slice counts once.
+    pub fn overran(&mut self, now: u64, limit: u64) {
+        if self.full != Some(limit) {
+            return;
+        }
         (self.used, self.count) = (0, 0);
         self.full = None;
         self.strikes += 1;
@@ -212,6 +217,22 @@ mod tests {
         assert!(!slices.fills(until - 1, SLICE, SLICE));
         assert!(slices.ask(until, SLICE, SLICE, 0).is_some());
         assert!(slices.fills(until, SLICE, SLICE));
+    }
+
+    #[test]
+    fn a_slice_that_several_threads_gave_up_counts_once() {
+        let mut slices = Slices::default();
+        let gives_up = |slices: &mut Slices, now| {
+            slices.admitted(1, SLICE);
+            let full = slices.ask(now, SLICE, SLICE, 0).unwrap();
+            (0..STRIKES).for_each(|_| slices.overran(now, full.limit));
+        };
+        for at in 1..STRIKES {
+            gives_up(&mut slices, u64::from(at) * 10 * MS);
+            assert_eq!(slices.spared_until, 0, "{at} slices");
+        }
+        gives_up(&mut slices, 100 * MS);
+        assert_eq!(slices.spared_until, 100 * MS + SPARED);
     }
 
     #[test]

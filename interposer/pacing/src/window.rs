@@ -171,6 +171,11 @@ impl<M> Window<M> {
         }
     }
 
+    /// The driver's time slice, in nanoseconds; 0: not known.
+    pub fn set_slice(&mut self, slice: u64) {
+        self.estimates.set_slice(slice);
+    }
+
     fn known(&mut self, stream_key: StreamKey) -> Option<&mut Queue<M>> {
         self.queues
             .iter_mut()

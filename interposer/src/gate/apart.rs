@@ -154,7 +154,7 @@ pub(crate) fn comes(stream: StreamRef, later: bool) {
     let Some(here) = streams::locate(stream) else {
         return;
     };
-    let stream_key = drain::stream_key_of(here.handle, stream.handle(), stream.is_per_thread());
+    let stream_key = drain::stream_key_of(here.handle, stream);
     if let Some(gate) = device_gate::of(here.device.index()) {
         let _relaxed = Relaxed::enter();
         let _ = gate.mark(stream_key);
@@ -195,8 +195,8 @@ pub(crate) fn made_to_wait(stream: StreamRef) {
     let Some(here) = streams::locate(stream) else {
         return;
     };
-    for per_thread in [false, true] {
-        let stream_key = drain::stream_key_of(here.handle, stream.handle(), per_thread);
+    for stream in [StreamRef::legacy, StreamRef::per_thread].map(|of| of(stream.handle())) {
+        let stream_key = drain::stream_key_of(here.handle, stream);
         WAITING.add(tag_of_stream(&stream_key));
     }
     ledger::changed();

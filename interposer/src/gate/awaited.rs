@@ -98,7 +98,7 @@ pub(crate) fn event_shared(event: CUevent) {
 /// The stream's current position; `None` where it is unknown, or the device is unbound.
 fn submitted_to(stream: StreamRef) -> Option<Before> {
     let here = streams::locate(stream)?;
-    let stream_key = drain::stream_key_of(here.handle, stream.handle(), stream.is_per_thread());
+    let stream_key = drain::stream_key_of(here.handle, stream);
     let alone = !apart::waits(&stream_key);
     submitted(Covers::StreamKey(stream_key), here.device.index(), alone)
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use gpushare_cuda_abi::cuda::CUcontext;
 use gpushare_protocol::page::MAX_DEVICES;
 use gpushare_protocol::page::control::ControlDevice;
-use gpushare_protocol::page::lease::Turn;
+use gpushare_protocol::page::lease::{NO_DEADLINE, Turn};
 
 mod books;
 mod looking;
@@ -73,6 +73,7 @@ pub(super) struct Inner {
     pub(super) bounds: Bounds,
     /// The daemon's page line of this device, while it gives the turns.
     page: Option<&'static ControlDevice>,
+    /// What it said when it was last read; nothing in a turn with a deadline.
     rules: Rules,
     /// Ledgers whose launches go to this device, and the launches that their threads are just
     /// making: how many, and expected nanoseconds.
@@ -80,23 +81,15 @@ pub(super) struct Inner {
     launching: (u32, u64),
     /// Admitted launches that may be loading a module in the driver.
     loading: u32,
-    /// How much may be submitted at a time beside another tenant's work (ns); 0 for any.
-    slice: u64,
-    /// Work of another tenant may be running on the device.
-    contended: bool,
     slices: Slices,
     sleepers: Sleepers,
     report: Report,
     published: Words,
     /// When the marks were last looked at.
     looked: u64,
-    /// Failed attempts to mark the work that came while the device was unbound. The largest value,
-    /// `GLANCES`, also means that the work is marked.
-    glances: u32,
-    /// Untracked work may be in flight: it came while the device was unbound.
-    unseen: bool,
-    /// Marks for that were tried since the gate closed.
-    swept: bool,
+    /// Untracked work may be in flight, such as what came while the device was unbound. How often
+    /// it was tried to mark that since the gate last opened or closed.
+    unseen: Option<u32>,
     /// Calls that were found to have been left by a jump since the gate closed.
     left: Vec<u64>,
     spares: Spares,
@@ -133,6 +126,12 @@ pub(super) enum Told {
     Closed,
 }
 
+/// Bounds by a page, on which no window leaves it to the library.
+fn bounds(window: u64, deadline: u64) -> Bounds {
+    let window = if window == 0 { WINDOW } else { window };
+    Bounds { window, deadline }
+}
+
 static GATES: ForkLocal<Box<[DeviceGate]>> = ForkLocal::new();
 
 /// All devices of this process, from now on.
@@ -165,25 +164,18 @@ impl DeviceGate {
             inner: Mutex::new(Inner {
                 window: Window::default(),
                 follower: LeaseFollower::default(),
-                bounds: Bounds {
-                    window: WINDOW,
-                    deadline: u64::MAX,
-                },
+                bounds: bounds(0, NO_DEADLINE),
                 page: None,
                 rules: Rules::default(),
                 ledgers: Vec::new(),
                 launching: (0, 0),
                 loading: 0,
-                slice: 0,
-                contended: false,
                 slices: Slices::default(),
                 sleepers: Sleepers::default(),
                 report: Report::default(),
                 published: Words::default(),
                 looked: 0,
-                glances: 0,
-                unseen: true,
-                swept: false,
+                unseen: Some(0),
                 left: Vec::new(),
                 spares: Spares::default(),
                 going: Vec::new(),
@@ -206,7 +198,7 @@ impl DeviceGate {
 
     /// A thread has left its launch by a jump: if it submitted work, that was not recorded.
     pub(super) fn was_left(&self) {
-        self.lock().unseen = true;
+        self.lock().unseen = Some(0);
     }
 
     /// Whether launches are inside the closed gate.
@@ -217,7 +209,7 @@ impl DeviceGate {
         if left.len() > known {
             let mut inner = self.lock();
             inner.left = left;
-            (inner.unseen, inner.swept) = (true, false);
+            inner.unseen = Some(0);
         }
         quiet
     }
@@ -317,8 +309,8 @@ impl DeviceGate {
             }
             // No other thread could mark it later.
             wants_mark |= stream_key.thread != 0 && !can_mark_all();
-            let yields = inner.slice > 0 && inner.contended;
-            let fills = yields && inner.slices.fills(now, inner.slice, op.expected.ns);
+            let slice = inner.rules.yields();
+            let fills = slice.is_some_and(|slice| inner.slices.fills(now, slice, op.expected.ns));
             if let Some(named) = named {
                 inner.remember(self, named, stream_key, op);
             }
@@ -374,33 +366,21 @@ impl DeviceGate {
         let was_free = inner.follower.stand() == GateState::Free;
         let act = inner.follower.step(now, turn, facts);
         if inner.follower.stand() == GateState::Open {
-            inner.bounds = Bounds {
-                window: if turn.window == 0 {
-                    WINDOW
-                } else {
-                    turn.window
-                },
-                deadline: turn.deadline,
-            };
+            inner.bounds = bounds(turn.window, turn.deadline);
         }
         match act {
             Act::Free => {
-                inner.unseen = true;
+                inner.unseen = Some(0);
                 super::free(self.index);
                 self.settle(inner, now);
             }
             Act::Open => {
-                inner.unseen |= was_free;
-                inner.glances = 0;
-                inner.swept = false;
-                inner.left.clear();
+                inner.moved(was_free);
                 inner.window.begin_turn();
                 super::open(self.index);
             }
             Act::Close => {
-                inner.unseen |= was_free;
-                inner.swept = false;
-                inner.left.clear();
+                inner.moved(was_free);
                 super::close(self.index);
             }
             Act::Drained(_) | Act::Idle(_) | Act::Missed | Act::Sleep(_) => {}
@@ -412,7 +392,7 @@ impl DeviceGate {
     pub(super) fn give_up(&self) {
         let mut inner = self.lock();
         inner.follower = LeaseFollower::default();
-        inner.unseen = true;
+        inner.unseen = Some(0);
         super::free(self.index);
     }
 
@@ -441,7 +421,7 @@ impl DeviceGate {
             self.settle(&mut inner, now);
         }
         let unseen = match stand {
-            GateState::Closing => inner.unseen,
+            GateState::Closing => inner.unseen.is_some(),
             GateState::Open => is_shared(turn) && inner.wants_glance(),
             GateState::Free | GateState::Drained => false,
         };

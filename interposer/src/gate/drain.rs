@@ -16,14 +16,15 @@ use super::{GateGuard, Key, LaunchTarget, apart, awaited, ledger, thread};
 use crate::driver::contexts::{self, Here};
 use crate::driver::green::{self, Green};
 use crate::driver::stream_ref::StreamRef;
+use crate::driver::streams;
 use crate::gate::device_gate::{self, DeviceGate, Timing, Told};
 use crate::gate::ledger::Named;
 use crate::guest::clock;
 use crate::guest::exit;
 use crate::guest::futex::FutexWaiter;
-use crate::session::Notice;
 use gpushare_pacing::estimate::Expected;
 use gpushare_pacing::window::{Op, StreamKey};
+use gpushare_protocol::report::Report;
 
 /// How long the gate thread may show no sign of life, or an open device have no room (ns), before
 /// waiting launches continue.
@@ -64,7 +65,7 @@ pub(crate) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> LaunchSlot 
         return LaunchSlot(None);
     };
     let key = number(target.key);
-    let stream_key = stream_key_of(target.context, target.stream, target.per_thread);
+    let stream_key = stream_key_of(target.context, target.stream);
     let era = ledger::era();
     // Endless work may wait for this launch.
     let mut end = None;
@@ -81,7 +82,7 @@ pub(crate) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> LaunchSlot 
             Told::Free => return LaunchSlot(None),
             Told::Go(go) => {
                 if let Some(epoch) = go.was_idle {
-                    thread::tell(target.device_index, Notice::Busy, epoch);
+                    thread::tell(target.device_index, Report::Busy, epoch);
                     thread::wake();
                 }
                 return LaunchSlot(Some(Admitted {
@@ -93,7 +94,7 @@ pub(crate) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> LaunchSlot 
                     timing: (go.timed && !first)
                         .then(|| gate.time(stream_key))
                         .flatten(),
-                    named: Named::of(target.ordered(), key, era),
+                    named: Named::of(target.stream, key, era),
                 }));
             }
             Told::Wait(pause) => {
@@ -189,7 +190,7 @@ pub(crate) fn context_went(context: CUcontext, gone: bool) {
 pub(crate) fn stream_going(here: Here, stream: CUstream) {
     ledger::changed();
     if let Some(gate) = device_gate::of(here.device.index()) {
-        gate.stream_going(stream_key_of(here.handle, stream, false));
+        gate.stream_going(stream_key_of(here.handle, StreamRef::legacy(stream)));
     }
 }
 
@@ -215,8 +216,7 @@ pub(crate) fn green_going(green: &Green) {
 pub(crate) fn capture_begins(here: Here, stream: StreamRef) {
     ledger::changed();
     if let Some(gate) = device_gate::of(here.device.index()) {
-        let stream_key = stream_key_of(here.handle, stream.handle(), stream.is_per_thread());
-        gate.capture_begins(stream_key);
+        gate.capture_begins(stream_key_of(here.handle, stream));
     }
 }
 
@@ -230,7 +230,7 @@ pub(crate) fn may_bind() -> bool {
 fn announce_waiter(gate: &DeviceGate, index: usize) -> Option<FutexWaiter> {
     let wanted = gate.waits();
     if let Some(epoch) = wanted {
-        thread::tell(index, Notice::Wanted, epoch);
+        thread::tell(index, Report::Wanted, epoch);
     }
     let now = clock::now();
     if thread::stirred().saturating_add(PATIENCE) < now {
@@ -240,35 +240,30 @@ fn announce_waiter(gate: &DeviceGate, index: usize) -> Option<FutexWaiter> {
     thread::follow(index, gate)
 }
 
-fn is_default(stream: CUstream) -> bool {
-    stream.is_null() || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD
-}
-
 /// The default stream of a green context, as the window knows it.
 pub(super) fn stream_key_of_green(green: &Green) -> StreamKey {
     StreamKey::of_green(green.primary.0.addr(), green.converted.0.addr())
 }
 
 /// The key of a stream as the program names it.
-pub(super) fn stream_key_of(context: CUcontext, stream: CUstream, per_thread: bool) -> StreamKey {
-    if is_default(stream)
+pub(super) fn stream_key_of(context: CUcontext, stream: StreamRef) -> StreamKey {
+    if streams::is_default(stream.handle())
         && let Some(green) = green::current()
         && green.primary == context
     {
         return stream_key_of_green(&green);
     }
-    let is_threads = stream == CU_STREAM_PER_THREAD || (stream.is_null() && per_thread);
-    let stream = if is_threads {
-        CU_STREAM_PER_THREAD
-    } else if stream.is_null() {
-        CU_STREAM_LEGACY
+    let (handle, thread) = if stream.is_own() {
+        (CU_STREAM_PER_THREAD, thread_number())
+    } else if stream.is_legacy() {
+        (CU_STREAM_LEGACY, 0)
     } else {
-        stream
+        (stream.handle(), 0)
     };
     StreamKey {
         context: context.0.addr(),
-        stream: stream.0.addr(),
-        thread: if is_threads { thread_number() } else { 0 },
+        stream: handle.0.addr(),
+        thread,
     }
 }
 

@@ -1,8 +1,4 @@
 //! The slow way through the gate.
-//!
-//! # Safety
-//! `unsafe` turns the pointer to a thread's record into a reference; records are never unmapped.
-#![allow(unsafe_code, reason = "the record a thread-local pointer names")]
 
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
@@ -57,16 +53,14 @@ pub(crate) struct GateGuard {
 impl GateGuard {
     /// Steps inside, by the call at `frame`.
     pub(super) fn begin(gate: &'static Gate, frame: &Frame) -> Self {
-        // SAFETY: null, or a record, which stays mapped.
-        let known = unsafe { tls::get().as_ref() };
-        let seat = match known.or_else(|| gate.records.claim()) {
+        let seat = match tls::get().or_else(|| gate.records.claim()) {
             Some(record) => Seat::Own(record),
             None => Seat::Shared(gate.records.crowd()),
         };
         let at = frame.address();
         let mut outer = (OUT, 0);
         if let Seat::Own(record) = seat {
-            tls::set(record);
+            tls::set(Some(record));
             // While this call waits, so does the interrupted one, and no thread needs to wait for
             // that. It continues after this one.
             let seen_from = record.found.swap(0, Ordering::Relaxed).max(at);

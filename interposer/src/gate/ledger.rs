@@ -11,9 +11,9 @@
 //! modules, the daemon's page. Why: ADR 76.
 //!
 //! # Safety
-//! `unsafe` turns pointers into references: a thread's record, the ledger that is linked from it,
-//! the device that this is bound to, and that device's page. None is ever freed, and all they hold
-//! is atomic.
+//! `unsafe` turns pointers into references: the ledger that is linked from a thread's record, the
+//! device that it is bound to, and that device's page. None is ever freed, and all they hold is
+//! atomic.
 #![allow(
     unsafe_code,
     reason = "it dereferences the pointer in a thread's record"
@@ -267,6 +267,11 @@ impl Rules {
             contended: page.contended.load(Ordering::Relaxed),
         }
     }
+
+    /// How much may be submitted at a time (ns); `None` for any.
+    pub(super) fn yields(&self) -> Option<u64> {
+        (self.slice > 0 && self.contended != 0).then_some(self.slice)
+    }
 }
 
 /// The launches that a device allows without its lock.
@@ -331,13 +336,6 @@ impl Open {
     }
 }
 
-/// The calling thread's record.
-#[inline(always)]
-fn record() -> Option<&'static Record> {
-    // SAFETY: null, or a record, which stays mapped.
-    unsafe { tls::get().as_ref() }
-}
-
 /// The ledger linked from a record.
 #[inline(always)]
 fn linked(record: &Record) -> Option<&'static Ledger> {
@@ -353,12 +351,12 @@ fn linked(record: &Record) -> Option<&'static Ledger> {
 
 /// The calling thread's ledger, if it has one.
 pub(super) fn known() -> Option<&'static Ledger> {
-    record().and_then(linked)
+    tls::get().and_then(linked)
 }
 
 /// The calling thread's ledger, made where it has none. `None` if it has no record either.
 pub(super) fn mine() -> Option<&'static Ledger> {
-    let record = record()?;
+    let record = tls::get()?;
     Some(linked(record).unwrap_or_else(|| {
         // Not by way of the thread's stack, of which there may be little.
         let made = Box::<Ledger>::new_zeroed();
@@ -403,7 +401,7 @@ impl Going {
 /// Begins a launch of `key` in `stream` by the call at `frame`. `None`: it takes the slow way.
 #[inline(always)]
 pub(super) fn go(stream: StreamRef, key: u64, frame: u64) -> Option<Going> {
-    let record = record()?;
+    let record = tls::get()?;
     let ledger = linked(record)?;
     if record.is_inside() {
         return None;

@@ -1,6 +1,8 @@
 //! Closings against launches on real threads: none slips through, by the fast way or the slow one,
 //! with the system's barrier and without it. What loom cannot model, `membarrier`, is tried here;
-//! the numbers are printed.
+//! the numbers are printed. [`seals`] does the same for what a seal holds.
+
+mod seals;
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::io::Write;

@@ -56,21 +56,6 @@ pub(crate) struct Start {
 /// or for one part in so many of it.
 const GAPS: (u64, u64) = (50_000, 16);
 
-/// The outcome of an attempt to make a mark.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Put {
-    /// It is in its stream.
-    Made(CompletionEvent),
-    /// The context is destroyed, or has failed: nothing is under way there.
-    Gone,
-    /// The stream captures: its only work in flight was submitted before. The event, if there is
-    /// one.
-    Captures(Option<CompletionEvent>),
-    /// Not marked now, or never: the work in flight there stays unknown. The event, if there is
-    /// one.
-    Unmarked(Option<CompletionEvent>),
-}
-
 /// Asks marks, each in its own context: the driver wants one to be current.
 #[derive(Debug, Default)]
 pub(crate) struct Asker(Option<(CUcontext, CurrentContext)>);
@@ -177,13 +162,15 @@ pub(crate) enum Behind {
 }
 
 /// Puts a mark behind everything that was submitted there, with the event of `spare` if there is
-/// one; `timed` says whether it has a time, as that of `spare` then does.
+/// one; `timed` says whether it has a time, as that of `spare` then does. Where no mark is made
+/// `spare` stays the caller's. A stream that captures has no work in flight but what was submitted
+/// before; what an unknown one has stays unknown.
 pub(crate) fn put(
     context: CUcontext,
     behind: Behind,
     spare: Option<CompletionEvent>,
     timed: bool,
-) -> Put {
+) -> Marked<CompletionEvent> {
     let record = |context, spare, call: &mut dyn FnMut(CUevent) -> CUresult| {
         record(context, spare, timed, call)
     };
@@ -197,7 +184,7 @@ pub(crate) fn put(
             Ok(own) => record(context, spare, &mut |event| {
                 calls::record_event(event, own, false)
             }),
-            Err(why) => refused(why, spare),
+            Err(why) => refused(why),
         }),
         Behind::Green(green) => marking::marking_green(&green, || {
             record(context, spare, &mut |event| {
@@ -212,9 +199,9 @@ pub(crate) fn put(
     };
     match marked {
         Marked::Done(put) => put,
-        Marked::Captures => Put::Captures(spare),
-        Marked::Gone => Put::Gone,
-        Marked::Unknown => Put::Unmarked(spare),
+        Marked::Captures => Marked::Captures,
+        Marked::Gone => Marked::Gone,
+        Marked::Unknown => Marked::Unknown,
     }
 }
 
@@ -234,30 +221,35 @@ fn record(
     spare: Option<CompletionEvent>,
     timed: bool,
     call: &mut dyn FnMut(CUevent) -> CUresult,
-) -> Put {
+) -> Marked<CompletionEvent> {
     let mark = match spare.map_or_else(|| make(context, timed), Ok) {
         Ok(mark) => mark,
-        Err(why) => return refused(why, None),
+        Err(why) => return refused(why),
     };
     match call(mark.event) {
-        CUresult::SUCCESS => Put::Made(mark),
-        why => refused(why, Some(mark)),
+        CUresult::SUCCESS => Marked::Done(mark),
+        why => {
+            if spare.is_none() {
+                mark.destroy();
+            }
+            refused(why)
+        }
     }
 }
 
-fn refused(why: CUresult, mark: Option<CompletionEvent>) -> Put {
+fn refused(why: CUresult) -> Marked<CompletionEvent> {
     if is_over(why) {
-        return Put::Gone;
+        return Marked::Gone;
     }
     if CAPTURE_ERRORS.contains(&why.0) {
-        return Put::Captures(mark);
+        return Marked::Captures;
     }
     if matches!(why, CUresult::NOT_SUPPORTED | CUresult::NOT_FOUND) {
         marking::is_older();
     } else {
         let _ = report(why);
     }
-    Put::Unmarked(mark)
+    Marked::Unknown
 }
 
 /// Says once, for all errors, that work may run which no mark stands behind. Always `false`: it is

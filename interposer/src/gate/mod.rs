@@ -11,10 +11,6 @@
 //! interrupted this library's own code, and launches that the driver will refuse anyway, including
 //! those from host callbacks ([`place`]). A launch may be left by a jump wherever it waits and
 //! wherever it is in the driver: the abandoned launch is detected ([`left`]).
-//!
-//! # Safety
-//! `unsafe` turns the pointer to a thread's record into a reference; records are never unmapped.
-#![allow(unsafe_code, reason = "the record a thread-local pointer names")]
 
 pub(crate) mod apart;
 pub(crate) mod awaited;
@@ -98,8 +94,7 @@ impl Gate {
     /// See [`fast`].
     #[inline(always)]
     fn fast(&self, frame: &Frame) -> Option<Inside> {
-        // SAFETY: null, or a record, which stays mapped.
-        let record: &Record = unsafe { tls::get().as_ref() }?;
+        let record = tls::get()?;
         let here = frame.address();
         if record.is_inside() {
             // No call from here: the arguments stay where they are. The slow way looks from this
@@ -186,7 +181,7 @@ pub(crate) fn after_fork_in_child() {
     for waiting in &GATE.waiting {
         waiting.store(0, Ordering::Relaxed);
     }
-    tls::set(core::ptr::null());
+    tls::set(None);
 }
 
 /// Closes a device: from now on no launch on it begins. A launch that is already inside may still
@@ -249,9 +244,7 @@ pub(crate) fn is_free() -> bool {
 /// record to note it in.
 #[inline(always)]
 pub(crate) fn waited() -> bool {
-    // SAFETY: null, or a record, which stays mapped.
-    let record = unsafe { tls::get().as_ref() };
-    record.map(Record::count).is_some()
+    tls::get().map(Record::count).is_some()
 }
 
 /// A call that passes no gate has submitted something: for a process whose memory may move.
@@ -316,8 +309,7 @@ pub(crate) fn beside(frame: &Frame, stream: StreamRef, key: Key) -> Option<Going
 /// A call of this thread's does not take the slow way after all.
 #[cold]
 pub(crate) fn stepped_aside() {
-    // SAFETY: null, or a record, which stays mapped.
-    if let Some(record) = unsafe { tls::get().as_ref() } {
+    if let Some(record) = tls::get() {
         record.found.store(0, Ordering::Relaxed);
     }
 }

@@ -12,10 +12,6 @@
 //! Stream memory operations are held only once all submitted work is complete: that work may wait
 //! for a value which one of them writes. A held call holds no lock or guard, because a jump
 //! may leave it. Why: ADR 82.
-//!
-//! # Safety
-//! `unsafe` turns the pointer to a thread's record into a reference; records are never unmapped.
-#![allow(unsafe_code, reason = "the record a thread-local pointer names")]
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -93,13 +89,7 @@ pub(crate) fn clear(device_index: usize) {
 
 /// Holds stream memory operations too, or no more.
 pub(crate) fn hold_operations(hold: bool) {
-    if hold {
-        GATE.word.change(0, DRAINED);
-        GATE.barrier();
-    } else {
-        GATE.word.change(DRAINED, 0);
-        GATE.stir();
-    }
+    GATE.hold_operations(hold);
 }
 
 /// Whether a call waits, or has waited, since a device was sealed.
@@ -139,10 +129,7 @@ impl Touching {
 /// takes the slow way.
 #[inline(always)]
 pub(crate) fn fast(frame: &Frame) -> Option<Touching> {
-    // SAFETY: null, or a record, which stays mapped.
-    let record: &Record = unsafe { tls::get().as_ref() }?;
-    let is_only = record.touching.load(Ordering::Relaxed) == 0;
-    (is_only && record.try_touch(frame.address(), &GATE.word)).then_some(Touching(record))
+    GATE.try_touch(frame)
 }
 
 /// Makes a call that touches device memory and passes no gate by `call`, while no seal is set.
@@ -241,12 +228,10 @@ enum Seat {
 
 impl Seat {
     fn of(gate: &'static Gate, frame: &Frame) -> Self {
-        // SAFETY: null, or a record, which stays mapped.
-        let known = unsafe { tls::get().as_ref() };
-        let Some(record) = known.or_else(|| gate.records.claim()) else {
+        let Some(record) = tls::get().or_else(|| gate.records.claim()) else {
             return Self::Shared(gate.records.touching());
         };
-        tls::set(record);
+        tls::set(Some(record));
         let mut beside = record.touching.load(Ordering::Relaxed);
         let last = record.touches_at.load(Ordering::Relaxed);
         if beside != 0 && frames::is_gone(last, frame.address()) {
@@ -319,6 +304,14 @@ pub(super) fn passing(
 }
 
 impl Gate {
+    /// See [`fast`].
+    #[inline(always)]
+    pub(super) fn try_touch(&self, frame: &Frame) -> Option<Touching> {
+        let record = tls::get()?;
+        let is_only = record.touching.load(Ordering::Relaxed) == 0;
+        (is_only && record.try_touch(frame.address(), &self.word)).then_some(Touching(record))
+    }
+
     pub(super) fn seal(&self, device_index: usize) {
         self.word.change(0, word::sealed(device_index));
         self.barrier();
@@ -330,6 +323,17 @@ impl Gate {
             self.word.change(DRAINED, 0);
         }
         self.stir();
+    }
+
+    /// See [`hold_operations`].
+    pub(super) fn hold_operations(&self, hold: bool) {
+        if hold {
+            self.word.change(0, DRAINED);
+            self.barrier();
+        } else {
+            self.word.change(DRAINED, 0);
+            self.stir();
+        }
     }
 
     /// Has held calls read the word again.

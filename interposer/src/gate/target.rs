@@ -1,8 +1,6 @@
 //! The target of a launch: the device, and the facts known beforehand.
 
-use gpushare_cuda_abi::cuda::{
-    CUDA_LAUNCH_PARAMS, CUcontext, CUfunction, CUgraphExec, CUresult, CUstream,
-};
+use gpushare_cuda_abi::cuda::{CUDA_LAUNCH_PARAMS, CUcontext, CUfunction, CUgraphExec, CUresult};
 
 use crate::driver::stream_ref::StreamRef;
 use crate::driver::{captures, streams};
@@ -51,24 +49,11 @@ pub(crate) struct LaunchTarget {
     /// The stream's context.
     pub(crate) context: CUcontext,
     /// The stream as the program named it.
-    pub(crate) stream: CUstream,
-    /// Stream 0 is the thread's own one.
-    pub(crate) per_thread: bool,
+    pub(crate) stream: StreamRef,
     /// The device's index.
     pub(crate) device_index: usize,
     /// The kind of the launch.
     pub(crate) key: Key,
-}
-
-impl LaunchTarget {
-    /// Its stream, as the function understands it.
-    pub(super) fn ordered(&self) -> StreamRef {
-        if self.per_thread {
-            StreamRef::per_thread(self.stream)
-        } else {
-            StreamRef::legacy(self.stream)
-        }
-    }
 }
 
 /// A launch as its hook sees it.
@@ -121,8 +106,7 @@ fn target(stream: StreamRef, key: Key) -> Option<LaunchTarget> {
     }
     Some(LaunchTarget {
         context: here.handle,
-        stream: stream.handle(),
-        per_thread: stream.is_per_thread(),
+        stream,
         device_index: here.device.index(),
         key,
     })

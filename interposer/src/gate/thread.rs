@@ -20,6 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use gpushare_protocol::page::lease::Turn;
+use gpushare_protocol::report::Report;
 
 use crate::account::{self, Compute};
 use crate::gate::device_gate::{self, DeviceGate};
@@ -31,7 +32,6 @@ use crate::guest::exit;
 use crate::guest::fork::ForkLocal;
 use crate::guest::frames;
 use crate::guest::futex::{FutexWaiter, wake_all};
-use crate::session::Notice;
 use gpushare_pacing::cap::{Bucket, LocalLease};
 use gpushare_pacing::follower::{Act, GateState, NEVER};
 
@@ -65,14 +65,6 @@ static STOPPED: AtomicU32 = AtomicU32::new(0);
 const STOPS_WITHIN: Duration = Duration::from_secs(1);
 /// After so long it is woken again.
 const WAKE_AGAIN: Duration = Duration::from_millis(10);
-
-/// The thread's state for one device.
-#[derive(Debug, Default)]
-struct Own {
-    lease: LocalLease,
-    /// The turn was the daemon's when last looked.
-    by_daemon: bool,
-}
 
 /// Makes sure that the gates follow the leases of this process's tenant, if there can be any:
 /// called before its first context on a device exists. The gates stand as they must when this
@@ -138,9 +130,9 @@ pub(super) fn stirred() -> u64 {
 }
 
 /// Tells the daemon, if there is one.
-pub(super) fn tell(device_index: usize, notice: Notice, epoch: u64) {
+pub(super) fn tell(device_index: usize, report: Report, epoch: u64) {
     if let Some(session) = account::compute().and_then(|compute| compute.session) {
-        session.tell(device_index, notice, epoch);
+        session.tell(device_index, report, epoch);
     }
 }
 
@@ -148,7 +140,7 @@ pub(super) fn tell(device_index: usize, notice: Notice, epoch: u64) {
 /// not think for an instant that no more is wanted.
 fn tell_of_waiting(index: usize, gate: &DeviceGate) {
     if let Some(epoch) = gate.wanted() {
-        tell(index, Notice::Wanted, epoch);
+        tell(index, Report::Wanted, epoch);
     }
 }
 
@@ -199,7 +191,8 @@ fn run(mut rounds: Rounds) {
 /// The thread's own memory.
 #[derive(Debug, Default)]
 struct Rounds {
-    own: [Own; gpushare_protocol::page::MAX_DEVICES],
+    /// By device, the turns that the tenant's own cap gives.
+    own: [LocalLease; gpushare_protocol::page::MAX_DEVICES],
     /// The daemon last met.
     instance: u64,
     /// The process is registered for the barrier that closing needs.
@@ -265,9 +258,9 @@ impl Rounds {
                 Act::Drained(epoch) => {
                     compute.drained(index, epoch);
                     tell_of_waiting(index, gate);
-                    tell(index, Notice::Drained, epoch);
+                    tell(index, Report::Drained, epoch);
                 }
-                Act::Idle(epoch) => tell(index, Notice::Idle, epoch),
+                Act::Idle(epoch) => tell(index, Report::Idle, epoch),
                 // Work that waits for its peer on another device ends only when this one has its
                 // turn.
                 Act::Missed => tell_of_waiting(index, gate),
@@ -291,17 +284,13 @@ impl Rounds {
         let by_daemon = compute
             .session
             .map(|session| (session, session.turn(index)));
-        let own = &mut self.own[index];
         if let Some((session, turn)) = by_daemon
             && session.daemon_alive(now)
         {
-            own.by_daemon = true;
-            // The daemon bills this time. If it exits, the bucket begins with the time after that.
-            gate.is_led_by(session.device(index), now);
+            let _ = gate.is_led_by(session.device(index), now);
             return (turn, NEVER);
         }
-        gate.is_led_by(None, now);
-        if core::mem::take(&mut own.by_daemon) {
+        if gate.is_led_by(None, now) {
             tracing::warn!(
                 index,
                 "the daemon is silent: only the tenant's own cap holds"
@@ -316,7 +305,7 @@ impl Rounds {
             empty_at,
             cap,
         };
-        own_turn(&mut own.lease, &bucket, gate, now)
+        own_turn(&mut self.own[index], &bucket, gate, now)
     }
 
     /// Registers the process for the barrier that closing needs, once: its first use does that

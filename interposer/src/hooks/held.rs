@@ -39,11 +39,11 @@ hooks! {
         stream: CUstream) -> CUresult = |call| seal::pass_work(call);
     #[held]
     fn cuMemPrefetchAsync | cuMemPrefetchAsync_ptsz(at: CUdeviceptr, count: usize, device: CUdevice, stream: CUstream) -> CUresult
-        = |real(..)| plain::no_managed(at, |at| seal::pass_work(|| real(at, count, device, stream)));
+        = |real(..)| plain::no_managed(at, count as u64, |at| seal::pass_work(|| real(at, count, device, stream)));
     #[held]
     fn cuMemPrefetchAsync_v2 | cuMemPrefetchAsync_v2_ptsz(at: CUdeviceptr, count: usize, location: CUmemLocation, flags: c_uint,
         stream: CUstream) -> CUresult
-        = |real(..)| plain::no_managed(at, |at| seal::pass_work(|| real(at, count, location, flags, stream)));
+        = |real(..)| plain::no_managed(at, count as u64, |at| seal::pass_work(|| real(at, count, location, flags, stream)));
     #[held]
     fn cuMemPrefetchBatchAsync | cuMemPrefetchBatchAsync_ptsz(at: *mut CUdeviceptr, sizes: *mut usize, count: usize,
         locations: *mut CUmemLocation, starts: *mut usize, kinds: usize, flags: c_ulonglong, stream: CUstream) -> CUresult
@@ -57,10 +57,10 @@ hooks! {
         = |call| seal::pass_work(call);
     #[held]
     fn cuMemAdvise(at: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice) -> CUresult
-        = |real(..)| plain::no_managed(at, |at| seal::pass(|| real(at, count, advice, device)));
+        = |real(..)| plain::no_managed(at, count as u64, |at| seal::pass(|| real(at, count, advice, device)));
     #[held]
     fn cuMemAdvise_v2(at: CUdeviceptr, count: usize, advice: CUmem_advise, location: CUmemLocation) -> CUresult
-        = |real(..)| plain::no_managed(at, |at| seal::pass(|| real(at, count, advice, location)));
+        = |real(..)| plain::no_managed(at, count as u64, |at| seal::pass(|| real(at, count, advice, location)));
     #[held]
     fn cuStreamWaitValue32 | cuStreamWaitValue32_ptsz | cuStreamWaitValue32_v2 | cuStreamWaitValue32_v2_ptsz(stream: CUstream,
         at: CUdeviceptr, value: u32, flags: c_uint) -> CUresult = |call| seal::pass_until_drained(call);

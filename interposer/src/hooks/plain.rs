@@ -15,7 +15,7 @@ use crate::entry::hooks;
 use crate::entry::lists::{AttributeOuts, Count, InSlice};
 use crate::gate::seal;
 use crate::residency::memory::{self, Allocation, Found};
-use crate::residency::{own, peers};
+use crate::residency::{own, peers, unshared};
 
 hooks! {
     #[held]
@@ -34,50 +34,60 @@ hooks! {
         = |real(..)| set_attribute(value, attribute, at, |at| real(value, attribute, at));
     #[held]
     fn cuMemSetAccess(at: CUdeviceptr, size: usize, list: *const CUmemAccessDesc, count: usize) -> CUresult
-        = |call| not_ours(at, || own::set_access(at, size as u64, call));
+        = |call| not_ours(at, size as u64, || own::set_access(at, size as u64, call));
     #[held]
     fn cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, at: CUdeviceptr) -> CUresult
-        = |call| not_ours(at, || own::at_address(at, false, call));
+        = |call| not_ours(at, 1, || own::at_address(at, false, call));
     #[held]
-    fn cuMemAddressFree(at: CUdeviceptr, size: usize) -> CUresult = |call| not_ours(at, || own::over(at, size as u64, call));
+    fn cuMemAddressFree(at: CUdeviceptr, size: usize) -> CUresult = |call| not_ours(at, size as u64, || own::over(at, size as u64, call));
     #[held]
     fn cuMemRangeGetAttribute(data: Opaque<'_, c_void>, size: usize, attribute: CUmem_range_attribute, at: CUdeviceptr, count: usize)
-        -> CUresult = |real(..)| no_managed(at, |at| real(data, size, attribute, at, count));
+        -> CUresult = |real(..)| no_managed(at, count as u64, |at| real(data, size, attribute, at, count));
     #[held]
     fn cuMemRangeGetAttributes(data: Opaque<'_, *mut c_void>, sizes: Opaque<'_, usize>,
-        list: Opaque<'_, CUmem_range_attribute>, attributes: usize, at: CUdeviceptr, count: usize) -> CUresult = |real(..)| no_managed(at, |at| real(data, sizes, list, attributes, at, count));
+        list: Opaque<'_, CUmem_range_attribute>, attributes: usize, at: CUdeviceptr, count: usize) -> CUresult = |real(..)| no_managed(at, count as u64, |at| real(data, sizes, list, attributes, at, count));
     #[held]
     fn cuStreamAttachMemAsync | cuStreamAttachMemAsync_ptsz(stream: CUstream, at: CUdeviceptr, size: usize, flags: c_uint)
-        -> CUresult = |real(..)| no_managed(at, |at| real(stream, at, size, flags));
+        -> CUresult = |real(..)| no_managed(at, size as u64, |at| real(stream, at, size, flags));
     #[held]
     fn cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) -> CUresult = |call| peer_changes(peer, true, call);
     #[held]
     fn cuCtxDisablePeerAccess(peer: CUcontext) -> CUresult = |call| peer_changes(peer, false, call);
 }
 
-/// Makes a call about addresses that the program has mapped. At those of movable memory the answer
-/// is the driver's for plain memory: nothing is mapped there that the program may touch.
-pub(super) fn not_ours(at: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CUresult {
-    if memory::holds(at) {
+/// Makes a call about a range of addresses that the program has mapped. Where it reaches movable
+/// memory the answer is the driver's for plain memory: nothing is mapped there that the program may
+/// touch. The driver, which knows of our mappings, might agree to a range that begins elsewhere.
+pub(super) fn not_ours(at: CUdeviceptr, bytes: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+    if memory::is_in(at, bytes) {
         CUresult::INVALID_VALUE
     } else {
         call()
     }
 }
 
-/// Makes a call that only managed memory allows. The driver is asked about memory that is not
-/// allocated instead of movable memory, which to the program is plain: it refuses both.
-pub(super) fn no_managed(at: CUdeviceptr, ask: impl FnOnce(CUdeviceptr) -> CUresult) -> CUresult {
-    ask(if memory::holds(at) { NOWHERE } else { at })
+/// Makes a call about a range of addresses that only managed memory allows. The driver is asked
+/// about memory that is not allocated instead of movable memory, which to the program is plain: it
+/// refuses both.
+pub(super) fn no_managed(
+    at: CUdeviceptr,
+    bytes: u64,
+    ask: impl FnOnce(CUdeviceptr) -> CUresult,
+) -> CUresult {
+    ask(if memory::is_in(at, bytes) {
+        NOWHERE
+    } else {
+        at
+    })
 }
 
 /// Makes a call that lets another process or device refer to memory, which movable memory cannot
 /// support: what it refers to is another memory after each move.
-pub(super) fn not_shared(at: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CUresult {
-    if !memory::holds(at) {
+pub(super) fn not_shared(at: CUdeviceptr, bytes: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+    let Some(device) = memory::device_of(at, bytes) else {
         return call();
-    }
-    memory::say_unshared();
+    };
+    unshared::refused(device);
     CUresult::NOT_SUPPORTED
 }
 
@@ -87,7 +97,7 @@ pub(super) fn not_opened(at: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CU
         Some(Found::Allocation(found)) if found.pool != CUmemoryPool::NULL => {
             CUresult::INVALID_VALUE
         }
-        _ => not_shared(at, call),
+        _ => not_shared(at, 1, call),
     }
 }
 

@@ -34,15 +34,15 @@ hooks! {
         ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64,
     ) -> CUresult = |real(..)| {
         let call = |handle| real(ptr, size, offset, handle, flags);
-        map(ptr, size, handle, plain::not_ours(ptr, || own::map((ptr, size as u64), handle, call)))
+        map(ptr, size, handle, plain::not_ours(ptr, size as u64, || own::map((ptr, size as u64), handle, call)))
     };
     fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult
-        = |call| plain::not_ours(ptr, || unmap(ptr, size, || own::unmap(ptr, size as u64, call)));
+        = |call| plain::not_ours(ptr, size as u64, || unmap(ptr, size, || own::unmap(ptr, size as u64, call)));
     fn cuMemRetainAllocationHandle(handle: Out<'_, CUmemGenericAllocationHandle>, addr: *mut c_void) -> CUresult
         = |call| {
             let at = addr.expose_provenance() as u64;
             let call = || referred(handle, Some(at), call());
-            retained(handle, at, plain::not_ours(at, || own::at_address(at, false, call)))
+            retained(handle, at, plain::not_ours(at, 1, || own::at_address(at, false, call)))
         };
     fn cuMemImportFromShareableHandle(
         handle: Out<'_, CUmemGenericAllocationHandle>, os_handle: *mut c_void, kind: CUmemAllocationHandleType,
@@ -56,7 +56,7 @@ hooks! {
     ) -> CUresult = |real(..)| own::with_handle(handle, false, |handle| real(prop, handle));
     fn cuMemGetHandleForAddressRange(
         handle: *mut c_void, dptr: CUdeviceptr, size: usize, kind: CUmemRangeHandleType, flags: u64,
-    ) -> CUresult = |call| ipc::exported(dptr, plain::not_shared(dptr, || own::at_address(dptr, true, call)));
+    ) -> CUresult = |call| ipc::exported(dptr, plain::not_shared(dptr, size as u64, || own::at_address(dptr, true, call)));
     fn cuMemMapArrayAsync | cuMemMapArrayAsync_ptsz(
         infos: InSlice<'_, CUarrayMapInfo>, count: Count<u32>, stream: CUstream,
     ) -> CUresult = |call| map_tiles(infos, count, call);

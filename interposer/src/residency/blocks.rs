@@ -122,8 +122,15 @@ pub(super) struct Blocks {
 impl Blocks {
     /// The allocation that holds an address.
     pub(super) fn find(&self, address: u64) -> Option<(u64, &Block)> {
-        let (base, block) = self.map.range(..=address).next_back()?;
-        (address - base < block.reserved).then_some((*base, block))
+        self.reached(address, 1)
+    }
+
+    /// An allocation that a range of addresses reaches, wherever the range begins. A range without
+    /// bytes is its address.
+    pub(super) fn reached(&self, at: u64, bytes: u64) -> Option<(u64, &Block)> {
+        let last = at.saturating_add(bytes.max(1) - 1);
+        let (base, block) = self.map.range(..=last).next_back()?;
+        (at < base + block.reserved).then_some((*base, block))
     }
 
     pub(super) fn insert(&mut self, base: u64, block: Block) {

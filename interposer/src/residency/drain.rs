@@ -12,9 +12,9 @@ use gpushare_protocol::wire::Obstacle;
 use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CUcontext};
 
 use crate::driver::captures;
-use crate::driver::marking;
+use crate::driver::marking::{self, Marked};
 use crate::driver::streams;
-use crate::gate::marks::{self, Asker, Behind, CompletionEvent, Put, Relaxed};
+use crate::gate::marks::{self, Asker, Behind, CompletionEvent, Relaxed};
 use crate::gate::seal;
 
 /// A drain since the seal was set.
@@ -143,16 +143,10 @@ impl Drain {
 
     fn put(&mut self, context: CUcontext, behind: Behind) -> Result<(), Unmarked> {
         match marks::put(context, behind, None, false) {
-            Put::Made(mark) => self.marks.push(mark),
-            Put::Gone => {}
-            Put::Captures(spare) => {
-                spare.into_iter().for_each(CompletionEvent::destroy);
-                return Err(Unmarked::Captures);
-            }
-            Put::Unmarked(spare) => {
-                spare.into_iter().for_each(CompletionEvent::destroy);
-                return Err(Unmarked::Now);
-            }
+            Marked::Done(mark) => self.marks.push(mark),
+            Marked::Gone => {}
+            Marked::Captures => return Err(Unmarked::Captures),
+            Marked::Unknown => return Err(Unmarked::Now),
         }
         Ok(())
     }

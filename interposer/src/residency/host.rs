@@ -243,11 +243,13 @@ impl Store {
         Some((number, given))
     }
 
-    /// A range with bytes in it that could be stored in a file.
-    pub(super) fn next_to_store(&self) -> Option<(AsAsked, Given)> {
+    /// A range with bytes in it that could be stored in a file, and is not one of these.
+    pub(super) fn next_to_store(&self, but: &[AsAsked]) -> Option<(AsAsked, Given)> {
+        let is_left_out = |number| but.iter().any(|asked| asked.number == number);
         let mut all = self.mapped();
-        let (number, range, given) =
-            all.find(|(_, range, _)| !range.is_lost && !range.is_unused())?;
+        let (number, range, given) = all.find(|(number, range, _)| {
+            !range.is_lost && !range.is_unused() && !is_left_out(*number)
+        })?;
         let takes = range.takes;
         Some((AsAsked { number, takes }, given))
     }
@@ -370,7 +372,7 @@ mod tests {
         let mut store = Store::default();
         store.add(given(0x10_0000, 8 * MIB));
         let taken = store.take(6 * MIB).unwrap();
-        let (asked, range) = store.next_to_store().unwrap();
+        let (asked, range) = store.next_to_store(&[]).unwrap();
         assert_eq!(range, given(0x10_0000, 8 * MIB));
         assert!(store.unchanged(asked).is_some());
         let stored = Stored {
@@ -386,7 +388,7 @@ mod tests {
             (store.bytes(), store.free(), store.covered()),
             (0, 0, 8 * MIB)
         );
-        assert_eq!((store.take(1), store.next_to_store()), (None, None));
+        assert_eq!((store.take(1), store.next_to_store(&[])), (None, None));
         assert_eq!((store.next_to_pin(), store.surplus(0)), (None, None));
         assert_eq!(store.unused_stored(), None, "something lies there");
         store.give(taken);
@@ -403,16 +405,16 @@ mod tests {
         store.add(given(0x10_0000, 8 * MIB));
         store.add(given(0x90_0000, 8 * MIB));
         let first = store.take(2 * MIB).unwrap();
-        let (asked, range) = store.next_to_store().unwrap();
+        let (asked, range) = store.next_to_store(&[]).unwrap();
         assert_eq!(store.unchanged(asked), Some((range, Pinned::Unasked)));
         let behind = store.take(6 * MIB).unwrap();
         assert_eq!(store.unchanged(asked), None, "bytes beside those");
-        let (asked, _) = store.next_to_store().unwrap();
+        let (asked, _) = store.next_to_store(&[]).unwrap();
         store.give(first);
         assert!(store.unchanged(asked).is_some(), "nothing was written");
         let again = store.take(2 * MIB).unwrap();
         assert_eq!(store.unchanged(asked), None, "other bytes in their place");
-        let (asked, _) = store.next_to_store().unwrap();
+        let (asked, _) = store.next_to_store(&[]).unwrap();
         let elsewhere = store.take(8 * MIB).unwrap();
         assert!(store.unchanged(asked).is_some(), "bytes in another range");
         for pieces in [behind, again, elsewhere] {
@@ -423,12 +425,24 @@ mod tests {
     }
 
     #[test]
+    fn a_range_that_is_left_out_is_not_stored_and_others_are() {
+        let mut store = Store::default();
+        store.add(given(0x10_0000, 8 * MIB));
+        store.add(given(0x90_0000, 8 * MIB));
+        let _taken = store.take(10 * MIB).unwrap();
+        let (first, _) = store.next_to_store(&[]).unwrap();
+        let (second, range) = store.next_to_store(&[first]).unwrap();
+        assert_eq!(range, given(0x90_0000, 8 * MIB));
+        assert_eq!(store.next_to_store(&[first, second]), None);
+    }
+
+    #[test]
     fn what_is_unused_or_may_be_written_to_is_not_stored() {
         let mut store = Store::default();
         store.add(given(0x10_0000, 8 * MIB));
-        assert_eq!(store.next_to_store(), None);
+        assert_eq!(store.next_to_store(&[]), None);
         let taken = store.take(2 * MIB).unwrap();
         store.lose(&taken);
-        assert_eq!(store.next_to_store(), None);
+        assert_eq!(store.next_to_store(&[]), None);
     }
 }

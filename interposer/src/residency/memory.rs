@@ -5,7 +5,6 @@
 //! mover works. Nothing is allocated or freed while the process is sealed: such a call waits.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -270,7 +269,8 @@ pub(super) fn give_back(base: u64, block: &Block) {
 }
 
 /// The driver's error for a free while the current context is lost: its memory stays until it is
-/// destroyed. Only work that was submitted can lose it.
+/// destroyed. Only work that was submitted can lose it. It is asked whether a stream captures, also
+/// while the process is sealed: that touches no device memory.
 pub(super) fn refused_by_context(device: DeviceKey) -> Option<CUresult> {
     if work::is_done(device.index()) {
         return None;
@@ -310,7 +310,10 @@ pub(super) fn await_device(device: DeviceKey) {
 }
 
 /// Waits for all work on a device, also such that no hook saw, by events behind it: a wait for a
-/// stream or a context would invalidate a capture that begins there meanwhile.
+/// stream or a context would invalidate a capture that begins there meanwhile. Outside of all
+/// passages, also while the process is sealed: to record an event and to ask it touches no device
+/// memory that can be away, and the program itself may do both (the symbol table's `follow`). A
+/// passage round it would keep the process from being sealed for as long as the work takes.
 pub(super) fn await_all(device: DeviceKey) {
     let mut work = Drain::behind(device.index());
     while !work.is_passed() {
@@ -414,10 +417,20 @@ pub(crate) fn find(address: u64) -> Option<Found> {
     Some(Found::Allocation(found))
 }
 
-/// Whether an address lies in movable memory.
+/// Whether a range of addresses reaches movable memory, wherever the range begins.
 #[inline]
-pub(crate) fn holds(address: u64) -> bool {
-    seal::may_move() && blocks().find(address).is_some()
+pub(crate) fn is_in(at: u64, bytes: u64) -> bool {
+    seal::may_move() && blocks().reached(at, bytes).is_some()
+}
+
+/// The device of the movable memory that a range of addresses reaches; `None`: there is none.
+pub(crate) fn device_of(at: u64, bytes: u64) -> Option<DeviceKey> {
+    if !seal::may_move() {
+        return None;
+    }
+    let blocks = blocks();
+    let (_, block) = blocks.reached(at, bytes)?;
+    Some(block.device)
 }
 
 /// `SYNC_MEMOPS` was set on an allocation, or not: on all of it from now on. Inside a passage of
@@ -452,14 +465,5 @@ pub(crate) fn sync_memops(address: u64, on: bool) {
     }
     for at in chunks {
         let _ = vmm::set_sync_memops(at, on);
-    }
-}
-
-/// Says once that movable memory was to be shared.
-#[cold]
-pub(crate) fn say_unshared() {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if !SAID.swap(true, Ordering::Relaxed) {
-        tracing::warn!("memory that can move is not shared with other processes");
     }
 }

@@ -30,6 +30,7 @@ mod small;
 mod spent;
 mod stored;
 mod thread;
+pub(crate) mod unshared;
 
 use core::sync::atomic::{AtomicBool, Ordering};
 

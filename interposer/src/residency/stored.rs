@@ -38,6 +38,18 @@ pub(super) struct Storing {
     pub(super) asked: Option<Asked>,
     /// The request of the daemon's that it took back, or could not carry out.
     refused: u32,
+    /// Ranges of which the driver does not let go. They are not stored again and again under one
+    /// request of the daemon's, which has this number.
+    pinned: (u32, Vec<AsAsked>),
+}
+
+/// Why a range that was stored stays in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stays {
+    /// Other bytes are in it by now.
+    Changed,
+    /// The driver does not let go of it.
+    Pinned,
 }
 
 /// The process is sealed and all of its memory is back. While others lack host memory for a move,
@@ -63,7 +75,11 @@ pub(super) fn store(session: &Session, storing: &mut Storing, is_out: bool) {
         storing.asked = None;
     }
     match (answer, asked) {
-        (Some(Answer::Stored(stored)), Some(asked)) if is_out && let_go(session, asked, stored) => {
+        (Some(Answer::Stored(stored)), Some(asked)) if is_out => {
+            if let Err(why) = let_go(session, asked, stored) {
+                storing.stays(why, asked);
+                session.drop_answer(answer);
+            }
         }
         (Some(Answer::Refused | Answer::Lost), Some(asked)) => storing.refused = asked.word,
         // A return does not wait for it any more, or the range is needed as it is.
@@ -75,7 +91,8 @@ pub(super) fn store(session: &Session, storing: &mut Storing, is_out: bool) {
         return;
     }
     drop_unused(session);
-    let next = blocks().store.next_to_store();
+    let but = storing.left_out(word);
+    let next = blocks().store.next_to_store(but);
     if let Some((range, given)) = next {
         let question = session.ask_store(given.offset, given.bytes);
         storing.asked = question.map(|question| Asked {
@@ -86,18 +103,39 @@ pub(super) fn store(session: &Session, storing: &mut Storing, is_out: bool) {
     }
 }
 
-/// Gives the memory of a stored range back. Whether that was possible: the process may have come
-/// back and left again since it asked, and the file has the bytes of before.
-fn let_go(session: &Session, asked: Asked, stored: Stored) -> bool {
-    let Some((given, pinned)) = blocks().store.unchanged(asked.range) else {
-        return false;
-    };
-    if given.bytes != stored.bytes || (pinned == Pinned::Yes && !unpinned(given.address)) {
-        return false;
+impl Storing {
+    fn stays(&mut self, why: Stays, asked: Asked) {
+        if why == Stays::Pinned {
+            tracing::warn!("host memory stays pinned, and is not stored");
+            self.left_out(asked.word);
+            self.pinned.1.push(asked.range);
+        }
+    }
+
+    /// The ranges that are not stored under this request of the daemon's.
+    fn left_out(&mut self, word: u32) -> &[AsAsked] {
+        if self.pinned.0 != word {
+            self.pinned = (word, Vec::new());
+        }
+        &self.pinned.1
+    }
+}
+
+/// Gives the memory of a stored range back. The process may have come back and left again since it
+/// asked, and the file has the bytes of before.
+///
+/// # Errors
+/// If that was not possible.
+fn let_go(session: &Session, asked: Asked, stored: Stored) -> Result<(), Stays> {
+    let unchanged = blocks().store.unchanged(asked.range);
+    let unchanged = unchanged.filter(|(given, _)| given.bytes == stored.bytes);
+    let (given, pinned) = unchanged.ok_or(Stays::Changed)?;
+    if pinned == Pinned::Yes && !unpinned(given.address) {
+        return Err(Stays::Pinned);
     }
     blocks().store.is_stored(asked.range, stored);
     give_back(session, given);
-    true
+    Ok(())
 }
 
 fn give_back(session: &Session, given: Given) {

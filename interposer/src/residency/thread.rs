@@ -21,7 +21,7 @@ use super::managed;
 use super::memory::blocks;
 use super::provide::{Asked, provide};
 use super::stored::{self, Fetched, Storing};
-use super::{pitch, pooled, residue, slabs, spent};
+use super::{pitch, pooled, residue, slabs, spent, unshared};
 use crate::account;
 use crate::driver::captures::Relaxed;
 use crate::driver::device::DeviceKey;
@@ -167,6 +167,7 @@ impl Rounds {
         }
         self.greet();
         self.tell_changes();
+        unshared::tell(self.session);
         let mut until = gate::now().saturating_add(if seal::is_set() { NAPS.1 } else { NAPS.0 });
         let mut again = true;
         while again && !exit::is_leaving() {
@@ -227,11 +228,16 @@ impl Rounds {
         self.told = instance;
         for device_index in 0..self.devices.len() {
             self.tell_all(device_index);
-            if seal::is_wanted(device_index)
-                && let Ok(device_index) = u8::try_from(device_index)
-            {
-                self.session.says(&Request::WantIn { device_index });
-            }
+            self.tell_wanted(device_index);
+        }
+    }
+
+    /// Tells the daemon again that a call waits, if one does.
+    fn tell_wanted(&self, device_index: usize) {
+        if seal::is_wanted(device_index)
+            && let Ok(device_index) = u8::try_from(device_index)
+        {
+            self.session.says(&Request::WantIn { device_index });
         }
     }
 
@@ -349,7 +355,14 @@ impl Rounds {
             }
             Act::Undo if managed::is_on() => managed::undo(&mut device.streams, device_index),
             Act::Undo => device.entering.undo(&mut self.fetched, device_index),
-            Act::Say(answer) => self.say(device_index, answer),
+            Act::Say(answer) => {
+                self.say(device_index, answer);
+                // The daemon may have ordered the memory in and out again. It takes waiting calls
+                // for served then. A mover that saw the last order only has not opened the seal.
+                if matches!(answer, Answer::Away { .. }) {
+                    self.tell_wanted(device_index);
+                }
+            }
         }
         None
     }

@@ -49,7 +49,6 @@ pub(crate) use deadline::{Deadline, LOCK_PATIENCE};
 use register::{Failed, Welcome};
 use socket::{Bell, Connection};
 pub(crate) use stored::Answer;
-pub(crate) use turns::Notice;
 
 /// How long a starting process waits for the daemon.
 pub(crate) const START_PATIENCE: Duration = Duration::from_secs(10);

@@ -1,5 +1,6 @@
 //! Orders about the process's memory, and what it says of it.
 
+use std::io;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
@@ -11,6 +12,8 @@ use crate::guest::descriptor::Descriptor;
 
 /// The first minor version of the protocol that moves memory.
 const SINCE: u16 = 6;
+/// The first one that hears of memory that is not shared.
+const SINCE_UNSHARED: u16 = 17;
 
 impl Session {
     /// Whether and how the daemon may have this tenant's memory moved. It says so before a process
@@ -83,8 +86,15 @@ impl Session {
                 let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
                 ranges.push((address, offset, bytes));
             }
-            Err(error) => tracing::warn!(%error, "the host memory given is of no use"),
+            Err(error) => self.is_of_no_use(&error, (offset, bytes)),
         }
+    }
+
+    /// A range that was given cannot be mapped: it goes back at once, or it would count as this
+    /// process's for ever.
+    pub(super) fn is_of_no_use(&self, error: &io::Error, (offset, bytes): (u64, u64)) {
+        tracing::warn!(%error, "the host memory given is of no use");
+        self.says(&Request::HostDrop { offset, bytes });
     }
 
     /// Says something about the process's memory. Lost where there is no daemon, or an older one.
@@ -93,5 +103,15 @@ impl Session {
             let line = self.line();
             self.send(line.as_ref(), self.asks.number(), request);
         }
+    }
+
+    /// Says that the program asked to share memory that can move. Whether there is a daemon to hear
+    /// it.
+    pub(crate) fn says_unshared(&self, device_index: u8) -> bool {
+        let hears = self.minor.load(Ordering::Relaxed) >= SINCE_UNSHARED && self.is_connected();
+        if hears {
+            self.says(&Request::Unshared { device_index });
+        }
+        hears
     }
 }

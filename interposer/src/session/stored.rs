@@ -199,7 +199,7 @@ impl Session {
         let answer = match pages::host_range(file, offset, bytes) {
             Ok(address) => Answer::Fetched(address, offset, bytes),
             Err(error) => {
-                tracing::warn!(%error, "the host memory given is of no use");
+                self.is_of_no_use(&error, (offset, bytes));
                 Answer::Refused
             }
         };

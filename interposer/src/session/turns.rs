@@ -4,25 +4,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use gpushare_protocol::page::control::ControlDevice;
 use gpushare_protocol::page::lease::{HEARTBEAT_STALE, Turn};
+use gpushare_protocol::report::Report;
 use gpushare_protocol::wire::Request;
 
 use super::Session;
 
 /// The first minor version of the protocol that has turns.
 const SINCE: u16 = 1;
-
-/// A report to the daemon about a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Notice {
-    /// A call waits at the closed gate.
-    Wanted,
-    /// The gate is closed and all that was submitted is complete.
-    Drained,
-    /// The gate is open and nothing is under way.
-    Idle,
-    /// After [`Notice::Idle`]: there is work again.
-    Busy,
-}
 
 impl Session {
     /// The turn on a device.
@@ -56,31 +44,14 @@ impl Session {
     }
 
     /// Tells the daemon about a turn. Lost where there is none, or an older one.
-    pub(crate) fn tell(&self, device_index: usize, notice: Notice, epoch: u64) {
+    pub(crate) fn tell(&self, device_index: usize, report: Report, epoch: u64) {
         let Ok(device_index) = u8::try_from(device_index) else {
             return;
         };
         if self.minor.load(Ordering::Relaxed) < SINCE {
             return;
         }
-        let request = match notice {
-            Notice::Wanted => Request::Wanted {
-                device_index,
-                epoch,
-            },
-            Notice::Drained => Request::Drained {
-                device_index,
-                epoch,
-            },
-            Notice::Idle => Request::Idle {
-                device_index,
-                epoch,
-            },
-            Notice::Busy => Request::Busy {
-                device_index,
-                epoch,
-            },
-        };
+        let request = Request::reporting(report, device_index, epoch);
         let line = self.line();
         self.send(line.as_ref(), self.asks.number(), &request);
     }

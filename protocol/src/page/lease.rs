@@ -19,11 +19,6 @@ pub const HEARTBEAT_STALE: u64 = 3_000_000_000;
 /// No deadline: launches go on until the word changes.
 pub const NO_DEADLINE: u64 = u64::MAX;
 
-/// How long before the expected end of its drain, in nanoseconds, a process says so (`Ending`): as
-/// long as a turn may take to reach the next one's first launch, and short against the time slices
-/// in which the hardware would mix the two.
-pub const LEAD: u64 = 300_000;
-
 /// Times [`ControlDevice::turn`] reads again when the daemon wrote meanwhile.
 const RETRIES: usize = 8;
 

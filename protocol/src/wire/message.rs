@@ -244,6 +244,13 @@ pub enum Request {
     /// The memory file in which a previous daemon gave ranges to the process. Its descriptor
     /// travels with the message, before any other message about ranges. Not answered.
     HostMemory,
+    /// The program asked to share memory that can move (legacy IPC, or a handle for a range of
+    /// addresses), and was told that this is not supported. Sent once for each process, and heeded
+    /// once; not answered, and an invalid one is ignored. Since minor 17.
+    Unshared {
+        /// The device's index in the tenant's pages.
+        device_index: u8,
+    },
 }
 
 /// Bytes of a range that lie in a file, as [`Reply::HostStored`] says.

@@ -15,6 +15,7 @@ mod message;
 mod metrics;
 mod page;
 mod record;
+mod report;
 mod residency;
 mod sharing;
 mod swap;
@@ -41,7 +42,7 @@ pub use swap::{SwapRoom, SwapRow, TenantSwaps};
 pub const MAJOR: u16 = 1;
 
 /// The minor protocol version of this build. It grows whenever a variant is added.
-pub const MINOR: u16 = 16;
+pub const MINOR: u16 = 17;
 
 /// The greeting that opens every connection, so that a foreign peer is recognised before anything
 /// is decoded.

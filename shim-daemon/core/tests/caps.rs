@@ -8,7 +8,7 @@
 )]
 
 use crate::machine::{Host, Length, Machine, Program, cap};
-use gpushare_core::{Compute, LeasePolicy, Nanos, Permille, Profile, TenantId};
+use gpushare_core::{Compute, Input, LeasePolicy, Nanos, Permille, Profile, TenantId};
 
 const PRIORITY: u16 = 500;
 const FIRST: TenantId = TenantId(1);
@@ -225,6 +225,27 @@ fn a_newcomer_beside_one_held_by_its_cap_waits_for_nobodys_past() {
         100.0 * had
     );
     assert!((had - 0.45).abs() <= 0.03);
+}
+
+#[test]
+fn lifting_a_cap_repays_nothing_that_it_kept_from_its_tenant() {
+    let mut machine = Machine::new(1);
+    machine.start(1, PRIORITY, cap(10), Program::Deep(fixed(100)));
+    machine.start(2, PRIORITY, Compute::default(), Program::Deep(fixed(100)));
+    machine.run(Nanos::secs(5));
+    machine.input(Input::Set {
+        tenant: FIRST,
+        class: PRIORITY,
+        compute: Compute::default(),
+    });
+    let before = machine.meter.had[&FIRST];
+    machine.run(Nanos::secs(1));
+    let had = (machine.meter.had[&FIRST] - before) as f64 / 1e9;
+    println!(
+        "in the second after its cap was lifted: {:.2} %",
+        100.0 * had
+    );
+    assert!((had - 0.5).abs() <= 0.03);
 }
 
 #[test]

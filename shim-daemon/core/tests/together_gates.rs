@@ -183,7 +183,7 @@ fn a_process_says_when_it_becomes_busy_and_idle() {
     rig.run(S);
     let hand = &rig.steering;
     assert_eq!(hand.said("joined", 0), [MS]);
-    assert_eq!(hand.said("busy", 0), [MS + 20 * US, 101 * MS + 20 * US]);
+    assert_eq!(hand.said("busy", 0), [101 * MS + 20 * US]);
     let idle = hand.said("idle", 0);
     assert!((70 * MS..74 * MS).contains(&idle[0]), "{idle:?}");
     let left = hand.said("left", 0)[0];
@@ -194,8 +194,17 @@ fn a_process_says_when_it_becomes_busy_and_idle() {
 fn a_short_pause_is_not_said() {
     let mut rig = rig(&[Gate::Free], &[Program::every(10 * MS, MS)]);
     rig.run(S);
-    assert_eq!(rig.steering.said("busy", 0).len(), 1);
+    assert_eq!(rig.steering.said("busy", 0).len(), 0);
     assert_eq!(rig.steering.said("idle", 0).len(), 0);
+}
+
+#[test]
+fn a_process_that_starts_is_not_idle_for_a_second() {
+    let starts = Program::sync(MS, 0).starts(3 * S);
+    let mut rig = rig(&[Gate::Free], &[starts.from(MS)]);
+    rig.run(4 * S);
+    assert_eq!(rig.steering.said("idle", 0), [S + MS + 20 * US]);
+    assert_eq!(rig.steering.said("busy", 0), [3 * S + MS + 20 * US]);
 }
 
 #[test]

@@ -78,8 +78,8 @@ impl Node {
                 Decision::Notice(notice) => self.note(now, &notice),
             }
         }
-        self.wake_gates();
         self.show_waiters();
+        self.wake_gates();
         self.answer_moves();
     }
 

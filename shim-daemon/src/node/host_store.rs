@@ -182,6 +182,12 @@ impl HostStore {
         self.owners.entry(process).or_default().earlier = true;
     }
 
+    /// Whether a process comes from a previous daemon.
+    pub(super) fn is_earlier(&self, process: ProcessId) -> bool {
+        let owner = self.owners.get(&process);
+        owner.is_some_and(|owner| owner.earlier)
+    }
+
     /// A process presents the file in which it has ranges from previous daemons.
     pub(super) fn adopt(&mut self, process: ProcessId, file: HostFile) {
         let owner = self.owners.get_mut(&process);

@@ -8,8 +8,7 @@
 //! tenants wait for it.
 
 use gpushare_core::{
-    DeviceId, Event, Lease, LeaseKind, LeasePolicy, Nanos, ProcessId, Report, TenantId, TenantSpec,
-    Work,
+    DeviceId, Event, Lease, LeaseKind, LeasePolicy, Nanos, ProcessId, TenantId, TenantSpec, Work,
 };
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_protocol::page::pending::PendingWord;
@@ -81,26 +80,9 @@ impl Node {
         process: ProcessId,
         request: &Request,
     ) -> bool {
-        let (device_index, epoch, report) = match *request {
-            Request::Wanted {
-                device_index,
-                epoch,
-            } => (device_index, epoch, Report::Wanted),
-            Request::Drained {
-                device_index,
-                epoch,
-            } => (device_index, epoch, Report::Drained),
-            Request::Idle {
-                device_index,
-                epoch,
-            } => (device_index, epoch, Report::Idle),
-            Request::Busy {
-                device_index,
-                epoch,
-            } => (device_index, epoch, Report::Busy),
+        let Some((report, device_index, epoch)) = request.report() else {
             // Older libraries predicted the end of a drain; the prediction is ignored now.
-            Request::Ending { .. } => return true,
-            _ => return false,
+            return matches!(request, Request::Ending { .. });
         };
         let Some((device, epoch)) = self.turn_of(tenant, device_index, epoch) else {
             return true;
@@ -277,6 +259,8 @@ impl Node {
     fn show_terms(&self, known: &Tenant) {
         let pages = known.control().view().devices.iter();
         for (page, compute) in pages.zip(known.compute()) {
+            let slice = self.leases.policy.slice.0;
+            page.driver_slice.store(slice, Ordering::Relaxed);
             page.publish(&Turn {
                 cap: compute.cap().map_or(0, |cap| u32::from(cap.get())),
                 quantum: self.leases.policy.quantum.0,

@@ -16,6 +16,7 @@ use gpushare_protocol::wire::{self, ErrorCode, Request, ResidencyRow, WireError}
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
+use super::events::number;
 use super::{Client, Node, Settings};
 use crate::config::NO_HOST;
 use crate::groups::Groups;
@@ -32,6 +33,8 @@ pub(super) struct Moves {
     pub(super) failing: BTreeSet<ProcessId>,
     /// Each process's last report about its memory on a device.
     pub(super) claims: BTreeMap<(ProcessId, u8), wire::Residency>,
+    /// Processes that have said that they were refused to share memory.
+    unshared: BTreeSet<ProcessId>,
     /// Commands that wait until a tenant is out or back.
     pub(super) commands: super::suspending::Commands,
 }
@@ -46,6 +49,7 @@ impl Moves {
             storing: super::storing::Storing::new(swap.spill, instance),
             failing: BTreeSet::new(),
             claims: BTreeMap::new(),
+            unshared: BTreeSet::new(),
             commands: super::suspending::Commands::default(),
         }
     }
@@ -183,6 +187,10 @@ impl Node {
                 }
                 return true;
             }
+            Request::Unshared { device_index } => {
+                self.unshared((client.tenant, process), device_index);
+                return true;
+            }
             Request::HostRange { bytes, .. } => {
                 self.give_host(now, (client, process, id), bytes);
                 return true;
@@ -283,6 +291,25 @@ impl Node {
         );
     }
 
+    /// A process was refused to share memory that can move. An event says so, one for a process.
+    fn unshared(&mut self, (tenant, process): (TenantId, ProcessId), device_index: u8) {
+        let known = self.processes.get(process);
+        let pid = known.map(|known| known.peer().pid.unsigned_abs());
+        let place = self.device_in(tenant, device_index).zip(pid);
+        let Some((device, pid)) = place else {
+            return;
+        };
+        if !self.residency.unshared.insert(process) {
+            return;
+        }
+        let text = format!(
+            "process {pid} wanted to share memory with other processes or devices and was told \
+             NOT_SUPPORTED: what can move is not shared; it would be with --oversubscribe off"
+        );
+        let facts = [number("pid", u64::from(pid))];
+        self.event_with("unshared", (Some(tenant), Some(device)), text, &facts);
+    }
+
     /// Host memory of a tenant's other processes.
     fn given_to_others(&self, tenant: TenantId, process: ProcessId) -> Bytes {
         let known = self.tenants.get(&tenant);
@@ -301,6 +328,7 @@ impl Node {
         self.residency.host.forget(process);
         self.residency.storing.forget_all(process);
         self.residency.failing.remove(&process);
+        self.residency.unshared.remove(&process);
         self.residency.claims.retain(|(of, _), _| *of != process);
         self.tell_held(tenant);
     }

@@ -17,9 +17,10 @@ use crate::devices::{Look, LookError};
 pub(super) struct Waiters(BTreeMap<DeviceId, u32>);
 
 impl Waiters {
-    /// So many wait there now. Whether that is to be shown.
-    fn change(&mut self, device: DeviceId, waiting: u32) -> bool {
-        self.0.insert(device, waiting).unwrap_or(0) != waiting
+    /// So many wait there now. If that is to be shown: whether none waited before.
+    fn change(&mut self, device: DeviceId, waiting: u32) -> Option<bool> {
+        let before = self.0.insert(device, waiting).unwrap_or(0);
+        (before != waiting).then_some(before == 0)
     }
 }
 
@@ -116,12 +117,18 @@ impl Node {
     }
 
     /// Shows all tenants of a device whether an ask waits for its memory, if that changed since it
-    /// was last shown.
+    /// was last shown. From the first one on, the libraries of tenants that may have to leave
+    /// publish their work more often: they are woken for that, else a tenant at work would seem
+    /// idle until its library looks by itself.
     pub(super) fn show_waiters(&mut self) {
+        let mut woken = BTreeSet::new();
         for device in (0..self.devices.len() as u64).map(DeviceId) {
             let waiting = waiting(&self.world, device);
-            if !self.shown_waiters.change(device, waiting) {
+            let Some(first) = self.shown_waiters.change(device, waiting) else {
                 continue;
+            };
+            if first {
+                woken.extend(self.world.rotating_on(device));
             }
             for known in self.tenants.values() {
                 let device_index = known.device_index(device);
@@ -130,6 +137,9 @@ impl Node {
                     device_index.waiters.store(waiting, Ordering::Relaxed);
                 }
             }
+        }
+        for tenant in woken {
+            self.wake_soon(tenant);
         }
     }
 

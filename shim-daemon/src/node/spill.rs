@@ -22,9 +22,6 @@ use crate::spill::{Done, Failed, Job, Key, SpillFolder, is_stored_file};
 const PATIENCE: Nanos = Nanos::secs(10);
 /// How long nothing is stored after the disk refused.
 const PAUSE: Nanos = Nanos::secs(10);
-/// Most files that a process presents: one for each daemon that it has outlived with stored bytes,
-/// and to spare.
-const MOST_FILES: usize = 64;
 
 impl Node {
     /// The folder for what the host has no room for.
@@ -103,15 +100,18 @@ impl Node {
         let (Some(process), Some(file)) = (client.process, file.map(File::from)) else {
             return;
         };
-        let storing = &mut self.residency.storing;
-        if !is_stored_file(&file) || storing.files(process) >= MOST_FILES {
+        if self.residency.storing.file(process, number).is_some() {
+            // Its connection broke, and it tells again.
+            return;
+        }
+        if !self.may_present(client.tenant, process) || !is_stored_file(&file) {
             tracing::warn!(
                 ?process,
                 "a process presents a file that is not one of ours"
             );
             return;
         }
-        storing.presented(process, number, file);
+        self.residency.storing.presented(process, number, file);
         self.tell_held(client.tenant);
     }
 
@@ -419,7 +419,7 @@ impl Node {
         };
         self.residency.storing.busy.remove(&process);
         match (job.out, outcome) {
-            (true, Ok(sum)) => self.is_stored(tenant, &job, sum),
+            (true, Ok(sum)) => self.is_stored(now, tenant, &job, sum),
             (true, Err(error)) => {
                 self.forget_stored(process, job.stored);
                 self.tell_held(tenant);
@@ -430,13 +430,21 @@ impl Node {
                 let range = (job.offset, job.stored.bytes);
                 self.hand_out((connection, id), &job.host, range);
             }
+            (false, Err(Failed::Host(error))) => {
+                // The file has the bytes still: the process asks again.
+                let host = &mut self.residency.host;
+                host.drop_range(process, job.offset, job.stored.bytes);
+                self.tell_held(tenant);
+                self.host_failed(process, &error.to_string());
+                self.refuse_host(connection, id, Refusal::NoMemory);
+            }
             (false, Err(error)) => {
                 let host = &mut self.residency.host;
                 host.drop_range(process, job.offset, job.stored.bytes);
                 self.tell_held(tenant);
                 let text = match error {
                     Failed::System(error) => format!("it cannot be read: {error}"),
-                    sum @ Failed::Sum { .. } => sum.to_string(),
+                    other => other.to_string(),
                 };
                 self.data_is_lost((process, connection, id), job.stored, &text);
             }
@@ -444,7 +452,7 @@ impl Node {
         self.tend_host(now);
     }
 
-    fn is_stored(&mut self, tenant: TenantId, job: &Job, sum: u64) {
+    fn is_stored(&mut self, now: Nanos, tenant: TenantId, job: &Job, sum: u64) {
         let Key {
             process,
             connection,
@@ -454,7 +462,10 @@ impl Node {
         let Some(reader) = storing.reader(process, job.stored.file) else {
             self.forget_stored(process, job.stored);
             self.tell_held(tenant);
-            return self.refuse_host(connection, id, Refusal::NoMemory);
+            // The process asks for this range no more: a command would wait for ever.
+            let text =
+                "memory stays on the host: no descriptor of its file is to be had".to_owned();
+            return self.does_not_store(now, (tenant, connection, id), text);
         };
         *storing.done.entry(tenant).or_default() += Bytes(job.stored.bytes);
         let stored = Stored { sum, ..job.stored };

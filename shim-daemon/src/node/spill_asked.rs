@@ -13,6 +13,12 @@ use super::events::number;
 use super::{ConnId, Effect, Node};
 use crate::spill::are_one;
 
+/// Most files that a process presents: one for each daemon that it has outlived with stored bytes,
+/// and to spare. Each is an open file of the daemon's.
+const MOST_FILES: usize = 64;
+/// Most that all processes of a tenant present together.
+const MOST_OF_TENANT: usize = 512;
+
 impl Node {
     /// Has as many tenants store their ranges as the waiting requests need, and no others.
     pub(super) fn ask_to_store(&mut self, now: Nanos) {
@@ -64,16 +70,35 @@ impl Node {
         }
     }
 
+    /// Whether a process may have one more file of a previous daemon's.
+    pub(super) fn may_present(&self, tenant: TenantId, process: ProcessId) -> bool {
+        let storing = &self.residency.storing;
+        let known = self.tenants.get(&tenant).into_iter();
+        let members = known.flat_map(|known| known.members());
+        let all: usize = members.map(|member| storing.files(member)).sum();
+        self.residency.host.is_earlier(process)
+            && storing.files(process) < MOST_FILES
+            && all < MOST_OF_TENANT
+    }
+
     /// Tells the brain what a tenant has on the host and in files, after any change of it.
     pub(super) fn tell_held(&mut self, tenant: TenantId) {
         let moves = &self.residency;
         let known = self.tenants.get(&tenant);
         let members = known.into_iter().flat_map(|known| known.members());
-        let held = members.fold(Held::default(), |sum, process| Held {
-            memory: sum.memory + moves.host.given(process),
-            files: sum.files + moves.storing.of_nodes(process),
-            both: sum.both + moves.host.copies(process),
+        let mut presented = Bytes::ZERO;
+        let mut held = members.fold(Held::default(), |sum, process| {
+            let (stored, before) = moves.storing.of_nodes(process);
+            presented += before;
+            Held {
+                memory: sum.memory + moves.host.given(process),
+                files: sum.files + stored,
+                both: sum.both + moves.host.copies(process),
+            }
         });
+        // A process can present any file: it takes no more of the node's room than the tenant could
+        // ever have had.
+        held.files += presented.min(self.world.could_have(tenant));
         self.happened(self.world.now(), Event::Held { tenant, held });
     }
 

@@ -133,11 +133,14 @@ impl Storing {
         self.limit
     }
 
-    /// Bytes of a process in the node's folder.
-    pub(super) fn of_nodes(&self, process: ProcessId) -> Bytes {
+    /// Bytes of a process in the node's folder: those that this daemon stored, and those that lay
+    /// in files which the process presented.
+    pub(super) fn of_nodes(&self, process: ProcessId) -> (Bytes, Bytes) {
         let own = self.files.range((process, 0)..=(process, u64::MAX));
         let own = own.filter(|(_, file)| file.is_nodes);
-        own.map(|(_, file)| file.bytes()).sum()
+        own.fold((Bytes::ZERO, Bytes::ZERO), |(stored, before), (_, file)| {
+            (stored + file.stored(), before + file.before)
+        })
     }
 
     /// Whether a file of a process lies in the node's folder.
@@ -322,7 +325,11 @@ impl Storing {
 
 impl Kept {
     fn bytes(&self) -> Bytes {
-        self.places.values().copied().sum::<Bytes>() + self.before
+        self.stored() + self.before
+    }
+
+    fn stored(&self) -> Bytes {
+        self.places.values().copied().sum()
     }
 
     fn free_place(&self) -> u64 {

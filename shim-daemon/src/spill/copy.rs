@@ -18,6 +18,9 @@ pub enum Failed {
     /// The system refused.
     #[error(transparent)]
     System(#[from] io::Error),
+    /// The host's memory did not take them. The file has them still.
+    #[error("the host's memory cannot be written: {0}")]
+    Host(io::Error),
     /// The bytes in the file are not those that were stored.
     #[error("the checksum of what was read is {found:016x}, and {stored:016x} was stored")]
     Sum {
@@ -55,7 +58,7 @@ fn write(host: &File, offset: u64, (file, at): (&File, u64), bytes: u64) -> Resu
     }
     let sum = each_part(bytes, |done, part| {
         host.read_exact_at(part, offset + done)?;
-        file.write_all_at(part, at + done)
+        Ok(file.write_all_at(part, at + done)?)
     })?;
     file.sync_data()?;
     // The point is to free memory, also that of the disk's cache.
@@ -66,11 +69,12 @@ fn write(host: &File, offset: u64, (file, at): (&File, u64), bytes: u64) -> Resu
 /// Brings stored bytes back into the host's memory, and compares them with their checksum.
 ///
 /// # Errors
-/// [`Failed::Sum`] if they are other bytes, [`Failed::System`] if they cannot be read.
+/// [`Failed::Sum`] if they are other bytes, [`Failed::System`] if they cannot be read,
+/// [`Failed::Host`] if there is no memory to read them to.
 pub fn fetch(file: &File, stored: Stored, (host, offset): (&File, u64)) -> Result<u64, Failed> {
     let found = each_part(stored.bytes, |done, part| {
         file.read_exact_at(part, stored.at + done)?;
-        host.write_all_at(part, offset + done)
+        host.write_all_at(part, offset + done).map_err(Failed::Host)
     })?;
     let (from, length) = (signed(stored.at)?, signed(stored.bytes)?);
     let _ = posix_fadvise(file, from, length, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
@@ -94,8 +98,8 @@ pub(crate) fn forget(file: &File, at: u64, bytes: u64) -> io::Result<()> {
 
 fn each_part(
     bytes: u64,
-    mut copy: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
-) -> io::Result<u64> {
+    mut copy: impl FnMut(u64, &mut [u8]) -> Result<(), Failed>,
+) -> Result<u64, Failed> {
     let mut buffer = vec![0; PART];
     let mut hasher = XxHash3_64::new();
     let mut done = 0;
@@ -178,6 +182,16 @@ mod tests {
         file.set_len(8192 + 4096).unwrap();
         let failed = fetch(&file, one, (&host, 0)).unwrap_err();
         assert!(matches!(failed, Failed::System(_)), "{failed}");
+    }
+
+    #[test]
+    fn memory_that_takes_no_bytes_is_no_fault_of_the_file() {
+        let (host, file) = scene(&bytes(8192));
+        let one = stored(&host, &file, 8192);
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let failed = fetch(&file, one, (&full, 0)).unwrap_err();
+        assert!(matches!(failed, Failed::Host(_)), "{failed}");
+        fetch(&file, one, (&host, 65536)).unwrap();
     }
 
     #[test]

@@ -2,14 +2,21 @@
 //! could have given it.
 
 use super::*;
+use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use std::fs::{self, File};
 use std::io::IoSlice;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 
 const OFF: (&str, &str) = ("GPUSHARE_OVERSUBSCRIBE", "off");
 
 /// The host memory that is given, in MiB.
 fn given(daemon: &Daemon) -> u64 {
+    room(daemon).host_used / MIB
+}
+
+fn room(daemon: &Daemon) -> SwapRoom {
     let page = daemon.command().call(&Control::Page {
         of: Listing::Swaps,
         from: Cursor::default(),
@@ -22,7 +29,7 @@ fn given(daemon: &Daemon) -> u64 {
         panic!("{page:?}")
     };
     match &rows[0] {
-        SwapRow::Room(room) => room.host_used / MIB,
+        SwapRow::Room(room) => *room,
         other => panic!("{other:?}"),
     }
 }
@@ -40,6 +47,20 @@ fn claims(client: &mut Client, host: u64) {
     });
     client.wire.ask(&state);
     client.free(0);
+}
+
+/// A process presents a file.
+fn presents(client: &Client, request: &Request, file: BorrowedFd<'_>) {
+    let mut frame = Vec::new();
+    encode(1000, request, &mut frame).unwrap();
+    sendmsg::<()>(
+        client.wire.socket.as_raw_fd(),
+        &[IoSlice::new(&frame)],
+        &[ControlMessage::ScmRights(&[file.as_raw_fd()])],
+        MsgFlags::empty(),
+        None,
+    )
+    .unwrap();
 }
 
 /// Asks for 2 MiB of host memory.
@@ -81,7 +102,11 @@ fn a_tenant_whose_memory_stays_is_given_no_host_memory() {
 
 /// A tenant with a limit of 256 MiB, and with 64 MiB of host memory, outlives its daemon.
 fn outlives(folder: &Path) -> (Daemon, Client) {
-    let first = daemon(folder, 4);
+    outlives_with(|| daemon(folder, 4))
+}
+
+fn outlives_with(daemon: impl Fn() -> Daemon) -> (Daemon, Client) {
+    let first = daemon();
     let limits = [("GPUSHARE_MEM_LIMIT", "256MiB"), LIMITS[1]];
     let (_command, socket) = first.tenant("one", &limits);
     let mut one = Client::register_with(&socket, Hello::GATED | Hello::MOVABLE);
@@ -96,7 +121,7 @@ fn outlives(folder: &Path) -> (Daemon, Client) {
     assert!(matches!(reply, Reply::HostRange { .. }), "{reply:?}");
     let file = one.wire.descriptors.pop().unwrap();
     drop(first);
-    let next = daemon(folder, 4);
+    let next = daemon();
     let reply = one.reconnect_with(&socket, Hello::GATED | Hello::MOVABLE);
     assert!(matches!(reply, Reply::Registered(_)), "{reply:?}");
     one.wire.descriptors.push(file);
@@ -119,20 +144,165 @@ fn after_a_restart_a_presented_memory_file_shows_what_is_true() {
     let (daemon, mut client) = outlives(folder.path());
     claims(&mut client, u64::MAX);
     let file = client.wire.descriptors.pop().unwrap();
-    let mut frame = Vec::new();
-    encode(1000, &Request::HostMemory, &mut frame).unwrap();
-    sendmsg::<()>(
-        client.wire.socket.as_raw_fd(),
-        &[IoSlice::new(&frame)],
-        &[ControlMessage::ScmRights(&[file.as_fd().as_raw_fd()])],
-        MsgFlags::empty(),
-        None,
-    )
-    .unwrap();
+    presents(&client, &Request::HostMemory, file.as_fd());
     claims(&mut client, u64::MAX);
     assert_eq!(given(&daemon), 64);
     let reply = asks(&mut client);
     assert!(matches!(reply, Reply::HostRange { .. }), "{reply:?}");
     claims(&mut client, u64::MAX);
     assert_eq!(given(&daemon), 64 + 2);
+}
+
+#[test]
+fn a_process_is_heard_once_that_it_could_not_share_its_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), 1);
+    let (mut one, _command) = mover(&daemon, "one", Hello::MOVABLE);
+    let (mut other, _command) = mover(&daemon, "other", Hello::MOVABLE);
+    one.says(&Request::Unshared { device_index: 7 });
+    for _ in 0..100 {
+        one.says(&Request::Unshared { device_index: 0 });
+    }
+    other.says(&Request::Unshared { device_index: 0 });
+    let mut wire = daemon.command();
+    let id = wire.ask(&Control::FollowRecords { past: 1000 });
+    let mut told = Vec::new();
+    // The messages of one come in order, those of the two do not.
+    while told.len() < 2 {
+        match wire.answer(id) {
+            ControlReply::Record(record) if record.kind == "unshared" => {
+                told.push((record.tenant.clone().unwrap(), record.number_of("pid")));
+            }
+            ControlReply::Record(_) => (),
+            reply => panic!("{reply:?}"),
+        }
+    }
+    told.sort_unstable();
+    let pid = |gated: &Gated| u64::from(gated.client.process.pid());
+    let wanted = [("one", &one), ("other", &other)];
+    assert_eq!(
+        told,
+        wanted.map(|(name, gated)| (name.to_owned(), Some(pid(gated))))
+    );
+}
+
+/// A daemon that stores in files of a folder.
+fn spilling(folder: &Path) -> Daemon {
+    daemon_set(folder, 4, |settings| {
+        settings.spill = Some(folder.join("spill"));
+        settings.policy.swap.spill = Bytes::gib(8);
+    })
+}
+
+/// A file of 1 GiB without a name, as the daemon makes them.
+fn unnamed(folder: &Path) -> File {
+    let file = tempfile::tempfile_in(folder.join("spill")).unwrap();
+    let all = i64::try_from(GIB).unwrap();
+    fallocate(&file, FallocateFlags::empty(), 0, all).unwrap();
+    file
+}
+
+/// How often this process, which the daemon is in, has a file open.
+fn open(file: &File) -> usize {
+    let wanted = file.metadata().unwrap().ino();
+    let all = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let all = all.filter_map(|entry| fs::metadata(entry.path()).ok());
+    all.filter(|found| found.ino() == wanted).count()
+}
+
+fn presents_many(client: &mut Client, file: &File, many: u64) {
+    for number in 0..many {
+        presents(client, &Request::HostFile { file: number }, file.as_fd());
+        // One after the other, each heard.
+        client.free(0);
+    }
+}
+
+#[test]
+fn a_process_of_this_daemon_presents_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = spilling(folder.path());
+    let (mut liar, _liars) = mover(&daemon, "liar", Hello::MOVABLE);
+    let file = unnamed(folder.path());
+    presents_many(&mut liar.client, &file, 3);
+    assert_eq!((open(&file), room(&daemon).files_used), (1, 0));
+}
+
+#[test]
+fn presented_files_take_what_a_limit_allowed_and_few_descriptors() {
+    let folder = tempfile::tempdir().unwrap();
+    let (daemon, mut client) = outlives_with(|| spilling(folder.path()));
+    let file = unnamed(folder.path());
+    presents_many(&mut client, &file, 100);
+    assert_eq!(open(&file), 64 + 1);
+    assert_eq!(room(&daemon).files_used / MIB, 256 + 64 + 64);
+    presents_many(&mut client, &file, 100);
+    assert_eq!(open(&file), 64 + 1, "the same again");
+}
+
+/// So many processes of each of these tenants outlive their daemon.
+fn outlive(folder: &Path, tenants: &[(&str, usize)]) -> (Daemon, Vec<Client>) {
+    let capabilities = Hello::GATED | Hello::MOVABLE;
+    let first = spilling(folder);
+    let (mut commands, mut all) = (Vec::new(), Vec::new());
+    for (name, count) in tenants {
+        let (command, socket) = first.tenant(name, &LIMITS);
+        commands.push(command);
+        for _ in 0..*count {
+            let client = Client::register_with(&socket, capabilities);
+            all.push((client, socket.clone()));
+        }
+    }
+    drop(first);
+    let next = spilling(folder);
+    let back = all.into_iter().map(|(mut client, socket)| {
+        let reply = client.reconnect_with(&socket, capabilities);
+        assert!(matches!(reply, Reply::Registered(_)), "{reply:?}");
+        client
+    });
+    let back = back.collect();
+    (next, back)
+}
+
+#[test]
+fn a_process_presents_64_files_in_one_burst_and_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_daemon, mut clients) = outlive(folder.path(), &[("one", 1)]);
+    let file = unnamed(folder.path());
+    let burst = |client: &mut Client, from: u64, many: u64| {
+        for number in from..from + many {
+            presents(client, &Request::HostFile { file: number }, file.as_fd());
+        }
+        // The connection is there still, and all were heard.
+        client.free(0);
+    };
+    let client = &mut clients[0];
+    burst(client, 0, 64);
+    assert_eq!(open(&file), 64 + 1);
+    burst(client, 64, 64);
+    assert_eq!(open(&file), 64 + 1, "no more than 64");
+}
+
+#[test]
+fn the_processes_of_a_tenant_present_512_files_together_and_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_daemon, mut clients) = outlive(folder.path(), &[("one", 9), ("two", 1)]);
+    let file = unnamed(folder.path());
+    let mut two = clients.pop().unwrap();
+    let (mut last, mut others) = (clients.pop().unwrap(), clients);
+    for client in &mut others {
+        presents_many(client, &file, 60);
+    }
+    assert_eq!(open(&file), 480 + 1);
+    presents_many(&mut last, &file, 60);
+    assert_eq!(open(&file), 512 + 1, "of one tenant");
+    presents_many(&mut two, &file, 60);
+    assert_eq!(open(&file), 512 + 60 + 1, "another tenant has its own");
+    // What a process that ends had is free for the others.
+    drop(others.pop());
+    until("its files are open still", || {
+        open(&file) == 512 - 60 + 60 + 1
+    });
+    presents_many(&mut last, &file, 60);
+    assert_eq!(open(&file), 512 - 60 + 28 + 60 + 1);
 }

@@ -163,6 +163,21 @@ fn a_time_as_long_as_a_slice_of_the_driver_is_not_believed() {
     assert!(!estimates.of(7, ASSUMED).known);
 }
 
+/// Nine tenths of a slice, and nearly always a slice of another tenant in between.
+#[test]
+fn an_interrupted_time_is_not_believed_whatever_the_drivers_slice_is() {
+    for slice in [0, 1_000_000, 5_000_000] {
+        let mut estimates = Estimates::default();
+        estimates.set_slice(slice);
+        let slice = if slice == 0 { SLICE } else { slice };
+        let own = slice / 10 * 9;
+        (0..8).for_each(|_| estimates.sample(7, own + slice, true));
+        assert!(!estimates.of(7, ASSUMED).known, "a slice of {slice} ns");
+        (0..3).for_each(|_| estimates.sample(7, own, true));
+        assert_eq!(estimates.of(7, ASSUMED).ns, own);
+    }
+}
+
 #[test]
 fn times_follow_an_operation_that_becomes_shorter_or_longer() {
     let mut estimates = Estimates::default();

@@ -2,7 +2,9 @@
 
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 
-use crate::follower::{Act, DRAIN_PAUSES, FIRST_PATIENCE, Facts, IDLE_AFTER, LeaseFollower, NEVER};
+use crate::follower::{
+    Act, DRAIN_PAUSES, FIRST_PATIENCE, Facts, IDLE_AFTER, LeaseFollower, NEVER, STARTS,
+};
 
 const MS: u64 = 1_000_000;
 const DONE: Facts = Facts {
@@ -166,6 +168,38 @@ fn an_idle_holder_is_idle_after_a_while_and_busy_when_it_works() {
     assert_eq!(follower.work(), Some(4));
     assert_eq!(follower.work(), None);
     assert_eq!(follower.step(9 * MS, &held, &worked), Act::Idle(4));
+}
+
+#[test]
+fn one_that_has_launched_nothing_is_not_idle_for_its_first_second() {
+    let (after, nothing) = (20 * MS, DONE);
+    let held = Turn {
+        idle_after: after,
+        ..open(4, NO_DEADLINE)
+    };
+    let mut follower = LeaseFollower::default();
+    follower.step(MS, &held, &nothing);
+    let started = MS + STARTS;
+    assert_eq!(
+        follower.step(MS + after, &held, &nothing),
+        Act::Sleep(MS + 2 * after),
+        "its first launch is seen as soon as another"
+    );
+    assert_eq!(follower.step(started, &held, &nothing), Act::Idle(4));
+    let worked = Facts {
+        last_active: 2 * MS,
+        ..DONE
+    };
+    let mut follower = LeaseFollower::default();
+    follower.step(MS, &held, &worked);
+    let rested = 2 * MS + after;
+    assert_eq!(follower.step(rested, &held, &worked), Act::Idle(4));
+    // A later turn of a process that never launched begins no second anew.
+    let mut follower = LeaseFollower::default();
+    follower.step(MS, &turn(LeaseState::Free, 1), &nothing);
+    follower.step(9 * STARTS, &held, &nothing);
+    let rested = 9 * STARTS + after;
+    assert_eq!(follower.step(rested, &held, &nothing), Act::Idle(4));
 }
 
 #[test]
@@ -340,10 +374,14 @@ fn a_holder_of_a_shared_device_says_that_it_is_idle_contended_or_not() {
     for contended in [false, true] {
         let mut follower = LeaseFollower::default();
         let turn = shared(contended);
-        assert_eq!(follower.step(0, &turn, &DONE), Act::Open);
-        assert_eq!(follower.step(0, &turn, &DONE), Act::Sleep(20 * MS));
-        assert_eq!(follower.step(20 * MS, &turn, &DONE), Act::Idle(1));
-        assert_eq!(follower.step(20 * MS, &turn, &DONE), Act::Sleep(NEVER));
+        let done = Facts {
+            last_active: 1,
+            ..DONE
+        };
+        assert_eq!(follower.step(1, &turn, &done), Act::Open);
+        assert_eq!(follower.step(1, &turn, &done), Act::Sleep(20 * MS + 1));
+        assert_eq!(follower.step(20 * MS + 1, &turn, &done), Act::Idle(1));
+        assert_eq!(follower.step(20 * MS + 1, &turn, &done), Act::Sleep(NEVER));
         assert_eq!(follower.work(), Some(1), "the next launch takes it back");
         assert_eq!(follower.work(), None);
     }

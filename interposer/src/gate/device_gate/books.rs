@@ -103,15 +103,15 @@ impl Inner {
         let is_plain = self.follower.stand() == GateState::Open
             && !self.follower.is_idle()
             && self.report.is_pending()
-            && !self.sleepers.any();
+            && !self.sleepers.sleeps;
         if !(is_shared && is_plain) || self.ledgers.is_empty() {
             return None;
         }
         let now = clock::now();
         clock::measure_ticks(now);
         let (mut room, mut age) = self.window.open(now, self.bounds)?;
-        if self.slice > 0 && self.contended {
-            room = room.min(self.slices.room(now, self.slice));
+        if let Some(slice) = self.rules.yields() {
+            room = room.min(self.slices.room(now, slice));
         }
         if self.window.has_marks() {
             let pauses = self.looked.saturating_add(PAUSE).saturating_sub(now);

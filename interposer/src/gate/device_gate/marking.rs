@@ -7,7 +7,8 @@ use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CUcontext, CUstream};
 
 use super::{DeviceGate, Inner, clock, drain, streams};
 use crate::driver::green;
-use crate::gate::marks::{self, Behind, CompletionEvent, Put, Relaxed};
+use crate::driver::marking::Marked;
+use crate::gate::marks::{self, Behind, CompletionEvent, Relaxed};
 use gpushare_pacing::follower::GateState;
 use gpushare_pacing::window::{BATCH_AGE, StreamKey};
 
@@ -30,17 +31,6 @@ struct Making {
     spare: Option<CompletionEvent>,
     /// Contexts that had gone by then.
     gone: u64,
-}
-
-/// The state of work after an attempt to put a mark behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
-    /// It has a mark behind it, or there is none any more.
-    All,
-    /// Its stream captures: its work in flight was submitted before.
-    ItCaptures,
-    /// It has no mark.
-    Nothing,
 }
 
 impl Inner {
@@ -68,7 +58,7 @@ impl Inner {
 }
 
 impl Making {
-    fn put(&self) -> Put {
+    fn put(&self) -> Marked<CompletionEvent> {
         let context = CUcontext(core::ptr::without_provenance_mut(self.stream_key.context));
         marks::put(context, behind(self.stream_key), self.spare, self.timed)
     }
@@ -85,11 +75,11 @@ impl DeviceGate {
     /// Puts a mark behind the work of `stream_key`. `true` if all of its work is marked.
     pub(in crate::gate) fn mark(&self, stream_key: StreamKey) -> bool {
         let making = self.close_batch(stream_key, false);
-        making.is_none_or(|making| matches!(self.was_put(&making, making.put()), Known::All))
+        making.is_none_or(|making| self.was_put(&making, making.put()) == Marked::Done(()))
     }
 
     /// Puts a mark behind untracked work in `stream_key`.
-    fn mark_blindly(&self, stream_key: StreamKey) -> Known {
+    fn mark_blindly(&self, stream_key: StreamKey) -> Marked<()> {
         let making = {
             let mut inner = self.lock();
             let now = clock::now();
@@ -103,10 +93,7 @@ impl DeviceGate {
 
     /// Puts a mark behind all work of a context, if that can be done now.
     fn mark_context(&self, context: usize) -> bool {
-        matches!(
-            self.mark_blindly(StreamKey::of_context(context)),
-            Known::All
-        )
+        self.mark_blindly(StreamKey::of_context(context)) == Marked::Done(())
     }
 
     /// Puts an event before an operation of `stream_key` that is to be timed.
@@ -118,14 +105,14 @@ impl DeviceGate {
         };
         let _relaxed = Relaxed::enter();
         match making.put() {
-            Put::Made(start) => Some(Timing {
+            Marked::Done(start) => Some(Timing {
                 start,
                 gone: making.gone,
                 idle_at: clock::now().saturating_add(left),
             }),
-            Put::Gone => None,
-            Put::Captures(spare) | Put::Unmarked(spare) => {
-                self.lock().keep(spare, making.gone);
+            Marked::Gone => None,
+            Marked::Captures | Marked::Unknown => {
+                self.lock().keep(making.spare, making.gone);
                 None
             }
         }
@@ -138,9 +125,9 @@ impl DeviceGate {
             return self.untimed(timing);
         };
         let put = match making.put() {
-            Put::Made(end) => {
+            Marked::Done(end) => {
                 let gap = now.saturating_sub(timing.idle_at);
-                Put::Made(end.behind(timing.start, key, gap))
+                Marked::Done(end.behind(timing.start, key, gap))
             }
             other => {
                 self.untimed(timing);
@@ -155,26 +142,27 @@ impl DeviceGate {
         self.lock().keep(Some(timing.start), timing.gone);
     }
 
-    fn was_put(&self, making: &Making, put: Put) -> Known {
+    /// Enters whether the mark of a batch was made. `Done`: the work has a mark behind it, or there
+    /// is none any more.
+    fn was_put(&self, making: &Making, put: Marked<CompletionEvent>) -> Marked<()> {
         let mut inner = self.lock();
-        let (mark, known) = match put {
-            Put::Made(mark) => {
+        let without_mark = match put {
+            Marked::Done(mark) => {
                 let lost = inner.window.marked(making.number, mark).err();
-                (lost, Known::All)
+                inner.keep(lost, making.gone);
+                return Marked::Done(());
             }
-            Put::Gone => {
+            Marked::Gone => {
                 let of_context = |known: &StreamKey| known.context == making.stream_key.context;
                 inner.window.forget(of_context, drop);
-                (None, Known::All)
+                return Marked::Done(());
             }
-            Put::Captures(mark) => (mark, Known::ItCaptures),
-            Put::Unmarked(mark) => (mark, Known::Nothing),
+            Marked::Captures => Marked::Captures,
+            Marked::Unknown => Marked::Unknown,
         };
-        if known != Known::All {
-            inner.window.unmarked(making.number);
-        }
-        inner.keep(mark, making.gone);
-        known
+        inner.window.unmarked(making.number);
+        inner.keep(making.spare, making.gone);
+        without_mark
     }
 
     /// Puts marks behind all unmarked work. `thread` is the calling thread's number. Work that it
@@ -218,11 +206,12 @@ impl DeviceGate {
             }
             // The first attempt since the gate closed is due now. A further attempt waits until the
             // marked work is complete.
-            let due = !core::mem::replace(&mut inner.swept, true) || inner.window.is_drained();
-            inner.unseen && due
+            let due = inner.unseen == Some(0) || inner.window.is_drained();
+            inner.unseen = inner.unseen.map(|tries| tries.saturating_add(1));
+            inner.unseen.is_some() && due
         };
         if unseen && self.mark_unseen() {
-            self.lock().unseen = false;
+            self.lock().unseen = None;
         }
         self.mark_rest(0, 0);
     }
@@ -248,13 +237,10 @@ impl DeviceGate {
                 stream: stream.0.addr(),
                 thread: 0,
             };
-            done &= !matches!(self.mark_blindly(stream_key), Known::Nothing);
+            done &= self.mark_blindly(stream_key) != Marked::Unknown;
         }
         for green in green::all_in(context) {
-            done &= !matches!(
-                self.mark_blindly(drain::stream_key_of_green(&green)),
-                Known::Nothing
-            );
+            done &= self.mark_blindly(drain::stream_key_of_green(&green)) != Marked::Unknown;
         }
         done
     }
@@ -289,7 +275,7 @@ impl DeviceGate {
             inner.look(clock::now());
             return true;
         }
-        inner.unseen
+        inner.unseen.is_some()
     }
 
     /// A stream is about to be destroyed: its work is marked while that is possible.

@@ -1,16 +1,18 @@
 //! The reports on a device's work to the daemon, and the page's changes since the gate thread last
 //! looked.
 
+use core::sync::atomic::Ordering;
+
 use gpushare_protocol::page::lease::{NO_DEADLINE, Turn};
 
 use gpushare_protocol::page::control::ControlDevice;
 
-use super::{DeviceGate, GateState, Inner, PAUSE, WINDOW};
+use super::{DeviceGate, GateState, Inner, PAUSE, bounds};
 use crate::account;
 use crate::gate::ledger::Rules;
 use crate::gate::waits_at;
 
-/// The most attempts to mark work that came while the device was unbound.
+/// The most attempts to mark untracked work at an open gate; also once that was done.
 const GLANCES: u32 = 50;
 
 /// Whether tenants work on the device at the same time under this turn.
@@ -19,15 +21,19 @@ pub(super) fn is_shared(turn: &Turn) -> bool {
 }
 
 impl DeviceGate {
-    /// The daemon's page gives the turns, or no page does. The time held until now is not paid
-    /// here: the daemon bills it.
-    pub(in crate::gate) fn is_led_by(&self, page: Option<&'static ControlDevice>, now: u64) {
+    /// The daemon's page gives the turns, or no page does; whether one did before. The time held
+    /// until now is not paid here: the daemon bills it.
+    pub(in crate::gate) fn is_led_by(
+        &self,
+        page: Option<&'static ControlDevice>,
+        now: u64,
+    ) -> bool {
         let mut inner = self.lock();
         if page.is_some() {
             // If the daemon exits, the bucket begins with the time after that.
             let _ = inner.window.take_busy(now);
         }
-        inner.page = page;
+        core::mem::replace(&mut inner.page, page).is_some()
     }
 
     /// A launch waits at the closed gate. The epoch, if that was not reported in it yet.
@@ -81,7 +87,8 @@ impl DeviceGate {
         }
         let done = self.mark_unseen();
         let mut inner = self.lock();
-        inner.glances = if done { GLANCES } else { inner.glances + 1 };
+        let tried = |tries| if done { GLANCES } else { tries + 1 };
+        inner.unseen = inner.unseen.map(tried);
     }
 }
 
@@ -103,24 +110,28 @@ impl Inner {
 
     /// Whether untracked work may be in flight, and attempts to mark it have not failed for long.
     pub(super) fn wants_glance(&self) -> bool {
-        self.unseen && self.glances < GLANCES
+        self.unseen.is_some_and(|tries| tries < GLANCES)
+    }
+
+    /// The gate opens or closes.
+    pub(super) fn moved(&mut self, was_free: bool) {
+        if was_free || self.unseen.is_some() {
+            self.unseen = Some(0);
+        }
+        self.left.clear();
     }
 
     /// Reads changes of the page within the same epoch. A turn with a deadline keeps its initial
     /// values.
     pub(super) fn refresh(&mut self, now: u64) {
         let shared = self.page.filter(|_| self.bounds.deadline == NO_DEADLINE);
-        let Some(page) = shared else {
-            (self.slice, self.contended) = (0, false);
-            self.window.contends(now, false);
-            return;
-        };
-        self.rules = Rules::of(page);
-        self.slice = self.rules.slice;
-        self.contended = self.rules.contended != 0;
-        self.window.contends(now, self.contended);
-        let window = self.rules.window;
-        self.bounds.window = if window == 0 { WINDOW } else { window };
+        self.rules = shared.map_or_else(Rules::default, Rules::of);
+        self.window.contends(now, self.rules.contended != 0);
+        if let Some(page) = shared {
+            let slice = page.driver_slice.load(Ordering::Relaxed);
+            self.window.set_slice(slice);
+            self.bounds = bounds(self.rules.window, NO_DEADLINE);
+        }
     }
 
     /// Whether all work should be complete, and there are marks to query: the next work may come

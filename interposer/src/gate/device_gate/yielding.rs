@@ -39,19 +39,13 @@ const LOST: u64 = 1_000_000;
 pub(super) struct Sleepers {
     /// Until when the checking thread counts.
     looker_until: u64,
-    /// Number of sleeps without checking, and how many of these are known to be over.
-    slept: u64,
-    awake: u64,
+    /// Whether a thread may sleep without checking.
+    pub(super) sleeps: bool,
     /// By how much sleeps lately ended too late (ns): they are made so much shorter.
     late: u64,
 }
 
 impl Sleepers {
-    /// Whether a thread may sleep without checking.
-    pub(super) fn any(&self) -> bool {
-        self.slept != self.awake
-    }
-
     /// A sleep that should have ended at `planned` ended at `now`.
     fn woke(&mut self, planned: u64, now: u64) {
         // A thread that was woken, or began so late that it never slept, is no evidence.
@@ -80,14 +74,14 @@ enum Next {
 impl DeviceGate {
     /// Whether a launch that is expected to take so long has to wait until nothing is under way.
     pub(super) fn has_to_yield(&self, inner: &mut Inner, now: u64, expected: u64) -> Option<Full> {
-        if inner.slice == 0 || !inner.contended {
+        let Some(slice) = inner.rules.yields() else {
             inner.slices.rest();
             return None;
-        }
+        };
         if inner.window.is_empty() {
             inner.slices.emptied();
         }
-        if inner.slices.has_room(now, inner.slice, expected) {
+        if inner.slices.has_room(now, slice, expected) {
             return None;
         }
         let left = inner.window.left(now);
@@ -96,7 +90,7 @@ impl DeviceGate {
             self.settle(inner, now);
         }
         let left = inner.window.left(now);
-        inner.slices.ask(now, inner.slice, expected, left)
+        inner.slices.ask(now, slice, expected, left)
     }
 
     /// Waits outside the gate until no work is in flight, or the wait is not needed any more.
@@ -104,7 +98,7 @@ impl DeviceGate {
     pub(in crate::gate) fn rest(&self, full: Full, thread: usize) {
         if !self.mark_touched(thread) {
             // A capture may be in the way: its end would go unnoticed.
-            self.lock().slices.overran(clock::now());
+            self.lock().slices.overran(clock::now(), full.limit);
             return;
         }
         let _exact = Exact::begin();
@@ -139,7 +133,7 @@ impl DeviceGate {
             self.settle(&mut inner, now);
         }
         let is_open = inner.follower.stand() == GateState::Open;
-        let needs_no_wait = inner.slice == 0 || !inner.contended || !is_open;
+        let needs_no_wait = inner.rules.yields().is_none() || !is_open;
         if needs_no_wait || inner.window.is_empty() || now >= full.limit {
             if *looks {
                 inner.sleepers.looker_until = 0;
@@ -149,7 +143,7 @@ impl DeviceGate {
         }
         if !is_mine {
             let until = inner.sleepers.looker_until.min(full.limit);
-            inner.sleepers.slept += 1;
+            inner.sleepers.sleeps = true;
             return Next::Sleep(until.saturating_sub(now).clamp(1, LONGEST));
         }
         *looks = true;
@@ -180,13 +174,9 @@ impl DeviceGate {
     /// Wakes one thread that sleeps while another one checks, if there are any. It is called with
     /// the lock held, but few wait for it.
     pub(super) fn wake_sleeper(&self, inner: &mut Inner) {
-        let sleepers = &mut inner.sleepers;
-        if !sleepers.any() {
-            return;
-        }
-        self.emptied.fetch_add(1, Ordering::AcqRel);
-        if !futex::wake_one(&self.emptied) {
-            sleepers.awake = sleepers.slept;
+        if inner.sleepers.sleeps {
+            self.emptied.fetch_add(1, Ordering::AcqRel);
+            inner.sleepers.sleeps = futex::wake_one(&self.emptied);
         }
     }
 }

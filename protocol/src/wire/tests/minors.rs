@@ -277,3 +277,9 @@ fn the_bytes_of_minor_14_never_change() {
     assert_eq!(reply(Reply::HostStored(stored)), [6, 172, 2, 1, 2, 3]);
     assert_eq!(reply(Reply::Refused(Refusal::DataLost)), [2, 9]);
 }
+
+#[test]
+fn the_bytes_of_minor_17_never_change() {
+    let unshared = Request::Unshared { device_index: 2 };
+    assert_eq!(postcard::to_allocvec(&unshared).expect("encodes"), [28, 2]);
+}

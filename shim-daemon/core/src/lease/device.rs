@@ -15,7 +15,7 @@ use super::view::{DeviceTally, Mode, ShareView, SharingView};
 use super::work::Work;
 use crate::ids::{ProcessId, TenantId};
 use crate::time::Nanos;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 /// How long a device in turns stays shared after the last gang has left it. A tenant that joins and
 /// leaves gangs sheds its debt at most this often.
@@ -36,9 +36,6 @@ pub struct DeviceTime {
     bound: BTreeMap<TenantId, bool>,
     /// When the last of them left.
     unbound: Option<Nanos>,
-    /// The counters of earlier regimes.
-    tally: DeviceTally,
-    outputs: VecDeque<Output>,
 }
 
 impl DeviceTime {
@@ -53,8 +50,6 @@ impl DeviceTime {
             regime,
             bound: BTreeMap::new(),
             unbound: None,
-            tally: DeviceTally::default(),
-            outputs: VecDeque::new(),
         }
     }
 
@@ -106,11 +101,10 @@ impl DeviceTime {
 
     /// The next output, in order.
     pub fn poll(&mut self) -> Option<Output> {
-        let earlier = self.outputs.pop_front();
-        earlier.or_else(|| match &mut self.regime {
+        match &mut self.regime {
             Regime::Shared(shared) => shared.poll(),
             Regime::Turns(turns) => turns.poll(),
-        })
+        }
     }
 
     /// The content of a tenant's page.
@@ -182,10 +176,10 @@ impl DeviceTime {
 
     /// The counters of the device since it was added.
     pub fn tally(&self) -> DeviceTally {
-        self.tally.plus(match &self.regime {
+        *match &self.regime {
             Regime::Shared(shared) => shared.tally(),
             Regime::Turns(turns) => turns.tally(),
-        })
+        }
     }
 
     /// Other settings from now on.
@@ -220,19 +214,16 @@ impl DeviceTime {
         if together == self.shared().is_some() {
             return;
         }
-        self.tally = self.tally();
         let left = Regime::Turns(Box::new(Schedule::new(self.policy)));
         match std::mem::replace(&mut self.regime, left) {
-            Regime::Turns(mut turns) => {
-                self.outputs.extend(std::iter::from_fn(|| turns.poll()));
+            Regime::Turns(turns) => {
                 let mut shared = Shared::with(now, self.policy, turns.into_guests());
                 for (id, shut) in &self.bound {
                     shared.bind(now, *id, Some(*shut));
                 }
                 self.regime = Regime::Shared(Box::new(shared));
             }
-            Regime::Shared(mut shared) => {
-                self.outputs.extend(std::iter::from_fn(|| shared.poll()));
+            Regime::Shared(shared) => {
                 let turns = Schedule::with(now, self.policy, shared.into_guests());
                 self.regime = Regime::Turns(Box::new(turns));
             }

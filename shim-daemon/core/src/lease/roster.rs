@@ -5,9 +5,10 @@ use super::debts::Debts;
 use super::input::Output;
 use super::members::Members;
 use super::terms::{Compute, requests, weight};
+use super::view::DeviceTally;
 use crate::ids::{ProcessId, TenantId};
 use crate::time::Nanos;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// The state that a tenant keeps when its device changes its regime.
 pub(super) type Guest = (TenantId, Members, ComputeAccount);
@@ -17,6 +18,9 @@ pub(super) type Guest = (TenantId, Members, ComputeAccount);
 pub(super) struct Guests {
     /// The highest epoch that was issued.
     pub(super) epochs: u64,
+    pub(super) tally: DeviceTally,
+    /// Not polled yet.
+    pub(super) outputs: VecDeque<Output>,
     pub(super) tenants: Vec<Guest>,
     /// Of tenants that have no process now.
     pub(super) debts: Debts,
@@ -171,14 +175,19 @@ impl<T: Tenant> Roster<T> {
         }
     }
 
-    /// Everything that outlives the regime, in which `epochs` were issued.
-    pub(super) fn into_guests(self, epochs: u64) -> Guests {
+    /// Everything that outlives the regime, beside its last epoch, counters and outputs.
+    pub(super) fn into_guests(
+        self,
+        (epochs, tally, outputs): (u64, DeviceTally, VecDeque<Output>),
+    ) -> Guests {
         let guest = |(id, tenant): (TenantId, T)| {
             let (members, account) = tenant.into_guest();
             (id, members, account)
         };
         Guests {
             epochs,
+            tally,
+            outputs,
             tenants: self.tenants.into_iter().map(guest).collect(),
             debts: self.debts,
         }

@@ -38,17 +38,6 @@ pub struct DeviceTally {
     pub held: Nanos,
 }
 
-impl DeviceTally {
-    /// Both together.
-    pub(super) fn plus(&self, other: &Self) -> Self {
-        Self {
-            handoffs: self.handoffs.plus(&other.handoffs),
-            capped: self.capped + other.capped,
-            held: self.held + other.held,
-        }
-    }
-}
-
 /// How a shared device is shared now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {

@@ -32,6 +32,12 @@ impl Link {
         learn(&mut self.back, bytes, took);
     }
 
+    /// How long so many bytes take, out or back.
+    pub(crate) fn one_way(&self, bytes: Bytes, out: bool, first: u64) -> Nanos {
+        let rate = if out { self.out } else { self.back };
+        time_of(bytes, rate.unwrap_or(first))
+    }
+
     /// How long so many bytes take out and back. `first` is the rate before one was measured.
     pub(crate) fn round_trip(&self, bytes: Bytes, first: u64) -> Nanos {
         time_of(bytes, self.out.unwrap_or(first)) + time_of(bytes, self.back.unwrap_or(first))

@@ -25,6 +25,7 @@ pub use terms::SwapPolicy;
 pub(crate) use thrash::Verdict as Thrash;
 
 use crate::ids::{DeviceId, TenantId};
+use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 use std::collections::BTreeMap;
 
@@ -99,6 +100,12 @@ impl Residency {
     pub(crate) fn is_in(&self, device: DeviceId, tenant: TenantId) -> bool {
         let resident = self.get(device, tenant);
         resident.is_none_or(|resident| resident.place() == Place::In)
+    }
+
+    /// Whether it was there already when the device was looked at, at `taken`.
+    pub(crate) fn is_in_since(&self, device: DeviceId, tenant: TenantId, taken: Nanos) -> bool {
+        let resident = self.get(device, tenant);
+        resident.is_none_or(|one| one.place() == Place::In && one.since() <= taken)
     }
 
     /// Whether a tenant that is out waits to return to this device.

@@ -83,6 +83,8 @@ pub(crate) struct Resident {
     pub(crate) misses: u32,
     /// It found none under the current order.
     pub(crate) refused: bool,
+    /// How often in a row it was sealed and made no progress for too long.
+    slow: u32,
     /// Since when its memory leaves: nothing can be charged any more.
     leaves: Nanos,
     /// It returns while its victims still leave, and has waited for that since then.
@@ -114,6 +116,7 @@ impl Default for Resident {
             moves: (0, Bytes::ZERO),
             misses: 0,
             refused: false,
+            slow: 0,
             leaves: Nanos::ZERO,
             early: None,
             taken_back: false,
@@ -268,9 +271,19 @@ impl Resident {
         self.backoff = (now + pause, self.backoff.1 + 1);
     }
 
+    /// How often in a row it made no progress for too long.
+    pub(crate) fn slow(&self) -> u32 {
+        self.slow
+    }
+
+    /// It made no progress for too long.
+    pub(crate) fn was_slow(&mut self) {
+        self.slow = self.slow.saturating_add(1);
+    }
+
     /// It has left: the next time it is asked as if it had never refused.
     pub(crate) fn has_left(&mut self) {
-        self.backoff = (Nanos::ZERO, 0);
+        (self.backoff, self.slow) = ((Nanos::ZERO, 0), 0);
     }
 
     /// Goes to a place, under a new epoch. `anew`: a move begins.

@@ -9,6 +9,11 @@ use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 use std::collections::BTreeMap;
 
+/// A single piece may take this many times what it should at the measured rate.
+const ONE_PIECE: u64 = 4;
+/// That is doubled so many times at most.
+const DOUBLED: u32 = 3;
+
 /// See the module's page.
 #[derive(Debug, Default)]
 pub(crate) struct Rotation {
@@ -78,6 +83,20 @@ impl Rotation {
     /// How long so many bytes take out and back.
     pub(crate) fn round_trip(&self, bytes: Bytes, terms: &SwapPolicy) -> Nanos {
         self.link.round_trip(bytes, terms.first_rate)
+    }
+
+    /// How long a move may report nothing of which so many bytes are left: all of them may be one
+    /// piece, a handle that the program made. Twice as long each time that was too short.
+    pub(crate) fn patience(
+        &self,
+        (tenant, left): (TenantId, Bytes),
+        out: bool,
+        terms: &SwapPolicy,
+    ) -> Nanos {
+        let time = self.link.one_way(left, out, terms.first_rate).0;
+        let slow = self.get(tenant).map_or(0, Resident::slow).min(DOUBLED);
+        let times = ONE_PIECE << if out { slow } else { 0 };
+        terms.progress.max(Nanos(time.saturating_mul(times)))
     }
 
     /// How long one round of the rotation takes at most: each tenant of these `sizes` leaves, and

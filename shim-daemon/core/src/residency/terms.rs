@@ -30,7 +30,9 @@ pub struct SwapPolicy {
     /// How long the processes of a tenant may take to be sealed. The library has a deadline of its
     /// own, which is shorter.
     pub seal: Nanos,
-    /// How long a move may make no progress. It may take ten times its expected time in all.
+    /// How long a move may make no progress, at least: what is left may be one piece, which may
+    /// take four times its expected time, and more where that proved too short. A move may take ten
+    /// times its expected time in all.
     pub progress: Nanos,
     /// How long memory that is reported gone may still be shown by the device.
     pub look_grace: Nanos,

@@ -69,15 +69,19 @@ impl World {
             return;
         };
         let slow = rotation.round_trip(bytes, &terms).0.saturating_mul(SLOW);
-        let latest = resident.begun() + terms.seal + terms.progress + Nanos(slow);
+        let out = resident.is_leaving();
+        let there = resident.told_away();
+        let left = if out { bytes - there } else { bytes };
+        let patience = rotation.patience((tenant, left), out, &terms);
+        let latest = resident.begun() + terms.seal + patience + Nanos(slow);
         let at = match resident.place() {
             Place::In | Place::Out => None,
             Place::Sealing => Some(resident.since() + terms.seal),
             Place::Leaving if resident.taken_back => Some(resident.since() + terms.progress),
-            Place::Leaving => Some((resident.since() + terms.progress).min(latest)),
+            Place::Leaving => Some((resident.since() + patience).min(latest)),
             Place::Confirming => Some(self.timers.now() + resident.pause),
             Place::Entering if self.is_follower(tenant, device) => Some(self.follower_due()),
-            Place::Entering => Some(resident.since() + terms.progress),
+            Place::Entering => Some(resident.since() + patience),
         };
         match at {
             Some(at) => self.timers.set(Timer::Move(device, tenant), at),
@@ -165,7 +169,11 @@ impl World {
             Place::Leaving if resident.taken_back => {
                 self.go(tenant, device, Place::Leaving, false);
             }
-            Place::Sealing | Place::Leaving => self.did_not_leave(tenant, device, Nanos::ZERO),
+            Place::Sealing => self.did_not_leave(tenant, device, Nanos::ZERO),
+            Place::Leaving => {
+                resident.was_slow();
+                self.did_not_leave(tenant, device, Nanos::ZERO);
+            }
             Place::Confirming => self.confirm_later(tenant, device),
             Place::Entering if self.is_follower(tenant, device) => {
                 self.look_after(tenant, device);

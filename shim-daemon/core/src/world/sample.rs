@@ -79,7 +79,7 @@ impl World {
             if let Some(tenant) = self.holder(seen.process, device) {
                 *living.entry(tenant).or_default() += seen.used;
                 ours += seen.used;
-                self.measure(device, tenant, *seen);
+                self.measure((device, taken), tenant, *seen);
             } else if self
                 .ledger
                 .get(device)
@@ -134,11 +134,16 @@ impl World {
     }
 
     /// A process's memory beyond its charges, if its slot did not change around the sample.
-    fn measure(&mut self, device: DeviceId, tenant: TenantId, seen: ProcessSample) {
+    fn measure(
+        &mut self,
+        (device, taken): (DeviceId, Nanos),
+        tenant: TenantId,
+        seen: ProcessSample,
+    ) {
         let (most, expected) = (self.policy.most_overhead, self.context_cost(device));
         let now = self.timers.now();
         // While some of it may be on the host, its charges say nothing of what is on the card.
-        let steady = self.residency.is_in(device, tenant);
+        let steady = self.residency.is_in_since(device, tenant, taken);
         let account = self.ledger.account(device, tenant);
         let paged = account.is_some_and(|account| account.loan.paged);
         let Some(process) = self.tenants.process_mut(seen.process) else {

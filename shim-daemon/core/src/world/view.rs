@@ -277,13 +277,20 @@ impl World {
         self.asks.count_on(device) + self.returning(device).count()
     }
 
-    /// The tenants on a device that may be moved, if one waits for its memory: which of them are at
-    /// work decides who is moved.
+    /// The tenants that may be moved, on devices for whose memory one waits: which of them are at
+    /// work decides which one is moved.
     pub fn rotating(&self) -> impl Iterator<Item = TenantId> {
         let devices = self.residency.devices();
-        let waited = devices.filter(|(device, _)| self.waiting_on(*device) > 0);
-        let tenants = waited.flat_map(|(_, rotation)| rotation.all());
-        tenants.map(|(tenant, _)| tenant)
+        devices.flat_map(|(device, _)| self.rotating_on(device))
+    }
+
+    /// The same on one device.
+    pub fn rotating_on(&self, device: DeviceId) -> impl Iterator<Item = TenantId> {
+        let waited = self.waiting_on(device) > 0;
+        let rotation = self.residency.on(device).filter(|_| waited).into_iter();
+        rotation
+            .flat_map(|rotation| rotation.all())
+            .map(|(tenant, _)| tenant)
     }
 
     /// The memory that the tenant could still charge now, without waiting and without ending

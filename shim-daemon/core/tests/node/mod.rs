@@ -7,6 +7,7 @@ mod clock;
 mod hardware;
 pub mod program;
 mod react;
+mod returns;
 pub mod rng;
 pub mod store;
 pub mod swap;
@@ -91,8 +92,8 @@ pub struct Node {
     pub read_every: Nanos,
     /// The host store.
     pub store: store::Store,
-    /// Tenants that wait for the rotation: since when, and until when at the latest.
-    pub returning: BTreeMap<(TenantId, DeviceId), (Nanos, Nanos)>,
+    /// Tenants that wait for the rotation.
+    pub returns: returns::Returns,
     next: u64,
 }
 
@@ -150,7 +151,7 @@ impl Node {
             read: Nanos::ZERO,
             read_every: Nanos::millis(50),
             store: store::Store::default(),
-            returning: BTreeMap::new(),
+            returns: returns::Returns::default(),
             next: 0,
         }
     }
@@ -380,7 +381,7 @@ impl Node {
             self.exit(process);
         }
         self.guests.remove(&tenant);
-        self.returning.retain(|(of, _), _| *of != tenant);
+        self.returns.forget(tenant);
         self.tell(Event::TenantGone { tenant });
     }
 

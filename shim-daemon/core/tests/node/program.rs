@@ -143,7 +143,8 @@ impl Stage {
             self.node.provide_all();
             self.node.sample(self.device);
         }
-        let waits = self.node.world.waiting_on(self.device) > 0 || !self.node.returning.is_empty();
+        let waits =
+            self.node.world.waiting_on(self.device) > 0 || !self.node.returns.waiting.is_empty();
         let beat = if waits { QUICK } else { BEAT };
         let phases = beat.0 / TICK.0;
         for (at, one) in self.programs.iter_mut().enumerate() {
@@ -297,7 +298,11 @@ impl Stage {
         let tenant = one.tenant;
         one.waits.get_or_insert(self.node.now);
         if self.node.place(tenant, self.device) == Place::Out
-            && !self.node.returning.contains_key(&(tenant, self.device))
+            && !self
+                .node
+                .returns
+                .waiting
+                .contains_key(&(tenant, self.device))
         {
             self.node.calls(tenant, self.device);
         }

@@ -245,7 +245,7 @@ impl Node {
             }
         }
         self.guests.remove(&tenant);
-        self.returning.retain(|(of, _), _| *of != tenant);
+        self.returns.forget(tenant);
         self.post(self.now, Event::TenantGone { tenant });
     }
 

@@ -1,5 +1,4 @@
-//! Clients that move their memory when they are ordered to, in virtual time, and the check that
-//! every one that waits for the rotation is in within its bound.
+//! Clients that move their memory when they are ordered to, in virtual time.
 
 use super::Node;
 use gpushare_core::{
@@ -38,6 +37,8 @@ pub struct Moves {
     pub drain: Nanos,
     /// Bytes a second, each way.
     pub rate: u64,
+    /// Of its memory so many parts leave one after the other, and only that is told.
+    pub parts: u64,
     /// The memory of each process that cannot move.
     pub residue: Bytes,
     /// The last order on each device.
@@ -56,6 +57,7 @@ impl Default for Moves {
             works: true,
             drain: Nanos::millis(5),
             rate: 20 << 30,
+            parts: 8,
             residue: Bytes::ZERO,
             orders: BTreeMap::new(),
             withheld: BTreeMap::new(),
@@ -67,7 +69,8 @@ impl Default for Moves {
 
 impl Moves {
     fn time(&self, bytes: Bytes) -> Nanos {
-        Nanos(bytes.0.saturating_mul(1_000_000_000) / self.rate)
+        let nanos = u128::from(bytes.0) * 1_000_000_000 / u128::from(self.rate);
+        Nanos(u64::try_from(nanos).expect("a time"))
     }
 
     /// How long the tenant could work so far.
@@ -153,10 +156,12 @@ impl Node {
     }
 
     fn note_return(&mut self, tenant: TenantId, device: DeviceId) {
-        let since = self.returning.get(&(tenant, device));
+        let since = self.returns.waiting.get(&(tenant, device));
         let since = since.map_or(self.now, |(since, _)| *since);
         let bound = self.world.rotation_bound(device, since);
-        self.returning.insert((tenant, device), (since, bound));
+        self.returns
+            .waiting
+            .insert((tenant, device), (since, bound));
     }
 
     /// A process has a context: it obeys the order in its page.
@@ -182,7 +187,7 @@ impl Node {
             guest.moves.set_open(now, false);
         } else if order == Order::In {
             guest.moves.set_open(now, true);
-            self.returning.remove(&(tenant, device));
+            self.returned(tenant, device);
         }
         for process in self.processes_of(tenant) {
             if self.processes[&process].contexts.contains_key(&device) {
@@ -211,10 +216,9 @@ impl Node {
             self.world.host()
         );
         let moves = &self.guests[&tenant].moves;
-        let (obeys, drain, rate) = (moves.obeys, moves.drain, moves.rate);
+        let (obeys, drain) = (moves.obeys, moves.drain);
         let residue = moves.residue;
         let works = moves.works;
-        let time = |bytes: Bytes| Nanos(bytes.0.saturating_mul(1_000_000_000) / rate);
         let proc = self.processes.get_mut(&process).expect("it lives");
         let charged = proc.charged(device);
         if matches!(order, Order::Leave | Order::Out) {
@@ -246,7 +250,8 @@ impl Node {
                 let away = charged - residue;
                 let left = away - proc.away(device);
                 let residue = residue.min(charged);
-                Some((time(left), Told::Away { away, residue }))
+                let took = self.guests[&tenant].moves.time(left);
+                Some((took, Told::Away { away, residue }))
             }
             (Order::Leave, _) => self.moves_out(process, device),
             (Order::Out, _) => {
@@ -293,7 +298,9 @@ impl Node {
         let (charged, away) = (proc.charged(device), proc.away(device));
         let residue = moves.residue.min(charged);
         let all = charged - residue;
-        let part = Bytes(all.0 / 8).max(Bytes::mib(64)).min(all - away);
+        let part = Bytes(all.0 / moves.parts)
+            .max(Bytes::mib(64))
+            .min(all - away);
         let half = Bytes(all.0 / 2);
         let told = match (part.is_zero(), moves.obeys) {
             (false, Obeys::Failing) if away >= half => Told::NoRoom { bytes: Bytes(1) },
@@ -446,31 +453,5 @@ impl Node {
             _ => {}
         }
         true
-    }
-
-    /// I9: a tenant that waits for the rotation is in within its bound.
-    pub(super) fn check_returns(&mut self) {
-        if !self.guarantees {
-            return;
-        }
-        for ((_, device), (since, bound)) in &mut self.returning {
-            // Requests were granted since that leave no room for it: no turn is certain now.
-            if self.world.device(*device).is_none_or(|view| !view.rotates) {
-                (*since, *bound) = (self.now, self.now);
-            }
-        }
-        for ((tenant, device), (since, bound)) in &self.returning {
-            let honest = self.devices[device].foreign.is_zero();
-            let bound = self.world.rotation_bound(*device, *since).max(*bound);
-            let host = self.policy.swap.host;
-            let honest = honest
-                && !self.notices.iter().any(|one| {
-                    matches!(one, gpushare_core::Notice::HostFull { .. }) && host < Bytes::gib(256)
-                });
-            assert!(
-                !honest || self.now <= bound,
-                "I9: {tenant:?} waits for {device:?} since {since:?}, until {bound:?} at the latest"
-            );
-        }
     }
 }

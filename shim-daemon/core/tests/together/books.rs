@@ -1,6 +1,10 @@
 //! A process's records for the daemon: its service, and when it had work pending.
 
-use super::{Sample, Who};
+use super::{MS, S, Sample, Who};
+
+/// How long after it joined a process that has launched nothing says that it is idle, less the time
+/// after which others do (ns).
+const STARTS: u64 = S - 20 * MS;
 
 /// The books of one process.
 #[derive(Clone, Copy, Debug)]
@@ -17,14 +21,14 @@ pub struct Books {
 }
 
 impl Books {
-    /// The records of a process that has not launched.
-    pub fn new() -> Self {
+    /// The records of a process that joins at `from` and has not launched.
+    pub fn new(from: u64) -> Self {
         Self {
             service: 0,
             busy: 0,
             since: None,
-            ended: 0,
-            said_idle: true,
+            ended: from + STARTS,
+            said_idle: false,
             looks: false,
         }
     }

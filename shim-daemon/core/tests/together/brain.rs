@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use gpushare_core::{
-    Compute, DeviceTime, Input, LeaseKind, LeasePolicy, Mode, Nanos, ProcessId, TenantId, Work,
+    Compute, DeviceTime, Input, Lease, LeaseKind, LeasePolicy, Mode, Nanos, ProcessId, TenantId,
+    Work,
 };
 
 use super::{Gate, Sample, Steering, Who};
@@ -156,20 +157,24 @@ impl Steering for Brain {
     }
 
     fn gate(&self, who: Who) -> Gate {
-        let lease = self.device.borrow().lease(tenant(who));
-        match lease.map_or(LeaseKind::Free, |lease| lease.kind) {
-            LeaseKind::Free => Gate::Free,
-            LeaseKind::Open {
-                window,
-                contended,
-                slice,
-                ..
-            } => Gate::Open {
-                window: window.0,
-                slice: slice.map(|slice| slice.0).filter(|slice| *slice > 0),
-                contended,
-            },
-            LeaseKind::Closed => Gate::Closed,
-        }
+        gate(self.device.borrow().lease(tenant(who)))
+    }
+}
+
+/// What a lease admits.
+pub fn gate(lease: Option<Lease>) -> Gate {
+    match lease.map_or(LeaseKind::Free, |lease| lease.kind) {
+        LeaseKind::Free => Gate::Free,
+        LeaseKind::Open {
+            window,
+            contended,
+            slice,
+            ..
+        } => Gate::Open {
+            window: window.0,
+            slice: slice.map(|slice| slice.0).filter(|slice| *slice > 0),
+            contended,
+        },
+        LeaseKind::Closed => Gate::Closed,
     }
 }

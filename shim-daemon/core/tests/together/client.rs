@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::books::Books;
 use super::entry::Entry;
+use super::meeting::Meeting;
 use super::{Gate, Pattern, Program, Who};
 use crate::node::rng::Rng;
 use softgpu::model::Seat;
@@ -34,6 +35,8 @@ pub enum Act {
     GoAt(u64),
     /// Submit an operation of so many ns now.
     Submit(u64),
+    /// The same at this moment, when its copy is complete.
+    SubmitAt(u64, u64),
     /// It launches and had said that it is idle.
     SayBusy,
 }
@@ -70,12 +73,16 @@ pub struct Client {
     pub said_wanted: bool,
     pub said_drained: bool,
     pub gone: bool,
+    /// Its kernels wait for those of a peer.
+    pub meeting: Option<Meeting>,
     entry: Entry,
     flying: VecDeque<Flying>,
     /// Operations launched, which kernel comes next.
     launched: usize,
     /// Operations of the open request that are not launched.
     rest: usize,
+    /// When its copies are complete.
+    copied: u64,
     /// When the next or the open request is due, and came.
     due: u64,
     came: u64,
@@ -94,16 +101,18 @@ impl Client {
             seat,
             gate: Gate::Closed,
             thread: Thread::Sleeps,
-            books: Books::new(),
+            books: Books::new(program.from),
             tally: Tally::default(),
             woken: false,
             said_wanted: false,
             said_drained: false,
             gone: false,
+            meeting: (program.meets.clone()).map(|(board, side)| Meeting::new(board, side)),
             entry: Entry::default(),
             flying: VecDeque::new(),
             launched: 0,
             rest: 0,
+            copied: 0,
             due: program.from + first,
             came: 0,
             rng,
@@ -133,7 +142,11 @@ impl Client {
                 let estimate = self.estimate(ns);
                 self.flying.push_back(Flying { ns, estimate });
                 self.note_pending(now);
-                acts.push(Act::Submit(ns));
+                acts.push(if self.copied > now {
+                    Act::SubmitAt(self.copied, ns)
+                } else {
+                    Act::Submit(ns)
+                });
                 self.launch(now, acts);
             }
             Thread::Room | Thread::Completion | Thread::Ends => {}
@@ -186,6 +199,9 @@ impl Client {
         let kernels = &self.program.kernels;
         let ns = kernels[self.launched % kernels.len()];
         self.launched += 1;
+        if self.program.copy > 0 {
+            self.copied = self.copied.max(now) + self.program.copy;
+        }
         self.tally.asked += ns;
         if std::mem::take(&mut self.books.said_idle) {
             acts.push(Act::SayBusy);

@@ -5,7 +5,8 @@
 //! Read in this order: [`program`] (a tenant's behaviour), [`steering`] (the daemon's knowledge and
 //! decisions), [`entry`] (the admission of a client's gate), [`books`] (a client's reports about
 //! itself), [`client`] (one process), [`rig`] (the device and the order of events), [`report`] (the
-//! results), [`case`] (the same steered and bare). All times are nanoseconds of one virtual clock
+//! results), [`case`] (the same steered and bare), [`gangs`] (two devices of one daemon, and
+//! [`meeting`]: kernels that wait for each other). All times are nanoseconds of one virtual clock
 //! from 0.
 //!
 //! Simplifications: a process has one stream, and sees the end of an operation when it happens. A
@@ -24,6 +25,8 @@ mod brain;
 mod case;
 mod client;
 mod entry;
+mod gangs;
+mod meeting;
 mod program;
 mod report;
 mod rig;
@@ -32,6 +35,7 @@ mod steering;
 pub use crate::node::rng::Rng;
 pub use brain::Brain;
 pub use case::{Case, SLICES, at_least, limit, near, request};
+pub use gangs::{Devices, Member};
 pub use program::{Pattern, Program};
 pub use report::Report;
 pub use rig::Rig;

@@ -1,5 +1,6 @@
 //! The behaviour of a process: its launches, their times, and its waits.
 
+use super::meeting::Board;
 use super::{Sample, US};
 use crate::node::rng::Rng;
 
@@ -28,8 +29,15 @@ pub struct Program {
     pub burst: usize,
     /// The host's time for a launch (ns).
     pub launch: u64,
-    /// It works in `[from, until)`, in turns of so many ns with work and so many without.
+    /// Each operation waits for a copy from the host of so many ns, which the program submits in
+    /// its second stream before it; 0: none. Copies pass no gate and occupy no engine.
+    pub copy: u64,
+    /// Its kernels meet those of a peer: the board of both, and its own side.
+    pub meets: Option<(Board, usize)>,
+    /// It joins at `from`, launches nothing for `starts` ns, and works until `until`, in turns of
+    /// so many ns with work and so many without.
     pub from: u64,
+    pub starts: u64,
     pub until: u64,
     pub pauses: Option<(u64, u64)>,
     /// Its estimate of an operation's length, in thousandths of the truth.
@@ -53,7 +61,10 @@ impl Program {
             kernels: vec![kernel],
             burst: 1,
             launch: 5 * US,
+            copy: 0,
+            meets: None,
             from: 0,
+            starts: 0,
             until: u64::MAX,
             pauses: None,
             estimate: 1_000,
@@ -107,9 +118,33 @@ impl Program {
         Self { launch, ..self }
     }
 
+    /// Each operation waits for a copy of `copy` ns.
+    pub fn copies(self, copy: u64) -> Self {
+        Self { copy, ..self }
+    }
+
+    /// Its kernels meet those of the other side.
+    pub fn meets(self, board: &Board, side: usize) -> Self {
+        let meets = Some((Board::clone(board), side));
+        Self { meets, ..self }
+    }
+
+    /// Its estimates are guesses until `guesses_until`.
+    pub fn guesses(self, guesses_until: u64) -> Self {
+        Self {
+            guesses_until,
+            ..self
+        }
+    }
+
     /// It joins at `from`.
     pub fn from(self, from: u64) -> Self {
         Self { from, ..self }
+    }
+
+    /// Its first launch comes `starts` ns after it joins: it makes its context and loads modules.
+    pub fn starts(self, starts: u64) -> Self {
+        Self { starts, ..self }
     }
 
     /// It submits nothing more from `until` on, and ends when all is complete.
@@ -136,9 +171,10 @@ impl Program {
 
     /// The first moment from `now` on at which it has work; `None` if it ends before.
     pub fn resumes(&self, now: u64) -> Option<u64> {
-        let mut at = now.max(self.from);
+        let first = self.from + self.starts;
+        let mut at = now.max(first);
         if let Some((on, off)) = self.pauses {
-            let into = (at - self.from) % (on + off);
+            let into = (at - first) % (on + off);
             at += if into < on { 0 } else { on + off - into };
         }
         (at < self.until).then_some(at)

@@ -17,6 +17,8 @@ enum Mail {
     Goes(usize),
     /// It looks whether it is idle.
     Looks(usize),
+    /// The copy for its operation of so many ns is complete.
+    Copied(usize, u64),
     Busy(usize),
     Idle(usize),
     Wanted(usize),
@@ -96,6 +98,24 @@ impl<B: Steering> Rig<B> {
         self.elapse(end);
     }
 
+    /// Lets `time` ns pass here and on another device of the same daemon.
+    pub fn run_beside(&mut self, other: &mut Self, time: u64) {
+        let end = self.now() + time;
+        let next =
+            |one: &mut Self, two: &mut Self| [one.next(), two.next()].into_iter().flatten().min();
+        while let Some(at) = next(self, other).filter(|at| *at <= end) {
+            for one in [&mut *self, &mut *other] {
+                one.elapse(at);
+                one.happen();
+            }
+            // What one of them says may have changed the gates of both.
+            self.publish();
+            other.publish();
+        }
+        self.elapse(end);
+        other.elapse(end);
+    }
+
     /// The results of the time since the last call.
     pub fn measure(&mut self) -> Report {
         let now = self.now();
@@ -146,7 +166,24 @@ impl<B: Steering> Rig<B> {
         let tenant = |seat: usize| clients[seat].who.tenant;
         self.meter.passed(to - from, &given, tenant, pending, open);
         for ended in self.engine.take_ended() {
-            self.completed(ended.seat.0);
+            self.ended(ended.seat.0, ended.op);
+        }
+    }
+
+    fn submit(&mut self, at: usize, ns: u64) {
+        let Client { seat, meeting, .. } = &mut self.clients[at];
+        match meeting {
+            Some(meeting) => meeting.submit(&mut self.engine, *seat, ns),
+            None => _ = self.engine.submit(*seat, ns),
+        }
+    }
+
+    fn ended(&mut self, at: usize, op: u64) {
+        let Client { seat, meeting, .. } = &mut self.clients[at];
+        let engine = &mut self.engine;
+        let is_complete = (meeting.as_mut()).is_none_or(|meeting| meeting.ended(engine, *seat, op));
+        if is_complete {
+            self.completed(at);
         }
     }
 
@@ -169,6 +206,7 @@ impl<B: Steering> Rig<B> {
         match mail {
             Mail::Goes(at) => return self.goes(at),
             Mail::Looks(at) => return self.looks(at),
+            Mail::Copied(at, ns) => return self.submit(at, ns),
             Mail::Joins(at) => {
                 self.steering.joined(now, self.clients[at].who);
                 self.publish();
@@ -198,11 +236,11 @@ impl<B: Steering> Rig<B> {
         client.woken = false;
         let mut acts = Vec::new();
         client.go(now, &mut acts);
-        let seat = client.seat;
         for act in acts {
             match act {
                 Act::GoAt(moment) => self.post(moment, Mail::Goes(at)),
-                Act::Submit(ns) => _ = self.engine.submit(seat, ns),
+                Act::Submit(ns) => self.submit(at, ns),
+                Act::SubmitAt(moment, ns) => self.post(moment, Mail::Copied(at, ns)),
                 Act::SayBusy => self.say(Mail::Busy(at)),
             }
         }

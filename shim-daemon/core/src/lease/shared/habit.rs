@@ -13,6 +13,8 @@ pub(super) struct Habit {
     /// mean of.
     presence: u64,
     samples: u64,
+    /// For how long it has been pending for at least half of each sample.
+    unbroken: Nanos,
     /// It was pending at the last sample.
     works: bool,
     /// When work was last seen pending.
@@ -30,6 +32,11 @@ impl Habit {
         self.presence
     }
 
+    /// For how long it has been pending for at least half of each sample.
+    pub(super) fn unbroken(&self) -> Nanos {
+        self.unbroken
+    }
+
     /// Whether it was pending at the last sample.
     pub(super) fn works(&self) -> bool {
         self.works
@@ -38,6 +45,11 @@ impl Habit {
     /// Whether it was seen pending a moment ago.
     pub(super) fn was_pending(&self, now: Nanos) -> bool {
         self.pending_at.is_some_and(|at| now <= at + Rules::LATELY)
+    }
+
+    /// Whether it was ever seen pending.
+    pub(super) fn has_worked(&self) -> bool {
+        self.pending_at.is_some()
     }
 
     /// Whether it would keep the device busy by itself, nearly.
@@ -57,6 +69,10 @@ impl Habit {
         if pending > 0 {
             self.pending_at = Some(now);
         }
+        self.unbroken = match pending >= 500 {
+            true => self.unbroken + span,
+            false => Nanos::ZERO,
+        };
         self.works = works;
         self.solo += bill;
         // A long pause is no gap: what works on after it is as dense as before.

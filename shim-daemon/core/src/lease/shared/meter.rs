@@ -27,8 +27,6 @@ pub(super) struct Meter {
     stuck: Stuck,
     /// The most service it may still claim: it grows with the time.
     room: u64,
-    /// How much longer claims of unknown service leave its lag alone.
-    unknown: Nanos,
     /// Nanoseconds in flight that its cap has paid for and that are not claimed as service yet.
     paid: u64,
     /// The same that its cap has not paid for, because its gate was closed.
@@ -54,7 +52,6 @@ impl Meter {
             by_time: false,
             stuck: Stuck::default(),
             room: 0,
-            unknown: Rules::UNKNOWN,
             paid: 0,
             unpaid: 0,
         }
@@ -90,15 +87,14 @@ impl Meter {
         }
     }
 
-    /// Its bill for a `span`: at most the time since it arrived.
-    /// It is `shut` while its gate is closed, and `spins` while what its gang left on the device
-    /// waits for a peer there.
+    /// Its bill for a `span`: at most the time since it arrived. It is `shut` while its gate is
+    /// closed.
     pub(super) fn bill(
         &mut self,
         done: Done,
         rules: &Rules,
         (span, beside): (Nanos, u64),
-        (shut, spins): (bool, bool),
+        shut: bool,
     ) -> u64 {
         self.room = (self.room + span.0).min(Rules::MOST.0);
         let bill = if done.service > 0 {
@@ -109,10 +105,10 @@ impl Meter {
         } else if done.pending < Rules::ALWAYS {
             self.speaks();
             0
-        } else if shut && !spins {
+        } else if shut {
             0
         } else {
-            self.by_time(rules, (span, beside), spins)
+            self.by_time(rules, (span, beside))
         };
         let bill = bill.min(self.room);
         self.room -= bill;
@@ -143,7 +139,7 @@ impl Meter {
 
     /// The even part of the time, once no operation has completed for long; the first time for all
     /// of it.
-    fn by_time(&mut self, rules: &Rules, (span, beside): (Nanos, u64), spins: bool) -> u64 {
+    fn by_time(&mut self, rules: &Rules, (span, beside): (Nanos, u64)) -> u64 {
         self.silent = self.silent + span;
         if self.silent < rules.silent() {
             return 0;
@@ -151,11 +147,7 @@ impl Meter {
         let before = std::mem::replace(&mut self.by_time, true);
         let time = if before { span } else { self.silent };
         let even = time.0 * 1000 / beside.max(1000);
-        // An operation that waits for a peer at a closed gate completes later, by the time of the
-        // closing.
-        if !spins {
-            self.advance += even;
-        }
+        self.advance += even;
         even
     }
 
@@ -171,15 +163,6 @@ impl Meter {
         stuck.others = stuck.others + Nanos(others);
         let half = stuck.watched.0 * 500 / beside;
         stuck.is = stuck.watched >= Rules::STUCK && (stuck.watched - stuck.others).0 < half;
-    }
-
-    /// Whether its service in a `span` was unknown and is to leave its lag alone: for a while only.
-    pub(super) fn is_unknown(&mut self, span: Nanos, done: Done) -> bool {
-        if !done.guessed || self.unknown == Nanos::ZERO {
-            return false;
-        }
-        self.unknown = self.unknown - Nanos(span.0 * done.pending / 1000);
-        true
     }
 
     /// The time that its cap pays for a `span`: the service, or while it is alone the time in

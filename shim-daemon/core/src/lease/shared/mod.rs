@@ -96,8 +96,8 @@ impl Shared {
             sampled: Nanos::ZERO,
             next: None,
             epochs,
-            tally: DeviceTally::default(),
-            outputs: VecDeque::new(),
+            tally: guests.tally,
+            outputs: guests.outputs,
         };
         shared.settle();
         shared
@@ -105,7 +105,8 @@ impl Shared {
 
     /// All that another regime needs.
     pub(super) fn into_guests(self) -> Guests {
-        self.roster.into_guests(self.epochs)
+        self.roster
+            .into_guests((self.epochs, self.tally, self.outputs))
     }
 
     pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
@@ -228,7 +229,7 @@ impl Shared {
         *cause = *cause + idle;
     }
 
-    /// The counters of the device in this regime.
+    /// The counters of the device since it was added.
     pub(super) fn tally(&self) -> &DeviceTally {
         &self.tally
     }

@@ -6,7 +6,7 @@
 //! divided among the tenants of unknown service by the time their work was in flight, as the
 //! driver's round robin does.
 
-use super::rules::{Rules, signed};
+use super::rules::{Rules, scaled, signed};
 use crate::ids::TenantId;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
@@ -27,6 +27,8 @@ pub(super) struct Part {
     pub(super) flight: u64,
     /// Its bill by its own claims (ns); `None`: its service is unknown.
     pub(super) billed: Option<u64>,
+    /// What is known of that service (ns): of a gang, what its kernels take alone.
+    pub(super) least: u64,
 }
 
 impl Rest {
@@ -54,9 +56,13 @@ impl Rest {
         // While none of them was in flight the time was the others', who claim it later.
         self.left = (self.left - signed(Nanos(had))).min(signed(Rules::FADE));
         let flights: u64 = unknown().map(|part| part.flight).sum();
-        unknown()
-            .map(|part| (part.tenant, had * part.flight / flights.max(1)))
-            .collect()
+        let least = unknown().fold(0, |sum: u64, part| sum.saturating_add(part.least));
+        let known = least.min(had);
+        let bill = |part: &Part| {
+            let part_of_known = scaled(part.least, known, least);
+            part_of_known + (had - known) * part.flight / flights.max(1)
+        };
+        unknown().map(|part| (part.tenant, bill(part))).collect()
     }
 }
 
@@ -72,6 +78,7 @@ mod tests {
             tenant: TenantId(tenant),
             flight,
             billed,
+            least: 0,
         }
     }
 
@@ -103,6 +110,24 @@ mod tests {
         assert_eq!(bills(&alone, 5), [10 * MS, 0]);
         let idle = |_| vec![part(2, 0, None)];
         assert_eq!(bills(&idle, 5), [0, 0]);
+    }
+
+    #[test]
+    fn a_gangs_waiting_is_divided_and_its_own_work_is_not() {
+        let gang = |tenant, least| Part {
+            least,
+            ..part(tenant, 1000, None)
+        };
+        let half = SPAN.0 / 2;
+        let two = |_| vec![gang(2, half), gang(3, SPAN.0 / 4), part(1, 1000, Some(0))];
+        let [most, least] = bills(&two, 8);
+        assert_eq!([most, least], [8 * (half + SPAN.0 / 8), 8 * 3 * SPAN.0 / 8]);
+        let alone = |_| vec![gang(2, half), part(1, 1000, Some(half / 2))];
+        assert_eq!(bills(&alone, 8), [6 * SPAN.0, 0]);
+        // Claims of more than there was are cut.
+        let liar = |_| vec![gang(2, u64::MAX), gang(3, half), part(1, 1000, Some(half))];
+        let [bill, _] = bills(&liar, 8);
+        assert!(bill <= 4 * SPAN.0, "{bill}");
     }
 
     /// A measured operation of 20 ms is billed when it ends: what was taken for the rest until then

@@ -37,8 +37,6 @@ impl Rules {
     /// claims too little is not helped for this long.
     pub(super) const VERDICT: Nanos = Nanos::millis(10);
     pub(super) const DOUBTED: Nanos = Nanos::secs(4);
-    /// How long a tenant may be of unknown service in its life before its claims count as they are.
-    pub(super) const UNKNOWN: Nanos = Nanos::secs(1);
     /// A device is saturated while a tenant is pending for at least this many thousandths of the
     /// time. On an unsaturated device every tenant gets its demand sooner or later, and none counts
     /// as behind.
@@ -70,6 +68,12 @@ impl Rules {
     /// Lag from which the other tenants yield.
     pub(super) fn yield_at(&self) -> i64 {
         signed(self.slice) * 2
+    }
+
+    /// A tenant that leaves gaps and has been pending for this long gets nothing of its gaps: the
+    /// others yield at half of that lag.
+    pub(super) fn starved(&self) -> Nanos {
+        Nanos(self.slice.0 * 4)
     }
 
     /// Lag from which the other tenants are held, and the largest lag of a tenant that leaves gaps.
@@ -114,4 +118,10 @@ impl Rules {
 /// A span as a signed number of nanoseconds.
 pub(super) fn signed(time: Nanos) -> i64 {
     i64::try_from(time.0).unwrap_or(i64::MAX)
+}
+
+/// `value * part / whole` without overflow.
+pub(super) fn scaled(value: u64, part: u64, whole: u64) -> u64 {
+    let product = u128::from(value) * u128::from(part) / u128::from(whole.max(1));
+    u64::try_from(product).unwrap_or(u64::MAX)
 }

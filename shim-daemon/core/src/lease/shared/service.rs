@@ -9,7 +9,7 @@
 
 use super::done::Done;
 use super::rest::{Part, Rest};
-use super::rules::Rules;
+use super::rules::{Rules, scaled};
 use super::tenant::Tenant;
 use crate::ids::TenantId;
 use crate::lease::roster::Roster;
@@ -24,6 +24,7 @@ pub(super) fn settle(
     rules: &Rules,
     (now, span): (Nanos, Nanos),
 ) -> BTreeMap<TenantId, u64> {
+    let told = done;
     let done = &believed(tenants, done);
     // A closed tenant runs until its submitted work is complete.
     let runs = |id: &TenantId| {
@@ -51,6 +52,10 @@ pub(super) fn settle(
         tenant: *id,
         flight: *flight,
         billed: bills.get(id).copied(),
+        // Of a gang that is what its own kernels claim.
+        least: told
+            .get(id)
+            .map_or(0, |told| if told.guessed { 0 } else { told.service }),
     });
     let parts: Vec<Part> = parts.collect();
     let unknown = rest.divide(&parts, span);
@@ -91,12 +96,6 @@ pub(super) fn settle(
         forgive(tenants, class);
     }
     bills
-}
-
-/// `value * part / whole` without overflow.
-fn scaled(value: u64, part: u64, whole: u64) -> u64 {
-    let product = u128::from(value) * u128::from(part) / u128::from(whole.max(1));
-    u64::try_from(product).unwrap_or(u64::MAX)
 }
 
 /// Debts without a creditor lapse: the debts of a class are at most the sum by which its tenants

@@ -160,7 +160,8 @@ impl Steering {
         gates: &mut BTreeMap<TenantId, Gate>,
     ) {
         let higher = active.iter().filter_map(|id| tenants.get(*id));
-        let higher = higher.filter(|tenant| !tenant.is_throttled() && !tenant.is_barred());
+        let higher = higher
+            .filter(|tenant| tenant.has_worked() && !tenant.is_throttled() && !tenant.is_barred());
         let Some(first) = higher.max_by_key(|tenant| tenant.class()) else {
             return;
         };
@@ -212,11 +213,12 @@ impl Steering {
         let higher = active
             .iter()
             .filter_map(|id| tenants.get(*id))
+            .filter(|other| other.has_worked())
             .any(|other| pending.iter().any(|(_, low)| low.class() < other.class()));
         let patient = self.mode == Mode::Yield && now < self.since + rules.patience();
         // A mode persists until the device is calm.
         let least = match self.mode {
-            Mode::Together => rules.yield_at(),
+            Mode::Together => tenant.yielded_to_at(rules),
             Mode::Yield | Mode::Hold => rules.calm_below(),
         };
         let contended = higher || (others && saturated);

@@ -275,15 +275,15 @@ impl Tenant {
         asks && !self.is_barred()
     }
 
-    /// Whether work that its gang left on the device at closing occupies the device, waiting for a
-    /// peer that was not launched.
-    fn spins(&self) -> bool {
-        self.bond.is_some() && self.gate == Gate::Shut && !self.is_drained()
-    }
-
     /// Whether it asks for the device, or did a moment ago.
     pub(super) fn is_pending(&self, now: Nanos) -> bool {
         self.waits() || self.habit.was_pending(now)
+    }
+
+    /// Whether it has asked for the device before: one that starts, and has launched nothing yet,
+    /// is not yielded to.
+    pub(super) fn has_worked(&self) -> bool {
+        self.habit.has_worked()
     }
 
     /// Whether its work may run on the device now, or did a moment ago.
@@ -307,6 +307,13 @@ impl Tenant {
     /// meanwhile.
     pub(super) fn goes_first(&self, rules: &Rules) -> bool {
         !self.is_dense() && !self.is_silent() && self.behind() >= rules.calm_below()
+    }
+
+    /// The lag from which others yield to it: sooner if it would leave gaps by itself and has
+    /// waited for so long, as a newcomer beside a deep queue.
+    pub(super) fn yielded_to_at(&self, rules: &Rules) -> i64 {
+        let is_starved = !self.is_dense() && self.habit.unbroken() >= rules.starved();
+        rules.yield_at() / if is_starved { 2 } else { 1 }
     }
 
     /// Bills its cap for `span`: see [`Meter::capped`].
@@ -353,21 +360,23 @@ impl Tenant {
         self.lag.saturating_add(self.passed_over)
     }
 
-    /// The believed part of its pages.
+    /// The believed part of its pages. A gang's kernels occupy the device while they wait for their
+    /// peers, so the time that they take alone says little of the time that it had.
     pub(super) fn believe(&mut self, done: &mut Done) {
+        done.guessed |= self.bond.is_some();
         self.meter.believe(done);
     }
 
     /// Its bill for a `span` by its own claims, while so many thousandths of all were pending.
     pub(super) fn bill(&mut self, done: Done, rules: &Rules, (span, beside): (Nanos, u64)) -> u64 {
-        let position = (self.is_shut(), self.spins());
-        self.meter.bill(done, rules, (span, beside), position)
+        let shut = self.is_shut();
+        self.meter.bill(done, rules, (span, beside), shut)
     }
 
     /// Its bill for a `span` in which its service is unknown: the part of the device's time that is
     /// left for it.
     pub(super) fn bill_rest(&mut self, had: u64, done: Done, rules: &Rules, span: Nanos) -> u64 {
-        let waits = self.is_shut() && !self.spins();
+        let waits = self.is_shut();
         self.meter.rest(had, (done, waits), rules, span)
     }
 
@@ -412,9 +421,6 @@ impl Tenant {
     pub(super) fn finish(&mut self, (now, span): (Nanos, Nanos), done: Done, rules: &Rules) {
         if self.asks(done.pending) == 0 {
             self.fade(span);
-        }
-        if self.meter.is_unknown(span, done) {
-            self.lag = 0;
         }
         self.bound(rules);
         if self.doubt.is(now) {

@@ -8,7 +8,7 @@ use super::Schedule;
 use super::clock::Reading;
 use crate::lease::roster::Tenant as _;
 use crate::time::Nanos;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Schedule {
     /// Lets time pass, and bills it.
@@ -59,13 +59,15 @@ impl Schedule {
                 tenant.note_cap(turn);
             }
         }
-        let mut least = Least::default();
+        let mut least: BTreeMap<u16, Reading> = BTreeMap::new();
         for (id, tenant) in self.roster.iter() {
             if tenant.is_next_in_line() || self.holder == Some(id) {
-                least.note(tenant.account().class(), tenant.clock());
+                let clock = tenant.clock();
+                let least = least.entry(tenant.account().class()).or_insert(clock);
+                *least = clock.min(*least);
             }
         }
-        for (class, clock) in least.0 {
+        for (class, clock) in least {
             self.marks.reach(class, clock);
         }
         for (_, tenant) in self.roster.iter_mut() {
@@ -85,18 +87,5 @@ impl Schedule {
         let used = self.roster.tenants().map(|tenant| tenant.account().class());
         let used: BTreeSet<u16> = used.collect();
         self.marks.keep(|class| used.contains(&class));
-    }
-}
-
-/// The clock of each class's tenant that is furthest behind: classes are few.
-#[derive(Default)]
-struct Least(Vec<(u16, Reading)>);
-
-impl Least {
-    fn note(&mut self, class: u16, clock: Reading) {
-        match self.0.iter_mut().find(|(of, _)| *of == class) {
-            Some((_, least)) => *least = clock.min(*least),
-            None => self.0.push((class, clock)),
-        }
     }
 }

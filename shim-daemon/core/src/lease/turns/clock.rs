@@ -62,12 +62,10 @@ impl Marks {
         self.0.get(&class).copied().unwrap_or_default()
     }
 
-    /// Moves a class's mark forward; never back. Says where it was.
-    pub(super) fn reach(&mut self, class: u16, reading: Reading) -> Reading {
+    /// Moves a class's mark forward; never back.
+    pub(super) fn reach(&mut self, class: u16, reading: Reading) {
         let mark = self.0.entry(class).or_default();
-        let was = *mark;
-        *mark = reading.max(was);
-        was
+        *mark = reading.max(*mark);
     }
 
     /// Drops classes without tenants.

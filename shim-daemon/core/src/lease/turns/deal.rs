@@ -80,12 +80,11 @@ impl Schedule {
     /// The holder has not drained: others no longer wait for it. Reported if some are in line.
     fn overran(&mut self, closed: Nanos) {
         let Some(id) = self.holder.take() else { return };
-        let (now, waited_for) = (self.now, self.first_in_line().is_some());
+        let (now, wait) = (self.now, self.first_in_line().is_some());
         let Some(tenant) = self.roster.get_mut(id) else {
             return;
         };
-        if tenant.overran((now, closed), self.policy.notice_every) && waited_for {
-            tenant.told_overrun(now);
+        if tenant.overran((now, closed), wait, self.policy.notice_every) {
             let after = now - closed;
             self.outputs
                 .push_back(Output::Overrun { tenant: id, after });

@@ -86,7 +86,10 @@ impl Schedule {
     ) -> impl Iterator<Item = (TenantId, &Tenant, Nanos)> {
         let below = self.in_line();
         let below = below.filter(move |(_, tenant)| tenant.account().class() < class);
-        below.filter_map(|(id, tenant)| Some((id, tenant, tenant.due_in(&self.policy)?)))
+        below.filter_map(|(id, tenant)| {
+            let (_, wait) = tenant.account().guaranteed_turn(&self.policy)?;
+            Some((id, tenant, wait))
+        })
     }
 
     /// Of the highest class below this in which a tenant is due by now, the one furthest behind.

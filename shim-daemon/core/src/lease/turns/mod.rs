@@ -75,9 +75,9 @@ impl Schedule {
             holder: None,
             epochs,
             marks: Marks::default(),
-            outputs: VecDeque::new(),
+            outputs: guests.outputs,
             wake: None,
-            tally: DeviceTally::default(),
+            tally: guests.tally,
             handing_on: None,
         };
         schedule.settle();
@@ -86,7 +86,8 @@ impl Schedule {
 
     /// All that another regime needs.
     pub(super) fn into_guests(self) -> Guests {
-        self.roster.into_guests(self.epochs)
+        self.roster
+            .into_guests((self.epochs, self.tally, self.outputs))
     }
 
     pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
@@ -163,7 +164,7 @@ impl Schedule {
         self.roster.get(id).map(Tenant::said)
     }
 
-    /// The counters of the device in this regime.
+    /// The counters of the device since it was added.
     pub(super) fn tally(&self) -> &DeviceTally {
         &self.tally
     }

@@ -227,25 +227,16 @@ impl Tenant {
 
     /// Whether it waits for a turn and may have one.
     pub(super) fn is_next_in_line(&self) -> bool {
-        let may = matches!(self.phase, Phase::Out | Phase::Overrun { .. });
-        may && self.members.waits() && !self.is_throttled()
+        self.waiting().is_some() && !self.account.is_throttled()
     }
 
     /// Whether it waits and its cap allows it no turn.
     pub(super) fn is_throttled(&self) -> bool {
-        let may = matches!(self.phase, Phase::Out | Phase::Overrun { .. });
-        may && self.members.waits() && self.account.is_throttled()
+        self.waiting().is_some() && self.account.is_throttled()
     }
 
     pub(super) fn order(&self, id: TenantId) -> Order {
         (self.clock, self.granted, id)
-    }
-
-    /// How long until its guarantee gives it a turn before all classes. `None`: it has no
-    /// guarantee.
-    pub(super) fn due_in(&self, policy: &LeasePolicy) -> Option<Nanos> {
-        let (_, wait) = self.account.guaranteed_turn(policy)?;
-        Some(wait)
     }
 
     /// Lets `time` pass before `now`, of which it is billed for `share`; the mark of its class is
@@ -352,17 +343,22 @@ impl Tenant {
         self.account.turn_over(self.interrupted);
     }
 
-    /// It has not drained within the bound. Returns whether to report that: at most once per
-    /// `every`.
-    pub(super) fn overran(&mut self, (now, closed): (Nanos, Nanos), every: Nanos) -> bool {
+    /// It has not drained within the bound. Returns whether to report that: where others `wait`,
+    /// and at most once per `every`.
+    pub(super) fn overran(
+        &mut self,
+        (now, closed): (Nanos, Nanos),
+        wait: bool,
+        every: Nanos,
+    ) -> bool {
         let billed = true;
         self.phase = Phase::Overrun { closed, billed };
         self.overruns += 1;
-        self.told.is_none_or(|told| now >= told + every)
-    }
-
-    pub(super) fn told_overrun(&mut self, now: Nanos) {
-        self.told = Some(now);
+        let tell = wait && self.told.is_none_or(|told| now >= told + every);
+        if tell {
+            self.told = Some(now);
+        }
+        tell
     }
 
     /// Forgives its debt above the bound. If it overran and its debt is at the bound, it is not

@@ -145,13 +145,17 @@ impl World {
         };
         resident.set_residue(residue);
         let took = now - resident.begun();
+        // What a return has brought and gives up is dropped: no copy, and no move.
+        let dropped = resident.taken_back;
         if lied {
             // It left for nothing: it may come back, and is not a victim for a while.
             resident.back_off(now, terms.backoff.1, &terms);
             resident.want_in(now);
         } else {
             resident.has_left();
-            resident.count_move(true, away);
+            if !dropped {
+                resident.count_move(true, away);
+            }
         }
         self.go(tenant, device, Place::Out, false);
         if lied {
@@ -161,6 +165,9 @@ impl World {
                 told,
                 seen: away,
             });
+            return;
+        }
+        if dropped {
             return;
         }
         let rotation = self.residency.on_mut(device);

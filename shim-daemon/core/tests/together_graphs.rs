@@ -1,0 +1,101 @@
+//! Graphs of 10 to 20 ms, and a trainer whose kernels wait for copies in its second stream, on a
+//! shared device, in virtual time. Figures: `cargo test -p gpushare-core --test main
+//! together_graphs:: -- --nocapture`.
+#![allow(clippy::float_arithmetic, reason = "figures")]
+
+use crate::together::{Case, MS, Program, SLICES, US, at_least, near};
+
+const GRAPHS: [u64; 4] = [10 * MS, 15 * MS, 20 * MS, 12 * MS];
+
+fn trainer() -> Program {
+    Program::queue(500 * US)
+}
+
+/// 30 % of a device.
+fn server() -> Program {
+    Program::every(MS, 300 * US)
+}
+
+/// A graph for each token, and half a millisecond of host time between two.
+fn decode() -> Program {
+    Program::sync(0, 500 * US).mixed(&GRAPHS)
+}
+
+/// Graphs without a wait.
+fn graphs() -> Program {
+    Program::queue(15 * MS).mixed(&GRAPHS)
+}
+
+#[test]
+fn decode_graphs_beside_others_lose_nothing_and_wait_no_longer() {
+    let mixes = [
+        ("decode and trainer", vec![decode(), trainer()]),
+        ("two decodes", vec![decode(), decode()]),
+        ("decode and server", vec![decode(), server()]),
+        (
+            "decode, server, trainer",
+            vec![decode(), server(), trainer()],
+        ),
+    ];
+    for (what, programs) in mixes {
+        for slice in SLICES {
+            let case = Case::new(what, &programs).slice(slice);
+            let pair = case.pair();
+            at_least(what, pair.useful_of_bare(), 95.0);
+            pair.assert_waits(what);
+            let pair = case.switch(50 * US).pair();
+            at_least(what, pair.useful_of_bare(), 90.0);
+        }
+    }
+}
+
+#[test]
+fn decode_graphs_have_their_share_beside_a_deep_queue() {
+    for (percent, expected) in [(50, 50.0), (70, 70.0), (30, 30.0)] {
+        for slice in SLICES {
+            let case = Case::new("decode and trainer", &[decode(), trainer()]).slice(slice);
+            let report = case.requests(&[percent, 100 - percent]).steered().report;
+            // Between two graphs it asks for nothing, for a thirtieth of the time.
+            near("decode", report.useful(0), expected, 2.5);
+            at_least("device", report.used(), 95.0);
+        }
+    }
+}
+
+#[test]
+fn backlogged_graphs_have_their_shares_within_a_point() {
+    for (percent, other) in [(70, trainer()), (30, trainer()), (70, graphs())] {
+        let case = Case::new("graphs", &[graphs(), other]).requests(&[percent, 100 - percent]);
+        for slice in SLICES {
+            let report = case.clone().slice(slice).steered().report;
+            near("graphs", report.useful(0), f64::from(percent), 1.0);
+            assert!(report.idle() <= 2.0, "idle");
+        }
+    }
+}
+
+/// The next copies go while a kernel runs, also while the trainer yields: they pass no gate.
+#[test]
+fn a_trainer_with_copies_in_a_second_stream_loses_nothing() {
+    for copy in [100, 400, 600] {
+        let two_streams = trainer().depth(8).copies(copy * US);
+        let alone = Case::new("alone", std::slice::from_ref(&two_streams)).bare();
+        // A copy that takes longer than its kernel leaves the device idle.
+        let limit = if copy > 500 { 500.0 / 6.0 } else { 100.0 };
+        near("alone", alone.useful(0), limit, 1.0);
+        for slice in SLICES {
+            let what = format!("copies of {copy} us and server");
+            let case = Case::new(&what, &[two_streams.clone(), server()]).slice(slice);
+            let pair = case.pair();
+            at_least(&what, pair.steered.tenants[1].of_asked(), 90.0);
+            assert!(pair.steered.tenants[1].wait(990) <= MS);
+            at_least(&what, pair.useful_of_bare(), 95.0);
+            pair.assert_waits(&what);
+            let what = format!("copies of {copy} us and trainer");
+            let case = Case::new(&what, &[two_streams.clone(), trainer()]).slice(slice);
+            let pair = case.pair();
+            near(&what, pair.steered.useful(0), 50.0, 1.0);
+            at_least(&what, pair.useful_of_bare(), 95.0);
+        }
+    }
+}

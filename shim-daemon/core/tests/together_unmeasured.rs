@@ -1,0 +1,69 @@
+//! Tenants whose service is never measured, all of them: their kernels always wait for another
+//! stream, say. In virtual time. Figures: `cargo test -p gpushare-core --test main
+//! together_unmeasured:: -- --nocapture`.
+#![allow(clippy::float_arithmetic, reason = "figures")]
+
+use crate::together::{Case, MS, Program, SLICES, US, at_least, near};
+
+/// A deep queue, with estimates of so many thousandths of the truth for ever.
+fn unmeasured(kernel: u64, thousandths: u64) -> Program {
+    Program::queue(kernel)
+        .estimates(thousandths)
+        .guesses(u64::MAX)
+}
+
+#[test]
+fn several_that_are_never_measured_have_the_hardwares_equal_slices() {
+    for slice in SLICES {
+        for tenants in [2_u8, 3, 4] {
+            let lengths = [500, 200, 50, 800].map(|us| us * US);
+            let guesses = [1_000, 200, 4_000, 700];
+            let all = lengths.iter().zip(guesses).take(tenants.into());
+            let programs: Vec<Program> = all.map(|(ns, guess)| unmeasured(*ns, guess)).collect();
+            let what = format!("{tenants} never measured");
+            let report = Case::new(&what, &programs).slice(slice).steered().report;
+            for at in 0..programs.len() {
+                near(&what, report.useful(at), 100.0 / f64::from(tenants), 1.0);
+            }
+            assert!(report.idle() <= 2.0, "{what}: idle {:.2}", report.idle());
+            assert!(report.longest_idle <= MS, "{what}: {}", report.longest_idle);
+        }
+    }
+}
+
+/// Nothing says what a server of theirs lacks: it has at least what the bare driver gives it.
+#[test]
+fn a_server_among_the_never_measured_does_not_starve() {
+    for slice in SLICES {
+        let server = Program::every(MS, 300 * US).guesses(u64::MAX);
+        let programs = [
+            unmeasured(500 * US, 1_000),
+            server,
+            unmeasured(200 * US, 500),
+        ];
+        let pair = Case::new("a server among them", &programs)
+            .slice(slice)
+            .pair();
+        let (bare, steered) = (&pair.bare, &pair.steered);
+        for at in 0..programs.len() {
+            at_least(
+                "a part of the bare",
+                steered.useful(at),
+                0.9 * bare.useful(at),
+            );
+        }
+        assert!(steered.idle() <= 2.0, "idle {:.2}", steered.idle());
+    }
+}
+
+/// One measured tenant tells the others' time: then weights hold.
+#[test]
+fn beside_a_measured_one_the_never_measured_have_what_it_leaves() {
+    for slice in SLICES {
+        let programs = [Program::queue(500 * US), unmeasured(500 * US, 300)];
+        let case = Case::new("one is measured", &programs).requests(&[70, 30]);
+        let report = case.slice(slice).steered().report;
+        near("the measured", report.useful(0), 70.0, 1.0);
+        near("the other", report.useful(1), 30.0, 1.0);
+    }
+}

@@ -1,0 +1,42 @@
+/* The program's own mapping directly in front of a slot, and calls about a range of both. */
+
+static dptr front;
+static unsigned long long front_handle;
+
+/* Maps 2 MiB whose addresses end where slot I begins, which is allocated after them. */
+static int make_front(int i, size_t bytes) {
+    struct { int type, id; unsigned flags; } access = {1, 0, 3};
+    TRY(CALL("cuMemAddressReserve", (dptr *, size_t, size_t, dptr, unsigned long long))(&front, 2 << 20, 0, 0, 0));
+    TRY(CALL("cuMemAlloc_v2", (dptr *, size_t))(&slots[i], bytes));
+    sizes[i] = bytes;
+    firsts[i] = slots[i];
+    TRY(CALL("cuMemCreate", (unsigned long long *, size_t, void *, unsigned long long))(&front_handle, 2 << 20, &memory, 0));
+    TRY(CALL("cuMemMap", (dptr, size_t, size_t, unsigned long long, unsigned long long))(front, 2 << 20, 0, front_handle, 0));
+    return CALL("cuMemSetAccess", (dptr, size_t, void *, size_t))(front, 2 << 20, &access, 1);
+}
+
+/* Calls about a range from there to the end of slot I, or to its middle. */
+static void reaches(int i, int to_middle) {
+    struct { int type, id; unsigned flags; } none = {1, 0, 0};
+    unsigned long long other = 0, exported = 0;
+    int attribute[4] = {0};
+    size_t whole = (sizes[i] + (2 << 20) - 1) >> 21 << 21, size = (2 << 20) + (to_middle ? whole / 2 >> 21 << 21 : whole);
+    CALL("cuMemCreate", (unsigned long long *, size_t, void *, unsigned long long))(&other, size, &memory, 0);
+    printf("reaches %d %d %d %d %d %d %d\n", CALL("cuMemSetAccess", (dptr, size_t, void *, size_t))(front, size, &none, 1),
+           CALL("cuMemUnmap", (dptr, size_t))(front, size),
+           CALL("cuMemMap", (dptr, size_t, size_t, unsigned long long, unsigned long long))(front, size, 0, other, 0),
+           CALL("cuMemAddressFree", (dptr, size_t))(front, size),
+           CALL("cuMemAdvise", (dptr, size_t, int, int))(front, size, 1, 0),
+           CALL("cuMemRangeGetAttribute", (void *, size_t, int, dptr, size_t))(attribute, 4, 1, front, size),
+           CALL("cuMemGetHandleForAddressRange", (void *, dptr, size_t, int, unsigned long long))(&exported, front, size, 1, 0));
+    CALL("cuMemRelease", (unsigned long long))(other);
+}
+
+/* The program's own part alone. */
+static int end_front(void) {
+    struct { int type, id; unsigned flags; } access = {1, 0, 3};
+    TRY(CALL("cuMemSetAccess", (dptr, size_t, void *, size_t))(front, 2 << 20, &access, 1));
+    TRY(CALL("cuMemUnmap", (dptr, size_t))(front, 2 << 20));
+    TRY(CALL("cuMemRelease", (unsigned long long))(front_handle));
+    return CALL("cuMemAddressFree", (dptr, size_t))(front, 2 << 20);
+}

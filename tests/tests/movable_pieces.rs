@@ -1,0 +1,120 @@
+//! The pieces in which memory moves, and what does not happen beside a move: they are small, and
+//! host memory is pinned before it or behind it, never meanwhile. By the software GPU's trace.
+
+use std::fs;
+use std::path::Path;
+
+use gpushare_protocol::page::residency::Order;
+use gpushare_tests::movable::{Outcome, Scene};
+use gpushare_tests::process::{goes_on, is_stopped};
+use gpushare_tests::{MIB, until};
+
+const SPEC: &str = "mem=1GiB,ctx=8MiB";
+/// The largest piece.
+const MOST: u64 = 64 * MIB;
+
+/// What a trace says: the thread and the function of each call.
+fn calls(trace: &Path) -> Vec<(String, String)> {
+    let text = fs::read_to_string(trace).expect("readable");
+    let lines = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let calls = lines.filter(|words| words.len() > 2);
+    calls
+        .map(|words| (words[1].to_owned(), words[2].to_owned()))
+        .collect()
+}
+
+/// The sizes of the pieces that a command makes, so many of them. The process stops before each.
+#[track_caller]
+fn pieces(scene: &mut Scene, line: &str, count: usize) -> Vec<u64> {
+    scene.guest.send(line);
+    let mut seen = Vec::new();
+    for _ in 0..count {
+        until("it is about to make a piece", || {
+            is_stopped(scene.guest.id())
+        });
+        seen.push(scene.on_device());
+        goes_on(scene.guest.id());
+    }
+    let word = line.split(' ').next().expect("a word");
+    assert_eq!(scene.guest.line(), format!("{word} 0"));
+    seen.push(scene.on_device());
+    seen.windows(2).map(|pair| pair[1] - pair[0]).collect()
+}
+
+/// Of an allocation, and of the segment of a pool.
+#[test]
+fn memory_is_made_in_pieces_of_at_most_64_mib_and_comes_back_so() {
+    let trace = tempfile::NamedTempFile::new().expect("a file");
+    let path = trace.path().to_str().expect("a name");
+    let stops = (1..=8).map(|nth| format!("cuMemCreate:{nth}:SIGSTOP"));
+    let stops = stops.collect::<Vec<_>>().join(",");
+    let environment = [("SOFTGPU_FAIL", &*stops), ("SOFTGPU_TRACE", path)];
+    let mut scene = Scene::with(SPEC, "init", &environment);
+    let bytes = 200 * MIB;
+    for line in [format!("alloc 0 {bytes}"), format!("async 1 {bytes} 0")] {
+        let pieces = pieces(&mut scene, &line, 4);
+        assert!(pieces.iter().all(|bytes| *bytes <= MOST), "{pieces:?}");
+        assert!(pieces.iter().sum::<u64>() >= bytes, "{pieces:?}");
+    }
+    scene.does(&["sync 0", "fill 0 1", "fill 1 2"]);
+    scene.provided(scene.on_device());
+    scene.leaves();
+    fs::write(trace.path(), "").expect("writable");
+    scene.returns();
+    let mover = scene.mover();
+    let calls = calls(trace.path());
+    let made = calls
+        .iter()
+        .filter(|(thread, name)| *thread == mover && name == "cuMemCreate");
+    assert_eq!(made.count(), 8, "as they were");
+    scene.guest.answers("check 0 1", "0");
+    scene.guest.answers("check 1 2", "0");
+    scene.guest.finish().silently();
+}
+
+/// A program whose host memory comes while it is sealed, if the daemon's answer is not too early:
+/// then `false`.
+fn is_pinned_behind_its_move() -> bool {
+    let trace = tempfile::NamedTempFile::new().expect("a file");
+    let path = trace.path().to_str().expect("a name");
+    let mut scene = Scene::with(SPEC, "init", &[("SOFTGPU_TRACE", path)]);
+    scene.dealer.store().bound(0);
+    scene.does(&["alloc 0 16777216", "fill 0 1"]);
+    scene.dealer.store().bound(1 << 30);
+    if !matches!(scene.ordered(Order::Leave), Outcome::Away(_)) {
+        return false;
+    }
+    scene.returns();
+    let mover = scene.mover();
+    let is_pin = |(_, name): &(String, String)| name.starts_with("cuMemHostRegister");
+    until("it is pinned", || calls(trace.path()).iter().any(is_pin));
+    let calls = calls(trace.path());
+    let is_movers =
+        |(thread, name): &(String, String), of: &str| *thread == mover && name.contains(of);
+    // The drain begins once the seal is set.
+    let begin = calls
+        .iter()
+        .position(|call| is_movers(call, "RecordEvent") || is_movers(call, "EventRecord"));
+    let begin = begin.expect("it drained");
+    let end = calls
+        .iter()
+        .rposition(|call| is_movers(call, "cuMemcpyHtoD"));
+    let end = end.expect("it came back");
+    assert!(
+        !calls[begin..end].iter().any(is_pin),
+        "{:?}",
+        &calls[begin..end]
+    );
+    let behind = calls[end..].iter().any(is_pin);
+    scene.guest.answers("check 0 1", "0");
+    scene.guest.finish().silently();
+    behind
+}
+
+#[test]
+fn host_memory_that_comes_during_a_move_is_pinned_behind_it() {
+    until(
+        "host memory comes to a sealed process",
+        is_pinned_behind_its_move,
+    );
+}
