@@ -61,30 +61,42 @@ fn waits(guest: &mut Guest) {
     assert_eq!(guest.ask("sync 1"), "sync 0");
 }
 
-/// Runs this many kernels in rows of `row` and waits for each row. Returns their time according to
-/// the library and to the software GPU.
-fn runs(
-    gpu: &Gpu,
-    dealer: &Dealer,
-    guest: &mut Guest,
-    rows: u64,
-    row: u64,
-    kernel: u64,
-) -> (u64, u64) {
-    let before = (service(dealer), gpu.served());
+/// What came of rows of kernels (ns).
+struct Rows {
+    /// Their time according to the library.
+    said: u64,
+    /// Their time according to the software GPU.
+    served: u64,
+    /// From the first launch to the return of the last wait, as the test saw it.
+    took: u64,
+}
+
+/// Runs this many kernels in rows of `row` and waits for each row.
+fn runs(gpu: &Gpu, dealer: &Dealer, guest: &mut Guest, rows: u64, row: u64, kernel: u64) -> Rows {
+    let (before, began) = ((service(dealer), gpu.served()), now());
     for _ in 0..rows {
         launches(guest, row, kernel);
         waits(guest);
     }
-    (service(dealer) - before.0, gpu.served() - before.1)
+    Rows {
+        said: service(dealer) - before.0,
+        served: gpu.served() - before.1,
+        took: now() - began,
+    }
 }
 
+/// The library measures a kernel by the ends it sees. It may be wrong by 2 %, and on a slow machine
+/// by as much as the ends were seen late, now or while the kernel was `known`.
 #[track_caller]
-fn agree((said, true_ns): (u64, u64)) {
-    let apart = said.abs_diff(true_ns);
+fn agree(known: &Rows, rows: &Rows) {
+    let Rows { said, served, .. } = *rows;
+    let seen = |rows: &Rows| u128::from(rows.took) * u128::from(served) / u128::from(rows.served);
+    let most = seen(known)
+        .max(seen(rows))
+        .max(u128::from(served / 50 * 51));
     assert_measured!(
-        apart <= true_ns / 50,
-        "{said} ns are reported, {true_ns} were served"
+        said >= served / 50 * 49 && u128::from(said) <= most,
+        "{said} ns are reported, {served} were served, {most} were seen"
     );
 }
 
@@ -94,9 +106,9 @@ fn reported_service_equals_softgpus_once_kernels_are_known() {
     let dealer = Dealer::start(&gpu);
     dealer.deal(&shared(1, false));
     let mut guest = started(&dealer);
-    runs(&gpu, &dealer, &mut guest, 10, 100, 300 * US);
+    let known = runs(&gpu, &dealer, &mut guest, 10, 100, 300 * US);
     assert!(!pending(&dealer).is_guessed(), "it was measured");
-    agree(runs(&gpu, &dealer, &mut guest, 20, 100, 300 * US));
+    agree(&known, &runs(&gpu, &dealer, &mut guest, 20, 100, 300 * US));
     guest.finish().silently();
 }
 
@@ -110,9 +122,9 @@ fn reported_service_equals_softgpus_while_others_may_work() {
         runs(&gpu, &dealer, &mut guest, 20, 100, kernel);
     }
     // The same function and shape: the library measures its duration again.
-    runs(&gpu, &dealer, &mut guest, 60, 100, 300 * US);
+    let known = runs(&gpu, &dealer, &mut guest, 60, 100, 300 * US);
     assert!(!pending(&dealer).is_guessed(), "it was measured");
-    agree(runs(&gpu, &dealer, &mut guest, 20, 100, 300 * US));
+    agree(&known, &runs(&gpu, &dealer, &mut guest, 20, 100, 300 * US));
     guest.finish().silently();
 }
 
@@ -121,7 +133,7 @@ fn unbound_work_is_not_reported() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     let mut guest = started(&dealer);
-    let (said, served) = runs(&gpu, &dealer, &mut guest, 2, 50, 100 * US);
+    let Rows { said, served, .. } = runs(&gpu, &dealer, &mut guest, 2, 50, 100 * US);
     assert!(served >= 10 * MS);
     assert_eq!((said, busy(&dealer)), (0, 0));
     assert_eq!(pending(&dealer).since(), None);
