@@ -36,11 +36,13 @@ impl HostFile {
     /// # Errors
     /// If it is not ordinary shared memory, sealed and sized as ours.
     pub fn adopt(file: OwnedFd) -> Result<Self, PagesError> {
-        let needed = size_seals();
         let seals = fcntl(&file, FcntlArg::F_GET_SEALS).unwrap_or(0);
+        // Only memory has seals. Another file system may ask its server, which need not answer.
+        if !SealFlag::from_bits_truncate(seals).contains(size_seals()) {
+            return Err(PagesError::Unsealed);
+        }
         let system = fstatfs(file.as_fd()).map_err(failed("inspect the descriptor"))?;
-        let sealed = SealFlag::from_bits_truncate(seals).contains(needed);
-        if !sealed || system.filesystem_type() != TMPFS_MAGIC {
+        if system.filesystem_type() != TMPFS_MAGIC {
             return Err(PagesError::Unsealed);
         }
         let found = fstat(&file).map_err(failed("inspect the descriptor"))?;
