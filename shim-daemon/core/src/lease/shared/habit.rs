@@ -19,6 +19,8 @@ pub(super) struct Habit {
     works: bool,
     /// When work was last seen pending.
     pending_at: Option<Nanos>,
+    /// When it was last looked at.
+    seen: Nanos,
 }
 
 impl Habit {
@@ -42,9 +44,12 @@ impl Habit {
         self.works
     }
 
-    /// Whether it was seen pending a moment ago.
+    /// Whether it was seen pending a moment ago, or at the last look where the next one is late.
     pub(super) fn was_pending(&self, now: Nanos) -> bool {
-        self.pending_at.is_some_and(|at| now <= at + Rules::LATELY)
+        self.pending_at.is_some_and(|at| {
+            let last = at == self.seen && now <= at + Rules::LATE_LOOK;
+            last || now <= at + Rules::LATELY
+        })
     }
 
     /// Whether it was ever seen pending.
@@ -66,6 +71,7 @@ impl Habit {
         (bill, pending): (u64, u64),
         (works, waits): (bool, bool),
     ) {
+        self.seen = now;
         if pending > 0 {
             self.pending_at = Some(now);
         }

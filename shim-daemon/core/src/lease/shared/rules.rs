@@ -19,6 +19,9 @@ impl Rules {
     /// A tenant counts as pending for this long after it was last seen pending: two ticks and their
     /// jitter.
     pub(super) const LATELY: Nanos = Nanos::millis(5);
+    /// The same for as long if it has not been looked at since: on a busy host a sample may be so
+    /// late.
+    pub(super) const LATE_LOOK: Nanos = Nanos::millis(100);
     /// Unused lag fades within this time without demand: a tenant is not owed service that it did
     /// not want.
     pub(super) const FADE: Nanos = Nanos::millis(20);

@@ -39,6 +39,14 @@ pub(super) fn settle(
         .filter(|(_, tenant)| tenant.may_run(now))
         .map(|(id, _)| id)
         .collect();
+    // After a late sample each may have run, and only what the span itself shows is certain.
+    let had = |(id, flight): &(TenantId, u64)| {
+        *flight > 0 || done.get(id).is_some_and(|done| done.service > 0)
+    };
+    let running: Vec<TenantId> = running
+        .into_iter()
+        .chain(flights.iter().filter(|all| had(all)).map(|(id, _)| *id))
+        .collect();
     let alone = |id: TenantId| running.iter().all(|other| *other == id);
     let mut bills = BTreeMap::new();
     for (id, tenant) in tenants.iter_mut() {
