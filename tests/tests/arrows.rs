@@ -51,7 +51,9 @@ const PARTS: &[Part] = &[
         module: "",
         layers: &[
             &["."],
-            &["cap", "follower", "mover", "report", "slices", "window"],
+            &[
+                "cap", "follower", "looks", "mover", "report", "slices", "window",
+            ],
             &["queue"],
             &["estimate"],
         ],

@@ -10,6 +10,7 @@
 pub mod cap;
 pub mod estimate;
 pub mod follower;
+pub mod looks;
 pub mod mover;
 mod queue;
 pub mod report;

@@ -13,24 +13,21 @@ use crate::guest::exit;
 use crate::guest::frames;
 use crate::guest::futex;
 use crate::guest::nap::Exact;
+use gpushare_pacing::looks::{BEHIND, Lateness, Looks};
 use gpushare_pacing::slices::Full;
 
-/// How long after the expected end the first check is (ns): marks are passed a little later than
-/// the work before them.
-const BEHIND: u64 = 12_000;
-/// The shortest and the longest time between two looks at work that should be complete (ns).
-const LOOKS: (u64, u64) = (20_000, 100_000);
-/// The shortest sleep (ns), and how little too early a look is not slept for.
+/// How soon a launch that finds no room looks again at work that should be complete (ns).
+const RELOOK: u64 = 20_000;
+/// How little too early a look is not slept for (ns).
 const SHORTEST: u64 = 5_000;
+/// The shortest sleep that is shortened by what sleeps are too long, and that teaches it (ns).
+const LONG: u64 = 2 * MOST_LATE;
 /// A sleep that ends later than that (ns) does so because the machine is busy, and teaches no more
 /// than this.
 const MOST_LATE: u64 = 50_000;
 /// The longest sleep (ns): how often to check whether the gate closes, or whether the wait is still
 /// needed.
 const LONGEST: u64 = 5_000_000;
-/// Looks become rarer as it takes longer: one part in so many of the time that it has taken too
-/// long.
-const LATE_LOOKS: u64 = 16;
 /// How long after its next look is due a looker is not believed to come any more (ns).
 const LOST: u64 = 1_000_000;
 
@@ -43,6 +40,8 @@ pub(super) struct Sleepers {
     pub(super) sleeps: bool,
     /// By how much sleeps lately ended too late (ns): they are made so much shorter.
     late: u64,
+    /// By how much slices lately ended too late.
+    lateness: Lateness,
 }
 
 impl Sleepers {
@@ -55,9 +54,13 @@ impl Sleepers {
         }
     }
 
-    /// How long to sleep so that `pause` nanoseconds pass.
+    /// How long to sleep so that `pause` nanoseconds pass. A short sleep is as long as it is: less
+    /// than the processor needs to rest would be a spin.
     fn shortened(&self, pause: u64) -> u64 {
-        pause.saturating_sub(self.late).max(SHORTEST)
+        match pause >= LONG {
+            true => pause - self.late,
+            false => pause,
+        }
     }
 }
 
@@ -85,7 +88,7 @@ impl DeviceGate {
             return None;
         }
         let left = inner.window.left(now);
-        if left == 0 && now.saturating_sub(inner.looked) >= LOOKS.0 && inner.window.has_marks() {
+        if left == 0 && now.saturating_sub(inner.looked) >= RELOOK && inner.window.has_marks() {
             inner.look_relaxed(now);
             self.settle(inner, now);
         }
@@ -102,7 +105,7 @@ impl DeviceGate {
             return;
         }
         let _exact = Exact::begin();
-        let mut looks = false;
+        let mut looks = None;
         let mut planned = 0;
         while !exit::is_leaving() {
             let seen = self.emptied.load(Ordering::Acquire);
@@ -112,8 +115,8 @@ impl DeviceGate {
             }
             let next = self.next(now, full, &mut looks);
             planned = match next {
-                Next::Look(pause) => now.saturating_add(pause),
-                Next::Ask | Next::Sleep(_) => 0,
+                Next::Look(pause) if pause >= LONG - MOST_LATE => now.saturating_add(pause),
+                _ => 0,
             };
             let pause = match next {
                 Next::Ask => return,
@@ -123,11 +126,11 @@ impl DeviceGate {
         }
     }
 
-    fn next(&self, now: u64, full: Full, looks: &mut bool) -> Next {
+    fn next(&self, now: u64, full: Full, looks: &mut Option<Looks>) -> Next {
         let mut inner = self.lock();
         inner.refresh(now);
         let is_due = now.saturating_add(SHORTEST) >= full.ends.saturating_add(BEHIND);
-        let is_mine = *looks || now >= inner.sleepers.looker_until;
+        let is_mine = looks.is_some() || now >= inner.sleepers.looker_until;
         if is_mine && is_due {
             inner.look_relaxed(now);
             self.settle(&mut inner, now);
@@ -135,7 +138,11 @@ impl DeviceGate {
         let is_open = inner.follower.stand() == GateState::Open;
         let needs_no_wait = inner.rules.yields().is_none() || !is_open;
         if needs_no_wait || inner.window.is_empty() || now >= full.limit {
-            if *looks {
+            if let Some(looks) = looks.take() {
+                if is_due && inner.window.is_empty() {
+                    let late = now.saturating_sub(full.ends.saturating_add(BEHIND));
+                    inner.sleepers.lateness.ended(looks, late);
+                }
                 inner.sleepers.looker_until = 0;
                 self.wake_sleeper(&mut inner);
             }
@@ -146,12 +153,13 @@ impl DeviceGate {
             inner.sleepers.sleeps = true;
             return Next::Sleep(until.saturating_sub(now).clamp(1, LONGEST));
         }
-        *looks = true;
-        let late = now.saturating_sub(full.ends);
+        let first = full.ends.saturating_add(BEHIND);
+        let looks = looks.get_or_insert_default();
         let pause = if is_due {
-            (late / LATE_LOOKS).clamp(LOOKS.0, LOOKS.1)
+            let late = now.saturating_sub(first);
+            inner.sleepers.lateness.again(looks, late)
         } else {
-            full.ends.saturating_add(BEHIND).saturating_sub(now)
+            first.saturating_sub(now)
         };
         let pause = inner.sleepers.shortened(pause);
         let pause = pause.min(full.limit.saturating_sub(now));
@@ -192,7 +200,7 @@ mod tests {
         (0..100).for_each(|_| sleepers.woke(1_000_000, 1_030_000));
         let late = 500_000 - sleepers.shortened(500_000);
         assert!((29_000..=30_000).contains(&late), "{late}");
-        assert_eq!(sleepers.shortened(20_000), SHORTEST);
+        assert_eq!(sleepers.shortened(20_000), 20_000, "as it is");
         (0..100).for_each(|_| sleepers.woke(1_000_000, 900_000));
         assert_eq!(
             500_000 - sleepers.shortened(500_000),
