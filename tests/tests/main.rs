@@ -120,6 +120,7 @@ mod spill;
 mod spill_faults;
 mod swap;
 mod swap_commands;
+mod swap_idle;
 mod swap_killed;
 mod swap_pairs;
 mod swap_residue;

@@ -210,7 +210,9 @@ fn counted(scene: &Scene) -> u64 {
 fn copies_count_as_work_where_memory_may_move_and_allocations_do_not() {
     let mut scene = Scene::new("mem=1GiB");
     scene.does(&["alloc 0 4194304", "fill 0 1"]);
-    until("the first copy is counted", || counted(&scene) > 0);
+    until("the first copy and its wait are counted", || {
+        counted(&scene) >= 2
+    });
     let before = counted(&scene);
     scene.does(&["alloc 1 4194304", "free 1", "alloc 2 4194304", "free 2"]);
     scene.does(&["fill 0 2", "fill 0 3"]);

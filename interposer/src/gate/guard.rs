@@ -227,6 +227,7 @@ pub(super) fn pass(
     call: &mut dyn FnMut() -> CUresult,
 ) -> CUresult {
     let _uncancelled = Uncancelled::begin();
+    gate.stirs();
     let frame = Frame::new();
     let mut guard = GateGuard::begin(gate, &frame);
     let answer = if gate.word.load() & (ANY_SLOW | ANY_SEALED) == 0 {

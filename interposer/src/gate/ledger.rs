@@ -28,7 +28,7 @@ use super::{GATE, tls};
 use crate::driver::stream_ref::StreamRef;
 use crate::driver::{real, streams};
 use crate::gate::ring::{Allowance, Launch, Ring};
-use crate::gate::word::{self, ANY_SEALED, FENCED, NOT_READY, Record};
+use crate::gate::word::{self, ANY_SEALED, CALM, FENCED, NOT_READY, Record};
 use crate::guest::clock;
 use gpushare_pacing::window::{BATCH_OPS, StreamKey};
 
@@ -279,8 +279,8 @@ impl Rules {
 pub(super) struct Open {
     index: usize,
     /// The value in the record of a thread that is inside, and the bits of the gate's word that end
-    /// the short path: the device is closed, the process is sealed, launches need a barrier of
-    /// their own, or the library is not at work.
+    /// the short path: the device is closed, the process is sealed or was calm, launches need a
+    /// barrier of their own, or the library is not at work.
     seat: u32,
     barred: u64,
     allowance: Allowance,
@@ -298,7 +298,7 @@ impl Open {
         Self {
             index,
             seat: word::to(1 << index),
-            barred: word::closed(index) | ANY_SEALED | FENCED | NOT_READY,
+            barred: word::closed(index) | ANY_SEALED | CALM | FENCED | NOT_READY,
             allowance: Allowance::of(AtomicU64::new(0)),
             until: AtomicU64::new(0),
             page: AtomicPtr::new(core::ptr::null_mut()),

@@ -14,6 +14,7 @@
 
 pub(crate) mod apart;
 pub(crate) mod awaited;
+mod calm;
 mod device_gate;
 pub(crate) mod drain;
 mod guard;
@@ -46,7 +47,7 @@ pub(crate) use ledger::Going;
 use records::Records;
 pub(crate) use target::{Key, LaunchTarget, Work};
 pub(crate) use thread::{follow_leases, wake};
-use word::{ANY_SLOW, DEVICES, FENCED, GateWord, NOT_READY, Record};
+use word::{ANY_SLOW, CALM, DEVICES, FENCED, GateWord, NOT_READY, Record};
 
 const _: () = assert!(DEVICES == MAX_DEVICES, "the word has a bit for each device");
 
@@ -60,6 +61,8 @@ pub(crate) struct Gate {
     /// By device, until when a thread is known to wait (`CLOCK_MONOTONIC` ns). A number of them
     /// would never be right again once one leaves its wait by a jump.
     waiting: [AtomicU64; DEVICES],
+    /// Calms that ended since the gate thread last looked; each was published as a submission.
+    ended_calms: AtomicU64,
 }
 
 static GATE: Gate = Gate::new(NOT_READY);
@@ -71,6 +74,7 @@ impl Gate {
             records: Records::new(),
             turn: AtomicU32::new(0),
             waiting: [const { AtomicU64::new(0) }; DEVICES],
+            ended_calms: AtomicU64::new(0),
         }
     }
 
@@ -237,7 +241,7 @@ pub(crate) fn now() -> u64 {
 /// Whether everything is free and the library active: then the gate ignores the program's waits.
 #[inline(always)]
 pub(crate) fn is_free() -> bool {
-    GATE.word.load() == 0
+    GATE.word.load() & !CALM == 0
 }
 
 /// The program has waited for its work: it uses its devices. `false` where this thread has no
@@ -249,8 +253,11 @@ pub(crate) fn waited() -> bool {
 
 /// A call that passes no gate has submitted something: for a process whose memory may move.
 pub(crate) fn submitted() {
-    if seal::may_move() && !waited() {
-        GATE.records.count();
+    if seal::may_move() {
+        GATE.stirs();
+        if !waited() {
+            GATE.records.count();
+        }
     }
 }
 
@@ -271,11 +278,6 @@ pub(crate) fn waiting(device_index: usize) -> bool {
 
 fn waits_at(device_index: usize, now: u64) -> bool {
     GATE.waiting[device_index].load(Ordering::Acquire) > now
-}
-
-/// The submissions of this process to all its devices: only differences are meaningful.
-pub(crate) fn submissions() -> u64 {
-    GATE.records.submissions()
 }
 
 /// This thread is inside, by the fast way.

@@ -22,7 +22,7 @@ use super::guard::{LAST_WAIT, NAP};
 use super::left;
 use super::{GATE, Gate, tls};
 use crate::account;
-use crate::gate::word::{self, ANY_SEALED, DEVICES, DRAINED, Record};
+use crate::gate::word::{self, ANY_SEALED, CALM, DEVICES, DRAINED, Record};
 use crate::guest::background::Uncancelled;
 use crate::guest::exit;
 use crate::guest::frames::{self, Frame};
@@ -129,7 +129,7 @@ impl Touching {
 /// takes the slow way.
 #[inline(always)]
 pub(crate) fn fast(frame: &Frame) -> Option<Touching> {
-    GATE.try_touch(frame)
+    GATE.try_touch(frame, 0)
 }
 
 /// Makes a call that touches device memory and passes no gate by `call`, while no seal is set.
@@ -146,6 +146,9 @@ pub(crate) fn pass(call: impl FnOnce() -> CUresult) -> CUresult {
 /// copied would count as idle otherwise, and its memory would leave first.
 #[inline]
 pub(crate) fn pass_work(call: impl FnOnce() -> CUresult) -> CUresult {
+    if may_move() {
+        GATE.stirs();
+    }
     let answer = pass(call);
     super::submitted();
     answer
@@ -158,7 +161,8 @@ pub(crate) fn pass_work(call: impl FnOnce() -> CUresult) -> CUresult {
 #[inline]
 pub(crate) fn pass_books<R>(change: impl FnOnce() -> R) -> Result<R, CUresult> {
     let frame = Frame::new();
-    match fast(&frame) {
+    // It is no work, and ends no calm.
+    match GATE.try_touch(&frame, CALM) {
         Some(touching) => {
             let _within = Within(touching);
             Ok(change())
@@ -304,12 +308,13 @@ pub(super) fn passing(
 }
 
 impl Gate {
-    /// See [`fast`].
+    /// See [`fast`]; free also with these bits.
     #[inline(always)]
-    pub(super) fn try_touch(&self, frame: &Frame) -> Option<Touching> {
+    pub(super) fn try_touch(&self, frame: &Frame, but: u64) -> Option<Touching> {
         let record = tls::get()?;
         let is_only = record.touching.load(Ordering::Relaxed) == 0;
-        (is_only && record.try_touch(frame.address(), &self.word)).then_some(Touching(record))
+        let steps_in = || record.try_touch(frame.address(), &self.word, but);
+        (is_only && steps_in()).then_some(Touching(record))
     }
 
     pub(super) fn seal(&self, device_index: usize) {

@@ -23,6 +23,7 @@ use gpushare_protocol::page::lease::Turn;
 use gpushare_protocol::report::Report;
 
 use crate::account::{self, Compute};
+use crate::gate::calm::{self, Published};
 use crate::gate::device_gate::{self, DeviceGate};
 use crate::gate::marks::Relaxed;
 use crate::guest::background;
@@ -35,11 +36,10 @@ use crate::guest::futex::{FutexWaiter, wake_all};
 use gpushare_pacing::cap::{Bucket, LocalLease};
 use gpushare_pacing::follower::{Act, GateState, NEVER};
 
-/// The longest sleep (ns): how often the thread checks whether the daemon lives, and publishes the
-/// submitted work.
+/// The longest sleep (ns): how often the thread checks whether the daemon lives.
 const LONGEST: u64 = 1_000_000_000;
-/// How often submitted work is published (ns) in a process whose memory may move, while another
-/// tenant waits for memory: a process that seems idle is moved first.
+/// How often submitted work is published (ns) while there is some: of two processes the one that
+/// seems idle is moved, or ended, first.
 const QUICK: u64 = 250_000_000;
 /// How often held time is paid for (ns), where processes keep a cap by themselves.
 const PAY: u64 = 5_000_000;
@@ -198,7 +198,7 @@ struct Rounds {
     /// The process is registered for the barrier that closing needs.
     is_registered: bool,
     /// The published part of the count of submissions.
-    published: u64,
+    published: Published,
 }
 
 impl Rounds {
@@ -227,10 +227,9 @@ impl Rounds {
             let gates = device_gate::all().iter();
             gates.for_each(|gate| gate.lock().follower.forget());
         }
-        self.publish(compute);
-        let session = compute.session.filter(|_| super::seal::may_move());
-        let is_quick = session.is_some_and(|session| session.is_waited_for());
-        let longest = if is_quick { QUICK } else { LONGEST };
+        // Lets the daemon see whether the process works.
+        let calm = calm::publish(&mut self.published, |count| compute.worked(count));
+        let longest = if calm { LONGEST } else { QUICK };
         let mut until = clock::now().saturating_add(longest);
         for (index, gate) in device_gate::all()
             .iter()
@@ -313,15 +312,6 @@ impl Rounds {
     fn register(&mut self) {
         if !core::mem::replace(&mut self.is_registered, true) {
             let _ = barrier::heavy();
-        }
-    }
-
-    /// Lets the daemon see whether the process works.
-    fn publish(&mut self, compute: &Compute) {
-        let count = super::submissions();
-        if count != self.published {
-            compute.worked(count.wrapping_sub(self.published));
-            self.published = count;
         }
     }
 }

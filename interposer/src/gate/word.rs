@@ -45,6 +45,9 @@ pub(super) const ANY_SEALED: u64 = ((1 << DEVICES) - 1) << (2 * DEVICES);
 /// operations are held too, for which that work may have waited.
 pub(super) const DRAINED: u64 = 1 << 61;
 
+/// Nothing was submitted for a while: the next launch or copy says first that the process works.
+pub(super) const CALM: u64 = 1 << 60;
+
 /// All slow bits.
 pub(super) const ANY_SLOW: u64 = (1 << DEVICES) - 1;
 
@@ -142,14 +145,15 @@ impl Record {
         word.load()
     }
 
-    /// Steps in with a call that touches device memory and passes no gate, if everything is free,
-    /// by the call at `frame`. Its thread must have no other one in the driver.
+    /// Steps in with a call that touches device memory and passes no gate, if everything is free
+    /// `but` for these bits, by the call at `frame`. Its thread must have no other one in the
+    /// driver.
     #[inline(always)]
-    pub(super) fn try_touch(&self, frame: u64, word: &GateWord) -> bool {
+    pub(super) fn try_touch(&self, frame: u64, word: &GateWord, but: u64) -> bool {
         self.touches_at.store(frame, Ordering::Relaxed);
         self.touching.store(1, Ordering::Relaxed);
         light_barrier();
-        if word.load() == 0 {
+        if word.load() & !but == 0 {
             return true;
         }
         self.touched();

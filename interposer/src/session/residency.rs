@@ -25,12 +25,6 @@ impl Session {
         self.control().movability()
     }
 
-    /// Whether a tenant waits for memory of one of this tenant's devices.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        let mut devices = self.control().devices.iter();
-        devices.any(|device| device.waiters.load(Ordering::Relaxed) != 0)
-    }
-
     /// The order in force about a device.
     pub(crate) fn orders(&self, device_index: usize) -> Orders {
         let device = self.control().devices.get(device_index);

@@ -14,7 +14,7 @@ impl Gate {
     /// One copy, by the fast way or the slow one. `false` if a seal holds it.
     fn copy(&self, thread: usize) -> bool {
         let Launcher { record, device } = &self.threads[thread];
-        if !record.try_touch(1, &self.word) {
+        if !record.try_touch(1, &self.word, 0) {
             let word = record.touch(0, 1, &self.word);
             if word & ANY_SEALED != 0 {
                 record.touched();

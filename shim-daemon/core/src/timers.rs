@@ -76,6 +76,12 @@ impl Timers {
         self.due.first().map(|(at, _)| *at)
     }
 
+    /// Those that are due by then, the first one first.
+    pub(crate) fn due_until(&self, now: Nanos) -> impl Iterator<Item = Timer> {
+        let due = self.due.iter().take_while(move |(at, _)| *at <= now);
+        due.map(|(_, timer)| *timer)
+    }
+
     /// Takes a due timer.
     pub(crate) fn take_due(&mut self) -> Option<Timer> {
         let (at, timer) = *self.due.first()?;

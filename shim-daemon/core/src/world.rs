@@ -11,6 +11,7 @@ mod change;
 mod collision;
 mod compute;
 mod cycle;
+mod evidence;
 mod first_look;
 mod ladder;
 mod leases;

@@ -47,6 +47,7 @@ fn survivor_since(
         manners: Manners::Polite,
         page,
         signals,
+        worked: false,
         moves: crate::node::swap::Moves::default(),
         leases: BTreeMap::new(),
     };

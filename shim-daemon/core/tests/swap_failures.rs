@@ -272,6 +272,7 @@ fn restarted_with(away: Bytes) -> (Node, DeviceId, [TenantId; 2]) {
             page: BTreeMap::from([(device, mib(1024))]),
             leases: BTreeMap::new(),
             signals: Vec::new(),
+            worked: false,
             moves,
         };
         node.guests.insert(tenant, guest);

@@ -153,6 +153,31 @@ fn five_that_allocate_by_pieces_lose_a_tenth_at_most() {
     is_useful("five by pieces", &vec![by_pieces(); 5], Nanos::secs(400));
 }
 
+/// A tenant that has freed a piece just before it leaves takes it again. Were there room only for
+/// the rest, two would come in with three pieces each, and one of them would leave at once.
+#[test]
+fn five_by_pieces_lose_a_tenth_at_most_however_they_begin() {
+    for stagger in (500..=1000).step_by(100) {
+        let mut stage = stage(&vec![by_pieces(); 5], LINKS[0], millis(stagger));
+        let useful = useful("five by pieces", &mut stage, Nanos::secs(400));
+        let ((_, moving), wall) = (stage.moves(), stage.took);
+        assert!(useful >= 900 && moving.0 * 9 <= wall.0, "{stagger} ms");
+    }
+}
+
+/// Their libraries tell of work once a second, whenever it began.
+#[test]
+fn a_mix_with_older_libraries_has_nine_tenths_of_the_device() {
+    let mix = [computes(), copies(), iterates(), by_pieces(), computes()];
+    for link in LINKS {
+        let mut stage = stage(&mix, link, millis(700));
+        stage.older = true;
+        let useful = useful("a mix with older libraries", &mut stage, Nanos::secs(400));
+        let ((_, moving), wall) = (stage.moves(), stage.took);
+        assert!(useful >= 900 && moving.0 * 9 <= wall.0, "{useful}");
+    }
+}
+
 /// A round of five seconds beside moves of two: were each to lose its turn when it frees all, the
 /// next one would come in and have three of four pieces when the first wants its own again.
 #[test]

@@ -357,6 +357,7 @@ impl Node {
     /// Lets time pass.
     pub fn advance(&mut self, now: Nanos) {
         self.sample(now);
+        self.read_judged(now, None);
         self.world.advance(now);
         self.carry_out(now);
     }
@@ -419,6 +420,7 @@ impl Node {
     }
 
     fn happened(&mut self, now: Nanos, event: Event) {
+        self.read_judged(now, Some(&event));
         self.world.handle(now, event);
         self.carry_out(now);
     }

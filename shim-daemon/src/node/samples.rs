@@ -8,7 +8,7 @@ use gpushare_protocol::page::UNIT;
 use gpushare_protocol::units::Bytes;
 
 use super::processes::Process;
-use super::tenant::index;
+use super::tenant::{Tenant, index};
 use super::{Effect, Node};
 use crate::devices::{Look, LookError};
 
@@ -25,7 +25,7 @@ impl Waiters {
 }
 
 /// How often it is read which tenants work, while a tenant waits for memory that another may have
-/// to leave: idle tenants are moved first.
+/// to leave: idle tenants are moved first. It is read before each decision as well.
 const QUICK: Nanos = Nanos::millis(250);
 
 impl Node {
@@ -38,10 +38,24 @@ impl Node {
         rotating.sort_unstable();
         rotating.dedup();
         self.rotation_read = (!rotating.is_empty()).then(|| now + QUICK);
-        for tenant in rotating {
+        self.read_work(now, rotating);
+    }
+
+    /// Before the brain decides something: reads whether the tenants have worked for which that
+    /// matters ([`World::judged_by`]).
+    pub(super) fn read_judged(&mut self, now: Nanos, event: Option<&Event>) {
+        let judged = match event {
+            Some(event) => self.world.judged_by(now, event),
+            None => self.world.judged_until(now),
+        };
+        self.read_work(now, judged);
+    }
+
+    fn read_work(&mut self, now: Nanos, tenants: impl IntoIterator<Item = TenantId>) {
+        for tenant in tenants {
             let known = self.tenants.get_mut(&tenant);
-            if known.is_some_and(super::tenant::Tenant::worked) {
-                self.world.handle(now, Event::Worked { tenant });
+            if known.is_some_and(Tenant::worked) {
+                self.world.worked_before(now, [tenant]);
             }
         }
     }
@@ -73,13 +87,10 @@ impl Node {
         let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };
-        let worked = known.worked();
         let device_ids = known.device_ids().len();
         let header = &known.control().view().header;
         header.heartbeat.store(now.0, Ordering::Relaxed);
-        if worked {
-            self.world.handle(now, Event::Worked { tenant });
-        }
+        self.read_work(now, [tenant]);
         for device_index in 0..device_ids {
             self.read_usage(now, tenant, device_index);
         }

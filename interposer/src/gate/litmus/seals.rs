@@ -119,7 +119,7 @@ fn touched(memory: &Memory, thread: usize, call: Call) -> CUresult {
 /// As [`seal::pass`] and the hooks of copies.
 fn copy(gate: &'static Gate, memory: &Memory, thread: usize, made: &mut Made) {
     let frame = Frame::new();
-    if let Some(touching) = gate.try_touch(&frame) {
+    if let Some(touching) = gate.try_touch(&frame, 0) {
         memory.touch(thread, Call::Copy);
         seal::Touching::leave(touching);
         made.fast += 1;

@@ -10,7 +10,11 @@ use gpushare_protocol::units::Bytes;
 pub(crate) struct Stay {
     from: Nanos,
     let_on: Nanos,
+    /// When it last freed memory, and the most that it had in the frees of a moment before.
     freed: Nanos,
+    before: Bytes,
+    /// What it had until just before it left, if it freed some of that then.
+    again: Bytes,
     /// Since when it has no memory, if it is in and has none.
     empty: Option<Nanos>,
     /// The memory that it had before that.
@@ -52,9 +56,25 @@ impl Stay {
         (self.empty, self.had) = (Some(now), Bytes::ZERO);
     }
 
-    /// It has freed memory.
-    pub(crate) fn frees(&mut self, now: Nanos) {
+    /// It has freed memory: it had so much before.
+    pub(crate) fn frees(&mut self, now: Nanos, had: Bytes, moment: Nanos) {
+        let goes_on = now < self.freed + moment;
+        self.before = if goes_on { self.before.max(had) } else { had };
         self.freed = now;
+    }
+
+    /// It is asked to leave (`anew`), or begins to. Many programs take again what they freed a
+    /// moment ago.
+    pub(crate) fn leaves(&mut self, now: Nanos, moment: Nanos, anew: bool) {
+        let known = if anew { Bytes::ZERO } else { self.again };
+        let freed = now < self.freed + moment;
+        self.again = if freed { known.max(self.before) } else { known };
+    }
+
+    /// The memory that it will have again soon after it is back: what it had until just before it
+    /// left.
+    pub(crate) fn again(&self) -> Bytes {
+        self.again
     }
 
     /// It has so much memory. Returns whether it had none.
@@ -127,5 +147,22 @@ mod tests {
         assert_eq!((stay.from(), stay.let_on()), (at(15), at(40)));
         stay.waited(at(50), at(400), true);
         assert_eq!(stay.from(), at(50), "no later than now");
+    }
+
+    #[test]
+    fn what_is_freed_just_before_it_leaves_is_taken_again() {
+        let (mut stay, moment) = (Stay::default(), at(1));
+        stay.begin(at(1));
+        stay.frees(at(10), Bytes(9), moment);
+        stay.frees(at(10), Bytes(6), moment);
+        stay.leaves(at(10), moment, true);
+        assert_eq!(stay.again(), Bytes(9));
+        stay.leaves(at(12), moment, false);
+        assert_eq!(stay.again(), Bytes(9), "its seal took long");
+        stay.leaves(at(20), moment, true);
+        assert_eq!(stay.again(), Bytes::ZERO, "it freed it long ago");
+        stay.frees(at(30), Bytes(6), moment);
+        stay.leaves(at(30), moment, true);
+        assert_eq!(stay.again(), Bytes(6), "the rest it freed long before");
     }
 }

@@ -36,11 +36,17 @@ impl World {
         let now = self.timers.now();
         let bytes = self.on_card(tenant, device);
         let worked_until = self.blocked(tenant).unwrap_or(now);
+        let rest = self.policy.swap.rest;
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };
         if resident.place() == Place::In {
             resident.count(bytes, worked_until - resident.stay().from());
+        }
+        if matches!(place, Place::Sealing | Place::Leaving) {
+            resident
+                .stay_mut()
+                .leaves(now, rest, place == Place::Sealing);
         }
         let (epoch, order) = resident.go(now, place, anew);
         if place != Place::Confirming {

@@ -232,10 +232,10 @@ impl World {
     /// The content of a usage page. It is believed only within the grant, and changes only that
     /// tenant's own accounts.
     pub(super) fn usage(&mut self, tenant: TenantId, device: DeviceId, in_use: Bytes) {
-        let (mut moved, mut freed) = (false, false);
+        let (mut moved, mut freed) = (false, None);
         let changed = self.ledger.change(device, tenant, |account| {
             let before = std::mem::replace(&mut account.in_use, in_use.min(account.grant));
-            freed = account.in_use < before;
+            freed = Some(before).filter(|before| account.in_use < *before);
             account.late = Bytes::ZERO;
             let away = account.away;
             account.away = away.min(account.in_use);

@@ -277,20 +277,17 @@ impl World {
         self.asks.count_on(device) + self.returning(device).count()
     }
 
-    /// The tenants that may be moved, on devices for whose memory one waits: which of them are at
-    /// work decides which one is moved.
+    /// The tenants that may have to leave a device for whose memory one waits: which of them are at
+    /// work decides which one does.
     pub fn rotating(&self) -> impl Iterator<Item = TenantId> {
-        let devices = self.residency.devices();
-        devices.flat_map(|(device, _)| self.rotating_on(device))
+        let devices = self.ledger.devices().into_iter();
+        devices.flat_map(|device| self.rotating_on(device))
     }
 
     /// The same on one device.
     pub fn rotating_on(&self, device: DeviceId) -> impl Iterator<Item = TenantId> {
         let waited = self.waiting_on(device) > 0;
-        let rotation = self.residency.on(device).filter(|_| waited).into_iter();
-        rotation
-            .flat_map(|rotation| rotation.all())
-            .map(|(tenant, _)| tenant)
+        waited.then(|| self.judged_on(device)).into_iter().flatten()
     }
 
     /// The memory that the tenant could still charge now, without waiting and without ending

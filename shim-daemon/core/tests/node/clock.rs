@@ -10,7 +10,7 @@ impl Node {
             self.step();
         }
         self.now = end;
-        self.world.advance(end);
+        self.advance();
         self.settle_mail();
     }
 
@@ -40,7 +40,7 @@ impl Node {
     pub fn step(&mut self) {
         let Some(at) = self.next_event() else { return };
         self.now = self.now.max(at);
-        self.world.advance(self.now);
+        self.advance();
         self.settle_mail();
         self.serve();
     }

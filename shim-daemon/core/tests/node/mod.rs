@@ -45,6 +45,8 @@ pub struct Guest {
     /// The leases that the page shows.
     pub leases: BTreeMap<DeviceId, Lease>,
     pub signals: Vec<Signal>,
+    /// Its pages show work since the daemon last read them.
+    pub worked: bool,
     /// How its processes move, where they can.
     pub moves: swap::Moves,
 }
@@ -191,6 +193,7 @@ impl Node {
             page: BTreeMap::new(),
             leases: BTreeMap::new(),
             signals: Vec::new(),
+            worked: false,
             moves: swap::Moves::default(),
         };
         self.guests.insert(tenant, guest);
@@ -306,10 +309,8 @@ impl Node {
     }
 
     fn note_ask(&mut self, ask: AskKey, first: AskKey, device: DeviceId, bytes: Option<Bytes>) {
-        let asked = self
-            .asks
-            .get(&first)
-            .map_or(self.now, |wanted| wanted.asked);
+        let asked = self.asks.get(&first);
+        let asked = asked.map_or(self.now, |wanted| wanted.asked);
         self.asks.insert(
             ask,
             Wanted {
@@ -395,10 +396,9 @@ impl Node {
 
     /// The charges of a tenant's processes.
     pub fn charged(&self, tenant: TenantId, device: DeviceId) -> Bytes {
-        self.processes_of(tenant)
-            .iter()
-            .map(|process| self.processes[process].charged(device))
-            .sum()
+        let processes = self.processes_of(tenant).into_iter();
+        let charged = processes.map(|process| self.processes[&process].charged(device));
+        charged.sum()
     }
 
     /// Takes a process off the books of the harness; its memory stays on the devices.

@@ -2,12 +2,13 @@
 //! waits where a real one waits. The device serves what is open in equal parts.
 //!
 //! The daemon hears of a program's work as it does on a node: its library publishes the count of
-//! its operations once a second, and the daemon reads that once a second; four times as often
-//! while a tenant waits.
+//! its operations four times a second while it works, and the first one after a calm at once. An
+//! older library does so once a second; four times as often while a tenant waits. The daemon reads
+//! once a second, and before all that may depend on it; four times a second while a tenant waits.
 
 use super::Node;
 use gpushare_core::{
-    Answer, AskKey, Bytes, DeviceId, Event, Nanos, Notice, Place, ProcessId, TenantId, TenantSpec,
+    Answer, AskKey, Bytes, DeviceId, Nanos, Notice, Place, ProcessId, TenantId, TenantSpec,
 };
 
 /// How exactly the programs are followed.
@@ -58,9 +59,9 @@ pub struct Program {
     pub ended: Option<Nanos>,
     /// All its waits, each with the bound that held when it began or ended, the later one.
     pub waited: Vec<(Nanos, Nanos)>,
-    /// Its library has counted work, and has published that.
+    /// Its library has counted work that it has not published, and publishes the next at once.
     counted: bool,
-    published: bool,
+    calm: bool,
 }
 
 /// The programs of one device.
@@ -73,6 +74,8 @@ pub struct Stage {
     to_come: Vec<(Script, TenantSpec)>,
     rate: u64,
     ticks: u64,
+    /// The libraries are older.
+    pub older: bool,
     /// How long the last run took.
     pub took: Nanos,
 }
@@ -88,6 +91,7 @@ impl Stage {
             to_come: Vec::new(),
             rate,
             ticks: 0,
+            older: false,
             took: Nanos::ZERO,
         }
     }
@@ -131,6 +135,8 @@ impl Stage {
         for at in working {
             if self.is_open(at) {
                 self.programs[at].works(each);
+                let first = std::mem::take(&mut self.programs[at].calm);
+                self.shows(at, first);
             }
         }
         for at in pausing {
@@ -146,15 +152,29 @@ impl Stage {
         let waits =
             self.node.world.waiting_on(self.device) > 0 || !self.node.returns.waiting.is_empty();
         let beat = if waits { QUICK } else { BEAT };
-        let phases = beat.0 / TICK.0;
-        for (at, one) in self.programs.iter_mut().enumerate() {
-            let phase = 37 * at as u64;
-            if (before + phase) / phases != (self.ticks + phase) / phases {
-                one.published |= std::mem::take(&mut one.counted);
-            }
-        }
+        let publishes = if self.older { beat } else { QUICK };
+        self.publish(before, publishes.0 / TICK.0);
         if each(beat, self.ticks) {
             self.beat();
+        }
+    }
+
+    /// The libraries whose round it is publish what they have counted: one every so many ticks.
+    fn publish(&mut self, before: u64, ticks: u64) {
+        for at in 0..self.programs.len() {
+            let phase = 37 * at as u64;
+            if (before + phase) / ticks != (self.ticks + phase) / ticks {
+                let counted = std::mem::take(&mut self.programs[at].counted);
+                self.programs[at].calm = !counted && !self.older;
+                self.shows(at, counted);
+            }
+        }
+    }
+
+    /// The page of a program shows that it has worked.
+    fn shows(&mut self, at: usize, worked: bool) {
+        if let Some(guest) = self.node.guests.get_mut(&self.programs[at].tenant) {
+            guest.worked |= worked;
         }
     }
 
@@ -180,13 +200,10 @@ impl Stage {
 
     fn beat(&mut self) {
         for at in 0..self.programs.len() {
-            let one = &mut self.programs[at];
-            let worked = std::mem::take(&mut one.published);
-            let (tenant, ended) = (one.tenant, one.ended.is_some());
-            if worked && !ended {
-                self.node.tell(Event::Worked { tenant });
-            }
-            if !ended {
+            let one = &self.programs[at];
+            if one.ended.is_none() {
+                let tenant = one.tenant;
+                self.node.read_work([tenant]);
                 self.node.look(tenant, self.device);
             }
         }
@@ -216,7 +233,7 @@ impl Stage {
                 ended: None,
                 waited: Vec::new(),
                 counted: false,
-                published: false,
+                calm: false,
             });
         }
     }

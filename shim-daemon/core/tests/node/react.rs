@@ -15,17 +15,36 @@ impl Node {
         {
             let key = (*at, *number);
             let event = self.mail.remove(&key).expect("it is the first");
-            self.world.advance(self.now);
-            self.carry_out();
+            self.advance();
             if !self.is_done(&event) {
                 continue;
             }
             if self.trace {
                 eprintln!("{:>14} {event:?}", self.now.0);
             }
+            let judged = self.world.judged_by(self.now, &event);
+            self.read_work(judged);
             self.world.handle(self.now, event.clone());
             self.carry_out();
             self.check(&event);
+        }
+    }
+
+    /// Lets the world see how late it is.
+    pub(super) fn advance(&mut self) {
+        let judged = self.world.judged_until(self.now);
+        self.read_work(judged);
+        self.world.advance(self.now);
+        self.carry_out();
+    }
+
+    /// The daemon reads in their pages whether these tenants have worked.
+    pub fn read_work(&mut self, tenants: impl IntoIterator<Item = TenantId>) {
+        for tenant in tenants {
+            let guest = self.guests.get_mut(&tenant);
+            if guest.is_some_and(|guest| std::mem::take(&mut guest.worked)) {
+                self.world.worked_before(self.now, [tenant]);
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::ids::{AskKey, DeviceId, ProcessId, TenantId};
 use crate::ledger::{Account, Device};
-use crate::residency::{Place, Rotation};
+use crate::residency::{Place, Resident, Rotation};
 use crate::resolver::{Burst, Case, Mover, Resolve, Resolver, Verdict};
 use crate::time::Nanos;
 use crate::timers::Timer;
@@ -44,7 +44,7 @@ impl World {
         since: Nanos,
     ) {
         let now = self.timers.now();
-        if self.note_holding(tenant, device, false) || since >= now {
+        if self.note_holding(tenant, device, None) || since >= now {
             return;
         }
         let waits = |other: ProcessId| other == process || self.asks.of(other).next().is_some();
@@ -55,22 +55,24 @@ impl World {
         }
     }
 
-    /// A tenant's memory in use changed; `freed`: it is less. Returns whether it had none before.
+    /// A tenant's memory in use changed; `freed`: it is less, and was so much. Returns whether it
+    /// had none before.
     pub(in crate::world) fn note_holding(
         &mut self,
         tenant: TenantId,
         device: DeviceId,
-        freed: bool,
+        freed: Option<Bytes>,
     ) -> bool {
         if self.residency.is_empty() {
             return false;
         }
         let (now, bytes) = (self.timers.now(), self.in_use(tenant, device));
+        let rest = self.policy.swap.rest;
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return false;
         };
-        if freed {
-            resident.stay_mut().frees(now);
+        if let Some(had) = freed {
+            resident.stay_mut().frees(now, had, rest);
         }
         resident.stay_mut().holds(now, bytes)
     }
@@ -383,8 +385,8 @@ impl World {
         !case.movers.is_empty() && !helps(case) && helps(&roomy)
     }
 
-    /// The memory that a tenant's waiting asks want beside its grant: the tenant needs room for
-    /// them too.
+    /// The memory that a tenant wants beside its grant: for its waiting asks, or to take again what
+    /// it freed just before it left. The tenant needs room for that too.
     fn asked_beside(&self, tenant: TenantId, device: DeviceId, account: &Account) -> Bytes {
         let own = self.asks.on(device).filter(|(_, one)| one.tenant == tenant);
         let wanted = own.map(|(_, pending)| match pending.want {
@@ -393,7 +395,21 @@ impl World {
             Want::Physical { .. } => Bytes::ZERO,
         });
         let wanted: Bytes = wanted.sum();
-        (account.in_use + wanted).min(account.ceiling()) - account.grant
+        let again = self.taken_again(tenant, device).unwrap_or_default();
+        let all = again.max(account.in_use + wanted);
+        all.min(account.ceiling()) - account.grant
+    }
+
+    /// The memory that a tenant is expected to have again soon after it is back. That is waited for
+    /// while others are in, whose turns end, and for one round at most.
+    fn taken_again(&self, tenant: TenantId, device: DeviceId) -> Option<Bytes> {
+        let rotation = self.residency.on(device)?;
+        let resident = rotation.get(tenant)?;
+        let is_in = |one: &Resident| one.place() != Place::Out && !one.is_empty();
+        let mut others = rotation.all().filter(|(other, _)| *other != tenant);
+        let waits = others.any(|(_, one)| is_in(one));
+        let waits = waits && !self.is_overdue(device, resident.returns()?);
+        waits.then(|| resident.stay().again())
     }
 
     /// Whether an ask or a return that waits `since` has waited a whole round of the rotation.

@@ -1,0 +1,89 @@
+//! A tenant that freed memory just before it left takes it again when it is back: it waits for room
+//! for all of it, while that can come.
+
+use crate::node::swap::swapping;
+use crate::node::{Node, secs};
+use gpushare_core::{Bytes, DeviceId, Event, Nanos, Place, ProcessId, TenantId};
+
+fn mib(count: u64) -> Bytes {
+    Bytes::mib(count)
+}
+
+/// A card of 1.5 GiB. The first tenant had 1 GiB, of which it freed a quarter so long before it
+/// left. The second one has had all of the card since, and has half of it.
+struct Left {
+    node: Node,
+    device: DeviceId,
+    first: TenantId,
+    second: TenantId,
+    process: ProcessId,
+}
+
+impl Left {
+    fn after(pause: Nanos) -> Self {
+        let (mut node, device) = Node::swaps(1536, 64);
+        let (first, process) = node.run(swapping(device, 1024));
+        let (second, other) = node.run(swapping(device, 1536));
+        node.want(process, device, mib(1024));
+        node.pass(secs(2));
+        node.free(process, device, mib(256));
+        node.pass(pause);
+        let moves = &mut node.guests.get_mut(&first).expect("it is").moves;
+        (moves.works, moves.rate) = (false, 1 << 30);
+        node.tell(Event::Suspend { tenant: first });
+        node.live(secs(2));
+        assert_eq!(node.place(first, device), Place::Out);
+        let ask = node.want(other, device, mib(1536));
+        node.live(secs(1));
+        assert!(node.granted(ask));
+        node.free(other, device, mib(768));
+        node.live(secs(2));
+        Self {
+            node,
+            device,
+            first,
+            second,
+            process: other,
+        }
+    }
+
+    /// The first calls. Whether it is in a second later.
+    fn is_back_soon(&mut self) -> bool {
+        self.node.calls(self.first, self.device);
+        for _ in 0..4 {
+            if let Some(second) = self.node.guests.get_mut(&self.second) {
+                second.worked = true;
+            }
+            self.node.live(Nanos::millis(250));
+        }
+        self.node.place(self.first, self.device) == Place::In
+    }
+}
+
+#[test]
+fn one_that_freed_just_before_it_left_waits_for_room_for_all_of_it() {
+    for (pause, fits) in [(Nanos::ZERO, false), (secs(2), true)] {
+        let mut left = Left::after(pause);
+        left.node
+            .guests
+            .get_mut(&left.second)
+            .expect("it is")
+            .worked = true;
+        assert_eq!(left.is_back_soon(), fits);
+        assert_eq!(left.node.place(left.second, left.device), Place::In);
+        // Its turn comes as any other's.
+        left.node.live(secs(10));
+        assert_eq!(left.node.place(left.first, left.device), Place::In);
+    }
+}
+
+#[test]
+fn room_that_no_turn_can_give_is_not_waited_for() {
+    let mut left = Left::after(Nanos::ZERO);
+    left.node.exit(left.process);
+    left.node.finish(left.second);
+    let hardware = left.node.devices.get_mut(&left.device).expect("it exists");
+    hardware.foreign = mib(700);
+    left.node.sample(left.device);
+    assert!(left.is_back_soon());
+}
