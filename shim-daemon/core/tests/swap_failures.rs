@@ -383,6 +383,17 @@ fn a_new_daemon_believes_memory_gone_only_by_a_look() {
 }
 
 #[test]
+fn a_new_daemon_gives_nothing_in_advance_before_all_had_time_to_come() {
+    let (mut node, _, [out, there]) = restarted();
+    // What a process that has not come yet has of the host is in no count.
+    assert_eq!(node.world.may_give(there, mib(64)), Bytes::ZERO);
+    let reserved = node.world.may_give(out, mib(2048));
+    assert_eq!(reserved, mib(1024), "what is away has its room");
+    node.live(secs(5));
+    assert_eq!(node.world.may_give(there, mib(64)), mib(64));
+}
+
+#[test]
 fn moves_that_take_most_of_the_time_are_told_of_and_made_rare() {
     let mut all = policy(64);
     (all.swap.stay, all.swap.urgent_stay) = (1, 1);
