@@ -134,6 +134,7 @@ fn each_fails(
         let effects = effects.map_or(&[][..], |(_, effects)| effects);
         for effect in effects.iter().take(most) {
             let fail = format!("{function}:{nth}:{effect}");
+            eprintln!("{fail}");
             let scene = make(&[("FILE_FAIL", &fail)]);
             let is_lost = run(&scene, &fail);
             // A run may make fewer calls than the first one: then that call does not come.
