@@ -163,8 +163,8 @@ pub(crate) enum Behind {
 
 /// Puts a mark behind everything that was submitted there, with the event of `spare` if there is
 /// one, else with a new one; `timed` says whether it has a time, as that of `spare` then does.
-/// Where no mark is made the event, if there is one, is left in `spare`: the driver may refuse marks
-/// for long, and a new event would be made and destroyed for each.
+/// Where no mark is made the event, if there is one, is left in `spare`: the driver may refuse
+/// marks for long, and a new event would be made and destroyed for each.
 ///
 /// A stream that captures has no work in flight but what was submitted before; what an unknown one
 /// has stays unknown.
