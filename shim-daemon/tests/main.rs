@@ -29,6 +29,7 @@ mod notify;
 mod registrations;
 mod restart;
 mod sharing;
+mod storing;
 mod turns;
 mod unmanaged;
 mod users;

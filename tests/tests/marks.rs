@@ -2,6 +2,9 @@
 //! and the library reports nothing as drained while uncovered work runs, in whatever stream. The
 //! test publishes the turns.
 
+use std::fs;
+use std::path::Path;
+
 use gpushare_protocol::wire::Request;
 use gpushare_tests::{Dealer, Gpu, Guest, clients, until};
 
@@ -21,6 +24,11 @@ struct Scene {
 impl Scene {
     /// A program on a driver with these faults, with a free lease.
     fn new(faults: &str) -> Self {
+        Self::traced(faults, None)
+    }
+
+    /// The same, its driver calls written to a file.
+    fn traced(faults: &str, trace: Option<&Path>) -> Self {
         let gpu = Gpu::new("");
         let dealer = Dealer::start(&gpu);
         let log = tempfile::NamedTempFile::new().expect("a temporary file");
@@ -31,6 +39,7 @@ impl Scene {
         if !faults.is_empty() {
             command.env("SOFTGPU_FAIL", faults);
         }
+        command.envs(trace.map(|path| ("SOFTGPU_TRACE", path)));
         let mut guest = Guest::start(command);
         assert_eq!(guest.ask("init"), "init 0");
         let scene = Self {
@@ -100,7 +109,7 @@ impl Scene {
 
     /// The number of log lines that report work which cannot be followed.
     fn complaints(&self) -> usize {
-        let log = std::fs::read_to_string(self.log.path()).expect("text");
+        let log = fs::read_to_string(self.log.path()).expect("text");
         log.lines()
             .filter(|line| line.contains("cannot be followed"))
             .count()
@@ -365,6 +374,37 @@ fn work_without_an_event_is_never_drained_and_is_reported_once() {
     }
     assert_eq!(scene.complaints(), 1);
     scene.ends();
+}
+
+/// The calls of a function of the driver: all of them, and those that were refused.
+fn calls(trace: &Path, function: &str) -> (usize, usize) {
+    let text = fs::read_to_string(trace).expect("text");
+    let lines = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let own: Vec<_> = lines.filter(|words| words[2] == function).collect();
+    let refused = own.iter().filter(|words| words[3] != "0");
+    (own.len(), refused.count())
+}
+
+#[test]
+fn a_mark_that_the_driver_refuses_keeps_its_event() {
+    for refusal in ["INVALID_VALUE", "STREAM_CAPTURE_UNSUPPORTED"] {
+        let faults = format!("{OLDER},cuEventRecord:*:CUDA_ERROR_{refusal}");
+        let trace = tempfile::NamedTempFile::new().expect("a temporary file");
+        let mut scene = Scene::traced(&faults, Some(trace.path()));
+        scene.does(&["make 1 1"]);
+        for epoch in 1..4 {
+            scene.dealer.open(epoch);
+            scene.does(&[&format!("launch 1 {}", 20 * MS)]);
+            scene.closes(epoch, 1);
+            scene.is_done(1);
+            scene.opens(epoch + 10);
+        }
+        // One is the program's own; threads may put marks at the same time.
+        let (made, _) = calls(trace.path(), "cuEventCreate");
+        let (_, refused) = calls(trace.path(), "cuEventRecord");
+        assert!(refused >= 20 && made <= 5, "{made} for {refused}");
+        scene.ends();
+    }
 }
 
 #[test]

@@ -164,3 +164,17 @@ fn a_daemon_that_ends_halfway_costs_neither_a_byte() {
         pair.is_right();
     }
 }
+
+/// Who has not come when the next daemon's recovery ends was taken for one that runs, and its
+/// return found no room and was never tried again.
+#[test]
+fn one_that_comes_late_to_the_next_daemon_comes_in() {
+    let mut pair = Pair::new(&format!("recovery = \"100ms\"\n{NODE}"), "");
+    pair.signal(0, Signal::SIGSTOP);
+    pair.daemon.restart();
+    until("the next daemon knows all that came in time", || {
+        pair.places()[1] == Place::In
+    });
+    pair.signal(0, Signal::SIGCONT);
+    pair.is_right();
+}

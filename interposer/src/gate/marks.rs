@@ -162,39 +162,33 @@ pub(crate) enum Behind {
 }
 
 /// Puts a mark behind everything that was submitted there, with the event of `spare` if there is
-/// one; `timed` says whether it has a time, as that of `spare` then does. Where no mark is made
-/// `spare` stays the caller's. A stream that captures has no work in flight but what was submitted
-/// before; what an unknown one has stays unknown.
+/// one, else with a new one; `timed` says whether it has a time, as that of `spare` then does.
+/// Where no mark is made the event, if there is one, is left in `spare`: the driver may refuse
+/// marks for long, and a new event would be made and destroyed for each.
+///
+/// A stream that captures has no work in flight but what was submitted before; what an unknown one
+/// has stays unknown.
 pub(crate) fn put(
     context: CUcontext,
     behind: Behind,
-    spare: Option<CompletionEvent>,
+    spare: &mut Option<CompletionEvent>,
     timed: bool,
 ) -> Marked<CompletionEvent> {
-    let record = |context, spare, call: &mut dyn FnMut(CUevent) -> CUresult| {
-        record(context, spare, timed, call)
-    };
+    let mut record =
+        |call: &mut dyn FnMut(CUevent) -> CUresult| record(context, spare, timed, call);
     let marked = match behind {
         Behind::Stream(stream) => marking::marking(context, stream, false, || {
-            record(context, spare, &mut |event| {
-                calls::record_event(event, stream, false)
-            })
+            record(&mut |event| calls::record_event(event, stream, false))
         }),
         Behind::Legacy => marking::marking_legacy(context, |own| match own {
-            Ok(own) => record(context, spare, &mut |event| {
-                calls::record_event(event, own, false)
-            }),
+            Ok(own) => record(&mut |event| calls::record_event(event, own, false)),
             Err(why) => refused(why),
         }),
         Behind::Green(green) => marking::marking_green(&green, || {
-            record(context, spare, &mut |event| {
-                calls::record_in_green(green.handle, event)
-            })
+            record(&mut |event| calls::record_in_green(green.handle, event))
         }),
         Behind::All => marking::marking_all(context, || {
-            record(context, spare, &mut |event| {
-                calls::record_in_context(context, event)
-            })
+            record(&mut |event| calls::record_in_context(context, event))
         }),
     };
     match marked {
@@ -215,10 +209,10 @@ pub(crate) fn is_idle(context: CUcontext, stream: CUstream) -> bool {
     }
 }
 
-/// Records an event by `call`.
+/// Records an event by `call`: that of `spare`, which a new one becomes if need be.
 fn record(
     context: CUcontext,
-    spare: Option<CompletionEvent>,
+    spare: &mut Option<CompletionEvent>,
     timed: bool,
     call: &mut dyn FnMut(CUevent) -> CUresult,
 ) -> Marked<CompletionEvent> {
@@ -227,11 +221,12 @@ fn record(
         Err(why) => return refused(why),
     };
     match call(mark.event) {
-        CUresult::SUCCESS => Marked::Done(mark),
+        CUresult::SUCCESS => {
+            *spare = None;
+            Marked::Done(mark)
+        }
         why => {
-            if spare.is_none() {
-                mark.destroy();
-            }
+            *spare = Some(mark);
             refused(why)
         }
     }

@@ -142,7 +142,10 @@ impl Drain {
     }
 
     fn put(&mut self, context: CUcontext, behind: Behind) -> Result<(), Unmarked> {
-        match marks::put(context, behind, None, false) {
+        let mut unused = None;
+        let put = marks::put(context, behind, &mut unused, false);
+        unused.into_iter().for_each(CompletionEvent::destroy);
+        match put {
             Marked::Done(mark) => self.marks.push(mark),
             Marked::Gone => {}
             Marked::Captures => return Err(Unmarked::Captures),

@@ -37,6 +37,7 @@ mod swap_evidence;
 mod swap_failures;
 mod swap_pairs;
 mod swap_properties;
+mod swap_restarted;
 mod swap_rotation;
 mod swap_useful;
 mod swap_whole;

@@ -1,13 +1,12 @@
-//! Tenants that swap and do not obey, die, or find no room; a full host; a daemon that restarts.
+//! Tenants that swap and do not obey, die, or find no room; a full host.
 
-use crate::node::swap::{Moves, Obeys, policy, swapping};
-use crate::node::{Guest, Manners, Node, Proc, Rng, killable, ranked, resolving, secs};
+use crate::node::swap::{Obeys, policy, swapping};
+use crate::node::{Node, Proc, Rng, killable, ranked, resolving, secs};
 use crate::swap::denials;
 use gpushare_core::{
     AskKey, Bytes, Denial, DeviceId, Event, Nanos, Notice, Order, Place, ProcessId, Quota,
-    Resolver, Sample, Shown, TenantId, TenantSpec, World,
+    Resolver, Sample, TenantId, TenantSpec,
 };
-use std::collections::BTreeMap;
 
 fn mib(count: u64) -> Bytes {
     Bytes::mib(count)
@@ -245,142 +244,6 @@ fn a_return_into_memory_that_strangers_took_is_tried_again() {
     node.devices.get_mut(&device).expect("it exists").foreign = Bytes::ZERO;
     node.live(secs(60));
     assert_eq!(node.place(first, device), Place::In);
-}
-
-/// A node whose previous daemon died while a tenant was out, beside one that was in.
-fn restarted() -> (Node, DeviceId, [TenantId; 2]) {
-    restarted_with(Bytes::ZERO)
-}
-
-/// The same beside one of which so much was out.
-fn restarted_with(away: Bytes) -> (Node, DeviceId, [TenantId; 2]) {
-    let policy = policy(64);
-    let mut node = Node::of(World::recovering(policy, secs(3)), policy);
-    let device = node.device_of(mib(1536));
-    let mut survivor = |away: Bytes| {
-        let (tenant, process) = (TenantId(node.fresh()), ProcessId(node.fresh()));
-        let spec = swapping(device, 1024);
-        let moves = Moves {
-            works: false,
-            ..Moves::default()
-        };
-        let guest = Guest {
-            spec: spec.clone(),
-            admitted: true,
-            refused: None,
-            manners: Manners::Polite,
-            page: BTreeMap::from([(device, mib(1024))]),
-            leases: BTreeMap::new(),
-            signals: Vec::new(),
-            worked: false,
-            moves,
-        };
-        node.guests.insert(tenant, guest);
-        let mut proc = Proc::new(tenant);
-        proc.charged.insert(device, mib(1024));
-        proc.contexts.insert(device, Bytes::ZERO);
-        proc.set_away(device, away);
-        node.add(process, proc);
-        node.thorough = false;
-        node.tell(Event::Register {
-            tenant,
-            spec,
-            running: Some(Nanos::ZERO),
-        });
-        node.tell(Event::ProcessStarted {
-            process,
-            tenant,
-            adopted: false,
-            gated: true,
-        });
-        node.tell(Event::Movable {
-            process,
-            by_parts: true,
-        });
-        node.tell(Event::Presented {
-            process,
-            device,
-            charged: mib(1024),
-            credit: mib(1024),
-            grant: mib(1024),
-        });
-        let shown = match away.is_zero() {
-            true => Shown::In,
-            false => Shown::Out { away },
-        };
-        node.tell(Event::Shown {
-            process,
-            device,
-            shown,
-        });
-        node.tell(Event::Adopted { process });
-        tenant
-    };
-    let out = survivor(mib(1024));
-    let there = survivor(away);
-    node.thorough = true;
-    (node, device, [out, there])
-}
-
-#[test]
-fn a_tenant_that_was_out_stays_out_under_a_new_daemon_until_it_calls() {
-    let (mut node, device, [out, there]) = restarted();
-    assert_eq!(node.place(out, device), Place::Out);
-    let (epoch, order) = node.guests[&out].moves.orders[&device];
-    assert!(order == Order::Out && epoch > 0);
-    let (_, order) = node.guests[&there].moves.orders[&device];
-    assert_eq!(
-        order,
-        Order::Out,
-        "it may be a part of a tenant that is out"
-    );
-    node.live(secs(5));
-    assert_eq!(
-        node.world.account(out, device).expect("it runs").away,
-        mib(1024)
-    );
-    assert_eq!(
-        node.world.device(device).expect("it is there").taken,
-        mib(1024)
-    );
-    node.calls(out, device);
-    node.live(secs(10));
-    assert_eq!(node.place(out, device), Place::In);
-    assert_ne!(node.place(there, device), Place::In);
-}
-
-#[test]
-fn a_tenant_found_on_its_way_out_makes_room_for_one_that_calls() {
-    let (mut node, device, [out, halfway]) = restarted_with(mib(400));
-    assert_eq!(node.place(halfway, device), Place::Out);
-    node.calls(out, device);
-    node.live(secs(10));
-    assert_eq!(node.place(out, device), Place::In);
-    let account = node.world.account(halfway, device).expect("it runs");
-    assert_eq!(
-        (account.away, node.physical(device)),
-        (mib(1024), mib(1024))
-    );
-    node.calls(halfway, device);
-    node.live(secs(30));
-    assert_eq!(node.place(halfway, device), Place::In);
-}
-
-#[test]
-fn a_new_daemon_believes_memory_gone_only_by_a_look() {
-    let (node, device, [out, _]) = restarted();
-    let account = node.world.account(out, device).expect("it runs");
-    assert_eq!((account.grant, account.away), (mib(1024), Bytes::ZERO));
-    let spec = TenantSpec {
-        wait_timeout: secs(60),
-        ..swapping(device, 1024)
-    };
-    let mut node = node;
-    let (_, process) = node.run(spec);
-    let ask = node.want(process, device, mib(512));
-    assert!(node.waits(ask));
-    node.live(secs(6));
-    assert!(node.granted(ask), "{:?}", denials(&node));
 }
 
 #[test]

@@ -64,6 +64,11 @@ impl Process {
         is_dead(&self.peer.pidfd).ok()
     }
 
+    /// Where its replies go.
+    pub(super) fn connection(&self) -> Option<ConnId> {
+        self.connection
+    }
+
     /// It has connected again.
     pub(super) fn reconnected(&mut self, connection: ConnId) {
         self.connection = Some(connection);

@@ -386,6 +386,7 @@ impl Node {
         let Some(process) = client.process else {
             return;
         };
+        self.residency.storing.gives_up(client.connection);
         if let Some(known) = self.processes.get_mut(process)
             && known.disconnected(client.connection)
         {

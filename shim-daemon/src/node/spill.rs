@@ -313,7 +313,7 @@ impl Node {
         }
     }
 
-    fn refuse_host(&mut self, to: ConnId, id: u32, why: Refusal) {
+    pub(super) fn refuse_host(&mut self, to: ConnId, id: u32, why: Refusal) {
         self.reply(to, id, Reply::Refused(why));
     }
 
@@ -413,22 +413,38 @@ impl Node {
             connection,
             id,
         } = job.key;
-        let Some(tenant) = self.processes.get(process).map(|known| known.tenant()) else {
+        let Some(known) = self.processes.get(process) else {
             // It ended meanwhile, and all it had with it.
             return;
         };
+        let (tenant, is_here) = (known.tenant(), known.connection() == Some(connection));
         self.residency.storing.busy.remove(&process);
+        if !is_here {
+            // Its connection broke. If it asked again meanwhile it was refused, and waits until it
+            // is asked by another word.
+            self.ask_one_to_store(tenant, false);
+        }
         match (job.out, outcome) {
-            (true, Ok(sum)) => self.is_stored(now, tenant, &job, sum),
+            (true, Ok(sum)) if is_here => self.is_stored(now, tenant, &job, sum),
+            (true, Ok(_)) => {
+                self.forget_stored(process, job.stored);
+                self.tell_held(tenant);
+            }
             (true, Err(error)) => {
                 self.forget_stored(process, job.stored);
                 self.tell_held(tenant);
                 let text = format!("memory stays on the host: it cannot be stored: {error}");
                 self.does_not_store(now, (tenant, connection, id), text);
             }
-            (false, Ok(_)) => {
+            (false, Ok(_)) if is_here => {
                 let range = (job.offset, job.stored.bytes);
                 self.hand_out((connection, id), &job.host, range);
+            }
+            (false, Ok(_)) => {
+                // The process asks again. It knows nothing of this range.
+                let host = &mut self.residency.host;
+                host.drop_range(process, job.offset, job.stored.bytes);
+                self.tell_held(tenant);
             }
             (false, Err(Failed::Host(error))) => {
                 // The file has the bytes still: the process asks again.
@@ -476,25 +492,5 @@ impl Node {
             reply: Reply::HostStored(stored),
             descriptors: vec![reader],
         });
-    }
-
-    /// Stored bytes are not to be had any more: the process gets errors from then on, never other
-    /// bytes.
-    fn data_is_lost(
-        &mut self,
-        (process, connection, id): (ProcessId, ConnId, u32),
-        stored: Stored,
-        why: &str,
-    ) {
-        let known = self.processes.get(process);
-        let tenant = known.map(|known| (known.tenant(), known.peer().pid));
-        let text = format!(
-            "{} of process {} that were stored in a file are lost: {why}; its calls fail from now on",
-            Bytes(stored.bytes).human(),
-            tenant.map_or(0, |(_, pid)| pid)
-        );
-        tracing::error!("{text}");
-        self.event("memory-lost", tenant.map(|(tenant, _)| tenant), None, text);
-        self.refuse_host(connection, id, Refusal::DataLost);
     }
 }

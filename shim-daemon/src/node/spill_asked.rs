@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use gpushare_core::{Event, Held, Nanos, Order, Place, ProcessId, TenantId};
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{ControlReply, ErrorCode, WireError};
+use gpushare_protocol::wire::{ControlReply, ErrorCode, Refusal, Stored, WireError};
 
 use super::events::number;
 use super::{ConnId, Effect, Node};
@@ -250,5 +250,25 @@ impl Node {
     pub(super) fn not_suspended_to(&mut self, tenant: TenantId, why: &str) {
         let text = format!("it is suspended, and its memory stays on the host: {why}");
         self.fail_moves(tenant, &text);
+    }
+
+    /// Stored bytes are not to be had any more: the process gets errors from then on, never other
+    /// bytes.
+    pub(super) fn data_is_lost(
+        &mut self,
+        (process, connection, id): (ProcessId, ConnId, u32),
+        stored: Stored,
+        why: &str,
+    ) {
+        let known = self.processes.get(process);
+        let tenant = known.map(|known| (known.tenant(), known.peer().pid));
+        let text = format!(
+            "{} of process {} that were stored in a file are lost: {why}; its calls fail from now on",
+            Bytes(stored.bytes).human(),
+            tenant.map_or(0, |(_, pid)| pid)
+        );
+        tracing::error!("{text}");
+        self.event("memory-lost", tenant.map(|(tenant, _)| tenant), None, text);
+        self.refuse_host(connection, id, Refusal::DataLost);
     }
 }

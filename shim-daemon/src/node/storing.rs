@@ -299,6 +299,12 @@ impl Storing {
         again.map(|(_, stored)| stored)
     }
 
+    /// A connection has ended: nobody would have what its requests are given.
+    pub(super) fn gives_up(&mut self, connection: ConnId) {
+        self.waiting
+            .retain(|wanted| wanted.connection != connection);
+    }
+
     /// A process has ended.
     pub(super) fn forget_all(&mut self, process: ProcessId) {
         self.files.retain(|(of, _), _| *of != process);

@@ -4,6 +4,7 @@
 use super::*;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -147,10 +148,67 @@ fn after_a_restart_a_presented_memory_file_shows_what_is_true() {
     presents(&client, &Request::HostMemory, file.as_fd());
     claims(&mut client, u64::MAX);
     assert_eq!(given(&daemon), 64);
-    let reply = asks(&mut client);
-    assert!(matches!(reply, Reply::HostRange { .. }), "{reply:?}");
-    claims(&mut client, u64::MAX);
+    let client = RefCell::new(client);
+    until("no more is given once all had time to come", || {
+        matches!(asks(&mut client.borrow_mut()), Reply::HostRange { .. })
+    });
+    claims(&mut client.borrow_mut(), u64::MAX);
     assert_eq!(given(&daemon), 64 + 2);
+}
+
+/// Host memory is given as the budget allows, whichever process of the previous daemon comes first.
+#[test]
+fn after_a_restart_the_first_to_come_is_not_given_what_others_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = daemon(folder.path(), 1);
+    let capabilities = Hello::GATED | Hello::MOVABLE;
+    let comes = |name: &str| {
+        let (command, socket) = first.tenant(name, &LIMITS);
+        let mut client = Client::register_with(&socket, capabilities);
+        assert!(matches!(client.open(), Reply::Granted { .. }));
+        (client, socket, command)
+    };
+    let (mut early, early_socket, _early) = comes("early");
+    let (mut late, late_socket, _late) = comes("late");
+    early.grow(0, 128 * MIB);
+    early.charge(128 * MIB);
+    late.grow(0, 896 * MIB);
+    late.charge(896 * MIB);
+    let range = |bytes| Request::HostRange {
+        device_index: 0,
+        bytes,
+    };
+    let mut file = None;
+    for _ in 0..14 {
+        let reply: Reply = late.wire.call(&range(64 * MIB));
+        assert!(matches!(reply, Reply::HostRange { .. }), "{reply:?}");
+        file = late.wire.descriptors.pop();
+    }
+    assert_eq!(given(&first), 896);
+    drop(first);
+    let next = daemon(folder.path(), 1);
+    let reply = early.reconnect_with(&early_socket, capabilities);
+    assert!(matches!(reply, Reply::Registered(_)), "{reply:?}");
+    claims(&mut early, 0);
+    let reply: Reply = early.wire.call(&range(64 * MIB));
+    assert_eq!(reply, Reply::Refused(Refusal::NoMemory));
+    let reply = late.reconnect_with(&late_socket, capabilities);
+    assert!(matches!(reply, Reply::Registered(_)), "{reply:?}");
+    presents(&late, &Request::HostMemory, file.unwrap().as_fd());
+    claims(&mut late, 896 * MIB);
+    let (early, all) = (RefCell::new(early), Cell::new(0));
+    let is_given = || {
+        let reply: Reply = early.borrow_mut().wire.call(&range(64 * MIB));
+        match reply {
+            Reply::HostRange { bytes, .. } => all.set(all.get() + bytes),
+            Reply::Refused(Refusal::NoMemory) => return false,
+            other => panic!("{other:?}"),
+        }
+        true
+    };
+    until("nothing is given once all had time to come", is_given);
+    while is_given() {}
+    assert_eq!((all.get(), given(&next)), (128 * MIB, 1024));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! the reports that the test orders.
 
 use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -29,6 +30,21 @@ pub struct Gated {
 pub fn now() -> u64 {
     let time = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap();
     u64::try_from(time.tv_sec() * 1_000_000_000 + time.tv_nsec()).unwrap()
+}
+
+/// The control page of a registration.
+pub fn control(file: OwnedFd) -> &'static ControlPage {
+    let (length, access) = (
+        NonZeroUsize::new(CONTROL_BYTES).unwrap(),
+        ProtFlags::PROT_READ,
+    );
+    // SAFETY: a new read-only mapping of a page that is sealed against shrinking, never unmapped.
+    let page = unsafe {
+        let base = mmap(None, length, access, MapFlags::MAP_SHARED, file, 0).unwrap();
+        ControlPage::from_mapping(base.cast())
+    };
+    page.check().unwrap();
+    page
 }
 
 impl Gated {
@@ -62,18 +78,7 @@ impl Gated {
 
     /// With the control page that came with a client's registration.
     pub fn map(mut client: Client) -> Self {
-        let file = client.wire.descriptors.pop().unwrap();
-        let (length, access) = (
-            NonZeroUsize::new(CONTROL_BYTES).unwrap(),
-            ProtFlags::PROT_READ,
-        );
-        // SAFETY: a new read-only mapping of a page that is sealed against shrinking, never
-        // unmapped.
-        let page = unsafe {
-            let base = mmap(None, length, access, MapFlags::MAP_SHARED, file, 0).unwrap();
-            ControlPage::from_mapping(base.cast())
-        };
-        page.check().unwrap();
+        let page = control(client.wire.descriptors.pop().unwrap());
         Self { client, page }
     }
 

@@ -28,6 +28,7 @@ struct Making {
     stream_key: StreamKey,
     number: u64,
     timed: bool,
+    /// An event for it; afterwards one that was not needed.
     spare: Option<CompletionEvent>,
     /// Contexts that had gone by then.
     gone: u64,
@@ -58,9 +59,10 @@ impl Inner {
 }
 
 impl Making {
-    fn put(&self) -> Marked<CompletionEvent> {
+    fn put(&mut self) -> Marked<CompletionEvent> {
         let context = CUcontext(core::ptr::without_provenance_mut(self.stream_key.context));
-        marks::put(context, behind(self.stream_key), self.spare, self.timed)
+        let behind = behind(self.stream_key);
+        marks::put(context, behind, &mut self.spare, self.timed)
     }
 }
 
@@ -74,13 +76,16 @@ impl DeviceGate {
 
     /// Puts a mark behind the work of `stream_key`. `true` if all of its work is marked.
     pub(in crate::gate) fn mark(&self, stream_key: StreamKey) -> bool {
-        let making = self.close_batch(stream_key, false);
-        making.is_none_or(|making| self.was_put(&making, making.put()) == Marked::Done(()))
+        let Some(mut making) = self.close_batch(stream_key, false) else {
+            return true;
+        };
+        let put = making.put();
+        self.was_put(&making, put) == Marked::Done(())
     }
 
     /// Puts a mark behind untracked work in `stream_key`.
     fn mark_blindly(&self, stream_key: StreamKey) -> Marked<()> {
-        let making = {
+        let mut making = {
             let mut inner = self.lock();
             let now = clock::now();
             let number = inner
@@ -88,7 +93,8 @@ impl DeviceGate {
                 .close_blindly(stream_key, now, stream_key.is_context());
             inner.making(stream_key, number, false)
         };
-        self.was_put(&making, making.put())
+        let put = making.put();
+        self.was_put(&making, put)
     }
 
     /// Puts a mark behind all work of a context, if that can be done now.
@@ -98,7 +104,7 @@ impl DeviceGate {
 
     /// Puts an event before an operation of `stream_key` that is to be timed.
     pub(in crate::gate) fn time(&self, stream_key: StreamKey) -> Option<Timing> {
-        let (making, left) = {
+        let (mut making, left) = {
             let mut inner = self.lock();
             let left = inner.window.left(clock::now());
             (inner.making(stream_key, 0, true), left)
@@ -121,7 +127,7 @@ impl DeviceGate {
     /// Puts the mark behind an operation of `key` that is timed, and all before it in its stream.
     pub(super) fn mark_timed(&self, stream_key: StreamKey, key: u64, timing: &Timing) {
         let now = clock::now();
-        let Some(making) = self.close_batch(stream_key, true) else {
+        let Some(mut making) = self.close_batch(stream_key, true) else {
             return self.untimed(timing);
         };
         let put = match making.put() {

@@ -371,15 +371,14 @@ impl Resident {
         true
     }
 
-    /// Whether all its processes have shown that their memory is on the card.
-    pub(crate) fn is_all_here(&self) -> bool {
-        let mut members = self.members.values();
-        self.found && members.all(|member| member.said == Said::Here)
-    }
-
     /// No process of the previous daemon comes any more. Returns whether some of it is out, and
-    /// whether some is not; `None`: it did not come from a previous daemon.
+    /// whether some is not; `None`: it did not come from a previous daemon, or a process that has
+    /// come has yet to show its memory.
     pub(crate) fn gather(&mut self) -> Option<(bool, bool)> {
+        let mut all = self.members.values();
+        if all.any(|member| member.can && member.said == Said::Nothing) {
+            return None;
+        }
         let found = std::mem::take(&mut self.found) && self.place == Place::Out;
         let out = |member: &Member| member.said == Said::Away;
         let members = || self.members.values();

@@ -15,6 +15,11 @@ impl World {
         adopted: bool,
         gated: bool,
     ) {
+        let is_first = self.tenants.members(tenant).next().is_none();
+        if !adopted && is_first && !self.is_recovering() {
+            // It comes late: its tenant was taken for one that runs.
+            self.find(tenant);
+        }
         self.tenants.join(process, tenant, (adopted, gated));
     }
 

@@ -17,13 +17,19 @@ impl World {
 
     /// How many of `bytes` of new memory the store may give a tenant, once others' memory is in
     /// files if need be: what a move of it needs, and in advance only what leaves room for a move
-    /// of any other. Never much more than the tenant
-    /// could have on its devices.
+    /// of any other. Never much more than the tenant could have on its devices.
+    ///
+    /// After a restart nothing is given in advance until all had time to come: what a process has
+    /// from the previous daemon counts once it has said so.
     pub fn may_give(&self, tenant: TenantId, bytes: Bytes) -> Bytes {
         let most = self.most_given(tenant, |account| account.grant);
         let host = &self.residency.host;
         let bytes = bytes.min(most - host.held(tenant).total());
-        host.may_give(tenant, bytes, self.one_more_move(tenant))
+        let kept = match self.is_recovering() {
+            true => Bytes::MAX,
+            false => self.one_more_move(tenant),
+        };
+        host.may_give(tenant, bytes, kept)
     }
 
     /// The most host memory that a daemon could have given a tenant, whatever it was granted.

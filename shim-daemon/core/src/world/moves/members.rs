@@ -95,6 +95,7 @@ impl World {
             if let Some(turned) = turned {
                 self.follow_move(tenant, device, turned);
             }
+            self.gather_late(tenant, device);
             return;
         }
         // Nothing of it is left to move or to bring back.
@@ -158,9 +159,15 @@ impl World {
         if !resident.shows(process, away) {
             return;
         }
-        let (all, here) = (resident.told_away(), resident.is_all_here());
+        let all = resident.told_away();
         self.residency.found(device, tenant, all);
-        if here && !self.is_recovering() {
+        self.gather_late(tenant, device);
+    }
+
+    /// After the recovery: the last process of the previous daemon that its tenant waited for may
+    /// have shown its memory, or is not there any more.
+    fn gather_late(&mut self, tenant: TenantId, device: DeviceId) {
+        if !self.is_recovering() {
             self.gather_one(tenant, device);
         }
     }

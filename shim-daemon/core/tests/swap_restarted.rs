@@ -1,0 +1,241 @@
+//! A daemon that restarts while tenants' memory moves: its books begin with what their processes
+//! show, whenever they come.
+
+use crate::node::swap::{Moves, policy, swapping};
+use crate::node::{Guest, Manners, Node, Proc, secs};
+use crate::swap::denials;
+use gpushare_core::{
+    Bytes, DeviceId, Event, Nanos, Order, Place, ProcessId, Shown, TenantId, TenantSpec, World,
+};
+use std::collections::BTreeMap;
+
+fn mib(count: u64) -> Bytes {
+    Bytes::mib(count)
+}
+
+/// A node whose previous daemon died while a tenant was out, beside one that was in.
+fn restarted() -> (Node, DeviceId, [TenantId; 2]) {
+    restarted_with(Bytes::ZERO)
+}
+
+/// The same beside one of which so much was out.
+fn restarted_with(away: Bytes) -> (Node, DeviceId, [TenantId; 2]) {
+    let (mut node, device) = recovering();
+    let tenants = [mib(1024), away].map(|away| {
+        let (tenant, process) = survivor(&mut node, device, away);
+        comes(&mut node, device, process);
+        shows(&mut node, device, process);
+        tenant
+    });
+    node.thorough = true;
+    (node, device, tenants)
+}
+
+/// A daemon that was restarted; its recovery ends after three seconds.
+fn recovering() -> (Node, DeviceId) {
+    let policy = policy(64);
+    let mut node = Node::of(World::recovering(policy, secs(3)), policy);
+    let device = node.device_of(mib(1536));
+    node.thorough = false;
+    (node, device)
+}
+
+/// A tenant of the previous daemon, with one process of whose memory so much is out.
+fn survivor(node: &mut Node, device: DeviceId, away: Bytes) -> (TenantId, ProcessId) {
+    let (tenant, process) = (TenantId(node.fresh()), ProcessId(node.fresh()));
+    let spec = swapping(device, 1024);
+    let moves = Moves {
+        works: false,
+        ..Moves::default()
+    };
+    let guest = Guest {
+        spec: spec.clone(),
+        admitted: true,
+        refused: None,
+        manners: Manners::Polite,
+        page: BTreeMap::from([(device, mib(1024))]),
+        leases: BTreeMap::new(),
+        signals: Vec::new(),
+        worked: false,
+        moves,
+    };
+    node.guests.insert(tenant, guest);
+    let mut proc = Proc::new(tenant);
+    proc.charged.insert(device, mib(1024));
+    proc.contexts.insert(device, Bytes::ZERO);
+    proc.set_away(device, away);
+    node.add(process, proc);
+    node.tell(Event::Register {
+        tenant,
+        spec,
+        running: Some(Nanos::ZERO),
+    });
+    (tenant, process)
+}
+
+/// A process of such a tenant registers with the new daemon.
+fn comes(node: &mut Node, device: DeviceId, process: ProcessId) {
+    let proc = &node.processes[&process];
+    let (tenant, charged) = (proc.tenant, proc.charged(device));
+    node.tell(Event::ProcessStarted {
+        process,
+        tenant,
+        adopted: false,
+        gated: true,
+    });
+    node.tell(Event::Movable {
+        process,
+        by_parts: true,
+    });
+    node.tell(Event::Presented {
+        process,
+        device,
+        charged,
+        credit: charged,
+        grant: mib(1024),
+    });
+    node.tell(Event::Adopted { process });
+}
+
+/// It shows where its memory is.
+fn shows(node: &mut Node, device: DeviceId, process: ProcessId) {
+    let away = node.processes[&process].away(device);
+    let shown = match away.is_zero() {
+        true => Shown::In,
+        false => Shown::Out { away },
+    };
+    node.tell(Event::Shown {
+        process,
+        device,
+        shown,
+    });
+}
+
+#[test]
+fn a_tenant_that_comes_after_the_recovery_is_where_it_shows() {
+    for (away, place) in [(mib(1024), Place::Out), (Bytes::ZERO, Place::In)] {
+        let (mut node, device) = recovering();
+        let (tenant, process) = survivor(&mut node, device, away);
+        let other = (!away.is_zero()).then(|| survivor(&mut node, device, Bytes::ZERO));
+        if let Some((_, other)) = other {
+            comes(&mut node, device, other);
+            shows(&mut node, device, other);
+        }
+        node.pass(secs(3));
+        if let Some((other, _)) = other {
+            assert_eq!(node.place(other, device), Place::In);
+        }
+        comes(&mut node, device, process);
+        assert_eq!(node.place(tenant, device), Place::Out, "it may be anywhere");
+        shows(&mut node, device, process);
+        assert_eq!(node.place(tenant, device), place);
+        node.thorough = true;
+        node.live(secs(2));
+        node.calls(tenant, device);
+        node.live(secs(20));
+        assert_eq!(node.place(tenant, device), Place::In);
+    }
+}
+
+#[test]
+fn a_process_that_has_come_and_shown_nothing_yet_is_waited_for() {
+    for away in [mib(1024), Bytes::ZERO] {
+        for ends in [true, false] {
+            let (mut node, device) = recovering();
+            let (tenant, first) = survivor(&mut node, device, away);
+            let second = ProcessId(node.fresh());
+            let mut proc = Proc::new(tenant);
+            proc.contexts.insert(device, Bytes::ZERO);
+            node.add(second, proc);
+            comes(&mut node, device, first);
+            shows(&mut node, device, first);
+            comes(&mut node, device, second);
+            node.pass(secs(5));
+            assert_eq!(node.place(tenant, device), Place::Out);
+            match ends {
+                true => node.exit(second),
+                false => shows(&mut node, device, second),
+            }
+            let wanted: &[Place] = match (away.is_zero(), ends) {
+                (true, _) => &[Place::In],
+                (false, true) => &[Place::Out],
+                // A part of it is out: it leaves as a whole.
+                (false, false) => &[Place::Sealing, Place::Leaving],
+            };
+            let now = node.place(tenant, device);
+            assert!(wanted.contains(&now), "{now:?}");
+        }
+    }
+}
+
+#[test]
+fn a_tenant_that_was_out_stays_out_under_a_new_daemon_until_it_calls() {
+    let (mut node, device, [out, there]) = restarted();
+    assert_eq!(node.place(out, device), Place::Out);
+    let (epoch, order) = node.guests[&out].moves.orders[&device];
+    assert!(order == Order::Out && epoch > 0);
+    let (_, order) = node.guests[&there].moves.orders[&device];
+    assert_eq!(
+        order,
+        Order::Out,
+        "it may be a part of a tenant that is out"
+    );
+    node.live(secs(5));
+    assert_eq!(
+        node.world.account(out, device).expect("it runs").away,
+        mib(1024)
+    );
+    assert_eq!(
+        node.world.device(device).expect("it is there").taken,
+        mib(1024)
+    );
+    node.calls(out, device);
+    node.live(secs(10));
+    assert_eq!(node.place(out, device), Place::In);
+    assert_ne!(node.place(there, device), Place::In);
+}
+
+#[test]
+fn a_tenant_found_on_its_way_out_makes_room_for_one_that_calls() {
+    let (mut node, device, [out, halfway]) = restarted_with(mib(400));
+    assert_eq!(node.place(halfway, device), Place::Out);
+    node.calls(out, device);
+    node.live(secs(10));
+    assert_eq!(node.place(out, device), Place::In);
+    let account = node.world.account(halfway, device).expect("it runs");
+    assert_eq!(
+        (account.away, node.physical(device)),
+        (mib(1024), mib(1024))
+    );
+    node.calls(halfway, device);
+    node.live(secs(30));
+    assert_eq!(node.place(halfway, device), Place::In);
+}
+
+#[test]
+fn a_new_daemon_believes_memory_gone_only_by_a_look() {
+    let (node, device, [out, _]) = restarted();
+    let account = node.world.account(out, device).expect("it runs");
+    assert_eq!((account.grant, account.away), (mib(1024), Bytes::ZERO));
+    let spec = TenantSpec {
+        wait_timeout: secs(60),
+        ..swapping(device, 1024)
+    };
+    let mut node = node;
+    let (_, process) = node.run(spec);
+    let ask = node.want(process, device, mib(512));
+    assert!(node.waits(ask));
+    node.live(secs(6));
+    assert!(node.granted(ask), "{:?}", denials(&node));
+}
+
+#[test]
+fn a_new_daemon_gives_nothing_in_advance_before_all_had_time_to_come() {
+    let (mut node, _, [out, there]) = restarted();
+    // What a process that has not come yet has of the host is in no count.
+    assert_eq!(node.world.may_give(there, mib(64)), Bytes::ZERO);
+    let reserved = node.world.may_give(out, mib(2048));
+    assert_eq!(reserved, mib(1024), "what is away has its room");
+    node.live(secs(5));
+    assert_eq!(node.world.may_give(there, mib(64)), mib(64));
+}
