@@ -50,6 +50,7 @@ mod together_estimates;
 mod together_gangs;
 mod together_gates;
 mod together_graphs;
+mod together_late;
 mod together_liars;
 mod together_more;
 mod together_newcomers;

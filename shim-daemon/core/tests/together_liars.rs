@@ -166,21 +166,3 @@ fn two_processes_that_claim_all_there_is_break_nothing() {
     let report = steered(&case, 2 * MS);
     at_least("the other", report.useful(1), 33.0);
 }
-
-#[test]
-fn no_honest_tenant_is_doubted_where_samples_are_late() {
-    for slice in SLICES {
-        for late in [0, 6, 15, 30] {
-            let shares = [60, 25, 15];
-            let programs = [500 * US, 50 * US, 200 * US].map(Program::queue);
-            let case = Case::new("late", &programs).requests(&shares).slice(slice);
-            let mut rig = case.rig(case.brain());
-            rig.late = late * MS;
-            let report = rig.measured(500 * MS, 10 * S);
-            for (at, share) in shares.iter().enumerate() {
-                let what = format!("samples up to {late} ms late");
-                near(&what, report.useful(at), f64::from(*share), 2.0);
-            }
-        }
-    }
-}

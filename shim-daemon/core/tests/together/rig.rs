@@ -35,6 +35,8 @@ pub struct Rig<B> {
     pub message: u64,
     /// How late a tick may be (ns); how late each is, is drawn.
     pub late: u64,
+    /// One of a thousand wakes of a thread is up to this much later (ns).
+    pub stall: u64,
     /// How long a process has nothing pending before it says so (ns).
     pub idle_after: u64,
     engine: RoundRobin,
@@ -55,6 +57,7 @@ impl<B: Steering> Rig<B> {
             wake: 20 * US,
             message: 20 * US,
             late: 50 * US,
+            stall: 0,
             idle_after: 20 * MS,
             engine: RoundRobin::new(pace),
             clients: Vec::new(),
@@ -221,6 +224,14 @@ impl<B: Steering> Rig<B> {
         self.publish();
     }
 
+    /// How long the next wake of a thread takes.
+    fn wakes(&mut self) -> u64 {
+        if self.stall == 0 || self.rng.below(1_000) > 0 {
+            return self.wake;
+        }
+        self.wake + self.rng.below(self.stall)
+    }
+
     fn post(&mut self, at: u64, mail: Mail) {
         self.sent += 1;
         self.mail.insert((at, self.sent), mail);
@@ -250,7 +261,8 @@ impl<B: Steering> Rig<B> {
     fn completed(&mut self, at: usize) {
         let now = self.now();
         if self.clients[at].completed(now) {
-            self.post(now + self.wake, Mail::Goes(at));
+            let wake = self.wakes();
+            self.post(now + wake, Mail::Goes(at));
         }
         self.attend(at);
     }
@@ -261,7 +273,8 @@ impl<B: Steering> Rig<B> {
         let client = &mut self.clients[at];
         if !client.woken && client.could_pass() {
             client.woken = true;
-            self.post(now + self.wake, Mail::Goes(at));
+            let wake = self.wakes();
+            self.post(now + wake, Mail::Goes(at));
         }
         let client = &mut self.clients[at];
         let closed = client.gate == Gate::Closed;

@@ -6,7 +6,8 @@ use crate::time::Nanos;
 
 /// Whether a tenant's bills agree with the clock. While no other tenant may run, completed work
 /// should take the elapsed time. No tenant yields or is held for one that claims less than half of
-/// it.
+/// it. A process that was not scheduled for a while looks the same once, so the first doubt is
+/// short and each further one twice as long, until its bills agree again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Doubt {
     /// No other tenant could run at the last sample.
@@ -15,6 +16,8 @@ pub(super) struct Doubt {
     time: u64,
     claimed: u64,
     until: Nanos,
+    /// How long the next doubt is; zero if its bills agreed last.
+    next: Nanos,
 }
 
 impl Doubt {
@@ -29,8 +32,12 @@ impl Doubt {
         }
         // An operation is claimed when it ends.
         if self.time >= Rules::VERDICT.0 && done.service > 0 {
+            let (first, most) = Rules::DOUBTED;
             if self.claimed < self.time / 2 {
-                self.until = now + Rules::DOUBTED;
+                let long = self.next.max(first);
+                (self.until, self.next) = (now + long, Nanos(long.0 * 2).min(most));
+            } else {
+                self.next = Nanos::ZERO;
             }
             (self.time, self.claimed) = (0, 0);
         }

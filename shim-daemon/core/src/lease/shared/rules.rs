@@ -37,9 +37,9 @@ impl Rules {
     /// How long to watch whether a tenant that completes nothing has the device at all.
     pub(super) const STUCK: Nanos = Nanos::millis(20);
     /// A tenant's bills are compared with the clock after this much time alone. A tenant that
-    /// claims too little is not helped for this long.
+    /// claims too little is not helped for this long: the first time, and at most.
     pub(super) const VERDICT: Nanos = Nanos::millis(10);
-    pub(super) const DOUBTED: Nanos = Nanos::secs(4);
+    pub(super) const DOUBTED: (Nanos, Nanos) = (Nanos::millis(125), Nanos::secs(4));
     /// A device is saturated while a tenant is pending for at least this many thousandths of the
     /// time. On an unsaturated device every tenant gets its demand sooner or later, and none counts
     /// as behind.
