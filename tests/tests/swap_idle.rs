@@ -5,9 +5,10 @@ use gpushare_protocol::wire::Place;
 use gpushare_tests::{Daemon, Gpu, Guest, MIB, Tenant, until};
 
 const NODE: &str = "first_context = \"4MiB\"\n[swap]\nhost = \"1GiB\"\n";
-/// A device with room for one and a half tenants. A move of one takes a quarter of a second, so
-/// that a stay takes five seconds and more. A tenant counts as idle before that.
-const DEVICE: &str = "mem=106MiB,ctx=2MiB,link=256MiB/s";
+/// A device with room for one and a half tenants. A move of one takes half a second and more, so
+/// that a stay takes at least six seconds. A tenant that works no more is seen to be idle three
+/// seconds later: before its stay is over.
+const DEVICE: &str = "mem=106MiB,ctx=2MiB,link=128MiB/s";
 const SIZE: u64 = 64 * MIB;
 const SWAP: [(&str, &str); 3] = [
     ("GPUSHARE_MEM_LIMIT", "96MiB"),
