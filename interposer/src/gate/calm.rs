@@ -1,4 +1,5 @@
-//! A calm: for a while the process has submitted nothing.
+//! A calm: the process has submitted nothing for a while, and its next submission must be published
+//! at once.
 //!
 //! The daemon learns from a count in the page whether a process works, which the gate thread
 //! publishes now and then. From that alone a process that has just begun to work again would look
