@@ -6,8 +6,8 @@
 //!
 //! # Safety
 //! `unsafe` is here for two things: calls into the dynamic linker with strings that live for ever,
-//! and the one cast of an address to a function pointer ([`Slot::get`]), sound because the code that
-//! makes the slot names the symbol and its C type together.
+//! and the one cast of an address to a function pointer ([`Slot::get`]), sound because the code
+//! that makes the slot names the symbol and its C type together.
 #![allow(
     unsafe_code,
     reason = "talks to the dynamic linker and turns addresses into functions"
