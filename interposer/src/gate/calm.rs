@@ -61,7 +61,7 @@ impl Gate {
 
     #[cold]
     fn ends_calm(&self) {
-        // In this order: whoever finds the calm over can rely on it.
+        // In this order: a thread that finds the calm over can rely on it.
         if let Some(compute) = account::compute() {
             compute.worked(1);
         }
