@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes dist/: the command line and the library, built against glibc 2.17 so that they load in any
-# tenant since 2014, and checks that they need nothing newer. Installs zig (as a cross linker)
+# container image since 2014, and checks that they need nothing newer. Installs zig (as a cross linker)
 # and cargo-zigbuild from PyPI.
 #
 #   scripts/package.sh [--core]    --core: only the library; of gpushare and gpushared, as target/debug has them, that each

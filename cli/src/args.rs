@@ -42,16 +42,16 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Say why a tenant waits, was refused, is slowed down, or was ended.
     Why(Why),
-    /// Containers by CDI: the classes of the node's configuration as devices.
+    /// Print the node's classes of containers as a CDI specification.
     #[command(subcommand)]
     Cdi(Cdi),
-    /// Print what the daemon counts and measures, as Prometheus reads it.
+    /// Print what the daemon counts and measures, in Prometheus's text format.
     Metrics(Metrics),
     /// Write the state and the last hour as a page for a browser.
     Report(Report),
     /// Watch GPUs and tenants; change and end tenants.
     Top(Top),
-    /// Measure how exactly a GPU is shared.
+    /// Measure shares of time, the cost of neighbours, and the cost of moves to the host.
     #[command(subcommand)]
     Bench(Bench),
     /// Print completions for a shell.
@@ -104,7 +104,8 @@ pub(crate) struct Amounts {
     /// Ceiling of device memory: 4GiB, 512MiB, 4GB, 50%; for one device 0=4GiB or GPU-…=4GiB.
     #[arg(long, value_name = "[DEVICE=]SIZE", allow_hyphen_values = true)]
     pub(crate) mem_limit: Vec<String>,
-    /// Guaranteed part of the memory; the same forms, or 0 for none. [default: the limit]
+    /// Guaranteed part of the memory, kept by a daemon; the same forms, or 0 for none. [default:
+    /// the limit; 0 where its memory may move]
     #[arg(long, value_name = "[DEVICE=]SIZE", allow_hyphen_values = true)]
     pub(crate) mem_request: Vec<String>,
     /// Most of the device's time, in percent, also when no other tenant wants it: 30, 12.5; for one
@@ -150,8 +151,8 @@ pub(crate) struct Terms {
     /// Ends it, after a warning, this long after its start: 8h, or off. [default: off]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) run_limit: Option<String>,
-    /// The job it belongs to, where its kernels wait for those of other tenants: tenants with the
-    /// same name are closed and opened together. No effect without a daemon.
+    /// The job it belongs to, if its kernels wait for kernels of other tenants (collectives):
+    /// tenants of one gang are held back and let go together. No effect without a daemon.
     #[arg(long, value_name = "NAME")]
     pub(crate) gang: Option<String>,
 }
@@ -350,7 +351,8 @@ pub(crate) struct Run {
     /// Run under a daemon: where one can be had, always, never.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) daemon: UseDaemon,
-    /// Longest it waits for room before its program starts: 30s, 5m. [default: as long as it takes]
+    /// Longest wait for room for the request before the program starts: 30s, 5m. [default: as long
+    /// as it takes]
     #[arg(long, value_name = "TIME", value_parser = crate::when::span_of, allow_hyphen_values = true)]
     pub(crate) start_timeout: Option<std::time::Duration>,
     #[command(flatten)]

@@ -8,7 +8,7 @@
 #   scripts/gpu/verify.sh --soft           a rehearsal on the software GPU, which proves only this script; goes to the target folder
 #
 # Needs what `cargo build --release` leaves (built here if there is a cargo, in addition to the 8
-# minutes' work) or dist/, a C compiler and Python 3.9; PyTorch rows need a python3 that has torch,
+# minutes' work) or dist/, a C compiler and Python 3.10; PyTorch rows need a python3 that has torch,
 # and say "not available" otherwise; rows with containers need root and a runc, installed or carried
 # (scripts/gpu/carry_runc.sh). Never asks for more managed memory than the device has free.
 source "$(dirname "$0")/../common.sh"

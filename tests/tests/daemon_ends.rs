@@ -33,7 +33,7 @@ fn a_run_limit_warns_and_ends_and_an_idle_end_spares_working_tenants() {
     }
     assert!(works.finish().status.success(), "it is warned at most");
     for (guest, name, why) in [
-        (limited, "limited", "it has run for its limit of 6 s"),
+        (limited, "limited", "its run limit of 6 s"),
         (idle, "idle", "no GPU work for its idle end of 3 s"),
     ] {
         let ended = guest.finish();
@@ -68,7 +68,7 @@ fn an_end_is_an_event_and_set_gives_changes_and_takes_it_away() {
     assert!(set("--run-limit", "1ms").status.success());
     // It has run for longer already, so there is no time for a warning.
     let end = told(&mut home.events(), "ended", "one");
-    assert_eq!(end, "SIGTERM: it has run for its limit of 1 ms");
+    assert_eq!(end, "SIGTERM: its run limit of 1 ms");
     assert_eq!(guest.finish().status.code(), Some(143));
     assert!(home.row("other").is_some(), "no other tenant ends");
 }

@@ -178,7 +178,7 @@ mod tests {
         symlink("/nonexistent", wants.join(UNIT)).unwrap();
         assert!(enabled());
         fs::remove_dir(&systemd).unwrap();
-        assert!(!enabled(), "systemd does not run, as in a tenant");
+        assert!(!enabled(), "systemd does not run, as in a container");
     }
 
     #[test]

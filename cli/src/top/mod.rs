@@ -250,7 +250,7 @@ fn move_memory(talk: &Talk, tenant: &str, resume: bool) -> Result<String, Failur
             true => Control::Resume { tenant },
             false => Control::Suspend { tenant },
         };
-        // The receiver may have gone: then nobody waits for the answer any more.
+        // The receiver may have gone: then nothing waits for the answer any more.
         let _ = sender.send(own.call(&order));
     });
     match (answer.recv_timeout(MOVE), resume) {

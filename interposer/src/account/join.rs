@@ -1,8 +1,8 @@
 //! Joining a tenant: which one, under which limits, and in which slot.
 //!
 //! `GPUSHARE_TENANT` names it. Without a name a process joins the tenant of its nearest ancestor
-//! in one. Without such an ancestor it founds a tenant named after itself, which no other process
-//! can mean.
+//! that is in one. If no ancestor is in a tenant, it founds one under a name made of its own pid
+//! and start time.
 
 use std::fmt;
 use std::io;

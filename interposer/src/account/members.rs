@@ -1,5 +1,5 @@
-//! By which pids NVML may list a tenant's processes, and which pid a program in it knows them
-//! by.
+//! The pids under which NVML may list a tenant's processes, and the pids under which a program of
+//! the tenant knows them.
 //!
 //! Some drivers report to each caller the pids of the caller's own pid namespace, others report the
 //! machine's pids to every caller. So a list is taken to use the machine's pids once a process of

@@ -2,12 +2,12 @@
 //!
 //! [`Slot`] remembers the address of one function. It is filled when a program looks the function
 //! up, or on demand from the copy of libcuda.so.1 / libnvidia-ml.so.1 that the program has loaded;
-//! this library loads NVML alone, where somebody died with memory charged ([`load_nvml`]).
+//! this library loads NVML itself only where a process died with memory charged ([`load_nvml`]).
 //!
 //! # Safety
 //! `unsafe` is here for two things: calls into the dynamic linker with strings that live for ever,
-//! and the one cast of an address to a function pointer ([`Slot::get`]), sound because whoever
-//! makes the slot names the symbol and its C type together.
+//! and the one cast of an address to a function pointer ([`Slot::get`]), sound because the code
+//! that makes the slot names the symbol and its C type together.
 #![allow(
     unsafe_code,
     reason = "talks to the dynamic linker and turns addresses into functions"

@@ -1,4 +1,5 @@
-//! A calm: for a while the process has submitted nothing.
+//! A calm: the process has submitted nothing for a while, and its next submission must be published
+//! at once.
 //!
 //! The daemon learns from a count in the page whether a process works, which the gate thread
 //! publishes now and then. From that alone a process that has just begun to work again would look
@@ -60,7 +61,7 @@ impl Gate {
 
     #[cold]
     fn ends_calm(&self) {
-        // In this order: whoever finds the calm over can rely on it.
+        // In this order: a thread that finds the calm over can rely on it.
         if let Some(compute) = account::compute() {
             compute.worked(1);
         }

@@ -1,5 +1,5 @@
-//! Whether a thread has left its launch by a jump, seen from another thread: so that a gate closes
-//! though it will never say so.
+//! Whether a thread has left its launch by a jump (`longjmp`), seen from another thread. A gate can
+//! then close although that thread never reports the end of its launch.
 //!
 //! Two facts prove it. Either the call's place on the stack has been overwritten, or the thread
 //! sleeps in the kernel with a stack that ends above the call. Without proof the call is taken to

@@ -93,7 +93,7 @@ impl Records {
         for slab in self.slabs() {
             for record in &slab.records {
                 let count = record.count.load(Ordering::Acquire);
-                // They are taken in their order: nobody has had the rest.
+                // They are taken in their order: no thread has had the rest.
                 if count == 0 && record.owner.load(Ordering::Acquire) == 0 {
                     break;
                 }

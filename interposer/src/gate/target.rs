@@ -1,4 +1,5 @@
-//! The target of a launch: the device, and the facts known beforehand.
+//! The target of a launch: its device, and what is known about the operation before it is
+//! submitted.
 
 use gpushare_cuda_abi::cuda::{CUDA_LAUNCH_PARAMS, CUcontext, CUfunction, CUgraphExec, CUresult};
 

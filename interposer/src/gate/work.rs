@@ -1,10 +1,10 @@
-//! Whether a device has anything to do, without a call of the driver: as long as the process has
-//! submitted nothing since all of its work was complete, it has not.
+//! Whether the process has work on a device, answered without a driver call: it has none as long as
+//! it has submitted nothing since all of its work was complete.
 //!
 //! Each submission is counted in its thread's record once the driver has it, and stream memory
-//! operations are counted by the seal. A call that is in the driver just now may have submitted
-//! something or not: then nothing is known. Neither is while the process leaves, when launches are
-//! not counted.
+//! operations are counted by the seal. While a call is in the driver it may have submitted
+//! something or not, so the answer is unknown. It is unknown, too, while the process exits, when
+//! launches are not counted.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

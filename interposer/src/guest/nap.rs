@@ -1,4 +1,4 @@
-//! Sleeps that end when they should.
+//! Sleeps that end at the requested time, by the smallest timer slack of the system.
 
 use core::ffi::c_ulong;
 

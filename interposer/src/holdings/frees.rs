@@ -1,10 +1,10 @@
-//! Frees in stream order: the driver has accepted them, and the memory is its own again when the
-//! stream comes to them.
+//! Frees in stream order: the driver has accepted them, and gets the memory back when the stream
+//! reaches them.
 //!
 //! Until then the memory stays charged. So events of ours are recorded behind the frees, one behind
 //! many: a free is *open* until an event stands behind it. Two events are kept per stream. The
-//! older one stays in its place, so that it is passed some day though the stream is never idle; the
-//! younger one moves on with later frees.
+//! older one stays in its place, so it completes even if the stream is never idle; the younger one
+//! moves on with later frees.
 //!
 //! The list is locked for moments, never while the driver is called: a thread that records or asks
 //! has the stream to itself (`busy`), and takes only copies of its events with it.

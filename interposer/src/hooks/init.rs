@@ -1,4 +1,4 @@
-//! `cuInit`: the call that tells a program about limits it cannot have.
+//! `cuInit`: returns `CUDA_ERROR_INVALID_VALUE` where the program's limits are not valid.
 
 use gpushare_cuda_abi::cuda::CUresult;
 

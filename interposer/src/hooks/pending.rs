@@ -1,6 +1,6 @@
-//! Events, questions and host functions: what tells the gate which work is complete, and what work
-//! waits for that is not the gate's. While everything is free, events and questions are the
-//! driver's own, behind one load.
+//! Events, queries and host functions. They tell the gate which work is complete, and which work
+//! waits for something that the gate does not count. While the gate is unbound, events and queries
+//! go to the driver after one load.
 
 use core::ffi::{c_uint, c_void};
 

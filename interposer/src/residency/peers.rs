@@ -13,7 +13,7 @@ fn length(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Who may access a block.
+/// Which contexts may access a block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Access {
     /// A pool's memory: each of these devices by its own rights.

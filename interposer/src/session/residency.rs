@@ -1,4 +1,4 @@
-//! Orders about the process's memory, and what it says of it.
+//! The daemon's orders about the process's memory, and the process's reports.
 
 use std::io;
 use std::sync::PoisonError;

@@ -1,4 +1,4 @@
-//! The tenant's turns at its devices, as the daemon gives them and hears of them.
+//! The tenant's leases on its devices: read from the control page, and reported to the daemon.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,4 +1,4 @@
-//! Where the answers to open asks go, and what an ask says.
+//! The open asks: the connection that each answer goes to, and what the ask contains.
 
 use std::collections::BTreeMap;
 

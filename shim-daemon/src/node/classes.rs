@@ -1,4 +1,4 @@
-//! Containers of a class ([ADR 91](../../../docs/adr/0091-a-class-has-one-door.md)).
+//! Containers of a class ([ADR 91](../../../docs/adr/0091-a-class-has-one-socket.md)).
 //!
 //! A class has one socket, which every container of the class mounts. Which container a process is
 //! of, its cgroup says. The container's tenant is made at its first process, whose start waits for

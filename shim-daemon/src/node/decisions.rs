@@ -186,10 +186,7 @@ impl Node {
                 "no GPU work for its idle end of {}",
                 span(|spec| spec.idle_end)
             ),
-            Why::RunLimit => format!(
-                "it has run for its limit of {}",
-                span(|spec| spec.run_limit)
-            ),
+            Why::RunLimit => format!("its run limit of {}", span(|spec| spec.run_limit)),
         }
     }
 
@@ -201,7 +198,7 @@ impl Node {
                 request,
                 most,
             } => format!(
-                "{} can guarantee at most {} beside a context; {} were requested",
+                "{} can guarantee at most {} beside a context; {} were requested (a limit without a request requests as much); ask for a lower request, 0 for none, or a lower limit",
                 self.device_name(*device),
                 most.human(),
                 request.human()

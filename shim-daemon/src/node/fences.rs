@@ -1,7 +1,7 @@
 //! Fences: which cgroups the driver itself shall hold to how much ([ADR
-//! 15](../../../docs/adr/0015-the-drivers-fence-stands-outside-the-limit.md)).
+//! 15](../../../docs/adr/0015-the-drivers-limit-is-above-the-tenants.md)).
 //!
-//! A fence is the driver's memory limit of a cgroup that belongs to one tenant alone. A tenant
+//! A fence is the driver's memory limit of a cgroup that belongs to one tenant alone. A container
 //! runtime made such a cgroup, it holds processes of one tenant of ours, and no registering command
 //! came from it. The fence is set when the tenant's first process arrives, moved when its limit or
 //! overhead changes, and removed with the tenant.

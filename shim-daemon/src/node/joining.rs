@@ -1,5 +1,5 @@
 //! Which processes may join a tenant ([ADR
-//! 50](../../../docs/adr/0050-other-users-join-from-the-tenants-cgroup.md)).
+//! 50](../../../docs/adr/0050-other-users-join-from-the-containers-cgroup.md)).
 //!
 //! A tenant of a user accepts that user's processes and root's. A tenant of the machine accepts
 //! processes of root and of the daemon's user, and processes of any user in the tenant's own

@@ -367,7 +367,7 @@ impl Node {
         self.effects.pop_front()
     }
 
-    /// Makes ready what the next container needs, once nobody waits for an answer.
+    /// Makes ready what the next container needs, once no request waits for an answer.
     pub fn prepare(&mut self) {
         if self.expects_containers && self.spare.is_none() {
             // Without memory for it the next container's is tried again, and says so.

@@ -1,9 +1,9 @@
 //! Whether the process ids that NVML lists belong to the daemon's pid namespace.
 //!
-//! In the machine's first pid namespace they are. In another namespace (a daemon inside a
-//! tenant) NVML may list the machine's pids or none. Every process of ours would then count
-//! twice: by its charges and as an unmanaged process. There the list counts only after it has shown
-//! a process of ours with at least its charges.
+//! In the machine's first pid namespace they are. In another namespace (a daemon in a container)
+//! NVML may list the machine's pids or none. Every process of ours would then count twice: by its
+//! charges and as an unmanaged process. There the list counts only after it has shown a process of
+//! ours with at least its charges.
 
 use std::path::Path;
 

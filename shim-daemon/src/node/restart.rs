@@ -93,7 +93,7 @@ impl Node {
         };
         if !known.is_restored() {
             // The daemon would have to believe the presented holdings, up to the limit, although
-            // nobody granted them.
+            // no daemon granted them.
             return Err(refuse("the tenant has had no other daemon than this one"));
         }
         let slot = slot

@@ -299,7 +299,7 @@ impl Storing {
         again.map(|(_, stored)| stored)
     }
 
-    /// A connection has ended: nobody would have what its requests are given.
+    /// A connection has ended: what its requests are given would reach no process.
     pub(super) fn gives_up(&mut self, connection: ConnId) {
         self.waiting
             .retain(|wanted| wanted.connection != connection);

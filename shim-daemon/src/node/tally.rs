@@ -1,7 +1,7 @@
 //! A tenant's use and refusals over its life, for the event at its end and for `refused`.
 //!
-//! Pure: it is handed counters, answers and the time. The counters are reports of the tenant's own
-//! processes: nothing is decided by them.
+//! Pure: it is given counters, answers and the time. The counters are reports of the tenant's own
+//! processes, so no decision depends on them.
 
 use std::collections::BTreeMap;
 

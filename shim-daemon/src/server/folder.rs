@@ -1,5 +1,5 @@
 //! The folder of sockets and stored state: `control.sock`, and per tenant a folder with its socket
-//! (mounted into its tenant) and its registration (not mounted).
+//! (mounted into a container) and its registration (not mounted).
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;

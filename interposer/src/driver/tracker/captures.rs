@@ -2,9 +2,10 @@
 //! capture begins or is joined, and a thread with a capture in progress never waits.
 //!
 //! The hooks of begins, ends and destructions keep the list. A capture that ended where no hook saw
-//! it would be missed. So before an entry blocks marks or prevents a wait, the driver is asked
-//! about it, and no entry blocks for ever. The driver is asked about a stream only while that is
-//! kept from being destroyed, or by the thread that began the capture.
+//! it would be missed. So before an entry of the list blocks marks or prevents a wait, the driver
+//! is asked whether that capture is still in progress. A stale entry therefore blocks nothing for
+//! ever. The driver is asked about a stream only while that is kept from being destroyed, or by the
+//! thread that began the capture.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -6,8 +6,8 @@
 //! and no mark is made in a capturing stream; its work is marked just before its capture begins.
 //! All waits are bounded by the time of a few driver calls.
 //!
-//! The tracker knows and says; what follows from it, in the account and at the gate, the hooks do.
-//! Its lock is held for moments, never while the driver is called.
+//! The tracker answers questions. The hooks act on the answers, in the account and at the gate. Its
+//! lock is held for moments, never while the driver is called.
 
 pub(crate) mod captures;
 pub(crate) mod contexts;

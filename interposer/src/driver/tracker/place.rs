@@ -1,4 +1,4 @@
-//! Where a stream is, and which one it is.
+//! The device and context of a stream, and its identity.
 
 use core::cell::Cell;
 

@@ -1,4 +1,4 @@
-//! The program's streams: where one is, and its end.
+//! The program's streams: the context of each, and its destruction.
 
 use core::cell::Cell;
 

@@ -1,9 +1,9 @@
 //! `swap`: move tenants off the card that allow it. They come back when they next run.
 //!
 //! Victims, in this order: tenants above their request, then the longest idle, then lower priority,
-//! then the largest residency so far, then the smallest cost. A tenant that works stays as long as
-//! its moves cost, many times over; a better asker halves that time and less. A tenant within its
-//! request moves only while it is idle.
+//! then the largest residency so far, then the smallest cost. A tenant that works stays eleven
+//! times as long as its moves take; towards an asker of higher priority or within its request only
+//! three times as long. A tenant within its request moves only while it is idle.
 
 use super::{Case, Resolve, Verdict};
 use crate::ids::TenantId;

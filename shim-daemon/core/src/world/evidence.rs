@@ -1,8 +1,8 @@
-//! Whose work has to be known before something is decided.
+//! Which tenants' pages must be read before a decision.
 //!
-//! Which tenants are moved or ended depends on which do nothing, and what is known of that may be
-//! old: pages are read now and then. So who drives the world asks here first, reads the pages of
-//! these tenants, and tells of those that worked. Nothing waits for that.
+//! Which tenants are moved or ended depends on which are idle, and the daemon reads their usage
+//! pages only now and then. So before such a decision the daemon gets the list of tenants from
+//! here, reads their pages, and reports those that worked. No request waits for that.
 
 use super::World;
 use crate::event::Event;

@@ -21,7 +21,7 @@ const APART: Nanos = Nanos::millis(200);
 impl World {
     /// A look that was `taken` then shows what each tenant's processes hold. `None`: the device
     /// does not list them, and only the total is known; then reports count, and what the total
-    /// shows beyond them is nobody's.
+    /// shows beyond them is no tenant's.
     pub(in crate::world) fn update_away(
         &mut self,
         device: DeviceId,
