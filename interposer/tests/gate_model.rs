@@ -12,19 +12,34 @@ mod sync {
     //! Loom's atomics in the place of the gate's.
     use std::cell::Cell;
 
-    pub(super) use loom::sync::atomic::{
-        AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence,
-    };
+    pub(super) use loom::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
     thread_local! {
         /// Taken away to see that the model notices. A model's threads are all one thread of the
         /// system.
         pub(super) static BARRIER: Cell<bool> = const { Cell::new(true) };
+        /// What the fences of the shipped files are in the model: weaker or none, for the same.
+        pub(super) static FENCE: Cell<Fence> = const { Cell::new(Fence::Whole) };
+    }
+
+    #[derive(Clone, Copy)]
+    pub(super) enum Fence {
+        Whole,
+        AcqRel,
+        None,
+    }
+
+    pub(super) fn fence(order: Ordering) {
+        match FENCE.get() {
+            Fence::Whole => loom::sync::atomic::fence(order),
+            Fence::AcqRel => loom::sync::atomic::fence(Ordering::AcqRel),
+            Fence::None => {}
+        }
     }
 
     pub(super) fn light_barrier() {
         if BARRIER.get() {
-            fence(Ordering::SeqCst);
+            loom::sync::atomic::fence(Ordering::SeqCst);
         }
     }
 }

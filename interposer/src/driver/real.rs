@@ -299,10 +299,13 @@ impl<F: Copy> Slot<F> {
     /// The driver's function, `None` if the program has no driver or its driver no such function.
     #[inline]
     pub(crate) fn get(&self) -> Option<F> {
-        let address = self.row.address()?;
-        // SAFETY: the maker of the slot promised that the symbol at this address has type `F`;
-        // sizes are equal (see `new`).
-        Some(unsafe { core::mem::transmute_copy(&address) })
+        // Not by `address`: the compiler would make two tests of one.
+        self.known().or_else(|| {
+            let address = self.row.fill()?;
+            // SAFETY: the maker of the slot promised that the symbol at this address has type `F`;
+            // sizes are equal (see `new`).
+            Some(unsafe { core::mem::transmute_copy(&address) })
+        })
     }
 }
 

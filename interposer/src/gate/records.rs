@@ -85,6 +85,7 @@ impl Records {
     }
 
     /// The same. `None`: a call that may submit something is in the driver.
+    #[inline]
     pub(super) fn counted(&self) -> Option<u64> {
         let mut all = self.count.load(Ordering::Acquire);
         if self.crowd.load(Ordering::Acquire) | self.touching.load(Ordering::Acquire) != 0 {

@@ -160,6 +160,15 @@ pub(crate) fn pass_work(call: impl FnOnce() -> CUresult) -> CUresult {
 /// As a call that a seal holds for ever.
 #[inline]
 pub(crate) fn pass_books<R>(change: impl FnOnce() -> R) -> Result<R, CUresult> {
+    try_pass_books(change).or_else(pass_books_slowly)
+}
+
+/// The same if it can be done at once.
+///
+/// # Errors
+/// `change` itself: a seal is set, or another such call of this thread was interrupted.
+#[inline]
+pub(crate) fn try_pass_books<R, F: FnOnce() -> R>(change: F) -> Result<R, F> {
     let frame = Frame::new();
     // It is no work, and ends no calm.
     match GATE.try_touch(&frame, CALM) {
@@ -167,7 +176,7 @@ pub(crate) fn pass_books<R>(change: impl FnOnce() -> R) -> Result<R, CUresult> {
             let _within = Within(touching);
             Ok(change())
         }
-        None => pass_books_slowly(change),
+        None => Err(change),
     }
 }
 

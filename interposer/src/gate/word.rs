@@ -178,7 +178,8 @@ impl Record {
     /// Whether a call of its thread that can touch device memory may be in the driver. For the
     /// sealing thread, behind its barrier.
     pub(super) fn may_touch(&self) -> bool {
-        self.inside.load(Ordering::Acquire) != OUT || self.touching.load(Ordering::Acquire) != 0
+        const { assert!(OUT == 0) }
+        self.inside.load(Ordering::Acquire) | self.touching.load(Ordering::Acquire) != 0
     }
 
     /// Counts a submission, which the driver has. Only the owner does; a signal handler between may

@@ -6,6 +6,7 @@
 //! something or not, so the answer is unknown. It is unknown, too, while the process exits, when
 //! launches are not counted.
 
+use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use gpushare_protocol::page::MAX_DEVICES;
@@ -17,32 +18,35 @@ use crate::guest::exit;
 /// that is not known.
 static COMPLETE: [AtomicU64; MAX_DEVICES] = [const { AtomicU64::new(0) }; MAX_DEVICES];
 
-/// The process's submissions so far. `None`: one may be under way.
-pub(crate) fn so_far() -> Option<u64> {
+/// The process's submissions so far, and one more. `None`: one may be under way.
+#[inline]
+pub(crate) fn so_far() -> Option<NonZeroU64> {
     if exit::is_leaving() {
         return None;
     }
     let counted = GATE.records.counted()?;
-    Some(
-        counted
-            .wrapping_add(seal::operations())
-            .wrapping_add(1)
-            .max(1),
-    )
+    NonZeroU64::new(counted.wrapping_add(seal::operations()).wrapping_add(1))
 }
 
 /// All that was submitted up to a count is complete on a device.
-pub(crate) fn done(device_index: usize, up_to: Option<u64>) {
+pub(crate) fn done(device_index: usize, up_to: Option<NonZeroU64>) {
     if let (Some(complete), Some(up_to)) = (COMPLETE.get(device_index), up_to) {
-        complete.store(up_to, Ordering::Release);
+        complete.store(up_to.get(), Ordering::Release);
     }
 }
 
 /// Whether the process has submitted nothing since.
+#[inline]
 pub(crate) fn is_done(device_index: usize) -> bool {
+    was_done(device_index, so_far())
+}
+
+/// Whether the process had submitted nothing since, when its submissions were `so_far`.
+#[inline]
+pub(crate) fn was_done(device_index: usize, so_far: Option<NonZeroU64>) -> bool {
     let complete = COMPLETE.get(device_index);
     let complete = complete.map_or(0, |complete| complete.load(Ordering::Acquire));
-    complete != 0 && so_far() == Some(complete)
+    so_far.is_some_and(|so_far| so_far.get() == complete)
 }
 
 /// A forked child has submitted nothing. Stores only.

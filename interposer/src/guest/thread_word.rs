@@ -1,4 +1,4 @@
-//! Eight bytes for each thread, one load away.
+//! A word for each thread, or a few, one load away.
 //!
 //! The dynamic linker finds a library's thread-locals by a call, unless the library asks for them
 //! to lie at a fixed distance from the thread pointer. That place is given to libraries that a
@@ -6,19 +6,23 @@
 //! The compiler offers no such choice, so the variable is declared and read in assembly. It has no
 //! destructor: signal handlers have it, and code that runs after other destructors.
 
-/// Declares a thread-local of eight aligned bytes of zeros and `cell()`, its address in the calling
-/// thread. Only that thread may use the address, and only while it runs.
+/// Declares a thread-local of eight aligned bytes of zeros, or of so many, and `cell()`, its
+/// address in the calling thread. Only that thread may use the address, and only while it runs.
 macro_rules! thread_word {
     ($symbol:ident: $type:ty) => {
+        $crate::guest::thread_word::thread_word!($symbol: $type, 8);
+    };
+    ($symbol:ident: $type:ty, $bytes:literal) => {
+        const _: () = assert!(size_of::<$type>() <= $bytes && align_of::<$type>() <= 8);
         core::arch::global_asm!(
             concat!(".pushsection .tbss.", stringify!($symbol), ",\"awT\",@nobits"),
             ".balign 8",
             concat!(".globl ", stringify!($symbol)),
             concat!(".hidden ", stringify!($symbol)),
             concat!(".type ", stringify!($symbol), ",@object"),
-            concat!(".size ", stringify!($symbol), ",8"),
+            concat!(".size ", stringify!($symbol), ",", stringify!($bytes)),
             concat!(stringify!($symbol), ":"),
-            ".zero 8",
+            concat!(".zero ", stringify!($bytes)),
             ".popsection",
         );
 

@@ -6,9 +6,10 @@ use super::{early, pool};
 use crate::account::{self, Charge, Deadline};
 use crate::driver::contexts::{self, Here};
 use crate::driver::device::DeviceKey;
+use crate::gate::seal;
 use crate::holdings::reclaim;
 use crate::holdings::table::{self, Kind, Record};
-use crate::residency::memory;
+use crate::residency::{memory, slabs};
 
 /// Charges `bytes` to the current context's device and asks the driver. `answer` is called with the
 /// charge after success and says what became of it.
@@ -65,6 +66,9 @@ pub(crate) fn pointer(
 /// Frees the allocation at `address`: the driver first, then the credit.
 #[inline]
 pub(crate) fn free(address: u64, ask: impl FnOnce() -> CUresult) -> CUresult {
+    if let Some(answer) = small_freed(address) {
+        return answer;
+    }
     let Some(record) = table::take(address) else {
         return pool::free_unrecorded(address, ask);
     };
@@ -80,4 +84,18 @@ pub(crate) fn free(address: u64, ask: impl FnOnce() -> CUresult) -> CUresult {
         table::put_back(address, record);
     }
     answer
+}
+
+/// Frees a small allocation that can move; `None`: there is none at this address. No table but its
+/// slab's has it, and it is not charged by itself.
+#[inline]
+pub(crate) fn small_freed(address: u64) -> Option<CUresult> {
+    if !seal::may_move() {
+        return None;
+    }
+    let answer = slabs::free(address)?;
+    if answer.is_success() {
+        early::freed();
+    }
+    Some(answer)
 }

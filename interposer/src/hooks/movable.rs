@@ -7,14 +7,14 @@ use core::cell::Cell;
 use gpushare_cuda_abi::cuda::{CUdeviceptr, CUresult, CUstream};
 
 use super::allocate;
-use crate::account::{self, Units};
+use crate::account;
 use crate::driver::captures;
 use crate::driver::contexts::{self, Here};
 use crate::driver::device::DeviceKey;
 use crate::driver::stream_ref::StreamRef;
 use crate::entry::args::Out;
 use crate::gate::{seal, work};
-use crate::holdings::table::{self, Kind, Record};
+use crate::holdings::table::Kind;
 use crate::residency::slabs::{self, Grown};
 use crate::residency::{memory, pitch};
 
@@ -26,14 +26,21 @@ pub(super) fn allocate(
     bytes: u64,
     refusal: &dyn Fn() -> CUresult,
 ) -> Option<CUresult> {
-    if seal::may_move() {
-        of_any_size(dptr, bytes, refusal)
-    } else {
-        None
+    if !seal::may_move() {
+        return None;
     }
+    if bytes < memory::LEAST
+        && let Ok(few) = u32::try_from(bytes)
+        && let Some(at) = slabs::take_at_once(few)
+    {
+        dptr.write(at);
+        return Some(CUresult::SUCCESS);
+    }
+    of_any_size(dptr, bytes, refusal)
 }
 
 #[cold]
+#[inline(never)]
 fn of_any_size(
     dptr: Out<'_, CUdeviceptr>,
     bytes: u64,
@@ -48,7 +55,8 @@ fn of_any_size(
         return Some(lost);
     }
     if bytes < memory::LEAST {
-        return small(here, dptr, bytes, refusal);
+        let few = u32::try_from(bytes).ok()?;
+        return small(here, dptr, few, refusal);
     }
     let size = memory::size_of(bytes, here.device)?;
     let ask = || match memory::allocate(here, bytes, size) {
@@ -68,14 +76,14 @@ fn of_any_size(
 fn small(
     here: Here,
     dptr: Out<'_, CUdeviceptr>,
-    bytes: u64,
+    bytes: u32,
     refusal: &dyn Fn() -> CUresult,
 ) -> Option<CUresult> {
     // While a stream captures, small allocations are the driver's.
     if captures::none_seen()
         && let Some(at) = slabs::take(here, bytes)
     {
-        entered(here, dptr, at);
+        dptr.write(at);
         return Some(CUresult::SUCCESS);
     }
     let size = slabs::size_on(here.device)?;
@@ -100,7 +108,7 @@ fn small(
         |here, charge| {
             let grown = made.get();
             slabs::charged(here.device, grown, charge.keep());
-            entered(here, dptr, grown.at);
+            dptr.write(grown.at);
             CUresult::SUCCESS
         },
     );
@@ -115,12 +123,6 @@ fn fits(device: DeviceKey, bytes: u64) -> bool {
         let limit = status.limit.unwrap_or(u64::MAX);
         status.charged.saturating_add(bytes) <= limit
     })
-}
-
-fn entered(here: Here, dptr: Out<'_, CUdeviceptr>, at: u64) {
-    let record = Record::new(here.device, here.context, Kind::Movable, Units(0));
-    table::insert(at, record);
-    dptr.write(at);
 }
 
 /// Allocates rows of the driver's pitch.

@@ -18,6 +18,7 @@ use crate::entry::args::In;
 use crate::entry::hooks;
 use crate::gate::{self, Key, Work, apart, awaited, seal};
 use crate::holdings::table::{self, Kind};
+use crate::residency::slabs;
 use describe::{box_v1, box_v2, peers, rectangle_v1, rectangle_v2};
 
 /// Operations on at least this many bytes of a device count. Below, even a device that moves 300
@@ -262,8 +263,11 @@ fn later(stream: StreamRef, ends: Ends) -> Move {
     }
 }
 
-/// The device on which memory of this library's table lies. Managed memory may be anywhere.
+/// The device on which memory of this library's tables lies. Managed memory may be anywhere.
 fn device_of(address: CUdeviceptr) -> Option<DeviceKey> {
+    if let Some(device) = slabs::device_of(address) {
+        return Some(device);
+    }
     let (_, record) = table::find(address)?;
     (record.kind() != Kind::Managed).then(|| record.device())
 }

@@ -21,8 +21,7 @@ use crate::holdings::objects::Map;
 use crate::holdings::pools::{self, Payer, Pool, PoolLocation, growth_of};
 use crate::holdings::reclaim::{self, Found};
 use crate::holdings::table::{self, Kind, Record};
-use crate::hooks::early;
-use crate::hooks::refusal;
+use crate::hooks::{allocate, early, refusal};
 use crate::residency::{memory, pool_facts, pooled};
 
 hooks! {
@@ -291,11 +290,15 @@ fn free_ordered(dptr: CUdeviceptr, stream: StreamRef, call: impl FnOnce() -> CUr
     if let Some(allocation) = ALLOCATIONS.take(dptr) {
         return free_pooled(dptr, allocation, Some(stream), call);
     }
+    // All work on the device is complete then, and so that of the stream.
+    if let Some(answer) = allocate::small_freed(dptr) {
+        return answer;
+    }
     let Some(record) = table::take(dptr) else {
         return free_unrecorded(dptr, call);
     };
     if record.kind() == Kind::Movable {
-        // All work on the device is complete then, and so that of the stream.
+        // As with a small one.
         let answer = memory::free(record.device(), dptr);
         if answer.is_success() {
             early::freed();

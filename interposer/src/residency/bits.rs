@@ -15,6 +15,20 @@ fn between(from: u32, to: u32) -> u64 {
     (u64::MAX >> (WORD - to)) & (u64::MAX << from)
 }
 
+/// The bit of a number in its word.
+#[inline(always)]
+pub(super) fn bit_of(at: u32) -> u64 {
+    1 << (at % WORD)
+}
+
+/// The bits of `count` numbers from `from` on, where they are of one word.
+#[inline]
+fn run_in_word(from: u32, count: u32) -> Option<u64> {
+    let start = from % WORD;
+    // As unsigned numbers: none is no run of one word either.
+    (count.wrapping_sub(1) < WORD - start).then(|| u64::MAX >> (WORD - count) << start)
+}
+
 impl Bits {
     /// None of the numbers below `length`.
     pub(super) fn new(length: u32) -> Self {
@@ -35,35 +49,57 @@ impl Bits {
         self.word(at) >> (at % WORD) & 1 != 0
     }
 
-    /// Whether all of `from..to` are in: at most a few.
-    #[inline]
-    pub(super) fn has_all(&self, from: u32, to: u32) -> bool {
-        if to == from + 1 {
-            return self.has(from);
-        }
+    fn has_all(&self, from: u32, to: u32) -> bool {
         to <= self.length && self.next_from(from, to, u64::MAX) == to
     }
 
-    /// Puts one in, or takes it out.
+    /// The word that holds a number, as [`bit_of`] says where.
+    #[inline(always)]
+    pub(super) fn word_of(&mut self, at: u32) -> Option<&mut u64> {
+        self.words.get_mut((at / WORD) as usize)
+    }
+
+    /// Takes `count` from `from` on out, if all of them are in.
     #[inline]
-    pub(super) fn set(&mut self, at: u32, put: bool) {
-        if let Some(word) = self.words.get_mut((at / WORD) as usize) {
-            let bit = 1 << (at % WORD);
-            *word = if put { *word | bit } else { *word & !bit };
+    pub(super) fn take_run(&mut self, from: u32, count: u32) -> bool {
+        if let Some(bits) = run_in_word(from, count) {
+            let word = self.words.get_mut((from / WORD) as usize);
+            return word.is_some_and(|word| {
+                let all = *word & bits == bits;
+                if all {
+                    *word ^= bits;
+                }
+                all
+            });
+        }
+        self.take_long_run(from, count)
+    }
+
+    #[cold]
+    fn take_long_run(&mut self, from: u32, count: u32) -> bool {
+        let to = from.saturating_add(count);
+        let all = self.has_all(from, to);
+        if all {
+            self.change(from, to, false);
+        }
+        all
+    }
+
+    /// Puts `count` from `from` on in.
+    #[inline]
+    pub(super) fn put_run(&mut self, from: u32, count: u32) {
+        match run_in_word(from, count) {
+            Some(bits) => {
+                if let Some(word) = self.words.get_mut((from / WORD) as usize) {
+                    *word |= bits;
+                }
+            }
+            None => self.change(from, from.saturating_add(count), true),
         }
     }
 
     /// Puts all of `from..to` in, or takes all out.
-    #[inline]
     pub(super) fn change(&mut self, from: u32, to: u32, put: bool) {
-        if to == from + 1 {
-            self.set(from, put);
-        } else {
-            self.change_many(from, to, put);
-        }
-    }
-
-    fn change_many(&mut self, from: u32, to: u32, put: bool) {
         let (mut from, to) = (from, to.min(self.length));
         while from < to {
             let start = from % WORD;
@@ -157,6 +193,13 @@ mod tests {
             let end = at + random(LENGTH - at + 1);
             let all = flags[at as usize..end as usize].iter().all(|flag| *flag);
             assert_eq!(bits.has_all(at, end), all);
+            if end > at && all {
+                assert!(bits.take_run(at, end - at) && !bits.take_run(at, end - at));
+                assert!((at..end).all(|i| !bits.has(i)));
+                bits.put_run(at, end - at);
+            } else if end > at {
+                assert!(!bits.take_run(at, end - at), "nothing is taken then");
+            }
             for is_in in [true, false] {
                 let expected = (at..end).find(|i| flags[*i as usize] == is_in);
                 assert_eq!(bits.next(at, end, is_in), expected.unwrap_or(end));

@@ -18,7 +18,7 @@ use super::drain::Drain;
 use super::pooled::{self, PoolId};
 use super::small::number;
 use super::spent::Spent;
-use super::{managed, peers, pitch, slabs, thread};
+use super::{managed, peers, pitch, thread};
 use crate::account;
 use crate::driver::calls;
 use crate::driver::captures::{self, unnoticed};
@@ -48,8 +48,16 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The books. Held for moments, never while the driver is called.
+#[inline]
 pub(super) fn blocks() -> MutexGuard<'static, Blocks> {
-    locked(BLOCKS.get_or(Mutex::default))
+    locked(BLOCKS.get().unwrap_or_else(|| first_blocks()))
+}
+
+// By itself: they are large, and would lie on the stack of each call.
+#[cold]
+#[inline(never)]
+fn first_blocks() -> &'static Mutex<Blocks> {
+    BLOCKS.get_or(Mutex::default)
 }
 
 /// The size that an allocation takes in chunks of its own; `None` where it is made as plain memory,
@@ -226,12 +234,9 @@ fn back(base: u64, block: &mut Block) -> Result<(), CUresult> {
     Ok(())
 }
 
-/// Frees the movable allocation at `base`, as the driver frees plain memory: when all work on the
-/// device is complete. Waits while the process is sealed.
+/// Frees the movable allocation at `base` that is no part of a slab, as the driver frees plain
+/// memory: when all work on the device is complete. Waits while the process is sealed.
 pub(crate) fn free(device: DeviceKey, base: u64) -> CUresult {
-    if let Some(answer) = slabs::free(device, base) {
-        return answer;
-    }
     if !blocks().map.contains_key(&base) {
         return CUresult::INVALID_VALUE;
     }

@@ -1,13 +1,16 @@
 //! One slab of small allocations: which of its granules are free, and what begins where. The books
 //! alone. Nothing is allocated here but when a slab is made.
 
-use super::bits::Bits;
+use super::bits::{Bits, bit_of};
 use super::room::GRAIN;
 use super::small::Small;
 use crate::account::Units;
 use crate::driver::contexts::ContextId;
 use crate::driver::device::DeviceKey;
 
+/// [`GRAIN`] as a number of an allocation's bytes.
+const GRAIN_BYTES: u32 = 512;
+const _: () = assert!(GRAIN_BYTES as u64 == GRAIN);
 /// `SYNC_MEMOPS` is set, beside an allocation's bytes.
 const SYNC_MEMOPS: u32 = 1 << 31;
 /// How long an empty slab is kept (ns), once somebody has looked.
@@ -28,7 +31,7 @@ pub(super) struct Slab {
     /// Allocations in it.
     pub(super) live: u32,
     /// Since when nothing is in it, as far as somebody has looked (ns); 0: nobody has.
-    emptied: u64,
+    pub(super) emptied: u64,
     /// Its neighbours in its list, and the class of the list; see [`Shelf`](super::small).
     pub(super) links: (Option<u32>, Option<u32>),
     pub(super) class: Option<u32>,
@@ -36,14 +39,43 @@ pub(super) struct Slab {
     free: Bits,
     starts: Bits,
     /// By the granule where an allocation begins.
-    bytes: Box<[u32]>,
-    serials: Box<[u64]>,
+    parts: Box<[Part]>,
     /// Free granules.
     left: u32,
     /// No free stretch is longer. A search that fails tells how long the longest is.
     longest: u32,
     /// Where the next search begins: where memory was freed or taken last.
     rover: u32,
+}
+
+/// What is known of an allocation.
+#[derive(Clone, Copy, Debug, Default)]
+struct Part {
+    serial: u64,
+    /// As the program asked for it, and [`SYNC_MEMOPS`].
+    bytes: u32,
+}
+
+/// What became of a free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gave {
+    /// No allocation begins there.
+    Nothing,
+    /// It may not be freed.
+    Kept,
+    /// It is free, and its slab is as it was otherwise.
+    Plainly,
+    /// It is free. [`Slab::settle`] says what that means for its slab.
+    Freed(Hole),
+}
+
+/// The granules that an allocation had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hole {
+    start: u32,
+    grains: u32,
+    /// `SYNC_MEMOPS` was set.
+    pub(super) sync_memops: bool,
 }
 
 /// Lists of slabs by their longest free stretch: one for each power of two granules.
@@ -56,8 +88,9 @@ pub(super) fn class_of(longest: u32) -> Option<u32> {
 }
 
 /// The granules that an allocation takes.
-pub(super) fn grains_of(bytes: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(GRAIN)).unwrap_or(u32::MAX)
+#[inline]
+pub(super) fn grains_of(bytes: u32) -> u32 {
+    bytes.saturating_add(GRAIN_BYTES - 1) / GRAIN_BYTES
 }
 
 impl Slab {
@@ -68,7 +101,8 @@ impl Slab {
         (base, bytes): (u64, u64),
         number: u64,
     ) -> Self {
-        let grains = u32::try_from(bytes / GRAIN).unwrap_or(0);
+        // Less than 4 GiB: an offset is a number of 32 bits.
+        let grains = u32::try_from(bytes).map_or(0, |bytes| bytes / GRAIN_BYTES);
         let mut free = Bits::new(grains);
         free.change(0, grains, true);
         Self {
@@ -84,8 +118,7 @@ impl Slab {
             grains,
             free,
             starts: Bits::new(grains),
-            bytes: vec![0; grains as usize].into_boxed_slice(),
-            serials: vec![0; grains as usize].into_boxed_slice(),
+            parts: vec![Part::default(); grains as usize].into_boxed_slice(),
             left: grains,
             longest: grains,
             rover: 0,
@@ -148,49 +181,99 @@ impl Slab {
         })
     }
 
-    /// Takes a part for `bytes`. `None`: no stretch is long enough, which is known from then on.
-    #[inline]
-    pub(super) fn take(&mut self, bytes: u64, serial: u64) -> Option<u64> {
-        let grains = grains_of(bytes);
-        let mut start = self.rover;
-        if !self.free.has_all(start, start.saturating_add(grains)) {
-            start = match self.find_room(grains) {
-                Ok(start) => start,
-                Err(longest) => {
-                    self.longest = longest;
-                    return None;
-                }
-            };
-        }
-        self.free.change(start, start + grains, false);
-        self.starts.set(start, true);
-        let place = start as usize;
-        if let (Some(known), Some(its)) = (self.bytes.get_mut(place), self.serials.get_mut(place)) {
-            *known = u32::try_from(bytes).unwrap_or(SYNC_MEMOPS - 1);
-            *its = serial;
-        }
-        self.live += 1;
-        self.emptied = 0;
-        self.left -= grains;
-        self.rover = start + grains;
-        Some(self.address(start))
+    /// Takes a part for `bytes` where memory was freed or taken last, if there is room.
+    #[inline(always)]
+    pub(super) fn take_at_once(&mut self, bytes: u32, serial: u64) -> Option<u64> {
+        let (start, grains) = (self.rover, grains_of(bytes));
+        let taken = self.free.take_run(start, grains);
+        taken.then(|| self.enter(start, bytes, serial))
     }
 
-    /// Frees the allocation that begins here.
-    #[inline]
-    pub(super) fn give(&mut self, at: u64) -> Option<Small> {
-        let small = self.get(at)?;
-        let start = self.grain(at);
-        let end = start + grains_of(small.bytes);
-        self.starts.set(start, false);
-        self.live -= 1;
-        self.left += end - start;
-        if self.longest < self.left {
-            self.longest = self.longest.max(self.around(start, end));
+    /// Takes a part for `bytes`. `None`: no stretch is long enough, which is known from then on.
+    pub(super) fn take(&mut self, bytes: u32, serial: u64) -> Option<u64> {
+        let grains = grains_of(bytes);
+        if let Some(at) = self.take_at_once(bytes, serial) {
+            return Some(at);
         }
-        self.free.change(start, end, true);
+        match self.find_room(grains) {
+            Ok(start) => {
+                self.free.change(start, start + grains, false);
+                Some(self.enter(start, bytes, serial))
+            }
+            Err(longest) => {
+                self.longest = longest;
+                None
+            }
+        }
+    }
+
+    /// Enters an allocation whose granules have been taken.
+    #[inline]
+    fn enter(&mut self, start: u32, bytes: u32, serial: u64) -> u64 {
+        if let Some(word) = self.starts.word_of(start) {
+            *word |= bit_of(start);
+        }
+        if let Some(part) = self.parts.get_mut(start as usize) {
+            *part = Part { serial, bytes };
+        }
+        let grains = grains_of(bytes);
+        self.live += 1;
+        self.left -= grains;
+        self.rover = start + grains;
+        self.address(start)
+    }
+
+    /// How far an address lies behind the slab's begin. `None`: it does not lie in it.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a slab is smaller")]
+    pub(super) fn offset(&self, at: u64) -> Option<u32> {
+        let offset = at.wrapping_sub(self.base);
+        (offset < self.size()).then_some(offset as u32)
+    }
+
+    /// Frees the allocation that begins at this offset, if `may` says so of its device and its
+    /// serial.
+    #[inline(always)]
+    pub(super) fn give(&mut self, offset: u32, may: impl FnOnce(DeviceKey, u64) -> bool) -> Gave {
+        let start = offset / GRAIN_BYTES;
+        let bit = bit_of(start);
+        let Some(word) = self.starts.word_of(start) else {
+            return Gave::Nothing;
+        };
+        let Some(part) = self.parts.get(start as usize) else {
+            return Gave::Nothing;
+        };
+        if !offset.is_multiple_of(GRAIN_BYTES) || *word & bit == 0 {
+            return Gave::Nothing;
+        }
+        if !may(self.device, part.serial) {
+            return Gave::Kept;
+        }
+        *word ^= bit;
+        let sync_memops = part.bytes & SYNC_MEMOPS != 0;
+        let grains = grains_of(part.bytes & !SYNC_MEMOPS);
+        self.live -= 1;
+        self.left += grains;
         self.rover = start;
-        Some(small)
+        self.free.put_run(start, grains);
+        if sync_memops || self.live == 0 || self.longest < self.left {
+            return Gave::Freed(Hole {
+                start,
+                grains,
+                sync_memops,
+            });
+        }
+        Gave::Plainly
+    }
+
+    /// Notes how long the free stretch is that a hole is a part of now, as far as it is followed.
+    /// Whether another list is the slab's from then on.
+    pub(super) fn settle(&mut self, hole: Hole) -> bool {
+        if self.longest < self.left {
+            let around = self.around(hole.start, hole.start + hole.grains);
+            self.longest = self.longest.max(around);
+        }
+        self.class != class_of(self.longest)
     }
 
     /// The free stretch around granules that become free, or more.
@@ -204,20 +287,12 @@ impl Slab {
     }
 
     fn known(&self, start: u32) -> Option<Small> {
-        let bytes = *self.bytes.get(start as usize)?;
+        let part = self.parts.get(start as usize)?;
         Some(Small {
-            bytes: u64::from(bytes & !SYNC_MEMOPS),
-            slab: self.base,
-            serial: *self.serials.get(start as usize)?,
-            sync_memops: bytes & SYNC_MEMOPS != 0,
+            bytes: u64::from(part.bytes & !SYNC_MEMOPS),
+            serial: part.serial,
+            sync_memops: part.bytes & SYNC_MEMOPS != 0,
         })
-    }
-
-    /// The allocation that begins here.
-    pub(super) fn get(&self, at: u64) -> Option<Small> {
-        let start = self.grain(at);
-        let begins = self.starts.has(start) && self.address(start) == at;
-        begins.then(|| self.known(start)).flatten()
     }
 
     /// The allocation that holds an address, and where it begins.
@@ -232,11 +307,11 @@ impl Slab {
     /// Sets `SYNC_MEMOPS` of the allocation that begins here.
     pub(super) fn set_sync_memops(&mut self, at: u64, on: bool) {
         let start = self.grain(at);
-        if let Some(bytes) = self.bytes.get_mut(start as usize) {
-            *bytes = if on {
-                *bytes | SYNC_MEMOPS
+        if let Some(part) = self.parts.get_mut(start as usize) {
+            part.bytes = if on {
+                part.bytes | SYNC_MEMOPS
             } else {
-                *bytes & !SYNC_MEMOPS
+                part.bytes & !SYNC_MEMOPS
             };
         }
     }

@@ -13,10 +13,10 @@ use super::memory::{
 };
 use super::pooled;
 use super::provide::is_idle;
-use super::small::{Empty, SLAB, Small};
+use super::small::{Empty, Given, SLAB};
 use crate::account::{self, Units};
 use crate::driver::captures;
-use crate::driver::contexts::Here;
+use crate::driver::contexts::{self, Here};
 use crate::driver::device::DeviceKey;
 use crate::driver::vmm;
 use crate::gate::{self, seal, work};
@@ -32,9 +32,21 @@ pub(crate) fn size_on(device: DeviceKey) -> Option<u64> {
     unit_of(device).map(|unit| SLAB.max(unit))
 }
 
+/// Takes a part for `bytes` of a slab that is there, for the current context. `None`: it takes the
+/// slow way, which may find one.
+#[inline(never)]
+pub(crate) fn take_at_once(bytes: u32) -> Option<u64> {
+    let here = contexts::here()?;
+    // As there: a context may be lost, and while a stream captures such memory is the driver's.
+    if !work::is_done(here.device.index()) || !captures::none_seen() {
+        return None;
+    }
+    let taken = seal::try_pass_books(|| blocks().smalls.take_at_once(here.context, bytes));
+    taken.ok()?
+}
+
 /// Takes a part for `bytes` of a slab that is there. Calls no driver.
-#[inline]
-pub(crate) fn take(here: Here, bytes: u64) -> Option<u64> {
+pub(crate) fn take(here: Here, bytes: u32) -> Option<u64> {
     seal::pass_books(|| blocks().smalls.take(here.context, bytes)).ok()?
 }
 
@@ -52,7 +64,7 @@ pub(crate) struct Grown {
 ///
 /// # Errors
 /// The driver's, as for a plain allocation.
-pub(crate) fn grow(here: Here, bytes: u64, size: u64) -> Result<Grown, CUresult> {
+pub(crate) fn grow(here: Here, bytes: u32, size: u64) -> Result<Grown, CUresult> {
     let made = Cell::new(Grown::default());
     let answer = seal::pass(|| match make(here, size, size) {
         Ok(slab) => {
@@ -80,48 +92,93 @@ pub(crate) fn charged(device: DeviceKey, grown: Grown, charge: Units) {
     }
 }
 
-/// Frees the small allocation at `at`, as [`memory::free`](super::memory::free). `None`: there is
-/// none.
-pub(super) fn free(device: DeviceKey, at: u64) -> Option<CUresult> {
+/// Frees the small allocation that begins at `at`, as [`memory::free`](super::memory::free).
+/// `None`: there is none. Waits while the process is sealed, for a small allocation only.
+#[inline(never)]
+pub(crate) fn free(at: u64) -> Option<CUresult> {
     if !captures::none_seen() {
-        blocks().smalls.find(at).filter(|(begin, _)| *begin == at)?;
-        if let Some(refused) = refused_by_capture() {
-            return Some(refused);
-        }
+        return free_slowly(at);
     }
-    if !work::is_done(device.index()) {
-        blocks().smalls.find(at).filter(|(begin, _)| *begin == at)?;
-        if let Some(refused) = refused_by_context(device) {
-            return Some(refused);
-        }
-        await_device(device);
+    // Before the passage, which is a call in the driver as far as the count knows.
+    let so_far = work::so_far();
+    let may_now = |device: DeviceKey, _| work::was_done(device.index(), so_far);
+    match seal::try_pass_books(|| blocks().smalls.give(at, may_now)) {
+        Ok(Given::Freed) => Some(CUresult::SUCCESS),
+        Ok(given) => freed(at, given),
+        Err(_) => free_slowly(at),
     }
-    let (small, too_many) = match seal::pass_books(|| blocks().smalls.give(at)) {
-        Ok(given) => given?,
-        Err(why) => return Some(why),
-    };
-    if too_many || small.sync_memops {
-        freed(device, small, too_many);
-    }
-    Some(CUresult::SUCCESS)
 }
 
+/// The same, also where the driver has to be asked, or all work to be waited for.
 #[cold]
-fn freed(device: DeviceKey, small: Small, too_many: bool) {
+#[inline(never)]
+fn free_slowly(at: u64) -> Option<CUresult> {
+    let (device, serial) = blocks().smalls.begins(at)?;
+    if let Some(refused) = refused_by_capture().or_else(|| refused_by_context(device)) {
+        return Some(refused);
+    }
+    if !work::is_done(device.index()) {
+        await_device(device);
+    }
+    // Not another one that was given the same place meanwhile.
+    let is_it = |_, now| now == serial;
+    let given = seal::pass_books(|| blocks().smalls.give(at, is_it));
+    Some(match given {
+        // Another thread has freed it, or its context has ended.
+        Ok(Given::Nothing | Given::Kept) => CUresult::INVALID_VALUE,
+        Ok(Given::Freed) => CUresult::SUCCESS,
+        Ok(Given::Seldom {
+            sync_memops,
+            too_many,
+        }) => changed(at, sync_memops, too_many),
+        Err(why) => why,
+    })
+}
+
+/// Goes on after a free of other than the usual kind.
+#[cold]
+#[inline(never)]
+fn freed(at: u64, given: Given) -> Option<CUresult> {
+    match given {
+        Given::Nothing => None,
+        Given::Kept => free_slowly(at),
+        Given::Freed => Some(CUresult::SUCCESS),
+        Given::Seldom {
+            sync_memops,
+            too_many,
+        } => Some(changed(at, sync_memops, too_many)),
+    }
+}
+
+/// After a free the slab changes as a whole.
+fn changed(at: u64, sync_memops: bool, too_many: bool) -> CUresult {
+    let Some((slab, device)) = blocks().smalls.place_of(at) else {
+        return CUresult::SUCCESS;
+    };
     // Memory goes: what no hook saw submitted must be over too.
     await_all(device);
     let _ = seal::pass(|| {
-        if small.sync_memops {
-            follow_sync_memops(small.slab);
+        if sync_memops {
+            follow_sync_memops(slab);
         }
         let surplus = {
             let smalls = &mut blocks().smalls;
-            let owner = smalls.owner(small.slab).filter(|_| too_many);
+            let owner = smalls.owner(slab).filter(|_| too_many);
             owner.map(|owner| smalls.too_many(owner))
         };
         give_up(surplus.unwrap_or_default());
         CUresult::SUCCESS
     });
+    CUresult::SUCCESS
+}
+
+/// The device of the slab in which an address lies.
+pub(crate) fn device_of(address: u64) -> Option<DeviceKey> {
+    if seal::may_move() {
+        blocks().smalls.place_of(address).map(|(_, device)| device)
+    } else {
+        None
+    }
 }
 
 /// Sets `SYNC_MEMOPS` of a slab, or a pool's segment, as its allocations want it. Inside a passage

@@ -5,13 +5,13 @@
 //! The last slab of a context that is empty is kept for a while: a program that allocates and
 //! frees one small piece again and again would make and drop a slab each time.
 //!
-//! To take a part and to give it back costs some 360 instructions, however many there are, and
+//! To take a part and to give it back costs some 170 instructions, however many there are, and
 //! allocates nothing: slabs are found by their address, and those with room in lists by the
-//! logarithm of their longest free stretch.
+//! logarithm of their longest free stretch. No other table has these allocations.
 
 use std::collections::BTreeMap;
 
-use super::slab::{CLASSES, Slab, class_of, grains_of};
+use super::slab::{CLASSES, Gave, Hole, Slab, class_of, grains_of};
 use crate::account::Units;
 use crate::driver::contexts::ContextId;
 use crate::driver::device::DeviceKey;
@@ -34,11 +34,27 @@ const NEAR: usize = 64;
 pub(super) struct Small {
     /// As the program asked for it.
     pub(super) bytes: u64,
-    /// The slab that it is a part of.
-    pub(super) slab: u64,
     pub(super) serial: u64,
     /// `SYNC_MEMOPS` is set.
     pub(super) sync_memops: bool,
+}
+
+/// What became of a free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Given {
+    /// No small allocation begins there.
+    Nothing,
+    /// It may not be freed.
+    Kept,
+    /// It is free.
+    Freed,
+    /// It is free, and its slab changes as a whole.
+    Seldom {
+        /// `SYNC_MEMOPS` was set.
+        sync_memops: bool,
+        /// Its context has an empty slab too many now.
+        too_many: bool,
+    },
 }
 
 /// The number of an allocation among the process's, after so many moves.
@@ -63,6 +79,22 @@ struct Shelf {
     any: u32,
     /// Slabs that nothing is in.
     empty: u32,
+}
+
+impl Shelf {
+    /// The first slab of the lowest list that has room for so many granules, as far as is known:
+    /// the fullest first, so that others empty.
+    #[inline]
+    fn surest(&self, grains: u32) -> Option<u32> {
+        // The logarithm, rounded up.
+        let sure = (grains.saturating_mul(2).wrapping_sub(1) | 1).ilog2();
+        let lists = u64::from(self.any) >> sure;
+        if lists == 0 {
+            return None;
+        }
+        let class = sure + lists.trailing_zeros();
+        *self.first.get(class as usize)?
+    }
 }
 
 /// All of them.
@@ -105,14 +137,25 @@ impl Smalls {
     }
 
     /// The slab in which an address lies.
+    #[inline]
     fn at(&self, address: u64) -> Option<u32> {
         let near = self.near[near_place(address)];
-        let holds = |slab: &Slab| address.wrapping_sub(slab.base) < slab.size();
-        if self.slab(near).is_some_and(holds) {
+        if self.holds(near, address) {
             return Some(near);
         }
+        self.far(address)
+    }
+
+    #[cold]
+    fn far(&self, address: u64) -> Option<u32> {
         let (_, &index) = self.places.range(..=address).next_back()?;
-        self.slab(index).is_some_and(holds).then_some(index)
+        self.holds(index, address).then_some(index)
+    }
+
+    #[inline]
+    fn holds(&self, index: u32, address: u64) -> bool {
+        let slab = self.slab(index);
+        slab.is_some_and(|slab| slab.offset(address).is_some())
     }
 
     /// Puts a slab into the list where it belongs by now.
@@ -172,18 +215,29 @@ impl Smalls {
     }
 
     /// Takes a part for `bytes` of a context's slabs, if one has room.
-    pub(super) fn take(&mut self, owner: ContextId, bytes: u64) -> Option<u64> {
+    pub(super) fn take(&mut self, owner: ContextId, bytes: u32) -> Option<u64> {
+        let taken = self.take_at_once(owner, bytes);
+        taken.or_else(|| self.take_slowly(owner, bytes))
+    }
+
+    /// The same where no search is needed.
+    #[inline(always)]
+    pub(super) fn take_at_once(&mut self, owner: ContextId, bytes: u32) -> Option<u64> {
+        let serial = self.next_serial();
+        let shelf = self.shelves.get_mut(usize::from(owner.0))?;
+        let index = shelf.surest(grains_of(bytes))?;
+        let slab = self.slabs.get_mut(index as usize)?.as_deref_mut()?;
+        let at = slab.take_at_once(bytes, serial)?;
+        if slab.live == 1 {
+            slab.emptied = 0;
+            shelf.empty -= 1;
+        }
+        Some(at)
+    }
+
+    fn take_slowly(&mut self, owner: ContextId, bytes: u32) -> Option<u64> {
         let grains = grains_of(bytes).max(1);
-        // First those that have room as far as is known; the fullest first, so that others empty.
-        let sure = u32::BITS - (grains - 1).leading_zeros();
-        loop {
-            let shelf = self.shelf(owner)?;
-            let lists = shelf.any.checked_shr(sure).unwrap_or(0);
-            if lists == 0 {
-                break;
-            }
-            let class = sure + lists.trailing_zeros();
-            let index = (*shelf.first.get(class as usize)?)?;
+        while let Some(index) = self.shelf(owner)?.surest(grains) {
             if let Some(at) = self.take_from(index, bytes) {
                 return Some(at);
             }
@@ -205,22 +259,20 @@ impl Smalls {
 
     /// The same of one slab. Where it has no room its list is another one from then on, or its
     /// longest stretch is too short.
-    #[inline]
-    fn take_from(&mut self, index: u32, bytes: u64) -> Option<u64> {
+    fn take_from(&mut self, index: u32, bytes: u32) -> Option<u64> {
         let serial = self.next_serial();
         let slab = self.slab_mut(index)?;
-        let was_empty = slab.live == 0;
         let (owner, taken) = (slab.owner, slab.take(bytes, serial));
-        // Only a search that fails says more of its longest stretch.
-        let moves = taken.is_none();
-        if was_empty
-            && taken.is_some()
-            && let Some(shelf) = self.shelf(owner)
-        {
-            shelf.empty -= 1;
-        }
-        if moves {
-            self.file(index);
+        match taken {
+            // Only a search that fails says more of its longest stretch.
+            None => self.file(index),
+            Some(_) if slab.live == 1 => {
+                slab.emptied = 0;
+                if let Some(shelf) = self.shelf(owner) {
+                    shelf.empty -= 1;
+                }
+            }
+            Some(_) => {}
         }
         taken
     }
@@ -270,22 +322,75 @@ impl Smalls {
             })
     }
 
-    /// Frees the allocation that begins here. Returns what was known of it, and whether its context
-    /// has an empty slab too many now.
-    pub(super) fn give(&mut self, at: u64) -> Option<(Small, bool)> {
-        let index = self.at(at)?;
-        let slab = self.slab_mut(index)?;
-        let small = slab.give(at)?;
+    /// Frees the allocation that begins here, if `may` says so of its device and its serial.
+    #[inline(always)]
+    pub(super) fn give(&mut self, at: u64, may: impl FnOnce(DeviceKey, u64) -> bool) -> Given {
+        let near = self.near[near_place(at)];
+        if let Some(Some(slab)) = self.slabs.get_mut(near as usize)
+            && let Some(offset) = slab.offset(at)
+        {
+            return match slab.give(offset, may) {
+                Gave::Plainly => Given::Freed,
+                gave => self.given(near, gave),
+            };
+        }
+        self.give_far(at, may)
+    }
+
+    /// The same where it was not asked for last.
+    #[cold]
+    #[inline(never)]
+    fn give_far(&mut self, at: u64, may: impl FnOnce(DeviceKey, u64) -> bool) -> Given {
+        let Some(index) = self.far(at) else {
+            return Given::Nothing;
+        };
+        self.near[near_place(at)] = index;
+        let Some(slab) = self.slab_mut(index) else {
+            return Given::Nothing;
+        };
+        let Some(offset) = slab.offset(at) else {
+            return Given::Nothing;
+        };
+        let gave = slab.give(offset, may);
+        self.given(index, gave)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn given(&mut self, index: u32, gave: Gave) -> Given {
+        match gave {
+            Gave::Nothing => Given::Nothing,
+            Gave::Kept => Given::Kept,
+            Gave::Plainly => Given::Freed,
+            Gave::Freed(hole) => self.settle(index, hole),
+        }
+    }
+
+    /// What a free means for its slab.
+    fn settle(&mut self, index: u32, hole: Hole) -> Given {
+        let Some(slab) = self.slab_mut(index) else {
+            return Given::Freed;
+        };
         let (owner, is_empty) = (slab.owner, slab.live == 0);
-        if slab.class != class_of(slab.longest()) {
+        if slab.settle(hole) {
             self.file(index);
         }
-        let mut too_many = false;
-        if is_empty && let Some(shelf) = self.shelf(owner) {
-            shelf.empty += 1;
-            too_many = shelf.empty > 1;
+        let too_many = is_empty && self.has_emptied(owner);
+        match hole.sync_memops || too_many {
+            true => Given::Seldom {
+                sync_memops: hole.sync_memops,
+                too_many,
+            },
+            false => Given::Freed,
         }
-        Some((small, too_many))
+    }
+
+    /// A slab of this context is empty now. Whether that is one too many.
+    fn has_emptied(&mut self, owner: ContextId) -> bool {
+        self.shelf(owner).is_some_and(|shelf| {
+            shelf.empty += 1;
+            shelf.empty > 1
+        })
     }
 
     /// Takes a slab out of the books.
@@ -358,6 +463,19 @@ impl Smalls {
     /// The allocation that holds an address, and where it begins.
     pub(super) fn find(&self, address: u64) -> Option<(u64, Small)> {
         self.slab(self.at(address)?)?.find(address)
+    }
+
+    /// The slab in which an address lies, and its device.
+    pub(super) fn place_of(&self, address: u64) -> Option<(u64, DeviceKey)> {
+        let slab = self.slab(self.at(address)?)?;
+        Some((slab.base, slab.device))
+    }
+
+    /// The device and the serial of the allocation that begins here.
+    pub(super) fn begins(&self, at: u64) -> Option<(DeviceKey, u64)> {
+        let slab = self.slab(self.at(at)?)?;
+        let (begin, small) = slab.find(at)?;
+        (begin == at).then_some((slab.device, small.serial))
     }
 
     /// Sets `SYNC_MEMOPS` of the allocation that holds an address.

@@ -15,16 +15,24 @@ impl Gate {
     fn copy(&self, thread: usize) -> bool {
         let Launcher { record, device } = &self.threads[thread];
         if !record.try_touch(1, &self.word, 0) {
-            let word = record.touch(0, 1, &self.word);
-            if word & ANY_SEALED != 0 {
-                record.touched();
-                return false;
-            }
+            return self.copy_slowly(thread);
         }
         // SAFETY: as in `launch`.
         device.with_mut(|device| unsafe { *device += 1 });
         record.touched();
         true
+    }
+
+    /// One copy by the slow way alone: the first of its thread, or one that interrupts another.
+    fn copy_slowly(&self, thread: usize) -> bool {
+        let Launcher { record, device } = &self.threads[thread];
+        let is_held = record.touch(0, 1, &self.word) & ANY_SEALED != 0;
+        if !is_held {
+            // SAFETY: as in `launch`.
+            device.with_mut(|device| unsafe { *device += 1 });
+        }
+        record.touched();
+        !is_held
     }
 
     /// Seals, waits until no call is in the driver, uses the memory alone, opens. With `copies` it
@@ -57,6 +65,27 @@ impl Gate {
 /// Copies and launches of `threads` threads while the process is sealed `seals` times. The gate may
 /// be bound and close meanwhile: that is not what holds them.
 fn seals(threads: usize, seals: usize, bound: bool, copies: bool) {
+    sealed_against(threads, seals, (bound, copies), |gate, thread| {
+        u32::from(gate.copy(thread)) + u32::from(gate.launch(thread))
+    });
+}
+
+/// Copies of one thread by the slow way alone while the process is sealed.
+fn seals_slow_copies(copies: usize, seals: usize) {
+    sealed_against(1, seals, (false, true), move |gate, thread| {
+        (0..copies)
+            .map(|_| u32::from(gate.copy_slowly(thread)))
+            .sum()
+    });
+}
+
+/// What each thread calls while the process is sealed. It returns how many of its calls were made.
+fn sealed_against(
+    threads: usize,
+    seals: usize,
+    (bound, copies): (bool, bool),
+    calls: impl Fn(&Gate, usize) -> u32 + Copy + Send + Sync + 'static,
+) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(if threads * seals == 1 { 3 } else { 2 });
     model.check(move || {
@@ -67,9 +96,7 @@ fn seals(threads: usize, seals: usize, bound: bool, copies: bool) {
         let calling: Vec<_> = (0..threads)
             .map(|thread| {
                 let gate = Arc::clone(&gate);
-                loom::thread::spawn(move || {
-                    u32::from(gate.copy(thread)) + u32::from(gate.launch(thread))
-                })
+                loom::thread::spawn(move || calls(&gate, thread))
             })
             .collect();
         for _ in 0..seals {
@@ -107,6 +134,27 @@ fn a_seal_that_looked_at_launches_alone_would_let_a_copy_through() {
 fn without_the_barrier_a_copy_slips_through_a_seal() {
     sync::BARRIER.set(false);
     seals(1, 1, false, true);
+}
+
+#[test]
+fn a_call_that_takes_the_slow_way_at_once_is_held_too() {
+    seals_slow_copies(1, 1);
+    seals_slow_copies(2, 1);
+    seals_slow_copies(1, 2);
+}
+
+#[test]
+#[should_panic(expected = "oncurrent")]
+fn without_the_fence_of_the_slow_way_it_slips_through() {
+    sync::FENCE.set(sync::Fence::None);
+    seals_slow_copies(1, 1);
+}
+
+#[test]
+#[should_panic(expected = "oncurrent")]
+fn a_fence_that_orders_no_store_before_a_load_is_too_weak() {
+    sync::FENCE.set(sync::Fence::AcqRel);
+    seals_slow_copies(1, 1);
 }
 
 /// A stream memory operation, the work that waits for its value, and a drain.

@@ -164,9 +164,14 @@ pub(crate) fn own_stream_runs() {
 /// Whether no capture is under way that a hook saw begin.
 #[inline]
 pub(crate) fn none_seen() -> bool {
-    TRACKER
-        .get()
-        .is_none_or(|tracker| tracker.captures.load(Ordering::Acquire) == 0)
+    // Most programs never capture.
+    !EVER.load(Ordering::Acquire) || seen() == 0
+}
+
+#[cold]
+fn seen() -> usize {
+    let tracker = TRACKER.get();
+    tracker.map_or(0, |tracker| tracker.captures.load(Ordering::Acquire))
 }
 
 /// Whether a capture goes on anywhere in this process, or may just begin. For a thread of ours.

@@ -4,10 +4,9 @@
 //! with it have been credited. A green context has no number of its own here: queries about it are
 //! answered for its primary context.
 
-use core::cell::Cell;
-
 use gpushare_cuda_abi::cuda::CUcontext;
 
+use super::last;
 use super::state::{Context, State, Tracker, epoch, next_epoch};
 pub(crate) use super::state::{ContextId, Here};
 use crate::driver::calls;
@@ -15,11 +14,6 @@ use crate::driver::current::CurrentContext;
 use crate::driver::device::{self, DeviceKey};
 use crate::driver::green;
 use crate::guest::fork::ForkLocal;
-
-thread_local! {
-    // Const and without a destructor: allocations are made in other libraries' destructors too.
-    static LAST: Cell<Option<(u64, CUcontext, Here)>> = const { Cell::new(None) };
-}
 
 /// Called when a context is registered.
 static NOTICED: ForkLocal<fn()> = ForkLocal::new();
@@ -37,10 +31,7 @@ pub(crate) fn here() -> Option<Here> {
     if handle.is_null() {
         return None;
     }
-    match LAST.get() {
-        Some((then, asked, here)) if asked == handle && then == epoch() => Some(here),
-        _ => look_up(handle, false),
-    }
+    last::get(epoch(), handle).or_else(|| look_up(handle, false))
 }
 
 /// The facts about a context, current or not.
@@ -64,7 +55,7 @@ fn look_up(asked: CUcontext, switch: bool) -> Option<Here> {
             None => enter(asked, current_device()?),
         },
     };
-    LAST.set(Some((epoch, asked, here)));
+    last::set(epoch, asked, here);
     Some(here)
 }
 

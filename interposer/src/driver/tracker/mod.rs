@@ -11,6 +11,7 @@
 
 pub(crate) mod captures;
 pub(crate) mod contexts;
+mod last;
 pub(crate) mod marking;
 mod place;
 mod state;
