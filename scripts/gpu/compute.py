@@ -88,14 +88,14 @@ def marks(machine):
     return f"{said}; to put one and ask once: event {cost['event']} ns, write {cost['write']} ns: better to keep: {better} (kept now: event, ADR 20)", facts
 
 
-def contended(machine):
-    """What marks could disturb, without gpushare and under a cap, which opens and closes the gate all the time."""
+def contended(machine, flags, count):
+    """What marks could disturb, without gpushare and in so many tenants at once: under a cap or beside another the gate opens and closes all the time."""
     program = machine.compile("scripts/gpu/contended.c")
-    capped = [machine.gpushare, "run", "--daemon", "on", "--gpu", machine.gpu, "--sm-limit", "40", "--", program]
-    bare, ours = (dict(line.split(None, 1) for line in machine.run(command).splitlines()) for command in ([program], capped))
-    said = "; ".join(f"{name}: {said}" + (f" (without gpushare: {bare[name]})" if bare[name] != "ok" else "") for name, said in ours.items())
-    assert ours.keys() == bare.keys() and all(said == "ok" or bare[name] != "ok" for name, said in ours.items()), said
-    return said, {"bare": bare, "capped": ours}
+    ours = [machine.gpushare, "run", "--daemon", "on", "--gpu", machine.gpu, *flags, "--", program]
+    bare, *found = (dict(line.split(None, 1) for line in out.splitlines()) for out in (machine.run([program]), *machine.runs([ours] * count)))
+    said = "; ".join(f"{name}: {', '.join(one[name] for one in found)}" + (f" (without gpushare: {bare[name]})" if bare[name] != "ok" else "") for name in bare)
+    assert all(one.keys() == bare.keys() and all(word == "ok" or bare[name] != "ok" for name, word in one.items()) for one in found), said
+    return said, {"bare": bare, "found": found}
 
 
 def slices(machine):
@@ -129,7 +129,8 @@ def slices(machine):
 def rows():
     """The driver's own sharing, the benchmark's experiments, their cost."""
     return ([Row("time: the driver's own slices", slices), Row("time: marks by event and by stream write", marks),
-             Row("time: programs that marks could disturb", contended, limit=90, least=30)],
+             Row("time: programs that marks could disturb, beside another", lambda machine: contended(machine, (), 2), limit=90, least=30),
+             Row("time: programs that marks could disturb, under a cap", lambda machine: contended(machine, ("--sm-limit", "40"), 1), limit=90, least=30)],
             [*(Row(f"time, without and with: {name}", lambda machine, name=name: against_bare(machine, name), limit=40, least=14) for name in AGAINST),
              *(Row(f"time: {name}", lambda machine, name=name, seconds=seconds: preset(machine, name, seconds), limit=40, least=12) for name, seconds in PRESETS),
              Row("time: what gpushare costs", overhead, limit=75, least=30)])
