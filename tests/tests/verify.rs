@@ -149,11 +149,17 @@ fn what_a_real_gpu_must_not_be_asked_is_no_fact_of_the_report() {
         .map(|file| file.expect("readable").path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "c"));
     let mut cc = Command::new("cc");
-    cc.args(["-std=gnu11", "-O1", "-o"]).arg(&program).args(sources).args(["-ldl", "-lpthread"]);
+    cc.args(["-std=gnu11", "-O1", "-o"])
+        .arg(&program)
+        .args(sources)
+        .args(["-ldl", "-lpthread"]);
     assert!(cc.status().expect("cc is installed").success());
     let said = |flags: &[&str]| {
         let mut command = Command::new(&program);
-        command.args(flags).arg(artefacts::soft_cuda()).env("SOFTGPU", "driver=13050");
+        command
+            .args(flags)
+            .arg(artefacts::soft_cuda())
+            .env("SOFTGPU", "driver=13050");
         String::from_utf8(command.output().expect("it runs").stdout).expect("ASCII")
     };
     assert!(!said(&[]).contains("beyond.") && said(&["--beyond"]).contains("beyond.alloc"));
