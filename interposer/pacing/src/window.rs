@@ -61,7 +61,8 @@ pub struct Window<M> {
     stirred: u64,
     /// Launches since then that went on though nothing of what is under way was complete.
     went_on: u32,
-    /// The last operation submitted before the last of those, and until when that may have ended it.
+    /// The last operation submitted before the last of those, and until when that may have ended
+    /// it.
     freed: (u64, u64),
     /// Operations submitted so far.
     pub submitted: u64,

@@ -296,7 +296,7 @@ fn work_that_ends_once_a_launch_went_on_is_not_taken_for_long() {
 }
 
 #[test]
-fn the_time_for_which_a_launch_was_kept_is_told_only_if_no_work_waited_for_it() {
+fn time_for_which_a_launch_was_kept_is_told_if_no_work_waited_for_it() {
     let told = |after: u64| {
         let (mut window, began) = held_up();
         let went = began + goes_at(&mut window, began);
