@@ -88,6 +88,16 @@ def marks(machine):
     return f"{said}; to put one and ask once: event {cost['event']} ns, write {cost['write']} ns: better to keep: {better} (kept now: event, ADR 20)", facts
 
 
+def contended(machine, flags, count):
+    """What marks could disturb, without gpushare and in so many tenants at once: under a cap or beside another the gate opens and closes all the time."""
+    program = machine.compile("scripts/gpu/contended.c")
+    ours = [machine.gpushare, "run", "--daemon", "on", "--gpu", machine.gpu, *flags, "--", program]
+    bare, *found = (dict(line.split(None, 1) for line in out.splitlines()) for out in (machine.run([program]), *machine.runs([ours] * count)))
+    said = "; ".join(f"{name}: {', '.join(one[name] for one in found)}" + (f" (without gpushare: {bare[name]})" if bare[name] != "ok" else "") for name in bare)
+    assert all(one.keys() == bare.keys() and all(word == "ok" or bare[name] != "ok" for name, word in one.items()) for one in found), said
+    return said, {"bare": bare, "found": found}
+
+
 def slices(machine):
     """How long the driver lets each of two processes have the device, without gpushare; one alone must not see it taken."""
     program = machine.compile("scripts/gpu/slice.c")
@@ -118,7 +128,9 @@ def slices(machine):
 
 def rows():
     """The driver's own sharing, the benchmark's experiments, their cost."""
-    return ([Row("time: the driver's own slices", slices), Row("time: marks by event and by stream write", marks)],
+    return ([Row("time: the driver's own slices", slices), Row("time: marks by event and by stream write", marks),
+             Row("time: programs that marks could disturb, beside another", lambda machine: contended(machine, (), 2), limit=90, least=30),
+             Row("time: programs that marks could disturb, under a cap", lambda machine: contended(machine, ("--sm-limit", "40"), 1), limit=90, least=30)],
             [*(Row(f"time, without and with: {name}", lambda machine, name=name: against_bare(machine, name), limit=40, least=14) for name in AGAINST),
              *(Row(f"time: {name}", lambda machine, name=name, seconds=seconds: preset(machine, name, seconds), limit=40, least=12) for name, seconds in PRESETS),
              Row("time: what gpushare costs", overhead, limit=75, least=30)])

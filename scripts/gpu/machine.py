@@ -25,8 +25,9 @@ LAST_WORDS = 400  # characters of a failed program's standard error that the tab
 class Machine:
     """Where programs run. All that is started belongs to the row that is under way and does not outlive it."""
 
-    def __init__(self, gpushare, soft, work):
-        self.gpushare, self.soft, self.work = gpushare, soft, work
+    def __init__(self, gpushare, soft, work, tenant=None):
+        """`tenant`: a program in place of torch_share.py."""
+        self.gpushare, self.soft, self.work, self.tenant = gpushare, soft, work, tenant
         self.gpu = f"soft:name=verify-{os.getpid()},mem=16GiB" if soft else "auto"
         self.base, self.started, self.rows, self.made, self.note = dict(os.environ), [], 0, 0, lambda _: None
         # An open device file keeps the driver from shutting the device down between two programs;
@@ -78,11 +79,23 @@ class Machine:
                         pipe.close()
                 except OSError:
                     pass
-        for pid in self.daemons():
-            try:
-                os.kill(pid, signal.SIGKILL if hard else signal.SIGTERM)
-            except ProcessLookupError:
-                pass
+        self.end_daemons(hard)
+
+    def end_daemons(self, hard=False):
+        """Ends the daemons that are left, and waits for that: while one has a GPU, the next one is refused it."""
+        end = time.monotonic() + 5
+        told = signal.SIGKILL if hard else signal.SIGTERM
+        while left := self.daemons():
+            for pid in left:
+                try:
+                    os.kill(pid, told)
+                except ProcessLookupError:
+                    pass
+            if time.monotonic() > end:
+                if told == signal.SIGKILL:
+                    return self.note(f"daemons do not end: {left}")
+                told, end = signal.SIGKILL, time.monotonic() + 2
+            time.sleep(0.02)
 
     def daemons(self, folder=None):
         """The daemons that this run has started, or the one that keeps `folder`."""
@@ -121,14 +134,20 @@ class Machine:
         return [out for out, _ in said]
 
     def compile(self, source, *flags):
-        if not shutil.which("cc"):
-            raise NotAvailable("no C compiler")
+        compiler = c_compiler()
         program = self.work / pathlib.Path(source).stem
         if not program.exists():
             fresh = program.with_suffix(".new")
-            self.run(["cc", "-O2", "-Wall", "-Wextra", "-o", fresh, ROOT / source, "-ldl", "-lpthread", *flags])
+            self.run([compiler, "-O2", "-Wall", "-Wextra", "-o", fresh, ROOT / source, "-ldl", "-lpthread", *flags])
             fresh.rename(program)
         return program
+
+
+def c_compiler():
+    found = next(filter(shutil.which, ("cc", "gcc", "clang")), None)
+    if not found:
+        raise NotAvailable("no C compiler")
+    return found
 
 
 def opened(path):

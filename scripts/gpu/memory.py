@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import sys
 
-from machine import MIB, ROOT
+import machine as machines
+from machine import MIB, ROOT, c_compiler
 from rows import NotAvailable, Row
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -22,16 +23,17 @@ PAIR = (512, 1024)  # MiB
 
 def conformance(machine, out):
     """The committed transcript against this driver, and this driver's own answers for the record."""
-    if not shutil.which("cc"):
-        raise NotAvailable("no C compiler")
+    # Softgpu is asked as the newest driver: some facts are of drivers from 13.1 on.
+    environment = machine.bare | {"CC": c_compiler()} | ({"SOFTGPU": "driver=13050"} if machine.soft else {})
     copy = machine.work / "conformance"
     shutil.copytree(ROOT / "softgpu/conformance", copy, dirs_exist_ok=True)
     answers = machine.folder / "answers"  # Asked once: each family of facts is a process that starts CUDA.
-    compared = machine.start([copy / "run.sh", "--answers", answers], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    run = [copy / "run.sh", "--answers", answers]  # Without --beyond, which asks for more managed memory than the device has.
+    compared = machine.start(run, environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     said = compared.communicate()[0].strip().splitlines() or ["it says nothing"]
     if not machine.soft:
         named = machine.run(["nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader"]) if shutil.which("nvidia-smi") else "this driver"
-        machine.run([copy / "run.sh", "--answers", answers, "--record", " ".join(named.split("\n")[0].replace(",", "").split())])
+        machine.run([*run, "--record", " ".join(named.split("\n")[0].replace(",", "").split())])
         shutil.copy(copy / "transcript.tsv", out)
     machine.note("== conformance transcript\n" + "\n".join(said))
     assert compared.returncode == 0, f"{said[-1]}: {'; '.join(said[:8])}"
@@ -49,6 +51,19 @@ def pair(machine):
         assert lines[2:7] == [f"fill {fits} 2", f"check {fits}", "free 0", "fill 4 2", f"check {fits}"], lines
         seen.append(f"{limit} MiB: {fits} x 32 MiB, then CUDA_ERROR_OUT_OF_MEMORY")
     return "; ".join(seen)
+
+
+def visible(machine):
+    """The quota of a device whichever way the environment names it."""
+    client = machine.compile("tests/clients/quota.c")
+    named = next((device["uuid"] for device in machines.devices(machine)), None)
+    assert named, "gpushare finds no device"
+    seen = []
+    for name in ("0", named, named[:12]):
+        said = machine.run(machine.under("256MiB", client), machine.bare | {"CUDA_VISIBLE_DEVICES": name}, stdin="init\ntotal\n").split("\n")
+        assert said[0] == "init 0" and said[1].split()[:2] == ["total", str(256 * MIB)], f"{name}: {said}"
+        seen.append(name)
+    return f"256 MiB by CUDA_VISIBLE_DEVICES={', '.join(seen)}"
 
 
 def path(machine, name):
@@ -146,7 +161,7 @@ def rows(transcript, why_no_torch):
     """Those of every machine first."""
     torch = Torch(why_no_torch)
     found = [Row("conformance transcript", lambda machine: conformance(machine, transcript), limit=90),
-             Row("quota: two C programs", pair, limit=40)]
+             Row("quota: two C programs", pair, limit=40), Row("quota: by the names of devices", visible)]
     found += [Row(f"quota: {name}", lambda machine, name=name: path(machine, name)) for name in PATHS]
     found += [Row("ns a call, without and with the library", calls, limit=40), Row("memory that the driver takes by itself", costs),
               Row("the driver's limits for cgroups", fence, limit=40)]

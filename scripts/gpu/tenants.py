@@ -10,6 +10,7 @@ from compute import SECONDS, WIDE
 from machine import LAST_WORDS, ROOT
 from rows import NotAvailable, Row
 
+PROGRAM = ROOT / "scripts/gpu/torch_share.py"
 ALONE = 3  # seconds, for one without competition
 KINDS = ("matmul", "attention", "small", "graph", "serve")
 SHARES = (
@@ -32,7 +33,7 @@ class Tenant:
         run = [] if flags is None else [machine.gpushare, "run", "--daemon", "on", "--gpu", machine.gpu, "--name", f"verify-{machine.made}-{what}", *flags, "--"]
         self.what, self.errors = what, folder / f"{machine.made}.err"
         with open(self.errors, "w") as stderr:
-            self.process = machine.start([*run, sys.executable, ROOT / "scripts/gpu/torch_share.py", what], machine.bare | {"XDG_RUNTIME_DIR": str(folder)},
+            self.process = machine.start([*run, sys.executable, machine.tenant or PROGRAM, what], machine.bare | {"XDG_RUNTIME_DIR": str(folder)},
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True)
 
     def line(self):
@@ -45,12 +46,22 @@ class Tenant:
 
 
 def prepare(machine, *groups):
-    """Groups of tenants, (what, flags) each; each group with a daemon of its own. All start at once and are ready when this returns."""
+    """Groups of tenants, (what, flags) each. All start at once and are ready when this returns. Only one group may be under gpushare: each has a
+    daemon of its own, and a GPU has one daemon at a time."""
+    assert sum(any(flags is not None for _, flags in group) for group in groups) <= 1, "two daemons for one GPU"
     made = [[Tenant(machine, what, flags, folder) for what, flags in group] for group, folder in ((group, machine.runtime()) for group in groups)]
     for group in made:
         for tenant in group:
             tenant.ready()
     return made
+
+
+def one_after_the_other(machine, *groups):
+    """The same, for several groups under gpushare: a group starts when the one before has ended, and its daemon with it."""
+    for group in groups:
+        (tenants,) = prepare(machine, group)
+        yield tenants
+        machine.end_daemons()
 
 
 def work(tenants, seconds):
@@ -91,7 +102,7 @@ class Rows:
     def cost(self, machine):
         """Each alone under gpushare, against alone without."""
         bare = self.alone()
-        found = {tenant.what: work([tenant], ALONE)[0] for (tenant,) in prepare(machine, *([(what, ())] for what in KINDS))}
+        found = {tenant.what: work([tenant], ALONE)[0] for (tenant,) in one_after_the_other(machine, *([(what, ())] for what in KINDS))}
         said = [f"{what} {(found[what]['rate'] / bare[what]['rate'] - 1) * 100:+.2f} %" for what in KINDS if what != "serve"]
         return f"{', '.join(said)} of the rate without gpushare (goal: 1 % less at most); serve: {latency(bare['serve'])} -> {latency(found['serve'])}", found
 
@@ -113,7 +124,7 @@ class Rows:
     def cap(self, machine):
         """Alone under a hard cap."""
         bare = self.alone()
-        groups = prepare(machine, *([("matmul", ("--sm-limit", cap))] for cap in CAPS))
+        groups = one_after_the_other(machine, *([("matmul", ("--sm-limit", cap))] for cap in CAPS))
         got = [work(group, SECONDS)[0]["rate"] / bare["matmul"]["rate"] * 100 for group in groups]
         said = "; ".join(f"cap {cap} %: {part:.1f} % (goal 2 pp)" for cap, part in zip(CAPS, got))
         assert max(abs(part - cap) for cap, part in zip(CAPS, got)) < WIDE, said
@@ -123,7 +134,7 @@ class Rows:
         """An inference loop beside training without gpushare, of equal rank, and above it."""
         bare = self.alone()
         said, figures = [f"alone {latency(bare['serve'])}"], {}
-        groups = prepare(machine, *([("serve", serve), ("matmul", train)] for _, serve, train in BESIDE))
+        groups = one_after_the_other(machine, *([("serve", serve), ("matmul", train)] for _, serve, train in BESIDE))
         for (name, _, _), group in zip(BESIDE, groups):
             serve, train = figures[name] = work(group, SECONDS)
             said.append(f"{name}: {latency(serve)}, training {train['rate'] / bare['matmul']['rate'] * 100:.0f} % of alone")
@@ -150,8 +161,8 @@ class Rows:
 def rows(why_no_torch):
     """The row that other rows use comes first."""
     found = Rows(why_no_torch)
-    named = [("alone, without gpushare", found.baseline, 75, 30), ("an inference loop beside training", found.beside, 75, 30)]
+    named = [("alone, without gpushare", found.baseline, 75, 30), ("an inference loop beside training", found.beside, 90, 40)]
     named += [(name, lambda machine, wanted=wanted: found.share(machine, wanted), 45, 15) for name, wanted in SHARES]
     named += [(f"{' beside '.join(kinds)}, without and with", lambda machine, kinds=kinds: found.pair(machine, kinds), 60, 20) for kinds in PAIRS]
-    named += [("caps alone", found.cap, 60, 25), ("what gpushare costs alone", found.cost, 60, 25)]
+    named += [("caps alone", found.cap, 90, 40), ("what gpushare costs alone", found.cost, 120, 50)]
     return [Row(f"PyTorch time: {name}", lambda machine, ask=ask: found.row(machine, ask), limit=limit, least=least) for name, ask, limit, least in named]

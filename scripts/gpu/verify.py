@@ -70,12 +70,14 @@ def capabilities(machine, report, devices):
     return why_not, bool(devices) or "error" not in answers
 
 
-def plan(transcript, why_no_torch):
+def plan(transcript, why_no_torch, why_no_tenant):
     """All rows. Rows that others use and the most important ones come first, since the time may end."""
     ground, torch_memory = memory.rows(transcript, why_no_torch)
     collide, torch_collide = collisions.rows(why_no_torch)
     driver, bench = compute.rows()
-    return [*ground, *driver, *collide, *swap.rows(why_no_torch), *containers.rows(), *torch_memory, *bench[:12], *tenants.rows(why_no_torch), *bench[12:], *torch_collide]
+    moves = swap.rows(why_no_torch)
+    return [*ground, *driver, *collide, *moves[: swap.SHORT], *torch_memory, *containers.rows(), *bench[:12], *tenants.rows(why_no_tenant),
+            *moves[swap.SHORT :], *bench[12:], *torch_collide]
 
 
 def commit():
@@ -89,7 +91,7 @@ def commit():
 
 def verify(arguments, work):
     began = time.monotonic()
-    machine = machines.Machine(arguments.gpushare, arguments.soft, work)
+    machine = machines.Machine(arguments.gpushare, arguments.soft, work, arguments.tenant)
 
     def devices():
         return machines.devices(machine)
@@ -109,7 +111,7 @@ def verify(arguments, work):
             report.line("\nThere is no GPU here: neither gpushare nor a plain program finds one.")
         else:
             report.line("\n| row | verdict | what was seen | time |\n|---|---|---|---|")
-            for row in plan(report.path.with_suffix(".transcript.tsv"), why_no_torch):
+            for row in plan(report.path.with_suffix(".transcript.tsv"), why_no_torch, None if arguments.tenant else why_no_torch):
                 if re.search(arguments.only, row.name):
                     report.row(row._replace(limit=min(row.limit, arguments.row)), machine)
     except Cut:
@@ -126,6 +128,7 @@ def main():
     parser.add_argument("--row", type=float, default=1000, help="seconds that no row may pass")
     parser.add_argument("--only", default="", help="a regular expression that a row's name matches")
     parser.add_argument("--soft", action="store_true")
+    parser.add_argument("--tenant", type=lambda path: os.path.realpath(path), help="a Python program in place of torch_share.py, to rehearse the rows about it")
     arguments = parser.parse_args()
 
     def told(*_):

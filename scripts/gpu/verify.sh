@@ -5,6 +5,7 @@
 #
 #   scripts/gpu/verify.sh                  on the GPU; DATE-verify-GPU.{md,log,json} and .transcript.tsv go to $OUT if that is set, else to docs/results/
 #   scripts/gpu/verify.sh --only REGEX     only the rows whose names match, such as 'PyTorch time'
+#   scripts/gpu/verify.sh --seconds N      for so long at most (460); rows for which no time is left say so, and a second run with --only shows them
 #   scripts/gpu/verify.sh --soft           a rehearsal on the software GPU, which proves only this script; goes to the target folder
 #
 # Needs what `cargo build --release` leaves (built here if there is a cargo, in addition to the 8
@@ -12,12 +13,13 @@
 # and say "not available" otherwise; rows with containers need root and a runc, installed or carried
 # (scripts/gpu/carry_runc.sh). Never asks for more managed memory than the device has free.
 source "$(dirname "$0")/../common.sh"
-soft=false only=
+soft=false only= seconds=460
 while [ $# -gt 0 ]; do
     case "$1" in
         --soft) soft=true ;;
         --only) only=${2:?--only needs a regular expression}; shift ;;
-        -h | --help) sed -n '2,10p' "$0" | sed 's/^# \?//'; exit 0 ;;
+        --seconds) seconds=${2:?--seconds needs a number}; shift ;;
+        -h | --help) sed -n '2,15p' "$0" | sed 's/^# \?//'; exit 0 ;;
         *) die "unknown option $1" ;;
     esac
     shift
@@ -33,7 +35,6 @@ if have cargo; then
 fi
 [ -x "$binaries/gpushare" ] || binaries="$PWD/dist"
 [ -x "$binaries/gpushare" ] || die "neither $CARGO_TARGET_DIR/release nor dist/ has gpushare; run scripts/package.sh where there is a network"
-seconds=460
 out="${OUT:-docs/results}"
 $soft && out="${OUT:-$CARGO_TARGET_DIR/verify}"
 # The second limit is for what Python cannot end by itself.

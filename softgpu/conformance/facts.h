@@ -51,6 +51,7 @@ void place_facts(void);
 void vmm_facts(void);
 void array_facts(void);
 void managed_facts(void);
+void beyond_facts(void);
 void pointer_facts(void);
 void denied_facts(void);
 void foreign_facts(void);
@@ -71,5 +72,7 @@ void values_facts(void);
 void room_facts(void);
 void turn_facts(void);
 void moves_facts(void);
+void marks_facts(void);
+void ending_facts(void);
 
 #endif

@@ -1,7 +1,8 @@
 // Prints facts of a CUDA driver. Each family of facts runs in its own process, one after the other.
 //
-// usage: facts [LIBRARY]     (default libcuda.so.1)
+// usage: facts [--beyond] [LIBRARY]     (default libcuda.so.1)
 //
+// The family `beyond` runs only if it is asked for.
 // The same program runs on softgpu and on a real driver; transcript.tsv holds the answers.
 #include "facts.h"
 
@@ -95,15 +96,19 @@ int main(int argc, char **argv) {
         {"pool", pool_facts},       {"place", place_facts},     {"vmm", vmm_facts},       {"stream", stream_facts}, {"capture", capture_facts},
         {"forbidden", forbidden_facts},
         {"launch", launch_facts},   {"module", module_facts},   {"kernel", kernel_facts},   {"fault", fault_facts},     {"denied", denied_facts},
-        {"array", array_facts},     {"managed", managed_facts}, {"pointer", pointer_facts},
+        {"array", array_facts},     {"managed", managed_facts}, {"beyond", beyond_facts}, {"pointer", pointer_facts},
         {"graph", graph_facts},     {"told", told_facts},      {"conditional", conditional_facts}, {"coredump", coredump_facts},
         {"green", green_facts},     {"ipc", ipc_facts},     {"values", values_facts},
         {"foreign", foreign_facts}, {"room", room_facts},       {"turn", turn_facts},   {"moves", moves_facts},
+        {"marks", marks_facts},     {"ending", ending_facts},
     };
+    int beyond = argc > 1 && !strcmp(argv[1], "--beyond");
+    if (beyond) argc--, argv++;
     library = dlopen(argc > 1 ? argv[1] : "libcuda.so.1", RTLD_NOW);
     if (!library) return fprintf(stderr, "facts: %s\n", dlerror()), 2;
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         family = families[i].name;
+        if (!strcmp(family, "beyond") && !beyond) continue;
         pid_t child = fork();
         if (child == 0) {
             alarm(PATIENCE);

@@ -4,7 +4,10 @@
 # usage: run.sh [LIBRARY]                  compare (default: the system's libcuda.so.1); exit 1 if any answer differs
 #        run.sh --record DRIVER [LIBRARY]  write its answers into transcript.tsv as recorded on DRIVER, such as "570.86.10 H200"
 #
-# Option --answers FILE, before the others: stores the answers in FILE. If FILE exists, its answers are used and no driver is called.
+# Options before the others, in this order:
+#   --answers FILE     stores the answers in FILE. If FILE exists, its answers are used and no driver is called.
+#   --beyond           asks for the facts of the family `beyond`, too: about more managed memory than the device has. Never on a real
+#                      GPU: it may hang, with all that use it.
 #
 # softgpu must give every recorded answer: its test fails until softgpu agrees.
 set -eu
@@ -14,6 +17,11 @@ kept=
 if [ "${1-}" = --answers ]; then
     kept=${2:?usage: run.sh --answers FILE}
     shift 2
+fi
+beyond=
+if [ "${1-}" = --beyond ]; then
+    beyond=--beyond
+    shift
 fi
 if [ "${1-}" = --record ]; then
     driver=${2:?usage: run.sh --record DRIVER [LIBRARY]}
@@ -29,7 +37,7 @@ if [ -n "$kept" ] && [ -e "$kept" ]; then
     cp "$kept" "$work/answers"
 else
     "${CC:-cc}" -std=gnu11 -O1 -o "$work/facts" "$here"/*.c -ldl -lpthread
-    "$work/facts" "${1:-libcuda.so.1}" >"$work/answers"
+    "$work/facts" $beyond "${1:-libcuda.so.1}" >"$work/answers"
     [ -z "$kept" ] || cp "$work/answers" "$kept"
 fi
 if [ -n "$driver" ]; then
@@ -44,7 +52,8 @@ if [ -n "$driver" ]; then
     echo "recorded $(wc -l <"$work/answers") facts on $driver"
     exit 0
 fi
-awk -F '\t' '
+awk -F '\t' -v beyond="$beyond" '
+    !beyond && /^beyond\./ { next }
     FNR == NR { if (!/^#/) { want[$1] = $2; by[$1] = $3 }; next }
     !($1 in want) { print "not in the transcript: " $0; bad++; next }
     { if (want[$1] != $2) { print $1 ": transcript " want[$1] " (" by[$1] "), here " $2; bad++ }

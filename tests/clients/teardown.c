@@ -4,6 +4,8 @@
  *                        streams, and returns from main a moment later. Says how many ended well, and the first status that was not.
  *   handlers NS          a handler registered after cuInit launches a kernel, waits for it and frees memory; says the result
  *   joins NS             a handler registered before cuInit joins a thread whose launch waits; says what that launch came to
+ *   after NS             a handler registered before cuInit gives everything back behind the driver's teardown, as runtimes do; says
+ *                        the results
  *   waits NS             a thread's launch waits while main returns
  *   quick NS             a handler of quick_exit launches and waits; says the result
  *   main COUNT NS        main leaves by pthread_exit; a thread launches COUNT kernels and waits for each, and says the first result
@@ -26,14 +28,13 @@
 
 #define CU(name, ...) (((int (*)())symbol(#name))(__VA_ARGS__))
 
-static void *context, *function, *streams[2];
+static void *context, *module, *function, *streams[2];
 static unsigned long long memory;
 static uint64_t ns;
 static atomic_int waits, outcome;
 static pthread_t thread;
 
 static int begin(void) {
-    void *module;
     driver = dlopen("libcuda.so.1", RTLD_NOW);
     if (!driver) return fprintf(stderr, "%s\n", dlerror()), 2;
     TRY(CU(cuInit, 0));
@@ -96,6 +97,29 @@ static void handler(void) {
     fflush(stdout);
 }
 
+static void gives_back(void) {
+    unsigned long long at;
+    size_t available, all;
+    void *event = NULL;
+    int results[] = {
+        spin(ns, streams[0]),
+        CU(cuStreamSynchronize, streams[0]),
+        CU(cuMemGetInfo_v2, &available, &all),
+        CU(cuMemAlloc_v2, &at, (size_t)4096),
+        CU(cuMemFreeAsync, memory, streams[0]),
+        CU(cuMemFree_v2, memory),
+        CU(cuEventCreate, &event, 2),
+        CU(cuStreamDestroy_v2, streams[0]),
+        CU(cuModuleUnload, module),
+        CU(cuCtxSynchronize),
+        CU(cuDevicePrimaryCtxRelease_v2, 0),
+        CU(cuDevicePrimaryCtxReset_v2, 0),
+    };
+    for (size_t i = 0; i < sizeof results / sizeof *results; i++) printf("%d ", results[i]);
+    printf("\n");
+    fflush(stdout);
+}
+
 static void *launches_in_thread(void *unused) {
     CU(cuCtxSetCurrent, context);
     waits = 1;
@@ -142,10 +166,12 @@ int main(int argc, char **argv) {
         return of_child(child);
     }
     if (IS("joins")) atexit(joins);
+    if (IS("after")) atexit(gives_back);
     if (IS("joins") || IS("waits")) return held(two);
     if (IS("quick")) at_quick_exit(handler);
     int result = begin();
     if (result) return result;
+    if (IS("after")) return launches();
     if (IS("handlers")) return atexit(handler), spin(ns, streams[1]);
     if (IS("quick")) quick_exit(0);
     if (IS("main")) {

@@ -25,9 +25,9 @@ fn facts(folder: &Path) -> PathBuf {
 
 /// The one fact that a limit must change: an allocation of managed memory above the device's size,
 /// and so above any limit. The facts after it are of that memory.
-const ABOVE: &str = "managed.alloc_more_than_the_device\tSUCCESS";
+const ABOVE: &str = "beyond.alloc\tSUCCESS";
 /// The last of them.
-const ABOVE_ENDS: &str = "managed.free_more_than_the_device";
+const ABOVE_ENDS: &str = "beyond.free\t";
 
 /// The facts of a program under a limit: that memory is refused.
 fn limited(all: &[String]) -> Vec<String> {
@@ -66,6 +66,7 @@ fn every_fact_of_the_driver_is_the_same_under_the_library() {
         };
         let output = command(&Gpu::new("driver=13050"), flags)
             .arg(&program)
+            .arg("--beyond")
             .output()
             .unwrap();
         let answers = String::from_utf8(output.stdout).unwrap();

@@ -66,6 +66,7 @@ mod green;
 mod install_script;
 mod instructions;
 mod journal;
+mod kept_launches;
 mod launches_beside;
 mod leftovers;
 mod liars;

@@ -17,8 +17,11 @@ const EXITS: u32 = 200;
 
 /// A process that exits in this way under a cap, which its gate thread enforces.
 fn capped(cap: &str, arguments: &[String]) -> Ended {
-    let gpu = Gpu::new("");
-    let alone = Alone::on(&gpu);
+    capped_on(&Gpu::new(""), cap, arguments)
+}
+
+fn capped_on(gpu: &Gpu, cap: &str, arguments: &[String]) -> Ended {
+    let alone = Alone::on(gpu);
     let mut command = alone.command(&["--sm-limit", cap], &clients::compile("teardown", &[]));
     command.args(arguments);
     Guest::start(command).finish()
@@ -108,4 +111,12 @@ fn a_handler_that_joins_a_waiting_thread_is_not_kept_for_ever() {
     // CUDA_ERROR_DEINITIALIZED.
     let ended = capped("1", &words("joins", &[MS, 200 * MS]));
     assert_eq!(ended.silently(), "result 4\n");
+}
+
+#[test]
+fn calls_behind_the_drivers_teardown_have_the_drivers_answer() {
+    // CUDA_ERROR_DEINITIALIZED, which a real driver answers there.
+    let gpu = Gpu::new("exit=refuse");
+    let ended = capped_on(&gpu, "50", &words("after", &[MS]));
+    assert_eq!(ended.silently(), format!("{}\n", "4 ".repeat(12)));
 }

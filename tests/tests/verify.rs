@@ -129,6 +129,43 @@ fn what_moving_memory_rests_on_is_measured_and_what_lacks_is_said() {
 }
 
 #[test]
+fn groups_of_one_row_have_the_gpu_one_after_the_other() {
+    // Each has a daemon of its own, and a GPU has one daemon at a time.
+    let tenant = artefacts::repository().join("tests/clients/tenant.py");
+    let rows = "^PyTorch time: (alone, without gpushare|an inference loop beside training|what gpushare costs alone)$";
+    let flags = ["--tenant", tenant.to_str().expect("UTF-8"), "--only", rows];
+    let run = verify(&artefacts::gpushare(), &flags);
+    assert_eq!(run.output.status.code(), Some(0), "{}", run.report);
+    assert!(run.last_line().starts_with("3 PASS; "), "{}", run.report);
+}
+
+#[test]
+fn what_a_real_gpu_must_not_be_asked_is_no_fact_of_the_report() {
+    let folder = TempDir::new().expect("a folder");
+    let program = folder.path().join("facts");
+    let facts = artefacts::repository().join("softgpu/conformance");
+    let files = fs::read_dir(&facts).expect("the facts are there");
+    let sources = files
+        .map(|file| file.expect("readable").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "c"));
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-O1", "-o"])
+        .arg(&program)
+        .args(sources)
+        .args(["-ldl", "-lpthread"]);
+    assert!(cc.status().expect("cc is installed").success());
+    let said = |flags: &[&str]| {
+        let mut command = Command::new(&program);
+        command
+            .args(flags)
+            .arg(artefacts::soft_cuda())
+            .env("SOFTGPU", "driver=13050");
+        String::from_utf8(command.output().expect("it runs").stdout).expect("ASCII")
+    };
+    assert!(!said(&[]).contains("beyond.") && said(&["--beyond"]).contains("beyond.alloc"));
+}
+
+#[test]
 fn rows_without_time_are_not_available_and_are_no_success() {
     let folder = hangs_at("linear");
     let flags = ["--seconds", "12", "--only", "^quota: (linear|pitch)$"];

@@ -132,6 +132,9 @@ pub(crate) struct School<'a> {
     /// Since when no other tenant's work was on the device, as far as is known; `u64::MAX` while
     /// some may be.
     pub(crate) alone_since: u64,
+    /// What was submitted before the operation of this number, and ends until then, may have waited
+    /// for a launch that this library kept.
+    pub(crate) freed: (u64, u64),
 }
 
 /// The result of a look at a stream.
@@ -145,6 +148,8 @@ pub(crate) struct Seen {
     pub(crate) service: Service,
     /// The last operation that a mark behind the whole context covers; 0 for none.
     pub(crate) for_context: u64,
+    /// Some of it may have waited for a launch that this library kept.
+    pub(crate) freed: bool,
 }
 
 impl<M> Queue<M> {
@@ -239,14 +244,18 @@ impl<M> Queue<M> {
                 self.seen_running = now;
                 break;
             }
-            if let Some(batch) = self.marked.pop_front() {
+            if let Some(mut batch) = self.marked.pop_front() {
+                batch.mix.freed |= batch.last <= school.freed.0 && now <= school.freed.1;
+                seen.freed |= batch.mix.freed;
                 seen.done = seen.done.saturating_add(batch.mix.ns);
                 seen.until = self.finish(now, beside, &batch);
                 self.done.push(batch.mix);
                 if batch.for_context {
                     seen.for_context = batch.last;
                 }
-                if let Some(Sample(Some((key, ns)))) = batch.mark.map(&mut *passed) {
+                if let Some(Sample(Some((key, ns)))) = batch.mark.map(&mut *passed)
+                    && !batch.mix.freed
+                {
                     school
                         .estimates
                         .sample(key, ns / beside, school.alone_since == u64::MAX);
@@ -308,7 +317,7 @@ impl<M> Queue<M> {
         if !(is_close || self.is_empty() || run.mix.has_unknown) {
             return;
         }
-        if run.began.0 >= school.alone_since && !run.mix.waited {
+        if run.began.0 >= school.alone_since && !run.mix.waited && !run.mix.freed {
             let most = most.div_ceil(beside);
             school.estimates.learn(&run.mix, least / beside, most);
         }

@@ -57,6 +57,13 @@ pub struct Window<M> {
     full: bool,
     /// When something was last submitted.
     pub last_submitted: u64,
+    /// When something was last submitted or seen to be complete.
+    stirred: u64,
+    /// Launches since then that went on though nothing of what is under way was complete.
+    went_on: u32,
+    /// The last operation submitted before the last of those, and until when that may have ended
+    /// it.
+    freed: (u64, u64),
     /// Operations submitted so far.
     pub submitted: u64,
     /// Batches so far.
@@ -79,6 +86,9 @@ impl<M> Default for Window<M> {
             began: false,
             full: false,
             last_submitted: 0,
+            stirred: 0,
+            went_on: 0,
+            freed: (0, 0),
             submitted: 0,
             numbers: 0,
             alone_since: 0,
@@ -100,6 +110,7 @@ impl<M> Window<M> {
         let ns = op.expected.ns.saturating_mul(op.count.into());
         self.put_back(op.count, ns);
         self.last_submitted = now;
+        self.stirred = now;
         self.unpaid_from.get_or_insert(now);
         self.busy_until = self.busy_until.max(now);
         self.total = self.total.saturating_add(ns);
@@ -241,6 +252,7 @@ impl<M> Window<M> {
             let mut school = School {
                 estimates: &mut self.estimates,
                 alone_since: self.alone_since,
+                freed: self.freed,
             };
             let seen = queue.look(
                 now,
@@ -250,7 +262,7 @@ impl<M> Window<M> {
                 &mut passed,
             );
             let context = queue.stream_key.context;
-            self.note(seen);
+            self.note(now, seen);
             if seen.for_context > 0 {
                 let is_beside = |stream_key: &StreamKey| stream_key.context == context;
                 self.finish_until(now, is_beside, seen.for_context, false, &mut passed);
@@ -262,7 +274,16 @@ impl<M> Window<M> {
         self.forget_empty();
     }
 
-    fn note(&mut self, seen: Seen) {
+    fn note(&mut self, now: u64, seen: Seen) {
+        if seen.until > 0 {
+            self.stirred = now;
+            self.went_on = 0;
+        }
+        if seen.freed {
+            // The time for which this library kept the launch is not the program's.
+            let went = self.freed.1.saturating_sub(admission::FREED);
+            self.unpaid_from = self.unpaid_from.map(|from| from.max(went));
+        }
         self.total = self.total.saturating_sub(seen.done);
         self.busy_until = self.busy_until.max(seen.until);
         self.service.add(seen.service);
@@ -313,6 +334,7 @@ impl<M> Window<M> {
                 let mut school = School {
                     estimates: &mut self.estimates,
                     alone_since: self.alone_since,
+                    freed: self.freed,
                 };
                 let seen = self.queues[at].finish_until(
                     now,
@@ -322,7 +344,7 @@ impl<M> Window<M> {
                     &mut school,
                     &mut *passed,
                 );
-                self.note(seen);
+                self.note(now, seen);
             }
         }
     }
@@ -442,9 +464,13 @@ impl<M> Window<M> {
     }
 
     /// The time since this was last asked in which something was under way, as far as is known:
-    /// from its beginning to its end.
+    /// from its beginning to its end. `None` while that may wait for a launch: a gate that this
+    /// closes would not open for it. The time is told once it is known whether it did.
     pub fn take_busy(&mut self, now: u64) -> Option<(u64, u64)> {
         let from = self.unpaid_from?;
+        if self.is_stuck() || self.went_on > 0 && now <= self.freed.1 {
+            return None;
+        }
         let sure = self.busy_until.min(now);
         let ends = self.queues.iter().map(|queue| queue.ends_at(self.beside()));
         let until = ends.fold(sure, |until, end| until.max(end.min(now)));

@@ -1,6 +1,9 @@
 //! Batches of copies, stream memory operations and prefetches, graph nodes and textures over device
 //! memory: they pass the gate, and a seal holds them.
 //!
+//! What follows a wait for a value in its stream is no measurement of its kind, as behind a host
+//! function: the value may be written by a launch that the gate keeps.
+//!
 //! A stream memory operation is held only once all submitted work is complete, because that work
 //! may wait for it. A graph's node or a texture keeps an address, which the driver looks up when it
 //! is told of it: while the memory is away it would find none.
@@ -10,8 +13,9 @@ use core::ffi::{c_int, c_uint, c_ulonglong};
 use gpushare_cuda_abi::cuda::*;
 
 use super::plain;
+use crate::driver::stream_ref::StreamRef;
 use crate::entry::hooks;
-use crate::gate::seal;
+use crate::gate::{apart, seal};
 
 hooks! {
     #[held]
@@ -61,21 +65,19 @@ hooks! {
     #[held]
     fn cuMemAdvise_v2(at: CUdeviceptr, count: usize, advice: CUmem_advise, location: CUmemLocation) -> CUresult
         = |real(..)| plain::no_managed(at, count as u64, |at| seal::pass(|| real(at, count, advice, location)));
-    #[held]
     fn cuStreamWaitValue32 | cuStreamWaitValue32_ptsz | cuStreamWaitValue32_v2 | cuStreamWaitValue32_v2_ptsz(stream: CUstream,
-        at: CUdeviceptr, value: u32, flags: c_uint) -> CUresult = |call| seal::pass_until_drained(call);
-    #[held]
+        at: CUdeviceptr, value: u32, flags: c_uint) -> CUresult = |call, of| waiting_for_a_value(of(stream), call);
     fn cuStreamWaitValue64 | cuStreamWaitValue64_ptsz | cuStreamWaitValue64_v2 | cuStreamWaitValue64_v2_ptsz(stream: CUstream,
-        at: CUdeviceptr, value: u64, flags: c_uint) -> CUresult = |call| seal::pass_until_drained(call);
+        at: CUdeviceptr, value: u64, flags: c_uint) -> CUresult = |call, of| waiting_for_a_value(of(stream), call);
     #[held]
     fn cuStreamWriteValue32 | cuStreamWriteValue32_ptsz | cuStreamWriteValue32_v2 | cuStreamWriteValue32_v2_ptsz(stream: CUstream,
         at: CUdeviceptr, value: u32, flags: c_uint) -> CUresult = |call| seal::pass_until_drained(call);
     #[held]
     fn cuStreamWriteValue64 | cuStreamWriteValue64_ptsz | cuStreamWriteValue64_v2 | cuStreamWriteValue64_v2_ptsz(stream: CUstream,
         at: CUdeviceptr, value: u64, flags: c_uint) -> CUresult = |call| seal::pass_until_drained(call);
-    #[held]
+    // Some of them may wait.
     fn cuStreamBatchMemOp | cuStreamBatchMemOp_ptsz | cuStreamBatchMemOp_v2 | cuStreamBatchMemOp_v2_ptsz(stream: CUstream, count: c_uint,
-        list: *mut CUstreamBatchMemOpParams, flags: c_uint) -> CUresult = |call| seal::pass_until_drained(call);
+        list: *mut CUstreamBatchMemOpParams, flags: c_uint) -> CUresult = |call, of| waiting_for_a_value(of(stream), call);
     #[held]
     fn cuGraphAddMemcpyNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize,
         copy: *const CUDA_MEMCPY3D_v2, context: CUcontext) -> CUresult = |call| seal::pass(call);
@@ -124,4 +126,10 @@ hooks! {
     #[held]
     fn cuTexRefSetAddress2D_v2 | cuTexRefSetAddress2D_v3(texture: CUtexref, shape: *const CUDA_ARRAY_DESCRIPTOR_v2, at: CUdeviceptr,
         pitch: usize) -> CUresult = |call| seal::pass(call);
+}
+
+/// Makes a stream wait, by `call`, for a value that another stream, device or the host writes.
+fn waiting_for_a_value(stream: StreamRef, call: impl FnOnce() -> CUresult) -> CUresult {
+    apart::comes(stream, true);
+    seal::pass_until_drained(call)
 }

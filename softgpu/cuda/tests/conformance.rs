@@ -28,6 +28,7 @@ fn answers() -> Vec<String> {
         .unwrap()
         .with_file_name("libsoftgpu_cuda.so");
     let output = Command::new(program)
+        .arg("--beyond")
         .arg(library)
         // Some facts are of drivers from 13.1 on.
         .env("SOFTGPU", "driver=13050")

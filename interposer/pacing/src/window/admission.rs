@@ -7,6 +7,15 @@ use crate::estimate::Expected;
 const SHORTEST_WAIT: u64 = 50_000;
 /// The longest time between two looks, whatever is expected (ns).
 const LONGEST_WAIT: u64 = 2_000_000;
+/// Work under way of which nothing is complete for twice its expected time, and for so long at
+/// least (ns), may wait for a launch that comes after it: for a value that this or its stream
+/// writes. Ten slices of the driver's, so that several other tenants may have had the device
+/// meanwhile.
+const STUCK: u64 = 20_000_000;
+/// What ends so soon after such a launch (ns) is taken to have waited for it.
+pub(super) const FREED: u64 = 10_000_000;
+/// The longest time after which such a launch goes, whatever is expected (ns).
+const PATIENCE: u64 = 10_000_000_000;
 
 impl<M> Window<M> {
     /// The expected duration of one operation of `key`.
@@ -16,7 +25,8 @@ impl<M> Window<M> {
 
     /// Asks to submit one operation that is expected to take `expected` nanoseconds. Where the
     /// answer is `Go`, [`submitted`](Self::submitted) or [`refused`](Self::refused) follows. With
-    /// `insists` it goes though there is no room.
+    /// `insists`, and where the work under way is [stuck](Self::is_stuck), it goes though there is
+    /// no room.
     pub fn admit(&mut self, now: u64, bounds: Bounds, expected: u64, insists: bool) -> Answer {
         let half = bounds.window / 2;
         // Where no deadline holds and so little is under way that nothing has to be worked out.
@@ -38,11 +48,34 @@ impl<M> Window<M> {
         } else {
             half
         };
-        self.full = left > room && !self.is_empty() && !insists;
+        let has_room = left <= room || self.is_empty();
+        let goes = has_room || insists || self.is_stuck();
+        self.full = !goes;
         if self.full {
             return Answer::Wait(self.pause(left - half));
         }
+        if !has_room {
+            self.goes_on(now);
+        }
         self.go(expected)
+    }
+
+    /// Whether the work under way may wait for a launch that has not been made: as far as it was
+    /// seen to run, in a process that was not stopped. One launch goes then; the next one, if that
+    /// changes nothing, after twice as long.
+    pub fn is_stuck(&self) -> bool {
+        let least = STUCK << self.went_on.min(8);
+        let patience = self.total.saturating_mul(2).clamp(least, PATIENCE);
+        let seen = self.queues.iter().map(|queue| queue.seen_running).max();
+        seen.is_some_and(|seen| seen >= self.stirred.saturating_add(patience))
+    }
+
+    /// A launch goes on that the work under way may wait for. What ends right after it is no
+    /// measurement: that would be the time for which this library kept the launch, and the next one
+    /// would be kept twice as long.
+    pub fn goes_on(&mut self, now: u64) {
+        self.went_on = self.went_on.saturating_add(1);
+        self.freed = (self.submitted, now.saturating_add(FREED));
     }
 
     fn go(&mut self, expected: u64) -> Answer {

@@ -1,7 +1,7 @@
 //! The window by itself: times are made up, a mark is a number.
 
 use crate::estimate::Expected;
-use crate::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Op, StreamKey, Window};
+use crate::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Op, Sample, StreamKey, Window};
 
 mod waits;
 

@@ -93,7 +93,12 @@ impl DeviceGate {
             self.settle(inner, now);
         }
         let left = inner.window.left(now);
-        inner.slices.ask(now, slice, expected, left)
+        let full = inner.slices.ask(now, slice, expected, left);
+        if full.is_none() && inner.window.is_stuck() {
+            // The slice did not end in time.
+            inner.window.goes_on(now);
+        }
+        full
     }
 
     /// Waits outside the gate until no work is in flight, or the wait is not needed any more.

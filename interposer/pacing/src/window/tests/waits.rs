@@ -208,3 +208,104 @@ fn a_stopped_process_did_not_hold_the_device_meanwhile() {
     let (_, until) = bench.window.take_busy(bench.now).unwrap();
     assert!(until <= began + MS, "no mark was made and no check came");
 }
+
+/// Work under way that fills the window and waits for a launch that comes after it; when it should
+/// have been complete for long.
+fn held_up() -> (Window<u64>, u64) {
+    let mut window: Window<u64> = Window::default();
+    for _ in 0..5 {
+        let ns = admit(&mut window, MS, BOUNDS, 1).expect("the window is not full");
+        submit(&mut window, MS, BOUNDS, STREAM, 1, ns);
+    }
+    let number = window.close_batch(STREAM, MS).unwrap();
+    window.marked(number, 7).unwrap();
+    (window, 8 * MS)
+}
+
+/// When a launch of another kind goes that asks each millisecond.
+fn goes_at(window: &mut Window<u64>, from: u64) -> u64 {
+    let mut times = (from..).step_by(MS as usize);
+    let goes = times.find(|now| {
+        window.look(*now, |_| false, drop);
+        admit(window, *now, BOUNDS, 2).is_ok()
+    });
+    goes.expect("some time") - from
+}
+
+#[test]
+fn a_launch_that_work_may_wait_for_goes_though_there_is_no_room() {
+    let (mut window, began) = held_up();
+    let went = goes_at(&mut window, began);
+    assert!((10 * MS..=25 * MS).contains(&went), "{went}");
+    submit(&mut window, began + went, BOUNDS, STREAM, 2, MS / 2);
+    let again = goes_at(&mut window, began + went);
+    assert!(again >= 10 * MS, "one at a time: {again}");
+}
+
+#[test]
+fn while_work_is_completed_no_launch_goes_without_room() {
+    let mut window: Window<u64> = Window::default();
+    let mut admitted = 0;
+    for now in (MS..200 * MS).step_by(MS as usize) {
+        if let Ok(ns) = admit(&mut window, now, BOUNDS, 1) {
+            submit(&mut window, now, BOUNDS, STREAM, 1, ns);
+            let number = window.close_batch(STREAM, now).unwrap();
+            window.marked(number, now).unwrap();
+            admitted += 1;
+        }
+        // The device completes one each 15 ms, the oldest.
+        if now / MS % 15 == 0 {
+            let oldest = core::cell::Cell::new(true);
+            window.look(now, |_| oldest.replace(false), drop);
+        } else {
+            window.look(now, |_| false, drop);
+        }
+    }
+    assert!(admitted <= 200 / 15 + 6, "{admitted}");
+}
+
+#[test]
+fn work_that_takes_long_by_its_nature_is_given_twice_that_time() {
+    let mut window: Window<u64> = Window::default();
+    let ns = 100 * MS;
+    let _ = window.admit(MS, BOUNDS, ns, false);
+    submit(&mut window, MS, BOUNDS, STREAM, 1, ns);
+    let number = window.close_batch(STREAM, MS).unwrap();
+    window.marked(number, 7).unwrap();
+    window.look(150 * MS, |_| false, drop);
+    let went = 150 * MS + goes_at(&mut window, 150 * MS);
+    assert!((2 * ns..=2 * ns + 3 * MS).contains(&went), "{went}");
+}
+
+/// What is learned of work that is complete so long after a launch went without waiting for it.
+fn learned(after: u64) -> u64 {
+    let (mut window, began) = held_up();
+    let went = began + goes_at(&mut window, began);
+    submit(&mut window, went, BOUNDS, STREAM, 2, MS / 2);
+    let end = went + after;
+    window.look(end - 1, |_| false, drop);
+    let sample = |_| Sample(Some((1, end - began)));
+    window.look(end, |mark| *mark == 7, sample);
+    window.expected(BOUNDS, 1).ns
+}
+
+#[test]
+fn work_that_ends_once_a_launch_went_on_is_not_taken_for_long() {
+    assert_eq!(learned(MS), MS / 2, "it waited for that launch");
+    assert!(learned(30 * MS) > 5 * MS, "it did not");
+}
+
+#[test]
+fn time_for_which_a_launch_was_kept_is_told_if_no_work_waited_for_it() {
+    let told = |after: u64| {
+        let (mut window, began) = held_up();
+        let went = began + goes_at(&mut window, began);
+        assert_eq!(window.take_busy(went - 1), None, "it may be that launch's");
+        submit(&mut window, went, BOUNDS, STREAM, 2, MS / 2);
+        assert_eq!(window.take_busy(went), None);
+        window.look(went + after, |mark| *mark == 7, drop);
+        window.take_busy(went + after).expect("it was busy").0 >= went
+    };
+    assert!(told(MS), "not before the launch went");
+    assert!(!told(30 * MS), "all of it");
+}

@@ -168,7 +168,8 @@ impl Meter {
     /// The time that its cap pays for a `span`: the service, or while it is alone the time in
     /// flight. Time in flight that the cap has paid for is not billed again as service. What ran
     /// behind the closed gate is paid when it is complete: until then it may be a process that was
-    /// stopped. The time that is remembered is at most the time since the last end of an operation,
+    /// stopped, or work that waits for a launch which the gate keeps, and would keep for ever. The
+    /// time that is remembered is at most the time since the last end of an operation,
     /// and a sample's.
     /// `ended`: an operation has.
     pub(super) fn capped(
@@ -181,6 +182,8 @@ impl Meter {
             let paid = self.paid + flight.0;
             self.paid = paid.saturating_sub(bill);
             flight + Nanos(bill.saturating_sub(paid).min(self.unpaid))
+        } else if matches!(flight, Flight::Behind(_)) && !ended {
+            Nanos::ZERO
         } else {
             let again = bill.min(self.paid);
             self.paid -= again;
@@ -195,5 +198,23 @@ impl Meter {
             _ => self.unpaid,
         };
         held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_behind_the_gate_that_a_cap_closed_is_paid_once_it_is_complete() {
+        let (mut meter, span) = (Meter::new(), Nanos::millis(2));
+        let behind = Flight::Behind(span);
+        for _ in 0..50 {
+            // Of a tenant that was not measured the time in flight is its bill.
+            assert_eq!(meter.capped(span, (span.0, false), behind), Nanos::ZERO);
+        }
+        let bill = Nanos::millis(8);
+        assert_eq!(meter.capped(span, (bill.0, true), behind), bill);
+        assert_eq!(meter.capped(span, (0, false), behind), Nanos::ZERO);
     }
 }
