@@ -273,6 +273,7 @@ fn events(out: &mut String, report: &Report) {
             "thrashing",
             "spill-failed",
             "memory-lost",
+            "file-refused",
         ];
         let class = if bad.contains(&event.kind.as_str()) {
             " class=\"warn\""

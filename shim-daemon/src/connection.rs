@@ -1,7 +1,8 @@
 //! One connection: bytes and descriptors in, frames out, bounded in both directions.
 //!
 //! A peer that sends garbage is disconnected, and so is a peer that does not read once its backlog
-//! is full. Neither holds resources of other peers. All sockets are non-blocking.
+//! is full. Neither holds resources of other peers. All sockets are non-blocking, and descriptors
+//! that come are closed on their owner's lane.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -13,6 +14,8 @@ use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use serde::Serialize;
 
+use crate::foreign::{Accepted, Foreign, Lanes};
+
 /// Most bytes a peer may leave unread before it is cut off.
 pub const BACKLOG: usize = 1 << 20;
 
@@ -22,6 +25,10 @@ const KEPT: usize = 16 << 10;
 /// Most descriptors taken from a peer and not yet used. A message has two at most. Of messages that
 /// come in one burst each is read with its own, and the next one once those are used.
 const MAX_DESCRIPTORS: usize = 4;
+
+/// `SCM_MAX_FD` of the kernel's `net/scm.h`: the most that one message brings. For those without a
+/// place the kernel would close what they lead to, on this thread.
+const MOST_OF_A_MESSAGE: usize = 253;
 
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
@@ -57,9 +64,9 @@ pub enum Closed {
 /// A non-blocking connection.
 #[derive(Debug)]
 pub struct Connection {
-    socket: UnixStream,
+    socket: Accepted,
     decoder: Decoder,
-    descriptors: VecDeque<OwnedFd>,
+    descriptors: VecDeque<Foreign>,
     unsent: Vec<u8>,
     /// Descriptors that go with the byte at this place of `unsent`.
     passing: VecDeque<(usize, Vec<OwnedFd>)>,
@@ -67,23 +74,36 @@ pub struct Connection {
 
 impl Connection {
     /// Takes over an accepted socket.
-    ///
-    /// # Errors
-    /// If it cannot be made non-blocking.
-    pub fn new(socket: UnixStream) -> io::Result<Self> {
-        socket.set_nonblocking(true)?;
-        Ok(Self {
+    #[must_use]
+    pub fn new(socket: Accepted) -> Self {
+        Self {
             socket,
             decoder: Decoder::default(),
             descriptors: VecDeque::new(),
             unsent: Vec::new(),
             passing: VecDeque::new(),
-        })
+        }
+    }
+
+    /// Takes over a socket in a program that serves no other, with a lane of its own.
+    ///
+    /// # Errors
+    /// As [`Accepted::new`].
+    pub fn alone(socket: UnixStream) -> io::Result<Self> {
+        let accepted = Accepted::new(socket, &Lanes::default().own())?;
+        Ok(Self::new(accepted))
     }
 
     /// The socket, for polling and for [`crate::peer::identify`].
     pub fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.socket.as_ref().as_fd()
+    }
+
+    /// Whether it brings descriptors next while as many of its owner's wait as may. It is read
+    /// later.
+    #[must_use]
+    pub fn is_put_off(&self) -> bool {
+        self.socket.is_put_off()
     }
 
     /// Reads received data, at most `at_most` bytes, so that one busy peer cannot occupy the loop,
@@ -95,14 +115,16 @@ impl Connection {
         let mut buffer = [0; 16 * 1024];
         let mut taken = 0;
         while taken < at_most {
-            let (bytes, descriptors) = match read(&self.socket, &mut buffer) {
+            let (bytes, descriptors) = match read(self.socket.as_ref(), &mut buffer) {
                 Err(Errno::EAGAIN) => return Ok(()),
                 Err(Errno::EINTR) => continue,
                 Err(error) => return Err(io::Error::from(error).into()),
                 Ok(read) => read,
             };
             let with_descriptors = !descriptors.is_empty();
-            self.descriptors.extend(descriptors);
+            let foreign = |one| Foreign::new(one, self.socket.lane());
+            self.descriptors
+                .extend(descriptors.into_iter().map(foreign));
             if self.descriptors.len() > MAX_DESCRIPTORS {
                 return Err(Closed::Descriptors);
             }
@@ -132,7 +154,7 @@ impl Connection {
     }
 
     /// The oldest descriptor received and not taken.
-    pub fn take_descriptor(&mut self) -> Option<OwnedFd> {
+    pub fn take_descriptor(&mut self) -> Option<Foreign> {
         self.descriptors.pop_front()
     }
 
@@ -207,7 +229,13 @@ impl Connection {
         };
         let rights = [ControlMessage::ScmRights(&raw)];
         let rights = if due { &rights[..] } else { &[] };
-        let sent = sendmsg::<()>(self.socket.as_raw_fd(), &bytes, rights, flags, None)?;
+        let sent = sendmsg::<()>(
+            self.socket.as_ref().as_raw_fd(),
+            &bytes,
+            rights,
+            flags,
+            None,
+        )?;
         if due {
             self.passing.pop_front();
         }
@@ -218,7 +246,7 @@ impl Connection {
 /// One `recvmsg`: bytes and the descriptors that came with them.
 #[expect(unsafe_code, reason = "descriptors arrive as numbers")]
 fn read(socket: &UnixStream, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
-    let mut space = nix::cmsg_space!([RawFd; MAX_DESCRIPTORS + 1]);
+    let mut space = nix::cmsg_space!([RawFd; MOST_OF_A_MESSAGE]);
     let mut parts = [IoSliceMut::new(buffer)];
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
     let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
@@ -244,7 +272,7 @@ mod tests {
 
     fn pair() -> (Connection, Connection) {
         let (a, b) = UnixStream::pair().unwrap();
-        (Connection::new(a).unwrap(), Connection::new(b).unwrap())
+        (Connection::alone(a).unwrap(), Connection::alone(b).unwrap())
     }
 
     fn drain(connection: &mut Connection) -> Vec<(u32, Reply)> {
@@ -279,7 +307,7 @@ mod tests {
         drop(theirs);
         assert!(matches!(ours.receive(1), Err(Closed::Ended)));
         let (mut ours, theirs) = pair();
-        let mut socket = &theirs.socket;
+        let mut socket = theirs.socket.as_ref();
         io::Write::write_all(&mut socket, &[9, 0, 0, 0, 1]).unwrap();
         drop(theirs);
         assert!(matches!(ours.receive(usize::MAX), Err(Closed::Truncated)));

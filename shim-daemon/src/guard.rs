@@ -18,6 +18,8 @@ use nix::sys::socket::{
 };
 use nix::unistd::geteuid;
 
+use crate::foreign::{Accepted, Lane, part_with};
+
 /// Connections closed at a time. Each only asked for the owner.
 const ASKERS: usize = 256;
 
@@ -73,14 +75,18 @@ impl Guard {
     }
 
     /// Gives up all but these.
-    pub fn keep(&mut self, used: &BTreeSet<[u8; 16]>) {
-        self.held.retain(|uuid, _| used.contains(uuid));
+    pub fn keep(&mut self, used: &BTreeSet<[u8; 16]>, lane: &Lane) {
+        let given_up = self.held.extract_if(.., |uuid, _| !used.contains(uuid));
+        for (_, listener) in given_up {
+            part_with(listener, lane);
+        }
     }
 
     /// Closes the connections of daemons that asked for the owner.
-    pub fn tend(&self) {
+    pub fn tend(&self, lane: &Lane) {
+        let accept = |listener: &UnixListener| Accepted::new(listener.accept()?.0, lane).map(drop);
         for listener in self.held.values() {
-            let _ = (0..ASKERS).try_for_each(|_| listener.accept().map(drop));
+            let _ = (0..ASKERS).try_for_each(|_| accept(listener));
         }
     }
 
@@ -129,6 +135,7 @@ fn ask(name: &str) -> nix::Result<nix::sys::socket::UnixCredentials> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::foreign::Lanes;
 
     /// A GPU that no other test has.
     fn gpu(mark: u8) -> [u8; 16] {
@@ -151,7 +158,7 @@ mod tests {
         }
         second.claim(other).unwrap();
         assert!(first.claim(other).is_err(), "and the reverse");
-        first.keep(&BTreeSet::new());
+        first.keep(&BTreeSet::new(), &Lanes::default().own());
         second.claim(one).unwrap();
     }
 
@@ -173,13 +180,13 @@ mod tests {
         let named = |refused: String| refused.contains("process");
         for _ in 0..10_000 {
             assert!(named(second.claim(own).unwrap_err()));
-            first.tend();
+            first.tend(&Lanes::default().own());
         }
         let name = first.name(own);
         while ask(&name).is_ok() {}
         let refused = second.claim(own).unwrap_err();
         assert!(refused.contains("does not identify itself"), "{refused}");
-        first.tend();
+        first.tend(&Lanes::default().own());
         assert!(named(second.claim(own).unwrap_err()));
     }
 }

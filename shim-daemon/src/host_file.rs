@@ -1,7 +1,12 @@
 //! The memory files of the host store.
+//!
+//! To change one waits for its process: a process that writes to the file holds it, for as long as
+//! it takes to read what it writes, and that may be a file whose server does not answer. So the
+//! loop looks at a file only, and all else is done on the lane of its tenant.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
@@ -9,12 +14,13 @@ use nix::sys::stat::fstat;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::unistd::ftruncate;
 
+use crate::foreign::{Foreign, Lane};
 use crate::pages::{PagesError, failed, memfd, size_seals};
 
 /// A process's part of the host store: a memory file of far more bytes than are ever allocated,
 /// which cannot change its size. Ranges of it are allocated as they are given.
 #[derive(Debug)]
-pub struct HostFile(File);
+pub struct HostFile(Foreign);
 
 /// Its size: sparse, so that each place in it is valid for ever.
 const HOST_FILE: i64 = 1 << 62;
@@ -24,20 +30,21 @@ impl HostFile {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn create() -> Result<Self, PagesError> {
+    pub fn create(lane: &Lane) -> Result<Self, PagesError> {
         let file = memfd(c"gpushare-host").map_err(failed("make shared memory"))?;
         ftruncate(&file, HOST_FILE).map_err(failed("size shared memory"))?;
         fcntl(&file, FcntlArg::F_ADD_SEALS(size_seals())).map_err(failed("seal shared memory"))?;
-        Ok(Self(File::from(file)))
+        Ok(Self(Foreign::new(file, lane)))
     }
 
     /// Takes one that a client of an earlier daemon presents.
     ///
     /// # Errors
     /// If it is not ordinary shared memory, sealed and sized as ours.
-    pub fn adopt(file: OwnedFd) -> Result<Self, PagesError> {
+    pub fn adopt(file: Foreign) -> Result<Self, PagesError> {
+        let lane = file.lane().clone();
+        let file = file.into_memory().map_err(|_| PagesError::Unsealed)?;
         let seals = fcntl(&file, FcntlArg::F_GET_SEALS).unwrap_or(0);
-        // Only memory has seals. Another file system may ask its server, which need not answer.
         if !SealFlag::from_bits_truncate(seals).contains(size_seals()) {
             return Err(PagesError::Unsealed);
         }
@@ -52,10 +59,16 @@ impl HostFile {
                 expected: usize::try_from(HOST_FILE).unwrap_or(usize::MAX),
             });
         }
-        Ok(Self(File::from(file)))
+        Ok(Self(Foreign::new(file, &lane)))
     }
 
-    /// Allocates a range of it, all zero.
+    /// The lane on which it is changed.
+    #[must_use]
+    pub fn lane(&self) -> &Lane {
+        self.0.lane()
+    }
+
+    /// Allocates a range of it, all zero. For the lane.
     ///
     /// # Errors
     /// If the host has too little memory.
@@ -68,11 +81,18 @@ impl HostFile {
         allocated.map_err(failed("allocate shared memory"))
     }
 
-    /// Gives the memory of a range back, whatever is mapped: it reads as zero from then on.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn release(&self, offset: u64, bytes: u64) -> Result<(), PagesError> {
+    /// Gives the memory of a range back, whatever is mapped: it reads as zero from then on. It is
+    /// done on the lane, after all that was wanted of the file before.
+    pub fn give_back(self: &Arc<Self>, offset: u64, bytes: u64) {
+        let file = Arc::clone(self);
+        self.lane().run(move || {
+            if let Err(error) = file.release(offset, bytes) {
+                tracing::warn!(%error, "host memory stays allocated until a process ends");
+            }
+        });
+    }
+
+    fn release(&self, offset: u64, bytes: u64) -> Result<(), PagesError> {
         let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         let released = self.change(hole, offset, bytes);
         released.map_err(failed("free shared memory"))
@@ -80,7 +100,7 @@ impl HostFile {
 
     fn change(&self, how: FallocateFlags, offset: u64, bytes: u64) -> Result<(), Errno> {
         let number = |number| i64::try_from(number).map_err(|_| Errno::EFBIG);
-        fallocate(&self.0, how, number(offset)?, number(bytes)?)
+        fallocate(self.file(), how, number(offset)?, number(bytes)?)
     }
 
     /// Bytes of it that are allocated.
@@ -88,14 +108,14 @@ impl HostFile {
     /// # Errors
     /// If the kernel refuses.
     pub fn allocated(&self) -> Result<u64, PagesError> {
-        let found = fstat(&self.0).map_err(failed("inspect shared memory"))?;
+        let found = fstat(self.file()).map_err(failed("inspect shared memory"))?;
         Ok(u64::try_from(found.st_blocks).unwrap_or(0) * 512)
     }
 
     /// The file, to copy from and to.
     #[must_use]
     pub fn file(&self) -> &File {
-        &self.0
+        self.0.file()
     }
 
     /// A descriptor of it for its process.
@@ -103,27 +123,30 @@ impl HostFile {
     /// # Errors
     /// If there is none to be had.
     pub fn descriptor(&self) -> std::io::Result<OwnedFd> {
-        self.0.as_fd().try_clone_to_owned()
+        self.file().as_fd().try_clone_to_owned()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::foreign::Lanes;
     use crate::pages::UsagePage;
 
     #[test]
     fn host_memory_comes_back_by_its_file_and_by_no_other() {
-        let one = HostFile::create().unwrap();
+        let lane = Lanes::default().own();
+        let adopt = |file| HostFile::adopt(Foreign::new(file, &lane));
+        let one = HostFile::create(&lane).unwrap();
         one.allocate(1 << 42, 4096).unwrap();
-        let again = HostFile::adopt(one.descriptor().unwrap()).unwrap();
+        let again = adopt(one.descriptor().unwrap()).unwrap();
         assert_eq!(again.allocated().unwrap(), 4096);
         again.release(1 << 42, 4096).unwrap();
         assert_eq!(one.allocated().unwrap(), 0);
         let page = UsagePage::create().unwrap();
         let page = page.descriptor().try_clone_to_owned().unwrap();
-        assert!(HostFile::adopt(page).is_err());
+        assert!(adopt(page).is_err());
         let plain = OwnedFd::from(tempfile::tempfile().unwrap());
-        assert!(HostFile::adopt(plain).is_err());
+        assert!(adopt(plain).is_err());
     }
 }

@@ -26,12 +26,14 @@ pub struct Init {
     pub pidfd: OwnedFd,
     /// See [`Identity`].
     pub identity: Identity,
+    /// The user to whom it belonged when it was looked at, if that is one.
+    owner: Option<u32>,
     /// Where the kernel tells about processes: `/proc`, but for tests.
     proc: PathBuf,
 }
 
 impl Init {
-    /// The process of this pidfd.
+    /// The process of this pidfd. To look at it may wait for as long as it stays within `exec`.
     ///
     /// # Errors
     /// If the descriptor is none, or the process has ended or is not visible here.
@@ -42,9 +44,14 @@ impl Init {
         let pid = pid
             .and_then(|pid| u32::try_from(pid).ok())
             .filter(|pid| *pid > 0);
-        let no = "the descriptor is no pidfd of a running process that this daemon sees";
-        let pid = pid.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, no))?;
+        let pid = pid.ok_or_else(Self::is_none)?;
         Self::alive(pidfd, pid, Path::new("/proc"))
+    }
+
+    /// Why a descriptor is refused.
+    pub(crate) fn is_none() -> io::Error {
+        let no = "the descriptor is no pidfd of a running process that this daemon sees";
+        io::Error::new(io::ErrorKind::InvalidInput, no)
     }
 
     /// As [`Init::of`], where `proc` tells its cgroups.
@@ -57,6 +64,7 @@ impl Init {
 
     fn alive(pidfd: OwnedFd, pid: u32, proc: &Path) -> io::Result<Self> {
         let start = started(pid).ok_or(io::ErrorKind::NotFound)?;
+        let owner = crate::peer::owner_of(pid).ok();
         // Read before this: a pid that was reused in between would have left the pidfd dead.
         if is_dead(&pidfd)? {
             return Err(io::ErrorKind::NotFound.into());
@@ -66,6 +74,7 @@ impl Init {
         Ok(Self {
             pidfd,
             identity,
+            owner,
             proc,
         })
     }
@@ -97,18 +106,22 @@ impl Init {
     /// # Errors
     /// If it has ended, or belongs to several.
     pub fn owner(&self) -> io::Result<u32> {
-        let user = crate::peer::owner_of(self.identity.pid)?;
         if is_dead(&self.pidfd)? {
             return Err(io::ErrorKind::NotFound.into());
         }
-        Ok(user)
+        self.owner
+            .ok_or_else(|| io::ErrorKind::PermissionDenied.into())
     }
 }
 
 /// When a process started, in clock ticks since boot: field 22 of its `stat`, the 20th behind its
 /// name.
 pub(crate) fn started(pid: u32) -> Option<u64> {
-    let stat = small_file::text(format!("/proc/{pid}/stat")).ok()?;
+    start_of(&small_file::text(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The same of the text of that file.
+pub(crate) fn start_of(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }

@@ -174,6 +174,10 @@ impl UsagePage {
     /// Whether a descriptor is of this very page.
     #[must_use]
     pub fn is(&self, other: &OwnedFd) -> bool {
+        // Only memory can be looked at at any time.
+        if fcntl(other, FcntlArg::F_GET_SEALS).is_err() {
+            return false;
+        }
         match (fstat(&self.0.file), fstat(other)) {
             (Ok(own), Ok(other)) => (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino),
             _ => false,
@@ -188,10 +192,13 @@ impl UsagePage {
     /// this daemon is killed.
     pub fn locked_within(&self, tries: u32, body: impl FnOnce()) -> bool {
         use std::os::fd::AsRawFd;
+        use std::os::unix::fs::OpenOptionsExt;
         let path = format!("/proc/self/fd/{}", self.0.file.as_raw_fd());
         let own = std::fs::OpenOptions::new()
             .read(true)
             .write(true)
+            // Its owner may have a lease on it, which an open would wait for.
+            .custom_flags(libc::O_NONBLOCK)
             .open(path);
         let Ok(own) = own else { return false };
         #[expect(clippy::cast_possible_truncation, reason = "constants that fit")]
@@ -277,6 +284,7 @@ impl ControlPages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
 
     fn again(descriptor: BorrowedFd<'_>) -> OwnedFd {
         descriptor.try_clone_to_owned().unwrap()
@@ -297,6 +305,31 @@ mod tests {
         let mut inner = None;
         let outer = page.locked_within(1, || inner = Some(page.locked_within(2, || ())));
         assert_eq!((outer, inner), (true, Some(false)));
+        assert!(page.locked_within(1, || ()));
+    }
+
+    #[test]
+    fn a_page_on_which_its_process_has_a_lease_is_not_waited_for() {
+        /// `F_SETSIG` of the kernel's `asm-generic/fcntl.h`.
+        const SETSIG: libc::c_int = 10;
+        let first = UsagePage::create().unwrap();
+        first.view().found(7, 9);
+        // Of a file that is open once, as a process can have it.
+        let path = format!("/proc/self/fd/{}", first.0.file.as_raw_fd());
+        let again = std::fs::File::options().read(true).write(true).open(path);
+        let page = UsagePage::adopt(again.unwrap().into()).unwrap();
+        drop(first);
+        let lease = |how, what: libc::c_int| {
+            // SAFETY: no pointers.
+            let done = unsafe { libc::fcntl(page.0.file.as_raw_fd(), how, what) };
+            assert_eq!(Errno::result(done), Ok(0));
+        };
+        // By default the signal would end this process.
+        lease(SETSIG, libc::SIGURG);
+        lease(libc::F_SETLEASE, libc::F_WRLCK);
+        // An open that waits gets it: after 45 s the kernel takes the lease away.
+        assert!(!page.locked_within(1, || ()));
+        lease(libc::F_SETLEASE, libc::F_UNLCK);
         assert!(page.locked_within(1, || ()));
     }
 

@@ -92,7 +92,11 @@ impl Bench {
                 }
                 Effect::Client { reply, .. } => self.client_replies.push(reply),
                 Effect::Copy(job) => self.node.copied(self.now, job.carry_out()),
-                Effect::Watch { .. } | Effect::Unwatch { .. } | Effect::WatchContainer { .. } => {}
+                Effect::Inspect(look) => self.node.inspected(self.now, look.carry_out()),
+                Effect::Identify { .. }
+                | Effect::Watch { .. }
+                | Effect::Unwatch { .. }
+                | Effect::WatchContainer { .. } => {}
             }
         }
     }

@@ -4,6 +4,7 @@
 
 mod believed;
 mod counted;
+mod stuck;
 mod suspended;
 
 use std::cell::RefCell;

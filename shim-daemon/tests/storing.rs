@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs::File;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::AsRawFd as _;
 use std::sync::atomic::Ordering;
 
 use crate::driver::{Backend, Driver, FIRST};
@@ -13,12 +13,13 @@ use gpushare_protocol::page::control::ControlPage;
 use gpushare_protocol::units::{Bytes, MIB};
 use gpushare_protocol::wire::*;
 use gpushared::devices::Devices as _;
+use gpushared::foreign::Foreign;
 use gpushared::groups::Groups;
 use gpushared::host_file::HostFile;
 use gpushared::node::{Client, ConnId, Effect, Node, Registration, Settings};
 use gpushared::pages::UsagePage;
 use gpushared::peer::{Peer, inspect};
-use gpushared::spill::Job;
+use gpushared::spill::{Inspection, Job};
 
 const NOW: Nanos = Nanos::secs(100);
 /// The bytes of the tenant, in one range.
@@ -35,10 +36,21 @@ struct Scene {
     page: Option<&'static ControlPage>,
     replies: Vec<(ConnId, Reply)>,
     jobs: Vec<Job>,
+    looks: Vec<Inspection>,
+    /// What commands were told.
+    told: Vec<ControlReply>,
 }
 
 impl Scene {
     fn new() -> Self {
+        let mut scene = Self::out();
+        scene.is_suspended_to_a_file();
+        scene.is_looked_at(NOW);
+        scene
+    }
+
+    /// Before a command has come.
+    fn out() -> Self {
         let devices = Driver::of(Backend::Misc).list().unwrap();
         let mut settings = Settings::default();
         settings.policy.swap.host = Bytes(SIZE);
@@ -74,11 +86,12 @@ impl Scene {
             page: None,
             replies: vec![],
             jobs: vec![],
+            looks: vec![],
+            told: vec![],
         };
         scene.registers(ConnId(1));
         scene.shows_its_memory();
         scene.node.recovered(NOW + Nanos::secs(2));
-        scene.is_suspended_to_a_file();
         scene
     }
 
@@ -109,10 +122,11 @@ impl Scene {
 
     /// All of its memory is out, in one range of a memory file that it presents.
     fn shows_its_memory(&mut self) {
-        let file = HostFile::create().unwrap();
+        let lane = self.node.lanes().own();
+        let file = HostFile::create(&lane).unwrap();
         file.allocate(AT, SIZE).unwrap();
-        self.node
-            .present_memory(self.client, Some(file.descriptor().unwrap()));
+        let shown = Foreign::new(file.descriptor().unwrap(), &lane);
+        self.node.present_memory(self.client, Some(shown));
         self.says(&Request::Residency(Residency {
             device_index: 0,
             epoch: 0,
@@ -130,7 +144,8 @@ impl Scene {
         let read = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
         let command = ConnId(1000);
         self.node.command_came(command, "/session", None);
-        let files = [file, read].map(|file| Some(OwnedFd::from(file)));
+        let lane = self.node.lanes().own();
+        let files = [file, read].map(|file| Some(Foreign::new(file.into(), &lane)));
         self.node.suspend_to(NOW, (command, 1), "one", files);
         self.work();
     }
@@ -161,6 +176,8 @@ impl Scene {
                     self.replies.push((to, reply));
                 }
                 Effect::Copy(job) => self.jobs.push(*job),
+                Effect::Inspect(look) => self.looks.push(*look),
+                Effect::Command { reply, .. } => self.told.push(reply),
                 _ => {}
             }
         }
@@ -170,6 +187,13 @@ impl Scene {
     fn copy_ends(&mut self) {
         let job = self.jobs.pop().unwrap();
         self.node.copied(NOW, job.carry_out());
+        self.work();
+    }
+
+    /// The look at a file ends.
+    fn is_looked_at(&mut self, now: Nanos) {
+        let look = self.looks.pop().unwrap();
+        self.node.inspected(now, look.carry_out());
         self.work();
     }
 
@@ -319,4 +343,95 @@ fn a_request_that_waits_for_room_ends_with_its_connection() {
         let given = if breaks { 0 } else { SIZE };
         assert_eq!(scene.room(), (given, SIZE));
     }
+}
+
+/// When a look takes too long that began at `NOW`.
+const LATE: Nanos = Nanos::secs(110);
+
+impl Scene {
+    /// The process presents a file that it says it has from a previous daemon.
+    fn presents(&mut self, number: u64) {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(SIZE).unwrap();
+        let file = Foreign::new(file.into(), &self.node.lanes().own());
+        self.node.present_file(NOW, self.client, number, Some(file));
+        self.work();
+    }
+
+    /// Its host memory is free, and it wants bytes of a file.
+    fn fetches(&mut self, file: u64) {
+        let stored = Stored {
+            file,
+            at: 0,
+            bytes: SIZE,
+            sum: 0,
+        };
+        self.says(&Request::HostFetch(stored));
+    }
+
+    fn waits_until(&mut self, now: Nanos) {
+        self.node.advance(now);
+        self.work();
+    }
+
+    fn file_errors(&self) -> usize {
+        let says = |reply: &&ControlReply| matches!(reply, ControlReply::Error(error) if error.message.contains("did not answer"));
+        self.told.iter().filter(says).count()
+    }
+}
+
+#[test]
+fn a_command_whose_file_does_not_answer_is_told_so_in_time() {
+    let mut scene = Scene::out();
+    scene.is_suspended_to_a_file();
+    scene.waits_until(LATE - Nanos(1));
+    assert_eq!(scene.file_errors(), 0);
+    assert!(scene.node.next_timeout().is_some_and(|at| at <= LATE));
+    scene.waits_until(LATE);
+    assert_eq!(scene.file_errors(), 1);
+    scene.is_looked_at(LATE);
+    scene.waits_until(LATE + LATE);
+    assert_eq!(scene.file_errors(), 1, "and no more");
+    assert_eq!(scene.word(), 0, "it is not suspended");
+}
+
+#[test]
+fn a_look_for_a_command_that_has_left_moves_nothing() {
+    let mut scene = Scene::out();
+    scene.is_suspended_to_a_file();
+    scene.node.command_ended(NOW, ConnId(1000));
+    scene.is_looked_at(NOW);
+    assert_eq!(scene.word(), 0);
+}
+
+#[test]
+fn a_fetch_waits_for_the_look_at_its_file() {
+    let mut scene = Scene::new();
+    let _ = scene.is_stored();
+    scene.drops();
+    scene.presents(77);
+    scene.fetches(77);
+    assert_eq!(scene.jobs.len(), 0);
+    scene.is_looked_at(NOW);
+    assert_eq!(scene.jobs.len(), 1);
+}
+
+#[test]
+fn what_is_in_a_file_that_does_not_answer_is_lost_and_said() {
+    let mut scene = Scene::new();
+    let _ = scene.is_stored();
+    scene.drops();
+    scene.presents(77);
+    scene.fetches(77);
+    scene.waits_until(LATE - Nanos(1));
+    assert!(!matches!(scene.told(), Reply::Refused(_)));
+    scene.waits_until(LATE);
+    assert_eq!(*scene.told(), Reply::Refused(Refusal::DataLost));
+    scene.is_looked_at(LATE);
+    scene.fetches(77);
+    assert_eq!(scene.jobs.len(), 0, "a late look is thrown away");
+    scene.presents(77);
+    scene.is_looked_at(LATE);
+    scene.fetches(77);
+    assert_eq!(scene.jobs.len(), 1, "it can be presented again");
 }

@@ -389,7 +389,7 @@ fn listen(listener: &UnixListener, desk: &Arc<Desk>) {
 
 /// Answers one process until the process ends or the daemon stops.
 fn serve(socket: UnixStream, desk: &Desk) {
-    let mut line = Connection::new(socket).expect("a socket");
+    let mut line = Connection::alone(socket).expect("a socket");
     while !desk.stop.load(Ordering::Relaxed) {
         let mut waits = [PollFd::new(line.socket(), PollFlags::POLLIN)];
         let ready = poll(&mut waits, PollTimeout::from(LOOK));

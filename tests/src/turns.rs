@@ -52,7 +52,7 @@ impl Onlooker {
     /// Joins the tenant.
     pub fn of(tenant: &Tenant) -> Self {
         let socket = UnixStream::connect(tenant.folder().join("gpushare.sock"));
-        let mut line = Connection::new(socket.expect("the daemon listens")).expect("a socket");
+        let mut line = Connection::alone(socket.expect("the daemon listens")).expect("a socket");
         let hello = Hello {
             capabilities: Hello::GATED,
             ..Hello::of_this_build(0)
@@ -66,7 +66,8 @@ impl Onlooker {
         let answer = call(&mut line, 1, &register);
         let answer = decode::<Reply>(1, &answer).expect("of this version");
         assert!(matches!(answer, Reply::Registered(_)), "{answer:?}");
-        let control: OwnedFd = line.take_descriptor().expect("a control page");
+        let control = line.take_descriptor().expect("a control page");
+        let control: OwnedFd = control.into_memory().expect("it is memory");
         Self {
             line,
             control: control.into(),

@@ -28,6 +28,7 @@
 mod decision;
 mod event;
 mod ids;
+pub mod lanes;
 pub mod lease;
 mod ledger;
 mod limbo;

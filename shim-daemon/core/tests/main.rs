@@ -18,6 +18,7 @@ mod gangs_shared;
 mod holders;
 mod host;
 mod hostile;
+mod lanes;
 mod limbo_limit;
 mod looks;
 mod lowered;

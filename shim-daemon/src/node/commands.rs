@@ -82,6 +82,7 @@ impl Node {
     pub fn command_ended(&mut self, now: Nanos, connection: ConnId) {
         self.unfollow(connection);
         self.forget_mover(connection);
+        self.inspecting.left(connection);
         self.command_left(connection);
         let kept = self
             .tenants

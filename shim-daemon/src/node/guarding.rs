@@ -43,13 +43,13 @@ impl Node {
         let device_ids = self.tenants.values().flat_map(|known| known.device_ids());
         let used = device_ids.filter_map(|device_index| self.devices.get(index(*device_index)?));
         let used: BTreeSet<[u8; 16]> = used.map(|device| device.uuid).collect();
-        guard.keep(&used);
+        guard.keep(&used, &self.lanes.own());
     }
 
     /// Once a second.
     pub(super) fn tend_guard(&self) {
         if let Some(guard) = &self.guard {
-            guard.tend();
+            guard.tend(&self.lanes.own());
         }
     }
 }

@@ -16,11 +16,11 @@ use gpushare_core::{Nanos, ProcessId};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::Stored;
 
+use crate::foreign::Lane;
 use crate::host_file::HostFile;
 use crate::pages::PagesError;
 
-/// The longest range. Allocating it takes the daemon's only thread about 15 ms, in which no tenant
-/// is answered. A process that wants more asks again.
+/// The longest range. Allocating it takes about 15 ms. A process that wants more asks again.
 pub(super) const PIECE: Bytes = Bytes::mib(64);
 /// Ranges are multiples of this.
 const LEAST: Bytes = Bytes::mib(2);
@@ -139,21 +139,22 @@ impl HostStore {
         self.owners.entry(process).or_default().stores = true;
     }
 
-    /// A new range for a process, whatever the budget: its place, and the file.
-    pub(super) fn allocate(
+    /// A new range for a process, whatever the budget: its place, and the file. Its memory is to be
+    /// allocated on the lane of the process's tenant.
+    pub(super) fn place(
         &mut self,
         process: ProcessId,
         bytes: Bytes,
+        lane: &Lane,
     ) -> Result<(u64, Arc<HostFile>), PagesError> {
         let owner = self.owners.entry(process).or_default();
         let file = match &owner.file {
             Some(file) => Arc::clone(file),
-            None => Arc::clone(owner.file.insert(Arc::new(HostFile::create()?))),
+            None => Arc::clone(owner.file.insert(Arc::new(HostFile::create(lane)?))),
         };
         let mut places = (0..OWN / PIECE.0).map(|place| self.base + place * PIECE.0);
         let offset = places.find(|offset| !owner.ranges.contains_key(offset));
         let offset = offset.ok_or(PagesError::NoPlace)?;
-        file.allocate(offset, bytes.0)?;
         owner.ranges.insert(offset, bytes);
         Ok((offset, file))
     }
@@ -222,8 +223,8 @@ impl HostStore {
         let is_here = given.is_some() || (owner.adopted && !is_ours && is_range(offset, bytes));
         let file = owner.file.as_ref().filter(|_| is_here);
         let length = given.unwrap_or(Bytes(bytes)).0;
-        if let Some(Err(error)) = file.map(|file| file.release(offset, length)) {
-            tracing::warn!(%error, "host memory stays allocated until a process ends");
+        if let Some(file) = file {
+            file.give_back(offset, length);
         }
     }
 
@@ -241,6 +242,8 @@ fn is_range(offset: u64, bytes: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::foreign::{Foreign, Lanes};
+    use std::sync::mpsc::channel;
 
     const ONE: ProcessId = ProcessId(1);
     const OTHER: ProcessId = ProcessId(2);
@@ -249,11 +252,32 @@ mod tests {
         HostStore::new(budget, Nanos::millis(77))
     }
 
+    fn lane() -> Lane {
+        Lanes::default().own()
+    }
+
+    impl HostStore {
+        /// A new range, with its memory.
+        fn allocate(&mut self, process: ProcessId, bytes: Bytes) -> (u64, Arc<HostFile>) {
+            let (offset, file) = self.place(process, bytes, &lane()).unwrap();
+            file.allocate(offset, bytes.0).unwrap();
+            (offset, file)
+        }
+    }
+
+    /// What is allocated once all that was wanted of a file is done.
+    fn allocated(file: &HostFile) -> u64 {
+        let (says, heard) = channel();
+        file.lane().run(move || says.send(()).unwrap());
+        heard.recv().unwrap();
+        file.allocated().unwrap()
+    }
+
     #[test]
     fn what_a_process_claims_or_drops_changes_its_own_part_only() {
         let mut store = store(Bytes::mib(64));
-        let (offset, _) = store.allocate(ONE, Bytes::mib(16)).unwrap();
-        store.allocate(OTHER, Bytes::mib(16)).unwrap();
+        let (offset, _) = store.allocate(ONE, Bytes::mib(16));
+        store.allocate(OTHER, Bytes::mib(16));
         let given = |store: &HostStore| [ONE, OTHER].map(|process| store.given(process).0 >> 20);
         store.drop_range(ONE, 0, u64::MAX);
         assert_eq!(given(&store), [16, 16], "it has no such range");
@@ -273,13 +297,13 @@ mod tests {
     #[test]
     fn a_dropped_range_is_free_memory_and_its_place_is_given_again() {
         let mut store = store(Bytes::gib(1));
-        let (first, file) = store.allocate(ONE, Bytes::mib(4)).unwrap();
-        let (second, _) = store.allocate(ONE, Bytes::mib(2)).unwrap();
+        let (first, file) = store.allocate(ONE, Bytes::mib(4));
+        let (second, _) = store.allocate(ONE, Bytes::mib(2));
         assert_ne!(first, second);
-        assert_eq!(file.allocated().unwrap(), 6 << 20);
+        assert_eq!(allocated(&file), 6 << 20);
         store.drop_range(ONE, first, 4 << 20);
-        assert_eq!(file.allocated().unwrap(), 2 << 20);
-        assert_eq!(store.allocate(ONE, Bytes::mib(4)).unwrap().0, first);
+        assert_eq!(allocated(&file), 2 << 20);
+        assert_eq!(store.allocate(ONE, Bytes::mib(4)).0, first);
         assert!(store.range(ONE, first, 4 << 20).is_some());
         assert!(store.range(ONE, first, 2 << 20).is_none(), "another length");
         assert!(store.range(OTHER, first, 4 << 20).is_none());
@@ -289,8 +313,8 @@ mod tests {
     fn another_daemons_ranges_are_at_other_places() {
         let mut one = store(Bytes::gib(1));
         let mut next = HostStore::new(Bytes::gib(1), Nanos::millis(78));
-        let (mine, _) = one.allocate(ONE, Bytes::mib(2)).unwrap();
-        let (its, _) = next.allocate(ONE, Bytes::mib(2)).unwrap();
+        let (mine, _) = one.allocate(ONE, Bytes::mib(2));
+        let (its, _) = next.allocate(ONE, Bytes::mib(2));
         assert_ne!(mine, its);
         next.comes(ONE);
         next.found(ONE, Bytes::mib(4), Bytes::MAX);
@@ -304,23 +328,20 @@ mod tests {
     fn what_lies_in_a_presented_file_can_be_stored_and_is_freed_when_dropped() {
         let mut one = store(Bytes::gib(1));
         let mut next = HostStore::new(Bytes::gib(1), Nanos::millis(78));
-        let (mine, file) = one.allocate(ONE, Bytes::mib(4)).unwrap();
+        let (mine, file) = one.allocate(ONE, Bytes::mib(4));
         next.comes(ONE);
         next.stores(ONE);
         next.found(ONE, Bytes::mib(8), Bytes::MAX);
         assert!(next.storable(ONE).is_zero() && next.range(ONE, mine, 4 << 20).is_none());
-        next.adopt(ONE, HostFile::adopt(file.descriptor().unwrap()).unwrap());
+        let shown = Foreign::new(file.descriptor().unwrap(), &lane());
+        next.adopt(ONE, HostFile::adopt(shown).unwrap());
         assert_eq!(next.storable(ONE), Bytes::mib(4), "as the file shows");
-        let (its, _) = next.allocate(ONE, Bytes::mib(2)).unwrap();
-        assert_eq!(
-            file.allocated().unwrap(),
-            6 << 20,
-            "it goes on with that file"
-        );
+        let (its, _) = next.allocate(ONE, Bytes::mib(2));
+        assert_eq!(allocated(&file), 6 << 20, "it goes on with that file");
         let stored = next.range(ONE, mine, 4 << 20).is_some();
         assert!(stored && next.range(ONE, its, 4 << 20).is_none());
         next.drop_range(ONE, mine, 4 << 20);
-        assert_eq!(file.allocated().unwrap(), 2 << 20);
+        assert_eq!(allocated(&file), 2 << 20);
         assert_eq!(next.given(ONE), Bytes::mib(2));
     }
 
@@ -333,7 +354,7 @@ mod tests {
             bytes: 2 << 20,
             sum: 0,
         };
-        let [(one, _), (two, _)] = [(); 2].map(|()| store.allocate(ONE, Bytes::mib(2)).unwrap());
+        let [(one, _), (two, _)] = [(); 2].map(|()| store.allocate(ONE, Bytes::mib(2)));
         store.is_copied(ONE, one, stored(0));
         store.is_copied(ONE, two, stored(PIECE.0));
         assert_eq!(store.copies(ONE), Bytes::mib(4));

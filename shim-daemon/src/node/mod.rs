@@ -14,6 +14,7 @@ mod guarding;
 mod history;
 mod host_store;
 mod injected;
+mod inspecting;
 mod joining;
 mod lease;
 mod lease_log;
@@ -77,9 +78,11 @@ pub use tenant::Registration;
 use tenant::Tenant;
 pub use unmanaged::Unmanaged;
 use users::Users;
+pub use vacated::Seen;
 
 use crate::containers::Containers;
 use crate::devices::{Device, Order};
+use crate::foreign::{Lane, Lanes};
 use crate::groups::KnownMounts;
 use crate::guard::{Among, Guard};
 use crate::pages::UsagePage;
@@ -163,8 +166,20 @@ pub enum Effect {
         /// The limit that it shall have.
         order: Order,
     },
-    /// Copy between a process's memory on the host and a file, and tell with [`Node::copied`].
+    /// Allocate memory of a process on the host or copy it, on the lane of its file, and tell with
+    /// [`Node::copied`].
     Copy(Box<crate::spill::Job>),
+    /// Look at a file that was presented, on its lane, and tell with [`Node::inspected`].
+    Inspect(Box<crate::spill::Inspection>),
+    /// Look at a process on this lane, and tell with [`Node::identified`].
+    Identify {
+        /// The process.
+        process: ProcessId,
+        /// Its pid.
+        pid: i32,
+        /// The lane.
+        lane: Lane,
+    },
     /// Look at the device of this index now.
     Look {
         /// Its index in the node.
@@ -264,6 +279,9 @@ pub struct Node {
     users: Users,
     away: vacated::Away,
     residency: residency::Moves,
+    inspecting: inspecting::Inspecting,
+    /// The threads for what may wait. None runs until there is some.
+    lanes: Lanes,
     known_mounts: KnownMounts,
     containers: Containers,
     /// Why the last registration without a command was refused.
@@ -337,6 +355,8 @@ impl Node {
             refused: None,
             away: vacated::Away::default(),
             residency: residency::Moves::new(settings, instance, now),
+            inspecting: inspecting::Inspecting::default(),
+            lanes: Lanes::default(),
             counted: Counted::since(now),
             history: History::default(),
             lease_log: LeaseLog::default(),
@@ -351,12 +371,14 @@ impl Node {
     pub fn next_timeout(&self) -> Option<Nanos> {
         let sample = self.world.next_sample().into_iter();
         let all = sample.chain(self.rotation_read);
+        let all = all.chain(self.inspecting.next_timeout());
         all.chain(self.world.next_timeout()).min()
     }
 
     /// Lets time pass.
     pub fn advance(&mut self, now: Nanos) {
         self.sample(now);
+        self.give_up_looks(now);
         self.read_judged(now, None);
         self.world.advance(now);
         self.carry_out(now);
@@ -373,6 +395,12 @@ impl Node {
             // Without memory for it the next container's is tried again, and says so.
             self.spare = UsagePage::create().ok();
         }
+    }
+
+    /// The threads for what may wait.
+    #[must_use]
+    pub fn lanes(&self) -> &Lanes {
+        &self.lanes
     }
 
     /// The number that identifies this daemon.

@@ -120,10 +120,11 @@ impl Node {
             device_uuids,
         };
         let cgroup = peer.cgroup.clone();
-        self.away.joined(process, peer.pid);
+        let pid = peer.pid;
         let place = (client.tenant, slot);
         let known = Process::new(place, peer, client.connection, client.tells);
         self.processes.add(process, known);
+        self.identify(client.tenant, process, pid);
         self.read_counters(process);
         self.effect(Effect::Watch { process, pidfd });
         self.happened(

@@ -327,6 +327,7 @@ impl Node {
     pub(super) fn forget_moves(&mut self, process: ProcessId, tenant: TenantId) {
         self.residency.host.forget(process);
         self.residency.storing.forget_all(process);
+        self.inspecting.ended(process);
         self.residency.failing.remove(&process);
         self.residency.unshared.remove(&process);
         self.residency.claims.retain(|(of, _), _| *of != process);

@@ -5,9 +5,6 @@
 //! once it is. So the bytes are in memory until they are on the disk, whichever party ends. A
 //! fetched range is the process's like any other. Whose memory is stored first, the brain says.
 
-use std::fs::File;
-use std::os::fd::OwnedFd;
-
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Refusal, Reply, Request, Stored};
@@ -15,8 +12,9 @@ use gpushare_protocol::wire::{Refusal, Reply, Request, Stored};
 use super::host_store::PIECE;
 use super::storing::Wanted;
 use super::{Client, ConnId, Effect, Node};
+use crate::foreign::Foreign;
 use crate::host_file::HostFile;
-use crate::spill::{Done, Failed, Job, Key, SpillFolder, is_stored_file};
+use crate::spill::{Done, Failed, Job, Key, SpillFolder, Task};
 
 /// How long a request waits for room on the host.
 const PATIENCE: Nanos = Nanos::secs(10);
@@ -95,32 +93,12 @@ impl Node {
         true
     }
 
-    /// A process presents a file that it has from a previous daemon.
-    pub fn present_file(&mut self, client: Client, number: u64, file: Option<OwnedFd>) {
-        let (Some(process), Some(file)) = (client.process, file.map(File::from)) else {
-            return;
-        };
-        if self.residency.storing.file(process, number).is_some() {
-            // Its connection broke, and it tells again.
-            return;
-        }
-        if !self.may_present(client.tenant, process) || !is_stored_file(&file) {
-            tracing::warn!(
-                ?process,
-                "a process presents a file that is not one of ours"
-            );
-            return;
-        }
-        self.residency.storing.presented(process, number, file);
-        self.tell_held(client.tenant);
-    }
-
     /// A process presents the memory file that it has from a previous daemon.
-    pub fn present_memory(&mut self, client: Client, file: Option<OwnedFd>) {
+    pub fn present_memory(&mut self, client: Client, file: Option<Foreign>) {
         let (Some(process), Some(file)) = (client.process, file) else {
             return;
         };
-        match HostFile::adopt(file) {
+        match HostFile::adopt(file.onto(&self.lane(client.tenant))) {
             Ok(file) => {
                 self.residency.host.stores(process);
                 self.residency.host.adopt(process, file);
@@ -193,7 +171,7 @@ impl Node {
                     self.residency.storing.served(&wanted, now);
                     self.allocate_for(wanted);
                 }
-                Some(false) if now < wanted.since + PATIENCE => {
+                Some(false) if now < wanted.since + PATIENCE || self.is_inspected(&wanted) => {
                     self.residency.storing.waiting.push_back(wanted);
                 }
                 _ => self.refuse_host(wanted.connection, wanted.id, Refusal::NoMemory),
@@ -212,6 +190,9 @@ impl Node {
             let is_free = wanted.bytes + self.kept_for_returns() <= free;
             return (!wanted.bytes.is_zero()).then_some(is_free);
         };
+        if self.is_inspected(wanted) {
+            return Some(false);
+        }
         // Bytes of the node's files have their room already.
         let has_room = self.residency.storing.is_nodes(wanted.process, stored.file)
             || self.world.may_fetch(tenant, wanted.bytes);
@@ -242,14 +223,17 @@ impl Node {
             let text = format!("file {:x} is not there any more", stored.file);
             return self.data_is_lost((process, connection, id), stored, &text);
         }
-        let (offset, host) = match self.residency.host.allocate(process, bytes) {
-            Ok(allocated) => allocated,
+        let Some(tenant) = self.processes.get(process).map(|known| known.tenant()) else {
+            return;
+        };
+        let lane = self.lane(tenant);
+        let (offset, host) = match self.residency.host.place(process, bytes, &lane) {
+            Ok(placed) => placed,
             Err(error) => {
                 self.host_failed(process, &error.to_string());
                 return self.refuse_host(connection, id, Refusal::NoMemory);
             }
         };
-        self.residency.failing.remove(&process);
         let is_nodes = wanted
             .stored
             .filter(|stored| self.residency.storing.is_nodes(process, stored.file));
@@ -257,29 +241,36 @@ impl Node {
             self.residency.host.is_copied(process, offset, stored);
         }
         self.tell_held_of(process);
-        match file {
+        let empty = Stored {
+            file: 0,
+            at: 0,
+            bytes: bytes.0,
+            sum: 0,
+        };
+        let (task, stored) = match file {
             Some((stored, Some(file))) => {
                 self.residency.storing.busy.insert(process);
-                let job = Job {
-                    key: Key {
-                        process,
-                        connection,
-                        id,
-                    },
-                    out: false,
-                    file,
-                    stored,
-                    host,
-                    offset,
-                };
-                self.effect(Effect::Copy(Box::new(job)));
+                (Task::Fetch(file), stored)
             }
-            _ => self.hand_out((connection, id), &host, (offset, bytes.0)),
-        }
+            _ => (Task::Allocate, empty),
+        };
+        let job = Job {
+            key: Key {
+                process,
+                connection,
+                id,
+            },
+            task,
+            stored,
+            host,
+            offset,
+        };
+        self.effect(Effect::Copy(Box::new(job)));
     }
 
     /// These bytes lie in a file no more.
     fn forget_stored(&mut self, process: ProcessId, stored: Stored) {
+        self.inspecting.forgets(process, stored);
         self.residency.storing.forget(process, stored);
         self.residency.host.is_forgotten(process, stored);
     }
@@ -349,8 +340,9 @@ impl Node {
             );
             return self.does_not_store(now, (client.tenant, to, id), text);
         }
+        let lane = self.lane(client.tenant);
         let storing = &mut self.residency.storing;
-        match storing.place(client.tenant, process, Bytes(bytes)) {
+        match storing.place(client.tenant, process, Bytes(bytes), &lane) {
             Ok(slot) => {
                 storing.busy.insert(process);
                 let stored = Stored {
@@ -369,8 +361,7 @@ impl Node {
                         connection: to,
                         id,
                     },
-                    out: true,
-                    file: slot.file,
+                    task: Task::Store(slot.file),
                     stored,
                     host,
                     offset,
@@ -405,67 +396,127 @@ impl Node {
         self.tend_host(now);
     }
 
-    /// A copy has ended.
+    /// Work on host memory has ended.
     pub fn copied(&mut self, now: Nanos, done: Done) {
         let Done { job, outcome } = done;
         let Key {
             process,
             connection,
-            id,
+            ..
         } = job.key;
         let Some(known) = self.processes.get(process) else {
             // It ended meanwhile, and all it had with it.
             return;
         };
         let (tenant, is_here) = (known.tenant(), known.connection() == Some(connection));
+        match &job.task {
+            Task::Allocate => self.is_allocated((tenant, is_here), &job, outcome),
+            Task::Fetch(_) => {
+                self.is_free(process, tenant, is_here);
+                self.is_fetched((tenant, is_here), &job, outcome);
+            }
+            Task::Store(_) => {
+                self.is_free(process, tenant, is_here);
+                match outcome {
+                    Ok(sum) if is_here => self.is_stored(now, tenant, &job, sum),
+                    Ok(_) => self.is_not_stored(tenant, &job),
+                    Err(error) => {
+                        self.is_not_stored(tenant, &job);
+                        let text =
+                            format!("memory stays on the host: it cannot be stored: {error}");
+                        self.does_not_store(now, (tenant, connection, job.key.id), text);
+                    }
+                }
+            }
+        }
+        self.tend_host(now);
+    }
+
+    /// No copy of a process is under way any more.
+    fn is_free(&mut self, process: ProcessId, tenant: TenantId, is_here: bool) {
         self.residency.storing.busy.remove(&process);
         if !is_here {
             // Its connection broke. If it asked again meanwhile it was refused, and waits until it
             // is asked by another word.
             self.ask_one_to_store(tenant, false);
         }
-        match (job.out, outcome) {
-            (true, Ok(sum)) if is_here => self.is_stored(now, tenant, &job, sum),
-            (true, Ok(_)) => {
-                self.forget_stored(process, job.stored);
-                self.tell_held(tenant);
+    }
+
+    /// A range was allocated for a process, or not.
+    fn is_allocated(
+        &mut self,
+        (tenant, is_here): (TenantId, bool),
+        job: &Job,
+        outcome: Result<u64, Failed>,
+    ) {
+        let Key {
+            process,
+            connection,
+            id,
+        } = job.key;
+        let (offset, bytes) = (job.offset, job.stored.bytes);
+        let host = &mut self.residency.host;
+        // A process can say of a place that it does not have yet that it drops it.
+        let is_its_own = host.range(process, offset, bytes).is_some();
+        match outcome {
+            Ok(_) if is_here && is_its_own => {
+                self.residency.failing.remove(&process);
+                self.hand_out((connection, id), &job.host, (offset, bytes));
             }
-            (true, Err(error)) => {
-                self.forget_stored(process, job.stored);
+            outcome => {
+                // It asks again, and knows nothing of this range.
+                host.drop_range(process, offset, bytes);
                 self.tell_held(tenant);
-                let text = format!("memory stays on the host: it cannot be stored: {error}");
-                self.does_not_store(now, (tenant, connection, id), text);
+                if let Err(error) = outcome {
+                    self.host_failed(process, &error.to_string());
+                }
+                self.refuse_host(connection, id, Refusal::NoMemory);
             }
-            (false, Ok(_)) if is_here => {
-                let range = (job.offset, job.stored.bytes);
-                self.hand_out((connection, id), &job.host, range);
-            }
-            (false, Ok(_)) => {
-                // The process asks again. It knows nothing of this range.
-                let host = &mut self.residency.host;
-                host.drop_range(process, job.offset, job.stored.bytes);
-                self.tell_held(tenant);
-            }
-            (false, Err(Failed::Host(error))) => {
-                // The file has the bytes still: the process asks again.
-                let host = &mut self.residency.host;
-                host.drop_range(process, job.offset, job.stored.bytes);
-                self.tell_held(tenant);
+        }
+    }
+
+    /// Stored bytes were read into a range, or not.
+    fn is_fetched(
+        &mut self,
+        (tenant, is_here): (TenantId, bool),
+        job: &Job,
+        outcome: Result<u64, Failed>,
+    ) {
+        let Key {
+            process,
+            connection,
+            id,
+        } = job.key;
+        if outcome.is_ok() && is_here {
+            self.residency.failing.remove(&process);
+            let range = (job.offset, job.stored.bytes);
+            return self.hand_out((connection, id), &job.host, range);
+        }
+        // It asks again, and knows nothing of this range.
+        let host = &mut self.residency.host;
+        host.drop_range(process, job.offset, job.stored.bytes);
+        self.tell_held(tenant);
+        match outcome {
+            Ok(_) => (),
+            Err(Failed::Host(error)) => {
+                // The file has the bytes still.
                 self.host_failed(process, &error.to_string());
                 self.refuse_host(connection, id, Refusal::NoMemory);
             }
-            (false, Err(error)) => {
-                let host = &mut self.residency.host;
-                host.drop_range(process, job.offset, job.stored.bytes);
-                self.tell_held(tenant);
-                let text = match error {
-                    Failed::System(error) => format!("it cannot be read: {error}"),
-                    other => other.to_string(),
-                };
+            Err(Failed::System(error)) => {
+                let text = format!("it cannot be read: {error}");
                 self.data_is_lost((process, connection, id), job.stored, &text);
             }
+            Err(other) => {
+                self.data_is_lost((process, connection, id), job.stored, &other.to_string());
+            }
         }
-        self.tend_host(now);
+    }
+
+    /// What a copy has made in a file is of no use.
+    fn is_not_stored(&mut self, tenant: TenantId, job: &Job) {
+        self.forget_stored(job.key.process, job.stored);
+        self.tell_held(tenant);
     }
 
     fn is_stored(&mut self, now: Nanos, tenant: TenantId, job: &Job, sum: u64) {

@@ -2,16 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use std::fs::File;
-use std::os::fd::OwnedFd;
-
 use gpushare_core::{Event, Held, Nanos, Order, Place, ProcessId, TenantId};
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{ControlReply, ErrorCode, Refusal, Stored, WireError};
+use gpushare_protocol::wire::{Refusal, Stored};
 
 use super::events::number;
-use super::{ConnId, Effect, Node};
-use crate::spill::are_one;
+use super::{ConnId, Node};
 
 /// Most files that a process presents: one for each daemon that it has outlived with stored bytes,
 /// and to spare. Each is an open file of the daemon's.
@@ -76,9 +72,10 @@ impl Node {
         let known = self.tenants.get(&tenant).into_iter();
         let members = known.flat_map(|known| known.members());
         let all: usize = members.map(|member| storing.files(member)).sum();
+        let (looked_at, looked_at_of_all) = self.inspecting.files(tenant, process);
         self.residency.host.is_earlier(process)
-            && storing.files(process) < MOST_FILES
-            && all < MOST_OF_TENANT
+            && storing.files(process) + looked_at < MOST_FILES
+            && all + looked_at_of_all < MOST_OF_TENANT
     }
 
     /// Tells the brain what a tenant has on the host and in files, after any change of it.
@@ -176,40 +173,6 @@ impl Node {
         members
             .map(|process| self.residency.storing.of(process))
             .sum()
-    }
-
-    /// Moves a tenant out by command, and then into a file of the command's, which is made with the
-    /// rights of its user.
-    pub fn suspend_to(
-        &mut self,
-        now: Nanos,
-        (from, id): (ConnId, u32),
-        name: &str,
-        files: [Option<OwnedFd>; 2],
-    ) {
-        let [write, read] = files.map(|file| file.map(File::from));
-        let suspended = match (write, read) {
-            (Some(write), Some(read)) if are_one(&write, &read) => {
-                self.suspend(now, (from, id), name, true).and_then(|_| {
-                    let tenant = self.named_for(from, name)?;
-                    self.residency.storing.store_elsewhere(tenant, write, read);
-                    self.tend_host(now);
-                    Ok(())
-                })
-            }
-            _ => {
-                let text = "with it come two descriptors of one file without a name, the second \
-                            only to read";
-                Err(WireError::new(ErrorCode::OutOfOrder, text))
-            }
-        };
-        if let Err(error) = suspended {
-            self.effect(Effect::Command {
-                to: from,
-                id,
-                reply: ControlReply::Error(error),
-            });
-        }
     }
 
     /// Whether a suspended tenant's memory still goes to its file.

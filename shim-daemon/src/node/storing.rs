@@ -1,9 +1,7 @@
 //! The books of host memory that lies in files, without any decision.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 
 use gpushare_core::{Nanos, ProcessId, TenantId};
@@ -12,7 +10,8 @@ use gpushare_protocol::wire::Stored;
 
 use super::ConnId;
 use super::host_store::PIECE;
-use crate::spill::SpillFolder;
+use crate::foreign::{Foreign, Lane};
+use crate::spill::{Facts, SpillFolder};
 
 /// Ranges are multiples of this.
 const WHOLE: u64 = 2 << 20;
@@ -37,8 +36,8 @@ pub(super) struct Wanted {
 #[derive(Debug)]
 pub(super) struct Kept {
     /// `None` for a file of a previous daemon's.
-    write: Option<Arc<File>>,
-    read: Arc<File>,
+    write: Option<Arc<Foreign>>,
+    read: Arc<Foreign>,
     /// The length of each stored range, by its offset.
     places: BTreeMap<u64, Bytes>,
     /// Bytes that lay in the file when it was presented.
@@ -51,8 +50,8 @@ pub(super) struct Kept {
 #[derive(Debug)]
 pub(super) struct Elsewhere {
     pub(super) number: u64,
-    write: Arc<File>,
-    read: Arc<File>,
+    write: Arc<Foreign>,
+    read: Arc<Foreign>,
     next: u64,
     /// The brain knows that all of it is there.
     pub(super) told: bool,
@@ -90,7 +89,7 @@ pub(super) struct Storing {
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) number: u64,
-    pub(super) file: Arc<File>,
+    pub(super) file: Arc<Foreign>,
     pub(super) at: u64,
 }
 
@@ -161,6 +160,7 @@ impl Storing {
         tenant: TenantId,
         process: ProcessId,
         bytes: Bytes,
+        lane: &Lane,
     ) -> std::io::Result<Slot> {
         let number = match self.elsewhere.get(&tenant) {
             Some(elsewhere) => {
@@ -171,7 +171,7 @@ impl Storing {
             }
             None => match self.current.get(&process) {
                 Some(number) => *number,
-                None => self.make(process)?,
+                None => self.make(process, lane)?,
             },
         };
         let own = self.elsewhere.get_mut(&tenant);
@@ -190,11 +190,12 @@ impl Storing {
         Ok(Slot { number, file, at })
     }
 
-    fn make(&mut self, process: ProcessId) -> std::io::Result<u64> {
+    fn make(&mut self, process: ProcessId, lane: &Lane) -> std::io::Result<u64> {
         let folder = self.folder.as_ref();
         let made = folder.ok_or(std::io::ErrorKind::NotFound)?.make()?;
         let number = self.number();
-        let (write, read) = (Arc::new(made.write), Arc::new(made.read));
+        let foreign = |file: std::fs::File| Arc::new(Foreign::new(file.into(), lane));
+        let (write, read) = (foreign(made.write), foreign(made.read));
         self.keep((process, number), Some(write), read, true);
         self.current.insert(process, number);
         Ok(number)
@@ -203,8 +204,8 @@ impl Storing {
     fn keep(
         &mut self,
         key: (ProcessId, u64),
-        write: Option<Arc<File>>,
-        read: Arc<File>,
+        write: Option<Arc<Foreign>>,
+        read: Arc<Foreign>,
         is_nodes: bool,
     ) {
         self.files.entry(key).or_insert_with(|| Kept {
@@ -216,24 +217,22 @@ impl Storing {
         });
     }
 
-    /// A file of a previous daemon, which its process has kept.
-    pub(super) fn presented(&mut self, process: ProcessId, number: u64, file: File) {
-        let blocks = file
-            .metadata()
-            .map_or(0, |found| std::os::unix::fs::MetadataExt::blocks(&found));
-        let folder = self.folder.as_ref().map(SpillFolder::path);
-        let own = folder.and_then(|path| std::fs::metadata(path).ok());
-        // Other files are of folders that commands named.
-        let is_nodes = own
-            .zip(file.metadata().ok())
-            .is_some_and(|(own, found)| (own.dev(), own.uid()) == (found.dev(), found.uid()));
+    /// A file of a previous daemon, which its process has kept. `forgotten`: what the process wants
+    /// no more of it already.
+    pub(super) fn presented(
+        &mut self,
+        (process, number): (ProcessId, u64),
+        file: Foreign,
+        facts: Facts,
+        forgotten: Bytes,
+    ) {
         let kept = Kept {
             write: None,
             read: Arc::new(file),
             places: BTreeMap::new(),
             // The file system's own blocks are counted too: ranges are whole.
-            before: Bytes(blocks.saturating_mul(512) / WHOLE * WHOLE),
-            is_nodes,
+            before: Bytes(facts.bytes / WHOLE * WHOLE) - forgotten,
+            is_nodes: facts.is_nodes,
         };
         self.files.entry((process, number)).or_insert(kept);
     }
@@ -244,7 +243,7 @@ impl Storing {
     }
 
     /// A file, to read.
-    pub(super) fn file(&self, process: ProcessId, number: u64) -> Option<Arc<File>> {
+    pub(super) fn file(&self, process: ProcessId, number: u64) -> Option<Arc<Foreign>> {
         let kept = self.files.get(&(process, number))?;
         Some(Arc::clone(&kept.read))
     }
@@ -252,7 +251,7 @@ impl Storing {
     /// A descriptor for the process, by which it can only read.
     pub(super) fn reader(&self, process: ProcessId, number: u64) -> Option<OwnedFd> {
         let file = self.file(process, number)?;
-        file.try_clone().ok().map(OwnedFd::from)
+        file.file().try_clone().ok().map(OwnedFd::from)
     }
 
     /// These bytes are wanted no more.
@@ -264,9 +263,13 @@ impl Storing {
         };
         match (kept.places.remove(&stored.at), &kept.write) {
             (Some(bytes), Some(file)) => {
-                if let Err(error) = crate::spill::forget(file, stored.at, bytes.0) {
-                    tracing::warn!(%error, "a part of a file stays allocated");
-                }
+                let (file, at) = (Arc::clone(file), stored.at);
+                // Before the next bytes at this place: they are written on the same lane.
+                file.lane().clone().run(move || {
+                    if let Err(error) = crate::spill::forget(file.file(), at, bytes.0) {
+                        tracing::warn!(%error, "a part of a file stays allocated");
+                    }
+                });
             }
             _ => kept.before -= Bytes(stored.bytes),
         }
@@ -316,7 +319,7 @@ impl Storing {
     }
 
     /// A command wants a tenant's memory in this file.
-    pub(super) fn store_elsewhere(&mut self, tenant: TenantId, write: File, read: File) {
+    pub(super) fn store_elsewhere(&mut self, tenant: TenantId, write: Foreign, read: Foreign) {
         let number = self.number();
         let elsewhere = Elsewhere {
             number,

@@ -293,10 +293,16 @@ impl Tenant {
             header.generation.store(u64::from(pid), Ordering::Relaxed);
             // It says so itself.
             header.pid_namespace.store(0, Ordering::Relaxed);
-            header
-                .start
-                .store(started(pid).unwrap_or(0), Ordering::Relaxed);
+            // It is known once the process was looked at.
+            header.start.store(0, Ordering::Relaxed);
             header.taken.store(1, Ordering::Release);
+        }
+    }
+
+    /// When the process of a row has started.
+    pub(super) fn started(&self, slot: usize, start: u64) {
+        if let Some(header) = self.usage.view().slots.get(slot) {
+            header.start.store(start, Ordering::Relaxed);
         }
     }
 

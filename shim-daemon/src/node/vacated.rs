@@ -2,21 +2,22 @@
 //! memory was freed with it.
 //!
 //! A connection may also end while its program continues and keeps its memory. So a process counts
-//! as another program only in two cases. Either the kernel shows a different auxiliary vector (each
-//! `exec` makes a new one, at random addresses). Or the kernel does not let the daemon look, the
+//! as another program only in two cases. Either the kernel shows its program at other addresses
+//! (each `exec` chooses new ones at random). Or the kernel does not let the daemon look, the
 //! process stayed disconnected, and NVML no longer lists it. Its charges then are limbo: they count
 //! until the device no longer shows them. Its row of the usage page stays reserved until the
 //! process ends, in case it was the old program after all.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering;
 
-use gpushare_core::{DeviceId, Event, Nanos, ProcessId};
+use gpushare_core::{DeviceId, Event, Nanos, ProcessId, TenantId};
 use gpushare_protocol::page::UNIT;
 use gpushare_protocol::units::Bytes;
 
-use super::Node;
+use super::{Effect, Node};
+use crate::init::start_of;
+use crate::small_file;
 
 /// How long a process must have been away before NVML's word alone is taken: programs that live on
 /// connect again within a second.
@@ -24,20 +25,55 @@ const AWAY: Nanos = Nanos::secs(2);
 /// How often the kernel is asked about one.
 const ASKED: Nanos = Nanos::secs(1);
 
-/// Which program a process runs, in a number; two programs of one process have different ones.
+/// Where in a `/proc/<pid>/stat`, behind the process's name, the program's addresses are: its code,
+/// the start of its stack, its data and its heap. The fields 26 to 28 and 45 to 47.
+const ADDRESSES: [usize; 6] = [23, 24, 25, 42, 43, 44];
+
+/// Which program a process runs: its addresses. Two programs of one process have different ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Program(u64);
+struct Program([u64; 6]);
+
+/// A process as the kernel shows it.
+///
+/// It is looked at on its tenant's lane: a process may stay within `exec` for as long as a file
+/// takes to close, and newer kernels have all wait meanwhile that read its `stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// When it started, in clock ticks since boot.
+    start: u64,
+    /// `None` where the kernel does not tell.
+    program: Option<Program>,
+}
+
+impl Seen {
+    /// The process that has this pid now.
+    #[must_use]
+    pub fn of(pid: i32) -> Option<Self> {
+        let stat = small_file::text(format!("/proc/{pid}/stat")).ok()?;
+        Some(Self {
+            start: start_of(&stat)?,
+            program: Program::read(&stat),
+        })
+    }
+}
 
 impl Program {
-    /// `None` where the kernel does not tell.
+    #[cfg(test)]
     fn of(pid: i32) -> Option<Self> {
-        let vector = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
-        // Empty while a process ends.
-        (!vector.is_empty()).then(|| {
-            let mut hasher = DefaultHasher::new();
-            vector.hash(&mut hasher);
-            Self(hasher.finish())
-        })
+        Seen::of(pid)?.program
+    }
+
+    fn read(stat: &str) -> Option<Self> {
+        let (_, fields) = stat.rsplit_once(')')?;
+        let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+        let number = |at: usize| fields.get(at)?.parse().ok();
+        let mut addresses = [0; 6];
+        for (address, at) in addresses.iter_mut().zip(ADDRESSES) {
+            *address = number(at)?;
+        }
+        // A process that ends has no code, and of one that may not be looked at the kernel says 1.
+        let [code, _, stack, ..] = addresses;
+        (code > 1 && stack > 0).then_some(Self(addresses))
     }
 }
 
@@ -61,10 +97,16 @@ pub(super) struct Away {
 }
 
 impl Away {
-    /// A process has registered.
-    pub(super) fn joined(&mut self, process: ProcessId, pid: i32) {
-        if let Some(program) = Program::of(pid) {
-            self.programs.insert(process, program);
+    /// What a process runs, as was asked.
+    fn runs(&mut self, process: ProcessId, program: Option<Program>) {
+        let before = self.programs.get(&process);
+        match (self.absent.get_mut(&process), program) {
+            (Some(absence), program) => {
+                let compared = before.zip(program);
+                absence.another = compared.map(|(before, after)| *before != after);
+            }
+            (None, Some(program)) => drop(self.programs.entry(process).or_insert(program)),
+            (None, None) => (),
         }
     }
 
@@ -103,19 +145,16 @@ impl Away {
         doubt.map(|(process, _)| *process).collect()
     }
 
-    /// Asks the kernel, if that was not done a moment ago.
-    fn ask(&mut self, now: Nanos, process: ProcessId, pid: i32) {
+    /// Whether the kernel is to be asked now: it was not a moment ago.
+    fn asks(&mut self, now: Nanos, process: ProcessId) -> bool {
         let Some(absence) = self.absent.get_mut(&process) else {
-            return;
+            return false;
         };
-        if absence.asked.is_some_and(|asked| now - asked < ASKED) {
-            return;
+        let asks = absence.asked.is_none_or(|asked| now - asked >= ASKED);
+        if asks {
+            absence.asked = Some(now);
         }
-        let before = self.programs.get(&process);
-        absence.asked = Some(now);
-        absence.another = before
-            .zip(Program::of(pid))
-            .map(|(before, after)| *before != after);
+        asks
     }
 }
 
@@ -138,14 +177,41 @@ impl Node {
         }
     }
 
+    /// Has a process looked at.
+    pub(super) fn identify(&mut self, tenant: TenantId, process: ProcessId, pid: i32) {
+        let lane = self.lane(tenant);
+        self.effect(Effect::Identify { process, pid, lane });
+    }
+
+    /// A process was looked at.
+    pub fn identified(&mut self, now: Nanos, process: ProcessId, seen: Option<Seen>) {
+        let Some(known) = self.processes.get(process) else {
+            // It has ended.
+            return;
+        };
+        if let (Some(tenant), Some(seen)) = (self.tenants.get(&known.tenant()), seen) {
+            tenant.started(known.slot(), seen.start);
+        }
+        self.away.runs(process, seen.and_then(|seen| seen.program));
+        if self.away.absent.contains_key(&process) {
+            for device in 0..self.devices.len() {
+                self.mind_away(now, device, None);
+            }
+            self.carry_out(now);
+        }
+    }
+
     /// Looks after the processes without a connection; `taken` is when a look at the device began
     /// that listed processes.
     pub(super) fn mind_away(&mut self, now: Nanos, device: usize, taken: Option<Nanos>) {
         for process in self.away.in_doubt(device) {
-            let Some(pid) = self.processes.get(process).map(|known| known.peer().pid) else {
+            let Some(known) = self.processes.get(process) else {
                 continue;
             };
-            self.away.ask(now, process, pid);
+            let (tenant, pid) = (known.tenant(), known.peer().pid);
+            if self.away.asks(now, process) {
+                self.identify(tenant, process, pid);
+            }
             let Some(absence) = self.away.absent.get(&process) else {
                 continue;
             };
@@ -207,6 +273,50 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_process_has_other_addresses_once_it_is_another_program() {
+        let mut child = Command::new("sh")
+            .args(["-c", "read line; exec cat"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id().cast_signed();
+        let name = || small_file::text(format!("/proc/{pid}/comm")).unwrap();
+        while name() != "sh\n" {
+            std::thread::yield_now();
+        }
+        let before = Program::of(pid).unwrap();
+        assert_eq!(Program::of(pid), Some(before));
+        child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        while name() != "cat\n" {
+            std::thread::yield_now();
+        }
+        // Its name changes before its addresses do.
+        while Program::of(pid).is_none() {
+            std::thread::yield_now();
+        }
+        assert_ne!(Program::of(pid), Some(before));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(Program::of(pid), None, "it has ended");
+    }
+
+    #[test]
+    fn of_a_process_that_may_not_be_looked_at_nothing_is_known() {
+        let stat = |code: u64, stack: u64| {
+            let mut fields = vec!["0".to_owned(); 50];
+            (fields[23], fields[25]) = (code.to_string(), stack.to_string());
+            Program::read(&format!("1 (a ) b) {}", fields.join(" ")))
+        };
+        assert!(stat(4096, 8192).is_some() && stat(4096, 8192) != stat(4096, 12288));
+        for (code, stack) in [(0, 0), (1, 0), (4096, 0)] {
+            assert_eq!(stat(code, stack), None);
+        }
+        assert_eq!(Program::read("1 (a) R 1"), None);
+    }
 
     #[test]
     fn the_kernels_word_decides_whatever_nvml_lists() {
@@ -229,7 +339,7 @@ mod tests {
     #[test]
     fn a_program_is_itself_and_another_process_another() {
         let own = i32::try_from(std::process::id()).unwrap();
-        let child = std::process::Command::new("sleep").arg("60").spawn();
+        let child = Command::new("sleep").arg("60").spawn();
         let mut child = child.unwrap();
         let other = Program::of(i32::try_from(child.id()).unwrap());
         assert_eq!(Program::of(own), Program::of(own));

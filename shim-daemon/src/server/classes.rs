@@ -11,6 +11,7 @@ use super::folder::Folder;
 use super::furnish::class_folder;
 use super::poller::{Poller, Source};
 use crate::containers::Containers;
+use crate::foreign::{Lane, part_with};
 
 /// All sockets of classes that this daemon ever had: their places do not change.
 #[derive(Debug, Default)]
@@ -19,15 +20,22 @@ pub(super) struct Classes(Vec<(String, Option<UnixListener>)>);
 impl Classes {
     /// Opens the sockets of the node's classes that have none, and closes those of classes that
     /// are no more.
-    pub(super) fn follow(&mut self, containers: &Containers, folder: &Folder, poller: &Poller) {
+    pub(super) fn follow(
+        &mut self,
+        containers: &Containers,
+        folder: &Folder,
+        poller: &Poller,
+        lane: &Lane,
+    ) {
         for (name, listener) in &mut self.0 {
             let stays = containers.classes.iter().any(|class| class.name == *name);
             if let Some(listener) = listener.take_if(|_| !stays) {
                 poller.remove(listener.as_fd());
+                part_with(listener, lane);
             }
         }
         for class in &containers.classes {
-            if let Err(error) = self.open(&class.name, containers, folder, poller) {
+            if let Err(error) = self.open(&class.name, containers, folder, (poller, lane)) {
                 tracing::error!(class = class.name, %error, "the class has no socket");
             }
         }
@@ -41,7 +49,7 @@ impl Classes {
         name: &str,
         containers: &Containers,
         folder: &Folder,
-        poller: &Poller,
+        (poller, lane): (&Poller, &Lane),
     ) -> io::Result<()> {
         let at = self.0.iter().position(|(known, _)| known == name);
         let at = at.unwrap_or_else(|| {
@@ -54,7 +62,9 @@ impl Classes {
         }
         let listener = folder.listen_class(name)?;
         poller.add(listener.as_fd(), Source::Class(at as u64))?;
-        self.0[at].1 = Some(listener);
+        if let Some(old) = self.0[at].1.replace(listener) {
+            part_with(old, lane);
+        }
         Ok(())
     }
 

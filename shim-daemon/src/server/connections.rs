@@ -6,10 +6,12 @@ use std::os::unix::net::UnixStream;
 use gpushare_core::{Nanos, TenantId};
 
 use super::crowd::Admittance;
+use super::owners::owner;
 use super::poller::Source;
 use super::session::{Role, Session};
 use super::{Server, clock};
 use crate::connection::Closed;
+use crate::foreign::Accepted;
 use crate::node::ConnId;
 
 impl Server {
@@ -30,8 +32,10 @@ impl Server {
     }
 
     fn came(&mut self, began: Nanos, socket: UnixStream, role: Role) {
-        let taken =
-            Session::new(socket, role, began, &self.node).and_then(|session| self.take(session));
+        let lane = self.node.lanes().lane(owner(&socket, role));
+        let taken = Accepted::new(socket, &lane)
+            .and_then(|socket| Session::new(socket, role, began, &self.node))
+            .and_then(|session| self.take(session));
         match taken {
             Ok(Some(id)) => self.charge(began, id),
             Ok(None) => {}

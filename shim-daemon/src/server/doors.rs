@@ -12,6 +12,7 @@ use gpushare_core::TenantId;
 
 use super::folder::{Claim, Folder};
 use super::poller::{Poller, Source};
+use crate::foreign::{Lane, part_with};
 
 /// All listening sockets, and the lock on the folder.
 #[derive(Debug)]
@@ -103,12 +104,13 @@ impl Doors {
     }
 
     /// Closes a tenant's door for good.
-    pub(super) fn remove(&mut self, tenant: TenantId, poller: &Poller) {
+    pub(super) fn remove(&mut self, tenant: TenantId, poller: &Poller, lane: &Lane) {
         let door = self.tenants.remove(&tenant);
-        if let Some(Ok(listener)) = door.map(|door| door.listener)
-            && !self.closed
-        {
-            poller.remove(listener.as_fd());
+        if let Some(Ok(listener)) = door.map(|door| door.listener) {
+            if !self.closed {
+                poller.remove(listener.as_fd());
+            }
+            part_with(listener, lane);
         }
     }
 
@@ -125,7 +127,12 @@ impl Doors {
     ///
     /// # Errors
     /// If another daemon has taken the folder: two must not share out the same devices.
-    pub(super) fn tend(&mut self, folder: &Folder, poller: &Poller) -> io::Result<bool> {
+    pub(super) fn tend(
+        &mut self,
+        folder: &Folder,
+        poller: &Poller,
+        lane: &Lane,
+    ) -> io::Result<bool> {
         if std::mem::take(&mut self.closed) {
             self.poll_all(poller);
         }
@@ -151,24 +158,24 @@ impl Doors {
                     tracing::error!(
                         "the control socket was removed from the runtime folder and is made anew"
                     );
-                    self.swap_control(control, poller);
+                    self.swap_control(control, poller, lane);
                 }
                 Err(error) => tracing::error!(%error, "no control socket"),
             }
         }
-        self.tend_tenants(folder, poller);
+        self.tend_tenants(folder, poller, lane);
         Ok(emptied)
     }
 
-    fn swap_control(&mut self, control: UnixListener, poller: &Poller) {
+    fn swap_control(&mut self, control: UnixListener, poller: &Poller, lane: &Lane) {
         poller.remove(self.control.as_fd());
-        self.control = control;
+        part_with(std::mem::replace(&mut self.control, control), lane);
         if let Err(error) = poller.add(self.control.as_fd(), Source::Control) {
             tracing::error!(%error, "the control socket cannot be polled; commands fail");
         }
     }
 
-    fn tend_tenants(&mut self, folder: &Folder, poller: &Poller) {
+    fn tend_tenants(&mut self, folder: &Folder, poller: &Poller, lane: &Lane) {
         let amiss: Vec<(TenantId, String)> = self
             .tenants
             .iter()
@@ -187,7 +194,9 @@ impl Doors {
                 );
                 poller.remove(old.as_fd());
             }
-            door.listener = listener;
+            if let Ok(old) = std::mem::replace(&mut door.listener, listener) {
+                part_with(old, lane);
+            }
         }
     }
 

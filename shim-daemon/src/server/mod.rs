@@ -11,11 +11,12 @@ mod folder;
 mod furnish;
 mod later;
 mod looker;
+mod owners;
 mod poller;
 mod registered;
+mod reports;
 mod room;
 mod session;
-mod storer;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,9 +28,9 @@ use gpushare_core::{Nanos, ProcessId, TenantId};
 use crate::connection::Closed;
 use crate::devices::Devices;
 use crate::journal::Journal;
-use crate::node::{ConnId, Effect, Node, Settings};
+use crate::node::{ConnId, Effect, Node, Seen, Settings};
 use crate::notify::Notify;
-use crate::spill::{Done, Job as Copying, SpillFolder};
+use crate::spill::SpillFolder;
 use budget::{Connects, Users};
 use buffer_budget::BufferBudget;
 use classes::Classes;
@@ -39,8 +40,8 @@ use doors::Doors;
 pub use folder::{CONTROL, Folder, SOCKET};
 use looker::{Finished, Job, Looker};
 use poller::{Poller, Source};
+use reports::{Report, Reports};
 use session::{Role, Session};
-use storer::Storer;
 
 /// How often pages are read and devices looked at.
 const TICK: Nanos = Nanos::secs(1);
@@ -57,8 +58,7 @@ pub struct Server {
     poller: Poller,
     folder: Folder,
     looker: Looker,
-    /// The thread for files, once one was wanted.
-    storer: Option<Storer>,
+    reports: Reports,
     doors: Doors,
     classes: Classes,
     /// Tenants whose current registration could not be stored.
@@ -158,6 +158,7 @@ impl Server {
         let poller = Poller::new().map_err(|error| io("poll", error))?;
         let looker =
             looker::start(devices).map_err(|error| io("start the device thread", error))?;
+        let reports = Reports::new().map_err(|error| io("hear of work", error))?;
         let doors = Doors::open(&mut folder, &poller).map_err(|error| io("listen", error))?;
         let add = |fd, source| {
             poller
@@ -165,6 +166,7 @@ impl Server {
                 .map_err(|error| io("poll a socket", error))
         };
         add(looker.wake(), Source::Looks)?;
+        add(reports.wake(), Source::Reports)?;
         add(start.stop.as_fd(), Source::Stop)?;
         if let Some(reload) = &start.reload {
             add(reload.bell.as_fd(), Source::Reload)?;
@@ -177,7 +179,7 @@ impl Server {
             poller,
             folder,
             looker,
-            storer: None,
+            reports,
             doors,
             classes: Classes::default(),
             unsaved: BTreeSet::new(),
@@ -295,10 +297,15 @@ impl Server {
                     }
                 }
             }
-            Source::Copies => {
-                let done = self.storer.as_ref().map(Storer::finished);
-                for done in done.into_iter().flatten() {
-                    self.node.copied(clock::now(), done);
+            Source::Reports => {
+                for report in self.reports.all() {
+                    match report {
+                        Report::Copied(done) => self.node.copied(clock::now(), done),
+                        Report::Inspected(look) => self.node.inspected(clock::now(), look),
+                        Report::Seen(process, seen) => {
+                            self.node.identified(clock::now(), process, seen);
+                        }
+                    }
                 }
             }
             Source::Reload => self.reload(),
@@ -316,7 +323,9 @@ impl Server {
     /// Ensures that each class has its socket, and that the CDI specification is current.
     fn follow_classes(&mut self) {
         let rules = self.node.containers();
-        self.classes.follow(rules, &self.folder, &self.poller);
+        let lane = self.node.lanes().own();
+        self.classes
+            .follow(rules, &self.folder, &self.poller, &lane);
     }
 
     /// A faulty file changes no setting.
@@ -347,13 +356,17 @@ impl Server {
         if now >= self.next_tick {
             self.next_tick = now + TICK;
             self.notify.alive();
-            if self.doors.tend(&self.folder, &self.poller)? {
+            if self
+                .doors
+                .tend(&self.folder, &self.poller, &self.node.lanes().own())?
+            {
                 self.node.write_down_all();
             }
             self.follow_classes();
             for tenant in self.unsaved.clone() {
                 self.node.write_down(tenant);
             }
+            self.node.lanes().tend();
             self.node.tick(now);
             self.users.tidy(now);
             self.connects.tidy(now);
@@ -431,35 +444,31 @@ impl Server {
                 } => self.listen(tenant, &registration),
                 Effect::Unlisten { tenant, name } => {
                     self.unwatch_container(tenant);
-                    self.doors.remove(tenant, &self.poller);
+                    self.doors
+                        .remove(tenant, &self.poller, &self.node.lanes().own());
                     self.unsaved.remove(&tenant);
                     self.folder.forget(&name);
                 }
                 Effect::Look { device } => self.looker.want(Job::Look(device)),
-                Effect::Copy(job) => self.copy(*job),
+                Effect::Copy(job) => {
+                    let lane = job.host.lane().clone();
+                    self.reports
+                        .want(&lane, move || Report::Copied(job.carry_out()));
+                }
+                Effect::Inspect(look) => {
+                    if let Some(lane) = look.lane().cloned() {
+                        let work = move || Report::Inspected(look.carry_out());
+                        self.reports.want(&lane, work);
+                    }
+                }
+                Effect::Identify { process, pid, lane } => {
+                    let work = move || Report::Seen(process, Seen::of(pid));
+                    self.reports.want(&lane, work);
+                }
                 Effect::Fence { key, path, order } => {
                     self.looker.want(Job::Fence { key, path, order });
                 }
             }
-        }
-    }
-
-    fn copy(&mut self, job: Copying) {
-        if self.storer.is_none() {
-            let started = storer::start().and_then(|storer| {
-                self.poller.add(storer.wake(), Source::Copies)?;
-                Ok(storer)
-            });
-            match started {
-                Ok(storer) => self.storer = Some(storer),
-                Err(error) => {
-                    let outcome = Err(error.into());
-                    return self.node.copied(clock::now(), Done { job, outcome });
-                }
-            }
-        }
-        if let Some(storer) = &self.storer {
-            storer.want(job);
         }
     }
 

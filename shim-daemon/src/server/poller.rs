@@ -27,8 +27,8 @@ pub(super) enum Source {
     Container(TenantId),
     /// A look at a device has ended.
     Looks,
-    /// A copy to a file or from it has ended.
-    Copies,
+    /// Work that another thread did for the loop has ended.
+    Reports,
     /// The daemon's file is to be read again.
     Reload,
     /// The time waited for has come.
@@ -56,7 +56,7 @@ impl Source {
             Self::Starter => (8, 0),
             Self::Container(id) => (9, id.0),
             Self::Class(at) => (10, at),
-            Self::Copies => (11, 0),
+            Self::Reports => (11, 0),
         };
         kind << KIND | id
     }
@@ -74,7 +74,7 @@ impl Source {
             8 => Self::Starter,
             9 => Self::Container(TenantId(id)),
             10 => Self::Class(id),
-            11 => Self::Copies,
+            11 => Self::Reports,
             _ => Self::Stop,
         }
     }

@@ -2,13 +2,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::wire::{
-    Control, ControlReply, ErrorCode, EventRecord, FrameError, Hello, MAGIC, MAJOR, MINOR, Reply,
-    Request, WireError, decode,
+    Control, ControlReply, ErrorCode, EventRecord, FrameError, Hello, MAGIC, MAJOR, MINOR,
+    Register, Reply, Request, WireError, decode,
 };
 use nix::unistd::geteuid;
 
@@ -16,9 +15,10 @@ use super::budget::{Budget, Payer};
 use super::folder::Folder;
 use super::later::{Later, Outgoing};
 use crate::connection::{Closed, Connection};
+use crate::foreign::{Accepted, Foreign};
 use crate::groups::Groups;
-use crate::init::Init;
 use crate::node::{Client, ConnId, Form, Node};
+use crate::pages::PagesError;
 use crate::peer::{Peer, identify, user_of};
 
 /// Bytes read from one connection before the next connection is served.
@@ -27,6 +27,10 @@ const TURN: usize = 64 * 1024;
 const REQUESTS: usize = 32;
 /// The same for commands, each of which may have much to tell; a greeting before it does not count.
 const COMMANDS: usize = 1;
+
+/// How long a connection with descriptors is not read once as many wait as may. Where they wait
+/// for a file that does not answer, this is repeated until it does.
+const PUT_OFF: Nanos = Nanos::millis(100);
 
 /// The socket that a connection came on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,20 +82,15 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(
-        socket: UnixStream,
-        role: Role,
-        since: Nanos,
-        node: &Node,
-    ) -> io::Result<Self> {
-        let user = user_of(socket.as_fd())?;
+    pub(super) fn new(socket: Accepted, role: Role, since: Nanos, node: &Node) -> io::Result<Self> {
+        let user = user_of(socket.as_ref().as_fd())?;
         let is_own = match role {
             Role::Command => may_do_everything(user),
             Role::Client(tenant) => node.is_trusted(tenant, user),
             Role::Class(_) => false,
         };
         Ok(Self {
-            connection: Connection::new(socket)?,
+            connection: Connection::new(socket),
             role,
             since,
             served: since,
@@ -177,6 +176,9 @@ impl Session {
                 if std::mem::replace(&mut received, true) {
                     return Ok(None);
                 }
+                if self.connection.is_put_off() {
+                    return Ok(Some(now + PUT_OFF));
+                }
                 self.ended = self.connection.receive(TURN).err();
             };
             if self.greeted {
@@ -257,17 +259,8 @@ impl Session {
             Role::Command => match decode::<Control>(request, body) {
                 Ok(Control::Inject(injection)) => {
                     let pidfd = self.connection.take_descriptor();
-                    match named(pidfd) {
-                        Ok(init) => {
-                            node.inject(now, (id, request), &injection, init, &self.groups);
-                        }
-                        Err(error) => {
-                            let text = format!("the container cannot be registered: {error}");
-                            let error = WireError::new(ErrorCode::NotFound, text);
-                            let reply = ControlReply::Error(error);
-                            return self.connection.send(request, &reply, Vec::new());
-                        }
-                    }
+                    let named = (pidfd, self.groups.clone());
+                    node.name_container(now, (id, request), injection, named);
                 }
                 Ok(Control::SuspendTo { tenant }) => {
                     let files = [(); 2].map(|()| self.connection.take_descriptor());
@@ -290,10 +283,14 @@ impl Session {
                             }
                         };
                         self.refusals += u32::from(node.bars(client.tenant, &peer));
-                        let page = register
-                            .presents_page
-                            .then(|| self.connection.take_descriptor())
-                            .flatten();
+                        let page = match self.page_of(&register) {
+                            Ok(page) => page,
+                            Err(error) => {
+                                self.refusals += 1;
+                                let reply = Reply::Error(error);
+                                return self.connection.send(request, &reply, Vec::new());
+                            }
+                        };
                         let process = node.register(now, client, (request, &register), peer, page);
                         self.process = self.process.or(process);
                         if let Some(process) = process.filter(|_| self.mps) {
@@ -302,7 +299,7 @@ impl Session {
                     }
                     Ok(Request::HostFile { file }) => {
                         let kept = self.connection.take_descriptor();
-                        node.present_file(client, file, kept);
+                        node.present_file(now, client, file, kept);
                     }
                     Ok(Request::HostMemory) => {
                         let kept = self.connection.take_descriptor();
@@ -320,6 +317,16 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// The page that comes with a registration.
+    fn page_of(&mut self, register: &Register) -> Result<Option<OwnedFd>, WireError> {
+        let page = register
+            .presents_page
+            .then(|| self.connection.take_descriptor())
+            .flatten();
+        let page = page.map(Foreign::into_memory).transpose();
+        page.map_err(|_| WireError::new(ErrorCode::BadPage, PagesError::Unsealed.to_string()))
     }
 
     /// The other end of a tenant's connection, with what it has said of itself.
@@ -451,17 +458,6 @@ impl Session {
             }
         }
     }
-}
-
-/// The first process of a container, by its pidfd.
-fn named(pidfd: Option<OwnedFd>) -> io::Result<Init> {
-    let missing = || {
-        io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "no pidfd came with the request",
-        )
-    };
-    Init::of(pidfd.ok_or_else(missing)?)
 }
 
 /// Sends a reply, or the reason why it cannot be sent: an answer too long for a frame must be

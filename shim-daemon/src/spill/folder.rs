@@ -8,11 +8,22 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::statfs::{FsType, fstatfs};
+use nix::sys::statfs::{FsType, fstatfs, statfs};
 use nix::unistd::geteuid;
 
 /// `FUSE_SUPER_MAGIC` of the kernel's `linux/magic.h`.
 const FUSE: i64 = 0x6573_5546;
+/// File systems that no other process and no other machine serves, and that are no layer over such
+/// a one. By the kernel's `linux/magic.h`, and for the last three by their own sources.
+const OF_THE_MACHINE: [i64; 7] = [
+    0xEF53,      // ext2, ext3, ext4
+    0x5846_5342, // xfs
+    0x9123_683E, // btrfs
+    0x0102_1994, // tmpfs
+    0xF2F5_2010, // f2fs
+    0xCA45_1A4E, // bcachefs
+    0x2FC1_2FC1, // zfs
+];
 /// How the names begin of files that a file system without unnamed ones makes for a moment.
 const NAMED: &str = ".gpushare-spill-";
 
@@ -130,26 +141,31 @@ fn is_unsupported(error: &io::Error) -> bool {
 }
 
 /// Whether a descriptor that a process presents may be a file that a previous daemon made for it:
-/// an ordinary file without a name, on a file system that no process serves. To read it never waits
-/// for a process.
+/// an ordinary file without a name, on a file system of this machine, or of the kind that the
+/// node's own folder is on. To read it never waits for a process. To find that out may.
 #[must_use]
-pub fn is_stored_file(file: &File) -> bool {
+pub fn is_stored_file(file: &File, folder: Option<&Path>) -> bool {
     let is_plain = file
         .metadata()
         .is_ok_and(|found| found.is_file() && found.nlink() == 0);
-    let served = fstatfs(file.as_fd()).map(|system| system.filesystem_type() == FsType(FUSE));
-    is_plain && served == Ok(false)
+    let Ok(system) = fstatfs(file.as_fd()).map(|system| system.filesystem_type()) else {
+        return false;
+    };
+    let own = || folder.and_then(|folder| statfs(folder).ok());
+    let is_own = || own().is_some_and(|own| own.filesystem_type() == system);
+    let is_machines = OF_THE_MACHINE.iter().any(|one| FsType(*one) == system);
+    is_plain && system != FsType(FUSE) && (is_machines || is_own())
 }
 
 /// Whether these are one file without a name, the first to read and write, the second only to read.
 #[must_use]
-pub fn are_one(write: &File, read: &File) -> bool {
+pub fn are_one(write: &File, read: &File, folder: Option<&Path>) -> bool {
     let access = |file: &File| {
         let flags = fcntl(file, FcntlArg::F_GETFL).unwrap_or(0);
         OFlag::from_bits_truncate(flags) & OFlag::O_ACCMODE
     };
     let identity = |file: &File| file.metadata().ok().map(|found| (found.dev(), found.ino()));
-    is_stored_file(write)
+    is_stored_file(write, folder)
         && identity(write) == identity(read)
         && access(write) == OFlag::O_RDWR
         && access(read) == OFlag::O_RDONLY
@@ -170,7 +186,7 @@ mod tests {
         assert!(made.read.write_all(b"x").is_err());
         let found = made.write.metadata().unwrap();
         assert_eq!((found.nlink(), found.mode() & 0o777), (0, 0o600));
-        assert!(is_stored_file(&made.read));
+        assert!(is_stored_file(&made.read, Some(folder.path())));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
@@ -214,6 +230,7 @@ mod tests {
     fn a_command_gives_one_unnamed_file_twice_and_nothing_else() {
         let place = tempfile::tempdir().unwrap();
         let folder = SpillFolder::open(&place.path().join("spill")).unwrap();
+        let are_one = |write: &File, read: &File| are_one(write, read, Some(folder.path()));
         let [one, other] = [(); 2].map(|()| folder.make().unwrap());
         assert!(are_one(&one.write, &one.read));
         assert!(!are_one(&one.write, &other.read), "another file");
@@ -227,8 +244,8 @@ mod tests {
     #[test]
     fn a_named_file_or_a_folder_is_no_stored_file() {
         let named = tempfile::NamedTempFile::new().unwrap();
-        assert!(!is_stored_file(named.as_file()));
-        assert!(!is_stored_file(&File::open("/proc").unwrap()));
-        assert!(!is_stored_file(&File::open("/dev/null").unwrap()));
+        assert!(!is_stored_file(named.as_file(), None));
+        assert!(!is_stored_file(&File::open("/proc").unwrap(), None));
+        assert!(!is_stored_file(&File::open("/dev/null").unwrap(), None));
     }
 }

@@ -3,21 +3,26 @@
 //!
 //! A file has no name. It lives as long as the daemon or the process whose bytes it holds has it
 //! open, so nothing is ever left behind, and the bytes outlive the daemon.
+//!
+//! All that touches a file, or the memory that a process shares, is done on the lane of its tenant.
 
 mod copy;
 mod folder;
+mod inspect;
 
-use std::fs::File;
+use std::io;
 use std::sync::Arc;
 
 use gpushare_core::ProcessId;
 use gpushare_protocol::wire::Stored;
 
+use crate::foreign::Foreign;
 use crate::host_file::HostFile;
 use crate::node::ConnId;
 pub(crate) use copy::forget;
 pub use copy::{Failed, fetch, store};
 pub use folder::{SpillFolder, are_one, is_stored_file};
+pub use inspect::{Facts, Inspected, Inspection, What};
 
 /// The request for which bytes are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,17 +35,26 @@ pub struct Key {
     pub id: u32,
 }
 
-/// A copy between a process's part of the host store and a file. `stored.sum` is what the copy is
-/// compared with on the way back, and of no meaning on the way out.
+/// What is to be done with a range of a process's part of the host store.
+#[derive(Clone, Debug)]
+pub enum Task {
+    /// Copy it to this file.
+    Store(Arc<Foreign>),
+    /// Allocate it, and copy it from this file.
+    Fetch(Arc<Foreign>),
+    /// Allocate it, all zero.
+    Allocate,
+}
+
+/// Work on a range of a process's part of the host store. `stored.sum` is what a copy is compared
+/// with on the way back, and of no meaning otherwise.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The request.
     pub key: Key,
-    /// To the file, or from it.
-    pub out: bool,
-    /// The file.
-    pub file: Arc<File>,
-    /// The place in the file.
+    /// What is done.
+    pub task: Task,
+    /// The length, and the place in the file if there is one.
     pub stored: Stored,
     /// The process's memory.
     pub host: Arc<HostFile>,
@@ -48,28 +62,33 @@ pub struct Job {
     pub offset: u64,
 }
 
-/// A copy that has ended. `Ok` has the checksum.
+/// A job that has ended. `Ok` has the checksum of a copy.
 #[derive(Debug)]
 pub struct Done {
-    /// The copy.
+    /// The job.
     pub job: Job,
     /// Its outcome.
     pub outcome: Result<u64, Failed>,
 }
 
 impl Job {
-    /// Makes the copy. It may take as long as the disk does.
+    /// Does it, on the lane of `host`. It may take as long as the disk does, and as the process
+    /// likes.
     #[must_use]
     pub fn carry_out(self) -> Done {
-        let host = self.host.file();
-        let outcome = match self.out {
-            true => store(
-                (host, self.offset),
-                (&self.file, self.stored.at),
-                self.stored.bytes,
-            ),
-            false => fetch(&self.file, self.stored, (host, self.offset)),
+        let host = (self.host.file(), self.offset);
+        let outcome = match &self.task {
+            Task::Store(file) => store(host, (file.file(), self.stored.at), self.stored.bytes),
+            Task::Fetch(file) => self
+                .allocate()
+                .and_then(|()| fetch(file.file(), self.stored, host)),
+            Task::Allocate => self.allocate().map(|()| 0),
         };
         Done { job: self, outcome }
+    }
+
+    fn allocate(&self) -> Result<(), Failed> {
+        let allocated = self.host.allocate(self.offset, self.stored.bytes);
+        allocated.map_err(|error| Failed::Host(io::Error::other(error)))
     }
 }

@@ -1,0 +1,352 @@
+//! Files and processes that others present: what is known of each is found out on another thread,
+//! within a bound. What comes later is thrown away.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gpushare_core::lanes::{Owner, Part};
+use gpushare_core::{Nanos, ProcessId, TenantId};
+use gpushare_protocol::units::Bytes;
+use gpushare_protocol::wire::{ControlReply, ErrorCode, Injection, Stored, WireError};
+
+use super::storing::Wanted;
+use super::{Client, ConnId, Effect, Node};
+use crate::foreign::{Foreign, Lane};
+use crate::groups::Groups;
+use crate::spill::{Inspected, Inspection, What};
+
+/// How long a look may take. On a disk of the machine it takes microseconds: only a server that
+/// does not answer takes longer, or a machine on which nothing runs.
+const PATIENCE: Nanos = Nanos::secs(10);
+
+/// Why a file was refused that a process presents.
+const NOT_OURS: &str = "it is no ordinary file without a name on a disk of this machine";
+/// The same of one that cannot be looked at.
+const SILENT: &str = "its file system did not answer within 10 s";
+/// The same of a process.
+const STUCK: &str = "its first process could not be looked at within 10 s";
+
+/// What was presented.
+#[derive(Debug)]
+enum Presented {
+    /// A file of a previous daemon, by a process.
+    Kept {
+        tenant: TenantId,
+        process: ProcessId,
+        number: u64,
+        /// What the process wants no more of it.
+        forgotten: Bytes,
+    },
+    /// A file for a tenant of this name, by a command.
+    Given {
+        command: (ConnId, u32),
+        name: String,
+    },
+    /// A container's first process, by a hook in these cgroups.
+    Named {
+        command: (ConnId, u32),
+        injection: Box<Injection>,
+        asker: Groups,
+    },
+}
+
+/// The looks under way.
+#[derive(Debug, Default)]
+pub(super) struct Inspecting {
+    tickets: u64,
+    /// By their tickets, with the time until which they are waited for.
+    waiting: BTreeMap<u64, (Nanos, Presented)>,
+    /// Processes a file of which was refused: said once of each.
+    refused: BTreeSet<ProcessId>,
+}
+
+impl Inspecting {
+    fn begins(&mut self, now: Nanos, presented: Presented) -> u64 {
+        self.tickets += 1;
+        self.waiting
+            .insert(self.tickets, (now + PATIENCE, presented));
+        self.tickets
+    }
+
+    /// A look that takes too long.
+    fn overdue(&mut self, now: Nanos) -> Option<Presented> {
+        let (ticket, _) = self.waiting.iter().find(|(_, (until, _))| *until <= now)?;
+        let ticket = *ticket;
+        self.waiting.remove(&ticket).map(|(_, presented)| presented)
+    }
+
+    /// When the next one takes too long.
+    pub(super) fn next_timeout(&self) -> Option<Nanos> {
+        self.waiting.values().map(|(until, _)| *until).min()
+    }
+
+    fn kept(&self) -> impl Iterator<Item = (TenantId, ProcessId, u64)> {
+        let all = self.waiting.values();
+        all.filter_map(|(_, presented)| match presented {
+            Presented::Kept {
+                tenant,
+                process,
+                number,
+                ..
+            } => Some((*tenant, *process, *number)),
+            Presented::Given { .. } | Presented::Named { .. } => None,
+        })
+    }
+
+    /// How many files of a process, and of all its tenant, are looked at.
+    pub(super) fn files(&self, tenant: TenantId, process: ProcessId) -> (usize, usize) {
+        let own = self.kept().filter(|(_, of, _)| *of == process).count();
+        (own, self.kept().filter(|(of, ..)| *of == tenant).count())
+    }
+
+    /// Whether a file of a process is looked at.
+    fn is_at(&self, process: ProcessId, file: u64) -> bool {
+        self.kept()
+            .any(|(_, of, number)| (of, number) == (process, file))
+    }
+
+    /// A process wants these bytes no more, perhaps of a file that is looked at.
+    pub(super) fn forgets(&mut self, process: ProcessId, stored: Stored) {
+        for (_, presented) in self.waiting.values_mut() {
+            if let Presented::Kept {
+                process: of,
+                number,
+                forgotten,
+                ..
+            } = presented
+                && (*of, *number) == (process, stored.file)
+            {
+                *forgotten += Bytes(stored.bytes);
+            }
+        }
+    }
+
+    /// A process has ended.
+    pub(super) fn ended(&mut self, process: ProcessId) {
+        self.refused.remove(&process);
+        self.waiting.retain(|_, (_, presented)| {
+            !matches!(presented, Presented::Kept { process: of, .. } if *of == process)
+        });
+    }
+
+    /// A command's connection has ended.
+    pub(super) fn left(&mut self, connection: ConnId) {
+        self.waiting.retain(|_, (_, presented)| {
+            let (Presented::Given { command, .. } | Presented::Named { command, .. }) = presented
+            else {
+                return true;
+            };
+            command.0 != connection
+        });
+    }
+}
+
+impl Node {
+    /// The lane of what a tenant shares with the daemon: its host memory, and its files.
+    pub(super) fn lane(&self, tenant: TenantId) -> Lane {
+        self.lanes.lane(Owner {
+            user: self.owner(tenant).unwrap_or(0),
+            part: Part::Shared(tenant),
+        })
+    }
+
+    /// A process presents a file that it has from a previous daemon.
+    pub fn present_file(&mut self, now: Nanos, client: Client, number: u64, file: Option<Foreign>) {
+        let (Some(process), Some(file)) = (client.process, file) else {
+            return;
+        };
+        let is_known = self.residency.storing.file(process, number).is_some();
+        if is_known || self.inspecting.is_at(process, number) {
+            // Its connection broke, and it tells again.
+            return;
+        }
+        if !self.may_present(client.tenant, process) {
+            tracing::warn!(
+                ?process,
+                "a process presents a file that it cannot have, or too many"
+            );
+            return;
+        }
+        let presented = Presented::Kept {
+            tenant: client.tenant,
+            process,
+            number,
+            forgotten: Bytes::ZERO,
+        };
+        self.look_at(now, presented, What::Kept(file));
+    }
+
+    /// Moves a tenant out by command, and then into a file of the command's, which is made with the
+    /// rights of its user.
+    pub fn suspend_to(
+        &mut self,
+        now: Nanos,
+        (from, id): (ConnId, u32),
+        name: &str,
+        files: [Option<Foreign>; 2],
+    ) {
+        let [Some(write), Some(read)] = files else {
+            return self.not_given((from, id));
+        };
+        if let Err(error) = self.named_for(from, name) {
+            return self.answer_command((from, id), ControlReply::Error(error));
+        }
+        let presented = Presented::Given {
+            command: (from, id),
+            name: name.to_owned(),
+        };
+        self.look_at(now, presented, What::Given(write, read));
+    }
+
+    fn look_at(&mut self, now: Nanos, presented: Presented, what: What) {
+        let ticket = self.inspecting.begins(now, presented);
+        let folder = self.residency.storing.folder.as_ref();
+        let folder = folder.map(|folder| folder.path().to_owned());
+        self.effect(Effect::Inspect(Box::new(Inspection {
+            ticket,
+            what,
+            folder,
+        })));
+    }
+
+    /// A look at a file was taken.
+    pub fn inspected(&mut self, now: Nanos, inspected: Inspected) {
+        let Inspected {
+            ticket,
+            what,
+            facts,
+        } = inspected;
+        let Some((_, presented)) = self.inspecting.waiting.remove(&ticket) else {
+            // It took too long, or nobody waits for it any more: it is closed on its lane.
+            return;
+        };
+        match (presented, what, facts) {
+            (
+                Presented::Kept {
+                    tenant,
+                    process,
+                    number,
+                    forgotten,
+                },
+                What::Kept(file),
+                Some(facts),
+            ) => {
+                let file = file.onto(&self.lane(tenant));
+                let storing = &mut self.residency.storing;
+                storing.presented((process, number), file, facts, forgotten);
+                self.tell_held(tenant);
+            }
+            (Presented::Given { command, name }, What::Given(write, read), Some(_)) => {
+                self.is_given(now, command, &name, (write, read));
+            }
+            (
+                Presented::Named {
+                    command,
+                    injection,
+                    asker,
+                },
+                What::Init(found),
+                _,
+            ) => match *found {
+                Ok(init) => self.inject(now, command, &injection, init, &asker),
+                Err(error) => self.not_named(command, &error.to_string()),
+            },
+            (presented, ..) => self.refuse_file(presented, NOT_OURS),
+        }
+        self.tend_host(now);
+    }
+
+    /// Gives up looks that take too long.
+    pub(super) fn give_up_looks(&mut self, now: Nanos) {
+        let mut some = false;
+        while let Some(presented) = self.inspecting.overdue(now) {
+            self.refuse_file(presented, SILENT);
+            some = true;
+        }
+        if some {
+            self.tend_host(now);
+        }
+    }
+
+    fn refuse_file(&mut self, presented: Presented, why: &str) {
+        match presented {
+            Presented::Kept {
+                tenant, process, ..
+            } => {
+                if self.inspecting.refused.insert(process) {
+                    let known = self.processes.get(process);
+                    let pid = known.map_or(0, |known| known.peer().pid);
+                    let text = format!("a file that process {pid} presents is refused: {why}");
+                    self.event("file-refused", Some(tenant), None, text);
+                }
+            }
+            Presented::Named { command, .. } => self.not_named(command, STUCK),
+            Presented::Given { command, .. } if why == SILENT => {
+                let text = format!("the file is refused: {why}");
+                let error = WireError::new(ErrorCode::OutOfOrder, text);
+                self.answer_command(command, ControlReply::Error(error));
+            }
+            Presented::Given { command, .. } => self.not_given(command),
+        }
+    }
+
+    /// A hook names the first process of a container by its pidfd.
+    pub fn name_container(
+        &mut self,
+        now: Nanos,
+        command: (ConnId, u32),
+        injection: Injection,
+        (pidfd, asker): (Option<Foreign>, Groups),
+    ) {
+        let Some(pidfd) = pidfd else {
+            return self.not_named(command, "no pidfd came with the request");
+        };
+        let presented = Presented::Named {
+            command,
+            injection: Box::new(injection),
+            asker,
+        };
+        self.look_at(now, presented, What::Pidfd(pidfd));
+    }
+
+    fn not_named(&mut self, command: (ConnId, u32), why: &str) {
+        let text = format!("the container cannot be registered: {why}");
+        let error = WireError::new(ErrorCode::NotFound, text);
+        self.answer_command(command, ControlReply::Error(error));
+    }
+
+    fn not_given(&mut self, command: (ConnId, u32)) {
+        let text = "with it come two descriptors of one file without a name on a disk of this \
+                    machine, the second only to read";
+        let error = WireError::new(ErrorCode::OutOfOrder, text);
+        self.answer_command(command, ControlReply::Error(error));
+    }
+
+    fn is_given(
+        &mut self,
+        now: Nanos,
+        command: (ConnId, u32),
+        name: &str,
+        (write, read): (Foreign, Foreign),
+    ) {
+        let suspended = self.suspend(now, command, name, true).and_then(|_| {
+            let tenant = self.named_for(command.0, name)?;
+            let lane = self.lane(tenant);
+            let (write, read) = (write.onto(&lane), read.onto(&lane));
+            self.residency.storing.store_elsewhere(tenant, write, read);
+            Ok(())
+        });
+        if let Err(error) = suspended {
+            self.answer_command(command, ControlReply::Error(error));
+        }
+    }
+
+    fn answer_command(&mut self, (to, id): (ConnId, u32), reply: ControlReply) {
+        self.effect(Effect::Command { to, id, reply });
+    }
+
+    /// Whether a request waits for a look at the file with its bytes.
+    pub(super) fn is_inspected(&self, wanted: &Wanted) -> bool {
+        let stored = wanted.stored;
+        stored.is_some_and(|stored| self.inspecting.is_at(wanted.process, stored.file))
+    }
+}
