@@ -396,6 +396,15 @@ fn a_command_whose_file_does_not_answer_is_told_so_in_time() {
 }
 
 #[test]
+fn a_tenant_that_is_out_is_in_its_file_when_the_command_ends() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.told, [], "it is on the host");
+    let _ = scene.is_stored();
+    scene.drops();
+    assert_eq!(scene.told, [ControlReply::Done]);
+}
+
+#[test]
 fn a_look_for_a_command_that_has_left_moves_nothing() {
     let mut scene = Scene::out();
     scene.is_suspended_to_a_file();

@@ -328,12 +328,12 @@ impl Node {
         name: &str,
         (write, read): (Foreign, Foreign),
     ) {
-        let suspended = self.suspend(now, command, name, true).and_then(|_| {
-            let tenant = self.named_for(command.0, name)?;
+        // The file comes first: a tenant that is out already would count as moved without it.
+        let suspended = self.suspendable(command.0, name).map(|tenant| {
             let lane = self.lane(tenant);
             let (write, read) = (write.onto(&lane), read.onto(&lane));
             self.residency.storing.store_elsewhere(tenant, write, read);
-            Ok(())
+            self.move_by_command(now, command, tenant, true);
         });
         if let Err(error) = suspended {
             self.answer_command(command, ControlReply::Error(error));

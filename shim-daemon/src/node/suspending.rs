@@ -63,24 +63,40 @@ impl Node {
         name: &str,
         out: bool,
     ) -> Result<Option<ControlReply>, WireError> {
+        let tenant = match out {
+            true => self.suspendable(from, name)?,
+            false => self.named_for(from, name)?,
+        };
+        self.move_by_command(now, (from, id), tenant, out);
+        Ok(None)
+    }
+
+    /// The tenant of this name, if it can be suspended.
+    pub(super) fn suspendable(&self, from: ConnId, name: &str) -> Result<TenantId, WireError> {
         let tenant = self.named_for(from, name)?;
-        if out {
-            self.world.may_suspend(tenant).map_err(|why| {
-                let text = format!("{name} cannot be suspended: {why}");
-                WireError::new(ErrorCode::OutOfOrder, text)
-            })?;
-        }
-        self.residency.commands.obstacles.remove(&tenant);
-        self.residency
-            .commands
-            .waiting
-            .push(((from, id), tenant, out));
+        self.world.may_suspend(tenant).map_err(|why| {
+            let text = format!("{name} cannot be suspended: {why}");
+            WireError::new(ErrorCode::OutOfOrder, text)
+        })?;
+        Ok(tenant)
+    }
+
+    /// Moves it out, or lets it return. Answered once that is done, which may be at once.
+    pub(super) fn move_by_command(
+        &mut self,
+        now: Nanos,
+        command: (ConnId, u32),
+        tenant: TenantId,
+        out: bool,
+    ) {
+        let commands = &mut self.residency.commands;
+        commands.obstacles.remove(&tenant);
+        commands.waiting.push((command, tenant, out));
         let event = match out {
             true => Event::Suspend { tenant },
             false => Event::Resume { tenant },
         };
         self.happened(now, event);
-        Ok(None)
     }
 
     /// Answers commands whose tenant is where they wanted it. One that a call has woken before it
