@@ -224,7 +224,7 @@ fn held_up() -> (Window<u64>, u64) {
 
 /// When a launch of another kind goes that asks each millisecond.
 fn goes_at(window: &mut Window<u64>, from: u64) -> u64 {
-    let mut times = (from..).step_by(MS as usize);
+    let mut times = (0..).map(|step| from + step * MS);
     let goes = times.find(|now| {
         window.look(*now, |_| false, drop);
         admit(window, *now, BOUNDS, 2).is_ok()
@@ -246,7 +246,7 @@ fn a_launch_that_work_may_wait_for_goes_though_there_is_no_room() {
 fn while_work_is_completed_no_launch_goes_without_room() {
     let mut window: Window<u64> = Window::default();
     let mut admitted = 0;
-    for now in (MS..200 * MS).step_by(MS as usize) {
+    for now in (1..200).map(|step| step * MS) {
         if let Ok(ns) = admit(&mut window, now, BOUNDS, 1) {
             submit(&mut window, now, BOUNDS, STREAM, 1, ns);
             let number = window.close_batch(STREAM, now).unwrap();
@@ -254,7 +254,7 @@ fn while_work_is_completed_no_launch_goes_without_room() {
             admitted += 1;
         }
         // The device completes one each 15 ms, the oldest.
-        if now / MS % 15 == 0 {
+        if (now / MS).is_multiple_of(15) {
             let oldest = core::cell::Cell::new(true);
             window.look(now, |_| oldest.replace(false), drop);
         } else {
