@@ -384,6 +384,16 @@ pub enum Notice {
         /// Which.
         tenant: TenantId,
     },
+    /// A process of the previous daemon has come and does not say where its memory is: its tenant
+    /// goes on without it.
+    Silent {
+        /// Which.
+        process: ProcessId,
+        /// Its tenant.
+        tenant: TenantId,
+        /// Where.
+        device: DeviceId,
+    },
     /// A victim is still there long after SIGKILL.
     WillNotYield {
         /// Which.

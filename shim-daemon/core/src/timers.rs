@@ -27,6 +27,8 @@ pub(crate) enum Timer {
     Guess(DeviceId),
     /// A step of a tenant's move on a device takes too long, or a look may show its end.
     Move(DeviceId, TenantId),
+    /// A process of the previous daemon has not said where its memory is for too long.
+    Silent(DeviceId, TenantId),
     /// A turn on a device may be over, or another may begin.
     Turn(DeviceId),
 }

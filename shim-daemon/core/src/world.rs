@@ -63,6 +63,8 @@ pub struct World {
     residency: Residency,
     /// After a restart: until then clients present their holdings and no new memory is granted.
     recovering: bool,
+    /// When that ended.
+    recovered: Nanos,
 }
 
 impl World {
@@ -80,6 +82,7 @@ impl World {
             costs: Costs::default(),
             residency: Residency::new(&policy.swap),
             recovering: false,
+            recovered: Nanos::ZERO,
         }
     }
 
@@ -222,7 +225,7 @@ impl World {
         self.timers.pass(now);
         while let Some(timer) = self.timers.take_due() {
             match timer {
-                Timer::Recovered => self.recovered(),
+                Timer::Recovered => self.recovery_over(),
                 Timer::Patience(ask) => self.patience_over(ask),
                 Timer::Idle(tenant) => self.check_idle(tenant),
                 Timer::End(tenant) => self.check_end(tenant),
@@ -233,6 +236,7 @@ impl World {
                 Timer::Guess(device) => self.guess_due(device),
                 Timer::Turn(device) => self.device_due(device),
                 Timer::Move(device, tenant) => self.move_due(device, tenant),
+                Timer::Silent(device, tenant) => self.silence_due(device, tenant),
             }
         }
     }
@@ -330,8 +334,8 @@ impl World {
         self.recovering
     }
 
-    fn recovered(&mut self) {
-        self.recovering = false;
+    fn recovery_over(&mut self) {
+        (self.recovering, self.recovered) = (false, self.timers.now());
         self.gather();
         let all = self.tenants.all().map(|(tenant, _)| tenant);
         for tenant in all.collect::<Vec<_>>() {

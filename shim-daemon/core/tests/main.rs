@@ -36,6 +36,8 @@ mod swap_crowded;
 mod swap_disconnected;
 mod swap_evidence;
 mod swap_failures;
+mod swap_late;
+mod swap_late_properties;
 mod swap_pairs;
 mod swap_properties;
 mod swap_restarted;

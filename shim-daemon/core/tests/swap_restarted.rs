@@ -150,7 +150,7 @@ fn a_process_that_has_come_and_shown_nothing_yet_is_waited_for() {
             comes(&mut node, device, first);
             shows(&mut node, device, first);
             comes(&mut node, device, second);
-            node.pass(secs(5));
+            node.pass(secs(3));
             assert_eq!(node.place(tenant, device), Place::Out);
             match ends {
                 true => node.exit(second),

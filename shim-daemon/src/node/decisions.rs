@@ -351,6 +351,7 @@ impl Node {
             | Notice::Returned { .. }
             | Notice::DidNotLeave { .. }
             | Notice::LeftLess { .. }
+            | Notice::Silent { .. }
             | Notice::SlowReturn { .. }
             | Notice::NoReturn { .. }
             | Notice::HostFull { .. }

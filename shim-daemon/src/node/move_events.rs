@@ -72,6 +72,14 @@ impl Node {
                 "moves took {percent} % of the last minute: tenants stay longer from now on"
             ),
             Notice::Settled { .. } => "moves take little time again".to_owned(),
+            Notice::Silent { process, .. } => {
+                let known = self.processes.get(*process);
+                format!(
+                    "its process {} has come from the previous daemon and does not say where its \
+                     memory is: the others go on without it",
+                    known.map_or(0, |known| known.pid())
+                )
+            }
             Notice::Suspended { .. } => "is suspended by command".to_owned(),
             Notice::Resumed { .. } => "may return, by command".to_owned(),
             _ => return None,
@@ -126,6 +134,7 @@ fn place_of(notice: &Notice) -> Option<(&'static str, Option<TenantId>, Option<D
         Notice::Returned { tenant, device, .. } => ("returned", Some(tenant), Some(device)),
         Notice::DidNotLeave { tenant, device, .. } => ("did-not-leave", Some(tenant), Some(device)),
         Notice::LeftLess { tenant, device, .. } => ("left-less", Some(tenant), Some(device)),
+        Notice::Silent { tenant, device, .. } => ("silent", Some(tenant), Some(device)),
         Notice::SlowReturn { tenant, device } => ("slow-return", Some(tenant), Some(device)),
         Notice::NoReturn { tenant, device, .. } => ("no-return", Some(tenant), Some(device)),
         Notice::HostFull { device, .. } => ("host-full", None, Some(device)),

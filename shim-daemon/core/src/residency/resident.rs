@@ -1,5 +1,7 @@
 //! One tenant that may swap, on one device: its place, its processes, and what they report.
 
+mod late;
+
 use super::order::{Order, Place, Told};
 use super::rest::Rest;
 use super::stay::Stay;
@@ -7,6 +9,7 @@ use super::terms::SwapPolicy;
 use crate::ids::ProcessId;
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
+pub(crate) use late::Parts;
 use std::collections::BTreeMap;
 
 /// The last report of a process under the current order.
@@ -30,6 +33,10 @@ struct Member {
     said: Said,
     /// The bytes that it reports on the host.
     away: Bytes,
+    /// It comes from the previous daemon, and since then has not shown where its memory is.
+    owes: Option<Nanos>,
+    /// It has not for so long that its tenant goes on without it.
+    silent: bool,
 }
 
 /// The consequence of a report.
@@ -65,6 +72,12 @@ pub(crate) struct Resident {
     wants: Option<Nanos>,
     /// It comes from a previous daemon, and not all its processes have shown where they are.
     found: bool,
+    /// A process of a previous daemon has come since its place was decided.
+    undecided: bool,
+    /// It is partly out, and sealed: neither could the rest leave nor was there room to return.
+    pub(crate) split: bool,
+    /// Nothing of it returns before a late process has shown its memory.
+    pub(crate) held: bool,
     /// It is moved out by command, and has not called since.
     suspended: bool,
     /// It is not asked to leave before then, and how often in a row it did not leave.
@@ -107,6 +120,9 @@ impl Default for Resident {
             members: BTreeMap::new(),
             wants: None,
             found: false,
+            undecided: false,
+            split: false,
+            held: false,
             suspended: false,
             backoff: (Nanos::ZERO, 0),
             used: 0,
@@ -211,6 +227,11 @@ impl Resident {
         self.wants.filter(|_| self.place == Place::Out)
     }
 
+    /// Whether it waits to return, or will once it is out.
+    pub(crate) fn waits(&self) -> bool {
+        self.wants.is_some()
+    }
+
     pub(crate) fn is_suspended(&self) -> bool {
         self.suspended
     }
@@ -298,7 +319,7 @@ impl Resident {
         self.pause = Nanos::millis(1);
         self.refused = false;
         if matches!(place, Place::In | Place::Entering) {
-            self.wants = None;
+            (self.wants, self.split) = (None, false);
         }
         match place {
             Place::Leaving => self.leaves = now,
@@ -344,45 +365,16 @@ impl Resident {
             _ => Said::Nothing,
         };
         let lost = (!here).then_some(now);
+        let owes = self.found.then_some(now);
         let member = self.members.entry(process).or_insert(Member {
             can,
             lost,
             said,
             away: Bytes::ZERO,
+            owes,
+            silent: false,
         });
         (member.can, member.lost) = (can, lost.map(|now| member.lost.unwrap_or(now)));
-    }
-
-    /// It comes from a previous daemon: where its memory is has still to be shown.
-    pub(crate) fn find(&mut self) {
-        self.found = true;
-    }
-
-    /// A process from the previous daemon's time shows what it has on the host; `None`: all its
-    /// memory is on the card. Ignored once all have shown theirs.
-    pub(crate) fn shows(&mut self, process: ProcessId, away: Option<Bytes>) -> bool {
-        let found = self.found;
-        let member = self.members.get_mut(&process).filter(|_| found);
-        let Some(member) = member else { return false };
-        (member.said, member.away) = match away {
-            Some(away) => (Said::Away, away),
-            None => (Said::Here, Bytes::ZERO),
-        };
-        true
-    }
-
-    /// No process of the previous daemon comes any more. Returns whether some of it is out, and
-    /// whether some is not; `None`: it did not come from a previous daemon, or a process that has
-    /// come has yet to show its memory.
-    pub(crate) fn gather(&mut self) -> Option<(bool, bool)> {
-        let mut all = self.members.values();
-        if all.any(|member| member.can && member.said == Said::Nothing) {
-            return None;
-        }
-        let found = std::mem::take(&mut self.found) && self.place == Place::Out;
-        let out = |member: &Member| member.said == Said::Away;
-        let members = || self.members.values();
-        found.then(|| (members().any(out), !members().all(out)))
     }
 
     /// Its connection ended, or came again.
@@ -414,6 +406,8 @@ impl Resident {
             return None;
         }
         let member = self.members.get_mut(&process)?;
+        // It answers orders: it is not silent.
+        (member.owes, member.silent) = (None, false);
         match (self.place, told) {
             (Place::Sealing, Told::Sealed) => member.said = Said::Sealed,
             (Place::Sealing | Place::Leaving, Told::Busy { retry }) => {
@@ -448,10 +442,10 @@ impl Resident {
             Place::Entering => (Said::Back, Turned::Back),
             _ => return None,
         };
-        let mut members = self.members.values();
-        members
-            .all(|member| member.said == wanted)
-            .then_some(turned)
+        let mut said = self.members.values().filter(|member| !member.silent);
+        let first = said.next()?;
+        let all = first.said == wanted && said.all(|member| member.said == wanted);
+        all.then_some(turned)
     }
 
     /// Counts the residency of so many bytes in the place that ends now.

@@ -7,6 +7,7 @@
 mod bound;
 mod confirm;
 mod host;
+mod late;
 mod members;
 mod movers;
 mod pairs;
@@ -87,6 +88,7 @@ impl World {
             Place::Leaving => Some((resident.since() + patience).min(latest)),
             Place::Confirming => Some(self.timers.now() + resident.pause),
             Place::Entering if self.is_follower(tenant, device) => Some(self.follower_due()),
+            Place::Entering if resident.complete().is_some() => Some(self.timers.now()),
             Place::Entering => Some(resident.since() + patience),
         };
         match at {
@@ -128,6 +130,7 @@ impl World {
         if let Some(turned) = resident.and_then(|one| one.told(process, epoch, told)) {
             self.follow_move(tenant, device, turned);
         }
+        self.place_anew(tenant, device);
     }
 
     /// The consequences of a report, or of the end of a process that did not report.
@@ -161,6 +164,8 @@ impl World {
                 self.go(tenant, device, Place::Confirming, false);
                 self.decide(Decision::Resample { device });
             }
+            // A process that says nothing may have what is still withheld.
+            Turned::Back if self.is_follower(tenant, device) => (),
             Turned::Back => self.entered(tenant, device),
             Turned::NoRoom(bytes) => self.found_no_room(tenant, device, bytes),
         }
@@ -168,9 +173,11 @@ impl World {
 
     /// A step of a move takes too long, or its end may be seen.
     pub(super) fn move_due(&mut self, device: DeviceId, tenant: TenantId) {
+        let follows = self.is_follower(tenant, device);
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };
+        let complete = resident.complete();
         match resident.place() {
             Place::Leaving if resident.taken_back => {
                 self.go(tenant, device, Place::Leaving, false);
@@ -181,8 +188,11 @@ impl World {
                 self.did_not_leave(tenant, device, Nanos::ZERO);
             }
             Place::Confirming => self.confirm_later(tenant, device),
-            Place::Entering if self.is_follower(tenant, device) => {
+            Place::Entering if follows => {
                 self.look_after(tenant, device);
+            }
+            Place::Entering if complete == Some(Turned::Back) => {
+                self.entered(tenant, device);
             }
             Place::Entering => {
                 // Its memory is set aside: all it needs is to be asked again.
@@ -210,6 +220,7 @@ impl World {
         }
         resident.back_off(now, retry, &terms);
         let (again, moved) = (resident.backs_off(), resident.told_away());
+        let split = resident.split;
         self.notice(Notice::DidNotLeave {
             tenant,
             device,
@@ -219,7 +230,10 @@ impl World {
         if !handed.is_zero() {
             self.take_back(device);
         }
-        if !moved.is_zero() || !handed.is_zero() {
+        if split {
+            // It was partly out before, and has no room to return.
+            self.stay_split(tenant, device, true);
+        } else if !moved.is_zero() || !handed.is_zero() {
             self.return_by_parts(tenant, device);
         } else {
             self.residency.reserve(device, tenant, Bytes::ZERO);

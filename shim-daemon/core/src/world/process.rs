@@ -69,6 +69,7 @@ impl World {
         if raised.is_some() {
             self.show_grant(tenant, device);
         }
+        self.awaits(process, device);
         self.facts_changed(device);
     }
 

@@ -81,6 +81,7 @@ impl World {
         self.call_back_deficit(device);
         self.suspend_again(device);
         self.serve_all(device);
+        self.leave_split(device);
         self.mind_looks(device);
     }
 

@@ -98,3 +98,11 @@ impl Node {
         panic!("the world does not come to rest");
     }
 }
+
+pub fn gib(count: u64) -> Bytes {
+    Bytes::gib(count)
+}
+
+pub fn secs(count: u64) -> Nanos {
+    Nanos::secs(count)
+}

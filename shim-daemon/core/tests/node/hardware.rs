@@ -143,6 +143,10 @@ pub struct Proc {
     pub gives_back: bool,
     /// Whether its tenant's memory is managed: its pages leave for any other's.
     paged: bool,
+    /// It is stopped, or has not come to a new daemon yet: it reads no order and says nothing.
+    pub deaf: bool,
+    /// It has not come to the new daemon yet, which does not know it.
+    pub unknown: bool,
 }
 
 impl Proc {
@@ -159,6 +163,8 @@ impl Proc {
             host: Bytes::ZERO,
             gives_back: false,
             paged: false,
+            deaf: false,
+            unknown: false,
         }
     }
 

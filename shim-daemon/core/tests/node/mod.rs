@@ -5,6 +5,7 @@
 pub mod bare;
 mod clock;
 mod hardware;
+pub mod late;
 pub mod program;
 mod react;
 mod returns;
@@ -12,6 +13,7 @@ pub mod rng;
 pub mod store;
 pub mod swap;
 
+pub use clock::{gib, secs};
 pub use hardware::{Hardware, Proc};
 pub use rng::Rng;
 
@@ -79,6 +81,8 @@ pub struct Node {
     pub guarantees: bool,
     /// Whether notices and answers are kept, and all devices are checked after each event.
     pub thorough: bool,
+    /// Whether what clients may have on a card is summed up after each event.
+    pub card_is_checked: bool,
     /// Events on their way.
     mail: BTreeMap<(Nanos, u64), Event>,
     /// When set, replies take up to this long.
@@ -145,6 +149,7 @@ impl Node {
             notices: Vec::new(),
             guarantees: true,
             thorough: true,
+            card_is_checked: false,
             mail: BTreeMap::new(),
             lag: None,
             trace: std::env::var_os("NODE_TRACE").is_some(),
@@ -487,12 +492,4 @@ pub fn resolving(resolvers: &[Resolver], spec: TenantSpec) -> TenantSpec {
         on_collision: resolvers.to_vec(),
         ..spec
     }
-}
-
-pub fn gib(count: u64) -> Bytes {
-    Bytes::gib(count)
-}
-
-pub fn secs(count: u64) -> Nanos {
-    Nanos::secs(count)
 }

@@ -126,7 +126,8 @@ impl Node {
         }
         let held = self.charged(tenant, device);
         // As a daemon does: by the last look, however long ago that was.
-        let mine = self.processes_of(tenant);
+        let mut mine = self.processes_of(tenant);
+        mine.retain(|process| !self.processes[process].unknown);
         let used = self.devices[&device].shown.as_ref().map(|shown| {
             let own = mine.iter().filter_map(|process| shown.get(process));
             own.copied().sum()
@@ -279,6 +280,7 @@ impl Node {
             self.check_waits();
             self.check_returns();
             self.check_host();
+            self.check_card();
         }
     }
 

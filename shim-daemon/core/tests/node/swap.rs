@@ -137,7 +137,7 @@ impl Node {
 
     /// A call of the tenant waits because it is out.
     pub fn calls(&mut self, tenant: TenantId, device: DeviceId) {
-        for process in self.processes_of(tenant) {
+        for process in self.hearing(tenant) {
             if self.place(tenant, device) != Place::Out {
                 return;
             }
@@ -204,14 +204,19 @@ impl Node {
         order: Order,
     ) {
         let now = self.now;
+        if self.processes[&process].deaf {
+            return;
+        }
         let copies = matches!(
             self.guests[&tenant].moves.obeys,
             Obeys::Honestly | Obeys::Failing | Obeys::Stopping
         );
         let leaves = order == Order::Leave && copies;
         let has_host = !leaves || self.has_host_for(process, device);
+        // What a late process has from the previous daemon may be beyond the budget.
+        let beyond = self.card_is_checked && !self.guarantees;
         assert!(
-            has_host || self.store.fails.is_some(),
+            has_host || beyond || self.store.fails.is_some(),
             "{tenant:?} is asked to leave, and the store may not give: {:?}",
             self.world.host()
         );
@@ -231,11 +236,19 @@ impl Node {
             _ => proc.moving.remove(&device),
         };
         let told = match (order, obeys) {
+            // What is away comes back first, as far as it is not withheld: it is tried once.
+            (Order::In, _) if !proc.away(device).is_zero() => {
+                proc.seal(device, true);
+                proc.moving.insert(device);
+                self.moves_in(process, device)
+            }
             (Order::In, _) => {
                 proc.seal(device, false);
                 None
             }
             (_, Obeys::Silently) => None,
+            // It is sealed for long, and has said so to the daemon that ordered it.
+            (Order::Seal, _) if !proc.away(device).is_zero() => None,
             (Order::Seal, Obeys::Busy) => Some((drain, Told::Busy { retry: 100 })),
             (Order::Seal, _) => {
                 proc.seal(device, true);
@@ -337,8 +350,11 @@ impl Node {
         let took = time(part);
         if part > room {
             let hardware = &self.devices[&device];
-            // The device may not have returned yet what the process itself gave back.
-            let excused = !hardware.foreign.is_zero() || room + hardware.late(process) >= part;
+            // The device may not have returned yet what the tenant itself gave back.
+            let alone = moves.orders[&device].1 == Order::In;
+            let own = self.processes_of(proc.tenant);
+            let late: Bytes = own.into_iter().map(|one| hardware.late(one)).sum();
+            let excused = alone || !hardware.foreign.is_zero() || room + late >= part;
             assert!(excused, "{part} return where {room} are free");
             self.undoes(process, device);
             let bytes = part - room;
@@ -368,10 +384,11 @@ impl Node {
             return;
         };
         guest.moves.withheld.insert(device, bytes);
-        let Some((epoch, Order::Return)) = guest.moves.orders.get(&device).copied() else {
+        let Some((epoch, Order::Return | Order::In)) = guest.moves.orders.get(&device).copied()
+        else {
             return;
         };
-        for process in self.processes_of(tenant) {
+        for process in self.hearing(tenant) {
             let proc = &self.processes[&process];
             if proc.moving.contains(&device) && !proc.copies.contains(&device) {
                 let told = self.moves_in(process, device);

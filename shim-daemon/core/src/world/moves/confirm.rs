@@ -144,6 +144,7 @@ impl World {
             return;
         };
         resident.set_residue(residue);
+        resident.split = false;
         let took = now - resident.begun();
         // What a return has brought and gives up is dropped: no copy, and no move.
         let dropped = resident.taken_back;

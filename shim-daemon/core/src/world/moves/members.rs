@@ -1,9 +1,8 @@
-//! The processes of tenants that may swap: they join, disconnect, end, and come from a previous
-//! daemon.
+//! The processes of tenants that may swap: they join, disconnect and end.
 
 use crate::ids::{DeviceId, ProcessId, TenantId};
 use crate::lease::Input;
-use crate::residency::{Place, Shown};
+use crate::residency::Place;
 use crate::timers::Timer;
 use crate::world::World;
 use gpushare_protocol::units::Bytes;
@@ -69,15 +68,23 @@ impl World {
     }
 
     /// The bytes that a process reports on the host: its tenant's accounts believe them up to the
-    /// amount that looks showed.
+    /// amount that looks showed. Of one that has not said where its memory is, what looks showed
+    /// and no other reports.
     pub(in crate::world) fn away_of(
         &self,
         process: ProcessId,
         tenant: TenantId,
         device: DeviceId,
     ) -> Bytes {
-        let resident = self.residency.get(device, tenant);
-        resident.map_or(Bytes::ZERO, |resident| resident.away_of(process))
+        let Some(resident) = self.residency.get(device, tenant) else {
+            return Bytes::ZERO;
+        };
+        if resident.owes(process) {
+            let account = self.ledger.account(device, tenant);
+            let seen = account.map_or(Bytes::ZERO, |account| account.away);
+            return seen - resident.told_away();
+        }
+        resident.away_of(process)
     }
 
     /// A process has nothing on the device any more.
@@ -95,7 +102,7 @@ impl World {
             if let Some(turned) = turned {
                 self.follow_move(tenant, device, turned);
             }
-            self.gather_late(tenant, device);
+            self.place_anew(tenant, device);
             return;
         }
         // Nothing of it is left to move or to bring back.
@@ -113,6 +120,7 @@ impl World {
     /// A tenant has ended.
     pub(in crate::world) fn stays_nowhere(&mut self, tenant: TenantId, device: DeviceId) {
         self.timers.stop(Timer::Move(device, tenant));
+        self.timers.stop(Timer::Silent(device, tenant));
         self.residency.remove(device, tenant);
     }
 
@@ -122,90 +130,8 @@ impl World {
         let all = rotation.flat_map(|rotation| rotation.all());
         for (tenant, _) in all.map(|(tenant, _)| (tenant, ())).collect::<Vec<_>>() {
             self.timers.stop(Timer::Move(device, tenant));
+            self.timers.stop(Timer::Silent(device, tenant));
         }
         self.residency.forget(device);
-    }
-
-    /// A tenant of the previous daemon: its processes stay as they are until all have shown where
-    /// their memory is. One that runs is sealed for that long.
-    pub(in crate::world) fn find(&mut self, tenant: TenantId) {
-        for device in self.devices_of(tenant) {
-            let resident = self.residency.get_mut(device, tenant);
-            if resident.map(|resident| resident.find()).is_some() {
-                self.go(tenant, device, Place::Out, true);
-            }
-        }
-    }
-
-    /// A process of the previous daemon shows where its memory is. Nothing counts as away before a
-    /// look shows it.
-    pub(in crate::world) fn shown(&mut self, process: ProcessId, device: DeviceId, shown: Shown) {
-        let Some(known) = self.tenants.process(process) else {
-            return;
-        };
-        let tenant = known.tenant();
-        let (can, here, now) = (known.is_movable(), known.is_here(), self.timers.now());
-        let Some(resident) = self.residency.get_mut(device, tenant) else {
-            return;
-        };
-        if resident.place() != Place::Out {
-            return;
-        }
-        resident.join(now, process, can, here);
-        let away = match shown {
-            Shown::In | Shown::Sealed => None,
-            Shown::Out { away } => Some(away),
-        };
-        if !resident.shows(process, away) {
-            return;
-        }
-        let all = resident.told_away();
-        self.residency.found(device, tenant, all);
-        self.gather_late(tenant, device);
-    }
-
-    /// After the recovery: the last process of the previous daemon that its tenant waited for may
-    /// have shown its memory, or is not there any more.
-    fn gather_late(&mut self, tenant: TenantId, device: DeviceId) {
-        if !self.is_recovering() {
-            self.gather_one(tenant, device);
-        }
-    }
-
-    /// All processes of the previous daemon have come.
-    pub(in crate::world) fn gather(&mut self) {
-        for device in self.ledger.devices() {
-            let rotation = self.residency.on(device).into_iter();
-            let all = rotation.flat_map(|rotation| rotation.all());
-            for tenant in all.map(|(tenant, _)| tenant).collect::<Vec<_>>() {
-                self.gather_one(tenant, device);
-            }
-        }
-    }
-
-    /// A tenant of which nothing is out runs on; one of which only a part is out is moved out as a
-    /// whole.
-    fn gather_one(&mut self, tenant: TenantId, device: DeviceId) {
-        let bytes = self.in_use(tenant, device);
-        let resident = self.residency.get_mut(device, tenant);
-        let told = resident.as_ref().map(|resident| resident.told_away());
-        match resident.and_then(|resident| resident.gather()) {
-            // All processes are sealed, and some were on their way out.
-            Some((true, false)) if told < Some(bytes) && self.reserve(device, tenant, bytes) => {
-                self.go(tenant, device, Place::Leaving, true);
-            }
-            None | Some((true, false)) => (),
-            Some((false, _)) => {
-                self.residency.reserve(device, tenant, Bytes::ZERO);
-                self.go(tenant, device, Place::In, false);
-            }
-            Some((true, true)) => {
-                self.ledger.change(device, tenant, |account| {
-                    account.away = Bytes::ZERO;
-                });
-                self.begin_leave(tenant, device, None);
-                self.facts_changed(device);
-            }
-        }
     }
 }

@@ -111,6 +111,7 @@ impl World {
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };
+        let bytes = if resident.held { Bytes::MAX } else { bytes };
         if resident.withheld != bytes {
             resident.withheld = bytes;
             self.decide(Decision::Withhold {
@@ -248,7 +249,7 @@ impl World {
         }
     }
 
-    fn give_up_return(&mut self, tenant: TenantId, device: DeviceId) {
+    pub(super) fn give_up_return(&mut self, tenant: TenantId, device: DeviceId) {
         let account = self.ledger.account(device, tenant);
         let bytes = account.map_or(Bytes::ZERO, |account| account.away);
         if let Some(resident) = self.residency.get_mut(device, tenant) {

@@ -178,6 +178,7 @@ impl World {
         };
         let guaranteed = is_within_request(account);
         let (away, need) = self.needed_back((tenant, device), books, account);
+        let known = account.away;
         let short = need + pass.above.taken + books.deficit() - books.slack().taken;
         if short.is_zero() {
             pass.forget();
@@ -187,7 +188,8 @@ impl World {
         }
         let rest = away + books.deficit() - books.slack().taken;
         let is_first = pass.order.first() == Some(&tenant) && !rest.is_zero();
-        if is_first && self.may_follow(tenant, device, short) {
+        // What no look has shown gone yet counts as on the card, and cannot be withheld.
+        if is_first && rest <= known && self.may_follow(tenant, device, short) {
             pass.forget();
             self.follow(tenant, device, rest);
             pass.coming = self.coming(device);
@@ -212,7 +214,7 @@ impl World {
     }
 
     /// The room that a return takes, and the same with the tenant's waiting asks.
-    fn needed_back(
+    pub(super) fn needed_back(
         &self,
         (tenant, device): (TenantId, DeviceId),
         books: &Device,
