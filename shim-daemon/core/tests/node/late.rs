@@ -106,6 +106,8 @@ impl Node {
                 credit: charged,
                 grant: all,
             });
+            // The daemon has read the page, with this row, and reads it again.
+            self.look(tenant, device);
         }
     }
 
