@@ -3,7 +3,6 @@
 //! on the card, I4, I9, and that at the end nothing stays sealed.
 
 use crate::cases;
-use crate::node::late::RECOVERY;
 use crate::node::swap::{policy, swapping};
 use crate::node::{Node, Rng, secs};
 use gpushare_core::{Bytes, DeviceId, Nanos, Place, ProcessId, TenantId};

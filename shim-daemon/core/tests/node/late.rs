@@ -155,13 +155,6 @@ impl Node {
         self.settle_mail();
     }
 
-    /// A process is stopped: it hears and says nothing.
-    pub fn stops(&mut self, process: ProcessId) {
-        if let Some(proc) = self.processes.get_mut(&process) {
-            proc.deaf = true;
-        }
-    }
-
     /// A process that has not come ends: the new daemon never hears of it.
     pub fn vanishes(&mut self, process: ProcessId) {
         let Some(proc) = self.processes.get_mut(&process) else {
