@@ -171,6 +171,7 @@ proptest! {
         scene.node.lag = (lag > 0).then(|| (Rng(seed), Nanos::millis(lag)));
         scene.plays();
         scene.all_run();
+        scene.node.live(secs(60));
         prop_assert!(scene.node.asks.is_empty(), "I4: {:?}", scene.node.asks);
     }
 
@@ -194,6 +195,7 @@ proptest! {
             scene.node.live(secs(1));
         }
         scene.all_run();
+        scene.node.live(secs(60));
         prop_assert!(scene.node.asks.is_empty(), "I4: {:?}", scene.node.asks);
     }
 }

@@ -66,12 +66,17 @@ pub(super) fn choose(case: &Case<'_>) -> Verdict {
         let movers = case.movers.iter().filter(move |mover| mover.at(case) <= by);
         picked(movers.copied().collect(), case)
     };
-    if let Some(victims) = may(case.now) {
-        return Verdict::Move(victims);
-    }
     let mut times: Vec<Nanos> = case.movers.iter().map(|mover| mover.at(case)).collect();
     times.sort_unstable();
-    match times.into_iter().find(|at| may(*at).is_some()) {
+    // Where the host is short, a preferred tenant may leave no room there for the one that gives
+    // enough: fewer to choose from are more then.
+    let now = times.iter().filter(|at| **at <= case.now).rev();
+    let mut now = std::iter::once(&case.now).chain(now);
+    if let Some(victims) = now.find_map(|at| may(*at)) {
+        return Verdict::Move(victims);
+    }
+    let mut later = times.into_iter().filter(|at| *at > case.now);
+    match later.find(|at| may(*at).is_some()) {
         Some(at) => Verdict::Turn {
             at: Some(at),
             certain: steady(case, at),
@@ -244,6 +249,22 @@ mod tests {
             ..mover(3)
         };
         assert_eq!(verdict(&[small, mover(1)], |_| ()), moved(&[1]));
+    }
+
+    #[test]
+    fn one_that_gives_enough_moves_where_a_preferred_one_fills_the_host() {
+        let preferred = Mover {
+            gives: Bytes::gib(1),
+            used: 9,
+            stays: (Nanos::secs(9), Nanos::secs(4)),
+            ..mover(1)
+        };
+        let enough = Mover {
+            stays: (Nanos::secs(8), Nanos::secs(4)),
+            ..mover(2)
+        };
+        let full = verdict(&[preferred, enough], |case| case.host = Bytes::gib(4));
+        assert_eq!(full, moved(&[2]));
     }
 
     #[test]

@@ -194,10 +194,12 @@ impl Node {
             let all = self.processes_of(*tenant);
             let all = all.iter().map(|process| &self.processes[process]);
             let mut going = all.clone().filter(|proc| !proc.deaf);
-            let runs = going.any(|proc| !proc.is_sealed(device));
+            let place = self.world.place(*tenant, device);
+            let may_run = matches!(place, None | Some(Place::In | Place::Entering));
+            let runs = may_run && going.any(|proc| !proc.is_sealed(device));
             let away: Bytes = all.map(|proc| proc.away(device)).sum();
             let charged = self.charged(*tenant, device);
-            // Sealed and stopped processes charge nothing.
+            // Processes that are sealed, or are ordered to be, and stopped ones charge nothing.
             let most = if runs { page.max(charged) } else { charged };
             most - away
         });

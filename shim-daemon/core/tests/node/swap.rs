@@ -235,6 +235,9 @@ impl Node {
             Order::Leave | Order::Return => proc.moving.insert(device),
             _ => proc.moving.remove(&device),
         };
+        if order == Order::Leave && copies {
+            proc.seal(device, true);
+        }
         let told = match (order, obeys) {
             // What is away comes back first, as far as it is not withheld: it is tried once.
             (Order::In, _) if !proc.away(device).is_zero() => {

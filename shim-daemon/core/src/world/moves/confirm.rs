@@ -45,11 +45,13 @@ impl World {
         let seen: Vec<(TenantId, Bytes)> = seen.collect();
         for (tenant, told) in seen {
             self.ledger.change(device, tenant, |account| {
+                // What it has freed and the device did not show free counts as on the card.
+                let in_use = account.used_by_page();
                 account.away = match living {
-                    None => told.min(account.in_use),
+                    None => told.min(in_use),
                     Some(living) => {
                         let used = living.get(&tenant).copied().unwrap_or_default();
-                        account.in_use - (used - account.overhead)
+                        in_use - (used - account.overhead)
                     }
                 };
             });
