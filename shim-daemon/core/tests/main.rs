@@ -38,6 +38,7 @@ mod swap_evidence;
 mod swap_failures;
 mod swap_late;
 mod swap_late_properties;
+mod swap_freed;
 mod swap_pairs;
 mod swap_properties;
 mod swap_restarted;

@@ -238,7 +238,8 @@ impl World {
             freed = Some(before).filter(|before| account.in_use < *before);
             account.late = Bytes::ZERO;
             let away = account.away;
-            account.away = away.min(account.in_use);
+            // What stays on the card is sealed there: only memory on the host was freed.
+            account.away = away - (before - account.in_use);
             moved = away != account.away;
             before != account.in_use
         });
