@@ -2,7 +2,7 @@
 
 use crate::ids::{DeviceId, TenantId};
 use crate::ledger::Account;
-use crate::residency::{Held, HostView, Place, STORED};
+use crate::residency::{Held, HostView, Place, Rotation, STORED};
 use crate::world::World;
 use gpushare_protocol::units::Bytes;
 
@@ -156,12 +156,15 @@ impl World {
         let kept: Bytes = largest.sum();
         let own = returns.and_then(|(tenant, device)| self.residency.get(device, tenant));
         let own = own.map_or(Bytes::ZERO, |resident| resident.host());
-        let books = self.ledger.all();
-        let away = books.flat_map(|(_, books)| books.accounts());
-        let away: Bytes = away
-            .map(|(_, account)| account.host_for(account.away))
-            .sum();
+        let away: Bytes = self.residency.devices().map(|on| self.away_from(on)).sum();
         let lasting = self.residency.host.budget() - away;
         (free.min(free + own - kept), lasting + own - kept)
+    }
+
+    /// The host memory for all that is away from a device: only tenants that move have any.
+    fn away_from(&self, (device, rotation): (DeviceId, &Rotation)) -> Bytes {
+        let tenants = rotation.all().map(|(tenant, _)| tenant);
+        let accounts = tenants.filter_map(|tenant| self.ledger.account(device, tenant));
+        accounts.map(|account| account.host_for(account.away)).sum()
     }
 }
