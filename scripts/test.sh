@@ -58,7 +58,7 @@ quick_tests() {
         --status-level slow --final-status-level fail -E "$chosen" 2>&1 | tee "$log"
 }
 
-# With them a node of 1,000 tenants and 16 devices for three minutes of its own time, in the long
+# With them a node of 1,000 tenants and 20 devices for three minutes of its own time, in the long
 # tier for an hour; scripts/soak.sh runs a day. Instructions are counted in the packaged library.
 tests() {
     local answer=0 ignored=() minutes=3 profile=default shipped="$PWD/dist/lib/libgpushare.so"

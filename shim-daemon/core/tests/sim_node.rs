@@ -1,29 +1,46 @@
 //! A large node in virtual time (five minutes; `GPUTEST_SIM_MINUTES=60` for an hour): 1,000
 //! tenants on 16 devices come, allocate, free, work, fork, die and are ended, with memory that
-//! lingers and strangers that come by. The books are checked after every operation.
+//! lingers and strangers that come by. On two of these devices some tenants may be moved. On four
+//! more devices few tenants swap or have managed memory, alone and mixed; they are suspended and
+//! resumed, have priorities and two devices, are slow, stuck, lie about their bytes or die in the
+//! middle of a move, while the host budget suffices, is short or is full.
+//!
+//! The books are checked after every operation, and where memory moves after every event: the books
+//! and `node/watch.rs`. At the end all programs stop, and everything drains (`sim_node/end.rs`).
 //!
 //! The seeds in `seeds.txt` run first and always; `GPUTEST_SIM_SEED` adds one,
 //! `GPUTEST_SIM_MINUTES` says how long (`soak.sh` runs a day). A failing seed is printed and kept
 //! in the file.
+
+mod end;
+mod host;
+mod movers;
 
 use crate::node::{Manners, Node, Rng, secs};
 use gpushare_core::{
     Bytes, DeviceId, Event, LeasePolicy, Nanos, Oversubscribe, Policy, Preemptible, Quota,
     Resolver, TenantId, TenantSpec,
 };
+use movers::Crowd;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-const TENANTS: u64 = 1000;
-const DEVICES: u64 = 16;
+const DEVICES: usize = 20;
 const OPERATIONS_PER_SECOND: u64 = 120;
+/// How many of them are of the devices with few tenants.
+const OF_FEW: u64 = 20;
 const SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/seeds.txt");
 
 struct Sim {
     node: Node,
     rng: Rng,
     devices: Vec<DeviceId>,
-    tenants: Vec<TenantId>,
+    /// Those with few tenants, most of which may be moved.
+    few: Vec<DeviceId>,
+    /// Each with the device on which it is counted. Those of devices with few tenants come last.
+    tenants: Vec<(TenantId, DeviceId)>,
+    many: usize,
+    host: host::Ballast,
 }
 
 impl Sim {
@@ -37,29 +54,70 @@ impl Sim {
         let mut node = Node::with(Policy {
             first_overhead: Bytes::mib(100),
             lease,
+            swap: host::policy(seed),
             ..Policy::default()
         });
         node.claims = Some(Rng(seed));
         node.read_every = secs(1);
-        (node.thorough, node.guarantees) = (false, false);
-        let devices = (0..DEVICES).map(|_| node.device(80)).collect();
+        (node.thorough, node.guarantees, node.watch.on) = (false, false, true);
+        let devices: Vec<DeviceId> = (0..DEVICES).map(|_| node.device(80)).collect();
         let mut sim = Self {
             node,
             rng: Rng(seed),
+            few: devices[16..].to_vec(),
             devices,
             tenants: Vec::new(),
+            many: 0,
+            host: host::Ballast::default(),
         };
-        for _ in 0..TENANTS {
-            sim.arrive();
+        sim.lay_ballast();
+        for at in 0..DEVICES {
+            let device = sim.devices[at];
+            for _ in 0..Crowd::of(at).size() {
+                let tenant = sim.arrive(device);
+                sim.tenants.push((tenant, device));
+            }
+            if !sim.few.contains(&device) {
+                sim.many = sim.tenants.len();
+            }
         }
         sim
     }
 
-    fn arrive(&mut self) {
-        let device = *self.rng.pick(&self.devices);
+    fn crowd(&self, device: DeviceId) -> Crowd {
+        let at = self.devices.iter().position(|one| *one == device);
+        Crowd::of(at.expect("it is one of the node's"))
+    }
+
+    /// A tenant comes to a device.
+    fn arrive(&mut self, device: DeviceId) -> TenantId {
+        let crowd = self.crowd(device);
+        let oversubscribe = self.draw_oversubscribe(crowd);
+        let moves = oversubscribe != Oversubscribe::Off;
+        let spec = match moves {
+            true => self.mover(device, crowd, oversubscribe),
+            false => self.fixed(device),
+        };
+        let tenant = self.node.register(spec);
+        if let Some(guest) = self.node.guests.get_mut(&tenant) {
+            guest.manners = if self.rng.one_in(3) {
+                Manners::Stubborn
+            } else {
+                Manners::Polite
+            };
+        }
+        if moves {
+            self.draw_moves(tenant, crowd);
+        }
+        self.node.start(tenant);
+        tenant
+    }
+
+    /// The terms of a tenant that may not be moved.
+    fn fixed(&mut self, device: DeviceId) -> TenantSpec {
         let request = Bytes::mib(self.rng.below(1200));
         let limit = request + Bytes::mib(1 + self.rng.below(8000));
-        let spec = TenantSpec {
+        TenantSpec {
             quotas: vec![(device, Quota { request, limit })],
             implied: Vec::new(),
             compute: Vec::new(),
@@ -80,29 +138,40 @@ impl Sim {
             idle_end: self.rng.one_in(20).then_some(secs(300)),
             run_limit: self.rng.one_in(20).then_some(secs(900)),
             gang: None,
-        };
-        let tenant = self.node.register(spec);
-        if let Some(guest) = self.node.guests.get_mut(&tenant) {
-            guest.manners = if self.rng.one_in(3) {
-                Manners::Stubborn
-            } else {
-                Manners::Polite
-            };
         }
-        self.node.start(tenant);
-        self.tenants.push(tenant);
     }
 
-    fn operate(&mut self) {
-        let at = usize::try_from(self.rng.below(self.tenants.len() as u64)).expect("an index");
-        let tenant = self.tenants[at];
-        let processes = self.node.processes_of(tenant);
+    fn operate(&mut self, few: bool) {
+        let (from, to) = match few {
+            true => (self.many, self.tenants.len()),
+            false => (0, self.many),
+        };
+        let at = self.rng.below((to - from) as u64);
+        let at = from + usize::try_from(at).expect("an index");
+        let (tenant, device) = self.tenants[at];
         let Some(guest) = self.node.guests.get(&tenant) else {
             // It was ended or went; another comes.
-            self.tenants.swap_remove(at);
-            return self.arrive();
+            let tenant = self.arrive(device);
+            self.tenants[at].0 = tenant;
+            return;
         };
-        let device = guest.spec.quotas[0].0;
+        if guest.spec.oversubscribe == Oversubscribe::Off {
+            self.operate_fixed(at);
+        } else {
+            self.operate_mover(at);
+        }
+        self.check(device);
+    }
+
+    fn check(&self, device: DeviceId) {
+        let checked = self.node.world.check_device(device);
+        checked.unwrap_or_else(|broken| panic!("{broken}"));
+    }
+
+    /// A random step of one that may not be moved.
+    fn operate_fixed(&mut self, at: usize) {
+        let (tenant, device) = self.tenants[at];
+        let processes = self.node.processes_of(tenant);
         if processes.is_empty() {
             self.node.finish(tenant);
             return;
@@ -110,15 +179,7 @@ impl Sim {
         let process = *self.rng.pick(&processes);
         let ready = self.node.processes[&process].contexts.contains_key(&device);
         match self.rng.below(100) {
-            0..50
-                if ready
-                    && self
-                        .node
-                        .asks
-                        .range((process, gpushare_core::AskId(0))..)
-                        .next()
-                        .is_none_or(|(ask, _)| ask.0 != process) =>
-            {
+            0..50 if ready && !self.node.is_asking(process) => {
                 let bytes = Bytes::mib(1 + self.rng.below(900));
                 self.node.want(process, device, bytes);
             }
@@ -135,37 +196,42 @@ impl Sim {
             98 => self.node.finish(tenant),
             _ => self.disturb(device),
         }
-        self.node
-            .world
-            .check_device(device)
-            .unwrap_or_else(|broken| panic!("{broken}"));
     }
 
     /// Strangers come and go, and the driver is slower or faster to give back.
     fn disturb(&mut self, device: DeviceId) {
-        let foreign = if self.rng.one_in(4) {
-            Bytes::gib(self.rng.below(8))
-        } else {
-            Bytes::ZERO
+        let trusted = self.crowd(device).is_trusted();
+        let foreign = match self.rng.one_in(4) && !trusted {
+            true => Bytes::gib(self.rng.below(8)),
+            false => Bytes::ZERO,
         };
-        let linger = Nanos::millis(self.rng.below(3000));
+        let linger = Nanos::millis(self.rng.below(if trusted { 1500 } else { 3000 }));
         let hardware = self.node.devices.get_mut(&device).expect("it exists");
         (hardware.foreign, hardware.linger) = (foreign, Some(linger));
+        self.node.sample(device);
     }
 
     fn second(&mut self, number: u64) {
-        for _ in 0..OPERATIONS_PER_SECOND {
-            self.operate();
+        self.set_budget(number);
+        for operation in 0..OPERATIONS_PER_SECOND {
+            self.operate(operation % (OPERATIONS_PER_SECOND / OF_FEW) == 0);
             self.node.pass(Nanos(1_000_000_000 / OPERATIONS_PER_SECOND));
         }
-        for at in 0..self.devices.len() {
+        self.look(number.is_multiple_of(2));
+    }
+
+    /// The daemon looks at the devices: at `all`, or at those on which memory moves.
+    fn look(&mut self, all: bool) {
+        self.node.provide_all();
+        for at in 0..DEVICES {
             let device = self.devices[at];
-            if number.is_multiple_of(2) {
+            if all || Crowd::of(at) != Crowd::Plain {
                 self.node.sample(device);
             }
             self.node.check_device(device);
         }
         self.node.check_waits();
+        self.node.check_host();
     }
 }
 
@@ -179,14 +245,17 @@ fn run(seed: u64, seconds: u64) {
         .world
         .check()
         .unwrap_or_else(|broken| panic!("{broken}"));
+    let returns = &sim.node.returns;
     eprintln!(
-        "seed {seed}: {} decisions in {seconds} virtual seconds, {waiting} asks wait at the end",
-        sim.node.decided
+        "seed {seed}: {} decisions in {seconds} virtual seconds, {waiting} asks wait at the end, \
+         {} waits to return, the longest {} thousandths of its bound; {:?}",
+        sim.node.decided, returns.done, returns.longest, sim.node.watch.seen
     );
     assert!(
         sim.node.decided > seconds * OPERATIONS_PER_SECOND / 4,
         "the node did something"
     );
+    sim.ends();
 }
 
 fn keep(seed: u64) {
@@ -200,7 +269,7 @@ fn keep(seed: u64) {
 }
 
 #[test]
-fn a_thousand_tenants_on_sixteen_devices_in_virtual_time() {
+fn a_thousand_tenants_on_twenty_devices_in_virtual_time() {
     let number = |name| {
         std::env::var(name)
             .ok()

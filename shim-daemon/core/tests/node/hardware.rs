@@ -185,6 +185,11 @@ impl Proc {
         self.away.get(&device).copied().unwrap_or_default()
     }
 
+    /// The part of the charges whose copies on the host are the valid ones.
+    pub fn home(&self, device: DeviceId) -> Bytes {
+        self.home.get(&device).copied().unwrap_or_default()
+    }
+
     pub fn set_away(&mut self, device: DeviceId, bytes: Bytes) {
         self.away.insert(device, bytes);
         self.home.insert(device, bytes);
@@ -198,7 +203,7 @@ impl Proc {
 
     /// Gives up what a return has brought, and says how much that was.
     pub fn undoes(&mut self, device: DeviceId) -> Bytes {
-        let home = self.home.get(&device).copied().unwrap_or_default();
+        let home = self.home(device);
         let brought = home - self.away(device);
         self.set_away(device, self.away(device).max(home));
         brought
@@ -221,19 +226,28 @@ impl Node {
     pub fn add(&mut self, process: ProcessId, mut proc: Proc) {
         proc.set_paged(self.guests[&proc.tenant].spec.oversubscribe);
         self.members.insert((proc.tenant, process));
+        let devices = proc.charged.keys().chain(proc.contexts.keys());
+        for device in devices.copied().collect::<Vec<_>>() {
+            self.is_on(process, device);
+        }
         self.processes.insert(process, proc);
+    }
+
+    /// A process has something on a device from now on.
+    pub(super) fn is_on(&mut self, process: ProcessId, device: DeviceId) {
+        self.present.entry(device).or_default().insert(process);
+    }
+
+    /// The processes that have something on a device.
+    pub(super) fn on(&self, device: DeviceId) -> impl Iterator<Item = (ProcessId, &Proc)> {
+        let present = self.present.get(&device).into_iter().flatten();
+        present.map(|process| (*process, &self.processes[process]))
     }
 
     /// The memory really in use on a device.
     pub fn physical(&self, device: DeviceId) -> Bytes {
-        let hardware = &self.devices[&device];
-        let living = self.processes.iter();
-        let held = living.map(|(process, proc)| self.held(*process, proc, device));
-        let living: Bytes = held.sum();
-        let dead: Bytes = hardware.dead.values().map(|(holds, _)| *holds).sum();
-        let evictable: Bytes = self.evictable(device).map(|(_, bytes)| bytes).sum();
-        let late: Bytes = hardware.freed.iter().map(|(_, bytes, _)| *bytes).sum();
-        living + dead + evictable + late + hardware.foreign
+        let managed: Bytes = self.managed(device).map(|(_, bytes)| bytes).sum();
+        self.fixed(device) + managed
     }
 
     /// The memory of a process that is on a device.
@@ -276,9 +290,9 @@ impl Node {
 
     /// That of all. The pages of the dead are evicted first: nobody uses them.
     fn managed(&self, device: DeviceId) -> impl Iterator<Item = (ProcessId, Bytes)> {
-        let living = self.processes.iter().filter_map(move |(process, proc)| {
+        let living = self.on(device).filter_map(move |(process, proc)| {
             let bytes = || proc.charged(device) - proc.away(device);
-            proc.paged.then(|| (*process, bytes()))
+            proc.paged.then(|| (process, bytes()))
         });
         let dead = self.devices[&device].evictable.iter();
         let dead = dead.map(|(process, (bytes, _))| (*process, *bytes));
@@ -293,18 +307,23 @@ impl Node {
     /// The memory of a device that its driver can give: what is free, and what is managed, which
     /// leaves for any other.
     pub fn room(&self, device: DeviceId) -> Bytes {
+        self.devices[&device].capacity - self.fixed(device)
+    }
+
+    /// The memory on a device that leaves for no other.
+    pub(super) fn fixed(&self, device: DeviceId) -> Bytes {
         let hardware = &self.devices[&device];
-        let others = self.processes.values().map(|other| {
-            if other.paged {
-                other.contexts.get(&device).copied().unwrap_or_default()
+        let living = self.on(device).map(|(_, proc)| {
+            if proc.paged {
+                proc.contexts.get(&device).copied().unwrap_or_default()
             } else {
-                other.holds(device)
+                proc.holds(device)
             }
         });
+        let living: Bytes = living.sum();
         let dead: Bytes = hardware.dead.values().map(|(holds, _)| *holds).sum();
         let late: Bytes = hardware.freed.iter().map(|(_, bytes, _)| *bytes).sum();
-        let others: Bytes = others.sum();
-        hardware.capacity - (others + dead + late + hardware.foreign)
+        living + dead + late + hardware.foreign
     }
 
     /// The sample that NVML would give now.
@@ -318,19 +337,19 @@ impl Node {
             .give_back(now);
         let used = self.physical(device);
         let hardware = &self.devices[&device];
-        let held = |(process, proc): (&ProcessId, &Proc)| {
-            let used = self.held(*process, proc, device) + hardware.late(*process);
+        let held = |(process, proc): (ProcessId, &Proc)| {
+            let used = self.held(process, proc, device) + hardware.late(process);
             (!used.is_zero()).then(|| ProcessSample {
-                process: *process,
+                process,
                 used,
                 // A free of a moment ago changed the slot.
                 charged: hardware
-                    .late(*process)
+                    .late(process)
                     .is_zero()
                     .then(|| proc.charged(device)),
             })
         };
-        let living = self.processes.iter().filter_map(held);
+        let living = self.on(device).filter_map(held);
         let mut dead: BTreeMap<ProcessId, Bytes> = self.evictable(device).collect();
         for (process, (used, _)) in &hardware.dead {
             *dead.entry(*process).or_default() += *used;

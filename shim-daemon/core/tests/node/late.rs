@@ -210,7 +210,7 @@ impl Node {
 
     /// I1 over the bytes on the card, where facts have not overdrawn it: what processes had from
     /// the previous daemon counts when they come.
-    pub(super) fn check_card(&self) {
+    pub(super) fn check_late_cards(&self) {
         if !self.card_is_checked {
             return;
         }

@@ -10,17 +10,20 @@ pub mod program;
 mod react;
 mod returns;
 pub mod rng;
+mod specs;
 pub mod store;
 pub mod swap;
+pub mod watch;
 
 pub use clock::{gib, secs};
 pub use hardware::{Hardware, Proc};
 pub use rng::Rng;
+pub use specs::{killable, ranked, resolving, spec};
 
 use gpushare_core::{
     Answer, AskId, AskKey, Bytes, CostClass, Denial, DeviceId, DeviceSpec, Event, Lease,
-    LeasePolicy, Nanos, Notice, Oversubscribe, Policy, Preemptible, ProcessId, Quota, Resolver,
-    Signal, SpecError, TenantId, TenantSpec, Work, World,
+    LeasePolicy, Nanos, Notice, Oversubscribe, Policy, ProcessId, Signal, SpecError, TenantId,
+    TenantSpec, Work, World,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,6 +65,8 @@ pub struct Wanted {
     pub asked: Nanos,
     /// The ask the program made; it may have been asked again after a sibling was quicker.
     pub first: AskKey,
+    /// Until when its time was extended.
+    pub until: Nanos,
 }
 
 #[derive(Debug)]
@@ -73,6 +78,8 @@ pub struct Node {
     pub guests: BTreeMap<TenantId, Guest>,
     pub processes: BTreeMap<ProcessId, Proc>,
     members: BTreeSet<(TenantId, ProcessId)>,
+    /// The processes that have something on each device.
+    present: BTreeMap<DeviceId, BTreeSet<ProcessId>>,
     pub asks: BTreeMap<AskKey, Wanted>,
     pub answers: BTreeMap<AskKey, Answer>,
     pub notices: Vec<Notice>,
@@ -100,6 +107,8 @@ pub struct Node {
     pub store: store::Store,
     /// Tenants that wait for the rotation.
     pub returns: returns::Returns,
+    /// What is checked after each event where not all devices are.
+    pub watch: watch::Watch,
     next: u64,
 }
 
@@ -144,6 +153,7 @@ impl Node {
             guests: BTreeMap::new(),
             processes: BTreeMap::new(),
             members: BTreeSet::new(),
+            present: BTreeMap::new(),
             asks: BTreeMap::new(),
             answers: BTreeMap::new(),
             notices: Vec::new(),
@@ -159,6 +169,7 @@ impl Node {
             read_every: Nanos::millis(50),
             store: store::Store::default(),
             returns: returns::Returns::default(),
+            watch: watch::Watch::default(),
             next: 0,
         }
     }
@@ -293,15 +304,7 @@ impl Node {
     pub fn refused(&mut self, process: ProcessId, device: DeviceId, bytes: Bytes) -> AskKey {
         let ask = (process, AskId(self.fresh()));
         let held = self.charged(self.processes[&process].tenant, device);
-        self.asks.insert(
-            ask,
-            Wanted {
-                device,
-                bytes: None,
-                asked: self.now,
-                first: ask,
-            },
-        );
+        self.note_ask(ask, ask, device, None);
         self.tell(Event::DriverRefused {
             process,
             device,
@@ -323,6 +326,7 @@ impl Node {
                 bytes,
                 asked,
                 first,
+                until: Nanos::ZERO,
             },
         );
     }
@@ -336,6 +340,7 @@ impl Node {
         if fits {
             let proc = self.processes.get_mut(&process).expect("it lives");
             *proc.charged.entry(device).or_default() += bytes;
+            self.is_on(process, device);
         }
         fits
     }
@@ -344,12 +349,15 @@ impl Node {
     pub fn free(&mut self, process: ProcessId, device: DeviceId, bytes: Bytes) {
         let proc = self.processes.get_mut(&process).expect("it lives");
         let moves = proc.moving.contains(&device);
-        if proc.is_sealed(device) && (moves || proc.away(device).is_zero()) {
+        let sealed = proc.is_sealed(device);
+        if sealed && (moves || proc.away(device).is_zero()) {
             // A free waits while memory moves.
             return;
         }
+        // While it is sealed it frees what is on the host: a driver is not called then.
+        let most = if sealed { proc.away(device) } else { bytes };
         let charged = proc.charged.entry(device).or_default();
-        let freed = bytes.min(*charged);
+        let freed = bytes.min(*charged).min(most);
         *charged -= freed;
         // Memory on the host goes without a trace on the device.
         let on_host = freed.min(proc.away(device));
@@ -388,6 +396,7 @@ impl Node {
         }
         self.guests.remove(&tenant);
         self.returns.forget(tenant);
+        self.watches_no_more(tenant);
         self.tell(Event::TenantGone { tenant });
     }
 
@@ -408,19 +417,29 @@ impl Node {
 
     /// Takes a process off the books of the harness; its memory stays on the devices.
     pub fn kill(&mut self, process: ProcessId) -> Option<Event> {
-        let devices: Vec<DeviceId> = self.devices.keys().copied().collect();
         self.processes.get(&process)?;
+        let on = |device: &&DeviceId| {
+            let present = self.present.get(*device);
+            present.is_some_and(|present| present.contains(&process))
+        };
+        let devices: Vec<DeviceId> = self.devices.keys().filter(on).copied().collect();
         let held = devices.into_iter();
         let held: BTreeMap<DeviceId, (Bytes, Bytes)> = held
             .map(|device| (device, self.parts(process, device)))
             .collect();
+        for device in held.keys() {
+            let present = self.present.get_mut(device);
+            present.map(|present| present.remove(&process));
+            self.watch.touch(*device);
+        }
         let dead = self.processes.remove(&process)?;
-        self.tell_held(dead.tenant);
         self.members.remove(&(dead.tenant, process));
+        self.tell_held(dead.tenant);
         self.asks.retain(|ask, _| ask.0 != process);
-        for (device, hardware) in &mut self.devices {
-            let charged = (dead.tenant, dead.charged(*device));
-            hardware.leaves(process, held[device], charged, self.now);
+        for (device, held) in held {
+            let charged = (dead.tenant, dead.charged(device));
+            let hardware = self.devices.get_mut(&device).expect("it exists");
+            hardware.leaves(process, held, charged, self.now);
         }
         Some(Event::ProcessGone {
             process,
@@ -444,6 +463,12 @@ impl Node {
         self.mail.insert((at, number), event);
     }
 
+    /// Whether an ask of a process waits.
+    pub fn is_asking(&self, process: ProcessId) -> bool {
+        let own = (process, AskId(0))..=(process, AskId(u64::MAX));
+        self.asks.range(own).next().is_some()
+    }
+
     pub fn answer(&self, ask: AskKey) -> Option<Answer> {
         self.answers.get(&ask).copied()
     }
@@ -461,35 +486,5 @@ impl Node {
 
     pub fn waits(&self, ask: AskKey) -> bool {
         self.answer(ask).is_none()
-    }
-}
-
-/// `request` and `limit` in GiB on one device; waits, and may not be ended.
-pub fn spec(device: DeviceId, request: u64, limit: u64) -> TenantSpec {
-    let quota = Quota {
-        request: Bytes::gib(request),
-        limit: Bytes::gib(limit),
-    };
-    bare::spec(device, quota)
-}
-
-/// The same, and other tenants may end it while it holds more than its request.
-pub fn killable(device: DeviceId, request: u64, limit: u64) -> TenantSpec {
-    TenantSpec {
-        preemptible: Preemptible::Kill,
-        ..spec(device, request, limit)
-    }
-}
-
-/// The same with another priority.
-pub fn ranked(priority: u16, spec: TenantSpec) -> TenantSpec {
-    TenantSpec { priority, ..spec }
-}
-
-/// The same with other resolvers, in order.
-pub fn resolving(resolvers: &[Resolver], spec: TenantSpec) -> TenantSpec {
-    TenantSpec {
-        on_collision: resolvers.to_vec(),
-        ..spec
     }
 }

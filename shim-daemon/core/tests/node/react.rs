@@ -2,8 +2,8 @@
 
 use super::{Manners, Node, Wanted};
 use gpushare_core::{
-    Answer, AskId, AskKey, Bytes, Decision, DeviceId, Event, Nanos, ReclaimId, Signal, TenantId,
-    Why,
+    Answer, AskId, AskKey, Bytes, Decision, DeviceId, Event, Nanos, Preemptible, ReclaimId, Signal,
+    TenantId, Why,
 };
 
 impl Node {
@@ -59,6 +59,7 @@ impl Node {
     }
 
     fn react(&mut self, decision: Decision) {
+        self.watch.notes(&decision);
         match decision {
             Decision::Admit { tenant } => {
                 self.guests
@@ -104,7 +105,7 @@ impl Node {
                 device,
                 bytes,
             } => self.withheld(tenant, device, bytes),
-            Decision::Extend { .. } => (),
+            Decision::Extend { ask, until } => self.extended(ask, until),
             Decision::Answer { ask, answer } => self.answered(ask, answer),
             Decision::Resample { device } => {
                 let event = self.look_at(device);
@@ -149,6 +150,18 @@ impl Node {
         self.post(self.now + delay, event);
     }
 
+    /// An ask waits longer, within its bound as that is now. The bound may shrink before then.
+    fn extended(&mut self, ask: AskKey, until: Nanos) {
+        if let Some(wanted) = self.asks.get_mut(&ask) {
+            wanted.until = until;
+            let bound = self.world.rotation_bound(wanted.device, wanted.asked);
+            assert!(
+                until <= bound || wanted.first != ask,
+                "I4: {ask:?} is extended until {until:?}, beyond {bound:?}"
+            );
+        }
+    }
+
     fn answered(&mut self, ask: AskKey, answer: Answer) {
         // The answer may cross the news that its process is gone.
         let Some(proc) = self.processes.get_mut(&ask.0) else {
@@ -159,10 +172,13 @@ impl Node {
             .remove(&ask)
             .unwrap_or_else(|| panic!("{ask:?} is answered twice: {answer:?}"));
         let tenant = proc.tenant;
+        self.check_wait(ask, &wanted);
+        let proc = self.processes.get_mut(&ask.0).expect("it lives");
         match (answer, wanted.bytes) {
             (Answer::Granted { .. }, None) => {
                 proc.contexts
                     .insert(wanted.device, self.devices[&wanted.device].context);
+                self.is_on(ask.0, wanted.device);
                 self.has_context(ask.0, wanted.device);
             }
             (Answer::Granted { .. }, Some(bytes)) => {
@@ -177,6 +193,7 @@ impl Node {
                 }
                 let proc = self.processes.get_mut(&ask.0).expect("it lives");
                 *proc.charged.entry(wanted.device).or_default() += bytes;
+                self.is_on(ask.0, wanted.device);
             }
             (Answer::Denied(denial), _) => {
                 let ending = denial == gpushare_core::Denial::Ending;
@@ -242,6 +259,7 @@ impl Node {
                 "I3: {tenant:?} is ended within its request: {account:?}"
             );
         }
+        self.check_end(tenant, why);
         let Some(guest) = self.guests.get_mut(&tenant) else {
             return;
         };
@@ -266,10 +284,29 @@ impl Node {
         }
         self.guests.remove(&tenant);
         self.returns.forget(tenant);
+        self.watches_no_more(tenant);
         self.post(self.now, Event::TenantGone { tenant });
     }
 
+    /// The tenant's own terms allow that it is ended for this.
+    fn check_end(&self, tenant: TenantId, why: Why) {
+        let Some(spec) = self.guests.get(&tenant).map(|guest| &guest.spec) else {
+            return;
+        };
+        let allowed = match why {
+            Why::Collision { wanted_by, .. } => {
+                spec.preemptible == Preemptible::Kill && wanted_by != tenant
+            }
+            Why::Idle => spec.idle_end.is_some(),
+            Why::RunLimit => spec.run_limit.is_some(),
+        };
+        assert!(allowed, "{tenant:?} is ended by {why:?}: {spec:?}");
+    }
+
     fn check(&mut self, event: &Event) {
+        if self.watch.on {
+            self.check_concerned(event);
+        }
         if self.thorough {
             self.world
                 .check()
@@ -280,25 +317,30 @@ impl Node {
             self.check_waits();
             self.check_returns();
             self.check_host();
-            self.check_card();
+            self.check_late_cards();
         }
     }
 
     /// No ask waits longer than it may.
     pub fn check_waits(&self) {
         for (ask, wanted) in &self.asks {
-            let Some(proc) = self.processes.get(&ask.0) else {
-                continue;
-            };
-            let patience = self.guests[&proc.tenant].spec.wait_timeout;
-            let ladder = self.policy.guarantee();
-            let most = patience.max(ladder) + patience.max(ladder) + ladder;
-            let turn = self.world.rotation_bound(wanted.device, wanted.asked);
-            assert!(
-                self.now <= (wanted.asked + most).max(turn),
-                "I4: {ask:?} still waits: {wanted:?}"
-            );
+            self.check_wait(*ask, wanted);
         }
+    }
+
+    /// An ask waits, or waited until now, no longer than it may.
+    fn check_wait(&self, ask: AskKey, wanted: &Wanted) {
+        let Some(proc) = self.processes.get(&ask.0) else {
+            return;
+        };
+        let patience = self.guests[&proc.tenant].spec.wait_timeout;
+        let ladder = self.policy.guarantee();
+        let most = patience.max(ladder) + patience.max(ladder) + ladder;
+        let turn = self.world.rotation_bound(wanted.device, wanted.asked);
+        assert!(
+            self.now <= (wanted.asked + most).max(turn).max(wanted.until),
+            "I4: {ask:?} waits too long: {wanted:?}"
+        );
     }
 
     /// From the device's side: what clients hold fits, and no tenant holds more than its page or

@@ -26,7 +26,7 @@ impl Store {
 
 impl Node {
     /// Processes ask for host memory in the background, and give back what is too much.
-    pub(super) fn provide_all(&mut self) {
+    pub fn provide_all(&mut self) {
         for process in self.processes.keys().copied().collect::<Vec<_>>() {
             self.provide(process, STEP);
         }
@@ -92,11 +92,18 @@ impl Node {
         !lacks(self)
     }
 
+    /// Whether one process of a tenant may have host memory that another lacks: the brain counts
+    /// what a tenant has, and does not know which of its processes has it (ADR 125, limits). On a
+    /// small node that is judged strictly.
+    pub(super) fn is_uneven(&self, tenant: TenantId) -> bool {
+        self.watch.on && self.processes_of(tenant).len() > 1
+    }
+
     /// Tells the brain what the store has given a tenant.
     pub fn tell_held(&mut self, tenant: TenantId) {
-        let own = self.processes.values().filter(|proc| proc.tenant == tenant);
+        let own = self.processes_of(tenant).into_iter();
         let held = Held {
-            memory: own.map(|proc| proc.host).sum(),
+            memory: own.map(|process| self.processes[&process].host).sum(),
             ..Held::default()
         };
         // At once, as the daemon does: nothing else is given before.
@@ -104,7 +111,7 @@ impl Node {
     }
 
     /// What is reserved or given fits the budget, each tenant with the larger of the two.
-    pub(super) fn check_host(&self) {
+    pub fn check_host(&self) {
         let host = self.world.host();
         if self.card_is_checked && !self.guarantees {
             // What a late process has from the previous daemon may be beyond the budget.

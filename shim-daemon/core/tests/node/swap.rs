@@ -68,7 +68,7 @@ impl Default for Moves {
 }
 
 impl Moves {
-    fn time(&self, bytes: Bytes) -> Nanos {
+    pub(super) fn time(&self, bytes: Bytes) -> Nanos {
         let nanos = u128::from(bytes.0) * 1_000_000_000 / u128::from(self.rate);
         Nanos(u64::try_from(nanos).expect("a time"))
     }
@@ -133,6 +133,7 @@ impl Node {
 
     pub fn obeys(&mut self, tenant: TenantId, obeys: Obeys) {
         self.guests.get_mut(&tenant).expect("it runs").moves.obeys = obeys;
+        self.watch.forgets_orders(tenant);
     }
 
     /// A call of the tenant waits because it is out.
@@ -183,12 +184,14 @@ impl Node {
             before.is_none_or(|(before, _)| before < epoch),
             "every order has a new epoch: {before:?}, {epoch} {order:?}"
         );
+        let moves = &mut guest.moves;
         if order == Order::Seal {
-            guest.moves.set_open(now, false);
+            moves.set_open(now, false);
         } else if order == Order::In {
-            guest.moves.set_open(now, true);
+            moves.set_open(now, true);
             self.returned(tenant, device);
         }
+        self.watches_order(tenant, device, order);
         for process in self.processes_of(tenant) {
             if self.processes[&process].contexts.contains_key(&device) {
                 self.obey((tenant, process), device, epoch, order);
@@ -216,7 +219,7 @@ impl Node {
         // What a late process has from the previous daemon may be beyond the budget.
         let beyond = self.card_is_checked && !self.guarantees;
         assert!(
-            has_host || beyond || self.store.fails.is_some(),
+            has_host || beyond || self.store.fails.is_some() || self.is_uneven(tenant),
             "{tenant:?} is asked to leave, and the store may not give: {:?}",
             self.world.host()
         );
