@@ -444,3 +444,26 @@ fn what_is_in_a_file_that_does_not_answer_is_lost_and_said() {
     scene.fetches(77);
     assert_eq!(scene.jobs.len(), 1, "it can be presented again");
 }
+
+/// Its answer depends on that of the first: a process that was refused before it had what it was
+/// given would say that the host has too little.
+#[test]
+fn a_request_for_host_memory_is_answered_after_the_one_before_it() {
+    let mut scene = Scene::new();
+    let _ = scene.is_stored();
+    scene.drops();
+    let units = u32::try_from(SIZE / 512).unwrap();
+    let line = scene.usage.view().line(0, 0).unwrap();
+    line.word.charge_anyway(units);
+    let before = scene.replies.len();
+    let range = Request::HostRange {
+        device_index: 0,
+        bytes: SIZE,
+    };
+    scene.says(&range);
+    scene.says(&range);
+    assert_eq!((scene.jobs.len(), scene.replies.len()), (1, before));
+    scene.copy_ends();
+    let first = &scene.replies[before].1;
+    assert!(matches!(first, Reply::HostRange { .. }), "{first:?}");
+}

@@ -34,6 +34,12 @@ impl Node {
         (client, process, id): (Client, ProcessId, u32),
         bytes: u64,
     ) {
+        if let Some(next) = self.residency.storing.allocating.get_mut(&process) {
+            if let Some((client, id, _)) = next.replace((client, id, bytes)) {
+                self.refuse_host(client.connection, id, Refusal::Cancelled);
+            }
+            return;
+        }
         let mut all = Bytes(bytes).round_up(Bytes::mib(2));
         if !self.is_in(client.tenant) {
             // Its processes share what is reserved for the move: no more than each has to move.
@@ -252,7 +258,10 @@ impl Node {
                 self.residency.storing.busy.insert(process);
                 (Task::Fetch(file), stored)
             }
-            _ => (Task::Allocate, empty),
+            _ => {
+                self.residency.storing.allocating.insert(process, None);
+                (Task::Allocate, empty)
+            }
         };
         let job = Job {
             key: Key {
@@ -410,7 +419,13 @@ impl Node {
         };
         let (tenant, is_here) = (known.tenant(), known.connection() == Some(connection));
         match &job.task {
-            Task::Allocate => self.is_allocated((tenant, is_here), &job, outcome),
+            Task::Allocate => {
+                let next = self.residency.storing.allocating.remove(&process);
+                self.is_allocated((tenant, is_here), &job, outcome);
+                if let Some((client, id, bytes)) = next.flatten() {
+                    self.give_host(now, (client, process, id), bytes);
+                }
+            }
             Task::Fetch(_) => {
                 self.is_free(process, tenant, is_here);
                 self.is_fetched((tenant, is_here), &job, outcome);

@@ -8,8 +8,8 @@ use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::Stored;
 
-use super::ConnId;
 use super::host_store::PIECE;
+use super::{Client, ConnId};
 use crate::foreign::{Foreign, Lane};
 use crate::spill::{Facts, SpillFolder};
 
@@ -66,6 +66,9 @@ pub(super) struct Storing {
     /// Where each process's next bytes of the node's folder go.
     current: BTreeMap<ProcessId, u64>,
     pub(super) waiting: VecDeque<Wanted>,
+    /// Processes for which memory is being allocated, and what each asked for meanwhile: what it is
+    /// given for that depends on the other answer, which it has to have first.
+    pub(super) allocating: BTreeMap<ProcessId, Option<(Client, u32, u64)>>,
     /// Bytes that processes which were given a part still lack, and ask for next. The time until
     /// which that counts.
     short: BTreeMap<ProcessId, (Bytes, Nanos)>,
@@ -315,6 +318,7 @@ impl Storing {
         self.offered.remove(&process);
         self.waiting.retain(|wanted| wanted.process != process);
         self.busy.remove(&process);
+        self.allocating.remove(&process);
         self.short.remove(&process);
     }
 
