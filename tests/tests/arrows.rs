@@ -43,6 +43,7 @@ const PARTS: &[Part] = &[
             &["place"],
             &["streams"],
             &["contexts"],
+            &["last"],
             &["state"],
         ],
     },
@@ -68,6 +69,7 @@ const PARTS: &[Part] = &[
             &["ledger"],
             &["spec"],
             &[
+                "lanes",
                 "lease",
                 "residency",
                 "resolver",

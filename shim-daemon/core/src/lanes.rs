@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::TenantId;
+use crate::ids::TenantId;
 
 /// The most threads. Each takes a stack and a place in the process table, and no time while it
 /// waits.

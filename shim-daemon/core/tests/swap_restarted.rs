@@ -159,8 +159,8 @@ fn a_process_that_has_come_and_shown_nothing_yet_is_waited_for() {
             let wanted: &[Place] = match (away.is_zero(), ends) {
                 (true, _) => &[Place::In],
                 (false, true) => &[Place::Out],
-                // A part of it is out: it leaves as a whole.
-                (false, false) => &[Place::Sealing, Place::Leaving],
+                // All of it is out but a process without memory: nothing is left to copy.
+                (false, false) => &[Place::Leaving, Place::Out],
             };
             let now = node.place(tenant, device);
             assert!(wanted.contains(&now), "{now:?}");

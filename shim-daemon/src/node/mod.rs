@@ -36,6 +36,7 @@ mod samples;
 mod shares;
 mod spill;
 mod spill_asked;
+mod spill_done;
 mod status;
 mod storing;
 mod strangers;

@@ -278,7 +278,7 @@ impl Node {
     }
 
     /// These bytes lie in a file no more.
-    fn forget_stored(&mut self, process: ProcessId, stored: Stored) {
+    pub(super) fn forget_stored(&mut self, process: ProcessId, stored: Stored) {
         self.inspecting.forgets(process, stored);
         self.residency.storing.forget(process, stored);
         self.residency.host.is_forgotten(process, stored);
@@ -290,7 +290,7 @@ impl Node {
     }
 
     /// The system gives no host memory: said once until it does again.
-    fn host_failed(&mut self, process: ProcessId, error: &str) {
+    pub(super) fn host_failed(&mut self, process: ProcessId, error: &str) {
         let tenant = self.processes.get(process).map(|known| known.tenant());
         if self.residency.failing.insert(process) {
             let text = format!("the host gives it no memory to move to: {error}");
@@ -298,7 +298,7 @@ impl Node {
         }
     }
 
-    fn hand_out(&mut self, (to, id): (ConnId, u32), host: &HostFile, (offset, bytes): (u64, u64)) {
+    pub(super) fn hand_out(&mut self, (to, id): (ConnId, u32), host: &HostFile, (offset, bytes): (u64, u64)) {
         match host.descriptor() {
             Ok(descriptor) => self.effect(Effect::Client {
                 to,
@@ -385,7 +385,7 @@ impl Node {
     }
 
     /// Nothing is stored for a while: requests for host memory are refused meanwhile.
-    fn does_not_store(
+    pub(super) fn does_not_store(
         &mut self,
         now: Nanos,
         (tenant, to, id): (TenantId, ConnId, u32),
@@ -403,160 +403,5 @@ impl Node {
             self.ask_one_to_store(tenant, false);
         }
         self.tend_host(now);
-    }
-
-    /// Work on host memory has ended.
-    pub fn copied(&mut self, now: Nanos, done: Done) {
-        let Done { job, outcome } = done;
-        let Key {
-            process,
-            connection,
-            ..
-        } = job.key;
-        let Some(known) = self.processes.get(process) else {
-            // It ended meanwhile, and all it had with it.
-            return;
-        };
-        let (tenant, is_here) = (known.tenant(), known.connection() == Some(connection));
-        match &job.task {
-            Task::Allocate => {
-                let next = self.residency.storing.allocating.remove(&process);
-                self.is_allocated((tenant, is_here), &job, outcome);
-                if let Some((client, id, bytes)) = next.flatten() {
-                    self.give_host(now, (client, process, id), bytes);
-                }
-            }
-            Task::Fetch(_) => {
-                self.is_free(process, tenant, is_here);
-                self.is_fetched((tenant, is_here), &job, outcome);
-            }
-            Task::Store(_) => {
-                self.is_free(process, tenant, is_here);
-                match outcome {
-                    Ok(sum) if is_here => self.is_stored(now, tenant, &job, sum),
-                    Ok(_) => self.is_not_stored(tenant, &job),
-                    Err(error) => {
-                        self.is_not_stored(tenant, &job);
-                        let text =
-                            format!("memory stays on the host: it cannot be stored: {error}");
-                        self.does_not_store(now, (tenant, connection, job.key.id), text);
-                    }
-                }
-            }
-        }
-        self.tend_host(now);
-    }
-
-    /// No copy of a process is under way any more.
-    fn is_free(&mut self, process: ProcessId, tenant: TenantId, is_here: bool) {
-        self.residency.storing.busy.remove(&process);
-        if !is_here {
-            // Its connection broke. If it asked again meanwhile it was refused, and waits until it
-            // is asked by another word.
-            self.ask_one_to_store(tenant, false);
-        }
-    }
-
-    /// A range was allocated for a process, or not.
-    fn is_allocated(
-        &mut self,
-        (tenant, is_here): (TenantId, bool),
-        job: &Job,
-        outcome: Result<u64, Failed>,
-    ) {
-        let Key {
-            process,
-            connection,
-            id,
-        } = job.key;
-        let (offset, bytes) = (job.offset, job.stored.bytes);
-        let host = &mut self.residency.host;
-        // A process can say of a place that it does not have yet that it drops it.
-        let is_its_own = host.range(process, offset, bytes).is_some();
-        match outcome {
-            Ok(_) if is_here && is_its_own => {
-                self.residency.failing.remove(&process);
-                self.hand_out((connection, id), &job.host, (offset, bytes));
-            }
-            outcome => {
-                // It asks again, and knows nothing of this range.
-                host.drop_range(process, offset, bytes);
-                self.tell_held(tenant);
-                if let Err(error) = outcome {
-                    self.host_failed(process, &error.to_string());
-                }
-                self.refuse_host(connection, id, Refusal::NoMemory);
-            }
-        }
-    }
-
-    /// Stored bytes were read into a range, or not.
-    fn is_fetched(
-        &mut self,
-        (tenant, is_here): (TenantId, bool),
-        job: &Job,
-        outcome: Result<u64, Failed>,
-    ) {
-        let Key {
-            process,
-            connection,
-            id,
-        } = job.key;
-        if outcome.is_ok() && is_here {
-            self.residency.failing.remove(&process);
-            let range = (job.offset, job.stored.bytes);
-            return self.hand_out((connection, id), &job.host, range);
-        }
-        // It asks again, and knows nothing of this range.
-        let host = &mut self.residency.host;
-        host.drop_range(process, job.offset, job.stored.bytes);
-        self.tell_held(tenant);
-        match outcome {
-            Ok(_) => (),
-            Err(Failed::Host(error)) => {
-                // The file has the bytes still.
-                self.host_failed(process, &error.to_string());
-                self.refuse_host(connection, id, Refusal::NoMemory);
-            }
-            Err(Failed::System(error)) => {
-                let text = format!("it cannot be read: {error}");
-                self.data_is_lost((process, connection, id), job.stored, &text);
-            }
-            Err(other) => {
-                self.data_is_lost((process, connection, id), job.stored, &other.to_string());
-            }
-        }
-    }
-
-    /// What a copy has made in a file is of no use.
-    fn is_not_stored(&mut self, tenant: TenantId, job: &Job) {
-        self.forget_stored(job.key.process, job.stored);
-        self.tell_held(tenant);
-    }
-
-    fn is_stored(&mut self, now: Nanos, tenant: TenantId, job: &Job, sum: u64) {
-        let Key {
-            process,
-            connection,
-            id,
-        } = job.key;
-        let storing = &mut self.residency.storing;
-        let Some(reader) = storing.reader(process, job.stored.file) else {
-            self.forget_stored(process, job.stored);
-            self.tell_held(tenant);
-            // The process asks for this range no more: a command would wait for ever.
-            let text =
-                "memory stays on the host: no descriptor of its file is to be had".to_owned();
-            return self.does_not_store(now, (tenant, connection, id), text);
-        };
-        *storing.done.entry(tenant).or_default() += Bytes(job.stored.bytes);
-        let stored = Stored { sum, ..job.stored };
-        storing.offer(process, job.offset, stored);
-        self.effect(Effect::Client {
-            to: connection,
-            id,
-            reply: Reply::HostStored(stored),
-            descriptors: vec![reader],
-        });
     }
 }
