@@ -14,7 +14,7 @@ use super::storing::Wanted;
 use super::{Client, ConnId, Effect, Node};
 use crate::foreign::Foreign;
 use crate::host_file::HostFile;
-use crate::spill::{Done, Failed, Job, Key, SpillFolder, Task};
+use crate::spill::{Job, Key, SpillFolder, Task};
 
 /// How long a request waits for room on the host.
 const PATIENCE: Nanos = Nanos::secs(10);
@@ -298,7 +298,12 @@ impl Node {
         }
     }
 
-    pub(super) fn hand_out(&mut self, (to, id): (ConnId, u32), host: &HostFile, (offset, bytes): (u64, u64)) {
+    pub(super) fn hand_out(
+        &mut self,
+        (to, id): (ConnId, u32),
+        host: &HostFile,
+        (offset, bytes): (u64, u64),
+    ) {
         match host.descriptor() {
             Ok(descriptor) => self.effect(Effect::Client {
                 to,

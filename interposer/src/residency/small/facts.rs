@@ -6,31 +6,31 @@ use crate::driver::device::DeviceKey;
 
 impl Smalls {
     /// Whose slab this is. `None`: it is none.
-    pub(super) fn owner(&self, slab: u64) -> Option<ContextId> {
+    pub(in crate::residency) fn owner(&self, slab: u64) -> Option<ContextId> {
         let index = self.places.get(&slab)?;
         self.slab(*index).map(|slab| slab.owner)
     }
 
     /// The allocation that holds an address, and where it begins.
-    pub(super) fn find(&self, address: u64) -> Option<(u64, Small)> {
+    pub(in crate::residency) fn find(&self, address: u64) -> Option<(u64, Small)> {
         self.slab(self.at(address)?)?.find(address)
     }
 
     /// The slab in which an address lies, and its device.
-    pub(super) fn place_of(&self, address: u64) -> Option<(u64, DeviceKey)> {
+    pub(in crate::residency) fn place_of(&self, address: u64) -> Option<(u64, DeviceKey)> {
         let slab = self.slab(self.at(address)?)?;
         Some((slab.base, slab.device))
     }
 
     /// The device and the serial of the allocation that begins here.
-    pub(super) fn begins(&self, at: u64) -> Option<(DeviceKey, u64)> {
+    pub(in crate::residency) fn begins(&self, at: u64) -> Option<(DeviceKey, u64)> {
         let slab = self.slab(self.at(at)?)?;
         let (begin, small) = slab.find(at)?;
         (begin == at).then_some((slab.device, small.serial))
     }
 
     /// Sets `SYNC_MEMOPS` of the allocation that holds an address.
-    pub(super) fn set_sync_memops(&mut self, address: u64, on: bool) {
+    pub(in crate::residency) fn set_sync_memops(&mut self, address: u64, on: bool) {
         let index = self.at(address);
         let Some(slab) = index.and_then(|index| self.slab_mut(index)) else {
             return;
@@ -45,12 +45,12 @@ impl Smalls {
     }
 
     /// How far a slab is in use.
-    pub(super) fn used(&self, slab: u64) -> u64 {
+    pub(in crate::residency) fn used(&self, slab: u64) -> u64 {
         self.named(slab).map_or(0, Slab::used)
     }
 
     /// Whether `SYNC_MEMOPS` is set for any allocation in a slab.
-    pub(super) fn sync_memops(&self, slab: u64) -> bool {
+    pub(in crate::residency) fn sync_memops(&self, slab: u64) -> bool {
         self.named(slab).is_some_and(Slab::sync_memops)
     }
 }
