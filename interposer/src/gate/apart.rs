@@ -164,9 +164,24 @@ pub(crate) fn comes(stream: StreamRef, later: bool) {
         }
     }
     if later {
-        WAITING.add(tag_of_stream(&stream_key));
-        ledger::changed();
+        next_waits(&stream_key);
     }
+}
+
+/// The next operation of `stream` waits for a value. No mark is put before: what is complete there
+/// is seen when the stream is.
+pub(crate) fn waits_for_a_value(stream: StreamRef) {
+    if !super::is_bound() || !stream.runs() {
+        return;
+    }
+    if let Some(here) = streams::locate(stream) {
+        next_waits(&drain::stream_key_of(here.handle, stream));
+    }
+}
+
+fn next_waits(stream_key: &StreamKey) {
+    WAITING.add(tag_of_stream(stream_key));
+    ledger::changed();
 }
 
 /// Marks what streams hold that wait for the context's legacy stream.

@@ -130,6 +130,6 @@ hooks! {
 
 /// Makes a stream wait, by `call`, for a value that another stream, device or the host writes.
 fn waiting_for_a_value(stream: StreamRef, call: impl FnOnce() -> CUresult) -> CUresult {
-    apart::comes(stream, true);
+    apart::waits_for_a_value(stream);
     seal::pass_until_drained(call)
 }
