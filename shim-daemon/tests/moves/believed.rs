@@ -36,7 +36,7 @@ fn room(daemon: &Daemon) -> SwapRoom {
 }
 
 /// A process says that it has so much host memory, and has been heard.
-fn claims(client: &mut Client, host: u64) {
+pub(super) fn claims(client: &mut Client, host: u64) {
     let state = Request::Residency(Residency {
         device_index: 0,
         epoch: 0,

@@ -1,7 +1,7 @@
 //! A descriptor that a process presents may lead to a file whose server does not answer, and its
 //! close may wait as well. Only the tenant that presents it waits.
 
-use super::believed::{outlive, presents, spilling};
+use super::believed::{claims, outlive, presents, spilling};
 use super::*;
 use crate::support::silent::Silent;
 use std::io::{BufRead as _, BufReader, IoSlice, Write as _};
@@ -60,6 +60,8 @@ fn a_file_that_never_answers_stops_no_other_tenant() {
     };
     let (daemon, mut clients) = outlive(folder.path(), &[("hostile", 2), ("other", 1)]);
     let mut other = clients.pop().unwrap();
+    // As a library does: a tenant of which no process says where its memory is stays sealed.
+    claims(&mut other, 0);
     assert!(matches!(other.open(), Reply::Granted { .. }));
     let mut held = 0;
     let file = files.file();
