@@ -12,7 +12,7 @@ const LONGEST_WAIT: u64 = 2_000_000;
 /// writes. Ten slices of the driver's, so that several other tenants may have had the device
 /// meanwhile.
 const STUCK: u64 = 20_000_000;
-/// What ends so soon after such a launch (ns) is taken to have waited for it.
+/// Work that ends so soon after such a launch (ns) is taken to have waited for it.
 pub(super) const FREED: u64 = 10_000_000;
 /// The longest time after which such a launch goes, whatever is expected (ns).
 const PATIENCE: u64 = 10_000_000_000;
@@ -70,8 +70,8 @@ impl<M> Window<M> {
         seen.is_some_and(|seen| seen >= self.stirred.saturating_add(patience))
     }
 
-    /// A launch goes on that the work under way may wait for. What ends right after it is no
-    /// measurement: that would be the time for which this library kept the launch, and the next one
+    /// A launch goes on that the work under way may wait for. Work that ends right after it is
+    /// no measurement: that would be the time for which this library kept the launch, and the next one
     /// would be kept twice as long.
     pub fn goes_on(&mut self, now: u64) {
         self.went_on = self.went_on.saturating_add(1);
