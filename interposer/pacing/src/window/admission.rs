@@ -70,9 +70,9 @@ impl<M> Window<M> {
         seen.is_some_and(|seen| seen >= self.stirred.saturating_add(patience))
     }
 
-    /// A launch goes on that the work under way may wait for. Work that ends right after it is
-    /// no measurement: that would be the time for which this library kept the launch, and the next one
-    /// would be kept twice as long.
+    /// A launch goes on that the work under way may wait for. Work that ends right after it is no
+    /// measurement: that would be the time for which this library kept the launch, and the next
+    /// one would be kept twice as long.
     pub fn goes_on(&mut self, now: u64) {
         self.went_on = self.went_on.saturating_add(1);
         self.freed = (self.submitted, now.saturating_add(FREED));
