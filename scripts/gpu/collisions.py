@@ -185,14 +185,9 @@ def restart(machine):
     return f"{CLIENTS} programs went on without their daemon; the next one knows all, and serves"
 
 
-def rows(why_no_torch):
+def rows(torch):
     """Those of every machine, and those with PyTorch."""
-    def with_torch(machine, resolver):
-        if why_no_torch:
-            raise NotAvailable(why_no_torch)
-        return collision(machine, resolver, True)
-
     resolvers = ("fail", "wait", "priority")
     plain = [Row(f"collision: {resolver}", lambda machine, resolver=resolver: collision(machine, resolver, False), limit=45) for resolver in resolvers]
     plain += [Row("the daemon's books beside NVML's", books), Row("daemon killed under programs at work", restart, limit=45)]
-    return plain, [Row(f"collision: {resolver}, PyTorch", lambda machine, resolver=resolver: with_torch(machine, resolver), limit=50, least=15) for resolver in resolvers]
+    return plain, [Row(f"collision: {resolver}, PyTorch", torch.row(lambda machine, resolver=resolver: collision(machine, resolver, True)), limit=50, least=15) for resolver in resolvers]

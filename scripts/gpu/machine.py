@@ -19,6 +19,7 @@ from rows import NotAvailable
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MIB = 1 << 20
+DAEMON_WORDS = 4000  # characters of a daemon's log beside a failed row
 LAST_WORDS = 400  # characters of a failed program's standard error that the table shows; the log has all
 
 
@@ -43,16 +44,22 @@ class Machine:
 
     def begin(self):
         """A new row: its tenants and its daemon know nothing of those before."""
-        self.rows += 1
+        self.rows, self.folders = self.rows + 1, []
         self.folder = self.runtime()
-        self.bare = self.base | {"XDG_RUNTIME_DIR": str(self.folder)}
+        self.bare = self.base | {"XDG_RUNTIME_DIR": str(self.folder), "XDG_STATE_HOME": str(self.folder)}
 
     def runtime(self):
         """A new runtime folder: its users share a daemon of their own. Short, because sockets' names are."""
         self.made += 1
         folder = self.work / f"r{self.made}"
         folder.mkdir(mode=0o700)
+        self.folders.append(folder)
         return folder
+
+    def daemon_logs(self):
+        """What the daemons of this row wrote last."""
+        logs = [log for folder in self.folders for log in folder.glob("gpushare/log")]
+        return "\n".join(f"-- {log}\n{log.read_text(errors='replace')[-DAEMON_WORDS:].rstrip()}" for log in logs)
 
     def start(self, command, environment=None, **how):
         process = subprocess.Popen([str(word) for word in command], env=environment or self.bare, start_new_session=True, **how)
@@ -188,6 +195,7 @@ def facts(machine):
 
     yield from try_to("gpushare", version)
     yield from (("kernel", os.uname().release), ("machine", os.uname().machine), ("cores", os.cpu_count()), ("python", sys.version.split()[0]))
+    yield from try_to("host memory", lambda: ", ".join(" ".join(line.split()) for line in open("/proc/meminfo").read().splitlines()[:3]))
     yield from try_to("load average", lambda: "%.1f %.1f %.1f" % os.getloadavg())
     # x86-64 and aarch64 number the first two differently; pidfd_open is the same everywhere.
     membarrier, memfd = {"x86_64": (324, 319)}.get(os.uname().machine, (283, 279))
@@ -220,16 +228,53 @@ def devices(machine):
         return []
 
 
-def torch_version(machine):
-    """PyTorch's version and CUDA's, or why there is none to use."""
-    ask = "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"
-    try:
-        version, cuda, usable = machine.run([sys.executable, "-c", ask], patience=90).split()
-    except Exception as why:
-        machine.note(f"torch: {why}")
-        return None, f"this python3 ({sys.executable}) has no torch" if "No module named" in str(why) else f"torch does not start: {why}"
-    if cuda == "None":
-        return None, f"this torch ({version}) is built without CUDA"
-    if machine.soft:
-        return None, "the CUDA runtime needs a real driver"
-    return (f"{version}, CUDA {cuda}", None) if usable == "True" else (None, f"torch {version} finds no GPU")
+class Torch:
+    """PyTorch's version, or why there is none to use. It is asked beside the first rows, since its first start reads gigabytes."""
+
+    ASK = "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"
+    PATIENCE = 100  # seconds
+
+    def __init__(self, machine):
+        self.machine, self.version, self.why_not = machine, None, None
+        # Not a process of a row: it goes on through the first ones.
+        self.asked = subprocess.Popen([sys.executable, "-c", self.ASK], env=machine.base, start_new_session=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def need(self):
+        """Its version. Not available where there is none."""
+        if not (self.version or self.why_not):
+            try:
+                self.judge(*self.asked.communicate(timeout=self.PATIENCE))
+            except subprocess.TimeoutExpired:
+                self.end()
+                self.why_not = f"torch does not start within {self.PATIENCE} s"
+        if self.why_not:
+            raise NotAvailable(self.why_not)
+        return self.version
+
+    def judge(self, out, err):
+        if self.asked.returncode:
+            self.machine.note(f"torch: {err}")
+            self.why_not = f"this python3 ({sys.executable}) has no torch" if "No module named" in err else f"torch does not start: {err[-LAST_WORDS:]}"
+            return
+        version, cuda, usable = out.split()
+        if cuda == "None":
+            self.why_not = f"this torch ({version}) is built without CUDA"
+        elif self.machine.soft:
+            self.why_not = "the CUDA runtime needs a real driver"
+        elif usable != "True":
+            self.why_not = f"torch {version} finds no GPU"
+        else:
+            self.version = f"{version}, CUDA {cuda}"
+
+    def end(self):
+        if self.asked.poll() is None:
+            self.asked.kill()
+            self.asked.communicate()
+
+    def row(self, work):
+        """A row's work, where PyTorch can be used."""
+        def needing(machine):
+            self.need()
+            return work(machine)
+        return needing

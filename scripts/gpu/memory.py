@@ -106,11 +106,11 @@ def fence(machine):
     return out.strip()
 
 
-class Torch:
+class Quota:
     """PyTorch as it is under 2 GiB, by the default allocator and two others: three programs at once, whose answers the rows share."""
 
-    def __init__(self, why_not):
-        self.why_not, self.answers, self.errors = why_not, None, {}
+    def __init__(self):
+        self.answers, self.errors = None, {}
 
     def ask(self, machine):
         self.answers = {}  # Asked once: should they hang, only the first row does.
@@ -134,8 +134,6 @@ class Torch:
                         self.answers[answer["mode"] if name == "plain" else name] = answer
 
     def row(self, machine, mode):
-        if self.why_not:
-            raise NotAvailable(self.why_not)
         if self.answers is None:
             self.ask(machine)
         answer = self.answers.get(mode)
@@ -145,8 +143,6 @@ class Torch:
 
     def two(self, machine):
         """Two processes of one tenant: what one holds the other cannot have."""
-        if self.why_not:
-            raise NotAvailable(self.why_not)
         name, script = f"verify-two-{os.getpid()}", HERE / "torch_quota.py"
         command = machine.under("2GiB", sys.executable, script, "hold", name=name)
         holder = machine.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -157,14 +153,15 @@ class Torch:
         return answer["said"]
 
 
-def rows(transcript, why_no_torch):
+def rows(transcript, torch):
     """Those of every machine first."""
-    torch = Torch(why_no_torch)
+    quota = Quota()
     found = [Row("conformance transcript", lambda machine: conformance(machine, transcript), limit=90),
              Row("quota: two C programs", pair, limit=40), Row("quota: by the names of devices", visible)]
     found += [Row(f"quota: {name}", lambda machine, name=name: path(machine, name)) for name in PATHS]
     found += [Row("ns a call, without and with the library", calls, limit=40), Row("memory that the driver takes by itself", costs),
               Row("the driver's limits for cgroups", fence, limit=40)]
-    first = [Row(f"PyTorch: {mode}", lambda machine, mode=mode: torch.row(machine, mode), limit=60, least=20)
-             for mode in ("limit", "info", "smi", "graphs", "expandable", "cudamallocasync")]
-    return found, [*first, Row("PyTorch: two", torch.two, limit=45, least=15)]
+    first = [Row("PyTorch: starts", lambda _: torch.need(), limit=machines.Torch.PATIENCE + 10)]
+    first += [Row(f"PyTorch: {mode}", torch.row(lambda machine, mode=mode: quota.row(machine, mode)), limit=60, least=20)
+              for mode in ("limit", "info", "smi", "graphs", "expandable", "cudamallocasync")]
+    return found, [*first, Row("PyTorch: two", torch.row(quota.two), limit=45, least=15)]

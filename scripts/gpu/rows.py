@@ -52,6 +52,9 @@ class Report:
         self.log.write(text.rstrip() + "\n")
         self.log.flush()
 
+    def failed(self, row, machine):
+        self.note(f"== {row.name}\n{traceback.format_exc()}{machine.daemon_logs()}")
+
     def row(self, row, machine):
         began = time.monotonic()
         left = self.deadline - began
@@ -69,14 +72,14 @@ class Report:
             verdict, detail = "not available", why
         except AssertionError as why:
             verdict, detail = "FAIL", why
-            self.note(f"== {row.name}\n{traceback.format_exc()}")
+            self.failed(row, machine)
         except Hang:
             whole = limit == row.limit
             verdict, detail = ("FAIL", f"no end within {limit:.0f} s") if whole else ("not available", f"the {self.seconds:.0f} s of this run ended in it")
-            self.note(f"== {row.name}\n{traceback.format_exc()}")
+            self.failed(row, machine)
         except Exception as why:
             verdict, detail = "FAIL", f"{type(why).__name__}: {why}"
-            self.note(f"== {row.name}\n{traceback.format_exc()}")
+            self.failed(row, machine)
         self.counts[verdict] += 1
         if verdict == "not available":
             self.missing.setdefault(cell(detail), []).append(row.name)

@@ -214,16 +214,9 @@ def pinned(machine):
     return "; ".join(kind(name, rates) for name, rates in found.items()), found
 
 
-def rows(why_no_torch):
-    def with_torch(work, *more):
-        def row(machine):
-            if why_no_torch:
-                raise NotAvailable(why_no_torch)
-            return work(machine, *more)
-        return row
-
+def rows(torch):
     named = (("the driver's mapping calls", driver, 60), ("host memory, by kind", pinned, 60),
              ("three tenants on one and a half", rotation, 90), ("suspend, resume, woken by a call", suspended, 60),
              ("a tenant above the device, managed", managed, 60), ("bench swap", bench, 120), ("16 GiB out and back", large, 90),
-             ("three of PyTorch on one and a half", with_torch(rotation, True), 150), ("PyTorch's kernels", with_torch(speed), 90))
+             ("three of PyTorch on one and a half", torch.row(lambda machine: rotation(machine, True)), 150), ("PyTorch's kernels", torch.row(speed), 90))
     return [Row(f"swap: {name}", work, limit, 20) for name, work, limit in named]

@@ -84,8 +84,8 @@ def latency(fact):
 class Rows:
     """Results of one row that other rows use."""
 
-    def __init__(self, why_not):
-        self.why_not, self.bare = why_not, None
+    def __init__(self):
+        self.bare = None
 
     def alone(self):
         if self.bare is None:
@@ -152,17 +152,20 @@ class Rows:
         assert all(fact["rate"] > 0 for fact in ours), "; ".join(said)
         return "; ".join(said), {"bare": bare, "shared": ours}
 
-    def row(self, machine, ask):
-        if self.why_not:
-            raise NotAvailable(self.why_not)
-        return ask(machine)
 
-
-def rows(why_no_torch):
+def rows(torch):
     """The row that other rows use comes first."""
-    found = Rows(why_no_torch)
+    found = Rows()
     named = [("alone, without gpushare", found.baseline, 75, 30), ("an inference loop beside training", found.beside, 90, 40)]
     named += [(name, lambda machine, wanted=wanted: found.share(machine, wanted), 45, 15) for name, wanted in SHARES]
     named += [(f"{' beside '.join(kinds)}, without and with", lambda machine, kinds=kinds: found.pair(machine, kinds), 60, 20) for kinds in PAIRS]
     named += [("caps alone", found.cap, 90, 40), ("what gpushare costs alone", found.cost, 120, 50)]
-    return [Row(f"PyTorch time: {name}", lambda machine, ask=ask: found.row(machine, ask), limit=limit, least=least) for name, ask, limit, least in named]
+
+    def needing(ask):
+        def work(machine):
+            if not machine.tenant:
+                torch.need()
+            return ask(machine)
+        return work
+
+    return [Row(f"PyTorch time: {name}", needing(ask), limit=limit, least=least) for name, ask, limit, least in named]

@@ -20,7 +20,7 @@ import tenants
 from rows import Cut, Hang, Limit, Report, cell
 
 FIRST = 60  # seconds at most to find the GPU
-FACTS = 150  # seconds at most to say what the machine is: PyTorch's first start reads gigabytes
+FACTS = 60  # seconds at most to say what the machine is
 
 
 def called(devices, soft):
@@ -41,7 +41,7 @@ def within(seconds, machine, ask, otherwise):
 
 
 def capabilities(machine, report, devices):
-    """Prints facts of this machine, no verdicts. Returns why no row has PyTorch, and whether there is a GPU."""
+    """Prints facts of this machine, no verdicts. Returns whether there is a GPU."""
     def line(name, value):
         report.line(f"| {cell(name)} | {cell(value)} |")
 
@@ -52,31 +52,26 @@ def capabilities(machine, report, devices):
     def driver():
         return machines.driver_facts(machine)
 
-    def torch():
-        return machines.torch_version(machine)
-
     report.line("| what | value |\n|---|---|")
     left = min(FACTS, report.seconds / 3)
-    within(left / 3, machine, facts, None)
+    within(left / 2, machine, facts, None)
     for device in devices:
         line(f"GPU {device['ordinal']}", f"{device['name']}, {device['memory'] // machines.MIB} MiB")
-    answers = within(left / 3, machine, driver, {"error": "no answer"})
+    answers = within(left / 2, machine, driver, {"error": "no answer"})
     for name, value in answers.items():
         line(f"driver: {name}", value)
-    version, why_not = within(left * 2 / 3, machine, torch, (None, "torch does not start in time"))
-    line("torch", version or f"NONE, so no row with PyTorch: {why_not}")
     if answers.get("compute_mode", "0") != "0":
         report.line("\nThe device's compute mode is not the default: programs may not be able to share it, and this script does not change that.")
-    return why_not, bool(devices) or "error" not in answers
+    return bool(devices) or "error" not in answers
 
 
-def plan(transcript, why_no_torch, why_no_tenant):
+def plan(transcript, torch):
     """All rows. Rows that others use and the most important ones come first, since the time may end."""
-    ground, torch_memory = memory.rows(transcript, why_no_torch)
-    collide, torch_collide = collisions.rows(why_no_torch)
+    ground, torch_memory = memory.rows(transcript, torch)
+    collide, torch_collide = collisions.rows(torch)
     driver, bench = compute.rows()
-    moves = swap.rows(why_no_torch)
-    return [*ground, *driver, *collide, *moves[: swap.SHORT], *torch_memory, *containers.rows(), *bench[:12], *tenants.rows(why_no_tenant),
+    moves = swap.rows(torch)
+    return [*ground, *driver, *collide, *moves[: swap.SHORT], *torch_memory, *containers.rows(), *bench[:12], *tenants.rows(torch),
             *moves[swap.SHORT :], *bench[12:], *torch_collide]
 
 
@@ -98,6 +93,7 @@ def verify(arguments, work):
 
     notes = []
     machine.note = notes.append
+    torch = machines.Torch(machine)
     found = within(min(FIRST, arguments.seconds), machine, devices, [])
     report = Report(arguments.out, f"{time.strftime('%Y-%m-%d')}-verify-{called(found, arguments.soft)}", arguments.seconds - (time.monotonic() - began))
     machine.note = report.note
@@ -106,16 +102,16 @@ def verify(arguments, work):
     cut = False
     try:
         report.line(f"# {'A rehearsal on softgpu' if arguments.soft else 'What a real GPU showed'}, {time.strftime('%Y-%m-%d %H:%M')} UTC, at {commit()}\n")
-        why_no_torch, is_there = capabilities(machine, report, found)
-        if not is_there:
+        if not capabilities(machine, report, found):
             report.line("\nThere is no GPU here: neither gpushare nor a plain program finds one.")
         else:
             report.line("\n| row | verdict | what was seen | time |\n|---|---|---|---|")
-            for row in plan(report.path.with_suffix(".transcript.tsv"), why_no_torch, None if arguments.tenant else why_no_torch):
+            for row in plan(report.path.with_suffix(".transcript.tsv"), torch):
                 if re.search(arguments.only, row.name):
                     report.row(row._replace(limit=min(row.limit, arguments.row)), machine)
     except Cut:
         cut = True
+    torch.end()
     machine.clear(True)
     return report.end(cut)
 

@@ -6,6 +6,7 @@
 #   scripts/gpu/verify.sh                  on the GPU; DATE-verify-GPU.{md,log,json} and .transcript.tsv go to $OUT if that is set, else to docs/results/
 #   scripts/gpu/verify.sh --only REGEX     only the rows whose names match, such as 'PyTorch time'
 #   scripts/gpu/verify.sh --seconds N      for so long at most (460); rows for which no time is left say so, and a second run with --only shows them
+#   scripts/gpu/verify.sh --dist           the binaries in dist/, without a build
 #   scripts/gpu/verify.sh --soft           a rehearsal on the software GPU, which proves only this script; goes to the target folder
 #
 # Needs what `cargo build --release` leaves (built here if there is a cargo, in addition to the 8
@@ -13,13 +14,14 @@
 # and say "not available" otherwise; rows with containers need root and a runc, installed or carried
 # (scripts/gpu/carry_runc.sh). Never asks for more managed memory than the device has free.
 source "$(dirname "$0")/../common.sh"
-soft=false only= seconds=460
+soft=false dist=false only= seconds=460
 while [ $# -gt 0 ]; do
     case "$1" in
         --soft) soft=true ;;
+        --dist) dist=true ;;
         --only) only=${2:?--only needs a regular expression}; shift ;;
         --seconds) seconds=${2:?--seconds needs a number}; shift ;;
-        -h | --help) sed -n '2,15p' "$0" | sed 's/^# \?//'; exit 0 ;;
+        -h | --help) sed -n '2,16p' "$0" | sed 's/^# \?//'; exit 0 ;;
         *) die "unknown option $1" ;;
     esac
     shift
@@ -27,7 +29,8 @@ done
 have python3 || die "python3 is not installed"
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "python3 is older than 3.10"
 binaries="$CARGO_TARGET_DIR/release"
-if have cargo; then
+$dist && binaries="$PWD/dist"
+if ! $dist && have cargo; then
     say "building"
     packages=(-p gpushare -p gpushare-interposer -p gpushared -p gpushare-oci-hook)
     $soft && packages+=(-p softgpu-cuda -p softgpu-nvml)

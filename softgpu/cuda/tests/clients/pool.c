@@ -1,5 +1,8 @@
 /* Stream-ordered memory. */
 #include "cu.h"
+#include <unistd.h>
+
+result cuLaunchHostFunc(handle, void (*)(void *), void *);
 
 enum { FOLLOW = 1, OPPORTUNISTIC, INTERNAL, THRESHOLD, RESERVED, RESERVED_HIGH, USED, USED_HIGH };
 #define STEP (32 * MIB)
@@ -89,16 +92,25 @@ static void data(void) {
     DO(cuStreamSynchronize(stream));
 }
 
+/* A host function that keeps its stream until the value is set. */
+static void wait_for(void *flag) {
+    while (!__atomic_load_n((int *)flag, __ATOMIC_ACQUIRE))
+        usleep(100);
+}
+
 /* Work on another stream without an order after the allocation accesses it too early. */
 static void too_early(void) {
+    static int judged;
     start();
     handle one, two;
     dptr at;
     DO(cuStreamCreate(&one, 1));
     DO(cuStreamCreate(&two, 1));
+    DO(cuLaunchHostFunc(one, wait_for, &judged));
     DO(cuMemAllocAsync(&at, 1000, one));
     DO(cuMemsetD8Async(at, 1, 1000, two));
     IS(ILLEGAL_ADDRESS, cuStreamSynchronize(two));
+    __atomic_store_n(&judged, 1, __ATOMIC_RELEASE);
     IS(ILLEGAL_ADDRESS, cuMemAlloc_v2(&at, 1)); /* the context is lost */
 }
 
