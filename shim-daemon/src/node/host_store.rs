@@ -337,11 +337,7 @@ mod tests {
         next.adopt(ONE, HostFile::adopt(shown).unwrap());
         assert_eq!(next.storable(ONE), Bytes::mib(4), "as the file shows");
         let (its, presented) = next.allocate(ONE, Bytes::mib(2));
-        assert_eq!(
-            allocated(&presented),
-            6 << 20,
-            "it goes on with that file"
-        );
+        assert_eq!(allocated(&presented), 6 << 20, "it goes on with that file");
         let stored = next.range(ONE, mine, 4 << 20).is_some();
         assert!(stored && next.range(ONE, its, 4 << 20).is_none());
         next.drop_range(ONE, mine, 4 << 20);
