@@ -139,6 +139,22 @@ fn a_variant_newer_than_the_table_is_left_to_the_driver() {
     assert_eq!(run(&client, &arguments, &[&library()]), ours);
 }
 
+/// Below the version of a per-thread twin a driver finds nothing. The stand-in driver gives the
+/// plain function, as another driver may.
+#[test]
+fn a_plain_answer_below_the_twins_version_is_hooked_too() {
+    let folder = folder("below-the-twin");
+    let driver = driver_in(&folder);
+    let client = folder.join("versions");
+    compile("versions.c", &client, &["-ldl"]);
+    let driver = driver.to_str().expect("text");
+    let arguments = [driver, "cuStreamSynchronize", "2000", "2000:2", "7000:2"];
+    let bare = run(&client, &arguments, &[]);
+    assert_eq!(bare, "libcuda.so.1\n".repeat(3));
+    let ours = "libgpushare.so\n".repeat(3);
+    assert_eq!(run(&client, &arguments, &[&library()]), ours);
+}
+
 /// A plug-in linked to the driver, and the program that loads it.
 fn plugin(test: &str) -> (std::path::PathBuf, std::path::PathBuf) {
     let folder = folder(test);

@@ -20,7 +20,19 @@ typedef unsigned long long address;
 void *driver_function(const char *name);
 
 // Calls a driver function. Arguments must have the width of the function's parameters: handles, addresses and sizes are 64 bits.
-#define CU(name, ...) (((result(*)())driver_function(#name))(__VA_ARGS__))
+//
+// If the call ends the process by a signal, the family is started again without it, and the call's answer is `signal N`.
+#define CU(name, ...) call_ends(call_begins() ? ((result(*)())driver_function(#name))(__VA_ARGS__) : call_is_left_out())
+
+// Whether the next call of this process is made: no if it ended an earlier process of this family.
+int call_begins(void);
+// The answer of the call that is not made.
+result call_is_left_out(void);
+// The end of a call. Gives its answer.
+result call_ends(result answer);
+
+// Whether the driver lacks a function. Then each of these facts, up to NULL, has the answer `absent`.
+int lacks(const char *function, const char *const *facts);
 
 // Prints one fact.
 void say(const char *fact, const char *answer);
@@ -35,6 +47,8 @@ void say_number(const char *fact, long long answer);
 void must(const char *what, result answer);
 // Makes the primary context of device 0 current in this thread.
 handle begin(void);
+// Forks. The child has the time limit of a family, too.
+int fork_facts(void);
 // Runs `body` in another thread and waits for it.
 void in_thread(void (*body)(void *), void *argument);
 
@@ -67,6 +81,7 @@ void told_facts(void);
 void conditional_facts(void);
 void coredump_facts(void);
 void green_facts(void);
+void green_end_facts(void);
 void ipc_facts(void);
 void values_facts(void);
 void room_facts(void);

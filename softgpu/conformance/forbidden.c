@@ -8,6 +8,8 @@ enum { GLOBAL, THREAD_LOCAL, RELAXED };
 enum { RELEASE_THRESHOLD = 4, RESERVED = 5 };
 enum { GRAPH_RESERVED = 2 };
 
+extern const char *const MODULE_PTX;
+
 static handle stream, other, event, module, context, pool;
 static address memory, spare, pooled;
 
@@ -48,7 +50,11 @@ static result legacy_status(void) {
     return CU(cuStreamIsCapturing, NULL, &status);
 }
 static result alloc(void) { return CU(cuMemAlloc_v2, &spare, (size_t)512); }
-static result release(void) { return CU(cuMemFree_v2, memory); }
+static result release(void) {
+    result answer = CU(cuMemFree_v2, memory);
+    if (!answer) memory = 0;
+    return answer;
+}
 static result alloc_managed(void) { return CU(cuMemAllocManaged, &spare, (size_t)512, 1); }
 static result alloc_host(void) {
     handle at;
@@ -123,6 +129,7 @@ static void in_capture(const char *who, const struct row *row, void (*by)(void *
     int status = 9;
     handle graph = NULL;
     if (!event) event = new_event();
+    if (!memory) must("cuMemAlloc", CU(cuMemAlloc_v2, &memory, (size_t)4096));
     must("cuStreamBeginCapture", CU(cuStreamBeginCapture_v2, stream, mode));
     by(&asked);
     snprintf(fact, sizeof fact, "%s.%s", who, row->name);
@@ -202,7 +209,7 @@ void forbidden_facts(void) {
     context = begin();
     must("cuStreamCreate", CU(cuStreamCreate, &stream, 1));
     must("cuStreamCreate", CU(cuStreamCreate, &other, 1));
-    must("cuModuleLoadData", CU(cuModuleLoadData, &module, "any image"));
+    must("cuModuleLoadData", CU(cuModuleLoadData, &module, MODULE_PTX));
     must("cuMemAlloc", CU(cuMemAlloc_v2, &memory, (size_t)4096));
     must("cuMemAllocAsync", CU(cuMemAllocAsync, &pooled, (size_t)4096, other));
     must("cuDeviceGetDefaultMemPool", CU(cuDeviceGetDefaultMemPool, &pool, 0));

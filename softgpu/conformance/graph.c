@@ -114,6 +114,9 @@ void told_facts(void) {
     remove(path);
     say_result("drawing_to_null", CU(cuGraphDebugDotPrint, graph, NULL, 0u));
     say_result("drawing_of_null", CU(cuGraphDebugDotPrint, NULL, path, 0u));
+    static const char *const numbers[] = {"graph", "other_graph", "graphs_have_numbers_of_their_own", "graph_to_null", "node", "other_node",
+                                          "nodes_have_numbers_of_their_own", "home", "home_is_the_graph", NULL};
+    if (lacks("cuGraphGetId", numbers)) return;
     say_result("graph", CU(cuGraphGetId, graph, &id));
     say_result("other_graph", CU(cuGraphGetId, other, &other_id));
     say_bool("graphs_have_numbers_of_their_own", id != other_id);

@@ -81,7 +81,7 @@ void ipc_facts(void) {
     char done;
     if (pipe(there) || pipe(back)) return;
     // Before cuInit: a child forked later could not use the driver.
-    pid_t child = fork();
+    pid_t child = fork_facts();
     if (child == 0) {
         // Without a writer the receiver reads the end of the stream instead of waiting.
         close(there[1]);

@@ -40,6 +40,8 @@ void lookup_facts(void) {
     failing("empty_name", "", 12000, 0);
     failing("suffixed_name", "cuMemAlloc_v2", 12000, 0);
     failing("version_too_low", "cuCtxCreate", 1000, 0);
+    say_bool("per_thread_flag_at_the_twins_version", found("cuStreamSynchronize", 7000, 2, NULL) != NULL);
+    failing("per_thread_flag_below_the_twins_version", "cuStreamSynchronize", 2000, 2);
     failing("version_above_the_drivers", "cuInit", version + 1000, 0);
     void *pointer = NULL;
     say_result("unknown_flags", CU(cuGetProcAddress_v2, "cuInit", &pointer, 12000, 4ULL, &status));

@@ -8,14 +8,50 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 // Time limit of one family (s). A family that hangs ends with a line that reports it, and the next family runs.
 enum { PATIENCE = 30 };
+// So many calls of one family may end its process, and so many bytes has the answer for each.
+enum { ENDS = 16, SIGNAL = 24 };
+
+// What the processes of one family share, one after the other, with the processes that they fork.
+struct family {
+    // Calls that ended a process of this family, by their numbers, and the signals.
+    int ends, call[ENDS], signal[ENDS];
+    // Facts that earlier processes have printed, and facts that this one knows.
+    int printed, known;
+    // The number of the call that is being made; 0 between two calls.
+    volatile int now;
+};
 
 static void *library;
 static const char *family;
+static struct family *shared;
+// The process that runs the family, and the calls that it has made. A child that it forks does not count.
+static pid_t runner;
+static int made;
+static _Thread_local int signalled;
+
+int call_begins(void) {
+    if (getpid() != runner) return 1;
+    int number = __atomic_add_fetch(&made, 1, __ATOMIC_RELAXED);
+    for (int i = 0; i < shared->ends; i++)
+        if (shared->call[i] == number) return signalled = shared->signal[i], 0;
+    shared->now = number;
+    return 1;
+}
+
+// No result of a driver is negative.
+result call_is_left_out(void) { return -signalled; }
+
+result call_ends(result answer) {
+    if (getpid() == runner) shared->now = 0;
+    return answer;
+}
 
 void *driver_function(const char *name) {
     void *function = dlsym(library, name);
@@ -27,15 +63,25 @@ void *driver_function(const char *name) {
     return function;
 }
 
+int lacks(const char *function, const char *const *facts) {
+    if (dlsym(library, function)) return 0;
+    for (; *facts; facts++) say(*facts, "absent");
+    return 1;
+}
+
 void say(const char *fact, const char *answer) {
+    if (__atomic_add_fetch(&shared->known, 1, __ATOMIC_RELAXED) <= shared->printed) return;
     printf("%s.%s\t%s\n", family, fact, answer);
     fflush(stdout);
 }
 
 void say_result(const char *fact, result answer) {
     const char *name = NULL;
-    char unknown[32];
-    if (CU(cuGetErrorName, answer, &name) || !name) {
+    char unknown[SIGNAL];
+    if (answer < 0) {
+        snprintf(unknown, sizeof unknown, "signal %d", -answer);
+        name = unknown;
+    } else if (CU(cuGetErrorName, answer, &name) || !name) {
         snprintf(unknown, sizeof unknown, "%d", answer);
         name = unknown;
     }
@@ -86,6 +132,40 @@ void in_thread(void (*body)(void *), void *argument) {
     pthread_join(thread, NULL);
 }
 
+int fork_facts(void) {
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) alarm(PATIENCE);
+    return child;
+}
+
+// Runs a family in a process of its own, and again without a call that has ended its process.
+static void run(void (*facts)(void)) {
+    for (;;) {
+        int status = 0;
+        shared->printed = shared->known;
+        shared->known = shared->now = 0;
+        pid_t child = fork_facts();
+        if (child == 0) {
+            runner = getpid();
+            facts();
+            exit(0);
+        }
+        waitpid(child, &status, 0);
+        if (!status) return;
+        int by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+        if (!by || by == SIGALRM || !shared->now || shared->ends == ENDS) {
+            char text[32];
+            snprintf(text, sizeof text, by ? "signal %d" : "status %d", by ? by : WEXITSTATUS(status));
+            shared->printed = 0;
+            return say("ended", text);
+        }
+        fprintf(stderr, "facts: %s: its call %d ended the process by signal %d\n", family, shared->now, by);
+        shared->call[shared->ends] = shared->now;
+        shared->signal[shared->ends++] = by;
+    }
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -98,7 +178,7 @@ int main(int argc, char **argv) {
         {"launch", launch_facts},   {"module", module_facts},   {"kernel", kernel_facts},   {"fault", fault_facts},     {"denied", denied_facts},
         {"array", array_facts},     {"managed", managed_facts}, {"beyond", beyond_facts}, {"pointer", pointer_facts},
         {"graph", graph_facts},     {"told", told_facts},      {"conditional", conditional_facts}, {"coredump", coredump_facts},
-        {"green", green_facts},     {"ipc", ipc_facts},     {"values", values_facts},
+        {"green", green_facts},     {"green", green_end_facts}, {"ipc", ipc_facts},     {"values", values_facts},
         {"foreign", foreign_facts}, {"room", room_facts},       {"turn", turn_facts},   {"moves", moves_facts},
         {"marks", marks_facts},     {"ending", ending_facts},
     };
@@ -106,23 +186,13 @@ int main(int argc, char **argv) {
     if (beyond) argc--, argv++;
     library = dlopen(argc > 1 ? argv[1] : "libcuda.so.1", RTLD_NOW);
     if (!library) return fprintf(stderr, "facts: %s\n", dlerror()), 2;
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) return perror("facts: mmap"), 2;
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         family = families[i].name;
         if (!strcmp(family, "beyond") && !beyond) continue;
-        pid_t child = fork();
-        if (child == 0) {
-            alarm(PATIENCE);
-            families[i].facts();
-            exit(0);
-        }
-        int status = 0;
-        waitpid(child, &status, 0);
-        if (status) {
-            char text[32];
-            snprintf(text, sizeof text, WIFSIGNALED(status) ? "signal %d" : "status %d",
-                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-            say("ended", text);
-        }
+        memset(shared, 0, sizeof *shared);
+        run(families[i].facts);
     }
     return 0;
 }

@@ -9,7 +9,9 @@
 #   --beyond           asks for the facts of the family `beyond`, too: about more managed memory than the device has. Never on a real
 #                      GPU: it may hang, with all that use it.
 #
-# softgpu must give every recorded answer: its test fails until softgpu agrees.
+# softgpu must give every recorded answer: its test fails until softgpu agrees. Two answers say nothing of other drivers:
+#   absent      the driver lacks the function. It is never recorded, and agrees with every line.
+#   signal N    the call ended the process. Any answer but SUCCESS agrees with it.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 driver=
@@ -44,6 +46,7 @@ if [ -n "$driver" ]; then
     # In the transcript's order. A fact without an answer (its family ended early) keeps its line.
     awk -F '\t' -v driver="$driver" '
         FNR == NR { if ($1 ~ /\.(ended|missing\.|cannot\.)/) print $0 > "/dev/stderr"; else answer[$1] = $2; next }
+        answer[$1] == "absent" { print; print "absent: " $1 > "/dev/stderr"; next }
         /^#/ || !($1 in answer) { print; if (!/^#/) print "not answered: " $1 > "/dev/stderr"; next }
         { if (answer[$1] != $2) print $1 ": " $2 " -> " answer[$1] > "/dev/stderr"
           print $1 "\t" answer[$1] "\t" driver }
@@ -56,12 +59,14 @@ awk -F '\t' -v beyond="$beyond" '
     !beyond && /^beyond\./ { next }
     FNR == NR { if (!/^#/) { want[$1] = $2; by[$1] = $3 }; next }
     !($1 in want) { print "not in the transcript: " $0; bad++; next }
+    $2 == "absent" || (want[$1] ~ /^signal / && $2 != "SUCCESS") { want[$1] = $2 }
+    $2 == "absent" { absent++; delete want[$1]; next }
     { if (want[$1] != $2) { print $1 ": transcript " want[$1] " (" by[$1] "), here " $2; bad++ }
       else if (by[$1] == "unverified") unverified++; else recorded++
       delete want[$1] }
     END {
         for (fact in want) { print "not answered: " fact; bad++ }
-        printf "%d facts agree with a recorded driver, %d with an unverified line, %d differ\n", recorded, unverified, bad
+        printf "%d facts agree with a recorded driver, %d with an unverified line, %d are of functions that are absent, %d differ\n", recorded, unverified, absent, bad
         exit bad > 0
     }
 ' "$here/transcript.tsv" "$work/answers"

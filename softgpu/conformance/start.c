@@ -31,8 +31,7 @@ void start_facts(void) {
     say_result("init", CU(cuInit, 0));
     say_result("init_again", CU(cuInit, 0));
     say_result("init_again_with_flags", CU(cuInit, 1));
-    fflush(stdout);
-    pid_t child = fork();
+    pid_t child = fork_facts();
     if (child == 0) {
         say_result("forked_child.cuInit", CU(cuInit, 0));
         say_result("forked_child.cuDeviceGetCount", CU(cuDeviceGetCount, &number));

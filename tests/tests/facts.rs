@@ -50,6 +50,17 @@ fn transcript() -> Vec<String> {
         .collect()
 }
 
+/// Whether an answer is the wanted one. Where a call ends a process on a real driver, softgpu gives
+/// an error of its own choice.
+fn agrees(wanted: &str, answer: &str) -> bool {
+    let ended = wanted.split_once("\tsignal ").map(|(fact, _)| fact);
+    wanted == answer
+        || ended.is_some_and(|fact| {
+            let given = answer.split_once('\t');
+            given.is_some_and(|(asked, given)| asked == fact && given != "SUCCESS")
+        })
+}
+
 #[test]
 fn every_fact_of_the_driver_is_the_same_under_the_library() {
     let folder = tempfile::tempdir_in(artefacts::cache()).unwrap();
@@ -74,7 +85,7 @@ fn every_fact_of_the_driver_is_the_same_under_the_library() {
         let differ: Vec<_> = wanted
             .iter()
             .zip(&answers)
-            .filter(|(wanted, answer)| wanted != answer)
+            .filter(|(wanted, answer)| !agrees(wanted, answer))
             .collect();
         assert!(
             differ.is_empty() && wanted.len() == answers.len(),

@@ -81,8 +81,11 @@ fn replaced(
 fn hook_for(name: &CStr, version: c_int, flags: u64) -> Option<Found> {
     let name = name.to_str().ok()?;
     let version = u32::try_from(version).ok()?;
-    // A driver that answers a name with a version suffix can only mean the export of that name.
-    let row = packed::by_version(name, version, flags).or_else(|| packed::by_name(name))?;
+    // A driver that answers below the version of a function's per-thread twin can only mean the
+    // plain function; one that answers a name with a version suffix, the export of that name.
+    let row = packed::by_version(name, version, flags)
+        .or_else(|| packed::by_version(name, version, 0))
+        .or_else(|| packed::by_name(name))?;
     super::find_name(packed::name(row))
 }
 

@@ -1,5 +1,5 @@
 /* Asks cuGetProcAddress for one name at several versions and prints the library of each answer.
-   usage: versions driver name version... */
+   usage: versions driver name version[:flags]... */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -13,7 +13,8 @@ int main(int argc, char **argv) {
   for (int at = 3; at < argc; at++) {
     void *found = NULL;
     Dl_info info;
-    if (ask(argv[2], &found, atoi(argv[at]), 0, NULL) || !found || !dladdr(found, &info)) return 1;
+    const char *flags = strchr(argv[at], ':');
+    if (ask(argv[2], &found, atoi(argv[at]), flags ? (uint64_t)atoi(flags + 1) : 0, NULL) || !found || !dladdr(found, &info)) return 1;
     puts(strrchr(info.dli_fname, '/') + 1);
   }
   return 0;

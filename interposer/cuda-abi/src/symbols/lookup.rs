@@ -15,8 +15,9 @@ pub fn cuda_by_name(name: &str) -> Option<(usize, &'static CudaSymbol)> {
 ///
 /// Of the variants of `base` it is the newest one that `version` (1000 * major + 10 * minor)
 /// reaches; `None` where `version` reaches none, or the name is not in the table. With
-/// `PER_THREAD_DEFAULT_STREAM` it is that variant's twin, where there
-/// is one that `version` reaches; twins appeared with CUDA 7, later than some of their functions.
+/// `PER_THREAD_DEFAULT_STREAM` it is that variant's twin, where there is one; `None` where
+/// `version` does not reach the twin, as the driver finds none then. Twins appeared with CUDA 7,
+/// later than some of their functions.
 ///
 /// The same string can mean another function than by [`cuda_by_name`]: `cuMemAlloc` from version
 /// 3020 on is `cuMemAlloc_v2`. A base name never carries a version: for `cuMemAlloc_v2` the answer

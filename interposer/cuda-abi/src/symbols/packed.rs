@@ -75,11 +75,12 @@ pub fn by_version(base: &str, version: u32, flags: u64) -> Option<usize> {
         .map(|index| usize::from(*index))
         .find(|index| min_version(*index) <= version)?;
     let per_thread = u64::from(CUdriverProcAddress_flags::PER_THREAD_DEFAULT_STREAM.0);
-    let twin = usize::from(PACKED[index].twin);
-    if flags & per_thread != 0 && min_version(twin) <= version {
-        return Some(twin);
+    let twin = PACKED[index].twin;
+    if flags & per_thread == 0 || twin == u16::MAX {
+        return Some(index);
     }
-    Some(index)
+    let twin = usize::from(twin);
+    (min_version(twin) <= version).then_some(twin)
 }
 
 #[cfg(test)]
