@@ -126,6 +126,8 @@ struct Turns {
     sharing: Regime,
     /// The driver's time slice.
     slice: Option<Slice>,
+    /// The device's time for a change of contexts.
+    switch: Option<Change>,
     /// How long they are.
     profile: Length,
     /// How long a tenant may take to finish its submitted work before the next tenant starts beside
@@ -224,6 +226,10 @@ struct Span(Nanos);
 #[derive(Debug)]
 struct Slice(Nanos);
 
+/// The device's time for a change of contexts as people write it.
+#[derive(Debug)]
+struct Change(Nanos);
+
 impl<'de> Deserialize<'de> for Amount {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
         let text = String::deserialize(source)?;
@@ -248,6 +254,28 @@ impl<'de> Deserialize<'de> for Slice {
         slice.map(Self).ok_or_else(|| {
             D::Error::custom(format!(
                 "{text:?} is refused; accepted: the driver's time slice in whole ms, 1ms to 100ms"
+            ))
+        })
+    }
+}
+
+/// The longest accepted time of a change of contexts.
+const LONGEST_SWITCH: Nanos = Nanos::millis(10);
+
+impl<'de> Deserialize<'de> for Change {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(source)?;
+        let digits = text.strip_suffix("us").filter(|text| {
+            let is_digit = |byte: u8| byte.is_ascii_digit();
+            !text.is_empty() && text.len() <= 5 && text.bytes().all(is_digit)
+        });
+        let micros = digits.and_then(|text| text.parse().ok());
+        let switch = micros
+            .map(Nanos::micros)
+            .filter(|switch| *switch <= LONGEST_SWITCH);
+        switch.map(Self).ok_or_else(|| {
+            D::Error::custom(format!(
+                "{text:?} is refused; accepted: the device's time for a change of contexts in whole us, 0us to 10000us"
             ))
         })
     }
@@ -286,6 +314,9 @@ fn turns(told: &Turns) -> LeasePolicy {
     };
     if let Some(Slice(slice)) = told.slice {
         policy.slice = slice;
+    }
+    if let Some(Change(switch)) = told.switch {
+        policy.switch = switch;
     }
     if let Some(Span(overrun)) = told.overrun {
         policy.overrun = overrun;

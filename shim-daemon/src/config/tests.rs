@@ -142,6 +142,27 @@ fn the_drivers_slice_is_one_to_a_hundred_milliseconds() {
 }
 
 #[test]
+fn a_change_of_contexts_takes_up_to_ten_milliseconds() {
+    let read = |switch| {
+        let text = format!("[compute]\nswitch = \"{switch}\"");
+        read(&text, Settings::default()).map(|read| read.policy.lease)
+    };
+    assert_eq!(LeasePolicy::default().switch, Nanos::micros(150));
+    for (text, switch) in [("0us", 0), ("90us", 90), ("10000us", 10_000)] {
+        let policy = LeasePolicy {
+            switch: Nanos::micros(switch),
+            ..LeasePolicy::default()
+        };
+        assert_eq!(read(text), Ok(policy), "{text}");
+    }
+    for switch in ["10001us", "1ms", "us", "150", "-1us", "1.5us"] {
+        let error = read(switch).unwrap_err();
+        let words = ["line 2", "switch = ", switch, "0us to 10000us"];
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+}
+
+#[test]
 fn an_error_names_the_line_the_key_and_what_is_accepted() {
     for (text, words) in [
         ("reserve = \"much\"", ["line 1", "reserve", "512MiB"]),

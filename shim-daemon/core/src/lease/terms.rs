@@ -62,9 +62,13 @@ pub enum Sharing {
     Turns,
 }
 
-/// The driver's time slice where it was not measured: softgpu's; real drivers are said to use 1 or
-/// 2 ms. Unverified.
+/// The driver's time slice where it was not measured on this node: 2.09 ms on an H100 with driver
+/// 580.159.04 (`docs/results/2026-11-26-verify-NVIDIA-H100-80GB-HBM3.md`).
 const SLICE: Nanos = Nanos::millis(2);
+
+/// The time of a change of contexts, likewise: 150 us on the same H100, whether the previous
+/// context had work left or not.
+const SWITCH: Nanos = Nanos::micros(150);
 
 /// The node's settings for compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +77,8 @@ pub struct LeasePolicy {
     pub sharing: Sharing,
     /// The driver's time slice: how long it runs one context while others have work.
     pub slice: Nanos,
+    /// The device's time for a change from one context to another.
+    pub switch: Nanos,
     /// The turn of a tenant with an average weight; see [`Profile`].
     pub quantum: Nanos,
     /// The shortest turn, for any weight: below this switching costs too much.
@@ -112,6 +118,7 @@ impl LeasePolicy {
         Self {
             sharing: Sharing::default(),
             slice: SLICE,
+            switch: SWITCH,
             quantum: profile.quantum(),
             shortest: Nanos::millis(2),
             window: Nanos(profile.quantum().0 / 4).max(Nanos::millis(2)),

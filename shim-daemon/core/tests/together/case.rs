@@ -84,6 +84,16 @@ impl Case {
         self
     }
 
+    /// The times of an H100 (`docs/results/2026-11-26-verify-NVIDIA-H100-80GB-HBM3.md`).
+    pub fn h100(mut self) -> Self {
+        self.pace = Pace {
+            slice: 2090 * US,
+            switch: 150 * US,
+            preempt: 150 * US,
+        };
+        self
+    }
+
     /// Other durations: the warm-up, and the measured time.
     pub fn times(self, warm_up: u64, time: u64) -> Self {
         Self {
@@ -107,6 +117,7 @@ impl Case {
         let policy = LeasePolicy {
             sharing: Sharing::Together,
             slice: Nanos(self.pace.slice),
+            switch: Nanos(self.pace.switch),
             ..LeasePolicy::default()
         };
         let mut brain = Brain::new(policy);

@@ -9,6 +9,8 @@ pub(super) struct Done {
     pub(super) pending: u64,
     /// Work is pending at its end.
     pub(super) works: bool,
+    /// The work of some process has been pending for so long that it is a queue.
+    pub(super) deep: bool,
     /// The service is mostly guessed.
     pub(super) guessed: bool,
 }

@@ -1,5 +1,6 @@
 //! How a tenant uses a shared device, lately: how much of the time, and with what gaps.
 
+use super::done::Done;
 use super::rules::Rules;
 use crate::time::Nanos;
 
@@ -13,10 +14,17 @@ pub(super) struct Habit {
     /// mean of.
     presence: u64,
     samples: u64,
+    /// The part of its samples, lately, in which its work was a queue, in thousandths; and how many
+    /// that is a mean of.
+    depth: (u64, u64),
+    /// Its service was known at the last sample.
+    known: bool,
     /// For how long it has been pending for at least half of each sample.
     unbroken: Nanos,
     /// It was pending at the last sample.
     works: bool,
+    /// It leaves gaps shorter than the time for which it waits for the device.
+    loops: bool,
     /// When work was last seen pending.
     pending_at: Option<Nanos>,
     /// When it was last looked at.
@@ -27,6 +35,7 @@ impl Habit {
     /// Sampling begins.
     pub(super) fn begin(&mut self) {
         self.samples = 0;
+        self.depth.1 = 0;
     }
 
     /// The part of the time it is pending, lately, in thousandths.
@@ -61,6 +70,45 @@ impl Habit {
     pub(super) fn is_dense(&self) -> bool {
         let all = self.solo + self.think;
         all >= Rules::SEEN.0 && self.solo * 10 >= all * Rules::DENSE
+    }
+
+    /// Whether it was pending in the span before the last look.
+    pub(super) fn was_at_work(&self) -> bool {
+        self.pending_at == Some(self.seen)
+    }
+
+    /// Whether it waits for each of its operations, and soon submits the next one: beside others it
+    /// is pending nearly all the time, though it leaves gaps.
+    pub(super) fn loops(&self) -> bool {
+        self.loops
+    }
+
+    /// Which part of its own time is service, in thousandths.
+    pub(super) fn service(&self) -> u64 {
+        self.solo * 1000 / (self.solo + self.think).max(1)
+    }
+
+    /// Decides at the end of a sample whether it loops. `is_open`: its own gate did not bound its
+    /// work, or what it submits at a time says nothing. In its turn it need not wait for others, so
+    /// it loops until it pauses or queues.
+    pub(super) fn judge(&mut self, now: Nanos, done: Done, is_open: bool) {
+        self.known = !done.guessed;
+        if is_open {
+            let (depth, samples) = self.depth;
+            let samples = (samples + 1).min(Rules::SAMPLES);
+            let deep = if done.deep { 1000 } else { 0 };
+            self.depth = ((depth * (samples - 1) + deep) / samples, samples);
+        }
+        let (depth, samples) = self.depth;
+        let is_known = self.solo + self.think >= Rules::SEEN.0 && samples >= Rules::SAMPLES;
+        let waits = is_known && self.presence >= Rules::LOOPS;
+        let is_shallow = depth <= 1000 - Rules::LOOPS;
+        self.loops = self.known && is_shallow && self.was_pending(now) && (self.loops || waits);
+    }
+
+    /// Whether its service was known at the last sample.
+    pub(super) fn is_known(&self) -> bool {
+        self.known
     }
 
     /// Records its last `span`: its service, how long it was pending, and whether it `works` at the

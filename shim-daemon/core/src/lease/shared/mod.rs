@@ -24,6 +24,7 @@ mod rules;
 mod service;
 mod steer;
 mod tenant;
+mod trial;
 mod view;
 
 pub(super) use bond::Wish;
@@ -86,6 +87,7 @@ impl Shared {
         let mut shared = Self {
             rules: Rules {
                 slice: policy.slice,
+                switch: policy.switch,
             },
             policy,
             now,
@@ -199,6 +201,10 @@ impl Shared {
         let tenants = (&mut self.roster, &mut self.rest);
         let bills = service::settle(tenants, &done, &self.rules, (self.now, span));
         self.audit(&done, &bills, span);
+        let active = self.roster.tenants().filter(|tenant| tenant.is_active());
+        let active = active.count();
+        self.steering
+            .note((self.now, span), bills.values().sum(), active);
         self.pay(&done, &bills, span);
         self.next = None;
         self.settle();
@@ -275,7 +281,8 @@ impl Shared {
     /// Other settings from now on.
     pub(super) fn set_policy(&mut self, now: Nanos, policy: LeasePolicy) {
         self.now = self.now.max(now);
-        (self.policy, self.rules.slice) = (policy, policy.slice);
+        self.policy = policy;
+        (self.rules.slice, self.rules.switch) = (policy.slice, policy.switch);
         self.settle();
     }
 

@@ -15,6 +15,8 @@ impl Shared {
         span: Nanos,
     ) -> BTreeMap<TenantId, Done> {
         let mut all: BTreeMap<TenantId, Done> = BTreeMap::new();
+        let active = self.roster.tenants().filter(|tenant| tenant.is_active());
+        let deep = self.rules.deep(active.count().saturating_sub(1));
         for (process, work) in works {
             let Some(id) = self.roster.owner(*process) else {
                 continue;
@@ -33,6 +35,7 @@ impl Shared {
             // A process that did nothing says nothing of the tenant's service.
             done.guessed |= work.guessed && (served > 0 || pending > 0);
             done.works |= work.since.is_some();
+            done.deep |= work.since.is_some_and(|since| self.now - since > deep);
             // Processes that work side by side: at least one of them.
             done.pending = 1000 - (1000 - done.pending) * (1000 - pending) / 1000;
         }

@@ -8,6 +8,24 @@ pub(super) struct Rules {
     /// The driver's time slice, L: how long a context keeps the device while other contexts have
     /// work queued.
     pub(super) slice: Nanos,
+    /// The device's time for a change from one context to another.
+    pub(super) switch: Nanos,
+}
+
+/// The tenants that others yield to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Visits {
+    /// How many leave gaps: so many changes of contexts come between two slices of the others, and
+    /// one more.
+    pub(super) visitors: u64,
+    /// The operator promised something to the tenant that is behind: a share, or a higher class.
+    pub(super) promised: bool,
+    /// The tenant that is behind always has work.
+    pub(super) dense: bool,
+    /// For so many thousandths of the time it is pending.
+    pub(super) presence: u64,
+    /// It is far behind.
+    pub(super) far: bool,
 }
 
 impl Rules {
@@ -67,6 +85,29 @@ impl Rules {
     /// The part of the device's time, in thousandths, that such pauses may cost where kernels are
     /// shorter than a slice: usually, and while a tenant that leaves gaps is far behind.
     const PAUSES: (u64, u64) = (30, 125);
+    /// The part of the device's time, in thousandths, that yielding may cost in changes of contexts
+    /// beyond those that the driver makes by itself: for any tenant, and for one to which the
+    /// operator promised something.
+    const CHANGES: (u64, u64) = (80, 250);
+    /// A tenant that leaves gaps waits for the device nearly all the time if it is pending for this
+    /// many thousandths of it.
+    pub(super) const LOOPS: u64 = 900;
+    /// Tenants take turns beside one that leaves no gaps if this many thousandths of the time of
+    /// their turns are service. The driver's own slices of 2 ms leave 870 where a change takes 150
+    /// us, and turns of twice that length cost 40.
+    pub(super) const TURNS: u64 = 830;
+    /// The same where lower classes wait for it.
+    pub(super) const TURNS_ABOVE: u64 = 500;
+    /// Steering is worth it where this many thousandths of the useful time remain that the driver
+    /// alone would leave; compared over so long.
+    pub(super) const KEEPS: u64 = 850;
+    pub(super) const TRIAL: Nanos = Nanos::millis(400);
+    /// The samples that say what the driver alone leaves, at most. That is measured after so much
+    /// steering if it is not known, and again after so much.
+    pub(super) const BARE: u64 = 100;
+    pub(super) const STALE: (Nanos, Nanos) = (Nanos::secs(4), Nanos::secs(64));
+    /// For how long steering is given up that was not: the first time, and at most.
+    pub(super) const GIVEN_UP: (Nanos, Nanos) = (Nanos::secs(1), Nanos::secs(64));
 
     /// Lag from which the other tenants yield.
     pub(super) fn yield_at(&self) -> i64 {
@@ -100,16 +141,57 @@ impl Rules {
         Nanos(self.slice.0 * 4)
     }
 
-    /// The work that the yielding tenants together submit at a time beside a tenant that is pending
-    /// for `presence` thousandths of the time. The pauses between their slices cost device time
-    /// only while that tenant is not pending. So the rarer it is pending, the longer the slices, up
-    /// to a quarter of the driver's slice. Longer slices would keep the driver from switching at
-    /// once.
-    pub(super) fn yield_slice(&self, presence: u64, far: bool) -> Nanos {
-        let pauses = if far { Self::PAUSES.1 } else { Self::PAUSES.0 };
-        let absent = 1000_u64.saturating_sub(presence);
+    /// The work that the yielding tenants together submit at a time. The pauses between their
+    /// slices cost device time only while the tenant that is behind is not pending. So the rarer it
+    /// is pending, the longer the slices, up to a quarter of the driver's slice: longer ones would
+    /// keep the driver from switching at once. But each slice costs changes of contexts. Where these
+    /// would cost too much, slices are longer.
+    pub(super) fn yield_slice(&self, visits: &Visits) -> Nanos {
+        let pauses = if visits.far {
+            Self::PAUSES.1
+        } else {
+            Self::PAUSES.0
+        };
+        let absent = 1000_u64.saturating_sub(visits.presence);
         let wanted = Self::BUBBLE.0 * absent / pauses;
-        Nanos(wanted.clamp(self.least_slice().0, self.slice.0 / 4))
+        let least = self.worthwhile(visits).max(self.least_slice());
+        Nanos(wanted.clamp(least.0, least.0.max(self.slice.0 / 4)))
+    }
+
+    /// The shortest slice after which changes of contexts cost no more than they may. The driver's
+    /// own slices set the part of the time that they cost in any case.
+    fn worthwhile(&self, visits: &Visits) -> Nanos {
+        let changes = self.switch.0 * (visits.visitors + 1);
+        if changes == 0 {
+            return Nanos::ZERO;
+        }
+        if visits.dense {
+            return Nanos(self.slice.0 / 4);
+        }
+        let more = if visits.promised {
+            Self::CHANGES.1
+        } else {
+            Self::CHANGES.0
+        };
+        let part = changes * 1000 / (self.slice.0 + changes) + more;
+        Nanos((changes * 1000 / part).saturating_sub(changes)).min(self.slice)
+    }
+
+    /// How much less than another one the tenant that has the device may be behind before it is the
+    /// other one's turn, where they take turns.
+    pub(super) fn turn(&self) -> i64 {
+        signed(self.slice)
+    }
+
+    /// The longest turn where they take turns, whatever is known of their service.
+    pub(super) fn longest_turn(&self) -> Nanos {
+        Nanos(self.slice.0 * 8)
+    }
+
+    /// Work that has been pending for so long without a break is a queue, not a loop: one operation
+    /// may have to wait for a slice of each of so many other tenants.
+    pub(super) fn deep(&self, others: usize) -> Nanos {
+        Nanos(self.slice.0 * (others as u64 + 2))
     }
 
     /// No slice is shorter.

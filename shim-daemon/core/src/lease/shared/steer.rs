@@ -3,8 +3,9 @@
 //! Modes rise one step at a time and fall after a calm period, which grows if they soon rise again.
 //! Each tenant's gate follows from the mode and from the tenant that is behind, at every sample.
 
-use super::rules::Rules;
+use super::rules::{Rules, Visits};
 use super::tenant::{Gate, Tenant};
+use super::trial::{Regime, Trial};
 use crate::ids::TenantId;
 use crate::lease::roster::Roster;
 use crate::lease::view::Mode;
@@ -25,6 +26,9 @@ pub(super) struct Steering {
     relaxed: Option<Nanos>,
     /// How often the mode changed.
     changes: u64,
+    /// What is done now for a tenant to which nothing was promised, and whether it is worth it.
+    regime: Regime,
+    trial: Trial,
 }
 
 impl Default for Steering {
@@ -36,6 +40,8 @@ impl Default for Steering {
             quiet: Rules::QUIET.0,
             relaxed: None,
             changes: 0,
+            regime: Regime::Driver,
+            trial: Trial::default(),
         }
     }
 }
@@ -45,11 +51,14 @@ struct Case {
     behind: TenantId,
     class: u16,
     due: bool,
-    dense: bool,
+    /// It always wants the device.
+    stays: bool,
+    /// It and others like it take turns.
+    turns: bool,
+    visits: Visits,
     /// It has completed no operation for long.
     silent: bool,
     works: bool,
-    presence: u64,
     want: Mode,
     lag: i64,
 }
@@ -58,6 +67,11 @@ impl Steering {
     /// The mode, and how often it changed.
     pub(super) fn mode(&self) -> (Mode, u64) {
         (self.mode, self.changes)
+    }
+
+    /// A sample: so many tenants were active, and had so much service together in the last `span`.
+    pub(super) fn note(&mut self, times: (Nanos, Nanos), useful: u64, active: usize) {
+        self.trial.note(times, useful, (active, self.regime));
     }
 
     /// No tenant needs steering.
@@ -133,11 +147,18 @@ impl Steering {
         } else {
             self.case(&pending, tenants, active, rules, now)
         };
+        let case = case.filter(|case| self.is_worth_it(case, rules, now));
+        self.regime = Regime::Driver;
         match case {
             None if active.len() < 2 => self.rest(now),
             None => self.follow(Mode::Together, now),
             Some(case) => {
                 self.follow(case.want, now);
+                self.regime = match self.mode {
+                    Mode::Together => Regime::Driver,
+                    Mode::Hold if case.turns => Regime::Turns,
+                    _ => Regime::Yields,
+                };
                 self.apply(&case, &pending, rules, &mut gates);
                 self.expect(&pending, (tenants, active), rules, &mut gates);
             }
@@ -148,6 +169,17 @@ impl Steering {
             }
         }
         gates
+    }
+
+    /// Whether what steering for this case costs is known to be no more than it may. Otherwise the
+    /// driver alone decides at once.
+    fn is_worth_it(&mut self, case: &Case, rules: &Rules, now: Nanos) -> bool {
+        let is_free = rules.switch == Nanos::ZERO || case.visits.promised || case.turns;
+        if is_free || self.trial.allows(Regime::Yields, now) {
+            return true;
+        }
+        self.rest(now);
+        false
     }
 
     /// A tenant of a higher class that pauses may be back any moment: the others yield to it as if
@@ -168,7 +200,13 @@ impl Steering {
         if self.mode == Mode::Together || first.is_silent() {
             return;
         }
-        let slice = rules.yield_slice(first.presence(), false);
+        let slice = rules.yield_slice(&Visits {
+            visitors: 1,
+            promised: true,
+            dense: false,
+            presence: first.presence(),
+            far: false,
+        });
         for (id, tenant) in pending {
             let gate = gates.get_mut(id).filter(|gate| **gate == Gate::Noted);
             if let Some(gate) = gate.filter(|_| tenant.class() < first.class()) {
@@ -196,14 +234,27 @@ impl Steering {
             .iter()
             .find(|(_, tenant)| tenant.is_due() && helped(tenant))
             .filter(|_| classes);
+        let turns = self.trial.allows(Regime::Turns, now) && take_turns(pending, highest);
+        let stays = |tenant: &Tenant| tenant.is_dense() || (turns && tenant.loops());
+        // A turn ends where another tenant is behind by so much more, or after the longest time.
+        let keeps = |tenant: &Tenant| {
+            if !turns || !stays(tenant) || self.mode != Mode::Hold || tenant.is_shut() {
+                return 0;
+            }
+            let is_over = now >= tenant.history().0 + rules.longest_turn();
+            if is_over { i64::MIN / 2 } else { rules.turn() }
+        };
         let first = pending
             .iter()
             .filter(|(_, tenant)| tenant.class() == highest && helped(tenant))
-            .max_by_key(|(_, tenant)| (tenant.goes_first(rules), tenant.behind()));
+            .max_by_key(|(_, tenant)| {
+                let behind = tenant.behind().saturating_add(keeps(tenant));
+                (!stays(tenant) && tenant.goes_first(rules), behind)
+            });
         let (behind, tenant) = due.or(first)?;
         let others = pending.len() > 1;
         let busiest = pending.iter().map(|(_, tenant)| tenant.presence()).max();
-        let saturated = busiest.is_some_and(|presence| presence >= Rules::SATURATED);
+        let saturated = turns || busiest.is_some_and(|presence| presence >= Rules::SATURATED);
         let lag = if due.is_some() {
             rules.hold_at()
         } else {
@@ -223,10 +274,13 @@ impl Steering {
         };
         let contended = higher || (others && saturated);
         let silent = tenant.is_silent();
+        let turns = turns && stays(tenant) && due.is_none();
         let want = if !contended {
             Mode::Together
         } else if silent {
             Mode::Yield
+        } else if turns {
+            Mode::Hold
         } else if (lag >= rules.hold_at() && !patient) || (self.mode == Mode::Hold && lag >= least)
         {
             Mode::Hold
@@ -239,10 +293,21 @@ impl Steering {
             behind: *behind,
             class: tenant.class(),
             due: due.is_some(),
-            dense: tenant.is_dense(),
+            stays: stays(tenant),
+            turns,
+            visits: Visits {
+                visitors: pending.iter().filter(|(_, one)| !stays(one)).count() as u64,
+                promised: due.is_some() || higher || classes || tenant.has_promise(),
+                dense: stays(tenant),
+                presence: tenant.presence(),
+                far: self.mode == Mode::Hold,
+            },
             silent,
-            works: tenant.works() || tenant.waits(),
-            presence: tenant.presence(),
+            works: if turns {
+                tenant.is_at_work()
+            } else {
+                tenant.works() || tenant.waits()
+            },
             want,
             lag,
         })
@@ -259,22 +324,23 @@ impl Steering {
         if self.mode == Mode::Together {
             return;
         }
+        let stays = |tenant: &Tenant| tenant.is_dense() || (case.turns && tenant.loops());
         let ahead: Vec<(TenantId, &Tenant)> = pending
             .iter()
             .copied()
             .filter(|(id, tenant)| {
                 // Tenants with deep queues yield or are held beside a tenant that leaves gaps,
                 // ahead or not.
-                let fills = !case.dense && tenant.is_dense();
+                let fills = (case.turns || !case.stays) && stays(tenant);
                 let steered = case.due || tenant.class() < case.class || tenant.lag() < 0 || fills;
                 *id != case.behind && steered
             })
             .collect();
         let weights: u64 = ahead.iter().map(|(_, tenant)| tenant.weight()).sum();
-        let all = rules.yield_slice(case.presence, self.mode == Mode::Hold);
+        let all = rules.yield_slice(&case.visits);
         // Beside a tenant that has just paused, a hold would leave the device idle.
         let holds = self.mode == Mode::Hold && !case.silent && case.works;
-        let filler = if case.dense {
+        let filler = if case.stays {
             None
         } else {
             filler(&ahead, rules)
@@ -282,7 +348,8 @@ impl Steering {
         for (id, tenant) in &ahead {
             let slice = Nanos(all.0 * tenant.weight() / weights.max(1));
             let slice = if filler.is_some() { all } else { slice };
-            let repays = tenant.is_shut() || case.lag >= rules.yield_at();
+            let takes_turns = case.turns && stays(tenant);
+            let repays = takes_turns || tenant.is_shut() || case.lag >= rules.yield_at();
             let held = match filler {
                 // The slices of tenants that yield at the same time add up. So at most one dense
                 // tenant yields, the filler, and the other dense tenants are held.
@@ -298,6 +365,29 @@ impl Steering {
             gates.insert(*id, gate);
         }
     }
+}
+
+/// Whether the tenants of a class that always want the device take turns with it: one of them waits
+/// for each of its operations, so that the driver would change contexts after each. Lower classes
+/// have none. Beside a tenant that leaves no gaps, what turns leave idle must be worth that.
+fn take_turns(pending: &[(TenantId, &Tenant)], class: u16) -> bool {
+    let wants = |tenant: &&Tenant| tenant.class() == class && (tenant.is_dense() || tenant.loops());
+    let all = pending.iter().map(|(_, tenant)| *tenant);
+    let all: Vec<&Tenant> = all.filter(wants).collect();
+    let sum = |part: fn(&Tenant) -> u64| all.iter().map(|tenant| part(tenant)).sum::<u64>();
+    let (weight, service) = (sum(Tenant::weight), sum(|one| one.weight() * one.service()));
+    let above = pending.iter().any(|(_, tenant)| tenant.class() < class);
+    let fills = above || all.iter().any(|tenant| tenant.is_dense());
+    let least = if above {
+        Rules::TURNS_ABOVE
+    } else {
+        Rules::TURNS
+    };
+    let is_worth_it = !fills || service >= weight * least;
+    let free = |tenant: &Tenant| tenant.bond().is_none() && tenant.is_known();
+    let free = all.iter().all(|tenant| free(tenant));
+    let loops = all.iter().any(|tenant| tenant.loops());
+    (above || all.len() > 1) && loops && free && is_worth_it
 }
 
 /// Chooses the tenant that keeps the device busy beside one that leaves gaps: among the working

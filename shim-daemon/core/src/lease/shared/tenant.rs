@@ -183,6 +183,11 @@ impl Tenant {
         self.habit.works()
     }
 
+    /// Whether it works, or did since the last sample, or waits at its gate.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.works() || self.waits() || self.habit.was_at_work()
+    }
+
     /// Whether it has completed nothing for so long that no tenant is held for it.
     pub(super) fn is_silent(&self) -> bool {
         self.meter.silent() >= Rules::SILENT
@@ -295,6 +300,27 @@ impl Tenant {
     /// Whether it would keep the device nine tenths busy by itself.
     pub(super) fn is_dense(&self) -> bool {
         self.habit.is_dense()
+    }
+
+    /// Whether it waits for each of its operations and soon submits the next one: see
+    /// [`Habit::loops`].
+    pub(super) fn loops(&self) -> bool {
+        self.habit.loops()
+    }
+
+    /// Whether its service was known at the last sample.
+    pub(super) fn is_known(&self) -> bool {
+        self.habit.is_known()
+    }
+
+    /// Which part of its own time is service, in thousandths.
+    pub(super) fn service(&self) -> u64 {
+        self.habit.service()
+    }
+
+    /// Whether the operator promised it a share.
+    pub(super) fn has_promise(&self) -> bool {
+        self.account.has_promise()
     }
 
     /// For how many thousandths of the time it wanted its share, of `pending`: where its cap is
@@ -421,6 +447,10 @@ impl Tenant {
     pub(super) fn finish(&mut self, (now, span): (Nanos, Nanos), done: Done, rules: &Rules) {
         if self.asks(done.pending) == 0 {
             self.fade(span);
+        }
+        if rules.switch > Nanos::ZERO {
+            let is_open = matches!(self.gate, Gate::Noted | Gate::Free);
+            self.habit.judge(now, done, is_open);
         }
         self.bound(rules);
         if self.doubt.is(now) {
