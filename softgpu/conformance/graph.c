@@ -78,12 +78,16 @@ void graph_facts(void) {
     say_result("memory.free_node_twice", CU(cuGraphAddMemFreeNode, &first, graph, &second, (size_t)1, node.out));
     say_result("memory.clone", CU(cuGraphClone, &clone, graph));
     say_result("memory.instantiate", CU(cuGraphInstantiateWithFlags, &exec, graph, 0ULL));
+    say_number("memory.used_before", (long long)graph_memory(USED));
     say_result("memory.launch", CU(cuGraphLaunch, exec, stream));
     say_result("memory.launch_again", CU(cuGraphLaunch, exec, stream));
     say_result("memory.synchronize", CU(cuStreamSynchronize, stream));
     say_number("memory.used_after", (long long)graph_memory(USED));
+    say_number("memory.reserved_after", (long long)graph_memory(RESERVED));
     say_bool("memory.reserved_covers_it", graph_memory(RESERVED_HIGH) >= 1 << 20);
     say_result("memory.exec_destroy", CU(cuGraphExecDestroy, exec));
+    say_number("memory.used_after_exec_destroy", (long long)graph_memory(USED));
+    say_number("memory.reserved_after_exec_destroy", (long long)graph_memory(RESERVED));
     say_result("memory.trim", CU(cuDeviceGraphMemTrim, 0));
     say_number("memory.reserved_after_trim", (long long)graph_memory(RESERVED));
     say_result("memory.destroy", CU(cuGraphDestroy, graph));
