@@ -84,6 +84,12 @@ void graph_facts(void) {
     say_result("memory.synchronize", CU(cuStreamSynchronize, stream));
     say_number("memory.used_after", (long long)graph_memory(USED));
     say_number("memory.reserved_after", (long long)graph_memory(RESERVED));
+    say_result("memory.trim_beside_its_exec", CU(cuDeviceGraphMemTrim, 0));
+    say_number("memory.used_after_that", (long long)graph_memory(USED));
+    say_number("memory.reserved_after_that", (long long)graph_memory(RESERVED));
+    say_result("memory.launch_after_that", CU(cuGraphLaunch, exec, stream));
+    CU(cuStreamSynchronize, stream);
+    say_number("memory.used_after_that_launch", (long long)graph_memory(USED));
     say_bool("memory.reserved_covers_it", graph_memory(RESERVED_HIGH) >= 1 << 20);
     say_result("memory.exec_destroy", CU(cuGraphExecDestroy, exec));
     say_number("memory.used_after_exec_destroy", (long long)graph_memory(USED));

@@ -23,7 +23,8 @@ static void probe(const char *fact, address at, size_t bytes, size_t offset, uns
 
 void vmm_facts(void) {
     struct properties properties = {.type = 1, .location_type = 1}, told;
-    struct access access = {.location_type = 1, .flags = 3};
+    struct properties elsewhere = properties;
+    struct access access = {.location_type = 1, .flags = 3}, nowhere = access;
     size_t grain = 0;
     address a = 0, b = 0;
     unsigned long long memory = 0, small = 0, again = 0, rights = 0;
@@ -41,6 +42,8 @@ void vmm_facts(void) {
     say_result("create_0", CU(cuMemCreate, &again, (size_t)0, &properties, 0ULL));
     say_result("create_odd_size", CU(cuMemCreate, &again, grain + 1, &properties, 0ULL));
     say_result("create_flags", CU(cuMemCreate, &again, grain, &properties, 1ULL));
+    elsewhere.location_id = nowhere.location_id = 99;
+    say_result("create_on_no_device", CU(cuMemCreate, &again, grain, &elsewhere, 0ULL));
     say_result("create_more_than_there_is", CU(cuMemCreate, &again, grain << 25, &properties, 0ULL));
     say_result("properties", CU(cuMemGetAllocationPropertiesFromHandle, &told, memory));
     say_bool("properties_are_as_asked", told.type == 1 && told.location_type == 1 && told.location_id == 0);
@@ -59,6 +62,7 @@ void vmm_facts(void) {
     say_number("access_before_is", (long long)rights);
     say_result("set_access", CU(cuMemSetAccess, a, 2 * grain, &access, (size_t)1));
     say_result("set_access_unmapped", CU(cuMemSetAccess, a, 4 * grain, &access, (size_t)1));
+    say_result("set_access_of_no_device", CU(cuMemSetAccess, a, 2 * grain, &nowhere, (size_t)1));
     say_result("access_after", CU(cuMemGetAccess, &rights, &access, a));
     say_number("access_after_is", (long long)rights);
     say_result("fill", CU(cuMemsetD8_v2, a, 7, 2 * grain));

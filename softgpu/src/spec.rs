@@ -21,7 +21,7 @@
 //! | `inst` | time that one instruction of one thread of a PTX kernel takes, up to 1ms | `1ns` |
 //! | `watchdog` | instructions of a PTX kernel after which it ends with `LAUNCH_TIMEOUT` | 100000000000 |
 //! | `stamp` | when an event in a stream without work completes: in the context's next `turn` on the multiprocessors, or at `any` time | `turn` |
-//! | `room` | whether a thread that waits for room in a stream, or loads a module, keeps its context `locked` or `free` for other threads that submit | `locked` |
+//! | `room` | whether a thread that waits for room in a stream, or loads a module, keeps its context `locked` or `free` for other threads that submit | `free` |
 //! | `vmm` | whether the devices have virtual memory management, `on` or `off`: vGPUs may lack it | `on` |
 //! | `managed` | the attribute `CONCURRENT_MANAGED_ACCESS`: managed pages move and are evicted (`concurrent`), or an allocation stays on its device (`fixed`) | `concurrent` |
 //! | `fault` | time of a kernel for each 2 MiB of managed memory that it brings to the device by touching it, besides their transfer; up to 100ms | 0 |
@@ -168,7 +168,7 @@ impl Default for Spec {
             inst: 1,
             watchdog: 100_000_000_000,
             stamp: Stamp::Turn,
-            room: Room::Locked,
+            room: Room::Free,
             vmm: true,
             managed: ManagedAccess::Concurrent,
             fault: 0,
