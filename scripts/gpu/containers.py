@@ -115,7 +115,9 @@ class Place:
         seen = {key: value for key, value in self.environment.items() if key in ("PATH", "LD_LIBRARY_PATH", "SOFTGPU")}
         seen |= {"NVIDIA_VISIBLE_DEVICES": "all"} | ({"SOFTGPU_FOLDER": "/mnt/gpu"} if self.asked["soft"] else {})
         mounts = [{"destination": "/proc", "type": "proc", "source": "proc"}]
-        binds = {"/dev": "/dev", "/sys": "/sys", str(LAB / "gpu"): "/mnt/gpu", str(self.binaries): str(self.binaries), self.asked["work"]: self.asked["work"]}
+        # An overlay does not show what is mounted below it, such as a folder of the driver's libraries.
+        below = [line.split()[1] for line in open("/proc/self/mounts") if line.split()[1].startswith(("/usr/", "/lib/", "/opt/"))]
+        binds = {one: one for one in below} | {"/dev": "/dev", "/sys": "/sys", str(LAB / "gpu"): "/mnt/gpu", str(self.binaries): str(self.binaries), self.asked["work"]: self.asked["work"]}
         mounts += [{"type": "bind", "source": one, "destination": to, "options": ["rbind", "rw"]} for one, to in binds.items()]
         config = {"ociVersion": "1.0.2", "root": {"path": "rootfs"}, "mounts": mounts, "annotations": {},
                   "process": {"terminal": False, "user": {"uid": 0, "gid": 0}, "cwd": "/", "args": program, "env": []},

@@ -254,7 +254,7 @@ static const struct { const char *name; int (*take)(int), (*give)(int); } paths[
 
 /* Waits for frees in streams, and has the driver let go of what pools and graphs keep for reuse. */
 static int settle(void) {
-    int result = CALL("cuStreamSynchronize", "cuStreamSynchronize", "cuStreamSynchronize_ptsz", 2000, (void *), (NULL));
+    int result = CALL("cuStreamSynchronize", "cuStreamSynchronize", "cuStreamSynchronize_ptsz", 7000, (void *), (NULL));
     if (!result && pool) result = CALL("cuMemPoolTrimTo", "cuMemPoolTrimTo", NULL, 11020, (void *, size_t), (pool, 0));
     if (!result) result = CALL("cuDeviceGraphMemTrim", "cuDeviceGraphMemTrim", NULL, 11040, (int), (0));
     return result;

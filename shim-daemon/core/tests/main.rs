@@ -53,6 +53,7 @@ mod together_books;
 mod together_estimates;
 mod together_gangs;
 mod together_gates;
+mod together_h100;
 mod together_graphs;
 mod together_late;
 mod together_liars;
