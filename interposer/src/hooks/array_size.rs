@@ -115,9 +115,9 @@ fn texel(format: Format, channels: u32) -> Texel {
     Texel(bytes, 1, 2)
 }
 
-/// Bytes of an array of this shape, or of a mipmapped array with `levels` of them; the driver clamps
-/// the number, and makes one level for 0. `None` where it owns none: no width, sparse, or mapped
-/// later.
+/// Bytes of an array of this shape, or of a mipmapped array with `levels` of them; the driver
+/// clamps the number, and makes one level for 0. `None` where it owns none: no width, sparse, or
+/// mapped later.
 pub(super) fn bytes_of(shape: Shape, levels: u32) -> Option<u64> {
     let empty = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
     if shape.width == 0 || shape.flags & empty != 0 {
