@@ -65,6 +65,8 @@ void array_facts(void) {
     shapes();
     bytes();
     say_result("mipmap_no_levels", CU(cuMipmappedArrayCreate, &mipmap, &deep, 0u));
+    say_result("mipmap_no_levels_has_one", CU(cuMipmappedArrayGetLevel, &level, mipmap, 0u));
+    say_result("mipmap_no_levels_has_two", CU(cuMipmappedArrayGetLevel, &level, mipmap, 1u));
     must("cuMipmappedArrayCreate", CU(cuMipmappedArrayCreate, &mipmap, &deep, 50u));
     say_result("mipmap_last_level", CU(cuMipmappedArrayGetLevel, &level, mipmap, 6u));
     CU(cuArrayGetDescriptor_v2, &back, level);

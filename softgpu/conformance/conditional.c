@@ -100,7 +100,6 @@ void conditional_facts(void) {
     second = condition(graph, 0, 1);
     say_result("node_in_a_body", node(&again, params.bodies[1], &refused, second, WHILE, 1));
     say_result("destroy_node", CU(cuGraphDestroyNode, made));
-    say_result("type_of_a_node_of_its_body", CU(cuGraphNodeGetType, again, &type));
 
     struct host host = {nothing, NULL};
     must("cuGraphAddNode", node(&made, graph, &params, first, IF, 1) || node(&made, graph, &refused, second, IF, 1));

@@ -1,6 +1,8 @@
 // Core-dump attributes, read and set.
 #include "facts.h"
 
+#include <unistd.h>
+
 enum { ON_EXCEPTION = 1, TRIGGER_HOST, LIGHTWEIGHT, USER_TRIGGER, FILE_NAME, PIPE, FLAGS, NONE };
 
 static long long flag(int which) {
@@ -10,6 +12,19 @@ static long long flag(int which) {
 }
 
 static result set(int which, const void *value, size_t size) { return CU(cuCoredumpSetAttributeGlobal, which, value, &size); }
+
+// Replaces this machine's name and this process's number by words.
+static void masked(char *text) {
+    char host[256] = "", number[16], from[1024];
+    gethostname(host, sizeof host - 1);
+    snprintf(number, sizeof number, "%d", getpid());
+    const char *values[] = {host, number}, *words[] = {"HOST", "PID"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(from, sizeof from, "%s", text);
+        char *at = *values[i] ? strstr(from, values[i]) : NULL;
+        if (at) snprintf(text, sizeof from, "%.*s%s%s", (int)(at - from), from, words[i], at + strlen(values[i]));
+    }
+}
 
 void coredump_facts(void) {
     unsigned char yes = 1, no = 0;
@@ -22,7 +37,8 @@ void coredump_facts(void) {
     say_number("user_trigger_at_first", flag(USER_TRIGGER));
     size = sizeof text;
     say_result("file", CU(cuCoredumpGetAttributeGlobal, FILE_NAME, text, &size));
-    say_bool("file_at_first_begins_with_core", !strncmp(text, "core.cuda.", 10));
+    masked(text);
+    say("file_at_first", text);
     say_result("no_such_attribute", CU(cuCoredumpGetAttributeGlobal, NONE, text, &size));
     say_result("size_to_null", CU(cuCoredumpGetAttributeGlobal, LIGHTWEIGHT, text, NULL));
     size = 9;
@@ -35,6 +51,7 @@ void coredump_facts(void) {
     CU(cuCoredumpGetAttributeGlobal, FILE_NAME, text, &size);
     say("file_after_it", text);
     say_result("set_null", set(LIGHTWEIGHT, NULL, 1));
+    say_number("lightweight_after_it", flag(LIGHTWEIGHT));
     size = 1;
     say_result("set_of_the_context", CU(cuCoredumpSetAttribute, LIGHTWEIGHT, &yes, &size));
     say_number("lightweight_of_all", flag(LIGHTWEIGHT));

@@ -76,6 +76,7 @@ void launch_facts(void);
 void module_facts(void);
 void kernel_facts(void);
 void fault_facts(void);
+void fault_beside_facts(void);
 void graph_facts(void);
 void told_facts(void);
 void conditional_facts(void);

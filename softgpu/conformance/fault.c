@@ -28,4 +28,27 @@ void fault_facts(void) {
     say_result("then.reset", CU(cuDevicePrimaryCtxReset_v2, 0));
     say_result("retain_anew", CU(cuDevicePrimaryCtxRetain, &other, 0));
     say_result("use_anew", CU(cuMemAlloc_v2, &a, (size_t)512));
+    say_result("create_anew", CU(cuCtxCreate_v2, &other, 0, 0));
+}
+
+// The same in a context beside the primary one, which has memory.
+void fault_beside_facts(void) {
+    handle module = NULL, function = NULL, second = NULL, third = NULL;
+    address a = 0, wrong = 0x1000;
+    unsigned long long n = 16;
+    uint32_t value = 1;
+    handle primary = begin();
+    must("cuMemAlloc", CU(cuMemAlloc_v2, &a, (size_t)512));
+    must("cuCtxCreate", CU(cuCtxCreate_v2, &second, 0, 0));
+    must("cuModuleLoadData", CU(cuModuleLoadData, &module, FILL_PTX));
+    must("cuModuleGetFunction", CU(cuModuleGetFunction, &function, module, "fill"));
+    void *parameters[] = {&wrong, &n, &value};
+    must("cuLaunchKernel", CU(cuLaunchKernel, function, 1, 1, 1, 32, 1, 1, 0, NULL, parameters, NULL));
+    say_result("beside.synchronize", CU(cuCtxSynchronize));
+    must("cuCtxSetCurrent", CU(cuCtxSetCurrent, primary));
+    say_result("beside.primary.synchronize", CU(cuCtxSynchronize));
+    say_result("beside.primary.fill", CU(cuMemsetD8_v2, a, 1, (size_t)512));
+    say_result("beside.primary.free", CU(cuMemFree_v2, a));
+    say_result("beside.destroy", CU(cuCtxDestroy_v2, second));
+    say_result("beside.create_anew", CU(cuCtxCreate_v2, &third, 0, 0));
 }

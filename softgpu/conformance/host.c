@@ -9,6 +9,8 @@ void host_facts(void) {
     say_result("alloc", CU(cuMemHostAlloc, &pinned, (size_t)4096, 0u));
     say_result("alloc_to_null", CU(cuMemHostAlloc, NULL, (size_t)4096, 0u));
     say_result("alloc_0", CU(cuMemHostAlloc, &other, (size_t)0, 0u));
+    say_bool("alloc_0_is_no_address", other == NULL);
+    say_result("plain_alloc_0", CU(cuMemAllocHost_v2, &other, (size_t)0));
     say_result("alloc_nonsense", CU(cuMemHostAlloc, &other, (size_t)4096, 0x100u));
     memset(pinned, 1, 4096);
     say_result("seen_by_device", CU(cuMemHostGetDevicePointer_v2, &seen, pinned, 0u));

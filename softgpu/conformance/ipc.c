@@ -39,13 +39,16 @@ static void receiver(int from, int to) {
     if (read(from, &handle, sizeof handle) != sizeof handle) _exit(0);
     say_result("open_flags_0", CU(cuIpcOpenMemHandle_v2, &b, handle, 0u));
     say_result("open", CU(cuIpcOpenMemHandle_v2, &a, handle, 1u));
+    say_result("open_again", CU(cuIpcOpenMemHandle_v2, &b, handle, 1u));
+    say_bool("open_again_is_the_same", a == b);
     CU(cuMemcpyDtoH_v2, &byte, a, (size_t)1);
     say_number("sees_the_bytes", byte);
     say_result("free_imported", CU(cuMemFree_v2, a));
     CU(cuMemsetD8_v2, a, 8, (size_t)1024);
     CU(cuCtxSynchronize);
     say_result("close", CU(cuIpcCloseMemHandle, a));
-    say_result("close_again", CU(cuIpcCloseMemHandle, a));
+    say_result("close_again", CU(cuIpcCloseMemHandle, b));
+    say_result("close_when_closed", CU(cuIpcCloseMemHandle, a));
     memset(&handle, 0x5a, sizeof handle);
     say_result("open_nonsense", CU(cuIpcOpenMemHandle_v2, &b, handle, 1u));
     if (write(to, "x", 1) != 1) _exit(0);

@@ -8,6 +8,10 @@ enum { MIB = 1 << 20 };
 struct place {
     int type, id;
 };
+struct access {
+    struct place place;
+    int flags;
+};
 struct pool_properties {
     int type, handles;
     struct place place;
@@ -74,8 +78,9 @@ static void defaults(void) {
     say_result("set_a_host_pool_as_managed", CU(cuMemSetMemPool, &nowhere, MANAGED, own));
     say_result("set_a_host_pool_of_the_device", CU(cuDeviceSetMemPool, 0, own));
     CU(cuMemPoolDestroy, own);
-    CU(cuMemGetMemPool, &current, &host, PINNED);
-    say_bool("destroyed_gives_way_to_the_default", current == of_host);
+    current = NULL;
+    say_result("current_when_it_is_destroyed", CU(cuMemGetMemPool, &current, &host, PINNED));
+    say("current_when_it_is_destroyed_is", !current ? "none" : current == own ? "the destroyed" : current == of_host ? "the default" : "another");
 }
 
 static unsigned attribute(int which, address at) {
@@ -97,10 +102,7 @@ static void on_the_host(handle stream) {
     handle pool = NULL, told = NULL;
     address at = 0;
     struct pool_properties properties = {PINNED, 0, {HOST, 0}, NULL, 0, 0, {0}};
-    struct {
-        struct place place;
-        int flags;
-    } access = {{DEVICE, 0}, 3};
+    struct access access = {{DEVICE, 0}, 3};
     must("cuMemPoolCreate", CU(cuMemPoolCreate, &pool, &properties));
     say_number("host_access_of_a_device_at_first", rights(pool, DEVICE));
     say_number("host_access_of_the_host", rights(pool, HOST));
@@ -125,6 +127,7 @@ static void managed(handle stream) {
     address at = 0;
     int where = 77;
     struct pool_properties properties = {MANAGED, 0, {DEVICE, 0}, NULL, 0, 0, {0}};
+    struct access access = {{DEVICE, 0}, 3};
     must("cuMemPoolCreate", CU(cuMemPoolCreate, &pool, &properties));
     must("cuMemAllocFromPoolAsync", CU(cuMemAllocFromPoolAsync, &at, (size_t)4 * MIB, pool, stream));
     must("cuStreamSynchronize", CU(cuStreamSynchronize, stream));
@@ -144,6 +147,9 @@ static void managed(handle stream) {
     CU(cuStreamSynchronize, stream);
     say_number("managed_keeps_its_bytes", bytes[MIB]);
     say_number("managed_access_of_a_device", rights(pool, DEVICE));
+    say_number("managed_access_of_the_host", rights(pool, HOST));
+    say_result("managed_give_access", CU(cuMemPoolSetAccess, pool, &access, (size_t)1));
+    say_number("managed_access_when_given", rights(pool, DEVICE));
     say_result("managed_free", CU(cuMemFreeAsync, at, stream));
     CU(cuStreamSynchronize, stream);
     say_result("managed_destroy", CU(cuMemPoolDestroy, pool));

@@ -1,6 +1,16 @@
 // Pointer attributes.
 #include "facts.h"
 
+static void sync_memops(const char *fact, address at) {
+    enum { SYNC_MEMOPS = 6 };
+    int on = 1, is = 9;
+    char text[64];
+    say_result(fact, CU(cuPointerSetAttribute, &on, SYNC_MEMOPS, at));
+    snprintf(text, sizeof text, "%s_is", fact);
+    CU(cuPointerGetAttribute, &is, SYNC_MEMOPS, at);
+    say_number(text, is & 0xff);
+}
+
 static void ask(const char *fact, int attribute, address at) {
     unsigned long long value[2] = {0, 0};
     say_result(fact, CU(cuPointerGetAttribute, value, attribute, at));
@@ -51,6 +61,9 @@ void pointer_facts(void) {
     say_bool("pool_of_pool_memory_is_not", pool != 0);
     CU(cuPointerGetAttribute, &capable, LEGACY_IPC, a);
     say_number("legacy_ipc_of_pool_memory", capable & 0xff);
+    sync_memops("sync_memops", b);
+    sync_memops("sync_memops_of_pool_memory", a);
+    sync_memops("sync_memops_of_pinned", (address)(uintptr_t)pinned);
     int asked[] = {TYPE, ORDINAL};
     void *to[] = {&type, &ordinal};
     say_result("several_of_host_memory", CU(cuPointerGetAttributes, 2u, asked, to, (address)(uintptr_t)&local));

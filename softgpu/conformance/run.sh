@@ -46,7 +46,7 @@ if [ -n "$driver" ]; then
     # In the transcript's order. A fact without an answer (its family ended early) keeps its line.
     awk -F '\t' -v driver="$driver" '
         FNR == NR { if ($1 ~ /\.(ended|missing\.|cannot\.)/) print $0 > "/dev/stderr"; else answer[$1] = $2; next }
-        answer[$1] == "absent" { print; print "absent: " $1 > "/dev/stderr"; next }
+        ($1 in answer) && answer[$1] == "absent" { print; print "absent: " $1 > "/dev/stderr"; next }
         /^#/ || !($1 in answer) { print; if (!/^#/) print "not answered: " $1 > "/dev/stderr"; next }
         { if (answer[$1] != $2) print $1 ": " $2 " -> " answer[$1] > "/dev/stderr"
           print $1 "\t" answer[$1] "\t" driver }

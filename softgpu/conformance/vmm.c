@@ -15,12 +15,19 @@ struct access {
     int location_type, location_id, flags;
 };
 
+static void probe(const char *fact, address at, size_t bytes, size_t offset, unsigned long long memory) {
+    result answer = CU(cuMemMap, at, bytes, offset, memory, 0ULL);
+    say_result(fact, answer);
+    if (!answer) CU(cuMemUnmap, at, bytes);
+}
+
 void vmm_facts(void) {
     struct properties properties = {.type = 1, .location_type = 1}, told;
-    struct access access = {.location_type = 1, .flags = 3};
+    struct properties elsewhere = properties;
+    struct access access = {.location_type = 1, .flags = 3}, nowhere = access;
     size_t grain = 0;
     address a = 0, b = 0;
-    unsigned long long memory = 0, again = 0, rights = 0;
+    unsigned long long memory = 0, small = 0, again = 0, rights = 0;
     int byte = 0;
     begin();
     say_result("granularity", CU(cuMemGetAllocationGranularity, &grain, &properties, 0));
@@ -35,18 +42,27 @@ void vmm_facts(void) {
     say_result("create_0", CU(cuMemCreate, &again, (size_t)0, &properties, 0ULL));
     say_result("create_odd_size", CU(cuMemCreate, &again, grain + 1, &properties, 0ULL));
     say_result("create_flags", CU(cuMemCreate, &again, grain, &properties, 1ULL));
+    elsewhere.location_id = nowhere.location_id = 99;
+    say_result("create_on_no_device", CU(cuMemCreate, &again, grain, &elsewhere, 0ULL));
     say_result("create_more_than_there_is", CU(cuMemCreate, &again, grain << 25, &properties, 0ULL));
     say_result("properties", CU(cuMemGetAllocationPropertiesFromHandle, &told, memory));
     say_bool("properties_are_as_asked", told.type == 1 && told.location_type == 1 && told.location_id == 0);
     say_result("map", CU(cuMemMap, a, 2 * grain, (size_t)0, memory, 0ULL));
     say_result("map_over_it", CU(cuMemMap, a, 2 * grain, (size_t)0, memory, 0ULL));
-    say_result("map_beyond_reservation", CU(cuMemMap, a + 3 * grain, 2 * grain, (size_t)0, memory, 0ULL));
-    say_result("map_unreserved", CU(cuMemMap, (address)grain, grain, (size_t)0, memory, 0ULL));
-    say_result("map_odd_size", CU(cuMemMap, a + 2 * grain, grain + 1, (size_t)0, memory, 0ULL));
+    must("cuMemCreate", CU(cuMemCreate, &small, grain, &properties, 0ULL));
+    // A mapping that is not wanted must not stay.
+    probe("map_part", a + 2 * grain, grain, 0, memory);
+    probe("map_second_part", a + 2 * grain, grain, grain, memory);
+    probe("map_more_than_there_is", a + 2 * grain, 2 * grain, 0, small);
+    probe("map_twice", a + 2 * grain, 2 * grain, 0, memory);
+    probe("map_unreserved", (address)grain, grain, 0, small);
+    probe("map_odd_size", a + 2 * grain, grain + 1, 0, memory);
+    CU(cuMemRelease, small);
     say_result("access_before", CU(cuMemGetAccess, &rights, &access, a));
     say_number("access_before_is", (long long)rights);
     say_result("set_access", CU(cuMemSetAccess, a, 2 * grain, &access, (size_t)1));
     say_result("set_access_unmapped", CU(cuMemSetAccess, a, 4 * grain, &access, (size_t)1));
+    say_result("set_access_of_no_device", CU(cuMemSetAccess, a, 2 * grain, &nowhere, (size_t)1));
     say_result("access_after", CU(cuMemGetAccess, &rights, &access, a));
     say_number("access_after_is", (long long)rights);
     say_result("fill", CU(cuMemsetD8_v2, a, 7, 2 * grain));

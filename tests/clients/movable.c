@@ -14,11 +14,11 @@
  *   about I           -> about CONTEXT START SIZE SYNC LEGACY   attributes of a pointer in its middle: 1 if as of plain memory
  *   facts I OFFSET    -> facts ATTRIBUTE=RESULT:VALUE,RESULT:VALUE... range=RESULT:BEFORE,SIZE    each attribute so many
  *                                           bytes behind the slot's address, alone and in a list, and cuMemGetAddressRange
- *   wait I            -> wait RESULT        SYNC_MEMOPS on
+ *   wait I OFFSET     -> wait RESULT        SYNC_MEMOPS on, so many bytes behind the slot's address
  *   waits I           -> waits SYNC RESULT  SYNC_MEMOPS, of a pointer at its beginning
- *   at I OFFSET       -> at START SIZE ONE TWO THREE FOUR    so many bytes behind the slot's address: how far before that an
+ *   at I OFFSET       -> at START SIZE ONE TWO THREE         so many bytes behind the slot's address: how far before that an
  *                                           allocation begins, its size, and the results of cuMemGetAddressRange,
- *                                           cuPointerGetAttribute, cuPointerGetAttributes and cuPointerSetAttribute
+ *                                           cuPointerGetAttribute and cuPointerGetAttributes
  *   differ I J        -> differ DIFFER      whether the numbers (BUFFER_ID) of two slots differ, asked one by one and in a list
  *   number I          -> number NUMBER
  *   inner I OFFSET    -> inner RESULT       cuMemFree so many bytes behind the slot's address
@@ -311,7 +311,7 @@ int main(void) {
         } else if (!strcmp(name, "about")) about(i);
         else if (!strcmp(name, "wait")) {
             int on = 1;
-            printf("wait %d\n", CALL("cuPointerSetAttribute", (const void *, int, dptr))(&on, 6, slots[i]));
+            printf("wait %d\n", CALL("cuPointerSetAttribute", (const void *, int, dptr))(&on, 6, slots[i] + b));
         } else if (!strcmp(name, "refuses")) refuses(i);
         else if (!strcmp(name, "shares")) shares(i);
         else if (!strcmp(name, "facts")) facts(i, b);

@@ -54,6 +54,26 @@ fn a_graph_that_does_not_fit_is_refused_and_takes_nothing() {
     }
 }
 
+/// The driver takes 32 MiB for a graph of 8.
+#[test]
+fn a_graph_needs_room_for_the_step_that_the_driver_takes() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu);
+    guest.does(&format!("graph {} 1", 8 * MIB));
+    guest.does(&format!("linear {}", 232 * MIB));
+    guest.answers("launch 0 1", OUT_OF_MEMORY);
+    let truth = gpu.truth();
+    assert!(truth.requested_peak <= 256 * MIB, "{truth:?}");
+    guest.does("now 0");
+    guest.does(&format!("linear {}", 224 * MIB));
+    guest.does("launch 0 1");
+    guest.does("sync 1");
+    assert_eq!(free(&mut guest), 0);
+    let truth = gpu.truth();
+    assert!(truth.requested_peak <= 256 * MIB, "{truth:?}");
+    guest.finish().silently();
+}
+
 #[test]
 fn a_graph_runs_again_and_again_on_what_it_once_was_given() {
     let gpu = Gpu::new("");

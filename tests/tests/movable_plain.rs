@@ -106,9 +106,6 @@ fn every_attribute_is_as_of_plain_memory_before_and_after_a_move() {
                 let found = differ(&mut scene, &mut bare, &line);
                 assert_eq!(found, wanted, "{:?}, {line}, {round}", making.lines);
             }
-            if round == 1 {
-                same(&mut scene, &mut bare, &["wait 0"]);
-            }
             making.moves(&mut scene);
         }
         scene.guest.answers("check 0 1", "0");

@@ -46,8 +46,6 @@ fn pools_answer_as_the_drivers_do_before_and_after_a_move() {
         "at 0 999",
         "at 0 1000",
         "waits 0",
-        "wait 0",
-        "waits 0",
         "fill 0 1",
         "async 1 40000000 1",
         "level 0",
@@ -88,6 +86,7 @@ fn pools_answer_as_the_drivers_do_before_and_after_a_move() {
         "fill 1 2",
     ];
     same(&mut scene, &mut bare, &first);
+    scene.guest.answers("wait 0 999", "801");
     scene.provided(64 * MIB);
     scene.leaves();
     scene.returns();

@@ -66,7 +66,6 @@ fn calls_on_segments_wait_while_they_are_away() {
     for line in [
         "check 0 1",
         "unreserve",
-        "wait 0",
         "access 0",
         "make 1 2097152 0",
         "map 1",
@@ -105,18 +104,12 @@ fn calls_on_segments_wait_while_they_are_away() {
 #[test]
 fn all_mappings_come_back_with_their_rights() {
     let mut scene = scene();
-    scene.does(&[
-        "make 0 4194304 0",
-        "map 0",
-        "again 0",
-        "wait 0",
-        "fill 0 1",
-        "drop 0",
-    ]);
+    scene.does(&["make 0 4194304 0", "map 0", "again 0", "fill 0 1", "drop 0"]);
     scene.provided(4 * MIB);
     for _ in 0..2 {
         assert_eq!(scene.guest.ask("access 0"), "access 3 1");
-        assert_eq!(scene.guest.ask("waits 0"), "waits 1");
+        scene.guest.answers("wait 0", "801");
+        assert_eq!(scene.guest.ask("waits 0"), "waits 0");
         scene.guest.answers("through 0 1", "0");
         scene.leaves();
         scene.returns();
@@ -225,12 +218,11 @@ fn whatever_call_of_a_segments_move_fails_no_byte_is_lost() {
         ("cuMemGetAccess", 1..=3),
         ("cuMemCreate", 3..=4),
         ("cuMemRelease", 1..=4),
-        ("cuPointerSetAttribute", 2..=3),
     ] {
         for nth in calls {
             let fail = format!("{function}:{nth}:CUDA_ERROR_UNKNOWN");
             let mut scene = Scene::of("segments", SPEC, "init", &[("SOFTGPU_FAIL", &fail)]);
-            scene.does(&["make 0 4194304 0", "map 0", "again 0", "fill 0 1", "wait 0"]);
+            scene.does(&["make 0 4194304 0", "map 0", "again 0", "fill 0 1"]);
             scene.does(&["make 1 2097152 0", "map 1", "fill 1 2"]);
             scene.provided(6 * MIB);
             let mut last = Outcome::Busy;
@@ -243,7 +235,6 @@ fn whatever_call_of_a_segments_move_fails_no_byte_is_lost() {
             scene.guest.answers("through 0 1", "0");
             scene.guest.answers("check 1 2", "0");
             assert_eq!(scene.guest.ask("access 0"), "access 3 1", "{fail}");
-            assert_eq!(scene.guest.ask("waits 0"), "waits 1", "{fail}");
             scene.does(&["unmap 0", "unagain 0", "drop 0", "unmap 1", "drop 1"]);
             until("all is given back", || scene.on_device() == 0);
             assert_eq!(scene.charged(), 0, "{fail}");

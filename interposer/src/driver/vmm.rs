@@ -33,7 +33,6 @@ driver! {
     fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, count: usize, stream: CUstream) -> CUresult;
     fn cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, count: usize, stream: CUstream) -> CUresult;
     fn cuPointerGetAttribute(value: *mut c_void, attribute: CUpointer_attribute, at: CUdeviceptr) -> CUresult;
-    fn cuPointerSetAttribute(value: *const c_void, attribute: CUpointer_attribute, at: CUdeviceptr) -> CUresult;
     fn cuStreamSynchronize(stream: CUstream) -> CUresult;
 }
 
@@ -212,20 +211,6 @@ pub(crate) fn unregister_host(host: usize) -> Asked<()> {
     let host = core::ptr::with_exposed_provenance_mut(host);
     // SAFETY: a range of the host store; the caller has seen to it that nothing uses it.
     unsafe { cuMemHostUnregister(host) }.ok()
-}
-
-/// Has synchronous functions wait for their work on the memory at an address, or not.
-pub(crate) fn set_sync_memops(at: CUdeviceptr, on: bool) -> Asked<()> {
-    let value = i32::from(on);
-    // SAFETY: reads a local of the attribute's type, which outlives the call.
-    unsafe {
-        cuPointerSetAttribute(
-            (&raw const value).cast(),
-            CUpointer_attribute::SYNC_MEMOPS,
-            at,
-        )
-    }
-    .ok()
 }
 
 /// The driver's number of the allocation or mapping at an address.

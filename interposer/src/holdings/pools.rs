@@ -30,10 +30,10 @@ pub(crate) struct Pool {
     closed: Mutex<bool>,
 }
 
-/// A pool grows by multiples of this.
+/// A pool grows by multiples of this, and so does the memory that the driver keeps for graphs.
 const STEP: u64 = 32 << 20;
 
-/// The most a pool grows by for an allocation.
+/// The most a pool grows by for an allocation, or the memory for graphs for a graph's allocations.
 pub(crate) fn growth_of(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(STEP).unwrap_or(bytes)
 }

@@ -115,11 +115,12 @@ fn texel(format: Format, channels: u32) -> Texel {
     Texel(bytes, 1, 2)
 }
 
-/// Bytes of an array of this shape, or of a mipmapped array with `levels` of them. `None` where it
-/// owns none: no width, no levels, sparse, or mapped later.
+/// Bytes of an array of this shape, or of a mipmapped array with `levels` of them; the driver
+/// clamps the number, and makes one level for 0. `None` where it owns none: no width, sparse, or
+/// mapped later.
 pub(super) fn bytes_of(shape: Shape, levels: u32) -> Option<u64> {
     let empty = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
-    if shape.width == 0 || levels == 0 || shape.flags & empty != 0 {
+    if shape.width == 0 || shape.flags & empty != 0 {
         return None;
     }
     let layered = shape.flags & CUDA_ARRAY3D_LAYERED != 0;
@@ -127,7 +128,7 @@ pub(super) fn bytes_of(shape: Shape, levels: u32) -> Option<u64> {
         .width
         .max(shape.height)
         .max(if layered { 0 } else { shape.depth });
-    let levels = levels.min(u64::BITS - largest.leading_zeros());
+    let levels = levels.clamp(1, u64::BITS - largest.leading_zeros());
     let halved = |extent: u64, level: u32| {
         if extent == 0 {
             0
@@ -208,6 +209,7 @@ mod tests {
             .sum();
         assert_eq!(bytes_of(base, 3), Some(three));
         assert_eq!(bytes_of(base, 11), bytes_of(base, 1000));
+        assert_eq!(bytes_of(base, 0), bytes_of(base, 1));
     }
 
     #[test]
@@ -225,7 +227,6 @@ mod tests {
             );
         }
         assert_eq!(bytes_of(shape(0, 64, 0), 1), None);
-        assert_eq!(bytes_of(shape(64, 64, 0), 0), None);
     }
 
     #[test]

@@ -4,15 +4,16 @@ use gpushare_cuda_abi::cuda::*;
 
 use crate::driver::calls;
 use crate::driver::device::{self, DeviceKey};
+use crate::holdings::pools::growth_of;
 
 /// Graph memory is taken in pages of this size.
 const PAGE: u64 = 2 << 20;
 
-/// Bytes that a graph allocates, by device.
+/// The most that the driver's memory for graphs grows by for a graph, by device.
 pub(super) type Sizes = Vec<(DeviceKey, u64)>;
 
-/// The memory that the allocation nodes of `graph` and of its child graphs allocate. Zero for an
-/// invalid graph: the driver will refuse it.
+/// The memory that the driver takes for the allocation nodes of `graph` and of its child graphs: it
+/// takes whole steps. Zero for an invalid graph: the driver will refuse it.
 pub(super) fn size_up(graph: CUgraph) -> Result<Sizes, CUresult> {
     let mut sizes = Sizes::new();
     let mut left = vec![graph];
@@ -28,6 +29,9 @@ pub(super) fn size_up(graph: CUgraph) -> Result<Sizes, CUresult> {
                 left.push(calls::child_graph(node)?);
             }
         }
+    }
+    for (_, sum) in &mut sizes {
+        *sum = growth_of(*sum);
     }
     Ok(sizes)
 }

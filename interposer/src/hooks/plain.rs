@@ -31,7 +31,7 @@ hooks! {
         -> CUresult = |real(..)| attributes_of((count, list, data), at, |at| real(count, list, data, at));
     #[held]
     fn cuPointerSetAttribute(value: In<'_, u32>, attribute: CUpointer_attribute, at: CUdeviceptr) -> CUresult
-        = |real(..)| set_attribute(value, attribute, at, |at| real(value, attribute, at));
+        = |real(..)| set_attribute(attribute, at, |at| real(value, attribute, at));
     #[held]
     fn cuMemSetAccess(at: CUdeviceptr, size: usize, list: *const CUmemAccessDesc, count: usize) -> CUresult
         = |call| not_ours(at, size as u64, || own::set_access(at, size as u64, call));
@@ -142,15 +142,12 @@ fn tell(data: AttributeOut<'_>, attribute: CUpointer_attribute, found: &Allocati
         // One number for the whole allocation: that of its first chunk, which is new after each
         // move, or its own in a slab.
         CUpointer_attribute::BUFFER_ID => {
-            let of_slab = found.own.map(|(number, _)| number);
-            if let Some(number) = of_slab.or_else(|| vmm::buffer_id(found.start).ok()) {
+            if let Some(number) = found.own.or_else(|| vmm::buffer_id(found.start).ok()) {
                 data.write_long(number);
             }
         }
         CUpointer_attribute::IS_MANAGED if found.is_managed => data.write_no(),
         CUpointer_attribute::HOST_POINTER if found.is_managed => data.write_long(0),
-        // The whole has it where one of its parts has.
-        CUpointer_attribute::SYNC_MEMOPS if found.own.is_some_and(|(_, on)| !on) => data.write_no(),
         _ => {}
     }
 }
@@ -204,36 +201,24 @@ fn attributes_of(
     }
 }
 
-/// `SYNC_MEMOPS`, the only attribute that can be set, holds for the whole allocation and after each
-/// move.
+/// `SYNC_MEMOPS`, the only attribute that can be set, is not for mapped memory, which movable
+/// memory is: it is for devices that are told where memory is, and would not hold after a move (ADR
+/// 172).
 fn set_attribute(
-    value: In<'_, u32>,
     attribute: CUpointer_attribute,
     at: CUdeviceptr,
     ask: impl Fn(CUdeviceptr) -> CUresult,
 ) -> CUresult {
-    let found = memory::find(at);
-    if matches!(found, Some(Found::Nothing)) {
-        return ask(NOWHERE);
-    }
-    let is_block = found.is_some();
-    if !is_block && !own::holds(at) {
-        return ask(at);
-    }
-    seal::pass(|| {
-        let answer = ask(at);
-        if answer.is_success()
-            && attribute == CUpointer_attribute::SYNC_MEMOPS
-            && let Some(on) = value.read()
-        {
-            if is_block {
-                memory::sync_memops(at, on != 0);
-            } else {
-                own::sync_memops(at, on != 0);
-            }
+    let is_sync = attribute == CUpointer_attribute::SYNC_MEMOPS;
+    match memory::find(at) {
+        Some(Found::Nothing) => ask(NOWHERE),
+        Some(Found::Allocation(found)) if is_sync && (found.own.is_some() || !found.is_managed) => {
+            CUresult::NOT_SUPPORTED
         }
-        answer
-    })
+        None if is_sync && own::holds(at) => CUresult::NOT_SUPPORTED,
+        None if !own::holds(at) => ask(at),
+        _ => seal::pass(|| ask(at)),
+    }
 }
 
 /// Peer access reaches the memory of plain allocations by itself, that of mappings by name.

@@ -44,8 +44,8 @@ impl Bits {
         self.words.get((at / WORD) as usize).copied().unwrap_or(0)
     }
 
-    #[inline]
-    pub(super) fn has(&self, at: u32) -> bool {
+    #[cfg(test)]
+    fn has(&self, at: u32) -> bool {
         self.word(at) >> (at % WORD) & 1 != 0
     }
 

@@ -68,8 +68,6 @@ pub(crate) struct Block {
     pub(super) ordinal: CUdevice,
     /// The pool that it is a segment of.
     pub(super) pool: Option<PoolId>,
-    /// `SYNC_MEMOPS` is set: again on each new mapping.
-    pub(super) sync_memops: bool,
     pub(super) chunks: Vec<Chunk>,
 }
 

@@ -252,11 +252,7 @@ fn make_accessible(base: u64, index: usize, chunk: &Chunk) -> Result<(), CUresul
     }
     let block = blocks().map.get(&base).cloned();
     let block = block.ok_or(CUresult::INVALID_VALUE)?;
-    open(chunk.at, chunk.bytes, &block)?;
-    if block.sync_memops {
-        vmm::set_sync_memops(chunk.at, true)?;
-    }
-    Ok(())
+    open(chunk.at, chunk.bytes, &block)
 }
 
 /// No copy is under way.

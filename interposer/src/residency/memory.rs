@@ -15,7 +15,7 @@ use gpushare_protocol::page::MAX_DEVICES;
 
 use super::blocks::{Block, Blocks, CHUNK, Chunk, Valid};
 use super::drain::Drain;
-use super::pooled::{self, PoolId};
+use super::pooled::PoolId;
 use super::small::number;
 use super::spent::Spent;
 use super::{managed, peers, pitch, thread};
@@ -171,7 +171,6 @@ pub(super) fn make_for(owner: &Owner, bytes: u64, size: u64) -> Result<u64, CUre
         device: owner.device,
         ordinal: owner.ordinal,
         pool: owner.pool,
-        sync_memops: false,
         chunks: Vec::new(),
     };
     if managed::is_on() {
@@ -380,9 +379,9 @@ pub(crate) struct Allocation {
     pub(crate) pool: CUmemoryPool,
     /// It is the driver's managed memory.
     pub(crate) is_managed: bool,
-    /// Of a part of a slab or segment, its number (`BUFFER_ID`), and whether `SYNC_MEMOPS` is set:
-    /// the driver knows both of the whole only.
-    pub(crate) own: Option<(u64, bool)>,
+    /// Of a part of a slab or segment, its number (`BUFFER_ID`): the driver knows that of the
+    /// whole.
+    pub(crate) own: Option<u64>,
 }
 
 /// Finds the allocation at an address; `None`: not movable memory.
@@ -407,7 +406,7 @@ pub(crate) fn find(address: u64) -> Option<Found> {
             return Some(Found::Nothing);
         };
         (found.start, found.bytes) = (start, live.bytes);
-        found.own = Some((number(live.serial, returns), live.sync_memops));
+        found.own = Some(number(live.serial, returns));
         let pool = blocks.pooled.pools.get(&pool);
         found.pool = pool.map_or(CUmemoryPool::NULL, |pool| pool.handle);
     } else if blocks.smalls.owner(base).is_some() {
@@ -415,7 +414,7 @@ pub(crate) fn find(address: u64) -> Option<Found> {
             return Some(Found::Nothing);
         };
         (found.start, found.bytes) = (start, small.bytes);
-        found.own = Some((number(small.serial, returns), small.sync_memops));
+        found.own = Some(number(small.serial, returns));
     } else if address - base >= block.bytes {
         return Some(Found::Nothing);
     }
@@ -436,39 +435,4 @@ pub(crate) fn device_of(at: u64, bytes: u64) -> Option<DeviceKey> {
     let blocks = blocks();
     let (_, block) = blocks.reached(at, bytes)?;
     Some(block.device)
-}
-
-/// `SYNC_MEMOPS` was set on an allocation, or not: on all of it from now on. Inside a passage of
-/// the seal.
-pub(crate) fn sync_memops(address: u64, on: bool) {
-    let (chunks, is_whole): (Vec<u64>, bool) = {
-        let mut blocks = blocks();
-        let base = blocks.find(address).map(|(base, _)| base);
-        let is_slab = base.is_some_and(|base| blocks.smalls.owner(base).is_some());
-        if is_slab {
-            blocks.smalls.set_sync_memops(address, on);
-        }
-        let Some(block) = base.and_then(|base| blocks.map.get_mut(&base)) else {
-            return;
-        };
-        // The driver was told of the chunk that holds the address: others may want it otherwise.
-        let is_whole = !is_slab && block.pool.is_none();
-        block.sync_memops |= on || !is_whole;
-        if is_whole {
-            block.sync_memops = on;
-        }
-        if block.is_managed() {
-            // The program's own call has set it, for good.
-            return;
-        }
-        let chunks = block.chunks.iter().map(|chunk| chunk.at);
-        (chunks.collect(), is_whole)
-    };
-    if !is_whole {
-        pooled::sync_memops(address, on);
-        return;
-    }
-    for at in chunks {
-        let _ = vmm::set_sync_memops(at, on);
-    }
 }

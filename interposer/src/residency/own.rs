@@ -42,7 +42,6 @@ pub(super) struct Mapping {
     pub(super) at: u64,
     /// The rights of devices; `None`: the driver is asked before the next move.
     pub(super) access: Option<Vec<(CUdevice, u64)>>,
-    pub(super) sync_memops: bool,
     pub(super) state: Mapped,
 }
 
@@ -354,14 +353,6 @@ pub(crate) fn set_access(at: u64, bytes: u64, call: impl FnOnce() -> CUresult) -
     })
 }
 
-/// `SYNC_MEMOPS` was set at an address, or not. Inside a passage of the seal.
-pub(crate) fn sync_memops(address: u64, on: bool) {
-    let mut blocks = blocks();
-    if let Some((at, number)) = blocks.owns.at(address) {
-        blocks.mapping(number, at, |mapping| mapping.sync_memops = on);
-    }
-}
-
 /// The driver has given one more reference to memory, by its handle: the program's handle for it.
 /// `at` is where it is mapped, if that is how it was named.
 pub(crate) fn referred(
@@ -419,7 +410,6 @@ impl Blocks {
         own.maps.push(Mapping {
             at,
             access: None,
-            sync_memops: false,
             state: Mapped::Whole,
         });
         self.owns.places.insert(at, number);

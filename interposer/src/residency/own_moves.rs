@@ -98,9 +98,6 @@ pub(super) fn map(number: u64, handle: CUmemGenericAllocationHandle) -> Result<(
             if !rights.is_empty() {
                 vmm::set_rights(mapping.at, bytes, rights)?;
             }
-            if mapping.sync_memops {
-                vmm::set_sync_memops(mapping.at, true)?;
-            }
             mapping_is(number, mapping.at, Mapped::Whole);
         }
     }

@@ -189,7 +189,6 @@ mod tests {
             device: DeviceKey::of_index(0).unwrap(),
             ordinal: 0,
             pool: None,
-            sync_memops: false,
             chunks: Vec::new(),
         };
         let mut given = None;

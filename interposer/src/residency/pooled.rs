@@ -16,7 +16,6 @@ use super::memory::{
     refused_by_context, unit_of,
 };
 use super::pool_books::{PoolBooks, size_of};
-use super::slabs::follow_sync_memops;
 use crate::account::{self, Deadline, Refused, Units};
 use crate::driver::device::DeviceKey;
 use crate::driver::stream_ref::StreamRef;
@@ -51,7 +50,6 @@ pub(super) struct Live {
     pub(super) pool: PoolId,
     pub(super) bytes: u64,
     pub(super) serial: u64,
-    pub(super) sync_memops: bool,
 }
 
 /// All of them.
@@ -73,22 +71,10 @@ impl Pooled {
         (address - at < live.bytes).then_some((*at, live))
     }
 
-    /// The same, to be changed.
-    pub(super) fn find_mut(&mut self, address: u64) -> Option<&mut Live> {
-        let (at, live) = self.live.range_mut(..=address).next_back()?;
-        (address - at < live.bytes).then_some(live)
-    }
-
     /// Where the last allocation that begins before `end` ends.
     pub(super) fn last_end(&self, end: u64) -> u64 {
         let last = self.live.range(..end).next_back();
         last.map_or(0, |(at, live)| at + live.bytes)
-    }
-
-    /// Whether `SYNC_MEMOPS` is set for any allocation in a range.
-    pub(super) fn sync_memops(&self, base: u64, bytes: u64) -> bool {
-        let mut within = self.live.range(base..base + bytes);
-        within.any(|(_, live)| live.sync_memops)
     }
 
     /// A pool that is served here from now on.
@@ -244,7 +230,6 @@ pub(crate) fn free_in(at: u64, stream: StreamRef) -> CUresult {
     let Some((live, device, size, free)) = taken else {
         return CUresult::INVALID_VALUE;
     };
-    waits_no_more(at, &live);
     let freed = Freed::Held(live.pool, free, size);
     frees::freed_in(stream, Some(here), device, freed);
     CUresult::SUCCESS
@@ -267,25 +252,11 @@ pub(crate) fn free_now(at: u64) -> CUresult {
     let give = |books: &mut PoolBooks, size| books.freed_now(at, size);
     let taken = blocks().pooled.give(at, give);
     frees::freed();
-    let Some((live, ..)) = taken else {
+    if taken.is_none() {
         return CUresult::INVALID_VALUE;
-    };
-    waits_no_more(at, &live);
+    }
     tidy();
     CUresult::SUCCESS
-}
-
-/// A freed allocation asks for `SYNC_MEMOPS` no more.
-fn waits_no_more(at: u64, live: &Live) {
-    if live.sync_memops {
-        let _ = seal::pass(|| {
-            let base = blocks().find(at).map(|(base, _)| base);
-            if let Some(base) = base {
-                follow_sync_memops(base);
-            }
-            CUresult::SUCCESS
-        });
-    }
 }
 
 /// Frees are over.
@@ -410,23 +381,8 @@ impl Blocks {
             pool,
             bytes,
             serial: self.smalls.next_serial(),
-            sync_memops: false,
         };
         self.pooled.live.insert(at, live);
         Some(at)
-    }
-}
-
-/// `SYNC_MEMOPS` of an allocation at an address was set, or not. Inside a passage of the seal.
-pub(super) fn sync_memops(address: u64, on: bool) {
-    let base = {
-        let mut blocks = blocks();
-        if let Some(live) = blocks.pooled.find_mut(address) {
-            live.sync_memops = on;
-        }
-        blocks.find(address).map(|(base, _)| base)
-    };
-    if let Some(base) = base {
-        follow_sync_memops(base);
     }
 }

@@ -11,8 +11,6 @@ use crate::driver::device::DeviceKey;
 /// [`GRAIN`] as a number of an allocation's bytes.
 const GRAIN_BYTES: u32 = 512;
 const _: () = assert!(GRAIN_BYTES as u64 == GRAIN);
-/// `SYNC_MEMOPS` is set, beside an allocation's bytes.
-const SYNC_MEMOPS: u32 = 1 << 31;
 /// How long an empty slab is kept (ns), once somebody has looked.
 pub(super) const KEPT: u64 = 2_000_000_000;
 /// How far the free stretch around a freed part is followed, in granules. Beyond, it is taken to be
@@ -52,7 +50,7 @@ pub(super) struct Slab {
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
     serial: u64,
-    /// As the program asked for it, and [`SYNC_MEMOPS`].
+    /// As the program asked for it.
     bytes: u32,
 }
 
@@ -74,8 +72,6 @@ pub(super) enum Gave {
 pub(super) struct Hole {
     start: u32,
     grains: u32,
-    /// `SYNC_MEMOPS` was set.
-    pub(super) sync_memops: bool,
 }
 
 /// Lists of slabs by their longest free stretch: one for each power of two granules.
@@ -250,18 +246,13 @@ impl Slab {
             return Gave::Kept;
         }
         *word ^= bit;
-        let sync_memops = part.bytes & SYNC_MEMOPS != 0;
-        let grains = grains_of(part.bytes & !SYNC_MEMOPS);
+        let grains = grains_of(part.bytes);
         self.live -= 1;
         self.left += grains;
         self.rover = start;
         self.free.put_run(start, grains);
-        if sync_memops || self.live == 0 || self.longest < self.left {
-            return Gave::Freed(Hole {
-                start,
-                grains,
-                sync_memops,
-            });
+        if self.live == 0 || self.longest < self.left {
+            return Gave::Freed(Hole { start, grains });
         }
         Gave::Plainly
     }
@@ -289,9 +280,8 @@ impl Slab {
     fn known(&self, start: u32) -> Option<Small> {
         let part = self.parts.get(start as usize)?;
         Some(Small {
-            bytes: u64::from(part.bytes & !SYNC_MEMOPS),
+            bytes: u64::from(part.bytes),
             serial: part.serial,
-            sync_memops: part.bytes & SYNC_MEMOPS != 0,
         })
     }
 
@@ -302,27 +292,6 @@ impl Slab {
             .last_before(self.grain(address).saturating_add(1))?;
         let (at, small) = (self.address(start), self.known(start)?);
         (address - at < small.bytes).then_some((at, small))
-    }
-
-    /// Sets `SYNC_MEMOPS` of the allocation that begins here.
-    pub(super) fn set_sync_memops(&mut self, at: u64, on: bool) {
-        let start = self.grain(at);
-        if let Some(part) = self.parts.get_mut(start as usize) {
-            part.bytes = if on {
-                part.bytes | SYNC_MEMOPS
-            } else {
-                part.bytes & !SYNC_MEMOPS
-            };
-        }
-    }
-
-    /// Whether it is set for any allocation.
-    pub(super) fn sync_memops(&self) -> bool {
-        let starts = |start: &u32| self.starts.has(*start);
-        (0..self.grains)
-            .filter(starts)
-            .filter_map(|start| self.known(start))
-            .any(|small| small.sync_memops)
     }
 
     /// Where its last allocation ends.

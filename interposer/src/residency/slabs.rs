@@ -18,7 +18,6 @@ use crate::account::{self, Units};
 use crate::driver::captures;
 use crate::driver::contexts::{self, Here};
 use crate::driver::device::DeviceKey;
-use crate::driver::vmm;
 use crate::gate::{self, seal, work};
 
 /// Host memory is used in pages of this size.
@@ -127,10 +126,7 @@ fn free_slowly(at: u64) -> Option<CUresult> {
         // Another thread has freed it, or its context has ended.
         Ok(Given::Nothing | Given::Kept) => CUresult::INVALID_VALUE,
         Ok(Given::Freed) => CUresult::SUCCESS,
-        Ok(Given::Seldom {
-            sync_memops,
-            too_many,
-        }) => changed(at, sync_memops, too_many),
+        Ok(Given::OneTooMany) => changed(at),
         Err(why) => why,
     })
 }
@@ -143,27 +139,21 @@ fn freed(at: u64, given: Given) -> Option<CUresult> {
         Given::Nothing => None,
         Given::Kept => free_slowly(at),
         Given::Freed => Some(CUresult::SUCCESS),
-        Given::Seldom {
-            sync_memops,
-            too_many,
-        } => Some(changed(at, sync_memops, too_many)),
+        Given::OneTooMany => Some(changed(at)),
     }
 }
 
-/// After a free the slab changes as a whole.
-fn changed(at: u64, sync_memops: bool, too_many: bool) -> CUresult {
+/// After a free its context has an empty slab too many.
+fn changed(at: u64) -> CUresult {
     let Some((slab, device)) = blocks().smalls.place_of(at) else {
         return CUresult::SUCCESS;
     };
     // Memory goes: what no hook saw submitted must be over too.
     await_all(device);
     let _ = seal::pass(|| {
-        if sync_memops {
-            follow_sync_memops(slab);
-        }
         let surplus = {
             let smalls = &mut blocks().smalls;
-            let owner = smalls.owner(slab).filter(|_| too_many);
+            let owner = smalls.owner(slab);
             owner.map(|owner| smalls.too_many(owner))
         };
         give_up(surplus.unwrap_or_default());
@@ -178,28 +168,6 @@ pub(crate) fn device_of(address: u64) -> Option<DeviceKey> {
         blocks().smalls.place_of(address).map(|(_, device)| device)
     } else {
         None
-    }
-}
-
-/// Sets `SYNC_MEMOPS` of a slab, or a pool's segment, as its allocations want it. Inside a passage
-/// of the seal.
-pub(super) fn follow_sync_memops(base: u64) {
-    let (on, chunks): (bool, Vec<u64>) = {
-        let mut blocks = blocks();
-        let blocks = &mut *blocks;
-        let Some(block) = blocks.map.get_mut(&base) else {
-            return;
-        };
-        let of_pool = blocks.pooled.sync_memops(base, block.reserved);
-        let on = of_pool || blocks.smalls.sync_memops(base);
-        if !on && !block.sync_memops {
-            return;
-        }
-        block.sync_memops = on;
-        (on, block.chunks.iter().map(|chunk| chunk.at).collect())
-    };
-    for at in chunks {
-        let _ = vmm::set_sync_memops(at, on);
     }
 }
 

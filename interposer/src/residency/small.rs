@@ -37,8 +37,6 @@ pub(super) struct Small {
     /// As the program asked for it.
     pub(super) bytes: u64,
     pub(super) serial: u64,
-    /// `SYNC_MEMOPS` is set.
-    pub(super) sync_memops: bool,
 }
 
 /// What became of a free.
@@ -50,13 +48,8 @@ pub(super) enum Given {
     Kept,
     /// It is free.
     Freed,
-    /// It is free, and its slab changes as a whole.
-    Seldom {
-        /// `SYNC_MEMOPS` was set.
-        sync_memops: bool,
-        /// Its context has an empty slab too many now.
-        too_many: bool,
-    },
+    /// It is free, and its context has an empty slab too many now.
+    OneTooMany,
 }
 
 /// The number of an allocation among the process's, after so many moves.
@@ -378,11 +371,8 @@ impl Smalls {
             self.file(index);
         }
         let too_many = is_empty && self.has_emptied(owner);
-        match hole.sync_memops || too_many {
-            true => Given::Seldom {
-                sync_memops: hole.sync_memops,
-                too_many,
-            },
+        match too_many {
+            true => Given::OneTooMany,
             false => Given::Freed,
         }
     }

@@ -135,6 +135,27 @@ fn a_call_that_ends_the_process_is_one_fact_and_the_rest_goes_on() {
 }
 
 #[test]
+fn a_record_keeps_the_lines_without_an_answer_and_those_of_absent_functions() {
+    let copy = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("record");
+    fs::create_dir_all(&copy).unwrap();
+    fs::copy(folder().join("run.sh"), copy.join("run.sh")).unwrap();
+    let lines = "a.asked\tSUCCESS\tunverified\na.absent\t1\tunverified\na.other\t2\told\n";
+    fs::write(copy.join("transcript.tsv"), lines).unwrap();
+    fs::write(
+        copy.join("answers"),
+        "a.asked\tsignal 11\na.absent\tabsent\n",
+    )
+    .unwrap();
+    let mut record = Command::new(copy.join("run.sh"));
+    record.arg("--answers").arg(copy.join("answers"));
+    let output = record.args(["--record", "a driver"]).output().unwrap();
+    assert!(output.status.success());
+    let recorded = fs::read_to_string(copy.join("transcript.tsv")).unwrap();
+    let wanted = "a.asked\tsignal 11\ta driver\na.absent\t1\tunverified\na.other\t2\told\n";
+    assert_eq!(recorded, wanted);
+}
+
+#[test]
 fn softgpu_gives_every_answer_of_the_transcript() {
     let transcript = fs::read_to_string(folder().join("transcript.tsv")).unwrap();
     let lines: Vec<(&str, &str)> = transcript

@@ -125,12 +125,24 @@ fn a_lost_context_calls_callbacks_with_its_error_but_no_host_functions() {
 }
 
 #[test]
+fn a_process_does_not_get_a_lost_primary_context_back() {
+    let name = "a_process_does_not_get_a_lost_primary_context_back";
+    alone(name, "", || {
+        start();
+        assert_eq!(fill(CUstream::NULL, 4096, 1, 1), OK);
+        assert_eq!(cuCtxSynchronize(), CUresult::ILLEGAL_ADDRESS);
+        assert_eq!(cuDevicePrimaryCtxReset_v2(0), OK);
+        let retained = answer(CUcontext::NULL, |out| cuDevicePrimaryCtxRetain(out, 0));
+        assert_eq!(retained, CUresult::ILLEGAL_ADDRESS);
+        assert_eq!(cuCtxSynchronize(), CUresult::CONTEXT_IS_DESTROYED);
+    });
+}
+
+#[test]
 fn a_reset_primary_context_is_usable_again() {
     alone("a_reset_primary_context_is_usable_again", "", || {
         start();
         let stream = stream(0);
-        assert_eq!(fill(CUstream::NULL, 4096, 1, 1), OK);
-        assert_eq!(cuCtxSynchronize(), CUresult::ILLEGAL_ADDRESS);
         assert_eq!(cuDevicePrimaryCtxReset_v2(0), OK);
         start();
         assert_eq!(cuStreamQuery(stream), CUresult::INVALID_HANDLE);

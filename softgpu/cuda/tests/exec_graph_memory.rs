@@ -71,12 +71,12 @@ fn memory_freed_by_its_graph_stays_reserved_until_trimmed() {
             assert_eq!(cuGraphLaunch(exec, stream), OK);
         }
         assert_eq!(cuStreamSynchronize(stream), OK);
-        assert_eq!(reserved(), 6 << 20);
+        assert_eq!(reserved(), 32 << 20);
         assert_eq!(cuDeviceGraphMemTrim(0), OK);
         assert_eq!(reserved(), 0);
         assert_eq!(cuGraphLaunch(exec, stream), OK);
         assert_eq!(cuStreamSynchronize(stream), OK);
-        assert_eq!(reserved(), 6 << 20);
+        assert_eq!(reserved(), 32 << 20);
     });
 }
 

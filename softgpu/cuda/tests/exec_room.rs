@@ -91,7 +91,7 @@ fn current() -> CUcontext {
 #[test]
 fn a_full_stream_blocks_submission_by_other_threads_of_its_context() {
     let name = "a_full_stream_blocks_submission_by_other_threads_of_its_context";
-    alone(name, "", || {
+    alone(name, "room=locked", || {
         let context = current();
         let (stream, at) = (Sent(free_stream()), memory(4096));
         let (recorded, unneeded, unused) = (Sent(event()), Sent(event()), Sent(free_stream()));
@@ -134,7 +134,7 @@ fn a_full_stream_blocks_no_other_thread_with_room_free() {
 #[test]
 fn a_full_stream_does_not_block_queries_and_other_contexts() {
     let name = "a_full_stream_does_not_block_queries_and_other_contexts";
-    alone(name, "", || {
+    alone(name, "room=locked", || {
         let context = current();
         let (stream, done) = (free_stream(), event());
         assert_eq!(cuEventRecord(done, stream), OK);
@@ -157,7 +157,7 @@ fn a_full_stream_does_not_block_queries_and_other_contexts() {
 #[test]
 fn loading_a_module_blocks_submission_by_other_threads() {
     let name = "loading_a_module_blocks_submission_by_other_threads";
-    alone(name, "load=300ms", || {
+    alone(name, "room=locked,load=300ms", || {
         let context = current();
         let (stream, mark, loaded) = (free_stream(), event(), Sent(function("spin")));
         let own = Sent(free_stream());

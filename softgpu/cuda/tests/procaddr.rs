@@ -79,12 +79,11 @@ fn meant<'a>(rows: &[&'a Row], version: i32, flags: u64) -> Option<&'a str> {
         }
     }
     let best = best?;
-    let twin = best.twin.as_ref().filter(|_| flags == 2);
-    let twin = twin.filter(|twin| {
-        rows.iter()
-            .any(|row| row.symbol == **twin && row.version <= version)
-    });
-    Some(twin.map_or(best.symbol.as_str(), String::as_str))
+    let Some(twin) = best.twin.as_ref().filter(|_| flags == 2) else {
+        return Some(&best.symbol);
+    };
+    let reached = |row: &&&Row| row.symbol == *twin && row.version <= version;
+    rows.iter().find(reached).map(|row| row.symbol.as_str())
 }
 
 /// The expected result, status and symbol.

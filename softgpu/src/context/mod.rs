@@ -113,9 +113,11 @@ impl Context {
     }
 
     /// Takes the memory of a context and opens the context for use.
+    /// # Errors
+    /// The sticky error that it had when it ended: a process does not get it back.
     fn begin(&self) -> Result {
+        CUresult(self.error.load(Ordering::Acquire)).ok()?;
         overhead::hold(&self.device)?;
-        self.error.store(0, Ordering::Release);
         self.destroyed.store(false, Ordering::Release);
         Ok(())
     }

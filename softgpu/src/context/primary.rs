@@ -32,7 +32,8 @@ impl Primary {
 /// Adds a reference; the first one begins the context.
 ///
 /// # Errors
-/// `OUT_OF_MEMORY` if the device lacks the memory for a context.
+/// `OUT_OF_MEMORY` if the device lacks the memory for a context; the sticky error of earlier work,
+/// for ever.
 pub fn retain(device: &Arc<Device>) -> Result<Arc<Context>> {
     let primary = device.ext::<Primary>();
     let mut count = primary.count();
@@ -58,7 +59,7 @@ pub fn release(device: &Arc<Device>) -> Result {
     Ok(())
 }
 
-/// Ends the context despite its references. This clears its sticky error too.
+/// Ends the context despite its references. Its sticky error stays: see [`retain`].
 pub fn reset(device: &Arc<Device>) {
     let primary = device.ext::<Primary>();
     let mut count = primary.count();

@@ -152,15 +152,10 @@ impl SmResource {
     /// into as many parts as possible.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for unknown flags, or if `least` exceeds the resource;
     /// `INVALID_RESOURCE_CONFIGURATION` for a part of an earlier split, and if not even one part is
-    /// possible.
+    /// possible. Unknown flags change nothing.
     pub fn split(self, most: Option<u32>, flags: u32, least: u32) -> Result<Split> {
         let ignore = CUdevSmResourceSplitByCount_flags::IGNORE_SM_COSCHEDULING.0;
-        let clusters = CUdevSmResourceSplitByCount_flags::MAX_POTENTIAL_CLUSTER_SIZE.0;
-        if flags & !(ignore | clusters) != 0 || least > self.count {
-            return Err(CUresult::INVALID_VALUE);
-        }
         if matches!(self.origin, Origin::Part(_)) {
             return Err(CUresult::INVALID_RESOURCE_CONFIGURATION);
         }
@@ -169,7 +164,8 @@ impl SmResource {
         } else {
             FINE_GRAIN
         };
-        let each = least.max(1).next_multiple_of(grain);
+        let each = least.max(1).checked_next_multiple_of(grain);
+        let each = each.ok_or(CUresult::INVALID_RESOURCE_CONFIGURATION)?;
         let parts = (self.count / each).min(most.unwrap_or(u32::MAX));
         if parts == 0 {
             return Err(CUresult::INVALID_RESOURCE_CONFIGURATION);
@@ -280,9 +276,10 @@ mod tests {
     #[test]
     fn illegal_splits_are_refused() {
         let error = |resource: SmResource, flags, least| resource.split(None, flags, least).err();
-        assert_eq!(error(whole(132), 0, 133), Some(CUresult::INVALID_VALUE));
-        assert_eq!(error(whole(132), 4, 8), Some(CUresult::INVALID_VALUE));
         let configuration = Some(CUresult::INVALID_RESOURCE_CONFIGURATION);
+        assert_eq!(error(whole(132), 0, 133), configuration);
+        assert_eq!(error(whole(132), 0, u32::MAX), configuration);
+        assert_eq!(error(whole(132), 0x100, 8), None);
         assert_eq!(error(whole(132), 0, 130), configuration);
         let part = whole(132).split(Some(1), 0, 16).unwrap().parts[0];
         assert_eq!(error(part, 0, 8), configuration);

@@ -48,6 +48,11 @@ impl Event {
         &self.context
     }
 
+    /// Whether it was made here for other processes.
+    pub(crate) fn is_exported(&self) -> bool {
+        self.flags & CUevent_flags::INTERPROCESS.0 != 0
+    }
+
     /// The state that other processes see, if the event was made for them or by them.
     pub(crate) fn shared(&self) -> Option<&Arc<SharedEvent>> {
         self.shared.as_ref()
@@ -81,8 +86,8 @@ pub fn create(context: &Arc<Context>, flags: u32) -> Result<CUevent> {
 
 /// The event of this process for one that it opened.
 pub(super) fn opened(context: &Arc<Context>, shared: Arc<SharedEvent>) -> CUevent {
-    let flags = CUevent_flags::DISABLE_TIMING.0 | CUevent_flags::INTERPROCESS.0;
-    enter(context, flags, Some(shared))
+    // It is not for further processes.
+    enter(context, CUevent_flags::DISABLE_TIMING.0, Some(shared))
 }
 
 fn enter(context: &Arc<Context>, flags: u32, shared: Option<Arc<SharedEvent>>) -> CUevent {

@@ -20,9 +20,10 @@ const LOOK: Duration = Duration::from_micros(100);
 /// A handle for an event that was made for several processes.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for another event.
+/// `INVALID_HANDLE` for another event, and for one of another process.
 pub fn export(event: &Event) -> Result<[u8; 64]> {
-    let shared = event.shared().ok_or(CUresult::INVALID_HANDLE)?;
+    let shared = event.shared().filter(|_| event.is_exported());
+    let shared = shared.ok_or(CUresult::INVALID_HANDLE)?;
     let mut bytes = [0; 64];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..12].copy_from_slice(&std::process::id().to_le_bytes());
@@ -35,7 +36,7 @@ pub fn export(event: &Event) -> Result<[u8; 64]> {
 /// Opens another process's event.
 ///
 /// # Errors
-/// `INVALID_VALUE` if the bytes are no handle, `INVALID_CONTEXT` for a handle of this process,
+/// `MAP_FAILED` if the bytes are no handle, `INVALID_CONTEXT` for a handle of this process,
 /// `INVALID_HANDLE` if the event is gone.
 pub fn open(context: &Arc<Context>, bytes: &[u8; 64]) -> Result<CUevent> {
     let number = |at: usize| {
@@ -43,7 +44,7 @@ pub fn open(context: &Arc<Context>, bytes: &[u8; 64]) -> Result<CUevent> {
         u32::from_le_bytes(part)
     };
     if !bytes.starts_with(MAGIC) {
-        return Err(CUresult::INVALID_VALUE);
+        return Err(CUresult::MAP_FAILED);
     }
     if number(8) == std::process::id() {
         return Err(CUresult::INVALID_CONTEXT);

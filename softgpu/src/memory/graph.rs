@@ -1,15 +1,18 @@
 //! Graph memory: addresses are fixed when a node is created; physical memory is held only from
 //! launch to free.
 //!
-//! Freed pages stay with the device's graphs for the next launch until they are trimmed. *Reserved*
-//! memory is all memory that the graphs hold, *used* memory is mapped at an address now.
+//! The device's graphs take memory in steps. Freed pages stay with them for the next launch until
+//! all of a step are free and it is trimmed. *Reserved* memory is all steps that the graphs hold,
+//! *used* memory the steps that some executable graph has, from its launch until it is destroyed,
+//! trimmed or given other memory: also between its launches.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpushare_cuda_abi::cuda::{CUgraphMem_attribute as Attribute, CUmemPoolProps, CUresult};
 
 use super::phys::{Noted, Pages, Reserved};
+use super::pool::STEP;
 use super::table::{self, Record, What};
 use crate::Result;
 use crate::exec;
@@ -26,7 +29,9 @@ struct GraphMemory {
     nodes: HashMap<u64, AllocNode>,
     /// Pages that are mapped at no address, one by one.
     idle: Vec<Page>,
-    used: u64,
+    /// The steps taken from the device, by number, and the next number.
+    steps: BTreeSet<u64>,
+    next: u64,
     used_high: u64,
     reserved_high: u64,
 }
@@ -34,6 +39,8 @@ struct GraphMemory {
 /// One physical page, recorded in the counters of requested memory.
 #[derive(Debug)]
 struct Page {
+    /// The step it was taken with.
+    step: u64,
     pages: Pages,
     _noted: Noted,
 }
@@ -44,15 +51,36 @@ struct AllocNode {
     addresses: Reserved,
     size: u64,
     pages: Vec<Page>,
+    /// The steps that its last launch had memory of.
+    has: BTreeSet<u64>,
+    /// Its executable graph is gone.
+    is_left: bool,
 }
 
 impl GraphMemory {
     fn reserved(&self) -> u64 {
-        self.used + self.idle.len() as u64 * PAGE
+        self.steps.len() as u64 * STEP
+    }
+
+    fn used(&self) -> u64 {
+        let all: BTreeSet<u64> = self
+            .nodes
+            .values()
+            .flat_map(|node| node.has.iter().copied())
+            .collect();
+        all.len() as u64 * STEP
+    }
+
+    /// Takes so many idle pages, or all if there are fewer: of the steps in `first` before others.
+    fn take_idle(&mut self, count: usize, first: &BTreeSet<u64>) -> Vec<Page> {
+        self.idle
+            .sort_by_key(|page| (first.contains(&page.step), page.step));
+        let rest = self.idle.len().saturating_sub(count);
+        self.idle.split_off(rest)
     }
 
     fn mark(&mut self) {
-        self.used_high = self.used_high.max(self.used);
+        self.used_high = self.used_high.max(self.used());
         self.reserved_high = self.reserved_high.max(self.reserved());
     }
 }
@@ -91,6 +119,8 @@ pub fn reserve(device: &Arc<Device>, props: &CUmemPoolProps, bytes: u64) -> Resu
             addresses,
             size: bytes,
             pages: Vec::new(),
+            has: BTreeSet::new(),
+            is_left: false,
         },
     );
     let record = Record {
@@ -107,22 +137,40 @@ pub fn reserve(device: &Arc<Device>, props: &CUmemPoolProps, bytes: u64) -> Resu
 /// Maps physical memory at a node's address: idle pages first, the rest from the device.
 ///
 /// # Errors
-/// `INVALID_VALUE` if the address is not a node's, `OUT_OF_MEMORY` if the device lacks the pages;
+/// `INVALID_VALUE` if the address is not a node's, `OUT_OF_MEMORY` if the device lacks the steps;
 /// then nothing is changed.
 pub fn back(device: &Arc<Device>, address: u64) -> Result {
     let graphs = graphs(device);
     let mut state = graphs.lock();
+    let state = &mut *state;
     let node = state.nodes.get(&address).ok_or(CUresult::INVALID_VALUE)?;
     if !node.pages.is_empty() {
         return Ok(());
     }
-    let (len, size) = (node.addresses.len(), node.size);
+    let (len, size, had) = (node.addresses.len(), node.size, node.has.clone());
     let count = usize::try_from(len / PAGE).map_err(|_| CUresult::OUT_OF_MEMORY)?;
-    let from_idle = count.min(state.idle.len());
-    let fresh = fresh_pages(device, count - from_idle)?;
-    let rest = state.idle.len() - from_idle;
-    let mut pages = state.idle.split_off(rest);
-    pages.extend(fresh);
+    let missing = count.saturating_sub(state.idle.len()) as u64 * PAGE;
+    for step in fresh_steps(device, missing.div_ceil(STEP), state.next)? {
+        state.steps.insert(state.next);
+        state.next += 1;
+        state.idle.extend(step);
+    }
+    let mut pages = state.take_idle(count, &had);
+    if let Err(error) = map(device, address, (len, size), &pages) {
+        state.idle.append(&mut pages);
+        return Err(error);
+    }
+    if let Some(node) = state.nodes.get_mut(&address) {
+        node.has = pages.iter().map(|page| page.step).collect();
+        node.pages = pages;
+        node.is_left = false;
+    }
+    state.mark();
+    Ok(())
+}
+
+/// Maps pages at a node's address, of which `size` bytes are accessible.
+fn map(device: &Arc<Device>, address: u64, (len, size): (u64, u64), pages: &[Page]) -> Result {
     let runs: Vec<_> = pages
         .iter()
         .flat_map(|page| page.pages.runs().iter().copied())
@@ -134,25 +182,22 @@ pub fn back(device: &Arc<Device>, address: u64) -> Result {
             peers: false,
             ..Range::on_device(device.ordinal(), size)
         },
-    )?;
-    if let Some(node) = state.nodes.get_mut(&address) {
-        node.pages = pages;
-    }
-    state.used += len;
-    state.mark();
-    Ok(())
+    )
 }
 
-/// Takes `count` pages from the device, or none.
-fn fresh_pages(device: &Arc<Device>, count: usize) -> Result<Vec<Page>> {
-    let one = || {
+/// Takes `count` steps from the device, or none. The first has number `next`.
+fn fresh_steps(device: &Arc<Device>, count: u64, next: u64) -> Result<Vec<Vec<Page>>> {
+    let page = |step| {
         let pages = Pages::take(device, Kind::Graph, PAGE)?;
         Ok(Page {
+            step,
             pages,
             _noted: Noted::new(device, Kind::Graph, PAGE),
         })
     };
-    std::iter::repeat_with(one).take(count).collect()
+    (next..next + count)
+        .map(|step| (0..STEP / PAGE).map(|_| page(step)).collect())
+        .collect()
 }
 
 /// Unmaps the physical memory at a node's address. The pages stay with the device's graphs.
@@ -167,13 +212,28 @@ pub fn unback(device: &Device, address: u64) {
     if pages.is_empty() {
         return;
     }
+    if node.is_left {
+        node.has.clear();
+    }
     va::retract(address);
     let exclusive = table::exclusive();
     // Fails only if the range is not in a reservation; a node's addresses are one.
     let _ = va::unmap(address, len);
     drop(exclusive);
     state.idle.append(&mut pages);
-    state.used -= len;
+}
+
+/// The executable graph of a node is destroyed: the node has no steps any more, from when it is not
+/// mapped.
+pub fn leave(device: &Device, address: u64) {
+    let graphs = graphs(device);
+    let mut state = graphs.lock();
+    if let Some(node) = state.nodes.get_mut(&address) {
+        node.is_left = true;
+        if node.pages.is_empty() {
+            node.has.clear();
+        }
+    }
 }
 
 /// Releases a node's address.
@@ -196,13 +256,23 @@ pub(crate) fn free_now(address: u64) -> Result {
     Ok(())
 }
 
-/// Frees the pages that no graph uses now.
+/// Frees the steps of which no page is mapped now.
 pub fn trim(device: &Device) {
     let graphs = graphs(device);
     let mut state = graphs.lock();
+    let mapped: BTreeSet<u64> = state
+        .nodes
+        .values()
+        .flat_map(|node| &node.pages)
+        .map(|page| page.step)
+        .collect();
     // With the lock held, so that a caller sees less reserved memory only after the device's
     // counters show it as free.
-    drop(std::mem::take(&mut state.idle));
+    state.idle.retain(|page| mapped.contains(&page.step));
+    for node in state.nodes.values_mut() {
+        node.has.retain(|step| mapped.contains(step));
+    }
+    state.steps = mapped;
 }
 
 /// The value of an attribute, in bytes.
@@ -213,7 +283,7 @@ pub fn attribute(device: &Device, attribute: Attribute) -> Result<u64> {
     let graphs = graphs(device);
     let state = graphs.lock();
     match attribute {
-        Attribute::USED_MEM_CURRENT => Ok(state.used),
+        Attribute::USED_MEM_CURRENT => Ok(state.used()),
         Attribute::USED_MEM_HIGH => Ok(state.used_high),
         Attribute::RESERVED_MEM_CURRENT => Ok(state.reserved()),
         Attribute::RESERVED_MEM_HIGH => Ok(state.reserved_high),
@@ -229,7 +299,7 @@ pub fn reset(device: &Device, attribute: Attribute, value: u64) -> Result {
     let graphs = graphs(device);
     let mut state = graphs.lock();
     match (attribute, value) {
-        (Attribute::USED_MEM_HIGH, 0) => state.used_high = state.used,
+        (Attribute::USED_MEM_HIGH, 0) => state.used_high = state.used(),
         (Attribute::RESERVED_MEM_HIGH, 0) => state.reserved_high = state.reserved(),
         _ => return Err(CUresult::INVALID_VALUE),
     }

@@ -101,13 +101,16 @@ impl Drop for Pinned {
     }
 }
 
-/// Allocates pinned host memory; its device address is the same.
+/// Allocates pinned host memory; its device address is the same. 0 bytes are at no address.
 ///
 /// # Errors
-/// `INVALID_VALUE` for 0 bytes or unknown flags, `OUT_OF_MEMORY` if the host lacks the memory.
+/// `INVALID_VALUE` for unknown flags, `OUT_OF_MEMORY` if the host lacks the memory.
 pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
-    if size == 0 || flags & !ALLOC_FLAGS != 0 {
+    if flags & !ALLOC_FLAGS != 0 {
         return Err(CUresult::INVALID_VALUE);
+    }
+    if size == 0 {
+        return Ok(0);
     }
     let owned = Owned::new(size)?;
     pins(context, size);

@@ -35,7 +35,7 @@ const POSIX_FD: u32 = 1;
 /// `NOT_SUPPORTED` for peer tokens.
 pub fn attribute(attribute: Attribute, address: u64) -> Result<Answer> {
     if let Some((base, len)) = vmm::reservation(address)
-        && let Some(answer) = of_reservation(attribute, base, len, address)
+        && let Some(answer) = of_reservation(attribute, base, len)
     {
         return Ok(answer);
     }
@@ -79,9 +79,13 @@ static WAITING: RwLock<BTreeSet<u64>> = RwLock::new(BTreeSet::new());
 /// Sets or clears `SYNC_MEMOPS` of the allocation that contains an address.
 ///
 /// # Errors
-/// `INVALID_VALUE` for an address outside the driver's allocations.
+/// `INVALID_VALUE` for an address outside the driver's allocations, `NOT_SUPPORTED` for memory that
+/// the program mapped.
 pub fn set_sync_memops(address: u64, on: bool) -> Result {
     let (_, record) = table::find(address).ok_or(CUresult::INVALID_VALUE)?;
+    if matches!(record.what, What::Mapped(_)) {
+        return Err(CUresult::NOT_SUPPORTED);
+    }
     let mut waiting = WAITING.write().unwrap_or_else(PoisonError::into_inner);
     if on {
         waiting.insert(record.id);
@@ -109,11 +113,10 @@ pub(crate) fn sync_memops(address: u64) -> bool {
 
 /// The attributes of reserved addresses, mapped or not; `None` for the attributes that reservations
 /// lack.
-fn of_reservation(attribute: Attribute, base: u64, len: u64, address: u64) -> Option<Answer> {
+fn of_reservation(attribute: Attribute, base: u64, len: u64) -> Option<Answer> {
     Some(match attribute {
         Attribute::RANGE_START_ADDR => Answer::Pointer(base),
         Attribute::RANGE_SIZE => Answer::Long(len),
-        Attribute::MAPPED => Answer::Flag(va::find(address).is_some()),
         _ => return None,
     })
 }

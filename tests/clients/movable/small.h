@@ -2,14 +2,13 @@
 static void at(int i, size_t offset) {
     dptr where = slots[i] + offset, base = where, start = where;
     size_t size = 0, length = 0;
-    int off = 0, list[3] = {12, 11, 1};
+    int list[3] = {12, 11, 1};
     void *of = NULL, *places[3] = {&length, &start, &of};
     int (*ask)(void *, int, dptr) = (int (*)(void *, int, dptr))symbol("cuPointerGetAttribute");
     int one = CALL("cuMemGetAddressRange_v2", (dptr *, size_t *, dptr))(&base, &size, where);
     int two = ask(&start, 11, where);
     int three = CALL("cuPointerGetAttributes", (unsigned, int *, void **, dptr))(3, list, places, where);
-    int four = CALL("cuPointerSetAttribute", (const void *, int, dptr))(&off, 6, where);
-    printf("at %llu %zu %d %d %d %d %llu %zu %d\n", where - base, size, one, two, three, four, start ? where - start : 0, length,
+    printf("at %llu %zu %d %d %d %llu %zu %d\n", where - base, size, one, two, three, start ? where - start : 0, length,
            of == context);
 }
 

@@ -29,17 +29,6 @@ impl Smalls {
         (begin == at).then_some((slab.device, small.serial))
     }
 
-    /// Sets `SYNC_MEMOPS` of the allocation that holds an address.
-    pub(in crate::residency) fn set_sync_memops(&mut self, address: u64, on: bool) {
-        let index = self.at(address);
-        let Some(slab) = index.and_then(|index| self.slab_mut(index)) else {
-            return;
-        };
-        if let Some((at, _)) = slab.find(address) {
-            slab.set_sync_memops(at, on);
-        }
-    }
-
     fn named(&self, slab: u64) -> Option<&Slab> {
         self.slab(*self.places.get(&slab)?)
     }
@@ -47,10 +36,5 @@ impl Smalls {
     /// How far a slab is in use.
     pub(in crate::residency) fn used(&self, slab: u64) -> u64 {
         self.named(slab).map_or(0, Slab::used)
-    }
-
-    /// Whether `SYNC_MEMOPS` is set for any allocation in a slab.
-    pub(in crate::residency) fn sync_memops(&self, slab: u64) -> bool {
-        self.named(slab).is_some_and(Slab::sync_memops)
     }
 }

@@ -26,14 +26,18 @@ fn get(
     out(size, room.min(bytes.len()))
 }
 
+/// Without a value it changes nothing.
 fn set(
     context: Option<&Context>,
     setting: CUcoredumpSettings,
     value: *const c_void,
     size: *const usize,
 ) -> Result {
-    required(value)?;
-    let bytes = inputs(value.cast::<u8>(), input(size)?)?;
+    let size = input(size)?;
+    if value.is_null() {
+        return coredump::attribute(context, setting).map(drop);
+    }
+    let bytes = inputs(value.cast::<u8>(), size)?;
     coredump::set_attribute(context, setting, &bytes)
 }
 

@@ -39,7 +39,8 @@ driver! {
 fn open(at: *mut CUdeviceptr, handle: [c_char; 64], flags: u32) -> Result {
     required(at)?;
     let context = context::current()?;
-    if flags & !CUipcMem_flags::LAZY_ENABLE_PEER_ACCESS.0 != 0 {
+    // It is no option: without it nothing is opened.
+    if flags != CUipcMem_flags::LAZY_ENABLE_PEER_ACCESS.0 {
         return Err(CUresult::INVALID_VALUE);
     }
     out(

@@ -49,18 +49,16 @@ driver! {
         Ok(())
     }
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
-        required(free)?;
-        required(total)?;
         let (left, all) = info()?;
-        out(free, usize::try_from(left).unwrap_or(usize::MAX))?;
-        out(total, usize::try_from(all).unwrap_or(usize::MAX))
+        out_if(free, usize::try_from(left).unwrap_or(usize::MAX));
+        out_if(total, usize::try_from(all).unwrap_or(usize::MAX));
+        Ok(())
     }
     fn cuMemGetInfo(free: *mut u32, total: *mut u32) {
-        required(free)?;
-        required(total)?;
         let (left, all) = info()?;
-        out(free, u32::try_from(left).unwrap_or(u32::MAX))?;
-        out(total, u32::try_from(all).unwrap_or(u32::MAX))
+        out_if(free, u32::try_from(left).unwrap_or(u32::MAX));
+        out_if(total, u32::try_from(all).unwrap_or(u32::MAX));
+        Ok(())
     }
 }
 

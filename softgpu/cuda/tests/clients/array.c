@@ -79,7 +79,10 @@ static void mipmaps(void) {
     struct array_desc back;
     handle mipmap, level;
     char out[16];
-    IS(INVALID_VALUE, cuMipmappedArrayCreate(&mipmap, &desc, 0));
+    DO(cuMipmappedArrayCreate(&mipmap, &desc, 0)); /* the number is clamped */
+    DO(cuMipmappedArrayGetLevel(&level, mipmap, 0));
+    IS(INVALID_VALUE, cuMipmappedArrayGetLevel(&level, mipmap, 1));
+    DO(cuMipmappedArrayDestroy(mipmap));
     DO(cuMipmappedArrayCreate(&mipmap, &desc, 100));
     TRUE(settled() <= before - 4 * MIB - MIB);
     DO(cuMipmappedArrayGetLevel(&level, mipmap, 10));

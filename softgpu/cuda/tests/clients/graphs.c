@@ -5,6 +5,7 @@ result cuStreamBeginCapture_v2(handle, int), cuStreamEndCapture(handle, handle *
 result cuGraphLaunch(handle, handle), cuGraphExecDestroy(handle), cuGraphDestroy(handle);
 result cuDeviceGetGraphMemAttribute(int, int, void *), cuDeviceSetGraphMemAttribute(int, int, void *), cuDeviceGraphMemTrim(int);
 enum { USED, USED_HIGH, RESERVED, RESERVED_HIGH };
+enum { STEP = 32 * MIB };
 
 static unsigned long long of(int attribute) {
     unsigned long long value = 0;
@@ -44,16 +45,16 @@ static void launches(void) {
         DO(cuGraphLaunch(exec, stream));
         DO(cuStreamSynchronize(stream));
         TRUE(out[0] == 0x3c && out[bytes - 1] == 0x3c);
-        TRUE(of(USED) == 0 && of(RESERVED) == 6 * MIB && settled() == before - 6 * MIB);
+        TRUE(of(USED) == STEP && of(RESERVED) == STEP && settled() == before - STEP);
     }
-    TRUE(of(USED_HIGH) == 6 * MIB);
+    TRUE(of(USED_HIGH) == STEP);
     dptr other;
     handle second = graph(stream, bytes, &other, out, 1);
     DO(cuGraphLaunch(second, stream)); /* uses memory that the first graph freed */
     DO(cuStreamSynchronize(stream));
-    TRUE(other != at && of(RESERVED) == 6 * MIB);
+    TRUE(other != at && of(USED) == STEP && of(RESERVED) == STEP);
     DO(cuDeviceGraphMemTrim(0));
-    TRUE(of(RESERVED) == 0 && of(RESERVED_HIGH) == 6 * MIB && settled() == before);
+    TRUE(of(USED) == 0 && of(RESERVED) == 0 && of(RESERVED_HIGH) == STEP && settled() == before);
     unsigned long long value = 1;
     IS(INVALID_VALUE, cuDeviceSetGraphMemAttribute(0, RESERVED_HIGH, &value));
     value = 0;
@@ -75,21 +76,23 @@ static void outlives(void) {
     before = settled();
     DO(cuGraphLaunch(exec, stream));
     DO(cuStreamSynchronize(stream));
-    TRUE(of(USED) == 2 * MIB);
+    TRUE(of(USED) == STEP);
     IS(INVALID_VALUE, cuGraphLaunch(exec, stream)); /* still allocated */
     DO(cuMemcpyDtoH_v2(&byte, at + 5, 1));
     TRUE(byte == 0x3c);
     DO(cuMemFreeAsync(at, stream));
     DO(cuStreamSynchronize(stream));
-    TRUE(of(USED) == 0);
+    TRUE(of(USED) == STEP); /* the executable graph keeps it for its next launch */
     DO(cuGraphLaunch(exec, stream));
     DO(cuStreamSynchronize(stream));
     DO(cuMemFree_v2(at));
-    TRUE(of(USED) == 0);
+    TRUE(of(USED) == STEP);
     DO(cuGraphLaunch(exec, stream));
     DO(cuGraphExecDestroy(exec));
+    TRUE(of(USED) == STEP);
     DO(cuMemFreeAsync(at, stream));
     DO(cuStreamSynchronize(stream));
+    TRUE(of(USED) == 0 && of(RESERVED) == STEP);
     DO(cuDeviceGraphMemTrim(0));
     TRUE(settled() == before);
 }

@@ -128,7 +128,8 @@ static void pinned(void) {
     void *at, *own = aligned_alloc(4096, 8192);
     dptr device, seen;
     unsigned flags;
-    IS(INVALID_VALUE, cuMemHostAlloc(&at, 0, 0));
+    DO(cuMemHostAlloc(&at, 0, 0));
+    TRUE(!at);
     IS(INVALID_VALUE, cuMemHostAlloc(&at, 100, 0x100));
     DO(cuMemHostAlloc(&at, 10000, 3));
     memset(at, 1, 10000);

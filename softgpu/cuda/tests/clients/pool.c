@@ -177,7 +177,7 @@ static void own_pools(void) {
     DO(cuStreamSynchronize(stream));
     TRUE(settled() == before);
     props.location.id = 9;
-    IS(INVALID_DEVICE, cuMemPoolCreate(&pool, &props));
+    IS(INVALID_VALUE, cuMemPoolCreate(&pool, &props));
     props.type = 0;
     IS(INVALID_VALUE, cuMemPoolCreate(&pool, &props));
 }

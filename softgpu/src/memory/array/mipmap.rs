@@ -20,22 +20,19 @@ pub struct Mipmap {
     memory: Arc<Memory>,
 }
 
-/// Creates a mipmapped array of up to `levels` levels and returns its handle.
+/// Creates a mipmapped array of up to `levels` levels, at least one, and returns its handle.
 ///
 /// # Errors
-/// As for arrays; `INVALID_VALUE` for 0 levels.
+/// As for arrays.
 pub fn create_mipmap(
     context: &Context,
     descriptor: CUDA_ARRAY3D_DESCRIPTOR_v2,
     levels: u32,
 ) -> Result<usize> {
-    if levels == 0 {
-        return Err(CUresult::INVALID_VALUE);
-    }
     let mut plans: Vec<(CUDA_ARRAY3D_DESCRIPTOR_v2, Layout, u64)> = Vec::new();
     let mut size = 0;
     let mut at = descriptor;
-    for _ in 0..levels.min(most_levels(&descriptor)) {
+    for _ in 0..levels.clamp(1, most_levels(&descriptor).max(1)) {
         let layout = plan(&at)?;
         plans.push((at, layout, size));
         size += layout.size;

@@ -56,10 +56,7 @@ fn pinned(props: &CUmemPoolProps) -> Result<(Arc<Device>, Home)> {
     let is_private = types == CUmemAllocationHandleType::NONE;
     let driver = process()?.spec().driver;
     match props.location.type_ {
-        CUmemLocationType::DEVICE => {
-            let device = process()?.device(props.location.id)?;
-            Ok((Arc::clone(device), Home::Device))
-        }
+        CUmemLocationType::DEVICE => Ok((device(props.location.id)?, Home::Device)),
         CUmemLocationType::HOST if driver >= BY_LOCATION && is_private => {
             Ok((first()?, Home::Host))
         }
@@ -88,7 +85,7 @@ fn managed(props: &CUmemPoolProps) -> Result<(Arc<Device>, Home)> {
     let home = match props.location.type_ {
         CUmemLocationType::NONE => (first()?, None),
         CUmemLocationType::DEVICE => {
-            let device = Arc::clone(process()?.device(props.location.id)?);
+            let device = device(props.location.id)?;
             let place = Location::Device(device.ordinal());
             (device, Some(place))
         }
@@ -103,6 +100,12 @@ fn managed(props: &CUmemPoolProps) -> Result<(Arc<Device>, Home)> {
         return Err(CUresult::NOT_SUPPORTED);
     }
     Ok((home.0, Home::Managed(home.1)))
+}
+
+/// The device of a place. A number that is none is an invalid value here, not an invalid device.
+fn device(number: i32) -> Result<Arc<Device>> {
+    let found = process()?.device(number);
+    found.cloned().map_err(|_| CUresult::INVALID_VALUE)
 }
 
 fn first() -> Result<Arc<Device>> {

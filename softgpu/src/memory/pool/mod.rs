@@ -35,6 +35,7 @@ use crate::va;
 use crate::world::{Device, process};
 use home::{Home, Segment};
 use model::Model;
+pub(crate) use model::STEP;
 
 static POOLS: Handles<Pool> = Handles::new();
 
@@ -151,10 +152,10 @@ impl Pool {
 /// Creates a pool.
 ///
 /// # Errors
-/// `INVALID_DEVICE` for a location that is no device of this process; `INVALID_VALUE` for other
-/// illegal properties, and for places that drivers of this version do not have; `NOT_SUPPORTED` for
-/// handle types other than a file descriptor, pools of a host's node that can be exported, and
-/// managed memory if a device's does not move.
+/// `INVALID_VALUE` for a location that is no device of this process, for other illegal properties,
+/// and for places that drivers of this version do not have; `NOT_SUPPORTED` for handle types other
+/// than a file descriptor, pools of a host's node that can be exported, and managed memory if a
+/// device's does not move.
 pub fn create(props: &CUmemPoolProps) -> Result<usize> {
     let (device, home) = home::of(props)?;
     Ok(Pool::enter(&device, home, *props, false, None).handle)
@@ -254,12 +255,15 @@ pub fn set_access(handle: usize, rights: &[(u32, Rights)]) -> Result {
     Ok(())
 }
 
-/// The access rights of one device.
+/// The access rights of one device. Devices access managed memory without having been given any.
 ///
 /// # Errors
 /// `INVALID_VALUE` if the handle names no pool.
 pub fn access(handle: usize, ordinal: u32) -> Result<Rights> {
     let pool = get(handle)?;
+    if matches!(pool.home, Home::Managed(_)) {
+        return Ok(Rights::None);
+    }
     let state = pool.lock();
     Ok(Rights::of(ordinal, state.readers, state.writers))
 }
