@@ -77,6 +77,8 @@ static volatile int captured;
 static void *allocates(void *nothing) {
     CU("cuCtxSetCurrent", (void *), (context));
     void *stream = stream_of(NON_BLOCKING);
+    int mode = 2; /* Relaxed, as PyTorch's allocator: a global capture of another thread forbids allocations otherwise. */
+    CU("cuThreadExchangeStreamCaptureMode", (int *), (&mode));
     while (!captured) {
         dptr at;
         CU("cuMemAllocAsync", (dptr *, size_t, void *), (&at, 1 << 20, stream));
@@ -126,8 +128,9 @@ static void greens(void) {
         CU("cuGreenCtxStreamCreate", (void **, void *, unsigned, int), (&stream, green, NON_BLOCKING, 0));
         spin(stream), spin(NULL);
         if (round % 2) finish(stream);
-        CU("cuGreenCtxDestroy", (void *), (green));
+        /* The other way round, an H100 with driver 580.159.04 says that the context is destroyed. */
         CU("cuStreamDestroy_v2", (void *), (stream));
+        CU("cuGreenCtxDestroy", (void *), (green));
     }
     finish_all();
 }

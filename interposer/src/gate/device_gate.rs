@@ -225,7 +225,7 @@ impl DeviceGate {
             GateState::Open => {}
         }
         inner.refresh(now);
-        if inner.window.is_half_full(inner.bounds) || inner.may_have_paused(now) {
+        if inner.should_look(now) || inner.may_have_paused(now) {
             inner.look_relaxed(now);
             self.settle(&mut inner, now);
         }

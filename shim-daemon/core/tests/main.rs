@@ -54,7 +54,7 @@ mod together_estimates;
 mod together_gangs;
 mod together_gates;
 mod together_graphs;
-mod together_h100;
+
 mod together_late;
 mod together_liars;
 mod together_more;
@@ -63,6 +63,7 @@ mod together_promises;
 mod together_properties;
 mod together_rows;
 mod together_stopped;
+mod together_switches;
 mod together_unmeasured;
 mod turns;
 mod uvm;

@@ -11,6 +11,7 @@ use super::{DeviceGate, GateState, Inner, PAUSE, bounds};
 use crate::account;
 use crate::gate::ledger::Rules;
 use crate::gate::waits_at;
+use gpushare_pacing::window::LOOK;
 
 /// The most attempts to mark untracked work at an open gate; also once that was done.
 const GLANCES: u32 = 50;
@@ -132,6 +133,12 @@ impl Inner {
             self.window.set_slice(slice);
             self.bounds = bounds(self.rules.window, NO_DEADLINE);
         }
+    }
+
+    /// Whether so much is under way that the marks are worth a look, and the last one was not just
+    /// now.
+    pub(super) fn should_look(&self, now: u64) -> bool {
+        self.window.is_half_full(self.bounds) && now.saturating_sub(self.looked) >= LOOK
     }
 
     /// Whether all work should be complete, and there are marks to query: the next work may come

@@ -107,7 +107,7 @@ impl Rules {
     pub(super) const BARE: u64 = 100;
     pub(super) const STALE: (Nanos, Nanos) = (Nanos::secs(4), Nanos::secs(64));
     /// For how long steering is given up that was not: the first time, and at most.
-    pub(super) const GIVEN_UP: (Nanos, Nanos) = (Nanos::secs(1), Nanos::secs(64));
+    pub(super) const GIVEN_UP: (Nanos, Nanos) = (Nanos::secs(4), Nanos::secs(64));
 
     /// Lag from which the other tenants yield.
     pub(super) fn yield_at(&self) -> i64 {
@@ -125,9 +125,9 @@ impl Rules {
         signed(self.slice) * 5
     }
 
-    /// Lag below which it is calm.
+    /// Lag below which it is calm: the driver's own slices make tenants lag by up to one.
     pub(super) fn calm_below(&self) -> i64 {
-        signed(self.slice) / 2
+        signed(self.slice)
     }
 
     /// How long the other tenants must have yielded before any is held.

@@ -148,7 +148,13 @@ impl Steering {
             self.case(&pending, tenants, active, rules, now)
         };
         let case = case.filter(|case| self.is_worth_it(case, rules, now));
-        self.regime = Regime::Driver;
+        let was = std::mem::replace(&mut self.regime, Regime::Driver);
+        // Only turns hold tenants that are not behind. Where they are given up, the driver decides.
+        let ends = was == Regime::Turns && !self.trial.allows(Regime::Turns, now);
+        let case = case.filter(|_| !ends);
+        if ends {
+            self.rest(now);
+        }
         match case {
             None if active.len() < 2 => self.rest(now),
             None => self.follow(Mode::Together, now),
