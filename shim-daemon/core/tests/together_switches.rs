@@ -1,6 +1,6 @@
-//! Tenants on a device whose changes of contexts take as long as an H100's: what steering costs, and
-//! turns of tenants that wait for each of their operations. In virtual time; figures: `cargo test
-//! -p gpushare-core --test main together_switches:: -- --nocapture`.
+//! Tenants on a device whose changes of contexts take as long as an H100's: what steering costs,
+//! and turns of tenants that wait for each of their operations. In virtual time; figures: `cargo
+//! test -p gpushare-core --test main together_switches:: -- --nocapture`.
 #![allow(clippy::float_arithmetic, reason = "figures")]
 
 use crate::together::{Case, MS, Pair, Program, US, at_least, near};

@@ -135,7 +135,7 @@ fn a_call_that_ends_the_process_is_one_fact_and_the_rest_goes_on() {
 }
 
 #[test]
-fn a_record_keeps_the_lines_without_an_answer_and_those_of_absent_functions() {
+fn a_record_keeps_lines_without_an_answer_and_those_of_absent_functions() {
     let copy = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("record");
     fs::create_dir_all(&copy).unwrap();
     fs::copy(folder().join("run.sh"), copy.join("run.sh")).unwrap();

@@ -144,8 +144,8 @@ impl Rules {
     /// The work that the yielding tenants together submit at a time. The pauses between their
     /// slices cost device time only while the tenant that is behind is not pending. So the rarer it
     /// is pending, the longer the slices, up to a quarter of the driver's slice: longer ones would
-    /// keep the driver from switching at once. But each slice costs changes of contexts. Where these
-    /// would cost too much, slices are longer.
+    /// keep the driver from switching at once. But each slice costs changes of contexts. Where
+    /// these would cost too much, slices are longer.
     pub(super) fn yield_slice(&self, visits: &Visits) -> Nanos {
         let pauses = if visits.far {
             Self::PAUSES.1
