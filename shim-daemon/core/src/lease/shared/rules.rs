@@ -102,6 +102,8 @@ impl Rules {
     /// alone would leave; compared over so long.
     pub(super) const KEEPS: u64 = 850;
     pub(super) const TRIAL: Nanos = Nanos::millis(400);
+    /// Where less than this many thousandths remain a quarter of that time says enough.
+    pub(super) const HOPELESS: u64 = 650;
     /// The samples that say what the driver alone leaves, at most. That is measured after so much
     /// steering if it is not known, and again after so much.
     pub(super) const BARE: u64 = 100;

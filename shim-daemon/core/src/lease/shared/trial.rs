@@ -105,7 +105,7 @@ impl Trial {
             return;
         }
         self.during = (self.during.0 + useful, self.during.1 + span.0);
-        if self.during.1 >= Rules::TRIAL.0 {
+        if self.during.1 >= Rules::TRIAL.0 || self.is_hopeless() {
             self.judge(now, regime);
         }
         if now >= self.stale {
@@ -113,6 +113,14 @@ impl Trial {
             self.measured = now + Nanos(Rules::TICK.0 * Rules::BARE);
             self.stale = self.measured + Rules::STALE.0;
         }
+    }
+
+    /// Whether so much is lost that a quarter of the time says enough.
+    fn is_hopeless(&self) -> bool {
+        let (useful, all) = self.during;
+        let part = useful.saturating_mul(1000) / all.max(1);
+        let is_known = self.samples >= Rules::SAMPLES;
+        is_known && all >= Rules::TRIAL.0 / 4 && part * 1000 < self.bare * Rules::HOPELESS
     }
 
     fn judge(&mut self, now: Nanos, regime: Regime) {
@@ -186,6 +194,20 @@ mod tests {
             }
             assert_eq!(pause, Rules::GIVEN_UP.1);
         }
+    }
+
+    #[test]
+    fn steering_that_costs_half_is_given_up_sooner() {
+        let given_up_after = |part| {
+            let (mut trial, from) = measured(880);
+            let mut now = from;
+            while trial.allows(Regime::Turns, now) {
+                now = samples(&mut trial, now, TICK, part, Regime::Turns);
+            }
+            now - from
+        };
+        assert_eq!(given_up_after(700), Rules::TRIAL);
+        assert_eq!(given_up_after(440), Nanos(Rules::TRIAL.0 / 4));
     }
 
     #[test]
