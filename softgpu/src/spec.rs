@@ -14,8 +14,8 @@
 //! | `seed` | selects legal orders and delays | 1 |
 //! | `linger` | number of operations for which a dead process's memory stays taken, 0–10000 | 0 |
 //! | `slice` | the longest a context holds the multiprocessors while other contexts wait, 10us–1s | `2ms` |
-//! | `switch` | time of a context switch if the previous context has no more work, up to 100ms | 0 |
-//! | `preempt` | time of a context switch if the previous context has work left | 0 |
+//! | `switch` | time of a context switch if the previous context has no more work, up to 100ms | `150us` |
+//! | `preempt` | time of a context switch if the previous context has work left | `150us` |
 //! | `launch` | time a launch of a kernel or graph takes on the host, up to 100ms | 0 |
 //! | `load` | time in which a module's code is loaded, in the call that needs it, up to 60s | 0 |
 //! | `inst` | time that one instruction of one thread of a PTX kernel takes, up to 1ms | `1ns` |
@@ -31,17 +31,17 @@
 //! | `order` | memory of a pool is accessible from its allocation to its free in stream order (`strict`), or from the call that allocates it (`lenient`) | `strict` |
 //! | `exit` | a call after the driver's teardown at exit `abort`s the process, or is `refuse`d | `abort` |
 //!
-//! The defaults of `slice` to `stamp` and of `managed` to `vmmcall` are **unverified**: none was
-//! recorded on a GPU, and NVIDIA publishes neither time slices nor costs of context switches for
-//! desktops and servers (its forum says so, topic 188437). What is known of each:
+//! `slice`, `switch` and `preempt` are an H100's with driver 580.159.04
+//! (`docs/results/2026-11-26-verify-NVIDIA-H100-80GB-HBM3.md`). The defaults of `launch` to `stamp`
+//! and of `managed` to `vmmcall` are **unverified**, or fast where tests need that. What is known:
 //!
-//! - `slice`: reports give 2 ms as the order of magnitude. For its DRIVE platform NVIDIA recommends
-//!   at most 1.5 ms for applications of low priority and 2 ms for medium priority; the shortest
-//!   value that can be set is 1 ms ("Setting the Timeslice", DRIVE OS 6.0).
-//! - `switch`, `preempt`: no source. 0 is the minimum; every scheme that shares a device looks best
-//!   with it.
-//! - `launch`: users report 4 to 5 us, and a queue of about 1000 launches a stream (Stack Overflow,
-//!   question 53970187). 0 makes tests fast.
+//! - `slice`: of two processes each had the H100 for 2.09 ms and not for 2.39 ms. For its DRIVE
+//!   platform NVIDIA recommends at most 1.5 ms for applications of low priority and 2 ms for medium
+//!   priority; the shortest value that can be set is 1 ms ("Setting the Timeslice", DRIVE OS 6.0).
+//! - `switch`, `preempt`: the difference of those two, for two changes of contexts. Two processes
+//!   that wait for each kernel of 50 us had 26.5 % of the device, which 150 us at each gap give.
+//! - `launch`: 2.9 us on the H100; users report 4 to 5 us, and a queue of about 1000 launches a
+//!   stream (Stack Overflow, question 53970187). 0 makes tests fast.
 //! - `load`: no source; it depends on the module. 0 makes tests fast.
 //! - `inst`: a device runs thousands of threads at a time, and instructions differ; so this is no
 //!   time of any device. 1 ns is far slower than a GPU, which flatters no program that shares one.
@@ -73,9 +73,10 @@ use values::{MICROSECOND, MILLISECOND, UP_TO_100_MS, at_most, name, number, rate
 pub const VARIABLE: &str = "SOFTGPU";
 /// The maximum number of devices of a machine.
 pub const MAX_DEVICES: u32 = 16;
-/// The default of `slice` (ns), unverified. NVIDIA documents no value; reports give 2 ms as the
-/// order of magnitude of its default time slice.
+/// The default of `slice` (ns): an H100's, to the nearest millisecond.
 pub const SLICE: u64 = 2_000_000;
+/// The default of `switch` and `preempt` (ns): an H100's.
+pub const SWITCH: u64 = 150_000;
 /// Physical memory is allocated in pages of this size.
 pub const PAGE: u64 = 2 << 20;
 
@@ -161,8 +162,8 @@ impl Default for Spec {
             seed: 1,
             linger: 0,
             slice: SLICE,
-            switch: 0,
-            preempt: 0,
+            switch: SWITCH,
+            preempt: SWITCH,
             launch: 0,
             load: 0,
             inst: 1,

@@ -61,7 +61,7 @@ fn idle() -> f32 {
 #[test]
 fn an_event_in_an_idle_stream_waits_for_its_contexts_turn() {
     let name = "an_event_in_an_idle_stream_waits_for_its_contexts_turn";
-    alone(name, "slice=1s", || assert_eq!(idle(), 0.0));
+    alone(name, "slice=1s,switch=0", || assert_eq!(idle(), 0.0));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn an_event_after_a_copy_does_not_wait_for_the_multiprocessors() {
 #[test]
 fn an_event_after_another_contexts_work_waits_for_its_contexts_turn() {
     let name = "an_event_after_another_contexts_work_waits_for_its_contexts_turn";
-    alone(name, "slice=1s", || {
+    alone(name, "slice=1s,switch=0", || {
         start();
         let (first, done) = (free_stream(), event());
         spin(first, 50 * MS);
