@@ -27,7 +27,7 @@ use nix::unistd::Pid;
 
 /// Parts are multiples of this, a huge page, so that no two processes want the same one.
 const PART: usize = 2 << 20;
-/// As many share the work at most. Beyond that the lists of the file's pages are what they wait for.
+/// As many share the work at most. With more, they would wait for the list of the file's pages.
 const MOST: usize = 8;
 /// Fewer are slower than `fallocate`, which neither zeroes pages nor maps them: a page costs it a
 /// third of the time.
