@@ -14,7 +14,6 @@ use nix::sys::stat::fstat;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::unistd::ftruncate;
 
-use crate::fill::{Workers, fill};
 use crate::foreign::{Foreign, Lane};
 use crate::pages::{PagesError, failed, memfd, size_seals};
 
@@ -74,17 +73,7 @@ impl HostFile {
     /// # Errors
     /// If the host has too little memory.
     pub fn allocate(&self, offset: u64, bytes: u64) -> Result<(), PagesError> {
-        // They are the range's until it is done.
-        let workers = Workers::take();
-        self.allocate_by(workers.number(), offset, bytes)
-    }
-
-    fn allocate_by(&self, workers: usize, offset: u64, bytes: u64) -> Result<(), PagesError> {
-        let allocated = match fill(self.file(), offset, bytes, workers) {
-            true => Ok(()),
-            // Alone, with what is not there yet. If that is too much, this says why.
-            false => self.change(FallocateFlags::empty(), offset, bytes),
-        };
+        let allocated = self.change(FallocateFlags::empty(), offset, bytes);
         if allocated.is_err() {
             // A part may have been.
             let _ = self.release(offset, bytes);
@@ -143,80 +132,6 @@ mod tests {
     use super::*;
     use crate::foreign::Lanes;
     use crate::pages::UsagePage;
-    use std::os::unix::fs::FileExt as _;
-
-    const AT: u64 = 1 << 42;
-    const MIB: u64 = 1 << 20;
-
-    fn file() -> HostFile {
-        HostFile::create(&Lanes::default().own()).unwrap()
-    }
-
-    #[test]
-    fn a_range_that_several_fill_has_exactly_its_bytes_and_they_are_zero() {
-        for bytes in [64 * MIB, 6 * MIB, 7 * MIB + 4096] {
-            let one = file();
-            assert!(fill(one.file(), AT, bytes, 4));
-            assert_eq!(one.allocated().unwrap(), bytes);
-            let mut read = vec![1; usize::try_from(bytes).unwrap()];
-            one.file().read_exact_at(&mut read, AT).unwrap();
-            assert!(read.iter().all(|byte| *byte == 0));
-            one.release(AT, bytes).unwrap();
-            assert_eq!(one.allocated().unwrap(), 0);
-        }
-    }
-
-    #[test]
-    fn what_is_there_already_stays_as_it_is_when_the_rest_is_filled() {
-        let one = file();
-        one.file().write_all_at(b"kept", AT + 5 * MIB).unwrap();
-        one.allocate_by(4, AT, 8 * MIB).unwrap();
-        assert_eq!(one.allocated().unwrap(), 8 * MIB);
-        let mut read = [0; 4];
-        one.file().read_exact_at(&mut read, AT + 5 * MIB).unwrap();
-        assert_eq!(&read, b"kept");
-    }
-
-    #[test]
-    fn of_a_range_that_cannot_be_filled_whole_nothing_stays() {
-        let one = file();
-        let at = u64::try_from(HOST_FILE).unwrap() - 8 * MIB;
-        assert!(!fill(one.file(), at, 12 * MIB, 6));
-        assert_eq!(one.allocated().unwrap(), 8 * MIB, "what is in the file");
-        // Kernels may lack that list.
-        let left = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
-        assert_eq!(left, "", "processes that filled it");
-        one.release(at, 12 * MIB).unwrap();
-        assert!(one.allocate_by(6, at, 12 * MIB).is_err());
-        assert_eq!(one.allocated().unwrap(), 0);
-        one.allocate_by(6, at, 8 * MIB).unwrap();
-        assert_eq!(one.allocated().unwrap(), 8 * MIB, "that fits");
-    }
-
-    #[test]
-    fn a_file_that_no_process_may_fill_is_allocated_by_one_thread() {
-        let one = memfd(c"unmappable").unwrap();
-        ftruncate(&one, HOST_FILE).unwrap();
-        let seals = FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_FUTURE_WRITE);
-        fcntl(&one, seals).unwrap();
-        let one = HostFile(Foreign::new(one, &Lanes::default().own()));
-        assert!(!fill(one.file(), AT, 64 * MIB, 4));
-        assert_eq!(one.allocated().unwrap(), 0);
-        one.allocate_by(4, AT, 64 * MIB).unwrap();
-        assert_eq!(one.allocated().unwrap(), 64 * MIB);
-    }
-
-    #[test]
-    fn small_ranges_and_few_processors_take_one_thread() {
-        let one = file();
-        for (bytes, workers) in [(4 * MIB, 8), (64 * MIB, 2), (64 * MIB, 0)] {
-            assert!(!fill(one.file(), AT, bytes, workers));
-            assert_eq!(one.allocated().unwrap(), 0, "it was not begun");
-            one.allocate_by(workers, AT, bytes).unwrap();
-            assert_eq!(one.allocated().unwrap(), bytes);
-            one.release(AT, bytes).unwrap();
-        }
-    }
 
     #[test]
     fn host_memory_comes_back_by_its_file_and_by_no_other() {

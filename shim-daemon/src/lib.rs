@@ -7,7 +7,6 @@ pub mod config;
 pub mod connection;
 pub mod containers;
 pub mod devices;
-mod fill;
 pub mod foreign;
 pub mod groups;
 pub mod guard;

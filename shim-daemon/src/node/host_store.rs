@@ -20,7 +20,7 @@ use crate::foreign::Lane;
 use crate::host_file::HostFile;
 use crate::pages::PagesError;
 
-/// The longest range. Allocating it takes 10 to 40 ms. A process that wants more asks again.
+/// The longest range. Allocating it takes about 15 ms. A process that wants more asks again.
 pub(super) const PIECE: Bytes = Bytes::mib(64);
 /// Ranges are multiples of this.
 const LEAST: Bytes = Bytes::mib(2);
