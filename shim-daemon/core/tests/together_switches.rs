@@ -139,6 +139,20 @@ fn a_higher_class_that_waits_for_each_operation_has_the_device() {
 }
 
 #[test]
+fn deep_queues_keep_their_shares() {
+    for percent in [vec![70, 30], vec![50, 30, 20]] {
+        let what = format!("{percent:?}");
+        let queues = vec![trainer(); percent.len()];
+        let case = Case::new(&what, &queues).h100().requests(&percent);
+        let report = case.steered().report;
+        for (at, percent) in percent.iter().enumerate() {
+            let part = 100.0 * report.useful(at) / report.all_useful();
+            near(&what, part, f64::from(*percent), 1.0);
+        }
+    }
+}
+
+#[test]
 fn deep_queues_take_no_turns() {
     let what = "2 deep queues";
     let pair = pair(what, &[trainer(), trainer()]);

@@ -187,7 +187,7 @@ impl Rules {
 
     /// The longest turn where they take turns, whatever is known of their service.
     pub(super) fn longest_turn(&self) -> Nanos {
-        Nanos(self.slice.0 * 8)
+        Nanos(self.slice.0 * 4)
     }
 
     /// Work that has been pending for so long without a break is a queue, not a loop: one operation

@@ -285,9 +285,9 @@ impl Steering {
             Mode::Together
         } else if silent {
             Mode::Yield
-        } else if turns {
-            Mode::Hold
-        } else if (lag >= rules.hold_at() && !patient) || (self.mode == Mode::Hold && lag >= least)
+        } else if turns
+            || (lag >= rules.hold_at() && !patient)
+            || (self.mode == Mode::Hold && lag >= least)
         {
             Mode::Hold
         } else if higher || lag >= least {
