@@ -103,7 +103,7 @@ const PARTS: &[Part] = &[
             &["."],
             &["steer", "service", "books"],
             &["tenant"],
-            &["doubt", "habit", "meter", "rest"],
+            &["doubt", "habit", "meter", "rest", "trial"],
             &["rules", "bond", "done"],
         ],
     },
