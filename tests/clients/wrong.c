@@ -189,7 +189,8 @@ static void array(void) {
     say("mipmap_format", mipmap(&array, 8192, 33, 1, 0, 3));
     say("mipmap_channels", mipmap(&array, 8192, 32, 7, 0, 3));
     say("mipmap_flags", mipmap(&array, 8192, 32, 1, 0x40000000, 3));
-    say("mipmap_levels", mipmap(&array, 8192, 32, 1, 0, 0));
+    /* It has one level. */
+    say("right_mipmap_of_0_levels", mipmap(&array, 8192, 32, 1, 0, 0));
 }
 
 /* A graph of one allocation and its free. */

@@ -179,6 +179,24 @@ fn a_global_capture_survives_the_captures_of_other_threads() {
     guest.finish().silently();
 }
 
+/// So it is above the limit, where the driver is not asked for the memory.
+#[test]
+fn ordered_memory_over_quota_beside_a_global_capture_is_refused() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu);
+    let wanted = format!("other async {} 2", 2 * LIMIT);
+    assert_eq!(guest.ask(&wanted), "async 2");
+    guest.does("begin 0 1");
+    assert_eq!(guest.ask(&wanted), "async 900");
+    guest.answers("status 1", "2");
+    assert_eq!(guest.ask("end 1"), "end 901");
+    guest.does("begin 1 1");
+    assert_eq!(guest.ask(&wanted), "async 2");
+    guest.answers("status 1", "1");
+    guest.does("end 1");
+    guest.finish().silently();
+}
+
 /// The opposite: what the driver refuses is refused, and ends the capture as there.
 #[test]
 fn ordered_memory_beside_a_global_capture_is_refused() {
