@@ -28,7 +28,7 @@ static void masked(char *text) {
 
 void coredump_facts(void) {
     unsigned char yes = 1, no = 0;
-    char text[1024] = "", name[] = "dump";
+    char text[1024] = "untouched", name[] = "dump";
     size_t size = 0;
     begin();
     say_number("on_exception_at_first", flag(ON_EXCEPTION));

@@ -45,6 +45,10 @@ static result stream_id(void) {
     unsigned long long id;
     return CU(cuStreamGetId, stream, &id);
 }
+static result stream_id_elsewhere(void) {
+    unsigned long long id;
+    return CU(cuStreamGetId, other, &id);
+}
 static result legacy_status(void) {
     int status;
     return CU(cuStreamIsCapturing, NULL, &status);
@@ -113,7 +117,7 @@ static const struct row {
     {"event_query", event_query}, {"event_synchronize", event_synchronize}, {"event_create", event_create},
     {"event_record_elsewhere", event_record}, {"event_destroy", event_destroy}, {"stream_query", stream_query},
     {"stream_synchronize", stream_synchronize}, {"stream_create", stream_create}, {"stream_context", stream_context},
-    {"stream_id", stream_id}, {"legacy_status", legacy_status}, {"alloc", alloc}, {"free", release},
+    {"stream_id", stream_id}, {"stream_id_elsewhere", stream_id_elsewhere}, {"legacy_status", legacy_status}, {"alloc", alloc}, {"free", release},
     {"alloc_managed", alloc_managed}, {"alloc_host", alloc_host}, {"alloc_async_elsewhere", alloc_async},
     {"free_async_elsewhere", free_async}, {"copy", copy}, {"fill", fill}, {"memory_info", memory_info},
     {"pool_current", pool_current}, {"pool_get_attribute", pool_get}, {"pool_set_attribute", pool_set}, {"pool_trim", pool_trim},
@@ -214,7 +218,8 @@ void forbidden_facts(void) {
     must("cuMemAllocAsync", CU(cuMemAllocAsync, &pooled, (size_t)4096, other));
     must("cuDeviceGetDefaultMemPool", CU(cuDeviceGetDefaultMemPool, &pool, 0));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) in_capture("global", &rows[i], here, GLOBAL);
-    const char *again[] = {"event_query", "alloc", "pool_get_attribute", "memory_info", "stream_synchronize"};
+    const char *again[] = {"event_query", "alloc", "pool_get_attribute", "memory_info", "stream_synchronize",
+                           "stream_id", "stream_id_elsewhere", "alloc_async_elsewhere"};
     for (size_t i = 0; i < sizeof again / sizeof *again; i++) {
         const struct row *row = row_of(again[i]);
         in_capture("global_elsewhere", row, elsewhere, GLOBAL);

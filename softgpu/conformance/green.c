@@ -82,7 +82,6 @@ static void life(void) {
     say_result("create_without_the_flag", CU(cuGreenCtxCreate, &green, desc, 0, 0));
     say_result("create_with_nonsense", CU(cuGreenCtxCreate, &green, desc, 0, 0x11));
     say_result("create_to_null", CU(cuGreenCtxCreate, NULL, desc, 0, DEFAULT_STREAM));
-    say_result("create_of_no_desc", CU(cuGreenCtxCreate, &green, NULL, 0, DEFAULT_STREAM));
     say_result("create_on_no_device", CU(cuGreenCtxCreate, &green, desc, 99, DEFAULT_STREAM));
     say_bool("primary_before", is_active());
     must("cuGreenCtxCreate", CU(cuGreenCtxCreate, &green, desc, 0, DEFAULT_STREAM));
@@ -191,19 +190,26 @@ static void streams(handle green, handle context, handle primary) {
     say_result("event.capture_is_invalid", CU(cuStreamEndCapture, stream, &of));
 }
 
+// A family may end the process that asks it, so that each has its own.
 void green_facts(void) {
-    handle green = NULL, context = NULL, primary = NULL;
     must("cuInit", CU(cuInit, 0));
     resources();
+}
+
+void green_life_facts(void) {
+    must("cuInit", CU(cuInit, 0));
     life();
-    primary = begin();
+}
+
+void green_use_facts(void) {
+    handle green = NULL, context = NULL, primary = begin();
     must("cuGreenCtxCreate", CU(cuGreenCtxCreate, &green, described(), 0, DEFAULT_STREAM));
     must("cuCtxFromGreenCtx", CU(cuCtxFromGreenCtx, &context, green));
     share(green, context, primary);
     streams(green, context, primary);
 }
 
-// What a destroyed green context leaves, and calls that a driver may answer by taking the green context or the process with it.
+// What a destroyed green context leaves.
 void green_end_facts(void) {
     handle green = NULL, context = NULL, stream = NULL, own = NULL, second = NULL, primary = begin();
     must("cuGreenCtxCreate", CU(cuGreenCtxCreate, &green, described(), 0, DEFAULT_STREAM));
@@ -222,8 +228,30 @@ void green_end_facts(void) {
     say_result("detached.stream_destroy", CU(cuStreamDestroy_v2, stream));
     say_result("detached.own_destroy", CU(cuStreamDestroy_v2, own));
     say_result("destroy_again", CU(cuGreenCtxDestroy, green));
-    say_result("use_when_destroyed", CU(cuCtxSetCurrent, context));
+}
+
+void green_as_context_facts(void) {
+    handle green = NULL, context = NULL;
+    begin();
     must("cuGreenCtxCreate", CU(cuGreenCtxCreate, &green, described(), 0, DEFAULT_STREAM));
     must("cuCtxFromGreenCtx", CU(cuCtxFromGreenCtx, &context, green));
     say_result("destroy_as_a_context", CU(cuCtxDestroy_v2, context));
+}
+
+// Calls with what is no green context, or is one no more. A real driver took the process with it when the process ended.
+void green_destroyed_facts(void) {
+    handle green = NULL, context = NULL, primary = begin();
+    must("cuGreenCtxCreate", CU(cuGreenCtxCreate, &green, described(), 0, DEFAULT_STREAM));
+    must("cuCtxFromGreenCtx", CU(cuCtxFromGreenCtx, &context, green));
+    must("cuGreenCtxDestroy", CU(cuGreenCtxDestroy, green));
+    say_result("use_when_destroyed", CU(cuCtxSetCurrent, context));
+    CU(cuCtxSetCurrent, primary);
+}
+
+void green_undescribed_facts(void) {
+    handle green = NULL;
+    begin();
+    result answer = CU(cuGreenCtxCreate, &green, NULL, 0, DEFAULT_STREAM);
+    say_result("create_of_no_desc", answer);
+    if (!answer) CU(cuGreenCtxDestroy, green);
 }

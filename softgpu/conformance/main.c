@@ -26,6 +26,8 @@ struct family {
     int printed, known;
     // The number of the call that is being made; 0 between two calls.
     volatile int now;
+    // The last fact that was said.
+    char last[SIGNAL * 4];
 };
 
 static void *library;
@@ -70,6 +72,7 @@ int lacks(const char *function, const char *const *facts) {
 }
 
 void say(const char *fact, const char *answer) {
+    snprintf(shared->last, sizeof shared->last, "%s", fact);
     if (__atomic_add_fetch(&shared->known, 1, __ATOMIC_RELAXED) <= shared->printed) return;
     printf("%s.%s\t%s\n", family, fact, answer);
     fflush(stdout);
@@ -156,6 +159,7 @@ static void run(void (*facts)(void)) {
         int by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
         if (!by || by == SIGALRM || !shared->now || shared->ends == ENDS) {
             char text[32];
+            fprintf(stderr, "facts: %s: ended after the fact %s\n", family, shared->last);
             snprintf(text, sizeof text, by ? "signal %d" : "status %d", by ? by : WEXITSTATUS(status));
             shared->printed = 0;
             return say("ended", text);
@@ -178,7 +182,9 @@ int main(int argc, char **argv) {
         {"launch", launch_facts},   {"module", module_facts},   {"kernel", kernel_facts},   {"fault", fault_facts}, {"fault", fault_beside_facts},     {"denied", denied_facts},
         {"array", array_facts},     {"managed", managed_facts}, {"beyond", beyond_facts}, {"pointer", pointer_facts},
         {"graph", graph_facts},     {"told", told_facts},      {"conditional", conditional_facts}, {"coredump", coredump_facts},
-        {"green", green_facts},     {"green", green_end_facts}, {"ipc", ipc_facts},     {"values", values_facts},
+        {"green", green_facts},     {"green", green_life_facts}, {"green", green_use_facts}, {"green", green_end_facts},
+        {"green", green_as_context_facts}, {"green", green_destroyed_facts}, {"green", green_undescribed_facts},
+        {"ipc", ipc_facts},     {"values", values_facts},
         {"foreign", foreign_facts}, {"room", room_facts},       {"turn", turn_facts},   {"moves", moves_facts},
         {"marks", marks_facts},     {"ending", ending_facts},
     };

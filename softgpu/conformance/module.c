@@ -88,6 +88,4 @@ void module_facts(void) {
     say_number("kernel_param_size", (long long)bytes);
     CU(cuLibraryGetKernelCount, &functions, library);
     say_number("kernels", functions);
-    // A driver may take the context with it.
-    say_result("copy_from_unloaded_variable", CU(cuMemcpyDtoH_v2, &number, second, sizeof number));
 }

@@ -62,7 +62,7 @@ static void defaults(void) {
     say_bool("default_of_the_device_is_one", default_of("default_of_a_device", DEVICE, 0, PINNED) == of_device);
     handle of_host = default_of("default_of_the_host", HOST, 0, PINNED);
     say_bool("default_of_the_host_is_one", default_of("default_of_the_host_again", HOST, 5, PINNED) == of_host);
-    default_of("default_of_a_node", HOST_NUMA, 0, PINNED);
+    handle of_node = default_of("default_of_a_node", HOST_NUMA, 0, PINNED);
     handle managed = default_of("default_of_managed", NOWHERE, 0, MANAGED);
     say_bool("default_of_managed_on_a_device_is_another", default_of("default_of_managed_on_a_device", DEVICE, 0, MANAGED) != managed);
     default_of("default_of_pinned_nowhere", NOWHERE, 0, PINNED);
@@ -81,6 +81,7 @@ static void defaults(void) {
     current = NULL;
     say_result("current_when_it_is_destroyed", CU(cuMemGetMemPool, &current, &host, PINNED));
     say("current_when_it_is_destroyed_is", !current ? "none" : current == own ? "the destroyed" : current == of_host ? "the default" : "another");
+    say("current_when_it_is_destroyed_is_that_of", current == of_device ? "the device" : current == of_node ? "the node" : current == managed ? "managed" : "none");
 }
 
 static unsigned attribute(int which, address at) {

@@ -2,7 +2,7 @@
  * stands beside it. It knows nothing of gpushare.
  *
  *   usage: wrong SECTION [held]
- *   SECTION: linear, pitch, managed, vmm, async, array, graph, capture, bare, lost, or waits, in which
+ *   SECTION: linear, pitch, managed, vmm, async, array, graph, capture, bare, lost, beside, or waits, in which
  *            nothing is right
  *
  * With "held" it prints "ready 0" when its context is made, and goes on after one line of input.
@@ -189,7 +189,8 @@ static void array(void) {
     say("mipmap_format", mipmap(&array, 8192, 33, 1, 0, 3));
     say("mipmap_channels", mipmap(&array, 8192, 32, 7, 0, 3));
     say("mipmap_flags", mipmap(&array, 8192, 32, 1, 0x40000000, 3));
-    say("mipmap_levels", mipmap(&array, 8192, 32, 1, 0, 0));
+    /* It has one level. */
+    say("right_mipmap_of_0_levels", mipmap(&array, 8192, 32, 1, 0, 0));
 }
 
 /* A graph of one allocation and its free. */
@@ -250,10 +251,9 @@ static void capture(void) {
     captured("right_relaxed", 2);
 }
 
-/* A context whose work has failed, and none at all. */
-static void lost(void) {
-    dptr at;
-    void *module, *fill, *array;
+/* Work of the current context fails. */
+static void fail(void) {
+    void *module, *fill;
     dptr nowhere = 4096;
     uint64_t count = 1;
     uint32_t value = 1;
@@ -263,10 +263,34 @@ static void lost(void) {
     must(CALL("cuLaunchKernel", (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **))(
              fill, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL), "cuLaunchKernel");
     say("fails", CALL("cuCtxSynchronize", (void))());
+}
+
+/* A context whose work has failed, and none at all. */
+static void lost(void) {
+    dptr at;
+    void *array;
+    fail();
     say("linear", CALL("cuMemAlloc_v2", (dptr *, size_t))(&at, ROOM));
     say("async", CALL("cuMemAllocAsync", (dptr *, size_t, void *))(&at, ROOM, NULL));
     say("managed", CALL("cuMemAllocManaged", (dptr *, size_t, unsigned))(&at, ROOM, 1));
     say("array", array2d(&array, 8192, 8192, 32, 1));
+}
+
+/* A context beside one whose work has failed. */
+static void beside(void) {
+    void *primary, *second;
+    dptr held, at;
+    must(CALL("cuCtxGetCurrent", (void **))(&primary), "cuCtxGetCurrent");
+    must(CALL("cuMemAlloc_v2", (dptr *, size_t))(&held, 1 << 20), "cuMemAlloc");
+    must(CALL("cuCtxCreate_v2", (void **, unsigned, int))(&second, 0, 0), "cuCtxCreate");
+    fail();
+    must(CALL("cuCtxSetCurrent", (void *))(primary), "cuCtxSetCurrent");
+    say("synchronize", CALL("cuCtxSynchronize", (void))());
+    say("free", CALL("cuMemFree_v2", (dptr))(held));
+    say("linear", CALL("cuMemAlloc_v2", (dptr *, size_t))(&at, ROOM));
+    say("async", CALL("cuMemAllocAsync", (dptr *, size_t, void *))(&at, ROOM, NULL));
+    must(CALL("cuCtxDestroy_v2", (void *))(second), "cuCtxDestroy");
+    say("create", CALL("cuCtxCreate_v2", (void **, unsigned, int))(&second, 0, 0));
 }
 
 static void bare(void) {
@@ -299,7 +323,7 @@ static void waits(void) {
 
 static const struct { const char *name; void (*of)(void); } sections[] = {
     {"linear", linear}, {"pitch", pitch}, {"managed", managed}, {"vmm", vmm}, {"async", async}, {"array", array}, {"graph", graph},
-    {"capture", capture}, {"bare", bare}, {"lost", lost}, {"waits", waits},
+    {"capture", capture}, {"bare", bare}, {"lost", lost}, {"beside", beside}, {"waits", waits},
 };
 
 int main(int argc, char **argv) {

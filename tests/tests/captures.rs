@@ -34,11 +34,18 @@ fn truth(gpu: &Gpu) -> u64 {
     gpu.truth().requested_now
 }
 
+/// From now on the second thread's own calls disturb no capture of the first: the driver refuses
+/// work in the order of a stream beside a global capture.
+fn other_is_apart(guest: &mut Guest) {
+    assert_eq!(guest.ask("other mode 1"), "mode 0");
+}
+
 #[test]
 fn async_frees_leave_another_threads_capture_valid() {
     for mode in ["0", "1", "2"] {
         let gpu = Gpu::new("");
         let mut guest = started(&gpu);
+        other_is_apart(&mut guest);
         guest.does(&format!("begin {mode} 1"));
         other(&mut guest, "pairs 200 2");
         other(&mut guest, "spread 200");
@@ -56,7 +63,10 @@ fn async_frees_of_the_capturing_thread_leave_its_capture_valid() {
         let gpu = Gpu::new("");
         let mut guest = started(&gpu);
         guest.does(&format!("begin {mode} 1"));
+        guest.does("mode 2");
         guest.does("pairs 200 2");
+        guest.does("mode 0");
+        assert_eq!(charged(&mut guest), truth(&gpu), "mode {mode}");
         guest.answers("status 1", "1");
         guest.does("end 1");
         guest.does("sync-all");
@@ -76,6 +86,7 @@ fn an_incomplete_free_stays_charged_while_others_capture() {
         let held = truth(&gpu);
         assert!(held >= count * MIB && charged(&mut guest) == held);
         guest.does("block 2");
+        other_is_apart(&mut guest);
         guest.does("begin 0 1");
         other(&mut guest, "free-all 0 2");
         assert_eq!(truth(&gpu), held, "the stream has reached no free");
@@ -138,17 +149,71 @@ fn legacy_stream_frees_are_not_queried_during_a_blocking_capture() {
 fn a_capture_survives_queries_and_trims_of_pools() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu);
+    other_is_apart(&mut guest);
     guest.does("begin 0 1");
     for number in 0..8 {
         other(&mut guest, &format!("async {} 2", 100 * MIB));
         other(&mut guest, &format!("free {number} 2"));
         other(&mut guest, &format!("pairs 3 {}", 2 + number % 3));
     }
+    let _ = charged(&mut guest);
     guest.answers("status 1", "1");
     guest.does("end 1");
     assert!(gpu.truth().requested_peak <= LIMIT);
     guest.does("sync-all");
     assert_eq!(charged(&mut guest), truth(&gpu));
+    guest.finish().silently();
+}
+
+/// The library asks nothing about a stream that a capture may refuse to answer: its number.
+#[test]
+fn a_global_capture_survives_the_captures_of_other_threads() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu);
+    guest.does("begin 0 1");
+    other(&mut guest, "begin 0 2");
+    guest.answers("status 1", "1");
+    other(&mut guest, "end 2");
+    guest.answers("status 1", "1");
+    guest.does("end 1");
+    guest.finish().silently();
+}
+
+/// So it is above the limit, where the driver is not asked for the memory.
+#[test]
+fn ordered_memory_over_quota_beside_a_global_capture_is_refused() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu);
+    let wanted = format!("other async {} 2", 2 * LIMIT);
+    assert_eq!(guest.ask(&wanted), "async 2");
+    guest.does("begin 0 1");
+    assert_eq!(guest.ask(&wanted), "async 900");
+    guest.answers("status 1", "2");
+    assert_eq!(guest.ask("end 1"), "end 901");
+    guest.does("begin 1 1");
+    assert_eq!(guest.ask(&wanted), "async 2");
+    guest.answers("status 1", "1");
+    guest.does("end 1");
+    guest.finish().silently();
+}
+
+/// The opposite: what the driver refuses is refused, and ends the capture as there.
+#[test]
+fn ordered_memory_beside_a_global_capture_is_refused() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu);
+    guest.does("begin 0 1");
+    assert_eq!(guest.ask("other pairs 1 2"), "pairs 900");
+    guest.answers("status 1", "2");
+    assert_eq!(guest.ask("end 1"), "end 901");
+    guest.does("private 3 2");
+    guest.does("begin 0 1");
+    assert_eq!(guest.ask("other free-all 0 2"), "free-all 900");
+    guest.answers("status 1", "2");
+    assert_eq!(guest.ask("end 1"), "end 901");
+    guest.does("free-all 0 2");
+    guest.does("sync-all");
+    assert_eq!((charged(&mut guest), truth(&gpu)), (0, 0));
     guest.finish().silently();
 }
 

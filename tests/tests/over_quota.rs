@@ -84,6 +84,7 @@ sections! {
     a_wrong_graph_over_quota_answers_as_without_one: "graph";
     an_allocation_over_quota_invalidates_the_capture_that_forbids_it: "capture";
     a_lost_context_says_so_over_quota_too: "lost";
+    a_context_beside_a_lost_one_says_so_over_quota_too: "beside";
     without_a_context_that_is_said_over_quota_too: "bare";
 }
 

@@ -7,6 +7,7 @@ use gpushare_cuda_abi::cuda::*;
 
 use crate::driver::calls::{self, Asked};
 use crate::driver::green;
+use crate::driver::relaxed::unnoticed;
 
 /// The driver's errors where a capture forbids a call.
 const CAPTURE_ERRORS: RangeInclusive<u32> =
@@ -71,9 +72,9 @@ impl StreamRef {
         calls::capture_status(self.stream, self.per_thread)
     }
 
-    /// Frees an allocation of ours in the stream's order.
+    /// Frees an allocation in the stream's order that the program has not seen. No capture notices.
     pub(crate) fn free(self, address: CUdeviceptr) -> CUresult {
-        calls::free_in_stream(address, self.stream, self.per_thread)
+        unnoticed(|| calls::free_in_stream(address, self.stream, self.per_thread))
     }
 
     /// The handle as the program gave it.

@@ -8,7 +8,7 @@ use gpushare_cuda_abi::cuda::*;
 
 use crate::account;
 use crate::driver::calls;
-use crate::driver::captures::unnoticed;
+use crate::driver::captures::{self, unnoticed};
 use crate::driver::device::{self, DeviceKey};
 use crate::guest::fork::ForkLocal;
 use crate::guest::frames::Undisturbed;
@@ -140,6 +140,20 @@ impl Pool {
     /// Whether the driver does not know the pool, or not any more.
     pub(crate) fn is_unknown(&self) -> bool {
         self.reserved().is_none()
+    }
+
+    /// The driver's error for an allocation from the pool outside a capture, if a capture forbids
+    /// it: asked in the thread's own mode by a call that captures forbid alike and that takes no
+    /// memory, so that it ends the captures which the allocation would end.
+    pub(crate) fn refused_by_capture(&self) -> Option<CUresult> {
+        if captures::none_seen() {
+            return None;
+        }
+        let closed = locked(&self.closed);
+        let reserved = CUmemPool_attribute::RESERVED_MEM_CURRENT;
+        let refused = CUresult::STREAM_CAPTURE_UNSUPPORTED;
+        let forbids = !*closed && calls::pool_attribute(self.handle, reserved) == Err(refused);
+        forbids.then_some(refused)
     }
 
     /// One allocation more.

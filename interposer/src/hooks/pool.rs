@@ -222,6 +222,9 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
                 wrong => return wrong,
             }
         }
+        if let Some(refused) = self.pool.refused_by_capture() {
+            return refused;
+        }
         match reclaim::reserve_or(device, growth, &call, &mut || None::<()>) {
             Ok(Found::Booked(charge)) => self.booked(charge, &call),
             Ok(Found::Otherwise(())) | Err(Refused) => Refused.into(),

@@ -218,8 +218,12 @@ pub(crate) fn is_start(at: u64) -> bool {
     seal::may_move() && blocks().pooled.live.contains_key(&at)
 }
 
-/// Frees an allocation in a stream's order.
+/// Frees an allocation in the order of a stream that does not capture. Beside another capture the
+/// driver may refuse that.
 pub(crate) fn free_in(at: u64, stream: StreamRef) -> CUresult {
+    if let Some(refused) = refused_by_capture() {
+        return refused;
+    }
     let Some(here) = stream.place() else {
         // It would never be known when the free is over.
         return free_now(at);

@@ -44,6 +44,31 @@ fn an_illegal_address_loses_the_context_once_the_kernel_runs() {
 }
 
 #[test]
+fn a_fault_loses_all_contexts_of_the_process_on_the_device() {
+    alone(
+        "a_fault_loses_all_contexts_of_the_process_on_the_device",
+        "count=2",
+        || {
+            start();
+            let (at, mut primary, mut beside) = (memory(4096), CUcontext::NULL, CUcontext::NULL);
+            assert_eq!(cuDevicePrimaryCtxRetain(&raw mut primary, 0), OK);
+            assert_eq!(cuCtxCreate_v2(&raw mut beside, 0, 0), OK);
+            assert_eq!(fill(CUstream::NULL, 4096, 1, 1), OK);
+            assert_eq!(cuCtxSynchronize(), CUresult::ILLEGAL_ADDRESS);
+            assert_eq!(cuCtxSetCurrent(primary), OK);
+            assert_eq!(cuCtxSynchronize(), CUresult::ILLEGAL_ADDRESS);
+            assert_eq!(cuMemFree_v2(at), CUresult::ILLEGAL_ADDRESS);
+            assert_eq!(cuCtxDestroy_v2(beside), OK);
+            assert_eq!(
+                cuCtxCreate_v2(&raw mut beside, 0, 0),
+                CUresult::ILLEGAL_ADDRESS
+            );
+            assert_eq!(cuCtxCreate_v2(&raw mut beside, 0, 1), OK);
+        },
+    );
+}
+
+#[test]
 fn a_misaligned_address_has_its_own_error() {
     alone("a_misaligned_address_has_its_own_error", "", || {
         start();

@@ -29,6 +29,10 @@ pub use stack::{current, current_green, current_named, current_unchecked, pop, p
 
 static CONTEXTS: Handles<Context> = Handles::new();
 
+/// The sticky error of a device in this process, 0 for none.
+#[derive(Debug, Default)]
+struct Sticky(AtomicU32);
+
 /// A context of this process on one device.
 #[derive(Debug)]
 pub struct Context {
@@ -38,8 +42,8 @@ pub struct Context {
     flags: AtomicU32,
     /// Whether it is destroyed, or is a primary context that is not retained now.
     destroyed: AtomicBool,
-    /// The sticky error, 0 for none.
-    error: AtomicU32,
+    /// Shared by this process's contexts on the device: a fault in one of them loses them all.
+    error: Arc<Sticky>,
     /// `cuCtxAttach`/`cuCtxDetach` count.
     attached: AtomicU32,
     settings: Mutex<Settings>,
@@ -51,7 +55,7 @@ pub struct Context {
 /// Creates a user context on `device`; it is not current in any thread.
 ///
 /// # Errors
-/// `OUT_OF_MEMORY` if the device lacks the memory for a context.
+/// `OUT_OF_MEMORY` if the device lacks the memory for a context; the sticky error of the device.
 pub fn create(device: &Arc<Device>, flags: u32) -> Result<Arc<Context>> {
     let context = Context::new(device, flags, false);
     context.begin()?;
@@ -104,7 +108,7 @@ impl Context {
             primary,
             flags: AtomicU32::new(flags),
             destroyed: AtomicBool::new(true),
-            error: AtomicU32::new(0),
+            error: device.ext(),
             attached: AtomicU32::new(1),
             settings: Mutex::default(),
             ext: Ext::default(),
@@ -114,9 +118,9 @@ impl Context {
 
     /// Takes the memory of a context and opens the context for use.
     /// # Errors
-    /// The sticky error that it had when it ended: a process does not get it back.
+    /// The sticky error of the device: a process does not get the device back.
     fn begin(&self) -> Result {
-        CUresult(self.error.load(Ordering::Acquire)).ok()?;
+        CUresult(self.error.0.load(Ordering::Acquire)).ok()?;
         overhead::hold(&self.device)?;
         self.destroyed.store(false, Ordering::Release);
         Ok(())
@@ -197,7 +201,7 @@ impl Context {
         if self.is_destroyed() {
             return Err(CUresult::CONTEXT_IS_DESTROYED);
         }
-        CUresult(self.error.load(Ordering::Acquire)).ok()
+        CUresult(self.error.0.load(Ordering::Acquire)).ok()
     }
 
     /// Whether it was destroyed (queued work must not run then).
@@ -205,11 +209,12 @@ impl Context {
         self.destroyed.load(Ordering::Acquire)
     }
 
-    /// Loses the context to `error`: every later call in it returns that error. The first error
-    /// stays.
+    /// Loses this process's contexts on the device to `error`: every later call in one of them
+    /// returns that error, and none can be created. The first error stays.
     pub fn poison(&self, error: CUresult) {
         let _ = self
             .error
+            .0
             .compare_exchange(0, error.0, Ordering::AcqRel, Ordering::Relaxed);
     }
 

@@ -374,7 +374,17 @@ pub fn context_gone(context: &Arc<Context>) {
     lock().drop_context(context.id());
 }
 
-/// Refuses a call that a capture forbids (allocation, synchronous copies): a capture of this
+/// The number of a stream, never given twice.
+///
+/// # Errors
+/// `STREAM_CAPTURE_UNSUPPORTED` if the stream captures, or a capture forbids the question.
+pub fn stream_number(stream: &StreamRef) -> Result<u64> {
+    capture::check_number(stream)?;
+    capture::forbids(Unsafe::StreamNumber)?;
+    Ok(stream.id())
+}
+
+/// Refuses a call that a capture forbids (allocation, waits): a capture of this
 /// thread, or a capture of any thread in global mode.
 ///
 /// # Errors

@@ -121,11 +121,6 @@ impl Allocation {
         }
     }
 
-    /// Its executable graph is destroyed.
-    pub fn leave(&self) {
-        memory::leave(&self.device, self.address);
-    }
-
     fn state(&self) -> MutexGuard<'_, LaunchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,9 +4,13 @@
 //! invalidate the captures that they disturb. Which captures these are depends on the calling
 //! thread's mode and on each capture's mode (`cuThreadExchangeStreamCaptureMode`, [`disturbs`]).
 //! The documentation gives the rule and one example, `cudaMalloc`; it has no list. So each row
-//! names a source that calls its functions potentially unsafe. [`Says::Kin`] is a function without
-//! a source: it does the same as a function with a source, and softgpu refuses it because softgpu
-//! is the strictest legal driver.
+//! names a source that calls its functions potentially unsafe. [`Says::Recorded`] is what a real
+//! driver did when the family `forbidden` of the conformance program ran on it. [`Says::Kin`] is a
+//! function without a source: it does the same as a function with a source, and softgpu refuses it
+//! because softgpu is the strictest legal driver.
+//!
+//! The Programming Guide calls synchronous copies unsafe. A real driver accepts them, memsets, and
+//! calls about graph memory in a global capture of the same thread, and so does softgpu.
 //!
 //! A call that conflicts with a capture through its handle is refused in every mode. The code that
 //! resolves the handle refuses it:
@@ -20,6 +24,7 @@
 //! | ask whether that legacy stream captures | the same; the capture stays valid | `capture::info` | `cuStreamIsCapturing` |
 //! | wait in one capture for an event of another capture | `STREAM_CAPTURE_MERGE` | `captured::wait_event` | `ProhibitedOperations` |
 //! | wait in a capture for work outside it | `STREAM_CAPTURE_ISOLATION` | `captured::wait_event` | `ProhibitedOperations` |
+//! | ask for the number of a stream that captures | `STREAM_CAPTURE_UNSUPPORTED` | `rules::check_number` | a real driver; whether in every mode is not known |
 //! | submit work that a graph cannot hold: `cuStreamAddCallback`, `cuStreamAttachMemAsync` | `STREAM_CAPTURE_UNSUPPORTED` | `captured::record` | `ProhibitedOperations` |
 //! | end a capture in another thread, unless it is relaxed | `STREAM_CAPTURE_WRONG_THREAD` | `capture::end` | `cuStreamEndCapture` |
 //! | end a capture with a stream that was not joined back | `STREAM_CAPTURE_UNJOINED` | `capture::end` | `cuStreamEndCapture` |
@@ -45,6 +50,8 @@ pub enum Says {
     /// ROCm/rocm-systems, issue 11698: unloading a module ends the capture of its thread; CUDA does
     /// the same.
     Rocm,
+    /// The transcript of the conformance program: a real driver refuses a call of this row.
+    Recorded,
     /// No source; the call does the same as the calls of this row.
     Kin(Unsafe),
 }
@@ -78,15 +85,10 @@ unsafe_calls! {
     FreeArray: Says::Kin(Unsafe::Free), ["cuArrayDestroy", "cuMipmappedArrayDestroy"];
     /// Free of pinned host memory.
     FreeHost: Says::Kin(Unsafe::Free), ["cuMemFreeHost", "cuMemHostUnregister"];
-    /// Synchronous copies, which take no stream.
-    Copy: Says::ProhibitedOperations, [
-        "cuMemcpy", "cuMemcpyPeer", "cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemcpyDtoD", "cuMemcpyDtoA", "cuMemcpyAtoD", "cuMemcpyHtoA",
-        "cuMemcpyAtoH", "cuMemcpyAtoA", "cuMemcpy2D", "cuMemcpy2DUnaligned", "cuMemcpy3D", "cuMemcpy3DPeer",
-    ];
-    /// Memsets that take no stream.
-    Fill: Says::Kin(Unsafe::Copy), [
-        "cuMemsetD8", "cuMemsetD16", "cuMemsetD32", "cuMemsetD2D8", "cuMemsetD2D16", "cuMemsetD2D32",
-    ];
+    /// Allocation and free in the order of a stream that does not capture.
+    Ordered: Says::Recorded, ["cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemFreeAsync"];
+    /// The number of a stream.
+    StreamNumber: Says::Recorded, ["cuStreamGetId"];
     /// Query of, and wait for, an event that was not recorded in a capture.
     Event: Says::PyTorch, ["cuEventQuery", "cuEventSynchronize"];
     /// Query of, and wait for, a stream that does not capture.
@@ -97,10 +99,6 @@ unsafe_calls! {
     Pool: Says::Kin(Unsafe::PoolAttribute), [
         "cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolTrimTo", "cuMemPoolSetAccess", "cuMemPoolGetAccess",
         "cuMemPoolExportToShareableHandle", "cuMemPoolImportFromShareableHandle", "cuMemPoolExportPointer", "cuMemPoolImportPointer",
-    ];
-    /// Attributes and trimming of graph memory.
-    GraphMemory: Says::Kin(Unsafe::PoolAttribute), [
-        "cuDeviceGetGraphMemAttribute", "cuDeviceSetGraphMemAttribute", "cuDeviceGraphMemTrim",
     ];
     /// Unloading of modules, which waits for the device.
     Unload: Says::Rocm, ["cuModuleUnload", "cuLibraryUnload"];

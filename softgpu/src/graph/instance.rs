@@ -232,14 +232,6 @@ impl Steps {
     }
 }
 
-impl Drop for Exec {
-    fn drop(&mut self) {
-        for memory in self.steps().allocations() {
-            memory.leave();
-        }
-    }
-}
-
 impl Exec {
     /// Its number.
     pub fn id(&self) -> usize {

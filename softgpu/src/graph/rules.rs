@@ -70,6 +70,18 @@ pub(crate) fn check_wait(stream: &StreamRef) -> Result {
     Err(CUresult::STREAM_CAPTURE_UNSUPPORTED)
 }
 
+/// Refuses to give the number of a stream that captures.
+pub(crate) fn check_number(stream: &StreamRef) -> Result {
+    let Some(mut captures) = active() else {
+        return Ok(());
+    };
+    let Some((_, session)) = captures.of(stream.id()) else {
+        return Ok(());
+    };
+    session.valid = false;
+    Err(CUresult::STREAM_CAPTURE_UNSUPPORTED)
+}
+
 /// Refuses to wait for a context if one of its streams captures.
 pub(crate) fn check_drain(context: &Arc<Context>) -> Result {
     let Some(mut captures) = active() else {

@@ -3,8 +3,9 @@
 //!
 //! The device's graphs take memory in steps. Freed pages stay with them for the next launch until
 //! all of a step are free and it is trimmed. *Reserved* memory is all steps that the graphs hold,
-//! *used* memory the steps that some executable graph has, from its launch until it is destroyed,
-//! trimmed or given other memory: also between its launches.
+//! *used* memory the steps that some node has, from its launch until they are trimmed, it is given
+//! other memory, or its graphs are gone: also between launches, and when its executable graph is
+//! destroyed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,8 +54,6 @@ struct AllocNode {
     pages: Vec<Page>,
     /// The steps that its last launch had memory of.
     has: BTreeSet<u64>,
-    /// Its executable graph is gone.
-    is_left: bool,
 }
 
 impl GraphMemory {
@@ -120,7 +119,6 @@ pub fn reserve(device: &Arc<Device>, props: &CUmemPoolProps, bytes: u64) -> Resu
             size: bytes,
             pages: Vec::new(),
             has: BTreeSet::new(),
-            is_left: false,
         },
     );
     let record = Record {
@@ -163,7 +161,6 @@ pub fn back(device: &Arc<Device>, address: u64) -> Result {
     if let Some(node) = state.nodes.get_mut(&address) {
         node.has = pages.iter().map(|page| page.step).collect();
         node.pages = pages;
-        node.is_left = false;
     }
     state.mark();
     Ok(())
@@ -212,28 +209,12 @@ pub fn unback(device: &Device, address: u64) {
     if pages.is_empty() {
         return;
     }
-    if node.is_left {
-        node.has.clear();
-    }
     va::retract(address);
     let exclusive = table::exclusive();
     // Fails only if the range is not in a reservation; a node's addresses are one.
     let _ = va::unmap(address, len);
     drop(exclusive);
     state.idle.append(&mut pages);
-}
-
-/// The executable graph of a node is destroyed: the node has no steps any more, from when it is not
-/// mapped.
-pub fn leave(device: &Device, address: u64) {
-    let graphs = graphs(device);
-    let mut state = graphs.lock();
-    if let Some(node) = state.nodes.get_mut(&address) {
-        node.is_left = true;
-        if node.pages.is_empty() {
-            node.has.clear();
-        }
-    }
 }
 
 /// Releases a node's address.

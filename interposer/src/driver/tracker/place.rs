@@ -9,6 +9,7 @@ use super::state::epoch;
 use super::streams;
 use crate::driver::calls;
 use crate::driver::device::{self, DeviceKey};
+use crate::driver::relaxed::unnoticed;
 use crate::driver::stream_ref::StreamRef;
 use crate::guest::sys;
 
@@ -30,7 +31,8 @@ struct Last {
     epoch: u64,
     stream: CUstream,
     here: Here,
-    id: StreamId,
+    /// Known once it was asked for: that is a question which a capture may forbid.
+    id: Option<StreamId>,
 }
 
 thread_local! {
@@ -60,7 +62,7 @@ impl StreamRef {
                 epoch,
                 stream: self.handle(),
                 here,
-                id: self.ask_id(Some(here)),
+                id: None,
             }));
         }
         Some(here)
@@ -76,16 +78,31 @@ impl StreamRef {
 
     /// Which stream it is. `here` is its place.
     pub(crate) fn id(self, here: Option<Here>) -> StreamId {
-        if let Some(last) = LAST.get()
-            && (last.epoch, last.stream) == (epoch(), self.handle())
-        {
-            return last.id;
+        let last = LAST
+            .get()
+            .filter(|last| (last.epoch, last.stream) == (epoch(), self.handle()));
+        if let Some(id) = last.and_then(|last| last.id) {
+            return id;
         }
-        self.ask_id(here)
+        let id = self.ask_id(here);
+        if let Some(last) = last
+            && matches!(id, StreamId::Number(_))
+        {
+            LAST.set(Some(Last {
+                id: Some(id),
+                ..last
+            }));
+        }
+        id
     }
 
+    /// Asks the driver. It refuses to number a stream that captures, and ends that capture; beside
+    /// another capture it may (ADR 38).
     fn ask_id(self, here: Option<Here>) -> StreamId {
-        if let Ok(number) = calls::stream_number(self.handle(), self.is_per_thread()) {
+        let ask = || calls::stream_number(self.handle(), self.is_per_thread());
+        if !self.records()
+            && let Ok(number) = unnoticed(ask)
+        {
             return StreamId::Number(number);
         }
         let own = self.is_own();

@@ -2,9 +2,8 @@
 
 use gpushare_cuda_abi::cuda::{CUdeviceptr, CUdeviceptr_v1, CUstream};
 use softgpu::exec::DefaultStream;
-use softgpu::graph::forbidden::Unsafe;
 use softgpu::memory::Fill;
-use softgpu::{Result, context, exec};
+use softgpu::{Result, context};
 
 driver! {
     fn cuMemsetD8_v2 twin cuMemsetD8_v2_ptds (d: DefaultStream; dst_device: CUdeviceptr, uc: u8, n: usize) {
@@ -102,9 +101,7 @@ fn legacy(
 }
 
 fn now(default: DefaultStream, fill: Fill) -> Result {
-    let context = context::current()?;
-    exec::capture_forbids(Unsafe::Fill)?;
-    fill.issue(&context, CUstream::NULL, default)
+    fill.issue(&context::current()?, CUstream::NULL, default)
 }
 
 fn later(default: DefaultStream, stream: CUstream, fill: Fill) -> Result {

@@ -123,15 +123,12 @@ driver! {
         pool::set_current_at(input(location)?, kind, number(pool))
     }
     fn cuDeviceGetGraphMemAttribute(device: CUdevice, attr: CUgraphMem_attribute, value: *mut c_void) {
-        exec::capture_forbids(Unsafe::GraphMemory)?;
         out(value.cast::<u64>(), graph::attribute(world::process()?.device(device)?, attr)?)
     }
     fn cuDeviceSetGraphMemAttribute(device: CUdevice, attr: CUgraphMem_attribute, value: *mut c_void) {
-        exec::capture_forbids(Unsafe::GraphMemory)?;
         graph::reset(world::process()?.device(device)?, attr, input(value.cast::<u64>())?)
     }
     fn cuDeviceGraphMemTrim(device: CUdevice) {
-        exec::capture_forbids(Unsafe::GraphMemory)?;
         graph::trim(world::process()?.device(device)?);
         Ok(())
     }

@@ -14,9 +14,12 @@ use crate::abi::{out, out_if, required, text};
 use crate::names;
 
 driver! {
-    /// The first version has no fifth parameter.
+    /// The first version has no fifth parameter: that a function is not found is an error of it.
     early fn cuGetProcAddress(symbol: *const c_char, pfn: *mut *mut c_void, version: i32, flags: u64) {
-        find(symbol, pfn, version, flags).map(|_| ())
+        match find(symbol, pfn, version, flags)? {
+            Status::SUCCESS => Ok(()),
+            _ => Err(CUresult::NOT_FOUND),
+        }
     }
     early fn cuGetProcAddress_v2(symbol: *const c_char, pfn: *mut *mut c_void, version: i32, flags: u64, status: *mut Status) {
         out_if(status, find(symbol, pfn, version, flags)?);
@@ -31,7 +34,7 @@ driver! {
     }
 }
 
-/// Looks up a function. A function that is not found is no error: the pointer is null and the
+/// Looks up a function. A function that is not found is no error here: the pointer is null and the
 /// status gives the reason.
 fn find(symbol: *const c_char, pfn: *mut *mut c_void, version: i32, flags: u64) -> Result<Status> {
     required(pfn)?;

@@ -72,7 +72,8 @@ driver! {
     }
 
     fn cuStreamGetId twin cuStreamGetId_ptsz (d: DefaultStream; stream: CUstream, id: *mut u64) {
-        out(id, here(d, stream)?.id())
+        required(id)?;
+        out(id, exec::stream_number(&here(d, stream)?)?)
     }
 
     fn cuStreamGetDevice twin cuStreamGetDevice_ptsz (d: DefaultStream; stream: CUstream, device: *mut CUdevice) {

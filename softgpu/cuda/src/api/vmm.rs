@@ -49,7 +49,9 @@ driver! {
         if count == 0 {
             return Err(CUresult::INVALID_VALUE);
         }
-        let rights = inputs(desc, count)?.iter().map(descriptor).collect::<Result<Vec<_>>>()?;
+        // A device that is none is an invalid value here, not an invalid device.
+        let no_device = |error| if error == CUresult::INVALID_DEVICE { CUresult::INVALID_VALUE } else { error };
+        let rights = inputs(desc, count)?.iter().map(descriptor).collect::<Result<Vec<_>>>().map_err(no_device)?;
         vmm::set_access(ptr, size as u64, &rights)
     }
     fn cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, ptr: CUdeviceptr) {

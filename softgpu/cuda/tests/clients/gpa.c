@@ -1,11 +1,14 @@
 // Reads "NAME VERSION FLAGS" lines ("-" is the empty name), calls cuGetProcAddress_v2 of the library given as argument, prints
-// "RESULT STATUS SYMBOL": the exported symbol of the returned address, "-" for NULL. A last line "v1 ..." compares the first version.
+// "RESULT STATUS SYMBOL": the exported symbol of the returned address, "-" for NULL; "versions-differ" for SYMBOL unless the first
+// version returns the same, or an error where the second one gives NULL.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
 typedef int (*gpa2)(const char *, void **, int, unsigned long long, int *);
+enum { NOT_FOUND = 500 };
+
 typedef int (*gpa1)(const char *, void **, int, unsigned long long);
 
 int main(int argc, char **argv) {
@@ -25,7 +28,8 @@ int main(int argc, char **argv) {
         Dl_info info = {0};
         const char *symbol = "-";
         if (r2 == 0 && p2) symbol = dladdr(p2, &info) && info.dli_sname && info.dli_saddr == p2 ? info.dli_sname : "?";
-        if (r1 != r2 || (r1 == 0 && p1 != p2)) symbol = "versions-differ";
+        int wanted = r2 == 0 && !p2 ? NOT_FOUND : r2;
+        if (r1 != wanted || (r1 == 0 && p1 != p2)) symbol = "versions-differ";
         printf("%d %d %s\n", r2, status, symbol);
     }
     return 0;

@@ -142,7 +142,11 @@ static void preferred(void) {
     TRUE(place == -1 && settled() == before); /* it stays on the host */
     DO(cuMemPoolGetAccess(&rights, pool, &device));
     TRUE(rights == 0); /* none was given, and none is needed */
-    IS(NOT_SUPPORTED, cuMemPoolSetAccess(pool, &access, 1));
+    DO(cuMemPoolSetAccess(pool, &access, 1));
+    DO(cuMemPoolGetAccess(&rights, pool, &device));
+    TRUE(rights == 1); /* what was given is told, and changes nothing */
+    DO(cuMemsetD8Async(at, 9, 4 * MIB, stream));
+    DO(cuStreamSynchronize(stream));
     DO(cuMemFreeAsync(at, stream));
 }
 

@@ -13,7 +13,6 @@ use super::{Place, Transfer};
 use crate::Result;
 use crate::context::Context;
 use crate::exec::{self, Cost, DefaultStream, Kind, Op, Raw};
-use crate::graph::forbidden::Unsafe;
 use crate::memory::managed::{Accessed, Manner};
 use crate::memory::{pointer, table};
 
@@ -113,7 +112,6 @@ impl Transfer {
     /// # Errors
     /// The errors of the arguments, of capture or of failed work.
     pub fn now(self, context: &Arc<Context>, default: DefaultStream) -> Result {
-        exec::capture_forbids(Unsafe::Copy)?;
         self.check()?;
         if self.bytes() == 0 {
             return Ok(());

@@ -11,6 +11,7 @@ use super::{Pool, PoolState};
 use crate::Result;
 use crate::context::Context;
 use crate::exec::{self, Cost, Op, StreamRef};
+use crate::graph::forbidden::Unsafe;
 use crate::memory::managed::Managed;
 use crate::memory::phys::Region;
 use crate::memory::table::{self, Record, What};
@@ -91,6 +92,7 @@ pub fn alloc_async(
         return crate::graph::capture_alloc(context, stream, &pool.props.0, size);
     }
     crate::graph::capture::check_submit(stream)?;
+    exec::capture_forbids(Unsafe::Ordered)?;
     let len = size
         .checked_next_multiple_of(GRANULE)
         .ok_or(CUresult::OUT_OF_MEMORY)?;
@@ -242,6 +244,7 @@ pub fn free_async(context: &Arc<Context>, stream: &StreamRef, address: u64) -> R
     if exec::is_capturing(stream)? {
         return crate::graph::capture_free(context, stream, address);
     }
+    exec::capture_forbids(Unsafe::Ordered)?;
     let record = table::expect(address)?;
     let id = record.id;
     match record.what {

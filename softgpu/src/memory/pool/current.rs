@@ -120,9 +120,22 @@ pub fn set_current_at(location: CUmemLocation, kind: CUmemAllocationType, handle
     set_current_of(&props, handle)
 }
 
-/// A pool is destroyed. Where it was current, the default pool is again.
-pub(super) fn gone(handle: usize) {
+/// A pool is destroyed. Where it was current, the default pool is again. Of the host on no
+/// particular node a real driver tells neither that nor the destroyed one; here it is the default
+/// pool of the node.
+pub(super) fn gone(pool: &Pool) {
+    let of_host = pool.props.0.location.type_ == CUmemLocationType::HOST;
+    let node = CUmemLocation {
+        type_: CUmemLocationType::HOST_NUMA,
+        id: home::NODE,
+    };
+    let next = of_host
+        .then(|| default_at(node, CUmemAllocationType::PINNED).ok())
+        .flatten();
     for slots in slots().values_mut() {
-        slots.current = slots.current.take().filter(|pool| pool.handle != handle);
+        let is_it = |current: &Arc<Pool>| current.handle == pool.handle;
+        if slots.current.as_ref().is_some_and(is_it) {
+            slots.current.clone_from(&next);
+        }
     }
 }

@@ -20,7 +20,7 @@ const BY_LOCATION: u32 = 13000;
 /// The first driver that has pools of a host's node.
 const ON_NODES: u32 = 12020;
 /// The only node of this host.
-const NODE: i32 = 0;
+pub(super) const NODE: i32 = 0;
 
 /// Where a pool's memory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,12 +134,11 @@ pub(super) fn plain(location: CUmemLocation, kind: CUmemAllocationType) -> CUmem
 }
 
 impl Home {
-    /// The devices that may access the memory at first: readers and writers, a bit each.
+    /// The devices that have rights at first: readers and writers, a bit each.
     pub(super) fn first_rights(self, device: &Device) -> u32 {
         match self {
             Self::Device => 1 << device.ordinal(),
-            Self::Host => 0,
-            Self::Managed(_) => !0,
+            Self::Host | Self::Managed(_) => 0,
         }
     }
 
@@ -155,11 +154,16 @@ impl Home {
         }
     }
 
-    /// How an allocation of `size` bytes is accessible.
+    /// How an allocation of `size` bytes is accessible. Managed memory is accessible without
+    /// rights.
     pub(super) fn range(self, ordinal: u32, size: u64, readers: u32, writers: u32) -> Range {
         let range = match self {
             Self::Host => Range::on_host(size),
             Self::Device | Self::Managed(_) => Range::on_device(ordinal, size),
+        };
+        let (readers, writers) = match self {
+            Self::Managed(_) => (!0, !0),
+            Self::Device | Self::Host => (readers, writers),
         };
         Range {
             readers,

@@ -180,7 +180,7 @@ pub fn destroy(handle: usize) -> Result {
     }
     POOLS.remove(handle).ok_or(CUresult::INVALID_VALUE)?;
     pool.destroyed.store(true, Ordering::Release);
-    current::gone(handle);
+    current::gone(&pool);
     pool.release(0);
     Ok(())
 }
@@ -226,13 +226,9 @@ pub(crate) fn release_all(device: &Device) -> bool {
 ///
 /// # Errors
 /// `INVALID_VALUE` if the handle names no pool, and for reducing the rights of the pool's own
-/// device; `INVALID_DEVICE` for an unknown device; `NOT_SUPPORTED` for managed memory, which all
-/// devices may access.
+/// device; `INVALID_DEVICE` for an unknown device.
 pub fn set_access(handle: usize, rights: &[(u32, Rights)]) -> Result {
     let pool = get(handle)?;
-    if matches!(pool.home, Home::Managed(_)) {
-        return Err(CUresult::NOT_SUPPORTED);
-    }
     for (ordinal, right) in rights {
         process()?.device(i32::try_from(*ordinal).unwrap_or(-1))?;
         let is_own = pool.is_on_device() && *ordinal == pool.device.ordinal();
@@ -247,6 +243,10 @@ pub fn set_access(handle: usize, rights: &[(u32, Rights)]) -> Result {
     }
     (state.readers, state.writers) = (readers, writers);
     drop(state);
+    // Managed memory is accessed without rights; they are only told.
+    if matches!(pool.home, Home::Managed(_)) {
+        return Ok(());
+    }
     for base in
         table::starts(|record| matches!(&record.what, What::Pool(block) if block.is_of(&pool)))
     {
@@ -255,15 +255,12 @@ pub fn set_access(handle: usize, rights: &[(u32, Rights)]) -> Result {
     Ok(())
 }
 
-/// The access rights of one device. Devices access managed memory without having been given any.
+/// The access rights that one device was given. Managed memory is accessed without any.
 ///
 /// # Errors
 /// `INVALID_VALUE` if the handle names no pool.
 pub fn access(handle: usize, ordinal: u32) -> Result<Rights> {
     let pool = get(handle)?;
-    if matches!(pool.home, Home::Managed(_)) {
-        return Ok(Rights::None);
-    }
     let state = pool.lock();
     Ok(Rights::of(ordinal, state.readers, state.writers))
 }
@@ -275,6 +272,7 @@ pub fn access(handle: usize, ordinal: u32) -> Result<Rights> {
 pub fn host_access(handle: usize) -> Result<Rights> {
     match get(handle)?.home {
         Home::Device => Err(CUresult::NOT_SUPPORTED),
-        Home::Host | Home::Managed(_) => Ok(Rights::ReadWrite),
+        Home::Host => Ok(Rights::ReadWrite),
+        Home::Managed(_) => Ok(Rights::None),
     }
 }

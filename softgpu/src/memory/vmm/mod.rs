@@ -46,19 +46,17 @@ fn whole_pages(address: u64, len: u64) -> bool {
         && address.checked_add(len).is_some()
 }
 
-/// Maps the first `len` bytes of physical memory at a reserved address. The mapping is inaccessible
-/// until rights are set.
+/// Maps physical memory at a reserved address. The mapping is inaccessible until rights are set.
 ///
 /// # Errors
-/// `INVALID_VALUE` for an offset other than 0, sizes that do not fit, or addresses that are not
-/// reserved or are mapped already.
+/// `NOT_SUPPORTED` for a part of the memory, or another size than it has; `INVALID_VALUE` for
+/// addresses that are not reserved or are mapped already.
 pub fn map(address: u64, len: u64, offset: u64, handle: usize) -> Result {
     let physical = physical::get(handle)?;
-    if offset != 0
-        || !whole_pages(address, len)
-        || len > physical.properties().size
-        || !reserve::holds(address, len)
-    {
+    if offset != 0 || len != physical.properties().size {
+        return Err(CUresult::NOT_SUPPORTED);
+    }
+    if !whole_pages(address, len) || !reserve::holds(address, len) {
         return Err(CUresult::INVALID_VALUE);
     }
     let device = Arc::clone(physical.device());
@@ -96,19 +94,15 @@ pub fn map(address: u64, len: u64, offset: u64, handle: usize) -> Result {
     Ok(())
 }
 
-/// Removes every mapping in a range. The range may have gaps but must not cut a mapping.
+/// Removes every mapping in a range. The range may have gaps, or no mapping, but must not cut one.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a range that cuts a mapping, contains none, or is not in one reservation.
+/// `INVALID_VALUE` for a range that cuts a mapping or is not in one reservation.
 pub fn unmap(address: u64, len: u64) -> Result {
     if !whole_pages(address, len) || !reserve::holds(address, len) {
         return Err(CUresult::INVALID_VALUE);
     }
-    let mappings = mappings_in(address, len)?;
-    if mappings.is_empty() {
-        return Err(CUresult::INVALID_VALUE);
-    }
-    for (base, record) in mappings {
+    for (base, record) in mappings_in(address, len)? {
         if let What::Mapped(mapping) = &record.what {
             exec::host_takes(mapping.physical.device().spec().vmmcall);
         }
