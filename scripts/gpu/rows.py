@@ -4,6 +4,7 @@ limit and no more; the run as a whole ends in time and its report is whole, what
 import collections
 import json
 import signal
+import textwrap
 import time
 import traceback
 
@@ -89,7 +90,8 @@ class Report:
         """The last lines. The status: 0 only if no row failed and at least one passed."""
         self.figures_path.write_text(json.dumps(self.figures, indent=1) + "\n")
         for why, names in self.missing.items():
-            self.line(f"\nNOT SHOWN, {why}: {', '.join(names)}.")
+            said = textwrap.wrap(f"NOT SHOWN, {why}: {', '.join(names)}.", 100, break_long_words=False)
+            self.line("\n" + "\n".join(said))
         total = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self.counts.items())) or "no row"
         self.line(f"\n{total}; {time.monotonic() - self.began:.0f} s{'; CUT SHORT from outside' if cut else ''}")
         print(f"report: {self.path}")

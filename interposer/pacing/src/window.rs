@@ -19,7 +19,7 @@ pub const BATCH_AGE: u64 = 5_000_000;
 /// Nanoseconds between two looks at the marks while so much is under way that they are worth it. A
 /// look asks the driver, which took 1.3 us on an H100 (driver 580.159.04): at each launch that
 /// would be half as long as the launch.
-pub const LOOK: u64 = 50_000;
+pub const LOOK: u64 = 20_000;
 
 /// The bounds of submissions while the gate is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
