@@ -200,6 +200,21 @@ fn batches_do_not_blur_an_exact_time_but_say_when_it_holds_no_more() {
     assert!(estimates.of(7, ASSUMED).ns > 8_900_000);
 }
 
+/// A program that waits for each operation makes batches of one, which contain its own latency.
+#[test]
+fn latency_is_no_part_of_an_operation_that_was_timed() {
+    let mut estimates = Estimates::default();
+    (0..3).for_each(|_| estimates.sample(7, 51_000, false));
+    (0..50).for_each(|_| estimates.learn(&batch(&[(7, 51_000)]), 66_000, 70_000));
+    assert_eq!(estimates.of(7, ASSUMED).ns, 51_000);
+    let many = batch(&[(7, 51_000); 100]);
+    for _ in 0..30 {
+        estimates.learn(&many, 6_600_000, 6_600_000);
+    }
+    let mean = estimates.of(7, ASSUMED).ns;
+    assert!(mean > 65_000, "{mean}: a hundred take longer now");
+}
+
 #[test]
 fn short_operations_are_learned_by_batches_unless_others_work() {
     let mut estimates = Estimates::default();
