@@ -22,8 +22,8 @@ const SAMPLES: usize = 8;
 /// From this duration on (ns) a time by events is exact: their own cost does not matter. Shorter
 /// operations are measured better by marks behind many of them, while no other tenant works.
 const EXACT: u64 = 50_000;
-/// What a batch contains besides its operations, at most (ns): until the first one begins, and from
-/// the end of the last one until a thread that waits for it notices. 13 us on an H100.
+/// The most time of a batch that is not its operations' (ns): until the first operation begins, and
+/// from the end of the last one until a thread that waits for it notices. 13 us on an H100.
 const LATENCY: u64 = 25_000;
 /// The driver's time slice where the daemon does not tell it (ns).
 const SLICE: u64 = 2_000_000;

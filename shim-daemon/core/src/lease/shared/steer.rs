@@ -26,8 +26,9 @@ pub(super) struct Steering {
     relaxed: Option<Nanos>,
     /// How often the mode changed.
     changes: u64,
-    /// What is done now for a tenant to which nothing was promised, and whether it is worth it.
+    /// The steering in force.
     regime: Regime,
+    /// Whether steering without a promise is worth its cost.
     trial: Trial,
 }
 

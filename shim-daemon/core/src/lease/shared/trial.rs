@@ -1,16 +1,16 @@
 //! Whether steering is worth it: the device's useful time while tenants yield or take turns, beside
 //! what it is when the driver alone decides.
 //!
-//! What steering costs is not known before. Each change of contexts takes time. A tenant that
+//! The cost of steering is not known before. Each change of contexts takes time. A tenant that
 //! launches little work at a time seems to have work pending all the time, and leaves most of a
 //! turn idle. So steering for a tenant to which nothing was promised is tried, and given up for a
-//! while where it costs more than it may. What it is compared with is measured anew now and then:
+//! while where it costs more than it may. The driver's own result is measured anew now and then:
 //! for a moment no tenant is steered.
 
 use super::rules::Rules;
 use crate::time::Nanos;
 
-/// Who decides when the tenants of a device run.
+/// How it is decided when the tenants of a device run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Regime {
     /// The driver alone.
