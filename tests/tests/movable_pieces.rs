@@ -1,11 +1,10 @@
 //! The pieces in which memory moves, and what does not happen beside a move: they are small, and
-//! host memory is pinned before it or behind it, never meanwhile. By the software GPU's trace.
+//! host memory is pinned between them, never meanwhile. By the software GPU's trace.
 
 use std::fs;
 use std::path::Path;
 
-use gpushare_protocol::page::residency::Order;
-use gpushare_tests::movable::{Outcome, Scene};
+use gpushare_tests::movable::Scene;
 use gpushare_tests::process::{goes_on, is_stopped};
 use gpushare_tests::{MIB, until};
 
@@ -72,49 +71,37 @@ fn memory_is_made_in_pieces_of_at_most_64_mib_and_comes_back_so() {
     scene.guest.finish().silently();
 }
 
-/// A program whose host memory comes while it is sealed, if the daemon's answer is not too early:
-/// then `false`.
-fn is_pinned_behind_its_move() -> bool {
+/// Host memory that could not be had in advance, and comes when the process is sealed.
+#[test]
+fn a_process_that_is_out_has_its_host_memory_pinned_before_it_returns() {
     let trace = tempfile::NamedTempFile::new().expect("a file");
     let path = trace.path().to_str().expect("a name");
     let mut scene = Scene::with(SPEC, "init", &[("SOFTGPU_TRACE", path)]);
     scene.dealer.store().bound(0);
-    scene.does(&["alloc 0 16777216", "fill 0 1"]);
+    scene.does(&[&*format!("alloc 0 {}", 300 * MIB), "fill 0 1"]);
     scene.dealer.store().bound(1 << 30);
-    if !matches!(scene.ordered(Order::Leave), Outcome::Away(_)) {
-        return false;
-    }
+    scene.leaves();
+    let ranges = scene.dealer.store().ranges().len();
+    assert!(ranges > 1, "{ranges}");
+    let is_pin = |(_, name): &(String, String)| name.starts_with("cuMemHostRegister");
+    let pinned = || {
+        calls(trace.path())
+            .iter()
+            .filter(|call| is_pin(call))
+            .count()
+    };
+    until("all of it is pinned", || pinned() == ranges);
     scene.returns();
     let mover = scene.mover();
-    let is_pin = |(_, name): &(String, String)| name.starts_with("cuMemHostRegister");
-    until("it is pinned", || calls(trace.path()).iter().any(is_pin));
     let calls = calls(trace.path());
-    let is_movers =
-        |(thread, name): &(String, String), of: &str| *thread == mover && name.contains(of);
-    // The drain begins once the seal is set.
-    let begin = calls
-        .iter()
-        .position(|call| is_movers(call, "RecordEvent") || is_movers(call, "EventRecord"));
-    let begin = begin.expect("it drained");
-    let end = calls
-        .iter()
-        .rposition(|call| is_movers(call, "cuMemcpyHtoD"));
-    let end = end.expect("it came back");
-    assert!(
-        !calls[begin..end].iter().any(is_pin),
-        "{:?}",
-        &calls[begin..end]
-    );
-    let behind = calls[end..].iter().any(is_pin);
+    for (copies, way) in [("cuMemcpyDtoH", "out"), ("cuMemcpyHtoD", "back")] {
+        let is_copy = |(thread, name): &(String, String)| *thread == mover && name.contains(copies);
+        let first = calls.iter().position(is_copy).expect("it was copied");
+        let last = calls.iter().rposition(is_copy).expect("it was copied");
+        let meanwhile = &calls[first..last];
+        assert!(!meanwhile.iter().any(is_pin), "{way}: {meanwhile:?}");
+    }
+    assert_eq!(pinned(), ranges, "once each");
     scene.guest.answers("check 0 1", "0");
     scene.guest.finish().silently();
-    behind
-}
-
-#[test]
-fn host_memory_that_comes_during_a_move_is_pinned_behind_it() {
-    until(
-        "host memory comes to a sealed process",
-        is_pinned_behind_its_move,
-    );
 }

@@ -1,5 +1,8 @@
 //! The host store's upkeep, in the background: asks for more as there is more to move, takes what
 //! was given, has the driver pin it, and gives back what is too much.
+//!
+//! Nothing is pinned beside a move: both take long in the driver, and a move has others waiting.
+//! While a sealed process waits for host memory, or is out, nothing moves.
 
 use std::time::Duration;
 
@@ -48,10 +51,19 @@ impl Asked {
     }
 }
 
-/// One look. Nothing is pinned while the process is sealed, and nothing given back here.
-pub(super) fn provide(session: &Session, asked: &mut Asked, now: u64, sealed: bool) {
+/// The state of the process's memory at a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// The process is sealed: nothing is given back.
+    pub(super) sealed: bool,
+    /// Memory of it is on its way, or its devices are being drained: nothing is pinned.
+    pub(super) moves: bool,
+}
+
+/// One look. Whether there may be more to pin.
+pub(super) fn provide(session: &Session, asked: &mut Asked, now: u64, seen: Seen) -> bool {
     if managed::is_on() {
-        return;
+        return false;
     }
     for (address, offset, bytes) in session.take_host_ranges() {
         blocks().store.add(Given {
@@ -62,16 +74,18 @@ pub(super) fn provide(session: &Session, asked: &mut Asked, now: u64, sealed: bo
         (asked.until, asked.waits) = (0, false);
     }
     asked.waits &= now < asked.until && !session.host_was_refused();
-    if sealed && !asked.sealed {
+    if seen.sealed && !asked.sealed {
         // Host memory that was refused in advance is given for a move.
         asked.until = 0;
     }
-    asked.sealed = sealed;
+    asked.sealed = seen.sealed;
+    // The daemon makes the next range while one is pinned.
     ask(session, asked, now);
-    if !sealed {
-        pin();
+    let pinned = !seen.moves && pin();
+    if !seen.sealed {
         drop_surplus(session, asked, now);
     }
+    pinned
 }
 
 fn ask(session: &Session, asked: &mut Asked, now: u64) {
@@ -97,18 +111,19 @@ fn contexts() -> impl Iterator<Item = CUcontext> {
     all.map(|(context, _)| context)
 }
 
-fn pin() {
+/// Pins one range. Whether there was one.
+fn pin() -> bool {
     let Some(context) = contexts().next() else {
-        return;
+        return false;
     };
     let Some((number, range)) = blocks().store.next_to_pin() else {
-        return;
+        return false;
     };
     let length = usize::try_from(range.bytes).unwrap_or(0);
     let pinned = marking::keeping(context, || vmm::register_host(range.address, length));
     let Some(pinned) = pinned else {
         // The context is being destroyed: by another one later.
-        return;
+        return false;
     };
     if let Err(why) = pinned {
         tracing::warn!(?why, "host memory is not pinned: moves will be slow");
@@ -119,6 +134,7 @@ fn pin() {
         Pinned::No
     };
     blocks().store.settled(number, pinned);
+    true
 }
 
 /// Gives back one range, once there has been too much for a while.

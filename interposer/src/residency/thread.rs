@@ -19,7 +19,7 @@ use super::enter::Entering;
 use super::leave::Leaving;
 use super::managed;
 use super::memory::blocks;
-use super::provide::{Asked, provide};
+use super::provide::{Asked, Seen, provide};
 use super::stored::{self, Fetched, Storing};
 use super::{pitch, pooled, residue, slabs, spent, unshared};
 use crate::account;
@@ -171,8 +171,11 @@ impl Rounds {
         let mut until = gate::now().saturating_add(if seal::is_set() { NAPS.1 } else { NAPS.0 });
         let mut again = true;
         while again && !exit::is_leaving() {
-            again = false;
-            provide(self.session, &mut self.asked, gate::now(), seal::is_set());
+            let seen = Seen {
+                sealed: seal::is_set(),
+                moves: self.is_moving(),
+            };
+            again = provide(self.session, &mut self.asked, gate::now(), seen);
             let is_out = self.is_out();
             stored::store(self.session, &mut self.storing, is_out);
             if self.is_back() && stored::give_back_unused(self.session) {
@@ -195,6 +198,12 @@ impl Rounds {
         if BELL.load(Ordering::SeqCst) == 0 {
             waiter.sleep(Duration::from_nanos(until.saturating_sub(gate::now())));
         }
+    }
+
+    /// Whether memory is on its way, or a device is being drained for that.
+    fn is_moving(&self) -> bool {
+        let mut places = self.devices.iter().map(|device| device.mover.place());
+        places.any(|place| matches!(place, Where::Sealing | Where::Leaving | Where::Entering))
     }
 
     /// Whether memory of the process is away, and none is on its way.
