@@ -3,11 +3,15 @@
 
 use crate::support;
 use std::fs;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::support::{Client, Daemon};
+use crate::support::{Client, Daemon, FakeDevices};
+use gpushare_core::Nanos;
+use gpushare_protocol::page::UNIT;
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
+use gpushared::node::Settings;
 
 const LIMIT: [(&str, &str); 1] = [("GPUSHARE_MEM_LIMIT", "4GiB")];
 const BURST: [(&str, &str); 2] = [
@@ -70,6 +74,55 @@ fn what_runs_is_not_given_away_before_it_has_come_back() {
         matches!(admitted, ControlReply::Created { .. }),
         "{admitted:?}"
     );
+}
+
+/// Two processes of a tenant, of which the second was not looked at before its daemon ended. The
+/// next daemon has the first, and waits no longer for others to come.
+fn late_behind_its_daemon(lives: bool) {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_owner, socket) = daemon.tenant("one", &LIMIT);
+    let (mut first, mut late) = (Client::register(&socket), Client::register(&socket));
+    for client in [&mut first, &mut late] {
+        assert!(matches!(client.open(), Reply::Granted { .. }));
+        assert!(matches!(client.grow(0, GIB), Reply::Granted { .. }));
+        client.charge(GIB);
+    }
+    drop(daemon);
+    let slot = late.slot;
+    let header = &first.page().slots[slot];
+    header.start.store(0, Ordering::Relaxed);
+    let mut late = Some(late).filter(|_| lives);
+    let settings = Settings {
+        recovery: Nanos::millis(300),
+        ..Settings::default()
+    };
+    let daemon = Daemon::with_settings(folder.path(), FakeDevices::default(), settings);
+    assert!(matches!(first.reconnect(&socket), Reply::Registered(_)));
+    let mut command = daemon.command();
+    let newcomer = command.ask(&support::create("two", &LIMIT));
+    while !matches!(command.answer(newcomer), ControlReply::Created { .. }) {}
+    match &mut late {
+        Some(late) => {
+            let held = first.page().line(slot, 0).unwrap().word.load().charged;
+            assert_eq!(u64::from(held) * UNIT, GIB);
+            assert!(matches!(late.reconnect(&socket), Reply::Registered(_)));
+            assert_eq!(row(&daemon, "one").charged, 2 * GIB);
+        }
+        None => support::until("its row is empty", || {
+            first.page().slots[slot].taken.load(Ordering::Acquire) == 0
+        }),
+    }
+}
+
+#[test]
+fn a_late_process_that_was_never_looked_at_keeps_its_charges() {
+    late_behind_its_daemon(true);
+}
+
+#[test]
+fn a_dead_process_that_was_never_looked_at_has_no_row() {
+    late_behind_its_daemon(false);
 }
 
 #[test]

@@ -20,7 +20,10 @@ use crate::guest::background;
 use crate::guest::descriptor::Descriptor;
 use crate::guest::log;
 
-/// How long a new daemon may take over one answer. The tenant lock is held meanwhile.
+/// How long a new daemon may take to greet. All processes of the node come at once, and an attempt
+/// that is given up is one more to answer.
+const GREETING: Duration = Duration::from_secs(10);
+/// How long it may take to register this process. The tenant lock is held meanwhile.
 const ANSWER: Duration = Duration::from_secs(1);
 
 /// Starts the thread.
@@ -179,13 +182,16 @@ impl Session {
     /// One attempt. From presenting the page until the new control page is in force, no process's
     /// credit grows, so that the daemon's accounts begin with the truth.
     fn reconnect(&self) -> Result<Connection, Failed> {
-        let end = Instant::now() + ANSWER;
         let mut connection = Connection::open(&self.folder)?;
         SOCKET.set(connection.socket());
         let known = self.instance.load(Ordering::Relaxed);
-        let hello = register::greet(&mut connection, known, (self.callbacks.capabilities)(), end)?;
+        let capabilities = (self.callbacks.capabilities)();
+        let end = Instant::now() + GREETING;
+        let hello = register::greet(&mut connection, known, capabilities, end)?;
         let mut adopt = || {
             let held = Some((&self.usage, self.slot));
+            // The lock may have been long in coming.
+            let end = Instant::now() + ANSWER;
             let welcome = register::register(&mut connection, &hello, held, end)?;
             if welcome.usage.identity() != self.usage.identity() {
                 return Err(Failed::Refused("the daemon uses another page".to_owned()));

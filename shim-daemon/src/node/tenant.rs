@@ -448,7 +448,10 @@ pub(super) fn tenant_id(id: u64) -> TenantId {
     TenantId(id)
 }
 
-/// Whether the process with this pid is still the one with this start time.
+/// Whether the process with this pid is still the one with this start time. 0: a daemon ended
+/// before it had looked at the process. Then any process with this pid counts: a row too many is
+/// freed when that ends, and a row too few is memory that nobody counts.
 fn lives(pid: u64, start: u64) -> bool {
-    u32::try_from(pid).ok().and_then(started) == Some(start)
+    let now = u32::try_from(pid).ok().and_then(started);
+    now.is_some_and(|now| start == 0 || now == start)
 }
