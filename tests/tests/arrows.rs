@@ -102,6 +102,7 @@ const PARTS: &[Part] = &[
             &["pages", "gang", "audit", "check", "view"],
             &["."],
             &["steer", "service", "books"],
+            &["contenders"],
             &["tenant"],
             &["doubt", "habit", "meter", "rest", "trial"],
             &["rules", "bond", "done"],

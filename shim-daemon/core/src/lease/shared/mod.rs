@@ -13,6 +13,7 @@ mod audit;
 mod bond;
 mod books;
 mod check;
+mod contenders;
 mod done;
 mod doubt;
 mod gang;

@@ -3,6 +3,7 @@
 //! Modes rise one step at a time and fall after a calm period, which grows if they soon rise again.
 //! Each tenant's gate follows from the mode and from the tenant that is behind, at every sample.
 
+use super::contenders::Contenders;
 use super::rules::{Rules, Visits};
 use super::tenant::{Gate, Tenant};
 use super::trial::{Regime, Trial};
@@ -146,7 +147,10 @@ impl Steering {
         let case = if active.len() < 2 {
             None
         } else {
-            self.case(&pending, tenants, active, rules, now)
+            let others = active.iter().filter_map(|id| tenants.get(*id));
+            let turns = self.trial.allows(Regime::Turns, now);
+            let all = Contenders::of(&pending, others, turns);
+            all.and_then(|all| self.case(&all, rules, now))
         };
         let case = case.filter(|case| self.is_worth_it(case, rules, now));
         let was = std::mem::replace(&mut self.regime, Regime::Driver);
@@ -222,102 +226,92 @@ impl Steering {
         }
     }
 
-    /// The tenant that is behind: one with a due guarantee, else the tenant of the highest class
-    /// with the most lag. Tenants that leave gaps come before dense ones, because the dense tenant
-    /// with the most lag fills the gaps.
-    fn case(
+    /// The tenant that is behind, and the remedy.
+    fn case(&self, all: &Contenders<'_>, rules: &Rules, now: Nanos) -> Option<Case> {
+        let due = all.due();
+        let (behind, tenant) = due.or_else(|| self.first(all, rules, now))?;
+        let lag = match due {
+            Some(_) => rules.hold_at(),
+            None => tenant.behind(),
+        };
+        let stays = all.stays(tenant);
+        let turns = all.turns && stays && due.is_none();
+        Some(Case {
+            behind,
+            class: tenant.class(),
+            due: due.is_some(),
+            stays,
+            turns,
+            visits: Visits {
+                visitors: all.visitors(),
+                promised: due.is_some() || all.higher || all.classes || tenant.has_promise(),
+                dense: stays,
+                presence: tenant.presence(),
+                far: self.mode == Mode::Hold,
+            },
+            silent: tenant.is_silent(),
+            works: match turns {
+                true => tenant.is_at_work(),
+                false => tenant.works() || tenant.waits(),
+            },
+            want: self.wanted(all, tenant, (lag, turns), rules, now),
+            lag,
+        })
+    }
+
+    /// The tenant of the highest class with the most lag. Tenants that leave gaps come before dense
+    /// ones, because the dense tenant with the most lag fills the gaps.
+    fn first<'a>(
         &self,
-        pending: &[(TenantId, &Tenant)],
-        tenants: &Roster<Tenant>,
-        active: &[TenantId],
+        all: &Contenders<'a>,
         rules: &Rules,
         now: Nanos,
-    ) -> Option<Case> {
-        let highest = pending.iter().map(|(_, tenant)| tenant.class()).max()?;
-        // Among the tenants of one class the lag keeps the guarantees.
-        let classes = pending.iter().any(|(_, tenant)| tenant.class() < highest);
-        let helped = |tenant: &Tenant| tenant.is_helped(classes);
-        let due = pending
-            .iter()
-            .find(|(_, tenant)| tenant.is_due() && helped(tenant))
-            .filter(|_| classes);
-        let turns = self.trial.allows(Regime::Turns, now) && take_turns(pending, highest);
-        let stays = |tenant: &Tenant| tenant.is_dense() || (turns && tenant.loops());
+    ) -> Option<(TenantId, &'a Tenant)> {
         // A turn ends where another tenant is behind by so much more, or after the longest time.
         let keeps = |tenant: &Tenant| {
-            if !turns || !stays(tenant) || self.mode != Mode::Hold || tenant.is_shut() {
+            let has_turn = all.turns && all.stays(tenant) && !tenant.is_shut();
+            if !has_turn || self.mode != Mode::Hold {
                 return 0;
             }
             let is_over = now >= tenant.history().0 + rules.longest_turn();
             if is_over { i64::MIN / 2 } else { rules.turn() }
         };
-        let first = pending
-            .iter()
-            .filter(|(_, tenant)| tenant.class() == highest && helped(tenant))
-            .max_by_key(|(_, tenant)| {
-                let behind = tenant.behind().saturating_add(keeps(tenant));
-                (!stays(tenant) && tenant.goes_first(rules), behind)
-            });
-        let (behind, tenant) = due.or(first)?;
-        let others = pending.len() > 1;
-        let busiest = pending.iter().map(|(_, tenant)| tenant.presence()).max();
-        let saturated = turns || busiest.is_some_and(|presence| presence >= Rules::SATURATED);
-        let lag = if due.is_some() {
-            rules.hold_at()
-        } else {
-            tenant.behind()
-        };
-        // A higher class that was active a moment ago may be back any moment.
-        let higher = active
-            .iter()
-            .filter_map(|id| tenants.get(*id))
-            .filter(|other| other.has_worked())
-            .any(|other| pending.iter().any(|(_, low)| low.class() < other.class()));
+        let highest = all.helped().filter(|(_, one)| one.class() == all.highest);
+        highest.max_by_key(|(_, tenant)| {
+            let behind = tenant.behind().saturating_add(keeps(tenant));
+            (!all.stays(tenant) && tenant.goes_first(rules), behind)
+        })
+    }
+
+    /// The mode that would repay the tenant behind its `lag`, in turns or not.
+    fn wanted(
+        &self,
+        all: &Contenders<'_>,
+        behind: &Tenant,
+        (lag, turns): (i64, bool),
+        rules: &Rules,
+        now: Nanos,
+    ) -> Mode {
         let patient = self.mode == Mode::Yield && now < self.since + rules.patience();
         // A mode persists until the device is calm.
         let least = match self.mode {
-            Mode::Together => tenant.yielded_to_at(rules),
+            Mode::Together => behind.yielded_to_at(rules),
             Mode::Yield | Mode::Hold => rules.calm_below(),
         };
-        let contended = higher || (others && saturated);
-        let silent = tenant.is_silent();
-        let turns = turns && stays(tenant) && due.is_none();
-        let want = if !contended {
-            Mode::Together
-        } else if silent {
-            Mode::Yield
-        } else if turns
+        let holds = turns
             || (lag >= rules.hold_at() && !patient)
-            || (self.mode == Mode::Hold && lag >= least)
-        {
+            || (self.mode == Mode::Hold && lag >= least);
+        if !all.is_contended() {
+            Mode::Together
+        } else if behind.is_silent() {
+            Mode::Yield
+        } else if holds {
             Mode::Hold
-        } else if higher || lag >= least {
+        } else if all.higher || lag >= least {
             Mode::Yield
         } else {
             Mode::Together
-        };
-        Some(Case {
-            behind: *behind,
-            class: tenant.class(),
-            due: due.is_some(),
-            stays: stays(tenant),
-            turns,
-            visits: Visits {
-                visitors: pending.iter().filter(|(_, one)| !stays(one)).count() as u64,
-                promised: due.is_some() || higher || classes || tenant.has_promise(),
-                dense: stays(tenant),
-                presence: tenant.presence(),
-                far: self.mode == Mode::Hold,
-            },
-            silent,
-            works: if turns {
-                tenant.is_at_work()
-            } else {
-                tenant.works() || tenant.waits()
-            },
-            want,
-            lag,
-        })
+        }
     }
 
     /// Tenants ahead of the one that is behind yield or are held.
@@ -372,29 +366,6 @@ impl Steering {
             gates.insert(*id, gate);
         }
     }
-}
-
-/// Whether the tenants of a class that always want the device take turns with it: one of them waits
-/// for each of its operations, so that the driver would change contexts after each. Lower classes
-/// have none. Beside a tenant that leaves no gaps, what turns leave idle must be worth that.
-fn take_turns(pending: &[(TenantId, &Tenant)], class: u16) -> bool {
-    let wants = |tenant: &&Tenant| tenant.class() == class && (tenant.is_dense() || tenant.loops());
-    let all = pending.iter().map(|(_, tenant)| *tenant);
-    let all: Vec<&Tenant> = all.filter(wants).collect();
-    let sum = |part: fn(&Tenant) -> u64| all.iter().map(|tenant| part(tenant)).sum::<u64>();
-    let (weight, service) = (sum(Tenant::weight), sum(|one| one.weight() * one.service()));
-    let above = pending.iter().any(|(_, tenant)| tenant.class() < class);
-    let fills = above || all.iter().any(|tenant| tenant.is_dense());
-    let least = if above {
-        Rules::TURNS_ABOVE
-    } else {
-        Rules::TURNS
-    };
-    let is_worth_it = !fills || service >= weight * least;
-    let free = |tenant: &Tenant| tenant.bond().is_none() && tenant.is_known();
-    let free = all.iter().all(|tenant| free(tenant));
-    let loops = all.iter().any(|tenant| tenant.loops());
-    (above || all.len() > 1) && loops && free && is_worth_it
 }
 
 /// Chooses the tenant that keeps the device busy beside one that leaves gaps: among the working

@@ -1,0 +1,95 @@
+//! The tenants that want a device at an instant, and what is so for all of them.
+
+use super::rules::Rules;
+use super::tenant::Tenant;
+use crate::ids::TenantId;
+
+/// See the module's page.
+#[derive(Debug)]
+pub(super) struct Contenders<'a> {
+    /// Tenants with work that may run now.
+    pending: &'a [(TenantId, &'a Tenant)],
+    /// The highest class among them.
+    pub(super) highest: u16,
+    /// Some of them are of a lower class.
+    pub(super) classes: bool,
+    /// A tenant of a higher class than one of them was active a moment ago: it may be back any
+    /// moment.
+    pub(super) higher: bool,
+    /// Those that always want the device take turns.
+    pub(super) turns: bool,
+}
+
+impl<'a> Contenders<'a> {
+    /// The pending tenants, of all those that are `active`. `turns`: they may take turns. `None` if
+    /// none is pending.
+    pub(super) fn of<'b>(
+        pending: &'a [(TenantId, &'a Tenant)],
+        active: impl Iterator<Item = &'b Tenant>,
+        turns: bool,
+    ) -> Option<Self> {
+        let classes = || pending.iter().map(|(_, tenant)| tenant.class());
+        let (lowest, highest) = (classes().min()?, classes().max()?);
+        let mut worked = active.filter(|other| other.has_worked());
+        Some(Self {
+            pending,
+            highest,
+            classes: lowest < highest,
+            higher: worked.any(|other| lowest < other.class()),
+            turns: turns && take_turns(pending, highest),
+        })
+    }
+
+    /// Those that steering helps. Among the tenants of one class the lag keeps the guarantees.
+    pub(super) fn helped(&self) -> impl Iterator<Item = (TenantId, &'a Tenant)> {
+        let all = self.pending.iter().copied();
+        all.filter(|(_, tenant)| tenant.is_helped(self.classes))
+    }
+
+    /// One that has to have its guarantee now, beside other classes.
+    pub(super) fn due(&self) -> Option<(TenantId, &'a Tenant)> {
+        let due = self.helped().find(|(_, tenant)| tenant.is_due());
+        due.filter(|_| self.classes)
+    }
+
+    /// Whether a tenant always wants the device.
+    pub(super) fn stays(&self, tenant: &Tenant) -> bool {
+        tenant.is_dense() || (self.turns && tenant.loops())
+    }
+
+    /// How many do not.
+    pub(super) fn visitors(&self) -> u64 {
+        let all = self.pending.iter();
+        all.filter(|(_, one)| !self.stays(one)).count() as u64
+    }
+
+    /// Whether they want more of the device than there is.
+    pub(super) fn is_contended(&self) -> bool {
+        let busiest = self.pending.iter().map(|(_, tenant)| tenant.presence());
+        let saturated = busiest.max().is_some_and(|most| most >= Rules::SATURATED);
+        self.higher || (self.pending.len() > 1 && (self.turns || saturated))
+    }
+}
+
+/// Whether the tenants of a class that always want the device take turns with it: one of them waits
+/// for each of its operations, so that the driver would change contexts after each. Lower classes
+/// have none. Beside a tenant that leaves no gaps, what turns leave idle must be worth that.
+fn take_turns(pending: &[(TenantId, &Tenant)], class: u16) -> bool {
+    let wants = |tenant: &&Tenant| tenant.class() == class && (tenant.is_dense() || tenant.loops());
+    let all = pending.iter().map(|(_, tenant)| *tenant);
+    let all: Vec<&Tenant> = all.filter(wants).collect();
+    let sum = |part: fn(&Tenant) -> u64| all.iter().map(|tenant| part(tenant)).sum::<u64>();
+    let (weight, service) = (sum(Tenant::weight), sum(|one| one.weight() * one.service()));
+    let above = pending.iter().any(|(_, tenant)| tenant.class() < class);
+    let fills = above || all.iter().any(|tenant| tenant.is_dense());
+    let least = if above {
+        Rules::TURNS_ABOVE
+    } else {
+        Rules::TURNS
+    };
+    let is_worth_it = !fills || service >= weight * least;
+    let free = |tenant: &Tenant| tenant.bond().is_none() && tenant.is_known();
+    let free = all.iter().all(|tenant| free(tenant));
+    let loops = all.iter().any(|tenant| tenant.loops());
+    (above || all.len() > 1) && loops && free && is_worth_it
+}
