@@ -56,7 +56,8 @@ impl Asked {
 pub(super) struct Seen {
     /// The process is sealed: nothing is given back.
     pub(super) sealed: bool,
-    /// Memory of it is on its way, or its devices are being drained: nothing is pinned.
+    /// Memory of it is on its way, to a file too, or its devices are being drained: nothing is
+    /// pinned.
     pub(super) moves: bool,
 }
 

@@ -171,9 +171,10 @@ impl Rounds {
         let mut until = gate::now().saturating_add(if seal::is_set() { NAPS.1 } else { NAPS.0 });
         let mut again = true;
         while again && !exit::is_leaving() {
+            let sealed = seal::is_set();
             let seen = Seen {
-                sealed: seal::is_set(),
-                moves: self.is_moving(),
+                sealed,
+                moves: self.is_moving() || sealed && self.session.spill() != 0,
             };
             again = provide(self.session, &mut self.asked, gate::now(), seen);
             let is_out = self.is_out();

@@ -202,10 +202,10 @@ impl Shared {
         let tenants = (&mut self.roster, &mut self.rest);
         let bills = service::settle(tenants, &done, &self.rules, (self.now, span));
         self.audit(&done, &bills, span);
-        let active = self.roster.tenants().filter(|tenant| tenant.is_active());
-        let active = active.count();
+        let active = || self.roster.tenants().filter(|tenant| tenant.is_active());
+        let useful = active().all(Tenant::is_known).then(|| bills.values().sum());
         self.steering
-            .note((self.now, span), bills.values().sum(), active);
+            .note((self.now, span), useful, active().count());
         self.pay(&done, &bills, span);
         self.next = None;
         self.settle();

@@ -102,11 +102,15 @@ impl Rules {
     /// alone would leave; compared over so long.
     pub(super) const KEEPS: u64 = 850;
     pub(super) const TRIAL: Nanos = Nanos::millis(400);
-    /// Where less than this many thousandths remain a quarter of that time says enough.
+    /// Where less than this many thousandths remain a quarter of that time says enough, and so long
+    /// by the driver alone.
     pub(super) const HOPELESS: u64 = 650;
-    /// The samples that say what the driver alone leaves, at most. That is measured after so much
-    /// steering if it is not known, and again after so much.
-    pub(super) const BARE: u64 = 100;
+    pub(super) const HINT: Nanos = Nanos::millis(40);
+    /// The span that says what the driver alone leaves, at most and at least: service comes in
+    /// lumps of the driver's slice. That is measured after so much steering if it is not known, and
+    /// again after so much.
+    pub(super) const BARE: Nanos = Nanos::millis(200);
+    pub(super) const SURE: Nanos = Nanos::millis(100);
     pub(super) const STALE: (Nanos, Nanos) = (Nanos::secs(4), Nanos::secs(64));
     /// For how long steering is given up that was not: the first time, and at most.
     pub(super) const GIVEN_UP: (Nanos, Nanos) = (Nanos::secs(4), Nanos::secs(64));

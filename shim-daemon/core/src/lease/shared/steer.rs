@@ -71,8 +71,9 @@ impl Steering {
         (self.mode, self.changes)
     }
 
-    /// A sample: so many tenants were active, and had so much service together in the last `span`.
-    pub(super) fn note(&mut self, times: (Nanos, Nanos), useful: u64, active: usize) {
+    /// A sample: so many tenants were active, and had so much service together in the last span.
+    /// `None`: some of that is a guess.
+    pub(super) fn note(&mut self, times: (Nanos, Nanos), useful: Option<u64>, active: usize) {
         self.trial.note(times, useful, (active, self.regime));
     }
 

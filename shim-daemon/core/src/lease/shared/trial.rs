@@ -7,7 +7,7 @@
 //! while where it costs more than it may. The driver's own result is measured anew now and then:
 //! for a moment no tenant is steered.
 
-use super::rules::Rules;
+use super::rules::{Rules, scaled};
 use crate::time::Nanos;
 
 /// How it is decided when the tenants of a device run.
@@ -29,20 +29,50 @@ struct Attempt {
     pause: Nanos,
 }
 
+/// Useful time in a span (ns). Completions come in lumps, so a single sample may have more useful
+/// time than it is long.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    useful: u64,
+    span: u64,
+}
+
+impl Mean {
+    fn add(&mut self, useful: u64, span: Nanos) {
+        self.useful += useful;
+        self.span += span.0;
+    }
+
+    /// Forgets so much that it is of no longer a span than this.
+    fn keep(&mut self, most: Nanos) {
+        if self.span > most.0 {
+            self.useful = scaled(self.useful, most.0, self.span);
+            self.span = most.0;
+        }
+    }
+
+    /// The useful part of the time, in thousandths.
+    fn part(&self) -> u64 {
+        scaled(self.useful, 1000, self.span).min(1000)
+    }
+
+    fn is_of(&self, span: Nanos) -> bool {
+        self.span >= span.0
+    }
+}
+
 /// See the module's page.
 #[derive(Debug)]
 pub(super) struct Trial {
-    /// The part of the time that is useful by the driver alone, in thousandths: a mean of so many
-    /// samples with so many active tenants.
-    bare: u64,
-    samples: u64,
+    /// By the driver alone, with so many active tenants.
+    bare: Mean,
     active: usize,
     /// When that must be measured again, and until when it is.
     stale: Nanos,
     measured: Nanos,
-    /// The regime, and its useful time in a span of that length (ns).
+    /// The regime, and the useful time in it since the last verdict.
     regime: Regime,
-    during: (u64, u64),
+    during: Mean,
     yields: Attempt,
     turns: Attempt,
 }
@@ -57,13 +87,12 @@ impl Default for Attempt {
 impl Default for Trial {
     fn default() -> Self {
         Self {
-            bare: 0,
-            samples: 0,
+            bare: Mean::default(),
             active: 0,
             stale: Nanos::ZERO,
             measured: Nanos::ZERO,
             regime: Regime::Driver,
-            during: (0, 0),
+            during: Mean::default(),
             yields: Attempt::default(),
             turns: Attempt::default(),
         }
@@ -81,64 +110,74 @@ impl Trial {
         now >= given_up.max(self.measured)
     }
 
-    /// A sample: so many tenants were `active`, and had so much service together in `span`.
+    /// A sample: so many tenants were `active`, and had so much service together in `span`. `None`:
+    /// some of that is a guess, which adds up to the clock whatever was useful.
     pub(super) fn note(
         &mut self,
         (now, span): (Nanos, Nanos),
-        useful: u64,
+        useful: Option<u64>,
         (active, regime): (usize, Regime),
     ) {
         if active != self.active {
-            (self.active, self.samples) = (active, 0);
+            (self.active, self.bare) = (active, Mean::default());
             self.stale = now + Rules::STALE.0;
         }
         if regime != self.regime {
-            (self.regime, self.during) = (regime, (0, 0));
+            (self.regime, self.during) = (regime, Mean::default());
         }
+        let Some(useful) = useful else {
+            return;
+        };
         if regime == Regime::Driver {
-            self.samples = (self.samples + 1).min(Rules::BARE);
-            let part = useful.saturating_mul(1000) / span.0.max(1);
-            self.bare = (self.bare * (self.samples - 1) + part.min(1000)) / self.samples;
-            if self.samples >= Rules::SAMPLES {
+            self.bare.add(useful, span);
+            self.bare.keep(Rules::BARE);
+            if self.bare.is_of(Rules::SURE) {
                 self.stale = now + Rules::STALE.1;
             }
             return;
         }
-        self.during = (self.during.0 + useful, self.during.1 + span.0);
-        if self.during.1 >= Rules::TRIAL.0 || self.is_hopeless() {
+        self.during.add(useful, span);
+        if self.during.is_of(Rules::TRIAL) || self.is_hopeless() {
             self.judge(now, regime);
         }
         if now >= self.stale {
-            self.samples = 0;
-            self.measured = now + Nanos(Rules::TICK.0 * Rules::BARE);
+            self.bare = Mean::default();
+            self.measured = now + Rules::BARE;
             self.stale = self.measured + Rules::STALE.0;
         }
     }
 
     /// Whether so much is lost that a quarter of the time says enough.
     fn is_hopeless(&self) -> bool {
-        let (useful, all) = self.during;
-        let part = useful.saturating_mul(1000) / all.max(1);
-        let is_known = self.samples >= Rules::SAMPLES;
-        is_known && all >= Rules::TRIAL.0 / 4 && part * 1000 < self.bare * Rules::HOPELESS
+        let is_seen = self.during.is_of(Nanos(Rules::TRIAL.0 / 4));
+        is_seen && self.costs_more_than(Rules::HOPELESS)
+    }
+
+    /// Whether less than `keeps` thousandths of what the driver alone leaves are left, as far as
+    /// that is known.
+    fn costs_more_than(&self, keeps: u64) -> bool {
+        self.bare.is_of(Rules::HINT) && self.during.part() * 1000 < self.bare.part() * keeps
     }
 
     fn judge(&mut self, now: Nanos, regime: Regime) {
-        let (useful, all) = std::mem::take(&mut self.during);
-        let part = useful.saturating_mul(1000) / all.max(1);
+        let is_sure = self.bare.is_of(Rules::SURE);
+        let keeps = if is_sure {
+            Rules::KEEPS
+        } else {
+            Rules::HOPELESS
+        };
+        let is_too_much = self.costs_more_than(keeps);
+        self.during = Mean::default();
         let attempt = match regime {
             Regime::Turns => &mut self.turns,
             _ => &mut self.yields,
         };
-        if self.samples < Rules::SAMPLES {
-            return;
-        }
-        if part * 1000 >= self.bare * Rules::KEEPS {
+        if is_too_much {
+            attempt.given_up = now + attempt.pause;
+            attempt.pause = Nanos(attempt.pause.0 * 2).min(Rules::GIVEN_UP.1);
+        } else if is_sure {
             attempt.pause = Rules::GIVEN_UP.0;
-            return;
         }
-        attempt.given_up = now + attempt.pause;
-        attempt.pause = Nanos(attempt.pause.0 * 2).min(Rules::GIVEN_UP.1);
     }
 }
 
@@ -152,7 +191,7 @@ mod tests {
     fn samples(trial: &mut Trial, from: Nanos, time: Nanos, part: u64, regime: Regime) -> Nanos {
         (1..=time.0 / TICK.0).fold(from, |now, _| {
             let now = now + TICK;
-            trial.note((now, TICK), TICK.0 * part / 1000, (2, regime));
+            trial.note((now, TICK), Some(TICK.0 * part / 1000), (2, regime));
             now
         })
     }
@@ -234,7 +273,7 @@ mod tests {
         while !trial.allows(Regime::Yields, now) {
             now = samples(&mut trial, now, TICK, 880, Regime::Driver);
         }
-        assert_eq!(now - from, Nanos(TICK.0 * Rules::BARE));
+        assert_eq!(now - from, Rules::BARE);
         let now = samples(&mut trial, now, Rules::TRIAL, 100, Regime::Yields);
         assert!(!trial.allows(Regime::Yields, now));
     }
@@ -242,8 +281,49 @@ mod tests {
     #[test]
     fn another_number_of_tenants_is_measured_anew() {
         let (mut trial, now) = measured(880);
-        trial.note((now + TICK, TICK), 0, (3, Regime::Yields));
+        trial.note((now + TICK, TICK), Some(0), (3, Regime::Yields));
         let now = samples(&mut trial, now + TICK, Rules::TRIAL, 100, Regime::Yields);
         assert!(trial.allows(Regime::Yields, now));
+    }
+    #[test]
+    fn service_that_comes_in_lumps_is_as_much() {
+        let mut trial = Trial::default();
+        let mut now = Nanos::ZERO;
+        for part in [0, 1770].repeat(50) {
+            now = samples(&mut trial, now, TICK, part, Regime::Driver);
+        }
+        assert_eq!(trial.bare.part(), 885);
+        for part in [1620, 0].repeat(1000) {
+            now = samples(&mut trial, now, TICK, part, Regime::Yields);
+        }
+        assert!(trial.allows(Regime::Yields, now), "92 % remain");
+    }
+
+    #[test]
+    fn guesses_are_compared_with_nothing() {
+        let mut trial = Trial::default();
+        let mut now = Nanos::ZERO;
+        for _ in 0..100 {
+            now = now + TICK;
+            trial.note((now, TICK), None, (2, Regime::Driver));
+        }
+        let now = samples(&mut trial, now, Rules::TRIAL, 100, Regime::Yields);
+        assert!(trial.allows(Regime::Yields, now));
+    }
+
+    #[test]
+    fn a_short_look_at_the_driver_alone_decides_on_the_hopeless_only() {
+        for (part, goes_on) in [(700, true), (440, false)] {
+            let mut trial = Trial::default();
+            let now = samples(
+                &mut trial,
+                Nanos::ZERO,
+                Nanos::millis(60),
+                880,
+                Regime::Driver,
+            );
+            let now = samples(&mut trial, now, Rules::TRIAL, part, Regime::Yields);
+            assert_eq!(trial.allows(Regime::Yields, now), goes_on, "{part}");
+        }
     }
 }
