@@ -71,7 +71,7 @@ impl Case {
         } else {
             Vec::new()
         };
-        same(&hooked, &self.bare(&refused)?)?;
+        same(&hooked, &self.bare(&refused)?, self.mode)?;
         Ok(Shown {
             calls: hooked.tally(),
             refused: refused.len(),
@@ -84,7 +84,7 @@ impl Case {
     /// How they differ.
     pub fn check_without_model(&self) -> Result<(), Difference> {
         let hooked = self.mode.run(&program(), &self.plan.script(&[]))?;
-        same(&hooked, &self.bare(&[])?)
+        same(&hooked, &self.bare(&[])?, self.mode)
     }
 
     fn bare(&self, refused: &[(usize, usize)]) -> Result<Said, Difference> {

@@ -100,6 +100,17 @@ impl Mode {
         matches!(self, Self::Quota | Self::Beside)
     }
 
+    /// Whether memory that moves answers a call otherwise, by design: it has no `SYNC_MEMOPS`,
+    /// which plain memory has (ADR 172).
+    pub(super) fn excuses(self, hooked: &str, bare: &str) -> bool {
+        let place = |line: &str, result: &str| {
+            let place = line.strip_suffix(result)?;
+            Some(place.strip_suffix(" set_pointer_attribute ")?.to_owned())
+        };
+        let refused = place(hooked, "801");
+        self == Self::Moves && refused.is_some() && refused == place(bare, "0")
+    }
+
     /// The calls of a plan that mean something in this mode.
     pub(super) fn plan(self, mut plan: Plan) -> Plan {
         // A played daemon names no processes of its tenant.
