@@ -20,7 +20,7 @@ cc -O2 -Wall -Werror -o "$bench/calls" tests/bench/calls.c -ldl
 cc -O2 -Wall -Werror -o "$bench/spawn" tests/bench/spawn.c
 cc -O2 -shared -o "$bench/libempty.so" -x c /dev/null
 XDG_RUNTIME_DIR=$(mktemp -d)
-export XDG_RUNTIME_DIR LD_LIBRARY_PATH="$bench"
+export XDG_RUNTIME_DIR XDG_STATE_HOME=$XDG_RUNTIME_DIR LD_LIBRARY_PATH="$bench"
 trap 'rm -rf "$XDG_RUNTIME_DIR"' EXIT
 
 say "driver calls: bare and with the library in turn, medians of seven pairs, and instructions added"

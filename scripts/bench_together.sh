@@ -16,8 +16,9 @@ case "$gpu" in soft:*) two="$gpu,count=2" ;; soft) two=soft:count=2 ;; *) two=$g
 
 say "building"
 cargo build --release --quiet --locked -p gpushare -p gpushared -p gpushare-interposer -p softgpu -p softgpu-cuda -p softgpu-nvml
+# Daemons of this script leave nothing in the journal of this user's.
 XDG_RUNTIME_DIR=$(mktemp -d)
-export XDG_RUNTIME_DIR
+export XDG_RUNTIME_DIR XDG_STATE_HOME=$XDG_RUNTIME_DIR
 trap 'rm -rf "$XDG_RUNTIME_DIR"' EXIT
 
 name="docs/results/$(date +%F)-together-$(printf '%s' "$gpu" | tr -c 'a-z0-9\n' '-')"

@@ -37,7 +37,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/links" "$work/run"
 for link in libcuda.so.1 libcuda.so; do ln -s "$CARGO_TARGET_DIR/debug/libsoftgpu_cuda.so" "$work/links/$link"; done
 for link in libnvidia-ml.so.1 libnvidia-ml.so; do ln -s "$CARGO_TARGET_DIR/debug/libsoftgpu_nvml.so" "$work/links/$link"; done
-export XDG_RUNTIME_DIR="$work/run" PYTHONDONTWRITEBYTECODE=1 PYTHONWARNINGS=ignore CUDA_HOME="$packages/cuda_runtime"
+export XDG_RUNTIME_DIR="$work/run" XDG_STATE_HOME="$work/state" PYTHONDONTWRITEBYTECODE=1 PYTHONWARNINGS=ignore CUDA_HOME="$packages/cuda_runtime"
 spec="name=programs-$$,mem=4GiB"
 
 # run MODE COMMAND...: standard output without times.
