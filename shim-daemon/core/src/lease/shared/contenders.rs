@@ -16,7 +16,7 @@ pub(super) struct Contenders<'a> {
     /// A tenant of a higher class than one of them was active a moment ago: it may be back any
     /// moment.
     pub(super) higher: bool,
-    /// Those that always want the device take turns.
+    /// The tenants that always want the device take turns.
     pub(super) turns: bool,
 }
 
@@ -46,7 +46,7 @@ impl<'a> Contenders<'a> {
         all.filter(|(_, tenant)| tenant.is_helped(self.classes))
     }
 
-    /// One that has to have its guarantee now, beside other classes.
+    /// A tenant that has to get its guarantee now, beside tenants of other classes.
     pub(super) fn due(&self) -> Option<(TenantId, &'a Tenant)> {
         let due = self.helped().find(|(_, tenant)| tenant.is_due());
         due.filter(|_| self.classes)
@@ -57,7 +57,7 @@ impl<'a> Contenders<'a> {
         tenant.is_dense() || (self.turns && tenant.loops())
     }
 
-    /// How many do not.
+    /// How many of the tenants do not always want the device.
     pub(super) fn visitors(&self) -> u64 {
         let all = self.pending.iter();
         all.filter(|(_, one)| !self.stays(one)).count() as u64
