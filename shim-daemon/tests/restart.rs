@@ -78,7 +78,7 @@ fn what_runs_is_not_given_away_before_it_has_come_back() {
 
 /// Two processes of a tenant, of which the second was not looked at before its daemon ended. The
 /// next daemon has the first, and waits no longer for others to come.
-fn late_behind_its_daemon(lives: bool) {
+fn second_process_registers_late(lives: bool) {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
     let (_owner, socket) = daemon.tenant("one", &LIMIT);
@@ -117,12 +117,12 @@ fn late_behind_its_daemon(lives: bool) {
 
 #[test]
 fn a_late_process_that_was_never_looked_at_keeps_its_charges() {
-    late_behind_its_daemon(true);
+    second_process_registers_late(true);
 }
 
 #[test]
 fn a_dead_process_that_was_never_looked_at_has_no_row() {
-    late_behind_its_daemon(false);
+    second_process_registers_late(false);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The host store's upkeep, in the background: asks for more as there is more to move, takes what
 //! was given, has the driver pin it, and gives back what is too much.
 //!
-//! Nothing is pinned beside a move: both take long in the driver, and a move has others waiting.
-//! While a sealed process waits for host memory, or is out, nothing moves.
+//! Nothing is pinned beside a move: to pin takes long in the driver, and other tenants wait for the
+//! move. While a sealed process waits for host memory, or is out, nothing moves.
 
 use std::time::Duration;
 

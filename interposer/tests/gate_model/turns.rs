@@ -126,8 +126,8 @@ fn turns(checks: bool) {
         let launching = loom::thread::spawn(move || launching.launch());
         let gate = Arc::clone(&tenant);
         let gate = loom::thread::spawn(move || (0..2).for_each(|_| gate.round(checks)));
-        // The daemon: another's turn once this one has drained, then this one's second, of which it
-        // says so too.
+        // The daemon: another tenant has its turn once this tenant has drained. Then this tenant
+        // has its second turn, and reports again when it has drained.
         tenant.is_others(1);
         tenant.page.store(
             LeaseWord::new(2, LeaseState::Open).bits(),
