@@ -1,100 +1,116 @@
-//! When to look again at work that should be complete: each look costs a sleep and a call of the
-//! driver, and a late look leaves the device without work.
+//! When to look at work that should be complete: each look costs a sleep and a call of the driver,
+//! and a late look leaves the device without work.
 //!
 //! A slice ends late when another tenant had the device at its beginning, by what that one still
-//! had to do. Tenants that serve requests do much the same each time, so late slices are late by
-//! much the same. So a slice that is found to be late is slept over once for as long as nine in ten
-//! of the last late ones were late, and looked at often after that. Pure: its inputs are times, it
+//! had to do. Tenants that serve requests do much the same each time, so slices are late by a few
+//! usual times. The next look is made as late as it can be if the device shall be expected to wait
+//! no longer than [`IDLE`] for it, by how late the last slices were. Pure: its inputs are times, it
 //! returns when to look.
 
-/// How long after the expected end the first look is (ns): marks are passed a little later than the
+/// How long after the expected end a slice is due (ns): marks are passed a little later than the
 /// work before them.
 pub const BEHIND: u64 = 12_000;
-/// The shortest and the longest time between two looks at work that should be complete (ns).
+/// How long the device may be expected to be without work for one look (ns). With what servers
+/// beside a queue make of slices, less than that takes more looks and saves little; more than that
+/// saves few looks.
+const IDLE: u64 = 4_000;
+/// The shortest and the longest time between two looks at a slice later than all known ones (ns).
 const STEP: (u64, u64) = (20_000, 100_000);
-/// Looks become rarer as it takes longer: one part in so many of the time that it has taken too
-/// long.
+/// Looks at such a slice become rarer: one part in so many of the time that it has taken too long.
 const PART: u64 = 16;
-/// By how much the long sleep grows with a slice that ended after it (ns), and by how much it
-/// shrinks with a slice that ended within it. So about one late slice in ten is slept over, by
-/// little where slices are late by much the same.
-const GROWS: u64 = 5_000;
-const SHRINKS: u64 = 48_000;
-/// After so many slices in a row that ended after the long sleep it grows faster, by one part in
-/// `PART_MISSED` of the time between its end and the slice's.
-const SURE: u32 = 16;
-const PART_MISSED: u64 = 4;
+/// Slices that are remembered.
+const KEPT: u8 = 64;
+/// The width of one class of lateness (ns).
+const WIDTH: u64 = 25_000;
+/// Classes of lateness; a last one has all that are later.
+const CLASSES: u8 = 96;
 
-/// By how much the last late slices were late: how long to sleep once a slice is found to be late.
-#[derive(Clone, Copy, Debug, Default)]
+/// How late the last slices were.
+#[derive(Clone, Copy, Debug)]
 pub struct Lateness {
-    /// When the long sleep ends (ns, after the first look was due).
-    until: u64,
-    /// Slices in a row that ended after it.
-    after: u32,
-    /// Slices in a row that ended within it.
-    within: u32,
+    /// The class of each, in a ring.
+    last: [u8; KEPT as usize],
+    next: usize,
+    /// How many of them are in each class.
+    counts: [u8; CLASSES as usize + 1],
 }
 
-/// The looks at one slice, so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Looks {
-    /// None saw that it was not complete.
-    #[default]
-    InTime,
-    /// It is late.
-    Late,
-    /// It is late, and the next look ends the long sleep.
-    Asleep,
-    /// It was not complete at the look after the long sleep.
-    Later,
+/// The looks at one slice that saw that it was not complete.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Looks {
+    /// How late the last one came (ns), if there was one.
+    last: Option<u64>,
+}
+
+impl Default for Lateness {
+    /// All were in time.
+    fn default() -> Self {
+        let mut counts = [0; CLASSES as usize + 1];
+        counts[0] = KEPT;
+        Self {
+            last: [0; KEPT as usize],
+            next: 0,
+            counts,
+        }
+    }
 }
 
 impl Lateness {
-    /// The slice was not complete at a look that came `late` after it should have been. Returns how
-    /// long not to look (ns).
+    /// How long after a slice is due the first look at it comes (ns): 0 if slices are hardly late.
     #[inline]
-    pub fn again(&self, looks: &mut Looks, late: u64) -> u64 {
-        let step = (late / PART).clamp(STEP.0, STEP.1);
-        let long = self.until.saturating_sub(late);
-        *looks = match *looks {
-            Looks::InTime | Looks::Late if long > step => Looks::Asleep,
-            Looks::InTime | Looks::Late => Looks::Late,
-            Looks::Asleep | Looks::Later => Looks::Later,
-        };
-        if *looks == Looks::Asleep { long } else { step }
+    pub fn first(&self) -> u64 {
+        let until = self.until(0).unwrap_or(0);
+        if until > STEP.1 { until } else { 0 }
     }
 
-    /// It was complete at a look that came `late` after it should have been.
+    /// The slice was not complete at a look that came `late` after it was due. Returns how long not
+    /// to look (ns).
     #[inline]
-    pub fn ended(&mut self, looks: Looks, late: u64) {
-        match looks {
-            Looks::InTime => {}
-            Looks::Asleep => self.ended_within(),
-            Looks::Late | Looks::Later if late > self.until => self.ended_after(late),
-            Looks::Late | Looks::Later => {}
+    pub fn again(&self, looks: &mut Looks, late: u64) -> u64 {
+        looks.last = Some(late);
+        match self.until(class(late) + 1) {
+            Some(until) => until.saturating_sub(late).max(STEP.0),
+            None => (late / PART).clamp(STEP.0, STEP.1),
         }
     }
 
-    fn ended_within(&mut self) {
-        self.after = 0;
-        self.until = match self.within {
-            0 => self.until.saturating_sub(SHRINKS),
-            1 => self.until / 2,
-            _ => 0,
-        };
-        self.within = self.within.saturating_add(1);
+    /// It was complete at a look that came `late` after it was due.
+    #[inline]
+    pub fn ended(&mut self, looks: Looks, late: u64) {
+        // It ended at any time since the look before. Taken for half of that, one that is slept
+        // over again and again is looked at twice as early each time.
+        let before = looks.last.unwrap_or(0);
+        let class = class(before + late.saturating_sub(before) / 2);
+        let last = core::mem::replace(&mut self.last[self.next], class);
+        self.counts[usize::from(last)] -= 1;
+        self.counts[usize::from(class)] += 1;
+        self.next = (self.next + 1) % self.last.len();
     }
 
-    fn ended_after(&mut self, late: u64) {
-        self.within = 0;
-        self.after = self.after.saturating_add(1);
-        let missed = match self.after > SURE {
-            true => (late - self.until) / PART_MISSED,
-            false => 0,
-        };
-        self.until = late.min(self.until + missed.max(GROWS));
+    /// Until when not to look at a slice of the class `from` or a later one (ns after it was due).
+    /// `None` if slices of such classes are not known.
+    fn until(&self, from: u8) -> Option<u64> {
+        let counts = self.counts.get(usize::from(from)..)?;
+        let all: u64 = counts.iter().map(|count| u64::from(*count)).sum();
+        if all == 0 {
+            return None;
+        }
+        // Of slices that end before the look, and the sum of the times from their ends to it.
+        let (mut ended, mut idle) = (0, 0);
+        for class in from..CLASSES {
+            let count = u64::from(self.counts[usize::from(class)]);
+            idle += ended * WIDTH + count * WIDTH / 2;
+            ended += count;
+            if idle > all * IDLE {
+                return Some(u64::from(class) * WIDTH);
+            }
+        }
+        Some(u64::from(CLASSES) * WIDTH)
     }
+}
+
+fn class(late: u64) -> u8 {
+    CLASSES.min(u8::try_from(late / WIDTH).unwrap_or(CLASSES))
 }
 
 #[cfg(test)]
@@ -106,7 +122,7 @@ mod tests {
     /// The looks at a slice that is late by `late`, when each sleep takes `over` longer than asked.
     /// Returns how many there were, and how long after its end the last one.
     fn slice(lateness: &mut Lateness, late: u64, over: u64) -> (u32, u64) {
-        let (mut looks, mut now, mut count) = (Looks::default(), 0, 1);
+        let (mut looks, mut now, mut count) = (Looks::default(), lateness.first(), 1);
         while now < late {
             now += lateness.again(&mut looks, now) + over;
             count += 1;
@@ -115,86 +131,91 @@ mod tests {
         (count, now - late)
     }
 
-    /// So many slices that are late by what `late` says of each.
-    fn teach(lateness: &mut Lateness, count: u64, late: impl Fn(u64) -> u64) {
-        for at in 0..count {
-            exact(lateness, late(at));
-        }
-    }
-
-    /// A slice whose sleeps are as long as asked.
-    fn exact(lateness: &mut Lateness, late: u64) -> (u32, u64) {
-        slice(lateness, late, 0)
+    /// So many slices that are late by what `late` says of each. Returns the mean of their looks,
+    /// and of how long after its end the last one came.
+    fn slices(lateness: &mut Lateness, count: u64, late: impl Fn(u64) -> u64) -> (u64, u64) {
+        let seen: Vec<_> = (0..count)
+            .map(|at| slice(lateness, late(at), 5 * US))
+            .collect();
+        let looks: u64 = seen.iter().map(|(looks, _)| u64::from(*looks)).sum();
+        let after: u64 = seen.iter().map(|(_, after)| after).sum();
+        (looks.div_ceil(count), after / count)
     }
 
     #[test]
-    fn slices_late_by_the_same_are_looked_at_five_times_and_no_later() {
+    fn what_is_complete_in_time_is_looked_at_once_and_at_once() {
+        let mut lateness = Lateness::default();
+        assert_eq!(slices(&mut lateness, 200, |_| 0), (1, 0));
+        assert_eq!(slice(&mut lateness, 15 * US, 0), (2, 5 * US));
+    }
+
+    #[test]
+    fn slices_late_by_the_same_are_looked_at_three_times_and_no_later() {
         let mut lateness = Lateness::default();
         let (first, _) = slice(&mut lateness, 250 * US, 5 * US);
-        assert!(first >= 10, "{first}");
-        teach(&mut lateness, 30, |_| 250 * US);
+        assert!(first >= 8, "{first}");
+        slices(&mut lateness, 2 * u64::from(KEPT), |_| 250 * US);
         for _ in 0..200 {
             let (looks, after) = slice(&mut lateness, 250 * US, 5 * US);
-            assert!(looks <= 5 && after <= 25 * US, "{looks} {after}");
+            assert!(looks <= 4 && after <= 25 * US, "{looks} {after}");
         }
     }
 
     #[test]
-    fn slices_late_by_about_the_same_are_seldom_slept_over_and_by_little() {
+    fn slices_late_by_about_the_same_are_looked_at_four_times() {
         let mut lateness = Lateness::default();
-        // As a server of 300 us every 1 ms beside a queue makes them, on an H100's times.
+        // As a server of 300 us every 1 ms makes those of a queue, by an H100's times.
         let late = |at: u64| (450 + at * 37 % 150) * US;
-        teach(&mut lateness, 50, late);
-        let seen: Vec<_> = (50..1_050)
-            .map(|at| exact(&mut lateness, late(at)))
-            .collect();
-        let looks: u32 = seen.iter().map(|(looks, _)| looks).sum();
-        let after: u64 = seen.iter().map(|(_, after)| after).sum();
-
-        assert!(looks <= 5_500, "{looks} looks at 1,000 slices");
-        assert!(after <= 1_000 * 20 * US, "{after} ns of 1,000 slices");
+        slices(&mut lateness, 2 * u64::from(KEPT), late);
+        let (looks, after) = slices(&mut lateness, 1_000, late);
+        assert!(looks <= 5 && after <= 25 * US, "{looks} looks, {after} ns");
     }
 
     #[test]
-    fn what_is_complete_in_time_is_looked_at_once_and_teaches_nothing() {
-        let mut lateness = Lateness::default();
-        teach(&mut lateness, 100, |_| 250 * US);
-        let before = lateness.until;
-        (0..100).for_each(|_| assert_eq!(exact(&mut lateness, 0), (1, 0)));
-        assert_eq!(lateness.until, before);
-    }
-
-    /// How long after their ends the last looks were at slices of which one in `every` is late by
-    /// 100 us and the others by 400 us.
-    fn slept_over(every: u32) -> Vec<u64> {
-        let mut lateness = Lateness::default();
-        let late = |at: u32| if at.is_multiple_of(every) { 100 } else { 400 };
-        let slept = (1..1_000).map(|at| exact(&mut lateness, late(at) * US).1);
-        slept.skip(100).collect()
+    fn slices_late_by_one_of_two_times_are_not_slept_over() {
+        for every in [2, 4, 8] {
+            let mut lateness = Lateness::default();
+            let late = |at: u64| if at.is_multiple_of(every) { 100 } else { 700 } * US;
+            slices(&mut lateness, 4 * u64::from(KEPT), late);
+            let (looks, after) = slices(&mut lateness, 1_000, late);
+            assert!(
+                looks <= 6 && after <= 30 * US,
+                "{every}: {looks} looks, {after} ns"
+            );
+        }
     }
 
     #[test]
-    fn one_slice_in_twenty_may_be_slept_over_and_not_one_in_four() {
-        let rare = slept_over(20);
-        assert!(rare.iter().any(|after| *after > 200 * US), "{rare:?}");
-        let common = slept_over(4);
-        assert!(common.iter().all(|after| *after <= 25 * US), "{common:?}");
+    fn slices_of_which_a_few_are_in_time_are_slept_over_by_little() {
+        for every in [8, 16, 32, 64, 128] {
+            let mut lateness = Lateness::default();
+            let late = |at: u64| if at.is_multiple_of(every) { 0 } else { 550 } * US;
+            slices(&mut lateness, 4 * u64::from(KEPT), late);
+            let (looks, after) = slices(&mut lateness, 1_280, late);
+            assert!(
+                looks <= 5 && after <= 30 * US,
+                "{every}: {looks} looks, {after} ns"
+            );
+        }
     }
 
     #[test]
-    fn slices_that_become_less_late_are_slept_over_three_times_only() {
+    fn slices_that_are_late_no_longer_are_soon_looked_at_once() {
         let mut lateness = Lateness::default();
-        teach(&mut lateness, 100, |_| 2_000 * US);
-        let slept = (0..100).map(|_| exact(&mut lateness, 100 * US).1);
-        let long: Vec<u64> = slept.filter(|after| *after > 30 * US).collect();
-        assert!((1..=3).contains(&long.len()), "{long:?}");
+        slices(&mut lateness, 2 * u64::from(KEPT), |_| 2_000 * US);
+        let after: u64 = (0..KEPT).map(|_| slice(&mut lateness, 0, 0).1).sum();
+        assert!(after < 4 * 2_000 * US, "{after}");
+        assert_eq!(slices(&mut lateness, u64::from(KEPT), |_| 0), (1, 0));
     }
 
     #[test]
     fn looks_become_rarer_the_longer_it_takes_but_not_by_much() {
         let mut lateness = Lateness::default();
-        let (looks, after) = exact(&mut lateness, 5_000 * US);
+        let (looks, after) = slice(&mut lateness, 5_000 * US, 0);
         assert!((60..90).contains(&looks) && after <= 100 * US, "{looks}");
         assert_eq!(lateness.again(&mut Looks::default(), 1 << 40), 100 * US);
+        // Those later than all classes are slept over as far as the classes go.
+        slices(&mut lateness, u64::from(KEPT), |_| 5_000 * US);
+        assert_eq!(lateness.first(), u64::from(CLASSES) * WIDTH);
     }
 }

@@ -134,7 +134,9 @@ impl DeviceGate {
     fn next(&self, now: u64, full: Full, looks: &mut Option<Looks>) -> Next {
         let mut inner = self.lock();
         inner.refresh(now);
-        let is_due = now.saturating_add(SHORTEST) >= full.ends.saturating_add(BEHIND);
+        let due = full.ends.saturating_add(BEHIND);
+        let first = due.saturating_add(inner.sleepers.lateness.first());
+        let is_due = now.saturating_add(SHORTEST) >= first;
         let is_mine = looks.is_some() || now >= inner.sleepers.looker_until;
         if is_mine && is_due {
             inner.look_relaxed(now);
@@ -145,7 +147,7 @@ impl DeviceGate {
         if needs_no_wait || inner.window.is_empty() || now >= full.limit {
             if let Some(looks) = looks.take() {
                 if is_due && inner.window.is_empty() {
-                    let late = now.saturating_sub(full.ends.saturating_add(BEHIND));
+                    let late = now.saturating_sub(due);
                     inner.sleepers.lateness.ended(looks, late);
                 }
                 inner.sleepers.looker_until = 0;
@@ -158,10 +160,9 @@ impl DeviceGate {
             inner.sleepers.sleeps = true;
             return Next::Sleep(until.saturating_sub(now).clamp(1, LONGEST));
         }
-        let first = full.ends.saturating_add(BEHIND);
         let looks = looks.get_or_insert_default();
         let pause = if is_due {
-            let late = now.saturating_sub(first);
+            let late = now.saturating_sub(due);
             inner.sleepers.lateness.again(looks, late)
         } else {
             first.saturating_sub(now)
