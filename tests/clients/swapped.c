@@ -12,7 +12,8 @@
  *   check VALUE       -> check WRONG        values of it that are not VALUE, or 1000000000 and the driver's error
  *   capture           -> capture RESULT     begins a capture and leaves it open
  *   end               -> end RESULT         ends it
- *   free              -> free RESULT        the first allocation */
+ *   free              -> free RESULT        the first allocation
+ *   fault             -> fault RESULT       a kernel writes to freed memory: the context fails */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -96,6 +97,18 @@ static int more(size_t bytes) {
     return CALL("cuStreamSynchronize", (void *))(NULL);
 }
 
+static int fault(void) {
+    uint64_t count = 1024;
+    uint32_t value = 7;
+    dptr at;
+    void *parameters[] = {&at, &count, &value};
+    TRY(CALL("cuMemAlloc_v2", (dptr *, size_t))(&at, 4 << 20));
+    TRY(CALL("cuMemFree_v2", (dptr))(at));
+    TRY(CALL("cuLaunchKernel", (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+                                void **))(kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
+    return CALL("cuStreamSynchronize", (void *))(stream);
+}
+
 int main(void) {
     char line[256], name[32];
     driver = dlopen("libcuda.so.1", RTLD_NOW);
@@ -115,6 +128,7 @@ int main(void) {
         else if (!strcmp(name, "check")) printf("check %ld\n", check(a));
         else if (!strcmp(name, "capture")) printf("capture %d\n", CALL("cuStreamBeginCapture_v2", (void *, int))(stream, 0));
         else if (!strcmp(name, "end")) printf("end %d\n", CALL("cuStreamEndCapture", (void *, void **))(stream, &graph));
+        else if (!strcmp(name, "fault")) printf("fault %d\n", fault());
         else if (!strcmp(name, "free")) printf("free %d\n", CALL("cuMemFree_v2", (dptr))(memory));
         else return 4;
     }

@@ -319,6 +319,24 @@ fn a_victim_that_captures_stays_and_the_next_resolver_decides() {
 }
 
 #[test]
+fn a_victim_whose_context_failed_stays_and_the_next_resolver_decides() {
+    let scene = Scene::new(NODE);
+    let (_one, mut first) = scene.filled("one", &SWAP, 3);
+    assert_eq!(first.ask("fault"), "fault 700");
+    let terms = [SWAP[0], ("GPUSHARE_ON_COLLISION", "swap,fail")];
+    let (_two, mut second) = scene.tenant("two", &terms);
+    assert_eq!(second.ask(&format!("alloc {SIZE}")), "alloc 2");
+    assert!(!scene.daemon.events("did-not-leave").is_empty());
+    // It has its errors at once, and what it holds is free once it ends.
+    assert_eq!(first.ask("check 3"), "check 1000000700");
+    assert_eq!(first.ask("free"), "free 700");
+    first.finish().silently();
+    assert_eq!(second.ask(&format!("alloc {SIZE}")), "alloc 0");
+    assert_eq!(second.ask("fill 4"), "fill 0");
+    assert_eq!(second.ask("check 4"), "check 0");
+}
+
+#[test]
 fn with_a_full_host_the_next_resolver_decides() {
     let scene = Scene::new(&NODE.replace("4GiB", "96MiB"));
     let (_one, mut first) = scene.filled("one", &SWAP, 3);
