@@ -93,8 +93,8 @@ impl HostStore {
         bytes.min(self.longest.load(Ordering::SeqCst))
     }
 
-    /// A range, and the file. Unlike a daemon's it is not allocated: a test uses little of it, and pages
-    /// that nothing touches would be most of what it costs.
+    /// A range, and the file. Unlike a daemon's it is not allocated: a test uses little of it, and
+    /// would pay for pages that nothing touches.
     pub(crate) fn give(&self, bytes: u64) -> Option<(u64, OwnedFd)> {
         let mut file = self.file.lock().expect("nothing fails there");
         let file = file.get_or_insert_with(|| {
