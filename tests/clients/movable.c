@@ -81,7 +81,6 @@
  *   there I BYTES     -> there RESULT       as alloc, on device 1 */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -91,6 +90,7 @@
 #include <unistd.h>
 
 #include "common/driver.h"
+#include "common/bytes.h"
 
 typedef unsigned long long dptr;
 
@@ -120,38 +120,6 @@ static int set(dptr at, uint64_t count, uint32_t value, void *in) {
     void *parameters[] = {&at, &count, &value};
     return CALL("cuLaunchKernel", (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
                                    void **))(kernel, 1, 1, 1, 1, 1, 1, 0, in, parameters, NULL);
-}
-
-/* Every eighth byte differs by its place, so that pieces in a wrong order show. */
-static void pattern(unsigned char *bytes, size_t count, uint64_t seed) {
-    for (size_t i = 0; i < count; i += 8) {
-        uint64_t word = (seed + 1) * 0x9E3779B97F4A7C15ull + i;
-        memcpy(bytes + i, &word, count - i < 8 ? count - i : 8);
-    }
-}
-
-static int fill(dptr at, size_t count, uint64_t seed) {
-    unsigned char *bytes = malloc(count);
-    if (!bytes) return 2;
-    pattern(bytes, count, seed);
-    int result = CALL("cuMemcpyHtoD_v2", (dptr, const void *, size_t))(at, bytes, count);
-    free(bytes);
-    /* The copy may end later, and the other streams do not wait for it. */
-    return result ? result : CALL("cuStreamSynchronize", (void *))(NULL);
-}
-
-/* Bytes that differ from the pattern, or with `value` from 32-bit values. */
-static long check(dptr at, size_t count, uint64_t seed, const uint32_t *value, int *error) {
-    unsigned char *bytes = malloc(count), *right = malloc(count);
-    long wrong = 0;
-    memset(bytes, 0, count);
-    *error = CALL("cuMemcpyDtoH_v2", (void *, dptr, size_t))(bytes, at, count);
-    if (value) for (size_t i = 0; i + 4 <= count; i += 4) memcpy(right + i, value, 4);
-    else pattern(right, count, seed);
-    if (!*error && memcmp(bytes, right, count)) for (size_t i = 0; i < count; i++) wrong += bytes[i] != right[i];
-    free(bytes);
-    free(right);
-    return wrong;
 }
 
 #include "movable/storm.h"
@@ -259,10 +227,6 @@ int main(void) {
     driver = dlopen("libcuda.so.1", RTLD_NOW);
     if (!driver) return 3;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    /* Buffers of some MiB come from what was freed before, not from the kernel. */
-    mallopt(M_MMAP_THRESHOLD, 1 << 30);
-    mallopt(M_TRIM_THRESHOLD, 1 << 30);
-    mallopt(M_ARENA_MAX, 1);
     while (fgets(line, sizeof line, stdin)) {
         unsigned long long a = 0, b = 0, c = 0, d = 0;
         int error = 0;
@@ -274,16 +238,16 @@ int main(void) {
             int result = CALL("cuMemAlloc_v2", (dptr *, size_t))(&slots[i], b);
             firsts[i] = slots[i];
             printf("alloc %d\n", result);
-        } else if (!strcmp(name, "fill")) printf("fill %d\n", fill(slots[i], sizes[i], b));
+        } else if (!strcmp(name, "fill")) printf("fill %d\n", fill_bytes(slots[i], sizes[i], b));
         else if (!strcmp(name, "set")) {
             int result = set(slots[i], sizes[i] / 4, b, stream);
             printf("set %d\n", result);
         } else if (!strcmp(name, "check")) {
-            long bad = check(slots[i], sizes[i], b, NULL, &error);
+            long bad = check_bytes(slots[i], sizes[i], b, NULL, &error);
             printf("check %ld\n", error ? 1000000000L + error : bad);
         } else if (!strcmp(name, "values")) {
             uint32_t value = b;
-            long bad = check(slots[i], sizes[i], 0, &value, &error);
+            long bad = check_bytes(slots[i], sizes[i], 0, &value, &error);
             printf("values %ld\n", error ? 1000000000L + error : bad);
         } else if (!strcmp(name, "free")) printf("free %d\n", CALL("cuMemFree_v2", (dptr))(slots[i]));
         else if (!strcmp(name, "inner")) printf("inner %d\n", CALL("cuMemFree_v2", (dptr))(slots[i] + b));

@@ -30,6 +30,7 @@
 #include <string.h>
 
 #include "common/driver.h"
+#include "common/bytes.h"
 
 typedef unsigned long long dptr;
 #define COUNT 64
@@ -75,29 +76,11 @@ static int map(int i, dptr place, int flags) {
 static int drop(unsigned long long handle) { return CALL("cuMemRelease", (unsigned long long))(handle); }
 static int unmap(int i, dptr place) { return CALL("cuMemUnmap", (dptr, size_t))(place, sizes[i]); }
 
-static void pattern(unsigned char *bytes, size_t count, uint64_t seed) {
-    for (size_t i = 0; i < count; i += 8) {
-        uint64_t word = (seed + 1) * 0x9E3779B97F4A7C15ull + i;
-        memcpy(bytes + i, &word, 8);
-    }
-}
-
-static int fill(int i, uint64_t seed) {
-    unsigned char *bytes = malloc(sizes[i]);
-    pattern(bytes, sizes[i], seed);
-    int result = CALL("cuMemcpyHtoD_v2", (dptr, const void *, size_t))(at(i), bytes, sizes[i]);
-    free(bytes);
-    return result ? result : CALL("cuStreamSynchronize", (void *))(NULL);
-}
+static int fill(int i, uint64_t seed) { return fill_bytes(at(i), sizes[i], seed); }
 
 static long check(int i, dptr place, uint64_t seed) {
-    unsigned char *bytes = calloc(1, sizes[i]), *right = malloc(sizes[i]);
-    long wrong = 0;
-    pattern(right, sizes[i], seed);
-    int error = CALL("cuMemcpyDtoH_v2", (void *, dptr, size_t))(bytes, place, sizes[i]);
-    if (!error && memcmp(bytes, right, sizes[i])) for (size_t n = 0; n < sizes[i]; n++) wrong += bytes[n] != right[n];
-    free(bytes);
-    free(right);
+    int error;
+    long wrong = check_bytes(place, sizes[i], seed, NULL, &error);
     return error ? 1000000000L + error : wrong;
 }
 

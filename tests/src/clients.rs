@@ -29,35 +29,57 @@ pub fn compile(name: &str, flags: &[&str]) -> PathBuf {
     program
 }
 
-/// The headers in a folder: of a client's name, which only that client includes, or of all.
+/// The program of driver facts (`softgpu/conformance`), compiled once per content and kept. It is
+/// not optimised: that would take longer than the program runs.
+pub fn facts() -> PathBuf {
+    let folder = artefacts::repository().join("softgpu/conformance");
+    let mut hash = DefaultHasher::new();
+    parts(&folder).hash(&mut hash);
+    let program = artefacts::cache().join(format!("facts-{:016x}", hash.finish()));
+    if !program.exists() {
+        let files = fs::read_dir(&folder).expect("the facts are there");
+        let files = files.map(|file| file.expect("the folder is readable").path());
+        let sources = files.filter(|path| path.extension().is_some_and(|name| name == "c"));
+        let mut cc = Command::new("cc");
+        cc.args(["-std=gnu11", "-O0"]).args(sources);
+        cc.args(["-ldl", "-lpthread"]);
+        compiled(cc, &program);
+    }
+    program
+}
+
+/// The files in a folder: of a client's name, which only that client includes, or of all.
 fn parts(folder: &Path) -> Vec<Vec<u8>> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();
     };
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
-    let read = |path: &PathBuf| fs::read(path).expect("a readable header");
+    let read = |path: &PathBuf| fs::read(path).expect("a readable file");
     paths.iter().map(read).collect()
+}
+
+fn build(source: &Path, program: &Path, flags: &[&str]) {
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-g", "-Wall", "-Werror", "-pthread"])
+        .arg(source)
+        .args(flags)
+        .arg("-ldl");
+    compiled(cc, program);
 }
 
 /// Compiles under a temporary name and renames the program, because several tests may need one
 /// client at the same time.
-fn build(source: &Path, program: &Path, flags: &[&str]) {
+fn compiled(mut cc: Command, program: &Path) {
     let fresh = tempfile::Builder::new()
         .tempfile_in(artefacts::cache())
         .expect("the cache is writable")
         .into_temp_path();
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-g", "-Wall", "-Werror", "-pthread", "-o"])
-        .arg(&fresh)
-        .arg(source)
-        .args(flags)
-        .arg("-ldl");
-    let output = cc.output().expect("cc is installed");
+    let output = cc.arg("-o").arg(&fresh).output().expect("cc is installed");
     assert!(
         output.status.success(),
         "{}: {}",
-        source.display(),
+        program.display(),
         String::from_utf8_lossy(&output.stderr)
     );
     fs::rename(&fresh, program).expect("a rename within one folder");

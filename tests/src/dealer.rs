@@ -444,13 +444,16 @@ fn answer(line: &mut Connection, desk: &Desk, id: u32, body: &[u8]) -> Option<()
             }
         }
         Request::ContextMade { .. } => return Some(()),
-        Request::HostRange { bytes, .. } => match desk.store.give(bytes) {
-            Some((offset, file)) => {
-                descriptors.push(file);
-                Reply::HostRange { offset, bytes }
+        Request::HostRange { bytes, .. } => {
+            let bytes = desk.store.shortened(bytes);
+            match desk.store.give(bytes) {
+                Some((offset, file)) => {
+                    descriptors.push(file);
+                    Reply::HostRange { offset, bytes }
+                }
+                None => Reply::Refused(Refusal::NoMemory),
             }
-            None => Reply::Refused(Refusal::NoMemory),
-        },
+        }
         asked @ (Request::HostStore { .. } | Request::HostFetch(_)) => {
             desk.store.asked(id, &asked);
             let says = desk.says.lock().expect("nothing fails there");

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gpushare_protocol::wire::{Reply, Request, Stored};
-use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
 
@@ -24,6 +24,8 @@ pub struct HostStore {
     given: AtomicU64,
     /// Most bytes that it gives.
     most: AtomicU64,
+    /// Most bytes of a range.
+    longest: AtomicU64,
     ranges: Mutex<Vec<u64>>,
     /// The next range lies behind the file's end: it cannot be mapped.
     is_misplaced: AtomicBool,
@@ -51,6 +53,7 @@ impl Default for HostStore {
             file: Mutex::default(),
             given: AtomicU64::new(0),
             most: AtomicU64::new(SIZE),
+            longest: AtomicU64::new(SIZE),
             ranges: Mutex::default(),
             is_misplaced: AtomicBool::new(false),
             spilled: Mutex::default(),
@@ -74,12 +77,24 @@ impl HostStore {
         self.most.store(most, Ordering::SeqCst);
     }
 
+    /// From now on a process that asks for a longer range is given one of so many bytes, as by a
+    /// daemon with a small budget.
+    pub fn shortens(&self, longest: u64) {
+        self.longest.store(longest, Ordering::SeqCst);
+    }
+
     /// The next range lies behind the file's end: its process cannot map it.
     pub fn misplaces_next(&self) {
         self.is_misplaced.store(true, Ordering::SeqCst);
     }
 
-    /// A range, allocated, and the file.
+    /// How much a process gets that asks for so much.
+    pub(crate) fn shortened(&self, bytes: u64) -> u64 {
+        bytes.min(self.longest.load(Ordering::SeqCst))
+    }
+
+    /// A range, and the file. Unlike a daemon's it is not allocated: a test uses little of it, and
+    /// would pay for pages that nothing touches.
     pub(crate) fn give(&self, bytes: u64) -> Option<(u64, OwnedFd)> {
         let mut file = self.file.lock().expect("nothing fails there");
         let file = file.get_or_insert_with(|| {
@@ -95,14 +110,6 @@ impl HostStore {
         if offset + bytes > self.most.load(Ordering::SeqCst) {
             return None;
         }
-        let number = |bytes: u64| i64::try_from(bytes).expect("a small number");
-        fallocate(
-            &*file,
-            FallocateFlags::empty(),
-            number(offset),
-            number(bytes),
-        )
-        .ok()?;
         self.given.fetch_add(bytes, Ordering::SeqCst);
         let mut ranges = self.ranges.lock().expect("nothing fails there");
         ranges.push(bytes);
@@ -117,9 +124,11 @@ impl HostStore {
     pub(crate) fn asked(&self, id: u32, request: &Request) {
         let mut spilled = self.spilled.lock().expect("nothing fails there");
         let end = spilled.end;
-        let file = spilled
-            .file
-            .get_or_insert_with(|| tempfile::tempfile().expect("a file"));
+        let file = spilled.file.get_or_insert_with(|| {
+            // No disk: its errors are those of `spill_faults.rs`.
+            let file = memfd_create(c"gpushare-spilled", MFdFlags::MFD_CLOEXEC);
+            File::from(file.expect("memory"))
+        });
         let file = file.try_clone().expect("a descriptor");
         let answer = match *request {
             Request::HostStore { offset, bytes } => {
@@ -170,8 +179,15 @@ impl HostStore {
     }
 }
 
+/// Copies a part at a time: fresh memory for all bytes costs the system more than the copies.
 fn copy((from, at): (&File, u64), (to, there): (&File, u64), bytes: u64) {
-    let mut all = vec![0; usize::try_from(bytes).expect("a small number")];
-    from.read_exact_at(&mut all, at).expect("its bytes");
-    to.write_all_at(&all, there).expect("room for them");
+    const PART: u64 = 256 << 10;
+    let mut part = vec![0; usize::try_from(PART.min(bytes)).expect("a small number")];
+    for done in (0..bytes).step_by(part.len()) {
+        let left = usize::try_from(bytes - done).expect("a small number");
+        let length = part.len().min(left);
+        let part = &mut part[..length];
+        from.read_exact_at(part, at + done).expect("its bytes");
+        to.write_all_at(part, there + done).expect("room for them");
+    }
 }

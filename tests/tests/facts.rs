@@ -2,26 +2,8 @@
 //! errors, order, with and without a limit.
 
 use gpushare_tests::guest::command;
-use gpushare_tests::{Gpu, artefacts};
+use gpushare_tests::{Gpu, artefacts, clients};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-/// The program of driver facts, compiled.
-fn facts(folder: &Path) -> PathBuf {
-    let files = fs::read_dir(artefacts::repository().join("softgpu/conformance"))
-        .expect("the facts are there");
-    let files = files.map(|file| file.expect("the folder is readable").path());
-    let sources = files.filter(|path| path.extension().is_some_and(|extension| extension == "c"));
-    let program = folder.join("facts");
-    let mut cc = Command::new("cc");
-    cc.args(["-std=gnu11", "-O1", "-o"])
-        .arg(&program)
-        .args(sources)
-        .args(["-ldl", "-lpthread"]);
-    assert!(cc.status().expect("cc is installed").success());
-    program
-}
 
 /// The one fact that a limit must change: an allocation of managed memory above the device's size,
 /// and so above any limit. The facts after it are of that memory.
@@ -63,8 +45,7 @@ fn agrees(wanted: &str, answer: &str) -> bool {
 
 #[test]
 fn every_fact_of_the_driver_is_the_same_under_the_library() {
-    let folder = tempfile::tempdir_in(artefacts::cache()).unwrap();
-    let (program, all) = (facts(folder.path()), transcript());
+    let (program, all) = (clients::facts(), transcript());
     for flags in [
         &[][..],
         &["--mem-limit", "4GiB"],

@@ -171,7 +171,7 @@ fn a_user_who_connects_without_end_does_not_hold_root_back() {
     let Some((daemon, _tenants)) = crowded(test) else {
         return;
     };
-    let times = 20_000;
+    let times = 10_000;
     let of = |user| beside(&daemon, user, connects, (&Control::Devices, times));
     let (alices, roots) = (of(ALICE), of(ROOT));
     assert_measured!(alices < u64::from(times) / 8, "{alices}");

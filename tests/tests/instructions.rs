@@ -7,6 +7,7 @@ use gpushare_tests::dealer::turn;
 use gpushare_tests::runnable::not_runnable_here;
 use gpushare_tests::{Daemon, Dealer, Gpu, Guest, artefacts, until};
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -50,7 +51,7 @@ const SEALABLE: i64 = 50;
 const SMALL_AND_FREE: i64 = 525;
 /// The same for a memset of 1 MiB or more, which passes the gate. Measured 35.
 const BULK: i64 = 40;
-/// The tolerated difference of two counts of one path: rounding, and the library's own threads.
+/// The tolerated difference of two counts of one path: rounding.
 const NOISE: i64 = 1;
 
 /// Pointers that the dynamic linker adjusts each time the library is loaded, into whatever program.
@@ -79,16 +80,12 @@ struct Bench {
 fn bench() -> &'static Bench {
     static BENCH: OnceLock<Bench> = OnceLock::new();
     BENCH.get_or_init(|| {
-        let folder = artefacts::cache().join("bench");
-        std::fs::create_dir_all(&folder).expect("the target folder is writable");
         let sources = artefacts::repository().join("tests/bench");
-        let driver = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
-        compile(
-            &sources.join("stub_driver.c"),
-            &folder.join("libcuda.so.1"),
-            &driver,
-        );
-        compile(&sources.join("calls.c"), &folder.join("calls"), &["-ldl"]);
+        let [driver, program] = ["stub_driver.c", "calls.c"].map(|name| sources.join(name));
+        let folder = folder_of(&[&driver, &program]);
+        let shared = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
+        compile(&driver, &folder.join("libcuda.so.1"), &shared);
+        compile(&program, &folder.join("calls"), &["-ldl"]);
         Bench {
             folder,
             library: std::env::var_os(SHIPPED).map_or_else(release_build, PathBuf::from),
@@ -112,9 +109,24 @@ fn release_build() -> PathBuf {
     target.join("release/libgpushare.so")
 }
 
-/// Compiles beside the final name and renames: each test is a process of its own, and other tests
-/// may be using the file.
+/// A folder for what is compiled of these sources, by their contents: each test is a process of its
+/// own, and finds what another one has compiled.
+fn folder_of(sources: &[&Path]) -> PathBuf {
+    let mut hash = DefaultHasher::new();
+    for source in sources {
+        std::fs::read(source).expect("a source").hash(&mut hash);
+    }
+    let name = format!("bench-{:016x}", hash.finish());
+    let folder = artefacts::cache().join(name);
+    std::fs::create_dir_all(&folder).expect("the target folder is writable");
+    folder
+}
+
+/// Compiles beside the final name and renames: other tests may be using the file.
 fn compile(source: &Path, to: &Path, flags: &[&str]) {
+    if to.exists() {
+        return;
+    }
     let fresh = to.with_extension(std::process::id().to_string());
     let mut cc = Command::new("cc");
     cc.args(["-O2", "-Wall", "-Werror", "-o"])
@@ -130,11 +142,14 @@ fn compile(source: &Path, to: &Path, flags: &[&str]) {
 }
 
 impl Bench {
-    /// All instructions of a run beside this many processes of the same tenant that hold memory.
+    /// Instructions of so many calls (or pairs of calls), beside this many processes of the same
+    /// tenant that hold memory. Those of the calls' own thread: neither the start nor other threads
+    /// count.
     fn run_beside(&self, neighbours: u32, call: &str, rounds: u64, under: &Under<'_>) -> i64 {
         let runtime = tempfile::tempdir().expect("a temporary folder");
         let mut valgrind = Command::new("valgrind");
         valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+        valgrind.arg("--toggle-collect=measured");
         valgrind.arg(self.folder.join("calls")).args([
             call,
             &rounds.to_string(),
@@ -169,8 +184,7 @@ impl Bench {
             .unwrap_or_else(|| panic!("{report}"))
     }
 
-    /// Instructions of one call (or pair of calls): start-up cancels out between a short run and a
-    /// long one.
+    /// Instructions of one call (or pair of calls).
     fn each(&self, call: &str, under: &Under<'_>) -> i64 {
         self.each_beside(0, call, under)
     }
@@ -185,10 +199,9 @@ impl Bench {
     }
 
     fn each_of(&self, rounds: u64, neighbours: u32, call: &str, under: &Under<'_>) -> i64 {
-        let run = |rounds| self.run_beside(neighbours, call, rounds, under);
-        let more = run(2 * rounds) - run(rounds);
+        let all = self.run_beside(neighbours, call, rounds, under);
         let rounds = i64::try_from(rounds).expect("a small number");
-        (more + rounds / 2) / rounds
+        (all + rounds / 2) / rounds
     }
 }
 
@@ -212,14 +225,14 @@ fn valgrind_is_here(name: &str) -> bool {
 const TRIES: u32 = 3;
 
 /// Checks the instructions that the library adds to a call: the least of up to three counts,
-/// because the library's own threads add to a count by the clock, not by the call.
+/// because a call does what is due by the clock, too.
 fn adds_at_most(call: &str, most: i64) {
     if !valgrind_is_here(call) {
         return;
     }
+    let bare = bench().each(call, &Under::Nothing);
     let mut least = i64::MAX;
     for _ in 0..TRIES {
-        let bare = bench().each(call, &Under::Nothing);
         let hooked = bench().each(call, &Under::Library);
         eprintln!("{call}: {hooked} instructions, {bare} of them the driver's");
         least = least.min(hooked - bare);
@@ -426,8 +439,9 @@ fn a_copy_and_a_launch_of_a_process_whose_memory_may_move() {
     ];
     for (call, most) in calls {
         let under = Under::Daemon(dealer.folder(), hex(&dealer.device_uuid()));
+        let bare = bench().each(call, &Under::Nothing);
         let added = (0..TRIES)
-            .map(|_| bench().each(call, &under) - bench().each(call, &Under::Nothing))
+            .map(|_| bench().each(call, &under) - bare)
             .find(|added| *added <= most);
         eprintln!("{name}: {call} adds {added:?} instructions, {most} at most");
         assert!(added.is_some(), "{call} adds more than {most}");

@@ -13,13 +13,13 @@ fn memory_leaves_and_comes_back_with_every_byte() {
     // Of one chunk, of several, of an odd size, and a part of a slab.
     scene.does(&[
         "alloc 0 4194304",
-        "alloc 1 140000001",
+        "alloc 1 70000001",
         "alloc 2 1048576",
         "alloc 3 1000",
     ]);
     scene.does(&["fill 0 1", "fill 1 2", "fill 2 3", "fill 3 4"]);
-    scene.provided(192 * MIB);
-    assert!(scene.on_device() >= 140 * MIB);
+    scene.provided(128 * MIB);
+    assert!(scene.on_device() >= 70 * MIB);
     for _ in 0..2 {
         scene.leaves();
         scene.returns();
@@ -57,12 +57,12 @@ fn a_call_waits_for_memory_that_is_away_and_says_so() {
 #[test]
 fn the_program_is_told_of_plain_memory() {
     let mut scene = Scene::new("mem=1GiB");
-    scene.does(&["alloc 0 140000001", "fill 0 1"]);
-    scene.provided(140 * MIB);
+    scene.does(&["alloc 0 70000001", "fill 0 1"]);
+    scene.provided(70 * MIB);
     for _ in 0..2 {
         assert_eq!(
             scene.guest.ask("range 0 70000000"),
-            "range 70000000 140000001"
+            "range 70000000 70000001"
         );
         assert_eq!(scene.guest.ask("about 0"), "about 1 1 1 0 0");
         assert_eq!(scene.guest.ask("shares 0"), "shares 801 801");
@@ -82,7 +82,7 @@ fn the_program_is_told_of_plain_memory() {
 fn calls_about_mappings_are_refused_as_for_plain_memory() {
     let mut scene = Scene::new("mem=1GiB");
     let mut bare = scene.bare();
-    for bytes in [4 * MIB, 140_000_001, 1000] {
+    for bytes in [4 * MIB, 70_000_001, 1000] {
         let lines = [format!("alloc 0 {bytes}"), "refuses 0".to_owned()];
         same(&mut scene, &mut bare, &lines);
         assert_eq!(scene.guest.ask("refuses 0"), "refuses 1 1 1 1 1 1 1");
@@ -101,7 +101,7 @@ fn calls_about_mappings_are_refused_as_for_plain_memory() {
 /// The driver knows of our mappings, and would agree to a range that begins in the program's own.
 #[test]
 fn calls_about_a_range_that_reaches_our_mappings_are_refused_too() {
-    for bytes in [4 * MIB, 140_000_001, 1000] {
+    for bytes in [4 * MIB, 70_000_001, 1000] {
         let mut scene = Scene::new("mem=1GiB");
         scene.does(&[&format!("front 0 {bytes}")]);
         assert_eq!(scene.guest.ask("joins 0"), "joins 1");
@@ -236,23 +236,23 @@ fn without_host_memory_a_process_stays_and_says_what_is_missing() {
 
 #[test]
 fn a_return_without_room_on_the_device_stays_out_whole() {
-    let mut scene = Scene::new("mem=512MiB,ctx=8MiB");
+    let mut scene = Scene::new("mem=256MiB,ctx=8MiB");
     scene.does(&[
-        "alloc 0 180000000",
-        "alloc 1 180000000",
+        "alloc 0 90000000",
+        "alloc 1 90000000",
         "fill 0 1",
         "fill 1 2",
     ]);
-    scene.provided(360_000_000);
+    scene.provided(180_000_000);
     scene.leaves();
     let mut other = scene.bare();
-    other.does("alloc 0 200000000");
+    other.does("alloc 0 100000000");
     let outcome = scene.ordered(Order::Return);
     assert!(
         matches!(outcome, Outcome::NoRoom(bytes) if bytes > 0),
         "{outcome:?}"
     );
-    assert!(scene.on_device() <= 200_000_000 + 4 * MIB, "all or nothing");
+    assert!(scene.on_device() <= 100_000_000 + 4 * MIB, "all or nothing");
     other.does("free 0");
     other.finish().silently();
     // The device has the freed memory back only some time later.

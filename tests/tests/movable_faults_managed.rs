@@ -14,7 +14,7 @@ const SWEEP: Sweep = Sweep {
     how: Movability::Managed,
     spec: SPEC,
     lines: &[
-        "alloc 0 100000000",
+        "alloc 0 82000000",
         "alloc 1 3000000",
         "alloc 2 1000",
         "pitch 3 700 100 4",
@@ -40,15 +40,15 @@ const SWEEP: Sweep = Sweep {
 
 /// More than the device has: a return brings a part of it.
 const LARGER: Sweep = Sweep {
-    spec: "mem=96MiB,ctx=8MiB",
+    spec: "mem=64MiB,ctx=32MiB",
     lines: &[
-        "alloc 0 70000000",
-        "alloc 1 50000000",
+        "alloc 0 24000000",
+        "alloc 1 18000000",
         "fill 0 1",
         "fill 1 2",
     ],
     frees: &["free 0", "free 1"],
-    all: 80 * MIB,
+    all: 24 * MIB,
     ..SWEEP
 };
 

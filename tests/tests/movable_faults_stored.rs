@@ -11,20 +11,23 @@ use gpushare_tests::process::is_dead;
 use gpushare_tests::sweep::{Steps, Sweep, chosen, said, steps_in};
 use gpushare_tests::{MIB, until};
 
-/// Allocations of two ranges of host memory.
+/// The longest range of host memory that the daemon gives.
+const RANGE: u64 = 24 * MIB;
+
+/// Allocations that leave in two parts and lie in two ranges of host memory, one of them in both.
 const SWEEP: Sweep = Sweep {
     how: Movability::Swap,
     spec: "mem=256MiB,ctx=8MiB",
     lines: &[
-        "alloc 0 60000000",
-        "alloc 1 20000000",
+        "alloc 0 20000000",
+        "alloc 1 16000000",
         "alloc 2 1000",
         "fill 0 1",
         "fill 1 2",
         "fill 2 3",
     ],
     frees: &["free 0", "free 1", "free 2"],
-    host: 84 * MIB,
+    host: 2 * RANGE,
     surely: &[
         "cuMemHostRegister_v2",
         "cuMemHostUnregister",
@@ -47,6 +50,7 @@ struct Stored {
 impl Stored {
     fn new(scene: Scene) -> Self {
         scene.dealer.store().answers_at_once();
+        scene.dealer.store().shortens(RANGE);
         Self {
             scene,
             dropped: 0,
@@ -58,7 +62,7 @@ impl Stored {
     fn with(environment: &[(&str, &str)]) -> Self {
         let mut stored = Self::new(Scene::moving(SWEEP.how, SWEEP.spec, environment));
         // Two ranges, always: each allocation is seen before the next one.
-        for (line, host) in [(0, 64 * MIB), (1, SWEEP.host)] {
+        for (line, host) in [(0, RANGE), (1, SWEEP.host)] {
             stored.scene.does(&SWEEP.lines[line..=line]);
             stored.scene.provided(host);
         }

@@ -45,13 +45,13 @@ fn pieces(scene: &mut Scene, line: &str, count: usize) -> Vec<u64> {
 fn memory_is_made_in_pieces_of_at_most_64_mib_and_comes_back_so() {
     let trace = tempfile::NamedTempFile::new().expect("a file");
     let path = trace.path().to_str().expect("a name");
-    let stops = (1..=8).map(|nth| format!("cuMemCreate:{nth}:SIGSTOP"));
+    let stops = (1..=6).map(|nth| format!("cuMemCreate:{nth}:SIGSTOP"));
     let stops = stops.collect::<Vec<_>>().join(",");
     let environment = [("SOFTGPU_FAIL", &*stops), ("SOFTGPU_TRACE", path)];
     let mut scene = Scene::with(SPEC, "init", &environment);
-    let bytes = 200 * MIB;
+    let bytes = 130 * MIB;
     for line in [format!("alloc 0 {bytes}"), format!("async 1 {bytes} 0")] {
-        let pieces = pieces(&mut scene, &line, 4);
+        let pieces = pieces(&mut scene, &line, 3);
         assert!(pieces.iter().all(|bytes| *bytes <= MOST), "{pieces:?}");
         assert!(pieces.iter().sum::<u64>() >= bytes, "{pieces:?}");
     }
@@ -65,7 +65,7 @@ fn memory_is_made_in_pieces_of_at_most_64_mib_and_comes_back_so() {
     let made = calls
         .iter()
         .filter(|(thread, name)| *thread == mover && name == "cuMemCreate");
-    assert_eq!(made.count(), 8, "as they were");
+    assert_eq!(made.count(), 6, "as they were");
     scene.guest.answers("check 0 1", "0");
     scene.guest.answers("check 1 2", "0");
     scene.guest.finish().silently();
@@ -78,7 +78,8 @@ fn a_process_that_is_out_has_its_host_memory_pinned_before_it_returns() {
     let path = trace.path().to_str().expect("a name");
     let mut scene = Scene::with(SPEC, "init", &[("SOFTGPU_TRACE", path)]);
     scene.dealer.store().bound(0);
-    scene.does(&[&*format!("alloc 0 {}", 300 * MIB), "fill 0 1"]);
+    scene.dealer.store().shortens(16 * MIB);
+    scene.does(&[&*format!("alloc 0 {}", 40 * MIB), "fill 0 1"]);
     scene.dealer.store().bound(1 << 30);
     scene.leaves();
     let ranges = scene.dealer.store().ranges().len();

@@ -17,7 +17,7 @@ fn pool_memory_leaves_and_comes_back_with_every_byte() {
     let lines = [
         "async 0 1000 0",
         "async 1 5000000 1",
-        "async 2 140000001 2",
+        "async 2 70000001 2",
         "from 3 1 0 1",
         "from 4 70000 1 1",
     ];
@@ -25,7 +25,7 @@ fn pool_memory_leaves_and_comes_back_with_every_byte() {
         scene.does(&[line, "sync 0", "sync 1", "sync 2"]);
         scene.does(&[&format!("fill {slot} {slot}")]);
     }
-    scene.all_comes_and_goes(224 * MIB, lines.len());
+    scene.all_comes_and_goes(160 * MIB, lines.len());
     scene.does(&["later 0 0", "later 1 2", "free 2", "later 3 1", "later 4 1"]);
     scene.does(&["sync 0", "sync 1", "sync 2"]);
     assert_eq!((scene.on_device(), scene.charged()), (0, 0));

@@ -16,7 +16,11 @@ const HOST: u32 = 2;
 const HOST_NUMA: u32 = 3;
 
 fn started(gpu: &Gpu) -> Guest {
-    Guest::client(gpu, &["--mem-limit", "256MiB"], "ordered").started()
+    limited(gpu, "256MiB")
+}
+
+fn limited(gpu: &Gpu, limit: &str) -> Guest {
+    Guest::client(gpu, &["--mem-limit", limit], "ordered").started()
 }
 
 fn on(driver: u32) -> Gpu {
@@ -67,20 +71,20 @@ fn host_pool_memory_counts_nowhere() {
     for driver in DRIVERS {
         for pool in pools(PINNED, &[HOST, HOST_NUMA]) {
             let gpu = on(driver);
-            let mut guest = started(&gpu);
+            let mut guest = limited(&gpu, "64MiB");
             guest.does(&pool);
             for _ in 0..3 {
-                guest.does(&format!("from 0 {} 1", 128 * MIB));
+                guest.does(&format!("from 0 {} 1", 32 * MIB));
             }
-            assert_eq!(free(&mut guest), 256 * MIB, "{driver}, {pool}");
-            guest.does(&format!("linear {}", 256 * MIB));
-            guest.does(&format!("from 0 {} 1", 128 * MIB));
+            assert_eq!(free(&mut guest), 64 * MIB, "{driver}, {pool}");
+            guest.does(&format!("linear {}", 64 * MIB));
+            guest.does(&format!("from 0 {} 1", 32 * MIB));
             for number in [0, 1, 2, 4] {
                 guest.does(&format!("free {number} 1"));
             }
             guest.does("sync 1");
             assert_eq!(free(&mut guest), 0, "{driver}, {pool}");
-            assert_eq!(gpu.truth().requested_now, 256 * MIB, "{driver}, {pool}");
+            assert_eq!(gpu.truth().requested_now, 64 * MIB, "{driver}, {pool}");
             guest.finish().silently();
         }
     }

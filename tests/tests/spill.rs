@@ -16,25 +16,30 @@ use gpushare_tests::{
 };
 use nix::fcntl::OFlag;
 
-/// A device with room for one and a half tenants, and the contexts of five.
-const DEVICE: &str = "mem=106MiB,ctx=2MiB";
-/// The bytes that each tenant allocates.
-pub(crate) const SIZE: u64 = 64 * MIB;
+/// The smallest device, and a node that leaves room there for one and a half tenants and the
+/// contexts of five.
+const DEVICE: &str = "mem=64MiB,ctx=2MiB";
+const NODE: &str = "reserve = \"18MiB\"\nfirst_context = \"4MiB\"\n[swap]\n";
+/// The bytes that each tenant allocates: twelve ranges of the host store, which are of 2 MiB on so
+/// small a host, and are written to files in two parts each.
+pub(crate) const SIZE: u64 = 24 * MIB;
 /// The least of that which is stored once another tenant has its host memory.
-pub(crate) const MOST: u64 = 56 * MIB;
+pub(crate) const MOST: u64 = 20 * MIB;
 /// Host memory for one tenant, and the little that is kept for returns.
-const HOST: &str = "72MiB";
+const HOST: u64 = 28;
+/// Files for a part of a tenant (MiB): two ranges.
+const LITTLE: u64 = 4;
+/// The limit of a tenant that needs no more than that memory.
+const LIMIT: &str = "24MiB";
 const SWAP: [(&str, &str); 3] = [
-    ("GPUSHARE_MEM_LIMIT", "96MiB"),
+    ("GPUSHARE_MEM_LIMIT", "36MiB"),
     ("GPUSHARE_IDLE_AFTER", "500ms"),
     ("GPUSHARE_ON_COLLISION", "swap"),
 ];
 
 fn node(folder: &Path, limit: &str) -> String {
     let folder = folder.display();
-    format!(
-        "first_context = \"4MiB\"\n[swap]\nhost = \"{HOST}\"\nspill = \"{folder}\"\nspill_limit = \"{limit}\"\n"
-    )
+    format!("{NODE}host = \"{HOST}MiB\"\nspill = \"{folder}\"\nspill_limit = \"{limit}\"\n")
 }
 
 /// A daemon that stores memory in a folder of the test.
@@ -161,7 +166,7 @@ fn three_tenants_on_the_host_memory_of_one_lose_no_byte() {
         for own in 1..=3_u64 {
             let (home, all) = (&home, &all);
             scope.spawn(move || {
-                let flags = ["--on-collision", "swap", "--mem-limit", "64MiB"];
+                let flags = ["--on-collision", "swap", "--mem-limit", LIMIT];
                 let mut command = home.run(&format!("tenant-{own}"), &flags);
                 command.arg(clients::compile("swapped", &[]));
                 let mut guest = Guest::start(command);
@@ -193,7 +198,7 @@ fn a_spilled_tenant_comes_back_with_every_byte() {
     let [(_one, mut first), (_two, mut second)] = scene.spilled();
     let (room, row) = scene.daemon.swaps("one");
     assert!(row.in_files >= MOST && room.files_used >= MOST, "{row:?}");
-    assert_eq!((room.host, room.files), (72 * MIB, 256 * MIB));
+    assert_eq!((room.host, room.files), (HOST * MIB, 256 * MIB));
     assert_eq!(scene.daemon.swaps("two").1.in_files, 0, "the other is in");
     assert_eq!(first.ask("check 3"), "check 0");
     until("its bytes are on the disk still", || {
@@ -266,19 +271,21 @@ fn a_spilled_tenant_outlives_its_daemon() {
 /// them in one burst than a connection has descriptors waiting.
 #[test]
 fn a_tenant_with_files_of_many_daemons_presents_them_all() {
-    const FILES: usize = 5;
-    let mut scene = Scene::new("8MiB");
+    const FILES: u64 = 5;
+    let mut scene = Scene::new(&format!("{LITTLE}MiB"));
     let (_one, mut first) = scene.filled("one", 3);
     scene.daemon.suspend("one");
     let (_two, mut second) = scene.filled("two", 4);
     for daemons in 1..=FILES {
         until("it does not store as much as it may", || {
-            scene.files().len() == daemons && scene.stored() >= daemons as u64 * 8 * MIB
+            scene.files().len() as u64 == daemons && scene.stored() >= daemons * LITTLE * MIB
         });
-        scene.next_daemon(&format!("{}MiB", (daemons + 1) * 8));
+        scene.next_daemon(&format!("{}MiB", (daemons + 1) * LITTLE));
     }
     scene.next_daemon("256MiB");
-    until("not all are presented", || scene.files().len() >= FILES);
+    until("not all are presented", || {
+        scene.files().len() as u64 >= FILES
+    });
     assert_eq!(first.ask("check 3"), "check 0");
     assert_eq!(second.ask("check 4"), "check 0");
     assert!(scene.daemon.events("memory-lost").is_empty());
@@ -311,14 +318,14 @@ fn a_daemon_killed_while_it_stores_loses_nothing() {
 
 #[test]
 fn beyond_the_limit_of_the_folder_memory_stays_and_that_is_told() {
-    let scene = Scene::new("8MiB");
+    let scene = Scene::new(&format!("{LITTLE}MiB"));
     let (_one, mut first) = scene.filled("one", 3);
     let terms = [SWAP[0], ("GPUSHARE_ON_COLLISION", "swap,fail")];
     let (_two, mut second) = scene.tenant("two", &terms);
     assert_eq!(second.ask(&format!("alloc {SIZE}")), "alloc 2");
     assert_eq!(first.ask("check 3"), "check 0");
     assert!(!scene.daemon.events("host-full").is_empty());
-    assert!(scene.stored() <= 8 * MIB);
+    assert!(scene.stored() <= LITTLE * MIB);
 }
 
 #[test]
@@ -335,7 +342,7 @@ fn on_a_full_disk_the_next_resolver_decides_and_no_byte_is_lost() {
     until("the full disk is not told of", || {
         !scene.daemon.events("spill-failed").is_empty()
     });
-    assert!(scene.stored() <= 8 * MIB);
+    assert!(scene.stored() <= LITTLE * MIB);
     // The second has no host memory, so it stays.
     let terms = [SWAP[0], ("GPUSHARE_ON_COLLISION", "swap,fail")];
     let (_three, mut third) = scene.tenant("three", &terms);
@@ -348,7 +355,7 @@ fn on_a_full_disk_the_next_resolver_decides_and_no_byte_is_lost() {
 }
 
 fn bare_node() -> String {
-    format!("first_context = \"4MiB\"\n[swap]\nhost = \"{HOST}\"\n")
+    format!("{NODE}host = \"{HOST}MiB\"\n")
 }
 
 /// A daemon with host memory for one tenant, and no folder of its own.
@@ -412,11 +419,8 @@ fn a_full_folder_of_a_command_is_its_error_and_the_memory_stays() {
 
 #[test]
 fn a_command_suspends_to_a_folder_where_its_user_may_write() {
-    let home = Home::with_config(
-        DEVICE,
-        "first_context = \"4MiB\"\n[swap]\nhost = \"72MiB\"\n",
-    );
-    let flags = ["--on-collision", "swap", "--mem-limit", "64MiB"];
+    let home = Home::with_config(DEVICE, &bare_node());
+    let flags = ["--on-collision", "swap", "--mem-limit", LIMIT];
     let mut command = home.run("one", &flags);
     command.arg(clients::compile("swapped", &[]));
     let mut guest = Guest::start(command);
@@ -437,13 +441,14 @@ fn a_command_suspends_to_a_folder_where_its_user_may_write() {
     assert!(guest.finish().silently().is_empty());
 }
 
-/// A file system of 8 MiB in a folder; gone when dropped.
+/// A file system of [`LITTLE`] in a folder; gone when dropped.
 struct Mount(PathBuf);
 
 impl Mount {
     fn small(folder: &Path) -> Option<Self> {
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=8m,mode=0700", "none"]);
+        let options = format!("size={LITTLE}m,mode=0700");
+        mount.args(["-t", "tmpfs", "-o", &options, "none"]);
         let mounted = mount.arg(folder).output().ok()?;
         mounted.status.success().then(|| Self(folder.to_owned()))
     }

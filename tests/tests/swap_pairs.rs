@@ -8,10 +8,15 @@ use nix::unistd::Pid;
 
 const NODE: &str = "first_context = \"4MiB\"\n[swap]\nhost = \"4GiB\"\n";
 /// A device with room for one and a third tenants. A move of one takes half a second and more.
-const DEVICE: &str = "mem=354MiB,ctx=2MiB,link=512MiB/s";
-const SIZE: u64 = 256 * MIB;
+const DEVICE: &str = "mem=108MiB,ctx=2MiB,link=144MiB/s";
+/// Allocations of each tenant. Two of them are more than a part of a move may have, so each moves
+/// by itself.
+const SLOTS: usize = 4;
+const SLOT: u64 = 18 * MIB;
+const SIZE: u64 = SLOTS as u64 * SLOT;
+const VALUES: [u64; 2] = [3, 4];
 const SWAP: [(&str, &str); 2] = [
-    ("GPUSHARE_MEM_LIMIT", "256MiB"),
+    ("GPUSHARE_MEM_LIMIT", "72MiB"),
     ("GPUSHARE_ON_COLLISION", "swap"),
 ];
 
@@ -26,12 +31,16 @@ impl Pair {
     fn new(config: &str, fail: &str) -> Self {
         let gpu = Gpu::new(DEVICE);
         let daemon = Daemon::configured(&gpu, config);
-        let all = [("one", 3, ""), ("two", 4, fail)].map(|(name, value, fail)| {
+        let all = [("one", VALUES[0], ""), ("two", VALUES[1], fail)].map(|(name, value, fail)| {
             let tenant = daemon.tenant(name, &SWAP);
-            let mut guest = tenant.client("swapped", &[("SOFTGPU_FAIL", fail)]);
-            assert_eq!(guest.ask("init"), "init 0");
-            assert_eq!(guest.ask(&format!("alloc {SIZE}")), "alloc 0");
-            assert_eq!(guest.ask(&format!("fill {value}")), "fill 0");
+            let mut guest = tenant.client("movable", &[("SOFTGPU_FAIL", fail)]);
+            guest.does("init");
+            for slot in 0..SLOTS {
+                guest.does(&format!("alloc {slot} {SLOT}"));
+            }
+            for slot in 0..SLOTS {
+                guest.does(&format!("fill {slot} {value}"));
+            }
             (tenant, guest)
         });
         let pair = Self { gpu, daemon, all };
@@ -56,9 +65,24 @@ impl Pair {
         })
     }
 
+    /// One of them begins to check its memory.
+    fn calls(&mut self, at: usize) {
+        let value = VALUES[at];
+        self.all[at].1.send(&format!("check 0 {value}"));
+    }
+
+    /// It ends that check: every byte is there.
+    fn has_its_bytes(&mut self, at: usize) {
+        let (value, guest) = (VALUES[at], &mut self.all[at].1);
+        assert_eq!(guest.line(), "check 0");
+        for slot in 1..SLOTS {
+            guest.answers(&format!("check {slot} {value}"), "0");
+        }
+    }
+
     /// The first calls, and the moves are followed until each has a part of its memory there.
     fn halfway(&mut self) {
-        self.all[0].1.send("check 3");
+        self.calls(0);
         until("both move", || {
             let [first, second] = self.held();
             first > 0 && first < SIZE && second > 0 && second < SIZE
@@ -67,8 +91,8 @@ impl Pair {
 
     fn is_right(&mut self) {
         for at in [0, 1, 0] {
-            let value = [3, 4][at];
-            assert_eq!(self.all[at].1.ask(&format!("check {value}")), "check 0");
+            self.calls(at);
+            self.has_its_bytes(at);
         }
     }
 
@@ -82,7 +106,7 @@ impl Pair {
 fn a_return_begins_while_the_victim_still_leaves() {
     let mut pair = Pair::new(NODE, "");
     pair.halfway();
-    assert_eq!(pair.all[0].1.line(), "check 0");
+    pair.has_its_bytes(0);
     pair.is_right();
     assert!(pair.daemon.events("did-not-leave").is_empty());
 }
@@ -90,26 +114,27 @@ fn a_return_begins_while_the_victim_still_leaves() {
 #[test]
 fn where_that_is_switched_off_the_victim_is_out_first() {
     let mut pair = Pair::new(&format!("{NODE}duplex = false\n"), "");
-    pair.all[0].1.send("check 3");
+    pair.calls(0);
     until("the first has a part of its memory", || {
         let [first, second] = pair.held();
         assert!(first == 0 || second == 0, "{first} {second}");
         first > 0
     });
-    assert_eq!(pair.all[0].1.line(), "check 0");
+    pair.has_its_bytes(0);
     pair.is_right();
 }
 
 #[test]
 fn a_victim_whose_copies_fail_halfway_costs_neither_a_byte() {
-    // Of four chunks the third one cannot be copied.
+    // Of four allocations the third one cannot be copied.
     let mut pair = Pair::new(NODE, "cuMemcpyDtoHAsync_v2:3:CUDA_ERROR_UNKNOWN");
-    pair.all[0].1.send("check 3");
+    pair.calls(0);
     until("the victim did not leave", || {
         !pair.daemon.events("did-not-leave").is_empty()
     });
-    assert_eq!(pair.all[1].1.ask("check 4"), "check 0");
-    assert_eq!(pair.all[0].1.line(), "check 0");
+    pair.calls(1);
+    pair.has_its_bytes(1);
+    pair.has_its_bytes(0);
     pair.is_right();
 }
 
@@ -121,8 +146,9 @@ fn a_victim_that_is_stopped_halfway_gets_its_room_back() {
     until("the return has given up all it had", || pair.held()[0] == 0);
     assert!(!pair.daemon.events("did-not-leave").is_empty());
     pair.signal(1, Signal::SIGCONT);
-    assert_eq!(pair.all[1].1.ask("check 4"), "check 0");
-    assert_eq!(pair.all[0].1.line(), "check 0");
+    pair.calls(1);
+    pair.has_its_bytes(1);
+    pair.has_its_bytes(0);
     pair.is_right();
 }
 
@@ -134,10 +160,10 @@ fn one_that_is_killed_halfway_costs_the_other_no_byte() {
         pair.signal(at, Signal::SIGKILL);
         let other = 1 - at;
         if other == 0 {
-            assert_eq!(pair.all[0].1.line(), "check 0");
+            pair.has_its_bytes(0);
         }
-        let value = [3, 4][other];
-        assert_eq!(pair.all[other].1.ask(&format!("check {value}")), "check 0");
+        pair.calls(other);
+        pair.has_its_bytes(other);
         until("it has all of its memory", || pair.held()[other] == SIZE);
     }
 }
@@ -152,15 +178,17 @@ fn a_daemon_that_ends_halfway_costs_neither_a_byte() {
         } else {
             pair.daemon.kill();
             // Without it neither moves out: one of the two gets all of its memory, then it ends.
-            pair.all[1].1.send("check 4");
+            pair.calls(1);
             until("one of them is in", || pair.held().contains(&SIZE));
             let at = usize::from(pair.held()[1] == SIZE);
-            assert_eq!(pair.all[at].1.line(), "check 0");
-            assert_eq!(pair.all[at].1.ask("free"), "free 0");
-            assert_eq!(pair.all[1 - at].1.line(), "check 0");
+            pair.has_its_bytes(at);
+            for slot in 0..SLOTS {
+                pair.all[at].1.does(&format!("free {slot}"));
+            }
+            pair.has_its_bytes(1 - at);
             continue;
         }
-        assert_eq!(pair.all[0].1.line(), "check 0");
+        pair.has_its_bytes(0);
         pair.is_right();
     }
 }

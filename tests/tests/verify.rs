@@ -2,8 +2,8 @@
 //! software GPU its report is complete: it names the rows that passed, hung, could not run, or had
 //! no time left. Its figures are not checked here.
 
-use gpushare_tests::artefacts;
 use gpushare_tests::runnable::not_runnable_here;
+use gpushare_tests::{artefacts, clients};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -141,19 +141,7 @@ fn groups_of_one_row_have_the_gpu_one_after_the_other() {
 
 #[test]
 fn what_a_real_gpu_must_not_be_asked_is_no_fact_of_the_report() {
-    let folder = TempDir::new().expect("a folder");
-    let program = folder.path().join("facts");
-    let facts = artefacts::repository().join("softgpu/conformance");
-    let files = fs::read_dir(&facts).expect("the facts are there");
-    let sources = files
-        .map(|file| file.expect("readable").path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "c"));
-    let mut cc = Command::new("cc");
-    cc.args(["-std=gnu11", "-O1", "-o"])
-        .arg(&program)
-        .args(sources)
-        .args(["-ldl", "-lpthread"]);
-    assert!(cc.status().expect("cc is installed").success());
+    let program = clients::facts();
     let said = |flags: &[&str]| {
         let mut command = Command::new(&program);
         command

@@ -59,16 +59,16 @@ static int one(struct mine *own, uint64_t *seed, void *in) {
         }
         it->by_value = 0;
         it->seed = next(seed);
-        return fill(it->at, it->size, it->seed);
+        return fill_bytes(it->at, it->size, it->seed);
     }
     if (small) {
         /* Every call follows a check of what came back. */
-        wrong += check(it->at, it->size, it->seed, it->by_value ? &it->value : NULL, &error);
+        wrong += check_bytes(it->at, it->size, it->seed, it->by_value ? &it->value : NULL, &error);
         TRY(error);
     }
     switch (next(seed) % (small ? 5 : 8)) {
     case 0:
-        if (!small) wrong += check(it->at, it->size, it->seed, it->by_value ? &it->value : NULL, &error);
+        if (!small) wrong += check_bytes(it->at, it->size, it->seed, it->by_value ? &it->value : NULL, &error);
         TRY(error);
         if (it->in_order && next(seed) % 4) TRY(CALL("cuMemFreeAsync", (dptr, void *))(it->at, in));
         else TRY(CALL("cuMemFree_v2", (dptr))(it->at));
@@ -88,7 +88,7 @@ static int one(struct mine *own, uint64_t *seed, void *in) {
     case 3:
         it->by_value = 0;
         it->seed = next(seed);
-        return fill(it->at, it->size, it->seed);
+        return fill_bytes(it->at, it->size, it->seed);
     case 4: {
         void *graph;
         it->value = next(seed);
@@ -99,7 +99,7 @@ static int one(struct mine *own, uint64_t *seed, void *in) {
         return CALL("cuGraphExecDestroy", (void *))(graph);
     }
     default:
-        wrong += check(it->at, it->size, it->seed, it->by_value ? &it->value : NULL, &error);
+        wrong += check_bytes(it->at, it->size, it->seed, it->by_value ? &it->value : NULL, &error);
         return error;
     }
 }
@@ -117,7 +117,7 @@ static void *work(void *number) {
     }
     for (int i = 0; i < 3 && !error; i++) {
         if (!own[i].at) continue;
-        wrong += check(own[i].at, own[i].size, own[i].seed, own[i].by_value ? &own[i].value : NULL, &error);
+        wrong += check_bytes(own[i].at, own[i].size, own[i].seed, own[i].by_value ? &own[i].value : NULL, &error);
         if (!error) error = CALL("cuMemFree_v2", (dptr))(own[i].at);
     }
     if (error) failed = error;
