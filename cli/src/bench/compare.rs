@@ -48,6 +48,9 @@ pub(crate) struct Tenant {
     pub(crate) wait_p50: Option<Pair>,
     pub(crate) wait_p99: Option<Pair>,
     pub(crate) wait_p999: Option<Pair>,
+    /// Cores that its processes used, driver and benchmark included. The software GPU's own threads
+    /// are among them.
+    pub(crate) cores: Pair,
     /// Periods without a request.
     pub(crate) missed: Option<Pair>,
     /// Bytes copied to the device a second, for a tenant that copies.
@@ -111,7 +114,7 @@ impl Comparison {
         let mut lines = vec![
             format!("{}: without gpushare against with it", self.name),
             format!(
-                "  {:<12} {:>8} {:>8} {:>6} {:>7} {:>9} {:>9} {:>9} {:>9} {:>6} {:>9} {:>9} {:>11}",
+                "  {:<12} {:>8} {:>8} {:>6} {:>7} {:>9} {:>9} {:>9} {:>9} {:>6} {:>9} {:>9} {:>6} {:>6} {:>11}",
                 "TENANT",
                 "USEFUL",
                 "with",
@@ -123,6 +126,8 @@ impl Comparison {
                 "with",
                 "RATIO",
                 "p99.9",
+                "with",
+                "CORES",
                 "with",
                 "MISSED"
             ),
@@ -175,6 +180,7 @@ pub(crate) fn middles(pairs: Vec<Vec<Comparison>>) -> Vec<Comparison> {
             tenant.wait_p50 = middle(|tenant| tenant.wait_p50);
             tenant.wait_p99 = middle(|tenant| tenant.wait_p99);
             tenant.wait_p999 = middle(|tenant| tenant.wait_p999);
+            tenant.cores = middle(|tenant| Some(tenant.cores)).unwrap_or(tenant.cores);
             tenant.missed = middle(|tenant| tenant.missed);
             tenant.copied = middle(|tenant| tenant.copied);
             tenant.newcomer = middle(|tenant| tenant.newcomer);
@@ -206,6 +212,10 @@ fn tenant(bare: &Row, shared: &Row) -> Tenant {
         wait_p50: wait(|waited| waited.p50_ns),
         wait_p99: wait(|waited| waited.p99_ns),
         wait_p999: wait(|waited| waited.p999_ns),
+        cores: Pair {
+            bare: bare.cores,
+            shared: shared.cores,
+        },
         missed: both(&|row| row.missed.map(|missed| missed as f64)),
         copied: both(&|row| row.copied_per_s),
         newcomer: both(&|row| row.newcomer.map(|newcomer| newcomer.median)),
@@ -242,12 +252,14 @@ impl Tenant {
             format!("{:>11}", format!("{:.0} {:.0}", missed.bare, missed.shared))
         });
         let line = format!(
-            "  {:<12} {} {asked:>7} {} {} {times:>6} {} {missed}",
+            "  {:<12} {} {asked:>7} {} {} {times:>6} {} {:>6.3} {:>6.3} {missed}",
             self.name,
             self.device.text(),
             wait(self.wait_p50),
             wait(self.wait_p99),
             wait(self.wait_p999),
+            self.cores.bare,
+            self.cores.shared,
         );
         let mut lines = vec![line.trim_end().to_owned()];
         if let Some(Pair { bare, shared }) = self.copied {
@@ -310,6 +322,7 @@ mod tests {
                 wait_p50: None,
                 wait_p99: Some(wait),
                 wait_p999: None,
+                cores: useful,
                 missed: None,
                 copied: None,
                 newcomer: None,
@@ -329,6 +342,12 @@ mod tests {
         assert!(error.is_some_and(|error| (error - 0.02).abs() < 1e-9));
         assert_eq!(middle_number(vec![-3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(middle_number(Vec::new()), None);
+        assert_eq!(kept[0].tenants[0].cores, pair(0.4, 0.38));
+        assert!(
+            kept[0].text().contains(" 0.400  0.380\n"),
+            "{}",
+            kept[0].text()
+        );
         assert_eq!(kept[0].rates, None);
         assert_eq!(kept[0].mode_changes_a_minute, Some(4.0));
         assert!(kept[0].text().contains("  4 mode changes a minute"));

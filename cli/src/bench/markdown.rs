@@ -53,7 +53,10 @@ fn tenant(tenant: &Tenant) -> String {
     let [missed_bare, missed_shared] = tenant.missed.map_or_else(Default::default, |missed| {
         [missed.bare, missed.shared].map(|missed| format!("{missed:.0}"))
     });
-    let mut rest = Vec::new();
+    let mut rest = vec![format!(
+        "{:.3} cores, with {:.3}",
+        tenant.cores.bare, tenant.cores.shared
+    )];
     if let Some(error) = tenant.error_pp {
         rest.push(format!("{error:+.2} pp from its share"));
     }
@@ -109,6 +112,7 @@ mod tests {
             wait_p50: None,
             wait_p99: Some(pair(2e6, 1e6)),
             wait_p999: Some(pair(3e6, 3e6)),
+            cores: pair(0.05, 0.07),
             missed: Some(pair(7.0, 1.0)),
             copied: Some(pair(2e9, 1e9)),
             newcomer: None,
@@ -135,7 +139,7 @@ mod tests {
         assert!(rows[2].ends_with("| sum of rates 1.000, with 1.100; 4 mode changes a minute; other machines took 3.1 % of the processors, with 20.0 % |"));
         assert!(rows[3].contains("| 20.0 % | 30.0 % | 1.500 | 30.0 % |"));
         assert!(rows[3].contains("| 2.00ms | 1.00ms | 0.500 | 3.00ms | 3.00ms | 7 | 1 |"));
-        assert!(rows[3].contains("-0.50 pp from its share"));
+        assert!(rows[3].contains("| 0.050 cores, with 0.070; -0.50 pp from its share"));
         assert!(rows[3].contains("2.00 GB/s copied, with 1.00"));
     }
 }
