@@ -4,7 +4,7 @@
 //! A slice ends late when another tenant had the device at its beginning, by what that one still
 //! had to do. Tenants that serve requests do much the same each time, so slices are late by a few
 //! usual times. The next look is made as late as it can be if the device shall be expected to wait
-//! no longer than [`IDLE`] for it, by how late the last slices were. Pure: its inputs are times, it
+//! no longer than `IDLE` for it, by how late the last slices were. Pure: its inputs are times, it
 //! returns when to look.
 
 /// How long after the expected end a slice is due (ns): marks are passed a little later than the
