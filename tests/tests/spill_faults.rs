@@ -133,6 +133,11 @@ fn each_fails(
         let effects = EFFECTS.iter().find(|(known, _)| known == function);
         let effects = effects.map_or(&[][..], |(_, effects)| effects);
         for effect in effects.iter().take(most) {
+            // All that each run surely stores is read, and so much of what the first run read.
+            let nth = match may_lose(function, effect) && !is_every_step() {
+                true => (nth * MOST / SIZE).max(1),
+                false => *nth,
+            };
             let fail = format!("{function}:{nth}:{effect}");
             eprintln!("{fail}");
             let scene = make(&[("FILE_FAIL", &fail)]);
