@@ -32,9 +32,9 @@
 //! | `exit` | a call after the driver's teardown at exit `abort`s the process, or is `refuse`d | `abort` |
 //!
 //! `slice`, `switch` and `preempt` are an H100's with driver 580.159.04
-//! (`docs/results/2026-11-26-verify-NVIDIA-H100-80GB-HBM3.md`). The defaults of the
-//! keys from `launch` to `stamp`, and from `managed` to `vmmcall`, are **unverified** or chosen so
-//! that tests are fast. What is known:
+//! (`docs/results/2026-11-26-verify-NVIDIA-H100-80GB-HBM3.md`). The defaults of the keys from
+//! `launch` to `stamp`, and from `managed` to `vmmcall`, are **unverified**, or chosen to keep the
+//! tests fast. Known facts about them:
 //!
 //! - `slice`: of two processes each had the H100 for 2.09 ms and not for 2.39 ms. For its DRIVE
 //!   platform NVIDIA recommends at most 1.5 ms for applications of low priority and 2 ms for medium

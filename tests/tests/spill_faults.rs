@@ -133,7 +133,8 @@ fn each_fails(
         let effects = EFFECTS.iter().find(|(known, _)| known == function);
         let effects = effects.map_or(&[][..], |(_, effects)| effects);
         for effect in effects.iter().take(most) {
-            // All that each run surely stores is read, and so much of what the first run read.
+            // A run may store less than the first one did, but at least `MOST` of `SIZE`. A read
+            // within that part comes in each run.
             let nth = match may_lose(function, effect) && !is_every_step() {
                 true => (nth * MOST / SIZE).max(1),
                 false => *nth,
