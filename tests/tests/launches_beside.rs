@@ -123,3 +123,80 @@ fn launches_without_the_lock_are_counted_like_softgpu_counts_them() {
     );
     guest.finish().silently();
 }
+
+/// A program of which one thread launches on two devices. Its kernels of 20 us on both have been
+/// measured.
+fn known_on_both(dealer: &Dealer) -> Guest {
+    (0..2).for_each(|device| deals(dealer, device, 1, LeaseState::Open));
+    let mut guest = dealer.client("devices").started();
+    for device in [0, 1, 0, 1] {
+        for _ in 0..20 {
+            on(&mut guest, device, 20);
+            assert_eq!(guest.ask(&format!("sync {device}")), "sync 0");
+        }
+    }
+    guest
+}
+
+fn on(guest: &mut Guest, device: usize, count: u32) {
+    let launched = guest.ask(&format!("launch {device} {count} {}", 20 * US));
+    assert_eq!(launched, "launch 0");
+}
+
+fn deals(dealer: &Dealer, device: usize, epoch: u64, state: LeaseState) {
+    dealer.page().devices[device].publish(&shared(epoch, state));
+    dealer.announce();
+}
+
+#[test]
+fn a_closed_gate_holds_a_thread_that_launched_on_another_device() {
+    let gpu = Gpu::new("count=2");
+    let dealer = Dealer::on(&gpu, 2);
+    let mut guest = known_on_both(&dealer);
+    for (epoch, device) in (1..).zip([0, 1, 0, 1]) {
+        deals(&dealer, device, epoch, LeaseState::Closed);
+        let device_index = u8::try_from(device).expect("small");
+        dealer.hears(&Request::Drained {
+            device_index,
+            epoch,
+        });
+        // The other device has work in flight, and allows more of it.
+        guest.send(&format!("turns {device} 100 {}", 20 * US));
+        dealer.hears(&Request::Wanted {
+            device_index,
+            epoch,
+        });
+        deals(&dealer, device, epoch + 1, LeaseState::Open);
+        assert_eq!(guest.line(), "turns 0");
+        is_idle(&mut guest);
+    }
+    guest.finish().silently();
+}
+
+fn is_idle(guest: &mut Guest) {
+    for device in 0..2 {
+        assert_eq!(guest.ask(&format!("sync {device}")), "sync 0");
+    }
+}
+
+#[test]
+fn launches_of_one_thread_on_two_devices_are_each_devices_own() {
+    let gpu = Gpu::new("count=2");
+    let dealer = Dealer::on(&gpu, 2);
+    let mut guest = known_on_both(&dealer);
+    let service = |device| {
+        let line = dealer.usage().line(0, device).expect("the first slot");
+        line.service.load(Ordering::Relaxed)
+    };
+    let before = [service(0), service(1)];
+    for _ in 0..100 {
+        let turns = format!("turns 0 40 {}", 20 * US);
+        assert_eq!(guest.ask(&turns), "turns 0");
+        is_idle(&mut guest);
+    }
+    // A hundred kernels of 20 us, and four thousand.
+    let said = [service(0) - before[0], service(1) - before[1]];
+    assert!((MS..=20 * MS).contains(&said[0]), "{said:?}");
+    assert!((70 * MS..=200 * MS).contains(&said[1]), "{said:?}");
+    guest.finish().silently();
+}

@@ -105,6 +105,9 @@ struct Kind {
     stream_key: [AtomicUsize; 3],
 }
 
+/// [`Kind::named`] of no kind.
+const NONE: u64 = 0;
+
 impl Kind {
     /// Whether one more goes the short way; it is counted.
     #[inline(always)]
@@ -187,6 +190,14 @@ impl Ledger {
         self.ring.abandon();
     }
 
+    /// No kind is remembered any more: they were of another device, or of another thread's streams.
+    fn forget(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        for kind in &self.kinds {
+            kind.named.store(NONE, Ordering::Relaxed);
+        }
+    }
+
     /// Remembers a launch of `entry`'s kind, of which so many more need not ask. With the lock of
     /// the device that the ledger is bound to.
     pub(super) fn remember(&self, named: Named, entry: &Entry, fuel: u32) {
@@ -211,12 +222,13 @@ impl Ledger {
         }
     }
 
-    /// Binds it to a device, with that device's lock held. `false` if it is bound already.
+    /// Binds it to a device, with that device's lock held: it knows no launches there. `false` if it
+    /// is bound already.
     pub(super) fn bind(&self, open: &'static Open) -> bool {
         let is_free = self.open().is_none();
         if is_free {
             let open = core::ptr::from_ref(open).cast_mut();
-            self.changes.fetch_add(1, Ordering::Relaxed);
+            self.forget();
             self.open.store(open, Ordering::Release);
         }
         is_free
@@ -368,7 +380,15 @@ pub(super) fn mine() -> Option<&'static Ledger> {
     }))
 }
 
-/// A record changes hands, or the call that is inside was left by a jump.
+/// A record changes hands. Its last owner's own stream is not the next one's.
+pub(super) fn hand_on(record: &Record) {
+    if let Some(ledger) = linked(record) {
+        ledger.abandon();
+        ledger.forget();
+    }
+}
+
+/// The call that is inside was left by a jump.
 pub(super) fn abandon(record: &Record) {
     if let Some(ledger) = linked(record) {
         ledger.abandon();
@@ -434,4 +454,68 @@ pub(super) fn go(stream: StreamRef, key: u64, frame: u64) -> Option<Going> {
     }
     record.step_out();
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMED: Named = Named {
+        hash: 0x1234_5678,
+        context: 0,
+    };
+
+    /// A ledger that knows one kind.
+    fn ledger() -> &'static Ledger {
+        // SAFETY: a ledger holds atomics of numbers and of pointers, for which zeros are values.
+        let ledger: &'static Ledger = Box::leak(unsafe { Box::new_zeroed().assume_init() });
+        let entry = Entry {
+            stream_key: StreamKey {
+                context: 1,
+                stream: 2,
+                thread: 3,
+            },
+            key: 4,
+            ns: 20_000,
+            at: 0,
+        };
+        ledger.remember(NAMED, &entry, 255);
+        assert!(knows(ledger));
+        ledger
+    }
+
+    fn knows(ledger: &Ledger) -> bool {
+        let kind = &ledger.kinds[place(NAMED.hash) as usize];
+        kind.named.load(Ordering::Relaxed) == NAMED.hash
+    }
+
+    #[test]
+    fn a_ledger_of_another_device_knows_no_launches() {
+        static DEVICES: [Open; 2] = [Open::new(0), Open::new(1)];
+        let ledger = ledger();
+        assert!(ledger.bind(&DEVICES[0]) && !knows(ledger));
+        ledger.remember(
+            NAMED,
+            &ledger.entry(Launch {
+                of: place(NAMED.hash),
+                at: 0,
+            }),
+            255,
+        );
+        assert!(!ledger.bind(&DEVICES[1]) && knows(ledger), "it is bound");
+        assert!(ledger.release() && ledger.bind(&DEVICES[1]) && !knows(ledger));
+    }
+
+    #[test]
+    fn a_record_that_changes_hands_knows_no_launches() {
+        // SAFETY: a record of zeros is a free one.
+        let record: &Record = Box::leak(unsafe { Box::new_zeroed().assume_init() });
+        let ledger = ledger();
+        let link = core::ptr::from_ref(ledger).cast_mut().cast();
+        record.ledger.store(link, Ordering::Release);
+        abandon(record);
+        assert!(knows(ledger), "its thread was left by a jump");
+        hand_on(record);
+        assert!(!knows(ledger));
+    }
 }

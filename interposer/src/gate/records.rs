@@ -8,16 +8,19 @@
 //! # Safety
 //! Slabs are pages of zeros from the kernel, linked once and never unmapped: references into them
 //! last for ever. A record of zeros is a valid, free one.
-#![allow(unsafe_code, reason = "pages from the kernel, and its thread ids")]
+#![allow(unsafe_code, reason = "pages from the kernel")]
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::gate::ledger;
 use crate::gate::word::Record;
+use crate::guest::sys;
 
 /// Records beside the link in one page.
 const PER_SLAB: usize = 63;
+/// The owner of a record that is being freed. No thread has this id, nor is one with it dead.
+const IN_HAND: i32 = -1;
 
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -132,7 +135,7 @@ impl Records {
             })
         });
         if let Some(record) = found {
-            ledger::abandon(record);
+            ledger::hand_on(record);
             record.was_left();
             return Some(record);
         }
@@ -181,8 +184,9 @@ impl Records {
     pub(super) fn reap(&self) {
         for record in self.all().filter(|record| record.may_touch()) {
             let owner = record.owner.load(Ordering::Acquire);
-            if is_dead(owner) && takes(record, owner, 0) {
+            if is_dead(owner) && takes(record, owner, IN_HAND) {
                 record.was_left();
+                record.owner.store(0, Ordering::Release);
             }
         }
     }
@@ -197,21 +201,12 @@ fn takes(record: &Record, owner: i32, me: i32) -> bool {
 
 /// The calling thread's id in the kernel.
 fn this_thread() -> i32 {
-    // SAFETY: takes nothing. The C library's own function for it is younger than those this library
-    // runs on.
-    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
-    i32::try_from(thread).unwrap_or(0)
+    i32::try_from(sys::this_thread()).unwrap_or(0)
 }
 
-/// Whether the kernel knows no such thread of this process. Where it will not say, the thread
-/// lives.
+/// Whether the kernel knows no such thread of this process.
 fn is_dead(thread: i32) -> bool {
-    if thread == 0 {
-        return false;
-    }
-    // SAFETY: signal 0 is not delivered.
-    let answer = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, 0) };
-    answer != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+    thread > 0 && !sys::is_alive(thread.into())
 }
 
 #[cfg(test)]

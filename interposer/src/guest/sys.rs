@@ -19,6 +19,13 @@ pub(crate) fn this_thread() -> i64 {
     unsafe { libc::syscall(libc::SYS_gettid) }
 }
 
+/// Whether a thread of this process lives. Where the kernel does not answer, it does.
+pub(crate) fn is_alive(thread: i64) -> bool {
+    // SAFETY: signal 0 is not delivered.
+    let answer = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, 0) };
+    answer == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
 /// `CLOCK_MONOTONIC` in nanoseconds.
 pub(crate) fn monotonic() -> u64 {
     let mut time = libc::timespec {

@@ -242,7 +242,9 @@ impl Tracker {
             }
             Origin::Own(context) => {
                 let here = contexts::here().map(|here| here.handle);
-                is_mine && here == Some(context) && !still_records(CU_STREAM_PER_THREAD)
+                let mine = is_mine && here == Some(context);
+                // A thread's own stream ends with it.
+                !sys::is_alive(capture.thread) || mine && !still_records(CU_STREAM_PER_THREAD)
             }
         }
     }
@@ -269,4 +271,32 @@ pub(super) fn release_stream(state: &mut State, stream: CUstream) {
 /// Whether a stream captures, or the driver will not say: then it is taken to.
 fn still_records(stream: CUstream) -> bool {
     calls::capture_status(stream, false) != Ok(CUstreamCaptureStatus::NONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A capture of a thread's own default stream.
+    fn own(thread: i64) -> Capture {
+        let context = CUcontext(core::ptr::without_provenance_mut(0x100));
+        let origin = Origin::Own(context);
+        Capture {
+            number: 1,
+            place: CaptureSite { origin, context },
+            thread,
+        }
+    }
+
+    #[test]
+    fn a_capture_of_an_own_stream_is_over_when_its_thread_has_ended() {
+        let tracker = Tracker::get();
+        assert!(!tracker.is_over(&own(sys::this_thread())), "it may go on");
+        let ended = std::thread::spawn(sys::this_thread).join().unwrap();
+        // The kernel may know it for a moment longer.
+        while sys::is_alive(ended) {
+            std::thread::yield_now();
+        }
+        assert!(tracker.is_over(&own(ended)));
+    }
 }
