@@ -8,6 +8,8 @@
  *   first I NS           -> first RESULT            the same of a module loaded for it
  *   wait I               -> wait RESULT             cuStreamSynchronize
  *   record E I           -> record RESULT           event E behind what stream I holds
+ *   ends E I             -> ends RESULT             a kernel in stream I by cuLaunchKernelEx, with event E for its end
+ *   means E I            -> means RESULT            the same, with event E for what it says itself
  *   sync E               -> sync RESULT             cuEventSynchronize
  *   query E              -> query RESULT            cuEventQuery; 600 while there is work
  *   ask I                -> ask RESULT              cuStreamQuery; the same
@@ -93,6 +95,18 @@ static int spin(uint64_t ns, void *stream) {
     return CALL("cuLaunchKernel", LAUNCH)(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
 }
 
+/* CUlaunchConfig and CUlaunchAttribute. */
+struct attribute { unsigned id, pad; void *event; int flags[14]; };
+struct config { unsigned shape[7]; void *stream; struct attribute *attributes; unsigned count; };
+
+static int launch_with(unsigned id, void *event, void *stream) {
+    uint64_t ns = 1000;
+    void *parameters[] = {&ns};
+    struct attribute attribute = {.id = id, .event = event};
+    struct config config = {.shape = {1, 1, 1, 1, 1, 1, 0}, .stream = stream, .attributes = &attribute, .count = 1};
+    return CALL("cuLaunchKernelEx", (const struct config *, void *, void **, void **))(&config, function, parameters, NULL);
+}
+
 static int rectangle(void *stream, size_t bytes) {
     struct rectangle copy = {.src_type = DEVICE, .src_device = one, .src_pitch = ROW, .dst_type = DEVICE, .dst_device = two,
                              .dst_pitch = ROW, .width = ROW, .height = bytes / ROW};
@@ -132,6 +146,8 @@ static int obey(const char *word, unsigned long long a, unsigned long long b) {
     if (IS("first")) { TRY(load()); return spin(b, *stream); }
     if (IS("wait")) return CALL("cuStreamSynchronize", (void *))(*stream);
     if (IS("record")) return CALL("cuEventRecord", (void *, void *))(event, streams[b % 8]);
+    if (IS("ends")) return launch_with(12, event, streams[b % 8]);
+    if (IS("means")) return launch_with(7, event, streams[b % 8]);
     if (IS("sync")) return CALL("cuEventSynchronize", (void *))(event);
     if (IS("query")) return CALL("cuEventQuery", (void *))(event);
     if (IS("ask")) return CALL("cuStreamQuery", (void *))(*stream);

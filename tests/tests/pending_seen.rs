@@ -98,6 +98,14 @@ fn an_event_that_a_graph_records_tells_nothing_of_where_it_was_before() {
 }
 
 #[test]
+fn an_event_that_a_launch_records_tells_nothing_of_where_it_was_before() {
+    for launch in ["ends 0 1", "means 0 1"] {
+        let lines = ["await 2", "launch 2 1000", "record 0 2", launch, "sync 0"];
+        is_not_known(2, &lines);
+    }
+}
+
+#[test]
 fn work_before_an_event_that_is_found_passed_is_known_to_be_complete() {
     is_known(
         2,

@@ -15,9 +15,10 @@ use core::ffi::{c_uint, c_void};
 use core::marker::PhantomData;
 use core::{fmt, ptr};
 
+use gpushare_cuda_abi::cuda::{CUevent, CUlaunchAttributeID, CUlaunchConfig};
 use gpushare_cuda_abi::nvml::*;
 
-use super::args::{AttributeOut, InOut, Passed, Plain};
+use super::args::{AttributeOut, In, InOut, Passed, Plain};
 
 /// How many entries the program says an array has.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +80,33 @@ impl<T: Plain> InSlice<'_, T> {
             unsafe { self.0.add(at).read_unaligned() }
         })
     }
+}
+
+/// The events that a launch records by its attributes: when its blocks have begun or ended, or
+/// where the kernel says so.
+pub(crate) fn recorded_by(config: In<'_, CUlaunchConfig>) -> impl Iterator<Item = CUevent> {
+    let (attributes, count) = config
+        .read()
+        .filter(|config| !config.attrs.is_null())
+        .map_or((ptr::null(), 0), |config| {
+            (config.attrs.cast_const(), config.numAttrs as usize)
+        });
+    (0..count).filter_map(move |at| {
+        // SAFETY: below the count that the program gave with the array, which is not null, so an
+        // entry is there until the call ends. As bytes, which need no alignment.
+        let attribute = unsafe { attributes.add(at).read_unaligned() };
+        match attribute.id {
+            // SAFETY: the value that the attribute has by its number; any bits are an event.
+            CUlaunchAttributeID::PROGRAMMATIC_EVENT => {
+                Some(unsafe { attribute.value.programmaticEvent.event })
+            }
+            // SAFETY: as above.
+            CUlaunchAttributeID::LAUNCH_COMPLETION_EVENT => {
+                Some(unsafe { attribute.value.launchCompletionEvent.event })
+            }
+            _ => None,
+        }
+    })
 }
 
 // Passed on together, as they came together.

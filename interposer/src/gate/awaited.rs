@@ -4,8 +4,8 @@
 //! An event is known by the work it stands behind: a stream, and its position in the stream. That
 //! holds until it is recorded again, in any way. So an event is unknown in three cases: while a
 //! recording is in progress; when it was recorded while everything was free and nothing has been
-//! tracked since; and for ever where code outside the program's threads may record it (another
-//! process, or a graph). A wait for an event that is recorded meanwhile shows nothing. Why: ADR 64.
+//! tracked since; and for ever where something else than a call of the program's may record it
+//! (another process, a graph, or a kernel). A wait for an event that is recorded meanwhile shows nothing. Why: ADR 64.
 //!
 //! No lock of ours is held while the driver is called. The locks here are taken in the bodies of
 //! hooks only: a signal handler that interrupts one is found to be inside our own code, and its
@@ -88,7 +88,7 @@ pub(crate) fn event_going(event: CUevent) {
     events.shared.remove(&event);
 }
 
-/// From now on the event may be recorded by another process or by a graph.
+/// From now on the event may be recorded by another process, by a graph, or within a launch.
 pub(crate) fn event_shared(event: CUevent) {
     let mut events = events();
     events.forget(event);

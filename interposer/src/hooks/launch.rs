@@ -8,8 +8,8 @@ use gpushare_protocol::page::MAX_DEVICES;
 use crate::driver::stream_ref::StreamRef;
 use crate::entry::args::In;
 use crate::entry::hooks;
-use crate::entry::lists::{Count, InSlice};
-use crate::gate::{self, Key, Work};
+use crate::entry::lists::{Count, InSlice, recorded_by};
+use crate::gate::{self, Key, Work, awaited};
 
 hooks! {
     #[kernel]
@@ -28,7 +28,10 @@ hooks! {
         };
     #[gate]
     fn cuLaunchKernelEx | cuLaunchKernelEx_ptsz(config: In<'_, CUlaunchConfig>, function: CUfunction, params: *mut *mut c_void,
-        extra: *mut *mut c_void) -> CUresult = |call, of| gate::pass(&described(config.read(), function, of), call);
+        extra: *mut *mut c_void) -> CUresult = |call, of| {
+            recorded_by(config).for_each(awaited::event_shared);
+            gate::pass(&described(config.read(), function, of), call)
+        };
     #[gate]
     fn cuLaunchCooperativeKernelMultiDevice(list: InSlice<'_, CUDA_LAUNCH_PARAMS>, count: Count<c_uint>, flags: c_uint) -> CUresult
         = |call| gate::pass(&Work::Several(&parts(list, count)), call);
