@@ -9,9 +9,11 @@
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use gpushare_cuda_abi::cuda::CUcontext;
+use gpushare_cuda_abi::cuda::{CUcontext, CUstream};
 
 use super::{Key, awaited, device_gate, drain, ledger};
+use crate::driver::contexts;
+use crate::driver::green::{self, Green};
 use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
 use crate::gate::device_gate::DeviceGate;
@@ -168,8 +170,8 @@ pub(crate) fn comes(stream: StreamRef, later: bool) {
     }
 }
 
-/// The next operation of `stream` waits for a value. No mark is put before: what is complete there
-/// is seen when the stream is.
+/// The next operation of `stream` waits for a value in memory, or for a semaphore of another API. No
+/// mark is put before: what is complete there is seen when the stream is.
 pub(crate) fn waits_for_a_value(stream: StreamRef) {
     if !super::is_bound() || !stream.runs() {
         return;
@@ -215,6 +217,41 @@ pub(crate) fn made_to_wait(stream: StreamRef) {
         WAITING.add(tag_of_stream(&stream_key));
     }
     ledger::changed();
+}
+
+/// The streams of a context have been made to wait for an event. Own streams of other threads are
+/// not known.
+pub(crate) fn context_made_to_wait(context: CUcontext) {
+    if !super::is_bound() {
+        return;
+    }
+    if let Some(green) = green::converted(context) {
+        return green_made_to_wait(Some(green));
+    }
+    let here = if context.is_null() {
+        contexts::here()
+    } else {
+        contexts::of(context)
+    };
+    let Some(here) = here else { return };
+    let defaults = [StreamRef::legacy, StreamRef::per_thread].map(|of| of(CUstream::NULL));
+    let made = streams::streams_of(here.handle).into_iter();
+    let all = made.map(StreamRef::legacy).chain(defaults);
+    all.for_each(|stream| next_waits(&drain::stream_key_of(here.handle, stream)));
+}
+
+/// The same of a green context. `None`: no hook saw it made.
+pub(crate) fn green_made_to_wait(green: Option<Green>) {
+    let Some(green) = green.filter(|_| super::is_bound()) else {
+        return;
+    };
+    for (stream, here) in streams::of_green(&green) {
+        next_waits(&drain::stream_key_of(
+            here.handle,
+            StreamRef::legacy(stream),
+        ));
+    }
+    next_waits(&drain::stream_key_of_green(&green));
 }
 
 #[cfg(test)]

@@ -26,6 +26,22 @@ hooks! {
     fn cuGreenCtxRecordEvent(context: CUgreenCtx, event: CUevent) -> CUresult
         = |call| awaited::recording_in_green(event, green::of(context), call);
     #[seen]
+    fn cuCtxWaitEvent(context: CUcontext, event: CUevent) -> CUresult = |call| {
+        let answer = call();
+        apart::context_made_to_wait(context);
+        answer
+    };
+    #[seen]
+    fn cuGreenCtxWaitEvent(context: CUgreenCtx, event: CUevent) -> CUresult = |call| {
+        let answer = call();
+        apart::green_made_to_wait(green::of(context));
+        answer
+    };
+    #[seen]
+    fn cuWaitExternalSemaphoresAsync | cuWaitExternalSemaphoresAsync_ptsz(list: *const CUexternalSemaphore,
+        params: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, count: c_uint, stream: CUstream) -> CUresult
+        = |call, of| waiting_outside(of(stream), call);
+    #[seen]
     fn cuEventQuery(event: CUevent) -> CUresult = |call| awaited::asking_event(event, call);
     #[seen]
     fn cuEventDestroy | cuEventDestroy_v2(event: CUevent) -> CUresult = |call| {
@@ -67,6 +83,12 @@ fn calling_host(stream: StreamRef, call: impl FnOnce() -> CUresult) -> CUresult 
     // It is work that a free waits for.
     gate::submitted();
     answer
+}
+
+/// Makes a stream wait, by `call`, for another API.
+fn waiting_outside(stream: StreamRef, call: impl FnOnce() -> CUresult) -> CUresult {
+    apart::waits_for_a_value(stream);
+    call()
 }
 
 /// Whether the flags make a recording in a capture a node of the graph.
