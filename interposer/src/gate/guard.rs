@@ -15,9 +15,6 @@ use super::{Gate, LaunchTarget, Work, drain, seal, target};
 use crate::gate::tls;
 use crate::guest::clock;
 
-/// How long a launch that waited when the process began to leave is kept. A handler of the
-/// program's may wait for its thread.
-pub(super) const LAST_WAIT: Duration = Duration::from_secs(1);
 /// How long one sleep at a closed gate lasts at most before the word is read again.
 pub(super) const NAP: Duration = Duration::from_millis(100);
 /// For how long it is known that a thread waits which has said so (ns): it says so again before
@@ -163,7 +160,7 @@ impl GateGuard {
             return None;
         }
         self.step_out();
-        std::thread::sleep(LAST_WAIT);
+        exit::hold();
         Some(CUresult::DEINITIALIZED)
     }
 

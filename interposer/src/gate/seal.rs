@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use gpushare_cuda_abi::cuda::CUresult;
 use gpushare_protocol::wire::Request;
 
-use super::guard::{LAST_WAIT, NAP};
+use super::guard::NAP;
 use super::left;
 use super::{GATE, Gate, tls};
 use crate::account;
@@ -306,7 +306,7 @@ pub(super) fn passing(
         drop(inside);
         if exit::is_leaving() {
             // The memory will not come back: the process ends. An error, never other data.
-            std::thread::sleep(LAST_WAIT);
+            exit::hold();
             return CUresult::DEINITIALIZED;
         }
         if is_lost() {

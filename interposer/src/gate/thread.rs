@@ -158,6 +158,8 @@ pub(super) fn follow(index: usize, gate: &DeviceGate) -> Option<FutexWaiter> {
 
 /// Has the thread look at once.
 pub(crate) fn wake() {
+    // Without a daemon its sleep ends by this, also one that it is about to begin.
+    ALONE.fetch_add(1, Ordering::SeqCst);
     BELL.store(1, Ordering::SeqCst);
     for _ in 0..TRIES {
         let word = SLEEPS_ON.load(Ordering::SeqCst);

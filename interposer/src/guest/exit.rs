@@ -11,7 +11,8 @@
 
 use core::cell::Cell;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
 
 use crate::guest::fork::ForkLocal;
 use crate::guest::sys;
@@ -27,6 +28,10 @@ struct Watch {
 static WATCHING: ForkLocal<Watch> = ForkLocal::new();
 /// The handler has run.
 static LEAVING: AtomicBool = AtomicBool::new(false);
+/// The thread that runs the handlers; 0: none does.
+static ENDING: AtomicI64 = AtomicI64::new(0);
+/// How long a thread is held whose call is not made any more. Most processes end within that time.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// Another thread of ours to stop.
 static BESIDE: ForkLocal<fn()> = ForkLocal::new();
@@ -34,6 +39,7 @@ static BESIDE: ForkLocal<fn()> = ForkLocal::new();
 thread_local! {
     // Const and without a destructor.
     static OURS: Cell<bool> = const { Cell::new(false) };
+    static HELD: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Registers the handler, which has `stop` stop this library's own threads. Called when the driver
@@ -61,6 +67,7 @@ extern "C" fn leave(_: *mut c_void) {
     if let Some(watch) = WATCHING.get()
         && !LEAVING.swap(true, Ordering::SeqCst)
     {
+        ENDING.store(sys::this_thread(), Ordering::SeqCst);
         (watch.stop)();
         if let Some(stop) = BESIDE.get() {
             stop();
@@ -71,6 +78,16 @@ extern "C" fn leave(_: *mut c_void) {
 /// A forked child does not end with its parent. A store.
 pub(crate) fn after_fork_in_child() {
     LEAVING.store(false, Ordering::Relaxed);
+    ENDING.store(0, Ordering::Relaxed);
+}
+
+/// Holds the calling thread, whose call is not made any more because the process ends: its program
+/// need not see the error. It is held once. The thread that runs the exit handlers is not held:
+/// the process ends when it is done.
+pub(crate) fn hold() {
+    if ENDING.load(Ordering::SeqCst) != sys::this_thread() && !HELD.replace(true) {
+        std::thread::sleep(LAST_WAIT);
+    }
 }
 
 /// Whether the process ends, and the driver is or will soon be torn down.
