@@ -29,10 +29,10 @@ hooks! {
     };
     fn cuMulticastBindAddr(
         mc: CUmemGenericAllocationHandle, mc_offset: usize, ptr: CUdeviceptr, size: usize, flags: u64,
-    ) -> CUresult = |call| bound_by_address(plain::not_ours(ptr, size as u64, || own::at_address(ptr, true, call)), ptr, Binding::Multicast(mc, UNNAMED, mc_offset as u64), size as u64);
+    ) -> CUresult = |call| bound_by_address(plain::not_ours(ptr, size as u64, || own::exporting(ptr, size as u64, call)), ptr, Binding::Multicast(mc, UNNAMED, mc_offset as u64), size as u64);
     fn cuMulticastBindAddr_v2(
         mc: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, ptr: CUdeviceptr, size: usize, flags: u64,
-    ) -> CUresult = |call| bound_by_address(plain::not_ours(ptr, size as u64, || own::at_address(ptr, true, call)), ptr, Binding::Multicast(mc, dev, mc_offset as u64), size as u64);
+    ) -> CUresult = |call| bound_by_address(plain::not_ours(ptr, size as u64, || own::exporting(ptr, size as u64, call)), ptr, Binding::Multicast(mc, dev, mc_offset as u64), size as u64);
     fn cuMulticastUnbind(
         mc: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, size: usize,
     ) -> CUresult = |call| unbind(mc, dev, mc_offset as u64, size as u64, call);
@@ -47,7 +47,7 @@ hooks! {
         endpoint: CUlogicalEndpointId, dev: CUdevice, offset: u64, ptr: *mut c_void, size: u64, flags: u64,
     ) -> CUresult = |call| {
         let at = ptr.expose_provenance() as u64;
-        let answer = plain::not_ours(at, size, || own::at_address(at, true, call));
+        let answer = plain::not_ours(at, size, || own::exporting(at, size, call));
         bound_by_address(answer, at, Binding::Endpoint(endpoint, dev, offset), size)
     };
     fn cuLogicalEndpointUnbind(

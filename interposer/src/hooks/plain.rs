@@ -37,7 +37,7 @@ hooks! {
         = |call| not_ours(at, size as u64, || own::set_access(at, size as u64, call));
     #[held]
     fn cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, at: CUdeviceptr) -> CUresult
-        = |call| not_ours(at, 1, || own::at_address(at, false, call));
+        = |call| not_ours(at, 1, || own::at_address(at, call));
     #[held]
     fn cuMemAddressFree(at: CUdeviceptr, size: usize) -> CUresult = |call| not_ours(at, size as u64, || own::over(at, size as u64, call));
     #[held]
@@ -112,7 +112,7 @@ fn range(
     ask: impl Fn(CUdeviceptr) -> CUresult,
 ) -> CUresult {
     match memory::find(at) {
-        None => own::at_address(at, false, || ask(at)),
+        None => own::at_address(at, || ask(at)),
         Some(Found::Nothing) => ask(NOWHERE),
         // The driver says first whether the call is good: the context may be lost.
         Some(Found::Allocation(found)) => seal::pass(|| {
@@ -159,7 +159,7 @@ fn attribute_of(
     real: impl Fn(AttributeOut<'_>, CUpointer_attribute, CUdeviceptr) -> CUresult,
 ) -> CUresult {
     match memory::find(at) {
-        None => own::at_address(at, false, || real(data, attribute, at)),
+        None => own::at_address(at, || real(data, attribute, at)),
         Some(Found::Nothing) => real(data, attribute, NOWHERE),
         // Plain memory has none.
         Some(Found::Allocation(found))
@@ -187,7 +187,7 @@ fn attributes_of(
     ask: impl Fn(CUdeviceptr) -> CUresult,
 ) -> CUresult {
     match memory::find(at) {
-        None => own::at_address(at, false, || ask(at)),
+        None => own::at_address(at, || ask(at)),
         Some(Found::Nothing) => ask(NOWHERE),
         Some(Found::Allocation(found)) => seal::pass(|| {
             let answer = ask(at);

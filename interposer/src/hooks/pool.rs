@@ -460,9 +460,13 @@ fn attribute_of(
 }
 
 fn access_set(pool: CUmemoryPool, call: impl FnOnce() -> CUresult) -> CUresult {
+    if !seal::may_move() {
+        return call();
+    }
     seal::pass(|| {
+        let _turn = pool_facts::changing_access();
         let answer = call();
-        if answer.is_success() && seal::may_move() {
+        if answer.is_success() {
             pool_facts::access_set(pool);
         }
         answer

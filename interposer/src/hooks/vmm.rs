@@ -42,7 +42,7 @@ hooks! {
         = |call| {
             let at = addr.expose_provenance() as u64;
             let call = || referred(handle, Some(at), call());
-            retained(handle, at, plain::not_ours(at, 1, || own::at_address(at, false, call)))
+            retained(handle, at, plain::not_ours(at, 1, || own::at_address(at, call)))
         };
     fn cuMemImportFromShareableHandle(
         handle: Out<'_, CUmemGenericAllocationHandle>, os_handle: *mut c_void, kind: CUmemAllocationHandleType,
@@ -56,7 +56,7 @@ hooks! {
     ) -> CUresult = |real(..)| own::with_handle(handle, false, |handle| real(prop, handle));
     fn cuMemGetHandleForAddressRange(
         handle: *mut c_void, dptr: CUdeviceptr, size: usize, kind: CUmemRangeHandleType, flags: u64,
-    ) -> CUresult = |call| ipc::exported(dptr, plain::not_shared(dptr, size as u64, || own::at_address(dptr, true, call)));
+    ) -> CUresult = |call| ipc::exported(dptr, plain::not_shared(dptr, size as u64, || own::exporting(dptr, size as u64, call)));
     fn cuMemMapArrayAsync | cuMemMapArrayAsync_ptsz(
         infos: InSlice<'_, CUarrayMapInfo>, count: Count<u32>, stream: CUstream,
     ) -> CUresult = |call| map_tiles(infos, count, call);

@@ -36,10 +36,12 @@ pub(super) struct Props {
     pub(super) rdma: u8,
 }
 
-/// A mapping of the program's, of the whole memory.
+/// A mapping of the program's. Memory of which a part is mapped stays on the device.
 #[derive(Clone, Debug)]
 pub(super) struct Mapping {
     pub(super) at: u64,
+    /// How much of the memory.
+    bytes: u64,
     /// The rights of devices; `None`: the driver is asked before the next move.
     pub(super) access: Option<Vec<(CUdevice, u64)>>,
     pub(super) state: Mapped,
@@ -82,8 +84,19 @@ pub(super) struct Owns {
 impl Owns {
     fn at(&self, address: u64) -> Option<(u64, u64)> {
         let (at, number) = self.places.range(..=address).next_back()?;
-        let own = self.map.get(number)?;
-        (address - at < own.chunk.bytes).then_some((*at, *number))
+        let maps = &self.map.get(number)?.maps;
+        let mapping = maps.iter().find(|mapping| mapping.at == *at)?;
+        (address - at < mapping.bytes).then_some((*at, *number))
+    }
+
+    /// The memory that a range of addresses reaches.
+    fn over(&self, at: u64, bytes: u64) -> Vec<u64> {
+        let first = self.at(at).map(|(_, number)| number);
+        let rest = self.within(at, bytes).into_iter();
+        first
+            .into_iter()
+            .chain(rest.map(|(_, number)| number))
+            .collect()
     }
 
     /// The mappings that begin in a range of addresses.
@@ -139,31 +152,34 @@ pub(crate) fn with_handle(
     })
 }
 
-/// Makes a call about addresses where the program may have mapped memory that can move, while
-/// nothing moves. With `fixes` that memory stays on the device if the driver agrees.
-pub(crate) fn at_address(at: u64, fixes: bool, call: impl FnOnce() -> CUresult) -> CUresult {
-    let Some((_, number)) = found(at) else {
+/// Makes a call about an address where the program may have mapped memory that can move, while
+/// nothing moves.
+pub(crate) fn at_address(at: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+    if holds(at) { seal::pass(call) } else { call() }
+}
+
+/// Makes a call that lets others refer to a range of addresses, while nothing moves. All memory
+/// that the range reaches stays on the device if the driver agrees.
+pub(crate) fn exporting(at: u64, bytes: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+    let is_free = || blocks().owns.over(at, bytes).is_empty();
+    if !seal::may_move() || is_free() {
         return call();
-    };
+    }
     seal::pass(|| {
         let answer = call();
-        if fixes && answer.is_success() {
-            blocks().fix(number);
+        if answer.is_success() {
+            let mut blocks = blocks();
+            for number in blocks.owns.over(at, bytes) {
+                blocks.fix(number);
+            }
         }
         answer
     })
 }
 
-fn found(at: u64) -> Option<(u64, u64)> {
-    if !seal::may_move() {
-        return None;
-    }
-    blocks().owns.at(at)
-}
-
 /// Whether an address lies in such memory.
 pub(crate) fn holds(at: u64) -> bool {
-    found(at).is_some()
+    seal::may_move() && blocks().owns.at(at).is_some()
 }
 
 /// The properties of memory that can move; `None` for special kinds, which cannot.
@@ -309,10 +325,7 @@ pub(crate) fn map(
 /// Makes a call about a range of addresses where memory may be mapped that is away: while nothing
 /// moves, so that the driver knows of the mapping.
 pub(crate) fn over(at: u64, bytes: u64, call: impl FnOnce() -> CUresult) -> CUresult {
-    let is_free = || {
-        let blocks = blocks();
-        blocks.owns.at(at).is_none() && blocks.owns.within(at, bytes).is_empty()
-    };
+    let is_free = || blocks().owns.over(at, bytes).is_empty();
     if !seal::may_move() || is_free() {
         return call();
     }
@@ -409,6 +422,7 @@ impl Blocks {
         let is_whole = bytes == own.chunk.bytes;
         own.maps.push(Mapping {
             at,
+            bytes,
             access: None,
             state: Mapped::Whole,
         });

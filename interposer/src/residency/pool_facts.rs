@@ -1,6 +1,8 @@
 //! Calls that set or read attributes and access of pools whose memory can move
 //! ([`pooled`](super::pooled)).
 
+use std::time::Duration;
+
 use gpushare_cuda_abi::cuda::*;
 
 use super::managed;
@@ -12,7 +14,12 @@ use crate::driver::captures::unnoticed;
 use crate::driver::device::{self, DeviceKey};
 use crate::driver::vmm;
 use crate::gate::seal;
+use crate::guest::fork::ForkLocal;
 use crate::holdings::frees;
+use crate::holdings::timed_lock::{TimedLock, TimedLockGuard};
+
+/// For how long a thread waits for another that changes the rights at a pool's memory.
+const TURN: Duration = Duration::from_secs(1);
 
 fn pool_of(handle: CUmemoryPool, device: DeviceKey, ordinal: CUdevice, most: u64) -> Pool {
     Pool {
@@ -152,7 +159,16 @@ pub(crate) fn attribute_set(handle: CUmemoryPool, which: CUmemPool_attribute) {
     }
 }
 
-/// The program has changed the rights of devices at a pool's memory. Inside a passage of the seal.
+/// A thread's turn at changing the rights of devices at pools' memory: what one thread reads of
+/// them behind its change must be what its change left. A call that was left by a jump keeps its
+/// turn, so the wait is bounded.
+pub(crate) fn changing_access() -> Option<TimedLockGuard<'static>> {
+    static TURNS: ForkLocal<TimedLock> = ForkLocal::new();
+    TURNS.get_or(TimedLock::default).take(TURN)
+}
+
+/// The program has changed the rights of devices at a pool's memory. Inside a passage of the seal,
+/// and in a turn ([`changing_access`]).
 pub(crate) fn access_set(handle: CUmemoryPool) {
     let Some(id) = find(handle) else { return };
     let now = access_of(handle);
