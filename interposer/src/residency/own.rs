@@ -93,10 +93,10 @@ impl Owns {
     fn over(&self, at: u64, bytes: u64) -> Vec<u64> {
         let first = self.at(at).map(|(_, number)| number);
         let rest = self.within(at, bytes).into_iter();
-        first
-            .into_iter()
-            .chain(rest.map(|(_, number)| number))
-            .collect()
+        let mut numbers: Vec<u64> = first.into_iter().collect();
+        numbers.extend(rest.map(|(_, number)| number));
+        numbers.dedup();
+        numbers
     }
 
     /// The mappings that begin in a range of addresses.
@@ -168,10 +168,7 @@ pub(crate) fn exporting(at: u64, bytes: u64, call: impl FnOnce() -> CUresult) ->
     seal::pass(|| {
         let answer = call();
         if answer.is_success() {
-            let mut blocks = blocks();
-            for number in blocks.owns.over(at, bytes) {
-                blocks.fix(number);
-            }
+            blocks().fix_range(at, bytes);
         }
         answer
     })
@@ -415,6 +412,13 @@ impl Blocks {
         }
     }
 
+    /// The same of all memory that a range of addresses reaches.
+    fn fix_range(&mut self, at: u64, bytes: u64) {
+        for number in self.owns.over(at, bytes) {
+            self.fix(number);
+        }
+    }
+
     fn mapped(&mut self, number: u64, at: u64, bytes: u64) {
         let Some(own) = self.owns.map.get_mut(&number) else {
             return;
@@ -448,3 +452,6 @@ impl Blocks {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
