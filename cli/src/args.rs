@@ -298,7 +298,7 @@ pub(crate) struct Why {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Cdi {
     /// Print the CDI specification of the classes; a daemon keeps it current by itself where
-    /// [containers] cdi says where.
+    /// [containers] cdi says where. Status 78: the configuration is wrong or not there.
     Generate(Generate),
 }
 

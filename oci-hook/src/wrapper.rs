@@ -27,6 +27,21 @@ const RUNTIMES: [&str; 2] = ["runc", "crun"];
 const RUNTIME: &str = "--gpushare-runtime=";
 /// Our own option: arguments for the hook, separated by commas.
 const HOOK: &str = "--gpushare-hook-args=";
+/// Options of runc, crun and youki before the subcommand that have a value.
+const VALUED: [&str; 9] = [
+    "log",
+    "log-format",
+    "log-level",
+    "root",
+    "rootless",
+    "criu",
+    "cgroup-manager",
+    // youki's short forms.
+    "l",
+    "r",
+];
+/// The names of the option for the bundle. Programs in Go take one dash as two.
+const BUNDLE: [&str; 3] = ["--bundle", "-bundle", "-b"];
 
 /// A call of a runtime, as an engine makes it.
 #[derive(Debug)]
@@ -35,28 +50,44 @@ pub struct Call {
     pub runtime: PathBuf,
     /// The arguments for the real runtime.
     pub arguments: Vec<OsString>,
+    /// The place of the subcommand among them; that of their end without one.
+    subcommand: usize,
     /// The hook's own arguments.
     hook: Vec<String>,
 }
 
 impl Call {
-    /// Takes our own options out of the arguments.
+    /// Takes our own options out of the arguments. Those after the subcommand are a container's or
+    /// its program's, and stay.
     ///
     /// # Errors
     /// If no runtime is found.
-    pub fn of(arguments: impl Iterator<Item = OsString>) -> Result<Self, Failure> {
+    pub fn of(mut arguments: impl Iterator<Item = OsString>) -> Result<Self, Failure> {
         let (mut runtime, mut hook, mut rest) = (None, Vec::new(), Vec::new());
-        for argument in arguments {
+        let mut subcommand = None;
+        while let Some(argument) = arguments.next() {
             let text = argument.as_bytes();
             if let Some(path) = text.strip_prefix(RUNTIME.as_bytes()) {
                 runtime = Some(PathBuf::from(OsStr::from_bytes(path)));
-            } else if let Some(list) = text.strip_prefix(HOOK.as_bytes()) {
+                continue;
+            }
+            if let Some(list) = text.strip_prefix(HOOK.as_bytes()) {
                 let list = String::from_utf8_lossy(list);
                 hook = list.split(',').map(str::to_owned).collect();
-            } else {
-                rest.push(argument);
+                continue;
+            }
+            let (is_option, has_value) = (text.starts_with(b"-"), has_value(text));
+            rest.push(argument);
+            if !is_option {
+                subcommand = Some(rest.len() - 1);
+                break;
+            }
+            if has_value {
+                rest.extend(arguments.next());
             }
         }
+        let subcommand = subcommand.unwrap_or(rest.len());
+        rest.extend(arguments);
         let found = || {
             let all = RUNTIMES.iter().flat_map(|name| {
                 FOLDERS
@@ -73,6 +104,7 @@ impl Call {
         Ok(Self {
             runtime,
             arguments: rest,
+            subcommand,
             hook,
         })
     }
@@ -80,27 +112,24 @@ impl Call {
     /// The bundle of the container that this call creates, if it creates one.
     #[must_use]
     pub fn creates(&self) -> Option<PathBuf> {
-        let creates = |argument: &&OsString| *argument == "create" || *argument == "run";
-        let at = self
-            .arguments
-            .iter()
-            .position(|argument| creates(&argument))?;
-        let mut rest = self.arguments[at..].iter();
-        while let Some(argument) = rest.next() {
-            let bytes = argument.as_bytes();
-            if argument == "--bundle" || argument == "-b" {
-                return rest.next().map(PathBuf::from);
-            }
-            for start in [&b"--bundle="[..], b"-b="] {
-                if let Some(path) = bytes.strip_prefix(start) {
-                    return Some(PathBuf::from(OsStr::from_bytes(path)));
-                }
+        let mut all = self.arguments[self.subcommand..].iter();
+        let subcommand = all.next()?;
+        if subcommand != "create" && subcommand != "run" {
+            return None;
+        }
+        let mut bundle = None;
+        while let Some(argument) = all.next() {
+            if BUNDLE.iter().any(|name| argument == name) {
+                bundle = all.next().map(PathBuf::from);
+            } else if let Some(path) = attached(argument.as_bytes()) {
+                bundle = Some(PathBuf::from(OsStr::from_bytes(path)));
             }
         }
-        std::env::current_dir().ok()
+        bundle.or_else(|| std::env::current_dir().ok())
     }
 
-    /// Adds the hook to the configuration in `bundle`, if the container asks for a share.
+    /// Adds the hook to the configuration in `bundle`, if the container asks for a share and the
+    /// hook is not there from the last time.
     ///
     /// # Errors
     /// Why the container must not start.
@@ -110,9 +139,27 @@ impl Call {
         if Request::of(&config)?.is_none() {
             return Ok(());
         }
-        apply::add_hook(&mut config, &hook.to_string_lossy(), &self.hook)?;
-        write(&bundle, &config.to_string()).map_err(cannot("write config.json"))
+        match apply::add_hook(&mut config, &hook.to_string_lossy(), &self.hook)? {
+            true => write(&bundle, &config.to_string()).map_err(cannot("write config.json")),
+            false => Ok(()),
+        }
     }
+}
+
+/// Whether the value of this option is the next argument.
+fn has_value(option: &[u8]) -> bool {
+    let long = option.strip_prefix(b"--");
+    let name = long.or_else(|| option.strip_prefix(b"-"));
+    name.is_some_and(|name| VALUED.iter().any(|valued| name == valued.as_bytes()))
+}
+
+/// The bundle in an argument that is the option, too: `--bundle=PATH`, `-bPATH`.
+fn attached(argument: &[u8]) -> Option<&[u8]> {
+    let with_sign = BUNDLE.iter().find_map(|name| {
+        let rest = argument.strip_prefix(name.as_bytes())?;
+        rest.strip_prefix(b"=")
+    });
+    with_sign.or_else(|| argument.strip_prefix(b"-b").filter(|rest| !rest.is_empty()))
 }
 
 /// Replaces the configuration, whole or not at all.
@@ -156,6 +203,57 @@ mod tests {
             ),
             (&["create", "-b", "/b", "id"], Some("/b")),
             (&["--log", "l", "run", "--bundle=/b", "id"], Some("/b")),
+            (&["create", "-b/b", "id"], Some("/b")),
+            (&["run", "-bundle", "/b", "id"], Some("/b")),
+            (&["run", "-bundle=/b", "id"], Some("/b")),
+            (
+                &["run", "--bundle", "/a", "--bundle", "/b", "id"],
+                Some("/b"),
+            ),
+            (
+                &["--root=run", "--debug", "run", "-b", "/b", "id"],
+                Some("/b"),
+            ),
+            (
+                &[
+                    "--log",
+                    "run",
+                    "--log-format=json",
+                    "create",
+                    "-b=/b",
+                    "run",
+                ],
+                Some("/b"),
+            ),
+            (
+                &["--cgroup-manager", "systemd", "run", "-b", "/b", "id"],
+                Some("/b"),
+            ),
+            (
+                &["-l", "create", "-r", "/r", "-s", "create", "-b", "/b", "id"],
+                Some("/b"),
+            ),
+            (&["--log", "run", "delete", "c1"], None),
+            (&["--root", "create", "state", "run"], None),
+            (&["-l", "run", "delete", "c1"], None),
+            (&["--debug", "exec", "c1", "npm", "run", "build"], None),
+            (
+                &["exec", "--env", "create", "c1", "run", "--bundle", "/b"],
+                None,
+            ),
+            (
+                &[
+                    "exec",
+                    "c1",
+                    "x",
+                    "--gpushare-runtime=/y",
+                    "--gpushare-hook-args=z",
+                ],
+                None,
+            ),
+            (&["delete", "run"], None),
+            (&["--version"], None),
+            (&["--log"], None),
             (&["start", "id"], None),
             (&["delete", "--force", "id"], None),
             (&["state", "id"], None),
@@ -191,5 +289,37 @@ mod tests {
             1,
             "nothing is left"
         );
+    }
+
+    #[test]
+    fn a_bundle_is_prepared_again_and_its_limit_may_have_changed() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("config.json");
+        let read = || fs::read_to_string(&file).unwrap();
+        let prepare = |call: &Call| call.prepare(place.path(), Path::new("/h"));
+        let own = call(&["--gpushare-hook-args=--daemon,/s"]);
+        fs::write(
+            &file,
+            "{\"process\":{\"env\":[\"GPUSHARE_MEM_LIMIT=1GiB\"]}}",
+        )
+        .unwrap();
+        prepare(&own).unwrap();
+        let once = read();
+        // What the hook reads when the container is created is the limit of that time.
+        let changed = once.replace("1GiB", "2GiB");
+        for text in [&once, &changed] {
+            fs::write(&file, text).unwrap();
+            prepare(&own).unwrap();
+            assert_eq!(&read(), text, "it stays as it is");
+        }
+        for (text, call, word) in [
+            (once.replace("LIMIT", "LIMT"), own, "GPUSHARE_MEM_LIMT"),
+            (once, call(&[]), "with other arguments"),
+        ] {
+            fs::write(&file, &text).unwrap();
+            let told = prepare(&call).unwrap_err().to_string();
+            assert!(told.contains(word), "{told}");
+            assert_eq!(read(), text);
+        }
     }
 }

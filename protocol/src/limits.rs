@@ -147,6 +147,15 @@ impl Limits {
         table::knows(name)
     }
 
+    /// As [`Self::reads`], for a reader of single variables that must not take a misspelt limit for
+    /// none.
+    ///
+    /// # Errors
+    /// If the name is misspelt: that of [`Self::from_env`].
+    pub fn asks(name: &str, value: &str) -> Result<bool, LimitError> {
+        table::asks(name, &value.into())
+    }
+
     /// Whether programs see their request as the total.
     pub fn shows_request(&self) -> bool {
         self.view == View::Request

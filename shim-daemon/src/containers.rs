@@ -22,7 +22,7 @@ pub struct Containers {
     pub classes: Vec<Class>,
     /// The CDI specification that names the classes, kept current.
     pub cdi: Option<PathBuf>,
-    /// The folder of the library that containers get.
+    /// The folder of the library that containers of classes get. The hook has an argument for it.
     pub library: Option<PathBuf>,
 }
 

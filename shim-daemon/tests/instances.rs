@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::binary::Binary;
+use crate::container_node::First;
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::uuid::Uuid;
-use gpushare_protocol::wire::{Control, ControlReply, DeviceRow};
+use gpushare_protocol::wire::{Control, ControlReply, DeviceRow, Injection, WireError};
+use std::os::fd::AsRawFd;
 
 fn devices(daemon: &Binary) -> Vec<DeviceRow> {
     match daemon.command().call(&Control::Devices) {
@@ -104,6 +106,61 @@ fn a_tenant_is_registered_on_an_instance_by_uuid_and_part() {
     let whole = "GPU-00000000-0000-0000-0000-0000000000aa";
     let refused: ControlReply = wire.call(&create("two", whole));
     assert!(matches!(refused, ControlReply::Error(_)), "{refused:?}");
+}
+
+/// Registers a container with these devices. Returns the device that it is on.
+fn inject(daemon: &Binary, first: &First, device: &str) -> Result<[u8; 16], WireError> {
+    let injection = Injection {
+        id: "one".to_owned(),
+        environment: vec![("GPUSHARE_MEM_LIMIT".to_owned(), "1GiB".to_owned())],
+        devices: vec![device.to_owned()],
+        ..Injection::default()
+    };
+    let mut wire = daemon.command();
+    let init = first.init();
+    let id = wire.ask_with(&Control::Inject(injection), &[init.pidfd.as_raw_fd()]);
+    match wire.answer(id) {
+        ControlReply::Created { .. } => {}
+        ControlReply::Error(error) => return Err(error),
+        other => panic!("{other:?}"),
+    }
+    match wire.call(&Control::List) {
+        ControlReply::Tenants(rows) => Ok(rows[0].device),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_container_names_an_instance_by_index_or_uuid() {
+    // The stand-in's cgroup is the daemon's.
+    let config = "[containers]\nno_cgroup = \"socket\"\n";
+    let daemon = Binary::configured(&[], "", config);
+    let bare = LARGE.strip_prefix("MIG-").unwrap();
+    for (named, is) in [
+        (LARGE, LARGE),
+        // As the daemon listed instances before.
+        (&LARGE.replace("MIG", "GPU"), LARGE),
+        (bare, LARGE),
+        ("1", LARGE),
+        (WHOLE, WHOLE),
+        (&WHOLE.replace("bb", "BB"), WHOLE),
+    ] {
+        let first = First::start("");
+        assert_eq!(inject(&daemon, &first, named).unwrap(), uuid(is), "{named}");
+        drop(first);
+        crate::support::until("its tenant ends with it", || {
+            let rows: ControlReply = daemon.command().call(&Control::List);
+            matches!(rows, ControlReply::Tenants(rows) if rows.is_empty())
+        });
+    }
+    let first = First::start("");
+    let other = LARGE.replace("2222-", "2223-");
+    let parent = "GPU-00000000-0000-0000-0000-0000000000aa";
+    for none in [&*other, parent, "3", "MIG-2", "mig"] {
+        let refused = inject(&daemon, &first, none).unwrap_err().message;
+        let listed = format!("0 ({SMALL}), 1 ({LARGE}), 2 ({WHOLE})");
+        assert!(refused.contains(&listed), "{refused}");
+    }
 }
 
 #[test]

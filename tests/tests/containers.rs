@@ -44,6 +44,11 @@ fn a_container_sees_its_quota_and_hits_it() {
         let mut guest = lab
             .run(&Bundle {
                 read_only,
+                // An image's own, and that of `docker run --gpus`.
+                environment: ["7", "0"]
+                    .map(|it| format!("NVIDIA_VISIBLE_DEVICES={it}"))
+                    .to_vec(),
+                annotations: bundle(id).annotations[..1].to_vec(),
                 ..bundle(id)
             })
             .started();
@@ -112,7 +117,9 @@ fn a_container_without_annotations_is_unchanged() {
         let bundle = Bundle {
             door,
             annotations,
-            environment: vec!["NVIDIA_VISIBLE_DEVICES=all".to_owned()],
+            environment: ["all", "0"]
+                .map(|it| format!("NVIDIA_VISIBLE_DEVICES={it}"))
+                .to_vec(),
             ..said("x", line)
         };
         lab.ends(&bundle).silently()
@@ -213,6 +220,11 @@ fn an_impossible_request_fails_create_and_names_the_accepted_form() {
             &[],
             &["GPUSHARE_MEM_LIMIT=1GB", "GPUSHARE_MEM_LIMIT=2GB"],
             &["GPUSHARE_MEM_LIMIT", "twice"],
+        ),
+        (
+            &[],
+            &["GPUSHARE_MEM_LIMT=1GiB"],
+            &["GPUSHARE_MEM_LIMT", "accepted", "GPUSHARE_MEM_LIMIT"],
         ),
         (
             &[("mem-limit", "1GiB"), ("devices", "7")],

@@ -8,12 +8,37 @@ use crate::Refusal;
 const TIMEOUT: u32 = 10;
 
 /// Adds the hook to a container's configuration, behind those that are there: devices and their
-/// libraries come before it.
+/// libraries come before it. False if the configuration has this hook with these arguments already:
+/// a bundle that bare runc or crun runs again. The hook holds no limits, it reads the configuration
+/// each time.
 ///
 /// # Errors
-/// If the configuration has no form that takes hooks, or has this hook already.
-pub fn add_hook(config: &mut Value, path: &str, arguments: &[String]) -> Result<(), Refusal> {
-    let odd = |what: &str| Refusal(format!("config.json: {what}"));
+/// If the configuration has no form that takes hooks, or has this hook with other arguments.
+pub fn add_hook(config: &mut Value, path: &str, arguments: &[String]) -> Result<bool, Refusal> {
+    let stage = create_runtime(config)?;
+    let own = arguments.iter().map(String::as_str);
+    let args: Vec<&str> = [path]
+        .into_iter()
+        .chain(own)
+        .chain(["createRuntime"])
+        .collect();
+    // An empty environment, not none: a runtime may pass the image's where there is none.
+    let hook = json!({"path": path, "args": args, "env": [], "timeout": TIMEOUT});
+    let Some(known) = stage.iter().find(|known| known["path"] == path) else {
+        stage.push(hook);
+        return Ok(true);
+    };
+    match ["args", "env"].iter().all(|key| known[key] == hook[key]) {
+        true => Ok(false),
+        false => Err(odd(&format!(
+            "{path} is among its hooks already, with other arguments ({}); use either the wrapper or the hook, or take that entry out",
+            known["args"]
+        ))),
+    }
+}
+
+/// The hooks of the stage `createRuntime`, made if there are none.
+fn create_runtime(config: &mut Value) -> Result<&mut Vec<Value>, Refusal> {
     let all = config
         .as_object_mut()
         .ok_or_else(|| odd("it is no object"))?;
@@ -30,23 +55,13 @@ pub fn add_hook(config: &mut Value, path: &str, arguments: &[String]) -> Result<
     if stage.is_null() {
         *stage = json!([]);
     }
-    let stage = stage
+    stage
         .as_array_mut()
-        .ok_or_else(|| odd("hooks.createRuntime is no list"))?;
-    if stage.iter().any(|hook| hook["path"] == path) {
-        return Err(odd(&format!(
-            "{path} is among its hooks already; use either the wrapper or the hook"
-        )));
-    }
-    let own = arguments.iter().map(String::as_str);
-    let args: Vec<&str> = [path]
-        .into_iter()
-        .chain(own)
-        .chain(["createRuntime"])
-        .collect();
-    // An empty environment, not none: a runtime may pass the image's where there is none.
-    stage.push(json!({"path": path, "args": args, "env": [], "timeout": TIMEOUT}));
-    Ok(())
+        .ok_or_else(|| odd("hooks.createRuntime is no list"))
+}
+
+fn odd(what: &str) -> Refusal {
+    Refusal(format!("config.json: {what}"))
 }
 
 /// The hook as a file of an engine's folder of hooks (`hooks.d`): for containers that have one of
@@ -83,8 +98,25 @@ mod tests {
             json!(["/h", "--daemon", "/s", "createRuntime"])
         );
         assert_eq!(stage[1]["env"], json!([]));
-        let twice = add_hook(&mut config, "/h", &[]).unwrap_err().0;
-        assert!(twice.contains("either"), "{twice}");
+    }
+
+    #[test]
+    fn the_same_hook_is_added_once_and_another_beside_it_is_refused() {
+        let own = |socket: &str| vec!["--daemon".to_owned(), socket.to_owned()];
+        let mut config = json!({});
+        assert_eq!(add_hook(&mut config, "/h", &own("/s")), Ok(true));
+        let once = config.clone();
+        assert_eq!(add_hook(&mut config, "/h", &own("/s")), Ok(false));
+        assert_eq!(config, once);
+        for other in [own("/t"), vec![]] {
+            let told = add_hook(&mut config, "/h", &other).unwrap_err().0;
+            assert!(told.contains("either") && told.contains("/s"), "{told}");
+        }
+        // With the environment of its caller it is not the hook that is added.
+        config["hooks"]["createRuntime"][0]["env"] = json!(["A=1"]);
+        add_hook(&mut config, "/h", &own("/s")).unwrap_err();
+        // Another program's hook is no obstacle.
+        assert_eq!(add_hook(&mut config, "/other", &[]), Ok(true));
     }
 
     #[test]

@@ -6,6 +6,10 @@ use serde_json::{Map, Value};
 
 use crate::Refusal;
 
+mod environment;
+
+use environment::Environment;
+
 /// The beginning of our annotations' names.
 pub const PREFIX: &str = "gpushare.io/";
 /// The annotation that names devices.
@@ -18,7 +22,8 @@ const SANDBOXES: [(&str, &str); 2] = [
     ("io.kubernetes.cri.container-type", "sandbox"),
     ("io.kubernetes.cri-o.ContainerType", "sandbox"),
 ];
-/// The variable by which NVIDIA's runtime is told devices.
+/// The variable by which NVIDIA's runtime is told devices. The last one counts, as for NVIDIA's
+/// tools: for `--gpus` Docker appends its own to that of the image.
 const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
 /// Bytes of the names and values taken together.
 const MOST: usize = 32 << 10;
@@ -58,7 +63,8 @@ impl Request {
     /// container.
     ///
     /// # Errors
-    /// An annotation or variable that is not understood, or occurs twice.
+    /// An annotation or the name of a variable that is not understood; where the container asks for
+    /// something, a variable of ours that occurs twice.
     pub fn of(config: &Value) -> Result<Option<Self>, Refusal> {
         let none = Map::new();
         let annotations = match config.get("annotations") {
@@ -72,13 +78,10 @@ impl Request {
         if SANDBOXES.iter().any(is_sandbox) {
             return Ok(None);
         }
-        let variables = variables(config)?;
+        let variables = Environment::of(config)?;
         let said = annotated(annotations)?;
         let mut environment = said.clone();
-        for (name, value) in &variables {
-            if !Limits::reads(name) {
-                continue;
-            }
+        for (name, value) in variables.limits()? {
             let shaded = |(annotation, _): &(String, String)| {
                 annotation == name || kind(name).is_some() && kind(annotation) == kind(name)
             };
@@ -89,6 +92,7 @@ impl Request {
         if environment.is_empty() && !annotations.contains_key(DEVICES) {
             return Ok(None);
         }
+        variables.once()?;
         let lengths = environment
             .iter()
             .map(|(name, value)| name.len() + value.len());
@@ -105,29 +109,6 @@ impl Request {
             program: program(config, &variables),
         }))
     }
-}
-
-/// The first process's environment. A variable of ours that occurs twice is refused: programs
-/// differ in which of the two they take.
-fn variables(config: &Value) -> Result<Vec<(String, String)>, Refusal> {
-    let set = config.get("process").and_then(|process| process.get("env"));
-    let Some(set) = set.filter(|set| !set.is_null()) else {
-        return Ok(Vec::new());
-    };
-    let odd = || Refusal("config.json: process.env is no list of texts".to_owned());
-    let mut all: Vec<(String, String)> = Vec::new();
-    for one in set.as_array().ok_or_else(odd)? {
-        let one = one.as_str().ok_or_else(odd)?;
-        let (name, value) = one.split_once('=').unwrap_or((one, ""));
-        let ours = name.starts_with("GPUSHARE_") || name == VISIBLE || Limits::reads(name);
-        if ours && all.iter().any(|(known, _)| known == name) {
-            return Err(Refusal(format!(
-                "{name}={value:?} is refused: the container's environment has it twice; accepted: once"
-            )));
-        }
-        all.push((name.to_owned(), value.to_owned()));
-    }
-    Ok(all)
 }
 
 /// Our annotations as variables: `gpushare.io/mem-limit` is `GPUSHARE_MEM_LIMIT`, and
@@ -173,7 +154,7 @@ fn variable(ours: &str) -> Option<String> {
 /// The devices by our annotation, else by CDI's, else by NVIDIA's variable.
 fn devices(
     annotations: &Map<String, Value>,
-    variables: &[(String, String)],
+    variables: &Environment,
 ) -> Result<Vec<String>, Refusal> {
     let list =
         |text: &str| -> Vec<String> { text.split(',').map(|one| one.trim().to_owned()).collect() };
@@ -194,8 +175,7 @@ fn devices(
     if !cdi.is_empty() {
         return Ok(cdi);
     }
-    let visible = variables.iter().find(|(name, _)| name == VISIBLE);
-    Ok(match visible.map(|(_, value)| value.as_str()) {
+    Ok(match variables.last(VISIBLE) {
         None | Some("" | "void" | "none") => Vec::new(),
         Some(text) => list(text),
     })
@@ -227,10 +207,9 @@ fn labels(config: &Value, annotations: &Map<String, Value>) -> Vec<(String, Stri
     all
 }
 
-fn program(config: &Value, variables: &[(String, String)]) -> Option<(String, Vec<String>)> {
+fn program(config: &Value, variables: &Environment) -> Option<(String, Vec<String>)> {
     let first = config.pointer("/process/args/0")?.as_str()?.to_owned();
-    let path = variables.iter().find(|(name, _)| name == "PATH");
-    let path = path.map_or("/usr/bin:/bin", |(_, value)| value.as_str());
+    let path = variables.first("PATH").unwrap_or("/usr/bin:/bin");
     let folders = path.split(':').filter(|folder| folder.starts_with('/'));
     Some((first, folders.map(str::to_owned).collect()))
 }

@@ -168,8 +168,13 @@ fn gather(environment: impl IntoIterator<Item = (OsString, OsString)>) -> Result
 
 /// Whether a variable of this name is read, but for the switch and the plumbing.
 pub(super) fn knows(name: &str) -> bool {
+    asks(name, &OsString::new()).unwrap_or(false)
+}
+
+/// As [`knows`], and an error for the name of no variable that looks like one.
+pub(super) fn asks(name: &str, value: &OsString) -> Result<bool, LimitError> {
     let plumbing = matches!(name, "GPUSHARE_DISABLE" | "GPUSHARE_SOCKET");
-    !plumbing && matches!(find(name, &OsString::new()), Ok(Some(_)))
+    Ok(find(name, value)?.is_some() && !plumbing)
 }
 
 /// The row and device a variable's name means; an error if it is of a guarded family and means

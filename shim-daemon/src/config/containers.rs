@@ -25,7 +25,7 @@ pub(super) struct Section {
     rules: Vec<Row>,
     /// Where the CDI specification of the classes is kept current.
     cdi: Option<PathBuf>,
-    /// The folder of the library that containers get.
+    /// The folder of the library that containers of classes get. The hook has an argument for it.
     library: Option<PathBuf>,
 }
 

@@ -16,6 +16,7 @@ pub use health::Health;
 pub use nvml::{Nvml, NvmlError};
 
 use gpushare_protocol::units::Bytes;
+use gpushare_protocol::uuid::Uuid;
 
 /// One device of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,14 @@ pub struct Device {
     pub capacity: Bytes,
     /// The capabilities of the device and its driver.
     pub capabilities: Capabilities,
+}
+
+impl Device {
+    /// Its UUID as `CUDA_VISIBLE_DEVICES` takes it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        Uuid(self.uuid).text(self.capabilities.mig)
+    }
 }
 
 /// Which facts and actions a device supports; shown by name in `gpushare devices`.

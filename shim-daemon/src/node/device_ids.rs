@@ -17,19 +17,57 @@ impl Node {
         }
         let find = |uuid: &[u8; 16]| {
             let at = self.devices.iter().position(|device| device.uuid == *uuid);
-            if at.is_some_and(|at| self.looks.is_lost(at)) {
-                let text = format!(
+            let text = match at {
+                Some(at) if self.looks.is_lost(at) => format!(
                     "device {} is lost: it does not answer any more; use another, or restart the daemon once it is back",
-                    Uuid(*uuid)
-                );
-                return Err(WireError::new(ErrorCode::NotFound, text));
-            }
-            at.map(id).ok_or_else(|| {
-                let text = format!("this node has no device {}", Uuid(*uuid));
-                WireError::new(ErrorCode::NotFound, text)
-            })
+                    self.devices[at].text()
+                ),
+                Some(at) => return Ok(id(at)),
+                None => format!("this node has no device {}", Uuid(*uuid)),
+            };
+            Err(WireError::new(ErrorCode::NotFound, text))
         };
         uuids.iter().map(find).collect()
+    }
+
+    /// The devices that a container or a class names, or the node's only one.
+    pub(super) fn devices_named(&self, names: &[String]) -> Result<Vec<DeviceId>, WireError> {
+        let refuse = |text: String| WireError::new(ErrorCode::NotFound, text);
+        let listed = || {
+            let rows = self.devices.iter().enumerate();
+            let rows = rows.map(|(at, device)| format!("{at} ({})", device.text()));
+            rows.collect::<Vec<_>>().join(", ")
+        };
+        if names.iter().any(|name| name == "all") && names.len() == 1 {
+            return self.device_ids(&[]);
+        }
+        if names.is_empty() {
+            return match self.devices.len() {
+                1 => self.device_ids(&[]),
+                _ => Err(refuse(format!(
+                    "the container names no device and this node has several; name them (annotation gpushare.io/devices): all, or some of {}",
+                    listed()
+                ))),
+            };
+        }
+        let mut wanted = Vec::new();
+        for name in names {
+            let uuid = Uuid::parse(name, '-');
+            let mut all = self.devices.iter().enumerate();
+            let known =
+                all.find(|(at, device)| at.to_string() == *name || uuid == Some(Uuid(device.uuid)));
+            let (_, device) = known.ok_or_else(|| {
+                refuse(format!(
+                    "this node has no device {name:?}; accepted: all, or some of {}",
+                    listed()
+                ))
+            })?;
+            if wanted.contains(&device.uuid) {
+                return Err(refuse(format!("device {name:?} is named twice")));
+            }
+            wanted.push(device.uuid);
+        }
+        self.device_ids(&wanted)
     }
 
     /// The UUIDs of devices.

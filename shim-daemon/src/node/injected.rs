@@ -8,9 +8,8 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
-use gpushare_core::{DeviceId, Event, Nanos, TenantId};
+use gpushare_core::{Event, Nanos, TenantId};
 use gpushare_protocol::paths::{MAX_NAME, TenantName};
-use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{ControlReply, ErrorCode, Injection, WireError, is_container_id};
 use serde::{Deserialize, Serialize};
 
@@ -270,45 +269,6 @@ impl Node {
         let room = MAX_NAME - suffix.len();
         let start: String = id.chars().map(plain).take(room).collect();
         start + &suffix
-    }
-
-    /// The devices that a container names, or the node's only one.
-    pub(super) fn devices_named(&self, names: &[String]) -> Result<Vec<DeviceId>, WireError> {
-        let refuse = |text: String| WireError::new(ErrorCode::NotFound, text);
-        let listed = || {
-            let rows = self.devices.iter().enumerate();
-            let rows = rows.map(|(at, device)| format!("{at} ({})", Uuid(device.uuid)));
-            rows.collect::<Vec<_>>().join(", ")
-        };
-        if names.iter().any(|name| name == "all") && names.len() == 1 {
-            return self.device_ids(&[]);
-        }
-        if names.is_empty() {
-            return match self.devices.len() {
-                1 => self.device_ids(&[]),
-                _ => Err(refuse(format!(
-                    "the container names no device and this node has several; name them (annotation gpushare.io/devices): all, or some of {}",
-                    listed()
-                ))),
-            };
-        }
-        let mut wanted = Vec::new();
-        for name in names {
-            let at = self.devices.iter().enumerate().find(|(at, device)| {
-                at.to_string() == *name || Uuid(device.uuid).to_string() == *name
-            });
-            let (_, device) = at.ok_or_else(|| {
-                refuse(format!(
-                    "this node has no device {name:?}; accepted: all, or some of {}",
-                    listed()
-                ))
-            })?;
-            if wanted.contains(&device.uuid) {
-                return Err(refuse(format!("device {name:?} is named twice")));
-            }
-            wanted.push(device.uuid);
-        }
-        self.device_ids(&wanted)
     }
 
     /// A container that does not fit now ends before it began. Why, with the numbers.

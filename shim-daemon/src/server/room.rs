@@ -1,7 +1,6 @@
 //! The room that a daemon's settings leave on its devices.
 
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::uuid::Uuid;
 
 use crate::devices::Device;
 use crate::node::Settings;
@@ -18,7 +17,7 @@ pub(super) fn left(devices: &[Device], settings: &Settings) -> Result<(), String
         .filter(none_left)
         .map(|device| {
             let (had, reserve) = (capacity(device).human(), settings.reserve.human());
-            let uuid = Uuid(device.uuid);
+            let uuid = device.text();
             format!(
                 "reserve = {reserve} leaves nothing of the {had} of {uuid} ({})",
                 device.name

@@ -21,7 +21,14 @@ impl Binary {
 
     /// On the double built with these flags, after this line of a shell.
     pub(crate) fn with(flags: &[&str], before: &str) -> Self {
+        Self::configured(flags, before, "")
+    }
+
+    /// As [`Self::with`], with this configuration.
+    pub(crate) fn configured(flags: &[&str], before: &str, config: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        std::fs::write(&file, config).unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/nvml_of_mig.c");
         let mut cc = Command::new("cc");
         cc.args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"])
@@ -36,6 +43,8 @@ impl Binary {
             // second would refuse.
             .arg("--runtime-dir")
             .arg(folder.path().join("run"))
+            .arg("--config")
+            .arg(file)
             .env("LD_LIBRARY_PATH", folder.path())
             .env("STUB_PID", "1")
             .stderr(Stdio::piped())

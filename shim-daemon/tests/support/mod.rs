@@ -11,7 +11,7 @@ pub mod silent;
 pub mod stand_in;
 
 use std::io::{IoSlice, Write};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -250,6 +250,22 @@ impl Wire {
         self.next
     }
 
+    /// As [`Self::ask`], with descriptors.
+    pub fn ask_with<T: serde::Serialize>(&mut self, message: &T, passed: &[RawFd]) -> u32 {
+        self.next += 1;
+        let mut frame = Vec::new();
+        encode(self.next, message, &mut frame).unwrap();
+        sendmsg::<()>(
+            self.socket.as_raw_fd(),
+            &[IoSlice::new(&frame)],
+            &[ControlMessage::ScmRights(passed)],
+            MsgFlags::empty(),
+            None,
+        )
+        .unwrap();
+        self.next
+    }
+
     /// Waits for the answer to request `id`.
     pub fn answer<T: serde::de::DeserializeOwned>(&mut self, id: u32) -> T {
         loop {
@@ -366,19 +382,9 @@ impl Client {
             presents_page: true,
             slot: u16::try_from(self.slot).ok(),
         };
-        let mut frame = Vec::new();
-        encode(1, &Request::Register(register), &mut frame).unwrap();
         let page = [self.usage.descriptor().as_raw_fd()];
-        sendmsg::<()>(
-            wire.socket.as_raw_fd(),
-            &[IoSlice::new(&frame)],
-            &[ControlMessage::ScmRights(&page)],
-            MsgFlags::empty(),
-            None,
-        )
-        .unwrap();
-        wire.next = 1;
-        let reply: Reply = wire.answer(1);
+        let id = wire.ask_with(&Request::Register(register), &page);
+        let reply: Reply = wire.answer(id);
         let instance = wire.instance;
         self.wire = wire;
         if matches!(reply, Reply::Registered(_)) {

@@ -29,6 +29,15 @@ fn a_container_that_asks_for_nothing_is_none_of_ours() {
             json!({"other.io/mem-limit": "1GiB"}),
             &["GPUSHARE_LOG=/tmp/x"],
         ),
+        // An engine's own beside the image's.
+        (
+            json!({}),
+            &["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES=0"],
+        ),
+        (
+            json!({}),
+            &["GPUSHARE_DISABLE=1", "GPUSHARE_DISABLE=0", "GPUSHARE_LOG=x"],
+        ),
         // Without a limit there is nothing to switch off.
         (json!({}), &["GPUSHARE_DISABLE=1", "GPUSHARE_SOCKET=/tmp"]),
     ] {
@@ -126,19 +135,60 @@ fn what_is_not_understood_is_refused_by_name() {
 }
 
 #[test]
-fn a_variable_that_occurs_twice_is_refused() {
+fn a_variable_of_ours_that_occurs_twice_is_refused() {
     for name in [
         "GPUSHARE_MEM_LIMIT",
         "GPUSHARE_DISABLE",
         "CUDA_DEVICE_MEMORY_LIMIT",
-        "NVIDIA_VISIBLE_DEVICES",
     ] {
         let (one, two) = (format!("{name}=1"), format!("{name}=2"));
-        let told = refused(&json!({}), &[&one, "A=1", &two]);
-        assert!(told.contains(name) && told.contains("twice"), "{told}");
+        let env = ["GPUSHARE_SM_LIMIT=30", &one, "A=1", &two];
+        for annotations in [json!({}), json!({"gpushare.io/mem-limit": "1GiB"})] {
+            let told = refused(&annotations, &env);
+            assert!(told.contains(name) && told.contains("twice"), "{told}");
+        }
     }
     let asked = of(&json!({}), &["A=1", "A=2", "GPUSHARE_MEM_LIMIT=1GiB"]);
     assert_eq!(asked.environment.len(), 1, "others' are none of ours");
+}
+
+#[test]
+fn of_two_variables_of_visible_devices_the_last_one_counts() {
+    for (image, engine, devices) in [
+        ("all", "0,1", &["0", "1"][..]),
+        ("0", "all", &["all"]),
+        ("all", "void", &[]),
+        ("void", "GPU-a", &["GPU-a"]),
+    ] {
+        let [one, two] = [image, engine].map(|value| format!("NVIDIA_VISIBLE_DEVICES={value}"));
+        let asked = of(&json!({}), &[&one, "GPUSHARE_MEM_LIMIT=1GiB", &two]);
+        assert_eq!(asked.devices, devices, "{image}, then {engine}");
+    }
+}
+
+#[test]
+fn a_misspelt_limit_of_the_environment_is_refused_by_name() {
+    for (name, meant) in [
+        ("GPUSHARE_MEM_LIMT", "GPUSHARE_MEM_LIMIT"),
+        ("GPUSHARE_MEMORY_LIMIT", "GPUSHARE_MEM_LIMIT"),
+        ("GPUSHARE_MEM_LIMIT_GPU-8932f937", "GPUSHARE_MEM_LIMIT"),
+        ("GPUSHARE_MEM_LIMIT_16", "GPUSHARE_MEM_LIMIT"),
+        ("GPUSHARE_PRIORTY", "GPUSHARE_PRIORITY"),
+        ("CUDA_DEVICE_MEMORY_LIMIT_X", "CUDA_DEVICE_MEMORY_LIMIT"),
+        ("CUDA_DEVICE_SM_LIMITS", "CUDA_DEVICE_SM_LIMIT"),
+        ("NVIDIA_GPU_MEMORY_LIMITS", "NVIDIA_GPU_MEMORY_LIMIT"),
+    ] {
+        let misspelt = format!("{name}=4GiB");
+        // Alone, and beside a limit that is spelt right.
+        for annotations in [json!({}), json!({"gpushare.io/mem-limit": "1GiB"})] {
+            let told = refused(&annotations, &["A=1", &misspelt]);
+            let words = [name, "4GiB", "accepted", meant];
+            assert!(words.iter().all(|word| told.contains(word)), "{told}");
+        }
+    }
+    for plumbing in ["GPUSHARE_LOG=/tmp/x", "GPUSHARE_TENANT=a", "GPUSHARED=1"] {
+        assert_eq!(Request::of(&config(&json!({}), &[plumbing])), Ok(None));
+    }
 }
 
 #[test]
