@@ -170,8 +170,8 @@ pub(crate) fn comes(stream: StreamRef, later: bool) {
     }
 }
 
-/// The next operation of `stream` waits for a value in memory, or for a semaphore of another API. No
-/// mark is put before: what is complete there is seen when the stream is.
+/// The next operation of `stream` waits for a value in memory, or for a semaphore of another API.
+/// No mark is put before: what is complete there is seen when the stream is.
 pub(crate) fn waits_for_a_value(stream: StreamRef) {
     if !super::is_bound() || !stream.runs() {
         return;

@@ -5,7 +5,8 @@
 //! holds until it is recorded again, in any way. So an event is unknown in three cases: while a
 //! recording is in progress; when it was recorded while everything was free and nothing has been
 //! tracked since; and for ever where something else than a call of the program's may record it
-//! (another process, a graph, or a kernel). A wait for an event that is recorded meanwhile shows nothing. Why: ADR 64.
+//! (another process, a graph, or a kernel). A wait for an event that is recorded meanwhile shows
+//! nothing. Why: ADR 64.
 //!
 //! No lock of ours is held while the driver is called. The locks here are taken in the bodies of
 //! hooks only: a signal handler that interrupts one is found to be inside our own code, and its

@@ -222,8 +222,8 @@ impl Ledger {
         }
     }
 
-    /// Binds it to a device, with that device's lock held: it knows no launches there. `false` if it
-    /// is bound already.
+    /// Binds it to a device, with that device's lock held: it knows no launches there. `false` if
+    /// it is bound already.
     pub(super) fn bind(&self, open: &'static Open) -> bool {
         let is_free = self.open().is_none();
         if is_free {
