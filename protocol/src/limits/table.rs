@@ -177,6 +177,31 @@ pub(super) fn asks(name: &str, value: &OsString) -> Result<bool, LimitError> {
     Ok(find(name, value)?.is_some() && !plumbing)
 }
 
+/// Whether Kubernetes makes a variable of this name from that of a service, in each pod beside it:
+/// `GPUSHARE_EXPORTER_SERVICE_HOST`. No limit is misspelt so.
+fn is_of_a_service(name: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    // NAME_PORT, or NAME_PORT_80_TCP with nothing, _PROTO, _PORT or _ADDR behind.
+    let is_port = |rest: &str| {
+        let mut parts = rest.split('_').skip(1);
+        match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (None, ..) => rest.is_empty(),
+            (
+                Some(port),
+                Some("TCP" | "UDP" | "SCTP"),
+                None | Some("PROTO" | "PORT" | "ADDR"),
+                None,
+            ) => is_number(port),
+            _ => false,
+        }
+    };
+    name.ends_with("_SERVICE_HOST")
+        || name.contains("_SERVICE_PORT")
+        || name
+            .match_indices("_PORT")
+            .any(|(at, found)| is_port(&name[at + found.len()..]))
+}
+
 /// The row and device a variable's name means; an error if it is of a guarded family and means
 /// none.
 fn find(name: &str, value: &OsString) -> Result<Option<(usize, Selector)>, LimitError> {
@@ -193,6 +218,9 @@ fn find(name: &str, value: &OsString) -> Result<Option<(usize, Selector)>, Limit
             let fits = *suffix == Suffix::Device || !matches!(device, Selector::Uuid(_));
             fits.then_some((row, device))
         });
+    if row.is_none() && is_of_a_service(name) {
+        return Ok(None);
+    }
     match GUARDED
         .iter()
         .find(|(family, _)| row.is_none() && name.starts_with(family))
