@@ -194,3 +194,19 @@ fn a_page_of_another_tenant_is_not_taken_for_ones_own() {
         "{refused:?}"
     );
 }
+
+/// The places of its ranges in processes' memory files follow from that number.
+#[test]
+fn each_daemon_of_a_folder_counts_its_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let number = || {
+        let text = fs::read_to_string(folder.path().join("starts")).unwrap();
+        text.trim().parse::<u64>().unwrap()
+    };
+    let mut numbers = (0..3).map(|_| {
+        let _daemon = Daemon::start(folder.path());
+        number()
+    });
+    let first = numbers.next().unwrap();
+    assert!(numbers.eq([first.wrapping_add(1), first.wrapping_add(2)]));
+}
