@@ -119,9 +119,27 @@ impl std::fmt::Display for Groups {
     }
 }
 
-fn below(path: &str, group: &str) -> bool {
-    let rest = path.strip_prefix(group);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || group == "/")
+/// Whether a path is that of a group, or of one below it.
+pub(crate) fn below(path: &str, group: &str) -> bool {
+    let ((above, names), (group_above, group_names)) = (parted(path), parted(group));
+    if group_names.is_empty() {
+        // The root of the daemon's cgroup namespace, or so many levels above it.
+        return above <= group_above;
+    }
+    let rest = names.strip_prefix(group_names);
+    above == group_above && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// How many levels a path leads out of the daemon's cgroup namespace, and the names behind that.
+fn parted(path: &str) -> (usize, &str) {
+    let (mut levels, mut names) = (0, path);
+    while let Some(rest) = names.strip_prefix("/..") {
+        if !rest.is_empty() && !rest.starts_with('/') {
+            break;
+        }
+        (levels, names) = (levels + 1, rest);
+    }
+    (levels, names.strip_suffix('/').unwrap_or(names))
 }
 
 /// Where hierarchies are mounted, by a `/proc/<pid>/mountinfo`.

@@ -114,6 +114,31 @@ impl Init {
     }
 }
 
+/// Whether a process has this pid now, and, where `start` is given, has started then. One that has
+/// ended and was not waited for has its pid and its `stat` still: its pidfd tells. (Its state does
+/// not: the first thread of a process whose other threads run on is a zombie, too.)
+///
+/// A process that cannot be held by a pidfd counts as running as long as it has its `stat`.
+pub(crate) fn runs(pid: u32, start: Option<u64>) -> bool {
+    let Ok(number) = i32::try_from(pid) else {
+        return false;
+    };
+    let pidfd = match open(number) {
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return false,
+        other => other.ok(),
+    };
+    // First, so that no `stat` is read of a process that has ended.
+    if pidfd
+        .as_ref()
+        .is_some_and(|fd| is_dead(fd).unwrap_or(false))
+    {
+        return false;
+    }
+    let same = started(pid).is_some_and(|now| start.is_none_or(|start| now == start));
+    // Again: what was read is another's if it ended meanwhile.
+    same && !pidfd.is_some_and(|fd| is_dead(&fd).unwrap_or(false))
+}
+
 /// When a process started, in clock ticks since boot: field 22 of its `stat`, the 20th behind its
 /// name.
 pub(crate) fn started(pid: u32) -> Option<u64> {
@@ -150,6 +175,50 @@ mod tests {
         child.wait().unwrap();
         assert!(Init::again(init.identity).is_none());
         assert!(again.groups().is_err() && Init::of(again.pidfd).is_err());
+    }
+
+    #[test]
+    fn a_process_that_nothing_waited_for_runs_no_more() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let (pid, start) = (child.id(), started(child.id()).unwrap());
+        assert!(runs(pid, None) && runs(pid, Some(start)));
+        assert!(!runs(pid, Some(start + 1)), "that pid was another's");
+        let pidfd = open(pid.cast_signed()).unwrap();
+        child.kill().unwrap();
+        while !is_dead(&pidfd).unwrap() {
+            std::thread::yield_now();
+        }
+        assert_eq!(started(pid), Some(start), "it is a zombie");
+        assert!(!runs(pid, None) && !runs(pid, Some(start)));
+        child.wait().unwrap();
+        assert!(!runs(pid, None) && !runs(pid, Some(start)));
+        // Above the highest pid that Linux gives.
+        assert!(!runs(1 << 30, None) && !runs(u32::MAX, None));
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_runs_on() {
+        // The call ends the thread that makes it, and no other.
+        let script = format!(
+            "import ctypes, sys, threading; \
+             threading.Thread(target=sys.stdin.read).start(); \
+             ctypes.CDLL(None).syscall({}, 0)",
+            libc::SYS_exit
+        );
+        let mut child = Command::new("python3")
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stat = || small_file::text(format!("/proc/{}/stat", child.id())).unwrap();
+        while !stat().contains(") Z ") {
+            std::thread::yield_now();
+        }
+        assert!(runs(child.id(), None), "its second thread reads");
+        assert!(runs(child.id(), started(child.id())));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!runs(child.id(), None));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 )]
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
 use std::{fs, io};
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -83,6 +84,8 @@ pub struct Stranger {
     pub uids: Vec<u32>,
     /// Its cgroup, as `/proc/<pid>/cgroup` has it.
     pub cgroup: String,
+    /// Its place in every hierarchy.
+    pub groups: Groups,
 }
 
 /// The kernel's facts about the process that has this pid now.
@@ -90,9 +93,15 @@ pub struct Stranger {
 /// # Errors
 /// If it is gone or may not be looked at.
 pub fn inspect(pid: u32) -> io::Result<Stranger> {
+    inspect_by(Path::new("/proc"), pid)
+}
+
+/// As [`inspect`], where the kernel tells about processes in `proc`: `/proc`, but for tests.
+pub(crate) fn inspect_by(proc: &Path, pid: u32) -> io::Result<Stranger> {
     let pidfd = open(i32::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?)?;
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let cgroup = cgroup_of(pid)?;
+    let own = proc.join(pid.to_string());
+    let status = fs::read_to_string(own.join("status"))?;
+    let cgroup = fs::read_to_string(own.join("cgroup"))?;
     // Read before this: a pid that was reused in between would have left the pidfd dead.
     if is_dead(&pidfd)? {
         return Err(io::ErrorKind::NotConnected.into());
@@ -100,7 +109,8 @@ pub fn inspect(pid: u32) -> io::Result<Stranger> {
     Ok(Stranger {
         pidfd,
         uids: uids(&status),
-        cgroup,
+        cgroup: own_cgroup(&cgroup).to_owned(),
+        groups: Groups::parse(&cgroup),
     })
 }
 

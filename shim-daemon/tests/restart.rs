@@ -76,9 +76,18 @@ fn what_runs_is_not_given_away_before_it_has_come_back() {
     );
 }
 
+/// What has become of a process by the time the next daemon comes.
+#[derive(PartialEq)]
+enum Fate {
+    Lives,
+    /// It has ended, and its parent has not waited for it.
+    IsAZombie,
+    IsGone,
+}
+
 /// Two processes of a tenant, of which the second was not looked at before its daemon ended. The
 /// next daemon has the first, and waits no longer for others to come.
-fn second_process_registers_late(lives: bool) {
+fn second_process_registers_late(fate: Fate) {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
     let (_owner, socket) = daemon.tenant("one", &LIMIT);
@@ -92,7 +101,10 @@ fn second_process_registers_late(lives: bool) {
     let slot = late.slot;
     let header = &first.page().slots[slot];
     header.start.store(0, Ordering::Relaxed);
-    let mut late = Some(late).filter(|_| lives);
+    let mut late = Some(late).filter(|_| fate != Fate::IsGone);
+    if let Some(late) = late.as_ref().filter(|_| fate == Fate::IsAZombie) {
+        late.process.becomes_a_zombie();
+    }
     let settings = Settings {
         recovery: Nanos::millis(300),
         ..Settings::default()
@@ -103,13 +115,13 @@ fn second_process_registers_late(lives: bool) {
     let newcomer = command.ask(&support::create("two", &LIMIT));
     while !matches!(command.answer(newcomer), ControlReply::Created { .. }) {}
     match &mut late {
-        Some(late) => {
+        Some(late) if fate == Fate::Lives => {
             let held = first.page().line(slot, 0).unwrap().word.load().charged;
             assert_eq!(u64::from(held) * UNIT, GIB);
             assert!(matches!(late.reconnect(&socket), Reply::Registered(_)));
             assert_eq!(row(&daemon, "one").charged, 2 * GIB);
         }
-        None => support::until("its row is empty", || {
+        _ => support::until("its row is empty", || {
             first.page().slots[slot].taken.load(Ordering::Acquire) == 0
         }),
     }
@@ -117,12 +129,13 @@ fn second_process_registers_late(lives: bool) {
 
 #[test]
 fn a_late_process_that_was_never_looked_at_keeps_its_charges() {
-    second_process_registers_late(true);
+    second_process_registers_late(Fate::Lives);
 }
 
 #[test]
 fn a_dead_process_that_was_never_looked_at_has_no_row() {
-    second_process_registers_late(false);
+    second_process_registers_late(Fate::IsGone);
+    second_process_registers_late(Fate::IsAZombie);
 }
 
 #[test]
@@ -180,4 +193,20 @@ fn a_page_of_another_tenant_is_not_taken_for_ones_own() {
         ),
         "{refused:?}"
     );
+}
+
+/// The places of its ranges in processes' memory files follow from that number.
+#[test]
+fn each_daemon_of_a_folder_counts_its_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let number = || {
+        let text = fs::read_to_string(folder.path().join("starts")).unwrap();
+        text.trim().parse::<u64>().unwrap()
+    };
+    let mut numbers = (0..3).map(|_| {
+        let _daemon = Daemon::start(folder.path());
+        number()
+    });
+    let first = numbers.next().unwrap();
+    assert!(numbers.eq([first.wrapping_add(1), first.wrapping_add(2)]));
 }

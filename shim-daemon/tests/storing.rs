@@ -55,26 +55,7 @@ impl Scene {
         let mut settings = Settings::default();
         settings.policy.swap.host = Bytes(SIZE);
         let mut node = Node::new(&settings, devices, 1, NOW, true);
-        let pair = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-        let registration = Registration {
-            name: "one".to_owned(),
-            environment: [
-                ("GPUSHARE_MEM_LIMIT", "1GiB"),
-                ("GPUSHARE_OVERSUBSCRIBE", "swap"),
-            ]
-            .map(pair)
-            .to_vec(),
-            devices: vec![FIRST],
-            commands: vec![],
-            cgroup: None,
-            owner: None,
-            fences: vec![],
-            maxima: vec![],
-            began: None,
-            dead: vec![],
-            container: None,
-        };
-        let tenant = node.restore(NOW, &registration).unwrap();
+        let tenant = node.restore(NOW, &registration("one")).unwrap();
         let usage = UsagePage::create().unwrap();
         usage.view().found(1, 0);
         let client = client(ConnId(1), tenant, None);
@@ -137,6 +118,12 @@ impl Scene {
             residue: Residue::default(),
         }));
         self.says(&Request::Adopted { instance: 1 });
+    }
+
+    /// Another tenant, which is told of.
+    fn adds_a_tenant(&mut self, name: &str) {
+        self.node.restore(NOW, &registration(name)).unwrap();
+        self.work();
     }
 
     fn is_suspended_to_a_file(&mut self) {
@@ -236,6 +223,28 @@ impl Scene {
         }
     }
 
+    /// Events that a command is told that comes now: of what kind, of which tenant, and what they
+    /// say.
+    fn events(&mut self) -> Vec<(String, Option<String>, String)> {
+        self.node
+            .command(NOW, ConnId(1002), 1, &Control::Follow { past: 1024 });
+        let mut all = vec![];
+        while let Some(effect) = self.node.poll_effect() {
+            if let Effect::Event { record, is_new, .. } = effect {
+                assert!(!is_new);
+                let record = (*record).clone();
+                all.push((record.kind, record.tenant, record.text));
+            }
+        }
+        all
+    }
+
+    /// What events of this kind say.
+    fn said(&mut self, kind: &str) -> Vec<String> {
+        let all = self.events().into_iter().filter(|(of, ..)| of == kind);
+        all.map(|(_, _, text)| text).collect()
+    }
+
     fn drops(&mut self) {
         let (offset, bytes) = (AT, SIZE);
         self.says(&Request::HostDrop { offset, bytes });
@@ -246,6 +255,29 @@ impl Scene {
         let (to, reply) = self.replies.last().unwrap();
         assert_eq!(*to, self.client.connection);
         reply
+    }
+}
+
+/// A tenant whose memory can move.
+fn registration(name: &str) -> Registration {
+    let pair = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    Registration {
+        name: name.to_owned(),
+        environment: [
+            ("GPUSHARE_MEM_LIMIT", "1GiB"),
+            ("GPUSHARE_OVERSUBSCRIBE", "swap"),
+        ]
+        .map(pair)
+        .to_vec(),
+        devices: vec![FIRST],
+        commands: vec![],
+        cgroup: None,
+        owner: None,
+        fences: vec![],
+        maxima: vec![],
+        began: None,
+        dead: vec![],
+        container: None,
     }
 }
 
@@ -466,4 +498,77 @@ fn a_request_for_host_memory_is_answered_after_the_one_before_it() {
     scene.copy_ends();
     let first = &scene.replies[before].1;
     assert!(matches!(first, Reply::HostRange { .. }), "{first:?}");
+}
+
+#[test]
+fn a_process_that_forgets_what_is_in_no_file_causes_no_event() {
+    let mut scene = Scene::out();
+    let none = Stored {
+        file: 7,
+        at: 0,
+        bytes: SIZE,
+        sum: 0,
+    };
+    for _ in 0..10 {
+        scene.says(&Request::HostForget(none));
+    }
+    assert_eq!(scene.said("fetched"), [""; 0]);
+}
+
+#[test]
+fn the_last_bytes_that_leave_a_tenants_files_are_told_once() {
+    let mut scene = Scene::new();
+    let stored = scene.is_stored();
+    scene.drops();
+    scene.says(&Request::HostFetch(stored));
+    scene.copy_ends();
+    let other = Stored {
+        at: stored.at + SIZE,
+        ..stored
+    };
+    scene.says(&Request::HostForget(other));
+    assert_eq!(scene.said("fetched"), [""; 0], "some are there still");
+    scene.says(&Request::HostForget(stored));
+    scene.says(&Request::HostForget(stored));
+    let said = scene.said("fetched");
+    let [text] = &said[..] else {
+        panic!("{said:?}")
+    };
+    assert!(text.contains("4 MiB were read back"), "{text}");
+}
+
+#[test]
+fn bytes_that_were_freed_in_their_file_are_not_told_to_be_read_back() {
+    let mut scene = Scene::new();
+    let stored = scene.is_stored();
+    scene.drops();
+    scene.says(&Request::HostForget(stored));
+    let said = scene.said("fetched");
+    assert_eq!(said, ["nothing of its memory is in files any more"]);
+}
+
+#[test]
+fn a_flood_of_events_leaves_those_of_other_tenants_in_the_ring() {
+    let mut scene = Scene::new();
+    let _ = scene.is_stored();
+    scene.drops();
+    let of_another = |(_, tenant, _): &(String, Option<String>, String)| {
+        tenant.as_deref().is_some_and(|name| name != "one")
+    };
+    scene.adds_a_tenant("two");
+    let before = scene.events().into_iter().filter(of_another).count();
+    assert_ne!(before, 0);
+    for _ in 0..5_000 {
+        scene.fetches(77);
+    }
+    let told = scene.said("memory-lost").len();
+    assert!((1..1024 / 4).contains(&told), "{told}");
+    let after = scene.events().into_iter().filter(of_another).count();
+    assert_eq!(after, before);
+    assert_eq!(scene.said("events-left-out"), [""; 0], "not yet");
+    scene.node.tick(NOW + Nanos::secs(20));
+    scene.work();
+    let left_out = format!("{} more are not told", 5_000 - told);
+    let said = scene.said("events-left-out");
+    assert!(said.len() == 1 && said[0].contains(&left_out), "{said:?}");
 }

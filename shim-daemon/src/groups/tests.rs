@@ -177,3 +177,27 @@ fn a_hierarchy_that_was_mounted_later_is_found() {
     );
     assert!(known.inodes(&groups("77:none:/a")).is_empty());
 }
+
+#[test]
+fn a_group_above_the_daemons_namespace_has_the_daemon_in_it() {
+    for (path, group, is) in [
+        ("/a/b", "/a", true),
+        ("/ab", "/a", false),
+        ("/a", "/", true),
+        ("/../a", "/", false),
+        ("/../a/b", "/../a", true),
+        ("/a", "/../a", false),
+        ("/", "/..", true),
+        ("/../a", "/..", true),
+        ("/../..", "/..", false),
+        ("/../../a", "/..", false),
+        ("/..a", "/..", true),
+        ("/..a", "/..a", true),
+    ] {
+        assert_eq!(below(path, group), is, "{path} in {group}");
+    }
+    let parent = Groups::parse("0::/..\n4:memory:/../a\n");
+    let home = Groups::parse("0::/\n4:memory:/b\n");
+    let own = parent.apart_from(&[&home]);
+    assert_eq!(own, Groups::parse("4:memory:/../a\n"));
+}

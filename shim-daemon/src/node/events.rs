@@ -1,12 +1,13 @@
 //! Past events, kept for `events`: a bounded ring, and the connections that follow it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use gpushare_core::{DeviceId, TenantId};
+use gpushare_core::{DeviceId, Nanos, TenantId};
 use gpushare_protocol::wire::{EventDevice, EventRecord, Fact};
 
+use super::event_budget::Budget;
 use super::tenant::index;
 use super::{ConnId, Effect, Node};
 
@@ -48,6 +49,8 @@ pub(super) struct Events {
     followers: Vec<Follower>,
     /// Events so far.
     number: u64,
+    /// What tenants' programs may cause, of those that have caused some.
+    budgets: BTreeMap<TenantId, Budget>,
 }
 
 impl Events {
@@ -62,7 +65,7 @@ impl Events {
 impl Node {
     pub(super) fn event(
         &mut self,
-        kind: &str,
+        kind: &'static str,
         tenant: Option<TenantId>,
         device: Option<DeviceId>,
         text: String,
@@ -70,12 +73,62 @@ impl Node {
         self.event_with(kind, (tenant, device), text, &[]);
     }
 
-    /// An event with its numbers.
+    /// An event with its numbers. One that a tenant's programs cause is left out where they cause
+    /// too many.
+    pub(super) fn event_with(
+        &mut self,
+        kind: &'static str,
+        (tenant, device): (Option<TenantId>, Option<DeviceId>),
+        text: String,
+        facts: &[Told],
+    ) {
+        if let Some(tenant) = tenant {
+            let now = self.world.now();
+            let budgets = &mut self.events.budgets;
+            let budget = budgets.entry(tenant).or_insert_with(|| Budget::new(now));
+            if !budget.allows(now, kind) {
+                return;
+            }
+        }
+        self.put_event(kind, (tenant, device), text, facts);
+    }
+
+    /// Once a second: tells which events of tenants were left out, and forgets tenants that have
+    /// ended.
+    pub(super) fn tell_left_out(&mut self, now: Nanos) {
+        let tenants = &self.tenants;
+        let budgets = &mut self.events.budgets;
+        budgets.retain(|tenant, _| tenants.contains_key(tenant));
+        for tenant in budgets.keys().copied().collect::<Vec<_>>() {
+            self.tell_left_out_of(now, tenant, false);
+        }
+    }
+
+    /// The same for one tenant, whose end it may be.
+    pub(super) fn tell_left_out_of(&mut self, now: Nanos, tenant: TenantId, end: bool) {
+        let budget = self.events.budgets.get_mut(&tenant);
+        let Some(left_out) = budget.and_then(|budget| budget.take_left_out(now, end)) else {
+            return;
+        };
+        let all: u64 = left_out.kinds.values().sum();
+        let kinds = left_out.kinds.iter();
+        let kinds: Vec<String> = kinds
+            .map(|(kind, count)| format!("{count} {kind}"))
+            .collect();
+        let kinds = kinds.join(", ");
+        let text = format!(
+            "too many events in {}: {all} more are not told ({kinds})",
+            (now - left_out.since).human()
+        );
+        let facts = [number("count", all), word("kinds", kinds)];
+        self.event_with("events-left-out", (Some(tenant), None), text, &facts);
+    }
+
     #[expect(
         clippy::disallowed_methods,
         reason = "a label for people: nothing is decided by it"
     )]
-    pub(super) fn event_with(
+    fn put_event(
         &mut self,
         kind: &str,
         (tenant, device): (Option<TenantId>, Option<DeviceId>),

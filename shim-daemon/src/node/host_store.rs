@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gpushare_core::{Nanos, ProcessId};
+use gpushare_core::ProcessId;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::Stored;
 
@@ -26,6 +26,9 @@ pub(super) const PIECE: Bytes = Bytes::mib(64);
 const LEAST: Bytes = Bytes::mib(2);
 /// The places of this many bytes in each process's file are this daemon's.
 const OWN: u64 = 1 << 42;
+/// Daemons with places of their own in one file: as many as fit the upper half of it. Daemons
+/// without a number of their start have places in the lower half.
+pub(super) const STARTS: u64 = 1 << 19;
 
 /// The part that each process has of the node's host memory.
 #[derive(Debug)]
@@ -77,14 +80,20 @@ impl Owner {
 }
 
 impl HostStore {
-    pub(super) fn new(budget: Bytes, now: Nanos) -> Self {
+    pub(super) fn new(budget: Bytes) -> Self {
         let piece = Bytes(budget.0 / 16 / LEAST.0 * LEAST.0);
         Self {
             budget,
             piece: piece.max(LEAST).min(PIECE),
-            base: now.0 / 1_000_000 % (1 << 19) * OWN,
+            base: base(0),
             owners: BTreeMap::new(),
         }
+    }
+
+    /// This daemon is the one of this number, of all that have had the tenants. Its places are no
+    /// other's.
+    pub(super) fn starts(&mut self, number: u64) {
+        self.base = base(number);
     }
 
     /// The node's budget.
@@ -233,6 +242,11 @@ impl HostStore {
     }
 }
 
+/// Where the ranges of the daemon of this number begin.
+fn base(number: u64) -> u64 {
+    (STARTS + number % STARTS) * OWN
+}
+
 /// Whether these could be a range of any daemon's.
 fn is_range(offset: u64, bytes: u64) -> bool {
     let pages = offset.is_multiple_of(LEAST.0) && bytes.is_multiple_of(LEAST.0);
@@ -249,7 +263,14 @@ mod tests {
     const OTHER: ProcessId = ProcessId(2);
 
     fn store(budget: Bytes) -> HostStore {
-        HostStore::new(budget, Nanos::millis(77))
+        HostStore::new(budget)
+    }
+
+    /// That of the daemon of this number.
+    fn store_of(number: u64) -> HostStore {
+        let mut store = store(Bytes::gib(1));
+        store.starts(number);
+        store
     }
 
     fn lane() -> Lane {
@@ -311,8 +332,7 @@ mod tests {
 
     #[test]
     fn another_daemons_ranges_are_at_other_places() {
-        let mut one = store(Bytes::gib(1));
-        let mut next = HostStore::new(Bytes::gib(1), Nanos::millis(78));
+        let (mut one, mut next) = (store_of(77), store_of(78));
         let (mine, _) = one.allocate(ONE, Bytes::mib(2));
         let (its, _) = next.allocate(ONE, Bytes::mib(2));
         assert_ne!(mine, its);
@@ -325,9 +345,22 @@ mod tests {
     }
 
     #[test]
+    fn a_daemons_places_end_where_the_next_daemons_begin() {
+        let places = |number: u64| {
+            let first = store_of(number).place(ONE, PIECE, &lane()).unwrap().0;
+            (first, first + OWN)
+        };
+        // Earlier versions had places up to there, by the clock.
+        let earlier = (1 << 19) * OWN;
+        let (first, second, last) = (places(0), places(1), places(STARTS - 1));
+        assert_eq!((first.0, first.1), (earlier, second.0));
+        assert_eq!(last.1, 1 << 62, "the end of the file");
+        assert_eq!(places(STARTS), first, "numbers begin anew");
+    }
+
+    #[test]
     fn what_lies_in_a_presented_file_can_be_stored_and_is_freed_when_dropped() {
-        let mut one = store(Bytes::gib(1));
-        let mut next = HostStore::new(Bytes::gib(1), Nanos::millis(78));
+        let (mut one, mut next) = (store_of(77), store_of(78));
         let (mine, file) = one.allocate(ONE, Bytes::mib(4));
         next.comes(ONE);
         next.stores(ONE);

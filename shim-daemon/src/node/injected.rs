@@ -14,7 +14,7 @@ use gpushare_protocol::wire::{ControlReply, ErrorCode, Injection, WireError, is_
 use serde::{Deserialize, Serialize};
 
 use super::pods::pod_of;
-use super::tenant::Registration;
+use super::tenant::{Registration, Tenant};
 use super::users::forbidden;
 use super::{ConnId, Effect, Node};
 use crate::containers::Containers;
@@ -354,6 +354,31 @@ impl Node {
         }
     }
 
+    /// The container's own cgroups as its init is in them now. Init may have been moved, by systemd
+    /// in the container for one, or by its runtime. `None` where it is among others: the
+    /// container's own cgroups are still those that it came with.
+    fn moved_to(&self, known: &Tenant, container: &Container) -> Option<Groups> {
+        let now = known.contained()?.init()?.groups().ok()?;
+        let home = Groups::parse(self.watch.home_table());
+        let now = now.in_those_of(&container.groups).apart_from(&[&home]);
+        now.are_in_all_of(&container.groups).then_some(now)
+    }
+
+    /// The cgroups of all containers that are tenants: those that they came with, and those in
+    /// which their first processes are now. None of them has the daemon in it.
+    pub(super) fn containers_groups(&self) -> Vec<Groups> {
+        let home = Groups::parse(self.watch.home_table());
+        let mut all = Vec::new();
+        for known in self.tenants.values() {
+            if let Some(container) = &known.registration().container {
+                // This daemon may be elsewhere than the one that wrote them down.
+                all.push(container.groups.apart_from(&[&home]));
+                all.extend(self.moved_to(known, container));
+            }
+        }
+        all
+    }
+
     /// Whether a process may join a tenant that is a container; `None` for any other tenant.
     pub(super) fn may_join_container(
         &self,
@@ -365,13 +390,7 @@ impl Node {
         if container.groups.is_empty() {
             return Some(Ok(()));
         }
-        // Init may have been moved, by systemd in the container for one, or by its runtime. Where
-        // it is among others now, the container's own cgroups are still those that it came with.
-        let init = known.contained().and_then(Contained::init);
-        let home = Groups::parse(self.watch.home_table());
-        let now = init.and_then(|init| init.groups().ok());
-        let now = now.map(|now| now.in_those_of(&container.groups).apart_from(&[&home]));
-        let now = now.filter(|now| now.are_in_all_of(&container.groups));
+        let now = self.moved_to(known, container);
         let own = now.as_ref().unwrap_or(&container.groups);
         if !peer.groups.are_within(own) {
             let text = format!(

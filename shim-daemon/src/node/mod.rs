@@ -8,6 +8,7 @@ mod classes;
 mod commands;
 mod decisions;
 mod device_ids;
+mod event_budget;
 mod events;
 mod fences;
 mod guarding;

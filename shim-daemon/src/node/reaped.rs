@@ -6,7 +6,6 @@
 //! runs leaves a row in the usage page.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use gpushare_core::{DeviceId, Event, Nanos, ProcessId, TenantId};
 use gpushare_protocol::page::UNIT;
@@ -15,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Node;
 use super::tenant::index;
+use crate::init::runs;
 
 /// A dead process that still held memory when it was written down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,12 +35,6 @@ pub struct Reaped {
 pub(super) struct Unseen {
     pub(super) pid: u64,
     pub(super) charged: Vec<u32>,
-}
-
-/// Whether a process has this pid now. If so, memory that NVML lists under the pid may be that
-/// process's.
-fn is_taken(pid: u32) -> bool {
-    Path::new("/proc").join(pid.to_string()).exists()
 }
 
 impl Node {
@@ -106,9 +100,9 @@ impl Node {
         }
     }
 
-    /// The pid may be a tenant's lie. It is believed only while no process has that pid, so no
-    /// other process's memory is attributed to it. Memory that the device does not show is dropped
-    /// at the next look.
+    /// The pid may be a tenant's lie. It is believed only while no process with that pid runs, so
+    /// no other process's memory is attributed to it. Memory that the device does not show is
+    /// dropped at the next look.
     fn remember(
         &mut self,
         now: Nanos,
@@ -117,7 +111,7 @@ impl Node {
         bytes: Bytes,
         charged: Bytes,
     ) {
-        if pid == 0 || is_taken(pid) {
+        if pid == 0 || runs(pid, None) {
             return;
         }
         let fresh = ProcessId(self.fresh_id());
@@ -131,17 +125,5 @@ impl Node {
             charged,
         };
         self.happened(now, event);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pid_is_taken_while_its_process_lives() {
-        assert!(is_taken(std::process::id()));
-        // Above the highest pid that Linux gives.
-        assert!(!is_taken(1 << 30));
     }
 }

@@ -45,7 +45,7 @@ impl Moves {
         let swap = settings.policy.swap;
         Self {
             first: (now.0 / 1_000_000) as u32,
-            host: super::host_store::HostStore::new(swap.host, now),
+            host: super::host_store::HostStore::new(swap.host),
             storing: super::storing::Storing::new(swap.spill, instance),
             failing: BTreeSet::new(),
             claims: BTreeMap::new(),
@@ -76,6 +76,12 @@ pub(super) fn is_chosen(environment: &[(String, String)]) -> bool {
 }
 
 impl Node {
+    /// Says which of the daemons this is that have had these tenants: what it gives their processes
+    /// lies at places in their memory files that no other daemon has given.
+    pub fn starts(&mut self, number: u64) {
+        self.residency.host.starts(number);
+    }
+
     /// Refuses a tenant whose memory shall move on a node that has no host memory for it.
     pub(super) fn may_move(&self, limits: &Limits) -> Result<(), WireError> {
         if !self.residency.host.budget().is_zero() {

@@ -77,6 +77,7 @@ impl Node {
         self.write_down_dead();
         self.tend_guard();
         self.tend_containers(now);
+        self.tell_left_out(now);
         self.advance(now);
     }
 

@@ -88,9 +88,12 @@ impl Node {
                 self.wants_host(now, from, bytes, Some(stored));
             }
             Request::HostForget(stored) => {
+                let had_some = !self.stored_of(client.tenant).is_zero();
                 self.forget_stored(process, stored);
                 self.tell_held(client.tenant);
-                self.note_fetched(client.tenant);
+                if had_some {
+                    self.note_fetched(client.tenant);
+                }
             }
             // They come with descriptors, by another way.
             Request::HostFile { .. } | Request::HostMemory => (),

@@ -158,12 +158,27 @@ impl Node {
         self.event_with("spilled", (Some(tenant), None), text, &facts);
     }
 
-    /// Says that nothing of a tenant is in files any more.
+    /// Called when the last bytes of a tenant may have left its files, of which there were some:
+    /// says so if there are none any more, and how much of them was read back. The others were
+    /// freed.
     pub(super) fn note_fetched(&mut self, tenant: TenantId) {
-        if self.stored_of(tenant).is_zero() {
-            let text = "its memory in files was read back, and all checksums are right".to_owned();
-            self.event("fetched", Some(tenant), None, text);
+        if !self.stored_of(tenant).is_zero() {
+            return;
         }
+        let known = self.tenants.get(&tenant);
+        let members: Vec<ProcessId> = known.into_iter().flat_map(|one| one.members()).collect();
+        let storing = &mut self.residency.storing;
+        let fetched: Bytes = members
+            .into_iter()
+            .map(|process| storing.take_fetched(process))
+            .sum();
+        let mut text = "nothing of its memory is in files any more".to_owned();
+        if !fetched.is_zero() {
+            let bytes = fetched.human();
+            text.push_str(&format!(": {bytes} were read back, with right checksums"));
+        }
+        let facts = [number("bytes", fetched.0)];
+        self.event_with("fetched", (Some(tenant), None), text, &facts);
     }
 
     /// Bytes of a tenant in files.

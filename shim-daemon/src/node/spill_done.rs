@@ -108,6 +108,8 @@ impl Node {
         } = job.key;
         if outcome.is_ok() && is_here {
             self.residency.failing.remove(&process);
+            let storing = &mut self.residency.storing;
+            storing.was_fetched(process, Bytes(job.stored.bytes));
             let range = (job.offset, job.stored.bytes);
             return self.hand_out((connection, id), &job.host, range);
         }

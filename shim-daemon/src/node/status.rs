@@ -32,6 +32,7 @@ impl Node {
     /// A tenant has ended.
     pub(super) fn tell_gone(&mut self, now: Nanos, tenant: TenantId) {
         self.tell_refused(now, tenant, true);
+        self.tell_left_out_of(now, tenant, true);
         let Some(known) = self.tenants.get(&tenant) else {
             return;
         };

@@ -83,6 +83,8 @@ pub(super) struct Storing {
     pub(super) paused: Option<Nanos>,
     /// Bytes stored since the tenant was asked.
     pub(super) done: BTreeMap<TenantId, Bytes>,
+    /// Bytes of each process that were read back since that was told.
+    fetched: BTreeMap<ProcessId, Bytes>,
     /// Tenants whose memory a command wants in a file of its own.
     pub(super) elsewhere: BTreeMap<TenantId, Elsewhere>,
     numbers: u64,
@@ -281,6 +283,16 @@ impl Storing {
         }
     }
 
+    /// Bytes of a process were read back, and their checksum is right.
+    pub(super) fn was_fetched(&mut self, process: ProcessId, bytes: Bytes) {
+        *self.fetched.entry(process).or_default() += bytes;
+    }
+
+    /// How much was read back of a process since the last call.
+    pub(super) fn take_fetched(&mut self, process: ProcessId) -> Bytes {
+        self.fetched.remove(&process).unwrap_or_default()
+    }
+
     /// A process is told that this range is stored.
     pub(super) fn offer(&mut self, process: ProcessId, offset: u64, stored: Stored) {
         self.offered.insert(process, (offset, stored));
@@ -320,6 +332,7 @@ impl Storing {
         self.busy.remove(&process);
         self.allocating.remove(&process);
         self.short.remove(&process);
+        self.fetched.remove(&process);
     }
 
     /// A command wants a tenant's memory in this file.

@@ -1,14 +1,16 @@
 //! Carries out decisions about processes that belong to no tenant of ours.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 use gpushare_core::{DeviceId, Nanos};
 use gpushare_protocol::units::Bytes;
 use nix::sys::signal::Signal;
 
 use super::Node;
-use super::unmanaged::{Known, Step, Strangers, Unmanaged, spared};
+use super::unmanaged::{Known, Places, Step, Strangers, Unmanaged, spared};
+use crate::groups::below;
 use crate::peer;
 
 /// Unmanaged processes, and the pidfds of those that are being ended.
@@ -22,6 +24,8 @@ pub(super) struct Watch {
     home: String,
     /// Its place in every hierarchy, as `/proc` has it.
     home_table: String,
+    /// Where the kernel tells about processes: `/proc`, but for tests.
+    proc: PathBuf,
 }
 
 impl Watch {
@@ -33,6 +37,7 @@ impl Watch {
             held: BTreeMap::new(),
             home: peer::cgroup_of(std::process::id()).unwrap_or_default(),
             home_table: std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default(),
+            proc: PathBuf::from("/proc"),
         }
     }
 
@@ -96,26 +101,38 @@ impl Node {
 
     /// Holds the process if it may be ended; the error says why not.
     fn inspect(&mut self, now: Nanos, pid: u32) -> Result<(), String> {
-        let stranger = peer::inspect(pid).map_err(|error| error.to_string())?;
+        let found = peer::inspect_by(&self.watch.proc, pid);
+        let stranger = found.map_err(|error| error.to_string())?;
         let known = Known {
             pid,
             uids: &stranger.uids,
             cgroup: &stranger.cgroup,
+            groups: &stranger.groups,
         };
-        let home = &self.watch.home;
-        let tenants: BTreeSet<&str> = self
-            .processes
-            .iter()
-            .map(|(_, process)| process.peer().cgroup.as_str())
-            .filter(|cgroup| *cgroup != "/" && cgroup != home)
-            .collect();
-        match spared(&known, std::process::id(), &tenants, &self.watch.rules) {
+        let places = self.tenants_places();
+        match spared(&known, std::process::id(), &places, &self.watch.rules) {
             Some(why) => Err(why.to_owned()),
             None => {
                 self.watch.strangers.hold(pid, now);
                 self.watch.held.insert(pid, stranger.pidfd);
                 Ok(())
             }
+        }
+    }
+
+    /// The cgroups that are tenants' own, whether a process of theirs is registered or not.
+    fn tenants_places(&self) -> Places<'_> {
+        let home = &self.watch.home;
+        let processes = self.processes.iter();
+        let shared = processes.map(|(_, process)| process.peer().cgroup.as_str());
+        let tenants = self.tenants.values();
+        let made = tenants.filter_map(|known| known.registration().cgroup.as_deref());
+        Places {
+            shared: shared
+                .filter(|group| *group != "/" && group != home)
+                .collect(),
+            made: made.filter(|group| !below(home, group)).collect(),
+            containers: self.containers_groups(),
         }
     }
 
@@ -135,3 +152,6 @@ impl Node {
         self.event("unmanaged-ended", None, device, outcome);
     }
 }
+
+#[cfg(test)]
+mod tests;

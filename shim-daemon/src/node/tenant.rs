@@ -22,7 +22,7 @@ use super::shares::Past;
 use super::tally::Tally;
 use super::{ConnId, Reaped, Remembered};
 use crate::devices::Device;
-use crate::init::started;
+use crate::init::runs;
 use crate::pages::{ControlPages, PagesError, UsagePage};
 
 /// How often to try the lock of a tenant whose limit is lowered, at intervals of 0.1 ms. A holder
@@ -452,6 +452,6 @@ pub(super) fn tenant_id(id: u64) -> TenantId {
 /// before it had looked at the process. Then any process with this pid counts: a row too many is
 /// freed when that ends, and a row too few is memory that nobody counts.
 fn lives(pid: u64, start: u64) -> bool {
-    let now = u32::try_from(pid).ok().and_then(started);
-    now.is_some_and(|now| start == 0 || now == start)
+    let start = Some(start).filter(|start| *start != 0);
+    u32::try_from(pid).is_ok_and(|pid| runs(pid, start))
 }

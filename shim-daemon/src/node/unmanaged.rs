@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use gpushare_core::Nanos;
 use gpushare_protocol::units::Bytes;
 
+use crate::groups::{Groups, below};
+
 /// The node's rules for unmanaged processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unmanaged {
@@ -152,21 +154,47 @@ pub(super) struct Known<'a> {
     pub(super) pid: u32,
     pub(super) uids: &'a [u32],
     pub(super) cgroup: &'a str,
+    pub(super) groups: &'a Groups,
 }
 
-/// Why a process is left alone, if it is. `own` is the daemon's pid; `tenants` are the cgroups
-/// that are a tenant's own.
+/// The cgroups that are tenants' own.
+///
+/// A runtime makes a cgroup for one container: all below it is the container's. A cgroup in which
+/// a registered process happens to be may be a user's session, or a service with parts for other
+/// purposes: what is below it is not the tenant's.
+#[derive(Debug, Default)]
+pub(super) struct Places<'a> {
+    /// Those of registered processes.
+    pub(super) shared: BTreeSet<&'a str>,
+    /// Those that a runtime made, of tenants that were found by a process in one.
+    pub(super) made: BTreeSet<&'a str>,
+    /// Those of tenants that are containers.
+    pub(super) containers: Vec<Groups>,
+}
+
+impl Places<'_> {
+    fn have(&self, known: &Known<'_>) -> bool {
+        self.shared.contains(known.cgroup)
+            || self.made.iter().any(|group| below(known.cgroup, group))
+            || self
+                .containers
+                .iter()
+                .any(|groups| known.groups.are_within(groups))
+    }
+}
+
+/// Why a process is left alone, if it is. `own` is the daemon's pid.
 pub(super) fn spared(
     known: &Known<'_>,
     own: u32,
-    tenants: &BTreeSet<&str>,
+    tenants: &Places<'_>,
     rules: &Unmanaged,
 ) -> Option<&'static str> {
     if known.pid <= 1 {
         Some("it is the machine's first process")
     } else if known.pid == own {
         Some("it is this daemon")
-    } else if tenants.contains(known.cgroup) {
+    } else if tenants.have(known) {
         Some("it is in the cgroup of a registered tenant")
     } else if !rules.root && (known.uids.is_empty() || known.uids.contains(&0)) {
         Some("it is root's, and unmanaged_root is not set")
@@ -247,23 +275,60 @@ mod tests {
         assert_eq!(look(&mut strangers, &END, 90, Some(1)), []);
     }
 
+    /// A process whose only hierarchy is the unified one.
+    fn is_spared(pid: u32, uids: &[u32], cgroup: &str, tenants: &Places<'_>, root: bool) -> bool {
+        let known = Known {
+            pid,
+            uids,
+            cgroup,
+            groups: &Groups::parse(&format!("0::{cgroup}")),
+        };
+        spared(&known, 99, tenants, &Unmanaged { root, ..END }).is_some()
+    }
+
     #[test]
     fn neither_tenants_nor_root_nor_the_daemon_may_be_ended() {
-        let tenants = BTreeSet::from(["/pod/a"]);
-        let known = |pid, uids, cgroup| Known { pid, uids, cgroup };
-        let spared = |known: Known<'_>, root| {
-            spared(&known, 99, &tenants, &Unmanaged { root, ..END }).is_some()
+        let tenants = Places {
+            shared: BTreeSet::from(["/pod/a"]),
+            ..Places::default()
         };
-        assert!(!spared(known(7, &[1000, 1000], "/pod/b"), false));
-        assert!(!spared(known(7, &[0, 0], "/pod/b"), true));
-        assert!(spared(known(7, &[1000, 0], "/pod/b"), false));
-        assert!(spared(known(7, &[], "/pod/b"), false));
-        for left in [
-            known(1, &[1000], "/pod/b"),
-            known(99, &[1000], "/pod/b"),
-            known(7, &[1000], "/pod/a"),
+        let spared = |pid, uids: &[u32], cgroup, root| is_spared(pid, uids, cgroup, &tenants, root);
+        assert!(!spared(7, &[1000, 1000], "/pod/b", false));
+        assert!(!spared(7, &[0, 0], "/pod/b", true));
+        assert!(spared(7, &[1000, 0], "/pod/b", false));
+        assert!(spared(7, &[], "/pod/b", false));
+        assert!(spared(1, &[1000], "/pod/b", true));
+        assert!(spared(99, &[1000], "/pod/b", true));
+        assert!(spared(7, &[1000], "/pod/a", true));
+    }
+
+    #[test]
+    fn all_below_a_cgroup_that_a_runtime_made_is_the_tenants() {
+        let groups = "4:memory:/docker/a\n0::/docker/a";
+        for tenants in [
+            Places {
+                made: BTreeSet::from(["/docker/a"]),
+                ..Places::default()
+            },
+            Places {
+                containers: vec![Groups::parse(groups).in_those_of(&Groups::parse("0::/"))],
+                ..Places::default()
+            },
         ] {
-            assert!(spared(left, true));
+            let spared = |cgroup| is_spared(7, &[1000], cgroup, &tenants, true);
+            assert!(spared("/docker/a") && spared("/docker/a/init.scope"));
+            assert!(!spared("/docker") && !spared("/docker/ab") && !spared("/"));
         }
+    }
+
+    #[test]
+    fn a_session_with_a_registered_process_spares_nothing_below_it() {
+        let tenants = Places {
+            shared: BTreeSet::from(["/user.slice/session-3.scope"]),
+            ..Places::default()
+        };
+        let spared = |cgroup| is_spared(7, &[1000], cgroup, &tenants, true);
+        assert!(spared("/user.slice/session-3.scope"));
+        assert!(!spared("/user.slice/session-3.scope/other") && !spared("/user.slice"));
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use gpushare_protocol::sockets;
 use nix::unistd::geteuid;
 
-use super::furnish;
+use super::{furnish, starts};
 use crate::node::Registration;
 
 /// The control socket's name.
@@ -149,7 +149,7 @@ impl Folder {
 
     /// Removes all that belongs to a daemon that leaves, its log too. Other files stay.
     pub(super) fn sweep(&self) {
-        for file in [CONTROL, "log", "log.1"] {
+        for file in [CONTROL, "log", "log.1", starts::FILE] {
             let _ = fs::remove_file(self.root.join(file));
         }
         for folder in ["sockets", "registered"] {
@@ -158,6 +158,12 @@ impl Folder {
         // Until then no next daemon begins here.
         let _ = fs::remove_file(self.root.join(LOCK));
         let _ = fs::remove_dir(&self.root);
+    }
+
+    /// The number of this start: a higher one than any daemon of this folder has had. To be called
+    /// by the daemon that has the folder's lock.
+    pub(super) fn count_start(&self, unique: u64) -> u64 {
+        starts::next(&self.root, unique)
     }
 
     fn is_taken(&self) -> io::Error {
@@ -422,6 +428,7 @@ mod tests {
         let mut folder = Folder::open(root.clone(), true).unwrap();
         folder.claim().unwrap();
         fs::write(root.join("log"), "").unwrap();
+        folder.count_start(1);
         folder.sweep();
         assert!(!root.exists());
         let mut folder = Folder::open(root.clone(), true).unwrap();

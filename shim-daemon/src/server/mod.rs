@@ -17,6 +17,7 @@ mod registered;
 mod reports;
 mod room;
 mod session;
+mod starts;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -160,6 +161,7 @@ impl Server {
             looker::start(devices).map_err(|error| io("start the device thread", error))?;
         let reports = Reports::new().map_err(|error| io("hear of work", error))?;
         let doors = Doors::open(&mut folder, &poller).map_err(|error| io("listen", error))?;
+        node.starts(folder.count_start(clock::instance()));
         let add = |fd, source| {
             poller
                 .add(fd, source)

@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use nix::sys::signal::Signal;
-use nix::sys::wait::waitpid;
+use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
 use nix::unistd::Pid;
 
 /// Where the child keeps the socket to connect, beside the address it receives.
@@ -50,6 +50,13 @@ impl StandIn {
 
     pub fn pid(&self) -> u32 {
         self.pid.as_raw().unsigned_abs()
+    }
+
+    /// It is killed, and not waited for: its pid stays its own.
+    pub fn becomes_a_zombie(&self) {
+        nix::sys::signal::kill(self.pid, Signal::SIGKILL).unwrap();
+        let ended = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        waitid(Id::Pid(self.pid), ended).unwrap();
     }
 
     /// Connects as this process.

@@ -1,0 +1,170 @@
+//! Which processes of tenants are left alone that never registered. The processes are real, and a
+//! folder says their cgroups, as `/proc` would.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+use gpushare_protocol::units::GIB;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::devices::{Capabilities, Device};
+use crate::init::started;
+use crate::node::{Effect, Registration, Settings};
+
+const NOW: Nanos = Nanos::secs(100);
+const GPU: [u8; 16] = *b"a GPU of 16 GiB.";
+/// The cgroup of a container.
+const CONTAINER: &str = "/docker/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+/// Processes on a device of a daemon that has followed another one.
+struct Scene {
+    node: Node,
+    proc: tempfile::TempDir,
+    children: Vec<Child>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let settings = Settings {
+            unmanaged: Unmanaged {
+                end: true,
+                // These tests may run as root.
+                root: true,
+                grace: Nanos::ZERO,
+            },
+            ..Settings::default()
+        };
+        let device = Device {
+            uuid: GPU,
+            name: "a GPU".to_owned(),
+            capacity: Bytes(16 * GIB),
+            capabilities: Capabilities::default(),
+        };
+        let proc = tempfile::tempdir().unwrap();
+        let mut node = Node::new(&settings, vec![device], 1, NOW, true);
+        node.watch.proc = proc.path().to_owned();
+        node.watch.home = "/system.slice/gpushared.service".to_owned();
+        node.watch.home_table = format!("0::{}\n", node.watch.home);
+        let children = Vec::new();
+        Self {
+            node,
+            proc,
+            children,
+        }
+    }
+
+    /// A process in that cgroup.
+    fn process(&mut self, cgroup: &str) -> u32 {
+        let child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        self.children.push(child);
+        let own = self.proc.path().join(pid.to_string());
+        fs::create_dir(&own).unwrap();
+        fs::copy(format!("/proc/{pid}/status"), own.join("status")).unwrap();
+        fs::write(own.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
+        pid
+    }
+
+    /// A tenant of the previous daemon, with these facts in its registration.
+    fn tenant(&mut self, facts: Value) {
+        let mut registration = json!({
+            "name": "one",
+            "environment": [["GPUSHARE_MEM_LIMIT", "4GiB"]],
+            "devices": [GPU],
+        });
+        for (name, fact) in facts.as_object().unwrap() {
+            registration[name] = fact.clone();
+        }
+        let registration: Registration = serde_json::from_value(registration).unwrap();
+        self.node.restore(NOW, &registration).unwrap();
+        self.node.recovered(NOW + Nanos::secs(2));
+    }
+
+    /// A tenant that is a container which came with this cgroup, and whose first process is `init`.
+    fn container(&mut self, cgroup: &str, init: u32) {
+        let init = json!({"pid": init, "start": started(init).unwrap()});
+        self.tenant(json!({
+            "container": {"id": "a", "init": init, "groups": {"": cgroup}},
+        }));
+    }
+
+    /// What becomes of each process once the device has listed all of them for long enough.
+    fn fates(&mut self, pids: &[u32]) -> Vec<&'static str> {
+        let listed = pids.iter().map(|pid| (*pid, Bytes(GIB))).collect();
+        for look in 0..2 {
+            let now = NOW + Nanos::secs(10 + look);
+            self.node.mind_strangers((now, now), 0, &listed);
+        }
+        let mut fates = vec![""; pids.len()];
+        while let Some(effect) = self.node.poll_effect() {
+            let Effect::Event { record, .. } = effect else {
+                continue;
+            };
+            let kinds = ["unmanaged-spared", "unmanaged-ended"];
+            let kind = kinds.into_iter().find(|kind| *kind == record.kind);
+            let is_its = |pid: &u32| record.text.contains(&format!("process {pid}"));
+            if let (Some(kind), Some(at)) = (kind, pids.iter().position(is_its)) {
+                fates[at] = kind.strip_prefix("unmanaged-").unwrap();
+            }
+        }
+        fates
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn a_containers_processes_are_spared_before_one_is_registered() {
+    let mut scene = Scene::new();
+    let init = scene.process(CONTAINER);
+    let below = scene.process(&format!("{CONTAINER}/work"));
+    let beside = scene.process("/docker/b");
+    let like = scene.process(&format!("{CONTAINER}b"));
+    scene.container(CONTAINER, init);
+    let fates = scene.fates(&[init, below, beside, like]);
+    assert_eq!(fates, ["spared", "spared", "ended", "ended"]);
+}
+
+#[test]
+fn without_its_tenant_a_containers_processes_are_ended() {
+    let mut scene = Scene::new();
+    let init = scene.process(CONTAINER);
+    scene.node.recovered(NOW + Nanos::secs(2));
+    assert_eq!(scene.fates(&[init]), ["ended"]);
+}
+
+#[test]
+fn a_machines_tenant_spares_all_of_the_cgroup_that_is_its_own() {
+    let mut scene = Scene::new();
+    let own = scene.process(&format!("{CONTAINER}/work"));
+    let beside = scene.process("/docker");
+    scene.tenant(json!({ "cgroup": CONTAINER }));
+    assert_eq!(scene.fates(&[own, beside]), ["spared", "ended"]);
+}
+
+/// The daemon that wrote these down was elsewhere.
+#[test]
+fn a_cgroup_that_has_the_daemon_in_it_spares_nothing() {
+    for cgroup in ["/", "/system.slice", "/system.slice/gpushared.service"] {
+        for is_container in [true, false] {
+            let mut scene = Scene::new();
+            let other = scene.process("/system.slice/other.service");
+            let beside = scene.process(cgroup);
+            match is_container {
+                true => scene.container(cgroup, beside),
+                false => scene.tenant(json!({ "cgroup": cgroup })),
+            }
+            let fates = scene.fates(&[other, beside]);
+            assert_eq!(fates, ["ended", "ended"], "{cgroup} {is_container}");
+        }
+    }
+}
