@@ -136,6 +136,7 @@ mod turns_truth;
 mod uvm;
 mod verify;
 mod versions;
+mod versions_kept;
 mod versions_swap;
 mod waits_add_up;
 mod yielding;
