@@ -50,6 +50,7 @@ mod daemon_run_priority;
 mod daemon_squatting;
 mod daemon_users;
 mod daemon_worlds;
+mod debian_scripts;
 mod dist;
 mod doctor;
 mod env;
