@@ -178,10 +178,16 @@ fn a_unit_that_is_enabled_and_has_not_started_is_waited_for() {
     machine.sh(
         ROOT,
         "mkdir -p /run/systemd/system/multi-user.target.wants && \
-         ln -s /nonexistent /run/systemd/system/multi-user.target.wants/gpushared.service",
+         ln -s /run/unit /run/systemd/system/multi-user.target.wants/gpushared.service",
     );
-    let ps = machine.run(BOB, &["ps"]);
-    let told = String::from_utf8_lossy(&ps.stderr).into_owned();
+    let ps = || {
+        let ps = machine.run(BOB, &["ps"]);
+        String::from_utf8_lossy(&ps.stderr).into_owned()
+    };
+    // As a removed package leaves it.
+    assert!(ps().contains("no daemon is running"), "{}", ps());
+    machine.sh(ROOT, "touch /run/unit");
+    let told = ps();
     assert!(
         told.contains("is enabled") && told.contains("has not started"),
         "{told}"

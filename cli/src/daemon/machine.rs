@@ -174,7 +174,11 @@ fn is_enabled(systemd: &Path, enabled: &[&Path]) -> bool {
         kind.is_some_and(|kind| kind == "wants" || kind == "requires")
     };
     let mut targets = targets.filter(|target| wants(target));
-    targets.any(|target| fs::metadata(target.join(UNIT)).is_ok())
+    let leads = |link: &Path| {
+        let nowhere = |error: Error| error.kind() == ErrorKind::NotFound;
+        !fs::metadata(link).is_err_and(nowhere)
+    };
+    targets.any(|target| leads(&target.join(UNIT)))
 }
 
 #[cfg(test)]
