@@ -60,9 +60,11 @@ install_all() {
     if systemd; then
         systemctl daemon-reload
         systemctl enable gpushared.service
-        systemctl restart gpushared.service
-        systemctl try-restart gpushare-exporter.service
-        echo "installed below $prefix; gpushared.service is enabled and runs; next: $prefix/bin/gpushare doctor"
+        # A machine that gets its driver later has the installation all the same.
+        state=runs
+        systemctl restart gpushared.service || state="did not start (journalctl -u gpushared; without a GPU driver it cannot)"
+        systemctl try-restart gpushare-exporter.service || echo "gpushare-exporter.service did not start: journalctl -u gpushare-exporter" >&2
+        echo "installed below $prefix; gpushared.service is enabled and $state; next: $prefix/bin/gpushare doctor"
     else
         echo "installed below $root$prefix; no daemon was started; next: $prefix/bin/gpushare doctor"
     fi
@@ -77,7 +79,8 @@ leave() {
 
 uninstall_all() {
     if systemd && [ -e "$units/gpushared.service" ]; then
-        systemctl disable --now gpushare-exporter.service gpushared.service
+        systemctl disable --now gpushare-exporter.service gpushared.service ||
+            echo "the daemon could not be stopped: systemctl status gpushared" >&2
     fi
     for program in "$here"/bin/*; do rm -f "$bin/${program##*/}"; done
     [ ! -e "$lib/versions.sh" ] || "$lib/versions.sh" remove

@@ -14,7 +14,66 @@ here=$(cd "$(dirname "$0")" && pwd -P)
 # What $LIB of a preload's path may be; musl leaves it as it is, finds no file and goes on.
 libs="lib lib64 lib/x86_64-linux-gnu lib/aarch64-linux-gnu"
 
-in_use() { grep -qsF -- "$1/" /proc/[0-9]*/maps || grep -qsE -- "$1( |/)" /proc/[0-9]*/mountinfo; }
+# Prints the place of a folder in its file system: "MAJOR:MINOR PATH", as mountinfo says it of a mount
+# of that folder. Nothing where the mount that it is in cannot be seen, as in some chroots. Paths are in
+# mountinfo's spelling.
+place() {
+    folder=$1 awk '
+        BEGIN { folder = ENVIRON["folder"]; best = 0 }
+        {
+            mount = $5 == "/" ? "" : $5
+            # Of mounts on one another the last is seen.
+            if (index(folder "/", mount "/") == 1 && length(mount) + 1 >= best) {
+                best = length(mount) + 1
+                device = $3
+                path = ($4 == "/" ? "" : $4) substr(folder, length(mount) + 1)
+            }
+        }
+        END { if (best) print device, path }' /proc/self/mountinfo
+}
+
+# Prints whether a mount of any process shows this folder or a part of it: yes or no. A mount has
+# another path than the folder where that is on a file system of its own, and containers have mount
+# namespaces of their own, so the place in the file system is compared. Where it is not known, the
+# name of the version has to do: then another copy of it may be taken for this one.
+is_mounted() {
+    at=$(place "$1") &&
+        printf '%s\n' /proc/[0-9]*/mountinfo | at=$at name=/versions/${1##*/} awk '
+        BEGIN {
+            known = split(ENVIRON["at"], at, " ")
+            name = ENVIRON["name"] "/"
+        }
+        # The first input is the list of files. A process may end before its file is read.
+        {
+            file = $0
+            while (!found && (getline line <file) > 0) {
+                split(line, mount, " ")
+                root = mount[4] "/"
+                found = known ? mount[3] == at[1] && index(root, at[2] "/") == 1 : index(root, name)
+            }
+            close(file)
+        }
+        END { print found ? "yes" : "no" }'
+}
+
+# Prints whether a process maps the library of this folder. Its path there may be a container's, and
+# its device another one than stat names (btrfs, overlays): a library of that number and our name
+# counts as this one.
+is_mapped() {
+    number=$(stat -c %i "$1/libgpushare.so" 2>/dev/null) || { echo no; return; }
+    device=$(stat -c %d "$1/libgpushare.so")
+    device=$(printf '%02x:%02x' $(((device >> 8) & 0xfff)) $(((device & 0xff) | ((device >> 12) & 0xfff00))))
+    printf '%s\0' /proc/[0-9]*/maps |
+        xargs -0 grep -lsE -- "^[^ ]+ [^ ]+ [^ ]+ ($device $number |[^ ]+ $number .*/libgpushare\\.so( \\(deleted\\))?\$)" |
+        { read -r _ && echo yes || echo no; }
+}
+
+# Whether nothing uses this folder. What cannot be found out counts as a use.
+unused() {
+    for tool in awk grep sed stat xargs; do command -v $tool >/dev/null || return 1; done
+    spelt=$(printf '%s' "$1" | sed 's/\\/\\134/g; s/ /\\040/g; s/	/\\011/g')
+    [ "$(is_mounted "$spelt")" = no ] && [ "$(is_mapped "$1")" = no ]
+}
 
 add() {
     version=$(cat "$here/package/VERSION")
@@ -47,10 +106,10 @@ drop() {
     for folder in "$here"/versions/*; do
         [ -d "$folder" ] || continue
         case "${folder##*/}" in "$1" | "$2") continue ;; esac
-        if in_use "$folder"; then
-            echo "gpushare: kept $folder: programs use it; it goes with the next upgrade or removal"
-        else
+        if unused "$folder"; then
             rm -rf "$folder"
+        else
+            echo "gpushare: kept $folder: programs use it; it goes with the next upgrade or removal"
         fi
     done
 }

@@ -67,7 +67,7 @@ if have dpkg-deb; then
     install -D -m 644 packaging/gpushared.service "$root/usr/lib/systemd/system/gpushared.service"
     install -m 644 packaging/gpushare-exporter.service "$root/usr/lib/systemd/system"
     mkdir -p "$root/DEBIAN"
-    install -m 755 packaging/debian/postinst packaging/debian/prerm packaging/debian/postrm "$root/DEBIAN"
+    install -m 755 packaging/debian/{preinst,postinst,prerm,postrm} "$root/DEBIAN"
     cat >"$root/DEBIAN/control" <<CONTROL
 Package: gpushare
 Version: $version-$revision

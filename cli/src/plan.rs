@@ -2,6 +2,7 @@
 
 use crate::args::Share;
 use crate::artefacts::{self, INTERPOSER};
+use crate::daemon;
 use crate::failure::Failure;
 use crate::gpu::Gpu;
 use crate::host;
@@ -10,11 +11,13 @@ use crate::mps;
 use crate::preload;
 use crate::settings::{self, Environment};
 use crate::tenant::{self, Tenant};
+use gpushare_protocol::injection::LIBRARY;
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::paths::TENANT;
 use gpushare_protocol::units::Bytes;
 use gpushare_sys::devices::Device;
 use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -67,7 +70,13 @@ fn preload(environment: &mut Environment) -> Result<(), Failure> {
 
 /// The interposer as `LD_PRELOAD` names it. It loads.
 pub(crate) fn library() -> Result<PathBuf, Failure> {
-    let library = preload::reference(&artefacts::find(INTERPOSER)?);
+    // A container's preload file names its own one. Another copy beside it would charge everything
+    // twice; the same one is loaded once.
+    let library = match fs::canonicalize(LIBRARY) {
+        Ok(own) if daemon::is_container() => own,
+        _ => artefacts::find(INTERPOSER)?,
+    };
+    let library = preload::reference(&library);
     if library.to_string_lossy().contains([':', ' ']) {
         return Err(Failure::ours(format!(
             "{} cannot be preloaded, because the dynamic linker splits {} at spaces and colons; \

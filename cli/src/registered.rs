@@ -110,18 +110,21 @@ fn check_terms(arguments: &Run, plan: &Plan) -> Result<(), Failure> {
 /// other terms, no daemon.
 pub(crate) fn check_nested(arguments: &Run, plan: &Plan) -> Result<(), Failure> {
     let outer = outer_name(&plan.environment);
+    let (inside, change) = match &outer {
+        Some(name) => (format!("tenant {name}"), format!("`gpushare set {name}`")),
+        None => (
+            "the tenant of a container".to_owned(),
+            "`gpushare set` on the host".to_owned(),
+        ),
+    };
     let refuse = |what: &str| {
         Err(Failure::ours(format!(
-            "{what} is refused: this runs inside tenant {outer}, whose limits are the daemon's and hold for all it starts; \
-             leave it out, or change the tenant with `gpushare set {outer}`"
+            "{what} is refused: this runs inside {inside}, whose limits are the daemon's and hold for all it starts; \
+             leave it out, or change the tenant with {change}"
         )))
     };
-    if let Some(name) = arguments
-        .share
-        .name
-        .as_deref()
-        .filter(|name| *name != outer)
-    {
+    let name = arguments.share.name.as_deref();
+    if let Some(name) = name.filter(|name| Some(*name) != outer.as_deref()) {
         return refuse(&format!("--name {name}"));
     }
     if let Some((flag, _, value)) = arguments.share.terms.given().next() {
@@ -133,17 +136,22 @@ pub(crate) fn check_nested(arguments: &Run, plan: &Plan) -> Result<(), Failure> 
     }
 }
 
-/// The name of the tenant we run in: as `run` said it, else that of its socket's folder.
-fn outer_name(environment: &Environment) -> String {
+/// The name of the tenant we run in: as `run` said it, else that of its socket's folder. A
+/// container does not know its own.
+fn outer_name(environment: &Environment) -> Option<String> {
+    if daemon::is_container() {
+        return None;
+    }
     if let Some(name) = std::env::var_os(TENANT) {
-        return name.to_string_lossy().into_owned();
+        return Some(name.to_string_lossy().into_owned());
     }
     let folder = environment.get(OsStr::new(SOCKET)).map(Path::new);
     let name = folder.and_then(Path::file_name);
-    name.unwrap_or_default().to_string_lossy().into_owned()
+    Some(name.unwrap_or_default().to_string_lossy().into_owned())
 }
 
-/// A program that is inside a registered tenant already stays in it.
+/// A program that is inside a registered tenant already stays in it: in that of a `run`, or in a
+/// container's.
 pub(crate) fn inherited(environment: &Environment) -> bool {
-    environment.contains_key(OsStr::new(SOCKET))
+    daemon::is_container() || environment.contains_key(OsStr::new(SOCKET))
 }

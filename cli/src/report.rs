@@ -4,7 +4,7 @@ use crate::args::Report;
 use crate::failure::Failure;
 use crate::metrics::the_daemon;
 use crate::{history, when};
-use gpushare_exporter::{Report as Shown, Snapshot, page};
+use gpushare_exporter::{Report as Shown, Snapshot, host, page};
 use std::process::ExitCode;
 
 /// How far the page's events look back.
@@ -14,9 +14,8 @@ const HOUR_MS: u64 = 3_600_000;
 pub(crate) fn report(arguments: &Report) -> Result<ExitCode, Failure> {
     let mut talk = the_daemon()?;
     let now_ms = when::now_ms();
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
     let shown = Shown {
-        host: host.unwrap_or_default().trim().to_owned(),
+        host: host(),
         made: when::local(now_ms),
         now_ms,
         snapshot: Snapshot::read(&mut talk)?,

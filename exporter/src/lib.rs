@@ -2,12 +2,14 @@
 //! and one page. `gpushare` prints them, `gpushare-exporter` serves them.
 #![forbid(unsafe_code)]
 
+mod host;
 pub mod http;
 mod metrics;
 mod page;
 mod snapshot;
 mod text;
 
+pub use host::host;
 pub use metrics::families;
 pub use page::{Report, page};
 pub use snapshot::{Snapshot, device_name};

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Parser;
 use gpushare_client::{Talk, TalkError};
 use gpushare_exporter::http::{Answer, Ask, serve};
-use gpushare_exporter::{Format, Report, Snapshot, encode, families, page};
+use gpushare_exporter::{Format, Report, Snapshot, encode, families, host, page};
 
 /// Longest the daemon may take for one answer: a scrape must end.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -92,9 +92,8 @@ fn snapshot(folder: &Path) -> Result<Snapshot, TalkError> {
 fn report(folder: &Path) -> Result<Report, TalkError> {
     let mut talk = connect(folder)?;
     let (made, now_ms) = now();
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
     Ok(Report {
-        host: host.unwrap_or_default().trim().to_owned(),
+        host: host(),
         made,
         now_ms,
         snapshot: Snapshot::read(&mut talk)?,

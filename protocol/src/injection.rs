@@ -3,6 +3,8 @@
 //! The paths are part of the contract between the library and the programs that mount it: a
 //! container keeps its library for months.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The folder of the tenant's socket in a container. It is mounted as a whole, so that nobody in
@@ -11,6 +13,11 @@ pub const FOLDER: &str = "/run/gpushare";
 /// The name of a file in a tenant's socket folder that no daemon's own folder has. Where
 /// [`FOLDER`] has it, the daemon's registration is the law whatever the environment says.
 pub const MARK: &str = "container";
+/// The name of a tenant's socket in its folder.
+pub const SOCKET: &str = "gpushare.sock";
+/// The name of a file in a daemon's own folder on a host: the package was removed, so that the
+/// folder, which running programs still use, no longer says that the machine has a daemon.
+pub const REMOVED: &str = "removed";
 /// The folder of the library in a container.
 pub const LIBRARY_FOLDER: &str = "/usr/lib/gpushare";
 /// The library in a container: what the preload file names.
@@ -23,6 +30,18 @@ pub const PRELOAD: &str = "ld.so.preload";
 /// The name of an empty file in a tenant's socket folder: programs that find no daemon start
 /// without limits.
 pub const ALLOW: &str = "allow-without-daemon";
+
+/// Whether `folder` is a container's socket folder, so that its registration is the law for every
+/// program here. A folder that is hidden from this process counts: the container's root may have
+/// hidden it.
+#[must_use]
+pub fn is_injected(folder: &Path) -> bool {
+    match fs::symlink_metadata(folder) {
+        // A container's folder is open to all; one of a daemon on the host may be closed.
+        Ok(_) => fs::symlink_metadata(folder.join(MARK)).is_ok(),
+        Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+    }
+}
 
 /// The folder of the installed library's version, as the program at `own` finds it: a container
 /// that has that folder mounted keeps its version through an upgrade.
@@ -41,7 +60,19 @@ pub fn installed_library(own: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+
+    #[test]
+    fn only_a_folder_with_the_mark_is_a_containers() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("gpushare");
+        assert!(!is_injected(&folder));
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("control.sock"), "").unwrap();
+        assert!(!is_injected(&folder), "a daemon's own");
+        fs::write(folder.join(MARK), "").unwrap();
+        assert!(is_injected(&folder));
+        assert!(!is_injected(&folder.join(MARK).join("gpushare")));
+    }
 
     #[test]
     fn the_folder_of_the_current_version_is_found() {

@@ -78,8 +78,49 @@ wait $load || fail "the tenant failed with status $?: $(cat /root/complaints)"
 [ ! -s /root/complaints ] || fail "the tenant was told: $(cat /root/complaints)"
 done_ "removed: the tenant went on to its end"
 
-dpkg -i /root/2.deb >/root/dpkg.log 2>&1 || fail "the package does not install again"
-dpkg -P gpushare >/root/dpkg.log 2>&1 || { cat /root/dpkg.log; fail "the package cannot be purged"; }
+# A stand-in for a systemd whose daemon does not start, as without a driver. Debian's own helpers keep
+# the links of units, and ask it.
+mkdir -p /root/stand-in /run/systemd/system
+cat >/root/stand-in/systemctl <<'STANDIN'
+#!/bin/sh
+echo "$*" >>/root/asked
+link=/etc/systemd/system/multi-user.target.wants/gpushared.service
+case " $* " in
+    *" is-enabled "*gpushared*) [ -e $link ] && echo enabled ;;
+    *" start "* | *restart* | *" is-active "* | *" is-enabled "*) exit 1 ;;
+esac
+STANDIN
+chmod +x /root/stand-in/systemctl
+link=/etc/systemd/system/multi-user.target.wants/gpushared.service
+again() { # WHAT: installs over what was removed
+    : >/root/asked
+    PATH="/root/stand-in:$PATH" dpkg -i /root/2.deb >/root/dpkg.log 2>&1 ||
+        { cat /root/dpkg.log; fail "the package does not install again ($1)"; }
+    [ "$(dpkg-query -W -f '${Status}' gpushare)" = "install ok installed" ] || fail "it is half-configured ($1)"
+}
+again "after a removal"
+[ -e $link ] || fail "the unit is not enabled again"
+grep -q "start gpushared.service" /root/asked || fail "the daemon is not started: $(cat /root/asked)"
+grep -q "gpushared.service did not start" /root/dpkg.log || fail "it does not say that no daemon runs"
+mkdir /run/gpushare
+PATH="/root/stand-in:$PATH" dpkg -r gpushare >/root/dpkg.log 2>&1 || fail "the package cannot be removed again"
+[ -L $link ] && [ ! -e $link ] || fail "the link of the unit is not left for the next installation"
+# A copy of the programs, as a user has them without the package.
+mkdir /root/own
+dpkg-deb -x /root/2.deb /root/own
+mkdir -p /root/own/usr/lib/gpushare/gpushare-preload
+cp /root/own/usr/lib/gpushare/package/libgpushare.so /root/own/usr/lib/gpushare/
+/root/own/usr/bin/gpushare run --mem-limit 1GiB -- true 2>/root/complaints ||
+    fail "what a removed package leaves keeps a user's run out: $(cat /root/complaints)"
+mkdir -p /etc/gpushare
+: >/etc/gpushare/config.toml
+rm $link
+again "with a unit that the operator disabled"
+[ ! -e $link ] || fail "a unit that the operator disabled is enabled"
+done_ "installed again: enabled and started; without a driver it says so; what was disabled stays so"
+
+PATH="/root/stand-in:$PATH" dpkg -P gpushare >/root/dpkg.log 2>&1 || { cat /root/dpkg.log; fail "the package cannot be purged"; }
+rm -r /run/systemd
 listing >/root/after
 diff /root/before /root/after >/root/left || fail "left behind: $(cat /root/left)"
-done_ "installed again and purged: nothing is left"
+done_ "purged: nothing is left, settings neither"

@@ -130,6 +130,8 @@ fn run(args: Args) -> Result<(), Failed> {
         tracing::warn!(%error, "only few clients can connect at once");
     }
     let stop = stop_signals().map_err(|error| format!("cannot take signals: {error}"))?;
+    let source = Source(args.config);
+    let reload = reload(source.clone())?;
     let state = args.state_dir.unwrap_or_else(|| match &args.runtime_dir {
         None => PathBuf::from("/var/lib/gpushare"),
         Some(given) => given.join("state"),
@@ -146,9 +148,6 @@ fn run(args: Args) -> Result<(), Failed> {
             _ => Failed::Here(text),
         }
     })?;
-    let config = args
-        .config
-        .or_else(|| Some(PathBuf::from(CONFIG)).filter(|file| file.exists()));
     let base = Settings {
         reserve: args.reserve.unwrap_or(Bytes(0)),
         capacity: args.capacity,
@@ -158,11 +157,10 @@ fn run(args: Args) -> Result<(), Failed> {
         }),
         ..Settings::default()
     };
-    let settings = match &config {
-        Some(file) => settings_of(file, base).map_err(Failed::Settings)?,
+    let settings = match source.file() {
+        Some(file) => settings_of(&file, base).map_err(Failed::Settings)?,
         None => base,
     };
-    let reload = config.map(reload).transpose()?;
     let devices = Nvml::load().map_err(|error| error.to_string())?;
     let control = folder.control();
     let readers = match args.private {
@@ -176,7 +174,7 @@ fn run(args: Args) -> Result<(), Failed> {
         folder,
         settings,
         stop,
-        reload,
+        reload: Some(reload),
         transient: args.transient,
         starter: starter(args.transient)
             .map_err(|error| format!("cannot use standard input: {error}"))?,
@@ -195,7 +193,7 @@ fn run(args: Args) -> Result<(), Failed> {
 
 /// Reads the settings as a start would.
 fn check_config(given: Option<PathBuf>) -> ExitCode {
-    let file = given.or_else(|| Some(PathBuf::from(CONFIG)).filter(|file| file.exists()));
+    let file = Source(given).file();
     let (status, text) = match &file {
         None => (
             ExitCode::SUCCESS,
@@ -255,14 +253,28 @@ const RUNTIME: &str = "/run/gpushare";
 /// Where the file of a machine's daemon is.
 const CONFIG: &str = "/etc/gpushare/config.toml";
 
+/// Where the settings come from: the file that `--config` names, or [`CONFIG`] where there is none
+/// named.
+#[derive(Clone, Debug)]
+struct Source(Option<PathBuf>);
+
+impl Source {
+    /// The file to read now. The default one may come and go while the daemon runs.
+    fn file(&self) -> Option<PathBuf> {
+        let default = || Some(PathBuf::from(CONFIG)).filter(|file| file.exists());
+        self.0.clone().or_else(default)
+    }
+}
+
 fn settings_of(file: &Path, base: Settings) -> Result<Settings, String> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     gpushared::config::read(&text, base).map_err(|error| format!("{}: {error}", file.display()))
 }
 
-/// Reads the file again at SIGHUP.
-fn reload(file: PathBuf) -> Result<Reload, String> {
+/// Reads the file again at SIGHUP. Without a file the signal is taken too: its default action would
+/// end the daemon.
+fn reload(source: Source) -> Result<Reload, String> {
     let failed = |error: nix::errno::Errno| format!("cannot take SIGHUP: {error}");
     let hang_up = signals(&[Signal::SIGHUP]).map_err(failed)?;
     let bell = hang_up
@@ -272,7 +284,11 @@ fn reload(file: PathBuf) -> Result<Reload, String> {
     let read = move || {
         // Several signals that arrived meanwhile count as one.
         while let Ok(Some(_)) = hang_up.read_signal() {}
-        settings_of(&file, Settings::default())
+        let Some(file) = source.file() else {
+            tracing::warn!("there is no {CONFIG} to read: the settings stay as they are");
+            return Ok(None);
+        };
+        settings_of(&file, Settings::default()).map(Some)
     };
     Ok(Reload {
         bell,

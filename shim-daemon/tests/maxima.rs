@@ -102,7 +102,7 @@ fn a_reloaded_file_holds_for_new_tenants_unless_it_is_wrong() {
         bell: bell.as_fd().try_clone_to_owned().unwrap(),
         read: Box::new(move || {
             ours.read().unwrap();
-            config::read(&read.lock().unwrap(), Settings::default())
+            config::read(&read.lock().unwrap(), Settings::default()).map(Some)
         }),
     };
     let devices = FakeDevices::default();

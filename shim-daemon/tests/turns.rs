@@ -224,7 +224,7 @@ fn a_file_read_again_changes_how_long_turns_are_while_programs_run() {
         read: Box::new(move || {
             ours.read().unwrap();
             let text = "[compute]\nsharing = \"turns\"\nprofile = \"interactive\"";
-            gpushared::config::read(text, Settings::default())
+            gpushared::config::read(text, Settings::default()).map(Some)
         }),
     };
     let turns = "[compute]\nsharing = \"turns\"";

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::artefacts;
@@ -33,7 +33,11 @@ pub struct Page {
 impl Exporter {
     /// Starts one at a free port for the daemon in this folder.
     pub fn start(folder: &Path) -> Self {
-        let mut command = clean(&artefacts::exporter());
+        Self::of(clean(&artefacts::exporter()), folder)
+    }
+
+    /// As [`Exporter::start`], by this command.
+    pub fn of(mut command: Command, folder: &Path) -> Self {
         command
             .args(["--listen", "127.0.0.1:0", "--runtime-dir"])
             .arg(folder)

@@ -76,6 +76,40 @@ fn while_the_machines_daemon_is_stopped_run_waits_then_refuses() {
 }
 
 #[test]
+fn a_folder_that_a_removed_package_left_keeps_no_run_waiting() {
+    let test = "a_folder_that_a_removed_package_left_keeps_no_run_waiting";
+    let Some(mut machine) = Machine::start(test) else {
+        return;
+    };
+    machine.kill_daemon();
+    machine.sh(ROOT, "touch /run/gpushare/removed");
+    let ps = machine.run(ALICE, &["ps"]);
+    let told = String::from_utf8_lossy(&ps.stderr).into_owned();
+    assert!(told.contains("no daemon is running"), "{told}");
+    let (mut run, lines) = said(
+        &machine,
+        ALICE,
+        &["run", "--mem-limit", "1GiB", "--", "true"],
+    );
+    let told: Vec<String> = lines.collect();
+    assert!(run.wait().expect("it ends").success(), "{told:?}");
+    assert!(
+        !told.iter().any(|line| line.contains("waiting")),
+        "{told:?}"
+    );
+    // The package is back: its next stop is a stop.
+    machine.start_daemon(&[]);
+    assert_eq!(
+        machine.sh(ROOT, "ls /run/gpushare | grep -c removed; true"),
+        "0"
+    );
+    machine.kill_daemon();
+    let ps = machine.run(ALICE, &["ps"]);
+    let told = String::from_utf8_lossy(&ps.stderr).into_owned();
+    assert!(told.contains("/run/gpushare is stopped"), "{told}");
+}
+
+#[test]
 fn a_run_that_waited_is_under_the_machines_daemon() {
     let test = "a_run_that_waited_is_under_the_machines_daemon";
     let Some(mut machine) = Machine::start(test) else {
@@ -144,10 +178,16 @@ fn a_unit_that_is_enabled_and_has_not_started_is_waited_for() {
     machine.sh(
         ROOT,
         "mkdir -p /run/systemd/system/multi-user.target.wants && \
-         ln -s /nonexistent /run/systemd/system/multi-user.target.wants/gpushared.service",
+         ln -s /run/unit /run/systemd/system/multi-user.target.wants/gpushared.service",
     );
-    let ps = machine.run(BOB, &["ps"]);
-    let told = String::from_utf8_lossy(&ps.stderr).into_owned();
+    let ps = || {
+        let ps = machine.run(BOB, &["ps"]);
+        String::from_utf8_lossy(&ps.stderr).into_owned()
+    };
+    // As a removed package leaves it.
+    assert!(ps().contains("no daemon is running"), "{}", ps());
+    machine.sh(ROOT, "touch /run/unit");
+    let told = ps();
     assert!(
         told.contains("is enabled") && told.contains("has not started"),
         "{told}"

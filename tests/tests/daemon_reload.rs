@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use gpushare_tests::machine::{Machine, ROOT};
 use gpushare_tests::{Daemon, GIB, Gpu, MIB, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -92,5 +93,59 @@ fn a_storm_of_reloads_loses_no_answer_and_the_last_good_file_holds() {
     assert_eq!(daemon.row("busy").limit, 4 * GIB);
     for guest in &mut guests {
         assert_eq!(guest.ask("check"), "check 0");
+    }
+}
+
+#[test]
+fn a_reload_without_a_file_ends_nothing() {
+    let daemon = Daemon::start(&Gpu::new("mem=16GiB"));
+    let limit = given(&daemon, "before");
+    let pid = Pid::from_raw(daemon.pid().cast_signed());
+    kill(pid, Signal::SIGHUP).expect("the daemon runs");
+    for name in ["after", "later"] {
+        assert_eq!(given(&daemon, name), limit);
+    }
+}
+
+#[test]
+fn a_default_file_that_comes_later_is_read_and_a_wrong_one_is_not() {
+    let test = "a_default_file_that_comes_later_is_read_and_a_wrong_one_is_not";
+    let Some(mut machine) = Machine::bare(test) else {
+        return;
+    };
+    // An `/etc` of this machine alone.
+    machine.sh(
+        ROOT,
+        "mkdir -p /run/etc/upper /run/etc/work && \
+         mount -t overlay overlay -o lowerdir=/etc,upperdir=/run/etc/upper,workdir=/run/etc/work /etc && \
+         rm -rf /etc/gpushare",
+    );
+    machine.start_daemon(&[]);
+    let limit = |machine: &Machine, name: &str| {
+        let mut guest = machine.guest(ROOT, &["--name", name]);
+        assert_eq!(guest.ask("init"), "init 0");
+        let row = machine.row(ROOT, name).expect("it is a tenant");
+        guest.finish().silently();
+        row["limit"].as_u64().expect("a number") / GIB
+    };
+    machine.signal_daemon(Signal::SIGHUP);
+    assert_eq!(limit(&machine, "without"), 16);
+    machine.sh(
+        ROOT,
+        "mkdir /etc/gpushare && printf '[defaults]\nGPUSHARE_MEM_LIMIT = \"3GiB\"\n' >/etc/gpushare/config.toml",
+    );
+    machine.signal_daemon(Signal::SIGHUP);
+    let mut tried = 0;
+    until("the file holds", || {
+        tried += 1;
+        limit(&machine, &format!("with-{tried}")) == 3
+    });
+    for (name, line) in [
+        ("wrong", "echo '[defaults' >/etc/gpushare/config.toml"),
+        ("gone", "rm -r /etc/gpushare"),
+    ] {
+        machine.sh(ROOT, line);
+        machine.signal_daemon(Signal::SIGHUP);
+        assert_eq!(limit(&machine, name), 3, "{line}");
     }
 }

@@ -130,3 +130,72 @@ fn folders_of_the_system_and_files_of_others_stay() {
     let files = left.iter().filter(|path| Path::new(path).is_file());
     assert_eq!(files.count(), 1, "{left:?}");
 }
+
+/// A stand-in for systemd's command: it writes down what it was asked, and refuses what it is told
+/// to.
+const SYSTEMCTL: &str = r#"#!/bin/sh
+echo "$*" >>"$ROOT/asked"
+! grep -qx "$1" "$ROOT/refused"
+"#;
+
+/// Runs the installer as root would on a machine whose systemd refuses these actions. All of the
+/// machine is below `root`. Returns what it says, and what systemd was asked.
+#[track_caller]
+fn with_systemd(
+    unpacked: &Path,
+    root: &Path,
+    arguments: &[&str],
+    refused: &str,
+) -> (String, String) {
+    let script = fs::read_to_string(unpacked.join("install.sh")).expect("it is there");
+    let here = root.display().to_string();
+    let script = script
+        .replace("$root/", &format!("{here}/"))
+        .replace("[ -d /run/systemd/system ]", "true")
+        .replace("$(id -u)", "0");
+    fs::write(unpacked.join("here.sh"), script).expect("written");
+    fs::write(root.join("systemctl"), SYSTEMCTL).expect("written");
+    fs::write(root.join("asked"), "").expect("written");
+    fs::write(root.join("refused"), refused).expect("written");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let done = Command::new("sh")
+        .args(["-c", "chmod +x \"$ROOT/systemctl\"; exec sh \"$@\"", "sh"])
+        .arg(unpacked.join("here.sh"))
+        .args(arguments)
+        .args(["--prefix", &format!("{here}/opt")])
+        .env("ROOT", root)
+        .env("PATH", format!("{here}:{path}"))
+        .env_remove("DESTDIR")
+        .output()
+        .expect("a shell");
+    assert!(done.status.success(), "{done:?}");
+    let said = [done.stdout, done.stderr].concat();
+    let asked = fs::read_to_string(root.join("asked")).expect("text");
+    (String::from_utf8(said).expect("text"), asked)
+}
+
+#[test]
+fn a_daemon_that_does_not_start_is_named_and_the_rest_is_installed() {
+    let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+    let (unpacked, root) = (unpacked.path(), root.path());
+    let (said, asked) = with_systemd(unpacked, root, &[], "");
+    assert!(said.contains("enabled and runs"), "{said}");
+    assert!(
+        asked.contains("enable gpushared.service\nrestart gpushared.service\n"),
+        "{asked}"
+    );
+    // As without a driver.
+    let (said, asked) = with_systemd(unpacked, root, &[], "restart\ntry-restart\n");
+    assert!(
+        said.contains("did not start (journalctl -u gpushared"),
+        "{said}"
+    );
+    assert!(
+        asked.contains("try-restart gpushare-exporter.service"),
+        "{asked}"
+    );
+    let (said, _) = with_systemd(unpacked, root, &["--uninstall"], "disable\n");
+    assert!(said.contains("could not be stopped"), "{said}");
+    assert!(said.contains("removed from"), "{said}");
+    assert!(!root.join("etc/systemd/system/gpushared.service").exists());
+}

@@ -1,8 +1,11 @@
 //! Metrics of a real daemon, as `gpushare metrics` prints them and the exporter serves them.
 
+use gpushare_tests::artefacts;
 use gpushare_tests::daemon::Daemon;
 use gpushare_tests::gpu::Gpu;
+use gpushare_tests::guest::clean;
 use gpushare_tests::home::Home;
+use gpushare_tests::runnable::not_runnable_here;
 use gpushare_tests::web::Exporter;
 
 const MIB: u64 = 1 << 20;
@@ -129,4 +132,27 @@ fn the_exporter_serves_both_formats_and_says_when_the_daemon_is_gone() {
     assert!(exporter.get("/", &[]).status.contains(" 503 "));
     daemon.restart();
     assert_eq!(value(&exporter.metrics(), "gpushare_daemon_up"), Some(1.0));
+}
+
+#[test]
+fn the_page_names_the_host_also_where_proc_sys_is_hidden() {
+    let test = "the_page_names_the_host_also_where_proc_sys_is_hidden";
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("it has a name");
+    let title = format!("<title>gpushare on {}</title>", name.trim());
+    let daemon = Daemon::start(&Gpu::new("mem=16GiB"));
+    let folder = daemon.control();
+    let folder = folder.parent().expect("a folder");
+    let page = Exporter::start(folder).get("/", &[]).body;
+    assert!(page.contains(&title), "{page}");
+    if !nix::unistd::geteuid().is_root() {
+        not_runnable_here(test, "only root can hide /proc/sys");
+        return;
+    }
+    // As `ProcSubset=pid` of its unit does it.
+    let mut hidden = clean("unshare".as_ref());
+    hidden.args(["--mount", "sh", "-c"]);
+    hidden.arg("mount -t tmpfs none /proc/sys && exec \"$0\" \"$@\"");
+    hidden.arg(artefacts::exporter());
+    let page = Exporter::of(hidden, folder).get("/", &[]).body;
+    assert!(page.contains(&title), "{page}");
 }

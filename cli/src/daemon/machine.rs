@@ -3,10 +3,14 @@
 //! There is one where its folder is, or where its unit is enabled though it has not made the folder
 //! yet. While it does not serve, `gpushare` starts no other: two daemons would each guarantee the
 //! whole of one GPU ([ADR 51](../../../docs/adr/0051-one-daemon-for-a-gpu.md)).
+//!
+//! In a container that gpushare was injected into, the folder is that of the container's tenant:
+//! its daemon is on the host, and takes no commands from here.
 
-use super::{NODE, Talk};
+use super::{NODE, Talk, is_container};
 use crate::failure::Failure;
 use crate::output;
+use gpushare_protocol::injection::REMOVED;
 use nix::unistd::geteuid;
 use std::fmt;
 use std::fs;
@@ -38,6 +42,8 @@ pub(super) enum Machine {
     Refuses(Error),
     /// There is one, and it does not serve now.
     Silent(Silence),
+    /// This is a container, and its tenant's daemon is on the host.
+    Outside,
 }
 
 /// How it does not serve.
@@ -78,8 +84,15 @@ impl fmt::Display for Silence {
     }
 }
 
+/// What a command is told in a container.
+pub(super) const OUTSIDE: &str = "this container is a tenant of the daemon on its host, which takes no commands from here: \
+     use `gpushare` on the host; `gpushare run` here stays in the tenant";
+
 /// Looks once. A daemon that is starting is given the time of one greeting.
 pub(super) fn look() -> Machine {
+    if is_container() {
+        return Machine::Outside;
+    }
     let error = match Talk::connect(Path::new(NODE)) {
         Ok(talk) => return Machine::Serves(talk),
         Err(error) => error,
@@ -107,6 +120,7 @@ pub(super) fn wait() -> Result<Option<Talk>, Failure> {
             Machine::None => return Ok(None),
             Machine::Serves(talk) => return Ok(Some(talk)),
             Machine::Refuses(error) => return Err(refused(&error)),
+            Machine::Outside => return Err(Failure::ours(OUTSIDE)),
             Machine::Silent(silence) => silence,
         };
         let waited = began.elapsed();
@@ -137,14 +151,16 @@ fn refused(error: &Error) -> Failure {
     Failure::ours(format!("the machine's daemon is not to be used: {error}"))
 }
 
-/// Whether root or this user made the folder.
+/// Whether root or this user made the folder, and no removal of the package left it behind.
 fn has_folder(folder: &Path) -> bool {
     let theirs = [0, geteuid().as_raw(), NOBODY];
+    let is_there = |path: &Path| fs::symlink_metadata(path).is_ok();
     fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir() && theirs.contains(&found.uid()))
+        && !is_there(&folder.join(REMOVED))
 }
 
 /// Whether the unit is started with the machine: what `systemctl is-enabled` looks at, without
-/// asking systemd.
+/// asking systemd. A removed package leaves its links, which lead to nothing.
 fn is_enabled(systemd: &Path, enabled: &[&Path]) -> bool {
     if !systemd.is_dir() {
         return false;
@@ -158,7 +174,11 @@ fn is_enabled(systemd: &Path, enabled: &[&Path]) -> bool {
         kind.is_some_and(|kind| kind == "wants" || kind == "requires")
     };
     let mut targets = targets.filter(|target| wants(target));
-    targets.any(|target| fs::symlink_metadata(target.join(UNIT)).is_ok())
+    let leads = |link: &Path| {
+        let nowhere = |error: Error| error.kind() == ErrorKind::NotFound;
+        !fs::metadata(link).is_err_and(nowhere)
+    };
+    targets.any(|target| leads(&target.join(UNIT)))
 }
 
 #[cfg(test)]
@@ -175,7 +195,10 @@ mod tests {
         let enabled = || is_enabled(&systemd, &[&etc, Path::new("/nonexistent")]);
         fs::create_dir(&systemd).unwrap();
         assert!(!enabled(), "no target wants it");
-        symlink("/nonexistent", wants.join(UNIT)).unwrap();
+        let unit = dir.path().join(UNIT);
+        symlink(&unit, wants.join(UNIT)).unwrap();
+        assert!(!enabled(), "the unit was removed with its package");
+        fs::write(&unit, "").unwrap();
         assert!(enabled());
         fs::remove_dir(&systemd).unwrap();
         assert!(!enabled(), "systemd does not run, as in a container");
@@ -185,6 +208,10 @@ mod tests {
     fn a_folder_says_that_there_is_a_daemon_and_a_file_or_a_link_does_not() {
         let dir = tempfile::tempdir().unwrap();
         assert!(has_folder(dir.path()));
+        let left = dir.path().join(REMOVED);
+        fs::write(&left, "").unwrap();
+        assert!(!has_folder(dir.path()), "its package was removed");
+        fs::remove_file(left).unwrap();
         let (file, link) = (dir.path().join("file"), dir.path().join("link"));
         fs::write(&file, "").unwrap();
         symlink(dir.path(), &link).unwrap();

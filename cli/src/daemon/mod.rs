@@ -13,15 +13,31 @@ pub(crate) use gpushare_client::Talk;
 
 use crate::failure::Failure;
 use crate::output;
+use gpushare_protocol::injection::{SOCKET, is_injected};
 use gpushare_protocol::paths::Root;
 use machine::Machine;
 use nix::unistd::geteuid;
 use std::fs;
 use std::io::Error;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 /// Where a machine's own daemon serves.
 const NODE: &str = "/run/gpushare";
+
+/// Whether this is a container that gpushare was injected into, by the same sign as the library's.
+pub(crate) fn is_container() -> bool {
+    is_injected(Path::new(NODE))
+}
+
+/// Whether the daemon listens to this container's tenant; the error says why not.
+pub(crate) fn hears_container() -> Result<(), String> {
+    let socket = Path::new(NODE).join(SOCKET);
+    match UnixStream::connect(&socket) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("{}: {error}", socket.display())),
+    }
+}
 
 /// The folder of this user's own daemons, one in it for each GPU world.
 fn own_daemons(runtime_dir: Option<&Path>) -> Result<PathBuf, Failure> {
@@ -52,6 +68,7 @@ pub(crate) fn all() -> Daemons {
             let text = format!("the machine's daemon at {NODE} is not to be used: {error}");
             found.silent.push(text);
         }
+        Machine::Outside => found.silent.push(machine::OUTSIDE.to_owned()),
         Machine::None => {}
     }
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);

@@ -73,6 +73,8 @@ pub(crate) struct Facts {
     pub(crate) daemons: Vec<Daemon>,
     /// Why daemons that there are do not serve.
     pub(crate) silent: Vec<String>,
+    /// In a container: whether the daemon on the host listens to its tenant, or why not.
+    pub(crate) container: Option<Result<(), String>>,
     /// The protocol's minor of this command.
     pub(crate) own_minor: u16,
     /// Whether we are in the machine's first pid namespace.

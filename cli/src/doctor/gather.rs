@@ -64,6 +64,7 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
         proof,
         daemons: daemons(found.serving),
         silent: found.silent,
+        container: daemon::is_container().then(daemon::hears_container),
         own_minor: MINOR,
         first_pid_namespace: fs::read_link("/proc/self/ns/pid")
             .is_ok_and(|name| name == Path::new(FIRST)),

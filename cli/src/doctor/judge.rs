@@ -219,6 +219,18 @@ fn proof(facts: &Facts) -> Judged {
 }
 
 fn daemon(facts: &Facts) -> Judged {
+    match &facts.container {
+        Some(Ok(())) => {
+            return ok("this container is a tenant of the daemon on its host, which listens");
+        }
+        Some(Err(why)) => {
+            return fail(
+                format!("this container's tenant has no daemon: {why}"),
+                "start it on the host: systemctl start gpushared; until then programs that start here get no CUDA",
+            );
+        }
+        None => {}
+    }
     if let Some(silent) = facts.silent.first() {
         return fail(
             silent.clone(),
@@ -270,6 +282,7 @@ fn one_daemon(facts: &Facts) -> Judged {
 fn pids(facts: &Facts) -> Judged {
     match facts.first_pid_namespace {
         true => ok("the machine's own"),
+        false if facts.container.is_some() => ok("a container's; its daemon is on the host"),
         false => warn(
             "this is a pid namespace of its own, as in a container",
             "a daemon here cannot match NVML's list with processes: run the daemon on the host and mount its tenant's socket folder",

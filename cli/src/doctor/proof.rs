@@ -35,8 +35,11 @@ pub(super) fn make(gpu: &str, environment: &Environment) -> Result<Vec<Way>, Str
     let limit = Bytes(LIMIT).to_string();
     let run = ["run", "--gpu", gpu, "--mem-limit", &limit];
     // Nothing is guaranteed, all is lent, and what is not free is refused: the trial never waits,
-    // and no tenant waits for it. Where there is no daemon no program waits.
-    let rest = match find("gpushared").is_ok() || daemon::some().is_ok() {
+    // and no tenant waits for it. Where there is no daemon no program waits; in a container these
+    // are its tenant's terms.
+    let has_terms =
+        !daemon::is_container() && (find("gpushared").is_ok() || daemon::some().is_ok());
+    let rest = match has_terms {
         true => "--mem-request 0 --preemptible kill --on-collision fail --",
         false => "--",
     };

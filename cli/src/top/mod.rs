@@ -19,7 +19,7 @@ use crate::metrics::the_daemon;
 use crate::{output, when};
 use clap::Parser;
 use gpushare_client::{Talk, TalkError};
-use gpushare_exporter::Snapshot;
+use gpushare_exporter::{Snapshot, host};
 use gpushare_protocol::wire::{Control, EventRecord};
 use model::{Action, Model};
 use nix::unistd::{Uid, User};
@@ -158,11 +158,6 @@ fn command(pid: u32) -> Option<String> {
             .take(200)
             .collect(),
     )
-}
-
-fn host() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
-    name.unwrap_or_default().trim().to_owned()
 }
 
 /// Events, from another connection, as they come.

@@ -3,10 +3,9 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
 
-use gpushare_protocol::injection::{ALLOW, FOLDER, MARK};
+use gpushare_protocol::injection::{ALLOW, FOLDER, is_injected};
 use gpushare_protocol::limits::{LimitError, Limits};
 
 /// The variables that an injected container has no use for.
@@ -31,16 +30,6 @@ fn under(
     let is_switch = |name: &OsString| SWITCHES.iter().any(|switch| name == switch);
     let rest = environment.filter(|(name, _)| !is_switch(name));
     rest.chain([(SWITCHES[0].into(), FOLDER.into())]).collect()
-}
-
-/// Whether a container's socket folder is here. A folder that is hidden from this process counts:
-/// the container's root may have hidden it.
-fn is_injected(folder: &Path) -> bool {
-    match fs::symlink_metadata(folder) {
-        // A container's folder is open to all; one of a daemon on the host may be closed.
-        Ok(_) => fs::symlink_metadata(folder.join(MARK)).is_ok(),
-        Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
-    }
 }
 
 /// Whether the operator lets programs start without limits while no daemon answers.
@@ -71,18 +60,5 @@ mod tests {
         assert_eq!(under(false, set.clone().into_iter()), set);
         let bare = Limits::from_env(under(true, [].into_iter())).unwrap();
         assert_eq!(bare.socket(), Some(Path::new(FOLDER)));
-    }
-
-    #[test]
-    fn only_a_folder_with_the_mark_is_a_containers() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = place.path().join("gpushare");
-        assert!(!is_injected(&folder));
-        fs::create_dir(&folder).unwrap();
-        fs::write(folder.join("control.sock"), "").unwrap();
-        assert!(!is_injected(&folder), "a daemon's own");
-        fs::write(folder.join(MARK), "").unwrap();
-        assert!(is_injected(&folder));
-        assert!(!is_injected(&folder.join(MARK).join("gpushare")));
     }
 }

@@ -36,6 +36,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use gpushare_protocol::injection;
 use gpushare_protocol::page::Page;
 use gpushare_protocol::page::control::ControlPage;
 use gpushare_protocol::wire::{Reply, Request, encode};
@@ -135,7 +136,7 @@ impl fmt::Display for Unreachable {
         write!(
             f,
             "cannot join the tenant at {}: {}",
-            self.folder.join(socket::SOCKET).display(),
+            self.folder.join(injection::SOCKET).display(),
             self.why
         )
     }

@@ -16,12 +16,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use gpushare_protocol::injection::SOCKET;
 use gpushare_protocol::wire::Decoder;
 
 use crate::guest::descriptor::Descriptor;
 
-/// A tenant's socket in the folder that `GPUSHARE_SOCKET` names.
-pub(super) const SOCKET: &str = "gpushare.sock";
 /// Most descriptors taken at once: the two pages.
 const DESCRIPTORS: usize = 2;
 /// Bytes for the control message that carries them, and to spare.

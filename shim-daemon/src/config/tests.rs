@@ -238,6 +238,49 @@ fn sample(prefixes: &[&str]) -> String {
     shown.collect::<Vec<_>>().join("\n")
 }
 
+/// The tables of the file whose keys are fixed, as a text that opens them and as their headers in
+/// the sample.
+const TABLES: [(&str, &str); 6] = [
+    ("", ""),
+    ("[compute]\n", "[compute]"),
+    ("[swap]\n", "[swap]"),
+    ("[containers]\n", "[containers]"),
+    ("[[containers.rules]]\n", "[[containers.rules]]"),
+    ("[classes.half]\n", "[classes.half]"),
+];
+
+/// The keys that the reader names and `sample` does not have, by table.
+fn missing(sample: &str) -> Vec<String> {
+    let mut lacks = Vec::new();
+    for (opens, header) in TABLES {
+        let text = format!("{opens}no_such_key = 1");
+        let named = read(&text, Settings::default()).unwrap_err();
+        let keys: Vec<&str> = named.split('`').skip(3).step_by(2).collect();
+        assert!(keys.len() > 1, "the reader names its keys: {named}");
+        let (_, table) = match header {
+            "" => ("", sample),
+            _ => sample.split_once(header).unwrap_or_default(),
+        };
+        let own = table.split("\n[").next().unwrap_or_default();
+        let has = |key: &&str| {
+            let line = format!("{key} = ");
+            let path = match header.trim_matches(['[', ']']) {
+                "" => (*key).to_owned(),
+                above => format!("{above}.{key}"),
+            };
+            let tables = [format!("[{path}]"), format!("[{path}.")];
+            own.lines().any(|own| own.starts_with(&line))
+                || tables.iter().any(|table| sample.contains(table))
+        };
+        lacks.extend(
+            keys.iter()
+                .filter(|key| !has(key))
+                .map(|key| format!("{header}{key}")),
+        );
+    }
+    lacks
+}
+
 #[test]
 fn the_sample_shows_every_default_as_it_is() {
     let defaults = read(&sample(&["# "]), Settings::default()).unwrap();
@@ -246,16 +289,29 @@ fn the_sample_shows_every_default_as_it_is() {
     // Its examples are accepted, too, and each key that there is occurs.
     let all = sample(&["# ", "## "]);
     read(&all, Settings::default()).unwrap();
-    let missing = read("no_such_key = 1", Settings::default()).unwrap_err();
-    let keys = missing.split('`').skip(3).step_by(2);
-    let missing: Vec<&str> = keys
-        .filter(|key| !all.contains(&format!("{key} = ")) && !all.contains(&format!("[{key}")))
-        .collect();
-    assert_eq!(missing, [] as [&str; 0]);
+    assert_eq!(missing(&all), [] as [&str; 0]);
     // As it is installed it changes nothing.
     let installed = include_str!("../../../packaging/config.toml");
     let untouched = read(installed, Settings::default()).unwrap();
     assert_eq!(format!("{untouched:?}"), format!("{plain:?}"));
+}
+
+#[test]
+fn a_key_that_the_sample_lacks_is_found_in_every_table() {
+    let all = sample(&["# ", "## "]);
+    for key in [
+        "capacity", "switch", "duplex", "library", "image", "devices",
+    ] {
+        let without = all.lines().filter(|line| !line.starts_with(key));
+        let without = without.collect::<Vec<_>>().join("\n");
+        let found = missing(&without);
+        assert!(
+            found.iter().any(|found| found.ends_with(key)),
+            "{key}: {found:?}"
+        );
+    }
+    let without = all.replace("[swap]", "[other]");
+    assert!(missing(&without).contains(&"swap".to_owned()));
 }
 
 #[test]

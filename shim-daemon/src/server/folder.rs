@@ -7,6 +7,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use gpushare_protocol::injection::REMOVED;
+pub use gpushare_protocol::injection::SOCKET;
 use gpushare_protocol::sockets;
 use nix::unistd::geteuid;
 
@@ -17,8 +19,6 @@ use crate::node::Registration;
 pub const CONTROL: &str = "control.sock";
 /// The file that a daemon locks for as long as it serves.
 const LOCK: &str = "lock";
-/// A tenant's socket in its folder.
-pub const SOCKET: &str = "gpushare.sock";
 
 /// The daemon's runtime folder.
 #[derive(Debug)]
@@ -65,6 +65,8 @@ impl Folder {
             // The previous daemon may have removed files until it released the lock.
             self.make()?;
             let control = self.listen_control()?;
+            // The package is back, and the machine has a daemon again.
+            let _ = fs::remove_file(self.root.join(REMOVED));
             self.claim = Some(Claim { lock, control });
         }
         Ok(())

@@ -99,8 +99,9 @@ pub struct Server {
 pub struct Reload {
     /// Becomes readable when it is to be.
     pub bell: OwnedFd,
-    /// Empties `bell` and reads the file; the error describes the fault.
-    pub read: Box<dyn FnMut() -> Result<Settings, String> + Send>,
+    /// Empties `bell` and reads the file. `None` if there is none, which it has said; the error
+    /// describes the fault.
+    pub read: Box<dyn FnMut() -> Result<Option<Settings>, String> + Send>,
 }
 
 impl std::fmt::Debug for Reload {
@@ -337,13 +338,14 @@ impl Server {
         };
         self.notify.reloading();
         match (reload.read)() {
-            Ok(settings) => {
+            Ok(Some(settings)) => {
                 self.node.reload(clock::now(), &settings);
                 self.follow_classes();
                 tracing::info!(
                     "the file was read again: its turns hold from now on, its defaults for tenants that come"
                 );
             }
+            Ok(None) => {}
             Err(error) => {
                 tracing::error!(
                     "the file is refused; the previous settings stay in force: {error}"

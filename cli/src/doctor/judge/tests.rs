@@ -33,6 +33,7 @@ fn healthy() -> Facts {
             devices: vec![("GPU-1".to_owned(), true)],
         }],
         silent: vec![],
+        container: None,
         own_minor: 8,
         first_pid_namespace: true,
         descriptors: 524_288,
@@ -133,6 +134,27 @@ fn nvml_that_is_missing_or_blind_is_named() {
     breaks("nvml", Verdict::Warn, ("GPU-1", "hostPID"), |facts| {
         facts.daemons[0].devices[0].1 = false;
     });
+}
+
+#[test]
+fn in_a_container_the_daemon_is_the_hosts_and_has_to_listen() {
+    let inside = |facts: &mut Facts, hears: Result<(), String>| {
+        facts.daemons.clear();
+        facts.silent = vec!["use `gpushare` on the host".to_owned()];
+        facts.first_pid_namespace = false;
+        facts.container = Some(hears);
+    };
+    breaks("daemon", Verdict::Ok, ("on its host", ""), |facts| {
+        inside(facts, Ok(()));
+    });
+    breaks(
+        "daemon",
+        Verdict::Fail,
+        ("refused", "on the host"),
+        |facts| {
+            inside(facts, Err("gpushare.sock: connection refused".to_owned()));
+        },
+    );
 }
 
 #[test]

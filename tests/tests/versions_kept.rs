@@ -1,0 +1,157 @@
+//! `versions.sh`: an upgrade and a removal keep the versions of the library that processes use,
+//! also where the library's folder is on a file system of its own, whose paths in `mountinfo` are
+//! others.
+
+use gpushare_tests::artefacts;
+use gpushare_tests::guest::Guest;
+use gpushare_tests::machine::{Machine, ROOT};
+
+/// The library's folder. A separate machine's `/run` is a file system of its own.
+const HERE: &str = "/run/opt/a b/lib";
+
+fn machine() -> Option<Machine> {
+    let test = std::thread::current();
+    let machine = Machine::bare(test.name().unwrap_or("versions_kept"))?;
+    let script = artefacts::repository().join("packaging/versions.sh");
+    machine.sh(
+        ROOT,
+        &format!(
+            "mkdir -p '{HERE}/package' /run/inside && cp '{}' '{HERE}/versions.sh'",
+            script.display()
+        ),
+    );
+    Some(machine)
+}
+
+/// Installs a version, with this build's library.
+fn add(machine: &Machine, version: &str) -> String {
+    let library = artefacts::interposer();
+    let line = format!(
+        "cd '{HERE}' && rm -f package/* && cp {} package/libgpushare.so && \
+         echo {version} >package/VERSION && sh ./versions.sh add",
+        library.display()
+    );
+    machine.sh(ROOT, &line)
+}
+
+/// The versions that are there.
+fn versions(machine: &Machine) -> String {
+    let line = format!("ls '{HERE}/versions' 2>/dev/null | tr '\\n' ' '");
+    machine.sh(ROOT, &line)
+}
+
+/// A process in a mount namespace of its own that has done this there, as a container's first one.
+fn container(machine: &Machine, line: &str) -> Guest {
+    let line = format!("{line} && echo up && read go");
+    let mut command = machine.as_user(ROOT, "unshare");
+    command.args(["--mount", "sh", "-c", &line]);
+    let mut guest = Guest::start(command);
+    assert_eq!(guest.line(), "up");
+    guest
+}
+
+/// Two upgrades: without a use, the first version goes.
+fn upgrade_twice(machine: &Machine) -> String {
+    let said = [add(machine, "2"), add(machine, "3")];
+    said.join("\n")
+}
+
+#[test]
+fn a_version_that_a_container_has_mounted_stays_until_it_ends() {
+    let Some(machine) = machine() else { return };
+    add(&machine, "1");
+    let mount = format!("mount --bind '{HERE}/versions/1' /run/inside");
+    let inside = container(&machine, &mount);
+    let said = upgrade_twice(&machine);
+    assert!(said.contains("kept /run/opt/a b/lib/versions/1:"), "{said}");
+    assert_eq!(versions(&machine), "1 2 3");
+    inside.kill();
+    add(&machine, "4");
+    assert_eq!(versions(&machine), "3 4");
+}
+
+#[test]
+fn a_version_whose_library_alone_is_mounted_stays_and_a_neighbour_goes() {
+    let Some(machine) = machine() else { return };
+    // A name that begins like the one in use.
+    add(&machine, "1");
+    add(&machine, "10");
+    let mount = format!(
+        "touch /run/inside/lib.so && mount --bind '{HERE}/versions/1/libgpushare.so' /run/inside/lib.so"
+    );
+    let _inside = container(&machine, &mount);
+    upgrade_twice(&machine);
+    assert_eq!(versions(&machine), "1 2 3");
+}
+
+#[test]
+fn a_removal_keeps_what_a_container_has_mounted() {
+    let Some(machine) = machine() else { return };
+    add(&machine, "1");
+    add(&machine, "2");
+    let mount = format!("mount --bind '{HERE}/versions/1' /run/inside");
+    let inside = container(&machine, &mount);
+    let remove = || machine.sh(ROOT, &format!("sh '{HERE}/versions.sh' remove"));
+    let said = remove();
+    assert!(
+        said.contains("versions/1:") && !said.contains("versions/2:"),
+        "{said}"
+    );
+    assert_eq!(versions(&machine), "1");
+    inside.kill();
+    assert_eq!(remove(), "");
+    assert_eq!(versions(&machine), "");
+}
+
+#[test]
+fn a_library_that_a_process_maps_by_another_path_stays() {
+    let Some(machine) = machine() else { return };
+    add(&machine, "1");
+    // The mount goes; what was mapped through it stays mapped.
+    let line = format!(
+        "touch /run/inside/lib.so && mount --bind '{HERE}/versions/1/libgpushare.so' /run/inside/lib.so && \
+         exec env LD_PRELOAD=/run/inside/lib.so sh -c 'umount -l /run/inside/lib.so; echo up; read go'"
+    );
+    let mut command = machine.as_user(ROOT, "unshare");
+    command.args(["--mount", "sh", "-c", &line]);
+    let mut inside = Guest::start(command);
+    assert_eq!(inside.line(), "up");
+    upgrade_twice(&machine);
+    assert_eq!(versions(&machine), "1 2 3");
+    inside.kill();
+    add(&machine, "4");
+    assert_eq!(versions(&machine), "3 4");
+}
+
+#[test]
+fn where_the_mount_is_out_of_sight_the_versions_name_decides() {
+    let Some(machine) = machine() else { return };
+    // A root that is no mount point: no line of mountinfo is about its file system.
+    let root = "/run/root";
+    machine.sh(
+        ROOT,
+        &format!(
+            "mkdir -p {root}/lib {root}/package {root}/proc && cd {root} && mkdir bin dev etc usr lib64; \
+             for folder in bin dev etc usr lib lib64; do [ ! -e /$folder ] || mount --rbind /$folder {root}/$folder; done; \
+             mount --rbind /proc {root}/proc; mkdir -p '{root}{HERE}/package' {root}/tmp && cp '{HERE}/versions.sh' '{root}{HERE}/'"
+        ),
+    );
+    let within = |line: &str| {
+        let line = format!("chroot {root} sh -c \"cd '{HERE}' && {line}\"");
+        machine.sh(ROOT, &line)
+    };
+    let add = |version: &str| {
+        within(&format!(
+            "rm -f package/*; echo lib{version} >package/libgpushare.so; echo {version} >package/VERSION; sh ./versions.sh add"
+        ))
+    };
+    add("1");
+    let mount = format!("mount --bind '{root}{HERE}/versions/1' /run/inside");
+    let inside = container(&machine, &mount);
+    add("2");
+    add("3");
+    assert_eq!(within("ls versions | tr '\\n' ' '"), "1 2 3");
+    inside.kill();
+    add("4");
+    assert_eq!(within("ls versions | tr '\\n' ' '"), "3 4");
+}
