@@ -142,8 +142,9 @@ impl Client {
                 let estimate = self.estimate(ns);
                 self.flying.push_back(Flying { ns, estimate });
                 self.note_pending(now);
-                acts.push(if self.copied > now {
-                    Act::SubmitAt(self.copied, ns)
+                let at = self.copied.max(self.program.reaches(now));
+                acts.push(if at > now {
+                    Act::SubmitAt(at, ns)
                 } else {
                     Act::Submit(ns)
                 });

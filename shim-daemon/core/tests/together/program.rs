@@ -32,6 +32,9 @@ pub struct Program {
     /// Each operation waits for a copy from the host of so many ns, which the program submits in
     /// its second stream before it; 0: none. Copies pass no gate and occupy no engine.
     pub copy: u64,
+    /// Work that it submits from the first moment on reaches the device so many ns after that
+    /// moment, as behind a stream's wait for the host.
+    pub stalls: Option<(u64, u64)>,
     /// Its kernels meet those of a peer: the board of both, and its own side.
     pub meets: Option<(Board, usize)>,
     /// It joins at `from`, launches nothing for `starts` ns, and works until `until`, in turns of
@@ -62,6 +65,7 @@ impl Program {
             burst: 1,
             launch: 5 * US,
             copy: 0,
+            stalls: None,
             meets: None,
             from: 0,
             starts: 0,
@@ -123,6 +127,12 @@ impl Program {
         Self { copy, ..self }
     }
 
+    /// What it submits in `time` ns from `from` on waits until these have passed.
+    pub fn stalls(self, from: u64, time: u64) -> Self {
+        let stalls = Some((from, time));
+        Self { stalls, ..self }
+    }
+
     /// Its kernels meet those of the other side.
     pub fn meets(self, board: &Board, side: usize) -> Self {
         let meets = Some((Board::clone(board), side));
@@ -178,6 +188,14 @@ impl Program {
             at += if into < on { 0 } else { on + off - into };
         }
         (at < self.until).then_some(at)
+    }
+
+    /// When work that it submits at `now` reaches the device.
+    pub fn reaches(&self, now: u64) -> u64 {
+        let stalled = self.stalls.map(|(from, time)| from..from + time);
+        stalled
+            .filter(|stalled| stalled.contains(&now))
+            .map_or(now, |stalled| stalled.end)
     }
 
     /// The time from one random request to the next (ns), exponentially distributed.

@@ -1,8 +1,8 @@
 //! The invariants of a shared device between two inputs.
 
 use super::Shared;
+use super::gate::Gate;
 use super::rules::{Rules, signed};
-use super::tenant::Gate;
 use crate::lease::page::LeaseKind;
 
 impl Shared {

@@ -18,15 +18,17 @@ pub(super) struct Contenders<'a> {
     pub(super) higher: bool,
     /// The tenants that always want the device take turns.
     pub(super) turns: bool,
+    /// Tenants may yield to one to which nothing was promised.
+    yields: bool,
 }
 
 impl<'a> Contenders<'a> {
-    /// The pending tenants, of all those that are `active`. `turns`: they may take turns. `None` if
-    /// none is pending.
+    /// The pending tenants, of all those that are `active`. `turns`: they may take turns; `yields`:
+    /// they may yield to one to which nothing was promised. `None` if none is pending.
     pub(super) fn of<'b>(
         pending: &'a [(TenantId, &'a Tenant)],
         active: impl Iterator<Item = &'b Tenant>,
-        turns: bool,
+        (turns, yields): (bool, bool),
     ) -> Option<Self> {
         let classes = || pending.iter().map(|(_, tenant)| tenant.class());
         let (lowest, highest) = (classes().min()?, classes().max()?);
@@ -37,13 +39,21 @@ impl<'a> Contenders<'a> {
             classes: lowest < highest,
             higher: worked.any(|other| lowest < other.class()),
             turns: turns && take_turns(pending, highest),
+            yields,
         })
     }
 
-    /// Those that steering helps. Among the tenants of one class the lag keeps the guarantees.
+    /// Those that steering helps. Among the tenants of one class the lag keeps the guarantees. A
+    /// tenant that may not be helped keeps no help from another.
     pub(super) fn helped(&self) -> impl Iterator<Item = (TenantId, &'a Tenant)> {
+        let may_be = |one: &Tenant| self.yields || self.is_promised(one) || self.takes_turns(one);
         let all = self.pending.iter().copied();
-        all.filter(|(_, tenant)| tenant.is_helped(self.classes))
+        all.filter(move |(_, one)| one.is_helped(self.classes) && may_be(one))
+    }
+
+    /// Whether the operator promised something to it: a share, or a higher class.
+    pub(super) fn is_promised(&self, tenant: &Tenant) -> bool {
+        self.higher || self.classes || tenant.has_promise()
     }
 
     /// A tenant that has to get its guarantee now, beside tenants of other classes.
@@ -55,6 +65,11 @@ impl<'a> Contenders<'a> {
     /// Whether a tenant always wants the device.
     pub(super) fn stays(&self, tenant: &Tenant) -> bool {
         tenant.is_dense() || (self.turns && tenant.loops())
+    }
+
+    /// Whether others wait in its turns.
+    pub(super) fn takes_turns(&self, tenant: &Tenant) -> bool {
+        self.turns && self.stays(tenant) && !tenant.is_doubted()
     }
 
     /// How many of the tenants do not always want the device.

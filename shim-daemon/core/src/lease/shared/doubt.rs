@@ -5,9 +5,9 @@ use super::rules::Rules;
 use crate::time::Nanos;
 
 /// Whether a tenant's bills agree with the clock. While no other tenant may run, completed work
-/// should take the elapsed time. No tenant yields or is held for one that claims less than half of
-/// it. A process that was not scheduled for a while looks the same once, so the first doubt is
-/// short and each further one twice as long, until its bills agree again.
+/// should take the elapsed time. One that claims less than half of it is not behind, and no tenant
+/// is held for it. A process that was not scheduled for a while looks the same once, so the first
+/// doubt is short and each further one twice as long, until its bills agree again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Doubt {
     /// No other tenant could run at the last sample.
@@ -16,6 +16,8 @@ pub(super) struct Doubt {
     time: u64,
     claimed: u64,
     until: Nanos,
+    /// When it was last looked at.
+    seen: Nanos,
     /// How long the next doubt is; zero if its bills agreed last.
     next: Nanos,
 }
@@ -24,6 +26,7 @@ impl Doubt {
     /// Records the work of the last `span`. `alone`: at the end of the span no other tenant could
     /// run.
     pub(super) fn note(&mut self, now: Nanos, (span, alone): (Nanos, bool), done: Done) {
+        self.seen = now;
         if std::mem::replace(&mut self.alone, alone) && alone && done.pending >= Rules::MOSTLY {
             self.time += span.0;
             self.claimed = self.claimed.saturating_add(done.service);
@@ -43,7 +46,8 @@ impl Doubt {
         }
     }
 
-    pub(super) fn is(&self, now: Nanos) -> bool {
-        now < self.until
+    /// Whether its claims were doubted at the last look.
+    pub(super) fn is(&self) -> bool {
+        self.seen < self.until
     }
 }

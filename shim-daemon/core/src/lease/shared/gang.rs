@@ -9,7 +9,7 @@
 
 use super::Shared;
 use super::bond::Wish;
-use super::tenant::Gate;
+use super::gate::Gate;
 use crate::ids::TenantId;
 use crate::time::Nanos;
 use std::collections::BTreeMap;

@@ -61,6 +61,11 @@ impl Habit {
         })
     }
 
+    /// Whether it was seen pending in the last `time`.
+    pub(super) fn was_pending_within(&self, time: Nanos, now: Nanos) -> bool {
+        self.pending_at.is_some_and(|at| now <= at + time)
+    }
+
     /// Whether it was ever seen pending.
     pub(super) fn has_worked(&self) -> bool {
         self.pending_at.is_some()

@@ -1,7 +1,7 @@
 //! A tenant's bills for its work on a shared device.
 
 use super::done::Done;
-use super::rules::Rules;
+use super::rules::{Rules, scaled};
 use crate::time::Nanos;
 
 /// Whether a tenant reports pending work that does not run, because its process was stopped or
@@ -13,12 +13,15 @@ struct Stuck {
     /// How long it has been open, silent and beside other tenants, and their service in that time.
     watched: Nanos,
     others: Nanos,
+    /// What changes of contexts left of that time, if it has not had the device.
+    left: Nanos,
 }
 
 /// See the module's page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Meter {
-    /// Nanoseconds billed by time for operations that are not complete.
+    /// Nanoseconds billed by time for operations that are not complete; of less than a sample once
+    /// one is.
     advance: u64,
     /// How long it has been pending without completing anything, and whether that is billed by
     /// time.
@@ -100,7 +103,9 @@ impl Meter {
         let bill = if done.service > 0 {
             self.speaks();
             let billed = done.service.min(self.advance);
-            self.advance -= billed;
+            // The operation that was billed by time has ended. What is left was no service: its
+            // work waited.
+            self.advance = (self.advance - billed).min(span.0);
             done.service - billed
         } else if done.pending < Rules::ALWAYS {
             self.speaks();
@@ -153,16 +158,17 @@ impl Meter {
 
     /// While it completes nothing at an open gate: whether the service of others (`others` of
     /// `span`) excludes that it got half of its even part. `beside` are the pending tenants, in
-    /// thousandths.
-    pub(super) fn watch(&mut self, (span, beside): (Nanos, u64), others: u64) {
+    /// thousandths; so much is `left` by changes of contexts if it has not had the device.
+    pub(super) fn watch(&mut self, (span, beside): (Nanos, u64), others: u64, left: u64) {
         if self.silent == Nanos::ZERO || beside < Rules::CROWDED {
             return;
         }
         let stuck = &mut self.stuck;
         stuck.watched = stuck.watched + span;
         stuck.others = stuck.others + Nanos(others);
-        let half = stuck.watched.0 * 500 / beside;
-        stuck.is = stuck.watched >= Rules::STUCK && (stuck.watched - stuck.others).0 < half;
+        stuck.left = stuck.left + Nanos(scaled(span.0, left, 1000));
+        let half = scaled(stuck.left.0, 500, beside);
+        stuck.is = stuck.watched >= Rules::STUCK && (stuck.left - stuck.others).0 < half;
     }
 
     /// The time that its cap pays for a `span`: the service, or while it is alone the time in
@@ -204,6 +210,55 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SPAN: Nanos = Nanos::millis(2);
+    const RULES: Rules = Rules {
+        slice: SPAN,
+        switch: Nanos::ZERO,
+    };
+
+    /// Its bills for so many spans with work pending and so much service in each.
+    fn bills(meter: &mut Meter, spans: u64, service: u64) -> u64 {
+        let done = Done {
+            service,
+            pending: 1000,
+            works: true,
+            ..Done::default()
+        };
+        let bill = |_| meter.bill(done, &RULES, (SPAN, 2000), false);
+        (0..spans).map(bill).sum()
+    }
+
+    #[test]
+    fn an_operation_that_was_billed_by_time_is_not_billed_again() {
+        let mut meter = Meter::new();
+        let by_time = bills(&mut meter, 100, 0);
+        assert_eq!(by_time, SPAN.0 * 50);
+        assert_eq!(bills(&mut meter, 1, by_time), 0);
+        assert_eq!(bills(&mut meter, 10, SPAN.0), SPAN.0 * 10);
+    }
+
+    /// Its work waited, and had nothing of the device.
+    #[test]
+    fn time_that_no_operation_took_is_no_credit() {
+        let mut meter = Meter::new();
+        bills(&mut meter, 5_000, 0);
+        assert_eq!(bills(&mut meter, 1, SPAN.0), 0);
+        assert_eq!(bills(&mut meter, 10, SPAN.0), SPAN.0 * 9);
+    }
+
+    #[test]
+    fn one_that_cannot_have_had_half_of_its_part_is_stuck() {
+        // Of three, with changes of contexts that leave 800 thousandths: 5 of 6 are 667.
+        for (others, is_stuck) in [(700, true), (640, false)] {
+            let mut meter = Meter::new();
+            bills(&mut meter, 1, 0);
+            for _ in 0..20 {
+                meter.watch((SPAN, 3000), SPAN.0 * others / 1000, 800);
+            }
+            assert_eq!(meter.is_stuck(), is_stuck, "{others}");
+        }
+    }
 
     #[test]
     fn work_behind_the_gate_that_a_cap_closed_is_paid_once_it_is_complete() {

@@ -17,7 +17,9 @@ mod contenders;
 mod done;
 mod doubt;
 mod gang;
+mod gate;
 mod habit;
+mod mean;
 mod meter;
 mod pages;
 mod rest;
@@ -26,6 +28,7 @@ mod service;
 mod steer;
 mod tenant;
 mod trial;
+mod trials;
 mod view;
 
 pub(super) use bond::Wish;
@@ -42,12 +45,13 @@ use crate::ids::{ProcessId, TenantId};
 use crate::time::Nanos;
 use books::Books;
 use done::Done;
+use gate::Gate;
 use meter::Flight;
 use rest::Rest;
 use rules::Rules;
 use std::collections::{BTreeMap, VecDeque};
 use steer::Steering;
-use tenant::{Gate, Tenant};
+use tenant::Tenant;
 
 /// See the module's page.
 #[derive(Debug)]
@@ -202,13 +206,25 @@ impl Shared {
         let tenants = (&mut self.roster, &mut self.rest);
         let bills = service::settle(tenants, &done, &self.rules, (self.now, span));
         self.audit(&done, &bills, span);
-        let active = || self.roster.tenants().filter(|tenant| tenant.is_active());
-        let useful = active().all(Tenant::is_known).then(|| bills.values().sum());
-        self.steering
-            .note((self.now, span), useful, active().count());
+        self.note_useful(bills.values().sum(), span);
         self.pay(&done, &bills, span);
         self.next = None;
         self.settle();
+    }
+
+    /// What the driver, or steering, leaves useful shows only where all bills are known and more
+    /// than one tenant wants the device: one that starts counts as active, and leaves the device to
+    /// another.
+    fn note_useful(&mut self, useful: u64, span: Nanos) {
+        let now = self.now;
+        let mut active = self.roster.tenants().filter(|tenant| tenant.is_active());
+        let known = active.all(Tenant::is_known);
+        let wants = |tenant: &&Tenant| tenant.is_pending(now);
+        let contended = self.roster.tenants().filter(wants).count() > 1;
+        let useful = (known && contended).then_some(useful);
+        let recent = self.roster.iter().filter(|(_, one)| one.is_recent(now));
+        let recent = recent.map(|(id, _)| id).collect();
+        self.steering.note((now, span), useful, recent);
     }
 
     /// Counts the part of a span in which no tenant had work on the device while one waited at its

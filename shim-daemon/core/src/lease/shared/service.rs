@@ -85,9 +85,19 @@ pub(super) fn settle(
         _ => *bill,
     };
     let all: u64 = bills.iter().map(|(id, bill)| served(id, bill)).sum();
+    let shown = |(id, one): (TenantId, &Tenant)| Shown {
+        tenant: id,
+        runs: one.is_pending(now) && !one.is_shut(),
+        keeps: one.is_dense().then(|| one.slice(rules)),
+    };
+    let shown: Vec<Shown> = tenants.iter().map(shown).collect();
     for (id, tenant) in tenants.iter_mut() {
         let own = bills.get(&id).map_or(0, |bill| served(&id, bill));
-        tenant.watch((span, beside), all.saturating_sub(own));
+        tenant.watch(
+            (span, beside),
+            all.saturating_sub(own),
+            left(&shown, id, rules),
+        );
     }
     let mut classes: Vec<u16> = tenants.tenants().map(|tenant| tenant.class()).collect();
     classes.sort_unstable();
@@ -104,6 +114,33 @@ pub(super) fn settle(
         forgive(tenants, class);
     }
     bills
+}
+
+/// What a tenant shows of how it uses the device now.
+struct Shown {
+    tenant: TenantId,
+    /// Its work may run.
+    runs: bool,
+    /// It leaves no gaps: for how long it keeps the device.
+    keeps: Option<Nanos>,
+}
+
+/// Which part of the time, in thousandths, changes of contexts would leave without this tenant: one
+/// to each of the others, in the time for which those without gaps keep the device. Where all have
+/// gaps that time is not known, and nothing is said to be lost.
+fn left(all: &[Shown], without: TenantId, rules: &Rules) -> u64 {
+    let others = || all.iter().filter(|one| one.tenant != without && one.runs);
+    let kept = others().filter_map(|one| one.keeps);
+    let kept = kept.fold(0, |sum: u64, slice| sum.saturating_add(slice.0));
+    let changes = match others().count() as u64 {
+        0 | 1 => 0,
+        _ if kept == 0 => 0,
+        more => rules.switch.0 * more,
+    };
+    if changes == 0 {
+        return 1000;
+    }
+    scaled(1000, kept, kept + changes)
 }
 
 /// Debts without a creditor lapse: the debts of a class are at most the sum by which its tenants
@@ -224,4 +261,39 @@ fn dues(claims: &[Claim], all: u64) -> Vec<u64> {
         lack => due + lack,
     };
     claims.iter().zip(&natural).map(given).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A trainer and two servers, of which the last is not counted.
+    #[test]
+    fn changes_leave_what_the_slices_of_those_without_gaps_allow() {
+        let rules = Rules {
+            slice: Nanos::micros(2100),
+            switch: Nanos::micros(150),
+        };
+        let shown = |tenant, keeps: Option<u64>| Shown {
+            tenant: TenantId(tenant),
+            runs: true,
+            keeps: keeps.map(Nanos::micros),
+        };
+        let last = shown(3, None);
+        let left = |all: Vec<Shown>| left(&all, TenantId(3), &rules);
+        let servers = || [shown(2, None), shown(3, None)];
+        let with = |keeps| {
+            left(
+                [shown(1, Some(keeps))]
+                    .into_iter()
+                    .chain(servers())
+                    .collect(),
+            )
+        };
+        assert_eq!([with(2700), with(300)], [900, 500]);
+        // One other: its work needs no changes. Only servers: nothing is known.
+        assert_eq!(left(vec![shown(1, Some(300)), last]), 1000);
+        let none = [shown(1, None)].into_iter().chain(servers());
+        assert_eq!(left(none.collect()), 1000);
+    }
 }

@@ -4,9 +4,11 @@
 //! Each tenant's gate follows from the mode and from the tenant that is behind, at every sample.
 
 use super::contenders::Contenders;
+use super::gate::Gate;
 use super::rules::{Rules, Visits};
-use super::tenant::{Gate, Tenant};
-use super::trial::{Regime, Trial};
+use super::tenant::Tenant;
+use super::trial::Regime;
+use super::trials::Trials;
 use crate::ids::TenantId;
 use crate::lease::roster::Roster;
 use crate::lease::view::Mode;
@@ -30,7 +32,9 @@ pub(super) struct Steering {
     /// The steering in force.
     regime: Regime,
     /// Whether steering without a promise is worth its cost.
-    trial: Trial,
+    trials: Trials,
+    /// Since when no two tenants are active. The mode is kept meanwhile, for as long as a calm.
+    alone: Option<Nanos>,
 }
 
 impl Default for Steering {
@@ -43,7 +47,8 @@ impl Default for Steering {
             relaxed: None,
             changes: 0,
             regime: Regime::Driver,
-            trial: Trial::default(),
+            trials: Trials::default(),
+            alone: None,
         }
     }
 }
@@ -58,23 +63,33 @@ struct Case {
     /// It and others like it take turns.
     turns: bool,
     visits: Visits,
-    /// It has completed no operation for long.
-    silent: bool,
+    /// Others may be held for it: it has completed an operation not long ago, and its claims agree
+    /// with the clock.
+    earns: bool,
     works: bool,
     want: Mode,
     lag: i64,
 }
 
 impl Steering {
-    /// The mode, and how often it changed.
+    /// The mode, and how often it changed. A tenant alone is not steered, whatever is kept.
     pub(super) fn mode(&self) -> (Mode, u64) {
-        (self.mode, self.changes)
+        let mode = match self.alone {
+            Some(_) => Mode::Together,
+            None => self.mode,
+        };
+        (mode, self.changes)
     }
 
-    /// A sample: so many tenants were active, and had so much service together in the last span.
-    /// `None`: some of that is a guess.
-    pub(super) fn note(&mut self, times: (Nanos, Nanos), useful: Option<u64>, active: usize) {
-        self.trial.note(times, useful, (active, self.regime));
+    /// A sample: the tenants had so much service together in the last span. `None`: that says
+    /// nothing. `recent`: those that had work not long ago.
+    pub(super) fn note(
+        &mut self,
+        times: (Nanos, Nanos),
+        useful: Option<u64>,
+        recent: Vec<TenantId>,
+    ) {
+        self.trials.note(times, useful, (recent, self.regime));
     }
 
     /// No tenant needs steering.
@@ -145,30 +160,26 @@ impl Steering {
             .filter_map(|id| Some((*id, tenants.get(*id)?)))
             .filter(|(_, tenant)| tenant.is_pending(now) && !tenant.is_throttled())
             .collect();
-        let case = if active.len() < 2 {
-            None
-        } else {
-            let others = active.iter().filter_map(|id| tenants.get(*id));
-            let turns = self.trial.allows(Regime::Turns, now);
-            let all = Contenders::of(&pending, others, turns);
-            all.and_then(|all| self.case(&all, rules, now))
+        let case = match self.is_alone(active, now) {
+            true => None,
+            false => self.found(&pending, (tenants, active), rules, now),
         };
-        let case = case.filter(|case| self.is_worth_it(case, rules, now));
         let was = std::mem::replace(&mut self.regime, Regime::Driver);
         // Only turns hold tenants that are not behind. Where they are given up, the driver decides.
-        let ends = was == Regime::Turns && !self.trial.allows(Regime::Turns, now);
+        let ends = was == Regime::Turns && !self.trials.allows(Regime::Turns, now);
         let case = case.filter(|_| !ends);
         if ends {
             self.rest(now);
         }
         match case {
-            None if active.len() < 2 => self.rest(now),
+            None if self.alone.is_some() => {}
             None => self.follow(Mode::Together, now),
             Some(case) => {
                 self.follow(case.want, now);
                 self.regime = match self.mode {
                     Mode::Together => Regime::Driver,
                     Mode::Hold if case.turns => Regime::Turns,
+                    _ if case.visits.promised => Regime::Promised,
                     _ => Regime::Yields,
                 };
                 self.apply(&case, &pending, rules, &mut gates);
@@ -183,15 +194,18 @@ impl Steering {
         gates
     }
 
-    /// Whether what steering for this case costs is known to be no more than it may. Otherwise the
-    /// driver alone decides at once.
-    fn is_worth_it(&mut self, case: &Case, rules: &Rules, now: Nanos) -> bool {
-        let is_free = rules.switch == Nanos::ZERO || case.visits.promised || case.turns;
-        if is_free || self.trial.allows(Regime::Yields, now) {
-            return true;
+    /// Whether no two tenants are active. The mode is kept for one that pauses for less than a
+    /// calm: on its return it is found as it was.
+    fn is_alone(&mut self, active: &[TenantId], now: Nanos) -> bool {
+        let alone = active.len() < 2;
+        let since = match alone {
+            true => Some(*self.alone.get_or_insert(now)),
+            false => self.alone.take(),
+        };
+        if since.is_some_and(|since| now >= since + self.quiet) {
+            self.rest(now);
         }
-        self.rest(now);
-        false
+        alone
     }
 
     /// A tenant of a higher class that pauses may be back any moment: the others yield to it as if
@@ -227,6 +241,28 @@ impl Steering {
         }
     }
 
+    /// The case for steering, as far as steering is known to cost no more than it may. Where that
+    /// is none, and nothing was promised, the driver alone decides at once.
+    fn found(
+        &mut self,
+        pending: &[(TenantId, &Tenant)],
+        (tenants, active): (&Roster<Tenant>, &[TenantId]),
+        rules: &Rules,
+        now: Nanos,
+    ) -> Option<Case> {
+        let active = active.iter().filter_map(|id| tenants.get(*id));
+        let turns = self.trials.allows(Regime::Turns, now);
+        let is_free = rules.switch == Nanos::ZERO;
+        let yields = is_free || self.trials.allows(Regime::Yields, now);
+        let all = Contenders::of(pending, active, (turns, yields));
+        let case = all.and_then(|all| self.case(&all, rules, now));
+        let promised = || pending.iter().any(|(_, tenant)| tenant.has_promise());
+        if case.is_none() && !yields && !promised() {
+            self.rest(now);
+        }
+        case
+    }
+
     /// The tenant that is behind, and the remedy.
     fn case(&self, all: &Contenders<'_>, rules: &Rules, now: Nanos) -> Option<Case> {
         let due = all.due();
@@ -236,7 +272,7 @@ impl Steering {
             None => tenant.behind(),
         };
         let stays = all.stays(tenant);
-        let turns = all.turns && stays && due.is_none();
+        let turns = all.takes_turns(tenant) && due.is_none();
         Some(Case {
             behind,
             class: tenant.class(),
@@ -245,12 +281,12 @@ impl Steering {
             turns,
             visits: Visits {
                 visitors: all.visitors(),
-                promised: due.is_some() || all.higher || all.classes || tenant.has_promise(),
+                promised: all.is_promised(tenant),
                 dense: stays,
                 presence: tenant.presence(),
                 far: self.mode == Mode::Hold,
             },
-            silent: tenant.is_silent(),
+            earns: !tenant.is_silent() && !tenant.is_doubted(),
             works: match turns {
                 true => tenant.is_at_work(),
                 false => tenant.works() || tenant.waits(),
@@ -261,7 +297,8 @@ impl Steering {
     }
 
     /// The tenant of the highest class with the most lag. Tenants that leave gaps come before dense
-    /// ones, because the dense tenant with the most lag fills the gaps.
+    /// ones, because the dense tenant with the most lag fills the gaps. Those with a request come
+    /// before the others: their lag is bounded, and several are behind by as much as is remembered.
     fn first<'a>(
         &self,
         all: &Contenders<'a>,
@@ -280,7 +317,8 @@ impl Steering {
         let highest = all.helped().filter(|(_, one)| one.class() == all.highest);
         highest.max_by_key(|(_, tenant)| {
             let behind = tenant.behind().saturating_add(keeps(tenant));
-            (!all.stays(tenant) && tenant.goes_first(rules), behind)
+            let goes_first = !all.stays(tenant) && tenant.goes_first(rules);
+            (goes_first, goes_first && tenant.has_promise(), behind)
         })
     }
 
@@ -306,7 +344,7 @@ impl Steering {
             Mode::Together
         } else if behind.is_silent() {
             Mode::Yield
-        } else if holds {
+        } else if holds && !behind.is_doubted() {
             Mode::Hold
         } else if all.higher || lag >= least {
             Mode::Yield
@@ -341,7 +379,7 @@ impl Steering {
         let weights: u64 = ahead.iter().map(|(_, tenant)| tenant.weight()).sum();
         let all = rules.yield_slice(&case.visits);
         // Beside a tenant that has just paused, a hold would leave the device idle.
-        let holds = self.mode == Mode::Hold && !case.silent && case.works;
+        let holds = self.mode == Mode::Hold && case.earns && case.works;
         let filler = if case.stays {
             None
         } else {

@@ -3,6 +3,7 @@
 use super::bond::{Bond, Wish};
 use super::done::Done;
 use super::doubt::Doubt;
+use super::gate::Gate;
 use super::habit::Habit;
 use super::meter::{Flight, Meter};
 use super::rules::{Rules, signed};
@@ -14,19 +15,6 @@ use crate::lease::roster;
 use crate::lease::terms::{Compute, LeasePolicy};
 use crate::lease::work::Work;
 use crate::time::Nanos;
-
-/// The state that a tenant's gates are set to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gate {
-    /// Unbound; work is not recorded.
-    Free,
-    /// Open; submitted work is recorded.
-    Noted,
-    /// Open, with this much work at a time.
-    Slice(Nanos),
-    /// Closed.
-    Shut,
-}
 
 /// See the module's page.
 #[derive(Debug)]
@@ -105,6 +93,14 @@ impl Tenant {
 
     pub(super) fn is_shut(&self) -> bool {
         self.gate == Gate::Shut
+    }
+
+    /// How long it keeps the device at a time while it has work.
+    pub(super) fn slice(&self, rules: &Rules) -> Nanos {
+        match self.gate {
+            Gate::Slice(slice) => slice,
+            _ => rules.slice,
+        }
     }
 
     pub(super) fn epoch(&self) -> u64 {
@@ -191,6 +187,11 @@ impl Tenant {
     /// Whether it has completed nothing for so long that no tenant is held for it.
     pub(super) fn is_silent(&self) -> bool {
         self.meter.silent() >= Rules::SILENT
+    }
+
+    /// Whether its claims disagree with the clock: no tenant is held for it.
+    pub(super) fn is_doubted(&self) -> bool {
+        self.doubt.is()
     }
 
     /// Whether work of it that is said to be pending may run.
@@ -283,6 +284,11 @@ impl Tenant {
     /// Whether it asks for the device, or did a moment ago.
     pub(super) fn is_pending(&self, now: Nanos) -> bool {
         self.waits() || self.habit.was_pending(now)
+    }
+
+    /// Whether it asked for the device not long ago.
+    pub(super) fn is_recent(&self, now: Nanos) -> bool {
+        self.habit.was_pending_within(Rules::RECENT, now)
     }
 
     /// Whether it has asked for the device before: one that starts, and has launched nothing yet,
@@ -423,9 +429,9 @@ impl Tenant {
     }
 
     /// While it completes nothing: see [`Meter::watch`].
-    pub(super) fn watch(&mut self, span: (Nanos, u64), others: u64) {
+    pub(super) fn watch(&mut self, span: (Nanos, u64), others: u64, left: u64) {
         if !self.is_shut() {
-            self.meter.watch(span, others);
+            self.meter.watch(span, others, left);
         }
     }
 
@@ -453,8 +459,8 @@ impl Tenant {
             self.habit.judge(now, done, is_open);
         }
         self.bound(rules);
-        if self.doubt.is(now) {
-            self.lag = self.lag.min(0);
+        if self.is_doubted() {
+            (self.lag, self.passed_over) = (self.lag.min(0), 0);
         }
     }
 

@@ -5,9 +5,14 @@
 //! launches little work at a time seems to have work pending all the time, and leaves most of a
 //! turn idle. So steering for a tenant to which nothing was promised is tried, and given up for a
 //! while where it costs more than it may. The driver's own result is measured anew now and then:
-//! for a moment no tenant is steered.
+//! for a moment no tenant is steered for one to which nothing was promised. Steering for a promise
+//! is not tried: the operator wants it, and pays more for it. It goes on while the driver's result
+//! is measured, because it would go on where the rest is given up.
+//!
+//! All of this is about one set of tenants ([`Trials`](super::trials::Trials)).
 
-use super::rules::{Rules, scaled};
+use super::mean::Mean;
+use super::rules::Rules;
 use crate::time::Nanos;
 
 /// How it is decided when the tenants of a device run.
@@ -15,8 +20,10 @@ use crate::time::Nanos;
 pub(super) enum Regime {
     /// The driver alone.
     Driver,
-    /// Tenants yield, or are held.
+    /// Tenants yield, or are held, for one to which nothing was promised.
     Yields,
+    /// The same for one to which something was promised.
+    Promised,
     /// Tenants take turns.
     Turns,
 }
@@ -29,47 +36,17 @@ struct Attempt {
     pause: Nanos,
 }
 
-/// Useful time in a span (ns). Completions come in lumps, so a single sample may have more useful
-/// time than it is long.
-#[derive(Clone, Copy, Debug, Default)]
-struct Mean {
-    useful: u64,
-    span: u64,
-}
-
-impl Mean {
-    fn add(&mut self, useful: u64, span: Nanos) {
-        self.useful += useful;
-        self.span += span.0;
-    }
-
-    /// Forgets so much that it is of no longer a span than this.
-    fn keep(&mut self, most: Nanos) {
-        if self.span > most.0 {
-            self.useful = scaled(self.useful, most.0, self.span);
-            self.span = most.0;
-        }
-    }
-
-    /// The useful part of the time, in thousandths.
-    fn part(&self) -> u64 {
-        scaled(self.useful, 1000, self.span).min(1000)
-    }
-
-    fn is_of(&self, span: Nanos) -> bool {
-        self.span >= span.0
-    }
-}
-
 /// See the module's page.
 #[derive(Debug)]
 pub(super) struct Trial {
-    /// By the driver alone, with so many active tenants.
+    /// Without what is tried.
     bare: Mean,
-    active: usize,
-    /// When that must be measured again, and until when it is.
-    stale: Nanos,
+    /// How long tenants were steered since that was measured, and until when it is measured now.
+    steered: Nanos,
     measured: Nanos,
+    /// How long tenants were steered without a verdict, these and those before them; after a bad
+    /// verdict, as long as makes it be measured at once.
+    tried: Nanos,
     /// The regime, and the useful time in it since the last verdict.
     regime: Regime,
     during: Mean,
@@ -88,9 +65,9 @@ impl Default for Trial {
     fn default() -> Self {
         Self {
             bare: Mean::default(),
-            active: 0,
-            stale: Nanos::ZERO,
+            steered: Nanos::ZERO,
             measured: Nanos::ZERO,
+            tried: Nanos::ZERO,
             regime: Regime::Driver,
             during: Mean::default(),
             yields: Attempt::default(),
@@ -100,27 +77,44 @@ impl Default for Trial {
 }
 
 impl Trial {
-    /// Whether this may be done now.
-    pub(super) fn allows(&self, regime: Regime, now: Nanos) -> bool {
-        let given_up = match regime {
-            Regime::Driver => Nanos::ZERO,
-            Regime::Yields => self.yields.given_up,
-            Regime::Turns => self.turns.given_up,
-        };
-        now >= given_up.max(self.measured)
+    /// Its tenants come after those of another trial. Tenants that come and go do not put off that
+    /// it is measured what the driver alone leaves. After a bad verdict that is done first, so that
+    /// each set of tenants is steered in vain for no longer than a trial takes.
+    pub(super) fn after(self, before: &Self) -> Self {
+        let tried = self.tried.max(before.tried);
+        if self.bare.is_of(Rules::SURE) {
+            return Self { tried, ..self };
+        }
+        Self {
+            tried,
+            steered: self.steered.max(tried),
+            measured: self.measured.max(before.measured),
+            ..self
+        }
     }
 
-    /// A sample: so many tenants were `active`, and had so much service together in `span`. `None`:
-    /// some of that is a guess, which adds up to the clock whatever was useful.
+    /// Whether this may be done now.
+    pub(super) fn allows(&self, regime: Regime, now: Nanos) -> bool {
+        let not_before = match regime {
+            Regime::Driver | Regime::Promised => Nanos::ZERO,
+            Regime::Yields => self.yields.given_up.max(self.measured),
+            Regime::Turns => self.turns.given_up.max(self.measured),
+        };
+        now >= not_before
+    }
+
+    /// A sample: the tenants had so much service together in `span`. `None`: it says nothing,
+    /// because some of that is a guess, which adds up to the clock whatever was useful, or because
+    /// only one tenant wanted the device.
     pub(super) fn note(
         &mut self,
         (now, span): (Nanos, Nanos),
         useful: Option<u64>,
-        (active, regime): (usize, Regime),
+        regime: Regime,
     ) {
-        if active != self.active {
-            (self.active, self.bare) = (active, Mean::default());
-            self.stale = now + Rules::STALE.0;
+        // A promise that is kept amid what is tried is part of neither.
+        if regime == Regime::Promised && self.allows(Regime::Yields, now) {
+            return;
         }
         if regime != self.regime {
             (self.regime, self.during) = (regime, Mean::default());
@@ -128,22 +122,24 @@ impl Trial {
         let Some(useful) = useful else {
             return;
         };
-        if regime == Regime::Driver {
+        if matches!(regime, Regime::Driver | Regime::Promised) {
             self.bare.add(useful, span);
             self.bare.keep(Rules::BARE);
             if self.bare.is_of(Rules::SURE) {
-                self.stale = now + Rules::STALE.1;
+                self.steered = Nanos::ZERO;
             }
             return;
         }
+        (self.steered, self.tried) = (self.steered + span, self.tried + span);
         self.during.add(useful, span);
         if self.during.is_of(Rules::TRIAL) || self.is_hopeless() {
             self.judge(now, regime);
         }
-        if now >= self.stale {
-            self.bare = Mean::default();
+        let (unknown, known) = Rules::STALE;
+        let is_sure = self.bare.is_of(Rules::SURE);
+        if self.steered >= if is_sure { known } else { unknown } {
+            (self.bare, self.steered) = (Mean::default(), Nanos::ZERO);
             self.measured = now + Rules::BARE;
-            self.stale = self.measured + Rules::STALE.0;
         }
     }
 
@@ -175,8 +171,10 @@ impl Trial {
         if is_too_much {
             attempt.given_up = now + attempt.pause;
             attempt.pause = Nanos(attempt.pause.0 * 2).min(Rules::GIVEN_UP.1);
+            self.tried = Rules::STALE.0;
         } else if is_sure {
             attempt.pause = Rules::GIVEN_UP.0;
+            self.tried = Nanos::ZERO;
         }
     }
 }
@@ -191,7 +189,7 @@ mod tests {
     fn samples(trial: &mut Trial, from: Nanos, time: Nanos, part: u64, regime: Regime) -> Nanos {
         (1..=time.0 / TICK.0).fold(from, |now, _| {
             let now = now + TICK;
-            trial.note((now, TICK), Some(TICK.0 * part / 1000), (2, regime));
+            trial.note((now, TICK), Some(TICK.0 * part / 1000), regime);
             now
         })
     }
@@ -264,11 +262,7 @@ mod tests {
         while trial.allows(Regime::Yields, now) {
             now = samples(&mut trial, now, TICK, 100, Regime::Yields);
         }
-        assert_eq!(
-            now,
-            Rules::STALE.0 + TICK,
-            "nothing to compare it with until then"
-        );
+        assert_eq!(now, Rules::STALE.0, "nothing to compare it with until then");
         let from = now;
         while !trial.allows(Regime::Yields, now) {
             now = samples(&mut trial, now, TICK, 880, Regime::Driver);
@@ -278,13 +272,31 @@ mod tests {
         assert!(!trial.allows(Regime::Yields, now));
     }
 
+    /// It goes on while the rest is given up, so the rest is compared with it.
     #[test]
-    fn another_number_of_tenants_is_measured_anew() {
+    fn steering_for_a_promise_is_no_trial() {
         let (mut trial, now) = measured(880);
-        trial.note((now + TICK, TICK), Some(0), (3, Regime::Yields));
-        let now = samples(&mut trial, now + TICK, Rules::TRIAL, 100, Regime::Yields);
-        assert!(trial.allows(Regime::Yields, now));
+        let now = samples(&mut trial, now, Nanos::secs(30), 100, Regime::Promised);
+        let now = samples(&mut trial, now, Rules::TRIAL, 800, Regime::Yields);
+        assert!(trial.allows(Regime::Yields, now), "compared with 880");
+        let mut now = samples(&mut trial, now, Rules::TRIAL, 700, Regime::Yields);
+        while !trial.allows(Regime::Yields, now) {
+            now = samples(&mut trial, now, TICK, 700, Regime::Promised);
+        }
+        let now = samples(&mut trial, now, Nanos::secs(5), 650, Regime::Yields);
+        assert!(trial.allows(Regime::Yields, now), "compared with 700");
     }
+
+    #[test]
+    fn promises_between_do_not_put_a_verdict_off() {
+        let (mut trial, mut now) = measured(880);
+        for _ in 0..=Rules::TRIAL.0 / TICK.0 {
+            now = samples(&mut trial, now, TICK, 880, Regime::Promised);
+            now = samples(&mut trial, now, TICK, 700, Regime::Yields);
+        }
+        assert!(!trial.allows(Regime::Yields, now));
+    }
+
     #[test]
     fn service_that_comes_in_lumps_is_as_much() {
         let mut trial = Trial::default();
@@ -305,7 +317,7 @@ mod tests {
         let mut now = Nanos::ZERO;
         for _ in 0..100 {
             now = now + TICK;
-            trial.note((now, TICK), None, (2, Regime::Driver));
+            trial.note((now, TICK), None, Regime::Driver);
         }
         let now = samples(&mut trial, now, Rules::TRIAL, 100, Regime::Yields);
         assert!(trial.allows(Regime::Yields, now));

@@ -1,7 +1,8 @@
 //! A tenant's share of a shared device, for people to look at.
 
 use super::Shared;
-use super::tenant::{Gate, Tenant};
+use super::gate::Gate;
+use super::tenant::Tenant;
 use crate::ids::TenantId;
 use crate::lease::roster::Tenant as _;
 use crate::lease::view::Mode;

@@ -1,0 +1,135 @@
+//! Work that waits for the host on the device: what its tenant is billed, and what others and its
+//! own cap get after it. In virtual time, with an H100's changes of contexts. Figures: `cargo test
+//! -p gpushare-core --test main together_stalls:: -- --nocapture`.
+#![allow(clippy::float_arithmetic, clippy::print_stdout, reason = "figures")]
+
+use crate::together::{Brain, Case, MS, Program, Rig, S, US, at_least, limit};
+use gpushare_core::{Compute, Nanos, TenantId};
+
+fn trainer() -> Program {
+    Program::queue(500 * US)
+}
+
+fn server() -> Program {
+    Program::every(MS, 300 * US)
+}
+
+fn case(what: &str, programs: &[Program]) -> Case {
+    Case::new(what, programs).h100()
+}
+
+#[test]
+fn a_stall_buys_no_service_that_others_are_due() {
+    for seconds in [0, 1, 10] {
+        let what = format!("a stall of {seconds} s");
+        let stalled = trainer().stalls(2 * S, seconds * S);
+        let case = case(&what, &[stalled, server()]).requests(&[50, 50]);
+        let after = case.times((2 + seconds) * S, 5 * S).steered().report;
+        at_least(&what, after.useful(1), 23.0);
+        at_least(&what, after.useful(0), 45.0);
+    }
+}
+
+#[test]
+fn a_stall_buys_no_service_above_a_cap() {
+    for seconds in [1, 20] {
+        let what = format!("20 %, after a stall of {seconds} s");
+        let stalled = trainer().stalls(2 * S, seconds * S);
+        let case = case(&what, &[stalled, server()]).of(0, 500, limit(20));
+        let mut rig = case.rig(case.brain());
+        rig.measured(0, (2 + seconds) * S);
+        for second in 1..=5 {
+            let had = rig.measured(0, S).useful(0);
+            println!("{what}: {had:.1} % in second {second}");
+            assert!(had <= 23.0, "{what}: {had:.1} % in second {second}");
+            assert!(second == 1 || had >= 17.0, "{what}: {had:.1} %");
+        }
+    }
+}
+
+/// An operation of 40 ms is billed by time while it runs, and not again when it ends.
+#[test]
+fn long_operations_are_billed_once() {
+    for kernel in [20, 40, 300] {
+        let what = format!("50 us beside {kernel} ms");
+        let programs = [Program::queue(50 * US), Program::queue(kernel * MS)];
+        let report = case(&what, &programs).times(2 * S, 20 * S).steered().report;
+        at_least(&what, report.useful(0), 45.0);
+        at_least(&what, report.useful(1), 42.0);
+    }
+}
+
+/// What a tenant was billed for the next `time` ns, in percent of them.
+fn billed(rig: &mut Rig<Brain>, tenant: u64, time: u64) -> f64 {
+    let held = |rig: &Rig<Brain>| {
+        let now = Nanos(rig.now());
+        let device = rig.steering.device.borrow();
+        let share = device.share(TenantId(tenant + 1), now);
+        share.map_or(0, |share| share.held.0)
+    };
+    let before = held(rig);
+    rig.run(time);
+    (held(rig) - before) as f64 * 100.0 / time as f64
+}
+
+/// Three servers beside a trainer, of which the last has this program.
+fn beside_three(last: Program) -> f64 {
+    let fifth = || Program::every(MS, 200 * US);
+    let case = case("three servers", &[trainer(), fifth(), fifth(), last]);
+    let mut rig = case.rig(case.brain());
+    rig.run(3 * S + 100 * MS);
+    let had = billed(&mut rig, 3, 800 * MS);
+    println!("billed {had:.1} %");
+    had
+}
+
+/// Where changes of contexts cost more than half of its part the others never have all the rest.
+#[test]
+fn one_that_is_stopped_is_billed_nothing_where_changes_are_dear() {
+    let stopped = Program::every(MS, 200 * US).stalls(3 * S, 100 * S);
+    let had = beside_three(stopped);
+    assert!(had <= 1.0, "billed {had:.1} % for nothing");
+}
+
+#[test]
+fn one_long_operation_is_billed_where_changes_are_dear() {
+    let long = Program::every(MS, 100 * S).from(3 * S);
+    at_least("a long one", beside_three(long), 15.0);
+}
+
+/// The same beside programs whose launches cost more than their work: the device is never full.
+#[test]
+fn a_long_operation_beside_slow_launches_is_billed() {
+    let slow = || Program::queue(2 * US).launch(6 * US).depth(3000);
+    let long = Program::every(MS, 100 * S).from(3 * S);
+    let case = case("slow launches", &[slow(), slow(), long]);
+    let mut rig = case.rig(case.brain());
+    rig.run(4 * S);
+    at_least("a long one", billed(&mut rig, 2, 4 * S), 15.0);
+}
+
+/// It copies for most of its time, and is pending: its claims disagree with the clock.
+#[test]
+fn a_higher_class_that_copies_leaves_the_device_to_lower_ones() {
+    for class in [900, 500] {
+        for (copy, least) in [(2, 75.0), (10, 80.0)] {
+            let what = format!("copies of {copy} ms, class {class}");
+            let copies = Program::queue(100 * US).depth(8).copies(copy * MS);
+            let case = case(&what, &[copies, trainer()]);
+            let case = case.of(0, class, Compute::default());
+            let report = case.times(2 * S, 10 * S).steered().report;
+            at_least(&what, report.useful(1), least);
+            at_least(&what, report.tenants[0].of_asked(), 90.0);
+        }
+    }
+}
+
+/// The opposite: an honest one of a higher class has the device.
+#[test]
+fn a_higher_class_that_computes_leaves_nothing_to_lower_ones() {
+    let what = "higher deep queue";
+    let case = case(what, &[Program::queue(100 * US), trainer()]);
+    let case = case.of(0, 900, Compute::default());
+    let report = case.times(2 * S, 10 * S).steered().report;
+    at_least(what, report.useful(0), 95.0);
+}

@@ -1,0 +1,129 @@
+//! When it is tried whether steering is worth its cost, for which tenants, and for how long it is
+//! given up; in virtual time, with an H100's changes of contexts. Figures: `cargo test -p
+//! gpushare-core --test main together_trials:: -- --nocapture`.
+#![allow(clippy::float_arithmetic, reason = "figures")]
+
+use crate::together::{Case, MS, Pair, Program, S, US, at_least, request};
+
+fn trainer() -> Program {
+    Program::queue(500 * US)
+}
+
+fn server() -> Program {
+    Program::every(MS, 300 * US)
+}
+
+fn case(what: &str, programs: &[Program]) -> Case {
+    Case::new(what, programs).h100()
+}
+
+/// The last tenant has half as much again as by the driver alone.
+fn helps_the_last(what: &str, pair: &Pair) {
+    let last = pair.bare.tenants.len() - 1;
+    let (had, bare) = (pair.steered.useful(last), pair.bare.useful(last));
+    at_least(what, had, 1.5 * bare);
+}
+
+/// Beside deep queues of 20 launches a server of 50 %, and one without a request that comes later.
+fn promised_beside(small: Option<Program>) -> Case {
+    let deep = trainer().depth(20);
+    let server = server().from(2 * S).starts(300 * MS);
+    let mut programs = vec![deep.clone(), server, deep];
+    programs.extend(small);
+    let case = case("server of 50 % beside two trainers", &programs);
+    case.of(1, 500, request(50)).times(8 * S, 8 * S)
+}
+
+/// Steering for the small one is not worth its cost, and it is far behind.
+#[test]
+fn a_request_is_kept_beside_a_small_tenant_that_asks_for_nothing() {
+    let small = Program::sync(50 * US, 450 * US).from(6 * S);
+    let report = promised_beside(Some(small)).steered().report;
+    at_least("the server", report.tenants[1].of_asked(), 70.0);
+}
+
+#[test]
+fn a_request_is_kept_without_a_small_tenant() {
+    let report = promised_beside(None).steered().report;
+    at_least("the server", report.tenants[1].of_asked(), 70.0);
+}
+
+#[test]
+fn a_deep_queue_keeps_its_share_beside_a_small_tenant() {
+    let deep = || Program::queue(900 * US);
+    let small = Program::sync(50 * US, 300 * US);
+    let what = "60 % and a small one";
+    let case = case(what, &[deep(), deep(), small]).of(0, 500, request(60));
+    let report = case.times(5 * S, 20 * S).steered().report;
+    // Of requests of 60, 20 and 20 %, what the small one does not use is divided as 3 to 1.
+    at_least(what, report.useful(0), 1.5 * report.useful(1));
+}
+
+/// While it makes its context the resident is alone, and keeps the device busier than both will.
+#[test]
+fn a_server_that_starts_slowly_is_helped_at_once() {
+    for starts in [0, 100, 300, 900] {
+        let server = server().from(2 * S).starts(starts * MS);
+        let what = format!("starts for {starts} ms");
+        let case = case(&what, &[trainer().depth(20), server]);
+        helps_the_last(&what, &case.times(3 * S, 3 * S).pair());
+    }
+}
+
+fn tiny() -> Program {
+    Program::every(MS, 50 * US)
+}
+
+/// Steering for the six is not worth it: by 18 s it is given up until 33 s.
+#[test]
+fn a_newcomer_is_helped_though_help_for_others_was_given_up() {
+    let what = "after six small servers";
+    let mut programs = vec![trainer()];
+    programs.extend(vec![tiny().until(18 * S); 6]);
+    programs.push(server().from(20 * S));
+    let case = case(what, &programs).times(21 * S, 10 * S);
+    helps_the_last(what, &case.pair());
+}
+
+#[test]
+fn help_that_is_not_worth_it_stays_given_up_for_the_same_tenants() {
+    let what = "six small servers";
+    let mut programs = vec![trainer()];
+    programs.extend(vec![tiny(); 6]);
+    let pair = case(what, &programs).times(5 * S, 15 * S).pair();
+    at_least(what, pair.useful_of_bare(), 97.0);
+}
+
+/// Each second another tenant comes for half a second: the trial does not begin anew for ever.
+#[test]
+fn tenants_that_come_and_go_do_not_make_bad_help_go_on() {
+    let what = "six small servers and others that come and go";
+    let mut programs = vec![trainer()];
+    programs.extend(vec![tiny(); 6]);
+    for at in 0..24 {
+        let guest = Program::every(20 * MS, 100 * US);
+        programs.push(guest.from(at * S + S / 3).until(at * S + S * 5 / 6));
+    }
+    let pair = case(what, &programs).times(5 * S, 19 * S).pair();
+    at_least(what, pair.useful_of_bare(), 90.0);
+}
+
+/// The guests are the same tenants each time: they rest for a while.
+#[test]
+fn tenants_that_pause_do_not_make_bad_help_go_on() {
+    // The second ones change the set: in some sets 85 % of the driver's useful time remain.
+    for (pause, least) in [(500 * MS, 92.0), (6 * S, 88.0)] {
+        let what = format!(
+            "six small servers and three that pause for {} ms",
+            pause / MS
+        );
+        let mut programs = vec![trainer()];
+        programs.extend(vec![tiny(); 6]);
+        for at in 1..=3 {
+            let guest = Program::every(20 * MS, 100 * US).from(at * S / 3);
+            programs.push(guest.pauses(pause, pause * at));
+        }
+        let pair = case(&what, &programs).times(5 * S, 20 * S).pair();
+        at_least(&what, pair.useful_of_bare(), least);
+    }
+}
