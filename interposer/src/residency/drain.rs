@@ -46,8 +46,8 @@ enum Unmarked {
 }
 
 impl Drain {
-    /// One look. The seal must be set.
-    pub(super) fn look(&mut self) -> Drained {
+    /// One look. The seal of the device must be set.
+    pub(super) fn look(&mut self, device_index: usize) -> Drained {
         loop {
             match self.stage {
                 Stage::Calls if !seal::is_still() => return Drained::No(Obstacle::Call),
@@ -69,13 +69,13 @@ impl Drain {
                     }
                     drop(asker);
                     self.unmark();
-                    seal::hold_operations(true);
+                    seal::hold_operations(device_index, true);
                     self.stage = Stage::Held;
                 }
                 Stage::Held if !seal::is_still() => return Drained::No(Obstacle::Call),
                 Stage::Held if seal::operations() == self.operations => return Drained::Yes,
                 Stage::Held => {
-                    seal::hold_operations(false);
+                    seal::hold_operations(device_index, false);
                     self.stage = Stage::Calls;
                     return Drained::No(Obstacle::Work);
                 }

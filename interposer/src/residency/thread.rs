@@ -335,7 +335,7 @@ impl Rounds {
                 seal::set(device_index);
             }
             Act::Drain => {
-                let drained = device.drain.look();
+                let drained = device.drain.look(device_index);
                 device.mover.drain(gate::now(), drained);
             }
             Act::Open => {
