@@ -94,7 +94,7 @@ impl Going {
 
     /// The free ends, and the program.
     #[track_caller]
-    fn is_freed_now(mut self) {
+    fn gets_free(mut self) {
         until("it is free", || self.is_freed());
         self.scene.guest.answers("freed", "0");
         assert!(self.has_unmapped());
@@ -103,7 +103,7 @@ impl Going {
 
     /// The memory leaves now, and comes back; and the program ends.
     #[track_caller]
-    fn has_left_now(mut self) {
+    fn gets_away(mut self) {
         let outcome = self.scene.outcome();
         assert!(matches!(outcome, Outcome::Away(_)), "{outcome:?}");
         self.scene.returns();
@@ -171,7 +171,7 @@ fn a_free_waits_for_a_context_that_another_thread_releases() {
     });
     assert!(!going.has_unmapped(), "under running work");
     going.does(&["writes 4"]);
-    going.is_freed_now();
+    going.gets_free();
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_free_asks_no_mark_of_a_context_that_is_destroyed() {
     });
     let bad = bad.next().map(|call| (&call.name, &call.result));
     assert_eq!(bad, None, "of an event that is gone");
-    going.is_freed_now();
+    going.gets_free();
 }
 
 /// A free that cannot follow the work ends at its bound, and the program goes on.
@@ -253,13 +253,13 @@ fn a_destroyed_streams_work_keeps_its_memory_until_it_ends() {
         going.does(&["make 3 1", "awaits 3", "unmake 3", "make 4 1"]);
         going.frees();
         going.does(&["writes 4"]);
-        going.is_freed_now();
+        going.gets_free();
 
         let mut going = Going::on(faults);
         going.does(&["make 3 1", "awaits 3", "unmake 3", "make 4 1"]);
         going.leaves();
         going.does(&["writes 4"]);
-        going.has_left_now();
+        going.gets_away();
     }
 }
 
@@ -300,13 +300,13 @@ fn no_mark_holds_up_a_blocking_stream_that_another_one_waits_for() {
         going.does(&["make 3 0", "make 4 0", "awaits 3"]);
         going.frees();
         going.does(&["writes 4"]);
-        going.is_freed_now();
+        going.gets_free();
 
         let mut going = Going::on(faults);
         going.does(&["make 3 0", "make 4 0", "awaits 3"]);
         going.leaves();
         going.does(&["writes 4"]);
-        going.has_left_now();
+        going.gets_away();
     }
 }
 
@@ -317,12 +317,12 @@ fn a_threads_own_work_keeps_its_memory_until_it_ends() {
         going.does(&["make 4 1", "ownawaits"]);
         going.frees();
         going.does(&["writes 4"]);
-        going.is_freed_now();
+        going.gets_free();
 
         let mut going = Going::on(faults);
         going.does(&["make 4 1", "ownawaits"]);
         going.leaves();
         going.does(&["writes 4"]);
-        going.has_left_now();
+        going.gets_away();
     }
 }

@@ -116,7 +116,7 @@ impl Behind {
         while !self.is_passed() {
             if self.is_unknown {
                 let now = gate::now();
-                if now >= *end.get_or_insert(now.saturating_add(PATIENCE)) {
+                if now >= *end.get_or_insert_with(|| now.saturating_add(PATIENCE)) {
                     tracing::warn!("work cannot be followed: what is freed is given back later");
                     return Err(self);
                 }
