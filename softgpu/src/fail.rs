@@ -58,16 +58,18 @@ pub fn injected_number(symbol: &str) -> Option<u32> {
 
 fn due(rules: &[Rule], symbol: &str) -> Option<Effect> {
     let mut answer = None;
-    for rule in rules
-        .iter()
-        .filter(|rule| rule.function == symbol || rule.function == base(symbol))
-    {
+    for rule in rules.iter().filter(|rule| is_named(&rule.function, symbol)) {
         let call = rule.calls.fetch_add(1, Ordering::Relaxed) + 1;
         if answer.is_none() && rule.nth.is_none_or(|nth| nth == call) {
             answer = Some(rule.effect);
         }
     }
     answer
+}
+
+/// Whether a rule for `function` is one for the exported function `symbol`.
+pub(crate) fn is_named(function: &str, symbol: &str) -> bool {
+    function == symbol || function == base(symbol)
 }
 
 /// The name without version and default-stream suffix: the base name of `cuMemcpyHtoDAsync_v2_ptsz`

@@ -19,6 +19,7 @@ pub mod facts;
 pub mod fail;
 pub mod graph;
 pub mod handle;
+pub mod hold;
 pub mod inspect;
 pub mod lock;
 pub mod memory;

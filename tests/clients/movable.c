@@ -39,6 +39,17 @@
  *   of I              -> of P CONTEXT       which pool a slot is of, 9 for none, and whether it has a context
  *   sync S            -> sync RESULT
  *   hold S, release   -> hold RESULT        stream S waits until then
+ * streams and contexts that go; N is a stream, 0 to 7:
+ *   make N FLAGS, unmake N -> WORD RESULT   cuStreamCreate, cuStreamDestroy
+ *   word              -> word RESULT        a word in memory, 0
+ *   awaits N, writes N -> WORD RESULT       stream N waits until the word is 1, or makes it 1
+ *   ownawaits         -> ownawaits RESULT   the own default stream of a thread waits, which then does nothing more
+ *   captures N MODE, ends N -> WORD RESULT  a capture of stream N
+ *   freeing I         -> freeing 0          cuMemFree in a thread of its own, named frees
+ *   freed             -> freed RESULT       of that, -1 as long as there is none
+ *   releasing         -> releasing RESULT   retains the primary context once more, and releases it in a thread of its own
+ *   released          -> released RESULT    of that, -1 as long as there is none
+ *   another, noother  -> WORD RESULT        a second context on the device, in which a stream waits for the word; its end, in that thread
  *   meets I J         -> meets MEETS        whether two slots have an address in common
  *   refuses I         -> refuses A B C D E F G    cuMemMap of other memory there, cuMemUnmap, cuMemSetAccess, cuMemGetAccess,
  *                                           cuMemRetainAllocationHandle, cuMemAddressFree, and with the slot's address for a handle
@@ -126,6 +137,7 @@ static int set(dptr at, uint64_t count, uint32_t value, void *in) {
 #include "movable/pools.h"
 #include "movable/small.h"
 #include "movable/kept.h"
+#include "movable/going.h"
 
 static int array(size_t bytes) {
     struct { size_t width, height; int format; unsigned channels; } shape = {bytes / 4096, 1024, 0x20, 1};
@@ -266,6 +278,7 @@ int main(void) {
             void *in = sscanf(line, "%*s %*s %llu", &b) == 1 ? stream_of(b) : stream;
             printf("later %d\n", CALL("cuMemFreeAsync", (dptr, void *))(slots[i], in));
         } else if (pool_command(name, i, (unsigned long long[]){a, b, c, d})) continue;
+        else if (going_command(name, i, (unsigned long long[]){a, b, c, d})) continue;
         else if (!strcmp(name, "same")) printf("same %d\n", slots[i] == firsts[i]);
         else if (!strcmp(name, "range")) {
             dptr base = 0;

@@ -102,7 +102,7 @@ static long wrong(void) {
 }
 
 static sigjmp_buf out;
-static atomic_int jumped;
+static atomic_int jumped, ready;
 static void jump(int number) {
     (void)number;
     siglongjmp(out, 1);
@@ -112,6 +112,7 @@ static void *leaps(void *nothing) {
     static char byte;
     CALL("cuCtxSetCurrent", (void *))(context);
     if (sigsetjmp(out, 1) == 0) {
+        ready = 1;
         CALL("cuMemcpyHtoD_v2", (dptr, const void *, size_t))(0, &byte, 1);
         jumped = 2;
     } else {
@@ -126,11 +127,11 @@ static int leap(void) {
     pthread_t thread;
     struct sigaction action = {.sa_handler = jump};
     sigaction(SIGUSR1, &action, NULL);
-    jumped = 0;
+    jumped = ready = 0;
     pthread_create(&thread, NULL, leaps, NULL);
     while (!jumped) {
         usleep(20000);
-        if (!jumped) pthread_kill(thread, SIGUSR1);
+        if (ready && !jumped) pthread_kill(thread, SIGUSR1);
     }
     return jumped;
 }

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use crate::waiting::until;
 
 /// The kernel's number of the last thread of `process` with this name.
-pub(crate) fn thread(process: impl Display, name: &str) -> Option<String> {
+pub fn thread(process: impl Display, name: &str) -> Option<String> {
     let is_it = |task: &fs::DirEntry| {
         let its = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
         its.trim() == name

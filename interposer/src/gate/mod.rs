@@ -61,6 +61,8 @@ pub(crate) struct Gate {
     /// By device, until when a thread is known to wait (`CLOCK_MONOTONIC` ns). A number of them
     /// would never be right again once one leaves its wait by a jump.
     waiting: [AtomicU64; DEVICES],
+    /// Sealed devices whose drains hold stream memory operations, a bit each.
+    holding: AtomicU32,
     /// Calms that ended since the gate thread last looked; each was published as a submission.
     ended_calms: AtomicU64,
 }
@@ -74,6 +76,7 @@ impl Gate {
             records: Records::new(),
             turn: AtomicU32::new(0),
             waiting: [const { AtomicU64::new(0) }; DEVICES],
+            holding: AtomicU32::new(0),
             ended_calms: AtomicU64::new(0),
         }
     }
@@ -179,6 +182,7 @@ pub(crate) fn after_fork_in_child() {
     GATE.word.reset(NOT_READY);
     GATE.records.forget();
     apart::forget();
+    GATE.holding.store(0, Ordering::Relaxed);
     seal::after_fork_in_child();
     work::after_fork_in_child();
     thread::after_fork_in_child();

@@ -87,9 +87,10 @@ pub(crate) fn clear(device_index: usize) {
     GATE.unseal(device_index);
 }
 
-/// Holds stream memory operations too, or no more.
-pub(crate) fn hold_operations(hold: bool) {
-    GATE.hold_operations(hold);
+/// Holds stream memory operations too for a device that is sealed, or no more for this one: they go
+/// on once no device holds them.
+pub(crate) fn hold_operations(device_index: usize, hold: bool) {
+    GATE.hold_operations(device_index, hold);
 }
 
 /// Whether a call waits, or has waited, since a device was sealed.
@@ -333,19 +334,21 @@ impl Gate {
 
     pub(super) fn unseal(&self, device_index: usize) {
         self.word.change(word::sealed(device_index), 0);
-        if self.word.load() & ANY_SEALED == 0 {
-            self.word.change(DRAINED, 0);
-        }
-        self.stir();
+        self.hold_operations(device_index, false);
     }
 
     /// See [`hold_operations`].
-    pub(super) fn hold_operations(&self, hold: bool) {
+    pub(super) fn hold_operations(&self, device_index: usize, hold: bool) {
+        let bit = 1 << device_index;
         if hold {
+            self.holding.fetch_or(bit, Ordering::SeqCst);
             self.word.change(0, DRAINED);
             self.barrier();
         } else {
-            self.word.change(DRAINED, 0);
+            // The mover's thread alone holds and lets go.
+            if self.holding.fetch_and(!bit, Ordering::SeqCst) & !bit == 0 {
+                self.word.change(DRAINED, 0);
+            }
             self.stir();
         }
     }

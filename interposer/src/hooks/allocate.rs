@@ -73,13 +73,16 @@ pub(crate) fn free(address: u64, ask: impl FnOnce() -> CUresult) -> CUresult {
         return pool::free_unrecorded(address, ask);
     };
     let answer = if record.kind() == Kind::Movable {
-        memory::free(record.device(), address)
+        memory::free(record.device(), address, record.units())
     } else {
-        ask()
+        let answer = ask();
+        if answer.is_success() {
+            account::release(record.device(), record.units());
+        }
+        answer
     };
     if answer.is_success() {
         early::freed();
-        account::release(record.device(), record.units());
     } else {
         table::put_back(address, record);
     }

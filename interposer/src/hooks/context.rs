@@ -11,6 +11,7 @@ use crate::driver::captures::unnoticed;
 use crate::driver::contexts;
 use crate::driver::device::{self, DeviceKey};
 use crate::driver::green;
+use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
 use crate::entry::args::Out;
 use crate::entry::hooks;
@@ -20,7 +21,7 @@ use crate::holdings::objects::{self, Map};
 use crate::holdings::overhead;
 use crate::holdings::reclaim;
 use crate::holdings::table;
-use crate::residency::memory;
+use crate::residency::{kept_marks, memory};
 
 hooks! {
     fn cuCtxCreate | cuCtxCreate_v2(context: Out<'_, CUcontext>, flags: u32, device: CUdevice) -> CUresult
@@ -263,8 +264,10 @@ fn green_going(green: &green::Green) -> streams::Going {
     let own = streams::of_green(green);
     for (stream, here) in &own {
         drain::stream_going(*here, *stream);
+        kept_marks::stream_going(*here, StreamRef::legacy(*stream));
     }
     drain::green_going(green);
+    kept_marks::green_going(green);
     let own: Vec<CUstream> = own.into_iter().map(|(stream, _)| stream).collect();
     let going = streams::going(&own);
     own.into_iter().for_each(drain::stream_gone);

@@ -302,10 +302,9 @@ fn free_ordered(dptr: CUdeviceptr, stream: StreamRef, call: impl FnOnce() -> CUr
     };
     if record.kind() == Kind::Movable {
         // As with a small one.
-        let answer = memory::free(record.device(), dptr);
+        let answer = memory::free(record.device(), dptr, record.units());
         if answer.is_success() {
             early::freed();
-            account::release(record.device(), record.units());
         } else {
             table::put_back(dptr, record);
         }

@@ -11,8 +11,9 @@ use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
 use crate::entry::args::Out;
 use crate::entry::hooks;
-use crate::gate::{apart, awaited, drain};
+use crate::gate::{apart, awaited, drain, seal};
 use crate::holdings::frees;
+use crate::residency::kept_marks;
 
 hooks! {
     fn cuStreamCreate(stream: Out<'_, CUstream>, flags: c_uint) -> CUresult = |call| blocking(stream, flags, made(stream, call()));
@@ -60,6 +61,7 @@ fn destroy(stream: CUstream, call: impl FnOnce() -> CUresult) -> CUresult {
     frees::stream_going(stream);
     if let Some(here) = streams::whereabouts(stream) {
         drain::stream_going(here, stream);
+        kept_marks::stream_going(here, StreamRef::legacy(stream));
     }
     let going = streams::going(&[stream]);
     drain::stream_gone(stream);
@@ -96,11 +98,12 @@ fn beginning(stream: StreamRef, call: impl FnOnce() -> CUresult) -> CUresult {
 
 /// Marks the work of a stream that does not capture yet.
 fn mark_before(stream: StreamRef) {
-    if !drain::may_bind() || stream.records() {
+    if !(drain::may_bind() || seal::may_move()) || stream.records() {
         return;
     }
     if let Some(here) = streams::locate(stream) {
         drain::capture_begins(here, stream);
+        kept_marks::stream_going(here, stream);
     }
 }
 

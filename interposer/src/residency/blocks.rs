@@ -68,6 +68,8 @@ pub(crate) struct Block {
     pub(super) ordinal: CUdevice,
     /// The pool that it is a segment of.
     pub(super) pool: Option<PoolId>,
+    /// The program has freed it, and work may use it still.
+    pub(super) is_freed: bool,
     pub(super) chunks: Vec<Chunk>,
 }
 

@@ -3,27 +3,30 @@
 //!
 //! Nothing is waited for in the driver: an event goes behind every stream of every context, and is
 //! asked. Stream memory operations go on until those events are passed. Then they are held too. If
-//! one came meanwhile, its stream may have more to do, and all begins anew.
+//! one came meanwhile, its stream may have more to do, and all begins anew. Where each stream has
+//! an event of its own, work that has no name is marked then, and waited for in the same way.
 
 use gpushare_pacing::mover::Drained;
 use gpushare_protocol::page::MAX_DEVICES;
 use gpushare_protocol::wire::Obstacle;
 
-use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CUcontext};
-
+use super::kept_marks;
+use super::marked::{self, Capturing, Extent, Mark, Unmarked};
 use crate::driver::captures;
-use crate::driver::marking::{self, Marked};
-use crate::driver::streams;
-use crate::gate::marks::{self, Asker, Behind, CompletionEvent, Relaxed};
+use crate::driver::contexts::{self, Life};
 use crate::gate::seal;
 
 /// A drain since the seal was set.
 #[derive(Debug, Default)]
 pub(super) struct Drain {
     stage: Stage,
-    marks: Vec<CompletionEvent>,
+    marks: Vec<Mark>,
+    /// Contexts in which work that has no name is not marked yet.
+    unnamed: Vec<Life>,
     /// The count of stream memory operations before the marks were put.
     operations: u64,
+    /// The marks that were kept before.
+    kept: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,17 +40,9 @@ enum Stage {
     Held,
 }
 
-/// A mark could not be put everywhere.
-enum Unmarked {
-    /// A stream captures.
-    Captures,
-    /// A context is being destroyed, or the driver refused: try again.
-    Now,
-}
-
 impl Drain {
-    /// One look. The seal must be set.
-    pub(super) fn look(&mut self) -> Drained {
+    /// One look. The seal of the device must be set.
+    pub(super) fn look(&mut self, device_index: usize) -> Drained {
         loop {
             match self.stage {
                 Stage::Calls if !seal::is_still() => return Drained::No(Obstacle::Call),
@@ -56,100 +51,75 @@ impl Drain {
                         return Drained::Never(Obstacle::Capture);
                     }
                     self.operations = seal::operations();
-                    match self.mark() {
-                        Ok(()) => self.stage = Stage::Work,
-                        Err(Unmarked::Captures) => return Drained::Never(Obstacle::Capture),
-                        Err(Unmarked::Now) => return Drained::No(Obstacle::Driver),
+                    if let Err(why) = self.mark() {
+                        return self.anew(why);
                     }
+                    self.stage = Stage::Work;
                 }
                 Stage::Work => {
-                    let mut asker = Asker::new();
-                    if !self.marks.iter().all(|mark| asker.is_passed(mark)) {
+                    let passed = marked::are_passed(&mut self.marks)
+                        & kept_marks::are_passed(None, self.kept);
+                    if !passed {
                         return Drained::No(Obstacle::Work);
                     }
-                    drop(asker);
-                    self.unmark();
-                    seal::hold_operations(true);
+                    seal::hold_operations(device_index, true);
                     self.stage = Stage::Held;
                 }
                 Stage::Held if !seal::is_still() => return Drained::No(Obstacle::Call),
-                Stage::Held if seal::operations() == self.operations => return Drained::Yes,
-                Stage::Held => {
-                    seal::hold_operations(false);
+                Stage::Held if seal::operations() != self.operations => {
+                    // Held by another device's drain they stay held.
+                    seal::hold_operations(device_index, false);
+                    self.unnamed.clear();
                     self.stage = Stage::Calls;
                     return Drained::No(Obstacle::Work);
                 }
-            }
-        }
-    }
-
-    /// Behind all work on a device, as far as no stream captures it.
-    pub(super) fn behind(device_index: usize) -> Self {
-        let mut work = Self::default();
-        for (context, _) in streams::contexts_on(device_index) {
-            if work.mark_context(context).is_err() {
-                for stream in streams::streams_of(context) {
-                    let _ = work.put(context, Behind::Stream(stream));
+                Stage::Held if self.unnamed.is_empty() => return Drained::Yes,
+                Stage::Held => {
+                    let marked = self.mark_unnamed();
+                    // What has no name may wait for one of them.
+                    seal::hold_operations(device_index, false);
+                    if let Err(why) = marked {
+                        return self.anew(why);
+                    }
+                    self.stage = Stage::Work;
                 }
-                let _ = work.put(context, Behind::Legacy);
             }
         }
-        work
-    }
-
-    /// Whether that work is complete.
-    pub(super) fn is_passed(&self) -> bool {
-        let _relaxed = Relaxed::enter();
-        let mut asker = Asker::new();
-        self.marks.iter().all(|mark| asker.is_passed(mark))
     }
 
     /// The seal is taken away, or was set anew.
     pub(super) fn over(&mut self) {
-        self.unmark();
+        marked::unmark(&mut self.marks);
         *self = Self::default();
     }
 
-    fn unmark(&mut self) {
-        self.marks.drain(..).for_each(CompletionEvent::destroy);
-    }
-
-    /// Puts an event behind all work of all contexts.
-    fn mark(&mut self) -> Result<(), Unmarked> {
-        let contexts = (0..MAX_DEVICES).flat_map(streams::contexts_on);
-        let marked = contexts
-            .into_iter()
-            .try_for_each(|(context, _)| self.mark_context(context));
-        if marked.is_err() {
-            self.unmark();
+    /// A mark could not be put.
+    fn anew(&mut self, why: Unmarked) -> Drained {
+        self.over();
+        match why {
+            Unmarked::Captures => Drained::Never(Obstacle::Capture),
+            Unmarked::Now => Drained::No(Obstacle::Driver),
         }
-        marked
     }
 
-    fn mark_context(&mut self, context: CUcontext) -> Result<(), Unmarked> {
-        if marking::can_mark_all() {
-            match self.put(context, Behind::All) {
-                // The driver is too old for such an event, or will say why below.
-                Err(Unmarked::Now) => {}
-                done => return done,
+    /// Puts marks behind all work of all contexts, as far as it has a name.
+    fn mark(&mut self) -> Result<(), Unmarked> {
+        self.unnamed.clear();
+        for life in (0..MAX_DEVICES).flat_map(contexts::alive_on) {
+            match marked::mark(life, &mut self.marks, Capturing::Reported)? {
+                Extent::All => {}
+                Extent::Named => self.unnamed.push(life),
             }
         }
-        for stream in streams::streams_of(context) {
-            self.put(context, Behind::Stream(stream))?;
-        }
-        // Threads' own streams, and those that no hook saw made: the legacy stream waits for them.
-        self.put(context, Behind::Stream(CU_STREAM_LEGACY))
+        // After the streams were listed: one that went before has kept its mark.
+        self.kept = kept_marks::so_far();
+        Ok(())
     }
 
-    fn put(&mut self, context: CUcontext, behind: Behind) -> Result<(), Unmarked> {
-        let mut unused = None;
-        let put = marks::put(context, behind, &mut unused, false);
-        unused.into_iter().for_each(CompletionEvent::destroy);
-        match put {
-            Marked::Done(mark) => self.marks.push(mark),
-            Marked::Gone => {}
-            Marked::Captures => return Err(Unmarked::Captures),
-            Marked::Unknown => return Err(Unmarked::Now),
+    /// And behind the rest, while nothing can begin.
+    fn mark_unnamed(&mut self) -> Result<(), Unmarked> {
+        for life in core::mem::take(&mut self.unnamed) {
+            marked::mark_unnamed(life, &mut self.marks, Capturing::Reported)?;
         }
         Ok(())
     }

@@ -6,20 +6,19 @@
 
 use core::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use gpushare_cuda_abi::cuda::{
     CUcontext, CUdevice, CUdevice_attribute, CUmemoryPool, CUresult, CUstream,
 };
 use gpushare_protocol::page::MAX_DEVICES;
 
+use super::behind::{Behind, await_all};
 use super::blocks::{Block, Blocks, CHUNK, Chunk, Valid};
-use super::drain::Drain;
 use super::pooled::PoolId;
 use super::small::number;
 use super::spent::Spent;
-use super::{managed, peers, pitch, thread};
-use crate::account;
+use super::{later, managed, peers, pitch, thread};
+use crate::account::{self, Units};
 use crate::driver::calls;
 use crate::driver::captures::{self, unnoticed};
 use crate::driver::contexts::{ContextId, Here};
@@ -28,16 +27,12 @@ use crate::driver::stream_ref::StreamRef;
 use crate::driver::vmm;
 use crate::gate::{seal, work};
 use crate::guest::fork::ForkLocal;
-use crate::guest::frames;
 
 /// The smallest allocation that has chunks of its own.
 pub(crate) const LEAST: u64 = 1 << 20;
 
 /// Host memory is used in pages of this size.
 const PAGE: u64 = 4096;
-
-/// How often a free looks whether the work before it is complete.
-const LOOK: Duration = Duration::from_micros(50);
 
 static BLOCKS: ForkLocal<Mutex<Blocks>> = ForkLocal::new();
 /// By device, what sizes are rounded to; `None` where the device cannot.
@@ -171,6 +166,7 @@ pub(super) fn make_for(owner: &Owner, bytes: u64, size: u64) -> Result<u64, CUre
         device: owner.device,
         ordinal: owner.ordinal,
         pool: owner.pool,
+        is_freed: false,
         chunks: Vec::new(),
     };
     if managed::is_on() {
@@ -233,28 +229,59 @@ fn back(base: u64, block: &mut Block) -> Result<(), CUresult> {
     Ok(())
 }
 
-/// Frees the movable allocation at `base` that is no part of a slab, as the driver frees plain
-/// memory: when all work on the device is complete. Waits while the process is sealed.
-pub(crate) fn free(device: DeviceKey, base: u64) -> CUresult {
+/// Frees the movable allocation at `base` that is no part of a slab, and what it is charged with,
+/// as the driver frees plain memory: when all work on the device is complete. Waits while the
+/// process is sealed.
+pub(crate) fn free(device: DeviceKey, base: u64, charge: Units) -> CUresult {
     if !blocks().map.contains_key(&base) {
         return CUresult::INVALID_VALUE;
     }
     if let Some(refused) = refused_by_context(device).or_else(refused_by_capture) {
         return refused;
     }
-    await_all(device);
-    seal::pass(|| {
-        if managed::is_on() {
-            return managed::free(base);
+    if let Err(work) = await_all(device) {
+        free_later(device, base, charge, work);
+        return CUresult::SUCCESS;
+    }
+    let answer = seal::pass(|| now_free(base));
+    if answer.is_success() {
+        account::release(device, charge);
+    }
+    answer
+}
+
+/// Inside a passage of the seal.
+fn now_free(base: u64) -> CUresult {
+    if managed::is_on() {
+        return managed::free(base);
+    }
+    // Of several frees of one address at once only that comes here which has its record. So without
+    // a block the context has ended meanwhile: all is freed, and so is the charge.
+    let block = blocks().remove(base);
+    if let Some(block) = block {
+        give_back(base, &block);
+    }
+    CUresult::SUCCESS
+}
+
+/// It is unknown what runs: the block is no allocation any more, and is freed when that is over.
+fn free_later(device: DeviceKey, base: u64, charge: Units, work: Behind) {
+    if let Some(block) = blocks().map.get_mut(&base) {
+        block.is_freed = true;
+    }
+    later::put(work, move || {
+        // If it ended with its context, another may be there.
+        let is_it = blocks().map.get(&base).is_some_and(|block| block.is_freed);
+        let answer = if is_it {
+            now_free(base)
+        } else {
+            CUresult::SUCCESS
+        };
+        // What the driver does not take back stays charged.
+        if answer.is_success() {
+            account::release(device, charge);
         }
-        // Of several frees of one address at once only that comes here which has its record. So
-        // without a block the context has ended meanwhile: all is freed, and so is the charge.
-        let block = blocks().remove(base);
-        if let Some(block) = block {
-            give_back(base, &block);
-        }
-        CUresult::SUCCESS
-    })
+    });
 }
 
 /// Gives a block's device memory and addresses back to the driver.
@@ -304,26 +331,17 @@ pub(super) fn refused_by_capture() -> Option<CUresult> {
 }
 
 /// Waits for all work on a device that the process has submitted, if there is any.
-pub(super) fn await_device(device: DeviceKey) {
+///
+/// # Errors
+/// See [`await_all`].
+pub(super) fn await_device(device: DeviceKey) -> Result<(), Behind> {
     let before = work::so_far();
-    await_all(device);
+    await_all(device)?;
     // A context that is lost stays lost: each allocation goes on asking.
     if StreamRef::legacy(CUstream::NULL).fault().is_none() {
         work::done(device.index(), before);
     }
-}
-
-/// Waits for all work on a device, also such that no hook saw, by events behind it: a wait for a
-/// stream or a context would invalidate a capture that begins there meanwhile. Outside of all
-/// passages, also while the process is sealed: to record an event and to ask it touches no device
-/// memory that can be away, and the program itself may do both (the symbol table's `follow`). A
-/// passage round it would keep the process from being sealed for as long as the work takes.
-pub(super) fn await_all(device: DeviceKey) {
-    let mut work = Drain::behind(device.index());
-    while !work.is_passed() {
-        frames::sleep(LOOK);
-    }
-    work.over();
+    Ok(())
 }
 
 /// A context has ended, and its memory with it. Inside a passage of the seal.
@@ -415,7 +433,7 @@ pub(crate) fn find(address: u64) -> Option<Found> {
         };
         (found.start, found.bytes) = (start, small.bytes);
         found.own = Some(number(small.serial, returns));
-    } else if address - base >= block.bytes {
+    } else if block.is_freed || address - base >= block.bytes {
         return Some(Found::Nothing);
     }
     Some(Found::Allocation(found))

@@ -5,14 +5,18 @@
 //! ([`seal`](crate::gate::seal)), waits until its work has drained ([`drain`]), and moves. The
 //! order of these steps is decided in `interposer/pacing/src/mover.rs`.
 
+mod behind;
 mod bits;
 mod blocks;
 mod copies;
 mod drain;
 mod enter;
 mod host;
+pub(crate) mod kept_marks;
+mod later;
 mod leave;
 mod managed;
+mod marked;
 pub(crate) mod memory;
 pub(crate) mod own;
 mod own_moves;

@@ -189,6 +189,7 @@ mod tests {
             device: DeviceKey::of_index(0).unwrap(),
             ordinal: 0,
             pool: None,
+            is_freed: false,
             chunks: Vec::new(),
         };
         let mut given = None;

@@ -10,10 +10,12 @@ use std::collections::BTreeMap;
 
 use gpushare_cuda_abi::cuda::*;
 
+use super::behind::await_all;
 use super::blocks::Blocks;
+use super::later;
 use super::memory::{
-    Owner, await_all, blocks, give_back, granularity_of, make_for, refused_by_capture,
-    refused_by_context, unit_of,
+    Owner, blocks, give_back, granularity_of, make_for, refused_by_capture, refused_by_context,
+    unit_of,
 };
 use super::pool_books::{PoolBooks, size_of};
 use crate::account::{self, Deadline, Refused, Units};
@@ -241,26 +243,44 @@ pub(crate) fn free_in(at: u64, stream: StreamRef) -> CUresult {
 
 /// Frees an allocation once all work on its device is complete.
 pub(crate) fn free_now(at: u64) -> CUresult {
-    let device = {
+    let known = {
         let blocks = blocks();
         let live = blocks.pooled.live.get(&at);
-        live.and_then(|live| Some(blocks.pooled.pools.get(&live.pool)?.device))
+        live.and_then(|live| Some((blocks.pooled.pools.get(&live.pool)?.device, live.serial)))
     };
-    let Some(device) = device else {
+    let Some((device, serial)) = known else {
         return CUresult::INVALID_VALUE;
     };
     if let Some(refused) = refused_by_context(device).or_else(refused_by_capture) {
         return refused;
     }
-    await_all(device);
-    let give = |books: &mut PoolBooks, size| books.freed_now(at, size);
-    let taken = blocks().pooled.give(at, give);
-    frees::freed();
-    if taken.is_none() {
+    if let Err(work) = await_all(device) {
+        later::put(work, move || {
+            let _ = give(at, serial);
+        });
+        return CUresult::SUCCESS;
+    }
+    if !give(at, serial) {
         return CUresult::INVALID_VALUE;
     }
     tidy();
     CUresult::SUCCESS
+}
+
+/// Gives an allocation back to its pool. `false`: it is not that one, or none any more.
+fn give(at: u64, serial: u64) -> bool {
+    let mut blocks = blocks();
+    let is_it = blocks
+        .pooled
+        .live
+        .get(&at)
+        .is_some_and(|live| live.serial == serial);
+    if is_it {
+        let give = |books: &mut PoolBooks, size| books.freed_now(at, size);
+        let _ = blocks.pooled.give(at, give);
+        frees::freed();
+    }
+    is_it
 }
 
 /// Frees are over.

@@ -5,11 +5,12 @@ use core::cell::Cell;
 
 use gpushare_cuda_abi::cuda::CUresult;
 
+use super::behind::await_all;
 use super::blocks::Blocks;
+use super::later;
 use super::managed;
 use super::memory::{
-    await_all, await_device, blocks, give_back, make, refused_by_capture, refused_by_context,
-    unit_of,
+    await_device, blocks, give_back, make, refused_by_capture, refused_by_context, unit_of,
 };
 use super::pooled;
 use super::provide::is_idle;
@@ -116,11 +117,17 @@ fn free_slowly(at: u64) -> Option<CUresult> {
     if let Some(refused) = refused_by_capture().or_else(|| refused_by_context(device)) {
         return Some(refused);
     }
-    if !work::is_done(device.index()) {
-        await_device(device);
-    }
     // Not another one that was given the same place meanwhile.
-    let is_it = |_, now| now == serial;
+    let is_it = move |_, now| now == serial;
+    if !work::is_done(device.index())
+        && let Err(work) = await_device(device)
+    {
+        // It is unknown what runs. A slab too many stays until it is empty for long.
+        later::put(work, move || {
+            let _ = blocks().smalls.give(at, is_it);
+        });
+        return Some(CUresult::SUCCESS);
+    }
     let given = seal::pass_books(|| blocks().smalls.give(at, is_it));
     Some(match given {
         // Another thread has freed it, or its context has ended.
@@ -148,8 +155,12 @@ fn changed(at: u64) -> CUresult {
     let Some((slab, device)) = blocks().smalls.place_of(at) else {
         return CUresult::SUCCESS;
     };
-    // Memory goes: what no hook saw submitted must be over too.
-    await_all(device);
+    // Memory goes: what no hook saw submitted must be over too. The slab is given back later
+    // otherwise, once it is empty for long.
+    if let Err(work) = await_all(device) {
+        work.over();
+        return CUresult::SUCCESS;
+    }
     let _ = seal::pass(|| {
         let surplus = {
             let smalls = &mut blocks().smalls;

@@ -16,6 +16,7 @@ use gpushare_protocol::wire::{Place, Request, Residency};
 use super::copies::Streams;
 use super::drain::Drain;
 use super::enter::Entering;
+use super::later;
 use super::leave::Leaving;
 use super::managed;
 use super::memory::blocks;
@@ -164,6 +165,7 @@ impl Rounds {
             slabs::drop_idle();
             pooled::drop_destroyed();
             pitch::drop_rows();
+            later::again();
         }
         self.greet();
         self.tell_changes();
@@ -335,7 +337,7 @@ impl Rounds {
                 seal::set(device_index);
             }
             Act::Drain => {
-                let drained = device.drain.look();
+                let drained = device.drain.look(device_index);
                 device.mover.drain(gate::now(), drained);
             }
             Act::Open => {

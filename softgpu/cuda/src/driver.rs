@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use gpushare_cuda_abi::cuda::CUresult;
-use softgpu::{Result, exec, fail, lock, trace, world};
+use softgpu::{Result, exec, fail, hold, lock, trace, world};
 
 /// The states in which a function may be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,11 +14,12 @@ pub(crate) enum Entry {
     Ready,
 }
 
-/// Runs one call: waits for `SOFTGPU_LOCK`, injects faults, checks the state of the driver, runs
-/// the body, turns a panic into `CUDA_ERROR_UNKNOWN`, and writes the trace.
+/// Runs one call: waits for `SOFTGPU_LOCK` and `SOFTGPU_HOLD`, injects faults, checks the state of
+/// the driver, runs the body, turns a panic into `CUDA_ERROR_UNKNOWN`, and writes the trace.
 pub(crate) fn enter(symbol: &'static str, entry: Entry, body: impl FnOnce() -> Result) -> CUresult {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         lock::pass();
+        hold::pass(symbol);
         if let Some(error) = fail::injected(symbol) {
             return error.ok();
         }

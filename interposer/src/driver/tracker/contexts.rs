@@ -4,6 +4,8 @@
 //! with it have been credited. A green context has no number of its own here: queries about it are
 //! answered for its primary context.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use gpushare_cuda_abi::cuda::CUcontext;
 
 use super::last;
@@ -17,6 +19,23 @@ use crate::guest::fork::ForkLocal;
 
 /// Called when a context is registered.
 static NOTICED: ForkLocal<fn()> = ForkLocal::new();
+
+/// Contexts that were registered.
+static BORN: AtomicU64 = AtomicU64::new(0);
+
+/// A context for as long as it lives: its handle may be another's afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Life {
+    pub(super) handle: CUcontext,
+    pub(super) born: u64,
+}
+
+impl Life {
+    /// The driver's handle.
+    pub(crate) fn handle(self) -> CUcontext {
+        self.handle
+    }
+}
 
 /// Calls `then` whenever a context is registered: no hook may have seen it made (by a tool while
 /// the driver started).
@@ -83,6 +102,7 @@ fn enter(handle: CUcontext, device: DeviceKey) -> Here {
     };
     let noticed = Context {
         here,
+        born: BORN.fetch_add(1, Ordering::Relaxed),
         going: false,
         busy: 0,
         own: None,
@@ -125,6 +145,28 @@ pub(super) fn on(device_index: usize) -> Vec<(CUcontext, bool)> {
     here.filter(|(_, known)| known.here.device.index() == device_index)
         .map(|(context, known)| (*context, known.going))
         .collect()
+}
+
+/// The contexts of a device, those that are being destroyed among them.
+pub(crate) fn alive_on(device_index: usize) -> Vec<Life> {
+    let state = Tracker::get().lock();
+    let here = state.contexts.iter();
+    here.filter(|(_, known)| known.here.device.index() == device_index)
+        .map(|(handle, known)| known.life(*handle))
+        .collect()
+}
+
+/// The life of a context that is known.
+pub(crate) fn life_of(handle: CUcontext) -> Option<Life> {
+    let state = Tracker::get().lock();
+    state.contexts.get(&handle).map(|known| known.life(handle))
+}
+
+impl Context {
+    fn life(&self, handle: CUcontext) -> Life {
+        let born = self.born;
+        Life { handle, born }
+    }
 }
 
 /// A context that is about to be destroyed, reset or released, perhaps for the last time. No mark

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use gpushare_cuda_abi::cuda::{CUcontext, CUresult, CUstream, CUstream_flags};
 
 use super::captures::release_stream;
+use super::contexts::Life;
 use super::state::{State, Tracker};
-use super::{captures, streams};
+use super::{captures, contexts, streams};
 use crate::driver::calls;
 use crate::driver::current::CurrentContext;
 use crate::driver::green::Green;
@@ -213,11 +214,31 @@ impl Hold {
     }
 }
 
+/// The outcome of an attempt to keep a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept<R> {
+    /// It was kept, with the closure's result.
+    Done(R),
+    /// It is destroyed, or has failed.
+    Gone,
+    /// It may be being destroyed, or cannot be used for another reason.
+    Going,
+}
+
 /// Runs `body` with a context current that is kept from being destroyed meanwhile. `None` where it
 /// is unknown, or being destroyed.
 pub(crate) fn keeping<R>(context: CUcontext, body: impl FnOnce() -> R) -> Option<R> {
-    struct Kept(CUcontext);
-    impl Drop for Kept {
+    let life = contexts::life_of(context)?;
+    match keeping_life(life, body) {
+        Kept::Done(answer) => Some(answer),
+        Kept::Gone | Kept::Going => None,
+    }
+}
+
+/// The same for one life of a context.
+pub(crate) fn keeping_life<R>(life: Life, body: impl FnOnce() -> R) -> Kept<R> {
+    struct Held(CUcontext);
+    impl Drop for Held {
         fn drop(&mut self) {
             release_context(&mut Tracker::get().lock(), self.0);
             Tracker::get().changed.notify_all();
@@ -225,15 +246,19 @@ pub(crate) fn keeping<R>(context: CUcontext, body: impl FnOnce() -> R) -> Option
     }
     {
         let mut state = Tracker::get().lock();
-        let known = state.contexts.get_mut(&context)?;
-        if known.going {
-            return None;
+        match state.contexts.get_mut(&life.handle) {
+            Some(known) if known.born != life.born => return Kept::Gone,
+            Some(known) if known.going => return Kept::Going,
+            Some(known) => known.busy += 1,
+            None => return Kept::Gone,
         }
-        known.busy += 1;
     }
-    let _kept = Kept(context);
-    let _current = CurrentContext::make(context).ok()?;
-    Some(body())
+    let _held = Held(life.handle);
+    match CurrentContext::make(life.handle) {
+        Ok(_current) => Kept::Done(body()),
+        Err(why) if is_over(why) => Kept::Gone,
+        Err(_) => Kept::Going,
+    }
 }
 
 fn release_context(state: &mut State, context: CUcontext) {

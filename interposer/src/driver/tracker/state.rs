@@ -71,6 +71,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(super) struct Context {
     /// Where it is.
     pub(super) here: Here,
+    /// Which one it is of all that were registered: its handle may have been another's.
+    pub(super) born: u64,
     /// Being destroyed, or released perhaps for the last time.
     pub(super) going: bool,
     /// Marks being made in it.

@@ -16,6 +16,8 @@ use crate::guest::frames::Frame;
 
 /// The device whose memory moves: another than that of the launches.
 const AWAY: usize = 5;
+/// Another one, whose drain begins anew meanwhile.
+const BUSY: usize = 6;
 
 /// Every such seal is a long one, and how often the others get its thread's processor meanwhile.
 const LONG: usize = 8;
@@ -170,13 +172,48 @@ fn seal_and_open(gate: &'static Gate, memory: &Memory, seals: usize) -> usize {
         let long = done.is_multiple_of(LONG);
         gate.seal(AWAY);
         stays_still(gate, memory, (&memory.away, OPERATING + 1), long);
-        gate.hold_operations(true);
+        gate.hold_operations(AWAY, true);
+        gate.seal(BUSY);
+        gate.hold_operations(BUSY, true);
+        gate.hold_operations(BUSY, false);
         stays_still(gate, memory, (&memory.drained, OPERATING), long);
         memory.drained.store(false, Ordering::SeqCst);
         memory.away.store(false, Ordering::SeqCst);
         gate.unseal(AWAY);
+        gate.unseal(BUSY);
     }
     seals
+}
+
+#[test]
+fn operations_are_held_until_no_sealed_device_holds_them() {
+    let gate = Gate::new(0);
+    let holds = || gate.word.load() & DRAINED != 0;
+    gate.seal(AWAY);
+    gate.seal(BUSY);
+    gate.hold_operations(AWAY, true);
+    gate.hold_operations(BUSY, true);
+    gate.hold_operations(BUSY, false);
+    assert!(holds(), "a drain that begins anew");
+    gate.hold_operations(BUSY, true);
+    gate.unseal(AWAY);
+    assert!(holds(), "the other one is drained");
+    gate.hold_operations(BUSY, false);
+    assert!(!holds(), "its work may wait for one");
+    gate.hold_operations(BUSY, true);
+    gate.unseal(BUSY);
+    assert!(!holds());
+}
+
+#[test]
+fn a_device_that_drains_holds_no_operation_when_another_one_opens() {
+    let gate = Gate::new(0);
+    gate.seal(AWAY);
+    gate.hold_operations(AWAY, true);
+    gate.seal(BUSY);
+    gate.unseal(AWAY);
+    assert_eq!(gate.word.load() & DRAINED, 0, "its work may wait for one");
+    assert_ne!(gate.word.load() & ANY_SEALED, 0);
 }
 
 #[allow(
