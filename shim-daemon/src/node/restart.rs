@@ -51,6 +51,11 @@ impl Node {
         Ok(tenant)
     }
 
+    /// The recovery time begins, and ends then: the sockets listen.
+    pub fn recover_until(&mut self, until: Nanos) {
+        self.world.recover_until(until);
+    }
+
     /// The recovery time for processes of the previous daemon has ended: new processes may
     /// register.
     pub fn recovered(&mut self, now: Nanos) {

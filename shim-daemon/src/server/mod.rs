@@ -191,7 +191,7 @@ impl Server {
             reload: start.reload,
             next: 0,
             next_tick: now,
-            recovering_until: (!remembered.is_empty()).then(|| now + start.settings.recovery),
+            recovering_until: None,
             claimable_until: None,
             transient: start.transient,
             expected: true,
@@ -211,6 +211,12 @@ impl Server {
         }
         server.carry_out();
         server.follow_classes();
+        if !remembered.is_empty() {
+            // Only now all sockets listen. The driver may have taken many seconds to start.
+            let until = clock::now() + start.settings.recovery;
+            server.node.recover_until(until);
+            server.recovering_until = Some(until);
+        }
         Ok(server)
     }
 
