@@ -70,8 +70,10 @@ impl Scene {
             owner: None,
             fences: vec![],
             maxima: vec![],
+            defaults: None,
             began: None,
             dead: vec![],
+            members: vec![],
             container: None,
         };
         let tenant = node.restore(NOW, &registration).unwrap();

@@ -204,9 +204,9 @@ impl Server {
             journal: start.journal,
         };
         for registration in &remembered {
+            // What is stored of one that cannot be restored stays.
             if let Err(error) = server.node.restore(now, registration) {
                 tracing::error!(tenant = registration.name, %error, "not restored");
-                server.folder.forget(&registration.name);
             }
         }
         server.carry_out();
@@ -227,6 +227,11 @@ impl Server {
     pub fn run(&mut self) -> io::Result<()> {
         self.notify.ready();
         let ended = self.serve_all();
+        if ended.is_ok() {
+            // Else the folder may be another daemon's.
+            self.node.write_down_members();
+            self.carry_out();
+        }
         self.notify.stopping();
         ended
     }
@@ -373,6 +378,7 @@ impl Server {
                 self.node.write_down(tenant);
             }
             self.node.lanes().tend();
+            self.forget_deleted();
             self.node.tick(now);
             self.users.tidy(now);
             self.connects.tidy(now);
@@ -455,6 +461,7 @@ impl Server {
                     self.unsaved.remove(&tenant);
                     self.folder.forget(&name);
                 }
+                Effect::Forget { name } => self.folder.forget(&name),
                 Effect::Look { device } => self.looker.want(Job::Look(device)),
                 Effect::Copy(job) => {
                     let lane = job.host.lane().clone();
