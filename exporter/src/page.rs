@@ -274,7 +274,7 @@ fn events(out: &mut String, report: &Report) {
             "spill-failed",
             "memory-lost",
             "file-refused",
-            "page-refused",
+            "not-registered",
             "not-restored",
         ];
         let class = if bad.contains(&event.kind.as_str()) {

@@ -119,6 +119,23 @@ fn a_newcomer_does_not_wait_for_a_process_that_has_ended() {
 }
 
 #[test]
+fn a_newcomer_is_told_of_an_old_process_that_was_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_daemon, mut old) = idle(folder.path(), soon(), FakeDevices::default());
+    let socket = socket(folder.path());
+    let slot = std::mem::replace(&mut old.slot, 9999);
+    let refused = old.reconnect(&socket);
+    assert!(matches!(refused, Reply::Error(_)), "{refused:?}");
+    let (refused, _wire) = comes(&mut StandIn::start(), &socket);
+    let says = |what: &str| matches!(&refused, Reply::Error(error) if error.message.contains(what));
+    assert!(says("is not registered again"), "{refused:?}");
+    old.slot = slot;
+    assert!(matches!(old.reconnect(&socket), Reply::Registered(_)));
+    let (reply, _wire) = comes(&mut StandIn::start(), &socket);
+    assert!(matches!(reply, Reply::Registered(_)), "{reply:?}");
+}
+
+#[test]
 fn those_are_written_down_that_are_there() {
     let folder = tempfile::tempdir().unwrap();
     let (_daemon, mut old) = idle(folder.path(), soon(), FakeDevices::default());
@@ -208,7 +225,7 @@ fn a_page_that_is_refused_again_and_again_is_told_once() {
     let mut told = Vec::new();
     loop {
         match wire.answer::<ControlReply>(id) {
-            ControlReply::Event(row) if row.kind == "page-refused" => told.push(row.text),
+            ControlReply::Event(row) if row.kind == "not-registered" => told.push(row.text),
             ControlReply::Event(row) if row.tenant.as_deref() == Some("last") => break,
             ControlReply::Event(_) => {}
             other => panic!("{other:?}"),

@@ -48,7 +48,7 @@ pub(super) struct Awaited {
     pub(super) pidfd: OwnedFd,
     /// A look at it is under way.
     looked_at: bool,
-    /// It came, and its page was refused.
+    /// It came, and was refused.
     refused: bool,
 }
 
@@ -193,7 +193,7 @@ impl Node {
         let pid = other.member.pid;
         let text = if other.refused {
             format!(
-                "process {pid} was here before the daemon's restart and its page is refused; end it"
+                "process {pid} was here before the daemon's restart and is not registered again (its event says why); end it"
             )
         } else {
             format!(
@@ -203,21 +203,25 @@ impl Node {
         Err(WireError::retry(ErrorCode::Full, text))
     }
 
-    /// A process presented a page that is refused: said once for each.
-    pub(super) fn page_refused(&mut self, tenant: TenantId, pid: i32, error: &WireError) {
+    /// A process came back with its page and is refused: said once for each. Of those that are not
+    /// awaited only a wrong page is news: any process may try.
+    pub(super) fn not_again(&mut self, tenant: TenantId, pid: i32, error: &WireError) {
         let pid = pid.unsigned_abs();
         let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };
+        let mut is_news = error.code == ErrorCode::BadPage;
         for awaited in known.awaited_mut().values_mut() {
-            awaited.refused |= awaited.member.pid == pid;
+            if awaited.member.pid == pid {
+                (awaited.refused, is_news) = (true, true);
+            }
         }
-        if known.note_refused(pid) {
+        if is_news && known.note_refused(pid) {
             let text = format!(
                 "process {pid} is not registered again: {}; it keeps what it holds and gets no more; end it",
                 error.message
             );
-            self.event("page-refused", Some(tenant), None, text);
+            self.event("not-registered", Some(tenant), None, text);
         }
     }
 

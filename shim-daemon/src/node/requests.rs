@@ -51,8 +51,12 @@ impl Node {
         peer: Peer,
         presented: Option<OwnedFd>,
     ) -> Option<ProcessId> {
+        let comes_back = presented.is_some().then_some(peer.pid);
         match self.try_register(now, client, register, peer, presented) {
             Err(error) => {
+                if let Some(pid) = comes_back.filter(|_| !error.can_retry) {
+                    self.not_again(client.tenant, pid, &error);
+                }
                 self.fail(client.connection, id, error);
                 None
             }
@@ -94,9 +98,7 @@ impl Node {
         let slot = match presented {
             Some(page) => {
                 self.replace(now, &peer);
-                let adopted = self.adopt_page(client.tenant, page, register.slot);
-                let told = |error: &_| self.page_refused(client.tenant, peer.pid, error);
-                Some(adopted.inspect_err(told)?)
+                Some(self.adopt_page(client.tenant, page, register.slot)?)
             }
             None => {
                 self.awaits_page(client.tenant, peer.pid)?;

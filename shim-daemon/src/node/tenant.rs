@@ -98,7 +98,7 @@ pub(super) struct Tenant {
     /// Whether its page is the previous daemon's.
     has_page: bool,
     /// Processes of the previous daemon that have not come back, and those of which it was told
-    /// that their pages are refused.
+    /// that they are refused.
     awaited: BTreeMap<ProcessId, Awaited>,
     refused: BTreeSet<u32>,
     /// Whether rows of its page may belong to processes that have not presented them yet.

@@ -233,12 +233,12 @@ impl Tenant {
         &mut self.awaited
     }
 
-    /// The page that this process presents is refused. `false` if that was noted, or enough are.
+    /// This process is not registered again. `false` if that was noted, or enough are.
     pub(in crate::node) fn note_refused(&mut self, pid: u32) -> bool {
         self.refused.len() < MAX_SLOTS && self.refused.insert(pid)
     }
 
-    /// This process has registered: if its page is refused later, that is told again.
+    /// This process has registered: if it is refused later, that is told again.
     pub(in crate::node) fn accepted(&mut self, pid: u32) {
         self.refused.remove(&pid);
     }
