@@ -274,6 +274,8 @@ fn events(out: &mut String, report: &Report) {
             "spill-failed",
             "memory-lost",
             "file-refused",
+            "not-registered",
+            "not-restored",
         ];
         let class = if bad.contains(&event.kind.as_str()) {
             " class=\"warn\""

@@ -8,6 +8,7 @@ mod container_node;
 mod driver;
 mod support;
 
+mod awaited;
 mod collisions;
 mod containers;
 mod containers_classes;
@@ -29,8 +30,10 @@ mod notify;
 mod registrations;
 mod restart;
 mod sharing;
+mod stopped;
 mod storing;
 mod turns;
 mod unmanaged;
+mod unrestored;
 mod users;
 mod words;

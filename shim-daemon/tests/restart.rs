@@ -54,6 +54,19 @@ fn a_running_tenant_keeps_its_limits_and_its_charges() {
 
 #[test]
 fn what_runs_is_not_given_away_before_it_has_come_back() {
+    is_not_given_away(FakeDevices::default());
+}
+
+/// NVML initialises each GPU that is not persistent, which takes seconds.
+#[test]
+fn a_start_longer_than_the_recovery_gives_nothing_away() {
+    let devices = FakeDevices::default();
+    devices.0.lock().unwrap().start = Duration::from_millis(2100);
+    is_not_given_away(devices);
+}
+
+/// The next daemon has these devices.
+fn is_not_given_away(devices: FakeDevices) {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
     let (_a, a_socket) = daemon.tenant("a", &BURST);
@@ -62,7 +75,7 @@ fn what_runs_is_not_given_away_before_it_has_come_back() {
     assert!(matches!(a.grow(0, 12 * GIB), Reply::Granted { .. }));
     a.charge(12 * GIB);
     drop(daemon);
-    let daemon = Daemon::start(folder.path());
+    let daemon = Daemon::with(folder.path(), devices);
     let mut command = daemon.command();
     let newcomer = command.ask(&support::create("b", &[("GPUSHARE_MEM_LIMIT", "8GiB")]));
     let first: ControlReply = command.answer(newcomer);

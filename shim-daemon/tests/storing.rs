@@ -275,8 +275,10 @@ fn registration(name: &str) -> Registration {
         owner: None,
         fences: vec![],
         maxima: vec![],
+        defaults: None,
         began: None,
         dead: vec![],
+        members: vec![],
         container: None,
     }
 }

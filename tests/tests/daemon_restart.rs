@@ -145,6 +145,45 @@ fn a_process_that_was_stopped_all_the_while_is_still_counted() {
     assert_eq!(late.ask(&alloc(4 * GIB)), GRANTED);
 }
 
+/// Only the registration tells the next daemon of a process that does not come.
+fn until_written_down(tenant: &Tenant, pid: u32) {
+    let runtime = tenant
+        .folder()
+        .ancestors()
+        .nth(2)
+        .expect("the runtime folder");
+    let file = runtime.join("registered/one.json");
+    let pid = format!("\"pid\":{pid},");
+    let is_there = || std::fs::read_to_string(&file).is_ok_and(|text| text.contains(&pid));
+    while !is_there() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_program_that_starts_while_all_others_are_stopped_shares_their_page() {
+    let gpu = Gpu::new("mem=16GiB");
+    let mut daemon = Daemon::start(&gpu);
+    let tenant = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let mut old = ready(&tenant);
+    assert_eq!(old.ask(&alloc(3 * GIB)), GRANTED);
+    until_written_down(&tenant, old.id());
+    gpu.stop(Pid::from_raw(old.id().cast_signed()));
+    daemon.restart();
+    // It is admitted when the recovery is over.
+    let _other = daemon.tenant("two", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);
+    let mut late = tenant.client("quota", &[]);
+    late.send("init");
+    signal(old.id(), Signal::SIGCONT);
+    assert_eq!(late.line(), "init 0");
+    assert_eq!(late.ask(&alloc(2 * GIB)), REFUSED);
+    daemon.until("one", |row| {
+        row.charged == 3 * GIB && row.processes.len() == 2
+    });
+    assert_eq!(old.ask("free 1"), "free 0");
+    assert_eq!(late.ask(&alloc(4 * GIB)), GRANTED);
+}
+
 #[test]
 fn a_daemon_that_hangs_blocks_programs_for_a_bounded_time() {
     let gpu = Gpu::new("mem=16GiB");

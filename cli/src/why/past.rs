@@ -147,7 +147,7 @@ pub(super) fn warned(facts: &Facts) -> Option<String> {
     let last = facts.past.iter().rev().find(|record| {
         matches!(
             &*record.kind,
-            "excess" | "ungated" | "will-not-yield" | "unsaved"
+            "excess" | "ungated" | "will-not-yield" | "unsaved" | "awaited"
         )
     })?;
     Some(format!("At {} it {}.", local(last.at_ms), last.text))

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use gpushare_protocol::wire::{Reply, Request, decode};
 
+use super::pauses::Pauses;
 use super::register::{self, Failed};
 use super::socket::{self, Connection};
 use super::{PAUSES, SOCKET, Session, apart, pages};
@@ -164,18 +165,15 @@ impl Session {
 
     /// Registers with the next daemon, however long it takes to come.
     fn find_daemon(&self) -> Connection {
-        let mut pause = PAUSES.0;
+        let mut pauses = Pauses::new();
         loop {
             match self.reconnect() {
                 Ok(connection) => {
                     tracing::info!("registered again");
                     return connection;
                 }
-                Err(Failed::Away(error)) => tracing::debug!(%error, "no daemon yet"),
-                Err(Failed::Refused(why)) => tracing::warn!(%why, "not registered again"),
+                Err(failed) => std::thread::sleep(pauses.after(failed)),
             }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(PAUSES.1);
         }
     }
 

@@ -20,6 +20,7 @@ mod callbacks;
 mod control_thread;
 mod deadline;
 mod pages;
+mod pauses;
 mod register;
 mod residency;
 mod socket;

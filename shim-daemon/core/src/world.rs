@@ -95,6 +95,14 @@ impl World {
         world
     }
 
+    /// The recovery ends then: clients cannot come before the daemon listens, however long it took
+    /// to start. Nothing once it is over.
+    pub fn recover_until(&mut self, until: Nanos) {
+        if self.recovering {
+            self.timers.set(Timer::Recovered, until);
+        }
+    }
+
     /// Takes in an event. A `now` before the last one counts as the last one.
     pub fn handle(&mut self, now: Nanos, event: Event) {
         self.advance(now);

@@ -102,6 +102,28 @@ fn waiters_are_served_once_all_had_time_to_present() {
 }
 
 #[test]
+fn a_recovery_lasts_from_when_the_daemon_listens() {
+    let mut node = restarted();
+    let device = node.device(16);
+    let newcomer = node.register(spec(device, 2, 2));
+    node.world.recover_until(secs(10));
+    node.pass(secs(8));
+    assert!(!node.guests[&newcomer].admitted);
+    node.pass(secs(1));
+    assert!(node.guests[&newcomer].admitted);
+}
+
+#[test]
+fn a_recovery_that_is_over_does_not_begin_again() {
+    let mut node = restarted();
+    let device = node.device(16);
+    node.pass(secs(2));
+    node.world.recover_until(secs(10));
+    let newcomer = node.register(spec(device, 2, 2));
+    assert!(node.guests[&newcomer].admitted);
+}
+
+#[test]
 fn an_old_grant_counts_until_every_process_has_adopted() {
     let mut node = restarted();
     let device = node.device(16);

@@ -94,6 +94,7 @@ impl Node {
             let text = "programs of the previous daemon are being counted; try again in a moment";
             return Err(WireError::retry(ErrorCode::Full, text));
         }
+        self.may_begin(&groups)?;
         let maxima = self.maxima.clone();
         let limits = self.parse(&class.environment, &maxima)?;
         let device_ids = self.devices_named(&class.devices)?;
@@ -103,7 +104,7 @@ impl Node {
         let id = id_of(&groups);
         let short: String = id.chars().take(DIGITS).collect();
         let mut name = format!("{}-{short}", class.name);
-        if self.find(&name).is_some() {
+        if self.find(&name).is_some() || self.is_unrestored(&name) {
             name = format!("{name}-{}", self.fresh_id());
         }
         let registration = Registration {
@@ -115,8 +116,10 @@ impl Node {
             owner: None,
             fences: Vec::new(),
             maxima,
+            defaults: Some(self.defaults.clone()),
             began: None,
             dead: Vec::new(),
+            members: Vec::new(),
             container: Some(Container {
                 id,
                 init: None,

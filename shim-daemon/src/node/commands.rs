@@ -107,11 +107,12 @@ impl Node {
     ) -> Result<Option<ControlReply>, WireError> {
         self.may_say(environment)?;
         // A command that joins an existing tenant requests the tenant's limits, under the tenant's
-        // maxima.
+        // defaults and maxima.
         let existing = name.and_then(|name| self.find(name));
-        let maxima = existing.map_or(&self.maxima, |(_, known)| &known.registration().maxima);
-        let maxima = maxima.clone();
-        let limits = self.parse(environment, &maxima)?;
+        let own = existing.map(|(_, known)| known.terms());
+        let (defaults, maxima) =
+            own.unwrap_or_else(|| (self.defaults.clone(), self.maxima.clone()));
+        let limits = limits_under(environment, &defaults, &maxima)?;
         self.may_ask(from, environment)?;
         let device_ids = self.device_ids(devices)?;
         let spec = self.spec(&limits, &device_ids, self.users.of(from))?;
@@ -134,6 +135,7 @@ impl Node {
             return Ok(self.keep(tenant, (from, id)));
         }
         self.may_have_another(from)?;
+        self.replace_unrestored(from, &name)?;
         self.claim(&device_ids)?;
         let registration = Registration {
             name,
@@ -144,8 +146,10 @@ impl Node {
             owner: self.users.of(from),
             fences: Vec::new(),
             maxima,
+            defaults: Some(defaults),
             began: None,
             dead: Vec::new(),
+            members: Vec::new(),
             container: None,
         };
         let tenant = self.add(now, registration, &limits, device_ids, &spec)?;
@@ -270,6 +274,9 @@ impl Node {
         name: &str,
         kill: bool,
     ) -> Result<Option<ControlReply>, WireError> {
+        if let Some(forgotten) = self.end_unrestored(from, name) {
+            return forgotten;
+        }
         let (tenant, _) = self.find(name).ok_or_else(|| no_tenant(name))?;
         self.may_command(from, tenant)?;
         let by = match self.users.of(from) {
@@ -298,13 +305,13 @@ impl Node {
         self.may_change(known, changes)?;
         let device_ids = known.device_ids().to_vec();
         let mut environment = known.registration().environment.clone();
-        let maxima = known.registration().maxima.clone();
+        let (defaults, maxima) = known.terms();
         for (variable, value) in changes {
             environment.retain(|(known, _)| known != variable);
             environment.push((variable.clone(), value.clone()));
         }
         self.may_say(&environment)?;
-        let limits = self.parse(&environment, &maxima)?;
+        let limits = limits_under(&environment, &defaults, &maxima)?;
         self.may_ask(from, changes)?;
         let owner = self.owner(tenant);
         let spec = self.spec(&limits, &device_ids, owner)?;
@@ -366,20 +373,14 @@ impl Node {
         lowered.collect()
     }
 
-    /// Parses a tenant's variables, with the node's defaults for unset ones, under these maxima.
+    /// Parses the variables of a tenant that begins, with the node's defaults for unset ones, under
+    /// these maxima.
     pub(super) fn parse(
         &self,
         environment: &[(String, String)],
         maxima: &[(String, String)],
     ) -> Result<Limits, WireError> {
-        let pairs = |set: &[(String, String)]| -> Vec<(OsString, OsString)> {
-            let pair = |(name, value): &(String, String)| (name.into(), value.into());
-            set.iter().map(pair).collect()
-        };
-        let defaults = pairs(&self.defaults);
-        Maxima::read(pairs(maxima))
-            .and_then(|maxima| Limits::from_env_under(pairs(environment), defaults, maxima))
-            .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))
+        limits_under(environment, &self.defaults, maxima)
     }
 
     /// The brain's description of a tenant: its limits and its owner.
@@ -434,6 +435,21 @@ impl Node {
         self.may_command(from, tenant)?;
         Ok(tenant)
     }
+}
+
+/// Parses a tenant's variables, with these defaults for unset ones, under these maxima.
+pub(super) fn limits_under(
+    environment: &[(String, String)],
+    defaults: &[(String, String)],
+    maxima: &[(String, String)],
+) -> Result<Limits, WireError> {
+    let pairs = |set: &[(String, String)]| -> Vec<(OsString, OsString)> {
+        let pair = |(name, value): &(String, String)| (name.into(), value.into());
+        set.iter().map(pair).collect()
+    };
+    Maxima::read(pairs(maxima))
+        .and_then(|maxima| Limits::from_env_under(pairs(environment), pairs(defaults), maxima))
+        .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))
 }
 
 fn created(name: String) -> ControlReply {

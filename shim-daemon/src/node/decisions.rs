@@ -152,6 +152,9 @@ impl Node {
             // A process that has already exited needs no signal.
             let _ = crate::peer::signal(&process.peer().pidfd, posix);
         }
+        for awaited in known.awaited().values() {
+            let _ = crate::peer::signal(&awaited.pidfd, posix);
+        }
         // Last, because its end ends all others of its pid namespace without a signal of theirs.
         if let Some(init) = known.contained().and_then(Contained::init) {
             let _ = crate::peer::signal(&init.pidfd, posix);

@@ -146,8 +146,10 @@ impl Node {
             owner,
             fences: Vec::new(),
             maxima,
+            defaults: Some(self.defaults.clone()),
             began: None,
             dead: Vec::new(),
+            members: Vec::new(),
             container: Some(container),
         };
         self.expects_containers = true;
@@ -260,7 +262,8 @@ impl Node {
     /// A tenant's name for a container: its id, or where that is no name or is taken, what begins
     /// like it.
     fn name_of(&self, id: &str, init: Identity) -> String {
-        let free = |name: &str| TenantName::parse("id", name).is_ok() && self.find(name).is_none();
+        let taken = |name: &str| self.find(name).is_some() || self.is_unrestored(name);
+        let free = |name: &str| TenantName::parse("id", name).is_ok() && !taken(name);
         if free(id) {
             return id.to_owned();
         }
@@ -420,7 +423,7 @@ impl Node {
 }
 
 /// Whether a container's cgroup is still the one that it was.
-fn is_there(mounts: &Mounts, container: &Container) -> bool {
+pub(super) fn is_there(mounts: &Mounts, container: &Container) -> bool {
     let now = mounts.inodes(&container.groups);
     let mut was = container.inodes.iter();
     !container.inodes.is_empty() && was.all(|(hierarchy, inode)| now.get(hierarchy) == Some(inode))

@@ -4,6 +4,7 @@
 //! watch are collected as [`Effect`]s. This module touches no socket, so all of it runs in a test.
 
 mod asks;
+mod awaited;
 mod classes;
 mod commands;
 mod decisions;
@@ -19,6 +20,7 @@ mod inspecting;
 mod joining;
 mod lease;
 mod lease_log;
+mod leaving;
 mod listing;
 mod looks;
 mod measures;
@@ -46,6 +48,7 @@ mod swaps;
 mod tally;
 mod tenant;
 mod unmanaged;
+mod unrestored;
 mod users;
 mod vacated;
 mod views;
@@ -63,6 +66,7 @@ use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ControlReply, EventRecord, Reply};
 
 use asks::Asks;
+pub use awaited::Member;
 use events::Events;
 pub use events::{Follower, Form};
 use fences::Fences;
@@ -80,7 +84,7 @@ pub use tenant::Registration;
 use tenant::Tenant;
 pub use unmanaged::Unmanaged;
 use users::Users;
-pub use vacated::Seen;
+pub use vacated::{Program, Seen};
 
 use crate::containers::Containers;
 use crate::devices::{Device, Order};
@@ -156,6 +160,11 @@ pub enum Effect {
     Unlisten {
         /// The tenant.
         tenant: TenantId,
+        /// Its name.
+        name: String,
+    },
+    /// Delete what is stored of a tenant that was not restored.
+    Forget {
         /// Its name.
         name: String,
     },
@@ -271,6 +280,8 @@ pub struct Node {
     guarantee: Nanos,
     /// Whether processes of the previous daemon may still present their memory.
     recovering: bool,
+    /// Whether all tenants of the previous daemon had time to be claimed.
+    claimed: bool,
     defaults: Vec<(String, String)>,
     maxima: Vec<(String, String)>,
     watch: strangers::Watch,
@@ -286,6 +297,8 @@ pub struct Node {
     lanes: Lanes,
     known_mounts: KnownMounts,
     containers: Containers,
+    /// Tenants of the previous daemon that could not be registered again, by name.
+    unrestored: BTreeMap<String, unrestored::Unrestored>,
     /// Why the last registration without a command was refused.
     refused: Option<String>,
     counted: Counted,
@@ -344,6 +357,7 @@ impl Node {
             ids: 0,
             guarantee: settings.policy.guarantee(),
             recovering,
+            claimed: !recovering,
             defaults: settings.defaults.clone(),
             maxima: settings.maxima.clone(),
             guard: settings.guard.map(Guard::new),
@@ -354,6 +368,7 @@ impl Node {
             users: Users::default(),
             known_mounts: KnownMounts::default(),
             containers: settings.containers.clone(),
+            unrestored: BTreeMap::new(),
             refused: None,
             away: vacated::Away::default(),
             residency: residency::Moves::new(settings, instance, now),

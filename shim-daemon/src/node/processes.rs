@@ -19,6 +19,8 @@ pub(super) struct Process {
     tells: bool,
     /// Whether it is an MPS client.
     mps: bool,
+    /// When it started, in clock ticks since boot, once it was looked at.
+    started: Option<u64>,
     /// Devices on which it was let make a context and has not said that it is made, and since when.
     opening: BTreeMap<usize, Nanos>,
 }
@@ -37,6 +39,7 @@ impl Process {
             connection: Some(connection),
             tells,
             mps: false,
+            started: None,
             opening: BTreeMap::new(),
         }
     }
@@ -77,6 +80,15 @@ impl Process {
     /// A connection has ended. Whether it was this process's.
     pub(super) fn disconnected(&mut self, connection: ConnId) -> bool {
         self.connection.take_if(|own| *own == connection).is_some()
+    }
+
+    /// When it started, once it was looked at.
+    pub(super) fn started(&self) -> Option<u64> {
+        self.started
+    }
+
+    pub(super) fn has_started(&mut self, start: u64) {
+        self.started = Some(start);
     }
 
     pub(super) fn is_mps_client(&self) -> bool {

@@ -51,8 +51,12 @@ impl Node {
         peer: Peer,
         presented: Option<OwnedFd>,
     ) -> Option<ProcessId> {
+        let comes_back = presented.is_some().then_some(peer.pid);
         match self.try_register(now, client, register, peer, presented) {
             Err(error) => {
+                if let Some(pid) = comes_back.filter(|_| !error.can_retry) {
+                    self.not_again(client.tenant, pid, &error);
+                }
                 self.fail(client.connection, id, error);
                 None
             }
@@ -91,10 +95,16 @@ impl Node {
             let text = "processes of the previous daemon are being counted; try again in a moment";
             return Err(WireError::retry(ErrorCode::Full, text));
         }
-        self.replace(now, &peer);
         let slot = match presented {
-            Some(page) => Some(self.adopt_page(client.tenant, page, register.slot)?),
-            None => None,
+            Some(page) => {
+                self.replace(now, &peer);
+                Some(self.adopt_page(client.tenant, page, register.slot)?)
+            }
+            None => {
+                self.awaits_page(client.tenant, peer.pid)?;
+                self.replace(now, &peer);
+                None
+            }
         };
         let process = ProcessId(self.fresh_id());
         let device_uuids = self.uuids(client.tenant);
@@ -121,6 +131,8 @@ impl Node {
         };
         let cgroup = peer.cgroup.clone();
         let pid = peer.pid;
+        tenant.accepted(pid.unsigned_abs());
+        self.has_come(now, pid);
         let place = (client.tenant, slot);
         let known = Process::new(place, peer, client.connection, client.tells);
         self.processes.add(process, known);
@@ -416,47 +428,6 @@ impl Node {
                 },
             );
         }
-    }
-
-    /// A process ended, by its pidfd.
-    pub fn process_ended(&mut self, now: Nanos, process: ProcessId) {
-        self.sample_last(now, process);
-        let Some(known) = self.processes.reap(process) else {
-            return;
-        };
-        self.asks.forget(process);
-        self.away.ended(process);
-        self.forget_moves(process, known.tenant());
-        let charged = self.charged_by(&known);
-        self.note_measures(known.tenant());
-        self.happened(now, Event::ProcessGone { process, charged });
-        self.leave(now, process, &known);
-    }
-
-    /// The charges in a process's row, device by device.
-    pub(super) fn charged_by(&self, known: &Process) -> Vec<(gpushare_core::DeviceId, Bytes)> {
-        let mut charged = Vec::new();
-        if let Some(tenant) = self.tenants.get(&known.tenant()) {
-            let page = tenant.usage().view();
-            for (device_index, device) in tenant.device_ids().iter().enumerate() {
-                if let Some(line) = page.line(known.slot(), device_index) {
-                    let units = u64::from(line.word.load().charged);
-                    charged.push((*device, Bytes(units * gpushare_protocol::page::UNIT)));
-                }
-            }
-        }
-        charged
-    }
-
-    /// Frees the row of a process that is over.
-    pub(super) fn leave(&mut self, now: Nanos, process: ProcessId, known: &Process) {
-        self.read_line(process, known.tenant(), known.slot());
-        self.tell_refused(now, known.tenant(), false);
-        if let Some(tenant) = self.tenants.get_mut(&known.tenant()) {
-            tenant.tally_mut().left(process);
-            tenant.unseat(known.slot(), process);
-        }
-        self.end_if_unused(now, known.tenant());
     }
 
     fn uuids(&self, tenant: TenantId) -> Vec<[u8; 16]> {

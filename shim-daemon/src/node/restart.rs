@@ -10,6 +10,7 @@ use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ErrorCode, WireError};
 
 use super::Node;
+use super::commands::limits_under;
 use super::residency;
 use super::tenant::Registration;
 use crate::pages::UsagePage;
@@ -18,37 +19,66 @@ impl Node {
     /// Registers a tenant of the previous daemon unchanged, however little room there is.
     ///
     /// # Errors
-    /// If its limits or devices do not hold on this node any more.
+    /// If its limits or devices do not hold on this node any more. It is kept as it is stored.
     pub fn restore(
         &mut self,
         now: Nanos,
         registration: &Registration,
     ) -> Result<TenantId, WireError> {
+        self.try_restore(now, registration)
+            .inspect_err(|error| self.keep_unrestored(registration, error))
+    }
+
+    fn try_restore(
+        &mut self,
+        now: Nanos,
+        registration: &Registration,
+    ) -> Result<TenantId, WireError> {
+        let mut registration = registration.clone();
+        let defaults = registration.defaults.get_or_insert_with(|| {
+            // One of an earlier version, which read them anew at each start.
+            self.defaults.clone()
+        });
+        let defaults = defaults.clone();
+        let (began, dead) = (registration.began, registration.dead.clone());
+        let members = registration.members.clone();
         let mut environment = registration.environment.clone();
         if !residency::is_chosen(&environment) {
             // The daemon that registered it could not move memory.
             residency::choose(&mut environment, Oversubscribe::Off);
         }
-        let limits = self.parse(&environment, &registration.maxima)?;
+        let limits = limits_under(&environment, &defaults, &registration.maxima)?;
         let device_ids = self.device_ids(&registration.devices)?;
         let spec = self.spec_of_running(&limits, &device_ids, registration.owner)?;
         self.claim_again(&device_ids);
-        let tenant = self.add(now, registration.clone(), &limits, device_ids, &spec)?;
+        let tenant = self.add(now, registration, &limits, device_ids, &spec)?;
         if let Some(known) = self.tenants.get_mut(&tenant) {
             known.restored();
         }
-        self.find_container(tenant);
+        self.refused = None;
         self.happened(
             now,
             Event::Register {
                 tenant,
                 spec,
-                running: Some(registration.began.map_or(now, Nanos)),
+                running: Some(began.map_or(now, Nanos)),
             },
         );
+        if !self.tenants.contains_key(&tenant) {
+            let why = self.refused.take().unwrap_or_default();
+            self.let_go();
+            return Err(WireError::new(ErrorCode::BadLimits, why));
+        }
+        self.find_container(tenant);
         self.inherit_fences(tenant);
-        self.inherit_dead(now, tenant, &registration.dead);
+        self.inherit_dead(now, tenant, &dead);
+        self.await_members(tenant, &members);
         Ok(tenant)
+    }
+
+    /// The recovery time begins, and ends then: the sockets listen.
+    pub fn recover_until(&mut self, until: Nanos) {
+        self.world.recover_until(until);
     }
 
     /// The recovery time for processes of the previous daemon has ended: new processes may
@@ -71,12 +101,15 @@ impl Node {
         }
     }
 
-    /// Tenants of the previous daemon that neither a process nor a command has claimed are over.
+    /// Tenants of the previous daemon that neither a process nor a command has claimed are over,
+    /// unless a process of theirs lives and may still come.
     pub fn forget_unclaimed(&mut self, now: Nanos) {
+        self.claimed = true;
         let all: Vec<TenantId> = self.tenants.keys().copied().collect();
         for tenant in all {
             self.end_if_unused(now, tenant);
         }
+        self.tell_awaited();
     }
 
     /// Takes the page a process of the previous daemon presents as its tenant's, or sees that it

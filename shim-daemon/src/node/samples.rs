@@ -75,9 +75,11 @@ impl Node {
         self.mind_fences();
         self.tend_host(now);
         self.write_down_dead();
+        self.write_down_members();
         self.tend_guard();
         self.tend_containers(now);
         self.tell_left_out(now);
+        self.tend_unrestored();
         self.advance(now);
     }
 
@@ -85,6 +87,7 @@ impl Node {
         if !self.is_recovering() {
             self.clear_unclaimed(now, tenant);
         }
+        self.look_at_awaited(tenant);
         let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };
@@ -234,7 +237,7 @@ impl Node {
             self.forget_graves(device, &pids);
             let mut strangers = BTreeMap::new();
             for (pid, used) in listed.into_iter().flatten() {
-                if !by_pid.contains_key(pid) {
+                if !by_pid.contains_key(pid) && !self.is_remembered(*pid) {
                     // A process that computes and draws is listed twice, each time with all its
                     // memory.
                     let known: &mut Bytes = strangers.entry(*pid).or_default();

@@ -14,6 +14,7 @@ use gpushare_protocol::page::{MAX_SLOTS, UNIT};
 use gpushare_protocol::units::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::awaited::{Awaited, Member};
 use super::injected::{Contained, Container};
 use super::measures::Measures;
 use super::reaped::Unseen;
@@ -55,6 +56,9 @@ pub struct Registration {
     /// The most it may ask for: the node's maxima when it was registered.
     #[serde(default)]
     pub maxima: Vec<(String, String)>,
+    /// The node's defaults when it was registered; `None` in a file of an earlier version.
+    #[serde(default)]
+    pub defaults: Option<Vec<(String, String)>>,
     /// When it was admitted, in nanoseconds of the daemon's clock (`CLOCK_MONOTONIC`, which
     /// continues across daemons).
     #[serde(default)]
@@ -62,6 +66,9 @@ pub struct Registration {
     /// Its dead processes that still held memory when this was written.
     #[serde(default)]
     pub dead: Vec<Reaped>,
+    /// Its processes when this was written.
+    #[serde(default)]
+    pub members: Vec<Member>,
     /// The container that it is, if it is one.
     #[serde(default)]
     pub container: Option<Container>,
@@ -88,6 +95,12 @@ pub(super) struct Tenant {
     /// Whether it was a previous daemon's: only then may a process have a page of it that is not
     /// this daemon's.
     restored: bool,
+    /// Whether its page is the previous daemon's.
+    has_page: bool,
+    /// Processes of the previous daemon that have not come back, and those of which it was told
+    /// that they are refused.
+    awaited: BTreeMap<ProcessId, Awaited>,
+    refused: BTreeSet<u32>,
     /// Whether rows of its page may belong to processes that have not presented them yet.
     unclaimed: bool,
     /// Its shares of the devices' time, by device.
@@ -130,6 +143,9 @@ impl Tenant {
             pending: Vec::new(),
             admitted: false,
             restored: false,
+            has_page: false,
+            awaited: BTreeMap::new(),
+            refused: BTreeSet::new(),
             unclaimed: false,
             compute: Vec::new(),
             shares,
@@ -276,9 +292,11 @@ impl Tenant {
         self.members.range(first..).copied()
     }
 
-    /// Whether nothing keeps it: no command, no process, no container.
+    /// Whether nothing keeps it: no command, no process, also none that may still come, no
+    /// container.
     pub(super) fn is_unused(&self) -> bool {
-        self.owners.is_empty() && !self.has_members() && self.contained.is_none()
+        let none = !self.has_members() && self.awaited.is_empty();
+        self.owners.is_empty() && none && self.contained.is_none()
     }
 
     pub(super) fn has_members(&self) -> bool {

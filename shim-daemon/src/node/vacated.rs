@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use gpushare_core::{DeviceId, Event, Nanos, ProcessId, TenantId};
 use gpushare_protocol::page::UNIT;
 use gpushare_protocol::units::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::{Effect, Node};
 use crate::init::start_of;
@@ -30,8 +31,8 @@ const ASKED: Nanos = Nanos::secs(1);
 const ADDRESSES: [usize; 6] = [23, 24, 25, 42, 43, 44];
 
 /// Which program a process runs: its addresses. Two programs of one process have different ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Program([u64; 6]);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Program([u64; 6]);
 
 /// A process as the kernel shows it.
 ///
@@ -54,6 +55,14 @@ impl Seen {
             start: start_of(&stat)?,
             program: Program::read(&stat),
         })
+    }
+
+    pub(super) fn start(&self) -> u64 {
+        self.start
+    }
+
+    pub(super) fn program(&self) -> Option<Program> {
+        self.program
     }
 }
 
@@ -108,6 +117,11 @@ impl Away {
             (None, Some(program)) => drop(self.programs.entry(process).or_insert(program)),
             (None, None) => (),
         }
+    }
+
+    /// What a process ran when it registered, where the kernel tells.
+    pub(super) fn program(&self, process: ProcessId) -> Option<Program> {
+        self.programs.get(&process).copied()
     }
 
     /// Its connection has ended.
@@ -185,10 +199,16 @@ impl Node {
 
     /// A process was looked at.
     pub fn identified(&mut self, now: Nanos, process: ProcessId, seen: Option<Seen>) {
-        let Some(known) = self.processes.get(process) else {
+        if self.awaited_seen(now, process, seen.as_ref()) {
+            return;
+        }
+        let Some(known) = self.processes.get_mut(process) else {
             // It has ended.
             return;
         };
+        if let Some(seen) = seen {
+            known.has_started(seen.start);
+        }
         if let (Some(tenant), Some(seen)) = (self.tenants.get(&known.tenant()), seen) {
             tenant.started(known.slot(), seen.start);
         }

@@ -224,6 +224,11 @@ impl Folder {
         written
     }
 
+    /// Whether a registration of this name is there.
+    pub(super) fn remembers(&self, name: &str) -> bool {
+        self.registered(name).exists()
+    }
+
     pub(super) fn forget(&self, name: &str) {
         // Each may be missing; then it is forgotten already.
         let _ = fs::remove_file(self.registered(name));

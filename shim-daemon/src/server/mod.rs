@@ -48,8 +48,7 @@ use session::{Role, Session};
 const TICK: Nanos = Nanos::secs(1);
 /// How long a connection may stay unidentified.
 const GREETING: Nanos = Nanos::secs(5);
-/// How long a restored tenant waits for its first process: as long as a starting process waits
-/// for a daemon.
+/// How long a restored tenant waits for its first process: as that waits for a daemon.
 const CLAIM: Nanos = Nanos::secs(10);
 
 /// A daemon.
@@ -194,7 +193,7 @@ impl Server {
             reload: start.reload,
             next: 0,
             next_tick: now,
-            recovering_until: (!remembered.is_empty()).then(|| now + start.settings.recovery),
+            recovering_until: None,
             claimable_until: None,
             transient: start.transient,
             expected: true,
@@ -207,13 +206,19 @@ impl Server {
             journal: start.journal,
         };
         for registration in &remembered {
+            // What is stored of one that cannot be restored stays.
             if let Err(error) = server.node.restore(now, registration) {
                 tracing::error!(tenant = registration.name, %error, "not restored");
-                server.folder.forget(&registration.name);
             }
         }
         server.carry_out();
         server.follow_classes();
+        if !remembered.is_empty() {
+            // Only now all sockets listen. The driver may have taken many seconds to start.
+            let until = clock::now() + start.settings.recovery;
+            server.node.recover_until(until);
+            server.recovering_until = Some(until);
+        }
         Ok(server)
     }
 
@@ -224,12 +229,16 @@ impl Server {
     pub fn run(&mut self) -> io::Result<()> {
         self.notify.ready();
         let ended = self.serve_all();
+        if ended.is_ok() {
+            // Else the folder may be another daemon's.
+            self.node.write_down_members();
+            self.carry_out();
+        }
         self.notify.stopping();
         ended
     }
 
-    /// Removes the runtime folder if it is unused. The next daemon knows a tenant by the files in
-    /// it.
+    /// Removes the runtime folder if it is unused: the next daemon knows tenants by its files.
     pub fn sweep(&self) {
         if self.doors.is_empty() {
             self.folder.sweep();
@@ -371,6 +380,7 @@ impl Server {
                 self.node.write_down(tenant);
             }
             self.node.lanes().tend();
+            self.forget_deleted();
             self.node.tick(now);
             self.users.tidy(now);
             self.connects.tidy(now);
@@ -453,6 +463,7 @@ impl Server {
                     self.unsaved.remove(&tenant);
                     self.folder.forget(&name);
                 }
+                Effect::Forget { name } => self.folder.forget(&name),
                 Effect::Look { device } => self.looker.want(Job::Look(device)),
                 Effect::Copy(job) => {
                     let lane = job.host.lane().clone();

@@ -44,6 +44,17 @@ impl Server {
         }
     }
 
+    /// An operator has deleted the files of tenants that were not restored.
+    pub(super) fn forget_deleted(&mut self) {
+        let kept = self
+            .node
+            .unrestored()
+            .filter(|name| !self.folder.remembers(name));
+        for name in kept.map(str::to_owned).collect::<Vec<_>>() {
+            self.node.forget_unrestored(&name);
+        }
+    }
+
     pub(super) fn watch_container(&mut self, tenant: TenantId, pidfd: OwnedFd) {
         match self.poller.add(pidfd.as_fd(), Source::Container(tenant)) {
             Ok(()) => drop(self.inits.insert(tenant, pidfd)),

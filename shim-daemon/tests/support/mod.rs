@@ -46,6 +46,8 @@ pub struct Facts {
     pub lost: bool,
     /// The number of looks so far.
     pub looks: u64,
+    /// How long the driver takes to describe its devices.
+    pub start: Duration,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -80,7 +82,12 @@ impl Devices for FakeDevices {
                 ..Capabilities::default()
             },
         };
-        let count = if self.0.lock().unwrap().second { 2 } else { 1 };
+        let (second, start) = {
+            let facts = self.0.lock().unwrap();
+            (facts.second, facts.start)
+        };
+        std::thread::sleep(start);
+        let count = if second { 2 } else { 1 };
         Ok([GPU, SECOND].map(device)[..count].to_vec())
     }
 

@@ -1,15 +1,22 @@
 //! A tenant's state, and the only ways to change it.
 
-use gpushare_core::{Compute, DeviceId, Nanos, TenantSpec};
+use std::collections::BTreeMap;
+
+use gpushare_core::{Compute, DeviceId, Nanos, ProcessId, TenantSpec};
 use gpushare_protocol::limits::Limits;
+use gpushare_protocol::page::MAX_SLOTS;
 
 use super::{Registration, Tenant};
+use crate::node::awaited::{Awaited, Member};
 use crate::node::injected::Contained;
 use crate::node::measures::Measures;
 use crate::node::shares::Past;
 use crate::node::tally::Tally;
 use crate::node::{ConnId, Reaped, Remembered};
 use crate::pages::{ControlPages, UsagePage};
+
+/// Names and values.
+type Variables = Vec<(String, String)>;
 
 impl Tenant {
     pub(in crate::node) fn registration(&self) -> &Registration {
@@ -18,6 +25,13 @@ impl Tenant {
 
     pub(in crate::node) fn name(&self) -> &str {
         &self.registration.name
+    }
+
+    /// The node's defaults and maxima when it was registered.
+    pub(in crate::node) fn terms(&self) -> (Variables, Variables) {
+        let defaults = self.registration.defaults.clone();
+        let maxima = self.registration.maxima.clone();
+        (defaults.unwrap_or_default(), maxima)
     }
 
     /// The limits in their stable form.
@@ -182,6 +196,13 @@ impl Tenant {
         changed
     }
 
+    /// Its processes. `false` if they are the same as before.
+    pub(in crate::node) fn note_members(&mut self, members: Vec<Member>) -> bool {
+        let changed = self.registration.members != members;
+        self.registration.members = members;
+        changed
+    }
+
     /// It was a previous daemon's.
     pub(in crate::node) fn restored(&mut self) {
         self.restored = true;
@@ -195,7 +216,31 @@ impl Tenant {
     /// processes that have not presented them yet.
     pub(in crate::node) fn adopt(&mut self, page: UsagePage) {
         self.usage = page;
-        self.unclaimed = true;
+        (self.has_page, self.unclaimed) = (true, true);
+    }
+
+    /// Whether its page is the previous daemon's, which knows all rows.
+    pub(in crate::node) fn has_page(&self) -> bool {
+        self.has_page
+    }
+
+    /// Processes of the previous daemon that have not come back.
+    pub(in crate::node) fn awaited(&self) -> &BTreeMap<ProcessId, Awaited> {
+        &self.awaited
+    }
+
+    pub(in crate::node) fn awaited_mut(&mut self) -> &mut BTreeMap<ProcessId, Awaited> {
+        &mut self.awaited
+    }
+
+    /// This process is not registered again. `false` if that was noted, or enough are.
+    pub(in crate::node) fn note_refused(&mut self, pid: u32) -> bool {
+        self.refused.len() < MAX_SLOTS && self.refused.insert(pid)
+    }
+
+    /// This process has registered: if it is refused later, that is told again.
+    pub(in crate::node) fn accepted(&mut self, pid: u32) {
+        self.refused.remove(&pid);
     }
 
     /// The living container that it is.

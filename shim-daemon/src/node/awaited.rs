@@ -1,0 +1,256 @@
+//! Processes of the previous daemon that live and have not come back ([ADR
+//! 179](../../../docs/adr/0179-a-restarted-daemon-knows-who-was-there.md)).
+//!
+//! A process that runs comes back within a second. One that is stopped (Ctrl-Z, a suspended job, a
+//! frozen cgroup) comes back when it continues, however late that is. Until then its tenant is
+//! kept, and no new process of the tenant gets a fresh page: together they could hold twice the
+//! limit. Once a page of the previous daemon was presented, the page itself knows all rows.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+
+use gpushare_core::{Nanos, ProcessId, TenantId};
+use gpushare_protocol::wire::{ErrorCode, WireError};
+use serde::{Deserialize, Serialize};
+
+use super::tenant::Tenant;
+use super::vacated::Program;
+use super::{Effect, Node, Seen};
+use crate::peer::{is_dead, open};
+
+/// A registered process, as the next daemon finds it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Member {
+    /// In the daemon's pid namespace.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot.
+    pub start: u64,
+    /// The program that it ran, where the kernel tells. One that becomes another program holds
+    /// nothing any more, and may never connect again.
+    #[serde(default)]
+    pub program: Option<Program>,
+}
+
+impl Member {
+    /// Whether it still is what is seen under its pid now.
+    fn is(&self, seen: Option<&Seen>) -> bool {
+        seen.is_some_and(|seen| {
+            let programs = self.program.zip(seen.program());
+            seen.start() == self.start && programs.is_none_or(|(before, now)| before == now)
+        })
+    }
+}
+
+/// A member that has not come back.
+#[derive(Debug)]
+pub(super) struct Awaited {
+    pub(super) member: Member,
+    pub(super) pidfd: OwnedFd,
+    /// A look at it is under way.
+    looked_at: bool,
+    /// It came, and was refused.
+    refused: bool,
+}
+
+impl Tenant {
+    /// The processes that are connected, and those that are awaited: what the next daemon awaits.
+    /// A process without a connection is another program by now, or only looked at the page.
+    fn present(&self, of: impl Fn(ProcessId) -> Option<Member>) -> Vec<Member> {
+        let awaited = self.awaited().values().map(|awaited| awaited.member);
+        let mut all: Vec<Member> = self.members().filter_map(of).chain(awaited).collect();
+        all.sort_unstable();
+        all
+    }
+}
+
+impl Node {
+    /// Stores the processes of all tenants whose set changed: in the tick, and when the daemon
+    /// leaves.
+    pub fn write_down_members(&mut self) {
+        for tenant in self.tenants.keys().copied().collect::<Vec<_>>() {
+            let of = |process| {
+                let known = self.processes.get(process)?;
+                known.connection()?;
+                Some(Member {
+                    pid: known.pid(),
+                    start: known.started()?,
+                    program: self.away.program(process),
+                })
+            };
+            let now = self.tenants.get(&tenant).map(|known| known.present(of));
+            let Some(known) = self.tenants.get_mut(&tenant) else {
+                continue;
+            };
+            if known.note_members(now.unwrap_or_default()) && known.is_admitted() {
+                self.write_down(tenant);
+            }
+        }
+    }
+
+    /// Awaits those of a restored tenant's processes that live.
+    pub(super) fn await_members(&mut self, tenant: TenantId, members: &[Member]) {
+        for member in members {
+            let pidfd = i32::try_from(member.pid)
+                .ok()
+                .and_then(|pid| open(pid).ok());
+            let Some(pidfd) = pidfd else { continue };
+            let process = ProcessId(self.fresh_id());
+            match pidfd.try_clone() {
+                Ok(pidfd) => self.effect(Effect::Watch { process, pidfd }),
+                // The next look at it tells.
+                Err(error) => tracing::error!(%error, "a process cannot be watched"),
+            }
+            let awaited = Awaited {
+                member: *member,
+                pidfd,
+                looked_at: false,
+                refused: false,
+            };
+            if let Some(known) = self.tenants.get_mut(&tenant) {
+                known.awaited_mut().insert(process, awaited);
+            }
+        }
+        self.look_at_awaited(tenant);
+    }
+
+    /// Has the awaited processes of a tenant looked at: whether they still are what they were.
+    pub(super) fn look_at_awaited(&mut self, tenant: TenantId) {
+        let Some(known) = self.tenants.get_mut(&tenant) else {
+            return;
+        };
+        let all = known.awaited_mut().iter_mut();
+        let idle = all.filter_map(|(process, awaited)| {
+            let is_idle = !std::mem::replace(&mut awaited.looked_at, true);
+            Some((*process, i32::try_from(awaited.member.pid).ok()?)).filter(|_| is_idle)
+        });
+        for (process, pid) in idle.collect::<Vec<_>>() {
+            self.identify(tenant, process, pid);
+        }
+    }
+
+    /// An awaited process was looked at. `false`: it is none.
+    pub(super) fn awaited_seen(
+        &mut self,
+        now: Nanos,
+        process: ProcessId,
+        seen: Option<&Seen>,
+    ) -> bool {
+        let all = self.tenants.values_mut();
+        let mut found = all.filter_map(|known| known.awaited_mut().get_mut(&process));
+        let Some(awaited) = found.next() else {
+            return false;
+        };
+        awaited.looked_at = false;
+        if !awaited.member.is(seen) {
+            self.await_no_longer(now, |of, _| of == process);
+        }
+        true
+    }
+
+    /// An awaited process has ended, by its pidfd.
+    pub(super) fn awaited_ended(&mut self, now: Nanos, process: ProcessId) {
+        self.await_no_longer(now, |of, _| of == process);
+    }
+
+    /// A process has registered, in whatever tenant.
+    pub(super) fn has_come(&mut self, now: Nanos, pid: i32) {
+        let pid = pid.unsigned_abs();
+        self.await_no_longer(now, |_, member| member.pid == pid);
+    }
+
+    fn await_no_longer(&mut self, now: Nanos, is: impl Fn(ProcessId, &Member) -> bool) {
+        let mut unwatched = Vec::new();
+        let mut tenants = Vec::new();
+        for (tenant, known) in &mut self.tenants {
+            let gone = known
+                .awaited_mut()
+                .extract_if(.., |process, awaited| is(*process, &awaited.member));
+            let before = unwatched.len();
+            unwatched.extend(gone.map(|(process, _)| process));
+            if unwatched.len() > before {
+                tenants.push(*tenant);
+            }
+        }
+        for process in unwatched {
+            self.effect(Effect::Unwatch { process });
+        }
+        // Until then a command or a process that starts may claim the tenant.
+        if self.claimed {
+            for tenant in tenants {
+                self.end_if_unused(now, tenant);
+            }
+        }
+    }
+
+    /// Has a process without a page try again while the tenant's page may still come.
+    pub(super) fn awaits_page(&self, tenant: TenantId, pid: i32) -> Result<(), WireError> {
+        let known = self.tenants.get(&tenant).filter(|known| !known.has_page());
+        let mut awaited = known.into_iter().flat_map(|known| known.awaited().values());
+        let other = awaited.find(|awaited| awaited.member.pid != pid.unsigned_abs());
+        let Some(other) = other else {
+            return Ok(());
+        };
+        let pid = other.member.pid;
+        let text = if other.refused {
+            format!(
+                "process {pid} was here before the daemon's restart and is not registered again (its event says why); end it"
+            )
+        } else {
+            format!(
+                "process {pid} was here before the daemon's restart and is stopped; continue or end it"
+            )
+        };
+        Err(WireError::retry(ErrorCode::Full, text))
+    }
+
+    /// A process came back with its page and is refused: said once for each. Of those that are not
+    /// awaited only a wrong page is news: any process may try.
+    pub(super) fn not_again(&mut self, tenant: TenantId, pid: i32, error: &WireError) {
+        let pid = pid.unsigned_abs();
+        let Some(known) = self.tenants.get_mut(&tenant) else {
+            return;
+        };
+        let mut is_news = error.code == ErrorCode::BadPage;
+        for awaited in known.awaited_mut().values_mut() {
+            if awaited.member.pid == pid {
+                (awaited.refused, is_news) = (true, true);
+            }
+        }
+        if is_news && known.note_refused(pid) {
+            let text = format!(
+                "process {pid} is not registered again: {}; it keeps what it holds and gets no more; end it",
+                error.message
+            );
+            self.event("not-registered", Some(tenant), None, text);
+        }
+    }
+
+    /// Tells which tenants are kept for processes that have not come back.
+    pub(super) fn tell_awaited(&mut self) {
+        let mut told = BTreeMap::new();
+        for (tenant, known) in &self.tenants {
+            let pids = known.awaited().values();
+            let pids: Vec<String> = pids.map(|one| one.member.pid.to_string()).collect();
+            if !pids.is_empty() {
+                told.insert(*tenant, pids.join(", "));
+            }
+        }
+        for (tenant, pids) in told {
+            let text = format!(
+                "is kept for processes that were here before the daemon's restart and have not come back: {pids}; continue or end them"
+            );
+            self.event("awaited", Some(tenant), None, text);
+        }
+    }
+
+    /// Whether a process that a device lists is one that is awaited.
+    pub(super) fn is_awaited(&self, pid: u32) -> bool {
+        let mut all = self
+            .tenants
+            .values()
+            .flat_map(|known| known.awaited().values());
+        all.any(|awaited| {
+            awaited.member.pid == pid && is_dead(&awaited.pidfd).is_ok_and(|dead| !dead)
+        })
+    }
+}

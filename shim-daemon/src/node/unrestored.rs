@@ -1,0 +1,182 @@
+//! Tenants of the previous daemon that this one cannot register again, because a device is missing
+//! or their limits do not hold here ([ADR
+//! 180](../../../docs/adr/0180-a-tenant-keeps-the-defaults-it-began-with.md)).
+//!
+//! Their programs may run and hold memory. What is stored of them stays for a daemon that can
+//! register them. It is forgotten once its container has ended, or on an operator's word: an `End`,
+//! the deletion of the file, or a new tenant of that name when none of its processes lives.
+
+use std::os::fd::OwnedFd;
+
+use gpushare_protocol::wire::{ControlReply, ErrorCode, WireError};
+
+use super::injected::is_there;
+use super::tenant::Registration;
+use super::users::forbidden;
+use super::{ConnId, Effect, Node};
+use crate::groups::{Groups, Mounts};
+use crate::init::Init;
+use crate::peer::{is_dead, open};
+
+/// See the module's page.
+#[derive(Debug)]
+pub(super) struct Unrestored {
+    registration: Registration,
+    why: String,
+    /// The container's first process.
+    init: Option<Init>,
+    /// Its processes that live, as far as they were written down.
+    living: Vec<(u32, OwnedFd)>,
+}
+
+impl Unrestored {
+    fn of(registration: &Registration, error: &WireError) -> Self {
+        let container = registration.container.as_ref();
+        let pids = registration.members.iter().map(|member| member.pid);
+        let living = pids.filter_map(|pid| Some((pid, open(i32::try_from(pid).ok()?).ok()?)));
+        Self {
+            init: container.and_then(|container| Init::again(container.init?)),
+            living: living.collect(),
+            why: error.message.clone(),
+            registration: registration.clone(),
+        }
+    }
+
+    /// Whether it is a container that has ended.
+    fn has_ended(&self) -> bool {
+        let Some(container) = &self.registration.container else {
+            return false;
+        };
+        match (&self.init, container.init) {
+            (Some(init), _) => is_dead(&init.pidfd).unwrap_or(false),
+            (None, Some(_)) => true,
+            (None, None) => !is_there(&Mounts::here(), container),
+        }
+    }
+
+    fn tend(&mut self) {
+        self.living
+            .retain(|(_, pidfd)| !is_dead(pidfd).unwrap_or(false));
+    }
+}
+
+impl Node {
+    /// A tenant of the previous daemon was not restored.
+    pub(super) fn keep_unrestored(&mut self, registration: &Registration, error: &WireError) {
+        let name = registration.name.clone();
+        let kept = Unrestored::of(registration, error);
+        if kept.has_ended() {
+            return self.effect(Effect::Forget { name });
+        }
+        let text = format!(
+            "tenant {name} of the previous daemon is not restored: {}; its programs keep what they hold and get no more. Its registration is kept for the next daemon; delete registered/{name}.json in the runtime folder to forget it",
+            kept.why
+        );
+        self.event("not-restored", None, None, text);
+        self.unrestored.insert(name, kept);
+    }
+
+    /// Once a second: those whose containers have ended are forgotten.
+    pub(super) fn tend_unrestored(&mut self) {
+        self.unrestored.values_mut().for_each(Unrestored::tend);
+        let over = self.unrestored.extract_if(.., |_, kept| kept.has_ended());
+        for (name, _) in over.collect::<Vec<_>>() {
+            self.effect(Effect::Forget { name });
+        }
+    }
+
+    /// The names of tenants that were not restored.
+    pub fn unrestored(&self) -> impl Iterator<Item = &str> {
+        self.unrestored.keys().map(String::as_str)
+    }
+
+    /// An operator says that this one is to be forgotten. `false` if there is none of that name.
+    pub fn forget_unrestored(&mut self, name: &str) -> bool {
+        let found = self.unrestored.remove(name).is_some();
+        if found {
+            let name = name.to_owned();
+            self.effect(Effect::Forget { name });
+        }
+        found
+    }
+
+    /// A command ends one that was not restored, if there is one of that name.
+    pub(super) fn end_unrestored(
+        &mut self,
+        from: ConnId,
+        name: &str,
+    ) -> Option<Result<Option<ControlReply>, WireError>> {
+        let kept = self.unrestored.get(name)?;
+        if let Err(error) = self.may_forget(from, kept) {
+            return Some(Err(error));
+        }
+        self.forget_unrestored(name);
+        Some(Ok(Some(ControlReply::Done)))
+    }
+
+    /// A command registers a tenant of this name: takes the place of one that was not restored
+    /// and of which no process is known to live.
+    pub(super) fn replace_unrestored(&mut self, from: ConnId, name: &str) -> Result<(), WireError> {
+        let Some(kept) = self.unrestored.get_mut(name) else {
+            return Ok(());
+        };
+        kept.tend();
+        let (is_container, pids) = (kept.registration.container.is_some(), &kept.living);
+        if is_container || !pids.is_empty() {
+            let pids: Vec<String> = pids.iter().map(|(pid, _)| pid.to_string()).collect();
+            let text = format!(
+                "tenant {name} of the previous daemon could not be restored ({}) and its programs run (processes {}); end them, or take another name",
+                kept.why,
+                pids.join(", ")
+            );
+            return Err(WireError::new(ErrorCode::Full, text));
+        }
+        let kept = &self.unrestored[name];
+        self.may_forget(from, kept)?;
+        self.forget_unrestored(name);
+        Ok(())
+    }
+
+    fn may_forget(&self, from: ConnId, kept: &Unrestored) -> Result<(), WireError> {
+        match self.users.of(from) {
+            Some(user) if kept.registration.owner != Some(user) => Err(forbidden(
+                "it is not yours; its owner or root can do that, or take another --name",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a new tenant must not have this name.
+    pub(super) fn is_unrestored(&self, name: &str) -> bool {
+        self.unrestored.contains_key(name)
+    }
+
+    /// Refuses a container that is a tenant which was not restored: as a new tenant it could have
+    /// its limit twice.
+    pub(super) fn may_begin(&self, groups: &Groups) -> Result<(), WireError> {
+        let mut all = self.unrestored.values();
+        let same = all.find(|kept| {
+            let container = kept.registration.container.as_ref();
+            container.is_some_and(|container| container.groups.meet(groups))
+        });
+        match same {
+            None => Ok(()),
+            Some(kept) => {
+                let text = format!(
+                    "the container is tenant {} of the previous daemon, which could not be restored: {}; restart the container",
+                    kept.registration.name, kept.why
+                );
+                Err(WireError::new(ErrorCode::Full, text))
+            }
+        }
+    }
+
+    /// Whether a process that a device lists is a tenant's of the previous daemon that has not come
+    /// back.
+    pub(super) fn is_remembered(&self, pid: u32) -> bool {
+        let living = self.unrestored.values().flat_map(|kept| &kept.living);
+        let lives = |pidfd: &OwnedFd| !is_dead(pidfd).unwrap_or(false);
+        let mut kept = living.filter(|(of, pidfd)| *of == pid && lives(pidfd));
+        kept.next().is_some() || self.is_awaited(pid)
+    }
+}

@@ -1,0 +1,228 @@
+//! What the next daemon makes of tenants under other settings, or without a device of theirs.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use crate::container_node::{self, First, Machine, NOW, group};
+use crate::support::{Client, Daemon, FakeDevices, create, until};
+use gpushare_protocol::units::GIB;
+use gpushare_protocol::wire::*;
+use gpushared::config;
+use gpushared::node::{Effect, Settings};
+use gpushared::server::Reload;
+use nix::sys::eventfd::EventFd;
+
+fn settings(file: &str) -> Settings {
+    config::read(file, Settings::default()).unwrap()
+}
+
+fn daemon(folder: &Path, file: &str) -> Daemon {
+    Daemon::with_settings(folder, FakeDevices::default(), settings(file))
+}
+
+fn asks(daemon: &Daemon, request: &Control) -> ControlReply {
+    let mut command = daemon.command();
+    let id = command.ask(request);
+    command.answer(id)
+}
+
+fn limit(daemon: &Daemon, name: &str) -> Option<u64> {
+    match asks(daemon, &Control::List) {
+        ControlReply::Tenants(rows) => {
+            let found = rows.iter().find(|row| row.name == name);
+            found.map(|row| row.limit)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The limit of a tenant with these variables under one daemon, and under the next.
+fn limits(environment: &[(&str, &str)], files: [&str; 2]) -> [Option<u64>; 2] {
+    let folder = tempfile::tempdir().unwrap();
+    let first = daemon(folder.path(), files[0]);
+    let owner = first.tenant("one", environment);
+    let before = limit(&first, "one");
+    drop((first, owner));
+    [before, limit(&daemon(folder.path(), files[1]), "one")]
+}
+
+const EIGHT: &str = "[defaults]\nGPUSHARE_MEM_LIMIT = \"8GiB\"\n";
+const FOUR: &str = "[defaults]\nGPUSHARE_MEM_LIMIT = \"4GiB\"\n";
+const REQUEST: &str = "[defaults]\nGPUSHARE_MEM_REQUEST = \"8GiB\"\n";
+
+#[test]
+fn the_next_daemon_keeps_the_defaults_tenants_began_with() {
+    assert_eq!(limits(&[], [EIGHT, FOUR]), [Some(8 * GIB); 2]);
+    assert_eq!(limits(&[], [FOUR, EIGHT]), [Some(4 * GIB); 2]);
+    assert_eq!(limits(&[], [EIGHT, ""]), [Some(8 * GIB); 2]);
+}
+
+#[test]
+fn defaults_that_a_tenants_limits_contradict_do_not_reach_it() {
+    let own = [("GPUSHARE_MEM_LIMIT", "4GiB")];
+    assert_eq!(limits(&own, ["", REQUEST]), [Some(4 * GIB); 2]);
+}
+
+#[test]
+fn a_registration_without_defaults_is_read_under_the_nodes() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = daemon(folder.path(), EIGHT);
+    let owner = first.tenant("one", &[]);
+    drop((first, owner));
+    let file = folder.path().join("registered/one.json");
+    let mut kept: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    kept.as_object_mut().unwrap().remove("defaults").unwrap();
+    std::fs::write(&file, kept.to_string()).unwrap();
+    assert_eq!(limit(&daemon(folder.path(), FOUR), "one"), Some(4 * GIB));
+    // From then on they are its own.
+    assert_eq!(limit(&daemon(folder.path(), EIGHT), "one"), Some(4 * GIB));
+}
+
+#[test]
+fn reloaded_defaults_change_no_tenant_that_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = Arc::new(Mutex::new(EIGHT.to_owned()));
+    let bell = Arc::new(EventFd::new().unwrap());
+    let (read, ours) = (Arc::clone(&file), Arc::clone(&bell));
+    let reload = Reload {
+        bell: bell.as_fd().try_clone_to_owned().unwrap(),
+        read: Box::new(move || {
+            ours.read().unwrap();
+            config::read(&read.lock().unwrap(), Settings::default()).map(Some)
+        }),
+    };
+    let devices = FakeDevices::default();
+    let daemon = Daemon::with_file(folder.path(), devices, settings(EIGHT), Some(reload));
+    let _owner = daemon.tenant("one", &[]);
+    FOUR.clone_into(&mut file.lock().unwrap());
+    bell.write(1).unwrap();
+    daemon.devices.until_looked_at();
+    let _other = daemon.tenant("two", &[]);
+    assert_eq!(limit(&daemon, "two"), Some(4 * GIB), "it is reloaded");
+    let set = Control::Set {
+        tenant: "one".to_owned(),
+        changes: vec![("GPUSHARE_PRIORITY".to_owned(), "5".to_owned())],
+    };
+    assert_eq!(asks(&daemon, &set), ControlReply::Done);
+    assert_eq!(limit(&daemon, "one"), Some(8 * GIB));
+    let same = asks(&daemon, &create("one", &[("GPUSHARE_PRIORITY", "5")]));
+    assert!(matches!(same, ControlReply::Created { .. }), "{same:?}");
+}
+
+fn two() -> FakeDevices {
+    let devices = FakeDevices::default();
+    devices.0.lock().unwrap().second = true;
+    devices
+}
+
+/// A daemon that knows a tenant of two devices, of which a client lives if it is to, and the next
+/// one that has one device only.
+fn without_a_device(folder: &Path, lives: bool) -> (Daemon, Option<Client>) {
+    let first = Daemon::with(folder, two());
+    let (owner, socket) = first.tenant("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let client = lives.then(|| Client::register(&socket));
+    if lives {
+        let file = folder.join("registered/one.json");
+        until("its process is written down", || {
+            let kept = std::fs::read_to_string(&file).unwrap();
+            !kept.contains("\"members\":[]")
+        });
+    }
+    drop((first, owner));
+    let next = Daemon::start(folder);
+    assert_eq!(limit(&next, "one"), None);
+    (next, client)
+}
+
+fn is_stored(folder: &Path) -> bool {
+    folder.join("registered/one.json").exists()
+}
+
+#[test]
+fn a_tenant_of_a_missing_device_is_kept_for_a_daemon_that_has_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (next, client) = without_a_device(folder.path(), true);
+    let mut wire = next.command();
+    let id = wire.ask(&Control::Follow { past: 1024 });
+    let told: ControlReply = wire.answer(id);
+    let is_told = matches!(&told, ControlReply::Event(row) if row.kind == "not-restored");
+    assert!(is_told, "{told:?}");
+    drop(next);
+    let last = Daemon::with(folder.path(), two());
+    assert_eq!(limit(&last, "one"), Some(4 * GIB));
+    let socket = folder.path().join("sockets/one/gpushare.sock");
+    assert!(matches!(
+        client.unwrap().reconnect(&socket),
+        Reply::Registered(_)
+    ));
+}
+
+#[test]
+fn its_name_is_taken_while_its_programs_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let (next, client) = without_a_device(folder.path(), true);
+    let again = create("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let refused = asks(&next, &again);
+    let pid = client.as_ref().unwrap().process.pid().to_string();
+    let says = matches!(&refused, ControlReply::Error(error) if error.message.contains(&pid));
+    assert!(says && is_stored(folder.path()), "{refused:?}");
+    drop(client);
+    // It queues until the recovery is over.
+    let mut command = next.command();
+    let id = command.ask(&again);
+    let mut begun = command.answer(id);
+    while matches!(begun, ControlReply::Queued { .. }) {
+        begun = command.answer(id);
+    }
+    assert!(matches!(begun, ControlReply::Created { .. }), "{begun:?}");
+}
+
+#[test]
+fn an_operator_forgets_it_by_an_end_or_by_deleting_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (next, _) = without_a_device(folder.path(), false);
+    let end = Control::End {
+        tenant: "one".to_owned(),
+        kill: false,
+    };
+    assert_eq!(asks(&next, &end), ControlReply::Done);
+    assert!(!is_stored(folder.path()));
+    assert!(matches!(asks(&next, &end), ControlReply::Error(_)));
+    drop(next);
+    let (next, _client) = without_a_device(folder.path(), true);
+    std::fs::remove_file(folder.path().join("registered/one.json")).unwrap();
+    until("its name is free", || {
+        let again = create("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+        matches!(asks(&next, &again), ControlReply::Created { .. })
+    });
+}
+
+#[test]
+fn a_container_that_cannot_be_restored_is_forgotten_once_it_has_ended() {
+    let mut before = Machine::new();
+    let first = First::start(&group("a"));
+    before
+        .inject(&container_node::asks("a", "1GiB"), &first)
+        .unwrap();
+    let mut kept = before.made.pop().unwrap().1;
+    kept.devices = vec![[7; 16]];
+    let forgets = |machine: &mut Machine| {
+        let effects = std::iter::from_fn(|| machine.node.poll_effect());
+        effects
+            .filter(|effect| matches!(effect, Effect::Forget { .. }))
+            .count()
+    };
+    let mut next = Machine::with(&Settings::default(), true);
+    next.node.restore(NOW, &kept).unwrap_err();
+    next.node.tick(NOW);
+    assert_eq!(forgets(&mut next), 0);
+    drop(first);
+    next.node.tick(NOW);
+    assert_eq!(forgets(&mut next), 1);
+    let mut last = Machine::with(&Settings::default(), true);
+    last.node.restore(NOW, &kept).unwrap_err();
+    assert_eq!(forgets(&mut last), 1);
+}
