@@ -103,9 +103,10 @@ const PARTS: &[Part] = &[
             &["."],
             &["steer", "service", "books"],
             &["contenders"],
-            &["tenant"],
+            &["tenant", "trials"],
             &["doubt", "habit", "meter", "rest", "trial"],
-            &["rules", "bond", "done"],
+            &["mean"],
+            &["rules", "bond", "done", "gate"],
         ],
     },
     Part {

@@ -100,7 +100,8 @@ fn a_named_gpus_daemon_keeps_its_log_within_bounds() {
             "log",
             "log.1",
             "registered",
-            "sockets"
+            "sockets",
+            "starts"
         ]
     );
 }
