@@ -97,13 +97,13 @@ pub(crate) fn recorded_by(config: In<'_, CUlaunchConfig>) -> impl Iterator<Item 
         let attribute = unsafe { attributes.add(at).read_unaligned() };
         match attribute.id {
             // SAFETY: the value that the attribute has by its number; any bits are an event.
-            CUlaunchAttributeID::PROGRAMMATIC_EVENT => {
-                Some(unsafe { attribute.value.programmaticEvent.event })
-            }
+            CUlaunchAttributeID::PROGRAMMATIC_EVENT => unsafe {
+                Some(attribute.value.programmaticEvent.event)
+            },
             // SAFETY: as above.
-            CUlaunchAttributeID::LAUNCH_COMPLETION_EVENT => {
-                Some(unsafe { attribute.value.launchCompletionEvent.event })
-            }
+            CUlaunchAttributeID::LAUNCH_COMPLETION_EVENT => unsafe {
+                Some(attribute.value.launchCompletionEvent.event)
+            },
             _ => None,
         }
     })
