@@ -134,6 +134,10 @@ pub(crate) fn runs(pid: u32, start: Option<u64>) -> bool {
     {
         return false;
     }
+    if start.is_none() && pidfd.is_some() {
+        // It may stay in `exec`, and reading its `stat` would wait for that (ADR 168).
+        return true;
+    }
     let same = started(pid).is_some_and(|now| start.is_none_or(|start| now == start));
     // Again: what was read is another's if it ended meanwhile.
     same && !pidfd.is_some_and(|fd| is_dead(&fd).unwrap_or(false))

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use gpushare_protocol::page::residency::Order;
 use gpushare_tests::movable::{Outcome, Scene};
@@ -260,6 +261,29 @@ fn a_destroyed_streams_work_keeps_its_memory_until_it_ends() {
         going.leaves();
         going.does(&["writes 4"]);
         going.gets_away();
+    }
+}
+
+#[test]
+fn a_stream_that_goes_while_its_context_is_released_keeps_a_mark() {
+    for faults in DRIVERS {
+        let (file, hold) = holding("cuDevicePrimaryCtxRelease");
+        let mut going = Going::with(faults, &[("SOFTGPU_HOLD", &hold)]);
+        going.does(&["make 3 1", "awaits 3", "make 4 1", "releasing"]);
+        until("the driver releases", || {
+            fs::metadata(&file).expect("a file").len() > 0
+        });
+        going.scene.guest.send("unmake 3");
+        // No call of the driver's shows that the stream's end waits: so long it has for that.
+        std::thread::sleep(Duration::from_millis(50));
+        drop(file);
+        assert_eq!(going.scene.guest.line(), "unmake 0");
+        until("it is released", || {
+            going.scene.guest.ask("released") != "released -1"
+        });
+        going.frees();
+        going.does(&["writes 4"]);
+        going.gets_free();
     }
 }
 

@@ -248,13 +248,16 @@ fn a_call_that_was_left_by_a_jump_keeps_no_seal_from_closing() {
     scene.guest.finish().silently();
 }
 
-/// If each waited for as long as a thread is held whose process ends, that would be 400 s: the
-/// runner ends a test before that (`.config/nextest.toml`).
+/// If each waited for as long as a thread is held whose process ends, that would be 400 s.
 #[test]
 fn calls_of_exit_handlers_do_not_wait_for_memory_that_is_away() {
     let mut scene = Scene::new();
     scene.sealed(1, Order::Seal);
     scene.guest.send("exit 400");
+    let stat = format!("/proc/{}/stat", scene.guest.id());
+    until("it has ended", || {
+        fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z "))
+    });
     scene.guest.finish().silently();
 }
 

@@ -120,6 +120,9 @@ impl Behind {
                     tracing::warn!("work cannot be followed: what is freed is given back later");
                     return Err(self);
                 }
+            } else {
+                // What is marked is waited for, however long it takes.
+                end = None;
             }
             frames::sleep(LOOK);
         }

@@ -7,15 +7,17 @@
 //! meanwhile. No mark is put with the lock held: that may wait for room in a stream.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::marked::{Mark, Unmarked};
 use crate::driver::contexts::{self, Here, Life};
 use crate::driver::green::Green;
 use crate::driver::stream_ref::StreamRef;
 use crate::gate::marks::{self, Behind, Relaxed};
-use crate::gate::seal;
+use crate::gate::{self, seal};
 use crate::guest::background::Uncancelled;
 use crate::guest::fork::ForkLocal;
+use crate::guest::frames;
 use gpushare_cuda_abi::cuda::CU_STREAM_PER_THREAD;
 
 #[derive(Debug, Default)]
@@ -38,6 +40,10 @@ impl Kept {
         self.number < so_far && device_index.is_none_or(|index| index == self.device_index)
     }
 }
+
+/// How long the driver's refusal of a mark holds up the stream's end (ns), and how often it is asked.
+const PATIENCE: u64 = 2_000_000_000;
+const AGAIN: Duration = Duration::from_micros(200);
 
 static KEPT: ForkLocal<Mutex<KeptMarks>> = ForkLocal::new();
 
@@ -75,10 +81,16 @@ fn keep(here: Here, behind: Behind) {
     let Some(life) = contexts::life_of(here.handle) else {
         return;
     };
-    let mark = match Mark::put(life, behind) {
-        Ok(Some(mark)) => Some(mark),
-        Ok(None) | Err(Unmarked::Captures) => return,
-        Err(Unmarked::Now) => None,
+    let end = gate::now().saturating_add(PATIENCE);
+    let mark = loop {
+        match Mark::put(life, behind) {
+            Ok(Some(mark)) => break Some(mark),
+            Ok(None) | Err(Unmarked::Captures) => return,
+            // The context may be just released, not for the last time. Afterwards no mark can stand
+            // behind this work alone.
+            Err(Unmarked::Now) if gate::now() < end => frames::sleep(AGAIN),
+            Err(Unmarked::Now) => break None,
+        }
     };
     // Those before are mostly passed.
     let _ = are_passed(None, u64::MAX);
@@ -129,7 +141,12 @@ fn mark_again(kept: &Mutex<KeptMarks>, device_index: Option<usize>, so_far: u64)
         refused.copied().collect()
     };
     for one in refused {
-        let Ok(mark) = Mark::put(one.life, Behind::All) else {
+        let is_over = contexts::life_of(one.life.handle()) != Some(one.life);
+        let mark = if is_over {
+            None
+        } else if let Ok(mark) = Mark::put(one.life, Behind::All) {
+            mark
+        } else {
             continue;
         };
         let mut unused = mark;

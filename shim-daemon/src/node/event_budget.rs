@@ -16,9 +16,10 @@ const COUNTED: Nanos = Nanos::secs(10);
 
 /// Kinds of events that no program causes: the operator's commands, and decisions of the daemon
 /// whose rate is its own.
-const UNLIMITED: [&str; 21] = [
+const UNLIMITED: [&str; 23] = [
     "admitted",
     "attached",
+    "awaited",
     "ended",
     "ends-soon",
     "events-left-out",
@@ -29,6 +30,7 @@ const UNLIMITED: [&str; 21] = [
     "gone",
     "leaving",
     "left",
+    "not-registered",
     "queued",
     "resumed",
     "returned",
