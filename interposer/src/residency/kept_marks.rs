@@ -41,7 +41,8 @@ impl Kept {
     }
 }
 
-/// How long the driver's refusal of a mark holds up the stream's end (ns), and how often it is asked.
+/// How long the driver's refusal of a mark holds up the stream's end (ns), and how often it is
+/// asked.
 const PATIENCE: u64 = 2_000_000_000;
 const AGAIN: Duration = Duration::from_micros(200);
 
