@@ -102,6 +102,12 @@ fn book(device: DeviceKey, units: u32, asking: Asking, call: &Deadline) -> Resul
 }
 
 impl Charge {
+    /// Units that no account has booked: to test what is done with a charge.
+    #[cfg(test)]
+    pub(crate) fn of_no_account(device: DeviceKey, units: Units) -> Self {
+        Self { device, units }
+    }
+
     /// The booked units.
     pub(crate) fn units(&self) -> Units {
         self.units

@@ -83,7 +83,8 @@ pub(crate) struct QuotaStatus {
 pub(crate) struct ByRequest {
     /// The values that this process was shown before.
     pub(crate) shown: &'static Shown,
-    /// Bytes that this process has charged itself, at least.
+    /// The bytes of [`QuotaStatus::charged`] that this process has charged itself, at the same
+    /// moment.
     pub(crate) own: u64,
     /// A daemon makes room for memory within the request.
     pub(crate) is_guaranteed: bool,
@@ -250,38 +251,47 @@ pub(crate) fn uuid(device: DeviceKey) -> Option<[u8; 16]> {
 
 /// The tenant's limits and charges on `device`.
 pub(crate) fn quota_status(device: DeviceKey) -> Option<QuotaStatus> {
-    quota_status_in(member()?, device)
+    Some(quota_status_in(member()?, device)?.0)
 }
 
 /// As [`quota_status`], and this process's own part of it. `None` where programs see the limit.
 pub(crate) fn quota_status_by_request(
     device: DeviceKey,
 ) -> Option<(QuotaStatus, Option<ByRequest>)> {
-    let member = member()?;
+    quota_status_by_request_in(member()?, device)
+}
+
+fn quota_status_by_request_in(
+    member: &'static Membership,
+    device: DeviceKey,
+) -> Option<(QuotaStatus, Option<ByRequest>)> {
     let index = device.index();
     let device_index = member.page.devices.get(index)?;
     let by_request =
         member.own[index].by_request || device_index.by_request.load(Ordering::Relaxed) != 0;
-    let own = member.line(index)?.word.load().charged;
+    let (status, own) = quota_status_in(member, device)?;
     let by_request = by_request.then(|| ByRequest {
         shown: &member.shown[index],
-        own: u64::from(own) * UNIT,
+        own,
         is_guaranteed: matches!(member.backend, Backend::Daemon(_)),
     });
-    Some((quota_status_in(member, device)?, by_request))
+    Some((status, by_request))
 }
 
-fn quota_status_in(member: &Membership, device: DeviceKey) -> Option<QuotaStatus> {
+/// The status, and the bytes of its charges that are this process's own.
+fn quota_status_in(member: &Membership, device: DeviceKey) -> Option<(QuotaStatus, u64)> {
     let device_index = member.page.devices.get(device.index())?;
     let limit = member.limit(device.index());
     let view_total = device_index.view_total.load(Ordering::Relaxed);
-    Some(QuotaStatus {
+    let charges = others::charged_by_all(member, device.index());
+    let status = QuotaStatus {
         limit: (limit != NO_LIMIT).then_some(limit),
         view_total: view_total.min(member.own[device.index()].view_total),
         capacity: device_index.capacity.load(Ordering::Relaxed),
-        charged: others::charged_by_all(member, device.index()) * UNIT,
+        charged: (charges.own + charges.others) * UNIT,
         reach: member.backend.reach(device.index()),
-    })
+    };
+    Some((status, charges.own * UNIT))
 }
 
 /// Bytes that this process is charged with on `device`.

@@ -50,13 +50,25 @@ thread_local! {
     };
 }
 
-/// Units charged on a device by all processes of the tenant, including dead processes' memory that
-/// the driver has not freed.
-pub(super) fn charged_by_all(member: &Membership, device_index: usize) -> u64 {
+/// The charges on a device, in units. Their sum is of one moment as far as this process's own part
+/// goes: that is loaded once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Charges {
+    /// This process's.
+    pub(super) own: u64,
+    /// The other processes', including dead processes' memory that the driver has not freed.
+    pub(super) others: u64,
+}
+
+/// The charges of all processes of the tenant on a device.
+pub(super) fn charged_by_all(member: &Membership, device_index: usize) -> Charges {
     let own = member
         .line(device_index)
         .map_or(0, |line| line.word.load().charged);
-    u64::from(own) + KNOWN.with(|known| known.charged(member, device_index))
+    Charges {
+        own: own.into(),
+        others: KNOWN.with(|known| known.charged(member, device_index)),
+    }
 }
 
 impl Known {

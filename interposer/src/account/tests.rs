@@ -13,8 +13,8 @@ use gpushare_protocol::paths::{Root, TENANT, TenantName};
 use super::join::{Membership, Request, StartError, join};
 use super::lock::Unavailable;
 use super::process::Identity;
-use super::{grow, limbo, lock, stale};
-use crate::driver::device::Visible;
+use super::{grow, limbo, lock, quota_status_by_request_in, stale};
+use crate::driver::device::{DeviceKey, Visible};
 
 const MIB: u64 = 1 << 20;
 const GPU: Visible = Visible {
@@ -362,4 +362,40 @@ fn members_that_race_never_pass_the_limit_and_what_fits_is_granted() {
         }
     });
     assert_eq!(charged(&members[0]), 0);
+}
+
+/// The free memory shown keeps the least sum of both for ever, so one torn pair would lower it.
+#[test]
+fn charges_of_all_and_own_charges_are_of_one_moment() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let world = World::new();
+    let limits = [
+        ("GPUSHARE_MEM_LIMIT", "100MiB"),
+        ("GPUSHARE_MEM_REQUEST", "100MiB"),
+        ("GPUSHARE_MEM_VIEW", "request"),
+    ];
+    let member = world.join_as(Some("a"), &limits, &[GPU]).unwrap();
+    let member: &'static Membership = Box::leak(Box::new(member));
+    let device = DeviceKey::of_index(member.device_indices[0]).unwrap();
+    let done = AtomicBool::new(false);
+    let apart = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                assert!(charge(member, 3 * MIB));
+                release(member, 3 * MIB);
+            }
+        });
+        let apart = (0..200_000).find_map(|_| {
+            let (status, by_request) = quota_status_by_request_in(member, device)?;
+            let own = by_request?.own;
+            (status.charged != own).then_some((status.charged, own))
+        });
+        done.store(true, Ordering::Relaxed);
+        apart
+    });
+    assert_eq!(apart, None, "no other process has charged anything");
+    assert!(charge(member, MIB));
+    let (status, by_request) = quota_status_by_request_in(member, device).unwrap();
+    let own = by_request.expect("the program sees the request").own;
+    assert_eq!((status.charged, own), (MIB, MIB));
 }

@@ -165,6 +165,28 @@ pub(crate) fn after_refusal(arena: &dyn Arena, charge: Charge) {
     books.booked = books.booked.saturating_sub(charge.units().0);
 }
 
+/// What a call books in one arena after another. After a refusal, `undo` is called for each booking
+/// that was made before it.
+///
+/// # Errors
+/// The first error of `bookings`; none is asked for after it.
+pub(crate) fn all_or_none<T, E>(
+    bookings: impl Iterator<Item = Result<T, E>>,
+    undo: impl FnMut(T),
+) -> Result<Vec<T>, E> {
+    let mut made = Vec::new();
+    for booking in bookings {
+        match booking {
+            Ok(booked) => made.push(booked),
+            Err(refused) => {
+                made.into_iter().for_each(undo);
+                return Err(refused);
+            }
+        }
+    }
+    Ok(made)
+}
+
 /// Follows an arena that may have shrunk.
 pub(crate) fn follow(arena: &dyn Arena) {
     if let Ok(nothing) = account::charge_nothing(arena.device()) {
@@ -231,7 +253,58 @@ impl Held {
 
 #[cfg(test)]
 mod tests {
-    use super::Frees;
+    use super::*;
+
+    /// An arena whose reserved size does not change, or is not known.
+    struct Still(Held, Option<u64>);
+
+    impl Arena for Still {
+        fn device(&self) -> DeviceKey {
+            DeviceKey::of_index(0).unwrap()
+        }
+
+        fn held(&self) -> &Held {
+            &self.0
+        }
+
+        fn reserved(&self) -> Option<u64> {
+            self.1
+        }
+
+        fn used(&self) -> Option<u64> {
+            self.1
+        }
+
+        fn trim(&self) {}
+    }
+
+    /// The units booked in two arenas once a call has booked 5 in each, or was refused by `third`.
+    fn booked_after(third: Result<(), Refused>) -> [u32; 2] {
+        let arenas = [Some(0), None].map(|reserved| Still(Held::default(), reserved));
+        let bookings = arenas.iter().map(|arena| {
+            let charge = Charge::of_no_account(arena.device(), Units(5));
+            arena.held().enter(&charge);
+            Ok(Some((arena, charge)))
+        });
+        let bookings = bookings.chain([third.map(|()| None)]);
+        let made = all_or_none(bookings, |made| {
+            if let Some((arena, charge)) = made {
+                after_refusal(arena, charge);
+            }
+        });
+        assert_eq!(made.is_ok(), third.is_ok());
+        arenas.each_ref().map(|arena| arena.held().lock().booked)
+    }
+
+    #[test]
+    fn a_refusal_in_one_arena_undoes_what_was_booked_in_others() {
+        assert_eq!(booked_after(Err(Refused)), [0, 0]);
+    }
+
+    #[test]
+    fn bookings_that_all_fit_stay_until_the_call_is_made() {
+        assert_eq!(booked_after(Ok(())), [5, 5]);
+    }
 
     #[test]
     fn a_wait_follows_the_frees_before_it() {

@@ -248,6 +248,11 @@ impl Hold {
             room,
         })
     }
+
+    /// The launch is not made: another device has no room for it.
+    fn undo(self) {
+        arena::after_refusal(&self.memory, self.charge);
+    }
 }
 
 /// Makes a call that may take these sizes: all are booked before, and each device's graph memory is
@@ -259,15 +264,15 @@ fn running(
     refusal: &dyn Fn() -> CUresult,
     call: impl Fn() -> CUresult,
 ) -> (CUresult, Last) {
-    let mut holds = Vec::with_capacity(sizes.len());
     let deadline = Deadline::new();
-    for (at, (device, bytes)) in sizes.iter().enumerate() {
+    let wanted = sizes.iter().enumerate().map(|(at, (device, bytes))| {
         let last = last.get(at).and_then(Option::as_ref);
-        match Hold::of(*device, *bytes, last, &deadline, refusal) {
-            Ok(hold) => holds.push(hold),
-            Err(answer) => return (answer, Last::new()),
-        }
-    }
+        Hold::of(*device, *bytes, last, &deadline, refusal)
+    });
+    let holds = match arena::all_or_none(wanted, Hold::undo) {
+        Ok(holds) => holds,
+        Err(answer) => return (answer, Last::new()),
+    };
     let mut launches: Vec<Launch<'static>> = Vec::with_capacity(sizes.len());
     let answer = insisting(&holds, &deadline, &mut || {
         // Each attempt is a launch: another graph's between two of them must not be taken for the
