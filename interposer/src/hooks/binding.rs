@@ -6,10 +6,11 @@ use gpushare_cuda_abi::cuda::{
     CUdevice, CUdeviceptr, CUlogicalEndpointId, CUmemGenericAllocationHandle, CUresult,
 };
 
+use crate::driver::device;
 use crate::entry::hooks;
-use crate::holdings::objects::physical::Binding;
+use crate::holdings::objects::physical::{Binding, UNNAMED, unnamed};
 use crate::hooks::plain;
-use crate::hooks::vmm::{physical, settle};
+use crate::hooks::vmm::{credit, physical, settle};
 use crate::residency::own;
 
 hooks! {
@@ -62,9 +63,6 @@ hooks! {
     };
 }
 
-/// Bindings made without naming a device: it is the memory's own.
-const UNNAMED: CUdevice = -1;
-
 fn bound(
     answer: CUresult,
     mem: CUmemGenericAllocationHandle,
@@ -72,14 +70,16 @@ fn bound(
     size: u64,
 ) -> CUresult {
     if answer.is_success() {
-        physical().held_by_handle(mem, place, size);
+        let gone = physical().held_by_handle(mem, place, size);
+        credit(gone);
     }
     answer
 }
 
 fn bound_by_address(answer: CUresult, ptr: CUdeviceptr, place: Binding, size: u64) -> CUresult {
     if answer.is_success() {
-        physical().held_by_address(ptr, place, size);
+        let gone = physical().held_by_address(ptr, place, size);
+        credit(gone);
     }
     answer
 }
@@ -92,16 +92,19 @@ fn unbind(
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let to = from.saturating_add(size);
-    let holds = [dev, UNNAMED].map(|dev| {
+    let its_own = device::of_ordinal(dev).map(unnamed);
+    let holds = [Some(dev), its_own].map(|dev| {
+        let dev = dev?;
         let (from, to) = (
             Binding::Multicast(mc, dev, from),
             Binding::Multicast(mc, dev, to),
         );
-        physical().undoing(from, to)
+        Some(physical().undoing(from, to))
     });
     let answer = call();
     holds
         .into_iter()
+        .flatten()
         .for_each(|holds| settle(holds, answer.is_success()));
     answer
 }

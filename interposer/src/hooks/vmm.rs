@@ -20,7 +20,7 @@ use crate::entry::args::{In, Opaque, Out, Plain as _, mapped, region};
 use crate::entry::hooks;
 use crate::entry::lists::{Count, InSlice};
 pub(super) use crate::holdings::objects::physical::physical;
-use crate::holdings::objects::physical::{Binding, Holds};
+use crate::holdings::objects::physical::{Binding, Credit, Holds};
 use crate::hooks::{ipc, plain, refusal};
 use crate::residency::own;
 
@@ -71,6 +71,13 @@ pub(super) fn settle(holds: Holds, undone: bool) {
     credits
         .into_iter()
         .for_each(|(device, units)| account::release(device, units));
+}
+
+/// Credits memory that nothing holds any more.
+pub(super) fn credit(gone: Option<Credit>) {
+    if let Some((device, units)) = gone {
+        account::release(device, units);
+    }
 }
 
 fn create(
@@ -173,7 +180,8 @@ fn map(
     answer: CUresult,
 ) -> CUresult {
     if answer.is_success() {
-        physical().held_by_handle(handle, Binding::Address(ptr), size as u64);
+        let gone = physical().held_by_handle(handle, Binding::Address(ptr), size as u64);
+        credit(gone);
     }
     answer
 }
@@ -244,7 +252,8 @@ fn map_tiles(
         let (array, memory) = mapped(&info);
         let place = Binding::Array(array, fingerprint(&info));
         if info.memOperationType == CUmemOperationType::MAP {
-            physical().held_by_handle(memory, place, 1);
+            let gone = physical().held_by_handle(memory, place, 1);
+            credit(gone);
         } else {
             let holds = physical().undoing(
                 place,

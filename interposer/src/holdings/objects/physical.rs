@@ -56,12 +56,22 @@ pub(crate) struct Charges {
 pub(crate) enum Binding {
     /// Mapped at an address.
     Address(u64),
-    /// Bound to a multicast object of this handle, on a device (-1 if not said), at an offset.
+    /// Bound to a multicast object of this handle, on a device, at an offset. Memory of each device
+    /// may be bound at the same offset.
     Multicast(u64, i32, u64),
     /// Bound to a logical endpoint, on a device, at an offset.
     Endpoint(u32, i32, u64),
     /// Tiles of a sparse array of this handle; the region's fingerprint.
     Array(u64, u64),
+}
+
+/// The device of a binding that names none, as a caller knows it: it is the memory's own.
+pub(crate) const UNNAMED: i32 = -1;
+
+/// The same as it is kept.
+pub(crate) fn unnamed(device: DeviceKey) -> i32 {
+    let index = i32::try_from(device.index()).unwrap_or(i32::MAX);
+    UNNAMED - 1 - index
 }
 
 #[derive(Debug)]
@@ -183,31 +193,46 @@ impl Physical {
         self.let_go(reference.id)
     }
 
-    /// Notes that the memory of `handle` is held at `place`, over `length` bytes.
-    pub(crate) fn held_by_handle(&mut self, handle: u64, place: Binding, length: u64) {
-        if let Some((id, _)) = self.handles.get(&handle) {
-            let id = *id;
-            self.held_at(id, place, length);
-        }
+    /// Notes that the memory of `handle` is held at `place`, over `length` bytes. The credit of
+    /// memory that was held there, and nowhere else.
+    pub(crate) fn held_by_handle(
+        &mut self,
+        handle: u64,
+        place: Binding,
+        length: u64,
+    ) -> Option<Credit> {
+        let (id, _) = self.handles.get(&handle)?;
+        self.held_at(*id, place, length)
     }
 
-    /// Notes that the memory mapped at `address` is held at `place` as well.
-    pub(crate) fn held_by_address(&mut self, address: u64, place: Binding, length: u64) {
+    /// Notes that the memory mapped at `address` is held at `place` as well. As there.
+    pub(crate) fn held_by_address(
+        &mut self,
+        address: u64,
+        place: Binding,
+        length: u64,
+    ) -> Option<Credit> {
         let below = self.holds.range(..=Binding::Address(address)).next_back();
-        if let Some((Binding::Address(start), (mapped, id))) = below
-            && address - start < *mapped
-        {
-            let id = *id;
-            self.held_at(id, place, length);
+        let (Binding::Address(start), (mapped, id)) = below? else {
+            return None;
+        };
+        if address - start >= *mapped {
+            return None;
         }
+        self.held_at(*id, place, length)
     }
 
-    fn held_at(&mut self, id: u64, place: Binding, length: u64) {
+    fn held_at(&mut self, id: u64, place: Binding, length: u64) -> Option<Credit> {
+        let place = match (place, self.allocations.get(&id)) {
+            (Binding::Multicast(mc, UNNAMED, offset), Some(allocation)) => {
+                Binding::Multicast(mc, unnamed(allocation.device), offset)
+            }
+            _ => place,
+        };
         self.hold(id);
-        if let Some((_, stale)) = self.holds.insert(place, (length, id)) {
-            // The same tiles mapped over: one hold, not two.
-            let _ = self.let_go(stale);
-        }
+        // The same tiles mapped over: one hold, not two.
+        let (_, stale) = self.holds.insert(place, (length, id))?;
+        self.let_go(stale)
     }
 
     /// Takes out the holds in `from..to`, before the driver undoes them.
@@ -291,8 +316,8 @@ mod tests {
     #[test]
     fn mapped_memory_outlives_its_handle() {
         let (mut physical, credit) = made();
-        physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
-        physical.held_by_handle(HANDLE, Binding::Address(8 << 21), 1 << 21);
+        let _ = physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
+        let _ = physical.held_by_handle(HANDLE, Binding::Address(8 << 21), 1 << 21);
         assert_eq!(release(&mut physical, HANDLE), None);
         assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
         assert_eq!(unmap(&mut physical, 8 << 21, 1 << 21), [credit]);
@@ -301,7 +326,7 @@ mod tests {
     #[test]
     fn unmapping_first_leaves_the_handle_charged() {
         let (mut physical, credit) = made();
-        physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
+        let _ = physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
         assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
         assert_eq!(release(&mut physical, HANDLE), Some(credit));
     }
@@ -309,7 +334,7 @@ mod tests {
     #[test]
     fn a_retained_handle_is_one_more_reference() {
         let (mut physical, credit) = made();
-        physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
+        let _ = physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
         physical.retained(HANDLE, (1 << 21) + 77);
         physical.retained(0x6000, 1 << 21);
         physical.retained(0x7000, 5 << 21);
@@ -323,7 +348,7 @@ mod tests {
     #[test]
     fn a_refused_release_or_unmap_changes_nothing() {
         let (mut physical, credit) = made();
-        physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
+        let _ = physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
         let reference = physical.releasing(HANDLE).unwrap();
         physical.not_released(reference);
         let holds = physical.undoing(Binding::Address(0), Binding::Address(u64::MAX));
@@ -336,8 +361,8 @@ mod tests {
     fn an_unmap_of_several_mappings_lets_go_of_each() {
         let (mut physical, first) = made();
         physical.created(0x6000, DeviceKey::default(), Units(8));
-        physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
-        physical.held_by_handle(0x6000, Binding::Address(2 << 21), 1 << 21);
+        let _ = physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
+        let _ = physical.held_by_handle(0x6000, Binding::Address(2 << 21), 1 << 21);
         assert_eq!(
             (
                 release(&mut physical, HANDLE),
@@ -354,10 +379,10 @@ mod tests {
     #[test]
     fn bindings_hold_like_mappings() {
         let (mut physical, credit) = made();
-        physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
-        physical.held_by_address(1 << 21, Binding::Multicast(9, 0, 0), 1 << 21);
-        physical.held_by_handle(HANDLE, Binding::Array(3, 1), 1);
-        physical.held_by_handle(HANDLE, Binding::Array(3, 1), 1);
+        let _ = physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
+        let _ = physical.held_by_address(1 << 21, Binding::Multicast(9, 0, 0), 1 << 21);
+        let _ = physical.held_by_handle(HANDLE, Binding::Array(3, 1), 1);
+        let _ = physical.held_by_handle(HANDLE, Binding::Array(3, 1), 1);
         assert_eq!(release(&mut physical, HANDLE), None);
         assert_eq!(unmap(&mut physical, 0, u64::MAX), []);
         let bound = physical.undoing(
@@ -388,10 +413,40 @@ mod tests {
         let (mut physical, credit) = made();
         physical.imported(0x9000);
         assert_eq!(physical.releasing(0x9000), None);
-        physical.held_by_handle(0x9000, Binding::Address(1 << 21), 1 << 21);
+        let _ = physical.held_by_handle(0x9000, Binding::Address(1 << 21), 1 << 21);
         assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
         physical.imported(HANDLE);
         assert_eq!(release(&mut physical, HANDLE), None);
         assert_eq!(release(&mut physical, HANDLE), Some(credit));
+    }
+
+    #[test]
+    fn memory_of_two_devices_is_bound_at_one_unnamed_place() {
+        let (mut physical, first) = made();
+        let other = DeviceKey::of_index(1).unwrap();
+        let second = (other, Units(8192));
+        physical.created(0x6000, second.0, second.1);
+        let place = Binding::Multicast(9, UNNAMED, 0);
+        assert_eq!(physical.held_by_handle(HANDLE, place, 4096), None);
+        assert_eq!(release(&mut physical, HANDLE), None, "it is bound");
+        assert_eq!(physical.held_by_handle(0x6000, place, 4096), None);
+        assert_eq!(release(&mut physical, 0x6000), None);
+        let mut unbind = |device: DeviceKey| {
+            let at = |offset| Binding::Multicast(9, unnamed(device), offset);
+            let holds = physical.undoing(at(0), at(4096));
+            physical.undone(holds)
+        };
+        assert_eq!(unbind(other), [second]);
+        assert_eq!(unbind(first.0), [first]);
+    }
+
+    #[test]
+    fn memory_that_another_takes_the_place_of_is_credited() {
+        let (mut physical, first) = made();
+        physical.created(0x6000, first.0, Units(8192));
+        let tiles = Binding::Array(3, 1);
+        assert_eq!(physical.held_by_handle(HANDLE, tiles, 1), None);
+        assert_eq!(release(&mut physical, HANDLE), None);
+        assert_eq!(physical.held_by_handle(0x6000, tiles, 1), Some(first));
     }
 }
