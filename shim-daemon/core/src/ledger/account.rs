@@ -195,7 +195,8 @@ impl Account {
 
     /// It has freed memory: before, its page showed so much in use and so much was away. What it
     /// freed on the card is taken for memory that could not move. An estimate that is too low costs
-    /// one move, which measures anew; one that is too high would keep the rest on the card for ever.
+    /// one move, which measures anew. One that is too high would keep the rest on the card for
+    /// ever.
     pub(crate) fn lower_residue(&mut self, in_use: Bytes, away: Bytes) {
         let freed = (in_use - self.used_by_page()) - (away - self.away);
         self.residue -= freed;

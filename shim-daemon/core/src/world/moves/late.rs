@@ -219,7 +219,7 @@ impl World {
         let (place, out) = (resident.place(), resident.told_away());
         let works = match place {
             Place::Out => resident.returns().is_some(),
-            // It waited to return, or it would not.
+            // It enters because it waited to return: it would lose that wish.
             Place::Entering => true,
             _ => !idle,
         };
