@@ -1,6 +1,6 @@
 //! Tenants that are moved out by command, at every moment of a move.
 
-use crate::node::swap::swapping;
+use crate::node::swap::{Obeys, swapping};
 use crate::node::{Node, secs, spec};
 use gpushare_core::{Bytes, DeviceId, Event, Nanos, Place, Quota, TenantId, TenantSpec};
 
@@ -152,4 +152,90 @@ fn limits_set_while_a_tenant_is_out_hold_when_it_is_back() {
         Bytes::mib(512),
         "above the limit it never grows again"
     );
+}
+
+#[test]
+fn a_suspended_tenant_that_only_says_that_it_left_is_asked_again() {
+    let (mut node, device) = Node::swaps(1536, 64);
+    let (tenant, process) = node.run(swapping(device, 1024));
+    node.want(process, device, Bytes::gib(1));
+    node.guests.get_mut(&tenant).expect("it runs").moves.works = false;
+    node.obeys(tenant, Obeys::Lying);
+    node.tell(Event::Suspend { tenant });
+    node.live(secs(3));
+    assert!(node.world.is_suspended(tenant));
+    assert_eq!(node.place(tenant, device), Place::In, "it runs on");
+    assert!(!node.world.has_left(tenant));
+    assert!(node.world.did_not_suspend(tenant) > Some(node.now));
+    node.obeys(tenant, Obeys::Honestly);
+    node.live(secs(61));
+    assert_eq!(node.place(tenant, device), Place::Out);
+    assert!(node.world.is_suspended(tenant));
+}
+
+#[test]
+fn a_tenant_that_only_said_that_it_left_stays_once_it_is_resumed() {
+    let (mut node, device) = Node::swaps(1536, 64);
+    let (tenant, process) = node.run(swapping(device, 1024));
+    node.want(process, device, Bytes::gib(1));
+    node.guests.get_mut(&tenant).expect("it runs").moves.works = false;
+    node.obeys(tenant, Obeys::Lying);
+    node.tell(Event::Suspend { tenant });
+    node.live(secs(3));
+    node.tell(Event::Resume { tenant });
+    node.obeys(tenant, Obeys::Honestly);
+    node.live(secs(61));
+    assert_eq!(node.place(tenant, device), Place::In);
+    assert!(!node.world.is_suspended(tenant));
+}
+
+#[test]
+fn the_next_program_of_a_suspended_tenant_runs() {
+    let (mut node, device) = Node::swaps(1536, 64);
+    let (tenant, process) = node.run(swapping(device, 1024));
+    node.want(process, device, Bytes::gib(1));
+    node.guests.get_mut(&tenant).expect("it runs").moves.works = false;
+    node.tell(Event::Suspend { tenant });
+    node.live(secs(2));
+    assert_eq!(node.place(tenant, device), Place::Out);
+    node.exit(process);
+    runs(&mut node, device, tenant);
+}
+
+#[test]
+fn a_tenant_without_a_program_is_not_suspended_later() {
+    let (mut node, device) = Node::swaps(1536, 64);
+    let tenant = node.register(swapping(device, 1024));
+    node.tell(Event::Suspend { tenant });
+    assert!(node.world.has_left(tenant));
+    runs(&mut node, device, tenant);
+}
+
+/// A program starts in the tenant, takes memory and is never moved.
+fn runs(node: &mut Node, device: DeviceId, tenant: TenantId) {
+    let process = node.start(tenant);
+    let ask = node.want(process, device, Bytes::mib(512));
+    assert!(node.granted(ask));
+    for _ in 0..20 {
+        assert_eq!(node.place(tenant, device), Place::In);
+        assert!(!node.world.is_suspended(tenant));
+        node.live(Nanos::millis(100));
+    }
+}
+
+#[test]
+fn a_suspended_tenant_stays_so_while_one_of_its_programs_lives() {
+    let (mut node, device) = Node::swaps(1536, 64);
+    let (tenant, first) = node.run(swapping(device, 1024));
+    let second = node.start(tenant);
+    for process in [first, second] {
+        node.want(process, device, Bytes::mib(256));
+    }
+    node.guests.get_mut(&tenant).expect("it runs").moves.works = false;
+    node.tell(Event::Suspend { tenant });
+    node.live(secs(2));
+    node.exit(first);
+    node.live(secs(2));
+    assert_eq!(node.place(tenant, device), Place::Out);
+    assert!(node.world.is_suspended(tenant));
 }

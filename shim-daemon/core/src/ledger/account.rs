@@ -49,7 +49,8 @@ pub(crate) struct Account {
     pub(crate) judged: Option<Bytes>,
     /// The part of `in_use` that is on the host and not on the card.
     pub(crate) away: Bytes,
-    /// The part of its memory that did not move when it was last moved.
+    /// The part of its memory that did not move when it was last moved, less what it has freed on
+    /// the card since.
     pub(crate) residue: Bytes,
     /// The most of the grant that is booked on the card; the rest of managed memory counts as on
     /// the host. [`Bytes::MAX`] where memory is not managed.
@@ -190,6 +191,20 @@ impl Account {
     /// The memory in use according to the page.
     pub(crate) fn used_by_page(&self) -> Bytes {
         self.in_use - self.late
+    }
+
+    /// It has freed memory: before, its page showed so much in use and so much was away. What it
+    /// freed on the card is taken for memory that could not move. An estimate that is too low costs
+    /// one move, which measures anew. One that is too high would keep the rest on the card for
+    /// ever.
+    pub(crate) fn lower_residue(&mut self, in_use: Bytes, away: Bytes) {
+        let freed = (in_use - self.used_by_page()) - (away - self.away);
+        self.residue -= freed;
+    }
+
+    /// The part of its memory in use that can move.
+    pub(crate) fn gives(&self) -> Bytes {
+        (self.in_use - self.residue).min(self.booked)
     }
 
     /// Granted and not in use.

@@ -86,8 +86,6 @@ pub(crate) struct Resident {
     used: u64,
     /// Reserved on the host.
     host: Bytes,
-    /// The memory that stayed on the card when it was last out.
-    residue: Option<Bytes>,
     /// Pauses between looks while it is confirmed.
     pub(crate) pause: Nanos,
     /// How often it left, and the bytes that moved, both ways.
@@ -127,7 +125,6 @@ impl Default for Resident {
             backoff: (Nanos::ZERO, 0),
             used: 0,
             host: Bytes::ZERO,
-            residue: None,
             pause: Nanos::millis(1),
             moves: (0, Bytes::ZERO),
             misses: 0,
@@ -181,15 +178,6 @@ impl Resident {
         self.host = bytes;
     }
 
-    /// The memory that could not move when it was last out: zero before.
-    pub(crate) fn residue(&self) -> Bytes {
-        self.residue.unwrap_or_default()
-    }
-
-    pub(crate) fn set_residue(&mut self, bytes: Bytes) {
-        self.residue = Some(bytes);
-    }
-
     /// How often it left, and the bytes that moved, both ways.
     pub(crate) fn moves(&self) -> (u64, Bytes) {
         self.moves
@@ -237,9 +225,18 @@ impl Resident {
     }
 
     /// It is moved out by command. A call that waits already is the one that wakes it: its process
-    /// says only once for each seal that one waits.
+    /// says only once for each seal that one waits. Where it has no process nothing is moved out,
+    /// and what starts there later runs.
     pub(crate) fn suspend(&mut self) {
-        self.suspended = self.wants.is_none();
+        self.suspended |= self.wants.is_none() && !self.members.is_empty();
+    }
+
+    /// It is to come back without a call or a command: one that is suspended stays so, and is asked
+    /// to leave again.
+    pub(crate) fn comes_back(&mut self, now: Nanos) {
+        if !matches!(self.place, Place::In | Place::Entering) {
+            self.wants.get_or_insert(now);
+        }
     }
 
     /// A call waits, or a command wants it back. `false`: it is in, or was waiting already.
@@ -250,7 +247,7 @@ impl Resident {
         }
         let new = self.wants.is_none();
         self.wants.get_or_insert(now);
-        new
+        new || woken
     }
 
     /// The bytes that its processes report on the host, together.
@@ -387,6 +384,8 @@ impl Resident {
     /// A process has nothing on the device any more. What the others reported may be all now.
     pub(crate) fn leave(&mut self, process: ProcessId) -> Option<Turned> {
         self.members.remove(&process)?;
+        // The command was for the programs that ran then.
+        self.suspended &= !self.members.is_empty();
         self.all_said()
     }
 

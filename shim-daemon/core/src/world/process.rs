@@ -211,6 +211,7 @@ impl World {
             } else {
                 Bytes::ZERO
             };
+            let (page, was_away) = (account.used_by_page(), account.away);
             // The dead process's memory on the host is gone with it.
             let away = if last { account.away } else { away.min(told) };
             let away = away.min(account.away).min(held);
@@ -221,6 +222,7 @@ impl World {
             account.in_use = (account.in_use - held - away).min(account.grant);
             account.away = account.away.min(account.in_use);
             account.late = account.late.min(account.in_use);
+            account.lower_residue(page, was_away);
             account.lowering = account
                 .lowering
                 .filter(|lowering| lowering.to < account.grant);

@@ -193,10 +193,12 @@ impl World {
                 .lowering
                 .take_if(|lowering| lowering.reclaim_id == reclaim_id)?;
             let shown = used.map_or(Bytes::ZERO, |used| used - account.overhead + account.away);
+            let (before, away) = (account.used_by_page(), account.away);
             account.in_use = held.max(shown).min(account.grant);
             account.late = account.in_use - held;
             account.grant = lowering.to.max(account.in_use);
             account.away = account.away.min(account.in_use);
+            account.lower_residue(before, away);
             let lags = shown > held && account.grant > lowering.to;
             if account.late.is_zero() {
                 account.judged = None;
@@ -234,12 +236,14 @@ impl World {
     pub(super) fn usage(&mut self, tenant: TenantId, device: DeviceId, in_use: Bytes) {
         let (mut moved, mut freed) = (false, None);
         let changed = self.ledger.change(device, tenant, |account| {
+            let shown = account.used_by_page();
             let before = std::mem::replace(&mut account.in_use, in_use.min(account.grant));
             freed = Some(before).filter(|before| account.in_use < *before);
             account.late = Bytes::ZERO;
             let away = account.away;
             // What stays on the card is sealed there: only memory on the host was freed.
             account.away = away - (before - account.in_use);
+            account.lower_residue(shown, away);
             moved = away != account.away;
             before != account.in_use
         });

@@ -115,7 +115,8 @@ impl World {
     }
 
     /// No look has confirmed a tenant's report yet: the device is looked at again. After a while it
-    /// counts as out with what was seen gone, and is not asked again for the longest time.
+    /// counts as out with what was seen gone, and is not asked again for the longest time. What of
+    /// its memory cannot move is not known then.
     pub(super) fn confirm_later(&mut self, tenant: TenantId, device: DeviceId) {
         let now = self.timers.now();
         let Some(resident) = self.residency.get_mut(device, tenant) else {
@@ -137,15 +138,17 @@ impl World {
     fn is_out(&mut self, tenant: TenantId, device: DeviceId, told: Bytes, lied: bool) {
         let (now, terms) = (self.timers.now(), self.policy.swap);
         let gone = self.ledger.change(device, tenant, |account| {
-            account.residue = account.in_use - account.away;
-            (account.away, account.residue)
+            let stays = account.in_use - account.away;
+            if !lied {
+                account.residue = stays;
+            }
+            (account.away, stays)
         });
         let (away, residue) = gone.unwrap_or_default();
         self.reserve(device, tenant, away.max(told));
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };
-        resident.set_residue(residue);
         resident.split = false;
         let took = now - resident.begun();
         // What a return has brought and gives up is dropped: no copy, and no move.
@@ -153,7 +156,7 @@ impl World {
         if lied {
             // It left for nothing: it may come back, and is not a victim for a while.
             resident.back_off(now, terms.backoff.1, &terms);
-            resident.want_in(now);
+            resident.comes_back(now);
         } else {
             resident.has_left();
             if !dropped {

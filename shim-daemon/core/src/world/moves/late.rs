@@ -219,6 +219,8 @@ impl World {
         let (place, out) = (resident.place(), resident.told_away());
         let works = match place {
             Place::Out => resident.returns().is_some(),
+            // It enters because it waited to return: it would lose that wish.
+            Place::Entering => true,
             _ => !idle,
         };
         if missing.is_zero() && (works || out <= all - out) {
@@ -254,7 +256,7 @@ impl World {
         if let Some(resident) = self.residency.get_mut(device, tenant) {
             resident.split = true;
             if returns {
-                resident.want_in(now);
+                resident.comes_back(now);
             }
         }
         true
@@ -270,7 +272,7 @@ impl World {
         if let Some(resident) = self.residency.get_mut(device, tenant) {
             resident.split = true;
             if returns {
-                resident.want_in(now);
+                resident.comes_back(now);
             }
         }
         self.decide(Decision::Resample { device });

@@ -109,7 +109,7 @@ impl World {
         let is_in = resident.place() == Place::In;
         self.residency.reserve(device, tenant, Bytes::ZERO);
         self.ledger.change(device, tenant, |account| {
-            account.away = Bytes::ZERO;
+            (account.away, account.residue) = (Bytes::ZERO, Bytes::ZERO);
         });
         if !is_in {
             self.go(tenant, device, Place::In, false);

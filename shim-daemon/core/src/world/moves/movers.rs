@@ -2,7 +2,6 @@
 
 use crate::decision::Notice;
 use crate::ids::{DeviceId, TenantId};
-use crate::ledger::Account;
 use crate::residency::{Place, Resident, Rotation};
 use crate::resolver::Mover;
 use crate::time::Nanos;
@@ -45,7 +44,7 @@ impl World {
         let known = self.tenants.get(tenant)?;
         let loan = account.in_use > account.request;
         let cost = rotation.round_trip(account.in_use, terms);
-        let gives = gives(account, resident);
+        let gives = account.gives();
         let asked = resident.place() == Place::In
             && resident.can_when_connected()
             && account.loan.moves
@@ -106,9 +105,9 @@ impl World {
         let rotation = self.residency.on(device).into_iter();
         let all = rotation.flat_map(|rotation| rotation.all());
         let leaving = all.filter(|(_, resident)| resident.is_leaving());
-        let given = leaving.filter_map(|(tenant, resident)| {
+        let given = leaving.filter_map(|(tenant, _)| {
             let account = self.ledger.account(device, tenant)?;
-            Some(gives(account, resident) - account.away)
+            Some(account.gives() - account.away)
         });
         given.sum()
     }
@@ -146,9 +145,7 @@ impl World {
         let mut given = Bytes::ZERO;
         for victim in victims {
             let account = self.ledger.account(device, *victim);
-            let gives = account
-                .zip(self.residency.get(device, *victim))
-                .map(|(account, resident)| gives(account, resident));
+            let gives = account.map(|account| account.gives());
             if self.begin_leave(*victim, device, Some(wanted_by)) {
                 given += gives.unwrap_or_default();
             }
@@ -181,9 +178,4 @@ fn rested(known: &Tenant, resident: &Resident, soon: Option<Nanos>) -> Nanos {
     let own = known.spec().idle_after;
     let after = soon.map_or(own, |soon| soon.min(own));
     known.worked().max(resident.stay().let_on()) + after
-}
-
-/// The part of a tenant's memory in use that can move.
-pub(super) fn gives(account: &Account, resident: &Resident) -> Bytes {
-    (account.in_use - resident.residue()).min(account.booked)
 }

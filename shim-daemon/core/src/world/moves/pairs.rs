@@ -77,7 +77,7 @@ impl World {
             left && !one.taken_back
         });
         let coming: Bytes = moving
-            .map(|(_, resident, account)| super::movers::gives(account, resident) - account.away)
+            .map(|(_, _, account)| account.gives() - account.away)
             .sum();
         let mut members = self.tenants.members(tenant);
         self.policy.swap.duplex

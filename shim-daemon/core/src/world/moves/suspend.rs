@@ -104,11 +104,12 @@ impl World {
         }
     }
 
-    /// Whether a tenant that is suspended has left: it is out wherever it has processes.
+    /// Whether a tenant that is suspended has left: it is out wherever it has processes, and does
+    /// not wait to run on because it did not leave.
     pub fn has_left(&self, tenant: TenantId) -> bool {
         self.residents(tenant).all(|resident| {
             let has_nothing = resident.place() == Place::In && resident.is_empty();
-            resident.place() == Place::Out || has_nothing
+            (resident.place() == Place::Out && !resident.waits()) || has_nothing
         })
     }
 
