@@ -3,10 +3,8 @@
 # container image since 2014, and checks that they need nothing newer. Installs zig (as a cross linker)
 # and cargo-zigbuild from PyPI.
 #
-#   scripts/package.sh [--core | --compile]
-#       --core     only the library; of gpushare and gpushared, as target/debug has them, that each
-#                  function of the C library that they call is in the old one (docs/adr/0123)
-#       --compile  only the library, and only up to its compilation: --core goes on from there
+#   scripts/package.sh [--core]    --core: only the library; of gpushare and gpushared, as target/debug has them, that each
+#                                  function of the C library that they call is in the old one (docs/adr/0123)
 #
 #   dist/gpushare            the command line, and dist/gpushared, the daemon
 #   dist/gpushare-oci-hook, dist/gpushare-runtime    for containers, static: no library of a container's node is needed
@@ -22,8 +20,8 @@ source "$(dirname "$0")/common.sh"
 all=true
 case "${1:-}" in
     "") ;;
-    --core | --compile) all=false ;;
-    -h | --help) sed -n '2,20p' "$0" | sed 's/^# \?//'; exit 0 ;;
+    --core) all=false ;;
+    -h | --help) sed -n '2,18p' "$0" | sed 's/^# \?//'; exit 0 ;;
     *) die "unknown option $1" ;;
 esac
 need cargo gcc python3 objcopy strip
@@ -52,7 +50,6 @@ if $all; then
     libraries+=(libsoftgpu_cuda libsoftgpu_nvml)
 fi
 CARGO_TARGET_DIR="$build" cargo zigbuild --release --locked --target "$target.$glibc" "${packages[@]}" >&2
-[ "${1:-}" != --compile ] || exit 0
 
 # links NAME...: whether the old C library has all these functions.
 links() {

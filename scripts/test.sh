@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All checks, the quickest first; about 15 minutes on two cores from nothing. Each runs even if one
+# All checks, the quickest first; about 17 minutes on two cores from nothing. Each runs even if one
 # before it failed. Ends with each step's time, the test runner's own summary and a line `N run, M
 # not runnable here`, by name.
 #
@@ -27,7 +27,6 @@ mkdir -p "$CARGO_TARGET_DIR"
 : >"$flaky"
 failed=()
 times=()
-beside=
 
 # A step is a condition, so `set -e` does not end the function that it calls: each function says with
 # `||` or `&&` which of its commands must succeed.
@@ -63,23 +62,14 @@ quick_tests() {
 # tier for an hour; scripts/soak.sh runs a day. Instructions are counted in the packaged library.
 tests() {
     local answer=0 ignored=() minutes=3 profile=default shipped="$PWD/dist/lib/libgpushare.so"
-    local known="$CARGO_TARGET_DIR/known"
     ! $all || minutes=60 profile=long
     export GPUTEST_BUILT=1 GPUTEST_SIM_MINUTES=$minutes
     [ ! -f "$shipped" ] || export GPUTEST_SHIPPED_LIBRARY=$shipped
     if have cargo-nextest; then
         $all && ignored=(--run-ignored all)
         rm -f target/nextest/$profile/junit.xml
-        mkdir -p "$known"
-        # Cargo locks its folder. What was built is listed before the checks beside the tests begin;
-        # the runner then needs no cargo.
-        cargo metadata --format-version 1 --locked >"$known/metadata.json" &&
-            cargo nextest list "${tested[@]}" --list-type binaries-only --message-format json \
-                >"$known/binaries.json" || return 1
-        begin_beside
         # Most tests wait for other processes more than they compute.
-        cargo nextest run --profile $profile --cargo-metadata "$known/metadata.json" \
-            --binaries-metadata "$known/binaries.json" --no-fail-fast \
+        cargo nextest run --profile $profile "${tested[@]}" --no-fail-fast \
             --test-threads $(($(nproc) * 3)) --status-level slow --final-status-level fail \
             "${ignored[@]}" 2>&1 | tee "$log" || answer=1
         # Tests of real time may have been run again (docs/adr/0122).
@@ -93,52 +83,23 @@ tests() {
     return $answer
 }
 
-# Begins with the build, which takes another folder: optimisation of a single crate leaves a
-# processor idle now and then.
+# Begins beside clippy, which uses the processor that optimisation of a single crate leaves idle. The
+# long tier packages everything.
 begin_package() {
-    scripts/package.sh --compile >"$CARGO_TARGET_DIR/package.log" 2>&1 &
+    local only=(--core)
+    ! $all || only=()
+    scripts/package.sh "${only[@]}" >"$CARGO_TARGET_DIR/package.log" 2>&1 &
     packaging=$!
-}
-
-# Beside the tests, which leave a fifth of the processors' time idle. These checks take only that:
-# any test goes first.
-begin_beside() {
-    rm -f "$CARGO_TARGET_DIR"/{lints,documentation}.answer
-    (
-        chrt --idle --pid 0 "$BASHPID" 2>/dev/null || renice -n 19 -p "$BASHPID" >/dev/null
-        for check in lints documentation; do
-            SECONDS=0
-            answer=0
-            "$check" >"$CARGO_TARGET_DIR/$check.log" 2>&1 || answer=1
-            echo "$answer $SECONDS" >"$CARGO_TARGET_DIR/$check.answer"
-        done
-    ) &
-    beside=$!
-}
-
-# finished CHECK: what a check beside the tests printed, and its answer. Its step has the time that
-# is waited for it after the tests.
-finished() {
-    local answer seconds
-    [ -n "$beside" ] || begin_beside
-    wait "$beside" || true
-    cat "$CARGO_TARGET_DIR/$1.log" >&2
-    read -r answer seconds <"$CARGO_TARGET_DIR/$1.answer" || return 1
-    note "$1 took $seconds s, beside the tests"
-    return "$answer"
 }
 
 # The shipped library is another build by another linker: it passes the same tests of how programs
 # get at it. Chosen among those of the whole workspace, they are not built again with fewer features.
 package() {
-    local answer=0 only=(--core)
+    local answer=0
     local -x GPUTEST_LIBRARY="$PWD/dist/lib/libgpushare.so"
-    ! $all || only=()
     wait "$packaging" || answer=1
     cat "$CARGO_TARGET_DIR/package.log" >&2
     [ $answer -eq 0 ] || return 1
-    # The long tier packages everything.
-    scripts/package.sh "${only[@]}" || return 1
     if have cargo-nextest; then
         cargo nextest run "${tested[@]}" --no-fail-fast --status-level slow \
             -E 'package(gpushare-interposer) & binary(main)'
@@ -256,8 +217,9 @@ if $quick; then
     step "clippy" lints
     step "quick tests" quick_tests
 else
-    begin_package
     step "build" build
+    begin_package
+    step "clippy" lints
     step "package" package
     $all && step "PyCUDA" scripts/clients.sh pycuda
     $all && step "kernels" kernels
@@ -269,8 +231,7 @@ else
     $all && step "installation" installation
     $all && step "models of the shared page" models
     step "tests" tests
-    step "clippy" finished lints
-    step "documentation" finished documentation
+    step "documentation" documentation
     step "licences and advisories" licences
 fi
 
