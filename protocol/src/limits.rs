@@ -191,4 +191,6 @@ mod maxima_tests;
 #[cfg(test)]
 mod policy_tests;
 #[cfg(test)]
+mod service_tests;
+#[cfg(test)]
 mod tests;

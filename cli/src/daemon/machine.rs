@@ -84,7 +84,7 @@ impl fmt::Display for Silence {
     }
 }
 
-/// What a command is told in a container.
+/// The message to a command that runs in a container.
 pub(super) const OUTSIDE: &str = "this container is a tenant of the daemon on its host, which takes no commands from here: \
      use `gpushare` on the host; `gpushare run` here stays in the tenant";
 

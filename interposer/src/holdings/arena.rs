@@ -165,8 +165,8 @@ pub(crate) fn after_refusal(arena: &dyn Arena, charge: Charge) {
     books.booked = books.booked.saturating_sub(charge.units().0);
 }
 
-/// What a call books in one arena after another. After a refusal, `undo` is called for each booking
-/// that was made before it.
+/// The bookings of a call, in one arena after another. After a refusal, `undo` is called for each
+/// booking that was made before it.
 ///
 /// # Errors
 /// The first error of `bookings`; none is asked for after it.

@@ -121,7 +121,7 @@ impl Behind {
                     return Err(self);
                 }
             } else {
-                // What is marked is waited for, however long it takes.
+                // A free waits for marked work, however long that takes.
                 end = None;
             }
             frames::sleep(LOOK);
@@ -142,7 +142,7 @@ impl Behind {
 /// passage round it would keep the process from being sealed for as long as the work takes.
 ///
 /// # Errors
-/// That work: it is unknown what runs. What it may use is given back when it is over
+/// That work: it is unknown which of it runs. Memory that it may use is given back when it is over
 /// ([`later`](super::later)).
 pub(super) fn await_all(device: DeviceKey) -> Result<(), Behind> {
     Behind::all(device.index()).awaited()

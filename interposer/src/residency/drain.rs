@@ -76,7 +76,7 @@ impl Drain {
                 Stage::Held if self.unnamed.is_empty() => return Drained::Yes,
                 Stage::Held => {
                     let marked = self.mark_unnamed();
-                    // What has no name may wait for one of them.
+                    // Work without a name may wait for one of them.
                     seal::hold_operations(device_index, false);
                     if let Err(why) = marked {
                         return self.anew(why);

@@ -21,7 +21,7 @@ pub(super) struct Mark {
     event: CompletionEvent,
 }
 
-/// What the marks of a context stand behind.
+/// The work that the marks of a context stand behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
     /// All of its work, or it is no more.
@@ -39,7 +39,7 @@ pub(super) enum Unmarked {
     Now,
 }
 
-/// What becomes of a stream that captures. What it has was submitted before the capture began, and
+/// How a stream that captures is treated. Its work was submitted before the capture began, and
 /// has a mark that was kept then ([`kept_marks`](super::kept_marks)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Capturing {

@@ -277,7 +277,7 @@ fn free_later(device: DeviceKey, base: u64, charge: Units, work: Behind) {
         } else {
             CUresult::SUCCESS
         };
-        // What the driver does not take back stays charged.
+        // Memory that the driver does not take back stays charged.
         if answer.is_success() {
             account::release(device, charge);
         }

@@ -1,0 +1,62 @@
+//! The launches that a ledger remembers, and when it forgets them.
+
+use super::*;
+
+const NAMED: Named = Named {
+    hash: 0x1234_5678,
+    context: 0,
+};
+
+/// A ledger that knows one kind.
+fn ledger() -> &'static Ledger {
+    // SAFETY: a ledger holds atomics of numbers and of pointers, for which zeros are values.
+    let ledger: &'static Ledger = Box::leak(unsafe { Box::new_zeroed().assume_init() });
+    let entry = Entry {
+        stream_key: StreamKey {
+            context: 1,
+            stream: 2,
+            thread: 3,
+        },
+        key: 4,
+        ns: 20_000,
+        at: 0,
+    };
+    ledger.remember(NAMED, &entry, 255);
+    assert!(knows(ledger));
+    ledger
+}
+
+fn knows(ledger: &Ledger) -> bool {
+    let kind = &ledger.kinds[place(NAMED.hash) as usize];
+    kind.named.load(Ordering::Relaxed) == NAMED.hash
+}
+
+#[test]
+fn a_ledger_of_another_device_knows_no_launches() {
+    static DEVICES: [Open; 2] = [Open::new(0), Open::new(1)];
+    let ledger = ledger();
+    assert!(ledger.bind(&DEVICES[0]) && !knows(ledger));
+    ledger.remember(
+        NAMED,
+        &ledger.entry(Launch {
+            of: place(NAMED.hash),
+            at: 0,
+        }),
+        255,
+    );
+    assert!(!ledger.bind(&DEVICES[1]) && knows(ledger), "it is bound");
+    assert!(ledger.release() && ledger.bind(&DEVICES[1]) && !knows(ledger));
+}
+
+#[test]
+fn a_record_that_changes_hands_knows_no_launches() {
+    // SAFETY: a record of zeros is a free one.
+    let record: &Record = Box::leak(unsafe { Box::new_zeroed().assume_init() });
+    let ledger = ledger();
+    let link = core::ptr::from_ref(ledger).cast_mut().cast();
+    record.ledger.store(link, Ordering::Release);
+    abandon(record);
+    assert!(knows(ledger), "its thread was left by a jump");
+    hand_on(record);
+    assert!(!knows(ledger));
+}

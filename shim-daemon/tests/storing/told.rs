@@ -1,0 +1,96 @@
+//! The events that storing, fetching and forgetting cause.
+
+use super::*;
+
+#[test]
+fn what_is_in_a_file_that_does_not_answer_is_lost_and_said() {
+    let mut scene = Scene::new();
+    let _ = scene.is_stored();
+    scene.drops();
+    scene.presents(77);
+    scene.fetches(77);
+    scene.waits_until(LATE - Nanos(1));
+    assert!(!matches!(scene.told(), Reply::Refused(_)));
+    scene.waits_until(LATE);
+    assert_eq!(*scene.told(), Reply::Refused(Refusal::DataLost));
+    scene.is_looked_at(LATE);
+    scene.fetches(77);
+    assert_eq!(scene.jobs.len(), 0, "a late look is thrown away");
+    scene.presents(77);
+    scene.is_looked_at(LATE);
+    scene.fetches(77);
+    assert_eq!(scene.jobs.len(), 1, "it can be presented again");
+}
+
+#[test]
+fn a_process_that_forgets_what_is_in_no_file_causes_no_event() {
+    let mut scene = Scene::out();
+    let none = Stored {
+        file: 7,
+        at: 0,
+        bytes: SIZE,
+        sum: 0,
+    };
+    for _ in 0..10 {
+        scene.says(&Request::HostForget(none));
+    }
+    assert_eq!(scene.said("fetched"), [""; 0]);
+}
+
+#[test]
+fn the_last_bytes_that_leave_a_tenants_files_are_told_once() {
+    let mut scene = Scene::new();
+    let stored = scene.is_stored();
+    scene.drops();
+    scene.says(&Request::HostFetch(stored));
+    scene.copy_ends();
+    let other = Stored {
+        at: stored.at + SIZE,
+        ..stored
+    };
+    scene.says(&Request::HostForget(other));
+    assert_eq!(scene.said("fetched"), [""; 0], "some are there still");
+    scene.says(&Request::HostForget(stored));
+    scene.says(&Request::HostForget(stored));
+    let said = scene.said("fetched");
+    let [text] = &said[..] else {
+        panic!("{said:?}")
+    };
+    assert!(text.contains("4 MiB were read back"), "{text}");
+}
+
+#[test]
+fn bytes_that_were_freed_in_their_file_are_not_told_to_be_read_back() {
+    let mut scene = Scene::new();
+    let stored = scene.is_stored();
+    scene.drops();
+    scene.says(&Request::HostForget(stored));
+    let said = scene.said("fetched");
+    assert_eq!(said, ["nothing of its memory is in files any more"]);
+}
+
+#[test]
+fn a_flood_of_events_leaves_those_of_other_tenants_in_the_ring() {
+    let mut scene = Scene::new();
+    let _ = scene.is_stored();
+    scene.drops();
+    let of_another = |(_, tenant, _): &(String, Option<String>, String)| {
+        tenant.as_deref().is_some_and(|name| name != "one")
+    };
+    scene.adds_a_tenant("two");
+    let before = scene.events().into_iter().filter(of_another).count();
+    assert_ne!(before, 0);
+    for _ in 0..5_000 {
+        scene.fetches(77);
+    }
+    let told = scene.said("memory-lost").len();
+    assert!((1..1024 / 4).contains(&told), "{told}");
+    let after = scene.events().into_iter().filter(of_another).count();
+    assert_eq!(after, before);
+    assert_eq!(scene.said("events-left-out"), [""; 0], "not yet");
+    scene.node.tick(NOW + Nanos::secs(20));
+    scene.work();
+    let left_out = format!("{} more are not told", 5_000 - told);
+    let said = scene.said("events-left-out");
+    assert!(said.len() == 1 && said[0].contains(&left_out), "{said:?}");
+}
