@@ -2,19 +2,21 @@
 # Installs what this folder holds, or removes it. As root; nothing is downloaded.
 #
 #   ./install.sh [--prefix DIR] [--no-start]   default: /usr/local; a second run upgrades
-#   ./install.sh --uninstall [--prefix DIR]    keeps /etc/gpushare, and the library's versions in use
+#   ./install.sh --uninstall [--prefix DIR]    keeps settings, journal, and library versions in use
+#   ./install.sh --purge [--prefix DIR]        as --uninstall, without settings and journal
 #
 # With systemd it installs, enables and starts gpushared.service. A running daemon is restarted:
 # tenants run on. DESTDIR puts everything below another root and starts nothing.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
-prefix=/usr/local start=yes action=install
+prefix=/usr/local start=yes action=install purge=no
 while [ $# -gt 0 ]; do
     case "$1" in
         --prefix) prefix=${2:?--prefix needs a folder}; shift ;;
         --no-start) start=no ;;
         --uninstall) action=uninstall ;;
-        -h | --help) sed -n '2,8p' "$0" | sed 's/^# \?//'; exit 0 ;;
+        --purge) action=uninstall purge=yes ;;
+        -h | --help) sed -n '2,9p' "$0" | sed 's/^# \?//'; exit 0 ;;
         *) echo "install.sh: unknown option $1; see --help" >&2; exit 2 ;;
     esac
     shift
@@ -100,10 +102,22 @@ uninstall_all() {
     leave lib
     case "$prefix" in /usr | /usr/local) ;; *) rmdir "$root$prefix" 2>/dev/null || true ;; esac
     if systemd; then systemctl daemon-reload; fi
-    # A daemon that another installation has keeps its folders.
-    [ -x "$root/usr/bin/gpushared" ] || [ -x "$root/usr/local/bin/gpushared" ] || rm -rf "$root/run/gpushare" "$root/var/lib/gpushare"
-    echo "removed from $root$prefix; settings stay in /etc/gpushare"
+    if others; then
+        echo "removed from $root$prefix; the folders of the daemon are another installation's"
+    elif [ "$purge" = yes ]; then
+        rm -rf "$root/run/gpushare" "$root/var/lib/gpushare"
+        rm -f "$root/etc/gpushare/config.toml"
+        rmdir "$root/etc/gpushare" 2>/dev/null || true
+        echo "removed from $root$prefix, with settings and journal"
+    else
+        # Running programs wait there for the next daemon. For new ones the machine has none.
+        if [ -d "$root/run/gpushare" ]; then : >"$root/run/gpushare/removed"; fi
+        echo "removed from $root$prefix; settings stay in /etc/gpushare, the journal in /var/lib/gpushare"
+    fi
 }
+
+# A daemon that another installation has keeps its folders.
+others() { [ -x "$root/usr/bin/gpushared" ] || [ -x "$root/usr/local/bin/gpushared" ]; }
 
 if [ -z "$root" ] && [ "$(id -u)" != 0 ]; then
     echo "install.sh: run it as root, or set DESTDIR" >&2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All checks, the quickest first; about 17 minutes on two cores from nothing. Each runs even if one
+# All checks, the quickest first; about 15 minutes on two cores from nothing. Each runs even if one
 # before it failed. Ends with each step's time, the test runner's own summary and a line `N run, M
 # not runnable here`, by name.
 #
@@ -18,7 +18,7 @@ case "${1:-}" in
     -h | --help) sed -n '2,9p' "$0" | sed 's/^# \?//'; exit 0 ;;
     *) die "unknown option $1" ;;
 esac
-need cargo gcc python3
+need cargo clippy-driver gcc python3
 export GPUTEST_NOT_RUNNABLE="$CARGO_TARGET_DIR/not-runnable"
 log="$CARGO_TARGET_DIR/test.log"
 flaky="$CARGO_TARGET_DIR/flaky"
@@ -41,20 +41,24 @@ step() {
 
 not_here() { echo "$1: $2" >>"$GPUTEST_NOT_RUNNABLE"; note "$1: not runnable here: $2"; }
 
+# Clippy compiles: a check of its own would read and type each crate a second time (docs/adr/0186).
+linted() { env RUSTC_WORKSPACE_WRAPPER=clippy-driver "$@"; }
+
 # Everything that a later step runs, in one go: what `cargo test` needs and `cargo build` does not is
-# then no second build of the same crates with other features. Examples are not run: clippy checks
-# them, and nothing links them.
-build() { cargo build --workspace --lib --bins --tests --locked; }
+# then no second build of the same crates with other features. Examples are not run, but linted.
+build() {
+    linted cargo build --workspace --lib --bins --tests --examples --locked 2>&1 | tee "$CARGO_TARGET_DIR/build.log"
+}
 tested=(--workspace --tests --locked)
 
-# The library with kill points has the source of the interposer, which is checked once.
-lints() { cargo clippy --workspace --exclude gpushare-killpoints --all-targets --locked -- -D warnings; }
+# Cargo ends what it compiled with warnings by this line, also where nothing had to be compiled again.
+lints() { ! grep -E '^warning: .* generated [0-9]+ warning' "$CARGO_TARGET_DIR/build.log"; }
 
 # All test binaries are built, so that a full run afterwards builds nothing twice.
 quick_tests() {
     local chosen='kind(lib) | kind(bin) | package(gpushare-core) | package(gpushare-cuda-abi)'
     have cargo-nextest || die "--quick needs cargo-nextest"
-    GPUTEST_SIM_MINUTES=1 PROPTEST_CASES=26 cargo nextest run "${tested[@]}" --no-fail-fast \
+    GPUTEST_SIM_MINUTES=1 PROPTEST_CASES=26 linted cargo nextest run "${tested[@]}" --no-fail-fast \
         --status-level slow --final-status-level fail -E "$chosen" 2>&1 | tee "$log"
 }
 
@@ -69,7 +73,7 @@ tests() {
         $all && ignored=(--run-ignored all)
         rm -f target/nextest/$profile/junit.xml
         # Most tests wait for other processes more than they compute.
-        cargo nextest run --profile $profile "${tested[@]}" --no-fail-fast \
+        linted cargo nextest run --profile $profile "${tested[@]}" --no-fail-fast \
             --test-threads $(($(nproc) * 3)) --status-level slow --final-status-level fail \
             "${ignored[@]}" 2>&1 | tee "$log" || answer=1
         # Tests of real time may have been run again (docs/adr/0122).
@@ -77,14 +81,14 @@ tests() {
     else
         note "cargo-nextest is not installed; cargo test does the same, slower"
         $all && ignored=(-- --include-ignored)
-        cargo test "${tested[@]}" --no-fail-fast "${ignored[@]}" 2>&1 | tee "$log" || answer=1
+        linted cargo test "${tested[@]}" --no-fail-fast "${ignored[@]}" 2>&1 | tee "$log" || answer=1
         echo "flaky: no test is run again without cargo-nextest" >"$flaky"
     fi
     return $answer
 }
 
-# Begins beside clippy, which uses the processor that optimisation of a single crate leaves idle. The
-# long tier packages everything.
+# Begins beside the documentation, which uses the processor that optimisation of a single crate leaves
+# idle. The long tier packages everything.
 begin_package() {
     local only=(--core)
     ! $all || only=()
@@ -101,10 +105,10 @@ package() {
     cat "$CARGO_TARGET_DIR/package.log" >&2
     [ $answer -eq 0 ] || return 1
     if have cargo-nextest; then
-        cargo nextest run "${tested[@]}" --no-fail-fast --status-level slow \
+        linted cargo nextest run "${tested[@]}" --no-fail-fast --status-level slow \
             -E 'package(gpushare-interposer) & binary(main)'
     else
-        cargo test --locked --no-fail-fast -p gpushare-interposer --test main -- --quiet
+        linted cargo test --locked --no-fail-fast -p gpushare-interposer --test main -- --quiet
     fi
 }
 
@@ -214,12 +218,14 @@ step "files of tests" scripts/check_tests.py
 step "files with unsafe" scripts/check_unsafe.py
 step "lock files" scripts/check_locks.py
 if $quick; then
+    step "build" build
     step "clippy" lints
     step "quick tests" quick_tests
 else
     step "build" build
-    begin_package
     step "clippy" lints
+    begin_package
+    step "documentation" documentation
     step "package" package
     $all && step "PyCUDA" scripts/clients.sh pycuda
     $all && step "kernels" kernels
@@ -231,7 +237,6 @@ else
     $all && step "installation" installation
     $all && step "models of the shared page" models
     step "tests" tests
-    step "documentation" documentation
     step "licences and advisories" licences
 fi
 

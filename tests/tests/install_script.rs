@@ -91,22 +91,34 @@ fn a_prefix_of_its_own_is_empty_again_after_the_removal() {
 }
 
 #[test]
-fn the_state_stays_for_another_installation_and_goes_with_the_last() {
+fn the_state_stays_until_it_is_purged_after_the_last_installation() {
     let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
-    let kept = ["run/gpushare/node", "var/lib/gpushare/journal"];
+    let kept = [
+        "run/gpushare/node",
+        "var/lib/gpushare/journal",
+        "etc/gpushare",
+    ];
     for prefix in ["/usr", "/usr/local"] {
         install(unpacked.path(), root.path(), &["--prefix", prefix]);
     }
     for folder in kept {
         fs::create_dir_all(root.path().join(folder)).expect("made");
     }
-    let removed = |prefix| {
-        let arguments = ["--uninstall", "--prefix", prefix];
-        install(unpacked.path(), root.path(), &arguments);
+    let settings = root.path().join("etc/gpushare/config.toml");
+    fs::write(&settings, "").expect("written");
+    let mark = root.path().join("run/gpushare/removed");
+    let removed = |action, prefix| {
+        install(unpacked.path(), root.path(), &[action, "--prefix", prefix]);
         kept.map(|folder| root.path().join(folder).exists())
     };
-    assert_eq!(removed("/usr/local"), [true, true]);
-    assert_eq!(removed("/usr"), [false, false]);
+    // Another installation's daemon has these folders.
+    assert_eq!(removed("--purge", "/usr/local"), [true; 3]);
+    assert!(!mark.exists() && settings.exists());
+    // Running programs wait for the next daemon; the machine has none.
+    assert_eq!(removed("--uninstall", "/usr"), [true; 3]);
+    assert!(mark.exists() && settings.exists());
+    install(unpacked.path(), root.path(), &["--prefix", "/usr"]);
+    assert_eq!(removed("--purge", "/usr"), [false; 3]);
 }
 
 #[test]

@@ -6,25 +6,30 @@ use serde_json::{Map, Value};
 
 use crate::Refusal;
 
+mod devices;
 mod environment;
 
+use devices::devices;
 use environment::Environment;
 
 /// The beginning of our annotations' names.
 pub const PREFIX: &str = "gpushare.io/";
 /// The annotation that names devices.
 const DEVICES: &str = "gpushare.io/devices";
-/// The beginning of the annotations by which Kubernetes names CDI devices.
-const CDI: &str = "cdi.k8s.io/";
+/// The annotation that says which of a pod's containers the other annotations hold for, by their
+/// names in the pod, with commas between.
+const CONTAINERS: &str = "gpushare.io/containers";
+/// The annotations by which containerd and CRI-O say a container's name in its pod.
+const NAMES: [&str; 2] = [
+    "io.kubernetes.cri.container-name",
+    "io.kubernetes.container.name",
+];
 /// The annotations by which containerd and CRI-O mark a pod's own container, which only holds its
 /// namespaces but has the pod's annotations.
 const SANDBOXES: [(&str, &str); 2] = [
     ("io.kubernetes.cri.container-type", "sandbox"),
     ("io.kubernetes.cri-o.ContainerType", "sandbox"),
 ];
-/// The variable by which NVIDIA's runtime is told devices. The last one counts, as for NVIDIA's
-/// tools: for `--gpus` Docker appends its own to that of the image.
-const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
 /// Bytes of the names and values taken together.
 const MOST: usize = 32 << 10;
 
@@ -79,7 +84,11 @@ impl Request {
             return Ok(None);
         }
         let variables = Environment::of(config)?;
+        // Also those of another container: a misspelt one is refused in the whole pod.
         let said = annotated(annotations)?;
+        let is_meant = is_meant(annotations)?;
+        let said = if is_meant { said } else { Vec::new() };
+        let named = annotations.get(DEVICES).filter(|_| is_meant);
         let mut environment = said.clone();
         for (name, value) in variables.limits()? {
             let shaded = |(annotation, _): &(String, String)| {
@@ -89,7 +98,7 @@ impl Request {
                 environment.push((name.clone(), value.clone()));
             }
         }
-        if environment.is_empty() && !annotations.contains_key(DEVICES) {
+        if environment.is_empty() && named.is_none() {
             return Ok(None);
         }
         variables.once()?;
@@ -104,7 +113,7 @@ impl Request {
         }
         Ok(Some(Self {
             environment,
-            devices: devices(annotations, &variables)?,
+            devices: devices(config, named, annotations, &variables)?,
             labels: labels(config, annotations),
             program: program(config, &variables),
         }))
@@ -121,11 +130,11 @@ fn annotated(annotations: &Map<String, Value>) -> Result<Vec<(String, String)>, 
         };
         let refuse = |why: &str| {
             Refusal(format!(
-                "annotation {name}={value} is refused: {why}; accepted: {DEVICES} and the limits by name, such as gpushare.io/mem-limit or, for one device, gpushare.io/mem-limit_0"
+                "annotation {name}={value} is refused: {why}; accepted: {DEVICES}, {CONTAINERS} and the limits by name, such as gpushare.io/mem-limit or, for one device, gpushare.io/mem-limit_0"
             ))
         };
         let text = value.as_str().ok_or_else(|| refuse("it is no text"))?;
-        if name == DEVICES {
+        if [DEVICES, CONTAINERS].contains(&name.as_str()) {
             continue;
         }
         let variable = variable(ours).filter(|variable| Limits::reads(variable));
@@ -151,34 +160,32 @@ fn variable(ours: &str) -> Option<String> {
     })
 }
 
-/// The devices by our annotation, else by CDI's, else by NVIDIA's variable.
-fn devices(
-    annotations: &Map<String, Value>,
-    variables: &Environment,
-) -> Result<Vec<String>, Refusal> {
-    let list =
-        |text: &str| -> Vec<String> { text.split(',').map(|one| one.trim().to_owned()).collect() };
-    if let Some(named) = annotations.get(DEVICES) {
-        let text = named.as_str().unwrap_or("");
-        if text.is_empty() {
-            return Err(Refusal(format!(
-                "annotation {DEVICES}={named} is refused: it names no device; accepted: all, or a list of indices or UUIDs such as 0,1"
-            )));
-        }
-        return Ok(list(text));
+/// Whether our annotations hold for this container of the pod.
+///
+/// # Errors
+/// A list of names where the engine does not say this container's name: without a refusal it would
+/// run without the limits of the annotations beside it.
+fn is_meant(annotations: &Map<String, Value>) -> Result<bool, Refusal> {
+    let Some(list) = annotations.get(CONTAINERS) else {
+        return Ok(true);
+    };
+    let refuse = |why: &str| {
+        Refusal(format!(
+            "annotation {CONTAINERS}={list} is refused: {why}; accepted: names of the pod's containers such as main,worker"
+        ))
+    };
+    let named = list.as_str().map(|text| text.split(',').map(str::trim));
+    let named: Vec<&str> = named.ok_or_else(|| refuse("it is no text"))?.collect();
+    if named.contains(&"") {
+        return Err(refuse("a name is empty"));
     }
-    let cdi = annotations.iter().filter(|(name, _)| name.starts_with(CDI));
-    let cdi = cdi.flat_map(|(_, value)| list(value.as_str().unwrap_or("")));
-    let cdi: Vec<String> = cdi
-        .filter_map(|name| name.strip_prefix("nvidia.com/gpu=").map(str::to_owned))
-        .collect();
-    if !cdi.is_empty() {
-        return Ok(cdi);
-    }
-    Ok(match variables.last(VISIBLE) {
-        None | Some("" | "void" | "none") => Vec::new(),
-        Some(text) => list(text),
-    })
+    let mut own = NAMES
+        .iter()
+        .filter_map(|name| annotations.get(*name)?.as_str());
+    let own = own
+        .next()
+        .ok_or_else(|| refuse("this engine does not say which of a pod's containers this is"))?;
+    Ok(named.contains(&own))
 }
 
 /// The labels that the node's rules may match, and those by which metrics name the pod: the
@@ -192,8 +199,8 @@ fn labels(config: &Value, annotations: &Map<String, Value>) -> Vec<(String, Stri
         ("image", "io.kubernetes.cri-o.ImageName"),
         ("pod", "io.kubernetes.cri.sandbox-name"),
         ("pod", "io.kubernetes.pod.name"),
-        ("pod_container", "io.kubernetes.cri.container-name"),
-        ("pod_container", "io.kubernetes.container.name"),
+        ("pod_container", NAMES[0]),
+        ("pod_container", NAMES[1]),
     ];
     let mut all: Vec<(String, String)> = Vec::new();
     for (kind, name) in known {

@@ -218,6 +218,81 @@ fn devices_come_from_annotation_then_cdi_then_the_variable() {
 }
 
 #[test]
+fn devices_are_read_in_each_form_of_nvidias_tools() {
+    let asks = |variable: &str, annotations: Value, mounts: &[&str]| {
+        let mounts: Vec<Value> = mounts
+            .iter()
+            .map(|end| json!({"destination": end}))
+            .collect();
+        let env = ["GPUSHARE_MEM_LIMIT=1GiB", variable];
+        let mut config = config(&annotations, &env);
+        config["mounts"] = json!(mounts);
+        Request::of(&config).unwrap().unwrap().devices
+    };
+    let plugin = "k8s.device-plugin.nvidia.com/gpu=GPU-a";
+    // The device plugin by CDI annotations, beside devices of others.
+    let cdi = json!({"cdi.k8s.io/nvidia-device-plugin_0": format!("{plugin},nvidia.com/nic=1,evil-nvidia.com/gpu=2")});
+    assert_eq!(asks("NVIDIA_VISIBLE_DEVICES=void", cdi, &[]), ["GPU-a"]);
+    // KAI with CDI, and a list of both forms.
+    let kai = format!("NVIDIA_VISIBLE_DEVICES={plugin}");
+    assert_eq!(asks(&kai, json!({}), &[]), ["GPU-a"]);
+    assert_eq!(asks(&format!("{kai}, 1"), json!({}), &[]), ["GPU-a", "1"]);
+    // The device plugin by mounts, which count only where the variable says so.
+    let folder = "/var/run/nvidia-container-devices";
+    let ends = [
+        "/proc".to_owned(),
+        format!("{folder}/GPU-a"),
+        format!("{folder}/cdi/k8s.device-plugin.nvidia.com/gpu/GPU-b"),
+        format!("{folder}/cdi/other.com/nic/7"),
+    ];
+    let ends: Vec<&str> = ends.iter().map(String::as_str).collect();
+    let pointed = format!("NVIDIA_VISIBLE_DEVICES={folder}");
+    assert_eq!(asks(&pointed, json!({}), &ends), ["GPU-a", "GPU-b"]);
+    assert_eq!(asks("NVIDIA_VISIBLE_DEVICES=3", json!({}), &ends), ["3"]);
+}
+
+#[test]
+fn annotations_hold_only_for_the_containers_that_they_name() {
+    let asks = |name: &str, own: &str, env: &[&str]| {
+        let annotations = json!({
+            "gpushare.io/mem-limit": "1GiB",
+            "gpushare.io/devices": "0",
+            "gpushare.io/containers": "main, worker",
+            name: own,
+        });
+        Request::of(&config(&annotations, env)).unwrap()
+    };
+    for name in NAMES {
+        assert!(asks(name, "worker", &[]).is_some());
+        assert_eq!(asks(name, "sidecar", &[]), None);
+        // Its own variables still ask, and the annotation's devices are not its.
+        let own = asks(name, "sidecar", &["GPUSHARE_MEM_LIMIT=2GiB"]).unwrap();
+        assert_eq!(own.environment, pairs(&[("GPUSHARE_MEM_LIMIT", "2GiB")]));
+        assert!(own.devices.is_empty());
+    }
+}
+
+#[test]
+fn a_list_of_containers_that_cannot_be_followed_is_refused() {
+    let limit = ("gpushare.io/mem-limit", "1GiB");
+    let named = "io.kubernetes.cri.container-name";
+    // An engine that says no name, an empty one, and a misspelt limit beside another's container.
+    let nameless = refused(
+        &json!({limit.0: limit.1, "gpushare.io/containers": "main"}),
+        &[],
+    );
+    assert!(nameless.contains("does not say which"), "{nameless}");
+    let empty = refused(
+        &json!({"gpushare.io/containers": "main,", named: "main"}),
+        &[],
+    );
+    assert!(empty.contains("a name is empty"), "{empty}");
+    let misspelt =
+        json!({"gpushare.io/mem-limt": "1GiB", "gpushare.io/containers": "main", named: "x"});
+    assert!(refused(&misspelt, &[]).contains("no such limit"));
+}
+
+#[test]
 fn labels_are_what_engines_and_configurations_say() {
     let asked = of(
         &json!({

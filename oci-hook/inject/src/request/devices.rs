@@ -1,0 +1,84 @@
+//! The devices that a container names, in the forms of NVIDIA's tools.
+
+use serde_json::{Map, Value};
+
+use super::DEVICES;
+use super::environment::Environment;
+use crate::Refusal;
+
+/// The beginning of the annotations by which Kubernetes names CDI devices.
+const CDI: &str = "cdi.k8s.io/";
+/// The variable by which NVIDIA's runtime is told devices. The last one counts, as for NVIDIA's
+/// tools: for `--gpus` Docker appends its own to that of the image.
+const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
+/// The folder in which a mount names a device, and its value in the variable (the device plugin's
+/// `deviceListStrategy=volume-mounts`, the runtime's
+/// `accept-nvidia-visible-devices-as-volume-mounts`).
+const MOUNTS: &str = "/var/run/nvidia-container-devices";
+
+/// The devices by our annotation, else by CDI's, else by mounts where the variable points to them,
+/// else by NVIDIA's variable. Empty if none is named.
+///
+/// # Errors
+/// An annotation of ours that names none.
+pub(super) fn devices(
+    config: &Value,
+    ours: Option<&Value>,
+    annotations: &Map<String, Value>,
+    variables: &Environment,
+) -> Result<Vec<String>, Refusal> {
+    if let Some(named) = ours {
+        let text = named.as_str().unwrap_or("");
+        if text.is_empty() {
+            return Err(Refusal(format!(
+                "annotation {DEVICES}={named} is refused: it names no device; accepted: all, or a list of indices or UUIDs such as 0,1"
+            )));
+        }
+        return Ok(list(text).map(str::to_owned).collect());
+    }
+    let cdi = annotations.iter().filter(|(name, _)| name.starts_with(CDI));
+    let cdi = cdi.flat_map(|(_, value)| list(value.as_str().unwrap_or("")));
+    let cdi: Vec<String> = cdi.filter_map(of_cdi).map(str::to_owned).collect();
+    if !cdi.is_empty() {
+        return Ok(cdi);
+    }
+    Ok(match variables.last(VISIBLE) {
+        None | Some("" | "void" | "none") => Vec::new(),
+        Some(text) if text.trim_end_matches('/') == MOUNTS => mounted(config),
+        Some(text) => list(text)
+            .map(|one| of_cdi(one).unwrap_or(one).to_owned())
+            .collect(),
+    })
+}
+
+fn list(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim)
+}
+
+/// The device of a CDI name: `nvidia.com/gpu=0` of NVIDIA's toolkit, and
+/// `k8s.device-plugin.nvidia.com/gpu=GPU-…` of its device plugin, which others take over (KAI).
+fn of_cdi(name: &str) -> Option<&str> {
+    let (kind, device) = name.split_once('=')?;
+    is_gpu(kind).then_some(device)
+}
+
+fn is_gpu(kind: &str) -> bool {
+    let vendor = kind.strip_suffix("/gpu").unwrap_or("");
+    vendor == "nvidia.com" || vendor.ends_with(".nvidia.com")
+}
+
+/// The devices that mounts name: `FOLDER/ID`, or `FOLDER/cdi/VENDOR/CLASS/ID`.
+fn mounted(config: &Value) -> Vec<String> {
+    let mounts = config.get("mounts").and_then(Value::as_array);
+    let ends = mounts.into_iter().flatten();
+    let ends = ends.filter_map(|mount| mount.get("destination")?.as_str());
+    let named = ends.filter_map(|end| {
+        let name = end.strip_prefix(MOUNTS)?.strip_prefix('/')?;
+        let Some(cdi) = name.strip_prefix("cdi/") else {
+            return (!name.contains('/')).then_some(name);
+        };
+        let (kind, device) = cdi.rsplit_once('/')?;
+        is_gpu(kind).then_some(device)
+    });
+    named.map(str::to_owned).collect()
+}
