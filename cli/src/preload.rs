@@ -18,6 +18,9 @@ use std::path::{Path, PathBuf};
 /// The dynamic linker's list of libraries to load first.
 pub(crate) const VARIABLE: &str = "LD_PRELOAD";
 
+/// The dynamic linker's list for every program.
+pub(crate) const FILE: &str = "/etc/ld.so.preload";
+
 /// Beside the library. Shipped in packages, made on first use in a build folder.
 const FOLDER: &str = "gpushare-preload";
 
@@ -59,13 +62,7 @@ fn make_links(folder: &Path, library: &Path) -> io::Result<()> {
 /// second, so it stays in front; another copy of our library goes.
 pub(crate) fn insert(environment: &mut Environment, library: &Path) {
     let old = environment.remove(OsStr::new(VARIABLE)).unwrap_or_default();
-    let entries = old
-        .as_bytes()
-        .split(|byte| b": ".contains(byte))
-        .filter(|entry| !entry.is_empty());
-    let kept = entries
-        .map(|entry| Path::new(OsStr::from_bytes(entry)))
-        .filter(|entry| entry.file_name() != library.file_name());
+    let kept = others(&old);
     let (first, rest): (Vec<&Path>, Vec<&Path>) = kept.partition(|entry| sanitizer(entry));
     let all: Vec<&OsStr> = first
         .into_iter()
@@ -74,6 +71,37 @@ pub(crate) fn insert(environment: &mut Environment, library: &Path) {
         .map(Path::as_os_str)
         .collect();
     environment.insert(VARIABLE.into(), all.join(OsStr::new(":")));
+}
+
+/// Takes our library out, for a program without gpushare. Its variables then mean nothing.
+pub(crate) fn remove(environment: &mut Environment) {
+    let Some(old) = environment.remove(OsStr::new(VARIABLE)) else {
+        return;
+    };
+    let kept: Vec<&OsStr> = others(&old).map(Path::as_os_str).collect();
+    if !kept.is_empty() {
+        environment.insert(VARIABLE.into(), kept.join(OsStr::new(":")));
+    }
+}
+
+/// Whether [`FILE`] loads our library into every program, as in a container with limits.
+pub(crate) fn is_in_every_program() -> bool {
+    fs::read(FILE).is_ok_and(|list| entries(&list).any(is_ours))
+}
+
+/// The libraries in a list that are not ours.
+fn others(list: &OsStr) -> impl Iterator<Item = &Path> {
+    entries(list.as_bytes()).filter(|entry| !is_ours(entry))
+}
+
+fn entries(list: &[u8]) -> impl Iterator<Item = &Path> {
+    let entries = list.split(|byte| b": \n\t".contains(byte));
+    let entries = entries.filter(|entry| !entry.is_empty());
+    entries.map(|entry| Path::new(OsStr::from_bytes(entry)))
+}
+
+fn is_ours(entry: &Path) -> bool {
+    entry.file_name() == Some(OsStr::new(INTERPOSER))
 }
 
 fn sanitizer(library: &Path) -> bool {
@@ -111,6 +139,22 @@ mod tests {
                 .collect();
             insert(&mut environment, Path::new("/new/libgpushare.so"));
             assert_eq!(environment[OsStr::new(VARIABLE)], new, "{old:?}");
+        }
+    }
+
+    #[test]
+    fn without_gpushare_only_its_own_library_is_taken_out() {
+        for (old, new) in [
+            (None, None),
+            (Some("/x/libgpushare.so"), None),
+            (Some("a.so b.so"), Some("a.so:b.so")),
+            (Some("/x/$LIB/libgpushare.so:a.so"), Some("a.so")),
+        ] {
+            let old = old.map(|old: &str| (VARIABLE.into(), old.into()));
+            let mut environment: Environment = old.into_iter().collect();
+            remove(&mut environment);
+            let left = environment.get(OsStr::new(VARIABLE));
+            assert_eq!(left.and_then(|left| left.to_str()), new);
         }
     }
 

@@ -35,14 +35,20 @@ pub(crate) fn work(tenant: &Tenant, device: u32, moments: Moments) -> Result<Vec
 }
 
 /// For a process that starts work at `from`: the device time that it requested in its first
-/// [`NEW`], and its service by then.
+/// [`NEW`], and its service by then. Its first request comes at once, so a period longer than that
+/// counts whole; more than all of the time is not to be had.
 fn visit(tenant: &Tenant, log: &Log, from: u64, end: u64) -> Visit {
     let until = (from + ns(NEW)).min(end);
     let had = log.pieces.iter().filter(|piece| piece.end <= until);
-    let asked = tenant.asks().unwrap_or(1.0) * until.saturating_sub(from) as f64;
+    let alone = Tenant {
+        procs: 1,
+        ..tenant.clone()
+    };
+    let span = until.saturating_sub(from);
+    let asked = alone.asks().unwrap_or(1.0) * span.max(ns(tenant.every)) as f64;
     Visit {
         from,
-        asked,
+        asked: asked.min(span as f64),
         got_ns: had.map(|piece| piece.ns).sum(),
     }
 }
@@ -132,5 +138,15 @@ mod tests {
         // A short visit requests less.
         let seen = visit(&tenant, &log, from, from + 10_000_000);
         assert_eq!((seen.asked.round(), seen.got_ns), (3e6, 300_000));
+        // Each process of several requests for itself.
+        let two: Tenant = "name=a,kernel=300us,mode=sync,every=1ms,procs=2"
+            .parse()
+            .unwrap();
+        assert_eq!(visit(&two, &log, from, u64::MAX).asked.round(), 30e6);
+        // The first request of a long period is whole; a longer one than the visit is cut.
+        let seldom: Tenant = "name=a,kernel=20ms,mode=sync,every=2s".parse().unwrap();
+        assert_eq!(visit(&seldom, &log, from, u64::MAX).asked.round(), 20e6);
+        let long: Tenant = "name=a,kernel=150ms,mode=sync,every=2s".parse().unwrap();
+        assert_eq!(visit(&long, &log, from, u64::MAX).asked.round(), 100e6);
     }
 }

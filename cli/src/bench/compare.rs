@@ -81,11 +81,22 @@ impl Pair {
         Some(Self { bare, shared })
     }
 
-    /// The figure with the median ratio; for an even number the lower one. `None` for an empty
-    /// list.
+    /// The figure with the median ratio; for an even number the lower one. From nothing to
+    /// something is more than any ratio; equal ratios go by the figure with gpushare. `None` for an
+    /// empty list.
     fn middle(mut pairs: Vec<Self>) -> Option<Self> {
-        let key = |pair: &Self| pair.ratio().unwrap_or(1.0);
-        pairs.sort_by(|one, other| key(one).total_cmp(&key(other)));
+        let new = |pair: &Self| {
+            if pair.shared > 0.0 {
+                f64::INFINITY
+            } else {
+                1.0
+            }
+        };
+        let key = |pair: &Self| pair.ratio().unwrap_or_else(|| new(pair));
+        pairs.sort_by(|one, other| {
+            let by_ratio = key(one).total_cmp(&key(other));
+            by_ratio.then(one.shared.total_cmp(&other.shared))
+        });
         pairs.get(pairs.len().checked_sub(1)? / 2).copied()
     }
 }
@@ -303,6 +314,21 @@ mod tests {
         assert_eq!(pair(0.5, 0.25).ratio(), Some(0.5));
         assert_eq!(pair(0.0, 0.25).ratio(), None);
         assert_eq!(pair(0.5, 0.25).text(), "  50.00%   25.00%  0.500");
+    }
+
+    #[test]
+    fn from_nothing_to_something_is_the_largest_ratio() {
+        let middle = |all: [(f64, f64); 3]| {
+            let all = all.map(|(bare, shared)| pair(bare, shared));
+            Pair::middle(all.to_vec()).map(|pair| (pair.bare, pair.shared))
+        };
+        let ties = [(0.0, 3.0), (0.0, 41.0), (0.0, 5.0)];
+        assert_eq!(middle(ties), Some((0.0, 5.0)));
+        let mixed = [(0.0, 900.0), (100.0, 250.0), (80.0, 160.0)];
+        assert_eq!(middle(mixed), Some((100.0, 250.0)));
+        // Nothing in both is no change.
+        let none = [(0.0, 0.0), (2.0, 1.0), (1.0, 2.0)];
+        assert_eq!(middle(none), Some((0.0, 0.0)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::artefacts;
 use crate::failure::Failure;
 use crate::gpu::{Gpu, VISIBLE};
 use crate::links::Links;
+use crate::preload;
 use crate::settings::Environment;
 use gpushare_sys::devices::Device;
 use std::env;
@@ -42,9 +43,17 @@ pub(crate) struct Backend {
 impl Backend {
     /// Checks that there is a GPU, and returns its name.
     pub(crate) fn new(gpu: &str, daemon: Option<&'static str>) -> Result<(Self, String), Failure> {
+        if daemon.is_none() && preload::is_in_every_program() {
+            return Err(Failure::usage(format!(
+                "without gpushare is not possible here: {} loads it into every program; measure outside of this container",
+                preload::FILE
+            )));
+        }
         let gpu = named(gpu);
         let chosen = gpu.parse::<Gpu>()?;
         let mut environment: Environment = env::vars_os().collect();
+        // Of a shell that `gpushare env` set up: without it means without it.
+        preload::remove(&mut environment);
         let links = chosen.apply(&mut environment, "bench")?;
         let devices = chosen.devices(&environment)?;
         let name = devices

@@ -15,6 +15,7 @@ mod jobs;
 mod log;
 mod markdown;
 mod measure;
+mod meter;
 mod pact;
 mod preset;
 mod report;

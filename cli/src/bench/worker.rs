@@ -8,15 +8,13 @@ use super::clock;
 use super::copies::Copies;
 use super::gang::Gang;
 use super::log::{Log, Piece};
+use super::meter::Meter;
 use super::tenant::{Mode, Tenant, ns};
 use crate::args::BenchWorker;
 use crate::failure::Failure;
 use crate::output;
 use gpushare_sys::cuda::{Cargo, Event, Gpu, Stream};
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
 use std::collections::VecDeque;
-use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::stdin;
 use std::process::ExitCode;
@@ -307,65 +305,4 @@ fn compare_clocks<'a>(gpu: &'a Gpu, stream: &Stream<'a>) -> Result<(Event<'a>, u
     }
     best.map(|(_, event, at)| (event, at))
         .ok_or_else(|| "no time".to_owned())
-}
-
-/// Processor time between two moments, to the precision of the worker's checks of the clock.
-#[derive(Debug, Default)]
-struct Meter {
-    from: u64,
-    to: u64,
-    begin: Option<(u64, u64)>,
-    end: Option<(u64, u64)>,
-}
-
-impl Meter {
-    fn span(&mut self, from: u64, to: u64) {
-        (self.from, self.to) = (from, to);
-    }
-
-    fn tick(&mut self, now: u64) {
-        if self.begin.is_none() && now >= self.from {
-            self.begin = Some((processor_time(), own_threads()));
-        }
-        if self.end.is_none() && now >= self.to {
-            self.end = Some((processor_time(), own_threads()));
-        }
-    }
-
-    fn used(&self) -> (u64, u64) {
-        let begin = self.begin.unwrap_or_default();
-        let end = self
-            .end
-            .unwrap_or_else(|| (processor_time(), own_threads()));
-        (end.0.saturating_sub(begin.0), end.1.saturating_sub(begin.1))
-    }
-}
-
-fn processor_time() -> u64 {
-    let used =
-        getrusage(UsageWho::RUSAGE_SELF).map(|usage| usage.user_time() + usage.system_time());
-    used.map_or(0, |time| {
-        u64::try_from(time.num_microseconds() * 1000).unwrap_or(0)
-    })
-}
-
-/// Processor time of the threads that gpushare's library runs in this process, by their names (ns).
-fn own_threads() -> u64 {
-    let tasks = fs::read_dir("/proc/self/task")
-        .into_iter()
-        .flatten()
-        .flatten();
-    // This program's first thread has that name too.
-    let first = std::process::id().to_string();
-    tasks
-        .filter(|task| *task.file_name() != *first)
-        .filter(|task| {
-            fs::read_to_string(task.path().join("comm"))
-                .is_ok_and(|name| name.starts_with("gpushare"))
-        })
-        .filter_map(|task| {
-            let spent = fs::read_to_string(task.path().join("schedstat")).ok()?;
-            spent.split_whitespace().next()?.parse::<u64>().ok()
-        })
-        .sum()
 }
