@@ -4,6 +4,7 @@ use crate::args::Devices;
 use crate::artefacts::own_executable;
 use crate::daemon;
 use crate::failure::Failure;
+use crate::gpu::{BY_BUS, ORDER};
 use crate::mps;
 use crate::output;
 use crate::select::{self, GpuIs};
@@ -16,6 +17,7 @@ use gpushare_sys::devices::{Device, list};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -39,6 +41,9 @@ pub(crate) fn print(arguments: Devices) -> Result<ExitCode, Failure> {
         let devices = list().map_err(Failure::ours)?;
         output::data(&serde_json::to_string(&devices).map_err(Failure::ours)?)?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if std::env::var_os(ORDER).is_none() {
+        return Err(in_order_of_the_bus());
     }
     let gpu = select::gpu(arguments.gpu.as_deref())?;
     if let Some(folder) = mps::daemon(&std::env::vars_os().collect()) {
@@ -74,6 +79,18 @@ pub(crate) fn print(arguments: Devices) -> Result<ExitCode, Failure> {
         output::data(&text)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Starts this command again, with the order in which `run --gpu` and the daemon count. The driver
+/// reads it from the environment, once. Returns only if that fails.
+fn in_order_of_the_bus() -> Failure {
+    let own = match own_executable() {
+        Ok(own) => own,
+        Err(failure) => return failure,
+    };
+    let mut again = Command::new(own);
+    again.args(std::env::args_os().skip(1)).env(ORDER, BY_BUS);
+    Failure::ours(format!("cannot start myself: {}", again.exec()))
 }
 
 /// The devices of all daemons that this user can talk to, and how their time is shared.

@@ -12,6 +12,10 @@ use std::str::FromStr;
 
 /// The variables that tell a CUDA program which GPUs it sees.
 pub(crate) const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+/// The order in which CUDA counts GPUs.
+pub(crate) const ORDER: &str = "CUDA_DEVICE_ORDER";
+/// That of `nvidia-smi` and of the daemon. CUDA's own puts the fastest first.
+pub(crate) const BY_BUS: &str = "PCI_BUS_ID";
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 const SOFT_SPEC: &str = "SOFTGPU";
 /// Names the devices of one run that gave no name of its own.
@@ -23,7 +27,8 @@ const HINT: &str = "try `--gpu soft` for a GPU without hardware";
 pub(crate) enum Gpu {
     /// Any real GPU of the machine.
     Auto,
-    /// One real GPU, as `CUDA_VISIBLE_DEVICES` names it.
+    /// One real GPU, as `CUDA_VISIBLE_DEVICES` names it. An index counts as `nvidia-smi` does, unless
+    /// the environment sets another order.
     Real(String),
     /// The software GPU, with its specification if one was given.
     Soft(Option<String>),
@@ -61,6 +66,9 @@ impl Gpu {
             Self::Auto => {}
             Self::Real(device) => {
                 environment.insert(VISIBLE.into(), device.into());
+                environment
+                    .entry(ORDER.into())
+                    .or_insert_with(|| BY_BUS.into());
             }
             Self::Soft(spec) => {
                 let runtime_dir = environment.get(OsStr::new("XDG_RUNTIME_DIR"));
@@ -150,6 +158,22 @@ fn search_first(environment: &mut Environment, folder: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_index_counts_as_nvidia_smi_does_unless_told_otherwise() {
+        let order = |given: Option<&str>| {
+            let given = given.map(|given| (ORDER.into(), given.into()));
+            let mut environment: Environment = given.into_iter().collect();
+            Gpu::Real("1".into()).apply(&mut environment, "x").unwrap();
+            assert_eq!(environment[OsStr::new(VISIBLE)], "1");
+            environment[OsStr::new(ORDER)].clone()
+        };
+        assert_eq!(order(None), BY_BUS);
+        assert_eq!(order(Some("FASTEST_FIRST")), "FASTEST_FIRST");
+        let mut environment = Environment::new();
+        Gpu::Auto.apply(&mut environment, "x").unwrap();
+        assert!(environment.is_empty(), "a program keeps its own view");
+    }
 
     #[test]
     fn the_forms_of_a_gpu_are_told_apart() {
