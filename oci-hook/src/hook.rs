@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use gpushare_inject::{Mount, Place, Request, preload};
-use gpushare_protocol::injection::{PRELOADED, installed_library};
+use gpushare_protocol::injection::{PRELOADED, installed_library, version_in};
 use gpushare_protocol::wire::{Injection, Linkage};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -37,7 +37,7 @@ impl Default for Places {
 impl Places {
     fn library(&self) -> PathBuf {
         let beside = || installed_library(&std::env::current_exe().ok()?);
-        let library = self.library.clone().or_else(beside);
+        let library = self.library.as_deref().map(version_in).or_else(beside);
         library.unwrap_or_else(|| PathBuf::from("/usr/lib/gpushare"))
     }
 }

@@ -53,8 +53,20 @@ pub fn installed_library(own: &Path) -> Option<PathBuf> {
         beside.join("lib/libgpushare.so"),
         PathBuf::from("/usr/lib/gpushare/libgpushare.so"),
     ];
-    let mut found = installed.iter().filter_map(|path| path.canonicalize().ok());
-    found.next()?.parent().map(Path::to_owned)
+    installed.iter().find_map(|path| folder_of(path))
+}
+
+/// The folder of the version to which the library in `folder` leads, where that is a link: in a
+/// container that has the link's folder mounted, an upgrade would change the library, and a removal
+/// take it away with the limits. `folder` itself where there is none.
+#[must_use]
+pub fn version_in(folder: &Path) -> PathBuf {
+    folder_of(&folder.join("libgpushare.so")).unwrap_or_else(|| folder.to_owned())
+}
+
+fn folder_of(library: &Path) -> Option<PathBuf> {
+    let real = library.canonicalize().ok()?;
+    real.parent().map(Path::to_owned)
 }
 
 #[cfg(test)]
@@ -85,6 +97,10 @@ mod tests {
         let link = root.join("lib/gpushare/libgpushare.so");
         std::os::unix::fs::symlink("versions/1/libgpushare.so", link).unwrap();
         let own = root.join("bin/gpushare-oci-hook");
-        assert_eq!(installed_library(&own), Some(version));
+        assert_eq!(installed_library(&own), Some(version.clone()));
+        // Named by the folder that has the link, by its own, and one without a library.
+        assert_eq!(version_in(&root.join("lib/gpushare")), version);
+        assert_eq!(version_in(&version), version);
+        assert_eq!(version_in(&root.join("bin")), root.join("bin"));
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-use gpushare_protocol::injection::installed_library;
+use gpushare_protocol::injection::{installed_library, version_in};
 
 use super::folder::Folder;
 use super::furnish::class_folder;
@@ -88,10 +88,8 @@ impl Classes {
 /// If no library is installed that containers could get.
 pub fn cdi(containers: &Containers, root: &Path) -> Result<String, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
-    let library = containers
-        .library
-        .clone()
-        .or_else(|| installed_library(&own));
+    let named = containers.library.as_deref().map(version_in);
+    let library = named.or_else(|| installed_library(&own));
     let library =
         library.ok_or("no libgpushare.so is installed; say where it is: [containers] library")?;
     let classes: Vec<(String, String)> = containers
