@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use gpushare_core::ProcessId;
 use gpushare_protocol::units::Bytes;
 
+use super::look_failures::Failures;
+
 /// The charges of processes when a look began, and the result of the last look.
 #[derive(Debug, Default)]
 struct Began {
@@ -23,6 +25,7 @@ pub(super) struct Looks {
     began: BTreeMap<usize, Began>,
     /// Devices that are lost.
     lost: BTreeSet<usize>,
+    failures: BTreeMap<usize, Failures>,
 }
 
 impl Looks {
@@ -68,6 +71,11 @@ impl Looks {
     pub(super) fn show_elsewhere(&self, device: usize, process: ProcessId) -> bool {
         let mut others = self.began.iter().filter(|(other, _)| **other != device);
         others.any(|(_, began)| began.shown.contains_key(&process))
+    }
+
+    /// The failures of looks at a device.
+    pub(super) fn failures(&mut self, device: usize) -> &mut Failures {
+        self.failures.entry(device).or_default()
     }
 
     /// A device is gone for good. False: that is known.

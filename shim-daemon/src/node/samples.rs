@@ -183,14 +183,14 @@ impl Node {
             Ok(look) => look,
             Err(LookError::Lost) => return self.lose(now, device),
             Err(LookError::Failed(error)) => {
-                self.counted.look_failed(device);
-                self.event("look-failed", None, Some(id), error);
+                self.look_failed(device, "look-failed", error);
                 if again {
                     self.look(device);
                 }
                 return;
             }
         };
+        self.look_worked(device);
         let by_pid = self.processes.by_pid();
         self.note_busy(id, &by_pid, &look.busy);
         if let Some(health) = look.health {
