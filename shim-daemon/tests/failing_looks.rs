@@ -5,7 +5,7 @@ use crate::container_node::NOW;
 use crate::support::FakeDevices;
 use gpushare_core::Nanos;
 use gpushare_protocol::wire::{Control, ControlReply, Cursor, Listing, MetricsRow, Rows};
-use gpushared::devices::{Devices as _, Look, LookError};
+use gpushared::devices::{Devices as _, Health, Look, LookError};
 use gpushared::node::{ConnId, Effect, Node, Settings};
 
 /// A node, and the kinds of its events.
@@ -71,18 +71,27 @@ impl Watched {
         self.kinds.iter().filter(|known| *known == kind).count()
     }
 
+    fn list(&mut self, of: Listing) -> Rows {
+        let from = Cursor::default();
+        let list = Control::Page { of, from };
+        self.node.command(self.now, ConnId(1), 1, &list);
+        match self.drain() {
+            Some(ControlReply::Page { rows, .. }) => rows,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Devices that have a row of what NVML shows.
+    fn health(&mut self) -> usize {
+        match self.list(Listing::Health) {
+            Rows::Health(rows) => rows.len(),
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// Looks that failed, as metrics tell.
     fn failures(&mut self) -> u64 {
-        let list = Control::Page {
-            of: Listing::Metrics,
-            from: Cursor::default(),
-        };
-        self.node.command(self.now, ConnId(1), 1, &list);
-        let Some(ControlReply::Page {
-            rows: Rows::Metrics(rows),
-            ..
-        }) = self.drain()
-        else {
+        let Rows::Metrics(rows) = self.list(Listing::Metrics) else {
             panic!("metrics")
         };
         let device = rows.into_iter().find_map(|row| match row {
@@ -127,4 +136,31 @@ fn looks_that_work_tell_nothing() {
     watched.seconds(100, &works());
     assert_eq!(watched.told("look-failed") + watched.told("look-works"), 0);
     assert_eq!(watched.failures(), 0);
+}
+
+#[test]
+fn a_look_that_does_not_end_is_told_once_and_counted_each_second() {
+    let mut watched = Watched::new();
+    watched.seconds(3, &works());
+    (0..9).for_each(|_| watched.second());
+    assert_eq!((watched.told("look-slow"), watched.failures()), (0, 0));
+    (0..100).for_each(|_| watched.second());
+    assert_eq!(watched.told("look-slow"), 1);
+    assert!(watched.failures() >= 98);
+    watched.looks_end(&works());
+    let failures = watched.failures();
+    watched.seconds(100, &works());
+    assert_eq!(watched.failures(), failures);
+    assert_eq!(watched.told("look-works"), 1);
+}
+
+#[test]
+fn a_device_whose_look_does_not_end_has_no_health() {
+    let mut watched = Watched::new();
+    let mut look = works().unwrap();
+    look.health = Some(Health::default());
+    watched.seconds(1, &Ok(look));
+    assert_eq!(watched.health(), 1);
+    (0..12).for_each(|_| watched.second());
+    assert_eq!(watched.health(), 0);
 }

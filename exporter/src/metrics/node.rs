@@ -169,7 +169,7 @@ fn counted(rows: &[DeviceMetrics], places: &Places) -> Vec<Family> {
         ),
         each(
             "gpushare_nvml_errors",
-            "Looks at the device that failed.",
+            "Looks at the device that failed, and seconds in which one did not end that took longer than 10 s.",
             Kind::Counter,
             rows,
             sample(|row| Value::Count(row.look_failures)),

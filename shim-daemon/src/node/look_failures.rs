@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use gpushare_core::DeviceId;
+use gpushare_core::{DeviceId, Nanos};
 
 use super::Node;
+use super::looks::SLOW;
 
 /// So many looks that work, one after the other, end a spell of failures: a minute, mostly. A
 /// device that works now and then does not begin a new one each time.
@@ -48,6 +49,16 @@ impl Node {
         self.counted.look_failed(device);
         if self.looks.failures(device).failed(&why) {
             self.event(kind, None, Some(DeviceId(device as u64)), why);
+        }
+    }
+
+    /// Once a second: a look that does not end counts as one that failed each time. What was known
+    /// of the device is out of date. Devices are asked one after the other, so the look may wait
+    /// for one at another device.
+    pub(super) fn mind_slow_look(&mut self, now: Nanos, device: usize) {
+        if self.looks.is_slow(now, device) {
+            let text = format!("NVML has not answered for {}", SLOW.human());
+            self.look_failed(device, "look-slow", text);
         }
     }
 
