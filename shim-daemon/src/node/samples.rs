@@ -245,7 +245,7 @@ impl Node {
                     *known = (*known).max(*used);
                 }
             }
-            self.mind_strangers((now, taken), device, &strangers);
+            self.mind_strangers((now, taken), device, &strangers, &look.drawing);
         }
         let sample = Sample {
             taken,
