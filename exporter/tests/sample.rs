@@ -115,6 +115,14 @@ pub(crate) fn node() -> Snapshot {
             unmanaged: 1,
             look_failures: 0,
         }],
+        refused: vec![RefusedRow {
+            device: GPU,
+            limit: 7,
+            wait_timeout: 5,
+            no_room: 2,
+            driver: 1,
+            host_full: 4,
+        }],
         sharing: vec![],
         tenants: vec![
             tenant("serve", vec![process(11_000, ProcessState::Running)]),

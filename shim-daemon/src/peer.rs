@@ -67,14 +67,6 @@ pub fn identify(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     })
 }
 
-/// The effective user of the process that connected `socket`, when it did.
-///
-/// # Errors
-/// If the socket is no connection.
-pub fn user_of(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    Ok(getsockopt(&socket, PeerCredentials)?.uid())
-}
-
 /// A process that has not connected.
 #[derive(Debug)]
 pub struct Stranger {

@@ -4,11 +4,13 @@
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::support::{Client, Daemon, FakeDevices, Wire};
 use gpushare_protocol::units::{Bytes, GIB, MIB};
 use gpushare_protocol::wire::*;
+use gpushared::node::Settings;
+use gpushared::server::SOCKET;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
 const LIMIT: [(&str, &str); 1] = [("GPUSHARE_MEM_LIMIT", "4GiB")];
@@ -141,6 +143,34 @@ fn thousands_of_silent_connections_leave_room_for_others() {
             .collect();
         assert!(crowd.len() > 100, "{}", crowd.len());
     });
+}
+
+/// A daemon with two classes, and their sockets.
+fn two_classes(root: &Path) -> (Daemon, [PathBuf; 2]) {
+    let settings = gpushared::config::read("[classes.a]\n[classes.b]\n", Settings::default());
+    let daemon = Daemon::with_settings(root, FakeDevices::default(), settings.unwrap());
+    let sockets = ["classes/a", "classes/b"].map(|class| root.join(class).join(SOCKET));
+    (daemon, sockets)
+}
+
+#[test]
+fn refused_requests_at_one_socket_delay_none_of_that_user_at_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_daemon, [a, b]) = two_classes(folder.path());
+    // As many as are served in one go, each refused: 30 s of waiting at the rate of connections.
+    let mut refused = Vec::new();
+    for id in 1..=31 {
+        encode(id, &Request::Open { device_index: 0 }, &mut refused).unwrap();
+    }
+    let mut crowd: Vec<Wire> = (0..230).map(|_| Wire::connect(&a)).collect();
+    for wire in &mut crowd {
+        wire.socket.write_all(&refused).unwrap();
+    }
+    for wire in &mut crowd {
+        assert!(matches!(wire.answer(31), Reply::Error(_)));
+    }
+    // Before it is heard, it would wait longer than the test does.
+    Wire::connect(&b);
 }
 
 #[test]

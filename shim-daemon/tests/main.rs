@@ -14,6 +14,7 @@ mod containers;
 mod containers_classes;
 mod defaults;
 mod doors;
+mod failing_looks;
 mod fence_orders;
 mod fences;
 mod hostile;

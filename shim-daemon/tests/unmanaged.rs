@@ -99,6 +99,25 @@ fn where_set_a_stranger_is_terminated_and_one_that_stays_killed() {
 }
 
 #[test]
+fn a_stranger_that_only_draws_lives_on_beside_one_that_is_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let devices = FakeDevices::default();
+    let mut draws = program("echo; read line || exit 0");
+    let mut computes = program("echo; read line || exit 0");
+    lists(&devices, &[draws.id(), computes.id()], GIB);
+    devices.0.lock().unwrap().drawing = vec![draws.id()];
+    let daemon = Daemon::with_settings(folder.path(), devices.clone(), settings(true));
+    let mut events = follow(&daemon);
+    // Both were told of and listed for as long when this one is ended.
+    let told = next(&mut events, "unmanaged-ended");
+    assert!(told.contains(&computes.id().to_string()), "{told}");
+    assert_eq!(computes.wait().unwrap().signal(), Some(15));
+    devices.until_looked_at();
+    drop(draws.stdin.take());
+    assert!(draws.wait().unwrap().success());
+}
+
+#[test]
 fn the_daemon_itself_and_the_first_process_are_spared() {
     let folder = tempfile::tempdir().unwrap();
     let devices = FakeDevices::default();

@@ -9,6 +9,7 @@ mod memory_limits;
 mod nvml;
 mod older;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 pub use fence::{DriverLimit, FenceError, Order, Outcome, carry_out};
@@ -74,6 +75,8 @@ pub struct Look {
     pub free: Bytes,
     /// (pid in the daemon's namespace, bytes held), living and dead; `None` where NVML cannot tell.
     pub processes: Option<Vec<(u32, Bytes)>>,
+    /// Those of them that draw and do not compute: the desktop's, mostly.
+    pub drawing: BTreeSet<u32>,
     /// (pid, nanoseconds in which its kernels ran since the last look), by NVML's samples.
     pub busy: Vec<(u32, u64)>,
     /// The device itself, where it was asked for with this look.

@@ -1,5 +1,6 @@
 //! The real devices, through NVML.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -7,6 +8,7 @@ use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError as Wrapped;
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 
 use super::activity::Activity;
 use super::health::Asked;
@@ -121,25 +123,14 @@ impl Nvml {
     ) -> Result<Look, Wrapped> {
         let device = self.nvml.device_by_uuid(uuid)?;
         let memory = older::memory(&device)?;
-        let mut processes = Some(Vec::new());
-        for list in [older::compute(&device), older::graphics(&device)] {
-            match list {
-                Ok(list) => {
-                    for process in list {
-                        match (&mut processes, known(&process.used_gpu_memory)) {
-                            (Some(all), Some(bytes)) => all.push((process.pid, bytes)),
-                            _ => processes = None,
-                        }
-                    }
-                }
-                Err(Wrapped::NotSupported) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let computing = listed(older::compute(&device))?;
+        let drawing = listed(older::graphics(&device))?;
+        let (processes, drawing) = together(computing, drawing);
         Ok(Look {
             used: memory.used,
             free: memory.free,
             processes,
+            drawing,
             busy: activity.since_last(index, &device),
             health: asked.look(index, &device),
         })
@@ -153,6 +144,33 @@ fn has_limits(version: &str) -> bool {
         .next()
         .and_then(|branch| branch.parse().ok());
     branch.is_some_and(|branch: u32| branch >= 615)
+}
+
+/// A process of a list, and its memory where NVML tells that.
+type Listed = (u32, Option<Bytes>);
+
+/// The processes of a list; none where the device has no such list.
+fn listed(list: Result<Vec<ProcessInfo>, Wrapped>) -> Result<Vec<Listed>, Wrapped> {
+    let row = |process: ProcessInfo| (process.pid, known(&process.used_gpu_memory));
+    match list {
+        Ok(list) => Ok(list.into_iter().map(row).collect()),
+        Err(Wrapped::NotSupported) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// All processes with their memory, or `None` if it is not told of each; and those that only draw.
+fn together(
+    computing: Vec<Listed>,
+    drawing: Vec<Listed>,
+) -> (Option<Vec<(u32, Bytes)>>, BTreeSet<u32>) {
+    let mut only_draw: BTreeSet<u32> = drawing.iter().map(|(pid, _)| *pid).collect();
+    for (pid, _) in &computing {
+        only_draw.remove(pid);
+    }
+    let all = computing.into_iter().chain(drawing);
+    let all = all.map(|(pid, bytes)| Some((pid, bytes?))).collect();
+    (all, only_draw)
 }
 
 fn known(used: &UsedGpuMemory) -> Option<Bytes> {
@@ -227,6 +245,17 @@ impl Devices for Nvml {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_computes_and_draws_does_not_only_draw() {
+        let row = |pid: u32| (pid, Some(Bytes(u64::from(pid))));
+        let (all, only_draw) = together(vec![row(1), row(2)], vec![row(2), row(3)]);
+        let all: Vec<u32> = all.unwrap().iter().map(|(pid, _)| *pid).collect();
+        assert_eq!(all, [1, 2, 2, 3]);
+        assert_eq!(only_draw, BTreeSet::from([3]));
+        let (all, only_draw) = together(vec![row(1)], vec![(3, None)]);
+        assert_eq!((all, only_draw), (None, BTreeSet::from([3])));
+    }
 
     #[test]
     fn only_drivers_from_r615_on_have_limits_for_cgroups() {

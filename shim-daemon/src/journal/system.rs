@@ -18,10 +18,11 @@ use super::sinks::Sink;
 pub const SOCKET: &str = "/run/systemd/journal/socket";
 
 /// Kinds of events that a person should look at.
-const GRAVE: [&str; 9] = [
+const GRAVE: [&str; 10] = [
     "ended",
     "lost",
     "look-failed",
+    "look-slow",
     "overdrawn",
     "excess",
     "will-not-yield",

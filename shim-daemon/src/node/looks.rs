@@ -2,13 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpushare_core::ProcessId;
+use gpushare_core::{Nanos, ProcessId};
 use gpushare_protocol::units::Bytes;
+
+use super::look_failures::Failures;
+
+/// How long NVML may take for a look. It takes milliseconds, and a second where a GPU wakes up.
+pub(super) const SLOW: Nanos = Nanos::secs(10);
 
 /// The charges of processes when a look began, and the result of the last look.
 #[derive(Debug, Default)]
 struct Began {
-    under_way: bool,
+    /// Since when a look is under way.
+    under_way: Option<Nanos>,
     /// Another look was requested while one was under way, which may have begun too early to answer
     /// it.
     again: bool,
@@ -23,18 +29,24 @@ pub(super) struct Looks {
     began: BTreeMap<usize, Began>,
     /// Devices that are lost.
     lost: BTreeSet<usize>,
+    failures: BTreeMap<usize, Failures>,
 }
 
 impl Looks {
     /// A look is to begin while so much is `charged`. False: one is under way, and another follows
     /// it.
-    pub(super) fn begin(&mut self, device: usize, charged: BTreeMap<ProcessId, Bytes>) -> bool {
+    pub(super) fn begin(
+        &mut self,
+        now: Nanos,
+        device: usize,
+        charged: BTreeMap<ProcessId, Bytes>,
+    ) -> bool {
         let began = self.began.entry(device).or_default();
-        if began.under_way {
+        if began.under_way.is_some() {
             began.again = true;
             return false;
         }
-        (began.under_way, began.charged) = (true, charged);
+        (began.under_way, began.charged) = (Some(now), charged);
         true
     }
 
@@ -42,9 +54,15 @@ impl Looks {
     /// if none began.
     pub(super) fn end(&mut self, device: usize) -> Option<(BTreeMap<ProcessId, Bytes>, bool)> {
         let began = self.began.get_mut(&device)?;
-        began.under_way = false;
+        began.under_way = None;
         let again = std::mem::take(&mut began.again);
         Some((std::mem::take(&mut began.charged), again))
+    }
+
+    /// Whether a look is under way for longer than it may take.
+    pub(super) fn is_slow(&self, now: Nanos, device: usize) -> bool {
+        let since = self.began.get(&device).and_then(|began| began.under_way);
+        since.is_some_and(|since| now - since >= SLOW)
     }
 
     /// The result of a look for each process.
@@ -70,6 +88,11 @@ impl Looks {
         others.any(|(_, began)| began.shown.contains_key(&process))
     }
 
+    /// The failures of looks at a device.
+    pub(super) fn failures(&mut self, device: usize) -> &mut Failures {
+        self.failures.entry(device).or_default()
+    }
+
     /// A device is gone for good. False: that is known.
     pub(super) fn lose(&mut self, device: usize) -> bool {
         self.lost.insert(device)
@@ -88,12 +111,26 @@ mod tests {
     fn a_look_wanted_while_one_is_under_way_follows_it_once() {
         let mut looks = Looks::default();
         let charged = BTreeMap::from([(ProcessId(1), Bytes::mib(1))]);
-        assert!(looks.begin(0, charged.clone()));
-        assert!(!looks.begin(0, BTreeMap::new()));
+        let now = Nanos::secs(1);
+        assert!(looks.begin(now, 0, charged.clone()));
+        assert!(!looks.begin(now, 0, BTreeMap::new()));
         assert_eq!(looks.end(0), Some((charged, true)));
-        assert!(looks.begin(0, BTreeMap::new()));
+        assert!(looks.begin(now, 0, BTreeMap::new()));
         assert_eq!(looks.end(0), Some((BTreeMap::new(), false)));
         assert_eq!(looks.end(1), None, "none began");
+    }
+
+    #[test]
+    fn a_look_is_slow_once_it_is_under_way_for_ten_seconds() {
+        let mut looks = Looks::default();
+        let began = Nanos::secs(5);
+        assert!(!looks.is_slow(began, 0), "none is under way");
+        looks.begin(began, 0, BTreeMap::new());
+        assert!(!looks.is_slow(began + SLOW - Nanos(1), 0));
+        looks.begin(began + Nanos::secs(9), 0, BTreeMap::new());
+        assert!(looks.is_slow(began + SLOW, 0), "it is the same look");
+        looks.end(0);
+        assert!(!looks.is_slow(began + SLOW, 0));
     }
 
     #[test]

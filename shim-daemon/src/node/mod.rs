@@ -22,6 +22,7 @@ mod lease;
 mod lease_log;
 mod leaving;
 mod listing;
+mod look_failures;
 mod looks;
 mod measures;
 mod metrics;

@@ -65,6 +65,7 @@ impl Node {
         for device in 0..self.devices.len() {
             if !self.looks.is_lost(device) {
                 self.look(device);
+                self.mind_slow_look(now, device);
             }
         }
         let tenants: Vec<TenantId> = self.tenants.keys().copied().collect();
@@ -161,7 +162,7 @@ impl Node {
     /// Begins a look, unless one is under way.
     pub(super) fn look(&mut self, device: usize) {
         let charged = self.charges_on(device);
-        if self.looks.begin(device, charged) {
+        if self.looks.begin(self.world.now(), device, charged) {
             self.effect(Effect::Look { device });
         }
     }
@@ -183,14 +184,14 @@ impl Node {
             Ok(look) => look,
             Err(LookError::Lost) => return self.lose(now, device),
             Err(LookError::Failed(error)) => {
-                self.counted.look_failed(device);
-                self.event("look-failed", None, Some(id), error);
+                self.look_failed(device, "look-failed", error);
                 if again {
                     self.look(device);
                 }
                 return;
             }
         };
+        self.look_worked(device);
         let by_pid = self.processes.by_pid();
         self.note_busy(id, &by_pid, &look.busy);
         if let Some(health) = look.health {
@@ -244,7 +245,7 @@ impl Node {
                     *known = (*known).max(*used);
                 }
             }
-            self.mind_strangers((now, taken), device, &strangers);
+            self.mind_strangers((now, taken), device, &strangers, &look.drawing);
         }
         let sample = Sample {
             taken,

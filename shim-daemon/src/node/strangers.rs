@@ -1,6 +1,6 @@
 //! Carries out decisions about processes that belong to no tenant of ours.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
@@ -53,30 +53,37 @@ impl Watch {
 }
 
 impl Node {
-    /// A look at time `taken` lists these processes, which belong to no tenant of ours.
+    /// A look at time `taken` lists these processes, which belong to no tenant of ours. Those that
+    /// only draw there are told of, and not ended.
     pub(super) fn mind_strangers(
         &mut self,
         (now, taken): (Nanos, Nanos),
         device: usize,
         listed: &BTreeMap<u32, Bytes>,
+        drawing: &BTreeSet<u32>,
     ) {
         if self.is_recovering() {
             // Any of them may be a program of the previous daemon that has not come back yet.
             return;
         }
         let watch = &mut self.watch;
-        let steps =
-            watch
-                .strangers
-                .seen((now, taken), device, listed, &watch.rules, watch.term_grace);
+        let rules = (&watch.rules, watch.term_grace);
+        let times = (now, taken);
+        let steps = watch
+            .strangers
+            .seen(times, device, (listed, drawing), rules);
         let strangers = &watch.strangers;
         watch.held.retain(|pid, _| strangers.lists(*pid));
         let id = Some(DeviceId(device as u64));
         for step in steps {
             match step {
                 Step::Report { pid, bytes } => {
+                    let only = match drawing.contains(&pid) {
+                        true => "only draws, ",
+                        false => "",
+                    };
                     let text = format!(
-                        "process {pid} holds {} and is in no tenant of ours",
+                        "process {pid} {only}holds {} and is in no tenant of ours",
                         bytes.human()
                     );
                     self.event("unmanaged", None, id, text);

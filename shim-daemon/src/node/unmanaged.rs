@@ -65,14 +65,15 @@ pub(super) struct Strangers {
 }
 
 impl Strangers {
-    /// A look at `device` that was `taken` then lists these.
+    /// A look at `device` that was `taken` then lists these, of which some only draw there. A
+    /// process that only draws is none that a limit is for: nothing is done about it, and its time
+    /// of grace begins once it computes.
     pub(super) fn seen(
         &mut self,
         (now, taken): (Nanos, Nanos),
         device: usize,
-        listed: &BTreeMap<u32, Bytes>,
-        rules: &Unmanaged,
-        term_grace: Nanos,
+        (listed, drawing): (&BTreeMap<u32, Bytes>, &BTreeSet<u32>),
+        (rules, term_grace): (&Unmanaged, Nanos),
     ) -> Vec<Step> {
         let mut steps = Vec::new();
         self.reported
@@ -86,6 +87,9 @@ impl Strangers {
                     pid: *pid,
                     bytes: *bytes,
                 });
+            }
+            if drawing.contains(pid) {
+                continue;
             }
             let fresh = Stage::Listed { since: now };
             let stage = self.stages.entry(*pid).or_insert(fresh);
@@ -216,9 +220,22 @@ mod tests {
 
     /// A look at second `at` that lists pid 7 with these MiB, and none without.
     fn look(strangers: &mut Strangers, rules: &Unmanaged, at: u64, mib: Option<u64>) -> Vec<Step> {
+        look_at(strangers, rules, (at, 0), mib, false)
+    }
+
+    /// The same on a device, where it may only draw.
+    fn look_at(
+        strangers: &mut Strangers,
+        rules: &Unmanaged,
+        (at, device): (u64, usize),
+        mib: Option<u64>,
+        draws: bool,
+    ) -> Vec<Step> {
         let listed = mib.map(|mib| (7, Bytes(mib * MIB))).into_iter().collect();
+        let drawing = draws.then_some(7).into_iter().collect();
         let now = Nanos::secs(at);
-        strangers.seen((now, now), 0, &listed, rules, Nanos::secs(5))
+        let rules = (rules, Nanos::secs(5));
+        strangers.seen((now, now), device, (&listed, &drawing), rules)
     }
 
     #[test]
@@ -258,6 +275,35 @@ mod tests {
             [Step::Kill { pid: 7 }]
         );
         assert_eq!(look(&mut strangers, &END, 60, Some(1)), []);
+    }
+
+    #[test]
+    fn one_that_only_draws_is_told_of_and_counted_and_not_ended() {
+        let mut strangers = Strangers::default();
+        let first = look_at(&mut strangers, &END, (0, 0), Some(1), true);
+        assert!(matches!(first[..], [Step::Report { pid: 7, .. }]));
+        for at in 1..100 {
+            assert_eq!(look_at(&mut strangers, &END, (at, 0), Some(1), true), []);
+        }
+        assert_eq!(strangers.count_on(0), 1);
+        // It computes from now on: it has the time that any other has.
+        assert_eq!(look(&mut strangers, &END, 100, Some(1)), []);
+        assert_eq!(look(&mut strangers, &END, 109, Some(1)), []);
+        let inspect = [Step::Inspect { pid: 7 }];
+        assert_eq!(look(&mut strangers, &END, 110, Some(1)), inspect);
+    }
+
+    #[test]
+    fn one_that_draws_on_one_device_and_computes_on_another_is_ended() {
+        let mut strangers = Strangers::default();
+        for at in 0..10 {
+            look_at(&mut strangers, &END, (at, 0), Some(1), true);
+            look_at(&mut strangers, &END, (at, 1), Some(1), false);
+        }
+        assert_eq!(look_at(&mut strangers, &END, (10, 0), Some(1), true), []);
+        let inspect = [Step::Inspect { pid: 7 }];
+        let other = look_at(&mut strangers, &END, (10, 1), Some(1), false);
+        assert_eq!(other, inspect);
     }
 
     #[test]

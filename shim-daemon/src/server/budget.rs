@@ -4,11 +4,13 @@
 //! that floods the daemon must wait itself, and its neighbours must not. An honest process sends a
 //! handful of requests per turn. The cost of a command depends on the length of its answer, so
 //! commands are charged by time. Connections to tenants' sockets are charged too: to the tenant for
-//! its own programs, and to the user for programs of other users.
+//! its own programs; for other programs to their container, or to the user at that socket.
 
 use std::collections::BTreeMap;
 
 use gpushare_core::{Nanos, TenantId};
+
+use super::session::Role;
 
 /// Requests a process may send for long: one each 100 µs.
 const EVERY: Nanos = Nanos::micros(100);
@@ -75,8 +77,11 @@ impl Users {
 pub(super) enum Payer {
     /// The tenant, for those its socket is for.
     Tenant(TenantId),
-    /// Any other user.
-    User(u32),
+    /// A container, for all its other programs.
+    Container(u64),
+    /// Any other user at this socket. Not over all sockets: programs of many containers have one
+    /// user.
+    User(Role, u32),
 }
 
 /// Recent connections by payer.
@@ -105,7 +110,10 @@ mod tests {
     #[test]
     fn who_connects_in_a_loop_is_heard_at_the_rate_and_others_at_once() {
         let mut connects = Connects::default();
-        let (loops, other) = (Payer::User(1001), Payer::Tenant(TenantId(1)));
+        let (loops, other) = (
+            Payer::User(Role::Class(0), 1001),
+            Payer::Tenant(TenantId(1)),
+        );
         let (mut now, mut heard) = (Nanos::secs(1), 0_u64);
         while now < Nanos::secs(101) {
             now = connects.count(now, loops).unwrap_or(now + Nanos(1));

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use gpushare_core::{Nanos, TenantId};
 
 use super::crowd::Admittance;
-use super::owners::owner;
+use super::owners::{Caller, Place};
 use super::poller::Source;
 use super::session::{Role, Session};
 use super::{Server, clock};
@@ -32,10 +32,11 @@ impl Server {
     }
 
     fn came(&mut self, began: Nanos, socket: UnixStream, role: Role) {
-        let lane = self.node.lanes().lane(owner(&socket, role));
-        let taken = Accepted::new(socket, &lane)
-            .and_then(|socket| Session::new(socket, role, began, &self.node))
-            .and_then(|session| self.take(session));
+        let taken = Caller::of(&socket, role, &self.node).and_then(|caller| {
+            let lane = self.node.lanes().lane(caller.owner());
+            let socket = Accepted::new(socket, &lane)?;
+            self.take(Session::new(socket, caller, began))
+        });
         match taken {
             Ok(Some(id)) => self.charge(began, id),
             Ok(None) => {}
@@ -45,10 +46,10 @@ impl Server {
 
     /// Serves this connection from now on, unless there are too many like it.
     fn take(&mut self, session: Session) -> io::Result<Option<u64>> {
-        let (door, user) = (session.role, session.user());
-        match self.crowd.admits(door, user) {
+        let (place, user) = (session.caller.place(), session.caller.user());
+        match self.crowd.admits(place, user) {
             Admittance::Free => {}
-            Admittance::Of(most) if self.send_away(door, most) => {}
+            Admittance::Of(most) if self.send_away(place, most) => {}
             Admittance::Of(_) | Admittance::None => return Ok(None),
         }
         self.next += 1;
@@ -56,16 +57,16 @@ impl Server {
         let id = self.next;
         let socket = session.connection.socket();
         self.poller.add(socket, Source::Session(id))?;
-        self.crowd.came(door, user, id);
+        self.crowd.came(place, user, id);
         self.sessions.insert(id, session);
         Ok(Some(id))
     }
 
-    /// Closes this user's oldest connection at this socket that has not identified itself. Returns
-    /// whether there was one.
-    fn send_away(&mut self, door: Role, user: u32) -> bool {
+    /// Closes this user's oldest connection there that has not identified itself. Returns whether
+    /// there was one.
+    fn send_away(&mut self, place: Place, user: u32) -> bool {
         let silent = |id: &u64| self.sessions.get(id).is_some_and(Session::is_silent);
-        let oldest = self.crowd.of(door, user).find(silent);
+        let oldest = self.crowd.of(place, user).find(silent);
         if let Some(oldest) = oldest {
             self.close(oldest, &Closed::Crowd);
         }
@@ -77,9 +78,9 @@ impl Server {
         let Some(session) = self.sessions.get(&id) else {
             return;
         };
-        if let Some(user) = session.commander() {
+        if let Some(user) = session.caller.commander() {
             self.pay(began, user, Some(id));
-        } else if let Some(payer) = session.payer()
+        } else if let Some(payer) = session.caller.payer()
             && let Some(until) = self.connects.count(began, payer)
         {
             self.rest(id, until);
@@ -91,7 +92,7 @@ impl Server {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
-        let (refusals, payer) = (session.take_refusals(), session.payer());
+        let (refusals, payer) = (session.take_refusals(), session.caller.payer());
         let counted = payer
             .into_iter()
             .flat_map(|payer| (0..refusals).map(move |_| payer));
@@ -116,12 +117,12 @@ impl Server {
             return;
         };
         let now = clock::now();
-        let user = session.commander();
+        let user = session.caller.commander();
         if let Some(until) = user.and_then(|user| self.users.rests(now, user)) {
             return self.rest(id, until);
         }
         session.served = now;
-        let name = match session.role {
+        let name = match session.caller.role {
             Role::Class(at) => self.classes.name(at),
             _ => None,
         };
@@ -201,7 +202,8 @@ impl Server {
         let Some(session) = self.sessions.remove(&id) else {
             return;
         };
-        self.crowd.left(session.role, session.user(), id);
+        let caller = session.caller;
+        self.crowd.left(caller.place(), caller.user(), id);
         self.resting.remove(&id);
         let _ = self.buffer_budget.note(id, 0);
         self.poller.remove(session.connection.socket());

@@ -1,4 +1,5 @@
-//! Counts the connections at each socket, and decides whether to accept one more.
+//! Counts the connections at each door, and decides whether to accept one more. A door is a socket,
+//! or a container at the socket of a class.
 //!
 //! A socket's intended users (a tenant's own user at its socket, unrestricted users at the control
 //! socket) are counted apart from all other users. Each other user gets a part of the remaining
@@ -6,10 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most concurrent connections at one socket of its intended users, or of all other users. A
+/// The most concurrent connections at one door of its intended users, or of all other users. A
 /// process needs one.
 const MOST: usize = 1024;
-/// The most connections of one of the other users at one socket. A tenant has at most 512
+/// The most connections of one of the other users at one door. A tenant has at most 512
 /// processes, and a user 256 tenants, each kept by a connection.
 const MOST_OF_A_USER: usize = 512;
 
@@ -44,7 +45,7 @@ impl<Door> Default for Crowd<Door> {
 }
 
 impl<Door: Ord + Copy> Crowd<Door> {
-    /// Whether a connection at this socket is accepted: of an intended user, or of another `user`.
+    /// Whether a connection at this door is accepted: of an intended user, or of another `user`.
     pub(super) fn admits(&self, door: Door, user: Option<u32>) -> Admittance {
         let Some(callers) = self.0.get(&door) else {
             return Admittance::Free;

@@ -40,9 +40,10 @@ use crowd::Crowd;
 use doors::Doors;
 pub use folder::{CONTROL, Folder, SOCKET};
 use looker::{Finished, Job, Looker};
+use owners::Place;
 use poller::{Poller, Source};
 use reports::{Report, Reports};
-use session::{Role, Session};
+use session::Session;
 
 /// How often pages are read and devices looked at.
 const TICK: Nanos = Nanos::secs(1);
@@ -86,8 +87,8 @@ pub struct Server {
     buffer_budget: BufferBudget,
     /// The daemon's time that commands took, by user.
     users: Users,
-    /// Connections by socket and user.
-    crowd: Crowd<Role>,
+    /// Connections by place and user.
+    crowd: Crowd<Place>,
     /// Recent connections to tenants' sockets.
     connects: Connects,
     /// Where events are written.

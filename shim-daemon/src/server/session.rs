@@ -1,7 +1,7 @@
 //! One connection's talk: greeting, then requests of a client or of a command.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use gpushare_core::{Nanos, ProcessId, TenantId};
@@ -9,17 +9,17 @@ use gpushare_protocol::wire::{
     Control, ControlReply, ErrorCode, EventRecord, FrameError, Hello, MAGIC, MAJOR, MINOR,
     Register, Reply, Request, WireError, decode,
 };
-use nix::unistd::geteuid;
 
-use super::budget::{Budget, Payer};
+use super::budget::Budget;
 use super::folder::Folder;
 use super::later::{Later, Outgoing};
+use super::owners::{Caller, may_do_everything};
 use crate::connection::{Closed, Connection};
 use crate::foreign::{Accepted, Foreign};
 use crate::groups::Groups;
 use crate::node::{Client, ConnId, Form, Node};
 use crate::pages::PagesError;
-use crate::peer::{Peer, identify, user_of};
+use crate::peer::{Peer, identify};
 
 /// Bytes read from one connection before the next connection is served.
 const TURN: usize = 64 * 1024;
@@ -47,7 +47,7 @@ pub(super) enum Role {
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) connection: Connection,
-    pub(super) role: Role,
+    pub(super) caller: Caller,
     pub(super) since: Nanos,
     /// When it was last served; initially, when it connected.
     pub(super) served: Nanos,
@@ -68,8 +68,6 @@ pub(super) struct Session {
     /// The tenant, once a process that came by a class has registered.
     member: Option<TenantId>,
     budget: Budget,
-    /// The user; `None` for the socket's intended users: the tenant's own, or unrestricted users.
-    user: Option<u32>,
     /// Refused requests of an unregistered connection, whatever the time.
     refusals: u32,
     /// Messages queued until earlier ones have been read.
@@ -82,16 +80,10 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(socket: Accepted, role: Role, since: Nanos, node: &Node) -> io::Result<Self> {
-        let user = user_of(socket.as_ref().as_fd())?;
-        let is_own = match role {
-            Role::Command => may_do_everything(user),
-            Role::Client(tenant) => node.is_trusted(tenant, user),
-            Role::Class(_) => false,
-        };
-        Ok(Self {
+    pub(super) fn new(socket: Accepted, caller: Caller, since: Nanos) -> Self {
+        Self {
             connection: Connection::new(socket),
-            role,
+            caller,
             since,
             served: since,
             polled_for_room: false,
@@ -105,31 +97,11 @@ impl Session {
             process: None,
             member: None,
             budget: Budget::default(),
-            user: (!is_own).then_some(user),
             refusals: 0,
             later: Later::default(),
             groups: Groups::default(),
             unseen: None,
             ended: None,
-        })
-    }
-
-    /// The user, unless the socket is intended for that user.
-    pub(super) fn user(&self) -> Option<u32> {
-        self.user
-    }
-
-    /// The user whose commands come here, unless unrestricted.
-    pub(super) fn commander(&self) -> Option<u32> {
-        self.user.filter(|_| self.role == Role::Command)
-    }
-
-    /// The payer of a connection on a tenant's socket.
-    pub(super) fn payer(&self) -> Option<Payer> {
-        match self.role {
-            Role::Command => None,
-            Role::Client(tenant) => Some(self.user.map_or(Payer::Tenant(tenant), Payer::User)),
-            Role::Class(_) => self.user.map(Payer::User),
         }
     }
 
@@ -140,7 +112,7 @@ impl Session {
 
     /// Whether the peer has not identified itself yet.
     pub(super) fn is_silent(&self) -> bool {
-        match self.role {
+        match self.caller.role {
             Role::Client(_) | Role::Class(_) => self.process.is_none(),
             Role::Command => !self.greeted,
         }
@@ -161,7 +133,7 @@ impl Session {
             return Ok(None);
         }
         let mut received = false;
-        let most = match self.role {
+        let most = match self.caller.role {
             Role::Client(_) | Role::Class(_) => REQUESTS,
             Role::Command => COMMANDS + usize::from(!self.greeted),
         };
@@ -186,7 +158,7 @@ impl Session {
             } else {
                 self.greet((id, request), &body, node, folder)?;
             }
-            if self.role != Role::Command
+            if self.caller.role != Role::Command
                 && let Some(rested) = self.budget.spend(now)
             {
                 return Ok(Some(rested));
@@ -211,7 +183,7 @@ impl Session {
         if theirs.major != MAJOR {
             return Err(io::Error::from(io::ErrorKind::Unsupported).into());
         }
-        if self.role == Role::Command || folder.is_private() {
+        if self.caller.role == Role::Command || folder.is_private() {
             match identify(self.connection.socket()) {
                 Err(error)
                     if error.kind() == io::ErrorKind::Unsupported && !folder.is_private() =>
@@ -221,8 +193,8 @@ impl Session {
                 Ok(peer) if folder.is_private() && !may_do_everything(peer.uid) => {
                     return Err(io::Error::from(io::ErrorKind::PermissionDenied).into());
                 }
-                Ok(peer) if self.role == Role::Command => {
-                    node.command_came(id, &peer.cgroup, self.commander());
+                Ok(peer) if self.caller.role == Role::Command => {
+                    node.command_came(id, &peer.cgroup, self.caller.commander());
                     self.groups = peer.groups;
                 }
                 found => drop(found?),
@@ -251,10 +223,10 @@ impl Session {
             let reply = ControlReply::Error(error);
             return self.connection.send(request, &reply, Vec::new());
         }
-        if let Role::Class(_) = self.role {
+        if let Role::Class(_) = self.caller.role {
             self.enter(now, request, body, node, class.unwrap_or_default())?;
         }
-        match self.role {
+        match self.caller.role {
             Role::Class(_) if self.member.is_none() => return Ok(()),
             Role::Command => match decode::<Control>(request, body) {
                 Ok(Control::Inject(injection)) => {
@@ -346,7 +318,7 @@ impl Session {
 
     /// The tenant of a process.
     fn tenant(&self) -> Option<TenantId> {
-        match self.role {
+        match self.caller.role {
             Role::Client(tenant) => Some(tenant),
             Role::Class(_) => self.member,
             Role::Command => None,
@@ -449,7 +421,7 @@ impl Session {
 
     /// The connection is over.
     pub(super) fn ended(self, now: Nanos, id: ConnId, node: &mut Node) {
-        match self.role {
+        match self.caller.role {
             Role::Command => node.command_ended(now, id),
             Role::Client(_) | Role::Class(_) => {
                 if let Some(client) = self.client(id) {
@@ -471,12 +443,6 @@ fn say(connection: &mut Connection, id: u32, reply: &ControlReply) -> Result<(),
         }
         sent => sent,
     }
-}
-
-/// Whether commands of this user may change other users' tenants too: root, and the daemon's own
-/// user.
-fn may_do_everything(user: u32) -> bool {
-    user == 0 || user == geteuid().as_raw()
 }
 
 /// Why the peer process cannot be registered. A lack of the daemon's resources may be temporary.

@@ -1,7 +1,7 @@
 //! A recording double of NVML's cgroup limits, as far as NVML documents them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -91,6 +91,7 @@ impl Devices for Driver {
             used,
             free: Bytes(64 * GIB) - used,
             processes: Some(processes),
+            drawing: BTreeSet::new(),
             busy: Vec::new(),
             health: None,
         })

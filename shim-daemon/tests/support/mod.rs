@@ -41,6 +41,8 @@ pub const SECOND: [u8; 16] = *b"another, as big.";
 #[derive(Debug, Default)]
 pub struct Facts {
     pub processes: Vec<(u32, Bytes)>,
+    /// Those of them that only draw.
+    pub drawing: Vec<u32>,
     /// Whether there is a second device like the first, and whether the first is lost.
     pub second: bool,
     pub lost: bool,
@@ -101,11 +103,13 @@ impl Devices for FakeDevices {
             0 => facts.processes.clone(),
             _ => vec![],
         };
+        let drawing = facts.drawing.iter().copied().collect();
         let used: u64 = processes.iter().map(|(_, bytes)| bytes.0).sum();
         Ok(Look {
             used: Bytes(used),
             free: Bytes(capacity().0 - used),
             processes: Some(processes),
+            drawing,
             busy: Vec::new(),
             health: None,
         })
