@@ -86,8 +86,8 @@ pub(crate) struct Share {
     /// The tenant's name: programs started under one name share one quota. [default: a new one]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// auto (every GPU that CUDA_VISIBLE_DEVICES leaves: amounts count on each), one GPU's index (in
-    /// nvidia-smi's order) or UUID, or soft[:key=value,…] for one without hardware.
+    /// auto (every GPU that CUDA_VISIBLE_DEVICES leaves: amounts count on each), one GPU's index
+    /// (in nvidia-smi's order) or UUID, or soft[:key=value,…] for one without hardware.
     #[arg(
         long,
         value_name = "GPU",

@@ -27,8 +27,8 @@ const HINT: &str = "try `--gpu soft` for a GPU without hardware";
 pub(crate) enum Gpu {
     /// Any real GPU of the machine.
     Auto,
-    /// One real GPU, as `CUDA_VISIBLE_DEVICES` names it. An index counts as `nvidia-smi` does, unless
-    /// the environment sets another order.
+    /// One real GPU, as `CUDA_VISIBLE_DEVICES` names it. An index counts as `nvidia-smi` does,
+    /// unless the environment sets another order.
     Real(String),
     /// The software GPU, with its specification if one was given.
     Soft(Option<String>),
