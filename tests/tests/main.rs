@@ -112,6 +112,7 @@ mod procaddr;
 mod prometheus;
 mod quota;
 mod race;
+mod registering;
 mod rollback;
 mod run;
 mod seal;

@@ -16,13 +16,13 @@ use crate::driver::stream_ref::StreamRef;
 use crate::entry::args::{InOut, Opaque, Out};
 use crate::entry::hooks;
 use crate::gate::{self, Work, seal};
+use crate::guest::timed_lock::TimedLockGuard;
 use crate::holdings::arena::{self, Arena as _, Promise};
 use crate::holdings::frees::{self, Freed};
 use crate::holdings::graph_memory::GraphMemory;
 use crate::holdings::launches::{Given, Launch};
 use crate::holdings::objects::Map;
 use crate::holdings::reclaim::{self, Found};
-use crate::holdings::timed_lock::TimedLockGuard;
 use crate::hooks::graph_size::{Sizes, size_up};
 use crate::hooks::refusal;
 
