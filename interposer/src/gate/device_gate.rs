@@ -229,6 +229,10 @@ impl DeviceGate {
             inner.look_relaxed(now);
             self.settle(&mut inner, now);
         }
+        if first {
+            // The function's address may have been another one's.
+            inner.window.doubt(key);
+        }
         let bounds = inner.bounds;
         let expected = inner.window.expected(bounds, key);
         if let Some(full) = self.has_to_yield(&mut inner, now, expected.ns) {

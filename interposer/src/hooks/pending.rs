@@ -73,7 +73,13 @@ hooks! {
     fn cuGraphNodeSetParams | cuGraphNodeSetParams_v2(node: CUgraphNode, params: In<'_, CUgraphNodeParams>) -> CUresult
         = |call| noting(!node.is_null(), params, call);
     fn cuGraphExecNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: In<'_, CUgraphNodeParams>) -> CUresult
-        = |call| noting(!exec.is_null() && !node.is_null(), params, call);
+        = |call| {
+            let answer = noting(!exec.is_null() && !node.is_null(), params, call);
+            if answer.is_success() {
+                apart::graph_changed(exec);
+            }
+            answer
+        };
 }
 
 /// Submits a function of the host's by `call`.
