@@ -25,6 +25,7 @@ mod containers_rootless;
 mod containers_runtimes;
 mod containers_swap;
 mod containers_times;
+mod contexts_again;
 mod contexts_at_once;
 mod copies_counted;
 mod cudart_binding;

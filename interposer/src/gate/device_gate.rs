@@ -94,7 +94,7 @@ pub(super) struct Inner {
     left: Vec<u64>,
     spares: Spares,
     /// Contexts that may just be going: their marks are not asked.
-    going: Vec<CUcontext>,
+    pub(super) going: Vec<CUcontext>,
     /// Contexts that went. An event that was in use meanwhile may be of one of them, and is left to
     /// the driver.
     gone: u64,

@@ -175,6 +175,13 @@ pub(crate) fn context_going(context: CUcontext) {
     }
 }
 
+/// The calls that may end a context, and that have not come back, never will.
+pub(crate) fn nothing_ends(context: CUcontext) {
+    for gate in device_gate::all() {
+        gate.lock().going.retain(|going| *going != context);
+    }
+}
+
 /// The announced destruction has happened, or not.
 pub(crate) fn context_went(context: CUcontext, gone: bool) {
     for gate in device_gate::all() {

@@ -338,6 +338,13 @@ pub(crate) fn context_stays(context: CUcontext) {
     }
 }
 
+/// The calls that may end a context, and that have not come back, never will.
+pub(crate) fn nothing_ends(context: CUcontext) {
+    if let Some(shared) = UNDER_WAY.get() {
+        shared.lock().nothing_ends(context);
+    }
+}
+
 /// A context is gone, its events and the frees behind its work with it.
 pub(crate) fn context_gone(context: CUcontext) {
     let gone = under_way().context_gone(context);

@@ -143,6 +143,12 @@ impl PendingFrees {
         going.chain(self.all.extract_if(.., of_it)).collect()
     }
 
+    /// The calls that may end it, and that have not come back, never will.
+    pub(crate) fn nothing_ends(&mut self, context: CUcontext) {
+        self.endings.retain(|ending| *ending != context);
+        self.context_stays(context);
+    }
+
     fn call_ended(&mut self, context: CUcontext) {
         if let Some(at) = self.endings.iter().position(|ending| *ending == context) {
             self.endings.swap_remove(at);

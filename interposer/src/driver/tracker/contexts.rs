@@ -62,6 +62,18 @@ pub(crate) fn of(handle: CUcontext) -> Option<Here> {
     }
 }
 
+/// The facts about a context that the driver has just made. Its handle may be that of one whose end
+/// another thread is still noting: that is waited for.
+pub(crate) fn made(handle: CUcontext) -> Option<Here> {
+    let tracker = Tracker::get();
+    let ends = |state: &State| {
+        let known = state.contexts.get(&handle);
+        known.is_some_and(|known| known.going > 0)
+    };
+    drop(tracker.wait(tracker.lock(), ends));
+    of(handle)
+}
+
 #[cold]
 fn look_up(asked: CUcontext, switch: bool) -> Option<Here> {
     let epoch = epoch();
@@ -195,6 +207,13 @@ pub(crate) fn going(context: CUcontext) -> Going {
     Going { context, born }
 }
 
+/// The calls that may end a context, and that have not come back, never will.
+pub(crate) fn nothing_ends(context: CUcontext) {
+    if let Some(known) = Tracker::get().lock().contexts.get_mut(&context) {
+        known.going = 0;
+    }
+}
+
 impl Going {
     /// It is there still. Marks are put into it again once no other call may end it.
     pub(crate) fn stays(self) {
@@ -229,6 +248,7 @@ impl Going {
         });
         tracker.drop_captures(captures, |capture| capture.is_in(self.context));
         drop(state);
+        tracker.changed.notify_all();
         next_epoch();
         green::primary_gone(self.context);
         Ended(number)
@@ -298,5 +318,14 @@ mod tests {
         assert!(is_going(new));
         ends.stays();
         assert!(!is_going(new));
+    }
+
+    #[test]
+    fn a_call_that_never_comes_back_can_be_forgotten() {
+        let here = known(0x3_3000);
+        let left = going(here.handle);
+        nothing_ends(here.handle);
+        assert!(!is_going(here));
+        drop(left);
     }
 }
