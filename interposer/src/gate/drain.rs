@@ -7,6 +7,7 @@
 //! [`PATIENCE`], or if there has been no room for that long.
 
 use core::cell::Cell;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use gpushare_cuda_abi::cuda::{
     CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext, CUresult, CUstream,
@@ -48,13 +49,20 @@ struct Admitted {
 }
 
 thread_local! {
-    // Const and without a destructor. Its address tells threads apart.
-    static HERE: Cell<u8> = const { Cell::new(0) };
+    // Const and without a destructor. 0: the thread has no number yet.
+    static NUMBER: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A number of the calling thread's own while it lives, never 0.
+/// A number of the calling thread's own, never 0 and never another thread's: work in the default
+/// stream of a thread's own may outlive the thread, and is no later thread's.
 pub(crate) fn thread_number() -> usize {
-    HERE.with(|here| core::ptr::from_ref(here).addr())
+    static LAST: AtomicUsize = AtomicUsize::new(0);
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(LAST.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+        number.get()
+    })
 }
 
 /// Waits until a launch may go to the driver. Called inside the gate ([`GateGuard`]), for a gate
