@@ -19,6 +19,7 @@ mod books;
 mod looking;
 mod marking;
 mod telling;
+mod unreported;
 mod yielding;
 
 use super::{Quiet, drain};
@@ -39,6 +40,7 @@ use gpushare_pacing::window::{Answer, BATCH_AGE, Bounds, Op, StreamKey, Window};
 use looking::Spares;
 pub(super) use marking::Timing;
 use telling::is_shared;
+use unreported::Unreported;
 use yielding::Sleepers;
 
 /// The most work in flight where the daemon does not say (ns).
@@ -81,6 +83,7 @@ pub(super) struct Inner {
     launching: (u32, u64),
     /// Admitted launches that may be loading a module in the driver.
     loading: u32,
+    unreported: Unreported,
     slices: Slices,
     sleepers: Sleepers,
     report: Report,
@@ -170,6 +173,7 @@ impl DeviceGate {
                 ledgers: Vec::new(),
                 launching: (0, 0),
                 loading: 0,
+                unreported: Unreported::default(),
                 slices: Slices::default(),
                 sleepers: Sleepers::default(),
                 report: Report::default(),
@@ -259,6 +263,7 @@ impl DeviceGate {
     }
 
     fn admitted(&self, inner: &mut Inner, key: u64, expected: Expected) -> Told {
+        inner.unreported.admitted += 1;
         inner.slices.admitted(1, expected.ns);
         self.wake_sleeper(inner);
         Told::Go(Go {
@@ -414,6 +419,7 @@ impl DeviceGate {
         if quiet {
             self.mark_all(stands);
         } else if stand == GateState::Open {
+            self.drop_unreported();
             self.glance(turn);
             self.mark_tails(turn);
         }

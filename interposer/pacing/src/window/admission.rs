@@ -100,6 +100,11 @@ impl<M> Window<M> {
         Answer::Go
     }
 
+    /// Operations that were set aside, and not submitted yet.
+    pub fn awaited(&self) -> u32 {
+        self.reserved.0
+    }
+
     /// So many operations that are expected to take so long together are about to be submitted.
     pub fn set_aside(&mut self, count: u32, expected: u64) {
         self.reserved.0 = self.reserved.0.saturating_add(count);
