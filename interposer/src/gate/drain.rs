@@ -3,8 +3,8 @@
 //! While the gate is open but bound, a launch asks for room in the window; where its work would not
 //! be complete by the deadline, the gate closes early. While it is closed, launches wait for the
 //! next turn, and the daemon is told once per close that one waits. Every wait is bounded: a
-//! waiting thread checks ten times a second, and continues if the gate thread has not run for
-//! [`PATIENCE`], or if there has been no room for that long.
+//! waiting thread checks ten times a second, and continues if the gate thread shows no sign of life
+//! ([`Stillness`]), or if there has been no room for [`PATIENCE`].
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -20,6 +20,7 @@ use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
 use crate::gate::device_gate::{self, DeviceGate, Timing, Told};
 use crate::gate::ledger::Named;
+use crate::gate::stillness::Stillness;
 use crate::guest::clock;
 use crate::guest::exit;
 use crate::guest::futex::FutexWaiter;
@@ -27,8 +28,7 @@ use gpushare_pacing::estimate::Expected;
 use gpushare_pacing::window::{Op, StreamKey};
 use gpushare_protocol::report::Report;
 
-/// How long the gate thread may show no sign of life, or an open device have no room (ns), before
-/// waiting launches continue.
+/// How long an open device may have no room (ns), before waiting launches continue.
 const PATIENCE: u64 = 10_000_000_000;
 
 /// One admitted launch.
@@ -77,9 +77,10 @@ pub(crate) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> LaunchSlot 
     let era = ledger::era();
     // Endless work may wait for this launch.
     let mut end = None;
+    let mut stillness = Stillness::default();
     loop {
         guard.wait_while_closed(target.device_index, &mut || {
-            announce_waiter(gate, target.device_index)
+            announce_waiter(gate, target.device_index, &mut stillness)
         });
         if exit::is_leaving() || guard.is_lost() {
             return LaunchSlot(None);
@@ -122,7 +123,7 @@ pub(crate) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> LaunchSlot 
                 guard.step_out();
                 // First that more is wanted, then that all is done: the daemon must not think for
                 // an instant that it is not.
-                let _ = announce_waiter(gate, target.device_index);
+                let _ = announce_waiter(gate, target.device_index, &mut stillness);
                 thread::wake();
                 guard.step_in();
             }
@@ -242,13 +243,16 @@ pub(crate) fn may_bind() -> bool {
 
 /// A thread waits at a closed gate: reports it, opens the gate if the turn has come, and returns
 /// the futex to sleep on.
-fn announce_waiter(gate: &DeviceGate, index: usize) -> Option<FutexWaiter> {
+fn announce_waiter(
+    gate: &DeviceGate,
+    index: usize,
+    stillness: &mut Stillness,
+) -> Option<FutexWaiter> {
     let wanted = gate.waits();
     if let Some(epoch) = wanted {
         thread::tell(index, Report::Wanted, epoch);
     }
-    let now = clock::now();
-    if thread::stirred().saturating_add(PATIENCE) < now {
+    if stillness.look(clock::now(), thread::stirred()) {
         tracing::warn!(index, "the gate thread does not stir; going on without it");
         gate.give_up();
     }
