@@ -20,6 +20,10 @@
  *   threads COUNT NS     -> threads RESULT          COUNT threads, each 20 kernels of NS nanoseconds in its own default stream, then waits
  *   contexts COUNT NS    -> contexts RESULT         COUNT times: a context, a stream, 5 kernels of NS nanoseconds, both destroyed at once
  *   reset                -> reset RESULT            cuDevicePrimaryCtxReset, and everything is made anew
+ *   dies NS              -> dies RESULT             a thread launches a kernel of NS nanoseconds in its own default stream, and ends
+ *   keep BYTES           -> keep RESULT             memory that is not freed
+ *   leaving              -> leaving 0               a thread, "leaver", releases the primary context
+ *   left                 -> left DONE               whether it has
  *   fork NS              -> fork STATUS             a child begins CUDA anew, runs 5 kernels of NS nanoseconds and ends
  *
  *   captures THREADS N   -> captures GOOD RESULT    N times, THREADS threads capture at once, in all modes, slowly; then each launches its graph
@@ -27,6 +31,11 @@
  *   fault                -> fault RESULT            a kernel in stream 1 writes to memory that was freed
  *   cancel NS            -> cancel RESULT           a thread that launches kernels of NS nanoseconds is cancelled
  *   tiny BYTES           -> tiny RESULT             init by a thread with so small a stack, and a launch of its
+ *   graph NS             -> graph RESULT            makes an executable graph of one kernel of NS nanoseconds, in place of the last one
+ *   change NS            -> change RESULT           its kernel takes NS nanoseconds from now on
+ *   replay COUNT         -> replay RESULT           launches it COUNT times in stream 1
+ *   peek                 -> peek 0                  a thread asks NVML for the memory of device 0
+ *   peeked               -> peeked DONE             whether it has its answer
  *   exec                 the program begins anew
  *   exec NS              -> exec PID                a child does and runs 5 kernels of NS nanoseconds
  *   ended                -> ended STATUS            of that child, 9999 while it runs
@@ -327,6 +336,9 @@ static int tiny(size_t bytes) {
     return answer ? (int)(intptr_t)answer : current();
 }
 
+#include "turns/graphs.h"
+#include "turns/threads.h"
+
 static pid_t executed;
 
 static void anew(const char *ns) {
@@ -387,6 +399,24 @@ int main(int argc, char **argv) {
         } else if (IS("fault")) result = fault();
         else if (IS("cancel")) result = cancel(one);
         else if (IS("tiny")) result = tiny(one);
+        else if (IS("dies")) result = dies(one);
+        else if (IS("keep")) result = keep(one);
+        else if (IS("leaving")) {
+            pthread_t thread;
+            left = 0;
+            pthread_create(&thread, NULL, leave_context, NULL);
+            pthread_detach(thread);
+        } else if (IS("left")) result = left;
+        else if (IS("graph")) result = make_graph(one);
+        else if (IS("change")) result = change_graph(one);
+        else if (IS("replay"))
+            for (unsigned long long i = 0; i < one && !result; i++) result = CALL("cuGraphLaunch", (void *, void *))(replayed, streams[1]);
+        else if (IS("peek")) {
+            pthread_t thread;
+            peeked = 0;
+            pthread_create(&thread, NULL, peek, NULL);
+            pthread_detach(thread);
+        } else if (IS("peeked")) result = peeked;
         else if (IS("exec")) {
             char text[32];
             snprintf(text, sizeof text, "%llu", one);

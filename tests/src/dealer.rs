@@ -1,7 +1,7 @@
 //! A daemon played by the test. It registers every process in one tenant, grants all memory, and
 //! publishes the turns that the test chooses, illegal turns among them.
 
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
@@ -14,36 +14,20 @@ use gpushare_protocol::page::Page;
 use gpushare_protocol::page::control::ControlPage;
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_protocol::page::residency::{Movability, Order, OrderWord, Orders};
-use gpushare_protocol::wire::{Hello, Refusal, Registered, Reply, Request, decode};
-use gpushared::connection::Connection;
+use gpushare_protocol::wire::{Reply, Request};
 use gpushared::pages::{ControlPages, UsagePage};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use softgpu::inspect::Observer;
 
+pub use crate::desk::Banker;
+use crate::desk::{Bank, Desk, GRANT, listen};
 use crate::gpu::{Gpu, links};
 use crate::guest::{Guest, clean};
 use crate::host_store::HostStore;
-use crate::{GIB, artefacts, clients};
+use crate::rivals::Rivals;
+use crate::{artefacts, clients};
 
 /// The longest wait for an expected state.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often the threads check whether they must stop, in milliseconds.
-const LOOK: u8 = 50;
-/// The tenant's grant.
-const GRANT: u64 = 8 * GIB;
-
-/// A test's answer to a request for memory; `None`: no answer.
-pub type Banker = Box<dyn FnMut(&Request) -> Option<Reply> + Send>;
-
-/// The test's banker, if it has one. Without a banker every request is granted.
-#[derive(Clone, Default)]
-struct Bank(Arc<Mutex<Option<Banker>>>);
-
-impl std::fmt::Debug for Bank {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Bank")
-    }
-}
 
 /// The daemon, and its tenant.
 #[derive(Debug)]
@@ -63,6 +47,7 @@ pub struct Dealer {
     movability: Movability,
     drain_ms: Arc<AtomicU32>,
     store: Arc<HostStore>,
+    rivals: Arc<Rivals>,
 }
 
 /// A daemon that runs: its page, its socket, its threads.
@@ -72,20 +57,6 @@ struct Serving {
     stop: Arc<AtomicBool>,
     listens: Option<JoinHandle<()>>,
     socket: PathBuf,
-}
-
-/// The state that each connection's thread needs.
-#[derive(Debug)]
-struct Desk {
-    pages: [std::os::fd::OwnedFd; 2],
-    device_uuids: Vec<[u8; 16]>,
-    instance: u64,
-    slots: Arc<AtomicU16>,
-    mixed_up: Arc<AtomicBool>,
-    bank: Bank,
-    store: Arc<HostStore>,
-    says: Mutex<Sender<Request>>,
-    stop: Arc<AtomicBool>,
 }
 
 impl Dealer {
@@ -123,6 +94,7 @@ impl Dealer {
             movability: Movability::Fixed,
             drain_ms: Arc::default(),
             store: Arc::default(),
+            rivals: Arc::default(),
         };
         dealer.come_back();
         dealer
@@ -308,6 +280,11 @@ impl Dealer {
         self.mixed_up.store(true, Ordering::Relaxed);
     }
 
+    /// Two registrations of one process at once.
+    pub fn rivals(&self) -> &Rivals {
+        &self.rivals
+    }
+
     /// Stops serving, like a killed daemon.
     pub fn leave(&mut self) {
         self.serving = None;
@@ -333,6 +310,7 @@ impl Dealer {
             mixed_up: Arc::clone(&self.mixed_up),
             bank: self.bank.clone(),
             store: Arc::clone(&self.store),
+            rivals: Arc::clone(&self.rivals),
             says: Mutex::new(self.says.0.clone()),
             stop: Arc::clone(&stop),
         };
@@ -367,121 +345,4 @@ pub fn turn(epoch: u64, state: LeaseState) -> Turn {
         contended: true,
         ..Turn::default()
     }
-}
-
-fn listen(listener: &UnixListener, desk: &Arc<Desk>) {
-    let mut served = Vec::new();
-    while !desk.stop.load(Ordering::Relaxed) {
-        let mut waits = [PollFd::new(
-            std::os::fd::AsFd::as_fd(listener),
-            PollFlags::POLLIN,
-        )];
-        let _ = poll(&mut waits, PollTimeout::from(LOOK));
-        while let Ok((socket, _)) = listener.accept() {
-            let desk = Arc::clone(desk);
-            served.push(std::thread::spawn(move || serve(socket, &desk)));
-        }
-    }
-    for thread in served {
-        thread.join().expect("nothing fails there");
-    }
-}
-
-/// Answers one process until the process ends or the daemon stops.
-fn serve(socket: UnixStream, desk: &Desk) {
-    let mut line = Connection::alone(socket).expect("a socket");
-    while !desk.stop.load(Ordering::Relaxed) {
-        let mut waits = [PollFd::new(line.socket(), PollFlags::POLLIN)];
-        let ready = poll(&mut waits, PollTimeout::from(LOOK));
-        if ready != Ok(0) && line.receive(1 << 16).is_err() {
-            return;
-        }
-        if let Some((id, reply, descriptor)) = desk.store.due()
-            && line.send(id, &reply, vec![descriptor]).is_err()
-        {
-            return;
-        }
-        while let Ok(Some((id, body))) = line.next_frame() {
-            if answer(&mut line, desk, id, &body).is_none() {
-                return;
-            }
-        }
-    }
-}
-
-fn answer(line: &mut Connection, desk: &Desk, id: u32, body: &[u8]) -> Option<()> {
-    if id == 0 {
-        let hello = Hello::of_this_build(desk.instance);
-        return line.send(0, &hello, Vec::new()).ok();
-    }
-    let mut descriptors = Vec::new();
-    let reply = match decode::<Request>(id, body).ok()? {
-        Request::Register(register) => {
-            let fresh = || desk.slots.fetch_add(1, Ordering::Relaxed);
-            drop(line.take_descriptor());
-            descriptors = desk
-                .pages
-                .iter()
-                .map(|page| page.try_clone().expect("a descriptor"))
-                .collect();
-            if desk.mixed_up.load(Ordering::Relaxed) {
-                descriptors.reverse();
-            }
-            Reply::Registered(Registered {
-                tenant: "by-hand".to_owned(),
-                slot: register.slot.unwrap_or_else(fresh),
-                device_uuids: desk.device_uuids.clone(),
-            })
-        }
-        asked @ (Request::Open { .. } | Request::Ask(_) | Request::DriverRefused(_)) => {
-            let mut bank = desk.bank.0.lock().expect("nothing fails there");
-            match bank.as_mut() {
-                Some(banker) => match banker(&asked) {
-                    Some(reply) => reply,
-                    None => return Some(()),
-                },
-                None => Reply::Granted { grant: GRANT },
-            }
-        }
-        Request::ContextMade { .. } => return Some(()),
-        Request::HostRange { bytes, .. } => {
-            let bytes = desk.store.shortened(bytes);
-            match desk.store.give(bytes) {
-                Some((offset, file)) => {
-                    descriptors.push(file);
-                    Reply::HostRange { offset, bytes }
-                }
-                None => Reply::Refused(Refusal::NoMemory),
-            }
-        }
-        asked @ (Request::HostStore { .. } | Request::HostFetch(_)) => {
-            desk.store.asked(id, &asked);
-            let says = desk.says.lock().expect("nothing fails there");
-            let _ = says.send(asked);
-            return Some(());
-        }
-        said @ (Request::Wanted { .. }
-        | Request::Drained { .. }
-        | Request::Idle { .. }
-        | Request::Busy { .. }
-        | Request::Ending { .. }
-        | Request::Residency(_)
-        | Request::Sealed { .. }
-        | Request::SealBusy { .. }
-        | Request::Moved { .. }
-        | Request::Away { .. }
-        | Request::Back { .. }
-        | Request::NoRoom { .. }
-        | Request::WantIn { .. }
-        | Request::HostDrop { .. }
-        | Request::HostForget(_)
-        | Request::Unshared { .. }) => {
-            let says = desk.says.lock().expect("nothing fails there");
-            // At the end of a test the receiver is gone.
-            let _ = says.send(said);
-            return Some(());
-        }
-        _ => Reply::Done,
-    };
-    line.send(id, &reply, descriptors).ok()
 }

@@ -29,11 +29,18 @@ impl Scene {
     /// blocking, stream 2 non-blocking, stream 3 is for value waits.
     #[track_caller]
     pub fn new(spec: &str) -> Self {
+        Self::after(spec, &[])
+    }
+
+    /// The same, with commands that it does while nothing binds.
+    #[track_caller]
+    fn after(spec: &str, lines: &[&str]) -> Self {
         let gpu = Gpu::new(spec);
         let dealer = Dealer::start(&gpu);
         let guest = dealer.client("moves");
         let mut scene = Self { gpu, dealer, guest };
         scene.does(&["init", "make 1 0", "make 2 1", "make 3 1"]);
+        scene.does(lines);
         scene.dealer.close(99);
         scene.drains(99);
         scene.opens(1);
@@ -44,7 +51,13 @@ impl Scene {
     /// completion event of its own.
     #[track_caller]
     pub fn measured(spec: &str) -> Self {
-        let mut scene = Self::new(spec);
+        Self::measured_after(spec, &[])
+    }
+
+    /// The same, with commands that it does before that, while nothing binds.
+    #[track_caller]
+    pub fn measured_after(spec: &str, lines: &[&str]) -> Self {
+        let mut scene = Self::after(spec, lines);
         for stream in [1, 2] {
             for _ in 0..20 {
                 scene.does(&[&format!("launch {stream} 1000"), &format!("wait {stream}")]);

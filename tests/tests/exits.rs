@@ -2,7 +2,12 @@
 //! no thread waits for the thread that jumped, and the program continues. The opposite: a call by a
 //! signal handler inside another call is an ordinary call.
 
+use std::sync::atomic::Ordering;
+
+use gpushare_protocol::page::lease::{LeaseState, Turn};
+use gpushare_protocol::page::pending::PendingWord;
 use gpushare_protocol::wire::Request;
+use gpushare_tests::dealer::turn;
 use gpushare_tests::{Daemon, Dealer, GIB, Gpu, Guest, MIB, Tenant, clients, until};
 
 const MS: u64 = 1_000_000;
@@ -42,10 +47,18 @@ impl Scene {
     }
 
     fn on(spec: &str) -> Self {
+        Self::with(spec, None)
+    }
+
+    /// A driver that holds a function's calls while a file exists (`SOFTGPU_HOLD`).
+    fn with(spec: &str, hold: Option<String>) -> Self {
         let gpu = Gpu::new(spec);
         let dealer = Dealer::start(&gpu);
         let mut command = dealer.command(&clients::compile("exits", &[]));
         command.env("LD_LIBRARY_PATH", gpushare_tests::gpu::links());
+        if let Some(hold) = hold {
+            command.env("SOFTGPU_HOLD", hold);
+        }
         let guest = Guest::start(command).started();
         Self { gpu, dealer, guest }
     }
@@ -135,9 +148,7 @@ fn a_launch_that_is_left_inside_the_driver_keeps_no_turn_from_ending() {
             if bound {
                 scene.dealer.open(2);
             } else {
-                scene
-                    .dealer
-                    .deal(&gpushare_protocol::page::lease::Turn::default());
+                scene.dealer.deal(&Turn::default());
             }
             // Many more than the driver queues at a time.
             let filled = scene.guest.ask(&format!("fill 0 {}", 500 * MS));
@@ -157,13 +168,43 @@ fn a_launch_that_is_left_inside_the_driver_keeps_no_turn_from_ending() {
     }
 }
 
+/// The gate stays open: other tenants' work runs beside.
+#[test]
+fn a_launch_that_is_left_inside_the_driver_does_not_stay_pending() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("held");
+    let hold = format!("cuLaunchKernel:{}", file.display());
+    let mut scene = Scene::with("room=free", Some(hold));
+    scene.closes(1);
+    scene.dealer.deal(&Turn {
+        window: 2 * MS,
+        idle_after: 20 * MS,
+        ..turn(2, LeaseState::Open)
+    });
+    assert_eq!(scene.guest.ask("launch 2 1000"), "launch 0");
+    std::fs::write(&file, "").expect("a file");
+    assert_eq!(
+        scene.guest.ask("try 0 1000"),
+        "try 1",
+        "the driver holds it"
+    );
+    std::fs::remove_file(&file).expect("a file");
+    assert_eq!(scene.guest.ask("sync"), "sync 0");
+    let line = scene.dealer.usage().line(0, 0).expect("the first slot");
+    until("nothing is pending", || {
+        let pending = line.pending.load(Ordering::Relaxed);
+        PendingWord::from_bits(pending).since().is_none()
+    });
+    assert_eq!(scene.guest.ask("launch 1 1000"), "launch 0");
+    scene.closes(2);
+    scene.guest.finish().silently();
+}
+
 #[test]
 fn a_thread_that_left_the_driver_by_a_jump_keeps_no_turn_open() {
     let mut scene = Scene::without_locks();
     scene.closes(1);
-    scene
-        .dealer
-        .deal(&gpushare_protocol::page::lease::Turn::default());
+    scene.dealer.deal(&Turn::default());
     let spin = scene.guest.ask(&format!("spin {}", 500 * MS));
     assert_eq!(spin, "spin 1");
     scene.closes(3);

@@ -27,7 +27,13 @@ fn is_known(stream: u32, before: &[&str], then: impl FnOnce(&mut Scene), after: 
 /// itself waits for the value: no event of the library's own can have completed behind it.
 #[track_caller]
 fn is_not_known(stream: u32, lines: &[&str]) {
-    let mut scene = Scene::measured("");
+    is_not_known_after(&[], stream, lines);
+}
+
+/// The same after commands that the program did while nothing bound.
+#[track_caller]
+fn is_not_known_after(before: &[&str], stream: u32, lines: &[&str]) {
+    let mut scene = Scene::measured_after("", before);
     scene.does(lines);
     scene.dealer.close(1);
     scene.is_not_drained(1, &format!("ask {stream}"));
@@ -94,6 +100,21 @@ fn an_event_that_a_graph_records_tells_nothing_of_where_it_was_before() {
             "sync 0",
         ];
         is_not_known(2, &lines);
+    }
+}
+
+#[test]
+fn an_event_of_a_graph_captured_while_nothing_bound_tells_nothing() {
+    for node in ["noded 0", "external 0 3"] {
+        let lines = [
+            "await 2",
+            "launch 2 1000",
+            "record 0 2",
+            "graph 1",
+            "wait 1",
+            "sync 0",
+        ];
+        is_not_known_after(&[node], 2, &lines);
     }
 }
 

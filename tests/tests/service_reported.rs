@@ -128,6 +128,35 @@ fn reported_service_equals_softgpus_while_others_may_work() {
     guest.finish().silently();
 }
 
+/// Launches the guest's graph in rows of 20 and waits for each row.
+fn replays(gpu: &Gpu, dealer: &Dealer, guest: &mut Guest, rows: u64) -> (u64, u64) {
+    let before = (service(dealer), gpu.served());
+    for _ in 0..rows {
+        guest.does("replay 20");
+        waits(guest);
+    }
+    (service(dealer) - before.0, gpu.served() - before.1)
+}
+
+#[test]
+fn a_graph_that_changes_is_soon_reported_by_its_new_time() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, true));
+    let mut guest = started(&dealer);
+    guest.does(&format!("graph {}", 100 * US));
+    replays(&gpu, &dealer, &mut guest, 20);
+    assert!(!pending(&dealer).is_guessed(), "it was measured");
+    guest.does(&format!("change {MS}"));
+    let (said, served) = replays(&gpu, &dealer, &mut guest, 20);
+    assert!(served >= 400 * MS);
+    assert_measured!(
+        said >= served / 10 * 9,
+        "{said} ns are reported, {served} were served"
+    );
+    guest.finish().silently();
+}
+
 #[test]
 fn unbound_work_is_not_reported() {
     let gpu = Gpu::new("");

@@ -147,6 +147,36 @@ fn work_that_does_not_end_is_not_called_drained_and_its_program_goes_on() {
     guest.kill();
 }
 
+/// The system gives the memory of an ended thread to the next one.
+#[test]
+fn work_of_an_ended_thread_is_not_taken_for_its_successors() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut guest = started(&dealer);
+    // No launch waits for the endless one, and all work is the library's own account.
+    let wide = |epoch| Turn {
+        window: 4_000 * MS,
+        ..turn(epoch, LeaseState::Open)
+    };
+    dealer.deal(&wide(1));
+    guest.does("threads 1 10000");
+    dealer.close(1);
+    dealer.hears(&drained(1));
+    dealer.deal(&wide(2));
+    guest.does(&format!("dies {}", 600_000 * MS));
+    guest.does("threads 1 10000");
+    dealer.close(2);
+    posts(&mut guest);
+    let mut said = Vec::new();
+    until("a launch waits", || {
+        said.extend(dealer.said());
+        said.contains(&wanted(2))
+    });
+    said.extend(dealer.said());
+    assert!(!said.contains(&drained(2)), "{said:?}");
+    guest.kill();
+}
+
 #[test]
 fn a_waiter_says_so_again_when_a_turn_went_by_unseen() {
     let gpu = Gpu::new("");

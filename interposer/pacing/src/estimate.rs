@@ -8,7 +8,9 @@
 //!
 //! While other tenants work on the device such intervals are not used. Then single operations are
 //! timed, by an event before and one behind them, and the lower quartile of the last times counts:
-//! the others may have been interrupted. Why: ADR 67. Pure: no clock, no driver.
+//! the others may have been interrupted. Why: ADR 67. Where a key may mean other work than before,
+//! or a time differs much, the next operations are timed, one after another: ADR 196. Pure: no
+//! clock, no driver.
 
 /// Places for a key; of more keys with one hash the least measured one is replaced.
 const WAYS: usize = 4;
@@ -17,8 +19,8 @@ const SETS: usize = 1024;
 /// From so many measurements on a mean is believed, and so many operations of a key are timed at
 /// first.
 const LEARNED: u8 = 3;
-/// Times of single operations that are kept of a key, and from how many on they count.
-const SAMPLES: usize = 8;
+/// Times of single operations that are kept of a key; so many in a row are taken of one in doubt.
+const SAMPLES: u8 = 8;
 /// From this duration on (ns) a time by events is exact: their own cost does not matter. Shorter
 /// operations are measured better by marks behind many of them, while no other tenant works.
 const EXACT: u64 = 50_000;
@@ -49,8 +51,15 @@ struct Entry {
     /// Times by events, and where the next one goes.
     taken: u8,
     next: u8,
+    /// Times in a row that were as long as the driver's slice, though the mean is much shorter.
+    too_long: u8,
+    /// So many of the next operations are timed, because the mean is in doubt.
+    due: u8,
+    /// So many times are taken before it can be in doubt again: an operation whose time varies is
+    /// not timed always.
+    settled: u8,
     /// Nanoseconds of single operations, the last ones.
-    samples: [u32; SAMPLES],
+    samples: [u32; SAMPLES as usize],
 }
 
 impl Entry {
@@ -62,7 +71,9 @@ impl Entry {
     /// One operation in so many is timed, after the first ones.
     #[inline]
     fn timed_every(&self) -> u32 {
-        if self.taken < LEARNED {
+        if self.due > 0 {
+            1
+        } else if self.taken < LEARNED {
             TIMED_SOON
         } else {
             TIMED
@@ -76,12 +87,58 @@ impl Entry {
 
     /// The lower quartile of the times by events.
     fn quartile(&self) -> u64 {
-        let count = usize::from(self.taken).min(SAMPLES);
+        let count = usize::from(self.taken.min(SAMPLES));
         let mut samples = self.samples;
         let samples = &mut samples[..count];
         samples.sort_unstable();
         let at = count.saturating_sub(1) / 4;
         samples.get(at).map_or(0, |ns| u64::from(*ns))
+    }
+
+    /// The mean is in doubt from now on. `false` if nothing is known, or that was looked into just
+    /// now.
+    fn doubt(&mut self) -> bool {
+        let doubts = self.is_known() && self.settled == 0;
+        if doubts {
+            (self.due, self.settled) = (SAMPLES, SAMPLES + 1);
+        }
+        doubts
+    }
+
+    /// Whether a time by events is far from the mean.
+    fn differs(&self, ns: u64) -> bool {
+        ns >= EXACT && (ns / 2 > self.mean || ns < self.mean / 2)
+    }
+
+    /// A time by events that is shorter than the driver's slice.
+    fn took(&mut self, ns: u32, contended: bool) {
+        let next = usize::from(self.next % SAMPLES);
+        self.samples[next] = ns;
+        self.next = self.next.wrapping_add(1);
+        self.taken = self.taken.saturating_add(1);
+        self.too_long = 0;
+        let quartile = self.quartile();
+        if contended || self.seen < LEARNED || quartile >= EXACT {
+            self.mean = quartile;
+        }
+    }
+
+    /// A time as long as the driver's slice was taken. After several in a row the mean, which is
+    /// much shorter, is that of other work: nothing is known. Returns whether that is so now.
+    fn was_too_long(&mut self, slice: u64) -> bool {
+        if !self.is_known() || self.mean >= slice / 2 {
+            return false;
+        }
+        self.too_long += 1;
+        let is_lost = self.too_long >= SAMPLES;
+        if is_lost {
+            *self = Self {
+                key: self.key,
+                ops: self.ops,
+                ..Self::default()
+            };
+        }
+        is_lost
     }
 }
 
@@ -92,6 +149,8 @@ pub(crate) struct Estimates {
     /// The driver's time slice (ns). No time by events is believed from here on: another tenant may
     /// have had a slice of the device meanwhile.
     slice: u64,
+    /// A mean has come into doubt since [`take_doubt`](Self::take_doubt).
+    doubted: bool,
 }
 
 impl Default for Estimates {
@@ -99,6 +158,7 @@ impl Default for Estimates {
         Self {
             sets: Vec::new(),
             slice: SLICE,
+            doubted: false,
         }
     }
 }
@@ -268,6 +328,7 @@ impl Estimates {
     pub(crate) fn submit(&mut self, key: u64) -> bool {
         let entry = self.entry(key);
         let timed = entry.ops < LEARNED.into() || entry.untimed >= entry.timed_every() - 1;
+        entry.due = entry.due.saturating_sub(1);
         entry.untimed = if timed { 0 } else { entry.untimed + 1 };
         entry.ops = entry.ops.saturating_add(1);
         timed
@@ -291,21 +352,41 @@ impl Estimates {
     /// An operation of `key` took `ns` nanoseconds by events. While another tenant may work
     /// (`contended`) nothing else teaches.
     pub(crate) fn sample(&mut self, key: u64, ns: u64, contended: bool) {
-        let Some(short) = u32::try_from(ns)
-            .ok()
-            .filter(|_| (1..self.slice).contains(&ns))
-        else {
+        if ns == 0 {
             return;
-        };
-        let entry = self.entry(key);
-        let next = usize::from(entry.next) % SAMPLES;
-        entry.samples[next] = short;
-        entry.next = entry.next.wrapping_add(1);
-        entry.taken = entry.taken.saturating_add(1);
-        let quartile = entry.quartile();
-        if contended || entry.seen < LEARNED || quartile >= EXACT {
-            entry.mean = quartile;
         }
+        let slice = self.slice;
+        let entry = self.entry(key);
+        entry.settled = entry.settled.saturating_sub(1);
+        let mut doubted = entry.differs(ns) && entry.doubt();
+        match u32::try_from(ns).ok().filter(|_| ns < slice) {
+            Some(short) => entry.took(short, contended),
+            None => doubted |= entry.was_too_long(slice),
+        }
+        self.doubted |= doubted;
+    }
+
+    /// Whether what is known of a key has changed so much that no figure of it should be kept.
+    pub(crate) fn take_doubt(&mut self) -> bool {
+        core::mem::take(&mut self.doubted)
+    }
+
+    /// `key` may mean other work than before: the next operations are timed. `false` if nothing is
+    /// known of it, or that was done just now.
+    pub(crate) fn doubt(&mut self, key: u64) -> bool {
+        self.found(key).is_some_and(Entry::doubt)
+    }
+
+    /// `key` is another operation's from now on.
+    pub(crate) fn forget(&mut self, key: u64) {
+        if let Some(entry) = self.found(key) {
+            *entry = Entry::default();
+        }
+    }
+
+    fn found(&mut self, key: u64) -> Option<&mut Entry> {
+        let set = self.sets.get_mut(set_of(key))?;
+        set.iter_mut().find(|entry| entry.key == key)
     }
 
     /// The expected duration of a batch by the current means; unknown operations as assumed.

@@ -83,7 +83,7 @@ pub(crate) const fn is_twin(name: &str) -> bool {
 /// - `#[wait]`: a wait of the program's. The driver is called from the exported function where
 ///   nothing is to be learnt from it;
 /// - `#[seen]`: only tracked by the gate. While everything is free the exported function jumps to
-///   the driver's;
+///   the driver's; with `#[seen(condition)]`, where the condition holds besides;
 /// - `#[small(condition)]`: jumps where the condition holds besides; otherwise as a launch. Where
 ///   the process's memory may move, the call is seen by a seal instead;
 /// - `#[held]`: held by a seal and by nothing else. Jumps where the process's memory cannot move.
@@ -193,12 +193,16 @@ macro_rules! hooks {
             unsafe { (FIRST.get())($($arg),*) }
         });
     };
-    (@export [seen] [$($arg:ident: $ty:ty),*] [$ret:ty] $how:tt $body:tt $name:ident) => {
+    (@export [seen] $args:tt $ret:tt $how:tt $body:tt $name:ident) => {
+        $crate::entry::hooks!(@export [seen(true)] $args $ret $how $body $name);
+    };
+    (@export [seen($($when:tt)*)] [$($arg:ident: $ty:ty),*] [$ret:ty] $how:tt $body:tt $name:ident) => {
         $crate::entry::hooks!(@function [$($arg: $ty),*] [$ret] $name {
             $crate::entry::hooks!(@slot $name);
             $crate::entry::hooks!(@slowly [$($arg: $ty),*] [$ret] $how $body $name);
             if let Some(real) = SLOT.known()
                 && $crate::gate::is_free()
+                && $($when)*
             {
                 // SAFETY: the program's call, passed on as it came.
                 return unsafe { real($($arg),*) };

@@ -7,9 +7,9 @@
 //! locked. A tag replaced by another one costs at most one measurement, made once too often or too
 //! seldom.
 
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use gpushare_cuda_abi::cuda::{CUcontext, CUstream};
+use gpushare_cuda_abi::cuda::{CUcontext, CUgraphExec, CUstream};
 
 use super::{Key, awaited, device_gate, drain, ledger};
 use crate::driver::contexts;
@@ -38,6 +38,8 @@ static LAUNCHED: Tags<1024> = Tags::new();
 static WAITING: Tags<64> = Tags::new();
 /// Rises when handles may be reused, which makes records of launches under them invalid.
 static ERA: AtomicU64 = AtomicU64::new(1);
+/// The same for executable graphs, by their address.
+static GRAPH_ERAS: [AtomicU32; 256] = [const { AtomicU32::new(0) }; 256];
 
 impl<const SETS: usize> Tags<SETS> {
     const fn new() -> Self {
@@ -101,8 +103,20 @@ fn tag_of_launch(stream_key: &StreamKey, key: Key) -> u64 {
     tag(
         drain::number(key),
         stream_key.context as u64,
-        ERA.load(Ordering::Relaxed),
+        ERA.load(Ordering::Relaxed).wrapping_add(graph_era(key)),
     )
+}
+
+/// Which of the graphs that were made at an address it is.
+fn graph_era(key: Key) -> u64 {
+    match key {
+        Key::Graph(address) => u64::from(graphs_at(address).load(Ordering::Relaxed)) << 32,
+        Key::Kernel(_) | Key::Other(_) => 0,
+    }
+}
+
+fn graphs_at(address: usize) -> &'static AtomicU32 {
+    &GRAPH_ERAS[(address >> 6) % GRAPH_ERAS.len()]
 }
 
 /// Whether an operation of `key` may load something when it is launched. Its number does not say:
@@ -143,6 +157,32 @@ pub(super) fn waits(stream_key: &StreamKey) -> bool {
 pub(crate) fn forget() {
     ERA.fetch_add(1, Ordering::Relaxed);
     ledger::changed();
+}
+
+/// An executable graph has been made, perhaps at the address of one that was destroyed.
+pub(crate) fn graph_made(exec: CUgraphExec) {
+    let gates = device_gate::all();
+    if gates.is_empty() {
+        return;
+    }
+    graphs_at(exec.0.addr()).fetch_add(1, Ordering::Relaxed);
+    let key = drain::number(exec.into());
+    gates.iter().for_each(|gate| gate.forget_key(key));
+    ledger::changed();
+}
+
+/// An executable graph has been changed: it may take another time from now on.
+pub(crate) fn graph_changed(exec: CUgraphExec) {
+    let key = drain::number(exec.into());
+    let doubts = |gate: &DeviceGate| gate.doubt(key);
+    if device_gate::all()
+        .iter()
+        .filter(|gate| doubts(gate))
+        .count()
+        > 0
+    {
+        ledger::changed();
+    }
 }
 
 /// A long operation that does not use the multiprocessors is about to be submitted to `stream`: a
@@ -307,6 +347,19 @@ mod tests {
             forget();
             assert!(!launched(&here, key), "{key:?}");
         }
+    }
+
+    #[test]
+    fn a_graph_at_the_address_of_another_one_is_launched_for_the_first_time() {
+        let here = stream_key(0x700, 2);
+        let at = |address| CUgraphExec(core::ptr::without_provenance_mut(address));
+        let (one, other) = (at(0x5000_0040), at(0x5000_0080));
+        for exec in [one, other] {
+            assert!(!launched(&here, exec.into()) && launched(&here, exec.into()));
+        }
+        graphs_at(one.0.addr()).fetch_add(1, Ordering::Relaxed);
+        assert!(!launched(&here, one.into()));
+        assert!(launched(&here, other.into()), "another one's address");
     }
 
     #[test]

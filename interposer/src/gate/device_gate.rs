@@ -19,6 +19,7 @@ mod books;
 mod looking;
 mod marking;
 mod telling;
+mod unreported;
 mod yielding;
 
 use super::{Quiet, drain};
@@ -39,6 +40,7 @@ use gpushare_pacing::window::{Answer, BATCH_AGE, Bounds, Op, StreamKey, Window};
 use looking::Spares;
 pub(super) use marking::Timing;
 use telling::is_shared;
+use unreported::Unreported;
 use yielding::Sleepers;
 
 /// The most work in flight where the daemon does not say (ns).
@@ -81,6 +83,7 @@ pub(super) struct Inner {
     launching: (u32, u64),
     /// Admitted launches that may be loading a module in the driver.
     loading: u32,
+    unreported: Unreported,
     slices: Slices,
     sleepers: Sleepers,
     report: Report,
@@ -94,7 +97,7 @@ pub(super) struct Inner {
     left: Vec<u64>,
     spares: Spares,
     /// Contexts that may just be going: their marks are not asked.
-    going: Vec<CUcontext>,
+    pub(super) going: Vec<CUcontext>,
     /// Contexts that went. An event that was in use meanwhile may be of one of them, and is left to
     /// the driver.
     gone: u64,
@@ -170,6 +173,7 @@ impl DeviceGate {
                 ledgers: Vec::new(),
                 launching: (0, 0),
                 loading: 0,
+                unreported: Unreported::default(),
                 slices: Slices::default(),
                 sleepers: Sleepers::default(),
                 report: Report::default(),
@@ -229,6 +233,10 @@ impl DeviceGate {
             inner.look_relaxed(now);
             self.settle(&mut inner, now);
         }
+        if first {
+            // The function's address may have been another one's.
+            inner.window.doubt(key);
+        }
         let bounds = inner.bounds;
         let expected = inner.window.expected(bounds, key);
         if let Some(full) = self.has_to_yield(&mut inner, now, expected.ns) {
@@ -255,6 +263,7 @@ impl DeviceGate {
     }
 
     fn admitted(&self, inner: &mut Inner, key: u64, expected: Expected) -> Told {
+        inner.unreported.admitted += 1;
         inner.slices.admitted(1, expected.ns);
         self.wake_sleeper(inner);
         Told::Go(Go {
@@ -410,6 +419,7 @@ impl DeviceGate {
         if quiet {
             self.mark_all(stands);
         } else if stand == GateState::Open {
+            self.drop_unreported();
             self.glance(turn);
             self.mark_tails(turn);
         }

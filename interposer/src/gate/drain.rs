@@ -3,10 +3,11 @@
 //! While the gate is open but bound, a launch asks for room in the window; where its work would not
 //! be complete by the deadline, the gate closes early. While it is closed, launches wait for the
 //! next turn, and the daemon is told once per close that one waits. Every wait is bounded: a
-//! waiting thread checks ten times a second, and continues if the gate thread has not run for
-//! [`PATIENCE`], or if there has been no room for that long.
+//! waiting thread checks ten times a second, and continues if the gate thread shows no sign of life
+//! ([`Stillness`]), or if there has been no room for [`PATIENCE`].
 
 use core::cell::Cell;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use gpushare_cuda_abi::cuda::{
     CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext, CUresult, CUstream,
@@ -19,6 +20,7 @@ use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
 use crate::gate::device_gate::{self, DeviceGate, Timing, Told};
 use crate::gate::ledger::Named;
+use crate::gate::stillness::Stillness;
 use crate::guest::clock;
 use crate::guest::exit;
 use crate::guest::futex::FutexWaiter;
@@ -26,8 +28,7 @@ use gpushare_pacing::estimate::Expected;
 use gpushare_pacing::window::{Op, StreamKey};
 use gpushare_protocol::report::Report;
 
-/// How long the gate thread may show no sign of life, or an open device have no room (ns), before
-/// waiting launches continue.
+/// How long an open device may have no room (ns), before waiting launches continue.
 const PATIENCE: u64 = 10_000_000_000;
 
 /// One admitted launch.
@@ -48,13 +49,20 @@ struct Admitted {
 }
 
 thread_local! {
-    // Const and without a destructor. Its address tells threads apart.
-    static HERE: Cell<u8> = const { Cell::new(0) };
+    // Const and without a destructor. 0: the thread has no number yet.
+    static NUMBER: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A number of the calling thread's own while it lives, never 0.
+/// A number of the calling thread's own, never 0 and never another thread's: work in the default
+/// stream of a thread's own may outlive the thread, and is no later thread's.
 pub(crate) fn thread_number() -> usize {
-    HERE.with(|here| core::ptr::from_ref(here).addr())
+    static LAST: AtomicUsize = AtomicUsize::new(0);
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(LAST.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+        number.get()
+    })
 }
 
 /// Waits until a launch may go to the driver. Called inside the gate ([`GateGuard`]), for a gate
@@ -69,9 +77,10 @@ pub(crate) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> LaunchSlot 
     let era = ledger::era();
     // Endless work may wait for this launch.
     let mut end = None;
+    let mut stillness = Stillness::default();
     loop {
         guard.wait_while_closed(target.device_index, &mut || {
-            announce_waiter(gate, target.device_index)
+            announce_waiter(gate, target.device_index, &mut stillness)
         });
         if exit::is_leaving() || guard.is_lost() {
             return LaunchSlot(None);
@@ -114,7 +123,7 @@ pub(crate) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> LaunchSlot 
                 guard.step_out();
                 // First that more is wanted, then that all is done: the daemon must not think for
                 // an instant that it is not.
-                let _ = announce_waiter(gate, target.device_index);
+                let _ = announce_waiter(gate, target.device_index, &mut stillness);
                 thread::wake();
                 guard.step_in();
             }
@@ -175,6 +184,13 @@ pub(crate) fn context_going(context: CUcontext) {
     }
 }
 
+/// The calls that may end a context, and that have not come back, never will.
+pub(crate) fn nothing_ends(context: CUcontext) {
+    for gate in device_gate::all() {
+        gate.lock().going.retain(|going| *going != context);
+    }
+}
+
 /// The announced destruction has happened, or not.
 pub(crate) fn context_went(context: CUcontext, gone: bool) {
     for gate in device_gate::all() {
@@ -227,13 +243,16 @@ pub(crate) fn may_bind() -> bool {
 
 /// A thread waits at a closed gate: reports it, opens the gate if the turn has come, and returns
 /// the futex to sleep on.
-fn announce_waiter(gate: &DeviceGate, index: usize) -> Option<FutexWaiter> {
+fn announce_waiter(
+    gate: &DeviceGate,
+    index: usize,
+    stillness: &mut Stillness,
+) -> Option<FutexWaiter> {
     let wanted = gate.waits();
     if let Some(epoch) = wanted {
         thread::tell(index, Report::Wanted, epoch);
     }
-    let now = clock::now();
-    if thread::stirred().saturating_add(PATIENCE) < now {
+    if stillness.look(clock::now(), thread::stirred()) {
         tracing::warn!(index, "the gate thread does not stir; going on without it");
         gate.give_up();
     }

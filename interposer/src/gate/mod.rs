@@ -26,6 +26,7 @@ pub(crate) mod marks;
 mod records;
 mod ring;
 pub(crate) mod seal;
+mod stillness;
 mod sync;
 mod target;
 mod thread;

@@ -17,3 +17,4 @@ pub(crate) mod map;
 pub(crate) mod nap;
 pub(crate) mod sys;
 pub(crate) mod thread_word;
+pub(crate) mod timed_lock;

@@ -328,33 +328,26 @@ pub(crate) fn context_going(context: CUcontext) {
         here.any(|frees| frees.context == context && frees.busy)
     };
     let mut pending = shared.wait_while(shared.lock(), busy);
-    let taken: Vec<StreamFrees> = pending
-        .all
-        .extract_if(.., |frees| frees.context == context)
-        .collect();
-    pending.going.extend(taken);
+    pending.context_goes(context);
 }
 
-/// The context is there still.
+/// The context is there still, unless another call ends it.
 pub(crate) fn context_stays(context: CUcontext) {
-    let Some(shared) = UNDER_WAY.get() else {
-        return;
-    };
-    let mut pending = shared.lock();
-    let back: Vec<StreamFrees> = pending
-        .going
-        .extract_if(.., |frees| frees.context == context)
-        .collect();
-    pending.all.extend(back);
+    if let Some(shared) = UNDER_WAY.get() {
+        shared.lock().context_stays(context);
+    }
+}
+
+/// The calls that may end a context, and that have not come back, never will.
+pub(crate) fn nothing_ends(context: CUcontext) {
+    if let Some(shared) = UNDER_WAY.get() {
+        shared.lock().nothing_ends(context);
+    }
 }
 
 /// A context is gone, its events and the frees behind its work with it.
 pub(crate) fn context_gone(context: CUcontext) {
-    context_stays(context);
-    let gone: Vec<StreamFrees> = under_way()
-        .all
-        .extract_if(.., |frees| frees.context == context)
-        .collect();
+    let gone = under_way().context_gone(context);
     for frees in gone {
         frees
             .batches()

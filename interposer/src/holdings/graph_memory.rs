@@ -9,9 +9,9 @@ use crate::driver::calls;
 use crate::driver::captures::unnoticed;
 use crate::driver::device::{self, DeviceKey};
 use crate::guest::fork::ForkLocal;
+use crate::guest::timed_lock::{TimedLock, TimedLockGuard};
 use crate::holdings::arena::{Arena, Held, Promise};
 use crate::holdings::launches::{Given, Launch, Launches, Lessening};
-use crate::holdings::timed_lock::{TimedLock, TimedLockGuard};
 
 /// The known graph memory of each device.
 static KNOWN: ForkLocal<[Known; MAX_DEVICES]> = ForkLocal::new();

@@ -12,4 +12,3 @@ pub(crate) mod pending_frees;
 pub(crate) mod pools;
 pub(crate) mod reclaim;
 pub(crate) mod table;
-pub(crate) mod timed_lock;

@@ -87,6 +87,8 @@ pub(crate) struct PendingFrees {
     pub(crate) all: Vec<StreamFrees>,
     /// Of contexts that are being destroyed, or perhaps only released.
     pub(crate) going: Vec<StreamFrees>,
+    /// Contexts that may be ending, one for each call that may end it.
+    endings: Vec<CUcontext>,
 }
 
 impl Freed {
@@ -115,6 +117,42 @@ impl PendingFrees {
     pub(crate) fn find_busy(&mut self, key: Key) -> Option<&mut StreamFrees> {
         let all = self.all.iter_mut().chain(&mut self.going);
         all.into_iter().find(|frees| frees.key == key && frees.busy)
+    }
+
+    /// A call that may end a context begins: its frees are left alone.
+    pub(crate) fn context_goes(&mut self, context: CUcontext) {
+        self.endings.push(context);
+        let here = self.all.extract_if(.., |frees| frees.context == context);
+        self.going.extend(here);
+    }
+
+    /// Such a call has not ended it. Its frees are back once no other call may end it.
+    pub(crate) fn context_stays(&mut self, context: CUcontext) {
+        self.call_ended(context);
+        if !self.endings.contains(&context) {
+            let back = self.going.extract_if(.., |frees| frees.context == context);
+            self.all.extend(back);
+        }
+    }
+
+    /// Such a call has ended it. Returns its frees.
+    pub(crate) fn context_gone(&mut self, context: CUcontext) -> Vec<StreamFrees> {
+        self.call_ended(context);
+        let of_it = |frees: &mut StreamFrees| frees.context == context;
+        let going = self.going.extract_if(.., of_it);
+        going.chain(self.all.extract_if(.., of_it)).collect()
+    }
+
+    /// The calls that may end it, and that have not come back, never will.
+    pub(crate) fn nothing_ends(&mut self, context: CUcontext) {
+        self.endings.retain(|ending| *ending != context);
+        self.context_stays(context);
+    }
+
+    fn call_ended(&mut self, context: CUcontext) {
+        if let Some(at) = self.endings.iter().position(|ending| *ending == context) {
+            self.endings.swap_remove(at);
+        }
     }
 }
 
@@ -225,5 +263,62 @@ impl Batch {
         if !self.held.is_empty() {
             frees::held_over(&self.held);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gpushare_cuda_abi::cuda::CUstream;
+
+    use super::*;
+    use crate::driver::contexts::{ContextId, Here};
+
+    fn context(at: usize) -> CUcontext {
+        CUcontext(core::ptr::without_provenance_mut(at))
+    }
+
+    /// A free in a stream of the context.
+    fn free_in(context: CUcontext) -> StreamFrees {
+        let device = DeviceKey::of_index(0).expect("a device");
+        let handle = context;
+        let here = Here {
+            device,
+            context: ContextId::NONE,
+            handle,
+        };
+        let stream = StreamRef::legacy(CUstream::NULL);
+        let stream_id = stream.id(Some(here));
+        let key = Key {
+            device,
+            stream: stream_id,
+        };
+        StreamFrees::new(key, context, stream)
+    }
+
+    #[test]
+    fn frees_are_back_when_the_last_call_that_may_end_their_context_is() {
+        let (here, there) = (context(0x100), context(0x200));
+        let mut pending = PendingFrees::default();
+        pending.all.extend([free_in(here), free_in(there)]);
+        pending.context_goes(here);
+        pending.context_goes(here);
+        pending.context_stays(here);
+        assert_eq!((pending.all.len(), pending.going.len()), (1, 1));
+        pending.context_stays(here);
+        assert_eq!((pending.all.len(), pending.going.len()), (2, 0));
+    }
+
+    #[test]
+    fn frees_of_a_context_that_ends_do_not_come_back() {
+        let here = context(0x100);
+        let mut pending = PendingFrees::default();
+        pending.all.push(free_in(here));
+        pending.context_goes(here);
+        pending.context_goes(here);
+        pending.all.push(free_in(here));
+        assert_eq!(pending.context_gone(here).len(), 2);
+        pending.context_stays(here);
+        assert!(pending.all.is_empty() && pending.going.is_empty());
+        assert!(pending.endings.is_empty());
     }
 }

@@ -2,8 +2,10 @@
 //! credited.
 
 use core::ffi::c_int;
+use core::time::Duration;
 
 use gpushare_cuda_abi::cuda::*;
+use gpushare_protocol::page::MAX_DEVICES;
 
 use crate::account::{self, Deadline};
 use crate::driver::calls;
@@ -16,6 +18,8 @@ use crate::driver::streams;
 use crate::entry::args::Out;
 use crate::entry::hooks;
 use crate::gate::{self, drain, seal};
+use crate::guest::fork::ForkLocal;
+use crate::guest::timed_lock::{TimedLock, TimedLockGuard};
 use crate::holdings::frees;
 use crate::holdings::objects::{self, Map};
 use crate::holdings::overhead;
@@ -47,6 +51,20 @@ hooks! {
 /// Primary contexts by device ordinal.
 static PRIMARY: Map<CUcontext> = Map::new();
 
+/// How long a call waits for its turn at a primary context: a call that was left by a jump does not
+/// give its turn back.
+const TURN: Duration = Duration::from_secs(10);
+
+/// A thread's turn at retaining or releasing the primary context of a device. Whether a release
+/// ended it is known only afterwards, and a retain in between would make another one of the same
+/// handle: so nothing comes between the driver's answer and what follows from it. Why: ADR 183.
+fn turn(ordinal: CUdevice) -> Option<TimedLockGuard<'static>> {
+    static TURNS: ForkLocal<[TimedLock; MAX_DEVICES]> = ForkLocal::new();
+    let device = device::of_ordinal(ordinal)?;
+    let turns = TURNS.get_or(|| [const { TimedLock::new() }; MAX_DEVICES]);
+    Some(turns.get(device.index())?.seize(TURN))
+}
+
 /// The number a handle is known by in our maps.
 fn key(handle: CUcontext) -> u64 {
     handle.0.addr() as u64
@@ -65,7 +83,7 @@ fn creating(
     };
     if let (Some(made), Some(device)) = (context.after(answer), device) {
         // Noticed now, so that the gate thread knows it.
-        contexts::of(made);
+        contexts::made(made);
         overhead::book_context(made, device, took);
         account::context_made(device);
     }
@@ -113,11 +131,14 @@ fn ending(
     ended: impl FnOnce(CUresult) -> bool,
 ) -> CUresult {
     // Memory that ends with the context may be off the device while the process is sealed.
-    seal::pass(|| ending_unsealed(context, call, ended))
+    seal::pass(|| ending_unsealed(context, None, call, ended))
 }
 
+/// The handle may be another context's as soon as the turn or the tracker has it back: what is
+/// known by the handle ends before. What is known by the context's number may take its time.
 fn ending_unsealed(
     context: CUcontext,
+    turn: Option<TimedLockGuard<'static>>,
     call: impl FnOnce() -> CUresult,
     ended: impl FnOnce(CUresult) -> bool,
 ) -> CUresult {
@@ -126,20 +147,22 @@ fn ending_unsealed(
     frees::context_going(context);
     let answer = call();
     let ended = ended(answer);
-    if ended {
-        let gone = going.ended();
-        if let Some(number) = gone.number() {
-            table::drain_context(number);
-            memory::context_gone(number, context);
-            objects::drain_context(number);
-        }
-        overhead::context_gone(context);
-        frees::context_gone(context);
-    } else {
+    drain::context_went(context, ended);
+    if !ended {
         frees::context_stays(context);
         going.stays();
+        return answer;
     }
-    drain::context_went(context, ended);
+    frees::context_gone(context);
+    overhead::context_gone(context);
+    memory::context_ends(context);
+    let gone = going.ended();
+    drop(turn);
+    if let Some(number) = gone.number() {
+        table::drain_context(number);
+        memory::context_gone(number);
+        objects::drain_context(number);
+    }
     answer
 }
 
@@ -154,16 +177,12 @@ fn set_limit(call: impl FnOnce() -> CUresult) -> CUresult {
 }
 
 fn retain(context: Out<'_, CUcontext>, device: CUdevice, call: impl Fn() -> CUresult) -> CUresult {
+    // Also where no hook saw it made: a tool may call the driver while it starts.
+    if let Err(refused) = expected(device) {
+        return refused;
+    }
+    let _turn = turn(device);
     if is_active(device) {
-        // No hook saw it made: a tool may call the driver while it starts.
-        let is_news = PRIMARY
-            .with(u64::from(device.cast_unsigned()), |_| ())
-            .is_none();
-        let device_here = device::of_ordinal(device).filter(|_| is_news);
-        if let Some(refused) = device_here.and_then(|device| opened(device, &Deadline::new()).err())
-        {
-            return refused;
-        }
         return remembered(device, context, call());
     }
     let answer = creating(context, device, call);
@@ -180,6 +199,16 @@ fn remembered(device: CUdevice, context: Out<'_, CUcontext>, answer: CUresult) -
     answer
 }
 
+/// Has the daemon make room for a device's primary context where none is known: before the turn,
+/// because that may take long.
+fn expected(ordinal: CUdevice) -> Result<(), CUresult> {
+    let is_known = PRIMARY.with(u64::from(ordinal.cast_unsigned()), |_| ());
+    match device::of_ordinal(ordinal) {
+        Some(device) if is_known.is_none() => opened(device, &Deadline::new()),
+        _ => Ok(()),
+    }
+}
+
 fn is_active(device: CUdevice) -> bool {
     unnoticed(|| calls::primary_is_active(device)).unwrap_or(false)
 }
@@ -191,11 +220,20 @@ fn ending_primary(
     ended: impl FnOnce() -> bool,
 ) -> CUresult {
     let number = u64::from(device.cast_unsigned());
-    let Some(context) = PRIMARY.with(number, |context| *context) else {
-        return call();
-    };
-    ending(context, call, |answer| {
-        answer.is_success() && ended() && PRIMARY.take(number).is_some()
+    seal::pass(|| {
+        let turn = turn(device);
+        let Some(context) = PRIMARY.with(number, |context| *context) else {
+            return call();
+        };
+        if turn.as_ref().is_some_and(TimedLockGuard::is_seized) {
+            tracing::warn!("a call for the primary context did not return: not waited for");
+            contexts::nothing_ends(context);
+            frees::nothing_ends(context);
+            drain::nothing_ends(context);
+        }
+        ending_unsealed(context, turn, call, |answer| {
+            answer.is_success() && ended() && PRIMARY.take(number).is_some()
+        })
     })
 }
 
@@ -206,6 +244,10 @@ fn create_green(
     call: impl Fn() -> CUresult,
 ) -> CUresult {
     let device: Option<DeviceKey> = device::of_ordinal(ordinal);
+    if let Err(refused) = expected(ordinal) {
+        return refused;
+    }
+    let _turn = turn(ordinal);
     let begins = !is_active(ordinal);
     let (answer, took) = match begun(device, call) {
         Ok(begun) => begun,

@@ -15,14 +15,14 @@ use crate::driver::device::{self, DeviceKey};
 use crate::driver::stream_ref::StreamRef;
 use crate::entry::args::{InOut, Opaque, Out};
 use crate::entry::hooks;
-use crate::gate::{self, Work, seal};
+use crate::gate::{self, Work, apart, seal};
+use crate::guest::timed_lock::TimedLockGuard;
 use crate::holdings::arena::{self, Arena as _, Promise};
 use crate::holdings::frees::{self, Freed};
 use crate::holdings::graph_memory::GraphMemory;
 use crate::holdings::launches::{Given, Launch};
 use crate::holdings::objects::Map;
 use crate::holdings::reclaim::{self, Found};
-use crate::holdings::timed_lock::TimedLockGuard;
 use crate::hooks::graph_size::{Sizes, size_up};
 use crate::hooks::refusal;
 
@@ -86,9 +86,23 @@ fn instantiate_params(
     })
 }
 
-/// Makes an executable graph by `call` and records its allocations. With the upload flag memory may
-/// be taken at once.
+/// Makes an executable graph by `ask`.
 fn instantiating(
+    exec: Out<'_, CUgraphExec>,
+    graph: CUgraph,
+    flags: u64,
+    ask: impl Fn(Out<'_, CUgraphExec>, u64) -> CUresult,
+) -> CUresult {
+    let answer = making(exec, graph, flags, ask);
+    if let Some(made) = exec.after(answer) {
+        apart::graph_made(made);
+    }
+    answer
+}
+
+/// Makes an executable graph by `ask` and records its allocations. With the upload flag memory may
+/// be taken at once.
+fn making(
     exec: Out<'_, CUgraphExec>,
     graph: CUgraph,
     flags: u64,

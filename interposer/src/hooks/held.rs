@@ -103,14 +103,11 @@ hooks! {
     #[held]
     fn cuGraphExecBatchMemOpNodeSetParams(exec: CUgraphExec, node: CUgraphNode, list: *const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1)
         -> CUresult = |call| seal::pass(call);
-    #[held]
-    fn cuGraphExecChildGraphNodeSetParams(exec: CUgraphExec, node: CUgraphNode, child: CUgraph) -> CUresult = |call| seal::pass(call);
-    #[held]
+    fn cuGraphExecChildGraphNodeSetParams(exec: CUgraphExec, node: CUgraphNode, child: CUgraph) -> CUresult = |call| changing(exec, call);
     fn cuGraphExecUpdate(exec: CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, result: *mut c_int) -> CUresult
-        = |call| seal::pass(call);
-    #[held]
+        = |call| changing(exec, call);
     fn cuGraphExecUpdate_v2(exec: CUgraphExec, graph: CUgraph, result: *mut CUgraphExecUpdateResultInfo_v1) -> CUresult
-        = |call| seal::pass(call);
+        = |call| changing(exec, call);
     #[held]
     fn cuTexObjectCreate(texture: *mut CUtexObject, resource: *const CUDA_RESOURCE_DESC, sampling: *const CUDA_TEXTURE_DESC,
         view: *const CUDA_RESOURCE_VIEW_DESC) -> CUresult = |call| seal::pass(call);
@@ -126,6 +123,15 @@ hooks! {
     #[held]
     fn cuTexRefSetAddress2D_v2 | cuTexRefSetAddress2D_v3(texture: CUtexref, shape: *const CUDA_ARRAY_DESCRIPTOR_v2, at: CUdeviceptr,
         pitch: usize) -> CUresult = |call| seal::pass(call);
+}
+
+/// Changes an executable graph by `call`: it may take another time then.
+fn changing(exec: CUgraphExec, call: impl FnOnce() -> CUresult) -> CUresult {
+    let answer = seal::pass(call);
+    if answer.is_success() {
+        apart::graph_changed(exec);
+    }
+    answer
 }
 
 /// Makes a stream wait, by `call`, for a value that another stream, device or the host writes.

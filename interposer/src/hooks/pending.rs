@@ -16,7 +16,8 @@ hooks! {
     #[seen]
     fn cuEventRecord | cuEventRecord_ptsz(event: CUevent, stream: CUstream) -> CUresult
         = |call, of| awaited::recording_in(event, of(stream), false, call);
-    #[seen]
+    // What a capture makes a node of, a graph may record while something binds.
+    #[seen(!is_external(flags))]
     fn cuEventRecordWithFlags | cuEventRecordWithFlags_ptsz(event: CUevent, stream: CUstream, flags: c_uint) -> CUresult
         = |call, of| awaited::recording_in(event, of(stream), is_external(flags), call);
     #[seen]
@@ -73,7 +74,13 @@ hooks! {
     fn cuGraphNodeSetParams | cuGraphNodeSetParams_v2(node: CUgraphNode, params: In<'_, CUgraphNodeParams>) -> CUresult
         = |call| noting(!node.is_null(), params, call);
     fn cuGraphExecNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: In<'_, CUgraphNodeParams>) -> CUresult
-        = |call| noting(!exec.is_null() && !node.is_null(), params, call);
+        = |call| {
+            let answer = noting(!exec.is_null() && !node.is_null(), params, call);
+            if answer.is_success() {
+                apart::graph_changed(exec);
+            }
+            answer
+        };
 }
 
 /// Submits a function of the host's by `call`.
@@ -92,6 +99,7 @@ fn waiting_outside(stream: StreamRef, call: impl FnOnce() -> CUresult) -> CUresu
 }
 
 /// Whether the flags make a recording in a capture a node of the graph.
+#[inline(always)]
 fn is_external(flags: c_uint) -> bool {
     flags & CUevent_record_flags::EXTERNAL.0 != 0
 }

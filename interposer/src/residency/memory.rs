@@ -344,8 +344,17 @@ pub(super) fn await_device(device: DeviceKey) -> Result<(), Behind> {
     Ok(())
 }
 
+/// A context has ended: no other one reaches its memory, nor does it others'. Its handle means no
+/// other one yet. Inside a passage of the seal.
+pub(crate) fn context_ends(handle: CUcontext) {
+    if seal::may_move() {
+        blocks().peers.retain(|peer| peer.of != handle);
+        peers::gone(handle);
+    }
+}
+
 /// A context has ended, and its memory with it. Inside a passage of the seal.
-pub(crate) fn context_gone(context: ContextId, handle: CUcontext) {
+pub(crate) fn context_gone(context: ContextId) {
     if !seal::may_move() {
         return;
     }
@@ -353,7 +362,6 @@ pub(crate) fn context_gone(context: ContextId, handle: CUcontext) {
     let (gone, slabs): (Vec<(u64, Block)>, _) = {
         let mut blocks = blocks();
         let slabs = blocks.smalls.context_gone(context);
-        blocks.peers.retain(|peer| peer.of != handle);
         let bases = blocks.map.iter();
         let bases: Vec<u64> = bases
             .filter(|(_, block)| block.context == context)
@@ -372,7 +380,6 @@ pub(crate) fn context_gone(context: ContextId, handle: CUcontext) {
     for slab in slabs {
         account::release(slab.device, slab.charge);
     }
-    peers::gone(handle);
 }
 
 /// The allocation at an address in movable memory, or that there is none.

@@ -15,8 +15,8 @@ use crate::driver::device::{self, DeviceKey};
 use crate::driver::vmm;
 use crate::gate::seal;
 use crate::guest::fork::ForkLocal;
+use crate::guest::timed_lock::{TimedLock, TimedLockGuard};
 use crate::holdings::frees;
-use crate::holdings::timed_lock::{TimedLock, TimedLockGuard};
 
 /// For how long a thread waits for another that changes the rights at a pool's memory.
 const TURN: Duration = Duration::from_secs(1);

@@ -19,6 +19,7 @@ mod bound;
 mod callbacks;
 mod control_thread;
 mod deadline;
+mod joining;
 mod pages;
 mod pauses;
 mod register;
@@ -48,8 +49,9 @@ use asks::{Asks, Question, ask};
 pub(crate) use bound::{Bound, Waiting};
 pub(crate) use callbacks::Callbacks;
 pub(crate) use deadline::{Deadline, LOCK_PATIENCE};
-use register::{Failed, Welcome};
-use socket::{Bell, Connection};
+pub(crate) use joining::look;
+use register::Welcome;
+use socket::Bell;
 pub(crate) use stored::Answer;
 
 /// How long a starting process waits for the daemon.
@@ -157,7 +159,7 @@ pub(crate) fn after_fork_in_child() {
 }
 
 /// Registers this process with the daemon whose socket lies in `folder`, waiting [`START_PATIENCE`]
-/// for it, and starts the control thread.
+/// for it, and starts the control thread. Waits for another thread's [`look`].
 ///
 /// # Errors
 /// [`Unreachable`], one line.
@@ -168,7 +170,9 @@ pub(crate) fn start(folder: &Path, callbacks: Callbacks) -> Result<&'static Sess
         away,
     };
     let unreachable = |why: String| unreachable_for((why, false));
-    let reached = reach(folder, (callbacks.capabilities)());
+    let _turn =
+        joining::turn(START_PATIENCE).ok_or_else(|| unreachable(joining::BUSY.to_owned()))?;
+    let reached = joining::reach(folder, (callbacks.capabilities)());
     let (connection, welcome) = reached.map_err(unreachable_for)?;
     let socket = Arc::clone(connection.socket());
     let session = Session::new(folder, callbacks, welcome, socket)
@@ -183,54 +187,6 @@ pub(crate) fn start(folder: &Path, callbacks: Callbacks) -> Result<&'static Sess
         .map_err(|error| unreachable(format!("no thread to be had: {error}")))?;
     session.await_keeper();
     Ok(session)
-}
-
-/// The usage page of the tenant whose socket lies in `folder`, for a process that only reads. One
-/// attempt within a second.
-pub(crate) fn look(folder: &Path, capabilities: u64) -> Option<&'static Page> {
-    static SEEN: ForkLocal<&'static Page> = ForkLocal::new();
-    if let Some(page) = SEEN.get() {
-        return Some(page);
-    }
-    let end = Instant::now() + AT_ONCE;
-    let (_, welcome) = attempt(folder, capabilities, end).ok()?;
-    Some(SEEN.set(pages::usage(&welcome.usage).ok()?))
-}
-
-fn attempt(
-    folder: &Path,
-    capabilities: u64,
-    end: Instant,
-) -> Result<(Connection, Welcome), Failed> {
-    let mut connection = Connection::open(folder)?;
-    let hello = register::greet(&mut connection, 0, capabilities, end)?;
-    let welcome = register::register(&mut connection, &hello, None, end)?;
-    Ok((connection, welcome))
-}
-
-/// Connects and registers as a new process. The error says why not, and whether no daemon answered.
-fn reach(folder: &Path, capabilities: u64) -> Result<(Connection, Welcome), (String, bool)> {
-    let end = Instant::now() + START_PATIENCE;
-    let mut pause = PAUSES.0;
-    loop {
-        match attempt(folder, capabilities, end) {
-            Ok(reached) => return Ok(reached),
-            Err(Failed::Refused(why)) => return Err((why, false)),
-            Err(Failed::Away(error)) if Instant::now() + pause > end => {
-                // An error that a daemon reports about itself has the kind `Other`; the system's
-                // errors have other kinds.
-                let away = error.kind() != io::ErrorKind::Other;
-                let why = format!(
-                    "the daemon did not answer for {} s ({error}); is gpushared running?",
-                    START_PATIENCE.as_secs()
-                );
-                return Err((why, away));
-            }
-            Err(Failed::Away(_)) => {}
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(PAUSES.1);
-    }
 }
 
 impl Session {

@@ -187,6 +187,102 @@ fn times_follow_an_operation_that_becomes_shorter_or_longer() {
     }
 }
 
+/// Estimates that know key 7 to take `ns`, while others may work.
+fn knowing(ns: u64) -> Estimates {
+    let mut estimates = Estimates::default();
+    for _ in 0..3 {
+        estimates.submit(7);
+        estimates.sample(7, ns, true);
+    }
+    assert_eq!(estimates.of(7, ASSUMED), Expected { ns, known: true });
+    estimates
+}
+
+/// How many of the next operations are timed, each of which takes `ns`.
+fn timed(estimates: &mut Estimates, operations: u32, ns: u64) -> usize {
+    let is_timed = |_: &u32| {
+        let timed = estimates.submit(7);
+        if timed {
+            estimates.sample(7, ns, true);
+        }
+        timed
+    };
+    (0..operations).filter(is_timed).count()
+}
+
+#[test]
+fn a_key_that_is_forgotten_is_as_one_that_was_never_seen() {
+    let mut estimates = knowing(20_000);
+    estimates.forget(8);
+    assert!(estimates.of(7, ASSUMED).known, "another one was");
+    estimates.forget(7);
+    let expected = estimates.of(7, ASSUMED);
+    assert_eq!((expected.ns, expected.known), (ASSUMED, false));
+    assert_eq!(timed(&mut estimates, 3, 300_000), 3);
+    assert_eq!(estimates.of(7, ASSUMED).ns, 300_000);
+}
+
+#[test]
+fn a_short_mean_is_lost_after_eight_times_of_a_slice_in_a_row() {
+    let mut estimates = knowing(20_000);
+    for _ in 0..20 {
+        (0..7).for_each(|_| estimates.sample(7, 5_000_000, true));
+        assert!(estimates.of(7, ASSUMED).known, "they may be interrupted");
+        estimates.sample(7, 20_000, true);
+    }
+    (0..8).for_each(|_| estimates.sample(7, 5_000_000, true));
+    let expected = estimates.of(7, ASSUMED);
+    assert_eq!((expected.ns, expected.known), (ASSUMED, false));
+}
+
+#[test]
+fn a_mean_of_most_of_a_slice_outlives_interrupted_times() {
+    let mut estimates = knowing(1_800_000);
+    (0..100).for_each(|_| estimates.sample(7, 3_800_000, true));
+    assert_eq!(estimates.of(7, ASSUMED).ns, 1_800_000);
+}
+
+#[test]
+fn a_key_that_takes_another_time_than_known_is_timed_until_that_is() {
+    for took in [30_000, 1_900_000, 5_000_000] {
+        let mut estimates = knowing(100_000);
+        let timed = timed(&mut estimates, 256 + 8, took);
+        let expected = estimates.of(7, ASSUMED);
+        match took {
+            30_000 => assert_eq!(timed, 1, "that short a time may be anything"),
+            1_900_000 => assert_eq!((timed, expected.ns), (9, took)),
+            _ => assert_eq!((timed, expected.known), (8, false)),
+        }
+        assert_eq!(estimates.take_doubt(), took > 100_000);
+        assert!(!estimates.take_doubt());
+    }
+}
+
+#[test]
+fn a_key_whose_time_varies_is_not_timed_always() {
+    let mut estimates = knowing(100_000);
+    let mut count = 0;
+    for round in 0..10_000 {
+        let ns = if round % 2 == 0 { 100_000 } else { 900_000 };
+        count += timed(&mut estimates, 1, ns);
+    }
+    assert!((30..400).contains(&count), "{count}");
+}
+
+#[test]
+fn a_key_in_doubt_is_timed_at_once_and_one_that_was_just_now_is_not() {
+    let mut estimates = Estimates::default();
+    assert!(!estimates.doubt(7), "nothing is known of it");
+    let mut estimates = knowing(100_000);
+    assert!(estimates.doubt(7) && !estimates.doubt(7));
+    assert_eq!(estimates.untimed(7), 0, "none goes unasked");
+    assert_eq!(timed(&mut estimates, 100, 1_000_000), 8);
+    assert_eq!(estimates.of(7, ASSUMED).ns, 1_000_000);
+    assert!(!estimates.doubt(7), "it is measured");
+    assert_eq!(timed(&mut estimates, 256, 1_000_000), 1);
+    assert!(estimates.doubt(7));
+}
+
 #[test]
 fn batches_do_not_blur_an_exact_time_but_say_when_it_holds_no_more() {
     let mut estimates = Estimates::default();

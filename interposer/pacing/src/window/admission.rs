@@ -1,4 +1,5 @@
-//! Whether one more operation may be submitted now, and the reservation for it meanwhile.
+//! Whether one more operation may be submitted now, and the reservation for it meanwhile; what
+//! makes its expected duration doubtful.
 
 use super::{Answer, Bounds, Window};
 use crate::estimate::Expected;
@@ -21,6 +22,21 @@ impl<M> Window<M> {
     /// The expected duration of one operation of `key`.
     pub fn expected(&self, bounds: Bounds, key: u64) -> Expected {
         self.estimates.of(key, bounds.window / 4)
+    }
+
+    /// Operations of `key` may be other work than before. `true` if the next ones are timed now.
+    pub fn doubt(&mut self, key: u64) -> bool {
+        self.estimates.doubt(key)
+    }
+
+    /// Whether what is known of some key has changed much since the last call.
+    pub fn take_doubt(&mut self) -> bool {
+        self.estimates.take_doubt()
+    }
+
+    /// Operations of `key` are other work from now on.
+    pub fn forget_key(&mut self, key: u64) {
+        self.estimates.forget(key);
     }
 
     /// Asks to submit one operation that is expected to take `expected` nanoseconds. Where the
@@ -82,6 +98,11 @@ impl<M> Window<M> {
         self.began = true;
         self.set_aside(1, expected);
         Answer::Go
+    }
+
+    /// Operations that were set aside, and not submitted yet.
+    pub fn awaited(&self) -> u32 {
+        self.reserved.0
     }
 
     /// So many operations that are expected to take so long together are about to be submitted.

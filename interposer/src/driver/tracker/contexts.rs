@@ -62,6 +62,18 @@ pub(crate) fn of(handle: CUcontext) -> Option<Here> {
     }
 }
 
+/// The facts about a context that the driver has just made. Its handle may be that of one whose end
+/// another thread is still noting: that is waited for.
+pub(crate) fn made(handle: CUcontext) -> Option<Here> {
+    let tracker = Tracker::get();
+    let ends = |state: &State| {
+        let known = state.contexts.get(&handle);
+        known.is_some_and(|known| known.going > 0)
+    };
+    drop(tracker.wait(tracker.lock(), ends));
+    of(handle)
+}
+
 #[cold]
 fn look_up(asked: CUcontext, switch: bool) -> Option<Here> {
     let epoch = epoch();
@@ -103,7 +115,7 @@ fn enter(handle: CUcontext, device: DeviceKey) -> Here {
     let noticed = Context {
         here,
         born: BORN.fetch_add(1, Ordering::Relaxed),
-        going: false,
+        going: 0,
         busy: 0,
         own: None,
     };
@@ -143,7 +155,7 @@ pub(super) fn on(device_index: usize) -> Vec<(CUcontext, bool)> {
     let state = Tracker::get().lock();
     let here = state.contexts.iter();
     here.filter(|(_, known)| known.here.device.index() == device_index)
-        .map(|(context, known)| (*context, known.going))
+        .map(|(context, known)| (*context, known.going > 0))
         .collect()
 }
 
@@ -173,36 +185,53 @@ impl Context {
 /// is put into it.
 #[derive(Debug)]
 #[must_use = "it has ended, or stays"]
-pub(crate) struct Going(CUcontext);
+pub(crate) struct Going {
+    context: CUcontext,
+    /// Which one it is, if it is known: others have called it by its handle.
+    born: Option<u64>,
+}
 
 /// A context is about to be destroyed, reset or released. Returns after the last mark in it.
 pub(crate) fn going(context: CUcontext) -> Going {
     let tracker = Tracker::get();
     let mut state = tracker.lock();
-    if let Some(known) = state.contexts.get_mut(&context) {
-        known.going = true;
-    }
+    let born = state.contexts.get_mut(&context).map(|known| {
+        known.going += 1;
+        known.born
+    });
     let busy = |state: &State| {
         let context = state.contexts.get(&context);
         context.is_some_and(|context| context.busy > 0)
     };
     drop(tracker.wait(state, busy));
-    Going(context)
+    Going { context, born }
+}
+
+/// The calls that may end a context, and that have not come back, never will.
+pub(crate) fn nothing_ends(context: CUcontext) {
+    if let Some(known) = Tracker::get().lock().contexts.get_mut(&context) {
+        known.going = 0;
+    }
 }
 
 impl Going {
-    /// It is there still.
+    /// It is there still. Marks are put into it again once no other call may end it.
     pub(crate) fn stays(self) {
-        if let Some(known) = Tracker::get().lock().contexts.get_mut(&self.0) {
-            known.going = false;
+        let tracker = Tracker::get();
+        let mut state = tracker.lock();
+        let known = state.contexts.get_mut(&self.context);
+        if let Some(known) = known.filter(|known| Some(known.born) == self.born) {
+            known.going = known.going.saturating_sub(1);
         }
+        drop(state);
+        tracker.changed.notify_all();
     }
 
     /// The driver has destroyed or reset it: it goes with its streams and captures.
     pub(crate) fn ended(self) -> Ended {
         let tracker = Tracker::get();
         let mut state = tracker.lock();
-        let known = state.contexts.remove(&self.0);
+        let known = state.contexts.remove(&self.context);
         let number = known.map_or(ContextId::NONE, |known| known.here.context);
         if number != ContextId::NONE {
             state.ended.push(number);
@@ -211,16 +240,17 @@ impl Going {
             streams, captures, ..
         } = &mut *state;
         streams.retain(|handle, stream| {
-            let stays = stream.here.handle != self.0;
+            let stays = stream.here.handle != self.context;
             if !stays {
                 tracker.drop_captures(captures, |capture| capture.is_on(*handle));
             }
             stays
         });
-        tracker.drop_captures(captures, |capture| capture.is_in(self.0));
+        tracker.drop_captures(captures, |capture| capture.is_in(self.context));
         drop(state);
+        tracker.changed.notify_all();
         next_epoch();
-        green::primary_gone(self.0);
+        green::primary_gone(self.context);
         Ended(number)
     }
 }
@@ -251,4 +281,51 @@ impl Drop for Ended {
 pub(crate) fn green_gone(gone: &green::Green) {
     green::gone(gone);
     next_epoch();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A context that is known, of a handle that no other test uses.
+    fn known(at: usize) -> Here {
+        let device = DeviceKey::of_index(3).expect("a device");
+        enter(CUcontext(core::ptr::without_provenance_mut(at)), device)
+    }
+
+    fn is_going(here: Here) -> bool {
+        on(3).contains(&(here.handle, true))
+    }
+
+    #[test]
+    fn a_context_goes_until_the_last_call_that_may_end_it_is_back() {
+        let here = known(0x3_1000);
+        let (one, other) = (going(here.handle), going(here.handle));
+        one.stays();
+        assert!(is_going(here), "another thread may be destroying it");
+        other.stays();
+        assert!(!is_going(here));
+    }
+
+    #[test]
+    fn a_late_call_says_nothing_about_the_next_context_of_the_handle() {
+        let old = known(0x3_2000);
+        let (one, late) = (going(old.handle), going(old.handle));
+        drop(one.ended());
+        let new = known(0x3_2000);
+        let ends = going(new.handle);
+        late.stays();
+        assert!(is_going(new));
+        ends.stays();
+        assert!(!is_going(new));
+    }
+
+    #[test]
+    fn a_call_that_never_comes_back_can_be_forgotten() {
+        let here = known(0x3_3000);
+        let left = going(here.handle);
+        nothing_ends(here.handle);
+        assert!(!is_going(here));
+        drop(left);
+    }
 }

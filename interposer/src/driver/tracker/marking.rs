@@ -178,7 +178,7 @@ impl Hold {
             }
         }
         let known = state.contexts.get_mut(&context).ok_or(Lost::Context)?;
-        if known.going {
+        if known.going > 0 {
             return Err(Lost::Stream);
         }
         known.busy += 1;
@@ -248,7 +248,7 @@ pub(crate) fn keeping_life<R>(life: Life, body: impl FnOnce() -> R) -> Kept<R> {
         let mut state = Tracker::get().lock();
         match state.contexts.get_mut(&life.handle) {
             Some(known) if known.born != life.born => return Kept::Gone,
-            Some(known) if known.going => return Kept::Going,
+            Some(known) if known.going > 0 => return Kept::Going,
             Some(known) => known.busy += 1,
             None => return Kept::Gone,
         }

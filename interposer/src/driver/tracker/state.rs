@@ -73,8 +73,9 @@ pub(super) struct Context {
     pub(super) here: Here,
     /// Which one it is of all that were registered: its handle may have been another's.
     pub(super) born: u64,
-    /// Being destroyed, or released perhaps for the last time.
-    pub(super) going: bool,
+    /// Calls under way that may end it: destroying or resetting it, or releasing it, perhaps for
+    /// the last time.
+    pub(super) going: u32,
     /// Marks being made in it.
     pub(super) busy: u32,
     /// A blocking stream of ours, for marks behind the legacy one; it goes with the context.

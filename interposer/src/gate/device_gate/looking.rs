@@ -3,6 +3,7 @@
 use core::cell::RefCell;
 
 use super::{CompletionEvent, DeviceGate, Inner, Relaxed, clock};
+use crate::gate::ledger;
 use crate::gate::marks::Asker;
 use gpushare_cuda_abi::cuda::CUcontext;
 use gpushare_pacing::window::{Sample, StreamKey};
@@ -31,11 +32,30 @@ impl DeviceGate {
             spares.keep(mark);
             Sample(took)
         });
+        inner.drop_doubtful();
         self.settle(&mut inner, now);
+    }
+
+    /// Launches of `key` may be other work than before. `true` if they are measured again now.
+    pub(in crate::gate) fn doubt(&self, key: u64) -> bool {
+        self.lock().window.doubt(key)
+    }
+
+    /// Launches of `key` are other work from now on.
+    pub(in crate::gate) fn forget_key(&self, key: u64) {
+        self.lock().window.forget_key(key);
     }
 }
 
 impl Inner {
+    /// The kinds that threads keep have the figures of before: where one has changed much, the
+    /// books are asked again.
+    fn drop_doubtful(&mut self) {
+        if self.window.take_doubt() {
+            ledger::changed();
+        }
+    }
+
     /// Asks the marks. In relaxed mode, or by a thread that always is.
     pub(super) fn look(&mut self, now: u64) {
         self.looked = now;
@@ -52,6 +72,7 @@ impl Inner {
             spares.keep(mark);
             Sample(took)
         });
+        self.drop_doubtful();
     }
 
     pub(super) fn look_relaxed(&mut self, now: u64) {

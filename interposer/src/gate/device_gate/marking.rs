@@ -158,6 +158,8 @@ impl DeviceGate {
                 inner.keep(lost, making.gone);
                 return Marked::Done(());
             }
+            // A context has gone since: the handle may be another one's by now.
+            Marked::Gone if inner.gone != making.gone => Marked::Unknown,
             Marked::Gone => {
                 let of_context = |known: &StreamKey| known.context == making.stream_key.context;
                 inner.window.forget(of_context, drop);

@@ -4,25 +4,62 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Admits one thread at a time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct TimedLock {
     queue: Mutex<Queue>,
     over: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queue {
     busy: bool,
     waiting: usize,
+    /// Turns so far.
+    turns: u64,
 }
 
 /// A turn; dropping it lets the next one go.
 #[derive(Debug)]
-pub(crate) struct TimedLockGuard<'a>(&'a TimedLock);
+pub(crate) struct TimedLockGuard<'a> {
+    lock: &'a TimedLock,
+    turn: u64,
+    seized: bool,
+}
+
+impl Default for TimedLock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl TimedLock {
+    /// One that no thread has.
+    pub(crate) const fn new() -> Self {
+        Self {
+            queue: Mutex::new(Queue {
+                busy: false,
+                waiting: 0,
+                turns: 0,
+            }),
+            over: Condvar::new(),
+        }
+    }
+
     /// Waits for a turn, `patience` at most; `None` when that was not enough.
     pub(crate) fn take(&self, patience: Duration) -> Option<TimedLockGuard<'_>> {
+        let queue = self.wait(patience);
+        (!queue.busy).then(|| self.begin(queue, false))
+    }
+
+    /// The same, where the thread that has the turn may never come back from it: when the time is
+    /// over its turn is taken from it.
+    pub(crate) fn seize(&self, patience: Duration) -> TimedLockGuard<'_> {
+        let queue = self.wait(patience);
+        let seized = queue.busy;
+        self.begin(queue, seized)
+    }
+
+    fn wait(&self, patience: Duration) -> MutexGuard<'_, Queue> {
         let mut queue = self.lock();
         if queue.busy {
             queue.waiting += 1;
@@ -32,12 +69,18 @@ impl TimedLock {
             let (waited, _) = waited.unwrap_or_else(PoisonError::into_inner);
             queue = waited;
             queue.waiting -= 1;
-            if queue.busy {
-                return None;
-            }
         }
+        queue
+    }
+
+    fn begin(&self, mut queue: MutexGuard<'_, Queue>, seized: bool) -> TimedLockGuard<'_> {
         queue.busy = true;
-        Some(TimedLockGuard(self))
+        queue.turns += 1;
+        TimedLockGuard {
+            lock: self,
+            turn: queue.turns,
+            seized,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -45,15 +88,26 @@ impl TimedLock {
     }
 }
 
+impl TimedLockGuard<'_> {
+    /// Whether it was taken from another thread.
+    pub(crate) fn is_seized(&self) -> bool {
+        self.seized
+    }
+}
+
 impl Drop for TimedLockGuard<'_> {
     fn drop(&mut self) {
-        let mut queue = self.0.lock();
+        let mut queue = self.lock.lock();
+        if queue.turns != self.turn {
+            // It was taken from this thread.
+            return;
+        }
         queue.busy = false;
         let waiting = queue.waiting > 0;
         drop(queue);
         // A wake without waiters would still be a system call.
         if waiting {
-            self.0.over.notify_one();
+            self.lock.over.notify_one();
         }
     }
 }
@@ -69,6 +123,19 @@ mod tests {
         assert!(turns.take(Duration::from_millis(1)).is_none());
         drop(first);
         assert!(turns.take(Duration::ZERO).is_some());
+    }
+
+    #[test]
+    fn a_turn_is_taken_from_a_thread_that_does_not_come_back() {
+        let turns = TimedLock::default();
+        let late = turns.seize(Duration::ZERO);
+        assert!(!late.is_seized());
+        let next = turns.seize(Duration::from_millis(1));
+        assert!(next.is_seized());
+        drop(late);
+        assert!(turns.take(Duration::ZERO).is_none(), "the next one has it");
+        drop(next);
+        assert!(!turns.seize(Duration::ZERO).is_seized());
     }
 
     #[test]
