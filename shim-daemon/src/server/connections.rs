@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use gpushare_core::{Nanos, TenantId};
 
 use super::crowd::Admittance;
+use super::doors::lacks;
 use super::owners::{Caller, Place};
 use super::poller::Source;
 use super::session::{Role, Session};
@@ -14,20 +15,34 @@ use crate::connection::Closed;
 use crate::foreign::Accepted;
 use crate::node::ConnId;
 
+/// How long a connection may stay unidentified.
+const GREETING: Nanos = Nanos::secs(5);
+
 impl Server {
     pub(super) fn accept(&mut self, tenant: Option<TenantId>) {
         let began = clock::now();
-        let Some(socket) = self.doors.accept(tenant, &self.poller) else {
-            return;
-        };
-        self.came(began, socket, tenant.map_or(Role::Command, Role::Client));
+        let accepted = self.doors.accept(tenant);
+        let role = tenant.map_or(Role::Command, Role::Client);
+        self.accepted(began, accepted, role);
     }
 
     /// Accepts a connection at the socket of a class.
     pub(super) fn accept_in_class(&mut self, at: u64) {
         let began = clock::now();
-        if let Some(socket) = self.classes.accept(at) {
-            self.came(began, socket, Role::Class(at));
+        let accepted = self.classes.accept(at);
+        self.accepted(began, accepted, Role::Class(at));
+    }
+
+    fn accepted(&mut self, began: Nanos, accepted: Option<io::Result<UnixStream>>, role: Role) {
+        match accepted {
+            Some(Ok(socket)) => self.came(began, socket, role),
+            Some(Err(error)) if lacks(&error) => {
+                tracing::error!(%error, "no descriptor is left, so no client can connect until another disconnects; raise the limit of open files (LimitNOFILE)");
+                self.doors.close(&self.poller);
+                self.classes.close(&self.poller);
+            }
+            // The caller has left already.
+            Some(Err(_)) | None => {}
         }
     }
 
@@ -195,6 +210,18 @@ impl Server {
             }
             self.poller
                 .change(session.connection.socket(), Source::Session(id), writes);
+        }
+    }
+
+    /// Closes connections that stay unidentified. A throttled one may have sent its greeting
+    /// unread.
+    pub(super) fn close_silent(&mut self, now: Nanos) {
+        let silent = |(id, session): &(&u64, &Session)| {
+            session.is_silent() && now - session.since > GREETING && !self.resting.contains_key(id)
+        };
+        let silent = self.sessions.iter().filter(silent);
+        for id in silent.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.close(id, &Closed::Io(io::ErrorKind::TimedOut.into()));
         }
     }
 
