@@ -9,6 +9,7 @@ mod driver;
 mod support;
 
 mod awaited;
+mod changes;
 mod collisions;
 mod containers;
 mod containers_classes;

@@ -171,6 +171,11 @@ pub(super) fn knows(name: &str) -> bool {
     asks(name, &OsString::new()).unwrap_or(false)
 }
 
+/// The row and device that a variable of this name means, if it means any.
+pub(super) fn place(name: &str) -> Option<(usize, Selector)> {
+    find(name, &OsString::new()).ok().flatten()
+}
+
 /// As [`knows`], and an error for the name of no variable that looks like one.
 pub(super) fn asks(name: &str, value: &OsString) -> Result<bool, LimitError> {
     let plumbing = matches!(name, "GPUSHARE_DISABLE" | "GPUSHARE_SOCKET");
