@@ -4,7 +4,7 @@ use crate::args::Env;
 use crate::failure::Failure;
 use crate::links::Links;
 use crate::settings::Environment;
-use crate::{output, plan};
+use crate::{output, plan, registered};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::env;
@@ -15,7 +15,10 @@ use std::process::ExitCode;
 /// shell needs them.
 pub(crate) fn print(arguments: Env) -> Result<ExitCode, Failure> {
     let inherited: Environment = env::vars_os().collect();
-    let plan = plan::make(&arguments.share, inherited.clone())?;
+    let mut plan = plan::make(&arguments.share, inherited.clone())?;
+    if !registered::inherited(&plan.environment) {
+        plan.tenant.mark(&mut plan.environment);
+    }
     let set: BTreeMap<&OsString, &OsString> = plan
         .environment
         .iter()

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::plan::Plan;
 use crate::settings::{self, Environment};
-use gpushare_protocol::paths::TENANT;
+use gpushare_protocol::paths::{IN_FILES, TENANT};
 use gpushare_protocol::wire::{Control, ControlReply};
 use std::ffi::OsStr;
 use std::path::Path;
@@ -21,6 +21,7 @@ pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>,
         check_terms(arguments, plan)?;
     }
     let Some(mut talk) = daemon::for_plan(plan, arguments.daemon)? else {
+        plan.tenant.mark(&mut plan.environment);
         return Ok(None);
     };
     let since = Instant::now();
@@ -60,6 +61,7 @@ pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>,
                 bound(&talk, None)?;
                 settings::forget_limits(&mut plan.environment);
                 plan.environment.insert(SOCKET.into(), folder.into());
+                plan.environment.remove(OsStr::new(IN_FILES));
                 return Ok(Some(talk));
             }
             _ => {

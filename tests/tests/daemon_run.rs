@@ -199,6 +199,38 @@ fn a_run_inside_a_registered_tenant_stays_in_it() {
     guest.finish().silently();
 }
 
+/// What a program of `run` finds in its environment: whether it has a daemon, and its tenant.
+const PLACE: &str = "echo ${GPUSHARE_SOCKET:+under a daemon} $GPUSHARE_TENANT";
+
+#[test]
+fn a_tenant_named_by_variable_is_under_the_daemon() {
+    let home = Home::new("");
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let mut run = home.command(&["run", "--gpu", &gpu, "--", "sh", "-c", PLACE]);
+    let output = run.env("GPUSHARE_TENANT", "named").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(told, "under a daemon named\n", "{output:?}");
+}
+
+#[test]
+fn a_run_inside_a_tenant_without_a_daemon_stays_there() {
+    let home = Home::new("");
+    let inner = |flags: &[&str]| {
+        let mut outer = command(home.gpu(), &["--name", "outer"]);
+        outer.env("XDG_RUNTIME_DIR", home.folder());
+        outer.arg(artefacts::gpushare()).args(["run", "--gpu"]);
+        outer.arg(format!("soft:{}", home.gpu().spec()));
+        outer.args(flags).args(["--", "sh", "-c", PLACE]);
+        let output = outer.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(inner(&[]), "outer\n");
+    assert_eq!(inner(&["--name", "outer"]), "outer\n");
+    assert!(home.daemons().is_empty());
+    assert_eq!(inner(&["--name", "other"]), "under a daemon other\n");
+}
+
 #[test]
 fn a_run_inside_a_registered_tenant_refuses_other_settings() {
     let home = Home::new("mem=16GiB");
