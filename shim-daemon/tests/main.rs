@@ -29,6 +29,7 @@ mod moves;
 mod mps;
 mod notify;
 mod registrations;
+mod reload;
 mod restart;
 mod sharing;
 mod stopped;
