@@ -6,6 +6,7 @@ use gpushare_tests::guest::{clean, command};
 use gpushare_tests::{GIB, Guest, Home, MIB, artefacts, clients, until, until_some};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::fs;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
@@ -196,6 +197,33 @@ fn a_run_inside_a_registered_tenant_stays_in_it() {
         (&rows[0]["name"], &rows[0]["charged"]),
         (&"outer".into(), &(2 * GIB).into())
     );
+    guest.finish().silently();
+}
+
+#[test]
+fn a_private_daemon_keeps_no_descriptor_of_its_starter() {
+    let home = Home::new("");
+    let lock = home.folder().join("lock");
+    let mut run = home.run("one", &[]);
+    run.args(["sh", "-c", "echo held >&9; echo ready; exec cat"]);
+    let mut shell = clean("sh".as_ref());
+    shell
+        .args(["-c", "exec \"$@\" 9>\"$LOCK\"", "sh"])
+        .arg(run.get_program())
+        .args(run.get_args())
+        .env("LOCK", &lock);
+    shell.envs(
+        run.get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    let mut guest = Guest::start(shell);
+    assert_eq!(guest.line(), "ready");
+    assert_eq!(fs::read(&lock).unwrap(), b"held\n", "the program has it");
+    let daemons = home.daemons();
+    assert_eq!(daemons.len(), 1);
+    let open = fs::read_dir(format!("/proc/{}/fd", daemons[0])).unwrap();
+    let mut open = open.map(|entry| fs::read_link(entry.unwrap().path()).unwrap_or_default());
+    assert!(!open.any(|file| file == lock), "the daemon has it");
     guest.finish().silently();
 }
 
