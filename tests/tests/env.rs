@@ -55,3 +55,22 @@ fn json_lists_variables_to_set_and_to_unset() {
         "unchanged variables are not repeated"
     );
 }
+
+#[test]
+fn limits_that_only_a_daemon_keeps_are_refused_by_their_flag() {
+    for flags in [
+        ["--priority", "400"],
+        ["--sm-request", "20"],
+        ["--sm-request", "0=20"],
+        ["--on-collision", "wait"],
+    ] {
+        let mut env = gpushare(&["env", "--gpu", "soft"]);
+        let output = env.args(flags).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(output.stdout.is_empty(), "{output:?}");
+        let refused = format!("{}={:?} is refused", flags[0], flags[1]);
+        assert!(told.contains(&refused), "{told}");
+        assert!(told.contains("gpushare run"), "{told}");
+    }
+}
