@@ -255,6 +255,37 @@ fn a_signal_the_parent_ignores_stays_ignored() {
     guest.finish().silently();
 }
 
+/// Starts a program with SIGCHLD ignored, as a shell cannot.
+const IGNORING_CHILDREN: &str = "
+import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execvp(sys.argv[1], sys.argv[1:])
+";
+/// Whether the program was started so; status 7.
+const IS_IGNORING: &str = "
+import signal, sys
+print(signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN)
+sys.exit(7)
+";
+
+#[test]
+fn run_works_where_its_parent_ignores_sigchld() {
+    let gpu = Gpu::new("");
+    let mut run = command(&gpu, &[]);
+    run.args(["python3", "-c", IS_IGNORING]);
+    let mut ignoring = clean("python3".as_ref());
+    ignoring.args(["-c", IGNORING_CHILDREN]);
+    ignoring.arg(run.get_program()).args(run.get_args());
+    for (command, says) in [(ignoring, "True\n"), (run, "False\n")] {
+        let ended = Guest::start(command).finish();
+        assert_eq!(
+            (ended.status.code(), ended.stdout.as_str()),
+            (Some(7), says),
+            "{ended:?}"
+        );
+    }
+}
+
 #[test]
 fn job_control_stops_and_continues_both() {
     let gpu = Gpu::new("");

@@ -3,28 +3,58 @@
 //!
 //! # Safety
 //! Two closures run in the child between fork and exec, where only async-signal-safe calls are
-//! allowed; they call `pthread_sigmask` and `fcntl`, and allocate nothing. One call of the C library
-//! sends a signal by its number, because nix has no names for real-time signals.
+//! allowed; they call `pthread_sigmask`, `sigaction` and `fcntl`, and allocate nothing. An action
+//! of a signal is set, always to the default or to ignore. One call of the C library sends a signal
+//! by its number, because nix has no names for real-time signals.
 #![allow(unsafe_code, reason = "code between fork and exec needs it")]
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::unistd::Pid;
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Starts `command` with exactly the signals of `mask` blocked. A child otherwise inherits the mask
-/// of the thread that starts it.
+/// Whether we were started with SIGCHLD ignored.
+static IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Keeps ended children until we have waited for them, also where our parent ignores SIGCHLD, which
+/// we inherit.
+///
+/// # Errors
+/// As `sigaction(2)`.
+pub fn keep_children() -> Result<(), Errno> {
+    let before = set_children(SigHandler::SigDfl)?;
+    let ignored = matches!(before.handler(), SigHandler::SigIgn);
+    IGNORED.store(ignored, Ordering::Relaxed);
+    Ok(())
+}
+
+fn set_children(how: SigHandler) -> Result<SigAction, Errno> {
+    let action = SigAction::new(how, SaFlags::empty(), SigSet::empty());
+    // SAFETY: neither action that this file gives runs code of ours.
+    unsafe { sigaction(Signal::SIGCHLD, &action) }
+}
+
+/// Starts `command` with exactly the signals of `mask` blocked, and SIGCHLD ignored if it was when
+/// we were started. A child otherwise inherits the mask of the thread that starts it.
 ///
 /// # Errors
 /// As [`Command::spawn`].
 pub fn with_mask(command: &mut Command, mask: SigSet) -> io::Result<Child> {
-    // SAFETY: `thread_set_mask` is `pthread_sigmask`, which is async-signal-safe; the set is owned
-    // by the closure, and turning an errno into an `io::Error` does not allocate.
-    unsafe { command.pre_exec(move || mask.thread_set_mask().map_err(io::Error::from)) }.spawn()
+    let ignored = IGNORED.load(Ordering::Relaxed);
+    let prepare = move || {
+        if ignored {
+            set_children(SigHandler::SigIgn)?;
+        }
+        mask.thread_set_mask().map_err(io::Error::from)
+    };
+    // SAFETY: `thread_set_mask` is `pthread_sigmask`, which is async-signal-safe as `sigaction` is;
+    // the set is owned by the closure, and turning an errno into an `io::Error` does not allocate.
+    unsafe { command.pre_exec(prepare) }.spawn()
 }
 
 /// Starts `command` with its standard streams and no other open descriptor: those that we inherited
