@@ -1,6 +1,7 @@
 //! `gpushare env` prints the environment that `run` would give a program.
 
 use gpushare_tests::guest::gpushare;
+use gpushare_tests::machine::{Machine, ROOT};
 use gpushare_tests::{GIB, Gpu, artefacts, clients};
 use serde_json::Value;
 use std::process::Command;
@@ -73,4 +74,24 @@ fn limits_that_only_a_daemon_keeps_are_refused_by_their_flag() {
         assert!(told.contains(&refused), "{told}");
         assert!(told.contains("gpushare run"), "{told}");
     }
+}
+
+#[test]
+fn a_machines_daemon_that_is_passed_by_is_named() {
+    let test = "a_machines_daemon_that_is_passed_by_is_named";
+    let Some(mut machine) = Machine::bare(test) else {
+        return;
+    };
+    let told = |machine: &Machine| {
+        let output = machine.run(ROOT, &["env", "--mem-limit", "1GiB"]);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert_eq!(told(&machine), "");
+    machine.start_daemon(&[]);
+    let told = told(&machine);
+    assert!(
+        told.contains("this machine's daemon will not know"),
+        "{told}"
+    );
 }
