@@ -24,7 +24,7 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Run a program under memory limits.
     Run(Run),
-    /// Print the environment `run` would give a program, for `eval "$(gpushare env …)"`.
+    /// Print the environment that `run --daemon off` gives a program: `eval "$(gpushare env …)"`.
     Env(Env),
     /// List the GPUs a program started now would see, and what daemons know of them.
     Devices(Devices),

@@ -1,10 +1,14 @@
 //! `gpushare env`: the plan as shell commands or JSON.
+//!
+//! A shell cannot keep a registration with a daemon, so what is printed is what `run --daemon off`
+//! sets. Inside a registered tenant the programs stay in that.
 
 use crate::args::Env;
 use crate::failure::Failure;
 use crate::links::Links;
+use crate::plan::{self, Plan};
 use crate::settings::Environment;
-use crate::{output, plan};
+use crate::{daemon, output, registered};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::env;
@@ -15,7 +19,13 @@ use std::process::ExitCode;
 /// shell needs them.
 pub(crate) fn print(arguments: Env) -> Result<ExitCode, Failure> {
     let inherited: Environment = env::vars_os().collect();
-    let plan = plan::make(&arguments.share, inherited.clone())?;
+    let mut plan = plan::make(&arguments.share, inherited.clone())?;
+    if !registered::inherited(&plan.environment) {
+        let why = "a program that a shell starts has none; use `gpushare run`";
+        registered::check_without_daemon(&arguments.share, &plan.limits, why)?;
+        plan.tenant.mark(&mut plan.environment);
+        note_daemon(&plan);
+    }
     let set: BTreeMap<&OsString, &OsString> = plan
         .environment
         .iter()
@@ -55,6 +65,16 @@ pub(crate) fn print(arguments: Env) -> Result<ExitCode, Failure> {
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says that the machine's daemon will not know of the programs.
+fn note_daemon(plan: &Plan) {
+    if plan.gpu.is_real() && daemon::is_on_machine() {
+        output::note(
+            "note: this machine's daemon will not know of programs that are started so: nothing is guaranteed to them, and their \
+             limits are kept by the library alone; `gpushare run` registers a program",
+        );
+    }
 }
 
 fn text(text: &OsStr) -> Result<String, Failure> {

@@ -48,6 +48,9 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if let Err(errno) = gpushare_sys::spawn::keep_children() {
+        output::note(&format!("note: SIGCHLD stays as it is: {errno}"));
+    }
     let result = match Args::try_parse() {
         Ok(Args {
             command: Command::Run(run),

@@ -1,12 +1,13 @@
 //! A program's registration with a daemon.
 
-use crate::args::{Run, UseDaemon};
+use crate::args::{Run, Share, UseDaemon};
 use crate::daemon::{self, Talk};
 use crate::failure::Failure;
 use crate::output;
 use crate::plan::Plan;
 use crate::settings::{self, Environment};
-use gpushare_protocol::paths::TENANT;
+use gpushare_protocol::limits::Limits;
+use gpushare_protocol::paths::{IN_FILES, TENANT};
 use gpushare_protocol::wire::{Control, ControlReply};
 use std::ffi::OsStr;
 use std::path::Path;
@@ -21,6 +22,7 @@ pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>,
         check_terms(arguments, plan)?;
     }
     let Some(mut talk) = daemon::for_plan(plan, arguments.daemon)? else {
+        plan.tenant.mark(&mut plan.environment);
         return Ok(None);
     };
     let since = Instant::now();
@@ -60,6 +62,7 @@ pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>,
                 bound(&talk, None)?;
                 settings::forget_limits(&mut plan.environment);
                 plan.environment.insert(SOCKET.into(), folder.into());
+                plan.environment.remove(OsStr::new(IN_FILES));
                 return Ok(Some(talk));
             }
             _ => {
@@ -91,17 +94,31 @@ fn too_late(plan: &Plan, arguments: &Run, why: &str) -> Failure {
 
 /// Refuses what only a daemon can keep, by the flag that asked for it, where there is to be none.
 fn check_terms(arguments: &Run, plan: &Plan) -> Result<(), Failure> {
-    let Err(error) = plan.limits.clone().without_daemon() else {
+    let why = "--daemon off runs without one; leave one of the two out";
+    check_without_daemon(&arguments.share, &plan.limits, why)
+}
+
+/// Refuses limits that only a daemon can keep, by the flag that asked for one; `why` there is none,
+/// and what to do.
+pub(crate) fn check_without_daemon(
+    share: &Share,
+    limits: &Limits,
+    why: &str,
+) -> Result<(), Failure> {
+    let Err(error) = limits.clone().without_daemon() else {
         return Ok(());
     };
-    let terms = arguments.share.terms.given();
-    let request = arguments.share.amounts.sm_request.first();
+    let request = share.amounts.sm_request.first();
     let request = request.map(|value| ("--sm-request", "GPUSHARE_SM_REQUEST", value.as_str()));
-    let mut given = terms.chain(request);
-    match given.find(|(_, variable, _)| *variable == error.variable) {
+    let mut given = share.terms.given().chain(request);
+    let is_blamed = |variable: &str| {
+        let device = error.variable.strip_prefix(variable);
+        device.is_some_and(|device| device.is_empty() || device.starts_with('_'))
+    };
+    match given.find(|(_, variable, _)| is_blamed(variable)) {
         None => Err(error.into()),
         Some((flag, _, value)) => Err(Failure::usage(format!(
-            "{flag}={value:?} is refused: only a daemon can keep it, and --daemon off runs without one; leave one of the two out"
+            "{flag}={value:?} is refused: only a daemon can keep it, and {why}"
         ))),
     }
 }

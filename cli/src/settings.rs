@@ -5,10 +5,10 @@
 
 use crate::args::{Amounts, Share};
 use crate::failure::Failure;
-use gpushare_protocol::limits::{Kind, LimitError, Limits, Selector, flag};
+use gpushare_protocol::limits::{self, Kind, LimitError, Limits, flag};
 use gpushare_protocol::mps::ACTIVE_THREADS;
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 
 /// A whole environment on its way to the program.
 pub(crate) type Environment = BTreeMap<OsString, OsString>;
@@ -27,27 +27,17 @@ const VIEW: (&str, &str) = ("--mem-view", "GPUSHARE_MEM_VIEW");
 /// Writes the flags into `environment` and reads the limits it then holds.
 pub(crate) fn apply(share: &Share, environment: &mut Environment) -> Result<Limits, Failure> {
     let mut origins = BTreeMap::new();
-    for (Amount(name, variable, kind), values) in amounts(&share.amounts) {
-        let mut chosen: Vec<(Selector, &str)> = Vec::new();
-        for value in values {
-            let (device, size) = flag(kind, name, value)?;
-            if chosen.iter().any(|(other, _)| *other == device) {
-                return Err(Failure::ours(format!(
-                    "{name} is given twice for the same device ({device}); give it once"
-                )));
-            }
-            chosen.push((device, size));
-        }
-        let every = chosen.iter().any(|(device, _)| *device == Selector::All);
-        environment.retain(|key, _| match selector(key, variable) {
-            Some(device) => !every && !chosen.iter().any(|(other, _)| *other == device),
-            None => true,
-        });
-        for (device, size) in chosen {
-            let key = key(variable, device);
-            origins.insert(key.clone(), name);
-            environment.insert(key.into(), size.into());
-        }
+    let chosen = chosen(&share.amounts)?;
+    environment.retain(|known, _| {
+        let replaces = |known: &str| {
+            let mut chosen = chosen.iter();
+            chosen.any(|(_, change, _)| limits::replaces(change, known, &[]))
+        };
+        !known.to_str().is_some_and(replaces)
+    });
+    for (flag, variable, value) in chosen {
+        origins.insert(variable.clone(), flag);
+        environment.insert(variable.into(), value.into());
     }
     if let Some(view) = &share.mem_view {
         origins.insert(VIEW.1.to_owned(), VIEW.0);
@@ -105,29 +95,28 @@ pub(crate) fn given(amounts: &Amounts) -> impl Iterator<Item = (&'static str, &'
 
 /// The flags of amounts as the variables they stand for, with their values.
 pub(crate) fn variables(given: &Amounts) -> Result<Vec<(String, String)>, Failure> {
-    let one = |amount: Amount, value: &str| {
-        let Amount(name, variable, kind) = amount;
-        let (device, text) = flag(kind, name, value)?;
-        Ok((key(variable, device), text.to_owned()))
-    };
-    amounts(given)
-        .flat_map(|(amount, values)| values.iter().map(move |value| one(amount, value)))
-        .collect()
+    let chosen = chosen(given)?.into_iter();
+    Ok(chosen
+        .map(|(_, variable, value)| (variable, value))
+        .collect())
 }
 
-fn key(variable: &str, device: Selector) -> String {
-    match device {
-        Selector::All => variable.to_owned(),
-        device => format!("{variable}_{}", device.to_string().replace('-', "_")),
+/// The same, each with its flag.
+fn chosen(given: &Amounts) -> Result<Vec<(&'static str, String, String)>, Failure> {
+    let mut chosen: Vec<(&'static str, String, String)> = Vec::new();
+    for (Amount(name, base, kind), values) in amounts(given) {
+        for value in values {
+            let (device, text) = flag(kind, name, value)?;
+            let variable = device.variable(base);
+            if chosen.iter().any(|(_, other, _)| *other == variable) {
+                return Err(Failure::ours(format!(
+                    "{name} is given twice for the same device ({device}); give it once"
+                )));
+            }
+            chosen.push((name, variable, text.to_owned()));
+        }
     }
-}
-
-/// The device an inherited variable is for, if it is one of `variable`'s.
-fn selector(key: &OsStr, variable: &str) -> Option<Selector> {
-    match key.to_str()?.strip_prefix(variable)? {
-        "" => Some(Selector::All),
-        suffix => Selector::parse(suffix.strip_prefix('_')?, '_'),
-    }
+    Ok(chosen)
 }
 
 /// Blames the flag where the variable came from one.
@@ -230,6 +219,24 @@ mod tests {
         let pairs = variables(&amounts).unwrap();
         let show = |(name, value): (String, String)| format!("{name}={value}");
         assert_eq!(pairs.into_iter().map(show).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_change_given_twice_for_one_device_is_refused() {
+        let twice = Amounts {
+            mem_limit: vec!["1=1GiB".to_owned(), "1=2GiB".to_owned()],
+            ..Amounts::default()
+        };
+        let message = variables(&twice).unwrap_err().message;
+        assert!(
+            message.starts_with("--mem-limit is given twice"),
+            "{message}"
+        );
+        let once = Amounts {
+            mem_limit: vec!["1=1GiB".to_owned(), "2GiB".to_owned()],
+            ..Amounts::default()
+        };
+        assert_eq!(variables(&once).unwrap().len(), 2);
     }
 
     #[test]

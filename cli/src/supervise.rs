@@ -1,35 +1,42 @@
 //! Supervises the program transparently: signals, job control and the exit status pass through.
 //!
-//! CMD stays in our process group, so that the terminal's own signals (Ctrl-C, Ctrl-Z, a resize, a
-//! hang-up) reach it directly; those are not sent on. A signal that a process sent to us is. When
-//! job control stops CMD we stop likewise, so that a shell sees its job stopped, and wake it when
-//! we are woken.
+//! CMD stays in our process group, so that the terminal's own signals (Ctrl-C, Ctrl-Z, a resize)
+//! reach it directly; those are not sent on. A signal that a process sent to us is. When the
+//! terminal hangs up, the kernel tells the session's leader alone: where that is us, we send it on.
+//! When job control stops CMD we stop likewise, so that a shell sees its job stopped, and wake it
+//! when we are woken.
 
 use crate::failure::Failure;
 use crate::output;
 use gpushare_sys::spawn;
 use nix::errno::Errno;
 use nix::libc::SI_KERNEL;
-use nix::sys::signal::{SigSet, Signal, kill, raise};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::{SigSet, Signal, raise};
+use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpid, getsid};
 use std::io;
 use std::process::{Child, Command};
 
-/// Signals sent on to CMD.
-const FORWARDED: [Signal; 10] = [
-    Signal::SIGTERM,
-    Signal::SIGINT,
-    Signal::SIGHUP,
-    Signal::SIGQUIT,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGALRM,
-    Signal::SIGWINCH,
-    Signal::SIGTSTP,
-    Signal::SIGCONT,
+/// Signals that we do not hold back. All others, real-time signals too, are sent on to CMD; but
+/// SIGCHLD tells us of CMD.
+const OWN: [Signal; 9] = [
+    // Faults of ours: held back, they would end us all the same.
+    Signal::SIGSEGV,
+    Signal::SIGBUS,
+    Signal::SIGFPE,
+    Signal::SIGILL,
+    Signal::SIGTRAP,
+    Signal::SIGSYS,
+    // Ignored, as every program of Rust does.
+    Signal::SIGPIPE,
+    // Our own use of the terminal in the background.
+    Signal::SIGTTIN,
+    Signal::SIGTTOU,
 ];
+
+/// What the kernel sends the leader of a session whose terminal hangs up.
+const HANG_UP: [Signal; 2] = [Signal::SIGHUP, Signal::SIGCONT];
 
 /// Stops that job control makes and undoes. A plain SIGSTOP was meant for CMD alone.
 const JOB_CONTROL: [Signal; 3] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
@@ -43,8 +50,7 @@ pub(crate) struct Supervisor {
 
 impl Supervisor {
     pub(crate) fn new() -> Result<Self, Failure> {
-        let mut held: SigSet = FORWARDED.into_iter().collect();
-        held.add(Signal::SIGCHLD);
+        let held = held();
         let failed = |errno| Failure::ours(format!("cannot take charge of signals: {errno}"));
         let inherited = SigSet::thread_get_mask().map_err(failed)?;
         held.thread_block().map_err(failed)?;
@@ -70,15 +76,30 @@ impl Supervisor {
                 Ok(None) | Err(Errno::EINTR) => continue,
                 Err(errno) => return Err(failed(errno)),
             };
-            let signal = i32::try_from(received.ssi_signo)
-                .ok()
-                .and_then(|number| Signal::try_from(number).ok());
-            let sent = received.ssi_code != SI_KERNEL;
-            if let Some(signal) = signal.filter(|signal| *signal != Signal::SIGCHLD && sent) {
-                forward(child, signal);
+            if let Some(number) = is_meant_for_the_program(&received) {
+                forward(child, number);
             }
         }
     }
+}
+
+fn held() -> SigSet {
+    let mut held = SigSet::all();
+    OWN.into_iter().for_each(|signal| held.remove(signal));
+    held
+}
+
+/// The signal's number, if it is to be sent on: a process sent it, or the kernel told of a hang-up
+/// that it does not tell CMD of.
+fn is_meant_for_the_program(received: &siginfo) -> Option<i32> {
+    let number = i32::try_from(received.ssi_signo).ok()?;
+    let of = |signals: &[Signal]| signals.iter().any(|signal| *signal as i32 == number);
+    if of(&[Signal::SIGCHLD]) {
+        return None;
+    }
+    let leads = || getsid(None).is_ok_and(|session| session == getpid());
+    let is_sent = received.ssi_code != SI_KERNEL || of(&HANG_UP) && leads();
+    is_sent.then_some(number)
 }
 
 /// Collects everything there is to collect: as a tenant's first process we also inherit orphans.
@@ -117,17 +138,17 @@ fn stop(child: Pid, signal: Signal) -> Result<(), Errno> {
     let only: SigSet = [signal].into_iter().collect();
     raise(signal)?;
     only.thread_unblock()?;
-    if FORWARDED.contains(&signal) {
+    if held().contains(signal) {
         only.thread_block()?;
     }
-    forward(child, Signal::SIGCONT);
+    forward(child, Signal::SIGCONT as i32);
     Ok(())
 }
 
-fn forward(child: Pid, signal: Signal) {
-    match kill(child, signal) {
+fn forward(child: Pid, number: i32) {
+    match spawn::send(child, number) {
         // It has just ended; its status is on the way.
         Ok(()) | Err(Errno::ESRCH) => {}
-        Err(errno) => output::note(&format!("cannot send {signal} to {child}: {errno}")),
+        Err(errno) => output::note(&format!("cannot send signal {number} to {child}: {errno}")),
     }
 }

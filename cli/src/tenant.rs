@@ -2,11 +2,12 @@
 
 use crate::failure::Failure;
 use crate::output;
-use gpushare_protocol::paths::{Root, TENANT, TenantName, USAGE};
+use gpushare_protocol::paths::{IN_FILES, Root, TENANT, TenantName, USAGE};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::unistd::geteuid;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind};
 use std::path::Path;
@@ -17,31 +18,23 @@ use crate::settings::Environment;
 #[derive(Debug)]
 pub(crate) struct Tenant {
     pub(crate) name: TenantName,
-    origin: Origin,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
-    /// `--name`.
-    Given,
-    /// The environment: a program of that tenant starts us.
-    Inherited,
     /// No other process can know it.
-    MadeHere,
+    made_here: bool,
 }
 
 /// `--name`, else the inherited tenant (a nested `run` must not leave its quota), else a new
 /// name.
 pub(crate) fn choose(name: Option<&str>, environment: &Environment) -> Result<Tenant, Failure> {
     let inherited = environment
-        .get(std::ffi::OsStr::new(TENANT))
+        .get(OsStr::new(TENANT))
         .map(|name| name.to_string_lossy());
-    let (name, origin) = match (name, inherited) {
-        (Some(name), _) => (TenantName::parse("--name", name)?, Origin::Given),
-        (None, Some(name)) => (TenantName::parse(TENANT, &name)?, Origin::Inherited),
-        (None, None) => (invent()?, Origin::MadeHere),
+    let made_here = name.is_none() && inherited.is_none();
+    let name = match (name, inherited) {
+        (Some(name), _) => TenantName::parse("--name", name)?,
+        (None, Some(name)) => TenantName::parse(TENANT, &name)?,
+        (None, None) => invent()?,
     };
-    Ok(Tenant { name, origin })
+    Ok(Tenant { name, made_here })
 }
 
 /// Our pid for the reader, randomness against pid namespaces that share one `/dev/shm`.
@@ -63,15 +56,21 @@ fn invent() -> Result<TenantName, Failure> {
 }
 
 impl Tenant {
-    /// Whether the name is that of the tenant we run in.
-    pub(crate) fn is_inherited(&self) -> bool {
-        self.origin == Origin::Inherited
+    /// Whether this environment is that of a program of the tenant, whose books are in files.
+    pub(crate) fn is_marked(&self, environment: &Environment) -> bool {
+        let mark = environment.get(OsStr::new(IN_FILES));
+        mark.is_some_and(|name| name.as_os_str() == self.name.as_str())
+    }
+
+    /// Says so in the environment, for a `run` that a program of the tenant starts.
+    pub(crate) fn mark(&self, environment: &mut Environment) {
+        environment.insert(IN_FILES.into(), self.name.as_str().into());
     }
 
     /// Whether living processes keep the tenant's books in files, which is how it is done
     /// without a daemon.
     pub(crate) fn lives_in_files(&self, runtime_dir: Option<&Path>) -> bool {
-        if self.origin == Origin::MadeHere {
+        if self.made_here {
             return false;
         }
         let Ok(root) = Root::open(runtime_dir, geteuid().as_raw()) else {
@@ -83,7 +82,7 @@ impl Tenant {
     /// Removes the folder of a tenant whose name no other process can know, unless one of its
     /// processes is still alive.
     pub(crate) fn clean_up(&self, runtime_dir: Option<&Path>) {
-        if self.origin != Origin::MadeHere {
+        if !self.made_here {
             return;
         }
         let Ok(root) = Root::open(runtime_dir, geteuid().as_raw()) else {
@@ -172,15 +171,25 @@ mod tests {
         );
         assert_eq!(choose(None, &inherited).unwrap().name.as_str(), "outer");
         let [one, other] = [(); 2].map(|()| choose(None, &Environment::new()).unwrap());
-        assert!(one.origin == Origin::MadeHere && one.name != other.name);
-        assert!(choose(None, &inherited).unwrap().is_inherited());
-        assert!(!choose(Some("mine"), &inherited).unwrap().is_inherited());
+        assert!(one.made_here && one.name != other.name);
+        assert!(!choose(None, &inherited).unwrap().made_here);
         assert!(
             choose(Some("a/b"), &inherited)
                 .unwrap_err()
                 .message
                 .contains("--name")
         );
+    }
+
+    #[test]
+    fn a_mark_is_of_the_tenant_that_it_names_and_a_name_is_none() {
+        let mut environment: Environment = [(TENANT.into(), "one".into())].into();
+        let one = choose(None, &environment).unwrap();
+        assert!(!one.is_marked(&environment));
+        one.mark(&mut environment);
+        assert!(one.is_marked(&environment));
+        let other = choose(Some("other"), &environment).unwrap();
+        assert!(!other.is_marked(&environment));
     }
 
     #[test]

@@ -143,7 +143,7 @@ impl Talk {
                     reply => Ok(reply),
                 };
             }
-            let next = self.next().map_err(|error| self.lost(&error))?;
+            let next = self.receive().map_err(|error| self.lost(&error))?;
             self.early.push_back(next);
         }
     }
@@ -163,6 +163,11 @@ impl Talk {
         if let Some(early) = self.early.pop_front() {
             return Ok(early);
         }
+        self.receive()
+    }
+
+    /// The next reply from the socket.
+    fn receive(&mut self) -> Result<(u32, ControlReply), Error> {
         let (id, body) = self.read()?;
         Ok((id, decode(id, &body).map_err(invalid)?))
     }

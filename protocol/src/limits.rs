@@ -12,6 +12,7 @@
 //! set. A node's maxima lie above: [`Maxima`].
 
 mod amounts;
+mod changes;
 mod compute;
 mod device;
 mod error;
@@ -23,6 +24,7 @@ mod policy;
 mod setting;
 mod table;
 
+pub use changes::{changed, replaces};
 pub use compute::ComputeLimits;
 pub use device::{DeviceLimits, ImpliedRequest};
 pub use error::LimitError;
@@ -182,6 +184,8 @@ impl fmt::Display for Limits {
     }
 }
 
+#[cfg(test)]
+mod changes_tests;
 #[cfg(test)]
 mod defaults_tests;
 #[cfg(test)]

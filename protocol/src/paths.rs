@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 
 /// The variable that names the tenant.
 pub const TENANT: &str = "GPUSHARE_TENANT";
+/// The variable that names the tenant whose books are in files, in a program that was started so.
+pub const IN_FILES: &str = "GPUSHARE_IN_FILES";
 /// The usage page's file name in a tenant's folder.
 pub const USAGE: &str = "usage";
 /// Longest tenant name, in bytes.

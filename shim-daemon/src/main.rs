@@ -110,7 +110,10 @@ impl From<String> for Failed {
 fn main() -> ExitCode {
     let args = Args::parse();
     if args.check_config {
-        return check_config(args.config);
+        return check_config(&Source {
+            named: args.config,
+            private: args.private,
+        });
     }
     let is_command = args.print_cdi;
     // A private daemon inherits the socket of the service whose program started it.
@@ -152,7 +155,10 @@ fn run(args: Args) -> Result<(), Failed> {
         tracing::warn!(%error, "only few clients can connect at once");
     }
     let stop = stop_signals().map_err(|error| format!("cannot take signals: {error}"))?;
-    let source = Source(args.config);
+    let source = Source {
+        named: args.config,
+        private: args.private,
+    };
     let reload = reload(source.clone())?;
     let state = args.state_dir.unwrap_or_else(|| match &args.runtime_dir {
         None => PathBuf::from("/var/lib/gpushare"),
@@ -214,12 +220,12 @@ fn run(args: Args) -> Result<(), Failed> {
 }
 
 /// Reads the settings as a start would.
-fn check_config(given: Option<PathBuf>) -> ExitCode {
-    let file = Source(given).file();
+fn check_config(source: &Source) -> ExitCode {
+    let file = source.file();
     let (status, text) = match &file {
         None => (
             ExitCode::SUCCESS,
-            format!("there is no {CONFIG}: the defaults hold"),
+            format!("{}: the defaults hold", source.none()),
         ),
         Some(file) => match settings_of(file, Settings::default()) {
             Ok(_) => (ExitCode::SUCCESS, format!("{} is accepted", file.display())),
@@ -275,16 +281,27 @@ const RUNTIME: &str = "/run/gpushare";
 /// Where the file of a machine's daemon is.
 const CONFIG: &str = "/etc/gpushare/config.toml";
 
-/// Where the settings come from: the file that `--config` names, or [`CONFIG`] where there is none
-/// named.
+/// Where the settings come from: the file that `--config` names. Where there is none named, that of
+/// the machine's daemon is [`CONFIG`], and a private daemon has none.
 #[derive(Clone, Debug)]
-struct Source(Option<PathBuf>);
+struct Source {
+    named: Option<PathBuf>,
+    private: bool,
+}
 
 impl Source {
     /// The file to read now. The default one may come and go while the daemon runs.
     fn file(&self) -> Option<PathBuf> {
-        let default = || Some(PathBuf::from(CONFIG)).filter(|file| file.exists());
-        self.0.clone().or_else(default)
+        let default = || Some(PathBuf::from(CONFIG)).filter(|file| !self.private && file.exists());
+        self.named.clone().or_else(default)
+    }
+
+    /// Why there is no file.
+    fn none(&self) -> String {
+        match self.private {
+            true => "a private daemon reads no file but that of --config".to_owned(),
+            false => format!("there is no {CONFIG}"),
+        }
     }
 }
 
@@ -307,7 +324,7 @@ fn reload(source: Source) -> Result<Reload, String> {
         // Several signals that arrived meanwhile count as one.
         while let Ok(Some(_)) = hang_up.read_signal() {}
         let Some(file) = source.file() else {
-            tracing::warn!("there is no {CONFIG} to read: the settings stay as they are");
+            tracing::warn!("{}: the settings stay as they are", source.none());
             return Ok(None);
         };
         settings_of(&file, Settings::default()).map(Some)

@@ -9,6 +9,7 @@ mod driver;
 mod support;
 
 mod awaited;
+mod changes;
 mod collisions;
 mod containers;
 mod containers_classes;
@@ -30,6 +31,7 @@ mod mps;
 mod no_start;
 mod notify;
 mod registrations;
+mod reload;
 mod restart;
 mod sharing;
 mod stopped;

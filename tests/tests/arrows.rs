@@ -130,7 +130,7 @@ const PARTS: &[Part] = &[
         module: "limits",
         layers: &[
             &["."],
-            &["maxima_read", "device"],
+            &["maxima_read", "device", "changes"],
             &["table"],
             &["model"],
             &["compute"],

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use gpushare_tests::machine::{Machine, ROOT};
+use gpushare_tests::machine::{ALICE, Machine, ROOT};
 use gpushare_tests::{Daemon, GIB, Gpu, MIB, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -107,19 +107,39 @@ fn a_reload_without_a_file_ends_nothing() {
     }
 }
 
+/// An `/etc` of a machine alone.
+const OWN_ETC: &str = "mkdir -p /run/etc/upper /run/etc/work && \
+     mount -t overlay overlay -o lowerdir=/etc,upperdir=/run/etc/upper,workdir=/run/etc/work /etc && \
+     rm -rf /etc/gpushare";
+
+#[test]
+fn a_private_daemon_reads_no_settings_of_the_machine() {
+    let test = "a_private_daemon_reads_no_settings_of_the_machine";
+    let Some(machine) = Machine::bare(test) else {
+        return;
+    };
+    machine.sh(ROOT, OWN_ETC);
+    // Wrong for root, and not to be read by others.
+    machine.sh(
+        ROOT,
+        "mkdir /etc/gpushare && echo '[defaults' >/etc/gpushare/config.toml && \
+         chmod 600 /etc/gpushare/config.toml",
+    );
+    let gpu = format!("soft:{}", machine.gpu().spec());
+    for user in [ROOT, ALICE] {
+        let run = ["run", "--daemon", "on", "--gpu", &gpu, "--", "echo", "ran"];
+        let output = machine.run(user, &run);
+        assert_eq!(output.stdout, b"ran\n", "{output:?}");
+    }
+}
+
 #[test]
 fn a_default_file_that_comes_later_is_read_and_a_wrong_one_is_not() {
     let test = "a_default_file_that_comes_later_is_read_and_a_wrong_one_is_not";
     let Some(mut machine) = Machine::bare(test) else {
         return;
     };
-    // An `/etc` of this machine alone.
-    machine.sh(
-        ROOT,
-        "mkdir -p /run/etc/upper /run/etc/work && \
-         mount -t overlay overlay -o lowerdir=/etc,upperdir=/run/etc/upper,workdir=/run/etc/work /etc && \
-         rm -rf /etc/gpushare",
-    );
+    machine.sh(ROOT, OWN_ETC);
     machine.start_daemon(&[]);
     let limit = |machine: &Machine, name: &str| {
         let mut guest = machine.guest(ROOT, &["--name", name]);

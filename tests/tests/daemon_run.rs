@@ -6,6 +6,7 @@ use gpushare_tests::guest::{clean, command};
 use gpushare_tests::{GIB, Guest, Home, MIB, artefacts, clients, until, until_some};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::fs;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
@@ -197,6 +198,65 @@ fn a_run_inside_a_registered_tenant_stays_in_it() {
         (&"outer".into(), &(2 * GIB).into())
     );
     guest.finish().silently();
+}
+
+#[test]
+fn a_private_daemon_keeps_no_descriptor_of_its_starter() {
+    let home = Home::new("");
+    let lock = home.folder().join("lock");
+    let mut run = home.run("one", &[]);
+    run.args(["sh", "-c", "echo held >&9; echo ready; exec cat"]);
+    let mut shell = clean("sh".as_ref());
+    shell
+        .args(["-c", "exec \"$@\" 9>\"$LOCK\"", "sh"])
+        .arg(run.get_program())
+        .args(run.get_args())
+        .env("LOCK", &lock);
+    shell.envs(
+        run.get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    let mut guest = Guest::start(shell);
+    assert_eq!(guest.line(), "ready");
+    assert_eq!(fs::read(&lock).unwrap(), b"held\n", "the program has it");
+    let daemons = home.daemons();
+    assert_eq!(daemons.len(), 1);
+    let open = fs::read_dir(format!("/proc/{}/fd", daemons[0])).unwrap();
+    let mut open = open.map(|entry| fs::read_link(entry.unwrap().path()).unwrap_or_default());
+    assert!(!open.any(|file| file == lock), "the daemon has it");
+    guest.finish().silently();
+}
+
+/// What a program of `run` finds in its environment: whether it has a daemon, and its tenant.
+const PLACE: &str = "echo ${GPUSHARE_SOCKET:+under a daemon} $GPUSHARE_TENANT";
+
+#[test]
+fn a_tenant_named_by_variable_is_under_the_daemon() {
+    let home = Home::new("");
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let mut run = home.command(&["run", "--gpu", &gpu, "--", "sh", "-c", PLACE]);
+    let output = run.env("GPUSHARE_TENANT", "named").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(told, "under a daemon named\n", "{output:?}");
+}
+
+#[test]
+fn a_run_inside_a_tenant_without_a_daemon_stays_there() {
+    let home = Home::new("");
+    let inner = |flags: &[&str]| {
+        let mut outer = command(home.gpu(), &["--name", "outer"]);
+        outer.env("XDG_RUNTIME_DIR", home.folder());
+        outer.arg(artefacts::gpushare()).args(["run", "--gpu"]);
+        outer.arg(format!("soft:{}", home.gpu().spec()));
+        outer.args(flags).args(["--", "sh", "-c", PLACE]);
+        let output = outer.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(inner(&[]), "outer\n");
+    assert_eq!(inner(&["--name", "outer"]), "outer\n");
+    assert!(home.daemons().is_empty());
+    assert_eq!(inner(&["--name", "other"]), "under a daemon other\n");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `gpushare env` prints the environment that `run` would give a program.
 
 use gpushare_tests::guest::gpushare;
+use gpushare_tests::machine::{Machine, ROOT};
 use gpushare_tests::{GIB, Gpu, artefacts, clients};
 use serde_json::Value;
 use std::process::Command;
@@ -47,10 +48,50 @@ fn json_lists_variables_to_set_and_to_unset() {
     let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(plan["set"]["GPUSHARE_MEM_LIMIT"], "1GiB");
     assert_eq!(plan["set"]["GPUSHARE_TENANT"], "n");
+    assert_eq!(plan["set"]["GPUSHARE_IN_FILES"], "n", "a `run` in it stays");
     assert_eq!(plan["unset"], serde_json::json!(["GPUSHARE_MEM_LIMIT_0"]));
     assert_eq!(
         plan["set"].get("PATH"),
         None,
         "unchanged variables are not repeated"
+    );
+}
+
+#[test]
+fn limits_that_only_a_daemon_keeps_are_refused_by_their_flag() {
+    for flags in [
+        ["--priority", "400"],
+        ["--sm-request", "20"],
+        ["--sm-request", "0=20"],
+        ["--on-collision", "wait"],
+    ] {
+        let mut env = gpushare(&["env", "--gpu", "soft"]);
+        let output = env.args(flags).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(output.stdout.is_empty(), "{output:?}");
+        let refused = format!("{}={:?} is refused", flags[0], flags[1]);
+        assert!(told.contains(&refused), "{told}");
+        assert!(told.contains("gpushare run"), "{told}");
+    }
+}
+
+#[test]
+fn a_machines_daemon_that_is_passed_by_is_named() {
+    let test = "a_machines_daemon_that_is_passed_by_is_named";
+    let Some(mut machine) = Machine::bare(test) else {
+        return;
+    };
+    let told = |machine: &Machine| {
+        let output = machine.run(ROOT, &["env", "--mem-limit", "1GiB"]);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert_eq!(told(&machine), "");
+    machine.start_daemon(&[]);
+    let told = told(&machine);
+    assert!(
+        told.contains("this machine's daemon will not know"),
+        "{told}"
     );
 }

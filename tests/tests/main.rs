@@ -8,6 +8,7 @@ mod bench_together;
 mod caching;
 mod callbacks;
 mod captures;
+mod client;
 mod clients;
 mod closed_descriptors;
 mod compute_alone;

@@ -1,12 +1,15 @@
 //! `gpushare run` is transparent: statuses, streams, signals, job control, and no files left
 //! behind.
 
-use gpushare_tests::guest::{command, gpushare};
+use gpushare_tests::guest::{clean, command, gpushare};
 use gpushare_tests::{Gpu, Guest, artefacts, clients};
+use nix::fcntl::OFlag;
+use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::fs;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
@@ -139,20 +142,90 @@ while True:
 fn signals_sent_to_run_reach_the_program() {
     let gpu = Gpu::new("");
     let signals = [
-        "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGWINCH",
-        "SIGTSTP", "SIGCONT",
+        "SIGTERM",
+        "SIGINT",
+        "SIGHUP",
+        "SIGQUIT",
+        "SIGUSR1",
+        "SIGUSR2",
+        "SIGALRM",
+        "SIGWINCH",
+        "SIGTSTP",
+        "SIGCONT",
+        "SIGABRT",
+        "SIGXCPU",
+        "SIGIO",
+        "SIGPWR",
+        "SIGVTALRM",
     ];
     let mut guest = Guest::program(
         &gpu,
         &[],
-        &[&["python3", "-c", ECHO_SIGNALS], &signals[..]].concat(),
+        &[&["python3", "-c", ECHO_SIGNALS, "SIGRTMIN"], &signals[..]].concat(),
     );
     assert_eq!(guest.line(), "ready");
     for name in signals {
         kill(pid(&guest), name.parse::<Signal>().unwrap()).unwrap();
         assert_eq!(guest.line(), name);
     }
+    let mut real_time = std::process::Command::new("sh");
+    real_time.args(["-c", "kill -34 $0", &guest.id().to_string()]);
+    assert!(real_time.status().unwrap().success());
+    assert_eq!(guest.line(), "SIGRTMIN");
     assert_eq!(guest.finish().silently(), "");
+}
+
+/// A Python program under `run` on a terminal whose session `run` leads, as sshd and terminal
+/// multiplexers start it; and the terminal's other end.
+fn on_a_terminal(gpu: &Gpu, program: &str) -> (Guest, PtyMaster) {
+    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let master = posix_openpt(flags).expect("terminals can be made");
+    grantpt(&master).expect("it is ours");
+    unlockpt(&master).expect("it is ours");
+    let run = command(gpu, &[]);
+    let mut leader = clean("sh".as_ref());
+    leader
+        .args(["-c", "exec setsid --ctty \"$@\" <\"$TERMINAL\"", "sh"])
+        .env("TERMINAL", ptsname_r(&master).expect("it has a name"))
+        .arg(run.get_program())
+        .args(run.get_args())
+        .args(["python3", "-c", program]);
+    (Guest::start(leader), master)
+}
+
+/// Ends at a hang-up, with 10 and the number of interrupts until then. Python, because a shell
+/// needs a child to wait for, which an interrupt ends too.
+const COUNT_INTERRUPTS: &str = "
+import signal, sys
+wanted = {signal.SIGINT, signal.SIGHUP}
+signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+print('ready', flush=True)
+status = 10
+while got := signal.sigtimedwait(wanted, 60):
+    if got.si_signo == signal.SIGHUP:
+        sys.exit(status + (signal.SIGINT in signal.sigpending()))
+    status += 1
+    print('interrupted', flush=True)
+";
+
+#[test]
+fn a_hung_up_terminal_ends_the_program() {
+    let gpu = Gpu::new("");
+    let (mut guest, terminal) = on_a_terminal(&gpu, COUNT_INTERRUPTS);
+    assert_eq!(guest.line(), "ready");
+    drop(terminal);
+    assert_eq!(guest.finish().status.code(), Some(10));
+}
+
+#[test]
+fn an_interrupt_of_the_terminal_reaches_the_program_once() {
+    let gpu = Gpu::new("");
+    let (mut guest, mut terminal) = on_a_terminal(&gpu, COUNT_INTERRUPTS);
+    assert_eq!(guest.line(), "ready");
+    terminal.write_all(b"\x03").unwrap();
+    assert_eq!(guest.line(), "interrupted");
+    drop(terminal);
+    assert_eq!(guest.finish().status.code(), Some(11));
 }
 
 #[test]
@@ -180,6 +253,37 @@ fn a_signal_the_parent_ignores_stays_ignored() {
     kill(pid(&guest), Signal::SIGHUP).unwrap();
     assert_eq!(guest.ask("still here"), "still here");
     guest.finish().silently();
+}
+
+/// Starts a program with SIGCHLD ignored, as a shell cannot.
+const IGNORING_CHILDREN: &str = "
+import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execvp(sys.argv[1], sys.argv[1:])
+";
+/// Whether the program was started so; status 7.
+const IS_IGNORING: &str = "
+import signal, sys
+print(signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN)
+sys.exit(7)
+";
+
+#[test]
+fn run_works_where_its_parent_ignores_sigchld() {
+    let gpu = Gpu::new("");
+    let mut run = command(&gpu, &[]);
+    run.args(["python3", "-c", IS_IGNORING]);
+    let mut ignoring = clean("python3".as_ref());
+    ignoring.args(["-c", IGNORING_CHILDREN]);
+    ignoring.arg(run.get_program()).args(run.get_args());
+    for (command, says) in [(ignoring, "True\n"), (run, "False\n")] {
+        let ended = Guest::start(command).finish();
+        assert_eq!(
+            (ended.status.code(), ended.stdout.as_str()),
+            (Some(7), says),
+            "{ended:?}"
+        );
+    }
 }
 
 #[test]
@@ -288,7 +392,7 @@ fn a_process_left_behind_keeps_its_tenant() {
         .args(["sh", "-c", &script]);
     let mut guest = Guest::start(run);
     let mut input = fs::File::options().write(true).open(&fifo).unwrap();
-    let mut say = |line: &str| std::io::Write::write_all(&mut input, line.as_bytes()).unwrap();
+    let mut say = |line: &str| input.write_all(line.as_bytes()).unwrap();
     say("init\n");
     assert_eq!(guest.line(), "init 0");
     guest.hang_up();

@@ -3,7 +3,7 @@
 //!
 //! Two kinds of accounts must never be kept under one name, because each would grant the whole
 //! limit. So a tenant whose usage page is a file is joined there, and a program inside one stays in
-//! it.
+//! it. A mark in the environment says that it is inside one; a tenant's name alone does not.
 
 use super::Talk;
 use super::start::{Without, for_program};
@@ -31,7 +31,7 @@ pub(crate) fn for_plan(plan: &Plan, when: UseDaemon) -> Result<Option<Talk>, Fai
             plan.tenant.name
         )));
     }
-    let stays = in_files || plan.tenant.is_inherited() || plan.limits.disabled();
+    let stays = in_files || plan.tenant.is_marked(&plan.environment) || plan.limits.disabled();
     if when == UseDaemon::Auto && stays && !needed {
         return Ok(None);
     }

@@ -100,16 +100,24 @@ pub(super) fn look() -> Machine {
     match error.kind() {
         ErrorKind::PermissionDenied | ErrorKind::InvalidData => Machine::Refuses(error),
         ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::ConnectionRefused => {
-            if has_folder(Path::new(NODE)) {
-                Machine::Silent(Silence::Stopped)
-            } else if is_enabled(Path::new(SYSTEMD), &ENABLED.map(Path::new)) {
-                Machine::Silent(Silence::Enabled)
-            } else {
-                Machine::None
-            }
+            absent().map_or(Machine::None, Machine::Silent)
         }
         _ => Machine::Silent(Silence::Starting),
     }
+}
+
+/// Whether there is one.
+pub(super) fn has_daemon() -> bool {
+    absent().is_some()
+}
+
+/// How one is there of which no process listens; `None` where the machine has none.
+fn absent() -> Option<Silence> {
+    if has_folder(Path::new(NODE)) {
+        return Some(Silence::Stopped);
+    }
+    let is_enabled = is_enabled(Path::new(SYSTEMD), &ENABLED.map(Path::new));
+    is_enabled.then_some(Silence::Enabled)
 }
 
 /// Waits until it serves, if there is one; `None` where the machine has none.

@@ -30,6 +30,11 @@ pub(crate) fn is_container() -> bool {
     is_injected(Path::new(NODE))
 }
 
+/// Whether the machine has a daemon, though it may not serve now.
+pub(crate) fn is_on_machine() -> bool {
+    machine::has_daemon()
+}
+
 /// Whether the daemon listens to this container's tenant; the error says why not.
 pub(crate) fn hears_container() -> Result<(), String> {
     let socket = Path::new(NODE).join(SOCKET);

@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::gpu::Gpu;
 use crate::history;
 use crate::settings::Environment;
+use gpushare_sys::spawn;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;
@@ -152,9 +153,8 @@ fn start(gpu: &Gpu, folder: &Path, environment: &Environment) -> Result<Child, F
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(log)
-        .process_group(0)
-        .spawn()
-        .map_err(|error| failed("start", error))
+        .process_group(0);
+    spawn::apart(&mut daemon).map_err(|error| failed("start", error))
 }
 
 fn not_serving(folder: &Path, error: &str) -> Failure {

@@ -2,8 +2,9 @@
 //! defaults below it.
 
 use super::error::LimitError;
-use super::layer::{Entry, Layer, pick};
+use super::layer::{Entry, Layer, Selector, pick};
 use super::setting::Whose;
+use crate::size::Size;
 use crate::uuid::Uuid;
 use std::fmt;
 
@@ -12,6 +13,14 @@ use std::fmt;
 pub(super) struct Amounts<const OWNERS: usize> {
     own: [Layer; OWNERS],
     defaults: [Layer; OWNERS],
+}
+
+/// Limit and request of a device, as one owner says them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) device: Selector,
+    pub(super) limit: Option<Size>,
+    pub(super) request: Option<Size>,
 }
 
 impl<const OWNERS: usize> Default for Amounts<OWNERS> {
@@ -53,6 +62,39 @@ impl<const OWNERS: usize> Amounts<OWNERS> {
         let (limit, request) = block(&self.own, ordinal, uuid);
         let (usual_limit, usual_request) = block(&self.defaults, ordinal, uuid);
         (limit.or(usual_limit), request.or(usual_request))
+    }
+
+    /// What the environment says in aliases, of each of these devices of which it says nothing in
+    /// our own variables; once for all where that is the same.
+    pub(super) fn said_by_aliases(&self, devices: &[[u8; 16]]) -> Vec<Said> {
+        let Some((ours, aliases)) = self.own.split_first() else {
+            return Vec::new();
+        };
+        let said = |(ordinal, uuid): (u32, &[u8; 16])| {
+            let uuid = Uuid(*uuid);
+            let own = [&ours.limit, &ours.request].map(|map| pick(map, ordinal, uuid));
+            let (limit, request) = match own {
+                [None, None] => block(aliases, ordinal, uuid),
+                _ => (None, None),
+            };
+            Said {
+                device: Selector::Uuid(uuid),
+                limit: limit.map(|entry| entry.size),
+                request: request.map(|entry| entry.size),
+            }
+        };
+        let said: Vec<Said> = (0..).zip(devices).map(said).collect();
+        let for_all = said.first().map(|first| Said {
+            device: Selector::All,
+            ..*first
+        });
+        let is_one = |other: &Said| {
+            for_all.is_some_and(|all| (all.limit, all.request) == (other.limit, other.request))
+        };
+        match ours.is_empty() && said.iter().all(is_one) {
+            true => for_all.into_iter().collect(),
+            false => said,
+        }
     }
 
     /// Writes the layers that can apply, each after `kind`, and the defaults that can, marked where

@@ -29,6 +29,14 @@ impl Selector {
         let ordinal: u32 = text.parse().ok().filter(|ordinal| *ordinal < MAX_DEVICES)?;
         (ordinal.to_string() == text).then_some(Self::Ordinal(ordinal))
     }
+
+    /// The variable that says for this device what `base` says for all.
+    pub fn variable(self, base: &str) -> String {
+        match self {
+            Self::All => base.to_owned(),
+            device => format!("{base}_{}", device.to_string().replace('-', "_")),
+        }
+    }
 }
 
 impl fmt::Display for Selector {

@@ -5,6 +5,7 @@ use super::layer::{Entry, Selector};
 use super::model::{Limits, Owner, View};
 use super::setting::{Setting, Whose};
 use super::{compute, policy};
+use crate::paths;
 use crate::size::{self, BadSize, Size};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -115,7 +116,12 @@ const GUARDED: [(&str, &str); 6] = [
 /// Our prefix, under which every variable means something.
 const OURS: &str = "GPUSHARE_";
 /// Our variables that are no limits and are read elsewhere.
-const PLUMBING: [&str; 3] = ["GPUSHARE_TENANT", "GPUSHARE_LOG", "GPUSHARE_DAEMON_CONFIG"];
+const PLUMBING: [&str; 4] = [
+    paths::TENANT,
+    paths::IN_FILES,
+    "GPUSHARE_LOG",
+    "GPUSHARE_DAEMON_CONFIG",
+];
 /// The smallest limit: less is a slip of the pen, and no context fits.
 const LEAST: u64 = crate::units::MIB;
 
@@ -169,6 +175,11 @@ fn gather(environment: impl IntoIterator<Item = (OsString, OsString)>) -> Result
 /// Whether a variable of this name is read, but for the switch and the plumbing.
 pub(super) fn knows(name: &str) -> bool {
     asks(name, &OsString::new()).unwrap_or(false)
+}
+
+/// The row and device that a variable of this name means, if it means any.
+pub(super) fn place(name: &str) -> Option<(usize, Selector)> {
+    find(name, &OsString::new()).ok().flatten()
 }
 
 /// As [`knows`], and an error for the name of no variable that looks like one.

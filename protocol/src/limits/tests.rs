@@ -293,6 +293,7 @@ fn what_this_release_does_anyway_may_be_asked_for() {
 fn plumbing_and_what_is_not_ours_is_left_alone() {
     for name in [
         "GPUSHARE_TENANT",
+        "GPUSHARE_IN_FILES",
         "GPUSHARE_LOG",
         "GPUSHARE_DAEMON_CONFIG",
         "GPUTEST_BUILT",

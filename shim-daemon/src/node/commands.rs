@@ -306,12 +306,14 @@ impl Node {
         self.may_command(from, tenant)?;
         self.may_change(known, changes)?;
         let device_ids = known.device_ids().to_vec();
-        let mut environment = known.registration().environment.clone();
         let (defaults, maxima) = known.terms();
-        for (variable, value) in changes {
-            environment.retain(|(known, _)| known != variable);
-            environment.push((variable.clone(), value.clone()));
-        }
+        let environment = limits::changed(
+            &known.registration().environment,
+            &defaults,
+            &self.uuids_of(&device_ids),
+            changes,
+        )
+        .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))?;
         self.may_say(&environment)?;
         let limits = limits_under(&environment, &defaults, &maxima)?;
         self.may_ask(from, changes)?;

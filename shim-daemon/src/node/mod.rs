@@ -429,11 +429,16 @@ impl Node {
 
     /// Applies settings that may change while the daemon runs: defaults and maxima for tenants
     /// registered from now on, and the sharing of turns.
-    pub fn reload(&mut self, now: Nanos, settings: &Settings) {
+    ///
+    /// # Errors
+    /// If they are nothing without others that only a start applies. Then nothing changes.
+    pub fn reload(&mut self, now: Nanos, settings: &Settings) -> Result<(), String> {
+        self.may_take(settings)?;
         self.defaults.clone_from(&settings.defaults);
         self.maxima.clone_from(&settings.maxima);
         self.containers.clone_from(&settings.containers);
         self.deal(now, settings.policy.lease);
+        Ok(())
     }
 
     /// The rules for containers.

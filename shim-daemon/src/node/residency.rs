@@ -16,6 +16,7 @@ use gpushare_protocol::wire::{self, ErrorCode, Request, ResidencyRow, WireError}
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
+use super::commands::limits_under;
 use super::events::number;
 use super::{Client, Node, Settings};
 use crate::config::NO_HOST;
@@ -55,6 +56,9 @@ impl Moves {
     }
 }
 
+/// Why nothing swaps yet under a daemon whose file has a budget by now.
+const NOT_YET: &str = "[swap] needs a restart of the daemon, which started without its host memory";
+
 /// The variable that says how memory may leave the devices.
 const OVERSUBSCRIBE: &str = "GPUSHARE_OVERSUBSCRIBE";
 
@@ -91,6 +95,26 @@ impl Node {
             None => Ok(()),
             Some(error) => Err(WireError::new(ErrorCode::BadLimits, error.to_string())),
         }
+    }
+
+    /// Refuses settings under which memory would move into a budget that is theirs and not this
+    /// daemon's, which it has from its start: each new tenant would be refused.
+    pub(super) fn may_take(&self, settings: &Settings) -> Result<(), String> {
+        if !self.residency.host.budget().is_zero() || settings.policy.swap.host.is_zero() {
+            return Ok(());
+        }
+        let classes = settings.containers.classes.iter();
+        let classes = classes.map(|class| {
+            let place = format!("[classes.{}]", class.name);
+            (place, class.environment.as_slice())
+        });
+        let mut all = std::iter::once(("[defaults]".to_owned(), &[][..])).chain(classes);
+        all.try_for_each(|(place, environment)| {
+            // What is no limits for another reason is refused where it is asked for.
+            let limits = limits_under(environment, &settings.defaults, &settings.maxima).ok();
+            let refused = limits.and_then(|limits| limits.policy().refuse_moves(NOT_YET));
+            refused.map_or(Ok(()), |error| Err(format!("{place}: {error}")))
+        })
     }
 
     /// Refuses managed memory that the container's memory cgroup cannot hold: all of it may be on

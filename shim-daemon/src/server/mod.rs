@@ -345,9 +345,12 @@ impl Server {
             return;
         };
         self.notify.reloading();
-        match (reload.read)() {
-            Ok(Some(settings)) => {
-                self.node.reload(clock::now(), &settings);
+        let applied = (reload.read)().and_then(|read| {
+            let applied = read.map(|settings| self.node.reload(clock::now(), &settings));
+            applied.transpose()
+        });
+        match applied {
+            Ok(Some(())) => {
                 self.follow_classes();
                 tracing::info!(
                     "the file was read again: its turns hold from now on, its defaults for tenants that come"

@@ -1,0 +1,97 @@
+//! Changes of a tenant's variables: what a new value takes the place of, and what stays.
+//!
+//! A value for every device takes the place of all values of its variable; a value for one device
+//! that of the same device's, however that is named. What an alias says stays beside a change of
+//! the other of limit and request, although our own variables take precedence as a block: before
+//! the change the alias's amounts are written in our variables.
+
+use super::amounts::{Amounts, Said};
+use super::error::LimitError;
+use super::layer::Selector;
+use super::model::Limits;
+use super::table;
+use crate::uuid::Uuid;
+
+/// Variables and their values.
+type Variables = Vec<(String, String)>;
+
+/// Limit and request of memory, and of time.
+const MEMORY: [&str; 2] = ["GPUSHARE_MEM_LIMIT", "GPUSHARE_MEM_REQUEST"];
+const TIME: [&str; 2] = ["GPUSHARE_SM_LIMIT", "GPUSHARE_SM_REQUEST"];
+
+/// Whether a new value of the variable `change` takes the place of a value of `known`. `devices`
+/// are the tenant's, as its programs count them; without them an ordinal and a UUID never name the
+/// same device.
+pub fn replaces(change: &str, known: &str, devices: &[[u8; 16]]) -> bool {
+    let (Some((row, device)), Some((known_row, known_device))) =
+        (table::place(change), table::place(known))
+    else {
+        return change == known;
+    };
+    row == known_row && (device == Selector::All || is_same(device, known_device, devices))
+}
+
+fn is_same(one: Selector, other: Selector, devices: &[[u8; 16]]) -> bool {
+    let uuid = |device: Selector| match device {
+        Selector::Ordinal(ordinal) => devices.get(ordinal as usize).copied().map(Uuid),
+        Selector::Uuid(uuid) => Some(uuid),
+        Selector::All => None,
+    };
+    one == other || uuid(one).is_some() && uuid(one) == uuid(other)
+}
+
+/// The variables of a tenant on these `devices` after `changes`. What is not changed keeps its
+/// effect, in whatever variable it was said.
+///
+/// # Errors
+/// If the tenant's variables, over the node's `defaults` for unset ones, are no limits.
+pub fn changed(
+    environment: &[(String, String)],
+    defaults: &[(String, String)],
+    devices: &[[u8; 16]],
+    changes: &[(String, String)],
+) -> Result<Variables, LimitError> {
+    let pairs = |set: &[(String, String)]| -> Vec<_> {
+        let pair = |(name, value): &(String, String)| (name.into(), value.into());
+        set.iter().map(pair).collect()
+    };
+    let limits = Limits::from_env_over(pairs(environment), pairs(defaults))?;
+    let mut changed = environment.to_vec();
+    changed.extend(from_aliases(&limits.memory, MEMORY, devices, changes));
+    changed.extend(from_aliases(&limits.time, TIME, devices, changes));
+    changed.retain(|(known, _)| {
+        let mut changes = changes.iter();
+        !changes.any(|(change, _)| replaces(change, known, devices))
+    });
+    for (variable, value) in changes {
+        changed.retain(|(known, _)| known != variable);
+        changed.push((variable.clone(), value.clone()));
+    }
+    Ok(changed)
+}
+
+/// What aliases say of the devices, in our own variables, where a change is to one of these.
+fn from_aliases<const OWNERS: usize>(
+    amounts: &Amounts<OWNERS>,
+    [limit, request]: [&str; 2],
+    devices: &[[u8; 16]],
+    changes: &[(String, String)],
+) -> Variables {
+    let row = |name: &str| table::place(name).map(|(row, _)| row);
+    let rows = [row(limit), row(request)];
+    if !changes.iter().any(|(name, _)| rows.contains(&row(name))) {
+        return Variables::new();
+    }
+    let mut found = Variables::new();
+    for Said {
+        device,
+        limit: most,
+        request: least,
+    } in amounts.said_by_aliases(devices)
+    {
+        let amounts = [(limit, most), (request, least)];
+        let set = amounts.map(|(base, size)| Some((device.variable(base), size?.to_string())));
+        found.extend(set.into_iter().flatten());
+    }
+    found
+}

@@ -1,0 +1,65 @@
+//! The command line's connection to a daemon: replies of several requests on one connection.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::thread;
+
+use gpushare_client::Talk;
+use gpushare_protocol::wire::{Control, ControlReply, Decoder, Hello, decode, encode};
+
+/// A daemon that answers the first request at the second, before that one.
+fn late(listener: &UnixListener) {
+    let (mut socket, _) = listener.accept().expect("the test connects");
+    let mut decoder = Decoder::default();
+    let mut asked = Vec::new();
+    while asked.len() < 2 {
+        let mut buffer = [0; 4096];
+        let bytes = socket.read(&mut buffer).expect("the test asks");
+        assert!(bytes > 0, "the test hung up after {asked:?}");
+        decoder.push(&buffer[..bytes]);
+        while let Some((id, body)) = decoder.next_frame().expect("frames") {
+            let mut frame = Vec::new();
+            match decode::<Control>(id, &body) {
+                Ok(_) if id > 0 => asked.push(id),
+                _ => encode(0, &Hello::of_this_build(0), &mut frame).expect("a hello"),
+            }
+            socket.write_all(&frame).expect("the test reads");
+        }
+    }
+    let mut frames = Vec::new();
+    let replies = [ControlReply::Done, ControlReply::Tenants(Vec::new())];
+    for (id, reply) in asked.iter().zip(replies) {
+        encode(*id, &reply, &mut frames).expect("a reply");
+    }
+    socket.write_all(&frames).expect("the test reads");
+}
+
+#[test]
+fn a_reply_to_an_earlier_request_is_kept_for_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let socket = folder.path().join(gpushare_client::CONTROL);
+    let listener = UnixListener::bind(socket).expect("the folder is writable");
+    let daemon = thread::spawn(move || late(&listener));
+    let mut talk = Talk::connect(folder.path()).expect("it greets");
+    let first = talk.ask(&Control::List).expect("it listens");
+    let second = talk.call(&Control::List).expect("it answers");
+    assert_eq!(second, ControlReply::Tenants(Vec::new()));
+    assert_eq!(talk.reply(first).expect("it was kept"), ControlReply::Done);
+    daemon.join().expect("it served");
+}
+
+#[test]
+fn what_came_early_comes_next() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let socket = folder.path().join(gpushare_client::CONTROL);
+    let listener = UnixListener::bind(socket).expect("the folder is writable");
+    let daemon = thread::spawn(move || late(&listener));
+    let mut talk = Talk::connect(folder.path()).expect("it greets");
+    let first = talk.ask(&Control::List).expect("it listens");
+    talk.call(&Control::List).expect("it answers");
+    let next = talk.next().expect("it came");
+    assert_eq!(next, (first, ControlReply::Done));
+    let ended = talk.next();
+    assert!(ended.is_err(), "the daemon has left: {ended:?}");
+    daemon.join().expect("it served");
+}
