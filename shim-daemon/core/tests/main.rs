@@ -55,6 +55,7 @@ mod together_gangs;
 mod together_gates;
 mod together_graphs;
 
+mod together_idle;
 mod together_late;
 mod together_liars;
 mod together_more;

@@ -73,23 +73,19 @@ impl Members {
         }
     }
 
-    /// The tenant's gate changed its position: earlier reports of its processes are void.
+    /// The tenant's gate changed its position, or is open for another turn: earlier reports of its
+    /// processes are void. A process that said that it is idle does not say that it works again, if
+    /// it begins after that.
     pub(super) fn reopen(&mut self) {
         for member in self.0.values_mut() {
-            (member.waits, member.drained) = (false, false);
+            (member.waits, member.drained, member.idle) = (false, false, false);
         }
-    }
-
-    /// A turn begins: whether they have work is to be seen.
-    pub(super) fn begin_turn(&mut self) {
-        self.reopen();
-        self.0.values_mut().for_each(|member| member.idle = false);
     }
 
     /// The device changes its regime: no reports exist in it yet. Processes count as drained unless
     /// their gates are open.
     pub(super) fn begin_regime(&mut self, drained: bool) {
-        self.begin_turn();
+        self.reopen();
         for member in self.0.values_mut() {
             (member.drained, member.seen) = (drained, None);
         }

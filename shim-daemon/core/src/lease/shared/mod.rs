@@ -305,24 +305,37 @@ impl Shared {
 
     /// Sets the gates as they should be, and outputs the changes.
     fn settle(&mut self) {
-        let active: Vec<TenantId> = self
-            .roster
-            .iter()
-            .filter(|(_, tenant)| tenant.is_active())
-            .map(|(id, _)| id)
-            .collect();
+        let mut active = self.active();
+        loop {
+            self.set_gates(&active);
+            // A gate that moves voids what its processes said of idleness.
+            let more = self.active();
+            if more == active {
+                break;
+            }
+            active = more;
+        }
+        self.note_mode();
+        self.publish();
+        self.plan(&active);
+    }
+
+    /// The steerable tenants that are not idle.
+    fn active(&self) -> Vec<TenantId> {
+        let active = self.roster.iter().filter(|(_, tenant)| tenant.is_active());
+        active.map(|(id, _)| id).collect()
+    }
+
+    fn set_gates(&mut self, active: &[TenantId]) {
         let mut gates = self
             .steering
-            .steer(&self.roster, &active, &self.rules, self.now);
+            .steer(&self.roster, active, &self.rules, self.now);
         self.keep_gangs(&mut gates);
         for (id, gate) in gates {
             if let Some(tenant) = self.roster.get_mut(id) {
                 tenant.turn(gate, self.now, &mut self.epochs);
             }
         }
-        self.note_mode();
-        self.publish();
-        self.plan(&active);
     }
 
     /// When to sample next: never while one tenant is active alone, unless a cap requires it.

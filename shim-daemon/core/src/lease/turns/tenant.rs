@@ -315,7 +315,7 @@ impl Tenant {
         (self.epoch, self.granted) = (epoch, turn.since);
         self.phase = Phase::Holding(turn);
         self.turns += 1;
-        self.members.begin_turn();
+        self.members.reopen();
     }
 
     /// It is alone and unbound.
