@@ -58,6 +58,8 @@ pub struct Dealer {
     serving: Option<Serving>,
     says: (Sender<Request>, Receiver<Request>),
     slots: Arc<AtomicU16>,
+    /// How often it hung up.
+    hung_up: Arc<AtomicU32>,
     mixed_up: Arc<AtomicBool>,
     bank: Bank,
     movability: Movability,
@@ -81,6 +83,7 @@ struct Desk {
     device_uuids: Vec<[u8; 16]>,
     instance: u64,
     slots: Arc<AtomicU16>,
+    hung_up: Arc<AtomicU32>,
     mixed_up: Arc<AtomicBool>,
     bank: Bank,
     store: Arc<HostStore>,
@@ -118,6 +121,7 @@ impl Dealer {
             serving: None,
             says: channel(),
             slots: Arc::default(),
+            hung_up: Arc::default(),
             mixed_up: Arc::default(),
             bank: Bank::default(),
             movability: Movability::Fixed,
@@ -308,6 +312,11 @@ impl Dealer {
         self.mixed_up.store(true, Ordering::Relaxed);
     }
 
+    /// Ends the connections, and accepts others: the same daemon, with the same page.
+    pub fn hangs_up(&self) {
+        self.hung_up.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Stops serving, like a killed daemon.
     pub fn leave(&mut self) {
         self.serving = None;
@@ -330,6 +339,7 @@ impl Dealer {
             device_uuids: self.device_uuids.clone(),
             instance: self.instance,
             slots: Arc::clone(&self.slots),
+            hung_up: Arc::clone(&self.hung_up),
             mixed_up: Arc::clone(&self.mixed_up),
             bank: self.bank.clone(),
             store: Arc::clone(&self.store),
@@ -387,10 +397,12 @@ fn listen(listener: &UnixListener, desk: &Arc<Desk>) {
     }
 }
 
-/// Answers one process until the process ends or the daemon stops.
+/// Answers one process until the process ends or the daemon stops or hangs up.
 fn serve(socket: UnixStream, desk: &Desk) {
     let mut line = Connection::alone(socket).expect("a socket");
-    while !desk.stop.load(Ordering::Relaxed) {
+    let hung_up = || desk.hung_up.load(Ordering::Relaxed);
+    let before = hung_up();
+    while !desk.stop.load(Ordering::Relaxed) && hung_up() == before {
         let mut waits = [PollFd::new(line.socket(), PollFlags::POLLIN)];
         let ready = poll(&mut waits, PollTimeout::from(LOOK));
         if ready != Ok(0) && line.receive(1 << 16).is_err() {

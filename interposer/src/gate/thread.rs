@@ -204,8 +204,8 @@ fn run(mut rounds: Rounds) {
 struct Rounds {
     /// By device, the turns that the tenant's own cap gives.
     own: [LocalLease; gpushare_protocol::page::MAX_DEVICES],
-    /// The daemon last met.
-    instance: u64,
+    /// The number of the last connection to a daemon.
+    connection: u64,
     /// The process is registered for the barrier that closing needs.
     is_registered: bool,
     /// The published part of the count of submissions.
@@ -232,9 +232,9 @@ impl Rounds {
 
     /// Looks at all devices. When to look again.
     fn all(&mut self, compute: &Compute) -> u64 {
-        let instance = compute.session.map_or(0, |session| session.instance());
-        if instance != self.instance {
-            self.instance = instance;
+        let connection = compute.session.map_or(0, |session| session.connection());
+        if connection != self.connection {
+            self.connection = connection;
             let gates = device_gate::all().iter();
             gates.for_each(|gate| gate.lock().follower.forget());
         }

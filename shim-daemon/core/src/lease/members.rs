@@ -46,11 +46,11 @@ impl Members {
         self.0.remove(&process);
     }
 
-    /// A disconnected process has no demand and is not waited for. When it reconnects, it is
-    /// treated like a new one.
+    /// A process that is away has no demand and is not waited for. A call of it that waits counts
+    /// again when it is back, because the process says so once in an epoch.
     pub(super) fn set_away(&mut self, process: ProcessId, away: bool) {
         if let Some(member) = self.0.get_mut(&process) {
-            (member.away, member.waits, member.idle) = (away, false, false);
+            (member.away, member.idle) = (away, false);
         }
     }
 
@@ -66,7 +66,7 @@ impl Members {
             return;
         };
         match report {
-            Report::Wanted => member.waits = member.gated,
+            Report::Wanted => member.waits = true,
             Report::Drained => member.drained = true,
             Report::Idle => member.idle = true,
             Report::Busy => member.idle = false,
@@ -128,7 +128,7 @@ impl Members {
 
     /// Whether a call waits at a closed gate.
     pub(super) fn waits(&self) -> bool {
-        self.0.values().any(|member| member.waits)
+        self.gated().any(|member| member.waits)
     }
 
     /// How many have no gate.

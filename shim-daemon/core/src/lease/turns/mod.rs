@@ -110,13 +110,7 @@ impl Schedule {
                 class,
                 compute,
             } => self.joined(id, (process, gated), (class, compute)),
-            Input::Away { process, away } => {
-                if let Some(tenant) = self.roster.of(process) {
-                    let drained = !tenant.is_open();
-                    tenant.members_mut().set_away(process, away);
-                    tenant.members_mut().set_drained(process, drained);
-                }
-            }
+            Input::Away { process, away } => self.set_away(process, away),
             Input::Left { process } => {
                 if let Some(gone) = self.roster.leave(self.now, process) {
                     self.holder = self.holder.filter(|holder| *holder != gone);
@@ -190,6 +184,16 @@ impl Schedule {
             self.reweigh();
         }
         self.roster.tell_ungated(&mut self.outputs);
+    }
+
+    fn set_away(&mut self, process: ProcessId, away: bool) {
+        let Some(id) = self.roster.owner(process) else {
+            return;
+        };
+        let (now, turn) = (self.now, self.length(id));
+        if let Some(tenant) = self.roster.get_mut(id) {
+            tenant.set_away(process, away, (now, turn));
+        }
     }
 
     fn reported(&mut self, process: ProcessId, epoch: u64, report: Report) {

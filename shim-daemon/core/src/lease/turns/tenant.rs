@@ -189,10 +189,21 @@ impl Tenant {
         if !heard {
             return;
         }
-        if report == Report::Wanted {
+        let waited = self.members.waits();
+        self.members.report(process, report);
+        if self.members.waits() && !waited {
             self.ask(now, turn);
         }
-        self.members.report(process, report);
+    }
+
+    /// A process is away or back. If it waited, it asks again: the time away is not saved up.
+    pub(super) fn set_away(&mut self, process: ProcessId, away: bool, (now, turn): (Nanos, Nanos)) {
+        let (waited, drained) = (self.members.waits(), !self.is_open());
+        self.members.set_away(process, away);
+        self.members.set_drained(process, drained);
+        if self.members.waits() && !waited {
+            self.ask(now, turn);
+        }
     }
 
     /// It is free no longer: idle time is not saved up.
@@ -285,11 +296,9 @@ impl Tenant {
         self.throttled
     }
 
-    /// It wants a turn. Idle time is not saved up; the rest of an interrupted `turn` is not lost.
+    /// It begins to want a turn. Idle time is not saved up; the rest of an interrupted `turn` is
+    /// not lost.
     fn ask(&mut self, now: Nanos, turn: Nanos) {
-        if self.members.waits() {
-            return;
-        }
         self.asked = now;
         if !self.is_in_turn() {
             let floor = if std::mem::take(&mut self.interrupted) {
