@@ -110,10 +110,10 @@ impl Shared {
         shared
     }
 
-    /// All that another regime needs.
-    pub(super) fn into_guests(self) -> Guests {
+    /// All that another regime needs, which begins `now`.
+    pub(super) fn into_guests(self, now: Nanos) -> Guests {
         self.roster
-            .into_guests((self.epochs, self.tally, self.outputs))
+            .into_guests(now.max(self.now), (self.epochs, self.tally, self.outputs))
     }
 
     pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
@@ -138,7 +138,7 @@ impl Shared {
             } => self.joined(id, (process, gated), (class, compute)),
             Input::Away { process, away } => {
                 if let Some(tenant) = self.roster.of(process) {
-                    tenant.members_mut().set_away(process, away);
+                    tenant.set_away(process, away, self.now);
                 }
             }
             Input::Left { process } => {
@@ -164,7 +164,7 @@ impl Shared {
                 let tenant = self.roster.of(process);
                 let busy = report == Report::Busy;
                 if let Some(tenant) = tenant.filter(|tenant| busy || tenant.epoch() == epoch) {
-                    tenant.members_mut().report(process, report);
+                    tenant.report(process, report, self.now);
                 }
             }
         }

@@ -9,9 +9,10 @@ use super::meter::{Flight, Meter};
 use super::rules::{Rules, signed};
 use crate::ids::ProcessId;
 use crate::lease::account::ComputeAccount;
+use crate::lease::input::Report;
 use crate::lease::members::Members;
 use crate::lease::page::{Lease, LeaseKind};
-use crate::lease::roster;
+use crate::lease::roster::{self, Tenant as _};
 use crate::lease::terms::{Compute, LeasePolicy};
 use crate::lease::work::Work;
 use crate::time::Nanos;
@@ -40,6 +41,8 @@ pub(super) struct Tenant {
     said: Lease,
     /// When its gate last changed.
     since: Nanos,
+    /// When it last began to want the device at its closed gate.
+    asked: Nanos,
     /// Times it was held.
     holds: u64,
 }
@@ -59,6 +62,9 @@ impl roster::Tenant for Tenant {
     }
     fn into_guest(self) -> (Members, ComputeAccount) {
         (self.members, self.account)
+    }
+    fn waiting(&self) -> Option<Nanos> {
+        (self.is_shut() && self.members.waits()).then_some(self.asked)
     }
 }
 
@@ -83,6 +89,7 @@ impl Tenant {
             epoch,
             said: Lease::FREE,
             since: now,
+            asked: now,
             holds: 0,
         }
     }
@@ -124,9 +131,19 @@ impl Tenant {
         (self.since, self.holds)
     }
 
-    /// Since when its gate is closed while it wants the device.
-    pub(super) fn waiting(&self) -> Option<Nanos> {
-        (self.is_shut() && self.members.waits()).then_some(self.since)
+    /// Takes a report of a process.
+    pub(super) fn report(&mut self, process: ProcessId, report: Report, now: Nanos) {
+        let waiting = self.waiting();
+        self.members.report(process, report);
+        self.asked = waiting.unwrap_or(now);
+    }
+
+    /// A process is away or back. What it waits for counts from its return.
+    pub(super) fn set_away(&mut self, process: ProcessId, away: bool, now: Nanos) {
+        let waiting = self.waiting();
+        self.members.set_away(process, away);
+        self.count_wait(now, waiting);
+        self.asked = waiting.unwrap_or(now);
     }
 
     /// Sets the gate's position. An opening gate gets the next epoch: a closed epoch is never
@@ -138,9 +155,7 @@ impl Tenant {
             Gate::Shut => 2,
         };
         if kind(gate) != kind(self.gate) {
-            if let Some(since) = self.waiting() {
-                self.account.waited(now - since);
-            }
+            let waiting = self.waiting();
             self.since = now;
             if gate == Gate::Shut {
                 self.holds += u64::from(!self.throttled);
@@ -150,6 +165,7 @@ impl Tenant {
             }
             // The gate changed its position: earlier reports of its processes are void.
             self.members.reopen();
+            self.count_wait(now, waiting);
         }
         self.gate = gate;
     }

@@ -84,10 +84,10 @@ impl Schedule {
         schedule
     }
 
-    /// All that another regime needs.
-    pub(super) fn into_guests(self) -> Guests {
+    /// All that another regime needs, which begins `now`.
+    pub(super) fn into_guests(self, now: Nanos) -> Guests {
         self.roster
-            .into_guests((self.epochs, self.tally, self.outputs))
+            .into_guests(now.max(self.now), (self.epochs, self.tally, self.outputs))
     }
 
     pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {

@@ -6,7 +6,7 @@ use crate::lease::account::ComputeAccount;
 use crate::lease::input::Report;
 use crate::lease::members::Members;
 use crate::lease::page::{Lease, LeaseKind};
-use crate::lease::roster;
+use crate::lease::roster::{self, Tenant as _};
 use crate::lease::terms::LeasePolicy;
 use crate::lease::view::ShareState;
 use crate::time::Nanos;
@@ -94,6 +94,10 @@ impl roster::Tenant for Tenant {
     }
     fn into_guest(self) -> (Members, ComputeAccount) {
         (self.members, self.account)
+    }
+    fn waiting(&self) -> Option<Nanos> {
+        let closed = matches!(self.phase, Phase::Out | Phase::Overrun { .. });
+        (closed && self.members.waits()).then_some(self.asked)
     }
 }
 
@@ -199,8 +203,10 @@ impl Tenant {
     /// A process is away or back. If it waited, it asks again: the time away is not saved up.
     pub(super) fn set_away(&mut self, process: ProcessId, away: bool, (now, turn): (Nanos, Nanos)) {
         let (waited, drained) = (self.members.waits(), !self.is_open());
+        let waiting = self.waiting();
         self.members.set_away(process, away);
         self.members.set_drained(process, drained);
+        self.count_wait(now, waiting);
         if self.members.waits() && !waited {
             self.ask(now, turn);
         }
@@ -310,26 +316,21 @@ impl Tenant {
         }
     }
 
-    /// Since when its gate is closed while it wants a turn.
-    pub(super) fn waiting(&self) -> Option<Nanos> {
-        let closed = matches!(self.phase, Phase::Out | Phase::Overrun { .. });
-        (closed && self.members.waits()).then_some(self.asked)
-    }
-
     /// Its turn begins.
     pub(super) fn begin(&mut self, epoch: u64, turn: Turn) {
-        if let Some(since) = self.waiting() {
-            self.account.waited(turn.since - since);
-        }
+        let waiting = self.waiting();
         (self.epoch, self.granted) = (epoch, turn.since);
         self.phase = Phase::Holding(turn);
+        self.count_wait(turn.since, waiting);
         self.turns += 1;
         self.members.reopen();
     }
 
-    /// It is alone and unbound.
-    pub(super) fn set_free(&mut self, epoch: u64) {
+    /// It is alone and unbound from `now` on.
+    pub(super) fn set_free(&mut self, epoch: u64, now: Nanos) {
+        let waiting = self.waiting();
         (self.epoch, self.phase) = (epoch, Phase::Free);
+        self.count_wait(now, waiting);
     }
 
     /// A later deadline: the gates that closed by themselves open again.
