@@ -267,6 +267,21 @@ mod tests {
         device
     }
 
+    fn held(device: &DeviceTime, now: Nanos) -> Nanos {
+        device.share(A, now).expect("it is here").held
+    }
+
+    /// A counter of the metrics, which took a fall for a new tenant, and added its whole past.
+    #[test]
+    fn the_time_of_a_turn_is_kept_when_a_gang_ends_turns() {
+        let (mut device, now) = (turns(), Nanos::secs(3));
+        let before = held(&device, now);
+        assert_eq!(before, now);
+        device.bind(now, B, Some(false));
+        assert!(device.mode().is_some(), "it is shared");
+        assert_eq!(held(&device, now), before);
+    }
+
     #[test]
     fn the_time_waited_is_kept_when_a_gang_ends_turns() {
         let mut device = turns();

@@ -85,9 +85,10 @@ impl Schedule {
     }
 
     /// All that another regime needs, which begins `now`.
-    pub(super) fn into_guests(self, now: Nanos) -> Guests {
+    pub(super) fn into_guests(mut self, now: Nanos) -> Guests {
+        self.pass(now);
         self.roster
-            .into_guests(now.max(self.now), (self.epochs, self.tally, self.outputs))
+            .into_guests(self.now, (self.epochs, self.tally, self.outputs))
     }
 
     pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
