@@ -65,3 +65,30 @@ fn a_tenant_with_idle_processes_leaves_its_neighbour_unbound() {
     assert_eq!(rig.steering.changes(), changes);
     assert_eq!(rig.steering.next(), None);
 }
+
+/// The longest that a request waits for its end, of 20 s.
+fn longest(case: &Case) -> u64 {
+    let report = rig(case).measured(S, 20 * S);
+    report.tenants[0].wait(1000)
+}
+
+#[test]
+fn a_cap_collects_its_part_while_its_tenant_is_idle() {
+    for (kernels, period) in [(8, 100 * MS), (7, 80 * MS)] {
+        let program = Program::every(period, MS).burst(kernels);
+        let case = Case::new("a tenth", &[program]).of(0, 500, limit(10));
+        let longest = longest(&case);
+        let alone = kernels as u64 * MS;
+        assert!(longest <= alone + MS, "{longest} ns for {alone}");
+    }
+}
+
+#[test]
+fn a_cap_collects_no_more_than_its_part_while_its_tenant_is_idle() {
+    for (kernels, period) in [(12, 100 * MS), (60, 300 * MS)] {
+        let program = Program::every(period, MS).burst(kernels);
+        let case = Case::new("a tenth", &[program]).of(0, 500, limit(10));
+        let had = rig(&case).measured(S, 20 * S).useful(0);
+        near("a tenth", had, 9.75, 0.75);
+    }
+}

@@ -19,6 +19,7 @@ mod doubt;
 mod gang;
 mod gate;
 mod habit;
+mod lag;
 mod mean;
 mod meter;
 mod pages;
@@ -65,6 +66,8 @@ pub(super) struct Shared {
     rest: Rest,
     /// When the last sample was.
     sampled: Nanos,
+    /// Up to when time has been passed to the tenants, with samples or without.
+    passed: Nanos,
     next: Option<Nanos>,
     epochs: u64,
     tally: DeviceTally,
@@ -101,6 +104,7 @@ impl Shared {
             books: Books::default(),
             rest: Rest::default(),
             sampled: Nanos::ZERO,
+            passed: now,
             next: None,
             epochs,
             tally: guests.tally,
@@ -111,9 +115,10 @@ impl Shared {
     }
 
     /// All that another regime needs, which begins `now`.
-    pub(super) fn into_guests(self, now: Nanos) -> Guests {
+    pub(super) fn into_guests(mut self, now: Nanos) -> Guests {
+        self.pass(now);
         self.roster
-            .into_guests(now.max(self.now), (self.epochs, self.tally, self.outputs))
+            .into_guests(self.now, (self.epochs, self.tally, self.outputs))
     }
 
     pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
@@ -127,7 +132,7 @@ impl Shared {
 
     /// Takes in what happened. A `now` before the last one counts as the last one.
     pub(super) fn handle(&mut self, now: Nanos, input: Input) {
-        self.now = self.now.max(now);
+        self.pass(now);
         match input {
             Input::Joined {
                 tenant: id,
@@ -171,6 +176,24 @@ impl Shared {
         self.settle();
     }
 
+    /// Lets time pass up to `now`. Where no samples were taken, those with a cap were idle, and no
+    /// other was idle beside one at work: their caps collect it, and their lags fade.
+    fn pass(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        if !self.rests() {
+            return;
+        }
+        let span = self.now - std::mem::replace(&mut self.passed, self.now);
+        for tenant in self.roster.tenants_mut() {
+            tenant.rest(span, &self.policy);
+        }
+    }
+
+    /// Whether no samples are taken, and the time since the last one is not part of the next one.
+    fn rests(&self) -> bool {
+        self.next.is_none() && self.now - self.sampled > Nanos(Rules::TICK.0 * 4)
+    }
+
     fn joined(&mut self, id: TenantId, (process, gated): (ProcessId, bool), terms: (u16, Compute)) {
         let (epoch, now, many) = (self.epochs + 1, self.now, self.roster.len());
         let new = |parts| Tenant::new(parts, (epoch, now));
@@ -202,7 +225,7 @@ impl Shared {
         }
         let done = self.read(works, span);
         self.note_idle(&done, span);
-        self.sampled = self.now;
+        (self.sampled, self.passed) = (self.now, self.now);
         let tenants = (&mut self.roster, &mut self.rest);
         let bills = service::settle(tenants, &done, &self.rules, (self.now, span));
         self.audit(&done, &bills, span);
@@ -297,7 +320,7 @@ impl Shared {
 
     /// Other settings from now on.
     pub(super) fn set_policy(&mut self, now: Nanos, policy: LeasePolicy) {
-        self.now = self.now.max(now);
+        self.pass(now);
         self.policy = policy;
         (self.rules.slice, self.rules.switch) = (policy.slice, policy.switch);
         self.settle();
@@ -358,8 +381,7 @@ impl Shared {
         let tick = if shut { Rules::TICK_HELD } else { Rules::TICK };
         if self.next.is_none() {
             // Work done while no samples were taken is not part of this span.
-            let fresh = self.now - self.sampled > Nanos(Rules::TICK.0 * 4);
-            if fresh {
+            if self.rests() {
                 self.sampled = self.now;
                 for tenant in self.roster.tenants_mut() {
                     tenant.begin();
