@@ -22,6 +22,7 @@ mod lanes;
 mod limbo_limit;
 mod looks;
 mod lowered;
+mod overruns;
 mod parts;
 mod patience;
 mod properties;

@@ -382,6 +382,19 @@ impl Tenant {
         }
     }
 
+    /// For how long it is billed for its overrun, beside so many others, at most, if it does not
+    /// drain: until its debt is at the bound. `None`: it is not billed, or not for an overrun.
+    pub(super) fn overruns_for(&self, others: u64, policy: &LeasePolicy) -> Option<Nanos> {
+        if !matches!(self.phase, Phase::Overrun { billed: true, .. }) {
+            return None;
+        }
+        let weight = self.account.weight();
+        let most = self.mark.after(policy.most_debt, weight);
+        let rest = most.since(self.clock, weight);
+        // Rounded down, it would be looked at for ever in the same instant.
+        Some(Nanos(rest.0.saturating_mul(others + 1)) + Nanos(1))
+    }
+
     /// Changes the weight. The time by which it is ahead or behind stays the same.
     pub(super) fn reweigh(&mut self, now: Nanos, weight: u64) {
         let (old, mark) = (self.account.weight(), self.mark);
