@@ -1,7 +1,7 @@
 //! A process whose connection has ended cannot report, and its gate is open: no tenant waits for it
 //! until it reconnects.
 
-use gpushare_core::lease::{Input, LeaseKind, Report, Schedule};
+use gpushare_core::lease::{DeviceTime, Input, Lease, LeaseKind, Report, Schedule};
 use gpushare_core::{Compute, LeasePolicy, Nanos, ProcessId, TenantId};
 
 const ONE: TenantId = TenantId(1);
@@ -181,4 +181,59 @@ fn the_time_away_is_not_saved_up() {
     device.wanted(TWO, B);
     device.wait();
     assert!(!device.is_open(ONE), "it has a turn, and not ten seconds");
+}
+
+/// Whether a tenant that said that it is idle binds its neighbour on a shared device, after it went
+/// and came back by these inputs.
+fn binds(inputs: [Input; 2]) -> bool {
+    let mut device = DeviceTime::new(LeasePolicy::default());
+    let mut now = Nanos::ZERO;
+    let mut tell = |input| {
+        now = now + Nanos::micros(1);
+        device.handle(now, input);
+        assert_eq!(device.check(), Ok(()), "after {input:?}");
+        let lease = |tenant| device.lease(tenant).unwrap_or(Lease::FREE);
+        (lease(ONE), lease(TWO))
+    };
+    for (tenant, process) in [(ONE, A), (TWO, B)] {
+        tell(Input::Joined {
+            tenant,
+            process,
+            gated: true,
+            class: 500,
+            compute: Compute::default(),
+        });
+    }
+    let (_, lease) = tell(Input::Reported {
+        process: A,
+        epoch: 0,
+        report: Report::Busy,
+    });
+    let epoch = lease.epoch;
+    let (lease, _) = tell(Input::Reported {
+        process: B,
+        epoch,
+        report: Report::Idle,
+    });
+    assert_eq!(lease.kind, LeaseKind::Free);
+    let kinds = inputs.map(|input| tell(input).0.kind);
+    assert_eq!(kinds[0], LeaseKind::Free, "it is not there");
+    kinds[1] != LeaseKind::Free
+}
+
+#[test]
+fn one_that_was_idle_when_it_was_sealed_is_idle_when_it_is_back() {
+    let process = B;
+    assert!(!binds(
+        [true, false].map(|sealed| Input::Sealed { process, sealed })
+    ));
+}
+
+/// It says again what holds.
+#[test]
+fn one_that_has_a_new_connection_is_not_idle_before_it_says_so() {
+    let process = B;
+    assert!(binds(
+        [true, false].map(|away| Input::Away { process, away })
+    ));
 }

@@ -12,6 +12,8 @@ struct Member {
     gated: bool,
     /// Its connection has ended: it cannot report, and its gate is open.
     away: bool,
+    /// It is sealed.
+    sealed: bool,
     /// It reported that it is idle.
     idle: bool,
     /// A call waits at its closed gate.
@@ -21,6 +23,12 @@ struct Member {
     /// Its page at the last sample. `None`: the page was not needed until now. It may show work
     /// that was billed by a daemon before.
     seen: Option<Work>,
+}
+
+impl Member {
+    fn is_steered(&self) -> bool {
+        self.gated && !self.away && !self.sealed
+    }
 }
 
 /// See the module's page.
@@ -34,6 +42,7 @@ impl Members {
         let member = self.0.entry(process).or_insert_with(|| Member {
             gated,
             away: false,
+            sealed: false,
             idle: false,
             waits: false,
             drained,
@@ -47,10 +56,18 @@ impl Members {
     }
 
     /// A process that is away has no demand and is not waited for. A call of it that waits counts
-    /// again when it is back, because the process says so once in an epoch.
+    /// again when it is back, because the process says so once in an epoch. Whether it is idle, it
+    /// says again on its new connection.
     pub(super) fn set_away(&mut self, process: ProcessId, away: bool) {
         if let Some(member) = self.0.get_mut(&process) {
             (member.away, member.idle) = (away, false);
+        }
+    }
+
+    /// The same of a process that is sealed. It says nothing again when it is not any more.
+    pub(super) fn set_sealed(&mut self, process: ProcessId, sealed: bool) {
+        if let Some(member) = self.0.get_mut(&process) {
+            member.sealed = sealed;
         }
     }
 
@@ -96,7 +113,7 @@ impl Members {
     pub(super) fn saw(&mut self, process: ProcessId, work: Work) -> Option<Work> {
         let member = self.0.get_mut(&process)?;
         let seen = member.seen.replace(work).unwrap_or(work);
-        (member.gated && !member.away).then_some(seen)
+        member.is_steered().then_some(seen)
     }
 
     pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
@@ -139,6 +156,6 @@ impl Members {
 
     fn gated(&self) -> impl Iterator<Item = &Member> {
         let members = self.0.values();
-        members.filter(|member| member.gated && !member.away)
+        members.filter(|member| member.is_steered())
     }
 }

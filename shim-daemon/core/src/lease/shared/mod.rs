@@ -36,6 +36,7 @@ pub(super) use bond::Wish;
 pub(super) use gang::Part;
 
 use crate::lease::input::{Input, Output, Report, closed_first};
+use crate::lease::members::Members;
 use crate::lease::page::{Lease, LeaseKind};
 use crate::lease::roster::{Guests, Roster, Tenant as _};
 use crate::lease::terms::{Compute, LeasePolicy};
@@ -142,9 +143,10 @@ impl Shared {
                 compute,
             } => self.joined(id, (process, gated), (class, compute)),
             Input::Away { process, away } => {
-                if let Some(tenant) = self.roster.of(process) {
-                    tenant.set_away(process, away, self.now);
-                }
+                self.set_there(process, |members| members.set_away(process, away));
+            }
+            Input::Sealed { process, sealed } => {
+                self.set_there(process, |members| members.set_sealed(process, sealed));
             }
             Input::Left { process } => {
                 if self.roster.leave(self.now, process).is_some() {
@@ -174,6 +176,14 @@ impl Shared {
             }
         }
         self.settle();
+    }
+
+    /// A process can report, and is waited for, or not.
+    fn set_there(&mut self, process: ProcessId, set: impl FnOnce(&mut Members)) {
+        let now = self.now;
+        if let Some(tenant) = self.roster.of(process) {
+            tenant.set_there(now, set);
+        }
     }
 
     /// Lets time pass up to `now`. Where no samples were taken, those with a cap were idle, and no

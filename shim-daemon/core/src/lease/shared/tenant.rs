@@ -135,10 +135,10 @@ impl Tenant {
         self.asked = waiting.unwrap_or(now);
     }
 
-    /// A process is away or back. What it waits for counts from its return.
-    pub(super) fn set_away(&mut self, process: ProcessId, away: bool, now: Nanos) {
+    /// A process is away, or sealed, or back. What it waits for counts from its return.
+    pub(super) fn set_there(&mut self, now: Nanos, set: impl FnOnce(&mut Members)) {
         let waiting = self.waiting();
-        self.members.set_away(process, away);
+        set(&mut self.members);
         self.count_wait(now, waiting);
         self.asked = waiting.unwrap_or(now);
     }

@@ -21,6 +21,7 @@ mod tenant;
 mod view;
 
 use super::input::{Input, Output, Report, closed_first};
+use super::members::Members;
 use super::page::{Lease, LeaseKind};
 use super::roster::{Guests, Roster, Tenant as _};
 use super::terms::{Compute, LeasePolicy};
@@ -111,7 +112,12 @@ impl Schedule {
                 class,
                 compute,
             } => self.joined(id, (process, gated), (class, compute)),
-            Input::Away { process, away } => self.set_away(process, away),
+            Input::Away { process, away } => {
+                self.set_there(process, |members| members.set_away(process, away));
+            }
+            Input::Sealed { process, sealed } => {
+                self.set_there(process, |members| members.set_sealed(process, sealed));
+            }
             Input::Left { process } => {
                 if let Some(gone) = self.roster.leave(self.now, process) {
                     self.holder = self.holder.filter(|holder| *holder != gone);
@@ -187,13 +193,14 @@ impl Schedule {
         self.roster.tell_ungated(&mut self.outputs);
     }
 
-    fn set_away(&mut self, process: ProcessId, away: bool) {
+    /// A process can report, and is waited for, or not.
+    fn set_there(&mut self, process: ProcessId, set: impl FnOnce(&mut Members)) {
         let Some(id) = self.roster.owner(process) else {
             return;
         };
         let (now, turn) = (self.now, self.length(id));
         if let Some(tenant) = self.roster.get_mut(id) {
-            tenant.set_away(process, away, (now, turn));
+            tenant.set_there(process, (now, turn), set);
         }
     }
 

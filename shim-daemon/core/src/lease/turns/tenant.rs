@@ -200,11 +200,17 @@ impl Tenant {
         }
     }
 
-    /// A process is away or back. If it waited, it asks again: the time away is not saved up.
-    pub(super) fn set_away(&mut self, process: ProcessId, away: bool, (now, turn): (Nanos, Nanos)) {
+    /// A process is away, or sealed, or back. If it waited, it asks again: the time away is not
+    /// saved up.
+    pub(super) fn set_there(
+        &mut self,
+        process: ProcessId,
+        (now, turn): (Nanos, Nanos),
+        set: impl FnOnce(&mut Members),
+    ) {
         let (waited, drained) = (self.members.waits(), !self.is_open());
         let waiting = self.waiting();
-        self.members.set_away(process, away);
+        set(&mut self.members);
         self.members.set_drained(process, drained);
         self.count_wait(now, waiting);
         if self.members.waits() && !waited {
