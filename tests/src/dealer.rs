@@ -42,6 +42,8 @@ pub struct Dealer {
     serving: Option<Serving>,
     says: (Sender<Request>, Receiver<Request>),
     slots: Arc<AtomicU16>,
+    /// How often it hung up.
+    hung_up: Arc<AtomicU32>,
     mixed_up: Arc<AtomicBool>,
     bank: Bank,
     movability: Movability,
@@ -89,6 +91,7 @@ impl Dealer {
             serving: None,
             says: channel(),
             slots: Arc::default(),
+            hung_up: Arc::default(),
             mixed_up: Arc::default(),
             bank: Bank::default(),
             movability: Movability::Fixed,
@@ -285,6 +288,11 @@ impl Dealer {
         &self.rivals
     }
 
+    /// Ends the connections, and accepts others: the same daemon, with the same page.
+    pub fn hangs_up(&self) {
+        self.hung_up.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Stops serving, like a killed daemon.
     pub fn leave(&mut self) {
         self.serving = None;
@@ -307,6 +315,7 @@ impl Dealer {
             device_uuids: self.device_uuids.clone(),
             instance: self.instance,
             slots: Arc::clone(&self.slots),
+            hung_up: Arc::clone(&self.hung_up),
             mixed_up: Arc::clone(&self.mixed_up),
             bank: self.bank.clone(),
             store: Arc::clone(&self.store),

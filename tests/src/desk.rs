@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
@@ -41,6 +41,7 @@ pub(crate) struct Desk {
     pub(crate) device_uuids: Vec<[u8; 16]>,
     pub(crate) instance: u64,
     pub(crate) slots: Arc<AtomicU16>,
+    pub(crate) hung_up: Arc<AtomicU32>,
     pub(crate) mixed_up: Arc<AtomicBool>,
     pub(crate) bank: Bank,
     pub(crate) store: Arc<HostStore>,
@@ -69,10 +70,12 @@ pub(crate) fn listen(listener: &UnixListener, desk: &Arc<Desk>) {
     }
 }
 
-/// Answers one process until the process ends or the daemon stops.
+/// Answers one process until the process ends or the daemon stops or hangs up.
 fn serve(socket: UnixStream, desk: &Desk, number: u64) {
     let mut line = Connection::alone(socket).expect("a socket");
-    while !desk.stop.load(Ordering::Relaxed) {
+    let hung_up = || desk.hung_up.load(Ordering::Relaxed);
+    let before = hung_up();
+    while !desk.stop.load(Ordering::Relaxed) && hung_up() == before {
         let mut waits = [PollFd::new(line.socket(), PollFlags::POLLIN)];
         let ready = poll(&mut waits, PollTimeout::from(LOOK));
         if ready != Ok(0) && line.receive(1 << 16).is_err() {

@@ -104,7 +104,7 @@ const PARTS: &[Part] = &[
             &["steer", "service", "books"],
             &["contenders"],
             &["tenant", "trials"],
-            &["doubt", "habit", "meter", "rest", "trial"],
+            &["doubt", "habit", "lag", "meter", "rest", "trial"],
             &["mean"],
             &["rules", "bond", "done", "gate"],
         ],

@@ -3,7 +3,7 @@
 //! longer needs. And the access of a peer on another device to memory that has moved.
 
 use gpushare_protocol::page::residency::Order;
-use gpushare_protocol::wire::{Request, Residency, Residue};
+use gpushare_protocol::wire::{Place, Request, Residency, Residue};
 use gpushare_tests::movable::{Outcome, Scene};
 use gpushare_tests::{Guest, Home, MIB, clients, until};
 
@@ -178,6 +178,29 @@ fn a_peer_reaches_memory_that_has_moved_as_long_as_it_may() {
     scene.guest.answers("values 0 6", "0");
     // An illegal address, which ends the second context.
     scene.guest.answers("across 0 9", "700");
+    scene.guest.finish().silently();
+}
+
+/// The daemon may not have heard it before.
+#[test]
+fn a_call_that_waits_says_so_again_on_a_new_connection() {
+    let mut scene = Scene::new("mem=256MiB");
+    scene.does(&["alloc 0 4194304", "fill 0 1"]);
+    scene.provided(4 * MIB);
+    scene.leaves();
+    scene.guest.send("check 0 1");
+    let wants = Request::WantIn { device_index: 0 };
+    scene.dealer.hears(&wants);
+    scene.dealer.hangs_up();
+    // While there is no connection the process may bring its memory back by itself.
+    let waits = scene.dealer.hears_some(|said| match said {
+        Request::Residency(told) if told.place == Place::In => Some(false),
+        said => (*said == wants).then_some(true),
+    });
+    if waits {
+        scene.returns();
+    }
+    assert_eq!(scene.guest.line(), "check 0");
     scene.guest.finish().silently();
 }
 

@@ -219,6 +219,29 @@ fn a_silent_daemon_blocks_no_launch_and_the_next_is_obeyed() {
     guest.finish().silently();
 }
 
+/// The daemon forgets what a process said when its connection ends, or has not heard it.
+#[test]
+fn a_waiter_says_so_again_on_a_new_connection_to_the_same_daemon() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut guest = started(&dealer);
+    dealer.open(1);
+    is_closed(&gpu, &dealer, &mut guest, 1);
+    dealer.hangs_up();
+    let mut said = Vec::new();
+    until("it says so again", || {
+        if guest.ask("posted") == "posted 1" {
+            // It was not held while there was no connection.
+            posts(&mut guest);
+        }
+        said.extend(dealer.said());
+        said.contains(&wanted(1))
+    });
+    dealer.open(2);
+    goes(&mut guest);
+    guest.finish().silently();
+}
+
 #[test]
 fn while_the_daemon_is_silent_its_last_cap_holds() {
     let gpu = Gpu::new("");

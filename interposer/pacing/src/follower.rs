@@ -271,7 +271,8 @@ impl LeaseFollower {
         core::mem::take(&mut self.idle).then_some(self.epoch)
     }
 
-    /// The daemon is another one, or there is none any more: nothing that was said counts.
+    /// The daemon is another one, or there is none any more, or the connection is new: nothing that
+    /// was said counts.
     pub fn forget(&mut self) {
         self.wanted = None;
         self.idle = false;

@@ -144,6 +144,15 @@ fn tell_of_waiting(index: usize, gate: &DeviceGate) {
     }
 }
 
+/// Says that the process is idle. A launch since the gate thread found that may have said before
+/// that it works. The daemon keeps the last word, so it is said again.
+fn say_idle(is_idle: impl FnOnce() -> bool, mut say: impl FnMut(Report)) {
+    say(Report::Idle);
+    if !is_idle() {
+        say(Report::Busy);
+    }
+}
+
 /// For a thread that waits at `gate`: opens it if the daemon has given the turn. Returns the futex
 /// to sleep on until then; `None` while turns are not the daemon's, and the gate thread opens.
 pub(super) fn follow(index: usize, gate: &DeviceGate) -> Option<FutexWaiter> {
@@ -195,8 +204,8 @@ fn run(mut rounds: Rounds) {
 struct Rounds {
     /// By device, the turns that the tenant's own cap gives.
     own: [LocalLease; gpushare_protocol::page::MAX_DEVICES],
-    /// The daemon last met.
-    instance: u64,
+    /// The number of the last connection to a daemon.
+    connection: u64,
     /// The process is registered for the barrier that closing needs.
     is_registered: bool,
     /// The published part of the count of submissions.
@@ -223,9 +232,9 @@ impl Rounds {
 
     /// Looks at all devices. When to look again.
     fn all(&mut self, compute: &Compute) -> u64 {
-        let instance = compute.session.map_or(0, |session| session.instance());
-        if instance != self.instance {
-            self.instance = instance;
+        let connection = compute.session.map_or(0, |session| session.connection());
+        if connection != self.connection {
+            self.connection = connection;
             let gates = device_gate::all().iter();
             gates.for_each(|gate| gate.lock().follower.forget());
         }
@@ -261,7 +270,10 @@ impl Rounds {
                     tell_of_waiting(index, gate);
                     tell(index, Report::Drained, epoch);
                 }
-                Act::Idle(epoch) => tell(index, Report::Idle, epoch),
+                Act::Idle(epoch) => say_idle(
+                    || gate.lock().follower.is_idle(),
+                    |report| tell(index, report, epoch),
+                ),
                 // Work that waits for its peer on another device ends only when this one has its
                 // turn.
                 Act::Missed => tell_of_waiting(index, gate),
@@ -350,4 +362,26 @@ fn own_turn(
         again = again.min(now.saturating_add(PAY));
     }
     (turn, again)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said where a launch comes while the first report is on its way, or none does.
+    fn said(launches: bool) -> Vec<Report> {
+        let mut said = Vec::new();
+        say_idle(|| !launches, |report| said.push(report));
+        said
+    }
+
+    #[test]
+    fn a_launch_while_idleness_is_said_has_the_last_word() {
+        assert_eq!(said(true), [Report::Idle, Report::Busy]);
+    }
+
+    #[test]
+    fn idleness_without_a_launch_is_said_alone() {
+        assert_eq!(said(false), [Report::Idle]);
+    }
 }

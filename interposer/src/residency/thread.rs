@@ -132,8 +132,10 @@ impl Device {
 struct Rounds {
     session: &'static Session,
     devices: Vec<Device>,
-    /// The daemon last told the whole state, and the bytes that it was told of each device: those
-    /// that can move, and those that stay.
+    /// The daemon last met.
+    met: u64,
+    /// The number of the connection by which the whole state was last told, and the bytes that were
+    /// told of each device: those that can move, and those that stay.
     told: u64,
     bytes: [(u64, u64); MAX_DEVICES],
     asked: Asked,
@@ -146,6 +148,7 @@ impl Rounds {
         Self {
             session,
             devices: Vec::new(),
+            met: 0,
             told: 0,
             bytes: [(0, 0); MAX_DEVICES],
             asked: Asked::default(),
@@ -226,18 +229,20 @@ impl Rounds {
         is_any && (0..self.devices.len()).all(|index| blocks().unusable(index) == 0)
     }
 
-    /// Tells a daemon that has just come the whole state.
+    /// Tells the whole state to a daemon that has just come, and by a new connection to the same
+    /// one: what was said by the one before may be lost.
     fn greet(&mut self) {
-        let instance = self.session.instance();
-        if instance == self.told || !self.session.is_connected() {
+        let connection = self.session.connection();
+        if connection == self.told || !self.session.is_connected() {
             return;
         }
-        if self.told != 0 {
+        let instance = self.session.instance();
+        if self.met != 0 && self.met != instance {
             for device in &mut self.devices {
                 device.mover.forget();
             }
         }
-        self.told = instance;
+        (self.met, self.told) = (instance, connection);
         for device_index in 0..self.devices.len() {
             self.tell_all(device_index);
             self.tell_wanted(device_index);

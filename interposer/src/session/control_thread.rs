@@ -212,7 +212,8 @@ impl Session {
     }
 
     /// Makes the new socket available: reports that the new page is in force, and repeats the
-    /// unanswered asks.
+    /// unanswered asks. The threads that report to the daemon see the number of the connection, and
+    /// repeat what holds.
     fn resume(&self, socket: Arc<Descriptor>, instance: u64) {
         let mut line = self.line();
         // Frames for the previous daemon are repeated, or void.
@@ -236,6 +237,7 @@ impl Session {
         for (id, request) in self.asks.again() {
             self.send(line, id, &request);
         }
+        self.connections.fetch_add(1, Ordering::Release);
         // The gate thread sleeps on the page before.
         (self.callbacks.turns_change)();
     }

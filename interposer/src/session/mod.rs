@@ -90,6 +90,8 @@ pub(crate) struct Session {
     /// reading it.
     control: AtomicPtr<ControlPage>,
     instance: AtomicU64,
+    /// How many connections there have been.
+    connections: AtomicU64,
     /// The minor version of that daemon's protocol.
     minor: AtomicU16,
     /// Where to send; `None` while the daemon is away.
@@ -207,6 +209,7 @@ impl Session {
             usage: welcome.usage,
             control: AtomicPtr::new(core::ptr::from_ref(control).cast_mut()),
             instance: AtomicU64::new(welcome.instance),
+            connections: AtomicU64::new(1),
             minor: AtomicU16::new(welcome.minor),
             line: Mutex::new(Some(socket)),
             asks: Asks::default(),

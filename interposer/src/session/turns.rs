@@ -35,6 +35,12 @@ impl Session {
         self.instance.load(Ordering::Relaxed)
     }
 
+    /// The number of the last connection. What was said before it may be lost, also where the
+    /// daemon is the same: it is said again.
+    pub(crate) fn connection(&self) -> u64 {
+        self.connections.load(Ordering::Acquire)
+    }
+
     /// Whether the daemon's heartbeat is recent, at `now` on `CLOCK_MONOTONIC` (ns). Otherwise its
     /// turns do not count.
     pub(crate) fn daemon_alive(&self, now: u64) -> bool {

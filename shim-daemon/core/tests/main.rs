@@ -22,6 +22,7 @@ mod lanes;
 mod limbo_limit;
 mod looks;
 mod lowered;
+mod overruns;
 mod parts;
 mod patience;
 mod properties;
@@ -55,6 +56,7 @@ mod together_gangs;
 mod together_gates;
 mod together_graphs;
 
+mod together_idle;
 mod together_late;
 mod together_liars;
 mod together_more;

@@ -34,9 +34,13 @@ impl Device {
     }
 
     fn join(&mut self, now: Nanos, tenant: TenantId, compute: Compute) {
+        self.join_as(now, (tenant, process(tenant)), compute);
+    }
+
+    fn join_as(&mut self, now: Nanos, (tenant, process): (TenantId, ProcessId), compute: Compute) {
         let joined = Input::Joined {
             tenant,
-            process: process(tenant),
+            process,
             gated: true,
             class: 500,
             compute,
@@ -54,14 +58,54 @@ impl Device {
 
     /// A report about the turn that the tenant's page shows.
     fn report(&mut self, now: Nanos, tenant: TenantId, report: Report) {
+        self.report_as(now, (tenant, process(tenant)), report);
+    }
+
+    fn report_as(&mut self, now: Nanos, (tenant, process): (TenantId, ProcessId), report: Report) {
         let epoch = self.lease(tenant).epoch;
-        let process = process(tenant);
         let input = Input::Reported {
             process,
             epoch,
             report,
         };
         self.0.handle(now, input);
+    }
+
+    /// All the time for which a tenant has waited at closed gates.
+    fn waited(&self, tenant: TenantId, now: Nanos) -> u64 {
+        let share = self.0.share(tenant, now).expect("it is here");
+        let waiting = share.waiting.map_or(Nanos::ZERO, |since| now - since);
+        share.waits.sum_ns + waiting.0
+    }
+
+    /// A works on the shared device until its cap closes its gate, and has drained. The time then.
+    fn until_capped(&mut self) -> Nanos {
+        self.report(ms(1), A, Report::Busy);
+        let mut now = ms(1);
+        while !self.is_closed(A) {
+            now = self.0.next_sample().expect("a cap is sampled");
+            self.0.sampled(now, &[busy(A, now)]);
+            assert!(now < Nanos::secs(10), "it is never throttled");
+        }
+        self.report(now, A, Report::Drained);
+        now
+    }
+
+    /// Lets time pass in which no work is done, until its cap opens A's gate. The time then.
+    fn until_open(&mut self, closed: Nanos) -> Nanos {
+        let still = Work {
+            service: closed.0,
+            busy: (closed - ms(1)).0,
+            since: None,
+            guessed: false,
+        };
+        let mut now = closed;
+        while self.is_closed(A) {
+            now = self.0.next_sample().expect("a throttled one is sampled");
+            self.0.sampled(now, &[(process(A), still)]);
+            assert!(now < Nanos::secs(20), "it is never let on");
+        }
+        now
     }
 
     /// Lets time pass until the schedule has closed a tenant.
@@ -158,30 +202,9 @@ fn busy(tenant: TenantId, now: Nanos) -> (ProcessId, Work) {
 fn a_shared_device_counts_idle_time_and_waits_of_caps_too() {
     let mut device = Device::new(LeasePolicy::default());
     device.join(ms(1), A, capped(100));
-    device.report(ms(1), A, Report::Busy);
-    let mut now = ms(1);
-    while !device.is_closed(A) {
-        now = device.0.next_sample().expect("a cap is sampled");
-        device.0.sampled(now, &[busy(A, now)]);
-        assert!(now < Nanos::secs(10), "it is never throttled");
-    }
-    let closed = now;
-    device.report(closed, A, Report::Drained);
+    let closed = device.until_capped();
     device.report(closed, A, Report::Wanted);
-    let still = (
-        process(A),
-        Work {
-            service: closed.0,
-            busy: (closed - ms(1)).0,
-            since: None,
-            guessed: false,
-        },
-    );
-    while device.is_closed(A) {
-        now = device.0.next_sample().expect("a throttled one is sampled");
-        device.0.sampled(now, &[still]);
-        assert!(now < Nanos::secs(20), "it is never let on");
-    }
+    let now = device.until_open(closed);
     let share = device.0.share(A, now).expect("it is here");
     assert_eq!(
         (share.waits.count(), share.waits.sum_ns),
@@ -193,4 +216,60 @@ fn a_shared_device_counts_idle_time_and_waits_of_caps_too() {
         "{tally:?}"
     );
     assert_eq!(tally.held, Nanos::ZERO);
+}
+
+#[test]
+fn a_wait_on_a_shared_device_begins_with_the_call() {
+    let mut device = Device::new(LeasePolicy::default());
+    device.join(ms(1), A, capped(100));
+    let closed = device.until_capped();
+    let wanted = closed + ms(5);
+    device.report(wanted, A, Report::Wanted);
+    assert_eq!(device.waited(A, wanted + ms(1)), ms(1).0);
+    let opened = device.until_open(closed);
+    assert_eq!(device.waited(A, opened), (opened - wanted).0);
+}
+
+/// The metrics add the finished waits and the present one.
+#[test]
+fn the_time_waited_stays_when_what_waits_is_gone() {
+    let other = (A, ProcessId(1));
+    for policy in [LeasePolicy::default(), LeasePolicy::turns()] {
+        for away in [false, true] {
+            let mut device = Device::new(policy);
+            device.join(ms(1), A, capped(100));
+            device.join_as(ms(1), other, capped(100));
+            let closed = if policy == LeasePolicy::turns() {
+                device.report(ms(2), A, Report::Wanted);
+                device.until_closed(A)
+            } else {
+                device.until_capped()
+            };
+            device.report(closed, A, Report::Drained);
+            device.report_as(closed, other, Report::Drained);
+            device.report_as(closed, other, Report::Wanted);
+            let process = other.1;
+            let (end, input) = (closed + ms(5), Input::Left { process });
+            let input = if away {
+                Input::Away { process, away }
+            } else {
+                input
+            };
+            device.0.handle(end, input);
+            let share = device.0.share(A, end).expect("it is here");
+            assert_eq!(share.waiting, None, "{away}");
+            assert_eq!(device.waited(A, end), ms(5).0, "{policy:?} {away}");
+        }
+    }
+}
+
+#[test]
+fn the_time_waited_stays_when_a_tenant_is_alone_at_last() {
+    let (mut device, wanted, closed) = contended();
+    let process = process(A);
+    device.0.handle(closed + ms(1), Input::Left { process });
+    assert_eq!(
+        device.waited(B, closed + ms(2)),
+        (closed + ms(1) - wanted).0
+    );
 }

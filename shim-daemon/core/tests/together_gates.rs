@@ -179,7 +179,7 @@ fn a_process_says_when_it_becomes_busy_and_idle() {
     let program = Program::sync(MS, 0)
         .pauses(50 * MS, 50 * MS)
         .until(190 * MS);
-    let mut rig = rig(&[Gate::Free], &[program.from(MS)]);
+    let mut rig = rig(&[open(None, true)], &[program.from(MS)]);
     rig.run(S);
     let hand = &rig.steering;
     assert_eq!(hand.said("joined", 0), [MS]);
@@ -192,16 +192,34 @@ fn a_process_says_when_it_becomes_busy_and_idle() {
 
 #[test]
 fn a_short_pause_is_not_said() {
-    let mut rig = rig(&[Gate::Free], &[Program::every(10 * MS, MS)]);
+    let mut rig = rig(&[open(None, true)], &[Program::every(10 * MS, MS)]);
     rig.run(S);
     assert_eq!(rig.steering.said("busy", 0).len(), 0);
     assert_eq!(rig.steering.said("idle", 0).len(), 0);
 }
 
+/// As in the library, where a gate that takes another position begins anew.
+#[test]
+fn a_gate_that_moves_voids_what_was_said_of_idleness() {
+    let mut rig = rig(&[open(None, true)], &[Program::every(S, MS)]);
+    rig.run(100 * MS);
+    assert_eq!(rig.steering.said("idle", 0).len(), 1);
+    set(&mut rig, 0, open(Some(MS), true));
+    rig.run(100 * MS);
+    assert_eq!(rig.steering.said("idle", 0).len(), 1, "it stays open");
+    set(&mut rig, 0, Gate::Free);
+    rig.run(900 * MS);
+    assert_eq!(rig.steering.said("idle", 0).len(), 1, "nothing looks");
+    assert_eq!(rig.steering.said("busy", 0).len(), 0, "it works unseen");
+    set(&mut rig, 0, open(None, true));
+    rig.run(100 * MS);
+    assert_eq!(rig.steering.said("idle", 0).len(), 2);
+}
+
 #[test]
 fn a_process_that_starts_is_not_idle_for_a_second() {
     let starts = Program::sync(MS, 0).starts(3 * S);
-    let mut rig = rig(&[Gate::Free], &[starts.from(MS)]);
+    let mut rig = rig(&[open(None, true)], &[starts.from(MS)]);
     rig.run(4 * S);
     assert_eq!(rig.steering.said("idle", 0), [S + MS + 20 * US]);
     assert_eq!(rig.steering.said("busy", 0), [3 * S + MS + 20 * US]);

@@ -3,7 +3,7 @@
 //! -p gpushare-core --test main together_stalls:: -- --nocapture`.
 #![allow(clippy::float_arithmetic, clippy::print_stdout, reason = "figures")]
 
-use crate::together::{Brain, Case, MS, Program, Rig, S, US, at_least, limit};
+use crate::together::{Brain, Case, MS, Program, Rig, S, US, at_least, limit, near};
 use gpushare_core::{Compute, Nanos, TenantId};
 
 fn trainer() -> Program {
@@ -56,6 +56,19 @@ fn long_operations_are_billed_once() {
         let report = case(&what, &programs).times(2 * S, 20 * S).steered().report;
         at_least(&what, report.useful(0), 45.0);
         at_least(&what, report.useful(1), 42.0);
+    }
+}
+
+/// The short ones are of another process of the tenant, which has a cap of 20 %.
+#[test]
+fn long_operations_are_billed_once_beside_short_ones() {
+    for (kernel, every) in [(200, 20), (200, 50), (100, 30), (40, 100)] {
+        let what = format!("{kernel} ms, and 50 us every {every} ms, beside a deep queue");
+        let programs = [trainer(), Program::queue(kernel * MS).depth(2)];
+        let short = Program::every(every * MS, 50 * US);
+        let case = case(&what, &programs).process(1, short);
+        let case = case.of(1, 500, limit(20)).times(2 * S, 20 * S);
+        near(&what, case.steered().report.useful(1), 20.0, 1.0);
     }
 }
 

@@ -137,7 +137,7 @@ impl ComputeAccount {
         self.bucket.map(|bucket| Nanos(bucket.lasts()))
     }
 
-    /// Whether its cap has accumulated the most allowance it can.
+    /// Whether its debt to its cap is at the bound.
     pub(super) fn owes_its_cap_all(&self, policy: &LeasePolicy) -> bool {
         let most = policy.most_debt.0;
         self.bucket.is_some_and(|bucket| bucket.at_most_debt(most))

@@ -217,14 +217,14 @@ impl DeviceTime {
         let left = Regime::Turns(Box::new(Schedule::new(self.policy)));
         match std::mem::replace(&mut self.regime, left) {
             Regime::Turns(turns) => {
-                let mut shared = Shared::with(now, self.policy, turns.into_guests());
+                let mut shared = Shared::with(now, self.policy, turns.into_guests(now));
                 for (id, shut) in &self.bound {
                     shared.bind(now, *id, Some(*shut));
                 }
                 self.regime = Regime::Shared(Box::new(shared));
             }
             Regime::Shared(shared) => {
-                let turns = Schedule::with(now, self.policy, shared.into_guests());
+                let turns = Schedule::with(now, self.policy, shared.into_guests(now));
                 self.regime = Regime::Turns(Box::new(turns));
             }
         }
@@ -239,5 +239,62 @@ impl DeviceTime {
             Regime::Shared(shared) => shared.check(),
             Regime::Turns(turns) => turns.check(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::Report;
+    use crate::lease::terms::Compute;
+
+    const A: TenantId = TenantId(1);
+    const B: TenantId = TenantId(2);
+
+    /// A device in turns: A has its turn, and B is idle.
+    fn turns() -> DeviceTime {
+        let mut device = DeviceTime::new(LeasePolicy::turns());
+        for (tenant, process) in [(A, ProcessId(1)), (B, ProcessId(2))] {
+            let joined = Input::Joined {
+                tenant,
+                process,
+                gated: true,
+                class: 500,
+                compute: Compute::default(),
+            };
+            device.handle(Nanos::ZERO, joined);
+        }
+        device
+    }
+
+    fn held(device: &DeviceTime, now: Nanos) -> Nanos {
+        device.share(A, now).expect("it is here").held
+    }
+
+    /// A counter of the metrics, which took a fall for a new tenant, and added its whole past.
+    #[test]
+    fn the_time_of_a_turn_is_kept_when_a_gang_ends_turns() {
+        let (mut device, now) = (turns(), Nanos::secs(3));
+        let before = held(&device, now);
+        assert_eq!(before, now);
+        device.bind(now, B, Some(false));
+        assert!(device.mode().is_some(), "it is shared");
+        assert_eq!(held(&device, now), before);
+    }
+
+    #[test]
+    fn the_time_waited_is_kept_when_a_gang_ends_turns() {
+        let mut device = turns();
+        let lease = device.lease(B).expect("it is here");
+        let wanted = Input::Reported {
+            process: ProcessId(2),
+            epoch: lease.epoch,
+            report: Report::Wanted,
+        };
+        device.handle(Nanos::millis(1), wanted);
+        device.bind(Nanos::millis(3), B, Some(false));
+        let share = device.share(B, Nanos::millis(3)).expect("it is here");
+        let waits = (share.waits.count(), share.waits.sum_ns, share.waiting);
+        assert_eq!(waits, (1, Nanos::millis(2).0, None));
     }
 }

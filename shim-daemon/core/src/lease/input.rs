@@ -30,6 +30,14 @@ pub enum Input {
         /// Whether it is.
         away: bool,
     },
+    /// A process is sealed, so that its memory moves: it has no demand and is not waited for. Or it
+    /// is not any more.
+    Sealed {
+        /// Which.
+        process: ProcessId,
+        /// Whether it is.
+        sealed: bool,
+    },
     /// A process is dead.
     Left {
         /// Which.

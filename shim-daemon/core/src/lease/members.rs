@@ -12,6 +12,8 @@ struct Member {
     gated: bool,
     /// Its connection has ended: it cannot report, and its gate is open.
     away: bool,
+    /// It is sealed.
+    sealed: bool,
     /// It reported that it is idle.
     idle: bool,
     /// A call waits at its closed gate.
@@ -21,6 +23,12 @@ struct Member {
     /// Its page at the last sample. `None`: the page was not needed until now. It may show work
     /// that was billed by a daemon before.
     seen: Option<Work>,
+}
+
+impl Member {
+    fn is_steered(&self) -> bool {
+        self.gated && !self.away && !self.sealed
+    }
 }
 
 /// See the module's page.
@@ -34,6 +42,7 @@ impl Members {
         let member = self.0.entry(process).or_insert_with(|| Member {
             gated,
             away: false,
+            sealed: false,
             idle: false,
             waits: false,
             drained,
@@ -46,11 +55,19 @@ impl Members {
         self.0.remove(&process);
     }
 
-    /// A disconnected process has no demand and is not waited for. When it reconnects, it is
-    /// treated like a new one.
+    /// A process that is away has no demand and is not waited for. A call of it that waits counts
+    /// again when it is back, because the process says so once in an epoch. Whether it is idle, it
+    /// says again on its new connection.
     pub(super) fn set_away(&mut self, process: ProcessId, away: bool) {
         if let Some(member) = self.0.get_mut(&process) {
-            (member.away, member.waits, member.idle) = (away, false, false);
+            (member.away, member.idle) = (away, false);
+        }
+    }
+
+    /// The same of a process that is sealed. It says nothing again when it is not any more.
+    pub(super) fn set_sealed(&mut self, process: ProcessId, sealed: bool) {
+        if let Some(member) = self.0.get_mut(&process) {
+            member.sealed = sealed;
         }
     }
 
@@ -66,30 +83,26 @@ impl Members {
             return;
         };
         match report {
-            Report::Wanted => member.waits = member.gated,
+            Report::Wanted => member.waits = true,
             Report::Drained => member.drained = true,
             Report::Idle => member.idle = true,
             Report::Busy => member.idle = false,
         }
     }
 
-    /// The tenant's gate changed its position: earlier reports of its processes are void.
+    /// The tenant's gate changed its position, or is open for another turn: earlier reports of its
+    /// processes are void. A process that said that it is idle does not say that it works again, if
+    /// it begins after that.
     pub(super) fn reopen(&mut self) {
         for member in self.0.values_mut() {
-            (member.waits, member.drained) = (false, false);
+            (member.waits, member.drained, member.idle) = (false, false, false);
         }
-    }
-
-    /// A turn begins: whether they have work is to be seen.
-    pub(super) fn begin_turn(&mut self) {
-        self.reopen();
-        self.0.values_mut().for_each(|member| member.idle = false);
     }
 
     /// The device changes its regime: no reports exist in it yet. Processes count as drained unless
     /// their gates are open.
     pub(super) fn begin_regime(&mut self, drained: bool) {
-        self.begin_turn();
+        self.reopen();
         for member in self.0.values_mut() {
             (member.drained, member.seen) = (drained, None);
         }
@@ -100,7 +113,7 @@ impl Members {
     pub(super) fn saw(&mut self, process: ProcessId, work: Work) -> Option<Work> {
         let member = self.0.get_mut(&process)?;
         let seen = member.seen.replace(work).unwrap_or(work);
-        (member.gated && !member.away).then_some(seen)
+        member.is_steered().then_some(seen)
     }
 
     pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
@@ -132,7 +145,7 @@ impl Members {
 
     /// Whether a call waits at a closed gate.
     pub(super) fn waits(&self) -> bool {
-        self.0.values().any(|member| member.waits)
+        self.gated().any(|member| member.waits)
     }
 
     /// How many have no gate.
@@ -143,6 +156,6 @@ impl Members {
 
     fn gated(&self) -> impl Iterator<Item = &Member> {
         let members = self.0.values();
-        members.filter(|member| member.gated && !member.away)
+        members.filter(|member| member.is_steered())
     }
 }

@@ -33,6 +33,17 @@ pub(super) trait Tenant {
     fn account(&self) -> &ComputeAccount;
     fn account_mut(&mut self) -> &mut ComputeAccount;
     fn into_guest(self) -> (Members, ComputeAccount);
+
+    /// Since when its gate is closed while it wants the device.
+    fn waiting(&self) -> Option<Nanos>;
+
+    /// It waited before, `since` then: counts that if it does not any more.
+    fn count_wait(&mut self, now: Nanos, since: Option<Nanos>) {
+        let over = since.filter(|_| self.waiting().is_none());
+        if let Some(since) = over {
+            self.account_mut().waited(now - since);
+        }
+    }
 }
 
 /// See the module's page.
@@ -129,7 +140,9 @@ impl<T: Tenant> Roster<T> {
     pub(super) fn leave(&mut self, now: Nanos, process: ProcessId) -> Option<TenantId> {
         let id = self.owners.remove(&process)?;
         let tenant = self.tenants.get_mut(&id)?;
+        let waiting = tenant.waiting();
         tenant.members_mut().leave(process);
+        tenant.count_wait(now, waiting);
         if !tenant.members().is_empty() {
             return None;
         }
@@ -175,13 +188,19 @@ impl<T: Tenant> Roster<T> {
         }
     }
 
-    /// Everything that outlives the regime, beside its last epoch, counters and outputs.
+    /// Everything that outlives the regime, which ends `now`, beside its last epoch, counters and
+    /// outputs.
     pub(super) fn into_guests(
         self,
+        now: Nanos,
         (epochs, tally, outputs): (u64, DeviceTally, VecDeque<Output>),
     ) -> Guests {
         let guest = |(id, tenant): (TenantId, T)| {
-            let (members, account) = tenant.into_guest();
+            let waiting = tenant.waiting();
+            let (members, mut account) = tenant.into_guest();
+            if let Some(since) = waiting {
+                account.waited(now - since);
+            }
             (id, members, account)
         };
         Guests {

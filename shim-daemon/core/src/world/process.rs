@@ -104,8 +104,9 @@ impl World {
             None => return,
         };
         for device in devices {
-            let away = away || !self.residency.is_in(device, tenant);
+            let sealed = !self.residency.is_in(device, tenant);
             self.tell_device(device, Input::Away { process, away });
+            self.tell_device(device, Input::Sealed { process, sealed });
         }
     }
 

@@ -14,7 +14,9 @@ pub struct Books {
     since: Option<u64>,
     /// When work was last pending.
     ended: u64,
-    /// It has said that it is idle, and nothing since.
+    /// Since when its gate lets work through and records it. `None`: it does not.
+    recorded: Option<u64>,
+    /// It has said that it is idle, and nothing since, and its gate has kept its position.
     pub said_idle: bool,
     /// It is going to look whether it is idle.
     pub looks: bool,
@@ -28,6 +30,7 @@ impl Books {
             busy: 0,
             since: None,
             ended: from + STARTS,
+            recorded: None,
             said_idle: false,
             looks: false,
         }
@@ -55,9 +58,18 @@ impl Books {
         self.since.is_some()
     }
 
-    /// Since when nothing has been pending.
+    /// Its gate takes another position, in which it lets work through and records it, or not: what
+    /// was said before is void, as in the library.
+    pub fn moved(&mut self, now: u64, records: bool) {
+        self.recorded = records.then_some(now);
+        self.said_idle = false;
+    }
+
+    /// Since when nothing has been pending that the library would have seen. At a gate that is
+    /// unbound or closed it does not look.
     pub fn rests_since(&self) -> Option<u64> {
-        self.since.is_none().then_some(self.ended)
+        let recorded = self.recorded.filter(|_| self.since.is_none())?;
+        Some(recorded.max(self.ended))
     }
 
     /// The daemon's view of them.

@@ -216,6 +216,8 @@ impl<B: Steering> Rig<B> {
                 return self.goes(at);
             }
             Mail::Busy(at) => self.steering.busy(now, self.clients[at].who),
+            // Said of a position that the gate has left, it is void.
+            Mail::Idle(at) if !self.clients[at].books.said_idle => {}
             Mail::Idle(at) => self.steering.idle(now, self.clients[at].who),
             Mail::Wanted(at) => self.steering.wanted(now, self.clients[at].who),
             Mail::Drained(at) => self.steering.drained(now, self.clients[at].who),
@@ -288,7 +290,8 @@ impl<B: Steering> Rig<B> {
             self.say(Mail::Drained(at));
         }
         let client = &mut self.clients[at];
-        if !client.books.is_pending() && !client.books.said_idle && !client.books.looks {
+        let rests = client.books.rests_since().is_some();
+        if rests && !client.books.said_idle && !client.books.looks {
             client.books.looks = true;
             self.post(now + idle_after, Mail::Looks(at));
         }
@@ -334,6 +337,10 @@ impl<B: Steering> Rig<B> {
             if gate == Gate::Closed {
                 (client.said_wanted, client.said_drained) = (false, false);
             }
+            if kind(client.gate) != kind(gate) {
+                let records = matches!(gate, Gate::Open { .. });
+                client.books.moved(self.engine.now(), records);
+            }
             // A waiting client sees further changes at the next end of an operation.
             let same = is_same_but_contended(client.gate, gate);
             client.gate = gate;
@@ -342,6 +349,11 @@ impl<B: Steering> Rig<B> {
             }
         }
     }
+}
+
+/// A gate's position: free, open or closed.
+fn kind(gate: Gate) -> std::mem::Discriminant<Gate> {
+    std::mem::discriminant(&gate)
 }
 
 /// Whether two words differ only in fields that may change without a wake.

@@ -20,8 +20,8 @@ struct Stuck {
 /// See the module's page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Meter {
-    /// Nanoseconds billed by time for operations that are not complete; of less than a sample once
-    /// one is.
+    /// Nanoseconds billed by time that no completed operation has claimed. Once one is complete, at
+    /// most as much as is remembered of a debt.
     advance: u64,
     /// How long it has been pending without completing anything, and whether that is billed by
     /// time.
@@ -101,12 +101,7 @@ impl Meter {
     ) -> u64 {
         self.room = (self.room + span.0).min(Rules::MOST.0);
         let bill = if done.service > 0 {
-            self.speaks();
-            let billed = done.service.min(self.advance);
-            // The operation that was billed by time has ended. What is left was no service: its
-            // work waited.
-            self.advance = (self.advance - billed).min(span.0);
-            done.service - billed
+            done.service - self.repay(done.service, span)
         } else if done.pending < Rules::ALWAYS {
             self.speaks();
             0
@@ -118,6 +113,23 @@ impl Meter {
         let bill = bill.min(self.room);
         self.room -= bill;
         bill
+    }
+
+    /// The part of completed `service` that was billed by time. An operation of another stream or
+    /// process may be complete while a long one runs on, so what was billed for the long one stays.
+    /// It pays only for service that cannot have been had since the last completion, because it may
+    /// also be no service at all: its work waited on the device.
+    fn repay(&mut self, service: u64, span: Nanos) -> u64 {
+        // A silence that was billed by time has been paid for, but for its last span.
+        let (since, last) = match self.by_time {
+            true => (span.0, span.0),
+            false => ((self.silent + span).0, 0),
+        };
+        self.speaks();
+        let before = service.saturating_sub(since).min(self.advance);
+        let repaid = before + (service - before).min(last).min(self.advance - before);
+        self.advance = (self.advance - repaid).min(Rules::MOST.0);
+        repaid
     }
 
     /// Its bill for a `span` in which its service is unknown, of which it `had` this part. `waits`:
@@ -244,7 +256,23 @@ mod tests {
         let mut meter = Meter::new();
         bills(&mut meter, 5_000, 0);
         assert_eq!(bills(&mut meter, 1, SPAN.0), 0);
-        assert_eq!(bills(&mut meter, 10, SPAN.0), SPAN.0 * 9);
+        assert_eq!(bills(&mut meter, 10, SPAN.0), SPAN.0 * 10);
+        // Nor for operations that are longer than a span.
+        for _ in 0..10 {
+            assert_eq!(bills(&mut meter, 2, 0), 0);
+            assert_eq!(bills(&mut meter, 1, SPAN.0 * 3), SPAN.0 * 3);
+        }
+    }
+
+    /// Another stream or process of the tenant completes something meanwhile.
+    #[test]
+    fn a_long_operation_is_billed_once_beside_a_short_one() {
+        let (mut meter, short) = (Meter::new(), 50_000);
+        let before = bills(&mut meter, 100, 0) + bills(&mut meter, 1, short);
+        let by_time = before + bills(&mut meter, 10, 0);
+        let all = by_time + bills(&mut meter, 1, by_time);
+        let service = short + by_time;
+        assert!(all.abs_diff(service) <= 2 * SPAN.0, "{all} of {service}");
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod doubt;
 mod gang;
 mod gate;
 mod habit;
+mod lag;
 mod mean;
 mod meter;
 mod pages;
@@ -35,6 +36,7 @@ pub(super) use bond::Wish;
 pub(super) use gang::Part;
 
 use crate::lease::input::{Input, Output, Report, closed_first};
+use crate::lease::members::Members;
 use crate::lease::page::{Lease, LeaseKind};
 use crate::lease::roster::{Guests, Roster, Tenant as _};
 use crate::lease::terms::{Compute, LeasePolicy};
@@ -65,6 +67,8 @@ pub(super) struct Shared {
     rest: Rest,
     /// When the last sample was.
     sampled: Nanos,
+    /// Up to when time has been passed to the tenants, with samples or without.
+    passed: Nanos,
     next: Option<Nanos>,
     epochs: u64,
     tally: DeviceTally,
@@ -101,6 +105,7 @@ impl Shared {
             books: Books::default(),
             rest: Rest::default(),
             sampled: Nanos::ZERO,
+            passed: now,
             next: None,
             epochs,
             tally: guests.tally,
@@ -110,10 +115,11 @@ impl Shared {
         shared
     }
 
-    /// All that another regime needs.
-    pub(super) fn into_guests(self) -> Guests {
+    /// All that another regime needs, which begins `now`.
+    pub(super) fn into_guests(mut self, now: Nanos) -> Guests {
+        self.pass(now);
         self.roster
-            .into_guests((self.epochs, self.tally, self.outputs))
+            .into_guests(self.now, (self.epochs, self.tally, self.outputs))
     }
 
     pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
@@ -127,7 +133,7 @@ impl Shared {
 
     /// Takes in what happened. A `now` before the last one counts as the last one.
     pub(super) fn handle(&mut self, now: Nanos, input: Input) {
-        self.now = self.now.max(now);
+        self.pass(now);
         match input {
             Input::Joined {
                 tenant: id,
@@ -137,9 +143,10 @@ impl Shared {
                 compute,
             } => self.joined(id, (process, gated), (class, compute)),
             Input::Away { process, away } => {
-                if let Some(tenant) = self.roster.of(process) {
-                    tenant.members_mut().set_away(process, away);
-                }
+                self.set_there(process, |members| members.set_away(process, away));
+            }
+            Input::Sealed { process, sealed } => {
+                self.set_there(process, |members| members.set_sealed(process, sealed));
             }
             Input::Left { process } => {
                 if self.roster.leave(self.now, process).is_some() {
@@ -164,11 +171,37 @@ impl Shared {
                 let tenant = self.roster.of(process);
                 let busy = report == Report::Busy;
                 if let Some(tenant) = tenant.filter(|tenant| busy || tenant.epoch() == epoch) {
-                    tenant.members_mut().report(process, report);
+                    tenant.report(process, report, self.now);
                 }
             }
         }
         self.settle();
+    }
+
+    /// A process can report, and is waited for, or not.
+    fn set_there(&mut self, process: ProcessId, set: impl FnOnce(&mut Members)) {
+        let now = self.now;
+        if let Some(tenant) = self.roster.of(process) {
+            tenant.set_there(now, set);
+        }
+    }
+
+    /// Lets time pass up to `now`. Where no samples were taken, those with a cap were idle, and no
+    /// other was idle beside one at work: their caps collect it, and their lags fade.
+    fn pass(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        if !self.rests() {
+            return;
+        }
+        let span = self.now - std::mem::replace(&mut self.passed, self.now);
+        for tenant in self.roster.tenants_mut() {
+            tenant.rest(span, &self.policy);
+        }
+    }
+
+    /// Whether no samples are taken, and the time since the last one is not part of the next one.
+    fn rests(&self) -> bool {
+        self.next.is_none() && self.now - self.sampled > Nanos(Rules::TICK.0 * 4)
     }
 
     fn joined(&mut self, id: TenantId, (process, gated): (ProcessId, bool), terms: (u16, Compute)) {
@@ -202,7 +235,7 @@ impl Shared {
         }
         let done = self.read(works, span);
         self.note_idle(&done, span);
-        self.sampled = self.now;
+        (self.sampled, self.passed) = (self.now, self.now);
         let tenants = (&mut self.roster, &mut self.rest);
         let bills = service::settle(tenants, &done, &self.rules, (self.now, span));
         self.audit(&done, &bills, span);
@@ -297,7 +330,7 @@ impl Shared {
 
     /// Other settings from now on.
     pub(super) fn set_policy(&mut self, now: Nanos, policy: LeasePolicy) {
-        self.now = self.now.max(now);
+        self.pass(now);
         self.policy = policy;
         (self.rules.slice, self.rules.switch) = (policy.slice, policy.switch);
         self.settle();
@@ -305,24 +338,37 @@ impl Shared {
 
     /// Sets the gates as they should be, and outputs the changes.
     fn settle(&mut self) {
-        let active: Vec<TenantId> = self
-            .roster
-            .iter()
-            .filter(|(_, tenant)| tenant.is_active())
-            .map(|(id, _)| id)
-            .collect();
+        let mut active = self.active();
+        loop {
+            self.set_gates(&active);
+            // A gate that moves voids what its processes said of idleness.
+            let more = self.active();
+            if more == active {
+                break;
+            }
+            active = more;
+        }
+        self.note_mode();
+        self.publish();
+        self.plan(&active);
+    }
+
+    /// The steerable tenants that are not idle.
+    fn active(&self) -> Vec<TenantId> {
+        let active = self.roster.iter().filter(|(_, tenant)| tenant.is_active());
+        active.map(|(id, _)| id).collect()
+    }
+
+    fn set_gates(&mut self, active: &[TenantId]) {
         let mut gates = self
             .steering
-            .steer(&self.roster, &active, &self.rules, self.now);
+            .steer(&self.roster, active, &self.rules, self.now);
         self.keep_gangs(&mut gates);
         for (id, gate) in gates {
             if let Some(tenant) = self.roster.get_mut(id) {
                 tenant.turn(gate, self.now, &mut self.epochs);
             }
         }
-        self.note_mode();
-        self.publish();
-        self.plan(&active);
     }
 
     /// When to sample next: never while one tenant is active alone, unless a cap requires it.
@@ -345,8 +391,7 @@ impl Shared {
         let tick = if shut { Rules::TICK_HELD } else { Rules::TICK };
         if self.next.is_none() {
             // Work done while no samples were taken is not part of this span.
-            let fresh = self.now - self.sampled > Nanos(Rules::TICK.0 * 4);
-            if fresh {
+            if self.rests() {
                 self.sampled = self.now;
                 for tenant in self.roster.tenants_mut() {
                     tenant.begin();

@@ -5,13 +5,15 @@ use super::done::Done;
 use super::doubt::Doubt;
 use super::gate::Gate;
 use super::habit::Habit;
+use super::lag::Lag;
 use super::meter::{Flight, Meter};
-use super::rules::{Rules, signed};
+use super::rules::Rules;
 use crate::ids::ProcessId;
 use crate::lease::account::ComputeAccount;
+use crate::lease::input::Report;
 use crate::lease::members::Members;
 use crate::lease::page::{Lease, LeaseKind};
-use crate::lease::roster;
+use crate::lease::roster::{self, Tenant as _};
 use crate::lease::terms::{Compute, LeasePolicy};
 use crate::lease::work::Work;
 use crate::time::Nanos;
@@ -23,10 +25,7 @@ pub(super) struct Tenant {
     account: ComputeAccount,
     /// Its guarantee against higher classes is due, and is until it has been paid.
     due: bool,
-    /// Nanoseconds of service that it is behind its share of its class; negative if ahead.
-    lag: i64,
-    /// Nanoseconds of service that lower classes had while it was pending.
-    passed_over: i64,
+    lag: Lag,
     meter: Meter,
     habit: Habit,
     /// Whether its bills are believed.
@@ -40,6 +39,8 @@ pub(super) struct Tenant {
     said: Lease,
     /// When its gate last changed.
     since: Nanos,
+    /// When it last began to want the device at its closed gate.
+    asked: Nanos,
     /// Times it was held.
     holds: u64,
 }
@@ -60,6 +61,9 @@ impl roster::Tenant for Tenant {
     fn into_guest(self) -> (Members, ComputeAccount) {
         (self.members, self.account)
     }
+    fn waiting(&self) -> Option<Nanos> {
+        (self.is_shut() && self.members.waits()).then_some(self.asked)
+    }
 }
 
 impl Tenant {
@@ -72,8 +76,7 @@ impl Tenant {
             members,
             account,
             due: false,
-            lag: 0,
-            passed_over: 0,
+            lag: Lag::default(),
             meter: Meter::new(),
             habit: Habit::default(),
             doubt: Doubt::default(),
@@ -83,6 +86,7 @@ impl Tenant {
             epoch,
             said: Lease::FREE,
             since: now,
+            asked: now,
             holds: 0,
         }
     }
@@ -124,9 +128,19 @@ impl Tenant {
         (self.since, self.holds)
     }
 
-    /// Since when its gate is closed while it wants the device.
-    pub(super) fn waiting(&self) -> Option<Nanos> {
-        (self.is_shut() && self.members.waits()).then_some(self.since)
+    /// Takes a report of a process.
+    pub(super) fn report(&mut self, process: ProcessId, report: Report, now: Nanos) {
+        let waiting = self.waiting();
+        self.members.report(process, report);
+        self.asked = waiting.unwrap_or(now);
+    }
+
+    /// A process is away, or sealed, or back. What it waits for counts from its return.
+    pub(super) fn set_there(&mut self, now: Nanos, set: impl FnOnce(&mut Members)) {
+        let waiting = self.waiting();
+        set(&mut self.members);
+        self.count_wait(now, waiting);
+        self.asked = waiting.unwrap_or(now);
     }
 
     /// Sets the gate's position. An opening gate gets the next epoch: a closed epoch is never
@@ -138,9 +152,7 @@ impl Tenant {
             Gate::Shut => 2,
         };
         if kind(gate) != kind(self.gate) {
-            if let Some(since) = self.waiting() {
-                self.account.waited(now - since);
-            }
+            let waiting = self.waiting();
             self.since = now;
             if gate == Gate::Shut {
                 self.holds += u64::from(!self.throttled);
@@ -150,6 +162,7 @@ impl Tenant {
             }
             // The gate changed its position: earlier reports of its processes are void.
             self.members.reopen();
+            self.count_wait(now, waiting);
         }
         self.gate = gate;
     }
@@ -166,7 +179,7 @@ impl Tenant {
 
     /// Nanoseconds of service that it is behind its share of its class; negative if ahead.
     pub(super) fn lag(&self) -> i64 {
-        self.lag
+        self.lag.of_share()
     }
 
     /// The part of the time it is pending, lately, in thousandths.
@@ -220,7 +233,7 @@ impl Tenant {
         };
         bond.wish = match gate {
             Gate::Shut if self.throttled => Some(Wish::Throttled),
-            Gate::Shut if self.lag < 0 => Some(Wish::Ahead),
+            Gate::Shut if self.lag.of_share() < 0 => Some(Wish::Ahead),
             Gate::Shut => Some(Wish::Rank),
             _ => None,
         };
@@ -381,6 +394,13 @@ impl Tenant {
         }
     }
 
+    /// Time passes without a sample, in which it is not steered, and billed for nothing.
+    pub(super) fn rest(&mut self, span: Nanos, policy: &LeasePolicy) {
+        self.pay_cap(span, (0, false), Flight::Beside, policy);
+        self.pay_promise(span, (Nanos::ZERO, false), policy);
+        self.lag.fade(span);
+    }
+
     /// Other terms.
     pub(super) fn set(&mut self, class: u16, compute: Compute) {
         self.account.set(class, compute);
@@ -389,7 +409,17 @@ impl Tenant {
 
     /// How far it is behind its guarantee, for comparison.
     pub(super) fn behind(&self) -> i64 {
-        self.lag.saturating_add(self.passed_over)
+        self.lag.behind()
+    }
+
+    /// See [`Lag::owe`].
+    pub(super) fn owe(&mut self, dues: (u64, u64), lower: u64) {
+        self.lag.owe(dues, lower);
+    }
+
+    /// See [`Lag::forgive`].
+    pub(super) fn forgive(&mut self, owed: i128, owing: i128) {
+        self.lag.forgive(owed, owing);
     }
 
     /// The believed part of its pages. A gang's kernels occupy the device while they wait for their
@@ -435,59 +465,18 @@ impl Tenant {
         }
     }
 
-    /// It should have had `due` of what its class had, and had `had`; lower classes had so much
-    /// while it was pending.
-    pub(super) fn owe(&mut self, (due, had): (u64, u64), lower: u64) {
-        self.lag += signed(Nanos(due)) - signed(Nanos(had));
-        self.passed_over += signed(Nanos(lower));
-    }
-
-    /// Of its debt `owed` parts of `owing` stay.
-    pub(super) fn forgive(&mut self, owed: i128, owing: i128) {
-        if self.lag < 0 {
-            self.lag = i64::try_from(i128::from(self.lag) * owed / owing).unwrap_or(0);
-        }
-    }
-
     /// The end of a sample: bounds its lag and applies the verdict on its bills.
     pub(super) fn finish(&mut self, (now, span): (Nanos, Nanos), done: Done, rules: &Rules) {
         if self.asks(done.pending) == 0 {
-            self.fade(span);
+            self.lag.fade(span);
         }
         if rules.switch > Nanos::ZERO {
             let is_open = matches!(self.gate, Gate::Noted | Gate::Free);
             self.habit.judge(now, done, is_open);
         }
-        self.bound(rules);
+        self.lag.bound(self.is_dense(), rules);
         if self.is_doubted() {
-            (self.lag, self.passed_over) = (self.lag.min(0), 0);
-        }
-    }
-
-    /// Bounds its lag. The lag of a tenant that leaves gaps ends at the threshold of a hold.
-    fn bound(&mut self, rules: &Rules) {
-        let most = if self.is_dense() {
-            signed(Rules::MOST)
-        } else {
-            rules.hold_at()
-        };
-        self.lag = self.lag.clamp(-signed(Rules::MOST), most);
-        self.passed_over = self.passed_over.clamp(0, rules.hold_at());
-    }
-
-    /// Time passes without demand.
-    fn fade(&mut self, span: Nanos) {
-        let part = |lag: i64| {
-            let gone = i128::from(lag) * i128::from(span.0) / i128::from(Rules::FADE.0);
-            i64::try_from(gone).unwrap_or(lag).min(lag).max(1)
-        };
-        if self.lag > 0 {
-            self.lag -= part(self.lag);
-        } else {
-            self.lag = (self.lag + signed(span) / Rules::PARDON).min(0);
-        }
-        if self.passed_over > 0 {
-            self.passed_over -= part(self.passed_over);
+            self.lag.lapse();
         }
     }
 }

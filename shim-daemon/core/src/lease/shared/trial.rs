@@ -34,6 +34,8 @@ struct Attempt {
     /// Not before this time, and for how long it is given up next time.
     given_up: Nanos,
     pause: Nanos,
+    /// The useful time in it since its last verdict. The other way of steering may come between.
+    during: Mean,
 }
 
 /// See the module's page.
@@ -47,9 +49,6 @@ pub(super) struct Trial {
     /// How long tenants were steered without a verdict, these and those before them; after a bad
     /// verdict, as long as makes it be measured at once.
     tried: Nanos,
-    /// The regime, and the useful time in it since the last verdict.
-    regime: Regime,
-    during: Mean,
     yields: Attempt,
     turns: Attempt,
 }
@@ -57,7 +56,11 @@ pub(super) struct Trial {
 impl Default for Attempt {
     fn default() -> Self {
         let (given_up, pause) = (Nanos::ZERO, Rules::GIVEN_UP.0);
-        Self { given_up, pause }
+        Self {
+            given_up,
+            pause,
+            during: Mean::default(),
+        }
     }
 }
 
@@ -68,8 +71,6 @@ impl Default for Trial {
             steered: Nanos::ZERO,
             measured: Nanos::ZERO,
             tried: Nanos::ZERO,
-            regime: Regime::Driver,
-            during: Mean::default(),
             yields: Attempt::default(),
             turns: Attempt::default(),
         }
@@ -116,9 +117,6 @@ impl Trial {
         if regime == Regime::Promised && self.allows(Regime::Yields, now) {
             return;
         }
-        if regime != self.regime {
-            (self.regime, self.during) = (regime, Mean::default());
-        }
         let Some(useful) = useful else {
             return;
         };
@@ -131,8 +129,10 @@ impl Trial {
             return;
         }
         (self.steered, self.tried) = (self.steered + span, self.tried + span);
-        self.during.add(useful, span);
-        if self.during.is_of(Rules::TRIAL) || self.is_hopeless() {
+        let during = &mut self.attempt(regime).during;
+        during.add(useful, span);
+        let during = *during;
+        if during.is_of(Rules::TRIAL) || self.is_hopeless(&during) {
             self.judge(now, regime);
         }
         let (unknown, known) = Rules::STALE;
@@ -143,16 +143,23 @@ impl Trial {
         }
     }
 
+    fn attempt(&mut self, regime: Regime) -> &mut Attempt {
+        match regime {
+            Regime::Turns => &mut self.turns,
+            _ => &mut self.yields,
+        }
+    }
+
     /// Whether so much is lost that a quarter of the time says enough.
-    fn is_hopeless(&self) -> bool {
-        let is_seen = self.during.is_of(Nanos(Rules::TRIAL.0 / 4));
-        is_seen && self.costs_more_than(Rules::HOPELESS)
+    fn is_hopeless(&self, during: &Mean) -> bool {
+        let is_seen = during.is_of(Nanos(Rules::TRIAL.0 / 4));
+        is_seen && self.costs_more_than(during, Rules::HOPELESS)
     }
 
     /// Whether less than `keeps` thousandths of what the driver alone leaves are left, as far as
     /// that is known.
-    fn costs_more_than(&self, keeps: u64) -> bool {
-        self.bare.is_of(Rules::HINT) && self.during.part() * 1000 < self.bare.part() * keeps
+    fn costs_more_than(&self, during: &Mean, keeps: u64) -> bool {
+        self.bare.is_of(Rules::HINT) && during.part() * 1000 < self.bare.part() * keeps
     }
 
     fn judge(&mut self, now: Nanos, regime: Regime) {
@@ -162,12 +169,9 @@ impl Trial {
         } else {
             Rules::HOPELESS
         };
-        let is_too_much = self.costs_more_than(keeps);
-        self.during = Mean::default();
-        let attempt = match regime {
-            Regime::Turns => &mut self.turns,
-            _ => &mut self.yields,
-        };
+        let during = std::mem::take(&mut self.attempt(regime).during);
+        let is_too_much = self.costs_more_than(&during, keeps);
+        let attempt = self.attempt(regime);
         if is_too_much {
             attempt.given_up = now + attempt.pause;
             attempt.pause = Nanos(attempt.pause.0 * 2).min(Rules::GIVEN_UP.1);
@@ -295,6 +299,26 @@ mod tests {
             now = samples(&mut trial, now, TICK, 700, Regime::Yields);
         }
         assert!(!trial.allows(Regime::Yields, now));
+    }
+
+    /// Whether a way of steering is given up within ten seconds in which turns and yielding take
+    /// turns, and so many thousandths are useful.
+    fn is_given_up(part: u64) -> bool {
+        let (mut trial, mut now) = measured(880);
+        let regimes = [Regime::Turns, Regime::Yields];
+        for regime in regimes.repeat(600) {
+            now = samples(&mut trial, now, Nanos(TICK.0 * 4), part, regime);
+            if trial.turns.given_up.max(trial.yields.given_up) > now {
+                return true;
+            }
+        }
+        false
+    }
+
+    #[test]
+    fn turns_and_yielding_by_turns_do_not_put_a_verdict_off() {
+        assert!(is_given_up(400));
+        assert!(!is_given_up(800), "it is worth it");
     }
 
     #[test]

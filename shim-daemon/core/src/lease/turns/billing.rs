@@ -38,8 +38,13 @@ impl Schedule {
 
     /// The bill of each billed tenant for a span.
     pub(super) fn share_of(&self, time: Nanos) -> Nanos {
+        Nanos(time.0 / self.payers().max(1))
+    }
+
+    /// How many tenants are billed.
+    pub(super) fn payers(&self) -> u64 {
         let payers = self.roster.tenants().filter(|tenant| tenant.is_billed());
-        Nanos(time.0 / u64::try_from(payers.count().max(1)).unwrap_or(1))
+        payers.count() as u64
     }
 
     pub(super) fn forgive(&mut self) {

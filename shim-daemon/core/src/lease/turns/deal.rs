@@ -91,14 +91,20 @@ impl Schedule {
         }
     }
 
-    /// The next time of a change without an input: a throttled tenant may continue, a turn or a
-    /// drain ends, or a lower class's guarantee becomes due.
+    /// The next time of a change without an input: a throttled tenant may continue, or is no longer
+    /// billed for its overrun, a turn or a drain ends, or a lower class's guarantee becomes due.
     pub(super) fn next_wake(&self) -> Option<Nanos> {
         let now = self.now;
-        let throttled = self.roster.tenants();
-        // Billing meanwhile gives it no advantage.
-        let throttled = throttled.filter(|tenant| tenant.is_throttled() && !tenant.is_billed());
-        let refilled = throttled.map(|tenant| now + tenant.account().throttled_for());
+        let throttled = || {
+            let all = self.roster.tenants();
+            all.filter(|tenant| tenant.is_throttled())
+        };
+        // Its cap collects nothing while it is billed.
+        let refills = throttled().filter(|tenant| !tenant.is_billed());
+        let refilled = refills.map(|tenant| now + tenant.account().throttled_for());
+        let others = self.payers().saturating_sub(1);
+        let billed = throttled().filter_map(|tenant| tenant.overruns_for(others, &self.policy));
+        let billed = billed.map(|rest| now + rest);
         let holder = self.holder().map(|(_, holder)| holder);
         let over = holder.and_then(|holder| match holder.phase() {
             Phase::Holding(turn) => self.until(holder, &turn),
@@ -109,7 +115,7 @@ impl Schedule {
         let dues = class.into_iter().flat_map(|class| self.dues_below(class));
         let due = dues.map(|(.., wait)| wait).filter(|wait| wait.0 > 0);
         let due = due.map(|wait| now + wait);
-        refilled.chain(over).chain(due).min()
+        refilled.chain(billed).chain(over).chain(due).min()
     }
 }
 

@@ -53,7 +53,7 @@ impl Schedule {
         let free = alone.and_then(|id| self.roster.get_mut(id));
         if let Some(tenant) = free.filter(|tenant| !tenant.is_free()) {
             self.epochs += 1;
-            tenant.set_free(self.epochs);
+            tenant.set_free(self.epochs, self.now);
             self.holder = None;
         }
     }

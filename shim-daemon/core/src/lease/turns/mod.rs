@@ -21,6 +21,7 @@ mod tenant;
 mod view;
 
 use super::input::{Input, Output, Report, closed_first};
+use super::members::Members;
 use super::page::{Lease, LeaseKind};
 use super::roster::{Guests, Roster, Tenant as _};
 use super::terms::{Compute, LeasePolicy};
@@ -84,10 +85,11 @@ impl Schedule {
         schedule
     }
 
-    /// All that another regime needs.
-    pub(super) fn into_guests(self) -> Guests {
+    /// All that another regime needs, which begins `now`.
+    pub(super) fn into_guests(mut self, now: Nanos) -> Guests {
+        self.pass(now);
         self.roster
-            .into_guests((self.epochs, self.tally, self.outputs))
+            .into_guests(self.now, (self.epochs, self.tally, self.outputs))
     }
 
     pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
@@ -111,11 +113,10 @@ impl Schedule {
                 compute,
             } => self.joined(id, (process, gated), (class, compute)),
             Input::Away { process, away } => {
-                if let Some(tenant) = self.roster.of(process) {
-                    let drained = !tenant.is_open();
-                    tenant.members_mut().set_away(process, away);
-                    tenant.members_mut().set_drained(process, drained);
-                }
+                self.set_there(process, |members| members.set_away(process, away));
+            }
+            Input::Sealed { process, sealed } => {
+                self.set_there(process, |members| members.set_sealed(process, sealed));
             }
             Input::Left { process } => {
                 if let Some(gone) = self.roster.leave(self.now, process) {
@@ -190,6 +191,17 @@ impl Schedule {
             self.reweigh();
         }
         self.roster.tell_ungated(&mut self.outputs);
+    }
+
+    /// A process can report, and is waited for, or not.
+    fn set_there(&mut self, process: ProcessId, set: impl FnOnce(&mut Members)) {
+        let Some(id) = self.roster.owner(process) else {
+            return;
+        };
+        let (now, turn) = (self.now, self.length(id));
+        if let Some(tenant) = self.roster.get_mut(id) {
+            tenant.set_there(process, (now, turn), set);
+        }
     }
 
     fn reported(&mut self, process: ProcessId, epoch: u64, report: Report) {

@@ -6,7 +6,7 @@ use crate::lease::account::ComputeAccount;
 use crate::lease::input::Report;
 use crate::lease::members::Members;
 use crate::lease::page::{Lease, LeaseKind};
-use crate::lease::roster;
+use crate::lease::roster::{self, Tenant as _};
 use crate::lease::terms::LeasePolicy;
 use crate::lease::view::ShareState;
 use crate::time::Nanos;
@@ -94,6 +94,10 @@ impl roster::Tenant for Tenant {
     }
     fn into_guest(self) -> (Members, ComputeAccount) {
         (self.members, self.account)
+    }
+    fn waiting(&self) -> Option<Nanos> {
+        let closed = matches!(self.phase, Phase::Out | Phase::Overrun { .. });
+        (closed && self.members.waits()).then_some(self.asked)
     }
 }
 
@@ -189,10 +193,29 @@ impl Tenant {
         if !heard {
             return;
         }
-        if report == Report::Wanted {
+        let waited = self.members.waits();
+        self.members.report(process, report);
+        if self.members.waits() && !waited {
             self.ask(now, turn);
         }
-        self.members.report(process, report);
+    }
+
+    /// A process is away, or sealed, or back. If it waited, it asks again: the time away is not
+    /// saved up.
+    pub(super) fn set_there(
+        &mut self,
+        process: ProcessId,
+        (now, turn): (Nanos, Nanos),
+        set: impl FnOnce(&mut Members),
+    ) {
+        let (waited, drained) = (self.members.waits(), !self.is_open());
+        let waiting = self.waiting();
+        set(&mut self.members);
+        self.members.set_drained(process, drained);
+        self.count_wait(now, waiting);
+        if self.members.waits() && !waited {
+            self.ask(now, turn);
+        }
     }
 
     /// It is free no longer: idle time is not saved up.
@@ -285,11 +308,9 @@ impl Tenant {
         self.throttled
     }
 
-    /// It wants a turn. Idle time is not saved up; the rest of an interrupted `turn` is not lost.
+    /// It begins to want a turn. Idle time is not saved up; the rest of an interrupted `turn` is
+    /// not lost.
     fn ask(&mut self, now: Nanos, turn: Nanos) {
-        if self.members.waits() {
-            return;
-        }
         self.asked = now;
         if !self.is_in_turn() {
             let floor = if std::mem::take(&mut self.interrupted) {
@@ -301,26 +322,21 @@ impl Tenant {
         }
     }
 
-    /// Since when its gate is closed while it wants a turn.
-    pub(super) fn waiting(&self) -> Option<Nanos> {
-        let closed = matches!(self.phase, Phase::Out | Phase::Overrun { .. });
-        (closed && self.members.waits()).then_some(self.asked)
-    }
-
     /// Its turn begins.
     pub(super) fn begin(&mut self, epoch: u64, turn: Turn) {
-        if let Some(since) = self.waiting() {
-            self.account.waited(turn.since - since);
-        }
+        let waiting = self.waiting();
         (self.epoch, self.granted) = (epoch, turn.since);
         self.phase = Phase::Holding(turn);
+        self.count_wait(turn.since, waiting);
         self.turns += 1;
-        self.members.begin_turn();
+        self.members.reopen();
     }
 
-    /// It is alone and unbound.
-    pub(super) fn set_free(&mut self, epoch: u64) {
+    /// It is alone and unbound from `now` on.
+    pub(super) fn set_free(&mut self, epoch: u64, now: Nanos) {
+        let waiting = self.waiting();
         (self.epoch, self.phase) = (epoch, Phase::Free);
+        self.count_wait(now, waiting);
     }
 
     /// A later deadline: the gates that closed by themselves open again.
@@ -370,6 +386,19 @@ impl Tenant {
         if let Phase::Overrun { billed, .. } = &mut self.phase {
             *billed &= !owes_all;
         }
+    }
+
+    /// For how long it is billed for its overrun, beside so many others, at most, if it does not
+    /// drain: until its debt is at the bound. `None`: it is not billed, or not for an overrun.
+    pub(super) fn overruns_for(&self, others: u64, policy: &LeasePolicy) -> Option<Nanos> {
+        if !matches!(self.phase, Phase::Overrun { billed: true, .. }) {
+            return None;
+        }
+        let weight = self.account.weight();
+        let most = self.mark.after(policy.most_debt, weight);
+        let rest = most.since(self.clock, weight);
+        // Rounded down, it would be looked at for ever in the same instant.
+        Some(Nanos(rest.0.saturating_mul(others + 1)) + Nanos(1))
     }
 
     /// Changes the weight. The time by which it is ahead or behind stays the same.

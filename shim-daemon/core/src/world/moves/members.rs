@@ -53,17 +53,14 @@ impl World {
         }
     }
 
-    /// The compute schedule of a device: a sealed process has no demand and is not waited for, as
-    /// one that is disconnected.
+    /// The compute schedule of a device: a sealed process has no demand and is not waited for.
     pub(super) fn tell_gates(&mut self, tenant: TenantId, device: DeviceId) {
         let sealed = !self.residency.is_in(device, tenant);
         let members = self.tenants.members(tenant);
         let members = members.filter(|(_, known)| known.on(device).is_some());
-        let members: Vec<(ProcessId, bool)> = members
-            .map(|(process, known)| (process, sealed || !known.is_here()))
-            .collect();
-        for (process, away) in members {
-            self.tell_device(device, Input::Away { process, away });
+        let members: Vec<ProcessId> = members.map(|(process, _)| process).collect();
+        for process in members {
+            self.tell_device(device, Input::Sealed { process, sealed });
         }
     }
 

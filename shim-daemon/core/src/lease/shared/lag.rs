@@ -1,0 +1,72 @@
+//! How far a tenant is behind its share of a shared device.
+
+use super::rules::{Rules, signed};
+use crate::time::Nanos;
+
+/// See the module's page. In nanoseconds of service.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lag {
+    /// How far it is behind its share of its class; negative if ahead.
+    share: i64,
+    /// What lower classes had while it was pending.
+    passed_over: i64,
+}
+
+impl Lag {
+    /// How far it is behind its share of its class; negative if ahead.
+    pub(super) fn of_share(self) -> i64 {
+        self.share
+    }
+
+    /// How far it is behind its guarantee, for comparison.
+    pub(super) fn behind(self) -> i64 {
+        self.share.saturating_add(self.passed_over)
+    }
+
+    /// It should have had `due` of what its class had, and had `had`; lower classes had so much
+    /// while it was pending.
+    pub(super) fn owe(&mut self, (due, had): (u64, u64), lower: u64) {
+        self.share += signed(Nanos(due)) - signed(Nanos(had));
+        self.passed_over += signed(Nanos(lower));
+    }
+
+    /// Of its debt `owed` parts of `owing` stay.
+    pub(super) fn forgive(&mut self, owed: i128, owing: i128) {
+        if self.share < 0 {
+            self.share = i64::try_from(i128::from(self.share) * owed / owing).unwrap_or(0);
+        }
+    }
+
+    /// Bounds it. The lag of a tenant that leaves gaps (is not dense) ends at the threshold of a
+    /// hold.
+    pub(super) fn bound(&mut self, is_dense: bool, rules: &Rules) {
+        let most = if is_dense {
+            signed(Rules::MOST)
+        } else {
+            rules.hold_at()
+        };
+        self.share = self.share.clamp(-signed(Rules::MOST), most);
+        self.passed_over = self.passed_over.clamp(0, rules.hold_at());
+    }
+
+    /// Its bills are doubted: it is not behind.
+    pub(super) fn lapse(&mut self) {
+        (self.share, self.passed_over) = (self.share.min(0), 0);
+    }
+
+    /// Time passes without demand.
+    pub(super) fn fade(&mut self, span: Nanos) {
+        let part = |lag: i64| {
+            let gone = i128::from(lag) * i128::from(span.0) / i128::from(Rules::FADE.0);
+            i64::try_from(gone).unwrap_or(lag).min(lag).max(1)
+        };
+        if self.share > 0 {
+            self.share -= part(self.share);
+        } else {
+            self.share = (self.share + signed(span) / Rules::PARDON).min(0);
+        }
+        if self.passed_over > 0 {
+            self.passed_over -= part(self.passed_over);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Turns of a tenant that is alone under a cap, and does not drain in the time that it has.
+
+use gpushare_core::lease::{Input, LeaseKind, Report, Schedule};
+use gpushare_core::{Compute, LeasePolicy, Nanos, Permille, ProcessId, TenantId};
+
+const TENANT: TenantId = TenantId(1);
+const PROCESS: ProcessId = ProcessId(1);
+
+struct Device {
+    schedule: Schedule,
+    now: Nanos,
+}
+
+impl Device {
+    /// Its tenant has a cap of a tenth, and its first turn is over. A call of it waits.
+    fn closed() -> Self {
+        let mut device = Self {
+            schedule: Schedule::new(LeasePolicy::turns()),
+            now: Nanos::ZERO,
+        };
+        device.tell(Input::Joined {
+            tenant: TENANT,
+            process: PROCESS,
+            gated: true,
+            class: 500,
+            compute: Compute {
+                request: None,
+                limit: Permille::new(100),
+            },
+        });
+        device.says(Report::Wanted);
+        assert!(device.is_open());
+        device.until(|device| !device.is_open());
+        device.says(Report::Wanted);
+        device
+    }
+
+    fn tell(&mut self, input: Input) {
+        self.schedule.handle(self.now, input);
+        assert_eq!(self.schedule.check(), Ok(()), "after {input:?}");
+    }
+
+    fn says(&mut self, report: Report) {
+        let lease = self.schedule.lease(TENANT).expect("it is here");
+        self.tell(Input::Reported {
+            process: PROCESS,
+            epoch: lease.epoch,
+            report,
+        });
+    }
+
+    fn is_open(&self) -> bool {
+        let lease = self.schedule.lease(TENANT).expect("it is here");
+        matches!(lease.kind, LeaseKind::Open { .. })
+    }
+
+    /// Lets time pass by the schedule's timers alone, and returns how long.
+    fn until(&mut self, what: impl Fn(&Self) -> bool) -> Nanos {
+        let from = self.now;
+        for _ in 0..100 {
+            if what(self) {
+                return self.now - from;
+            }
+            let at = self.schedule.next_timeout();
+            self.now = at.expect("it would wait for ever");
+            self.schedule.advance(self.now);
+            assert_eq!(self.schedule.check(), Ok(()));
+        }
+        panic!("it waits after a hundred timers");
+    }
+}
+
+#[test]
+fn one_that_never_drains_goes_on_once_its_debt_is_repaid() {
+    let mut device = Device::closed();
+    // A debt of a second, at a tenth.
+    let waited = device.until(Device::is_open);
+    let bounds = Nanos::secs(10)..Nanos::secs(13);
+    assert!(bounds.contains(&waited), "{waited:?}");
+}
+
+#[test]
+fn one_that_drains_goes_on_as_soon_as_its_cap_allows() {
+    let mut device = Device::closed();
+    device.says(Report::Drained);
+    let waited = device.until(Device::is_open);
+    assert!(waited <= Nanos::millis(110), "{waited:?}");
+}

@@ -1,0 +1,94 @@
+//! Idleness: what is billed and kept of a tenant of which some processes are idle, and what time
+//! without work is worth. In virtual time. Figures: `cargo test -p gpushare-core --test main
+//! together_idle:: -- --nocapture`.
+#![allow(clippy::float_arithmetic, reason = "figures")]
+
+use crate::together::{Brain, Case, MS, Program, Rig, S, Steering, US, at_least, limit, near};
+
+fn trainer() -> Program {
+    Program::queue(500 * US)
+}
+
+fn rig(case: &Case) -> Rig<Brain> {
+    case.rig(case.brain())
+}
+
+/// The first process of the tenant rests, and goes on shortly before the second ends. The cap opens
+/// the gate for less than the time after which a process says that it is idle.
+#[test]
+fn a_cap_holds_for_a_process_that_was_idle_while_another_worked() {
+    let first = trainer().pauses(3 * S, 2500 * MS);
+    let second = trainer().from(3500 * MS).until(6 * S);
+    let case = Case::new("a cap of two processes", &[first]).process(0, second);
+    let mut rig = rig(&case.of(0, 500, limit(30)));
+    rig.run(4 * S);
+    near(
+        "the second",
+        rig.measured(0, 1400 * MS).useful(0),
+        30.0,
+        2.0,
+    );
+    near(
+        "the first",
+        rig.measured(900 * MS, 2 * S).useful(0),
+        30.0,
+        2.0,
+    );
+}
+
+/// The first process begins again while the tenant is alone and its gate records nothing. The other
+/// tenant then comes back, and is repaid before the second process ends.
+#[test]
+fn a_share_is_kept_against_a_process_that_began_while_unbound() {
+    let first = trainer().pauses(11 * S, S);
+    let second = trainer().until(19 * S);
+    let other = trainer().pauses(11_300 * MS, 1200 * MS);
+    let case = Case::new("two processes and another tenant", &[first, other]);
+    let case = case.process(0, second).requests(&[20, 80]);
+    let report = rig(&case).measured(19_500 * MS, 3 * S);
+    near("the other", report.useful(1), 80.0, 2.0);
+    near("its part", report.useful(0), 20.0, 2.0);
+}
+
+/// The opposite: one that rests on binds no other tenant.
+#[test]
+fn a_tenant_with_idle_processes_leaves_its_neighbour_unbound() {
+    let first = trainer().pauses(S, 10 * S);
+    let second = trainer().pauses(3 * S, 10 * S);
+    let case = Case::new("two processes that rest", &[first, trainer()]);
+    let case = case.process(0, second).requests(&[80, 20]);
+    let mut rig = rig(&case);
+    rig.run(4 * S);
+    let changes = rig.steering.changes();
+    let report = rig.measured(0, 5 * S);
+    at_least("alone", report.useful(1), 99.0);
+    assert_eq!(rig.steering.changes(), changes);
+    assert_eq!(rig.steering.next(), None);
+}
+
+/// The longest that a request waits for its end, of 20 s.
+fn longest(case: &Case) -> u64 {
+    let report = rig(case).measured(S, 20 * S);
+    report.tenants[0].wait(1000)
+}
+
+#[test]
+fn a_cap_collects_its_part_while_its_tenant_is_idle() {
+    for (kernels, period) in [(8, 100 * MS), (7, 80 * MS)] {
+        let program = Program::every(period, MS).burst(kernels);
+        let case = Case::new("a tenth", &[program]).of(0, 500, limit(10));
+        let longest = longest(&case);
+        let alone = kernels as u64 * MS;
+        assert!(longest <= alone + MS, "{longest} ns for {alone}");
+    }
+}
+
+#[test]
+fn a_cap_collects_no_more_than_its_part_while_its_tenant_is_idle() {
+    for (kernels, period) in [(12, 100 * MS), (60, 300 * MS)] {
+        let program = Program::every(period, MS).burst(kernels);
+        let case = Case::new("a tenth", &[program]).of(0, 500, limit(10));
+        let had = rig(&case).measured(S, 20 * S).useful(0);
+        near("a tenth", had, 9.75, 0.75);
+    }
+}
