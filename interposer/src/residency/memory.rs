@@ -353,6 +353,7 @@ pub(crate) fn context_gone(context: ContextId, handle: CUcontext) {
     let (gone, slabs): (Vec<(u64, Block)>, _) = {
         let mut blocks = blocks();
         let slabs = blocks.smalls.context_gone(context);
+        blocks.store.context_gone(handle);
         blocks.peers.retain(|peer| peer.of != handle);
         let bases = blocks.map.iter();
         let bases: Vec<u64> = bases
