@@ -106,3 +106,29 @@ fn a_process_that_is_out_has_its_host_memory_pinned_before_it_returns() {
     scene.guest.answers("check 0 1", "0");
     scene.guest.finish().silently();
 }
+
+/// What a context has pinned is pinned no more when it ends: all later moves would be slow.
+#[test]
+fn host_memory_is_pinned_again_once_its_context_has_ended() {
+    let trace = tempfile::NamedTempFile::new().expect("a file");
+    let path = trace.path().to_str().expect("a name");
+    let mut scene = Scene::with(SPEC, "init 1", &[("SOFTGPU_TRACE", path)]);
+    let pinned = |many: usize| {
+        until("host memory is pinned", || {
+            let all = calls(trace.path());
+            let pins = all
+                .iter()
+                .filter(|(_, name)| name.starts_with("cuMemHostRegister"));
+            pins.count() == many
+        });
+    };
+    let alloc = format!("alloc 0 {}", 16 * MIB);
+    scene.does(&[&*alloc, "fill 0 1"]);
+    pinned(1);
+    scene.does(&["destroy", "init 1", &*alloc, "fill 0 2"]);
+    pinned(2);
+    scene.leaves();
+    scene.returns();
+    scene.guest.answers("check 0 2", "0");
+    scene.guest.finish().silently();
+}

@@ -10,7 +10,7 @@ use crate::driver::device;
 use crate::entry::hooks;
 use crate::holdings::objects::physical::{Binding, UNNAMED, unnamed};
 use crate::hooks::plain;
-use crate::hooks::vmm::{credit, physical, settle};
+use crate::hooks::vmm::{held, physical, settle};
 use crate::residency::own;
 
 hooks! {
@@ -18,22 +18,24 @@ hooks! {
         mc: CUmemGenericAllocationHandle, mc_offset: usize, mem: CUmemGenericAllocationHandle, mem_offset: usize,
         size: usize, flags: u64,
     ) -> CUresult = |real(..)| {
-        let answer = own::with_handle(mem, true, |mem| real(mc, mc_offset, mem, mem_offset, size, flags));
-        bound(answer, mem, Binding::Multicast(mc, UNNAMED, mc_offset as u64), size as u64)
+        bound(mem, Binding::Multicast(mc, UNNAMED, mc_offset as u64), size as u64, |mem| {
+            real(mc, mc_offset, mem, mem_offset, size, flags)
+        })
     };
     fn cuMulticastBindMem_v2(
         mc: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, mem: CUmemGenericAllocationHandle,
         mem_offset: usize, size: usize, flags: u64,
     ) -> CUresult = |real(..)| {
-        let answer = own::with_handle(mem, true, |mem| real(mc, dev, mc_offset, mem, mem_offset, size, flags));
-        bound(answer, mem, Binding::Multicast(mc, dev, mc_offset as u64), size as u64)
+        bound(mem, Binding::Multicast(mc, dev, mc_offset as u64), size as u64, |mem| {
+            real(mc, dev, mc_offset, mem, mem_offset, size, flags)
+        })
     };
     fn cuMulticastBindAddr(
         mc: CUmemGenericAllocationHandle, mc_offset: usize, ptr: CUdeviceptr, size: usize, flags: u64,
-    ) -> CUresult = |call| bound_by_address(plain::not_ours(ptr, size as u64, || own::exporting(ptr, size as u64, call)), ptr, Binding::Multicast(mc, UNNAMED, mc_offset as u64), size as u64);
+    ) -> CUresult = |call| bound_by_address(ptr, Binding::Multicast(mc, UNNAMED, mc_offset as u64), size as u64, call);
     fn cuMulticastBindAddr_v2(
         mc: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, ptr: CUdeviceptr, size: usize, flags: u64,
-    ) -> CUresult = |call| bound_by_address(plain::not_ours(ptr, size as u64, || own::exporting(ptr, size as u64, call)), ptr, Binding::Multicast(mc, dev, mc_offset as u64), size as u64);
+    ) -> CUresult = |call| bound_by_address(ptr, Binding::Multicast(mc, dev, mc_offset as u64), size as u64, call);
     fn cuMulticastUnbind(
         mc: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, size: usize,
     ) -> CUresult = |call| unbind(mc, dev, mc_offset as u64, size as u64, call);
@@ -41,15 +43,15 @@ hooks! {
         endpoint: CUlogicalEndpointId, dev: CUdevice, offset: u64, mem: CUmemGenericAllocationHandle, mem_offset: u64,
         size: u64, flags: u64,
     ) -> CUresult = |real(..)| {
-        let answer = own::with_handle(mem, true, |mem| real(endpoint, dev, offset, mem, mem_offset, size, flags));
-        bound(answer, mem, Binding::Endpoint(endpoint, dev, offset), size)
+        bound(mem, Binding::Endpoint(endpoint, dev, offset), size, |mem| {
+            real(endpoint, dev, offset, mem, mem_offset, size, flags)
+        })
     };
     fn cuLogicalEndpointBindAddr(
         endpoint: CUlogicalEndpointId, dev: CUdevice, offset: u64, ptr: *mut c_void, size: u64, flags: u64,
     ) -> CUresult = |call| {
         let at = ptr.expose_provenance() as u64;
-        let answer = plain::not_ours(at, size, || own::exporting(at, size, call));
-        bound_by_address(answer, at, Binding::Endpoint(endpoint, dev, offset), size)
+        bound_by_address(at, Binding::Endpoint(endpoint, dev, offset), size, call)
     };
     fn cuLogicalEndpointUnbind(
         endpoint: CUlogicalEndpointId, dev: CUdevice, offset: u64, size: u64,
@@ -63,25 +65,28 @@ hooks! {
     };
 }
 
+/// Makes a call that binds the memory of a handle.
 fn bound(
-    answer: CUresult,
     mem: CUmemGenericAllocationHandle,
     place: Binding,
     size: u64,
+    call: impl Fn(CUmemGenericAllocationHandle) -> CUresult,
 ) -> CUresult {
-    if answer.is_success() {
-        let gone = physical().held_by_handle(mem, place, size);
-        credit(gone);
-    }
-    answer
+    let holding = physical().holding(mem);
+    held(holding, place, size, || own::with_handle(mem, true, call))
 }
 
-fn bound_by_address(answer: CUresult, ptr: CUdeviceptr, place: Binding, size: u64) -> CUresult {
-    if answer.is_success() {
-        let gone = physical().held_by_address(ptr, place, size);
-        credit(gone);
-    }
-    answer
+/// The same of the memory at an address.
+fn bound_by_address(
+    ptr: CUdeviceptr,
+    place: Binding,
+    size: u64,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let holding = physical().holding_at(ptr);
+    held(holding, place, size, || {
+        plain::not_ours(ptr, size, || own::exporting(ptr, size, call))
+    })
 }
 
 fn unbind(

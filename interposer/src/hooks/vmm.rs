@@ -20,7 +20,7 @@ use crate::entry::args::{In, Opaque, Out, Plain as _, mapped, region};
 use crate::entry::hooks;
 use crate::entry::lists::{Count, InSlice};
 pub(super) use crate::holdings::objects::physical::physical;
-use crate::holdings::objects::physical::{Binding, Credit, Holds};
+use crate::holdings::objects::physical::{Binding, Credit, Holding, Holds};
 use crate::hooks::{ipc, plain, refusal};
 use crate::residency::own;
 
@@ -34,7 +34,10 @@ hooks! {
         ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64,
     ) -> CUresult = |real(..)| {
         let call = |handle| real(ptr, size, offset, handle, flags);
-        map(ptr, size, handle, plain::not_ours(ptr, size as u64, || own::map((ptr, size as u64), handle, call)))
+        let holding = physical().holding(handle);
+        held(holding, Binding::Address(ptr), size as u64, || {
+            plain::not_ours(ptr, size as u64, || own::map((ptr, size as u64), handle, call))
+        })
     };
     fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult
         = |call| plain::not_ours(ptr, size as u64, || unmap(ptr, size, || own::unmap(ptr, size as u64, call)));
@@ -73,8 +76,29 @@ pub(super) fn settle(holds: Holds, undone: bool) {
         .for_each(|(device, units)| account::release(device, units));
 }
 
+/// Makes a call that maps or binds memory at a place.
+pub(super) fn held(
+    holding: Option<Holding>,
+    place: Binding,
+    size: u64,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let answer = call();
+    is_held(holding, place, size, answer);
+    answer
+}
+
+/// That call has been made.
+fn is_held(holding: Option<Holding>, place: Binding, size: u64, answer: CUresult) {
+    let gone = holding.and_then(|holding| match answer.is_success() {
+        true => physical().held(holding, place, size),
+        false => physical().not_held(holding),
+    });
+    credit(gone);
+}
+
 /// Credits memory that nothing holds any more.
-pub(super) fn credit(gone: Option<Credit>) {
+fn credit(gone: Option<Credit>) {
     if let Some((device, units)) = gone {
         account::release(device, units);
     }
@@ -173,19 +197,6 @@ fn release(handle: CUmemGenericAllocationHandle, call: impl FnOnce() -> CUresult
     answer
 }
 
-fn map(
-    ptr: CUdeviceptr,
-    size: usize,
-    handle: CUmemGenericAllocationHandle,
-    answer: CUresult,
-) -> CUresult {
-    if answer.is_success() {
-        let gone = physical().held_by_handle(handle, Binding::Address(ptr), size as u64);
-        credit(gone);
-    }
-    answer
-}
-
 fn unmap(ptr: CUdeviceptr, size: usize, call: impl FnOnce() -> CUresult) -> CUresult {
     let end = ptr.saturating_add(size as u64);
     let holds = physical().undoing(Binding::Address(ptr), Binding::Address(end));
@@ -244,21 +255,21 @@ fn map_tiles(
     {
         return CUresult::INVALID_VALUE;
     }
+    let holding = |info: CUarrayMapInfo| {
+        let maps = info.memOperationType == CUmemOperationType::MAP;
+        let holding = maps.then(|| physical().holding(mapped(&info).1)).flatten();
+        (info, holding)
+    };
+    let tiles: Vec<_> = infos.entries(count).map(holding).collect();
     let answer = call();
-    if !answer.is_success() {
-        return answer;
-    }
-    for info in infos.entries(count) {
-        let (array, memory) = mapped(&info);
+    for (info, holding) in tiles {
+        let (array, _) = mapped(&info);
         let place = Binding::Array(array, fingerprint(&info));
         if info.memOperationType == CUmemOperationType::MAP {
-            let gone = physical().held_by_handle(memory, place, 1);
-            credit(gone);
-        } else {
-            let holds = physical().undoing(
-                place,
-                Binding::Array(array, fingerprint(&info).saturating_add(1)),
-            );
+            is_held(holding, place, 1, answer);
+        } else if answer.is_success() {
+            let end = Binding::Array(array, fingerprint(&info).saturating_add(1));
+            let holds = physical().undoing(place, end);
             settle(holds, true);
         }
     }

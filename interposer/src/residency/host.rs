@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use gpushare_cuda_abi::cuda::CUcontext;
 use gpushare_protocol::wire::Stored;
 
 /// Sizes of requests are multiples of this.
@@ -76,8 +77,8 @@ pub(super) struct AsAsked {
 pub(super) enum Pinned {
     /// It was not asked yet.
     Unasked,
-    /// It does.
-    Yes,
+    /// It does, as long as this context lasts.
+    By(CUcontext),
     /// It will not.
     No,
 }
@@ -222,6 +223,15 @@ impl Store {
         }
     }
 
+    /// A context has ended, and what it pinned is pinned no more: that is asked again.
+    pub(super) fn context_gone(&mut self, context: CUcontext) {
+        for range in self.ranges.values_mut() {
+            if range.pinned == Pinned::By(context) {
+                range.pinned = Pinned::Unasked;
+            }
+        }
+    }
+
     /// Takes out a range in which nothing lies and without which `kept` bytes are left.
     pub(super) fn surplus(&mut self, kept: u64) -> Option<(Given, Pinned)> {
         let (number, given) = self.find_surplus(kept)?;
@@ -289,6 +299,13 @@ impl Store {
     }
 }
 
+impl Pinned {
+    /// Whether the driver knows it.
+    pub(super) fn is_known(self) -> bool {
+        matches!(self, Self::By(_))
+    }
+}
+
 impl Range {
     fn is_unused(&self) -> bool {
         self.free.get(&0) == Some(&self.bytes)
@@ -300,6 +317,8 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
+    const ONE: CUcontext = CUcontext(core::ptr::without_provenance_mut(16));
+    const TWO: CUcontext = CUcontext(core::ptr::without_provenance_mut(32));
 
     fn given(address: usize, bytes: u64) -> Given {
         Given {
@@ -332,13 +351,26 @@ mod tests {
         store.add(given(4096, MIB));
         let (first, range) = store.next_to_pin().unwrap();
         assert_eq!(range, given(4096, MIB));
-        store.settled(first, Pinned::Yes);
+        store.settled(first, Pinned::By(ONE));
         assert_eq!(store.next_to_pin(), None);
         store.add(given(8192, MIB));
         let (second, range) = store.next_to_pin().unwrap();
         assert_eq!(range, given(8192, MIB));
         store.settled(second, Pinned::No);
         assert_eq!(store.next_to_pin(), None);
+    }
+
+    #[test]
+    fn range_is_pinned_again_when_its_own_context_ends() {
+        let mut store = Store::default();
+        store.add(given(4096, MIB));
+        store.add(given(8192, MIB));
+        store.settled(0, Pinned::By(ONE));
+        store.settled(1, Pinned::No);
+        store.context_gone(TWO);
+        assert_eq!(store.next_to_pin(), None);
+        store.context_gone(ONE);
+        assert_eq!(store.next_to_pin(), Some((0, given(4096, MIB))));
     }
 
     #[test]

@@ -344,11 +344,14 @@ pub(super) fn await_device(device: DeviceKey) -> Result<(), Behind> {
     Ok(())
 }
 
-/// A context has ended: no other one reaches its memory, nor does it others'. Its handle means no
-/// other one yet. Inside a passage of the seal.
+/// A context has ended: no other one reaches its memory, nor does it others', and what it pinned is
+/// pinned no more. Its handle means no other one yet. Inside a passage of the seal.
 pub(crate) fn context_ends(handle: CUcontext) {
     if seal::may_move() {
-        blocks().peers.retain(|peer| peer.of != handle);
+        let mut blocks = blocks();
+        blocks.store.context_gone(handle);
+        blocks.peers.retain(|peer| peer.of != handle);
+        drop(blocks);
         peers::gone(handle);
     }
 }

@@ -54,6 +54,14 @@ pub(super) struct Live {
     pub(super) serial: u64,
 }
 
+/// A segment of a pool.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    /// Another one may be at its address before its charge is told.
+    serial: u64,
+    charge: Units,
+}
+
 /// All of them.
 #[derive(Debug, Default)]
 pub(super) struct Pooled {
@@ -61,8 +69,8 @@ pub(super) struct Pooled {
     /// By the driver's handle; `None`: it is left to the driver.
     pub(super) handles: BTreeMap<usize, Option<PoolId>>,
     pub(super) live: BTreeMap<u64, Live>,
-    /// The charge of each segment, by address.
-    charges: BTreeMap<u64, Units>,
+    /// The segments, by address.
+    segments: BTreeMap<u64, Segment>,
     made: u64,
 }
 
@@ -129,10 +137,10 @@ pub(crate) fn allocate(pool: PoolId, stream: StreamRef, bytes: u64) -> Result<u6
             Found::Otherwise(at) => return Ok(at),
         },
     };
-    let made = Cell::new((0, 0));
+    let made = Cell::new(Grown::default());
     let ask = || match grow(pool, growth, id, bytes, size) {
-        Ok(both) => {
-            made.set(both);
+        Ok(grown) => {
+            made.set(grown);
             CUresult::SUCCESS
         }
         Err(why) => why,
@@ -143,24 +151,18 @@ pub(crate) fn allocate(pool: PoolId, stream: StreamRef, bytes: u64) -> Result<u6
         answer = reclaim::insist(device, growth, &call, ask);
     }
     answer.ok()?;
-    let (base, at) = made.get();
-    charged(base, device, charge.keep());
-    Ok(at)
+    let grown = made.get();
+    charged(grown, device, charge.keep());
+    Ok(grown.at)
 }
 
 /// A segment is charged with so much.
-fn charged(base: u64, device: DeviceKey, charge: Units) {
-    {
-        let mut blocks = blocks();
-        if blocks.map.contains_key(&base) {
-            blocks.pooled.charges.insert(base, charge);
-            // It may be unused already, and a wait of the host that found no charge passed it by.
-            frees::freed();
-            return;
-        }
+fn charged(grown: Grown, device: DeviceKey, charge: Units) {
+    let holds = blocks().pooled.charged(grown, charge);
+    if !holds {
+        // Nothing was in it, and it was given back meanwhile.
+        account::release(device, charge);
     }
-    // Nothing was in it, and it was given back meanwhile.
-    account::release(device, charge);
 }
 
 /// The bytes by which a pool grows for an allocation of `size`; `None` if it may not. A capture
@@ -176,16 +178,25 @@ fn growth(pool: PoolId, size: u64) -> Option<(DeviceKey, u64)> {
     fits.then_some((device, growth))
 }
 
-/// Makes a segment and takes an allocation: from it, or from memory that was freed meanwhile.
-/// Returns both addresses.
+/// A segment that was made, and an allocation in it or elsewhere.
+#[derive(Clone, Copy, Debug, Default)]
+struct Grown {
+    base: u64,
+    serial: u64,
+    /// The allocation's address.
+    at: u64,
+}
+
+/// Makes a segment and takes an allocation: from it, or from memory that was freed meanwhile. The
+/// segment's charge is told by [`charged`].
 fn grow(
     pool: PoolId,
     growth: u64,
     stream: StreamId,
     bytes: u64,
     size: u64,
-) -> Result<(u64, u64), CUresult> {
-    let made = Cell::new((0, 0));
+) -> Result<Grown, CUresult> {
+    let made = Cell::new(Grown::default());
     let answer = seal::pass(|| {
         let owner = {
             let blocks = blocks();
@@ -198,12 +209,10 @@ fn grow(
         match make_for(&owner, growth, growth) {
             Ok(base) => {
                 let mut blocks = blocks();
-                if let Some(pool) = blocks.pooled.pools.get_mut(&pool) {
-                    pool.books.grow(base, growth);
-                }
+                let serial = blocks.pooled.grow(pool, base, growth);
                 match blocks.take_pooled(pool, stream, bytes, size) {
                     Some(at) => {
-                        made.set((base, at));
+                        made.set(Grown { base, serial, at });
                         CUresult::SUCCESS
                     }
                     None => CUresult::UNKNOWN,
@@ -318,7 +327,7 @@ pub(super) fn tidy() {
 /// Releases unused segments of each pool down to what `keep` says. Not while the process is sealed:
 /// the next wait of the host does it, though nothing is freed until then.
 pub(super) fn released(mut keep: impl FnMut(PoolId, &mut Pool) -> u64) {
-    let has_any = seal::may_move() && !blocks().pooled.charges.is_empty();
+    let has_any = seal::may_move() && !blocks().pooled.segments.is_empty();
     if !has_any {
         return;
     }
@@ -373,6 +382,25 @@ impl Pooled {
         Some((live, pool.device, size, given))
     }
 
+    /// A segment was made. Returns its number.
+    fn grow(&mut self, pool: PoolId, base: u64, bytes: u64) -> u64 {
+        let serial = self.made;
+        self.made += 1;
+        if let Some(pool) = self.pools.get_mut(&pool) {
+            pool.books.grow(base, bytes);
+            let charge = Units::default();
+            self.segments.insert(base, Segment { serial, charge });
+        }
+        serial
+    }
+
+    /// A segment is charged with so much. `false`: it is gone.
+    fn charged(&mut self, grown: Grown, charge: Units) -> bool {
+        let known = self.segments.get_mut(&grown.base);
+        let known = known.filter(|segment| segment.serial == grown.serial);
+        known.map(|segment| segment.charge = charge).is_some()
+    }
+
     fn release(
         &mut self,
         keep: &mut dyn FnMut(PoolId, &mut Pool) -> u64,
@@ -381,8 +409,9 @@ impl Pooled {
         for (id, pool) in &mut self.pools {
             let keep = keep(*id, pool);
             for base in pool.books.release(keep) {
-                let charge = self.charges.remove(&base).unwrap_or_default();
-                gone.push((base, pool.device, charge));
+                let segment = self.segments.remove(&base);
+                let charge = segment.map(|segment| segment.charge);
+                gone.push((base, pool.device, charge.unwrap_or_default()));
             }
         }
         self.pools
@@ -408,5 +437,61 @@ impl Blocks {
         };
         self.pooled.live.insert(at, live);
         Some(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: u64 = 32 << 20;
+    const BYTES: u64 = 32 << 20;
+
+    fn pooled() -> (Pooled, PoolId) {
+        let mut pooled = Pooled::default();
+        let pool = pooled.enter(Pool {
+            handle: CUmemoryPool::NULL,
+            device: DeviceKey::default(),
+            ordinal: 0,
+            books: PoolBooks::default(),
+            most: 0,
+            threshold: 0,
+            access: Vec::new(),
+            is_destroyed: false,
+        });
+        (pooled, pool)
+    }
+
+    fn grows(pooled: &mut Pooled, pool: PoolId) -> Grown {
+        Grown {
+            base: BASE,
+            serial: pooled.grow(pool, BASE, BYTES),
+            at: 0,
+        }
+    }
+
+    fn charges_given_back(pooled: &mut Pooled) -> Vec<Units> {
+        let gone = pooled.release(&mut |_, _| 0);
+        gone.into_iter().map(|(_, _, charge)| charge).collect()
+    }
+
+    #[test]
+    fn charge_of_a_segment_goes_with_it() {
+        let (mut pooled, pool) = pooled();
+        let grown = grows(&mut pooled, pool);
+        assert!(pooled.charged(grown, Units(5)));
+        assert_eq!(charges_given_back(&mut pooled), [Units(5)]);
+        assert!(!pooled.charged(grown, Units(5)), "it is gone");
+    }
+
+    #[test]
+    fn charge_of_a_segment_that_has_gone_is_not_the_next_ones() {
+        let (mut pooled, pool) = pooled();
+        let first = grows(&mut pooled, pool);
+        assert_eq!(charges_given_back(&mut pooled), [Units(0)]);
+        let second = grows(&mut pooled, pool);
+        assert!(pooled.charged(second, Units(7)));
+        assert!(!pooled.charged(first, Units(5)));
+        assert_eq!(charges_given_back(&mut pooled), [Units(7)]);
     }
 }

@@ -121,21 +121,20 @@ fn pin() -> bool {
         return false;
     };
     let length = usize::try_from(range.bytes).unwrap_or(0);
-    let pinned = marking::keeping(context, || vmm::register_host(range.address, length));
-    let Some(pinned) = pinned else {
-        // The context is being destroyed: by another one later.
-        return false;
-    };
-    if let Err(why) = pinned {
-        tracing::warn!(?why, "host memory is not pinned: moves will be slow");
-    }
-    let pinned = if pinned.is_ok() {
-        Pinned::Yes
-    } else {
-        Pinned::No
-    };
-    blocks().store.settled(number, pinned);
-    true
+    // In the books before the context may end.
+    let pinned = marking::keeping(context, || {
+        let pinned = match vmm::register_host(range.address, length) {
+            // Where a driver keeps what a context that has ended had pinned, it knows it still.
+            Ok(()) | Err(CUresult::HOST_MEMORY_ALREADY_REGISTERED) => Pinned::By(context),
+            Err(why) => {
+                tracing::warn!(?why, "host memory is not pinned: moves will be slow");
+                Pinned::No
+            }
+        };
+        blocks().store.settled(number, pinned);
+    });
+    // Else the context is being destroyed: by another one later.
+    pinned.is_some()
 }
 
 /// Gives back one range, once there has been too much for a while.
@@ -160,7 +159,7 @@ fn drop_surplus(session: &Session, asked: &mut Asked, now: u64) {
         return;
     };
     let length = usize::try_from(range.bytes).unwrap_or(0);
-    if pinned == Pinned::Yes && !unpinned(range.address) {
+    if pinned.is_known() && !unpinned(range.address) {
         tracing::warn!("host memory stays pinned");
         // In no list any more: never used, never unmapped.
         return;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use gpushare_cuda_abi::cuda::{CUresult, CUstream};
 use gpushare_protocol::wire::{Request, Stored};
 
-use super::host::{AsAsked, Found, Given, Piece, Pinned};
+use super::host::{AsAsked, Found, Given, Piece};
 use super::memory::blocks;
 use super::provide::unpinned;
 use crate::driver::vmm;
@@ -130,7 +130,7 @@ fn let_go(session: &Session, asked: Asked, stored: Stored) -> Result<(), Stays> 
     let unchanged = blocks().store.unchanged(asked.range);
     let unchanged = unchanged.filter(|(given, _)| given.bytes == stored.bytes);
     let (given, pinned) = unchanged.ok_or(Stays::Changed)?;
-    if pinned == Pinned::Yes && !unpinned(given.address) {
+    if pinned.is_known() && !unpinned(given.address) {
         return Err(Stays::Pinned);
     }
     blocks().store.is_stored(asked.range, stored);
@@ -149,7 +149,7 @@ fn give_back(session: &Session, given: Given) {
 /// Ranges in which nothing lies are given back too: others are short of memory.
 fn drop_unused(session: &Session) {
     while let Some((given, pinned)) = { blocks().store.surplus(0) } {
-        if pinned == Pinned::Yes && !unpinned(given.address) {
+        if pinned.is_known() && !unpinned(given.address) {
             tracing::warn!("host memory stays pinned");
             // In no list any more: never used, never unmapped.
             continue;

@@ -207,21 +207,31 @@ impl Session {
             Some(adopted) => adopted?,
             None => return Err(Failed::Away(io::ErrorKind::WouldBlock.into())),
         }
-        self.resume(Arc::clone(connection.socket()), hello.instance);
+        self.resume(connection.socket(), hello.instance)?;
         Ok(connection)
     }
 
-    /// Makes the new socket available: reports that the new page is in force, and repeats the
-    /// unanswered asks. The threads that report to the daemon see the number of the connection, and
-    /// repeat what holds.
-    fn resume(&self, socket: Arc<Descriptor>, instance: u64) {
+    /// Makes the new socket available: reports that the new page is in force, presents the files
+    /// of the process's memory, and repeats the unanswered asks. The threads that report to the
+    /// daemon see the number of the connection, and repeat what holds.
+    ///
+    /// # Errors
+    /// If a file was not presented: the connection is of no use.
+    fn resume(&self, socket: &Arc<Descriptor>, instance: u64) -> io::Result<()> {
         let mut line = self.line();
         // Frames for the previous daemon are repeated, or void.
         self.outbox().clear();
-        *line = Some(socket);
+        *line = Some(Arc::clone(socket));
+        self.send(
+            line.as_ref(),
+            self.asks.number(),
+            &Request::Adopted { instance },
+        );
+        if let Err(error) = self.present_files(socket) {
+            *line = None;
+            return Err(error);
+        }
         let line = line.as_ref();
-        self.send(line, self.asks.number(), &Request::Adopted { instance });
-        self.present_files(line);
         let opened = self.opened.load(Ordering::Acquire);
         let device_indices =
             (0..u32::BITS).filter(|device_index| opened & (1 << device_index) != 0);
@@ -240,5 +250,6 @@ impl Session {
         self.connections.fetch_add(1, Ordering::Release);
         // The gate thread sleeps on the page before.
         (self.callbacks.turns_change)();
+        Ok(())
     }
 }

@@ -126,7 +126,8 @@ impl Connection {
         })
     }
 
-    /// Reads received data.
+    /// Reads received data. What came before the connection's end is data, and the end is seen by
+    /// the next call.
     ///
     /// # Errors
     /// [`io::ErrorKind::UnexpectedEof`] once the daemon is gone, [`io::ErrorKind::NotConnected`] if
@@ -136,12 +137,18 @@ impl Connection {
             return Err(io::ErrorKind::NotConnected.into());
         }
         let mut buffer = [0_u8; 4096];
+        let mut some = false;
         loop {
             match receive_once(&self.socket, &mut buffer, &mut self.descriptors) {
+                Ok(0) if some => return Ok(()),
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(bytes) => self.decoder.push(&buffer[..bytes]),
+                Ok(bytes) => {
+                    self.decoder.push(&buffer[..bytes]);
+                    some = true;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) if some => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
@@ -358,4 +365,57 @@ fn pull(rope: &Descriptor) -> bool {
         unsafe { libc::write(rope.number(), one.as_ptr().cast(), 1) };
     }
     is_ours
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::fd::IntoRawFd as _;
+    use std::os::unix::net::UnixStream;
+
+    use gpushare_protocol::wire::{Reply, encode};
+
+    use super::*;
+
+    fn pair() -> (Connection, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+        ours.set_nonblocking(true).expect("it is open");
+        let socket = Descriptor::new(ours.into_raw_fd()).expect("a descriptor");
+        let connection = Connection {
+            socket: Arc::new(socket),
+            decoder: Decoder::default(),
+            descriptors: VecDeque::new(),
+        };
+        (connection, theirs)
+    }
+
+    fn is_end(answer: &io::Result<()>) -> bool {
+        let error = answer.as_ref().map_err(io::Error::kind);
+        error == Err(io::ErrorKind::UnexpectedEof)
+    }
+
+    #[test]
+    fn frame_that_comes_with_the_end_of_the_connection_is_read() {
+        let (mut connection, mut theirs) = pair();
+        let reply = Reply::HostRange {
+            offset: 1,
+            bytes: 2,
+        };
+        let mut frame = Vec::new();
+        encode(7, &reply, &mut frame).expect("it is small");
+        theirs.write_all(&frame).expect("it is read");
+        drop(theirs);
+        connection.receive().expect("something came");
+        let got = connection.next_frame().expect("a frame");
+        assert_eq!(got.map(|(id, _)| id), Some(7));
+        assert!(is_end(&connection.receive()));
+    }
+
+    #[test]
+    fn connection_that_ends_without_a_word_is_at_its_end() {
+        let (mut connection, theirs) = pair();
+        connection.receive().expect("nothing has come yet");
+        drop(theirs);
+        assert!(is_end(&connection.receive()));
+    }
 }

@@ -4,8 +4,9 @@
 //! the next daemon: so what is stored outlives the daemon that stored it.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use gpushare_protocol::wire::{Refusal, Reply, Request, Stored, encode};
@@ -49,6 +50,30 @@ pub(super) struct Files {
     memory: Option<Descriptor>,
     /// Those of questions up to this one are to be closed.
     unused: u32,
+}
+
+impl Files {
+    /// Sends all that are still ours, one after the other. What is in one that the program has
+    /// closed is lost, whatever is sent.
+    ///
+    /// # Errors
+    /// The first one of `send`.
+    fn present(
+        &self,
+        mut send: impl FnMut(Request, &Descriptor) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let memory = self.memory.iter().map(|file| (Request::HostMemory, file));
+        let stored = self.kept.iter();
+        let stored = stored.map(|(number, (file, _))| (Request::HostFile { file: *number }, file));
+        for (request, file) in memory.chain(stored) {
+            if file.is_ours() {
+                send(request, file)?;
+            } else {
+                tracing::warn!("the program has closed a file of its memory");
+            }
+        }
+        Ok(())
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -236,21 +261,21 @@ impl Session {
     }
 
     /// Presents the files to the next daemon. For the control thread.
-    pub(super) fn present_files(&self, line: Option<&Arc<Descriptor>>) {
-        let Some(socket) = line.filter(|_| self.minor.load(Ordering::Relaxed) >= SINCE) else {
-            return;
-        };
-        let files = locked(&self.files);
-        let memory = files.memory.iter().map(|file| (Request::HostMemory, file));
-        let stored = files.kept.iter();
-        let stored = stored.map(|(number, (file, _))| (Request::HostFile { file: *number }, file));
-        for (request, file) in memory.chain(stored) {
-            let mut frame = Vec::new();
-            let made = encode(self.asks.number(), &request, &mut frame);
-            if made.is_err() || socket::send(socket, &frame, Some(file)).is_err() {
-                tracing::warn!("a file of the process's memory was not presented");
-            }
+    ///
+    /// # Errors
+    /// If one was not sent. The daemon would take what is in it for lost: all are presented anew,
+    /// on another connection.
+    pub(super) fn present_files(&self, socket: &Descriptor) -> io::Result<()> {
+        if self.minor.load(Ordering::Relaxed) < SINCE {
+            return Ok(());
         }
+        locked(&self.files).present(|request, file| {
+            let mut frame = Vec::new();
+            match encode(self.asks.number(), &request, &mut frame) {
+                Ok(()) => socket::send(socket, &frame, Some(file)),
+                Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+            }
+        })
     }
 
     /// A range was given in this file: the next daemon is shown it. For the control thread.
@@ -259,5 +284,66 @@ impl Session {
         if self.minor.load(Ordering::Relaxed) >= SINCE {
             files.memory.get_or_insert(file);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::IntoRawFd as _;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn file() -> Descriptor {
+        let (file, _) = UnixStream::pair().expect("something open");
+        Descriptor::new(file.into_raw_fd()).expect("a descriptor")
+    }
+
+    fn three() -> Files {
+        Files {
+            kept: BTreeMap::from([(4, (file(), 1)), (5, (file(), 2))]),
+            memory: Some(file()),
+            unused: 0,
+        }
+    }
+
+    #[test]
+    fn all_files_are_presented_with_their_numbers() {
+        let mut sent = Vec::new();
+        let answer = three().present(|request, _| {
+            sent.push(request);
+            Ok(())
+        });
+        let files = [4, 5].map(|file| Request::HostFile { file });
+        assert!(answer.is_ok());
+        assert_eq!(sent, [&[Request::HostMemory][..], &files].concat());
+    }
+
+    #[test]
+    fn one_file_that_is_not_sent_fails_the_presentation() {
+        let mut tried = 0;
+        let answer = three().present(|_, _| {
+            tried += 1;
+            match tried {
+                2 => Err(io::Error::from_raw_os_error(libc::ETOOMANYREFS)),
+                _ => Ok(()),
+            }
+        });
+        let why = answer.expect_err("one is missing").raw_os_error();
+        assert_eq!((why, tried), (Some(libc::ETOOMANYREFS), 2));
+    }
+
+    #[test]
+    fn file_that_the_program_closed_does_not_keep_the_others_back() {
+        let files = three();
+        let gone = files.kept.get(&4).map(|(file, _)| file.number());
+        sys::close(gone.expect("it is kept"));
+        let mut sent = Vec::new();
+        let answer = files.present(|request, _| {
+            sent.push(request);
+            Ok(())
+        });
+        assert!(answer.is_ok());
+        assert_eq!(sent, [Request::HostMemory, Request::HostFile { file: 5 }]);
     }
 }

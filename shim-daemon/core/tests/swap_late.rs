@@ -5,7 +5,7 @@ use crate::node::late::RECOVERY;
 use crate::node::swap::{Obeys, swapping};
 use crate::node::{Node, Rng, secs, spec};
 use gpushare_core::{
-    Bytes, DeviceId, Nanos, Notice, Order, Place, ProcessId, TenantId, TenantSpec,
+    Bytes, DeviceId, Event, Nanos, Notice, Order, Place, ProcessId, TenantId, TenantSpec,
 };
 
 fn mib(count: u64) -> Bytes {
@@ -400,4 +400,95 @@ fn sibling_that_cannot_be_sealed_does_not_keep_a_late_one_out() {
     });
     let (_, order) = node.guests[&beside].moves.orders[&device];
     assert_ne!(order, Order::Return);
+}
+
+#[test]
+fn process_that_cannot_move_runs_on_after_a_restart() {
+    for late in [false, true] {
+        let (mut node, device) = Node::restarted(2048, 64);
+        let (tenant, own) = node.survives_as(swapping(device, 1024), device, &[(512, 0)]);
+        if late {
+            node.live(RECOVERY + secs(1));
+        }
+        node.comes_fixed(own[0]);
+        node.live(RECOVERY + secs(1));
+        assert_eq!(node.place(tenant, device), Place::In);
+        let ask = node.want(own[0], device, mib(64));
+        node.live(secs(1));
+        assert!(node.granted(ask));
+    }
+}
+
+#[test]
+fn one_that_cannot_move_comes_together_with_a_sibling_that_is_out() {
+    for card in [1536, 2048] {
+        for late in [false, true] {
+            let (mut node, device) = Node::restarted(card, 64);
+            let (tenant, own) = node.survives(device, &[(512, 0), (512, 512)]);
+            let (beside, other) = node.survives(device, &[(1024, 0)]);
+            arrives(&mut node, other[0]);
+            arrives(&mut node, own[1]);
+            if late {
+                node.live(RECOVERY + secs(1));
+            }
+            node.comes_fixed(own[0]);
+            node.live(RECOVERY + secs(1));
+            assert!(node.runs(beside, device));
+            if card == 2048 && !late {
+                assert!(node.runs(tenant, device), "there is room");
+            }
+            is_whole(&mut node, tenant, device, 30);
+            assert!(!node.processes[&own[1]].is_sealed(device));
+            node.live(secs(30));
+            assert_eq!(node.place(tenant, device), Place::In, "it cannot leave");
+        }
+    }
+}
+
+#[test]
+fn tenant_without_a_process_is_in_once_the_recovery_is_over() {
+    for early in [false, true] {
+        let (mut node, device) = Node::restarted(2048, 64);
+        let (tenant, _) = node.survives_as(swapping(device, 1024), device, &[]);
+        let new = early.then(|| node.start(tenant));
+        node.live(RECOVERY);
+        assert_eq!(node.place(tenant, device), Place::In);
+        let new = new.unwrap_or_else(|| node.start(tenant));
+        let ask = node.want(new, device, mib(512));
+        node.live(secs(1));
+        assert!(node.granted(ask));
+    }
+}
+
+#[test]
+fn tenant_of_a_stopped_process_alone_lets_a_new_one_run() {
+    let (mut node, device) = Node::restarted(2048, 64);
+    let (tenant, own) = node.survives_as(swapping(device, 1024), device, &[(512, 512)]);
+    node.comes(own[0]);
+    node.live(RECOVERY + GRACE + secs(1));
+    assert_eq!(node.place(tenant, device), Place::Out);
+    let new = node.start(tenant);
+    let ask = node.want(new, device, mib(512));
+    node.until("it is granted", 10, |node| node.granted(ask));
+    node.speaks(own[0], false);
+    is_whole(&mut node, tenant, device, 10);
+    assert_eq!(away(&node, own[0], device), Bytes::ZERO);
+}
+
+#[test]
+fn next_program_returns_though_a_late_one_died_unheard() {
+    let (mut node, device, [tenant, _], own) = one_late((1536, 64), [(512, 0), (512, 512)], 1024);
+    node.comes(own[1]);
+    own.into_iter().for_each(|process| node.exit(process));
+    node.live(secs(5));
+    let new = node.start(tenant);
+    let ask = node.want(new, device, mib(512));
+    node.live(secs(1));
+    assert!(node.granted(ask));
+    node.tell(Event::Suspend { tenant });
+    node.until("it is out", 10, |node| {
+        node.place(tenant, device) == Place::Out
+    });
+    node.calls(tenant, device);
+    node.until("it runs", 60, |node| node.runs(tenant, device));
 }

@@ -7,7 +7,9 @@
 //! charged.
 //!
 //! An object is taken out before the driver is asked to release it, and either put back or settled
-//! afterwards. Another thread may get the released handle or address immediately.
+//! afterwards. Another thread may get the released handle or address immediately. Memory that is
+//! about to be mapped or bound is held before the driver is asked, and let go again if it refuses:
+//! another thread may release the handle meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -38,6 +40,13 @@ pub(crate) struct Reference {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "either put back or settled"]
 pub(crate) struct Holds(Vec<(Binding, u64, u64)>);
+
+/// Memory that is about to be mapped or bound, and is held meanwhile.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "either held from then on or not"]
+pub(crate) struct Holding {
+    id: u64,
+}
 
 /// A credit: where and how much.
 pub(crate) type Credit = (DeviceKey, Units);
@@ -91,6 +100,8 @@ pub(crate) struct Physical {
     allocations: BTreeMap<u64, Allocation>,
     /// Allocation and references by handle.
     handles: BTreeMap<u64, (u64, u64)>,
+    /// Handles of which the driver is asked to release the last reference.
+    going: BTreeMap<u64, u64>,
     /// Length and allocation by place.
     holds: BTreeMap<Binding, (u64, u64)>,
 }
@@ -176,12 +187,14 @@ impl Physical {
         *references -= 1;
         if *references == 0 {
             self.handles.remove(&handle);
+            self.going.insert(handle, taken.id);
         }
         Some(taken)
     }
 
     /// The driver refused the release.
     pub(crate) fn not_released(&mut self, reference: Reference) {
+        self.is_answered(reference);
         self.handles
             .entry(reference.handle)
             .or_insert((reference.id, 0))
@@ -190,49 +203,58 @@ impl Physical {
 
     /// The driver has released the handle: the credit, if no mapping holds the memory any more.
     pub(crate) fn released(&mut self, reference: Reference) -> Option<Credit> {
+        self.is_answered(reference);
         self.let_go(reference.id)
     }
 
-    /// Notes that the memory of `handle` is held at `place`, over `length` bytes. The credit of
-    /// memory that was held there, and nowhere else.
-    pub(crate) fn held_by_handle(
-        &mut self,
-        handle: u64,
-        place: Binding,
-        length: u64,
-    ) -> Option<Credit> {
-        let (id, _) = self.handles.get(&handle)?;
-        self.held_at(*id, place, length)
+    /// The handle may be another object's by now, which goes too.
+    fn is_answered(&mut self, reference: Reference) {
+        if self.going.get(&reference.handle) == Some(&reference.id) {
+            self.going.remove(&reference.handle);
+        }
     }
 
-    /// Notes that the memory mapped at `address` is held at `place` as well. As there.
-    pub(crate) fn held_by_address(
-        &mut self,
-        address: u64,
-        place: Binding,
-        length: u64,
-    ) -> Option<Credit> {
+    /// The memory of `handle` is about to be held at a place as well. The driver may come to that
+    /// before it comes to a release of the handle that it was asked for already.
+    pub(crate) fn holding(&mut self, handle: u64) -> Option<Holding> {
+        let known = self.handles.get(&handle).map(|(id, _)| id);
+        let id = *known.or_else(|| self.going.get(&handle))?;
+        self.holding_one(id)
+    }
+
+    /// The same of the memory mapped at `address`.
+    pub(crate) fn holding_at(&mut self, address: u64) -> Option<Holding> {
         let below = self.holds.range(..=Binding::Address(address)).next_back();
         let (Binding::Address(start), (mapped, id)) = below? else {
             return None;
         };
-        if address - start >= *mapped {
-            return None;
-        }
-        self.held_at(*id, place, length)
+        let id = (address - start < *mapped).then_some(*id)?;
+        self.holding_one(id)
     }
 
-    fn held_at(&mut self, id: u64, place: Binding, length: u64) -> Option<Credit> {
+    fn holding_one(&mut self, id: u64) -> Option<Holding> {
+        self.allocations.get_mut(&id)?.held += 1;
+        Some(Holding { id })
+    }
+
+    /// It is held at `place` from now on, over `length` bytes. The credit of memory that was held
+    /// there, and nowhere else.
+    pub(crate) fn held(&mut self, holding: Holding, place: Binding, length: u64) -> Option<Credit> {
+        let Holding { id } = holding;
         let place = match (place, self.allocations.get(&id)) {
             (Binding::Multicast(mc, UNNAMED, offset), Some(allocation)) => {
                 Binding::Multicast(mc, unnamed(allocation.device), offset)
             }
             _ => place,
         };
-        self.hold(id);
         // The same tiles mapped over: one hold, not two.
         let (_, stale) = self.holds.insert(place, (length, id))?;
         self.let_go(stale)
+    }
+
+    /// The driver refused that: the credit, if nothing else holds it any more.
+    pub(crate) fn not_held(&mut self, holding: Holding) -> Option<Credit> {
+        self.let_go(holding.id)
     }
 
     /// Takes out the holds in `from..to`, before the driver undoes them.
@@ -281,172 +303,4 @@ impl Physical {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const HANDLE: u64 = 0x5000;
-
-    fn made() -> (Physical, Credit) {
-        let mut physical = Physical::default();
-        let (device, units) = (DeviceKey::default(), Units(4096));
-        physical.created(HANDLE, device, units);
-        (physical, (device, units))
-    }
-
-    fn release(physical: &mut Physical, handle: u64) -> Option<Credit> {
-        let reference = physical.releasing(handle).unwrap();
-        physical.released(reference)
-    }
-
-    fn unmap(physical: &mut Physical, address: u64, length: u64) -> Vec<Credit> {
-        let holds = physical.undoing(
-            Binding::Address(address),
-            Binding::Address(address + length),
-        );
-        physical.undone(holds)
-    }
-
-    #[test]
-    fn a_handle_that_was_never_mapped_is_credited_at_its_release() {
-        let (mut physical, credit) = made();
-        assert_eq!(release(&mut physical, HANDLE), Some(credit));
-        assert_eq!(physical.releasing(HANDLE), None);
-    }
-
-    #[test]
-    fn mapped_memory_outlives_its_handle() {
-        let (mut physical, credit) = made();
-        let _ = physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
-        let _ = physical.held_by_handle(HANDLE, Binding::Address(8 << 21), 1 << 21);
-        assert_eq!(release(&mut physical, HANDLE), None);
-        assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
-        assert_eq!(unmap(&mut physical, 8 << 21, 1 << 21), [credit]);
-    }
-
-    #[test]
-    fn unmapping_first_leaves_the_handle_charged() {
-        let (mut physical, credit) = made();
-        let _ = physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
-        assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
-        assert_eq!(release(&mut physical, HANDLE), Some(credit));
-    }
-
-    #[test]
-    fn a_retained_handle_is_one_more_reference() {
-        let (mut physical, credit) = made();
-        let _ = physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
-        physical.retained(HANDLE, (1 << 21) + 77);
-        physical.retained(0x6000, 1 << 21);
-        physical.retained(0x7000, 5 << 21);
-        assert_eq!(release(&mut physical, HANDLE), None);
-        assert_eq!(release(&mut physical, HANDLE), None);
-        assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
-        assert_eq!(physical.releasing(0x7000), None, "nothing was mapped there");
-        assert_eq!(release(&mut physical, 0x6000), Some(credit));
-    }
-
-    #[test]
-    fn a_refused_release_or_unmap_changes_nothing() {
-        let (mut physical, credit) = made();
-        let _ = physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
-        let reference = physical.releasing(HANDLE).unwrap();
-        physical.not_released(reference);
-        let holds = physical.undoing(Binding::Address(0), Binding::Address(u64::MAX));
-        physical.not_undone(holds);
-        assert_eq!(release(&mut physical, HANDLE), None);
-        assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), [credit]);
-    }
-
-    #[test]
-    fn an_unmap_of_several_mappings_lets_go_of_each() {
-        let (mut physical, first) = made();
-        physical.created(0x6000, DeviceKey::default(), Units(8));
-        let _ = physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
-        let _ = physical.held_by_handle(0x6000, Binding::Address(2 << 21), 1 << 21);
-        assert_eq!(
-            (
-                release(&mut physical, HANDLE),
-                release(&mut physical, 0x6000)
-            ),
-            (None, None)
-        );
-        assert_eq!(
-            unmap(&mut physical, 1 << 21, 2 << 21),
-            [first, (DeviceKey::default(), Units(8))]
-        );
-    }
-
-    #[test]
-    fn bindings_hold_like_mappings() {
-        let (mut physical, credit) = made();
-        let _ = physical.held_by_handle(HANDLE, Binding::Address(1 << 21), 1 << 21);
-        let _ = physical.held_by_address(1 << 21, Binding::Multicast(9, 0, 0), 1 << 21);
-        let _ = physical.held_by_handle(HANDLE, Binding::Array(3, 1), 1);
-        let _ = physical.held_by_handle(HANDLE, Binding::Array(3, 1), 1);
-        assert_eq!(release(&mut physical, HANDLE), None);
-        assert_eq!(unmap(&mut physical, 0, u64::MAX), []);
-        let bound = physical.undoing(
-            Binding::Multicast(9, 0, 0),
-            Binding::Multicast(9, 0, 1 << 21),
-        );
-        assert_eq!(physical.undone(bound), []);
-        let tiles = physical.undoing(Binding::Array(3, 0), Binding::Array(4, 0));
-        assert_eq!(physical.undone(tiles), [credit]);
-    }
-
-    #[test]
-    fn exported_memory_is_counted_apart() {
-        let (mut physical, (device, units)) = made();
-        physical.created(0x6000, device, Units(8));
-        physical.exported(0x6000);
-        let charges = physical.charges(device);
-        assert_eq!(
-            (charges.own, charges.shared),
-            (units.bytes(), Units(8).bytes())
-        );
-        let _ = release(&mut physical, 0x6000);
-        assert_eq!(physical.charges(device).shared, 0);
-    }
-
-    #[test]
-    fn another_processs_memory_is_not_ours_to_credit() {
-        let (mut physical, credit) = made();
-        physical.imported(0x9000);
-        assert_eq!(physical.releasing(0x9000), None);
-        let _ = physical.held_by_handle(0x9000, Binding::Address(1 << 21), 1 << 21);
-        assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
-        physical.imported(HANDLE);
-        assert_eq!(release(&mut physical, HANDLE), None);
-        assert_eq!(release(&mut physical, HANDLE), Some(credit));
-    }
-
-    #[test]
-    fn memory_of_two_devices_is_bound_at_one_unnamed_place() {
-        let (mut physical, first) = made();
-        let other = DeviceKey::of_index(1).unwrap();
-        let second = (other, Units(8192));
-        physical.created(0x6000, second.0, second.1);
-        let place = Binding::Multicast(9, UNNAMED, 0);
-        assert_eq!(physical.held_by_handle(HANDLE, place, 4096), None);
-        assert_eq!(release(&mut physical, HANDLE), None, "it is bound");
-        assert_eq!(physical.held_by_handle(0x6000, place, 4096), None);
-        assert_eq!(release(&mut physical, 0x6000), None);
-        let mut unbind = |device: DeviceKey| {
-            let at = |offset| Binding::Multicast(9, unnamed(device), offset);
-            let holds = physical.undoing(at(0), at(4096));
-            physical.undone(holds)
-        };
-        assert_eq!(unbind(other), [second]);
-        assert_eq!(unbind(first.0), [first]);
-    }
-
-    #[test]
-    fn memory_that_another_takes_the_place_of_is_credited() {
-        let (mut physical, first) = made();
-        physical.created(0x6000, first.0, Units(8192));
-        let tiles = Binding::Array(3, 1);
-        assert_eq!(physical.held_by_handle(HANDLE, tiles, 1), None);
-        assert_eq!(release(&mut physical, HANDLE), None);
-        assert_eq!(physical.held_by_handle(0x6000, tiles, 1), Some(first));
-    }
-}
+mod tests;

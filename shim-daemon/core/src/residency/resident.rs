@@ -19,7 +19,7 @@ enum Said {
     Sealed,
     Away,
     Back,
-    /// It came from the previous daemon with all its memory on the card.
+    /// It came from the previous daemon with all its memory on the card, or it cannot move it.
     Here,
 }
 
@@ -357,6 +357,7 @@ impl Resident {
             self.stay.open(now);
         }
         let said = match self.place {
+            Place::Confirming | Place::Out if !can => Said::Here,
             Place::Out if self.found => Said::Nothing,
             Place::Confirming | Place::Out => Said::Away,
             _ => Said::Nothing,
@@ -384,8 +385,11 @@ impl Resident {
     /// A process has nothing on the device any more. What the others reported may be all now.
     pub(crate) fn leave(&mut self, process: ProcessId) -> Option<Turned> {
         self.members.remove(&process)?;
-        // The command was for the programs that ran then.
-        self.suspended &= !self.members.is_empty();
+        if self.members.is_empty() {
+            // The command was for the programs that ran then, and nothing is waited for any more.
+            (self.suspended, self.held) = (false, false);
+            (self.found, self.undecided) = (false, false);
+        }
         self.all_said()
     }
 
@@ -441,9 +445,13 @@ impl Resident {
             Place::Entering => (Said::Back, Turned::Back),
             _ => return None,
         };
-        let mut said = self.members.values().filter(|member| !member.silent);
-        let first = said.next()?;
-        let all = first.said == wanted && said.all(|member| member.said == wanted);
+        let returns = turned == Turned::Back;
+        let mut heard = self.members.values().filter(|member| !member.silent);
+        // Memory that cannot move has not left.
+        let owed = |member: &&Member| member.said != wanted && (member.can || !returns);
+        let mut missing = heard.clone().filter(owed);
+        // Where none can answer there is nothing to bring back.
+        let all = missing.next().is_none() && (returns || heard.next().is_some());
         all.then_some(turned)
     }
 

@@ -79,6 +79,17 @@ impl Node {
 
     /// A process registers with the new daemon, and says no more.
     pub fn comes(&mut self, process: ProcessId) {
+        self.comes_as(process, true);
+    }
+
+    /// A process whose library cannot move memory comes, and adopts the new daemon's page. It never
+    /// says where its memory is, and obeys no order.
+    pub fn comes_fixed(&mut self, process: ProcessId) {
+        self.comes_as(process, false);
+        self.tell(Event::Adopted { process });
+    }
+
+    fn comes_as(&mut self, process: ProcessId, movable: bool) {
         let Some(proc) = self.processes.get_mut(&process) else {
             return;
         };
@@ -91,7 +102,7 @@ impl Node {
             adopted: false,
             gated: true,
         });
-        if self.guests[&tenant].spec.oversubscribe != Oversubscribe::Off {
+        if movable && self.guests[&tenant].spec.oversubscribe != Oversubscribe::Off {
             self.tell(Event::Movable {
                 process,
                 by_parts: true,

@@ -34,19 +34,20 @@ impl Resident {
         self.found = true;
     }
 
-    /// A process comes from a previous daemon and has memory here: it has to say where that is.
+    /// A process comes from a previous daemon and has memory here: it has to say where that is,
+    /// unless that cannot have left the card.
     pub(crate) fn awaits(&mut self, now: Nanos, process: ProcessId) {
         if let Some(member) = self.members.get_mut(&process) {
-            member.owes = Some(now);
-            member.said = Said::Nothing;
+            if member.can {
+                (member.owes, member.said) = (Some(now), Said::Nothing);
+            }
             self.undecided = true;
         }
     }
 
     /// Whether a process has yet to show its memory.
     pub(crate) fn owes(&self, process: ProcessId) -> bool {
-        let member = self.members.get(&process);
-        member.is_some_and(|member| member.owes.is_some())
+        self.members.get(&process).is_some_and(Member::owes)
     }
 
     /// Whether a process that has come has yet to show its memory.
@@ -75,7 +76,7 @@ impl Resident {
     /// memory is on the card. Ignored where it has shown that already.
     pub(crate) fn shows(&mut self, process: ProcessId, away: Option<Bytes>) -> bool {
         let member = self.members.get_mut(&process);
-        let Some(member) = member.filter(|member| member.owes.is_some()) else {
+        let Some(member) = member.filter(|member| member.owes()) else {
             return false;
         };
         (member.owes, member.silent) = (None, false);
@@ -107,7 +108,7 @@ impl Resident {
     pub(crate) fn parts(&self) -> Parts {
         let spoke = || self.members.values().filter(|one| !one.silent);
         let is_out = |one: &Member| match self.place {
-            Place::Out => one.said != Said::Here,
+            Place::Out => one.can && one.said != Said::Here,
             _ => one.said == Said::Away,
         };
         Parts {

@@ -41,10 +41,12 @@ impl World {
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };
+        resident.awaits(now, process);
         if !can {
+            // It says nothing: all of its memory is on the card.
+            self.place_anew(tenant, device);
             return;
         }
-        resident.awaits(now, process);
         let may_enter = matches!(resident.place(), Place::In | Place::Entering);
         if may_enter && deficit > Some(Bytes::ZERO) {
             resident.held = true;
@@ -95,7 +97,7 @@ impl World {
     }
 
     /// When a tenant no longer waits for a process that says nothing.
-    fn set_silence_timer(&mut self, tenant: TenantId, device: DeviceId) {
+    pub(super) fn set_silence_timer(&mut self, tenant: TenantId, device: DeviceId) {
         let resident = self.residency.get(device, tenant);
         let since = resident.and_then(|resident| resident.awaited_since());
         let timer = Timer::Silent(device, tenant);
@@ -143,7 +145,11 @@ impl World {
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };
-        if !resident.is_due() || resident.is_empty() {
+        if !resident.is_due() {
+            return;
+        }
+        if resident.is_empty() {
+            self.has_nothing(tenant, device);
             return;
         }
         let (place, parts, complete) = (resident.place(), resident.parts(), resident.complete());
@@ -204,9 +210,9 @@ impl World {
     }
 
     /// Brings together a tenant that is partly out. Nothing is copied but what is out, if the card
-    /// has room for that and the tenant works, or less is out than is not. Else the rest leaves
-    /// too. If the host has no room for that, its processes stay as they are, sealed, until the
-    /// rotation has made room on the card.
+    /// has room for that and the tenant works, or less is out than is not, or the rest cannot
+    /// leave. Else the rest leaves too. If that cannot leave, or the host has no room for it, its
+    /// processes stay as they are, sealed, until the rotation has made room on the card.
     fn unite(&mut self, tenant: TenantId, device: DeviceId) {
         let (all, missing) = (
             self.in_use(tenant, device),
@@ -217,13 +223,14 @@ impl World {
             return;
         };
         let (place, out) = (resident.place(), resident.told_away());
+        let fixed = !resident.can_when_connected();
         let works = match place {
             Place::Out => resident.returns().is_some(),
             // It enters because it waited to return: it would lose that wish.
             Place::Entering => true,
             _ => !idle,
         };
-        if missing.is_zero() && (works || out <= all - out) {
+        if missing.is_zero() && (works || fixed || out <= all - out) {
             self.enter(tenant, device);
         } else if resident.early.is_some() {
             self.give_up_return(tenant, device);
@@ -239,11 +246,14 @@ impl World {
     }
 
     /// All of a tenant leaves. A process whose memory is out answers no order to be sealed, so the
-    /// order is to leave at once. `returns`: it waits to come back. `false`: the host has no room.
+    /// order is to leave at once. `returns`: it waits to come back. `false`: the host has no room,
+    /// or one of its processes cannot move.
     fn leave_whole(&mut self, tenant: TenantId, device: DeviceId, returns: bool) -> bool {
         let now = self.timers.now();
         let bytes = self.in_use(tenant, device);
-        if !self.reserve(device, tenant, bytes) {
+        let resident = self.residency.get(device, tenant);
+        let can = resident.is_some_and(|resident| resident.can_when_connected());
+        if !can || !self.reserve(device, tenant, bytes) {
             return false;
         }
         self.ledger.change(device, tenant, |account| {

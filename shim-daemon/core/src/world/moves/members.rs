@@ -102,15 +102,20 @@ impl World {
             self.place_anew(tenant, device);
             return;
         }
-        // Nothing of it is left to move or to bring back.
-        let is_in = resident.place() == Place::In;
+        self.has_nothing(tenant, device);
+    }
+
+    /// A tenant has no process on a device: nothing is left to move or to bring back.
+    pub(super) fn has_nothing(&mut self, tenant: TenantId, device: DeviceId) {
         self.residency.reserve(device, tenant, Bytes::ZERO);
         self.ledger.change(device, tenant, |account| {
             (account.away, account.residue) = (Bytes::ZERO, Bytes::ZERO);
         });
-        if !is_in {
+        if self.place(tenant, device) != Some(Place::In) {
             self.go(tenant, device, Place::In, false);
         }
+        self.tell_withheld(tenant, device);
+        self.set_silence_timer(tenant, device);
         self.facts_changed(device);
     }
 
