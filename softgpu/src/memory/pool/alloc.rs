@@ -50,6 +50,19 @@ impl PoolBlock {
         self.pool.home == Home::Host
     }
 
+    /// Whether a copy or memset of this device may access it, by the pool's rights.
+    pub(crate) fn admits(&self, ordinal: u32, access: va::Access) -> bool {
+        if !self.pool.is_on_device() {
+            return true;
+        }
+        let state = self.pool.lock();
+        let mask = match access {
+            va::Access::Read => state.readers,
+            va::Access::Write => state.writers,
+        };
+        mask & (1 << ordinal) != 0
+    }
+
     /// Its pool.
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.pool
