@@ -168,13 +168,14 @@ fn place(
         other => return other,
     }
     // Memory whose free is pending may be used after a dependency on the free. Waiting for the
-    // context's work is the strongest dependency.
+    // context's work is the strongest dependency. It is the driver's own wait, not a call of the
+    // program's: a stream that captures has no work, and its capture stays valid.
     let wait = {
         let state = pool.lock();
         state.internal_dependencies && state.model.has_pending()
     };
     if wait {
-        exec::drain(context)?;
+        exec::settled(context)?;
     }
     pool.lock().model.synchronised();
     match take() {
