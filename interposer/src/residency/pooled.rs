@@ -87,6 +87,17 @@ impl Pooled {
         self.pools.insert(id, pool);
         id
     }
+
+    /// The driver has destroyed the pool that a handle was known for. The handle may be another
+    /// pool's by now, which stays.
+    pub(super) fn destroyed(&mut self, handle: usize, known: Option<PoolId>) {
+        if self.handles.get(&handle) == Some(&known) {
+            self.handles.remove(&handle);
+        }
+        if let Some(pool) = known.and_then(|id| self.pools.get_mut(&id)) {
+            pool.is_destroyed = true;
+        }
+    }
 }
 
 /// Whether a pool can serve now: not while something captures, when only the driver can say what it
@@ -408,5 +419,47 @@ impl Blocks {
         };
         self.pooled.live.insert(at, live);
         Some(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(handle: usize) -> Pool {
+        Pool {
+            handle: CUmemoryPool(core::ptr::without_provenance_mut(handle)),
+            device: DeviceKey::of_index(0).unwrap(),
+            ordinal: 0,
+            books: PoolBooks::default(),
+            most: 0,
+            threshold: 0,
+            access: Vec::new(),
+            is_destroyed: false,
+        }
+    }
+
+    #[test]
+    fn a_destroyed_pool_leaves_its_handle_to_the_next_one() {
+        let mut pooled = Pooled::default();
+        let first = pooled.enter(pool(64));
+        // The driver gives the handle again before the first destruction is noted.
+        let second = pooled.enter(pool(64));
+        pooled.destroyed(64, Some(first));
+        assert_eq!(pooled.handles.get(&64), Some(&Some(second)));
+        assert!(pooled.pools[&first].is_destroyed);
+        assert!(!pooled.pools[&second].is_destroyed);
+        pooled.destroyed(64, Some(second));
+        assert_eq!(pooled.handles.get(&64), None);
+    }
+
+    #[test]
+    fn a_pool_that_is_left_to_the_driver_leaves_its_handle_too() {
+        let mut pooled = Pooled::default();
+        pooled.handles.insert(64, None);
+        let second = pooled.enter(pool(64));
+        pooled.destroyed(64, None);
+        assert_eq!(pooled.handles.get(&64), Some(&Some(second)));
+        assert!(!pooled.pools[&second].is_destroyed);
     }
 }
