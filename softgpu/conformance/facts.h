@@ -68,6 +68,7 @@ void managed_facts(void);
 void beyond_facts(void);
 void pointer_facts(void);
 void denied_facts(void);
+void reach_facts(void);
 void foreign_facts(void);
 void stream_facts(void);
 void capture_facts(void);

@@ -33,8 +33,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # Facts about two processes need one machine for both; a real driver ignores this variable.
 export SOFTGPU_PRIVATE="${SOFTGPU_PRIVATE:-facts-$$}"
-# Some facts are of drivers from 13.1 on.
-export SOFTGPU="${SOFTGPU:-driver=13050}"
+# Some facts are of drivers from 13.1 on, and some of two devices.
+export SOFTGPU="${SOFTGPU:-driver=13050,count=2}"
 if [ -n "$kept" ] && [ -e "$kept" ]; then
     cp "$kept" "$work/answers"
 else

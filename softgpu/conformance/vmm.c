@@ -95,6 +95,65 @@ void denied_facts(void) {
     // A driver may refuse the call or fault when the work runs; the access must not succeed.
     result called = CU(cuMemsetD8_v2, a, 1, (size_t)16), waited = CU(cuCtxSynchronize);
     say_bool("fill_of_mapped_memory_without_access_succeeds", !called && !waited);
+    say_result("fill_without_access", called);
+    say_result("wait_after_it", waited);
+    unsigned byte = 0;
+    say_result("copy_from_it", CU(cuMemcpyDtoH_v2, &byte, a, (size_t)1));
+}
+
+// Copies of memory that the current context's device may not access, and of memory that any may.
+void reach_facts(void) {
+    static const char *const facts[] = {"fill", "to_host", "from_host", "on_devices", "between_contexts", "on_the_owner_from_elsewhere",
+                                        "plain_fill", "plain_to_host", "boxes_between_contexts", "stream_of_another_context", NULL};
+    struct properties properties = {.type = 1, .location_type = 1};
+    struct access access = {.location_type = 1, .flags = 3};
+    handle one = begin(), two = NULL, stream = NULL;
+    address there = 0, here = 0, plain = 0;
+    unsigned long long memory = 0;
+    unsigned word = 0;
+    int devices = 0;
+    size_t grain = 2 << 20;
+    must("cuDeviceGetCount", CU(cuDeviceGetCount, &devices));
+    if (devices < 2) {
+        for (const char *const *fact = facts; *fact; fact++) say(*fact, "absent");
+        return;
+    }
+    must("cuMemAlloc", CU(cuMemAlloc_v2, &plain, grain));
+    must("cuMemCreate", CU(cuMemCreate, &memory, grain, &properties, 0ULL));
+    must("cuMemAddressReserve", CU(cuMemAddressReserve, &there, grain, (size_t)0, (address)0, 0ULL));
+    must("cuMemMap", CU(cuMemMap, there, grain, (size_t)0, memory, 0ULL));
+    must("cuMemSetAccess", CU(cuMemSetAccess, there, grain, &access, (size_t)1));
+    must("cuDevicePrimaryCtxRetain", CU(cuDevicePrimaryCtxRetain, &two, 1));
+    must("cuCtxSetCurrent", CU(cuCtxSetCurrent, two));
+    must("cuMemAlloc", CU(cuMemAlloc_v2, &here, grain));
+    must("cuStreamCreate", CU(cuStreamCreate, &stream, 1u));
+    say_result("fill", CU(cuMemsetD8_v2, there, 1, (size_t)16));
+    say_result("to_host", CU(cuMemcpyDtoH_v2, &word, there, (size_t)4));
+    say_result("from_host", CU(cuMemcpyHtoD_v2, there, &word, (size_t)4));
+    say_result("on_devices", CU(cuMemcpyDtoDAsync_v2, here, there, (size_t)4, stream));
+    say_result("between_contexts", CU(cuMemcpyPeerAsync, here, two, there, one, (size_t)4, stream));
+    say_result("on_the_owner_from_elsewhere", CU(cuMemcpyPeerAsync, there, one, there + 4096, one, (size_t)4, stream));
+    say_result("plain_fill", CU(cuMemsetD8_v2, plain, 1, (size_t)16));
+    say_result("plain_to_host", CU(cuMemcpyDtoH_v2, &word, plain, (size_t)4));
+    struct side {
+        size_t x, y, z, level;
+        int type;
+        void *host;
+        address device;
+        void *array;
+        handle context;
+        size_t pitch, height;
+    };
+    struct {
+        struct side from, to;
+        size_t width, height, depth;
+    } box = {{.type = 2, .device = there, .context = one, .pitch = 64, .height = 2},
+             {.type = 2, .device = here, .context = two, .pitch = 128, .height = 2}, 64, 2, 1};
+    say_result("boxes_between_contexts", CU(cuMemcpy3DPeerAsync, &box, stream));
+    must("cuCtxSynchronize", CU(cuCtxSynchronize));
+    // The owner's context is current; the stream is the other one's.
+    must("cuCtxSetCurrent", CU(cuCtxSetCurrent, one));
+    say_result("stream_of_another_context", CU(cuMemcpyDtoHAsync_v2, &word, there, (size_t)4, stream));
 }
 
 static sigjmp_buf faulted;

@@ -1,12 +1,17 @@
-//! Handles returned to the application: numbers that look like pointers, are never reused and are
-//! never dereferenced.
+//! Handles returned to the application: numbers that look like pointers and are never dereferenced.
+//! With `reuse=lifo` in SPEC the handle of a destroyed object is the next one of its kind, as from
+//! an allocator; otherwise no handle is given twice. Contexts, graphs and their nodes are numbers
+//! that nothing else ever has, in both cases.
 //!
 //! A real driver returns pointers and crashes on a stale handle; softgpu detects it and returns the
 //! documented error.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use crate::spec::Reuse;
+use crate::world::process;
 
 /// The first handle value: in the lower half of user space, far from kernel mappings.
 const FIRST: usize = 0x5105_0000_0000;
@@ -29,6 +34,8 @@ pub fn number(handle: usize) -> u32 {
 #[derive(Debug)]
 pub struct Handles<T> {
     live: RwLock<Option<HashMap<usize, Arc<T>>>>,
+    /// Those of destroyed objects, the last one last.
+    free: Mutex<Vec<usize>>,
 }
 
 impl<T> Handles<T> {
@@ -36,17 +43,35 @@ impl<T> Handles<T> {
     pub const fn new() -> Self {
         Self {
             live: RwLock::new(None),
+            free: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The handle value of a new object of this kind.
+    pub fn fresh(&self) -> usize {
+        self.free().pop().unwrap_or_else(fresh)
+    }
+
+    fn free(&self) -> std::sync::MutexGuard<'_, Vec<usize>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The objects of these handles are gone.
+    fn gone(&self, handles: impl IntoIterator<Item = usize>) {
+        if process().is_ok_and(|process| process.spec().reuse == Reuse::Lifo) {
+            self.free().extend(handles);
         }
     }
 
     /// Adds `object` and returns its handle value.
     pub fn insert(&self, object: Arc<T>) -> usize {
-        let handle = fresh();
+        let handle = self.fresh();
         self.insert_at(handle, object);
         handle
     }
 
-    /// Adds `object` under a value from [`fresh`], for objects that store their own handle.
+    /// Adds `object` under a value from [`fresh`](Self::fresh), for objects that store their own
+    /// handle.
     pub fn insert_at(&self, handle: usize, object: Arc<T>) {
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
         live.get_or_insert_default().insert(handle, object);
@@ -62,7 +87,9 @@ impl<T> Handles<T> {
     /// object.
     pub fn remove(&self, handle: usize) -> Option<Arc<T>> {
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
-        live.as_mut()?.remove(&handle)
+        let object = live.as_mut()?.remove(&handle)?;
+        self.gone([handle]);
+        Some(object)
     }
 
     /// All live objects with their handles, in order of creation.
@@ -85,6 +112,7 @@ impl<T> Handles<T> {
         };
         let mut taken: Vec<_> = map.extract_if(|_, object| gone(object)).collect();
         taken.sort_unstable_by_key(|(handle, _)| *handle);
+        self.gone(taken.iter().map(|(handle, _)| *handle));
         taken.into_iter().map(|(_, object)| object).collect()
     }
 }

@@ -30,6 +30,7 @@
 //! | `vmmcall` | time that `cuMemCreate` and `cuMemRelease` take on the host, and `cuMemMap`, `cuMemUnmap` and `cuMemSetAccess` for each mapping; up to 100ms | 0 |
 //! | `order` | memory of a pool is accessible from its allocation to its free in stream order (`strict`), or from the call that allocates it (`lenient`) | `strict` |
 //! | `exit` | a call after the driver's teardown at exit `abort`s the process, or is `refuse`d | `abort` |
+//! | `reuse` | whether handles are given again: `never`, or the last one first as an allocator does (`lifo`) | `never` |
 //!
 //! `slice`, `switch` and `preempt` are an H100's with driver 580.159.04
 //! (`docs/results/2026-11-26-verify-NVIDIA-H100-80GB-HBM3.md`). The defaults of the keys from
@@ -66,7 +67,7 @@ mod words;
 
 use std::fmt;
 
-pub use words::{Duplex, Exit, ManagedAccess, Order, Room, Stamp};
+pub use words::{Duplex, Exit, ManagedAccess, Order, Reuse, Room, Stamp};
 
 use values::{MICROSECOND, MILLISECOND, UP_TO_100_MS, at_most, name, number, rate, size, time};
 
@@ -147,6 +148,9 @@ pub struct Spec {
     pub order: Order,
     /// The effect of a call after the driver's teardown.
     pub exit: Exit,
+    /// Whether the handle of a destroyed object is given again. Handles of a driver are addresses
+    /// of structures, which it allocates and frees.
+    pub reuse: Reuse,
 }
 
 impl Default for Spec {
@@ -179,6 +183,7 @@ impl Default for Spec {
             vmmcall: 0,
             order: Order::Strict,
             exit: Exit::Abort,
+            reuse: Reuse::Never,
         }
     }
 }
@@ -241,13 +246,14 @@ impl fmt::Display for Spec {
             vmmcall,
             order,
             exit,
+            reuse,
         } = self;
         let vmm = if *vmm { "on" } else { "off" };
         write!(
             f,
             "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed},\
             linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,inst={inst}ns,watchdog={watchdog},stamp={stamp},room={room},vmm={vmm},\
-            managed={managed},fault={fault}ns,duplex={duplex},pin={pin}/s,vmmcall={vmmcall}ns,order={order},exit={exit}"
+            managed={managed},fault={fault}ns,duplex={duplex},pin={pin}/s,vmmcall={vmmcall}ns,order={order},exit={exit},reuse={reuse}"
         )
     }
 }
@@ -414,10 +420,17 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
                 _ => return Err("abort or refuse"),
             }
         }
+        "reuse" => {
+            spec.reuse = match value {
+                "never" => Reuse::Never,
+                "lifo" => Reuse::Lifo,
+                _ => return Err("never or lifo"),
+            }
+        }
         _ => {
             return Err(
                 "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger, \
-                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, vmm, managed, fault, duplex, pin, vmmcall, order, exit",
+                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, vmm, managed, fault, duplex, pin, vmmcall, order, exit, reuse",
             );
         }
     }

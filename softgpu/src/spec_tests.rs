@@ -7,7 +7,7 @@ fn every_key_is_read() {
     let spec: Spec =
         "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=0,seed=7,linger=20,\
         slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,inst=10ns,watchdog=5000,stamp=any,room=free,vmm=off,managed=fixed,fault=30us,\
-        duplex=half,pin=6GiB/s,vmmcall=20us,order=lenient,exit=refuse"
+        duplex=half,pin=6GiB/s,vmmcall=20us,order=lenient,exit=refuse,reuse=lifo"
             .parse()
             .unwrap();
     let expected = Spec {
@@ -38,6 +38,7 @@ fn every_key_is_read() {
         vmmcall: 20_000,
         order: Order::Lenient,
         exit: Exit::Refuse,
+        reuse: Reuse::Lifo,
     };
     assert_eq!(spec, expected);
     assert_eq!("".parse::<Spec>().unwrap(), Spec::default());

@@ -89,7 +89,17 @@
  *   second            -> second RESULT      a context on device 1, for what follows
  *   reach, unreach    -> reach RESULT       that one may access the first one's memory, or no more
  *   across I VALUE    -> across RESULT      sets slot I to VALUEs by a kernel on device 1
- *   there I BYTES     -> there RESULT       as alloc, on device 1 */
+ *   there I BYTES     -> there RESULT       as alloc, on device 1
+ * while that context is current; LATER: by the asynchronous function, in a stream of its own:
+ *   pull I VALUE LATER   -> pull WRONG RESULT     cuMemcpyDtoH: 32-bit words that are not VALUE
+ *   push I VALUE LATER   -> push RESULT           cuMemcpyHtoD of VALUEs
+ *   stamp I VALUE HOW    -> stamp RESULT          cuMemsetD32, cuMemsetD32Async or cuMemsetD2D32 of VALUEs
+ *   carry I J HOW        -> carry RESULT          slot J to slot I: cuMemcpyDtoD, cuMemcpyDtoDAsync, cuMemcpy, cuMemcpy2DUnaligned
+ *                                                 or cuMemcpy2DAsync
+ *   queue I VALUE        -> queue RESULT          the stream waits, sets slot I to VALUEs and copies one to the host
+ *   status               -> status RESULT         cuStreamQuery
+ *   goes                 -> goes VALUE RESULT     it goes on, and what it copied
+ *   recorded I J         -> recorded RESULT END   a capture of cuMemcpyDtoDAsync of slot J to slot I */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -224,6 +234,7 @@ static void refuses(int i) {
     CALL("cuMemRelease", (unsigned long long))(other);
 }
 
+#include "movable/across.h"
 #include "movable/front.h"
 #include "movable/facts.h"
 
@@ -279,6 +290,7 @@ int main(void) {
             printf("later %d\n", CALL("cuMemFreeAsync", (dptr, void *))(slots[i], in));
         } else if (pool_command(name, i, (unsigned long long[]){a, b, c, d})) continue;
         else if (going_command(name, i, (unsigned long long[]){a, b, c, d})) continue;
+        else if (across_command(name, i, (unsigned long long[]){a, b, c, d})) continue;
         else if (!strcmp(name, "same")) printf("same %d\n", slots[i] == firsts[i]);
         else if (!strcmp(name, "range")) {
             dptr base = 0;

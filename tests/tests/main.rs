@@ -80,6 +80,7 @@ mod matrix;
 mod metrics;
 mod monitors;
 mod movable;
+mod movable_across;
 mod movable_ahead;
 mod movable_alone;
 mod movable_faults;

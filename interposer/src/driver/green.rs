@@ -142,11 +142,19 @@ pub(crate) fn stream_made(stream: CUstream) {
     }
 }
 
-/// The program has destroyed a stream.
-pub(crate) fn stream_gone(stream: CUstream) {
+/// The program is about to destroy a stream, whose handle may soon be another's. Returns what was
+/// known of it.
+pub(crate) fn stream_going(stream: CUstream) -> Option<CUcontext> {
     if is_any() {
-        STREAMS.take(number(stream.0));
+        STREAMS.take(number(stream.0))
+    } else {
+        None
     }
+}
+
+/// The driver has refused that.
+pub(crate) fn stream_stays(stream: CUstream, known: CUcontext) {
+    STREAMS.insert(number(stream.0), known);
 }
 
 /// Whether a stream, by the number of its handle, is this green context's own.

@@ -1,5 +1,6 @@
 //! The driver's own functions, and the single truth about its devices, contexts and streams.
 
+pub(crate) mod across;
 pub(crate) mod calls;
 pub(crate) mod current;
 pub(crate) mod device;

@@ -85,7 +85,8 @@ pub(crate) const fn is_twin(name: &str) -> bool {
 /// - `#[seen]`: only tracked by the gate. While everything is free the exported function jumps to
 ///   the driver's; with `#[seen(condition)]`, where the condition holds besides;
 /// - `#[small(condition)]`: jumps where the condition holds besides; otherwise as a launch. Where
-///   the process's memory may move, the call is seen by a seal instead;
+///   the process's memory may move, the call is seen by a seal instead, and where that may be on
+///   another device than the current context's, its body runs;
 /// - `#[held]`: held by a seal and by nothing else. Jumps where the process's memory cannot move.
 macro_rules! hooks {
     ($(
@@ -219,7 +220,7 @@ macro_rules! hooks {
             // SAFETY: as the exported function.
             #[inline(never)]
             unsafe extern "C" fn largely($($arg: $ty),*) -> $ret {
-                $crate::entry::hooks!(@fast true, [$($arg),*])
+                $crate::entry::hooks!(@fast !$crate::gate::seal::is_spread(), [$($arg),*])
             }
 
             // SAFETY: as the exported function.
@@ -227,6 +228,7 @@ macro_rules! hooks {
             unsafe extern "C" fn seen($($arg: $ty),*) -> $ret {
                 let frame = $crate::guest::frames::Frame::new();
                 if let Some(real) = SLOT.known()
+                    && !$crate::gate::seal::is_spread()
                     && let Some(touching) = $crate::gate::seal::fast(&frame)
                 {
                     // SAFETY: the program's call, passed on as it came.

@@ -22,6 +22,7 @@ use super::guard::NAP;
 use super::left;
 use super::{GATE, Gate, tls};
 use crate::account;
+use crate::driver::contexts;
 use crate::gate::word::{self, ANY_SEALED, CALM, DEVICES, DRAINED, Record};
 use crate::guest::background::Uncancelled;
 use crate::guest::exit;
@@ -57,6 +58,13 @@ pub(crate) fn is_lost() -> bool {
 #[inline(always)]
 pub(crate) fn may_move() -> bool {
     MOVES.load(Ordering::Relaxed)
+}
+
+/// Whether a memset or copy may be for movable memory that the current context's device has no
+/// right to: the process's memory moves, and it has contexts on more than one device.
+#[inline(always)]
+pub(crate) fn is_spread() -> bool {
+    may_move() && contexts::on_several_devices()
 }
 
 /// From now on calls that touch device memory show themselves. Before the process has a context.

@@ -113,10 +113,29 @@ pub(crate) fn book(handle: u64, context: CUcontext, device: DeviceKey, bytes: i6
     }
 }
 
-/// The object is gone, with its memory.
-pub(crate) fn forget(handle: u64) {
-    if let Some(taken) = LEDGER.take(handle) {
-        account::overhead_add(taken.device, taken.bytes.saturating_neg());
+/// An object that the driver is asked to give up. As soon as it has, the handle may be another's.
+#[derive(Debug)]
+#[must_use = "it is gone, or stays"]
+pub(crate) struct Going {
+    handle: u64,
+    taken: Taken,
+}
+
+/// An object is about to go; `None`: nothing of it was measured.
+pub(crate) fn going(handle: u64) -> Option<Going> {
+    let taken = LEDGER.take(handle)?;
+    Some(Going { handle, taken })
+}
+
+impl Going {
+    /// It is gone, with its memory.
+    pub(crate) fn gone(self) {
+        account::overhead_add(self.taken.device, self.taken.bytes.saturating_neg());
+    }
+
+    /// The driver has refused: it is there still.
+    pub(crate) fn stays(self) {
+        LEDGER.insert(self.handle, self.taken);
     }
 }
 

@@ -288,11 +288,13 @@ fn destroy_green(context: CUgreenCtx, call: impl FnOnce() -> CUresult) -> CUresu
     };
     let destroyed = || {
         let going = green_going(&green);
+        let memory = overhead::going(number(context));
         let answer = call();
         if answer.is_success() {
-            overhead::forget(number(context));
+            memory.into_iter().for_each(overhead::Going::gone);
             contexts::green_gone(&green);
         } else {
+            memory.into_iter().for_each(overhead::Going::stays);
             going.stay();
         }
         answer

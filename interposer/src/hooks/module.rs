@@ -19,7 +19,7 @@ hooks! {
         = |call| module_loading(module, call);
     fn cuModuleLoadDataEx(module: Out<'_, CUmodule>, image: *const c_void, count: u32, options: *mut CUjit_option,
         values: *mut *mut c_void) -> CUresult = |call| module_loading(module, call);
-    fn cuModuleUnload(module: CUmodule) -> CUresult = |call| forgetting(module.0, seal::pass(call));
+    fn cuModuleUnload(module: CUmodule) -> CUresult = |call| unloading(module.0, call);
     fn cuLibraryLoadData(library: Out<'_, CUlibrary>, code: *const c_void, jit: *mut CUjit_option, jit_values: *mut *mut c_void,
         jit_count: u32, options: *mut CUlibraryOption, values: *mut *mut c_void, count: u32) -> CUresult
         = |call| library_loading(library, call);
@@ -28,7 +28,7 @@ hooks! {
         -> CUresult = |call| library_loading(library, call);
     // The module of a library in the current context goes with the library.
     fn cuLibraryGetModule(module: *mut CUmodule, library: CUlibrary) -> CUresult = |call| loading(call, || Some(library.0));
-    fn cuLibraryUnload(library: CUlibrary) -> CUresult = |call| forgetting(library.0, seal::pass(call));
+    fn cuLibraryUnload(library: CUlibrary) -> CUresult = |call| unloading(library.0, call);
     fn cuFuncLoad(function: CUfunction) -> CUresult = |call| load_function(call);
 }
 
@@ -73,10 +73,18 @@ fn load_function(call: impl FnOnce() -> CUresult) -> CUresult {
     loading(call, || Some(context))
 }
 
-fn forgetting(handle: *mut c_void, answer: CUresult) -> CUresult {
-    if answer.is_success() {
-        apart::forget();
-        overhead::forget(handle.addr() as u64);
-    }
-    answer
+fn unloading(handle: *mut c_void, call: impl FnOnce() -> CUresult) -> CUresult {
+    seal::pass(|| {
+        let going = overhead::going(handle.addr() as u64);
+        let answer = call();
+        if answer.is_success() {
+            apart::forget();
+        }
+        match going {
+            Some(going) if answer.is_success() => going.gone(),
+            Some(going) => going.stays(),
+            None => {}
+        }
+        answer
+    })
 }

@@ -6,11 +6,13 @@
 //! a check of its size before the driver's call.
 
 mod describe;
+mod elsewhere;
 
 use core::ffi::c_void;
 
 use gpushare_cuda_abi::cuda::*;
 
+use crate::driver::across::Value;
 use crate::driver::contexts;
 use crate::driver::device::DeviceKey;
 use crate::driver::stream_ref::StreamRef;
@@ -20,6 +22,7 @@ use crate::gate::{self, Key, Work, apart, awaited, seal};
 use crate::holdings::table::{self, Kind};
 use crate::residency::slabs;
 use describe::{box_v1, box_v2, peers, rectangle_v1, rectangle_v2};
+use elsewhere::What;
 
 /// Operations on at least this many bytes of a device count. Below, even a device that moves 300
 /// GB/s, with a read and a write for each byte, needs 7 us. That is about the host's time for the
@@ -53,11 +56,12 @@ enum Ends {
 
 /// A memset or copy.
 #[derive(Clone, Copy, Debug)]
-struct Move {
+struct Move<'a> {
     stream: StreamRef,
     ends: Ends,
     /// The function is documented as synchronous in NVIDIA's reference.
     now: bool,
+    what: What<'a>,
 }
 
 hooks! {
@@ -72,22 +76,22 @@ hooks! {
         = |call, of| now(of, Ends::Within(MEMSET)).made(times(count as usize, 4), call);
     #[small(BULK > count)]
     fn cuMemsetD8_v2 | cuMemsetD8_v2_ptds(at: CUdeviceptr, value: u8, count: usize) -> CUresult
-        = |call, of| now(of, Ends::Within(MEMSET)).made(count, call);
+        = |call, of| now(of, Ends::Within(MEMSET)).of(What::Fill(at, Value::Byte(value), count)).made(count, call);
     #[small(BULK > times(count, 2))]
     fn cuMemsetD16_v2 | cuMemsetD16_v2_ptds(at: CUdeviceptr, value: u16, count: usize) -> CUresult
-        = |call, of| now(of, Ends::Within(MEMSET)).made(times(count, 2), call);
+        = |call, of| now(of, Ends::Within(MEMSET)).of(What::Fill(at, Value::Half(value), count)).made(times(count, 2), call);
     #[small(BULK > times(count, 4))]
     fn cuMemsetD32_v2 | cuMemsetD32_v2_ptds(at: CUdeviceptr, value: u32, count: usize) -> CUresult
-        = |call, of| now(of, Ends::Within(MEMSET)).made(times(count, 4), call);
+        = |call, of| now(of, Ends::Within(MEMSET)).of(What::Fill(at, Value::Word(value), count)).made(times(count, 4), call);
     #[small(BULK > count)]
     fn cuMemsetD8Async | cuMemsetD8Async_ptsz(at: CUdeviceptr, value: u8, count: usize, stream: CUstream) -> CUresult
-        = |call, of| later(of(stream), Ends::Within(MEMSET)).made(count, call);
+        = |call, of| later(of(stream), Ends::Within(MEMSET)).of(What::Fill(at, Value::Byte(value), count)).made(count, call);
     #[small(BULK > times(count, 2))]
     fn cuMemsetD16Async | cuMemsetD16Async_ptsz(at: CUdeviceptr, value: u16, count: usize, stream: CUstream) -> CUresult
-        = |call, of| later(of(stream), Ends::Within(MEMSET)).made(times(count, 2), call);
+        = |call, of| later(of(stream), Ends::Within(MEMSET)).of(What::Fill(at, Value::Half(value), count)).made(times(count, 2), call);
     #[small(BULK > times(count, 4))]
     fn cuMemsetD32Async | cuMemsetD32Async_ptsz(at: CUdeviceptr, value: u32, count: usize, stream: CUstream) -> CUresult
-        = |call, of| later(of(stream), Ends::Within(MEMSET)).made(times(count, 4), call);
+        = |call, of| later(of(stream), Ends::Within(MEMSET)).of(What::Fill(at, Value::Word(value), count)).made(times(count, 4), call);
     #[small(BULK > times(width as usize, rows as usize))]
     fn cuMemsetD2D8(at: CUdeviceptr_v1, pitch: u32, value: u8, width: u32, rows: u32) -> CUresult
         = |call, of| now(of, Ends::Within(MEMSET)).made(times(width as usize, rows as usize), call);
@@ -99,40 +103,40 @@ hooks! {
         = |call, of| now(of, Ends::Within(MEMSET)).made(times(4 * width as usize, rows as usize), call);
     #[small(BULK > times(width, rows))]
     fn cuMemsetD2D8_v2 | cuMemsetD2D8_v2_ptds(at: CUdeviceptr, pitch: usize, value: u8, width: usize, rows: usize) -> CUresult
-        = |call, of| now(of, Ends::Within(MEMSET)).made(times(width, rows), call);
+        = |call, of| now(of, Ends::Within(MEMSET)).of(What::Rows(at, pitch, Value::Byte(value), width, rows)).made(times(width, rows), call);
     #[small(BULK > times(times(width, 2), rows))]
     fn cuMemsetD2D16_v2 | cuMemsetD2D16_v2_ptds(at: CUdeviceptr, pitch: usize, value: u16, width: usize, rows: usize) -> CUresult
-        = |call, of| now(of, Ends::Within(MEMSET)).made(times(times(width, 2), rows), call);
+        = |call, of| now(of, Ends::Within(MEMSET)).of(What::Rows(at, pitch, Value::Half(value), width, rows)).made(times(times(width, 2), rows), call);
     #[small(BULK > times(times(width, 4), rows))]
     fn cuMemsetD2D32_v2 | cuMemsetD2D32_v2_ptds(at: CUdeviceptr, pitch: usize, value: u32, width: usize, rows: usize) -> CUresult
-        = |call, of| now(of, Ends::Within(MEMSET)).made(times(times(width, 4), rows), call);
+        = |call, of| now(of, Ends::Within(MEMSET)).of(What::Rows(at, pitch, Value::Word(value), width, rows)).made(times(times(width, 4), rows), call);
     #[small(BULK > times(width, rows))]
     fn cuMemsetD2D8Async | cuMemsetD2D8Async_ptsz(at: CUdeviceptr, pitch: usize, value: u8, width: usize, rows: usize, stream: CUstream) -> CUresult
-        = |call, of| later(of(stream), Ends::Within(MEMSET)).made(times(width, rows), call);
+        = |call, of| later(of(stream), Ends::Within(MEMSET)).of(What::Rows(at, pitch, Value::Byte(value), width, rows)).made(times(width, rows), call);
     #[small(BULK > times(times(width, 2), rows))]
     fn cuMemsetD2D16Async | cuMemsetD2D16Async_ptsz(at: CUdeviceptr, pitch: usize, value: u16, width: usize, rows: usize, stream: CUstream) -> CUresult
-        = |call, of| later(of(stream), Ends::Within(MEMSET)).made(times(times(width, 2), rows), call);
+        = |call, of| later(of(stream), Ends::Within(MEMSET)).of(What::Rows(at, pitch, Value::Half(value), width, rows)).made(times(times(width, 2), rows), call);
     #[small(BULK > times(times(width, 4), rows))]
     fn cuMemsetD2D32Async | cuMemsetD2D32Async_ptsz(at: CUdeviceptr, pitch: usize, value: u32, width: usize, rows: usize, stream: CUstream) -> CUresult
-        = |call, of| later(of(stream), Ends::Within(MEMSET)).made(times(times(width, 4), rows), call);
+        = |call, of| later(of(stream), Ends::Within(MEMSET)).of(What::Rows(at, pitch, Value::Word(value), width, rows)).made(times(times(width, 4), rows), call);
     #[small(BULK > count)]
     fn cuMemcpy | cuMemcpy_ptds(to: CUdeviceptr, from: CUdeviceptr, count: usize) -> CUresult
-        = |call, of| now(of, between(to, from)).made(count, call);
+        = |call, of| now(of, between(to, from)).of(What::Line(to, from, count)).made(count, call);
     #[small(BULK > count)]
     fn cuMemcpyAsync | cuMemcpyAsync_ptsz(to: CUdeviceptr, from: CUdeviceptr, count: usize, stream: CUstream) -> CUresult
-        = |call, of| later(of(stream), between(to, from)).made(count, call);
+        = |call, of| later(of(stream), between(to, from)).of(What::Line(to, from, count)).made(count, call);
     #[small(BULK > count as usize)]
     fn cuMemcpyDtoD(to: CUdeviceptr_v1, from: CUdeviceptr_v1, count: u32) -> CUresult
         = |call, of| now(of, Ends::Within(COPY)).made(count as usize, call);
     #[small(BULK > count)]
     fn cuMemcpyDtoD_v2 | cuMemcpyDtoD_v2_ptds(to: CUdeviceptr, from: CUdeviceptr, count: usize) -> CUresult
-        = |call, of| now(of, declared(to, from)).made(count, call);
+        = |call, of| now(of, declared(to, from)).of(What::Line(to, from, count)).made(count, call);
     #[small(BULK > count as usize)]
     fn cuMemcpyDtoDAsync(to: CUdeviceptr_v1, from: CUdeviceptr_v1, count: u32, stream: CUstream) -> CUresult
         = |call, of| later(of(stream), Ends::Within(COPY)).made(count as usize, call);
     #[small(BULK > count)]
     fn cuMemcpyDtoDAsync_v2 | cuMemcpyDtoDAsync_v2_ptsz(to: CUdeviceptr, from: CUdeviceptr, count: usize, stream: CUstream) -> CUresult
-        = |call, of| later(of(stream), declared(to, from)).made(count, call);
+        = |call, of| later(of(stream), declared(to, from)).of(What::Line(to, from, count)).made(count, call);
     #[small(BULK > count)]
     fn cuMemcpyPeer | cuMemcpyPeer_ptds(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, count: usize) -> CUresult
         = |call, of| now(of, contexts_of(to_context, from_context, COPY)).made(count, call);
@@ -168,13 +172,13 @@ hooks! {
         = |call, of| later(of(stream), rectangle_v1(copy).ends(BOX)).made(rectangle_v1(copy).bytes, call);
     #[small(BULK > rectangle_v2(copy).bytes)]
     fn cuMemcpy2D_v2 | cuMemcpy2D_v2_ptds(copy: In<'_, CUDA_MEMCPY2D_v2>) -> CUresult
-        = |call, of| now(of, rectangle_v2(copy).ends(BOX)).made(rectangle_v2(copy).bytes, call);
+        = |call, of| now(of, rectangle_v2(copy).ends(BOX)).of(What::Rectangle(copy)).made(rectangle_v2(copy).bytes, call);
     #[small(BULK > rectangle_v2(copy).bytes)]
     fn cuMemcpy2DUnaligned_v2 | cuMemcpy2DUnaligned_v2_ptds(copy: In<'_, CUDA_MEMCPY2D_v2>) -> CUresult
-        = |call, of| now(of, rectangle_v2(copy).ends(BOX)).made(rectangle_v2(copy).bytes, call);
+        = |call, of| now(of, rectangle_v2(copy).ends(BOX)).of(What::Rectangle(copy)).made(rectangle_v2(copy).bytes, call);
     #[small(BULK > rectangle_v2(copy).bytes)]
     fn cuMemcpy2DAsync_v2 | cuMemcpy2DAsync_v2_ptsz(copy: In<'_, CUDA_MEMCPY2D_v2>, stream: CUstream) -> CUresult
-        = |call, of| later(of(stream), rectangle_v2(copy).ends(BOX)).made(rectangle_v2(copy).bytes, call);
+        = |call, of| later(of(stream), rectangle_v2(copy).ends(BOX)).of(What::Rectangle(copy)).made(rectangle_v2(copy).bytes, call);
     #[small(BULK > box_v1(copy).bytes)]
     fn cuMemcpy3D(copy: In<'_, CUDA_MEMCPY3D_v1>) -> CUresult
         = |call, of| now(of, box_v1(copy).ends(BOX)).made(box_v1(copy).bytes, call);
@@ -183,10 +187,10 @@ hooks! {
         = |call, of| later(of(stream), box_v1(copy).ends(BOX)).made(box_v1(copy).bytes, call);
     #[small(BULK > box_v2(copy).bytes)]
     fn cuMemcpy3D_v2 | cuMemcpy3D_v2_ptds(copy: In<'_, CUDA_MEMCPY3D_v2>) -> CUresult
-        = |call, of| now(of, box_v2(copy).ends(BOX)).made(box_v2(copy).bytes, call);
+        = |call, of| now(of, box_v2(copy).ends(BOX)).of(What::Box(copy)).made(box_v2(copy).bytes, call);
     #[small(BULK > box_v2(copy).bytes)]
     fn cuMemcpy3DAsync_v2 | cuMemcpy3DAsync_v2_ptsz(copy: In<'_, CUDA_MEMCPY3D_v2>, stream: CUstream) -> CUresult
-        = |call, of| later(of(stream), box_v2(copy).ends(BOX)).made(box_v2(copy).bytes, call);
+        = |call, of| later(of(stream), box_v2(copy).ends(BOX)).of(What::Box(copy)).made(box_v2(copy).bytes, call);
     #[small(BULK > peers(copy).bytes)]
     fn cuMemcpy3DPeer | cuMemcpy3DPeer_ptds(copy: In<'_, CUDA_MEMCPY3D_PEER_v1>) -> CUresult
         = |call, of| now(of, peers(copy).ends(BOX)).made(peers(copy).bytes, call);
@@ -198,25 +202,25 @@ hooks! {
         = |call, of| now(of, Ends::FromHost).made(count as usize, call);
     #[small(true)]
     fn cuMemcpyHtoD_v2 | cuMemcpyHtoD_v2_ptds(to: CUdeviceptr, from: *const c_void, count: usize) -> CUresult
-        = |call, of| now(of, Ends::FromHost).made(count, call);
+        = |call, of| now(of, Ends::FromHost).of(What::FromHost(to, from, count)).made(count, call);
     #[small(true)]
     fn cuMemcpyHtoDAsync(to: CUdeviceptr_v1, from: *const c_void, count: u32, stream: CUstream) -> CUresult
         = |call, of| later(of(stream), Ends::FromHost).made(count as usize, call);
     #[small(true)]
     fn cuMemcpyHtoDAsync_v2 | cuMemcpyHtoDAsync_v2_ptsz(to: CUdeviceptr, from: *const c_void, count: usize, stream: CUstream) -> CUresult
-        = |call, of| later(of(stream), Ends::FromHost).made(count, call);
+        = |call, of| later(of(stream), Ends::FromHost).of(What::FromHost(to, from, count)).made(count, call);
     #[small(true)]
     fn cuMemcpyDtoH(to: *mut c_void, from: CUdeviceptr_v1, count: u32) -> CUresult
         = |call, of| now(of, Ends::ToHost).made(count as usize, call);
     #[small(true)]
     fn cuMemcpyDtoH_v2 | cuMemcpyDtoH_v2_ptds(to: *mut c_void, from: CUdeviceptr, count: usize) -> CUresult
-        = |call, of| now(of, Ends::ToHost).made(count, call);
+        = |call, of| now(of, Ends::ToHost).of(What::ToHost(to, from, count)).made(count, call);
     #[small(true)]
     fn cuMemcpyDtoHAsync(to: *mut c_void, from: CUdeviceptr_v1, count: u32, stream: CUstream) -> CUresult
         = |call, of| later(of(stream), Ends::ToHost).made(count as usize, call);
     #[small(true)]
     fn cuMemcpyDtoHAsync_v2 | cuMemcpyDtoHAsync_v2_ptsz(to: *mut c_void, from: CUdeviceptr, count: usize, stream: CUstream) -> CUresult
-        = |call, of| later(of(stream), Ends::ToHost).made(count, call);
+        = |call, of| later(of(stream), Ends::ToHost).of(What::ToHost(to, from, count)).made(count, call);
     #[small(true)]
     fn cuMemcpyHtoA(to: CUarray, offset: u32, from: *const c_void, count: u32) -> CUresult
         = |call, of| now(of, Ends::FromHost).made(count as usize, call);
@@ -247,19 +251,21 @@ fn times(bytes: usize, count: usize) -> usize {
     bytes.saturating_mul(count)
 }
 
-fn now(of: fn(CUstream) -> StreamRef, ends: Ends) -> Move {
+fn now(of: fn(CUstream) -> StreamRef, ends: Ends) -> Move<'static> {
     Move {
         stream: of(CUstream::NULL),
         ends,
         now: true,
+        what: What::Other,
     }
 }
 
-fn later(stream: StreamRef, ends: Ends) -> Move {
+fn later(stream: StreamRef, ends: Ends) -> Move<'static> {
     Move {
         stream,
         ends,
         now: false,
+        what: What::Other,
     }
 }
 
@@ -296,9 +302,29 @@ fn contexts_of(to: CUcontext, from: CUcontext, kind: u32) -> Ends {
     }
 }
 
-impl Move {
-    /// Makes it, `bytes` of it, by `call`.
-    fn made(self, bytes: usize, call: impl FnMut() -> CUresult) -> CUresult {
+impl Move<'_> {
+    /// It is this one.
+    fn of(self, what: What<'_>) -> Move<'_> {
+        let Self {
+            stream, ends, now, ..
+        } = self;
+        Move {
+            stream,
+            ends,
+            now,
+            what,
+        }
+    }
+
+    /// Makes it, `bytes` of it, by `call`, in the context that reaches its memory.
+    fn made(self, bytes: usize, call: impl Fn() -> CUresult) -> CUresult {
+        let call = || {
+            if bytes > 0 && seal::is_spread() {
+                elsewhere::made(self.stream, self.now, self.what, &call)
+            } else {
+                call()
+            }
+        };
         let is_large = bytes >= BULK;
         match self.ends {
             Ends::Within(kind) if is_large => {

@@ -406,13 +406,14 @@ fn named(
 }
 
 fn destroy(pool: CUmemoryPool, call: impl Fn() -> CUresult) -> CUresult {
+    let going = pool_facts::going(pool);
     let answer = match pools::find(pool) {
         Some(known) => pools::destroy(&known, call),
         None => call(),
     };
     if answer.is_success() {
         pools::forget(pool);
-        pool_facts::destroyed(pool);
+        going.destroyed();
     }
     answer
 }

@@ -65,11 +65,14 @@ fn destroy(stream: CUstream, call: impl FnOnce() -> CUresult) -> CUresult {
     }
     let going = streams::going(&[stream]);
     drain::stream_gone(stream);
+    let of_green = green::stream_going(stream);
     let answer = call();
     if answer.is_success() {
-        green::stream_gone(stream);
         frees::stream_gone(stream);
     } else {
+        if let Some(known) = of_green {
+            green::stream_stays(stream, known);
+        }
         going.stay();
     }
     answer

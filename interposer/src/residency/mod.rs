@@ -26,6 +26,7 @@ mod pool_books;
 pub(crate) mod pool_facts;
 pub(crate) mod pooled;
 mod provide;
+pub(crate) mod reach;
 mod residue;
 mod room;
 mod slab;

@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use gpushare_cuda_abi::cuda::{CUcontext, CUdeviceptr};
+use gpushare_cuda_abi::cuda::CUdeviceptr;
 
 use super::managed;
 use super::memory::unit_of;
 use super::provide::is_idle;
 use crate::driver::calls;
 use crate::driver::captures::unnoticed;
-use crate::driver::contexts::{ContextId, Here};
+use crate::driver::contexts::{self, ContextId, Here, Life};
 use crate::driver::device::DeviceKey;
 use crate::driver::marking;
 use crate::guest::fork::ForkLocal;
@@ -37,7 +37,8 @@ struct Pitches {
 struct Row {
     at: CUdeviceptr,
     context: ContextId,
-    handle: CUcontext,
+    /// The context's handle may be another one's once this one is over.
+    life: Life,
 }
 
 static PITCHES: ForkLocal<Mutex<Pitches>> = ForkLocal::new();
@@ -65,13 +66,14 @@ pub(crate) fn of(here: Here, width: usize, element: u32) -> Option<usize> {
             return None;
         }
     }
+    let life = contexts::life_of(here.handle)?;
     let (at, pitch) = unnoticed(|| calls::allocate_pitch(width, 1, element)).ok()?;
     let mut pitches = pitches();
     pitches.known.insert(key, pitch);
     pitches.rows.push(Row {
         at,
         context: here.context,
-        handle: here.handle,
+        life,
     });
     Some(pitch)
 }
@@ -89,6 +91,6 @@ pub(super) fn drop_rows() {
     let rows = core::mem::take(&mut pitches().rows);
     for row in rows {
         // Where the context is being destroyed the row goes with it.
-        let _ = marking::keeping(row.handle, || unnoticed(|| calls::free(row.at)));
+        let _ = marking::keeping_life(row.life, || unnoticed(|| calls::free(row.at)));
     }
 }

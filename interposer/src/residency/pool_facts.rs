@@ -101,20 +101,33 @@ fn meet(handle: CUmemoryPool) -> Option<PoolId> {
     known.unwrap_or_else(|| Some(pooled.enter(pool)))
 }
 
-/// The program has destroyed a pool. Its allocations live on.
-pub(crate) fn destroyed(handle: CUmemoryPool) {
-    if !seal::may_move() {
-        return;
+/// A pool that the driver is asked to destroy. As soon as it has, the handle may be another pool's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Going {
+    handle: usize,
+    /// What the handle was known for, if anything.
+    known: Option<Option<PoolId>>,
+}
+
+/// The program is about to destroy a pool.
+pub(crate) fn going(handle: CUmemoryPool) -> Going {
+    let handle = handle.0.addr();
+    let known = if seal::may_move() {
+        blocks().pooled.handles.get(&handle).copied()
+    } else {
+        None
+    };
+    Going { handle, known }
+}
+
+impl Going {
+    /// The driver has destroyed it. Its allocations live on.
+    pub(crate) fn destroyed(self) {
+        let Some(known) = self.known else { return };
+        blocks().pooled.destroyed(self.handle, known);
+        frees::settle();
+        tidy();
     }
-    {
-        let pooled = &mut blocks().pooled;
-        let id = pooled.handles.remove(&handle.0.addr()).flatten();
-        if let Some(pool) = id.and_then(|id| pooled.pools.get_mut(&id)) {
-            pool.is_destroyed = true;
-        }
-    }
-    frees::settle();
-    tidy();
 }
 
 /// The program has trimmed a pool.

@@ -95,6 +95,17 @@ impl Pooled {
         self.pools.insert(id, pool);
         id
     }
+
+    /// The driver has destroyed the pool that a handle was known for. The handle may be another
+    /// pool's by now, which stays.
+    pub(super) fn destroyed(&mut self, handle: usize, known: Option<PoolId>) {
+        if self.handles.get(&handle) == Some(&known) {
+            self.handles.remove(&handle);
+        }
+        if let Some(pool) = known.and_then(|id| self.pools.get_mut(&id)) {
+            pool.is_destroyed = true;
+        }
+    }
 }
 
 /// Whether a pool can serve now: not while something captures, when only the driver can say what it
@@ -441,57 +452,4 @@ impl Blocks {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BASE: u64 = 32 << 20;
-    const BYTES: u64 = 32 << 20;
-
-    fn pooled() -> (Pooled, PoolId) {
-        let mut pooled = Pooled::default();
-        let pool = pooled.enter(Pool {
-            handle: CUmemoryPool::NULL,
-            device: DeviceKey::default(),
-            ordinal: 0,
-            books: PoolBooks::default(),
-            most: 0,
-            threshold: 0,
-            access: Vec::new(),
-            is_destroyed: false,
-        });
-        (pooled, pool)
-    }
-
-    fn grows(pooled: &mut Pooled, pool: PoolId) -> Grown {
-        Grown {
-            base: BASE,
-            serial: pooled.grow(pool, BASE, BYTES),
-            at: 0,
-        }
-    }
-
-    fn charges_given_back(pooled: &mut Pooled) -> Vec<Units> {
-        let gone = pooled.release(&mut |_, _| 0);
-        gone.into_iter().map(|(_, _, charge)| charge).collect()
-    }
-
-    #[test]
-    fn charge_of_a_segment_goes_with_it() {
-        let (mut pooled, pool) = pooled();
-        let grown = grows(&mut pooled, pool);
-        assert!(pooled.charged(grown, Units(5)));
-        assert_eq!(charges_given_back(&mut pooled), [Units(5)]);
-        assert!(!pooled.charged(grown, Units(5)), "it is gone");
-    }
-
-    #[test]
-    fn charge_of_a_segment_that_has_gone_is_not_the_next_ones() {
-        let (mut pooled, pool) = pooled();
-        let first = grows(&mut pooled, pool);
-        assert_eq!(charges_given_back(&mut pooled), [Units(0)]);
-        let second = grows(&mut pooled, pool);
-        assert!(pooled.charged(second, Units(7)));
-        assert!(!pooled.charged(first, Units(5)));
-        assert_eq!(charges_given_back(&mut pooled), [Units(7)]);
-    }
-}
+mod tests;

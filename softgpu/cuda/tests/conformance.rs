@@ -38,8 +38,8 @@ fn answers() -> Vec<String> {
     let output = Command::new(program)
         .arg("--beyond")
         .arg(library)
-        // Some facts are of drivers from 13.1 on.
-        .env("SOFTGPU", "driver=13050")
+        // Some facts are of drivers from 13.1 on, and some of two devices.
+        .env("SOFTGPU", "driver=13050,count=2")
         .env("SOFTGPU_PRIVATE", format!("facts-{}", std::process::id()))
         .output()
         .unwrap();

@@ -422,3 +422,49 @@ fn destroying_a_capturing_stream_ends_its_capture() {
         assert_eq!(cuCtxSynchronize(), OK);
     });
 }
+
+#[test]
+fn an_allocation_that_waits_for_frees_leaves_captures_valid() {
+    let name = "an_allocation_that_waits_for_frees_leaves_captures_valid";
+    alone(name, "mem=256MiB", || {
+        start();
+        let mut mode = CUstreamCaptureMode::RELAXED;
+        assert_eq!(cuThreadExchangeStreamCaptureMode(&raw mut mode), OK);
+        let (stream, other) = (free_stream(), free_stream());
+        let ordered = |in_: CUstream| {
+            let mut at = 0;
+            let answer = cuMemAllocAsync(&raw mut at, 128 << 20, in_);
+            (answer, at)
+        };
+        let (answer, full) = ordered(stream);
+        assert_eq!(answer, OK);
+        // Its free is under way behind this.
+        spin(stream, MS);
+        assert_eq!(cuMemFreeAsync(full, stream), OK);
+        let captured = free_stream();
+        begin(captured, CUstreamCaptureMode::GLOBAL);
+        // There is no room for a second one: it waits, and takes the place of the first.
+        assert_eq!(ordered(other).0, OK);
+        assert_eq!(cuGraphDestroy(end(captured)), OK);
+    });
+}
+
+#[test]
+fn an_allocation_without_room_beside_a_capture_is_out_of_memory() {
+    let name = "an_allocation_without_room_beside_a_capture_is_out_of_memory";
+    alone(name, "mem=256MiB", || {
+        start();
+        let mut mode = CUstreamCaptureMode::RELAXED;
+        assert_eq!(cuThreadExchangeStreamCaptureMode(&raw mut mode), OK);
+        let stream = free_stream();
+        let ordered = |bytes| answer(0, |out| cuMemAllocAsync(out, bytes, stream));
+        let freed = get(0, |out| cuMemAllocAsync(out, 32 << 20, stream));
+        assert_eq!(ordered(96 << 20), OK);
+        spin(stream, MS);
+        assert_eq!(cuMemFreeAsync(freed, stream), OK);
+        let captured = free_stream();
+        begin(captured, CUstreamCaptureMode::GLOBAL);
+        assert_eq!(ordered(128 << 20), CUresult::OUT_OF_MEMORY);
+        assert_eq!(cuGraphDestroy(end(captured)), OK);
+    });
+}

@@ -15,6 +15,8 @@ mod exec_kernels;
 mod exec_managed;
 mod exec_order;
 mod exec_random;
+mod exec_reach;
+mod exec_reuse;
 mod exec_room;
 mod exec_sharing;
 mod exec_stamp;

@@ -23,7 +23,9 @@ static EVENTS: Handles<Event> = Handles::new();
 /// A marker that can be recorded in a stream.
 #[derive(Debug)]
 pub struct Event {
+    /// Never given twice, unlike the handle.
     id: EventId,
+    handle: usize,
     context: Arc<Context>,
     flags: u32,
     /// The state of the event that other processes see.
@@ -38,9 +40,7 @@ impl Event {
 
     /// Its handle.
     pub fn handle(&self) -> CUevent {
-        CUevent(std::ptr::without_provenance_mut(
-            usize::try_from(self.id).unwrap_or(0),
-        ))
+        CUevent(std::ptr::without_provenance_mut(self.handle))
     }
 
     /// The context it was made in.
@@ -91,11 +91,12 @@ pub(super) fn opened(context: &Arc<Context>, shared: Arc<SharedEvent>) -> CUeven
 }
 
 fn enter(context: &Arc<Context>, flags: u32, shared: Option<Arc<SharedEvent>>) -> CUevent {
-    let value = handle::fresh();
+    let value = EVENTS.fresh();
     EVENTS.insert_at(
         value,
         Arc::new(Event {
-            id: value as u64,
+            id: handle::fresh() as u64,
+            handle: value,
             context: Arc::clone(context),
             flags,
             shared,

@@ -330,6 +330,14 @@ fn last(stream: &StreamRef) -> Vec<OpId> {
 /// `STREAM_CAPTURE_UNSUPPORTED` if one of its streams captures; a fault of the work.
 pub fn drain(context: &Arc<Context>) -> Result {
     capture::check_drain(context)?;
+    settled(context)
+}
+
+/// Waits until everything submitted in `context` is complete, whether or not a stream captures.
+///
+/// # Errors
+/// A fault of the work.
+pub(crate) fn settled(context: &Arc<Context>) -> Result {
     settle(context.id());
     context.check()
 }

@@ -250,8 +250,7 @@ pub fn create_in(green: &Arc<Green>, flags: u32, priority: i32) -> Result<CUstre
 
 fn enter(home: &Home, flags: u32, priority: i32) -> Result<CUstream> {
     let stream = Stream::new(home, flags, priority.clamp(GREATEST_PRIORITY, 0), false);
-    let value = usize::try_from(stream.id).map_err(|_| CUresult::UNKNOWN)?;
-    STREAMS.insert_at(value, stream);
+    let value = STREAMS.insert(stream);
     Ok(CUstream(std::ptr::without_provenance_mut(value)))
 }
 

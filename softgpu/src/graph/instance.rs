@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::exec::memop::{self, MemOp};
 use crate::exec::{self, BatchItem, OpId, StreamRef, Work, shared};
-use crate::handle::{self, Handles};
+use crate::handle::Handles;
 
 static EXECS: Handles<Exec> = Handles::new();
 
@@ -175,7 +175,7 @@ pub fn instantiate(graph: GraphId, flags: u64) -> Result<CUgraphExec> {
             home.instance = Arc::downgrade(&token);
         }
     }
-    let handle = handle::fresh();
+    let handle = EXECS.fresh();
     let steps = Mutex::new(Steps { list, last: 0 });
     EXECS.insert_at(
         handle,

@@ -45,11 +45,12 @@ impl Fill {
         table::find(self.dst).is_some_and(|(_, record)| !record.on_device())
     }
 
-    /// Checks what the driver can check when the call is made.
+    /// Checks what the driver can check when a call for the device with the ordinal `by` is made.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for an illegal element size, alignment, pitch or range.
-    pub fn check(&self) -> Result {
+    /// `INVALID_VALUE` for an illegal element size, alignment, pitch or range, or a range that the
+    /// device may not write.
+    pub fn check(&self, by: u32) -> Result {
         let element = u64::from(self.element);
         let aligned = matches!(element, 1 | 2 | 4)
             && self.dst.is_multiple_of(element)
@@ -61,22 +62,24 @@ impl Fill {
         let Some(span) = self.span() else {
             return Err(CUresult::INVALID_VALUE);
         };
-        (span == 0 || table::covers(self.dst, span))
+        let reached =
+            || table::covers(self.dst, span) && table::reaches(by, self.dst, span, Access::Write);
+        (span == 0 || reached())
             .then_some(())
             .ok_or(CUresult::INVALID_VALUE)
     }
 
-    /// Writes the elements.
+    /// Writes the elements, for the device with the ordinal `by`.
     ///
     /// # Errors
-    /// A fault if part of the memory is not mapped any more.
-    pub fn run(&self) -> std::result::Result<(), Fault> {
+    /// A fault if part of the memory is not mapped any more, or the device may not write it.
+    pub fn run(&self, by: u32) -> std::result::Result<(), Fault> {
         let span = self.span().unwrap_or(u64::MAX);
         if span == 0 {
             return Ok(());
         }
         let _still = table::still();
-        let first = table::engine_bytes(self.dst, span, Access::Write)?;
+        let first = table::engine_bytes(Some(by), self.dst, span, Access::Write)?;
         let pattern = self.value.to_le_bytes();
         for y in 0..self.height {
             let row = first.wrapping_add(usize::try_from(y * self.pitch).unwrap_or(usize::MAX));
@@ -100,10 +103,11 @@ impl Fill {
             height: usize::try_from(self.height).unwrap_or(usize::MAX),
             ctx: context.handle(),
         };
+        let by = context.device().ordinal();
         Op::new(
             Kind::Fill(Raw(node)),
             Cost::OnDevice(self.bytes()),
-            move || self.run().map_err(Into::into),
+            move || self.run(by).map_err(Into::into),
         )
     }
 
@@ -113,7 +117,7 @@ impl Fill {
     /// # Errors
     /// The errors of the arguments, of capture or of failed work.
     pub fn issue(self, context: &Arc<Context>, stream: CUstream, default: DefaultStream) -> Result {
-        self.check()?;
+        self.check(context.device().ordinal())?;
         let stream = exec::resolve(context, stream, default)?;
         let wait =
             (self.on_host() || pointer::sync_memops(self.dst)) && !exec::is_capturing(&stream)?;
@@ -155,7 +159,7 @@ pub fn op(context: &Arc<Context>, node: &CUDA_MEMSET_NODE_PARAMS_v2) -> Result<O
         width: node.width as u64,
         height: node.height as u64,
     };
-    fill.check()?;
+    fill.check(context.device().ordinal())?;
     Ok(fill.op(context))
 }
 
@@ -210,7 +214,7 @@ mod tests {
             width: 1,
             height: 1,
         };
-        assert!(fill.check().is_err());
+        assert!(fill.check(0).is_err());
         let overlapping = Fill {
             dst: 0x1000,
             pitch: 4,
@@ -219,7 +223,7 @@ mod tests {
             width: 2,
             height: 2,
         };
-        assert!(overlapping.check().is_err());
+        assert!(overlapping.check(0).is_err());
     }
 
     #[test]
@@ -232,7 +236,7 @@ mod tests {
             width: 0,
             height: 1,
         };
-        assert!(fill.check().is_ok());
-        assert!(fill.run().is_ok());
+        assert!(fill.check(0).is_ok());
+        assert!(fill.run(0).is_ok());
     }
 }

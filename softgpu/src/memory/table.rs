@@ -192,16 +192,43 @@ pub(crate) fn covers(address: u64, len: u64) -> bool {
     }
 }
 
-/// The bytes for a copy engine, which can access all memory of this process on all devices. The
-/// caller holds [`still`].
+/// Whether a copy or memset of the device with this ordinal reaches the `len` bytes, as the driver
+/// checks it when the call is made. Of plain memory all of the process's devices do; a mapping and
+/// a pool's memory have rights by device.
+pub(crate) fn reaches(ordinal: u32, address: u64, len: u64, access: va::Access) -> bool {
+    overlapping(address, len)
+        .iter()
+        .all(|(base, record)| match &record.what {
+            What::Mapped(_) => va::check(ordinal, *base, 1, access).is_ok(),
+            What::Pool(block) => block.admits(ordinal, access),
+            _ => true,
+        })
+}
+
+/// The bytes for a copy engine of the device with the ordinal `by`, with the rules of [`reaches`];
+/// `None`: the rights of any device do. The caller holds [`still`].
 ///
 /// # Errors
-/// A fault if the memory is not mapped, or no device has this access right.
+/// A fault if the memory is not mapped, or the device, or any, has no such access right.
 pub(crate) fn engine_bytes(
+    by: Option<u32>,
     address: u64,
     len: u64,
     access: va::Access,
 ) -> std::result::Result<*mut u8, Fault> {
+    // By the published rights: no lock of a pool is taken here.
+    let has_rights = |record: &Record| match &record.what {
+        What::Mapped(_) => true,
+        What::Pool(block) => block.pool().is_on_device(),
+        _ => false,
+    };
+    if let Some(ordinal) = by
+        && overlapping(address, len)
+            .iter()
+            .any(|(_, record)| has_rights(record))
+    {
+        va::check(ordinal, address, len, access)?;
+    }
     let (_, range) = va::find(address).ok_or(Fault {
         addr: address,
         absent: true,

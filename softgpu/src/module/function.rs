@@ -13,7 +13,7 @@ use super::library;
 use super::modules::Module;
 use crate::context::Context;
 use crate::error::Result;
-use crate::handle::{self, Handles};
+use crate::handle::Handles;
 
 static FUNCTIONS: Handles<Function> = Handles::new();
 
@@ -31,7 +31,7 @@ pub struct Function {
 impl Function {
     /// Creates the function `name` of `module`.
     pub(super) fn enter(name: &str, module: &Arc<Module>) -> CUfunction {
-        let handle = handle::fresh();
+        let handle = FUNCTIONS.fresh();
         let function = Self {
             handle,
             name: c_name(name),

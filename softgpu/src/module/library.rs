@@ -15,7 +15,7 @@ use super::image::Image;
 use super::modules::{self, Module};
 use crate::context::Context;
 use crate::error::Result;
-use crate::handle::{self, Handles};
+use crate::handle::Handles;
 
 static LIBRARIES: Handles<Library> = Handles::new();
 static KERNELS: Handles<Kernel> = Handles::new();
@@ -167,7 +167,7 @@ impl Kernel {
 /// `INVALID_PTX` for a PTX text with errors.
 pub fn load(image: Image) -> Result<CUlibrary> {
     image.check()?;
-    let handle = handle::fresh();
+    let handle = LIBRARIES.fresh();
     let library = Arc::new(Library {
         handle,
         image: Arc::new(image),

@@ -16,7 +16,7 @@ use super::memory::CodeMemory;
 use super::variables::Variables;
 use crate::context::Context;
 use crate::error::Result;
-use crate::handle::{self, Handles};
+use crate::handle::Handles;
 
 static MODULES: Handles<Module> = Handles::new();
 
@@ -155,7 +155,7 @@ impl Module {
 pub fn load(context: &Arc<Context>, image: Arc<Image>) -> Result<Arc<Module>> {
     image.check()?;
     let module = Arc::new(Module {
-        handle: handle::fresh(),
+        handle: MODULES.fresh(),
         context: Arc::clone(context),
         image,
         functions: Mutex::default(),

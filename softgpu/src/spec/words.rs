@@ -75,6 +75,24 @@ impl fmt::Display for Exit {
     }
 }
 
+/// Which value the handle of a new object has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reuse {
+    /// One that no object had before.
+    Never,
+    /// That of the last object of its kind that was destroyed.
+    Lifo,
+}
+
+impl fmt::Display for Reuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Never => "never",
+            Self::Lifo => "lifo",
+        })
+    }
+}
+
 /// Whether the host link carries both directions at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Duplex {

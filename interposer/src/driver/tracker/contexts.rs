@@ -4,7 +4,7 @@
 //! with it have been credited. A green context has no number of its own here: queries about it are
 //! answered for its primary context.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gpushare_cuda_abi::cuda::CUcontext;
 
@@ -22,6 +22,15 @@ static NOTICED: ForkLocal<fn()> = ForkLocal::new();
 
 /// Contexts that were registered.
 static BORN: AtomicU64 = AtomicU64::new(0);
+
+/// Contexts of more than one device were registered, some time.
+static SEVERAL: AtomicBool = AtomicBool::new(false);
+
+/// Whether the process has, or had, contexts on more than one device.
+#[inline(always)]
+pub(crate) fn on_several_devices() -> bool {
+    SEVERAL.load(Ordering::Relaxed)
+}
 
 /// A context for as long as it lives: its handle may be another's afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +129,10 @@ fn enter(handle: CUcontext, device: DeviceKey) -> Here {
         own: None,
     };
     state.contexts.insert(handle, noticed);
+    let mut all = state.contexts.values();
+    if all.any(|known| known.here.device != device) {
+        SEVERAL.store(true, Ordering::Relaxed);
+    }
     drop(state);
     if let Some(then) = NOTICED.get() {
         then();

@@ -2,14 +2,16 @@
 //! in `copy_batch`.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::{
     CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUarray, CUcontext, CUdeviceptr,
     CUmemorytype, CUstream,
 };
+use softgpu::Result;
+use softgpu::context::{self, Context};
 use softgpu::exec::DefaultStream;
 use softgpu::memory::{Place, Transfer};
-use softgpu::{Result, context};
 
 use crate::abi::input;
 
@@ -39,12 +41,12 @@ driver! {
         later(d, h_stream, line(Place::Address(dst_device), Place::Address(src_device), byte_count))
     }
     fn cuMemcpyPeer twin cuMemcpyPeer_ptds (d: DefaultStream; dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize) {
-        contexts(dst_context, src_context)?;
-        now(d, line(Place::Address(dst_device), Place::Address(src_device), byte_count))
+        let copy = line(Place::Address(dst_device), Place::Address(src_device), byte_count);
+        now(d, between(copy, dst_context, src_context)?)
     }
     fn cuMemcpyPeerAsync twin cuMemcpyPeerAsync_ptsz (d: DefaultStream; dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize, h_stream: CUstream) {
-        contexts(dst_context, src_context)?;
-        later(d, h_stream, line(Place::Address(dst_device), Place::Address(src_device), byte_count))
+        let copy = line(Place::Address(dst_device), Place::Address(src_device), byte_count);
+        later(d, h_stream, between(copy, dst_context, src_context)?)
     }
     fn cuMemcpyDtoA_v2 twin cuMemcpyDtoA_v2_ptds (d: DefaultStream; dst_array: CUarray, dst_offset: usize, src_device: CUdeviceptr, byte_count: usize) {
         now(d, line(array(dst_array), Place::Address(src_device), byte_count).shifted(dst_offset as u64, 0))
@@ -84,14 +86,10 @@ driver! {
         later(d, h_stream, Transfer::from_3d(&input(p_copy)?)?)
     }
     fn cuMemcpy3DPeer twin cuMemcpy3DPeer_ptds (d: DefaultStream; p_copy: *const CUDA_MEMCPY3D_PEER_v1) {
-        let copy = input(p_copy)?;
-        contexts_3d(&copy)?;
-        now(d, Transfer::from_3d_peer(&copy)?)
+        now(d, between_3d(&input(p_copy)?)?)
     }
     fn cuMemcpy3DPeerAsync twin cuMemcpy3DPeerAsync_ptsz (d: DefaultStream; p_copy: *const CUDA_MEMCPY3D_PEER_v1, h_stream: CUstream) {
-        let copy = input(p_copy)?;
-        contexts_3d(&copy)?;
-        later(d, h_stream, Transfer::from_3d_peer(&copy)?)
+        later(d, h_stream, between_3d(&input(p_copy)?)?)
     }
 }
 
@@ -108,25 +106,27 @@ pub(super) fn line(dst: Place, src: Place, bytes: usize) -> Transfer {
     Transfer::linear(dst, src, bytes as u64)
 }
 
-/// Checks both contexts of a copy between contexts.
-fn contexts(dst: CUcontext, src: CUcontext) -> Result {
-    context::lookup(dst)?.check()?;
-    context::lookup(src)?.check()
+/// A copy between contexts, which must exist.
+fn between(copy: Transfer, dst: CUcontext, src: CUcontext) -> Result<Transfer> {
+    Ok(copy.between(&*alive(dst)?, &*alive(src)?))
 }
 
-/// Checks both contexts of a 3D copy between contexts. NULL is the current one, and an array's is
-/// not looked at.
-fn contexts_3d(copy: &CUDA_MEMCPY3D_PEER_v1) -> Result {
-    let sides = [
-        (copy.srcMemoryType, copy.srcContext),
-        (copy.dstMemoryType, copy.dstContext),
-    ];
-    let named = sides
-        .iter()
-        .filter(|(kind, context)| *kind != CUmemorytype::ARRAY && !context.0.is_null());
-    named
-        .into_iter()
-        .try_for_each(|(_, context)| context::lookup(*context)?.check())
+/// A 3D copy between contexts. NULL is the current one, and an array's is not looked at.
+fn between_3d(copy: &CUDA_MEMCPY3D_PEER_v1) -> Result<Transfer> {
+    let of = |kind, context: CUcontext| match kind {
+        CUmemorytype::ARRAY => context::current(),
+        _ if context.0.is_null() => context::current(),
+        _ => alive(context),
+    };
+    let dst = of(copy.dstMemoryType, copy.dstContext)?;
+    let src = of(copy.srcMemoryType, copy.srcContext)?;
+    Ok(Transfer::from_3d_peer(copy)?.between(&dst, &src))
+}
+
+fn alive(context: CUcontext) -> Result<Arc<Context>> {
+    let context = context::lookup(context)?;
+    context.check()?;
+    Ok(context)
 }
 
 pub(super) fn now(default: DefaultStream, transfer: Transfer) -> Result {

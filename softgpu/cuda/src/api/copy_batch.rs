@@ -76,7 +76,8 @@ impl Batch {
             .0
             .into_iter()
             .map(|(dst, src, size, order)| {
-                (line(Place::unified(dst), Place::unified(src), size), order)
+                let copy = line(Place::unified(dst), Place::unified(src), size);
+                (copy.of(&context), order)
             })
             .collect();
         for (n, (copy, _)) in copies.iter().enumerate() {

@@ -61,6 +61,14 @@ driver! {
     fn cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
     fn cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream);
     fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    fn cuMemcpyPeerAsync(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize, stream: CUstream);
+    fn cuMemcpy3DPeerAsync(copy: *const CUDA_MEMCPY3D_PEER_v1, stream: CUstream);
+    fn cuMemAddressReserve(address: *mut CUdeviceptr, bytes: usize, alignment: usize, near: CUdeviceptr, flags: u64);
+    fn cuMemCreate(handle: *mut CUmemGenericAllocationHandle, bytes: usize, prop: *const CUmemAllocationProp, flags: u64);
+    fn cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64);
+    fn cuMemSetAccess(address: CUdeviceptr, bytes: usize, list: *const CUmemAccessDesc, count: usize);
+    fn cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
+    fn cuMemPoolSetAccess(pool: CUmemoryPool, list: *const CUmemAccessDesc, count: usize);
     fn cuMemsetD32_v2(to: CUdeviceptr, value: u32, count: usize);
     fn cuMemsetD32Async(to: CUdeviceptr, value: u32, count: usize, stream: CUstream);
     fn cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream);

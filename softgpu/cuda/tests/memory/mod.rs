@@ -55,8 +55,8 @@ cases! {
     a_mapping_keeps_memory_whose_handle_is_released = "vmm" "handle_first" "mem=256MiB";
     a_handle_keeps_memory_that_is_unmapped = "vmm" "mapping_first" "mem=256MiB";
     wrong_mappings_are_refused = "vmm" "wrong_arguments" "mem=256MiB";
-    a_mapping_without_rights_faults = "vmm" "no_access" "mem=256MiB";
-    writing_a_read_only_mapping_faults = "vmm" "read_only" "mem=256MiB";
+    a_mapping_without_rights_is_refused = "vmm" "no_access" "mem=256MiB";
+    writing_a_read_only_mapping_is_refused = "vmm" "read_only" "mem=256MiB";
     unmapping_under_work_faults = "vmm" "unmapped_under_work" "mem=256MiB";
     copies_may_span_adjacent_mappings = "vmm" "side_by_side" "mem=256MiB";
     physical_memory_is_exhausted_and_freed = "vmm" "exhaustion" "mem=256MiB";

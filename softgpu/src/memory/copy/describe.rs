@@ -69,6 +69,7 @@ impl Transfer {
                 z: copy.srcZ as u64,
                 pitch: copy.srcPitch as u64,
                 rows: copy.srcHeight as u64,
+                by: None,
             },
             dst: Side {
                 place: dst,
@@ -77,6 +78,7 @@ impl Transfer {
                 z: copy.dstZ as u64,
                 pitch: copy.dstPitch as u64,
                 rows: copy.dstHeight as u64,
+                by: None,
             },
             shape: Shape {
                 width: copy.WidthInBytes as u64,
@@ -117,6 +119,7 @@ impl Transfer {
             z: 0,
             pitch: pitch as u64,
             rows: y.saturating_add(copy.Height) as u64,
+            by: None,
         };
         Ok(Self {
             src: side(src, copy.srcXInBytes, copy.srcY, copy.srcPitch),
@@ -129,8 +132,8 @@ impl Transfer {
         })
     }
 
-    /// From the description of a copy between contexts. Unified addressing makes the contexts
-    /// redundant here; the caller checks that they exist.
+    /// From the description of a copy between contexts, without these: the caller looks them up,
+    /// for [`between`](Self::between).
     ///
     /// # Errors
     /// As [`from_3d`](Self::from_3d).

@@ -20,8 +20,8 @@ use crate::memory::{pointer, table};
 ///
 /// # Errors
 /// As [`Transfer::check`].
-pub fn op(_context: &Arc<Context>, copy: &CUDA_MEMCPY3D_v2) -> Result<Op> {
-    let transfer = Transfer::from_3d(copy)?;
+pub fn op(context: &Arc<Context>, copy: &CUDA_MEMCPY3D_v2) -> Result<Op> {
+    let transfer = Transfer::from_3d(copy)?.of(context);
     transfer.check()?;
     Ok(transfer.op())
 }
@@ -65,27 +65,28 @@ impl Transfer {
     /// # Errors
     /// As [`Transfer::later`].
     pub fn ordered(
-        mut self,
+        self,
         context: &Arc<Context>,
         stream: CUstream,
         default: DefaultStream,
         order: SourceOrder,
     ) -> Result {
-        self.check()?;
+        let mut this = self.of(context);
+        this.check()?;
         if order == SourceOrder::Stream
-            || self.bytes() == 0
+            || this.bytes() == 0
             || exec::is_capturing(&exec::resolve(context, stream, default)?)?
         {
-            return self.later(context, stream, default);
+            return this.later(context, stream, default);
         }
         let stream = exec::resolve(context, stream, default)?;
         if order == SourceOrder::DuringCall {
-            self.stage();
+            this.stage();
         }
-        if matches!(self.dst.place, Place::Pageable(_)) {
-            return exec::run(context, &stream, self.op());
+        if matches!(this.dst.place, Place::Pageable(_)) {
+            return exec::run(context, &stream, this.op());
         }
-        exec::submit(context, &stream, self.op())
+        exec::submit(context, &stream, this.op())
     }
 
     /// The copy as an operation.
@@ -112,23 +113,24 @@ impl Transfer {
     /// # Errors
     /// The errors of the arguments, of capture or of failed work.
     pub fn now(self, context: &Arc<Context>, default: DefaultStream) -> Result {
-        self.check()?;
-        if self.bytes() == 0 {
+        let this = self.of(context);
+        this.check()?;
+        if this.bytes() == 0 {
             return Ok(());
         }
         let stream = exec::resolve(context, CUstream::NULL, default)?;
-        if self.must_wait() {
-            return exec::run(context, &stream, self.op());
+        if this.must_wait() {
+            return exec::run(context, &stream, this.op());
         }
-        let (from_host, to_host) = (on_host(&self.src.place), on_host(&self.dst.place));
+        let (from_host, to_host) = (on_host(&this.src.place), on_host(&this.dst.place));
         if !from_host && !to_host {
-            return exec::submit(context, &stream, self.op());
+            return exec::submit(context, &stream, this.op());
         }
-        if matches!(self.src.place, Place::Pageable(_)) && !to_host {
+        if matches!(this.src.place, Place::Pageable(_)) && !to_host {
             exec::synchronize(&stream)?;
-            return exec::submit(context, &stream, self.staged().op());
+            return exec::submit(context, &stream, this.staged().op());
         }
-        exec::run(context, &stream, self.op())
+        exec::run(context, &stream, this.op())
     }
 
     /// Submits it like an asynchronous function.
@@ -136,18 +138,19 @@ impl Transfer {
     /// # Errors
     /// The errors of the arguments, of capture or of the context.
     pub fn later(self, context: &Arc<Context>, stream: CUstream, default: DefaultStream) -> Result {
-        self.check()?;
+        let this = self.of(context);
+        this.check()?;
         let stream = exec::resolve(context, stream, default)?;
         if exec::is_capturing(&stream)? {
-            return exec::submit(context, &stream, self.op());
+            return exec::submit(context, &stream, this.op());
         }
-        if self.bytes() == 0 {
+        if this.bytes() == 0 {
             return Ok(());
         }
-        let (from_host, to_host) = (on_host(&self.src.place), on_host(&self.dst.place));
-        if matches!(self.dst.place, Place::Pageable(_)) || from_host && to_host {
-            return exec::run(context, &stream, self.op());
+        let (from_host, to_host) = (on_host(&this.src.place), on_host(&this.dst.place));
+        if matches!(this.dst.place, Place::Pageable(_)) || from_host && to_host {
+            return exec::run(context, &stream, this.op());
         }
-        exec::submit(context, &stream, self.staged().op())
+        exec::submit(context, &stream, this.staged().op())
     }
 }

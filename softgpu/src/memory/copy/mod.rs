@@ -21,6 +21,7 @@ pub use place::{Place, Shape, Side};
 
 use super::table;
 use crate::Result;
+use crate::context::Context;
 use crate::va::{Access, Fault};
 
 /// A copy of a box of bytes from one place to another.
@@ -55,6 +56,24 @@ impl Transfer {
         self
     }
 
+    /// The same copy between contexts: each side is accessed with the rights of its context's
+    /// device.
+    pub fn between(mut self, dst: &Context, src: &Context) -> Self {
+        self.dst.by = Some(dst.device().ordinal());
+        self.src.by = Some(src.device().ordinal());
+        self
+    }
+
+    /// The same copy in a context, unless it is one between contexts. A driver fails copies of
+    /// mapped or pool memory that the current context's device may not access, whatever the
+    /// direction; plain memory has no such limit.
+    pub fn of(mut self, context: &Context) -> Self {
+        let ordinal = context.device().ordinal();
+        self.dst.by.get_or_insert(ordinal);
+        self.src.by.get_or_insert(ordinal);
+        self
+    }
+
     /// Bytes moved.
     pub fn bytes(&self) -> u64 {
         self.shape.total().unwrap_or(0)
@@ -63,8 +82,8 @@ impl Transfer {
     /// Checks what the driver can check when the call is made.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for illegal strides or a range that is not in one driver allocation,
-    /// `INVALID_HANDLE` for an unknown array.
+    /// `INVALID_VALUE` for illegal strides, a range that is not in one driver allocation, or one
+    /// that the device may not access; `INVALID_HANDLE` for an unknown array.
     pub fn check(&self) -> Result {
         if self.shape.total().is_none() {
             return Err(CUresult::INVALID_VALUE);
@@ -72,8 +91,8 @@ impl Transfer {
         if self.bytes() == 0 {
             return Ok(());
         }
-        self.src.check(self.shape)?;
-        self.dst.check(self.shape)
+        self.src.check(self.shape, Access::Read)?;
+        self.dst.check(self.shape, Access::Write)
     }
 
     /// Copies a pageable source to a staging buffer, so that the caller may change the source when
@@ -98,6 +117,7 @@ impl Transfer {
                 z: 0,
                 pitch: width,
                 rows: height,
+                by: None,
             },
             shape: self.shape,
         };
@@ -109,6 +129,7 @@ impl Transfer {
                 z: 0,
                 pitch: width,
                 rows: height,
+                by: None,
             };
         }
     }

@@ -48,6 +48,8 @@ pub struct Side {
     pub pitch: u64,
     /// Rows from one slice to the next. Unused for arrays.
     pub rows: u64,
+    /// The ordinal of the device with whose rights it is accessed; `None`: any device's.
+    pub by: Option<u32>,
 }
 
 /// The box to copy: bytes in a row, rows, slices.
@@ -86,6 +88,7 @@ impl Side {
             z: 0,
             pitch: 0,
             rows: 1,
+            by: None,
         }
     }
 
@@ -116,9 +119,9 @@ impl Side {
         Some((base.checked_add(corner)?, len))
     }
 
-    /// Checks what the driver can check when the call is made: strides that fit the box, and the
-    /// range against the driver's allocations.
-    pub(crate) fn check(&self, shape: Shape) -> Result {
+    /// Checks what the driver can check when the call is made: strides that fit the box, the range
+    /// against the driver's allocations, and the device's rights to it.
+    pub(crate) fn check(&self, shape: Shape, access: Access) -> Result {
         if let Place::Array(handle) = self.place {
             let store = array::store(handle).ok_or(CUresult::INVALID_HANDLE)?;
             return store
@@ -139,6 +142,13 @@ impl Side {
             Place::Address(base) if !table::covers(base.wrapping_add(corner), len) => {
                 Err(CUresult::INVALID_VALUE)
             }
+            Place::Address(base)
+                if self.by.is_some_and(|ordinal| {
+                    !table::reaches(ordinal, base.wrapping_add(corner), len, access)
+                }) =>
+            {
+                Err(CUresult::INVALID_VALUE)
+            }
             Place::Pageable(0) => Err(CUresult::INVALID_VALUE),
             _ => Ok(()),
         }
@@ -155,7 +165,7 @@ impl Side {
         match &self.place {
             Place::Pageable(base) => Ok(strided(at(*base, corner))),
             Place::Address(base) => {
-                table::engine_bytes(base.wrapping_add(corner), len, access).map(strided)
+                table::engine_bytes(self.by, base.wrapping_add(corner), len, access).map(strided)
             }
             Place::Staged(bytes) => Ok(strided(at(bytes.as_ptr().expose_provenance(), corner))),
             Place::Array(handle) => {
@@ -185,7 +195,7 @@ fn array_rows(
     let (pitch, slice) = (store.pitch(), store.slice());
     let corner = slice * side.z + pitch * side.y + side.x;
     let len = slice * (shape.depth - 1) + pitch * (shape.height - 1) + shape.width;
-    let first = table::engine_bytes(store.address() + corner, len, access)?;
+    let first = table::engine_bytes(None, store.address() + corner, len, access)?;
     Ok(Rows {
         first,
         pitch,

@@ -50,6 +50,19 @@ impl PoolBlock {
         self.pool.home == Home::Host
     }
 
+    /// Whether a copy or memset of this device may access it, by the pool's rights.
+    pub(crate) fn admits(&self, ordinal: u32, access: va::Access) -> bool {
+        if !self.pool.is_on_device() {
+            return true;
+        }
+        let state = self.pool.lock();
+        let mask = match access {
+            va::Access::Read => state.readers,
+            va::Access::Write => state.writers,
+        };
+        mask & (1 << ordinal) != 0
+    }
+
     /// Its pool.
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.pool
@@ -155,13 +168,14 @@ fn place(
         other => return other,
     }
     // Memory whose free is pending may be used after a dependency on the free. Waiting for the
-    // context's work is the strongest dependency.
+    // context's work is the strongest dependency. It is the driver's own wait, not a call of the
+    // program's: a stream that captures has no work, and its capture stays valid.
     let wait = {
         let state = pool.lock();
         state.internal_dependencies && state.model.has_pending()
     };
     if wait {
-        exec::drain(context)?;
+        exec::settled(context)?;
     }
     pool.lock().model.synchronised();
     match take() {

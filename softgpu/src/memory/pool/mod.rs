@@ -30,7 +30,7 @@ use super::table::{self, What};
 use super::vmm::Rights;
 use crate::Result;
 use crate::exec::Raw;
-use crate::handle::{self, Handles};
+use crate::handle::Handles;
 use crate::va;
 use crate::world::{Device, process};
 use home::{Home, Segment};
@@ -90,7 +90,7 @@ impl Pool {
             internal_dependencies: true,
         };
         let pool = Arc::new(Self {
-            handle: handle::fresh(),
+            handle: POOLS.fresh(),
             device: Arc::clone(device),
             home,
             props: Raw(props),
