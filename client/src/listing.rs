@@ -3,8 +3,8 @@
 use crate::{Talk, TalkError};
 use gpushare_protocol::wire::{
     Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, GrantsRow, HealthRow, LeasesRow,
-    Listing, MetricsRow, PodRow, ResidencyRow, Rows, SeriesRow, ShareRow, SharingRow, SwapRow,
-    TenantRow, TenantStatusRow,
+    Listing, MetricsRow, PodRow, RefusedRow, ResidencyRow, Rows, SeriesRow, ShareRow, SharingRow,
+    SwapRow, TenantRow, TenantStatusRow,
 };
 
 impl Talk {
@@ -235,6 +235,23 @@ impl Talk {
         }
         self.pages(Listing::Health, |rows| {
             if let Rows::Health(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// What was refused on each device; nothing from a daemon of before minor 18.
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn refused(&mut self) -> Result<Vec<RefusedRow>, TalkError> {
+        let mut all = Vec::new();
+        if self.minor() < 18 {
+            return Ok(all);
+        }
+        self.pages(Listing::Refused, |rows| {
+            if let Rows::Refused(rows) = rows {
                 all.extend(rows);
             }
         })?;

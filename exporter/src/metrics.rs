@@ -53,6 +53,11 @@ impl Places {
         self.0.get(&uuid).cloned().unwrap_or_default()
     }
 
+    fn reason(&self, uuid: [u8; 16], reason: &str) -> Labels {
+        let reason = std::iter::once(("reason", reason.to_owned()));
+        self.device(uuid).into_iter().chain(reason).collect()
+    }
+
     fn tenant(&self, name: &str, uuid: [u8; 16]) -> Labels {
         let tenant = std::iter::once(("tenant", name.to_owned()));
         tenant.chain(self.device(uuid)).collect()

@@ -6,8 +6,8 @@ use gpushare_client::{Talk, TalkError};
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
     DeviceMetrics, DeviceRow, EndRow, HealthRow, Identity, MetricsRow, NodeMetrics, PodRow,
-    QueuedTenant, ResidencyRow, ShareRow, SharingRow, SwapRoom, SwapRow, TenantMetrics, TenantRow,
-    TenantSwaps,
+    QueuedTenant, RefusedRow, ResidencyRow, ShareRow, SharingRow, SwapRoom, SwapRow, TenantMetrics,
+    TenantRow, TenantSwaps,
 };
 
 /// See the module's page. Each list is in the daemon's order.
@@ -33,6 +33,8 @@ pub struct Snapshot {
     pub pods: Vec<PodRow>,
     /// The devices as NVML shows them.
     pub health: Vec<HealthRow>,
+    /// What was refused on each device.
+    pub refused: Vec<RefusedRow>,
     /// Tenants that wait for admission.
     pub queued: Vec<QueuedTenant>,
     /// Where the memory of tenants that can move is.
@@ -59,6 +61,7 @@ impl Snapshot {
             residency: talk.residency()?,
             pods: talk.pods()?,
             health: talk.health()?,
+            refused: talk.refused()?,
             ends: talk.ends()?,
             ..Self::default()
         };

@@ -115,6 +115,13 @@ pub(crate) fn node() -> Snapshot {
             unmanaged: 1,
             look_failures: 0,
         }],
+        refused: vec![RefusedRow {
+            device: GPU,
+            limit: 7,
+            wait_timeout: 5,
+            no_room: 2,
+            driver: 1,
+        }],
         sharing: vec![],
         tenants: vec![
             tenant("serve", vec![process(11_000, ProcessState::Running)]),

@@ -137,6 +137,36 @@ fn refusals_are_counted_by_reason_also_after_the_process() {
 }
 
 #[test]
+fn refusals_on_a_device_are_counted_also_after_the_tenant() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_stays, stays) = daemon.tenant("stays", &HALF);
+    let (ends, socket) = daemon.tenant("ends", &HALF);
+    let [first, second] = [stays, socket].map(|socket| Client::register(&socket));
+    for client in [&first, &second, &second] {
+        let line = client.page().line(client.slot, 0).unwrap();
+        line.refused.fetch_add(1, Ordering::Relaxed);
+    }
+    let refused = || match &rows(&daemon, Listing::Refused)[..] {
+        [Rows::Refused(rows)] => rows.clone(),
+        other => panic!("{other:?}"),
+    };
+    let three = RefusedRow {
+        device: GPU,
+        limit: 3,
+        ..RefusedRow::default()
+    };
+    assert_eq!(refused(), [three]);
+    drop((second, ends));
+    until("its tenant has ended", || {
+        let pages = rows(&daemon, Listing::Tenants);
+        matches!(pages.first(), Some(Rows::Tenants(rows)) if rows.len() == 1)
+    });
+    assert_eq!(refused(), [three]);
+    drop(first);
+}
+
+#[test]
 fn a_queued_tenant_has_a_row_until_it_is_admitted() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());

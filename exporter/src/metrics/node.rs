@@ -1,15 +1,16 @@
 //! Metrics of the daemon and of its devices.
 
-use gpushare_protocol::wire::{DeviceMetrics, DeviceRow, NodeMetrics};
+use gpushare_protocol::wire::{DeviceMetrics, DeviceRow, NodeMetrics, RefusedRow};
 
 use super::{Labels, Places, each, one};
 use crate::snapshot::Snapshot;
-use crate::text::{Family, Kind, Value};
+use crate::text::{Family, Kind, Sample, Value};
 
 pub(super) fn families(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
     let mut all = snapshot.node.as_ref().map(of_daemon).unwrap_or_default();
     all.extend(of_devices(snapshot, places));
     all.extend(counted(&snapshot.counted, places));
+    all.push(refused(&snapshot.refused, places));
     all
 }
 
@@ -131,14 +132,7 @@ fn counted(rows: &[DeviceMetrics], places: &Places) -> Vec<Family> {
     let sample = |of: fn(&DeviceMetrics) -> Value| {
         move |row: &DeviceMetrics| Some((places.device(row.device), of(row)))
     };
-    let with = |row: &DeviceMetrics, reason: &str| -> Labels {
-        let reason = ("reason", reason.to_owned());
-        places
-            .device(row.device)
-            .into_iter()
-            .chain([reason])
-            .collect()
-    };
+    let with = |row: &DeviceMetrics, reason: &str| -> Labels { places.reason(row.device, reason) };
     let mut idle = each(
         "gpushare_gpu_idle_while_wanted_seconds",
         "Time in which no tenant had work on the device although one waited at its gate: for its hard cap (cap), or held for another (hold).",
@@ -146,7 +140,7 @@ fn counted(rows: &[DeviceMetrics], places: &Places) -> Vec<Family> {
         rows,
         |row| Some((with(row, "cap"), Value::Time(row.idle_capped_ns))),
     );
-    let held = rows.iter().map(|row| crate::text::Sample {
+    let held = rows.iter().map(|row| Sample {
         labels: with(row, "hold"),
         value: Value::Time(row.idle_held_ns),
     });
@@ -175,4 +169,29 @@ fn counted(rows: &[DeviceMetrics], places: &Places) -> Vec<Family> {
             sample(|row| Value::Count(row.look_failures)),
         ),
     ]
+}
+
+/// Why an allocation was refused, and how often.
+type Reason = (&'static str, fn(&RefusedRow) -> u64);
+
+const REASONS: [Reason; 4] = [
+    ("limit", |row| row.limit),
+    ("wait_timeout", |row| row.wait_timeout),
+    ("no_room", |row| row.no_room),
+    ("driver", |row| row.driver),
+];
+
+fn refused(rows: &[RefusedRow], places: &Places) -> Family {
+    let samples = rows.iter().flat_map(|row| {
+        REASONS.map(|(reason, count)| Sample {
+            labels: places.reason(row.device, reason),
+            value: Value::Count(count(row)),
+        })
+    });
+    Family {
+        name: "gpushare_gpu_allocations_refused",
+        help: "Allocations that were refused on the device, also to tenants that have ended.",
+        kind: Kind::Counter,
+        samples: samples.collect(),
+    }
 }

@@ -152,6 +152,22 @@ pub struct HealthRow {
     pub celsius: Option<u32>,
 }
 
+/// What was refused on a device since the daemon began, also to tenants that have ended: a row of
+/// [`super::Listing::Refused`]. Since minor 18.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedRow {
+    /// The device's UUID.
+    pub device: [u8; 16],
+    /// Allocations refused because of a tenant's own limit.
+    pub limit: u64,
+    /// Allocations refused after they had waited as long as they may.
+    pub wait_timeout: u64,
+    /// Allocations refused because there was no room and waiting could not help.
+    pub no_room: u64,
+    /// Allocations that the driver refused within the grant.
+    pub driver: u64,
+}
+
 /// A tenant's last hour on a device, a row of [`super::Listing::History`]. The lists are equally
 /// long, the newest value last, and a value every `step_ms`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

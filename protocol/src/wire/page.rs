@@ -1,7 +1,7 @@
 //! Lists in pages, since minor 3: a list of any length, each answer of which fits a frame.
 
 use super::control::{DeviceRow, EndRow, GangRow, ShareRow, TenantRow};
-use super::metrics::{GrantsRow, HealthRow, LeasesRow, MetricsRow, PodRow, SeriesRow};
+use super::metrics::{GrantsRow, HealthRow, LeasesRow, MetricsRow, PodRow, RefusedRow, SeriesRow};
 use super::record::TenantStatusRow;
 use super::residency::ResidencyRow;
 use super::sharing::SharingRow;
@@ -44,6 +44,8 @@ pub enum Listing {
     Health,
     /// Each tenant's grants in the last hour. Since minor 16.
     Grants,
+    /// What was refused on each device. Since minor 18.
+    Refused,
 }
 
 /// Where a page begins. The default is the list's beginning; any other one came from the daemon,
@@ -97,4 +99,6 @@ pub enum Rows {
     Health(Vec<HealthRow>),
     /// Of [`Listing::Grants`].
     Grants(Vec<GrantsRow>),
+    /// Of [`Listing::Refused`]: a row a device.
+    Refused(Vec<RefusedRow>),
 }

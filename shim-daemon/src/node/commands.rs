@@ -39,7 +39,8 @@ impl Node {
                 if matches!(of, Listing::Shares | Listing::Sharing | Listing::Metrics) {
                     self.advance(now);
                 }
-                if *of == Listing::Metrics && *start == Cursor::default() {
+                let tells_counts = matches!(of, Listing::Metrics | Listing::Refused);
+                if tells_counts && *start == Cursor::default() {
                     self.note_all_measures();
                 }
                 match self.page(now, *of, *start) {
@@ -261,6 +262,7 @@ impl Node {
         self.happened(now, Event::TenantGone { tenant });
         self.remove_fences(tenant);
         if let Some(known) = self.tenants.remove(&tenant) {
+            self.counted.keep_refusals(&known);
             let name = known.name().to_owned();
             self.effect(Effect::Unlisten { tenant, name });
             self.let_go();

@@ -127,6 +127,7 @@ impl Node {
                 (Rows::Pods(rows), next)
             }
             Listing::Health => (Rows::Health(self.health_rows()), None),
+            Listing::Refused => (Rows::Refused(self.refused_rows()), None),
             Listing::Gangs => {
                 let place = |(id, device_index)| {
                     let known = self.tenants.get(&id).filter(|_| device_index == 0)?;

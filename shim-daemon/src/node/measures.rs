@@ -7,11 +7,13 @@
 
 use std::collections::BTreeMap;
 
-use gpushare_core::{Nanos, ProcessId, ShareView, TenantId, Why};
+use gpushare_core::{DeviceId, Nanos, ProcessId, ShareView, TenantId, Why};
 use gpushare_protocol::histogram::Histogram;
 
 use super::Node;
 use super::swaps::Swaps;
+use super::tally::Refusals;
+use super::tenant::Tenant;
 use crate::devices::Health;
 
 /// A count that begins anew when its source does; what was counted before is kept.
@@ -130,6 +132,8 @@ pub(super) struct Counted {
     ends: Ends,
     look_failures: BTreeMap<usize, u64>,
     health: BTreeMap<usize, Health>,
+    /// Refused allocations of tenants that have ended.
+    refusals: BTreeMap<DeviceId, Refusals>,
 }
 
 impl Counted {
@@ -191,6 +195,19 @@ impl Counted {
     /// A device as the last look showed it.
     pub(super) fn health(&self, device: usize) -> Option<Health> {
         self.health.get(&device).copied()
+    }
+
+    /// A tenant has ended: its refusals go on counting. A program that is refused mostly ends, and
+    /// its tenant with it.
+    pub(super) fn keep_refusals(&mut self, ended: &Tenant) {
+        for (device, refusals) in ended.refusals() {
+            self.refusals.entry(device).or_default().add(*refusals);
+        }
+    }
+
+    /// Refused allocations of tenants that have ended.
+    pub(super) fn refusals(&self, device: DeviceId) -> Refusals {
+        self.refusals.get(&device).copied().unwrap_or_default()
     }
 
     /// A look at a device failed.

@@ -1,14 +1,16 @@
 //! The counts and measurements as rows, for metrics, `top` and the report page.
 
-use gpushare_core::{Nanos, State, TenantId};
+use gpushare_core::{DeviceId, Nanos, State, TenantId};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{
-    DeviceMetrics, HealthRow, Identity, MetricsRow, NodeMetrics, QueuedTenant, TenantMetrics,
+    DeviceMetrics, HealthRow, Identity, MetricsRow, NodeMetrics, QueuedTenant, RefusedRow,
+    TenantMetrics,
 };
 
 use super::Node;
 use super::history::Key;
 use super::tenant::{Tenant, index};
+use crate::devices::Device;
 
 impl Node {
     /// The rows before those of tenants: the daemon and its devices.
@@ -41,6 +43,26 @@ impl Node {
         std::iter::once(MetricsRow::Node(node))
             .chain(devices)
             .collect()
+    }
+
+    /// What was refused on each device, of tenants that are here and that have ended.
+    pub(super) fn refused_rows(&self) -> Vec<RefusedRow> {
+        let row = |(at, device): (usize, &Device)| {
+            let id = DeviceId(at as u64);
+            let mut all = self.counted.refusals(id);
+            let of_tenants = self.tenants.values().flat_map(Tenant::refusals);
+            for (_, refusals) in of_tenants.filter(|(of, _)| *of == id) {
+                all.add(*refusals);
+            }
+            RefusedRow {
+                device: device.uuid,
+                limit: all.over_limit,
+                wait_timeout: all.timed_out,
+                no_room: all.no_room + all.cycle,
+                driver: all.driver,
+            }
+        };
+        self.devices.iter().enumerate().map(row).collect()
     }
 
     /// The devices as the last looks showed them.

@@ -42,7 +42,7 @@ impl Refusals {
         ]
     }
 
-    fn add(&mut self, other: Self) {
+    pub(super) fn add(&mut self, other: Self) {
         self.over_limit += other.over_limit;
         self.timed_out += other.timed_out;
         self.no_room += other.no_room;

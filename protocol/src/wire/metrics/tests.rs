@@ -231,3 +231,23 @@ fn the_bytes_of_minor_16_never_change() {
     .concat();
     assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), whole);
 }
+
+#[test]
+fn the_bytes_of_minor_18_never_change() {
+    let (of, from) = (Listing::Refused, Cursor::default());
+    let ask = postcard::to_allocvec(&Control::Page { of, from }).expect("encodes");
+    assert_eq!(ask, [8, 16, 0, 0, 0]);
+    let row = RefusedRow {
+        device: [7; 16],
+        limit: 1,
+        wait_timeout: 2,
+        no_room: 300,
+        driver: 4,
+    };
+    let reply = ControlReply::Page {
+        rows: Rows::Refused(vec![row]),
+        next: None,
+    };
+    let whole = [&[11, 16, 1][..], &[7; 16], &[1, 2, 172, 2, 4, 0]].concat();
+    assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), whole);
+}

@@ -95,7 +95,8 @@ impl Scene {
         let listed = pids.iter().map(|pid| (*pid, Bytes(GIB))).collect();
         for look in 0..2 {
             let now = NOW + Nanos::secs(10 + look);
-            self.node.mind_strangers((now, now), 0, &listed, &BTreeSet::new());
+            self.node
+                .mind_strangers((now, now), 0, &listed, &BTreeSet::new());
         }
         let mut fates = vec![""; pids.len()];
         while let Some(effect) = self.node.poll_effect() {

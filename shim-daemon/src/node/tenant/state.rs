@@ -11,7 +11,7 @@ use crate::node::awaited::{Awaited, Member};
 use crate::node::injected::Contained;
 use crate::node::measures::Measures;
 use crate::node::shares::Past;
-use crate::node::tally::Tally;
+use crate::node::tally::{Refusals, Tally};
 use crate::node::{ConnId, Reaped, Remembered};
 use crate::pages::{ControlPages, UsagePage};
 
@@ -74,6 +74,12 @@ impl Tenant {
     /// Its counts since its registration.
     pub(in crate::node) fn tally(&self) -> &Tally {
         &self.tally
+    }
+
+    /// Its refused allocations, by device.
+    pub(in crate::node) fn refusals(&self) -> impl Iterator<Item = (DeviceId, &Refusals)> {
+        let devices = self.device_ids().iter().enumerate();
+        devices.filter_map(|(at, device)| Some((*device, self.tally.device(at)?.refusals())))
     }
 
     pub(in crate::node) fn tally_mut(&mut self) -> &mut Tally {
