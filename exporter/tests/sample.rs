@@ -121,6 +121,7 @@ pub(crate) fn node() -> Snapshot {
             wait_timeout: 5,
             no_room: 2,
             driver: 1,
+            host_full: 4,
         }],
         sharing: vec![],
         tenants: vec![

@@ -12,6 +12,7 @@ pub(super) fn families(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
     let mut all = room(snapshot.room.as_ref());
     all.extend(moves(&snapshot.residency, places));
     all.push(in_files(&snapshot.swaps));
+    all.push(refused(snapshot, places));
     all.extend(moved(&snapshot.swaps, places));
     all.push(took(&snapshot.swaps, places));
     all
@@ -127,6 +128,18 @@ fn in_files(rows: &[TenantSwaps]) -> Family {
             let labels = vec![("tenant", row.name.clone())];
             Some((labels, Value::Count(row.in_files)))
         },
+    )
+}
+
+/// Nothing where no memory moves.
+fn refused(snapshot: &Snapshot, places: &Places) -> Family {
+    let rows = snapshot.refused.iter().filter(|_| snapshot.room.is_some());
+    each(
+        "gpushare_swap_host_full",
+        "Times that no tenant could be moved off the device because the room for memory off the devices was used up; told at most once a minute.",
+        Kind::Counter,
+        rows,
+        |row| Some((places.device(row.device), Value::Count(row.host_full))),
     )
 }
 

@@ -166,6 +166,8 @@ pub struct RefusedRow {
     pub no_room: u64,
     /// Allocations that the driver refused within the grant.
     pub driver: u64,
+    /// Times that no tenant could be moved because the host had no room, at most one a minute.
+    pub host_full: u64,
 }
 
 /// A tenant's last hour on a device, a row of [`super::Listing::History`]. The lists are equally

@@ -134,6 +134,7 @@ pub(super) struct Counted {
     health: BTreeMap<usize, Health>,
     /// Refused allocations of tenants that have ended.
     refusals: BTreeMap<DeviceId, Refusals>,
+    host_full: BTreeMap<DeviceId, u64>,
 }
 
 impl Counted {
@@ -208,6 +209,16 @@ impl Counted {
     /// Refused allocations of tenants that have ended.
     pub(super) fn refusals(&self, device: DeviceId) -> Refusals {
         self.refusals.get(&device).copied().unwrap_or_default()
+    }
+
+    /// No tenant could be moved from a device because the host had no room.
+    pub(super) fn host_was_full(&mut self, device: DeviceId) {
+        *self.host_full.entry(device).or_default() += 1;
+    }
+
+    /// How often that was told.
+    pub(super) fn host_full(&self, device: DeviceId) -> u64 {
+        self.host_full.get(&device).copied().unwrap_or(0)
     }
 
     /// A look at a device failed.

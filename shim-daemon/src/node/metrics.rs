@@ -60,6 +60,7 @@ impl Node {
                 wait_timeout: all.timed_out,
                 no_room: all.no_room + all.cycle,
                 driver: all.driver,
+                host_full: self.counted.host_full(id),
             }
         };
         self.devices.iter().enumerate().map(row).collect()

@@ -61,7 +61,7 @@ impl Swaps {
 }
 
 impl Node {
-    /// Counts a move that is over. Returns the bytes that came back with it, if some did.
+    /// Counts a move that is over, or that was not to be. Returns the bytes that came back with it, if some did.
     pub(super) fn count_move(&mut self, notice: &Notice) -> Option<Bytes> {
         match *notice {
             Notice::Left {
@@ -89,6 +89,7 @@ impl Node {
                 seen: bytes,
                 ..
             } => self.swaps_of(tenant, device)?.left_partly(bytes),
+            Notice::HostFull { device, .. } => self.counted.host_was_full(device),
             _ => (),
         }
         None

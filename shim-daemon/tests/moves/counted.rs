@@ -122,3 +122,37 @@ fn a_node_whose_memory_does_not_move_lists_no_moves() {
     let rows = Rows::Swaps(Vec::new());
     assert_eq!(page, ControlReply::Page { rows, next: None });
 }
+
+/// How often the host was full for moves from the only device, as metrics tell.
+fn times_full(command: &mut Wire) -> u64 {
+    let page = command.call(&Control::Page {
+        of: Listing::Refused,
+        from: Cursor::default(),
+    });
+    match page {
+        ControlReply::Page {
+            rows: Rows::Refused(rows),
+            ..
+        } => rows[0].host_full,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_move_that_the_host_has_no_room_for_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    // One tenant of 10 GiB has to leave, and as much room has to stay for another move.
+    let daemon = daemon(folder.path(), 15);
+    let (_tenants, _ask, [mut command, _two]) = two(&daemon, Hello::MOVABLE);
+    assert!(fact(&daemon, "host-full", "wanted_bytes").is_some());
+    assert_eq!(times_full(&mut command), 1);
+}
+
+#[test]
+fn a_move_that_the_host_has_room_for_is_not_counted_as_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), 20);
+    let ((mut first, _second), _ask, [mut command, _two]) = two(&daemon, Hello::MOVABLE);
+    first.is_sealed();
+    assert_eq!(times_full(&mut command), 0);
+}

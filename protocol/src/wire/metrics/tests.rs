@@ -243,11 +243,12 @@ fn the_bytes_of_minor_18_never_change() {
         wait_timeout: 2,
         no_room: 300,
         driver: 4,
+        host_full: 5,
     };
     let reply = ControlReply::Page {
         rows: Rows::Refused(vec![row]),
         next: None,
     };
-    let whole = [&[11, 16, 1][..], &[7; 16], &[1, 2, 172, 2, 4, 0]].concat();
+    let whole = [&[11, 16, 1][..], &[7; 16], &[1, 2, 172, 2, 4, 5, 0]].concat();
     assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), whole);
 }
