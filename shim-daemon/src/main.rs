@@ -7,6 +7,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use clap::Parser;
 use gpushare_journal::Readers;
@@ -18,6 +19,7 @@ use gpushared::journal::{self, Files, Journal};
 use gpushared::log::Log;
 use gpushared::node::Settings;
 use gpushared::server::{Folder, Reload, Server, Start};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
@@ -85,6 +87,10 @@ const WRONG_SETTINGS: u8 = 78;
 /// The exit status when another daemon owns the folder: `EX_TEMPFAIL`.
 const TAKEN: u8 = 75;
 
+/// How long a daemon that cannot run here waits before it ends, where a service manager starts it
+/// again at once. A machine may have no driver for days.
+const PAUSE: Duration = Duration::from_secs(10);
+
 /// Why it does not serve.
 enum Failed {
     /// The settings are wrong.
@@ -93,6 +99,8 @@ enum Failed {
     Taken(String),
     /// It cannot run here.
     Here(String),
+    /// It has served, and cannot go on.
+    Late(String),
 }
 
 impl From<String> for Failed {
@@ -107,18 +115,36 @@ fn main() -> ExitCode {
         return check_config(args.config);
     }
     let is_command = args.print_cdi;
-    let (status, error) = match run(args) {
+    // A private daemon inherits the socket of the service whose program started it.
+    let is_managed = !args.private && std::env::var_os("NOTIFY_SOCKET").is_some();
+    // With wrong settings the unit is not started again, and a daemon that served is followed at
+    // once.
+    let (status, error, waits) = match run(args) {
         Ok(()) => return ExitCode::SUCCESS,
-        Err(Failed::Here(error)) => (ExitCode::FAILURE, error),
-        Err(Failed::Taken(error)) => (ExitCode::from(TAKEN), error),
-        Err(Failed::Settings(error)) => (ExitCode::from(WRONG_SETTINGS), error),
+        Err(Failed::Here(error)) => (ExitCode::FAILURE, error, is_managed),
+        Err(Failed::Taken(error)) => (ExitCode::from(TAKEN), error, is_managed),
+        Err(Failed::Settings(error)) => (ExitCode::from(WRONG_SETTINGS), error, false),
+        Err(Failed::Late(error)) => (ExitCode::FAILURE, error, false),
     };
     match is_command {
         // A command has no log.
         true => drop(writeln!(std::io::stderr(), "gpushare: {error}")),
         false => tracing::error!("{error}"),
     }
+    if waits && !is_command {
+        pause();
+    }
     status
+}
+
+/// Waits before it ends, unless told to stop.
+fn pause() {
+    let Ok(stop) = stop_signals() else {
+        return;
+    };
+    tracing::info!("ends in {} s, to be started again", PAUSE.as_secs());
+    let timeout = PollTimeout::try_from(PAUSE).unwrap_or(PollTimeout::ZERO);
+    let _ = poll(&mut [PollFd::new(stop.as_fd(), PollFlags::POLLIN)], timeout);
 }
 
 fn run(args: Args) -> Result<(), Failed> {
@@ -184,7 +210,7 @@ fn run(args: Args) -> Result<(), Failed> {
     tracing::info!(socket = %control.display(), "serving");
     server
         .run()
-        .map_err(|error| format!("cannot go on: {error}"))?;
+        .map_err(|error| Failed::Late(format!("cannot go on: {error}")))?;
     if args.sweep && args.transient {
         server.sweep();
     }

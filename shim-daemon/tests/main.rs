@@ -27,6 +27,7 @@ mod memory;
 mod metrics;
 mod moves;
 mod mps;
+mod no_start;
 mod notify;
 mod registrations;
 mod restart;

@@ -1,0 +1,71 @@
+//! `gpushared` where it cannot run: with a service manager it waits before it ends, because it is
+//! started again at once.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Said before it waits.
+const WAITS: &str = "ends in 10 s";
+
+/// The daemon on a machine whose NVML lacks its functions, with this file of settings.
+fn daemon(folder: &tempfile::TempDir, settings: &str, is_managed: bool) -> Child {
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("nvml.c"), "int none;\n").unwrap();
+    std::fs::write(at("config.toml"), settings).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-o"])
+        .args([at("libnvidia-ml.so.1"), at("nvml.c")]);
+    assert!(cc.status().unwrap().success());
+    let mut daemon = Command::new(env!("CARGO_BIN_EXE_gpushared"));
+    daemon
+        .arg("--runtime-dir")
+        .arg(at("run"))
+        .arg("--config")
+        .arg(at("config.toml"))
+        .env("LD_LIBRARY_PATH", folder.path())
+        .env_remove("NOTIFY_SOCKET")
+        .stderr(Stdio::piped());
+    if is_managed {
+        daemon.env("NOTIFY_SOCKET", at("notify.sock"));
+    }
+    daemon.spawn().unwrap()
+}
+
+/// All that it says, and its exit status.
+fn ends(mut daemon: Child) -> (String, Option<i32>) {
+    let text = std::io::read_to_string(daemon.stderr.take().unwrap()).unwrap();
+    (text, daemon.wait().unwrap().code())
+}
+
+#[test]
+fn a_managed_daemon_without_nvml_waits_until_it_is_told_to_stop() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(&folder, "", true);
+    let mut lines = BufReader::new(daemon.stderr.take().unwrap()).lines();
+    let mut said = |word: &str| lines.any(|line| line.unwrap().contains(word));
+    assert!(said("NVML") && said(WAITS));
+    let pid = Pid::from_raw(i32::try_from(daemon.id()).unwrap());
+    kill(pid, Signal::SIGTERM).unwrap();
+    assert_eq!(daemon.wait().unwrap().code(), Some(1));
+}
+
+#[test]
+fn a_daemon_without_a_manager_ends_where_it_cannot_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let (said, code) = ends(daemon(&folder, "", false));
+    assert!(said.contains("NVML") && !said.contains(WAITS), "{said}");
+    assert_eq!(code, Some(1));
+}
+
+#[test]
+fn a_managed_daemon_with_wrong_settings_does_not_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let (said, code) = ends(daemon(&folder, "nonsense = 1\n", true));
+    assert!(said.contains("nonsense") && !said.contains(WAITS), "{said}");
+    // The unit does not start it again.
+    assert_eq!(code, Some(78));
+}
