@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::binary::Binary;
@@ -138,10 +138,19 @@ fn used(pid: u32) -> u64 {
 
 #[test]
 fn callers_beyond_the_descriptors_are_heard_when_others_leave() {
-    let daemon = Binary::with(&[], "ulimit -n 48");
+    callers_beyond_the_descriptors(Binary::control);
+}
+
+#[test]
+fn callers_of_a_class_beyond_the_descriptors_cost_no_time() {
+    callers_beyond_the_descriptors(|daemon| daemon.of_class("one"));
+}
+
+fn callers_beyond_the_descriptors(at: impl Fn(&Binary) -> PathBuf) {
+    let daemon = Binary::configured(&[], "ulimit -n 48", "[classes.one]\n");
     let mut greeted = daemon.command();
     let callers: Vec<UnixStream> = (0..100)
-        .map(|_| UnixStream::connect(daemon.control()).unwrap())
+        .map(|_| UnixStream::connect(at(&daemon)).unwrap())
         .collect();
     let full = || {
         let held = fs::read_dir(format!("/proc/{}/fd", daemon.child.id()));

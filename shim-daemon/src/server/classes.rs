@@ -15,7 +15,11 @@ use crate::foreign::{Lane, part_with};
 
 /// All sockets of classes that this daemon ever had: their places do not change.
 #[derive(Debug, Default)]
-pub(super) struct Classes(Vec<(String, Option<UnixListener>)>);
+pub(super) struct Classes {
+    all: Vec<(String, Option<UnixListener>)>,
+    /// No descriptor was left; nothing is polled until [`Classes::open_again`].
+    closed: bool,
+}
 
 impl Classes {
     /// Opens the sockets of the node's classes that have none, and closes those of classes that
@@ -27,10 +31,12 @@ impl Classes {
         poller: &Poller,
         lane: &Lane,
     ) {
-        for (name, listener) in &mut self.0 {
+        for (name, listener) in &mut self.all {
             let stays = containers.classes.iter().any(|class| class.name == *name);
             if let Some(listener) = listener.take_if(|_| !stays) {
-                poller.remove(listener.as_fd());
+                if !self.closed {
+                    poller.remove(listener.as_fd());
+                }
                 part_with(listener, lane);
             }
         }
@@ -51,33 +57,63 @@ impl Classes {
         folder: &Folder,
         (poller, lane): (&Poller, &Lane),
     ) -> io::Result<()> {
-        let at = self.0.iter().position(|(known, _)| known == name);
+        let at = self.all.iter().position(|(known, _)| known == name);
         let at = at.unwrap_or_else(|| {
-            self.0.push((name.to_owned(), None));
-            self.0.len() - 1
+            self.all.push((name.to_owned(), None));
+            self.all.len() - 1
         });
         folder.furnish_class(name, containers.allow_without_daemon)?;
-        if self.0[at].1.is_some() && folder.has_class(name) {
+        if self.all[at].1.is_some() && folder.has_class(name) {
             return Ok(());
         }
         let listener = folder.listen_class(name)?;
-        poller.add(listener.as_fd(), Source::Class(at as u64))?;
-        if let Some(old) = self.0[at].1.replace(listener) {
+        if !self.closed {
+            poller.add(listener.as_fd(), Source::Class(at as u64))?;
+        }
+        if let Some(old) = self.all[at].1.replace(listener) {
             part_with(old, lane);
         }
         Ok(())
     }
 
-    /// A connection at the socket of a class.
-    pub(super) fn accept(&self, at: u64) -> Option<UnixStream> {
-        let (_, listener) = self.0.get(usize::try_from(at).ok()?)?;
-        // If it cannot be accepted now, the socket stays readable and it is tried again.
-        listener.as_ref()?.accept().ok().map(|(socket, _)| socket)
+    /// Accepts a connection at the socket of a class. `None`: it has none.
+    pub(super) fn accept(&self, at: u64) -> Option<io::Result<UnixStream>> {
+        let (_, listener) = self.all.get(usize::try_from(at).ok()?)?;
+        Some(listener.as_ref()?.accept().map(|(socket, _)| socket))
+    }
+
+    /// No descriptor is left: polls no socket until [`Classes::open_again`].
+    pub(super) fn close(&mut self, poller: &Poller) {
+        if std::mem::replace(&mut self.closed, true) {
+            return;
+        }
+        for listener in self
+            .all
+            .iter()
+            .filter_map(|(_, listener)| listener.as_ref())
+        {
+            poller.remove(listener.as_fd());
+        }
+    }
+
+    /// Once a second: polls the sockets that were closed for lack of descriptors.
+    pub(super) fn open_again(&mut self, poller: &Poller) {
+        if !std::mem::take(&mut self.closed) {
+            return;
+        }
+        for (at, (name, listener)) in self.all.iter().enumerate() {
+            let Some(listener) = listener else {
+                continue;
+            };
+            if let Err(error) = poller.add(listener.as_fd(), Source::Class(at as u64)) {
+                tracing::error!(class = name, %error, "connections are not accepted on its socket");
+            }
+        }
     }
 
     /// The class of this place.
     pub(super) fn name(&self, at: u64) -> Option<&str> {
-        let (name, _) = self.0.get(usize::try_from(at).ok()?)?;
+        let (name, _) = self.all.get(usize::try_from(at).ok()?)?;
         Some(name)
     }
 }

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use gpushare_core::{Nanos, TenantId};
 
 use super::crowd::Admittance;
+use super::doors::lacks;
 use super::owners::{Caller, Place};
 use super::poller::Source;
 use super::session::{Role, Session};
@@ -17,17 +18,28 @@ use crate::node::ConnId;
 impl Server {
     pub(super) fn accept(&mut self, tenant: Option<TenantId>) {
         let began = clock::now();
-        let Some(socket) = self.doors.accept(tenant, &self.poller) else {
-            return;
-        };
-        self.came(began, socket, tenant.map_or(Role::Command, Role::Client));
+        let accepted = self.doors.accept(tenant);
+        let role = tenant.map_or(Role::Command, Role::Client);
+        self.accepted(began, accepted, role);
     }
 
     /// Accepts a connection at the socket of a class.
     pub(super) fn accept_in_class(&mut self, at: u64) {
         let began = clock::now();
-        if let Some(socket) = self.classes.accept(at) {
-            self.came(began, socket, Role::Class(at));
+        let accepted = self.classes.accept(at);
+        self.accepted(began, accepted, Role::Class(at));
+    }
+
+    fn accepted(&mut self, began: Nanos, accepted: Option<io::Result<UnixStream>>, role: Role) {
+        match accepted {
+            Some(Ok(socket)) => self.came(began, socket, role),
+            Some(Err(error)) if lacks(&error) => {
+                tracing::error!(%error, "no descriptor is left, so no client can connect until another disconnects; raise the limit of open files (LimitNOFILE)");
+                self.doors.close(&self.poller);
+                self.classes.close(&self.poller);
+            }
+            // The caller has left already.
+            Some(Err(_)) | None => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! The listening sockets. A removed socket file is restored, and a socket that could not be made is
-//! retried. While no descriptor is left to accept with, the sockets are not polled: the loop would
-//! do nothing else.
+//! retried. While no descriptor is left to accept with, neither these sockets nor those of classes
+//! are polled: the loop would do nothing else.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -49,12 +49,8 @@ impl Doors {
         self.tenants.is_empty()
     }
 
-    /// Accepts a connection at the tenant's socket, or at the control socket.
-    pub(super) fn accept(
-        &mut self,
-        tenant: Option<TenantId>,
-        poller: &Poller,
-    ) -> Option<UnixStream> {
+    /// Accepts a connection at the tenant's socket, or at the control socket. `None`: it has none.
+    pub(super) fn accept(&self, tenant: Option<TenantId>) -> Option<io::Result<UnixStream>> {
         let listener = match tenant {
             None => Some(&self.control),
             Some(id) => self
@@ -62,16 +58,7 @@ impl Doors {
                 .get(&id)
                 .and_then(|door| door.listener.as_ref().ok()),
         };
-        match listener?.accept() {
-            Ok((socket, _)) => Some(socket),
-            Err(error) => {
-                if lacks(&error) {
-                    tracing::error!(%error, "no descriptor is left, so no client can connect until another disconnects; raise the limit of open files (LimitNOFILE)");
-                    self.close(poller);
-                }
-                None
-            }
-        }
+        Some(listener?.accept().map(|(socket, _)| socket))
     }
 
     /// Opens a socket for a tenant without one.
@@ -200,8 +187,11 @@ impl Doors {
         }
     }
 
-    fn close(&mut self, poller: &Poller) {
-        self.closed = true;
+    /// No descriptor is left: polls no socket until [`Doors::tend`].
+    pub(super) fn close(&mut self, poller: &Poller) {
+        if std::mem::replace(&mut self.closed, true) {
+            return;
+        }
         poller.remove(self.control.as_fd());
         for door in self.tenants.values() {
             if let Ok(listener) = &door.listener {
@@ -224,7 +214,7 @@ impl Doors {
 }
 
 /// Whether the error means a lack of descriptors or memory, as opposed to a client that left.
-fn lacks(error: &io::Error) -> bool {
+pub(super) fn lacks(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)

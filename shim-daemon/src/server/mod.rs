@@ -376,6 +376,7 @@ impl Server {
             {
                 self.node.write_down_all();
             }
+            self.classes.open_again(&self.poller);
             self.follow_classes();
             for tenant in self.unsaved.clone() {
                 self.node.write_down(tenant);

@@ -61,6 +61,11 @@ impl Binary {
         self.folder.path().join("run/control.sock")
     }
 
+    pub(crate) fn of_class(&self, class: &str) -> PathBuf {
+        let folder = self.folder.path().join("run/classes").join(class);
+        folder.join(gpushared::server::SOCKET)
+    }
+
     pub(crate) fn command(&self) -> Wire {
         Wire::connect(&self.control())
     }
