@@ -79,6 +79,8 @@ pub(crate) struct Facts {
     pub(crate) own_minor: u16,
     /// Whether we are in the machine's first pid namespace.
     pub(crate) first_pid_namespace: bool,
+    /// The kernel's version, as it tells it: `6.1.0-13-amd64`. Empty where it does not.
+    pub(crate) kernel: String,
     /// How many descriptors a process may have here.
     pub(crate) descriptors: u64,
     /// cgroup v2's controllers, or none where it is not the machine's hierarchy.

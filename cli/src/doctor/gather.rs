@@ -68,6 +68,10 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
         own_minor: MINOR,
         first_pid_namespace: fs::read_link("/proc/self/ns/pid")
             .is_ok_and(|name| name == Path::new(FIRST)),
+        kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
+            .unwrap_or_default()
+            .trim()
+            .to_owned(),
         descriptors: getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(_, hard)| hard),
         controllers: controllers(Path::new("/sys/fs/cgroup")),
         mps: mps::daemon(&own),

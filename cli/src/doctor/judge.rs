@@ -33,7 +33,7 @@ type Judged = (Verdict, String, Option<String>);
 type Judge = fn(&Facts) -> Judged;
 
 /// Every check, in the order in which one needs the other.
-pub(crate) const CHECKS: [(&str, Judge); 17] = [
+pub(crate) const CHECKS: [(&str, Judge); 18] = [
     ("driver", driver),
     ("nvml", nvml),
     ("device-nodes", nodes),
@@ -41,6 +41,7 @@ pub(crate) const CHECKS: [(&str, Judge); 17] = [
     ("limit-holds", proof),
     ("daemon", daemon),
     ("one-daemon-a-gpu", one_daemon),
+    ("kernel", kernel),
     ("pid-namespace", pids),
     ("descriptors", descriptors),
     ("cgroup", cgroup),
@@ -326,6 +327,34 @@ fn mps(facts: &Facts) -> Judged {
             format!("an MPS control daemon runs in {folder}"),
             "its clients have memory limits and take no turns: a share of time is MPS's own. Stop it (echo quit | nvidia-cuda-mps-control) to share time by gpushare",
         ),
+    }
+}
+
+/// The oldest kernel for the daemon, which holds processes by pidfds.
+const FOR_DAEMON: (u32, u32) = (5, 3);
+/// The oldest kernel for the hook and the wrapper of containers, which mount read-only by
+/// `mount_setattr`.
+const FOR_CONTAINERS: (u32, u32) = (5, 12);
+
+fn kernel(facts: &Facts) -> Judged {
+    let mut numbers = facts.kernel.split(|one: char| !one.is_ascii_digit());
+    let mut number = || numbers.next().and_then(|text| text.parse().ok());
+    let version: Option<(u32, u32)> = number().zip(number());
+    let found = format!("Linux {}", facts.kernel);
+    match version {
+        None => warn(
+            "the kernel does not tell its version",
+            "the daemon needs Linux 5.3, containers by the hook or the wrapper 5.12",
+        ),
+        Some(version) if version < FOR_DAEMON => warn(
+            found,
+            "the daemon needs Linux 5.3 (pidfd_open), unless the distribution has added that; limits without a daemon hold",
+        ),
+        Some(version) if version < FOR_CONTAINERS => warn(
+            found,
+            "containers by the hook or the wrapper need Linux 5.12 (mount_setattr), unless the distribution has added that; containers of a class (CDI) do not",
+        ),
+        Some(_) => ok(found),
     }
 }
 

@@ -36,6 +36,7 @@ fn healthy() -> Facts {
         container: None,
         own_minor: 8,
         first_pid_namespace: true,
+        kernel: "6.1.0-13-amd64".to_owned(),
         descriptors: 524_288,
         controllers: Some(vec!["cpu".to_owned()]),
         mps: None,
@@ -387,6 +388,31 @@ fn another_library_at_work_and_a_misspelt_variable_are_named() {
             facts.disabled = true;
         },
     );
+}
+
+#[test]
+fn a_kernel_that_is_too_old_is_named_with_what_needs_a_newer_one() {
+    for (version, advice) in [
+        ("5.11.22", "5.12"),
+        ("5.3.0", "5.12"),
+        ("5.2.21", "the daemon needs Linux 5.3"),
+        ("4.18.0-553.el8.x86_64", "the daemon needs Linux 5.3"),
+        ("", "5.12"),
+    ] {
+        let word = if version.is_empty() {
+            "version"
+        } else {
+            version
+        };
+        breaks("kernel", Verdict::Warn, (word, advice), |facts| {
+            facts.kernel = version.to_owned();
+        });
+    }
+    for version in ["5.12.0", "5.15.0-91-generic", "6.0", "10.1.3"] {
+        let mut facts = healthy();
+        facts.kernel = version.to_owned();
+        assert_eq!(kernel(&facts).0, Verdict::Ok, "{version}");
+    }
 }
 
 #[test]
