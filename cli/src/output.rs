@@ -6,6 +6,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 /// Prints one line on standard error. It is no failure if that is closed.
 pub(crate) fn note(message: &str) {
@@ -40,14 +41,26 @@ pub(crate) fn data(text: &str) -> Result<(), Failure> {
 /// Waits until nothing can read standard output any more, as behind `| head`: [`data`] would see it
 /// with the next line only. Never returns where that cannot be told, as of a file.
 pub(crate) fn wait_until_unread() {
+    while !is_unread_within(Duration::from_secs(86_400)) {}
+}
+
+/// The same for this time at most. Returns whether nothing can read it any more.
+pub(crate) fn is_unread_within(time: Duration) -> bool {
+    let end = Instant::now() + time;
     let out = stdout();
     let mut waits = [PollFd::new(out.as_fd(), PollFlags::empty())];
     let gone = PollFlags::POLLERR | PollFlags::POLLHUP;
     loop {
-        match poll(&mut waits, PollTimeout::NONE) {
-            Ok(_) if waits[0].revents().is_some_and(|now| now.intersects(gone)) => return,
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(&mut waits, timeout) {
+            Ok(_) if waits[0].revents().is_some_and(|now| now.intersects(gone)) => return true,
+            Ok(_) | Err(Errno::EINTR) if left.is_zero() => return false,
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(_) => std::thread::park(),
+            Err(_) => {
+                std::thread::sleep(left);
+                return false;
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::{output, ps};
 use std::io::{IsTerminal, stdout};
 use std::process::ExitCode;
 
-/// Lists tenants, once or until it fails or is interrupted. A terminal is cleared before each time.
+/// Lists tenants, once or until it fails, is interrupted, or nothing reads it any more. A terminal is cleared before each time.
 pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
     let Some(every) = arguments.watch else {
         return ps::ps(arguments);
@@ -16,6 +16,8 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
             output::clear()?;
         }
         ps::ps(arguments)?;
-        std::thread::sleep(every);
+        if output::is_unread_within(every) {
+            return Ok(ExitCode::SUCCESS);
+        }
     }
 }

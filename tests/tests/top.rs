@@ -5,6 +5,8 @@ use std::process::Stdio;
 
 use gpushare_tests::terminal::Terminal;
 use gpushare_tests::{Home, artefacts, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 const MIB: u64 = 1 << 20;
 
@@ -50,8 +52,12 @@ fn a_watched_list_is_printed_again_and_again() {
         .map_while(Result::ok)
         .filter(|line| line.starts_with("watched"));
     assert_eq!(rows.take(3).count(), 3);
-    child.kill().expect("a child can be killed");
-    child.wait().expect("a child can be waited for");
+    // Nothing reads it any more, as behind `| head`.
+    until("it has ended", || {
+        child.try_wait().is_ok_and(|ended| ended.is_some())
+    });
+    let status = child.wait().expect("it has ended");
+    assert!(status.success(), "{status}");
 }
 
 #[test]
@@ -130,6 +136,26 @@ fn in_a_terminal_keys_sort_filter_change_and_end_tenants() {
         "{screen}"
     );
     until("the daemon has the one tenant", || home.ps().len() == 1);
+}
+
+#[test]
+fn a_daemon_that_does_not_answer_keeps_nobody_in_top() {
+    let test = "top::a_daemon_that_does_not_answer_keeps_nobody_in_top";
+    let home = Home::new("mem=16GiB");
+    let _guest = home.guest("alpha", &["--mem-limit", "4GiB"]);
+    let Some(terminal) = Terminal::open(test, &home.command(&["top"]), (100, 30)) else {
+        return;
+    };
+    let program = artefacts::gpushare();
+    terminal.write(&format!("{} top --every 0.2", program.display()));
+    terminal.press(&["Enter"]);
+    terminal.until(|screen| screen.contains("alpha"));
+    let daemon = Pid::from_raw(home.daemons()[0].cast_signed());
+    kill(daemon, Signal::SIGSTOP).expect("it lives");
+    terminal.until(|screen| screen.contains("what is shown is old"));
+    terminal.press(&["q"]);
+    terminal.until(|screen| screen.contains("ready$") && !screen.contains("TENANT"));
+    kill(daemon, Signal::SIGCONT).expect("it lives");
 }
 
 #[test]

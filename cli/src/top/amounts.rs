@@ -1,6 +1,16 @@
 //! Amounts in few columns.
 
-/// Bytes: `512M`, `22G`, `1.5G`, `0`. Rounded to what is shown.
+/// A count in at most four columns below 1,000 millions: `9999`, `12k`, `3M`.
+pub(super) fn count(count: u64) -> String {
+    match count {
+        0..10_000 => count.to_string(),
+        10_000..1_000_000 => format!("{}k", count / 1_000),
+        _ => format!("{}M", count / 1_000_000),
+    }
+}
+
+/// Bytes in at most four columns below 1,000 TiB: `512M`, `22G`, `1.5G`, `0`. Rounded to what is
+/// shown.
 pub(super) fn bytes(count: u64) -> String {
     const UNITS: [(u64, &str); 4] = [
         (1 << 40, "T"),
@@ -12,7 +22,8 @@ pub(super) fn bytes(count: u64) -> String {
         return "0".to_owned();
     }
     for (unit, name) in UNITS {
-        if count >= unit {
+        // From 999.5 of the smaller unit on: rounded they would take five columns.
+        if count >= unit / 1024 * 1000 - unit / 2048 {
             let tenths = (u128::from(count) * 10 + u128::from(unit) / 2) / u128::from(unit);
             return if tenths >= 100 || tenths % 10 == 0 {
                 format!("{}{name}", (tenths + 5) / 10)
@@ -64,12 +75,18 @@ mod tests {
             (gib, "1G"),
             (3 * gib / 2, "1.5G"),
             (22 * gib + gib / 3, "22G"),
-            (1023 << 20, "1023M"),
+            (999 << 20, "999M"),
+            (1023 << 20, "1G"),
+            (1000 << 30, "1T"),
             (2 << 40, "2T"),
             (u64::MAX, "16777216T"),
         ] {
             assert_eq!(bytes(count), text);
         }
+        for (many, text) in [(0, "0"), (9_999, "9999"), (10_000, "10k"), (12_345, "12k")] {
+            assert_eq!(count(many), text);
+        }
+        assert_eq!([count(999_999), count(3_000_000)], ["999k", "3M"]);
         assert_eq!(
             [span(900), span(119_000), span(120_000)],
             ["0s", "119s", "2m"]

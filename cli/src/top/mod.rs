@@ -32,12 +32,17 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+/// Longest to wait for an answer: keys are read in between. A daemon that works answers within
+/// milliseconds.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Past events to begin with.
 const PAST: u32 = 50;
 
 /// Shows the daemon's state until a key says to leave.
 pub(crate) fn top(arguments: &Top) -> Result<ExitCode, Failure> {
-    let mut talk = the_daemon()?;
+    let talk = the_daemon()?;
+    let mut talk = Talk::connect_within(talk.folder(), Some(PATIENCE)).map_err(Failure::ours)?;
     let every = format!("{}s", arguments.every.as_secs_f64());
     let mut model = Model::new(host(), every);
     if arguments.once {
@@ -126,7 +131,7 @@ fn refresh(model: &mut Model, talk: &mut Talk) {
     };
     match talk.again() {
         Ok(next) => *talk = next,
-        Err(_) => model.message = Some(format!("{}; what is shown is old", lost.message)),
+        Err(_) => model.message = Some(format!("what is shown is old: {}", lost.message)),
     }
 }
 
@@ -162,7 +167,8 @@ fn command(pid: u32) -> Option<String> {
 
 /// Events, from another connection, as they come.
 fn follow(talk: &Talk) -> Result<Receiver<EventRecord>, Failure> {
-    let mut talk = talk.again().map_err(Failure::ours)?;
+    // An event may come at any time.
+    let mut talk = Talk::connect(talk.folder()).map_err(Failure::ours)?;
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         loop {
@@ -233,7 +239,7 @@ const MOVE: Duration = Duration::from_millis(500);
 /// Moves a tenant's memory away or back. The daemon answers when all of it has moved, or refuses at
 /// once; the screen shows how far it is.
 fn move_memory(talk: &Talk, tenant: &str, resume: bool) -> Result<String, Failure> {
-    let mut own = talk.again().map_err(Failure::ours)?;
+    let mut own = Talk::connect(talk.folder()).map_err(Failure::ours)?;
     if own.minor() < 6 {
         return Err(Failure::ours("this daemon is too old to suspend a tenant"));
     }

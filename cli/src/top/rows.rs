@@ -1,6 +1,6 @@
 //! The tenants as rows: what is shown of them, and in which order. No terminal, no clock.
 
-use super::amounts::{bound, bytes, percent, span};
+use super::amounts::{bound, bytes, count, percent, span};
 use crate::residency;
 use gpushare_exporter::Snapshot;
 use gpushare_protocol::histogram::Histogram;
@@ -129,7 +129,7 @@ impl Facts<'_> {
                 u64::MAX => ">300s".to_owned(),
                 ns => format!("<{}", bound(ns)),
             }),
-            refused: refused.to_string(),
+            refused: count(refused),
             state,
             details: self.details(row),
             alarms,
