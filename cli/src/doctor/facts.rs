@@ -93,7 +93,7 @@ pub(crate) struct Facts {
     pub(crate) misspelt: Vec<String>,
     /// `GPUSHARE_DISABLE=1` is set.
     pub(crate) disabled: bool,
-    /// Folders of CDI descriptions that exist.
+    /// Folders with a CDI description of NVIDIA's GPUs.
     pub(crate) cdi: Vec<PathBuf>,
     /// A container engine is installed.
     pub(crate) engine: Option<String>,

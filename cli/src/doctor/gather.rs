@@ -83,7 +83,7 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
         cdi: ["/etc/cdi", "/var/run/cdi"]
             .map(PathBuf::from)
             .into_iter()
-            .filter(|folder| folder.is_dir())
+            .filter(|folder| describes_gpus(folder))
             .collect(),
         engine: ENGINES
             .iter()
@@ -161,6 +161,22 @@ fn preloads(environment: &Environment) -> Vec<String> {
     .collect()
 }
 
+/// Whether a folder has a CDI description of NVIDIA's GPUs. The folder alone says nothing: the
+/// daemon's unit makes one, for the description of its classes.
+fn describes_gpus(folder: &Path) -> bool {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_one = |path: &PathBuf| {
+        let kind = path.extension().and_then(OsStr::to_str);
+        kind.is_some_and(|kind| ["json", "yaml", "yml"].contains(&kind))
+    };
+    let mut texts = entries
+        .map(|entry| entry.path())
+        .filter(is_one)
+        .filter_map(|path| fs::read_to_string(path).ok());
+    let names_gpus = |line: &str| line.contains("kind") && line.contains("nvidia.com/gpu");
+    texts.any(|text| text.lines().any(names_gpus))
+}
+
 /// Folders that are written to, with the space that is left.
 fn folders(environment: &Environment) -> Vec<Folder> {
     let runtime = environment
@@ -189,6 +205,22 @@ fn folder(path: PathBuf) -> Option<Folder> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_describes_gpus_by_a_file_of_that_kind_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        assert!(!describes_gpus(folder.path()), "it is empty");
+        assert!(!describes_gpus(&folder.path().join("none")));
+        put("gpushare.json", "{\"kind\": \"gpushare.dev/class\"}");
+        put("README", "kind: nvidia.com/gpu");
+        assert!(!describes_gpus(folder.path()));
+        put("nvidia.yaml", "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n");
+        assert!(describes_gpus(folder.path()));
+        fs::remove_file(folder.path().join("nvidia.yaml")).unwrap();
+        put("nvidia.json", "{\"kind\": \"nvidia.com/gpu\"}");
+        assert!(describes_gpus(folder.path()));
+    }
 
     #[test]
     fn device_nodes_are_those_of_the_driver() {

@@ -454,7 +454,7 @@ fn containers(facts: &Facts) -> Judged {
     match (&facts.engine, facts.cdi.is_empty()) {
         (None, _) => ok("no container engine"),
         (Some(engine), true) => warn(
-            format!("{engine} is installed, and there is no folder of CDI descriptions"),
+            format!("{engine} is installed, and no CDI description of the GPUs is there"),
             "containers get GPUs by CDI: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
         ),
         (Some(engine), false) => ok(format!("{engine}, CDI in {}", facts.cdi[0].display())),
