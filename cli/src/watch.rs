@@ -6,7 +6,8 @@ use crate::{output, ps};
 use std::io::{IsTerminal, stdout};
 use std::process::ExitCode;
 
-/// Lists tenants, once or until it fails, is interrupted, or nothing reads it any more. A terminal is cleared before each time.
+/// Lists tenants, once or until it fails, is interrupted, or nothing reads it any more. A terminal
+/// is cleared before each time.
 pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
     let Some(every) = arguments.watch else {
         return ps::ps(arguments);

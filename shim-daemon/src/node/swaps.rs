@@ -61,7 +61,8 @@ impl Swaps {
 }
 
 impl Node {
-    /// Counts a move that is over, or that was not to be. Returns the bytes that came back with it, if some did.
+    /// Counts a move that is over, or that was not to be. Returns the bytes that came back with it,
+    /// if some did.
     pub(super) fn count_move(&mut self, notice: &Notice) -> Option<Bytes> {
         match *notice {
             Notice::Left {

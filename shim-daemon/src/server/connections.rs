@@ -15,6 +15,9 @@ use crate::connection::Closed;
 use crate::foreign::Accepted;
 use crate::node::ConnId;
 
+/// How long a connection may stay unidentified.
+const GREETING: Nanos = Nanos::secs(5);
+
 impl Server {
     pub(super) fn accept(&mut self, tenant: Option<TenantId>) {
         let began = clock::now();
@@ -207,6 +210,18 @@ impl Server {
             }
             self.poller
                 .change(session.connection.socket(), Source::Session(id), writes);
+        }
+    }
+
+    /// Closes connections that stay unidentified. A throttled one may have sent its greeting
+    /// unread.
+    pub(super) fn close_silent(&mut self, now: Nanos) {
+        let silent = |(id, session): &(&u64, &Session)| {
+            session.is_silent() && now - session.since > GREETING && !self.resting.contains_key(id)
+        };
+        let silent = self.sessions.iter().filter(silent);
+        for id in silent.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.close(id, &Closed::Io(io::ErrorKind::TimedOut.into()));
         }
     }
 

@@ -47,8 +47,6 @@ use session::Session;
 
 /// How often pages are read and devices looked at.
 const TICK: Nanos = Nanos::secs(1);
-/// How long a connection may stay unidentified.
-const GREETING: Nanos = Nanos::secs(5);
 /// How long a restored tenant waits for its first process: as that waits for a daemon.
 const CLAIM: Nanos = Nanos::secs(10);
 
@@ -386,21 +384,7 @@ impl Server {
             self.node.tick(now);
             self.users.tidy(now);
             self.connects.tidy(now);
-            // A throttled session may have sent its greeting unread.
-            let silent = |(id, session): &(&u64, &Session)| {
-                session.is_silent()
-                    && now - session.since > GREETING
-                    && !self.resting.contains_key(id)
-            };
-            let silent: Vec<u64> = self
-                .sessions
-                .iter()
-                .filter(silent)
-                .map(|(id, _)| *id)
-                .collect();
-            for id in silent {
-                self.close(id, &Closed::Io(io::ErrorKind::TimedOut.into()));
-            }
+            self.close_silent(now);
         } else {
             self.node.advance(now);
         }

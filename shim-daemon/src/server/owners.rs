@@ -1,5 +1,5 @@
-//! The other end of a connection as it is counted: whose lane closes what it brings, the payer of its
-//! requests, and among whose connections it takes a place ([ADR
+//! The other end of a connection as it is counted: whose lane closes what it brings, the payer of
+//! its requests, and among whose connections it takes a place ([ADR
 //! 193](../../../docs/adr/0193-containers-are-counted-apart.md)).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
