@@ -99,6 +99,8 @@ enum Failed {
     Taken(String),
     /// It cannot run here.
     Here(String),
+    /// It has served, and cannot go on.
+    Late(String),
 }
 
 impl From<String> for Failed {
@@ -118,19 +120,21 @@ fn main() -> ExitCode {
     let is_command = args.print_cdi;
     // A private daemon inherits the socket of the service whose program started it.
     let is_managed = !args.private && std::env::var_os("NOTIFY_SOCKET").is_some();
-    let (status, error) = match run(args) {
+    // With wrong settings the unit is not started again, and a daemon that served is followed at
+    // once.
+    let (status, error, waits) = match run(args) {
         Ok(()) => return ExitCode::SUCCESS,
-        Err(Failed::Here(error)) => (ExitCode::FAILURE, error),
-        Err(Failed::Taken(error)) => (ExitCode::from(TAKEN), error),
-        Err(Failed::Settings(error)) => (ExitCode::from(WRONG_SETTINGS), error),
+        Err(Failed::Here(error)) => (ExitCode::FAILURE, error, is_managed),
+        Err(Failed::Taken(error)) => (ExitCode::from(TAKEN), error, is_managed),
+        Err(Failed::Settings(error)) => (ExitCode::from(WRONG_SETTINGS), error, false),
+        Err(Failed::Late(error)) => (ExitCode::FAILURE, error, false),
     };
     match is_command {
         // A command has no log.
         true => drop(writeln!(std::io::stderr(), "gpushare: {error}")),
         false => tracing::error!("{error}"),
     }
-    // With wrong settings the unit is not started again.
-    if is_managed && !is_command && status != ExitCode::from(WRONG_SETTINGS) {
+    if waits && !is_command {
         pause();
     }
     status
@@ -212,7 +216,7 @@ fn run(args: Args) -> Result<(), Failed> {
     tracing::info!(socket = %control.display(), "serving");
     server
         .run()
-        .map_err(|error| format!("cannot go on: {error}"))?;
+        .map_err(|error| Failed::Late(format!("cannot go on: {error}")))?;
     if args.sweep && args.transient {
         server.sweep();
     }

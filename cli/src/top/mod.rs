@@ -131,7 +131,7 @@ fn refresh(model: &mut Model, talk: &mut Talk) {
     };
     match talk.again() {
         Ok(next) => *talk = next,
-        Err(_) => model.message = Some(format!("{}; what is shown is old", lost.message)),
+        Err(_) => model.message = Some(format!("what is shown is old: {}", lost.message)),
     }
 }
 
