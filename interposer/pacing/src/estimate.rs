@@ -12,6 +12,10 @@
 //! or a time differs much, the next operations are timed, one after another: ADR 196. Pure: no
 //! clock, no driver.
 
+mod means;
+
+use means::{moved, scaled};
+
 /// Places for a key; of more keys with one hash the least measured one is replaced.
 const WAYS: usize = 4;
 /// Sets of the table: 4096 keys, 256 KiB, made when first used.
@@ -485,25 +489,6 @@ impl Estimates {
 #[inline]
 fn set_of(key: u64) -> usize {
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize % SETS
-}
-
-/// `value * part / whole` without overflow.
-fn scaled(value: u64, part: u64, whole: u64) -> u64 {
-    let product = u128::from(value) * u128::from(part) / u128::from(whole.max(1));
-    u64::try_from(product).unwrap_or(u64::MAX)
-}
-
-/// A mean after one more measurement. A bound that was measured is believed at once while little is
-/// known. What grew counts for more than what shrank a little: a drain that is too long is worse
-/// than a window that is too small for a while.
-fn moved(mean: u64, told: u64, seen: u8) -> u64 {
-    match seen {
-        0..LEARNED => told,
-        _ if told >= mean || told < mean / 2 => {
-            mean / 2 + told / 2 + (mean % 2 + told % 2).div_ceil(2)
-        }
-        _ => mean - (mean - told).div_ceil(4),
-    }
 }
 
 #[cfg(test)]
