@@ -12,6 +12,10 @@
 //! or a time differs much, the next operations are timed, one after another: ADR 196. Pure: no
 //! clock, no driver.
 
+mod means;
+
+use means::{moved, scaled};
+
 /// Places for a key; of more keys with one hash the least measured one is replaced.
 const WAYS: usize = 4;
 /// Sets of the table: 4096 keys, 256 KiB, made when first used.
@@ -43,9 +47,12 @@ struct Entry {
     key: u64,
     /// Nanoseconds of one operation.
     mean: u64,
-    /// Operations so far, and those since the last timed one.
-    ops: u32,
+    /// Operations since the last timed one.
     untimed: u32,
+    /// The shortest time since the mean is in doubt (ns).
+    least: u32,
+    /// Operations so far.
+    ops: u8,
     /// Lessons by batches.
     seen: u8,
     /// Times by events, and where the next one goes.
@@ -55,8 +62,8 @@ struct Entry {
     too_long: u8,
     /// So many of the next operations are timed, because the mean is in doubt.
     due: u8,
-    /// So many times are taken before it can be in doubt again: an operation whose time varies is
-    /// not timed always.
+    /// So many times until it can be in doubt again, because an operation whose time varies is not
+    /// to be timed always. More than one: they are taken because of the doubt.
     settled: u8,
     /// Nanoseconds of single operations, the last ones.
     samples: [u32; SAMPLES as usize],
@@ -100,9 +107,29 @@ impl Entry {
     fn doubt(&mut self) -> bool {
         let doubts = self.is_known() && self.settled == 0;
         if doubts {
-            (self.due, self.settled) = (SAMPLES, SAMPLES + 1);
+            (self.due, self.settled, self.least) = (SAMPLES, SAMPLES + 1, u32::MAX);
         }
         doubts
+    }
+
+    /// Whether times are taken because the mean is in doubt.
+    fn is_doubtful(&self) -> bool {
+        self.settled > 1
+    }
+
+    /// The times of a doubt are taken. The mean is wrong if each of them is much longer, or one is
+    /// much shorter: a single one may be longer because the operation was interrupted. Returns
+    /// whether it was.
+    fn settle(&mut self, contended: bool) -> bool {
+        let least = u64::from(self.least);
+        let is_known = self.least < u32::MAX;
+        let is_wrong = is_known && (least > self.mean + self.mean / 2 || least < self.mean / 2);
+        if is_wrong {
+            self.samples = [self.least; SAMPLES as usize];
+            (self.taken, self.next) = (SAMPLES, 0);
+            self.believe(contended);
+        }
+        is_wrong
     }
 
     /// Whether a time by events is far from the mean.
@@ -116,7 +143,10 @@ impl Entry {
         self.samples[next] = ns;
         self.next = self.next.wrapping_add(1);
         self.taken = self.taken.saturating_add(1);
-        self.too_long = 0;
+        self.believe(contended);
+    }
+
+    fn believe(&mut self, contended: bool) {
         let quartile = self.quartile();
         if contended || self.seen < LEARNED || quartile >= EXACT {
             self.mean = quartile;
@@ -327,7 +357,7 @@ impl Estimates {
     #[inline]
     pub(crate) fn submit(&mut self, key: u64) -> bool {
         let entry = self.entry(key);
-        let timed = entry.ops < LEARNED.into() || entry.untimed >= entry.timed_every() - 1;
+        let timed = entry.ops < LEARNED || entry.untimed >= entry.timed_every() - 1;
         entry.due = entry.due.saturating_sub(1);
         entry.untimed = if timed { 0 } else { entry.untimed + 1 };
         entry.ops = entry.ops.saturating_add(1);
@@ -339,7 +369,9 @@ impl Estimates {
     pub(crate) fn submitted(&mut self, key: u64, count: u32) {
         let entry = self.entry(key);
         entry.untimed = entry.untimed.saturating_add(count);
-        entry.ops = entry.ops.saturating_add(count);
+        entry.ops = entry
+            .ops
+            .saturating_add(count.try_into().unwrap_or(u8::MAX));
     }
 
     /// How many more operations of `key` are not to be timed.
@@ -357,11 +389,26 @@ impl Estimates {
         }
         let slice = self.slice;
         let entry = self.entry(key);
-        entry.settled = entry.settled.saturating_sub(1);
         let mut doubted = entry.differs(ns) && entry.doubt();
+        if doubted {
+            // This is the first of the times.
+            entry.due -= 1;
+        }
+        let is_doubtful = entry.is_doubtful();
+        entry.settled = entry.settled.saturating_sub(1);
         match u32::try_from(ns).ok().filter(|_| ns < slice) {
-            Some(short) => entry.took(short, contended),
+            Some(short) => {
+                entry.too_long = 0;
+                if is_doubtful {
+                    entry.least = entry.least.min(short);
+                } else {
+                    entry.took(short, contended);
+                }
+            }
             None => doubted |= entry.was_too_long(slice),
+        }
+        if is_doubtful && entry.settled == 1 {
+            doubted |= entry.settle(contended);
         }
         self.doubted |= doubted;
     }
@@ -442,25 +489,6 @@ impl Estimates {
 #[inline]
 fn set_of(key: u64) -> usize {
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize % SETS
-}
-
-/// `value * part / whole` without overflow.
-fn scaled(value: u64, part: u64, whole: u64) -> u64 {
-    let product = u128::from(value) * u128::from(part) / u128::from(whole.max(1));
-    u64::try_from(product).unwrap_or(u64::MAX)
-}
-
-/// A mean after one more measurement. A bound that was measured is believed at once while little is
-/// known. What grew counts for more than what shrank a little: a drain that is too long is worse
-/// than a window that is too small for a while.
-fn moved(mean: u64, told: u64, seen: u8) -> u64 {
-    match seen {
-        0..LEARNED => told,
-        _ if told >= mean || told < mean / 2 => {
-            mean / 2 + told / 2 + (mean % 2 + told % 2).div_ceil(2)
-        }
-        _ => mean - (mean - told).div_ceil(4),
-    }
 }
 
 #[cfg(test)]
