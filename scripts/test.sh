@@ -179,7 +179,8 @@ models() {
 documentation() {
     local answer=0
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet || answer=1
-    cargo test --workspace --doc --locked --quiet || answer=1
+    # With the same compiler as the build: otherwise all is compiled again.
+    linted cargo test --workspace --doc --locked --quiet || answer=1
     return $answer
 }
 
