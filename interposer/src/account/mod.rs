@@ -35,9 +35,10 @@ mod stale;
 mod tests;
 pub(crate) mod views;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::{NO_LIMIT, UNIT, units_within};
 use gpushare_protocol::paths::{Root, TENANT, TenantName};
 
@@ -112,12 +113,34 @@ fn member_now(member: Membership) -> &'static Membership {
 /// # Errors
 /// [`StartError`], whose text is one line for the user who set the limits.
 pub(crate) fn start(turns_change: fn()) -> Result<(), StartError> {
-    let limits = law::limits().map_err(StartError::Limits)?;
-    if let Some(folder) = limits.socket() {
-        let member = member_now(daemon::join(folder, &limits, turns_change)?);
-        tracing::info!(tenant = %member.name, slot = member.slot, "joined by the daemon");
-        return Ok(());
+    let limits = limits()?;
+    match limits.socket() {
+        Some(folder) => start_under_daemon(folder, &limits, turns_change),
+        None => start_in_files(&limits),
     }
+}
+
+// A thread with a small stack may start the library: each of these has a frame of its own, and none
+// holds what only another one needs.
+
+#[inline(never)]
+fn limits() -> Result<Box<Limits>, StartError> {
+    law::limits().map(Box::new).map_err(StartError::Limits)
+}
+
+#[inline(never)]
+fn start_under_daemon(
+    folder: &Path,
+    limits: &Limits,
+    turns_change: fn(),
+) -> Result<(), StartError> {
+    let member = member_now(daemon::join(folder, limits, turns_change)?);
+    tracing::info!(tenant = %member.name, slot = member.slot, "joined by the daemon");
+    Ok(())
+}
+
+#[inline(never)]
+fn start_in_files(limits: &Limits) -> Result<(), StartError> {
     let uid = file::effective_user();
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let root = Root::open(runtime_dir.as_deref(), uid).map_err(|error| {
@@ -141,7 +164,7 @@ pub(crate) fn start(turns_change: fn()) -> Result<(), StartError> {
         uid,
         name: named,
         me: process::this(),
-        limits: &limits,
+        limits,
         devices: &devices,
     };
     let member = member_now(join::join(&request)?);
