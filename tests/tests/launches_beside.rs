@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_protocol::wire::Request;
-use gpushare_tests::{Dealer, Gpu, Guest};
+use gpushare_tests::{Dealer, Gpu, Guest, assert_measured};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -117,7 +117,8 @@ fn launches_without_the_lock_are_counted_like_softgpu_counts_them() {
     let (said, served) = (service() - before.0, gpu.served() - before.1);
     assert!(served >= 9_000 * 20 * US, "{served}");
     let apart = said.abs_diff(served);
-    assert!(
+    // The library measures in real time how long a kernel takes.
+    assert_measured!(
         apart <= served / 20,
         "{said} ns are said, {served} were served"
     );
