@@ -35,7 +35,7 @@ const OWN: [Signal; 9] = [
     Signal::SIGTTOU,
 ];
 
-/// What the kernel sends the leader of a session whose terminal hangs up.
+/// The signals that the kernel sends the leader of a session whose terminal hangs up.
 const HANG_UP: [Signal; 2] = [Signal::SIGHUP, Signal::SIGCONT];
 
 /// Stops that job control makes and undoes. A plain SIGSTOP was meant for CMD alone.

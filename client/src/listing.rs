@@ -241,7 +241,7 @@ impl Talk {
         Ok(all)
     }
 
-    /// What was refused on each device; nothing from a daemon of before minor 18.
+    /// Allocations refused on each device; empty from a daemon before minor 18.
     ///
     /// # Errors
     /// As [`Talk::tenants`].

@@ -33,7 +33,7 @@ pub struct Snapshot {
     pub pods: Vec<PodRow>,
     /// The devices as NVML shows them.
     pub health: Vec<HealthRow>,
-    /// What was refused on each device.
+    /// Allocations refused on each device.
     pub refused: Vec<RefusedRow>,
     /// Tenants that wait for admission.
     pub queued: Vec<QueuedTenant>,

@@ -2,17 +2,14 @@
 //! variables, also not by `set`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
+use crate::support::file::SettingsFile;
 use crate::support::{Client, Daemon, FakeDevices, create};
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
 use gpushared::config;
 use gpushared::node::Settings;
-use gpushared::server::Reload;
-use nix::sys::eventfd::EventFd;
 
 const FILE: &str = "[maxima]\nGPUSHARE_MEM_LIMIT = \"8GiB\"\nGPUSHARE_PRIORITY = \"600\"\n";
 
@@ -95,18 +92,9 @@ fn no_change_raises_a_tenant_above_the_maximum() {
 #[test]
 fn a_reloaded_file_holds_for_new_tenants_unless_it_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
-    let file = Arc::new(Mutex::new(FILE.to_owned()));
-    let bell = Arc::new(EventFd::new().unwrap());
-    let (read, ours) = (Arc::clone(&file), Arc::clone(&bell));
-    let reload = Reload {
-        bell: bell.as_fd().try_clone_to_owned().unwrap(),
-        read: Box::new(move || {
-            ours.read().unwrap();
-            config::read(&read.lock().unwrap(), Settings::default()).map(Some)
-        }),
-    };
+    let file = SettingsFile::new(FILE);
     let devices = FakeDevices::default();
-    let daemon = Daemon::with_file(folder.path(), devices, settings(FILE), Some(reload));
+    let daemon = Daemon::with_file(folder.path(), devices, settings(FILE), Some(file.reload()));
     let mut kept = Vec::new();
     let mut started = |name: &str| {
         kept.push(daemon.tenant(name, &[]));
@@ -118,8 +106,7 @@ fn a_reloaded_file_holds_for_new_tenants_unless_it_is_wrong() {
         ("[maxima]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n", 2 * GIB),
         ("[maxima\n", 2 * GIB),
     ] {
-        text.clone_into(&mut file.lock().unwrap());
-        bell.write(1).unwrap();
+        file.becomes(text);
         daemon.devices.until_looked_at();
         assert_eq!(started(&format!("after{}", text.len())), most, "{text}");
     }

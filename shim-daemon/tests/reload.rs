@@ -1,16 +1,12 @@
 //! What a file that is read again may change, and what it may not.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex};
-
+use crate::support::file::SettingsFile;
 use crate::support::{Daemon, FakeDevices};
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
 use gpushared::config;
 use gpushared::node::Settings;
-use gpushared::server::Reload;
-use nix::sys::eventfd::EventFd;
 
 /// By which memory of tenants that say nothing moves.
 const MOVES: &str =
@@ -26,21 +22,11 @@ const CLASS: &str = "[classes.small]\nlimits = { GPUSHARE_PREEMPTIBLE = \"swap\"
 /// first file, has read the second.
 fn limit_after(first: &str, second: &str) -> u64 {
     let folder = tempfile::tempdir().unwrap();
-    let file = Arc::new(Mutex::new(first.to_owned()));
-    let bell = Arc::new(EventFd::new().unwrap());
-    let (read, ours) = (Arc::clone(&file), Arc::clone(&bell));
-    let reload = Reload {
-        bell: bell.as_fd().try_clone_to_owned().unwrap(),
-        read: Box::new(move || {
-            ours.read().unwrap();
-            config::read(&read.lock().unwrap(), Settings::default()).map(Some)
-        }),
-    };
+    let file = SettingsFile::new(first);
     let settings = config::read(first, Settings::default()).unwrap();
     let devices = FakeDevices::default();
-    let daemon = Daemon::with_file(folder.path(), devices, settings, Some(reload));
-    second.clone_into(&mut file.lock().unwrap());
-    bell.write(1).unwrap();
+    let daemon = Daemon::with_file(folder.path(), devices, settings, Some(file.reload()));
+    file.becomes(second);
     daemon.devices.until_looked_at();
     let _owner = daemon.tenant("one", &[]);
     match daemon.command().call(&Control::List) {

@@ -1,18 +1,15 @@
 //! What the next daemon makes of tenants under other settings, or without a device of theirs.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
 use crate::container_node::{self, First, Machine, NOW, group};
+use crate::support::file::SettingsFile;
 use crate::support::{Client, Daemon, FakeDevices, create, until};
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
 use gpushared::config;
 use gpushared::node::{Effect, Settings};
-use gpushared::server::Reload;
-use nix::sys::eventfd::EventFd;
 
 fn settings(file: &str) -> Settings {
     config::read(file, Settings::default()).unwrap()
@@ -84,21 +81,11 @@ fn a_registration_without_defaults_is_read_under_the_nodes() {
 #[test]
 fn reloaded_defaults_change_no_tenant_that_runs() {
     let folder = tempfile::tempdir().unwrap();
-    let file = Arc::new(Mutex::new(EIGHT.to_owned()));
-    let bell = Arc::new(EventFd::new().unwrap());
-    let (read, ours) = (Arc::clone(&file), Arc::clone(&bell));
-    let reload = Reload {
-        bell: bell.as_fd().try_clone_to_owned().unwrap(),
-        read: Box::new(move || {
-            ours.read().unwrap();
-            config::read(&read.lock().unwrap(), Settings::default()).map(Some)
-        }),
-    };
+    let file = SettingsFile::new(EIGHT);
     let devices = FakeDevices::default();
-    let daemon = Daemon::with_file(folder.path(), devices, settings(EIGHT), Some(reload));
+    let daemon = Daemon::with_file(folder.path(), devices, settings(EIGHT), Some(file.reload()));
     let _owner = daemon.tenant("one", &[]);
-    FOUR.clone_into(&mut file.lock().unwrap());
-    bell.write(1).unwrap();
+    file.becomes(FOUR);
     daemon.devices.until_looked_at();
     let _other = daemon.tenant("two", &[]);
     assert_eq!(limit(&daemon, "two"), Some(4 * GIB), "it is reloaded");

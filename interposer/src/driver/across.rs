@@ -81,7 +81,7 @@ pub(crate) enum Operation {
     Box(CUDA_MEMCPY3D_v2),
 }
 
-/// What the driver says of an address.
+/// The driver's answers about an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
     Device,

@@ -10,7 +10,7 @@ const APART: u64 = 100_000_000;
 /// So many looks in a row without a sign of life: ten seconds in which the waiting thread ran.
 const LOOKS: u32 = 100;
 
-/// What one waiting thread has seen.
+/// The signs of life that one waiting thread has seen.
 #[derive(Debug, Default)]
 pub(super) struct Stillness {
     /// When the gate thread stirred last, and when that was counted.

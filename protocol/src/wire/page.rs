@@ -44,7 +44,7 @@ pub enum Listing {
     Health,
     /// Each tenant's grants in the last hour. Since minor 16.
     Grants,
-    /// What was refused on each device. Since minor 18.
+    /// Allocations refused on each device. Since minor 18.
     Refused,
 }
 

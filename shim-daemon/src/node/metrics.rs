@@ -45,7 +45,7 @@ impl Node {
             .collect()
     }
 
-    /// What was refused on each device, of tenants that are here and that have ended.
+    /// Allocations refused on each device, of tenants that are here and that have ended.
     pub(super) fn refused_rows(&self) -> Vec<RefusedRow> {
         let row = |(at, device): (usize, &Device)| {
             let id = DeviceId(at as u64);

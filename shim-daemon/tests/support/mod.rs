@@ -6,6 +6,7 @@
     reason = "each test file uses a part of it"
 )]
 
+pub mod file;
 pub mod gate;
 pub mod silent;
 pub mod stand_in;
