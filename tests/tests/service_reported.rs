@@ -157,6 +157,25 @@ fn a_graph_that_changes_is_soon_reported_by_its_new_time() {
     guest.finish().silently();
 }
 
+/// The driver may give the function of a new context the handle of an earlier one.
+#[test]
+fn a_function_of_a_new_context_is_soon_reported_by_its_own_time() {
+    let gpu = Gpu::new("reuse=lifo");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, true));
+    let mut guest = started(&dealer);
+    runs(&gpu, &dealer, &mut guest, 20, 20, 20 * US);
+    assert!(!pending(&dealer).is_guessed(), "it was measured");
+    guest.does("reset");
+    let Rows { said, served, .. } = runs(&gpu, &dealer, &mut guest, 20, 20, MS);
+    assert!(served >= 400 * MS);
+    assert_measured!(
+        said >= served / 10 * 8,
+        "{said} ns are reported, {served} were served"
+    );
+    guest.finish().silently();
+}
+
 #[test]
 fn unbound_work_is_not_reported() {
     let gpu = Gpu::new("");

@@ -52,6 +52,11 @@ impl Bucket<'_> {
         self.cap.level_at(self.empty_at(now), now)
     }
 
+    /// Whether nothing is left in it at `now`.
+    pub fn is_empty(&self, now: u64) -> bool {
+        self.level(now) == 0
+    }
+
     /// The device was held from `from` to `to`: pays for the unpaid part.
     pub fn pay(&self, from: u64, to: u64, now: u64) {
         let to = to.min(now);
@@ -62,7 +67,27 @@ impl Bucket<'_> {
                 (!is_sound || paid < to).then_some(to)
             });
         let Ok(paid) = moved else { return };
-        let unpaid = to.saturating_sub(if paid > to { from } else { from.max(paid) });
+        self.take(
+            to,
+            to.saturating_sub(if paid > to { from } else { from.max(paid) }),
+        );
+    }
+
+    /// As [`pay`](Self::pay), for time that was kept back while [`paid`](Self::paid) was
+    /// `paid`. What other processes held meanwhile is paid twice: how much that is, no word says.
+    pub fn pay_late(&self, (from, to): (u64, u64), paid: u64, now: u64) {
+        let (from, to) = (from.max(paid), to.min(now));
+        self.paid_until.fetch_max(to, Ordering::AcqRel);
+        self.take(to, to.saturating_sub(from));
+    }
+
+    /// Up to when holding was paid for last.
+    pub fn paid(&self, now: u64) -> u64 {
+        self.paid_until.load(Ordering::Acquire).min(now)
+    }
+
+    /// Takes out `unpaid` nanoseconds that end at `to`.
+    fn take(&self, to: u64, unpaid: u64) {
         if unpaid == 0 {
             return;
         }
@@ -88,7 +113,7 @@ impl LocalLease {
     /// the last one.
     pub fn turn(&mut self, bucket: &Bucket<'_>, now: u64, landed: bool) -> (Turn, u64) {
         let level = bucket.level(now);
-        if self.open && (level == 0 || landed) {
+        if self.open && (bucket.is_empty(now) || landed) {
             self.open = false;
         } else if !self.open && bucket.reaches(bucket.cap.turn_worth(), now) <= now {
             self.open = true;
@@ -176,6 +201,25 @@ mod tests {
         bucket.pay(now - 4 * MS, now, now);
         bucket.pay(now - 3 * MS, now + MS, now + MS);
         assert_eq!(bucket.level(now + MS), BURST_CAPACITY - 5 * MS / 2);
+    }
+
+    #[test]
+    fn time_that_is_paid_late_is_paid_though_others_were_faster() {
+        let words = Words::default();
+        let bucket = words.bucket(500);
+        let now = 100 * SECOND;
+        bucket.pay(now - MS, now, now);
+        let paid = bucket.paid(now);
+        let late = now + 1000 * MS;
+        bucket.pay(late - 2 * MS, late - MS, late - MS);
+        bucket.pay_late((now - MS, late), paid, late);
+        let debt = bucket.reaches(0, late) - late;
+        let full = 2 * BURST_CAPACITY;
+        assert_eq!(debt, 2000 * MS - full, "all of the second but what it held");
+        let words = Words::default();
+        let bucket = words.bucket(500);
+        bucket.pay_late((now - 8 * MS, now), now - 4 * MS, now);
+        assert_eq!(bucket.level(now), BURST_CAPACITY - 2 * MS, "half was paid");
     }
 
     #[test]

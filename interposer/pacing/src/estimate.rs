@@ -8,17 +8,20 @@
 //!
 //! While other tenants work on the device such intervals are not used. Then single operations are
 //! timed, by an event before and one behind them, and the lower quartile of the last times counts:
-//! the others may have been interrupted. Why: ADR 67. Where a key may mean other work than before,
-//! or a time differs much, the next operations are timed, one after another: ADR 196. Pure: no
-//! clock, no driver.
+//! the others may have been interrupted. Such a time is an interval too where the device may have
+//! waited for the program between the two events. Why: ADR 67. Where a key may mean other work than
+//! before, or a time differs much, the next operations are timed, one after another: ADR 196. Pure:
+//! no clock, no driver.
 
+mod entry;
 mod means;
 
+use entry::Entry;
 use means::{moved, scaled};
 
 /// Places for a key; of more keys with one hash the least measured one is replaced.
 const WAYS: usize = 4;
-/// Sets of the table: 4096 keys, 256 KiB, made when first used.
+/// Sets of the table: 4096 keys, 320 KiB, made when first used.
 const SETS: usize = 1024;
 /// From so many measurements on a mean is believed, and so many operations of a key are timed at
 /// first.
@@ -33,144 +36,8 @@ const EXACT: u64 = 50_000;
 const LATENCY: u64 = 25_000;
 /// The driver's time slice where the daemon does not tell it (ns).
 const SLICE: u64 = 2_000_000;
-/// Of a key one operation in so many is timed by events, beside its first ones.
-const TIMED: u32 = 256;
-/// The same while too few times are known, because some could not be taken.
-const TIMED_SOON: u32 = 16;
 /// Different keys of one batch that are told apart; the time of others moves no mean.
 pub(crate) const KINDS: usize = 8;
-
-/// The record of a key.
-#[derive(Clone, Copy, Debug, Default)]
-struct Entry {
-    /// The key, 0 for none.
-    key: u64,
-    /// Nanoseconds of one operation.
-    mean: u64,
-    /// Operations since the last timed one.
-    untimed: u32,
-    /// The shortest time since the mean is in doubt (ns).
-    least: u32,
-    /// Operations so far.
-    ops: u8,
-    /// Lessons by batches.
-    seen: u8,
-    /// Times by events, and where the next one goes.
-    taken: u8,
-    next: u8,
-    /// Times in a row that were as long as the driver's slice, though the mean is much shorter.
-    too_long: u8,
-    /// So many of the next operations are timed, because the mean is in doubt.
-    due: u8,
-    /// So many times until it can be in doubt again, because an operation whose time varies is not
-    /// to be timed always. More than one: they are taken because of the doubt.
-    settled: u8,
-    /// Nanoseconds of single operations, the last ones.
-    samples: [u32; SAMPLES as usize],
-}
-
-impl Entry {
-    #[inline]
-    fn is_known(&self) -> bool {
-        self.seen >= LEARNED || self.taken >= LEARNED
-    }
-
-    /// One operation in so many is timed, after the first ones.
-    #[inline]
-    fn timed_every(&self) -> u32 {
-        if self.due > 0 {
-            1
-        } else if self.taken < LEARNED {
-            TIMED_SOON
-        } else {
-            TIMED
-        }
-    }
-
-    /// Whether its duration is known exactly by events.
-    fn is_timed(&self) -> bool {
-        self.taken >= LEARNED && self.mean >= EXACT
-    }
-
-    /// The lower quartile of the times by events.
-    fn quartile(&self) -> u64 {
-        let count = usize::from(self.taken.min(SAMPLES));
-        let mut samples = self.samples;
-        let samples = &mut samples[..count];
-        samples.sort_unstable();
-        let at = count.saturating_sub(1) / 4;
-        samples.get(at).map_or(0, |ns| u64::from(*ns))
-    }
-
-    /// The mean is in doubt from now on. `false` if nothing is known, or that was looked into just
-    /// now.
-    fn doubt(&mut self) -> bool {
-        let doubts = self.is_known() && self.settled == 0;
-        if doubts {
-            (self.due, self.settled, self.least) = (SAMPLES, SAMPLES + 1, u32::MAX);
-        }
-        doubts
-    }
-
-    /// Whether times are taken because the mean is in doubt.
-    fn is_doubtful(&self) -> bool {
-        self.settled > 1
-    }
-
-    /// The times of a doubt are taken. The mean is wrong if each of them is much longer, or one is
-    /// much shorter: a single one may be longer because the operation was interrupted. Returns
-    /// whether it was.
-    fn settle(&mut self, contended: bool) -> bool {
-        let least = u64::from(self.least);
-        let is_known = self.least < u32::MAX;
-        let is_wrong = is_known && (least > self.mean + self.mean / 2 || least < self.mean / 2);
-        if is_wrong {
-            self.samples = [self.least; SAMPLES as usize];
-            (self.taken, self.next) = (SAMPLES, 0);
-            self.believe(contended);
-        }
-        is_wrong
-    }
-
-    /// Whether a time by events is far from the mean.
-    fn differs(&self, ns: u64) -> bool {
-        ns >= EXACT && (ns / 2 > self.mean || ns < self.mean / 2)
-    }
-
-    /// A time by events that is shorter than the driver's slice.
-    fn took(&mut self, ns: u32, contended: bool) {
-        let next = usize::from(self.next % SAMPLES);
-        self.samples[next] = ns;
-        self.next = self.next.wrapping_add(1);
-        self.taken = self.taken.saturating_add(1);
-        self.believe(contended);
-    }
-
-    fn believe(&mut self, contended: bool) {
-        let quartile = self.quartile();
-        if contended || self.seen < LEARNED || quartile >= EXACT {
-            self.mean = quartile;
-        }
-    }
-
-    /// A time as long as the driver's slice was taken. After several in a row the mean, which is
-    /// much shorter, is that of other work: nothing is known. Returns whether that is so now.
-    fn was_too_long(&mut self, slice: u64) -> bool {
-        if !self.is_known() || self.mean >= slice / 2 {
-            return false;
-        }
-        self.too_long += 1;
-        let is_lost = self.too_long >= SAMPLES;
-        if is_lost {
-            *self = Self {
-                key: self.key,
-                ops: self.ops,
-                ..Self::default()
-            };
-        }
-        is_lost
-    }
-}
 
 /// The table. Empty until the first lesson.
 #[derive(Debug)]
@@ -218,6 +85,17 @@ pub(crate) struct Mix {
     pub(crate) freed: bool,
     /// The expected duration of kinds that are not told apart.
     others_ns: u64,
+}
+
+/// The time of a single operation, by an event before and one behind it.
+#[derive(Clone, Copy, Debug)]
+pub struct Timed {
+    /// Its kind.
+    pub key: u64,
+    /// Nanoseconds between the two.
+    pub ns: u64,
+    /// For so much of that, at most, the device may have waited for the program.
+    pub gap: u64,
 }
 
 /// The time that completed work takes alone, by estimate (ns).
@@ -346,7 +224,7 @@ impl Estimates {
                     continue;
                 }
                 // It takes another time now than when it was timed.
-                (entry.taken, entry.next) = (0, 0);
+                entry.drop_times();
             }
             entry.mean = moved(before, told, entry.seen);
             entry.seen = entry.seen.saturating_add(1);
@@ -356,61 +234,29 @@ impl Estimates {
     /// An operation of `key` is submitted: whether it is to be timed by events.
     #[inline]
     pub(crate) fn submit(&mut self, key: u64) -> bool {
-        let entry = self.entry(key);
-        let timed = entry.ops < LEARNED || entry.untimed >= entry.timed_every() - 1;
-        entry.due = entry.due.saturating_sub(1);
-        entry.untimed = if timed { 0 } else { entry.untimed + 1 };
-        entry.ops = entry.ops.saturating_add(1);
-        timed
+        self.entry(key).submit()
     }
 
     /// So many operations of `key` were submitted without being asked about.
     #[inline]
     pub(crate) fn submitted(&mut self, key: u64, count: u32) {
-        let entry = self.entry(key);
-        entry.untimed = entry.untimed.saturating_add(count);
-        entry.ops = entry
-            .ops
-            .saturating_add(count.try_into().unwrap_or(u8::MAX));
+        self.entry(key).submitted(count);
     }
 
     /// How many more operations of `key` are not to be timed.
     #[inline]
     pub(crate) fn untimed(&mut self, key: u64) -> u32 {
-        let entry = self.entry(key);
-        (entry.timed_every() - 1).saturating_sub(entry.untimed)
+        self.entry(key).untimed()
     }
 
-    /// An operation of `key` took `ns` nanoseconds by events. While another tenant may work
-    /// (`contended`) nothing else teaches.
-    pub(crate) fn sample(&mut self, key: u64, ns: u64, contended: bool) {
-        if ns == 0 {
+    /// An operation was timed by events. While another tenant may work (`contended`) nothing else
+    /// teaches.
+    pub(crate) fn sample(&mut self, timed: Timed, contended: bool) {
+        if timed.ns == 0 {
             return;
         }
         let slice = self.slice;
-        let entry = self.entry(key);
-        let mut doubted = entry.differs(ns) && entry.doubt();
-        if doubted {
-            // This is the first of the times.
-            entry.due -= 1;
-        }
-        let is_doubtful = entry.is_doubtful();
-        entry.settled = entry.settled.saturating_sub(1);
-        match u32::try_from(ns).ok().filter(|_| ns < slice) {
-            Some(short) => {
-                entry.too_long = 0;
-                if is_doubtful {
-                    entry.least = entry.least.min(short);
-                } else {
-                    entry.took(short, contended);
-                }
-            }
-            None => doubted |= entry.was_too_long(slice),
-        }
-        if is_doubtful && entry.settled == 1 {
-            doubted |= entry.settle(contended);
-        }
-        self.doubted |= doubted;
+        self.doubted |= self.entry(timed.key).sample(timed, slice, contended);
     }
 
     /// Whether what is known of a key has changed so much that no figure of it should be kept.
@@ -476,10 +322,7 @@ impl Estimates {
             .unwrap_or(0);
         let entry = &mut set[at];
         if entry.key != key {
-            *entry = Entry {
-                key,
-                ..Entry::default()
-            };
+            *entry = Entry::new(key);
         }
         entry
     }

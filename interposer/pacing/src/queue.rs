@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use crate::estimate::{Estimates, Expected, Mix, Service};
+use crate::estimate::{Estimates, Expected, Mix, Service, Timed};
 
 /// A stream as the window knows it: context, stream, and for a thread's own default stream which
 /// thread's.
@@ -114,9 +114,9 @@ pub(crate) struct Queue<M> {
     done: Vec<Mix>,
 }
 
-/// A mark's information about the operation before it: its key, and its duration by events (ns).
+/// A mark's information about the operation before it, where that is timed.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sample(pub Option<(u64, u64)>);
+pub struct Sample(pub Option<Timed>);
 
 impl From<()> for Sample {
     fn from((): ()) -> Self {
@@ -253,12 +253,16 @@ impl<M> Queue<M> {
                 if batch.for_context {
                     seen.for_context = batch.last;
                 }
-                if let Some(Sample(Some((key, ns)))) = batch.mark.map(&mut *passed)
+                if let Some(Sample(Some(timed))) = batch.mark.map(&mut *passed)
                     && !batch.mix.freed
                 {
-                    school
-                        .estimates
-                        .sample(key, ns / beside, school.alone_since == u64::MAX);
+                    let timed = Timed {
+                        ns: timed.ns / beside,
+                        gap: timed.gap / beside,
+                        ..timed
+                    };
+                    let contended = school.alone_since == u64::MAX;
+                    school.estimates.sample(timed, contended);
                 }
             }
         }

@@ -1,8 +1,9 @@
 //! The gate's view of the account: the source of turns, and the words in which processes keep a cap
 //! by themselves.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
+use gpushare_pacing::cap::Bucket;
 use gpushare_protocol::cap::Cap;
 use gpushare_protocol::page::pending::PendingWord;
 use gpushare_protocol::units::Permille;
@@ -52,16 +53,17 @@ impl Compute {
         part.map(Cap::new)
     }
 
-    /// The tenant's bucket on a device: paid until, empty at, cap. `None` without a cap; `said` is
-    /// the daemon's last value of the cap.
-    pub(crate) fn bucket(
-        &self,
-        device_index: usize,
-        said: Option<u32>,
-    ) -> Option<(&'static AtomicU64, &'static AtomicU64, Cap)> {
+    /// The tenant's bucket on a device. `None` without a cap. A silent daemon's last value of the
+    /// cap holds.
+    pub(crate) fn bucket(&self, device_index: usize) -> Option<Bucket<'static>> {
+        let said = self.session.map(|session| session.turn(device_index).cap);
         let cap = self.cap(device_index, said)?;
         let device = self.member.page.devices.get(device_index)?;
-        Some((&device.paid_until, &device.empty_at, cap))
+        Some(Bucket {
+            paid_until: &device.paid_until,
+            empty_at: &device.empty_at,
+            cap,
+        })
     }
 
     /// Shows that an epoch has been drained.

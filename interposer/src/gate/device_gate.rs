@@ -18,6 +18,7 @@ use gpushare_protocol::page::lease::{NO_DEADLINE, Turn};
 mod books;
 mod looking;
 mod marking;
+mod owing;
 mod telling;
 mod unreported;
 mod yielding;
@@ -88,6 +89,8 @@ pub(super) struct Inner {
     sleepers: Sleepers,
     report: Report,
     published: Words,
+    /// Up to when holding was paid for when time was first kept back, while some is.
+    kept_back: Option<u64>,
     /// When the marks were last looked at.
     looked: u64,
     /// Untracked work may be in flight, such as what came while the device was unbound. How often
@@ -178,6 +181,7 @@ impl DeviceGate {
                 sleepers: Sleepers::default(),
                 report: Report::default(),
                 published: Words::default(),
+                kept_back: None,
                 looked: 0,
                 unseen: Some(0),
                 left: Vec::new(),
@@ -242,6 +246,9 @@ impl DeviceGate {
         if let Some(full) = self.has_to_yield(&mut inner, now, expected.ns) {
             return Told::Full(full);
         }
+        if self.has_spent(&mut inner, now) {
+            return self.is_over(&mut inner, now);
+        }
         match inner.window.admit(now, bounds, expected.ns, insists) {
             Answer::Go => {
                 inner.withhold();
@@ -254,12 +261,15 @@ impl DeviceGate {
                 self.admitted(&mut inner, key, expected)
             }
             Answer::Wait(pause) => Told::Wait(pause),
-            Answer::Over => {
-                inner.follower.land(now);
-                super::close(self.index);
-                Told::Closed
-            }
+            Answer::Over => self.is_over(&mut inner, now),
         }
+    }
+
+    /// The turn ends early.
+    fn is_over(&self, inner: &mut Inner, now: u64) -> Told {
+        inner.follower.land(now);
+        super::close(self.index);
+        Told::Closed
     }
 
     fn admitted(&self, inner: &mut Inner, key: u64, expected: Expected) -> Told {

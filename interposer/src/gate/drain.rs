@@ -199,6 +199,8 @@ pub(crate) fn context_went(context: CUcontext, gone: bool) {
     ledger::changed();
     if gone {
         awaited::context_gone(context);
+        // Its functions and streams have gone too, and their handles may be others'.
+        apart::forget();
     }
 }
 

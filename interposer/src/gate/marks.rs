@@ -27,6 +27,7 @@ use crate::driver::current::CurrentContext;
 use crate::driver::green::Green;
 pub(crate) use crate::driver::marking::is_over;
 use crate::driver::marking::{self, Marked};
+use gpushare_pacing::estimate::Timed;
 
 /// The driver's errors where a capture forbids a call.
 const CAPTURE_ERRORS: RangeInclusive<u32> =
@@ -81,9 +82,8 @@ impl Asker {
         }
     }
 
-    /// How long the operation between a mark and its start took (ns), with its key, if that can be
-    /// said.
-    pub(crate) fn took(&mut self, mark: &CompletionEvent) -> Option<(u64, u64)> {
+    /// How long the operation between a mark and its start took, if that can be said.
+    pub(crate) fn took(&mut self, mark: &CompletionEvent) -> Option<Timed> {
         let start = mark.start?;
         self.enter(mark.context).ok()?;
         let milliseconds = calls::elapsed(start.event, mark.event).ok()?;
@@ -99,7 +99,11 @@ impl Asker {
             0
         };
         let is_whole = start.gap <= GAPS.0 || start.gap <= ns / GAPS.1;
-        is_whole.then_some((start.key, ns))
+        is_whole.then_some(Timed {
+            key: start.key,
+            ns,
+            gap: start.gap,
+        })
     }
 
     fn enter(&mut self, context: CUcontext) -> Result<(), CUresult> {

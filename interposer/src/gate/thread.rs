@@ -294,14 +294,9 @@ impl Rounds {
         gate: &DeviceGate,
         now: u64,
     ) -> (Turn, u64) {
-        let by_daemon = compute
-            .session
-            .map(|session| (session, session.turn(index)));
-        if let Some((session, turn)) = by_daemon
-            && session.daemon_alive(now)
-        {
+        if let Some(session) = compute.session.filter(|session| session.daemon_alive(now)) {
             let _ = gate.is_led_by(session.device(index), now);
-            return (turn, NEVER);
+            return (session.turn(index), NEVER);
         }
         if gate.is_led_by(None, now) {
             tracing::warn!(
@@ -309,16 +304,10 @@ impl Rounds {
                 "the daemon is silent: only the tenant's own cap holds"
             );
         }
-        let cap = by_daemon.map(|(_, turn)| turn.cap);
-        let Some((paid_until, empty_at, cap)) = compute.bucket(index, cap) else {
-            return (Turn::default(), NEVER);
-        };
-        let bucket = Bucket {
-            paid_until,
-            empty_at,
-            cap,
-        };
-        own_turn(&mut self.own[index], &bucket, gate, now)
+        match compute.bucket(index) {
+            Some(bucket) => own_turn(&mut self.own[index], &bucket, gate, now),
+            None => (Turn::default(), NEVER),
+        }
     }
 
     /// Registers the process for the barrier that closing needs, once: its first use does that
@@ -337,20 +326,16 @@ fn own_turn(
     gate: &DeviceGate,
     now: u64,
 ) -> (Turn, u64) {
-    let (busy, stand, is_idle, is_empty) = {
+    let (stand, is_idle, is_empty) = {
         let mut inner = gate.lock();
-        let busy = inner.window.take_busy(now);
+        inner.pay(bucket, now);
         let follower = &inner.follower;
         (
-            busy,
             follower.stand(),
             follower.is_idle(),
             inner.window.is_empty(),
         )
     };
-    if let Some((from, until)) = busy {
-        bucket.pay(from, until, now);
-    }
     let landed = matches!(stand, GateState::Closing | GateState::Drained);
     let (mut turn, mut again) = lease.turn(bucket, now, landed);
     if is_idle {

@@ -62,7 +62,22 @@ fn turn(ordinal: CUdevice) -> Option<TimedLockGuard<'static>> {
     static TURNS: ForkLocal<[TimedLock; MAX_DEVICES]> = ForkLocal::new();
     let device = device::of_ordinal(ordinal)?;
     let turns = TURNS.get_or(|| [const { TimedLock::new() }; MAX_DEVICES]);
-    Some(turns.get(device.index())?.seize(TURN))
+    let turn = turns.get(device.index())?.seize(TURN);
+    if turn.is_seized() {
+        tracing::warn!("a call for the primary context did not return: not waited for");
+        abandoned(ordinal);
+    }
+    Some(turn)
+}
+
+/// A call that may have been about to end the primary context never comes back to say so.
+fn abandoned(ordinal: CUdevice) {
+    let number = u64::from(ordinal.cast_unsigned());
+    if let Some(context) = PRIMARY.with(number, |context| *context) {
+        contexts::nothing_ends(context);
+        frees::nothing_ends(context);
+        drain::nothing_ends(context);
+    }
 }
 
 /// The number a handle is known by in our maps.
@@ -225,12 +240,6 @@ fn ending_primary(
         let Some(context) = PRIMARY.with(number, |context| *context) else {
             return call();
         };
-        if turn.as_ref().is_some_and(TimedLockGuard::is_seized) {
-            tracing::warn!("a call for the primary context did not return: not waited for");
-            contexts::nothing_ends(context);
-            frees::nothing_ends(context);
-            drain::nothing_ends(context);
-        }
         ending_unsealed(context, turn, call, |answer| {
             answer.is_success() && ended() && PRIMARY.take(number).is_some()
         })

@@ -11,6 +11,16 @@ fn batch(ops: &[(u64, u64)]) -> Mix {
     mix
 }
 
+/// A time by events that the device did not wait in.
+fn sample(estimates: &mut Estimates, key: u64, ns: u64, contended: bool) {
+    estimates.sample(Timed { key, ns, gap: 0 }, contended);
+}
+
+/// A time of key 7, for up to `gap` nanoseconds of which the device waited for the program.
+fn loosely(estimates: &mut Estimates, ns: u64, gap: u64) {
+    estimates.sample(Timed { key: 7, ns, gap }, true);
+}
+
 #[test]
 fn what_was_never_seen_is_assumed_and_not_believed() {
     let estimates = Estimates::default();
@@ -108,7 +118,7 @@ fn the_first_three_operations_of_a_key_are_timed_and_then_one_in_256() {
         .filter(|_| {
             let timed = estimates.submit(7);
             if timed {
-                estimates.sample(7, 80_000, true);
+                sample(&mut estimates, 7, 80_000, true);
             }
             timed
         })
@@ -121,7 +131,7 @@ fn operations_that_nobody_asked_about_count_towards_the_next_timed_one() {
     let mut estimates = Estimates::default();
     (0..3).for_each(|_| {
         assert!(estimates.submit(7));
-        estimates.sample(7, 80_000, true);
+        sample(&mut estimates, 7, 80_000, true);
     });
     assert_eq!(estimates.untimed(7), 255);
     estimates.submitted(7, 200);
@@ -145,12 +155,12 @@ fn three_times_by_events_make_a_key_known_interrupted_ones_do_not() {
     let mut estimates = Estimates::default();
     for (taken, ns) in [300_000, 1_900_000, 301_000].into_iter().enumerate() {
         assert!(!estimates.of(7, ASSUMED).known, "{taken}");
-        estimates.sample(7, ns, true);
+        sample(&mut estimates, 7, ns, true);
     }
     let expected = estimates.of(7, ASSUMED);
     assert_eq!((expected.ns, expected.known), (300_000, true));
     for ns in [590_000, 302_000, 599_000, 303_000, 550_000] {
-        estimates.sample(7, ns, true);
+        sample(&mut estimates, 7, ns, true);
     }
     assert_eq!(estimates.of(7, ASSUMED).ns, 301_000, "the second of eight");
 }
@@ -158,8 +168,8 @@ fn three_times_by_events_make_a_key_known_interrupted_ones_do_not() {
 #[test]
 fn a_time_as_long_as_a_slice_of_the_driver_is_not_believed() {
     let mut estimates = Estimates::default();
-    (0..8).for_each(|_| estimates.sample(7, 2_000_000, true));
-    (0..8).for_each(|_| estimates.sample(7, 0, true));
+    (0..8).for_each(|_| sample(&mut estimates, 7, 2_000_000, true));
+    (0..8).for_each(|_| sample(&mut estimates, 7, 0, true));
     assert!(!estimates.of(7, ASSUMED).known);
 }
 
@@ -171,9 +181,9 @@ fn an_interrupted_time_is_not_believed_whatever_the_drivers_slice_is() {
         estimates.set_slice(slice);
         let slice = if slice == 0 { SLICE } else { slice };
         let own = slice / 10 * 9;
-        (0..8).for_each(|_| estimates.sample(7, own + slice, true));
+        (0..8).for_each(|_| sample(&mut estimates, 7, own + slice, true));
         assert!(!estimates.of(7, ASSUMED).known, "a slice of {slice} ns");
-        (0..3).for_each(|_| estimates.sample(7, own, true));
+        (0..3).for_each(|_| sample(&mut estimates, 7, own, true));
         assert_eq!(estimates.of(7, ASSUMED).ns, own);
     }
 }
@@ -182,7 +192,7 @@ fn an_interrupted_time_is_not_believed_whatever_the_drivers_slice_is() {
 fn times_follow_an_operation_that_becomes_shorter_or_longer() {
     let mut estimates = Estimates::default();
     for took in [100_000, 60_000, 1_500_000] {
-        (0..8).for_each(|_| estimates.sample(7, took, true));
+        (0..8).for_each(|_| sample(&mut estimates, 7, took, true));
         assert_eq!(estimates.of(7, ASSUMED).ns, took);
     }
 }
@@ -192,7 +202,7 @@ fn knowing(ns: u64) -> Estimates {
     let mut estimates = Estimates::default();
     for _ in 0..3 {
         estimates.submit(7);
-        estimates.sample(7, ns, true);
+        sample(&mut estimates, 7, ns, true);
     }
     assert_eq!(estimates.of(7, ASSUMED), Expected { ns, known: true });
     estimates
@@ -203,7 +213,7 @@ fn timed(estimates: &mut Estimates, operations: u32, ns: u64) -> usize {
     let is_timed = |_: &u32| {
         let timed = estimates.submit(7);
         if timed {
-            estimates.sample(7, ns, true);
+            sample(estimates, 7, ns, true);
         }
         timed
     };
@@ -226,11 +236,11 @@ fn a_key_that_is_forgotten_is_as_one_that_was_never_seen() {
 fn a_short_mean_is_lost_after_eight_times_of_a_slice_in_a_row() {
     let mut estimates = knowing(20_000);
     for _ in 0..20 {
-        (0..7).for_each(|_| estimates.sample(7, 5_000_000, true));
+        (0..7).for_each(|_| sample(&mut estimates, 7, 5_000_000, true));
         assert!(estimates.of(7, ASSUMED).known, "they may be interrupted");
-        estimates.sample(7, 20_000, true);
+        sample(&mut estimates, 7, 20_000, true);
     }
-    (0..8).for_each(|_| estimates.sample(7, 5_000_000, true));
+    (0..8).for_each(|_| sample(&mut estimates, 7, 5_000_000, true));
     let expected = estimates.of(7, ASSUMED);
     assert_eq!((expected.ns, expected.known), (ASSUMED, false));
 }
@@ -238,7 +248,7 @@ fn a_short_mean_is_lost_after_eight_times_of_a_slice_in_a_row() {
 #[test]
 fn a_mean_of_most_of_a_slice_outlives_interrupted_times() {
     let mut estimates = knowing(1_800_000);
-    (0..100).for_each(|_| estimates.sample(7, 3_800_000, true));
+    (0..100).for_each(|_| sample(&mut estimates, 7, 3_800_000, true));
     assert_eq!(estimates.of(7, ASSUMED).ns, 1_800_000);
 }
 
@@ -266,10 +276,67 @@ fn times_that_are_long_for_a_moment_move_no_mean() {
         60_000, 29_000, 28_000, 90_000, 28_000, 27_000, 55_000, 27_500,
     ];
     for _ in 0..10 {
-        all.iter().for_each(|ns| estimates.sample(7, *ns, true));
-        estimates.sample(7, 20_000, true);
+        all.iter()
+            .for_each(|ns| sample(&mut estimates, 7, *ns, true));
+        sample(&mut estimates, 7, 20_000, true);
     }
     assert_eq!(estimates.of(7, ASSUMED).ns, 20_000);
+}
+
+/// A program whose launches take longer than its kernels.
+#[test]
+fn time_in_which_the_device_waited_for_the_program_is_no_kernels() {
+    let mut estimates = knowing(20_000);
+    loosely(&mut estimates, 60_000, 45_000);
+    for _ in 0..20 {
+        loosely(&mut estimates, 45_000, 26_000);
+    }
+    assert!(!estimates.take_doubt());
+    assert_eq!(estimates.of(7, ASSUMED).ns, 20_000);
+    (0..8).for_each(|_| loosely(&mut estimates, 45_000, 10_000));
+    assert_eq!(estimates.of(7, ASSUMED).ns, 35_000, "so much it was");
+    (0..8).for_each(|_| loosely(&mut estimates, 15_000, 10_000));
+    assert_eq!(estimates.of(7, ASSUMED).ns, 15_000, "and no more than that");
+}
+
+#[test]
+fn a_doubt_begun_while_the_device_waits_for_the_program_moves_no_mean() {
+    let mut estimates = knowing(20_000);
+    sample(&mut estimates, 7, 60_000, true);
+    assert!(estimates.take_doubt(), "it looks longer");
+    (0..7).for_each(|_| loosely(&mut estimates, 45_000, 26_000));
+    assert_eq!(estimates.of(7, ASSUMED).ns, 20_000);
+    assert_eq!(timed(&mut estimates, 256, 20_000), 1, "it is settled");
+}
+
+#[test]
+fn a_short_time_now_and_then_is_not_the_mean() {
+    let mut estimates = knowing(1_000_000);
+    for _ in 0..40 {
+        sample(&mut estimates, 7, 60_000, true);
+        (0..7).for_each(|_| sample(&mut estimates, 7, 1_000_000, true));
+        sample(&mut estimates, 7, 1_000_000, true);
+    }
+    assert_eq!(estimates.of(7, ASSUMED).ns, 1_000_000);
+    let short = (0..9).map(|time| if time % 2 == 0 { 60_000 } else { 1_000_000 });
+    short.for_each(|ns| sample(&mut estimates, 7, ns, true));
+    assert_eq!(estimates.of(7, ASSUMED).ns, 60_000, "every other one is");
+}
+
+#[test]
+fn operations_of_a_doubt_that_could_not_be_timed_are_made_up_for() {
+    let mut estimates = knowing(20_000);
+    assert!(estimates.doubt(7));
+    assert!((0..4).all(|_| estimates.submit(7)), "no time is told");
+    assert_eq!(timed(&mut estimates, 8, 1_000_000), 8);
+    assert_eq!(estimates.of(7, ASSUMED).ns, 1_000_000);
+}
+
+#[test]
+fn a_doubt_of_which_no_time_is_told_times_sixteen_operations() {
+    let mut estimates = knowing(20_000);
+    assert!(estimates.doubt(7));
+    assert_eq!((0..200).filter(|_| estimates.submit(7)).count(), 16);
 }
 
 #[test]
@@ -300,7 +367,7 @@ fn a_key_in_doubt_is_timed_at_once_and_one_that_was_just_now_is_not() {
 #[test]
 fn batches_do_not_blur_an_exact_time_but_say_when_it_holds_no_more() {
     let mut estimates = Estimates::default();
-    (0..3).for_each(|_| estimates.sample(7, 100_000, false));
+    (0..3).for_each(|_| sample(&mut estimates, 7, 100_000, false));
     estimates.learn(&batch(&[(7, 100_000)]), 110_000, 110_000);
     assert_eq!(estimates.of(7, ASSUMED).ns, 100_000);
     for _ in 0..30 {
@@ -314,7 +381,7 @@ fn batches_do_not_blur_an_exact_time_but_say_when_it_holds_no_more() {
 #[test]
 fn latency_is_no_part_of_an_operation_that_was_timed() {
     let mut estimates = Estimates::default();
-    (0..3).for_each(|_| estimates.sample(7, 51_000, false));
+    (0..3).for_each(|_| sample(&mut estimates, 7, 51_000, false));
     (0..50).for_each(|_| estimates.learn(&batch(&[(7, 51_000)]), 66_000, 70_000));
     assert_eq!(estimates.of(7, ASSUMED).ns, 51_000);
     let many = batch(&[(7, 51_000); 100]);
@@ -331,9 +398,9 @@ fn short_operations_are_learned_by_batches_unless_others_work() {
     for _ in 0..10 {
         estimates.learn(&batch(&[(7, 5_000)]), 5_000, 5_000);
     }
-    (0..8).for_each(|_| estimates.sample(7, 9_000, false));
+    (0..8).for_each(|_| sample(&mut estimates, 7, 9_000, false));
     assert_eq!(estimates.of(7, ASSUMED).ns, 5_000);
-    estimates.sample(7, 9_000, true);
+    sample(&mut estimates, 7, 9_000, true);
     assert_eq!(estimates.of(7, ASSUMED).ns, 9_000);
 }
 
@@ -341,7 +408,7 @@ fn short_operations_are_learned_by_batches_unless_others_work() {
 fn service_is_what_is_known_now_and_told_apart_by_whether_it_was_measured() {
     let mut estimates = Estimates::default();
     let mix = batch(&[(1, ASSUMED), (1, ASSUMED), (2, 70_000)]);
-    (0..3).for_each(|_| estimates.sample(1, 100_000, true));
+    (0..3).for_each(|_| sample(&mut estimates, 1, 100_000, true));
     let service = estimates.service(&mix);
     assert_eq!(service.measured, 200_000);
     assert!(service.guessed > 0);

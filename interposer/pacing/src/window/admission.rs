@@ -86,6 +86,18 @@ impl<M> Window<M> {
         seen.is_some_and(|seen| seen >= self.stirred.saturating_add(patience))
     }
 
+    /// Whether [`take_busy`](Self::take_busy) has time to tell, now or later.
+    pub fn is_unpaid(&self) -> bool {
+        self.unpaid_from.is_some()
+    }
+
+    /// Whether time has been kept back by [`take_busy`](Self::take_busy) for as long as work that may
+    /// wait for a launch runs, or longer.
+    pub fn owes(&self, now: u64) -> bool {
+        let unpaid = self.unpaid_from.map(|from| now.saturating_sub(from));
+        unpaid.is_some_and(|unpaid| unpaid >= STUCK)
+    }
+
     /// A launch goes on that the work under way may wait for. Work that ends right after it is no
     /// measurement: that would be the time for which this library kept the launch, and the next
     /// one would be kept twice as long.

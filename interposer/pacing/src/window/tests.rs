@@ -1,6 +1,6 @@
 //! The window by itself: times are made up, a mark is a number.
 
-use crate::estimate::Expected;
+use crate::estimate::{Expected, Timed};
 use crate::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Op, Sample, StreamKey, Window};
 
 mod waits;

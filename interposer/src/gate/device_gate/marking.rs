@@ -104,17 +104,18 @@ impl DeviceGate {
 
     /// Puts an event before an operation of `stream_key` that is to be timed.
     pub(in crate::gate) fn time(&self, stream_key: StreamKey) -> Option<Timing> {
-        let (mut making, left) = {
+        let (mut making, idle_at) = {
             let mut inner = self.lock();
-            let left = inner.window.left(clock::now());
-            (inner.making(stream_key, 0, true), left)
+            let now = clock::now();
+            let idle_at = now.saturating_add(inner.window.left(now));
+            (inner.making(stream_key, 0, true), idle_at)
         };
         let _relaxed = Relaxed::enter();
         match making.put() {
             Marked::Done(start) => Some(Timing {
                 start,
                 gone: making.gone,
-                idle_at: clock::now().saturating_add(left),
+                idle_at: idle_at.max(clock::now()),
             }),
             Marked::Gone => None,
             Marked::Captures | Marked::Unknown => {
@@ -126,13 +127,12 @@ impl DeviceGate {
 
     /// Puts the mark behind an operation of `key` that is timed, and all before it in its stream.
     pub(super) fn mark_timed(&self, stream_key: StreamKey, key: u64, timing: &Timing) {
-        let now = clock::now();
         let Some(mut making) = self.close_batch(stream_key, true) else {
             return self.untimed(timing);
         };
         let put = match making.put() {
             Marked::Done(end) => {
-                let gap = now.saturating_sub(timing.idle_at);
+                let gap = clock::now().saturating_sub(timing.idle_at);
                 Marked::Done(end.behind(timing.start, key, gap))
             }
             other => {

@@ -33,6 +33,7 @@ impl DeviceGate {
         if page.is_some() {
             // If the daemon exits, the bucket begins with the time after that.
             let _ = inner.window.take_busy(now);
+            inner.kept_back = None;
         }
         core::mem::replace(&mut inner.page, page).is_some()
     }

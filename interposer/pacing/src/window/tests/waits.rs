@@ -195,6 +195,24 @@ fn the_time_that_work_was_under_way_is_told_once() {
 }
 
 #[test]
+fn time_of_work_that_may_wait_is_owed_until_it_is_known_to_be_over() {
+    let mut bench = Bench::new();
+    bench.launch(1, 1_000 * MS, BOUNDS);
+    bench.mark(STREAM);
+    bench.now += 30 * MS;
+    bench.look();
+    assert_eq!(bench.window.take_busy(bench.now), None);
+    assert!(bench.window.owes(bench.now));
+    let stamp = bench.window.stamp();
+    bench.now += 970 * MS;
+    let now = bench.now;
+    bench.window.waited_for(now, |_| true, stamp, true, drop);
+    let (from, until) = bench.window.take_busy(now).expect("it is over");
+    assert_eq!(until - from, 1_000 * MS);
+    assert!(!bench.window.owes(now));
+}
+
+#[test]
 fn a_stopped_process_did_not_hold_the_device_meanwhile() {
     let mut bench = Bench::new();
     for _ in 0..20 {
@@ -284,7 +302,12 @@ fn learned(after: u64) -> u64 {
     submit(&mut window, went, BOUNDS, STREAM, 2, MS / 2);
     let end = went + after;
     window.look(end - 1, |_| false, drop);
-    let sample = |_| Sample(Some((1, end - began)));
+    let timed = Timed {
+        key: 1,
+        ns: end - began,
+        gap: 0,
+    };
+    let sample = |_| Sample(Some(timed));
     window.look(end, |mark| *mark == 7, sample);
     window.expected(BOUNDS, 1).ns
 }

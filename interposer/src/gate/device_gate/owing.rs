@@ -1,0 +1,43 @@
+//! Paying for held time from the bucket of the tenant's own cap, also for time that could not be
+//! paid while it ran.
+//!
+//! The gate thread pays every few milliseconds. It does not pay for work that may wait for a
+//! launch: a gate that this closed would not open for it (ADR 171). Such work is paid for when it
+//! is complete, and the next launch may come before the gate thread knows that. So that launch pays
+//! first.
+
+use gpushare_pacing::cap::Bucket;
+
+use super::{DeviceGate, Inner};
+use crate::account;
+
+impl Inner {
+    /// Pays for the time held until now, as far as that may be told.
+    pub(in crate::gate) fn pay(&mut self, bucket: &Bucket<'_>, now: u64) {
+        match self.window.take_busy(now) {
+            Some(held) => match self.kept_back.take() {
+                Some(paid) => bucket.pay_late(held, paid, now),
+                None => bucket.pay(held.0, held.1, now),
+            },
+            None if self.window.is_unpaid() => {
+                // Other processes pay for later times meanwhile.
+                self.kept_back.get_or_insert_with(|| bucket.paid(now));
+            }
+            None => self.kept_back = None,
+        }
+    }
+}
+
+impl DeviceGate {
+    /// Whether the bucket of the tenant's own cap is empty once time that was kept back is paid
+    /// for.
+    pub(super) fn has_spent(&self, inner: &mut Inner, now: u64) -> bool {
+        if inner.page.is_some() || !inner.window.owes(now) {
+            return false;
+        }
+        let bucket = account::compute().and_then(|compute| compute.bucket(self.index));
+        let Some(bucket) = bucket else { return false };
+        inner.pay(&bucket, now);
+        !inner.window.is_unpaid() && bucket.is_empty(now)
+    }
+}
