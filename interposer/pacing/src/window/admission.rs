@@ -91,8 +91,8 @@ impl<M> Window<M> {
         self.unpaid_from.is_some()
     }
 
-    /// Whether time has been kept back by [`take_busy`](Self::take_busy) for as long as work that may
-    /// wait for a launch runs, or longer.
+    /// Whether time has been kept back by [`take_busy`](Self::take_busy) for as long as work that
+    /// may wait for a launch runs, or longer.
     pub fn owes(&self, now: u64) -> bool {
         let unpaid = self.unpaid_from.map(|from| now.saturating_sub(from));
         unpaid.is_some_and(|unpaid| unpaid >= STUCK)
