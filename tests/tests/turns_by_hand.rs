@@ -120,6 +120,12 @@ fn waits_beside_endless_work(dealer: &Dealer, guest: &mut Guest) -> Vec<Request>
     dealer.open(1);
     assert_eq!(guest.ask(&format!("launch 1 {}", 600_000 * MS)), "launch 0");
     dealer.close(1);
+    a_launch_waits(dealer, guest, 1)
+}
+
+/// Launches until a launch waits at the gate, whose turn `epoch` was just closed. Returns the
+/// reports until then.
+fn a_launch_waits(dealer: &Dealer, guest: &mut Guest, epoch: u64) -> Vec<Request> {
     let mut said = Vec::new();
     posts(guest);
     until("a launch waits", || {
@@ -128,7 +134,7 @@ fn waits_beside_endless_work(dealer: &Dealer, guest: &mut Guest) -> Vec<Request>
             posts(guest);
         }
         said.extend(dealer.said());
-        said.contains(&wanted(1))
+        said.contains(&wanted(epoch))
     });
     said
 }
@@ -166,12 +172,7 @@ fn work_of_an_ended_thread_is_not_taken_for_its_successors() {
     guest.does(&format!("dies {}", 600_000 * MS));
     guest.does("threads 1 10000");
     dealer.close(2);
-    posts(&mut guest);
-    let mut said = Vec::new();
-    until("a launch waits", || {
-        said.extend(dealer.said());
-        said.contains(&wanted(2))
-    });
+    let mut said = a_launch_waits(&dealer, &mut guest, 2);
     said.extend(dealer.said());
     assert!(!said.contains(&drained(2)), "{said:?}");
     guest.kill();
