@@ -11,8 +11,8 @@ use gpushare_core::{DeviceId, Nanos, ProcessId, ShareView, TenantId, Why};
 use gpushare_protocol::histogram::Histogram;
 
 use super::Node;
+use super::refusals::Refusals;
 use super::swaps::Swaps;
-use super::tally::Refusals;
 use super::tenant::Tenant;
 use crate::devices::Health;
 
