@@ -126,6 +126,7 @@ impl Measures {
         if waited > Nanos::ZERO {
             self.gates_before.record(waited.0);
         }
+        self.swaps.ended();
     }
 
     fn note_gates(&mut self, gates: Histogram) {
