@@ -299,6 +299,30 @@ fn a_wait_at_a_closed_gate_outlives_the_last_process_that_waited() {
 }
 
 #[test]
+fn a_lease_ends_when_the_last_process_leaves_the_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_a, a) = daemon.tenant("a", &HALF);
+    let [first, second] = [(); 2].map(|()| Gated::join(&a));
+    let last = || match &rows(&daemon, Listing::Leases)[..] {
+        [Rows::Leases(rows)] => rows[0].changes.last().map(|change| change.was),
+        other => panic!("{other:?}"),
+    };
+    drop(first);
+    until("one of them has gone", || {
+        let pages = rows(&daemon, Listing::Tenants);
+        matches!(pages.first(), Some(Rows::Tenants(rows)) if rows[0].processes.len() == 1)
+    });
+    assert_eq!(last(), Some(LeaseWas::Free));
+    drop(second);
+    until_gone(&daemon, "a");
+    assert_eq!(last(), Some(LeaseWas::Gone));
+    let again = Gated::join(&a);
+    assert_eq!(last(), Some(LeaseWas::Free));
+    drop(again);
+}
+
+#[test]
 fn a_tenant_of_two_devices_has_a_row_for_each_and_one_identity() {
     let folder = tempfile::tempdir().unwrap();
     let devices = FakeDevices::default();

@@ -40,6 +40,7 @@ impl Node {
     /// Frees the row of a process that is over, and that the brain does not have any more.
     pub(super) fn leave(&mut self, now: Nanos, process: ProcessId, known: &Process) {
         self.note_measures(known.tenant());
+        self.note_ended_leases(now, known.tenant());
         self.read_line(process, known.tenant(), known.slot());
         self.tell_refused(now, known.tenant(), false);
         if let Some(tenant) = self.tenants.get_mut(&known.tenant()) {
