@@ -3,7 +3,7 @@
 //!
 //! The brain counts what its schedules see, and forgets it when a tenant's last process leaves a
 //! device. Here such counts go on: they are read once a second, when they are asked for, and before
-//! a process leaves.
+//! and after a process leaves.
 
 use std::collections::BTreeMap;
 

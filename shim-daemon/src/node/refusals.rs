@@ -41,8 +41,8 @@ impl Refusals {
         self.driver += other.driver;
     }
 
-    /// Takes at most so many out.
-    fn take(&mut self, most: u64) -> Self {
+    /// Takes at most so many out of those that were not refused at once.
+    fn take_late(&mut self, most: u64) -> Self {
         let mut left = most;
         let mut of = |known: &mut u64| {
             let part = left.min(*known);
@@ -54,8 +54,7 @@ impl Refusals {
             timed_out: of(&mut self.timed_out),
             cycle: of(&mut self.cycle),
             driver: of(&mut self.driver),
-            no_room: of(&mut self.no_room),
-            over_limit: of(&mut self.over_limit),
+            ..Self::default()
         }
     }
 }
@@ -65,6 +64,9 @@ impl Refusals {
 /// A process counts a refusal after it has the answer, so its counters may be read in between: an
 /// answer explains what the next two reads show. One that no refusal has followed by then, such as
 /// that to a program that found memory of its own instead, explains nothing.
+///
+/// What cannot be had at once is asked for up to three times for one allocation. So these answers
+/// explain what no other one does, and none of them anything after a read that shows a refusal.
 #[derive(Debug, Default)]
 pub(super) struct Denied {
     /// Answers since the last read.
@@ -86,16 +88,21 @@ impl Denied {
         } += 1;
     }
 
-    /// The process waits now for what it could not have at once.
-    pub(super) fn waits(&mut self) {
+    /// What could not be had at once was refused, or is waited for.
+    pub(super) fn at_once_is_over(&mut self) {
         self.fresh.no_room = 0;
         self.older.no_room = 0;
     }
 
     /// The counters are read, and show so many refusals more: those that answers explain.
     pub(super) fn explain(&mut self, count: u64) -> Refusals {
-        let mut explained = self.older.take(count);
-        explained.add(self.fresh.take(count - explained.sum()));
+        let at_once = self.older.no_room + self.fresh.no_room;
+        if count > 0 {
+            self.at_once_is_over();
+        }
+        let mut explained = self.older.take_late(count);
+        explained.add(self.fresh.take_late(count - explained.sum()));
+        explained.no_room = at_once.min(count - explained.sum());
         self.older = std::mem::take(&mut self.fresh);
         explained
     }

@@ -142,7 +142,7 @@ impl Tally {
         if let Some(device) = self.devices.get_mut(open.device_index) {
             // It was denied at once only to wait.
             if let Some(denied) = device.denied.get_mut(&ask.0) {
-                denied.waits();
+                denied.at_once_is_over();
             }
         }
     }
@@ -387,6 +387,34 @@ mod tests {
             let told = tally.take_untold(0, at(3), false).unwrap();
             assert_eq!((told.timed_out, told.sum()), (timed_out, 1), "{reads}");
         }
+    }
+
+    fn denied(tally: &mut Tally, denial: Denial) {
+        tally.asks(ASK, 0, Bytes(5), false);
+        tally.settled(ASK, at(2), Some(denial));
+    }
+
+    #[test]
+    fn a_wait_that_timed_out_explains_more_than_what_was_denied_at_once() {
+        let mut tally = tally();
+        denied(&mut tally, Denial::NoRoom { short: Bytes(1) });
+        tally.read(PROCESS, 0, refused(0));
+        denied(&mut tally, Denial::TimedOut { waited: at(2) });
+        tally.read(PROCESS, 0, refused(1));
+        let told = tally.take_untold(0, at(3), false).unwrap();
+        assert_eq!((told.timed_out, told.sum()), (1, 1));
+    }
+
+    #[test]
+    fn several_denials_at_once_explain_no_refusal_that_is_read_later() {
+        let mut tally = tally();
+        for _ in 0..3 {
+            denied(&mut tally, Denial::NoRoom { short: Bytes(1) });
+        }
+        tally.read(PROCESS, 0, refused(1));
+        tally.read(PROCESS, 0, refused(2));
+        let told = tally.take_untold(0, at(3), false).unwrap();
+        assert_eq!((told.no_room, told.over_limit), (1, 1));
     }
 
     #[test]
