@@ -9,6 +9,7 @@
 
 mod counters;
 mod leases;
+mod lives;
 mod moves;
 
 use crate::daemon::Talk;
@@ -16,6 +17,7 @@ use crate::failure::Failure;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{EventRecord, GrantsRow, LeasesRow, SeriesRow};
 use leases::SHARING;
+pub(crate) use lives::Lives;
 use moves::FILES;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -28,15 +30,21 @@ const WORK: u32 = 3;
 /// Ids of tenants' groups begin here, those of GPUs below.
 const TENANTS: u32 = 1000;
 
-/// Writes the trace.
+/// Writes the trace of these events. The ends of tenants in `lives` are those of all events.
 pub(crate) fn write(
     path: &Path,
-    records: &[EventRecord],
+    (records, lives): (&[EventRecord], Lives),
     daemons: &mut [Talk],
     now_ms: u64,
 ) -> Result<(), Failure> {
-    let mut kept = Kept::default();
+    let mut kept = Kept {
+        lives,
+        ..Kept::default()
+    };
     for daemon in daemons {
+        for row in daemon.status()? {
+            kept.lives.is_present(row.name);
+        }
         kept.series.extend(daemon.history()?);
         kept.grants.extend(daemon.grants()?);
         kept.leases.extend(daemon.leases()?);
@@ -46,9 +54,10 @@ pub(crate) fn write(
         .map_err(|error| Failure::ours(format!("cannot write {}: {error}", path.display())))
 }
 
-/// Series, grants and leases that daemons remember beside events.
+/// What daemons have and remember beside events, and when tenants ended.
 #[derive(Default)]
 struct Kept {
+    lives: Lives,
     series: Vec<SeriesRow>,
     grants: Vec<GrantsRow>,
     leases: Vec<LeasesRow>,
@@ -60,16 +69,15 @@ fn trace(records: &[EventRecord], kept: &Kept, now_ms: u64) -> Value {
     for record in records {
         trace.tell(record);
     }
-    trace.close(records.last().map_or(now_ms, |last| last.at_ms));
+    let last = records.last().map_or(now_ms, |last| last.at_ms);
+    trace.close(&kept.lives, last, now_ms);
     for row in &kept.series {
         trace.count(row, now_ms);
     }
     for row in &kept.grants {
         trace.count_grants(row, now_ms);
     }
-    let gone = records.iter().filter(|record| record.kind == "gone");
-    let gone = gone.filter_map(|record| Some((record.tenant.clone()?, record.at_ms)));
-    trace.leases(&kept.leases, &gone.collect(), now_ms);
+    trace.leases(&kept.leases, &kept.lives, now_ms);
     trace.named();
     trace.events.sort_by_key(|event| event["ts"].as_u64());
     json!({"traceEvents": trace.events, "displayTimeUnit": "ms"})
@@ -197,10 +205,14 @@ impl Trace {
         true
     }
 
-    /// Ends each state that is still open at `at`, the end of the trace.
-    fn close(&mut self, at: u64) {
-        for (name, track) in self.open.keys().cloned().collect::<Vec<_>>() {
-            self.end(&name, track, at);
+    /// Ends each state that no event has ended with its tenant's life. Where that is not known,
+    /// nothing is said about the time after the `last` event.
+    fn close(&mut self, lives: &Lives, last: u64, now_ms: u64) {
+        let open = std::mem::take(&mut self.open);
+        for ((name, track), (since, what)) in open {
+            let until = lives.until(&name, since, now_ms).unwrap_or(last);
+            let pid = self.tenant(&name);
+            self.span(pid, track, (since, until), what);
         }
     }
 
@@ -345,6 +357,7 @@ mod tests {
             grant_mib: vec![256, 768],
         };
         let kept = Kept {
+            lives: Lives::of(&records),
             series: vec![series],
             grants: vec![grants],
             leases: leases(),

@@ -227,9 +227,8 @@ fn unmanaged_processes_are_counted_on_their_device() {
     until("it has gone", || device(&daemon, GPU).unmanaged == 0);
 }
 
-#[test]
-fn turns_and_waits_outlive_the_process_that_had_them() {
-    let folder = tempfile::tempdir().unwrap();
+/// A daemon that deals turns.
+fn in_turns(folder: &std::path::Path) -> Daemon {
     let settings = Settings {
         policy: gpushare_core::Policy {
             lease: gpushare_core::LeasePolicy::turns(),
@@ -237,7 +236,25 @@ fn turns_and_waits_outlive_the_process_that_had_them() {
         },
         ..Settings::default()
     };
-    let daemon = Daemon::with_settings(folder.path(), FakeDevices::default(), settings);
+    Daemon::with_settings(folder, FakeDevices::default(), settings)
+}
+
+/// Waits until a tenant's only process has gone.
+fn until_gone(daemon: &Daemon, name: &str) {
+    until("its process has gone", || {
+        let mut wire = daemon.command();
+        let ControlReply::Tenants(rows) = wire.call(&Control::List) else {
+            return false;
+        };
+        let row = rows.into_iter().find(|row| row.name == name);
+        row.is_some_and(|row| row.processes.is_empty())
+    });
+}
+
+#[test]
+fn turns_and_waits_outlive_the_process_that_had_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = in_turns(folder.path());
     let (_a, a) = daemon.tenant("a", &HALF);
     let (_b, b) = daemon.tenant("b", &HALF);
     let (mut a, mut b) = (Gated::join(&a), Gated::join(&b));
@@ -252,16 +269,57 @@ fn turns_and_waits_outlive_the_process_that_had_them() {
     assert_eq!(device(&daemon, GPU).handoffs.count(), 1);
     assert_eq!(tenant(&daemon, "a").gate_waits.count(), 0);
     drop(b);
-    until("its process has gone", || {
-        let mut wire = daemon.command();
-        let ControlReply::Shares(rows) = wire.call(&Control::Shares) else {
-            return false;
-        };
-        rows.iter().any(|row| row.name == "b" && row.turns == 0)
-    });
+    until_gone(&daemon, "b");
     let after = tenant(&daemon, "b");
     assert_eq!((after.turns, after.gate_waits), (1, row.gate_waits));
     assert!(after.gpu_ns > 0);
+}
+
+#[test]
+fn a_wait_at_a_closed_gate_outlives_the_last_process_that_waited() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = in_turns(folder.path());
+    let (_a, a) = daemon.tenant("a", &HALF);
+    let (_b, b) = daemon.tenant("b", &HALF);
+    let (a, mut b) = (Gated::join(&a), Gated::join(&b));
+    let waited = || {
+        let row = tenant(&daemon, "b");
+        row.gate_waits.sum_ns + row.waiting_ns
+    };
+    b.want(b.turn().word.epoch());
+    // The other tenant is told to stop, and never says that it has.
+    a.until(is_closed);
+    until("its wait is counted", || waited() > 0);
+    let before = waited();
+    drop(b);
+    until_gone(&daemon, "b");
+    assert!(waited() >= before, "{} of {before} ns", waited());
+    assert_eq!(tenant(&daemon, "b").waiting_ns, 0);
+    drop(a);
+}
+
+#[test]
+fn a_lease_ends_when_the_last_process_leaves_the_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_a, a) = daemon.tenant("a", &HALF);
+    let [first, second] = [(); 2].map(|()| Gated::join(&a));
+    let last = || match &rows(&daemon, Listing::Leases)[..] {
+        [Rows::Leases(rows)] => rows[0].changes.last().map(|change| change.was),
+        other => panic!("{other:?}"),
+    };
+    drop(first);
+    until("one of them has gone", || {
+        let pages = rows(&daemon, Listing::Tenants);
+        matches!(pages.first(), Some(Rows::Tenants(rows)) if rows[0].processes.len() == 1)
+    });
+    assert_eq!(last(), Some(LeaseWas::Free));
+    drop(second);
+    until_gone(&daemon, "a");
+    assert_eq!(last(), Some(LeaseWas::Gone));
+    let again = Gated::join(&a);
+    assert_eq!(last(), Some(LeaseWas::Free));
+    drop(again);
 }
 
 #[test]

@@ -212,7 +212,7 @@ fn a_wait_that_timed_out_is_told_as_such() {
     assert_eq!(holder.ask(&alloc(10 * GIB)), GRANTED);
     let mut waiter = home.guest(
         "waiter",
-        &[&burst[..], &["--wait-timeout", "50ms"]].concat(),
+        &[&burst[..], &["--wait-timeout", "500ms"]].concat(),
     );
     assert_eq!(waiter.ask(&alloc(10 * GIB)), REFUSED);
     let mut all = home.events();

@@ -5,8 +5,9 @@ mod show;
 use crate::args::Events;
 use crate::daemon;
 use crate::failure::Failure;
+use crate::perfetto::{self, Lives};
 use crate::select::{self, Wanted};
-use crate::{history, output, perfetto, when};
+use crate::{history, output, when};
 use gpushare_protocol::wire::EventRecord;
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -31,14 +32,21 @@ pub(crate) fn events(arguments: &Events) -> Result<ExitCode, Failure> {
         return follow(arguments.json, wanted, since.is_some());
     }
     let mut daemons = history::daemons()?;
-    let mut all = history::read(&mut daemons, wanted.since_ms)?;
+    let from = match arguments.perfetto {
+        // A tenant's end is known also where that event is not asked for.
+        Some(_) => 0,
+        None => wanted.since_ms,
+    };
+    let mut all = history::read(&mut daemons, from)?;
+    let lives = Lives::of(&all);
     all.retain(|record| wanted.has(record));
     let first = match since {
         Some(_) => 0,
         None => all.len().saturating_sub(LAST),
     };
     if let Some(path) = &arguments.perfetto {
-        perfetto::write(path, &all[first..], &mut daemons, when::now_ms())?;
+        let shown = (&all[first..], lives);
+        perfetto::write(path, shown, &mut daemons, when::now_ms())?;
         return Ok(ExitCode::SUCCESS);
     }
     for record in &all[first..] {

@@ -1,7 +1,7 @@
 //! Leases as tracks: of a tenant when its gate was open, yielding or closed, of a GPU whose turn it
 //! was, or how tenants shared it.
 
-use super::Trace;
+use super::{Lives, Trace};
 use gpushare_protocol::wire::{LeaseWas, LeasesRow};
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub(super) const SHARING: u32 = 2;
 pub(super) const GATES: u32 = 10;
 
 /// A change of one tenant's lease: when, in microseconds since 1970, whose, and what it became;
-/// `None` when the tenant ended.
+/// `None` when the tenant ended, or its last process left the device.
 type Step<'a> = (u64, &'a str, Option<LeaseWas>);
 
 /// A span on a track: from and to, in microseconds since 1970.
@@ -19,15 +19,10 @@ type Span = (u64, u64);
 
 impl Trace {
     /// The leases of all tenants until `now_ms`, each tenant's until its end.
-    pub(super) fn leases(
-        &mut self,
-        rows: &[LeasesRow],
-        ended: &BTreeMap<String, u64>,
-        now_ms: u64,
-    ) {
+    pub(super) fn leases(&mut self, rows: &[LeasesRow], lives: &Lives, now_ms: u64) {
         let mut devices: BTreeMap<[u8; 16], Vec<Step<'_>>> = BTreeMap::new();
         for row in rows {
-            let steps = steps(row, ended.get(&row.name).copied(), now_ms);
+            let steps = steps(row, lives, now_ms);
             let (gpu, tenant) = (self.gpu(row.device), self.tenant(&row.name));
             let track = GATES + gpu;
             self.of_devices
@@ -50,21 +45,25 @@ impl Trace {
 }
 
 /// A tenant's changes, ended by its end if that came after the last of them.
-fn steps(row: &LeasesRow, ended_ms: Option<u64>, now_ms: u64) -> Vec<Step<'_>> {
+fn steps<'a>(row: &'a LeasesRow, lives: &Lives, now_ms: u64) -> Vec<Step<'a>> {
     let name = row.name.as_str();
     let mut steps: Vec<Step<'_>> = row
         .changes
         .iter()
         .map(|change| {
             let at = (now_ms * 1000).saturating_sub(change.ago_us);
-            (at, name, Some(change.was))
+            (
+                at,
+                name,
+                Some(change.was).filter(|was| *was != LeaseWas::Gone),
+            )
         })
         .collect();
-    let ended = ended_ms.map(|ended| ended * 1000);
-    // A newer tenant of the name goes on after the end of an older one.
+    // A newer tenant of the name goes on after the end of an older one. Ends are in whole
+    // milliseconds.
     let last = steps.last().map_or(0, |(at, ..)| *at);
-    if let Some(ended) = ended.filter(|ended| ended + 1_000 >= last) {
-        steps.push((ended.max(last), name, None));
+    if let Some(ended) = lives.end_from(name, last / 1000) {
+        steps.push(((ended * 1000).max(last), name, None));
     }
     steps
 }

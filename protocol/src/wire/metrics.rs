@@ -241,6 +241,8 @@ pub enum LeaseWas {
     Turn,
     /// No work: the tenant's gate was closed.
     Closed,
+    /// None: the tenant's last process on the device had ended. Since minor 19.
+    Gone,
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! How the time of devices is shared, since minor 5, and the substitutes for older commands.
 
 use super::control::{ControlReply, ShareRow, ShareState};
+use super::metrics::LeaseWas;
 use super::page::Rows;
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +37,8 @@ pub enum Regime {
 }
 
 impl ControlReply {
-    /// The same for a command of this minor: states that it does not know as the nearest it does.
+    /// The same for a command of this minor: states that it does not know as the nearest it does,
+    /// and without changes of leases that it does not know.
     #[must_use]
     pub fn told(mut self, minor: u16) -> Self {
         if minor < 5
@@ -47,6 +49,16 @@ impl ControlReply {
             } = &mut self
         {
             rows.iter_mut().for_each(older);
+        }
+        if minor < 19
+            && let Self::Page {
+                rows: Rows::Leases(rows),
+                ..
+            } = &mut self
+        {
+            for row in rows {
+                row.changes.retain(|change| change.was != LeaseWas::Gone);
+            }
         }
         self
     }

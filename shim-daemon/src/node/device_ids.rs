@@ -1,5 +1,7 @@
 //! Devices by UUID and by the brain's number.
 
+use std::collections::BTreeMap;
+
 use gpushare_core::DeviceId;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{ErrorCode, WireError};
@@ -30,7 +32,9 @@ impl Node {
         uuids.iter().map(find).collect()
     }
 
-    /// The devices that a container or a class names, or the node's only one.
+    /// The devices that a container or a class names, or the node's only one. Names are a set, as
+    /// for the tools that bring the devices: one may be there twice, for each of its replicas, and
+    /// the programs count their devices in the node's order, whatever the order of the names.
     pub(super) fn devices_named(&self, names: &[String]) -> Result<Vec<DeviceId>, WireError> {
         let refuse = |text: String| WireError::new(ErrorCode::NotFound, text);
         let listed = || {
@@ -50,24 +54,21 @@ impl Node {
                 ))),
             };
         }
-        let mut wanted = Vec::new();
+        let mut wanted = BTreeMap::new();
         for name in names {
             let uuid = Uuid::parse(name, '-');
             let mut all = self.devices.iter().enumerate();
             let known =
                 all.find(|(at, device)| at.to_string() == *name || uuid == Some(Uuid(device.uuid)));
-            let (_, device) = known.ok_or_else(|| {
+            let (at, device) = known.ok_or_else(|| {
                 refuse(format!(
                     "this node has no device {name:?}; accepted: all, or some of {}",
                     listed()
                 ))
             })?;
-            if wanted.contains(&device.uuid) {
-                return Err(refuse(format!("device {name:?} is named twice")));
-            }
-            wanted.push(device.uuid);
+            wanted.insert(at, device.uuid);
         }
-        self.device_ids(&wanted)
+        self.device_ids(&wanted.into_values().collect::<Vec<_>>())
     }
 
     /// The UUIDs of devices.

@@ -126,6 +126,18 @@ impl Node {
         }
     }
 
+    /// Keeps for traces where a tenant has no lease any more: on devices that its last process has
+    /// left. The brain says nothing of them.
+    pub(super) fn note_ended_leases(&mut self, now: Nanos, tenant: TenantId) {
+        let known = self.tenants.get(&tenant).into_iter();
+        let device_ids = known.flat_map(|known| known.device_ids()).enumerate();
+        for (device_index, device) in device_ids {
+            if self.world.share(tenant, *device).is_none() {
+                self.lease_log.end(now, (tenant, device_index));
+            }
+        }
+    }
+
     /// A tenant's processes are to read its control page again.
     pub(super) fn wake_soon(&mut self, tenant: TenantId) {
         self.leases.to_wake.push_back(tenant);

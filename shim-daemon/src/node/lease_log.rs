@@ -58,16 +58,25 @@ impl LeaseLog {
         (name, device): (&str, [u8; 16]),
         kind: LeaseKind,
     ) {
-        let was = shown(kind);
-        let owner = self.owners.entry(key).or_insert_with(|| Owner {
+        self.owners.entry(key).or_insert_with(|| Owner {
             name: name.to_owned(),
             device,
             many: 0,
-            last: LeaseWas::Free,
+            last: LeaseWas::Gone,
         });
-        if owner.many > 0 && owner.last == was {
+        self.push(at, key, shown(kind));
+    }
+
+    /// A tenant has no process on a device from now on, and so no lease.
+    pub(super) fn end(&mut self, at: Nanos, key: Key) {
+        self.push(at, key, LeaseWas::Gone);
+    }
+
+    /// An owner without changes in the ring is none: before its first one it had no lease.
+    fn push(&mut self, at: Nanos, key: Key, was: LeaseWas) {
+        let Some(owner) = self.owners.get_mut(&key).filter(|owner| owner.last != was) else {
             return;
-        }
+        };
         (owner.last, owner.many) = (was, owner.many + 1);
         self.changes.push_back(Change { at, key, was });
         if self.changes.len() > MOST {
@@ -170,6 +179,29 @@ mod tests {
             ]
         );
         assert_eq!(told(&rows[1]), [(100, LeaseWas::Free)]);
+    }
+
+    #[test]
+    fn a_lease_ends_once_and_the_next_one_begins_anew() {
+        let mut log = LeaseLog::default();
+        let key = (TenantId(1), 0);
+        // It had none.
+        log.end(Nanos::micros(5), key);
+        assert_eq!(rows(&log, 9), []);
+        note(&mut log, 10, 1, LeaseKind::Free);
+        for at in [20, 30] {
+            log.end(Nanos::micros(at), key);
+        }
+        note(&mut log, 40, 1, LeaseKind::Free);
+        let rows = rows(&log, 100);
+        let told = rows[0].changes.iter();
+        let told: Vec<_> = told.map(|change| (change.ago_us, change.was)).collect();
+        let all = [
+            (90, LeaseWas::Free),
+            (80, LeaseWas::Gone),
+            (60, LeaseWas::Free),
+        ];
+        assert_eq!(told, all);
     }
 
     #[test]

@@ -37,8 +37,10 @@ impl Node {
         charged
     }
 
-    /// Frees the row of a process that is over.
+    /// Frees the row of a process that is over, and that the brain does not have any more.
     pub(super) fn leave(&mut self, now: Nanos, process: ProcessId, known: &Process) {
+        self.note_measures(known.tenant());
+        self.note_ended_leases(now, known.tenant());
         self.read_line(process, known.tenant(), known.slot());
         self.tell_refused(now, known.tenant(), false);
         if let Some(tenant) = self.tenants.get_mut(&known.tenant()) {

@@ -3,7 +3,7 @@
 //!
 //! The brain counts what its schedules see, and forgets it when a tenant's last process leaves a
 //! device. Here such counts go on: they are read once a second, when they are asked for, and before
-//! a process leaves.
+//! and after a process leaves.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,13 @@ use gpushare_core::{DeviceId, Nanos, ProcessId, ShareView, TenantId, Why};
 use gpushare_protocol::histogram::Histogram;
 
 use super::Node;
+use super::refusals::Refusals;
 use super::swaps::Swaps;
-use super::tally::Refusals;
 use super::tenant::Tenant;
 use crate::devices::Health;
 
-/// A count that begins anew when its source does; what was counted before is kept.
+/// A count that begins anew with each source; what was counted before is kept. Where the end of a
+/// source is not told, a smaller value shows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Grown {
     before: u64,
@@ -29,6 +30,12 @@ impl Grown {
             self.before = self.before.saturating_add(self.last);
         }
         self.last = value;
+    }
+
+    /// The source is no more.
+    fn ended(&mut self) {
+        self.before = self.all();
+        self.last = 0;
     }
 
     fn all(self) -> u64 {
@@ -94,16 +101,32 @@ impl Measures {
         self.allocation_waits.record(waited.0);
     }
 
-    /// Reads what the brain counts of it now; `None` where it counts nothing.
+    /// Reads what the brain counts of it now; `None` where it has no process, and nothing is
+    /// counted.
     fn read(&mut self, now: Nanos, share: Option<&ShareView>) {
-        self.waiting = Nanos::ZERO;
-        if let Some(share) = share {
-            self.gpu.read(share.held.0);
-            self.turns.read(share.turns);
-            self.overruns.read(share.overruns);
-            self.note_gates(share.waits);
-            self.waiting = share.waiting.map_or(Nanos::ZERO, |since| now - since);
+        let Some(share) = share else {
+            return self.process_less();
+        };
+        self.gpu.read(share.held.0);
+        self.turns.read(share.turns);
+        self.overruns.read(share.overruns);
+        self.note_gates(share.waits);
+        self.waiting = share.waiting.map_or(Nanos::ZERO, |since| now - since);
+    }
+
+    /// The brain has forgotten its counts: those of its next process begin at 0. A wait at a closed
+    /// gate has ended with the process that waited.
+    fn process_less(&mut self) {
+        for count in [&mut self.gpu, &mut self.turns, &mut self.overruns] {
+            count.ended();
         }
+        self.gates_before = self.gate_waits();
+        self.gates = Histogram::default();
+        let waited = std::mem::take(&mut self.waiting);
+        if waited > Nanos::ZERO {
+            self.gates_before.record(waited.0);
+        }
+        self.swaps.ended();
     }
 
     fn note_gates(&mut self, gates: Histogram) {
@@ -263,6 +286,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpushare_core::ShareState;
 
     #[test]
     fn a_count_goes_on_when_its_source_begins_anew() {
@@ -270,6 +294,53 @@ mod tests {
         for (value, all) in [(5, 5), (7, 7), (1, 8), (3, 10)] {
             count.read(value);
             assert_eq!(count.all(), all);
+        }
+    }
+
+    fn share(held: u64, waits: Histogram, waiting: Option<Nanos>) -> ShareView {
+        ShareView {
+            weight: 1000,
+            held: Nanos(held),
+            state: ShareState::Idle,
+            since: Nanos::ZERO,
+            turns: held,
+            overruns: held,
+            ungated: 0,
+            waits,
+            waiting,
+        }
+    }
+
+    #[test]
+    fn counts_go_on_when_a_tenants_next_process_counts_more_than_its_last() {
+        let mut measures = Measures::default();
+        let mut waits = Histogram::default();
+        waits.record(5_000);
+        measures.read(Nanos(50), Some(&share(5, waits, None)));
+        measures.read(Nanos(60), None);
+        assert_eq!(measures.gpu(), 5);
+        waits.record(1_000_000);
+        measures.read(Nanos(70), Some(&share(6, waits, None)));
+        let counts = (measures.gpu(), measures.turns(), measures.overruns());
+        assert_eq!(counts, (11, 11, 11));
+        let all = measures.gate_waits();
+        assert_eq!((all.count(), all.sum_ns), (3, 1_010_000));
+        // The same source: nothing twice.
+        measures.read(Nanos(80), Some(&share(8, waits, None)));
+        assert_eq!((measures.gpu(), measures.gate_waits()), (13, all));
+    }
+
+    #[test]
+    fn a_wait_that_ends_with_the_last_process_is_counted_once() {
+        let mut measures = Measures::default();
+        let waiting = share(0, Histogram::default(), Some(Nanos(100)));
+        measures.read(Nanos(700), Some(&waiting));
+        assert_eq!(measures.waiting(), Nanos(600));
+        for _ in 0..2 {
+            measures.read(Nanos(800), None);
+            assert_eq!(measures.waiting(), Nanos::ZERO);
+            let waits = measures.gate_waits();
+            assert_eq!((waits.count(), waits.sum_ns), (1, 600));
         }
     }
 }

@@ -32,6 +32,7 @@ mod pids;
 mod pods;
 mod processes;
 mod reaped;
+mod refusals;
 mod registrations;
 mod requests;
 mod residency;

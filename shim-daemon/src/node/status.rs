@@ -9,7 +9,8 @@ use gpushare_protocol::wire::{AskedRow, TenantStatusRow};
 use nix::sys::signal::Signal;
 
 use super::events::{Told, number, word};
-use super::tally::{Counters, Refusals};
+use super::refusals::Refusals;
+use super::tally::Counters;
 use super::tenant::index;
 use super::{ConnId, Node};
 

@@ -15,7 +15,7 @@ use super::tenant::{Tenant, index};
 pub(super) struct Swaps {
     out: Way,
     back: Way,
-    /// The bytes that had left when a move was given up: these come back, not all of its memory.
+    /// The bytes on the host since a move was given up: these come back, not all of its memory.
     partly: Option<Bytes>,
 }
 
@@ -34,17 +34,25 @@ impl Way {
 }
 
 impl Swaps {
-    /// Memory has left the device.
+    /// All memory has left the device. The part that stayed on the host when an earlier move was
+    /// given up is counted already.
     fn left(&mut self, bytes: Bytes, took: Nanos) {
-        self.out.moved(bytes, took);
+        let before = self.partly.take().unwrap_or_default();
+        self.out.moved(bytes - before, took);
     }
 
-    /// A move was given up, or for nothing. So much had left, and comes back.
+    /// A move was given up, or for nothing. So much is on the host, and comes back unless the rest
+    /// follows it.
     fn left_partly(&mut self, bytes: Bytes) {
         if !bytes.is_zero() {
-            self.out.bytes += bytes;
-            self.partly = Some(bytes);
+            let before = self.partly.replace(bytes).unwrap_or_default();
+            self.out.bytes += bytes - before;
         }
+    }
+
+    /// The processes have ended, and what they had on the host with them.
+    pub(super) fn ended(&mut self) {
+        self.partly = None;
     }
 
     /// Memory is back: all that was on the host, or the part that had left. Returns how much.
@@ -168,5 +176,16 @@ mod tests {
         swaps.left_partly(Bytes::ZERO);
         swaps.left(Bytes::mib(64), TOOK);
         assert_eq!(swaps.returned(Bytes::mib(64), TOOK), Bytes::mib(64));
+    }
+
+    #[test]
+    fn a_part_that_left_counts_no_more_once_all_has_left() {
+        let mut swaps = Swaps::default();
+        swaps.left_partly(Bytes::mib(16));
+        swaps.left_partly(Bytes::mib(24));
+        assert_eq!(swaps.bytes().0, Bytes::mib(24), "16 of them before");
+        swaps.left(Bytes::mib(64), TOOK);
+        assert_eq!(swaps.returned(Bytes::mib(64), TOOK), Bytes::mib(64));
+        assert_eq!(swaps.bytes(), (Bytes::mib(64), Bytes::mib(64)));
     }
 }

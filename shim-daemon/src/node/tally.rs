@@ -4,52 +4,15 @@
 //! processes, so no decision depends on them.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use gpushare_core::{AskKey, Denial, Nanos, ProcessId};
 use gpushare_protocol::units::Bytes;
 
+use super::refusals::{Denied, Refusals};
+
 /// The shortest time between two `refused` events of a tenant on a device.
 const APART: Nanos = Nanos::secs(10);
-
-/// Refused allocations, by what refused them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Refusals {
-    /// The tenant's own limit.
-    pub(super) over_limit: u64,
-    /// An allocation waited as long as it may.
-    pub(super) timed_out: u64,
-    /// There was no room, and the tenant does not wait.
-    pub(super) no_room: u64,
-    /// It waited for a tenant that waited for it.
-    pub(super) cycle: u64,
-    /// The driver had no memory.
-    pub(super) driver: u64,
-}
-
-impl Refusals {
-    pub(super) fn sum(&self) -> u64 {
-        self.parts().iter().map(|(_, count)| count).sum()
-    }
-
-    /// Each with the name of its fact.
-    pub(super) fn parts(&self) -> [(&'static str, u64); 5] {
-        [
-            ("over_limit", self.over_limit),
-            ("timed_out", self.timed_out),
-            ("no_room", self.no_room),
-            ("cycle", self.cycle),
-            ("driver", self.driver),
-        ]
-    }
-
-    pub(super) fn add(&mut self, other: Self) {
-        self.over_limit += other.over_limit;
-        self.timed_out += other.timed_out;
-        self.no_room += other.no_room;
-        self.cycle += other.cycle;
-        self.driver += other.driver;
-    }
-}
 
 /// A process's counters on a device, as its page has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,10 +38,8 @@ pub(super) struct DeviceTally {
     /// Those that no event has told yet.
     untold: Refusals,
     told: Option<Nanos>,
-    /// Answers since the counters were last read: which refusals they explain.
-    denied: Refusals,
-    /// Denials of what could not be had at once. Their askers may wait for it next.
-    at_once: BTreeMap<ProcessId, u64>,
+    /// The answers to each process that may explain refusals that its counters show next.
+    denied: BTreeMap<ProcessId, Denied>,
 }
 
 /// An ask that is open.
@@ -135,7 +96,7 @@ impl Tally {
         known.service = known
             .service
             .saturating_add(more(now.service, before.service));
-        known.refused(more(now.refused, before.refused));
+        known.refused(process, more(now.refused, before.refused));
     }
 
     /// A process has ended; its counters were read.
@@ -143,7 +104,7 @@ impl Tally {
         self.lines.retain(|(known, _), _| *known != process);
         self.asks.retain(|(known, _), _| *known != process);
         for device in &mut self.devices {
-            device.at_once.remove(&process);
+            device.denied.remove(&process);
         }
     }
 
@@ -180,7 +141,9 @@ impl Tally {
         open.waits = Some(now);
         if let Some(device) = self.devices.get_mut(open.device_index) {
             // It was denied at once only to wait.
-            device.at_once.remove(&ask.0);
+            if let Some(denied) = device.denied.get_mut(&ask.0) {
+                denied.at_once_is_over();
+            }
         }
     }
 
@@ -197,11 +160,10 @@ impl Tally {
         let device = self.devices.get_mut(open.device_index)?;
         match denied {
             None => device.peak = device.peak.max(open.wanted),
-            Some(_) if open.driver => device.denied.driver += 1,
-            Some(Denial::TimedOut { .. }) => device.denied.timed_out += 1,
-            Some(Denial::Cycle) => device.denied.cycle += 1,
-            Some(Denial::NoRoom { .. }) => *device.at_once.entry(ask.0).or_default() += 1,
-            Some(_) => {}
+            Some(denial) => {
+                let answers = device.denied.entry(ask.0).or_default();
+                answers.add(&denial, open.driver);
+            }
         }
         waited.map(|waited| (open.device_index, waited))
     }
@@ -295,25 +257,17 @@ impl DeviceTally {
         &self.refusals
     }
 
-    /// So many allocations were refused since the last look. Each is explained by an answer of the
-    /// daemon's, or it was over the limit: of that a process knows by itself.
-    fn refused(&mut self, count: u64) {
-        let at_once = std::mem::take(&mut self.at_once).into_values().sum();
-        let denied = std::mem::take(&mut self.denied);
-        let mut left = count;
-        let mut of = |known: u64| {
-            let part = known.min(left);
-            left -= part;
-            part
-        };
-        let mut now = Refusals {
-            timed_out: of(denied.timed_out),
-            cycle: of(denied.cycle),
-            driver: of(denied.driver),
-            no_room: of(at_once),
-            over_limit: 0,
-        };
-        now.over_limit = left;
+    /// So many more allocations of a process were refused. Each is explained by an answer of the
+    /// daemon's to it, or it was over the limit: of that a process knows by itself.
+    fn refused(&mut self, process: ProcessId, count: u64) {
+        let mut now = Refusals::default();
+        if let Entry::Occupied(mut denied) = self.denied.entry(process) {
+            now = denied.get_mut().explain(count);
+            if denied.get().is_empty() {
+                denied.remove();
+            }
+        }
+        now.over_limit = count - now.sum();
         self.refusals.add(now);
         self.untold.add(now);
     }
@@ -401,6 +355,66 @@ mod tests {
             let told = tally.take_untold(0, at(13), false).unwrap();
             assert_eq!((told.over_limit, told.sum()), (1, 1));
         }
+    }
+
+    #[test]
+    fn an_answer_explains_refusals_of_its_own_process_alone() {
+        let mut tally = tally();
+        let other = ProcessId(2);
+        tally.read(other, 0, refused(0));
+        tally.asks((other, AskId(1)), 0, Bytes(5), false);
+        tally.settled(
+            (other, AskId(1)),
+            at(2),
+            Some(Denial::TimedOut { waited: at(2) }),
+        );
+        tally.read(PROCESS, 0, refused(1));
+        tally.read(other, 0, refused(1));
+        let told = tally.take_untold(0, at(3), false).unwrap();
+        assert_eq!((told.timed_out, told.over_limit), (1, 1));
+    }
+
+    #[test]
+    fn an_answer_explains_a_refusal_that_is_counted_after_the_next_read() {
+        for (reads, timed_out) in [(0, 1), (1, 1), (2, 0)] {
+            let mut tally = tally();
+            tally.asks(ASK, 0, Bytes(5), false);
+            tally.settled(ASK, at(2), Some(Denial::TimedOut { waited: at(2) }));
+            for _ in 0..reads {
+                tally.read(PROCESS, 0, refused(0));
+            }
+            tally.read(PROCESS, 0, refused(1));
+            let told = tally.take_untold(0, at(3), false).unwrap();
+            assert_eq!((told.timed_out, told.sum()), (timed_out, 1), "{reads}");
+        }
+    }
+
+    fn denied(tally: &mut Tally, denial: Denial) {
+        tally.asks(ASK, 0, Bytes(5), false);
+        tally.settled(ASK, at(2), Some(denial));
+    }
+
+    #[test]
+    fn a_wait_that_timed_out_explains_more_than_what_was_denied_at_once() {
+        let mut tally = tally();
+        denied(&mut tally, Denial::NoRoom { short: Bytes(1) });
+        tally.read(PROCESS, 0, refused(0));
+        denied(&mut tally, Denial::TimedOut { waited: at(2) });
+        tally.read(PROCESS, 0, refused(1));
+        let told = tally.take_untold(0, at(3), false).unwrap();
+        assert_eq!((told.timed_out, told.sum()), (1, 1));
+    }
+
+    #[test]
+    fn several_denials_at_once_explain_no_refusal_that_is_read_later() {
+        let mut tally = tally();
+        for _ in 0..3 {
+            denied(&mut tally, Denial::NoRoom { short: Bytes(1) });
+        }
+        tally.read(PROCESS, 0, refused(1));
+        tally.read(PROCESS, 0, refused(2));
+        let told = tally.take_untold(0, at(3), false).unwrap();
+        assert_eq!((told.no_room, told.over_limit), (1, 1));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The sockets of classes, and the CDI specification that names them.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -17,6 +18,10 @@ use crate::foreign::{Lane, part_with};
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     all: Vec<(String, Option<UnixListener>)>,
+    /// The last error of each class that has no socket, and that of the CDI specification. It is
+    /// tried again every second, and said once.
+    said: BTreeMap<String, String>,
+    unpublished: Option<String>,
     /// No descriptor was left; nothing is polled until [`Classes::open_again`].
     closed: bool,
 }
@@ -40,14 +45,25 @@ impl Classes {
                 part_with(listener, lane);
             }
         }
+        let mut said = BTreeMap::new();
         for class in &containers.classes {
-            if let Err(error) = self.open(&class.name, containers, folder, (poller, lane)) {
+            let Err(error) = self.open(&class.name, containers, folder, (poller, lane)) else {
+                continue;
+            };
+            let error = error.to_string();
+            if self.said.get(&class.name) != Some(&error) {
                 tracing::error!(class = class.name, %error, "the class has no socket");
             }
+            said.insert(class.name.clone(), error);
         }
-        if let Err(error) = publish(containers, folder) {
+        self.said = said;
+        let error = publish(containers, folder).err();
+        if let Some(error) = &error
+            && self.unpublished.as_ref() != Some(error)
+        {
             tracing::error!(%error, "the CDI specification could not be written");
         }
+        self.unpublished = error;
     }
 
     fn open(
@@ -150,4 +166,75 @@ fn publish(containers: &Containers, folder: &Folder) -> Result<(), String> {
         std::fs::create_dir_all(above).map_err(at)?;
     }
     super::furnish::write_whole(path, text.as_bytes()).map_err(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::server::Server;
+    use crate::server::still::server;
+
+    /// The log, in memory.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend(text);
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What three seconds' looks at the classes say.
+    fn said(server: &mut Server) -> Vec<String> {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let log = tracing_subscriber::fmt().with_writer(move || writer.clone());
+        tracing::subscriber::with_default(log.finish(), || {
+            (0..3).for_each(|_| server.follow_classes());
+        });
+        let text = lines.0.lock().unwrap().clone();
+        let text = String::from_utf8(text).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn what_keeps_a_class_from_its_places_is_said_once_until_it_is_over() {
+        let root = tempfile::tempdir().unwrap();
+        let way = root.path().join("way");
+        let text = format!(
+            "[classes.one]\n[containers]\ncdi = \"{}/cdi.json\"\nlibrary = \"/opt/libgpushare.so\"\n",
+            way.display()
+        );
+        let settings = crate::config::read(&text, crate::node::Settings::default()).unwrap();
+        let mut server = server(&root.path().join("run"), settings);
+        assert_eq!(said(&mut server), [""; 0], "all is there");
+        let class = class_folder(&root.path().join("run"), "one");
+        for _ in 0..2 {
+            // A file where a folder has to be.
+            for folder in [&way, &class] {
+                std::fs::remove_dir_all(folder).unwrap();
+                std::fs::write(folder, "").unwrap();
+            }
+            let lines = said(&mut server);
+            let of = |what: &str| lines.iter().filter(|line| line.contains(what)).count();
+            assert_eq!(
+                of("the CDI specification could not be written"),
+                1,
+                "{lines:?}"
+            );
+            assert_eq!(of("the class has no socket"), 1, "{lines:?}");
+            assert_eq!(lines.len(), 2, "{lines:?}");
+            for folder in [&way, &class] {
+                std::fs::remove_file(folder).unwrap();
+            }
+            assert_eq!(said(&mut server), [""; 0], "all is there again");
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use gpushare_core::{Nanos, TenantId};
 
+use super::budget::Payer;
 use super::crowd::Admittance;
 use super::doors::lacks;
 use super::owners::{Caller, Place};
@@ -102,12 +103,9 @@ impl Server {
         }
     }
 
-    /// A refused request on an unregistered connection costs as much as a connection.
-    fn charge_refusals(&mut self, now: Nanos, id: u64) {
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return;
-        };
-        let (refusals, payer) = (session.take_refusals(), session.caller.payer());
+    /// A refused request on an unregistered connection costs as much as a connection. One that is
+    /// over costs it too: the next one waits instead.
+    fn charge_refusals(&mut self, now: Nanos, id: u64, (refusals, payer): (u32, Option<Payer>)) {
         let counted = payer
             .into_iter()
             .flat_map(|payer| (0..refusals).map(move |_| payer));
@@ -141,13 +139,15 @@ impl Server {
             Role::Class(at) => self.classes.name(at),
             _ => None,
         };
-        match session.exchange(now, ConnId(id), &mut self.node, (&self.folder, name)) {
+        let exchanged = session.exchange(now, ConnId(id), &mut self.node, (&self.folder, name));
+        let refused = (session.take_refusals(), session.caller.payer());
+        match exchanged {
             Ok(None) => self.mind(id),
             Ok(Some(until)) => self.rest(id, until),
             Err(end) => self.close(id, &end),
         }
         self.weigh(id);
-        self.charge_refusals(now, id);
+        self.charge_refusals(now, id, refused);
         if let Some(user) = user {
             // With all that the command led to.
             self.carry_out();
@@ -238,5 +238,50 @@ impl Server {
             tracing::info!(connection = id, %end, "cut off");
         }
         session.ended(clock::now(), ConnId(id), &mut self.node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::Shutdown;
+
+    use gpushare_protocol::wire::{Hello, Request, encode};
+
+    use super::*;
+    use crate::node::Settings;
+    use crate::server::still::server;
+
+    const ROLE: Role = Role::Client(TenantId(1));
+
+    /// Until when the next connection waits after many that made so many requests without a
+    /// registration, and said at once that nothing more comes.
+    fn next_waits(requests: u32) -> Option<Nanos> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = server(folder.path(), Settings::default());
+        let mut words = Vec::new();
+        encode(0, &Hello::of_this_build(0), &mut words).unwrap();
+        for id in 0..requests {
+            encode(id + 1, &Request::Freed { device_index: 0 }, &mut words).unwrap();
+        }
+        let mut payer = None;
+        for _ in 0..200 {
+            let (mut ours, theirs) = UnixStream::pair().unwrap();
+            payer = Caller::of(&theirs, ROLE, &server.node).unwrap().payer();
+            ours.write_all(&words).unwrap();
+            ours.shutdown(Shutdown::Write).unwrap();
+            server.came(clock::now(), theirs, ROLE);
+            server.talk(server.next);
+            assert!(server.sessions.is_empty(), "it is over");
+        }
+        server.connects.count(clock::now(), payer.unwrap())
+    }
+
+    #[test]
+    fn requests_of_a_connection_that_hangs_up_at_once_cost_the_next_one() {
+        // 1,024 connections and requests are saved up. As many requests as are served at a time
+        // would not be over with the first look at the connection.
+        assert!(next_waits(30).is_some());
+        assert_eq!(next_waits(0), None);
     }
 }

@@ -18,6 +18,8 @@ mod reports;
 mod room;
 mod session;
 mod starts;
+#[cfg(test)]
+mod still;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};

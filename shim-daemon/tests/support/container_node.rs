@@ -9,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 use crate::driver::{Backend, Driver};
 use gpushare_core::{Nanos, TenantId};
 use gpushare_protocol::wire::{
-    Control, ControlReply, Cursor, Injection, Listing, PodRow, Register, Reply, Rows, WireError,
+    Control, ControlReply, Cursor, Injection, Listing, PodRow, Register, Reply, Rows, TenantRow,
+    WireError,
 };
 use gpushared::devices::Devices as _;
 use gpushared::groups::Groups;
@@ -203,13 +204,19 @@ impl Machine {
         }
     }
 
-    pub fn names(&mut self) -> Vec<String> {
+    /// A row for each tenant and device of its.
+    pub fn tenants(&mut self) -> Vec<TenantRow> {
         let from = self.connection();
         self.node.command(NOW, from, 1, &Control::List);
         match self.drain().0.unwrap() {
-            ControlReply::Tenants(rows) => rows.into_iter().map(|row| row.name).collect(),
+            ControlReply::Tenants(rows) => rows,
             other => panic!("{other:?}"),
         }
+    }
+
+    pub fn names(&mut self) -> Vec<String> {
+        let rows = self.tenants().into_iter();
+        rows.map(|row| row.name).collect()
     }
 }
 

@@ -144,6 +144,32 @@ fn the_bytes_of_minor_13_never_change() {
 }
 
 #[test]
+fn the_bytes_of_minor_19_never_change_and_older_commands_get_none() {
+    let reply = |was: &[LeaseWas]| {
+        let change = |was: &LeaseWas| LeaseChange {
+            ago_us: 300,
+            was: *was,
+        };
+        let row = LeasesRow {
+            name: "a".to_owned(),
+            device: [7; 16],
+            changes: was.iter().map(change).collect(),
+        };
+        ControlReply::Page {
+            rows: Rows::Leases(vec![row]),
+            next: None,
+        }
+    };
+    let all = reply(&[LeaseWas::Turn, LeaseWas::Gone, LeaseWas::Free]);
+    let changes = [3, 172, 2, 3, 172, 2, 5, 172, 2, 0];
+    let whole = [&[11, 11, 1, 1, b'a'][..], &[7; 16], &changes, &[0]].concat();
+    assert_eq!(postcard::to_allocvec(&all).expect("encodes"), whole);
+    assert_eq!(all.clone().told(19), all);
+    let older = reply(&[LeaseWas::Turn, LeaseWas::Free]);
+    assert_eq!(all.told(18), older);
+}
+
+#[test]
 fn the_bytes_of_minor_15_never_change() {
     let (of, from) = (Listing::Swaps, Cursor::default());
     let ask = postcard::to_allocvec(&Control::Page { of, from }).expect("encodes");

@@ -10,8 +10,9 @@ use super::{Registration, Tenant};
 use crate::node::awaited::{Awaited, Member};
 use crate::node::injected::Contained;
 use crate::node::measures::Measures;
+use crate::node::refusals::Refusals;
 use crate::node::shares::Past;
-use crate::node::tally::{Refusals, Tally};
+use crate::node::tally::Tally;
 use crate::node::{ConnId, Reaped, Remembered};
 use crate::pages::{ControlPages, UsagePage};
 

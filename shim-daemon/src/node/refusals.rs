@@ -1,0 +1,114 @@
+//! What refused a tenant's allocations, and the answers that tell.
+
+use gpushare_core::Denial;
+
+/// Refused allocations, by what refused them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Refusals {
+    /// The tenant's own limit.
+    pub(super) over_limit: u64,
+    /// An allocation waited as long as it may.
+    pub(super) timed_out: u64,
+    /// There was no room, and the tenant does not wait.
+    pub(super) no_room: u64,
+    /// It waited for a tenant that waited for it.
+    pub(super) cycle: u64,
+    /// The driver had no memory.
+    pub(super) driver: u64,
+}
+
+impl Refusals {
+    pub(super) fn sum(&self) -> u64 {
+        self.parts().iter().map(|(_, count)| count).sum()
+    }
+
+    /// Each with the name of its fact.
+    pub(super) fn parts(&self) -> [(&'static str, u64); 5] {
+        [
+            ("over_limit", self.over_limit),
+            ("timed_out", self.timed_out),
+            ("no_room", self.no_room),
+            ("cycle", self.cycle),
+            ("driver", self.driver),
+        ]
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.over_limit += other.over_limit;
+        self.timed_out += other.timed_out;
+        self.no_room += other.no_room;
+        self.cycle += other.cycle;
+        self.driver += other.driver;
+    }
+
+    /// Takes at most so many out of those that were not refused at once.
+    fn take_late(&mut self, most: u64) -> Self {
+        let mut left = most;
+        let mut of = |known: &mut u64| {
+            let part = left.min(*known);
+            left -= part;
+            *known -= part;
+            part
+        };
+        Self {
+            timed_out: of(&mut self.timed_out),
+            cycle: of(&mut self.cycle),
+            driver: of(&mut self.driver),
+            ..Self::default()
+        }
+    }
+}
+
+/// The answers to one process that may explain refusals that its counters show later.
+///
+/// A process counts a refusal after it has the answer, so its counters may be read in between: an
+/// answer explains what the next two reads show. One that no refusal has followed by then, such as
+/// that to a program that found memory of its own instead, explains nothing.
+///
+/// What cannot be had at once is asked for up to three times for one allocation. So these answers
+/// explain what no other one does, and none of them anything after a read that shows a refusal.
+#[derive(Debug, Default)]
+pub(super) struct Denied {
+    /// Answers since the last read.
+    fresh: Refusals,
+    /// Answers between the last two reads.
+    older: Refusals,
+}
+
+impl Denied {
+    /// An ask was denied; before it the `driver` may have refused.
+    pub(super) fn add(&mut self, denial: &Denial, driver: bool) {
+        let fresh = &mut self.fresh;
+        *match denial {
+            _ if driver => &mut fresh.driver,
+            Denial::TimedOut { .. } => &mut fresh.timed_out,
+            Denial::Cycle => &mut fresh.cycle,
+            Denial::NoRoom { .. } => &mut fresh.no_room,
+            _ => return,
+        } += 1;
+    }
+
+    /// What could not be had at once was refused, or is waited for.
+    pub(super) fn at_once_is_over(&mut self) {
+        self.fresh.no_room = 0;
+        self.older.no_room = 0;
+    }
+
+    /// The counters are read, and show so many refusals more: those that answers explain.
+    pub(super) fn explain(&mut self, count: u64) -> Refusals {
+        let at_once = self.older.no_room + self.fresh.no_room;
+        if count > 0 {
+            self.at_once_is_over();
+        }
+        let mut explained = self.older.take_late(count);
+        explained.add(self.fresh.take_late(count - explained.sum()));
+        explained.no_room = at_once.min(count - explained.sum());
+        self.older = std::mem::take(&mut self.fresh);
+        explained
+    }
+
+    /// Whether it explains nothing any more.
+    pub(super) fn is_empty(&self) -> bool {
+        self.fresh.sum() + self.older.sum() == 0
+    }
+}
