@@ -16,6 +16,7 @@ mod compute_daemon;
 mod compute_shared;
 mod containers;
 mod containers_cdi;
+mod containers_closed;
 mod containers_commands;
 mod containers_daemon;
 mod containers_ends;
