@@ -93,7 +93,10 @@ fn a_library_that_not_all_can_load_is_in_no_specification() {
     assert_eq!(classes(&before), ["two"]);
     lab.sh("chmod 750 /run/lab/library");
     let told = generated(&lab, "/run/lab/config.toml").expect_err("it is closed");
-    assert!(told.contains("0750") && told.contains("libgpushare.so"), "{told}");
+    assert!(
+        told.contains("0750") && told.contains("libgpushare.so"),
+        "{told}"
+    );
     until("no container can ask for it", || kept().is_empty());
     lab.sh("chmod 755 /run/lab/library");
     until("it is back", || kept() == before);

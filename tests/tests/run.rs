@@ -286,6 +286,26 @@ fn run_works_where_its_parent_ignores_sigchld() {
     }
 }
 
+/// The signals that the program was started with as ignored.
+const IGNORED: [&str; 3] = ["sed", "-n", "s/^SigIgn:[[:space:]]*//p"];
+
+#[test]
+fn a_program_has_sigpipe_as_runs_parent_has_it() {
+    let gpu = Gpu::new("");
+    let mut run = command(&gpu, &[]);
+    run.args(IGNORED).arg("/proc/self/status");
+    // As systemd starts a service.
+    let mut ignoring = clean("sh".as_ref());
+    ignoring.args(["-c", "trap '' PIPE; exec \"$@\"", "sh"]);
+    ignoring.arg(run.get_program()).args(run.get_args());
+    for (command, ignored) in [(ignoring, true), (run, false)] {
+        let text = Guest::start(command).finish().silently();
+        let all = u64::from_str_radix(text.trim(), 16).expect("a mask");
+        let pipe = 1 << (Signal::SIGPIPE as u32 - 1);
+        assert_eq!(all & pipe != 0, ignored, "{text}");
+    }
+}
+
 #[test]
 fn job_control_stops_and_continues_both() {
     let gpu = Gpu::new("");
