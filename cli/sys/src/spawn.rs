@@ -113,6 +113,39 @@ fn inherited() -> io::Result<Vec<i32>> {
     Ok(open)
 }
 
+/// What became of a child, with the numbers as the kernel gives them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It exited with this status.
+    Exited(i32),
+    /// This signal ended it, which may be a real-time one: nix knows no status with such a number.
+    Ended(i32),
+    /// This signal stopped it.
+    Stopped(i32),
+}
+
+/// The next change of any child; `None` if there is none now.
+///
+/// # Errors
+/// As `waitpid(2)`.
+pub fn next_change() -> Result<Option<(Pid, Change)>, Errno> {
+    let mut status = 0;
+    let flags = libc::WNOHANG | libc::WUNTRACED;
+    // SAFETY: the call writes a number of ours.
+    let child = Errno::result(unsafe { libc::waitpid(-1, &raw mut status, flags) })?;
+    if child == 0 {
+        return Ok(None);
+    }
+    let change = if libc::WIFEXITED(status) {
+        Change::Exited(libc::WEXITSTATUS(status))
+    } else if libc::WIFSTOPPED(status) {
+        Change::Stopped(libc::WSTOPSIG(status))
+    } else {
+        Change::Ended(libc::WTERMSIG(status))
+    };
+    Ok(Some((Pid::from_raw(child), change)))
+}
+
 /// Sends a signal, by its number, to a process.
 ///
 /// # Errors
