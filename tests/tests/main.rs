@@ -119,6 +119,7 @@ mod race;
 mod registering;
 mod rollback;
 mod run;
+mod run_privileged;
 mod seal;
 mod service_reported;
 mod sharing;
