@@ -8,6 +8,8 @@
 # With systemd it installs, enables and starts gpushared.service. A running daemon is restarted:
 # tenants run on. DESTDIR puts everything below another root and starts nothing.
 set -eu
+# All users' programs load the library.
+umask 022
 here=$(cd "$(dirname "$0")" && pwd -P)
 prefix=/usr/local start=yes action=install purge=no
 while [ $# -gt 0 ]; do

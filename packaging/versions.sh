@@ -10,6 +10,7 @@
 # The folder that holds this file has package/ (the library and VERSION, the name of its folder),
 # versions/ and the link libgpushare.so to the current one.
 set -eu
+umask 022
 here=$(cd "$(dirname "$0")" && pwd -P)
 # What $LIB of a preload's path may be; musl leaves it as it is, finds no file and goes on.
 libs="lib lib64 lib/x86_64-linux-gnu lib/aarch64-linux-gnu"
@@ -94,6 +95,9 @@ add() {
         done
         : >"$folder/.complete"
     fi
+    # An earlier run may have had another umask. All users' programs load the library.
+    chmod 755 "$here" "$here/package" "$here/versions"
+    chmod -R u=rwX,go=rX "$folder"
     # Replaced at once: a program that starts meanwhile finds the old one or the new one.
     ln -sfn "versions/$version/libgpushare.so" "$here/.libgpushare.so.new"
     mv -T "$here/.libgpushare.so.new" "$here/libgpushare.so"

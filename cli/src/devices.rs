@@ -2,6 +2,7 @@
 
 use crate::args::Devices;
 use crate::artefacts::own_executable;
+use crate::child::{GRACE, Group, end, text, within};
 use crate::daemon;
 use crate::failure::Failure;
 use crate::gpu::{BY_BUS, ORDER};
@@ -16,11 +17,9 @@ use gpushare_protocol::wire::{DeviceRow, SharingRow};
 use gpushare_sys::devices::{Device, list};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
-use std::io::Read;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 /// Longest the driver may take to list its devices. A first start without persistence mode takes
 /// seconds.
@@ -218,42 +217,22 @@ pub(crate) fn probe(environment: &Environment) -> Result<Vec<Device>, String> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| format!("cannot start myself: {error}"))?;
-    let Some(status) = wait_within(&mut child, PATIENCE) else {
-        let _ = child.kill();
-        let _ = child.wait();
+    let Some(status) = within(&mut child, PATIENCE) else {
+        end(&mut child, Group::Ours, GRACE);
         return Err(format!(
             "the driver did not answer within {} s",
             PATIENCE.as_secs()
         ));
     };
-    let read = |stream: Option<&mut dyn Read>| {
-        let mut text = String::new();
-        stream.map(|stream| stream.read_to_string(&mut text));
-        text
-    };
     if status.success() {
-        let answer = read(child.stdout.as_mut().map(|stream| stream as &mut dyn Read));
-        return serde_json::from_str(&answer)
+        return serde_json::from_str(&text(child.stdout.take()))
             .map_err(|error| format!("the probe's answer is not understood: {error}"));
     }
-    let complaint = read(child.stderr.as_mut().map(|stream| stream as &mut dyn Read));
+    let complaint = text(child.stderr.take());
     let complaint = complaint.trim().trim_start_matches("gpushare: ");
     Err(if complaint.is_empty() {
         format!("the driver ended the probe: {status}")
     } else {
         complaint.to_owned()
     })
-}
-
-/// Looks every millisecond: a handler for SIGCHLD would stay in force and change how CMD is
-/// supervised.
-fn wait_within(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
-    let started = Instant::now();
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return Some(status),
-            Ok(None) if started.elapsed() < patience => sleep(Duration::from_millis(1)),
-            _ => return None,
-        }
-    }
 }

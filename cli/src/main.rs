@@ -7,6 +7,7 @@ mod args;
 mod artefacts;
 mod bench;
 mod cdi;
+mod child;
 mod daemon;
 mod devices;
 mod doctor;

@@ -1,7 +1,8 @@
 //! Tells before a program starts whether a preload will reach it.
 
 use crate::settings::Environment;
-use nix::unistd::{AccessFlags, access};
+use gpushare_sys::files::has_capabilities;
+use nix::unistd::{AccessFlags, access, getegid, geteuid};
 use object::LittleEndian;
 use object::elf::{self, FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -15,7 +16,9 @@ use std::path::{Path, PathBuf};
 
 /// Enough of a file for its headers and the name of its interpreter.
 const HEAD: u64 = 64 * 1024;
-const SETUID_OR_SETGID: u32 = 0o6000;
+const SETUID: u32 = 0o4000;
+/// Without the group's right to execute, the bit for the group means no change of it.
+const SETGID: u32 = 0o2010;
 #[cfg(target_arch = "x86_64")]
 const MACHINE: elf::Machine = elf::EM_X86_64;
 #[cfg(target_arch = "aarch64")]
@@ -32,23 +35,44 @@ pub(crate) fn resolve(command: &OsStr, environment: &Environment) -> Option<Path
         .find(|file| access(file, AccessFlags::X_OK).is_ok() && file.is_file())
 }
 
+/// Why a preload will not be loaded into a program, as its predicate in a sentence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutOfReach {
+    /// Programs that it starts load the preload.
+    Alone(&'static str),
+    /// It gains rights that we do not have: the dynamic linker removes the preload from its
+    /// environment, so that no program that it starts has it.
+    WithItsChildren(&'static str),
+}
+
 /// Why a preload will not be loaded into the program, if so. A script is judged by its interpreter.
-pub(crate) fn out_of_reach(command: &OsStr, environment: &Environment) -> Option<&'static str> {
+pub(crate) fn out_of_reach(command: &OsStr, environment: &Environment) -> Option<OutOfReach> {
     let mut file = resolve(command, environment)?;
     // A script's interpreter may be a script; the kernel follows four.
     for _ in 0..5 {
-        let mode = fs::metadata(&file).ok()?.mode();
         let head = read_head(&file)?;
         if !head.starts_with(b"#!") {
-            return if mode & SETUID_OR_SETGID != 0 {
-                Some("is setuid or setgid")
-            } else {
-                judge(&head)
-            };
+            let gains = gains_rights(&file).map(OutOfReach::WithItsChildren);
+            return gains.or_else(|| judge(&head).map(OutOfReach::Alone));
         }
         file = interpreter(&head, environment)?;
     }
     None
+}
+
+/// How the program gains rights when it is started, if it does. The kernel asks the same: files of
+/// our own user and group change nothing, and root has all capabilities.
+fn gains_rights(file: &Path) -> Option<&'static str> {
+    let found = fs::metadata(file).ok()?;
+    let has = |bits: u32| found.mode() & bits == bits;
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    if has(SETUID) && found.uid() != user || has(SETGID) && found.gid() != group {
+        Some("is setuid or setgid")
+    } else if user != 0 && has_capabilities(file) {
+        Some("has capabilities of its own")
+    } else {
+        None
+    }
 }
 
 fn read_head(file: &Path) -> Option<Vec<u8>> {
@@ -146,13 +170,13 @@ mod tests {
             let program = compile(dir.path(), "static", &[flag]);
             assert_eq!(
                 out_of_reach(program.as_os_str(), &environment()),
-                Some("is statically linked"),
+                Some(OutOfReach::Alone("is statically linked")),
                 "{flag}"
             );
             let script = script(dir.path(), &format!("#! {} -x", program.display()));
             assert_eq!(
                 out_of_reach(script.as_os_str(), &environment()),
-                Some("is statically linked"),
+                Some(OutOfReach::Alone("is statically linked")),
                 "{flag}"
             );
         }
@@ -179,14 +203,27 @@ mod tests {
     }
 
     #[test]
-    fn setuid_programs_are_out_of_reach() {
+    fn programs_that_become_another_user_are_out_of_reach() {
         let dir = tempfile::tempdir().unwrap();
         let program = compile(dir.path(), "setuid", &[]);
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
-        assert_eq!(
-            out_of_reach(program.as_os_str(), &environment()),
-            Some("is setuid or setgid")
-        );
+        let with = |mode| {
+            fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+            out_of_reach(program.as_os_str(), &environment())
+        };
+        assert_eq!(with(0o6755), None, "they stay the same user");
+        let another = geteuid().as_raw().wrapping_add(1);
+        if std::os::unix::fs::chown(&program, Some(another), Some(another)).is_err() {
+            return; // Only root gives files away.
+        }
+        let gains = Some(OutOfReach::WithItsChildren("is setuid or setgid"));
+        for (mode, expected) in [
+            (0o4755, gains),
+            (0o2755, gains),
+            (0o2745, None),
+            (0o755, None),
+        ] {
+            assert_eq!(with(mode), expected, "{mode:o}");
+        }
     }
 
     #[test]
@@ -196,7 +233,7 @@ mod tests {
         let program = compile(dir.path(), "musl", &[flag]);
         assert_eq!(
             out_of_reach(program.as_os_str(), &environment()),
-            Some("uses musl, not glibc")
+            Some(OutOfReach::Alone("uses musl, not glibc"))
         );
     }
 }

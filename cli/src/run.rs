@@ -4,6 +4,7 @@ use crate::args::Run;
 use crate::daemon::Talk;
 use crate::failure::{Failure, NOT_FOUND, NOT_STARTED};
 use crate::listener::Listener;
+use crate::program::OutOfReach;
 use crate::settings::Environment;
 use crate::supervise::Supervisor;
 use crate::{output, plan, program, registered};
@@ -20,11 +21,8 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, Failure> {
     let Some((command, rest)) = arguments.command.split_first() else {
         return Err(Failure::ours("there is no command to run"));
     };
-    if let Some(why) = program::out_of_reach(command, &plan.environment) {
-        output::note(&format!(
-            "note: {} {why}, so the library is not loaded into it and no limit holds there; programs it starts are covered",
-            command.display()
-        ));
+    if let Some(reach) = program::out_of_reach(command, &plan.environment) {
+        output::note(&uncovered(command, reach));
     }
     if let Some(note) = &plan.note {
         output::note(note);
@@ -40,6 +38,18 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, Failure> {
     plan.tenant
         .clean_up(runtime_dir(&plan.environment).as_deref());
     status
+}
+
+fn uncovered(command: &OsStr, reach: OutOfReach) -> String {
+    let command = command.display();
+    match reach {
+        OutOfReach::Alone(why) => format!(
+            "note: {command} {why}, so the library is not loaded into it and no limit holds there; programs it starts are covered"
+        ),
+        OutOfReach::WithItsChildren(why) => format!(
+            "note: {command} {why}, so the library is loaded neither into it nor into programs it starts, and no limit holds there; have it start gpushare, as in `sudo gpushare run -- CMD`"
+        ),
+    }
 }
 
 fn start(

@@ -8,12 +8,11 @@
 
 use crate::failure::Failure;
 use crate::output;
-use gpushare_sys::spawn;
+use gpushare_sys::spawn::{self, Change};
 use nix::errno::Errno;
 use nix::libc::SI_KERNEL;
 use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, getsid};
 use std::io;
 use std::process::{Child, Command};
@@ -106,20 +105,19 @@ fn is_meant_for_the_program(received: &siginfo) -> Option<i32> {
 /// CMD's status if it has ended.
 fn reap(child: Pid) -> Result<Option<u8>, Errno> {
     loop {
-        match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
-            Ok(WaitStatus::Exited(pid, status)) if pid == child => {
-                return Ok(Some(low_byte(status)));
-            }
-            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == child => {
-                return Ok(Some(low_byte(128 + signal as i32)));
-            }
-            Ok(WaitStatus::Stopped(pid, signal))
-                if pid == child && JOB_CONTROL.contains(&signal) =>
-            {
-                stop(child, signal)?
-            }
-            Ok(WaitStatus::StillAlive) => return Ok(None),
-            Ok(_) | Err(Errno::EINTR) => {}
+        match spawn::next_change() {
+            Ok(None) => return Ok(None),
+            Ok(Some((pid, change))) if pid == child => match change {
+                Change::Exited(status) => return Ok(Some(low_byte(status))),
+                Change::Ended(signal) => return Ok(Some(low_byte(128 + signal))),
+                Change::Stopped(number) => {
+                    let mut made = JOB_CONTROL.into_iter();
+                    if let Some(signal) = made.find(|signal| *signal as i32 == number) {
+                        stop(child, signal)?;
+                    }
+                }
+            },
+            Ok(Some(_)) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
     }

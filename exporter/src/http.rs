@@ -191,14 +191,40 @@ fn say(mut socket: &TcpStream, reply: &Answer, head: bool) -> io::Result<()> {
     if !head {
         text.push_str(&reply.body);
     }
-    socket.set_write_timeout(Some(PATIENCE))?;
-    socket.write_all(text.as_bytes())?;
-    socket.flush()
+    let end = Instant::now() + PATIENCE;
+    let left = || end.saturating_duration_since(Instant::now());
+    put(text.as_bytes(), left, |rest, left| {
+        socket.set_write_timeout(Some(left))?;
+        socket.write(rest)
+    })
+}
+
+/// Writes all, for a bounded time in all: a client that takes a little now and then would keep its
+/// place for hours. `write` is given what is left of the text and of the time.
+fn put(
+    mut text: &[u8],
+    left: impl Fn() -> Duration,
+    mut write: impl FnMut(&[u8], Duration) -> io::Result<usize>,
+) -> io::Result<()> {
+    while !text.is_empty() {
+        let left = left();
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match write(text, left) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => text = text.get(written..).unwrap_or(&[]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     fn parsed(text: &str) -> Option<Result<(Ask, bool), u16>> {
         parse(text.as_bytes()).map(|head| match head {
@@ -219,6 +245,36 @@ mod tests {
         for cut in 1..text.len() {
             assert_eq!(parsed(&text[..cut]), None, "{cut}");
         }
+    }
+
+    #[test]
+    fn a_client_that_takes_a_little_now_and_then_is_left_in_time() {
+        let taken_of = |text: &[u8]| {
+            let (clock, mut taken) = (Cell::new(Duration::ZERO), 0);
+            let left = || PATIENCE.saturating_sub(clock.get());
+            let put = put(text, left, |rest, left| {
+                assert!(rest.len() + taken == text.len() && left <= PATIENCE);
+                clock.set(clock.get() + Duration::from_secs(1));
+                taken += 1;
+                Ok(1)
+            });
+            (put.map_err(|error| error.kind()), taken)
+        };
+        assert_eq!(taken_of(b"0123456789"), (Ok(()), 10));
+        assert_eq!(taken_of(b"0123456789a"), (Err(io::ErrorKind::TimedOut), 10));
+    }
+
+    #[test]
+    fn a_client_that_has_gone_is_left_and_an_interruption_is_not_the_end() {
+        let mut answers = vec![
+            Err(io::ErrorKind::BrokenPipe.into()),
+            Ok(2),
+            Err(io::ErrorKind::Interrupted.into()),
+        ];
+        let next = |_: &[u8], _| answers.pop().unwrap_or(Ok(0));
+        let put = put(b"text", || PATIENCE, next);
+        assert_eq!(put.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert!(answers.is_empty());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! and one page. `gpushare` prints them, `gpushare-exporter` serves them.
 #![forbid(unsafe_code)]
 
+pub mod answers;
 mod host;
 pub mod http;
 mod metrics;

@@ -12,8 +12,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use gpushare_inject::Mount;
-use rustix::fs::{FileType, Mode, OFlags, open};
+use gpushare_inject::{Mount, Place};
+use gpushare_protocol::injection::{LIBRARY_NAME, is_open};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 use rustix::thread::{
     LinkNameSpaceType, ThreadNameSpaceType, move_into_link_name_space, move_into_thread_name_spaces,
@@ -26,7 +27,8 @@ use crate::{Failure, cannot};
 /// programs, and private.
 ///
 /// # Errors
-/// If it is not there, not of root or this user, or the kernel lacks the calls (5.12).
+/// If it is not there, not of root or this user, the library's folder without a library that
+/// programs of all users can load, or the kernel lacks the calls (5.12).
 pub fn detached(mount: &Mount) -> Result<OwnedFd, Failure> {
     let source = &mount.source;
     let mut flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -40,6 +42,9 @@ pub fn detached(mount: &Mount) -> Result<OwnedFd, Failure> {
     let held =
         open(Path::new(source), flags, Mode::empty()).map_err(cannot(&format!("open {source}")))?;
     trust_hosts(&held, kind, source)?;
+    if mount.place == Place::LIBRARY {
+        holds_library(&held, source)?;
+    }
     // The flag for an empty path is AT_EMPTY_PATH, as for the other calls.
     let empty = OpenTreeFlags::from_bits_retain(libc::AT_EMPTY_PATH.cast_unsigned());
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | empty;
@@ -48,6 +53,23 @@ pub fn detached(mount: &Mount) -> Result<OwnedFd, Failure> {
         "mount {source} read-only (mount_setattr, since Linux 5.12)"
     )))?;
     Ok(tree)
+}
+
+/// Refuses a folder from which not every program of the container could load the library: the
+/// dynamic linker would start it without, and so without limits.
+fn holds_library(folder: &OwnedFd, source: &str) -> Result<(), Failure> {
+    let name = format!("{source}/{LIBRARY_NAME}");
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    // A link that leads out of the folder leads to nothing in the container.
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let library = openat2(folder, LIBRARY_NAME, flags, Mode::empty(), resolve)
+        .map_err(cannot(&format!("open {name}")))?;
+    trust_hosts(&library, FileType::RegularFile, &name)?;
+    for (held, name, is_folder) in [(folder, source, true), (&library, name.as_str(), false)] {
+        let found = fstat(held).map_err(cannot(&format!("look at {name}")))?;
+        is_open(name, found.st_mode, is_folder).map_err(Failure)?;
+    }
+    Ok(())
 }
 
 /// Puts a detached mount over what `target` is.

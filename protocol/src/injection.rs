@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The folder of the tenant's socket in a container. It is mounted as a whole, so that nobody in
@@ -20,6 +21,8 @@ pub const SOCKET: &str = "gpushare.sock";
 pub const REMOVED: &str = "removed";
 /// The folder of the library in a container.
 pub const LIBRARY_FOLDER: &str = "/usr/lib/gpushare";
+/// The library's name in its folder.
+pub const LIBRARY_NAME: &str = "libgpushare.so";
 /// The library in a container: what the preload file names.
 pub const LIBRARY: &str = "/usr/lib/gpushare/libgpushare.so";
 /// The file in a container that names libraries to preload into every program, ld.so(8).
@@ -33,13 +36,60 @@ pub const ALLOW: &str = "allow-without-daemon";
 
 /// Whether `folder` is a container's socket folder, so that its registration is the law for every
 /// program here. A folder that is hidden from this process counts: the container's root may have
-/// hidden it.
+/// hidden it. So does a mount that this process may not look into.
 #[must_use]
 pub fn is_injected(folder: &Path) -> bool {
     match fs::symlink_metadata(folder) {
-        // A container's folder is open to all; one of a daemon on the host may be closed.
-        Ok(_) => fs::symlink_metadata(folder.join(MARK)).is_ok(),
+        Ok(_) => match fs::symlink_metadata(folder.join(MARK)) {
+            Ok(_) => true,
+            // A daemon's own folder on a host may be closed too, but it is no mount.
+            Err(error) => error.kind() == ErrorKind::PermissionDenied && is_mounted(folder),
+        },
         Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+    }
+}
+
+/// Whether a folder is of another file system than the folder that it is in.
+fn is_mounted(folder: &Path) -> bool {
+    let device = |path: &Path| fs::metadata(path).ok().map(|found| found.dev());
+    let above = folder.parent();
+    above.is_some_and(|above| device(above) != device(folder))
+}
+
+/// Why programs of every user cannot load the library from a folder, if so. In a container the
+/// dynamic linker then prints a line and starts the program without the library, and so without
+/// limits.
+///
+/// # Errors
+/// What is missing or closed, as a sentence.
+pub fn is_loadable(folder: &Path) -> Result<(), String> {
+    let library = folder.join(LIBRARY_NAME);
+    for (path, is_folder) in [(folder, true), (&library, false)] {
+        let name = path.display();
+        let found = fs::metadata(path).map_err(|error| format!("cannot open {name}: {error}"))?;
+        if found.is_dir() != is_folder {
+            return Err(format!("{name} is of another kind than it has to be"));
+        }
+        is_open(&name.to_string(), found.mode(), is_folder)?;
+    }
+    Ok(())
+}
+
+/// Whether this mode lets every user go through the library's folder, or read the library.
+///
+/// # Errors
+/// If not, as a sentence.
+pub fn is_open(name: &str, mode: u32, is_folder: bool) -> Result<(), String> {
+    let (bits, form) = match is_folder {
+        true => (0o005, "o+rx"),
+        false => (0o004, "o+r"),
+    };
+    match mode & bits == bits {
+        true => Ok(()),
+        false => Err(format!(
+            "{name} has mode {:04o}: programs of other users could not load {LIBRARY_NAME} and would run without limits; chmod {form}",
+            mode & 0o7777
+        )),
     }
 }
 
@@ -61,7 +111,7 @@ pub fn installed_library(own: &Path) -> Option<PathBuf> {
 /// take it away with the limits. `folder` itself where there is none.
 #[must_use]
 pub fn version_in(folder: &Path) -> PathBuf {
-    folder_of(&folder.join("libgpushare.so")).unwrap_or_else(|| folder.to_owned())
+    folder_of(&folder.join(LIBRARY_NAME)).unwrap_or_else(|| folder.to_owned())
 }
 
 fn folder_of(library: &Path) -> Option<PathBuf> {
@@ -72,6 +122,8 @@ fn folder_of(library: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn only_a_folder_with_the_mark_is_a_containers() {
@@ -84,6 +136,32 @@ mod tests {
         fs::write(folder.join(MARK), "").unwrap();
         assert!(is_injected(&folder));
         assert!(!is_injected(&folder.join(MARK).join("gpushare")));
+    }
+
+    #[test]
+    fn a_library_is_loadable_only_where_all_users_can_read_it() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("lib");
+        let library = folder.join(LIBRARY_NAME);
+        let told = || is_loadable(&folder).unwrap_err();
+        assert!(told().contains("cannot open"));
+        fs::create_dir(&folder).unwrap();
+        assert!(told().contains(LIBRARY_NAME));
+        fs::create_dir(&library).unwrap();
+        assert!(told().contains("kind"));
+        fs::remove_dir(&library).unwrap();
+        fs::write(&library, "").unwrap();
+        for (folder_mode, mode, word) in [
+            (0o750, 0o644, "lib has mode 0750"),
+            (0o751, 0o644, "o+rx"),
+            (0o755, 0o640, "libgpushare.so has mode 0640"),
+        ] {
+            fs::set_permissions(&folder, Permissions::from_mode(folder_mode)).unwrap();
+            fs::set_permissions(&library, Permissions::from_mode(mode)).unwrap();
+            assert!(told().contains(word), "{word}");
+        }
+        fs::set_permissions(&library, Permissions::from_mode(0o444)).unwrap();
+        is_loadable(&folder).unwrap();
     }
 
     #[test]

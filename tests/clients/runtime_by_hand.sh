@@ -27,6 +27,7 @@ exec 4<&0
         # The new root covers the old one, which is let go.
         pivot_root . .
         umount -l .
+        cd "$(cat /.cwd)"
         exec env -i $(cat /.environment) "$@" <&4 4<&-
     ' "$read_only" "$@"
 ) &

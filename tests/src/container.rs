@@ -103,6 +103,8 @@ pub struct Bundle {
     pub annotations: Vec<(String, String)>,
     /// Further environment variables.
     pub environment: Vec<String>,
+    /// The working folder of its program. By hand and by a runtime alone.
+    pub cwd: String,
     /// Whether its root is read-only.
     pub read_only: bool,
     /// Whether it has a user namespace.
@@ -133,6 +135,7 @@ impl Bundle {
             door: Door::Hook,
             annotations: limits.iter().map(pair).collect(),
             environment: Vec::new(),
+            cwd: "/".to_owned(),
             read_only: false,
             user_namespace: false,
             image: String::new(),

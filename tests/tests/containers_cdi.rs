@@ -84,3 +84,20 @@ fn a_configuration_that_cannot_be_is_not_printed() {
     let told = generated(&lab, "/run/lab/none.toml").expect_err("there is no such file");
     assert!(told.contains("none.toml"), "{told}");
 }
+
+#[test]
+fn a_library_that_not_all_can_load_is_in_no_specification() {
+    let Some(lab) = lab() else { return };
+    let kept = || lab.sh(&format!("cat {FILE} 2>/dev/null || true"));
+    let before = kept();
+    assert_eq!(classes(&before), ["two"]);
+    lab.sh("chmod 750 /run/lab/library");
+    let told = generated(&lab, "/run/lab/config.toml").expect_err("it is closed");
+    assert!(
+        told.contains("0750") && told.contains("libgpushare.so"),
+        "{told}"
+    );
+    until("no container can ask for it", || kept().is_empty());
+    lab.sh("chmod 755 /run/lab/library");
+    until("it is back", || kept() == before);
+}

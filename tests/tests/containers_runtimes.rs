@@ -206,6 +206,41 @@ fn containerd_by_each_door() {
     all("containerd_by_each_door", Release::Here, &runtimes);
 }
 
+/// A specification as a device plugin writes it, which engines that know CDI look for.
+const PLUGINS: &str = r#"{"cdiVersion": "0.5.0", "kind": "k8s.device-plugin.nvidia.com/gpu",
+    "devices": [{"name": "1", "containerEdits": {"env": ["PLUGIN=1"]}}]}"#;
+
+#[test]
+#[ignore = "long tier: needs containerd and python3-grpcio"]
+fn containerd_tells_the_hook_the_device_that_a_plugin_named() {
+    let test = "containerd_tells_the_hook_the_device_that_a_plugin_named";
+    let Some(lab) = Lab::start_with(test, "mem=16GiB,count=2", CONFIG) else {
+        return;
+    };
+    if version(&lab, Runtime::Cri).is_none() {
+        return not_runnable_here(test, "containerd is not installed");
+    }
+    lab.sh(&format!("echo '{PLUGINS}' >/run/cdi/plugin.json"));
+    let bundle = |id: &str| Bundle {
+        door: Door::Wrapper,
+        // The plugin's container has that device alone.
+        environment: vec!["CUDA_VISIBLE_DEVICES=1".to_owned()],
+        ..Bundle::new(id, Runtime::Cri, &ASKS[..1])
+    };
+    let mut named = bundle("named");
+    named.annotations.push((
+        "cdi.k8s.io/nvidia-device-plugin_7".to_owned(),
+        "k8s.device-plugin.nvidia.com/gpu=1".to_owned(),
+    ));
+    let mut guest = lab.run(&named).started();
+    assert_eq!(guest.ask("total"), format!("total {} 0", 2 * GIB));
+    guest.finish();
+    // Without a name it cannot be told which of the two.
+    let ended = lab.ends(&bundle("unnamed"));
+    assert!(ended.stdout.is_empty(), "{ended:?}");
+    assert!(ended.stderr.contains("gpushare.io/devices"), "{ended:?}");
+}
+
 #[test]
 #[ignore = "long tier: needs Docker"]
 fn docker_by_each_door() {

@@ -3,9 +3,9 @@
 
 use gpushare_tests::gpu::links;
 use gpushare_tests::guest::clean;
-use gpushare_tests::{Home, MIB, artefacts, clients, schema};
+use gpushare_tests::{Home, MIB, artefacts, clients, schema, until};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The report, which is as described.
@@ -21,6 +21,11 @@ fn report(mut command: Command) -> Value {
 
 /// The report of a command line that has these files beside it in a folder of its own.
 fn report_beside(home: &Home, files: &[(PathBuf, &str)]) -> Value {
+    report_with(home, files, Path::new(""))
+}
+
+/// As [`report_beside`], where a stand-in for the driver writes which of its processes hangs.
+fn report_with(home: &Home, files: &[(PathBuf, &str)], hung: &Path) -> Value {
     let folder = tempfile::tempdir().expect("a folder");
     for (file, name) in files {
         std::fs::copy(file, folder.path().join(name)).expect("copied");
@@ -32,7 +37,8 @@ fn report_beside(home: &Home, files: &[(PathBuf, &str)]) -> Value {
     command
         .args(["doctor", "--json", "--gpu", &gpu])
         .env("XDG_RUNTIME_DIR", home.folder())
-        .env("XDG_STATE_HOME", home.folder().join("state"));
+        .env("XDG_STATE_HOME", home.folder().join("state"))
+        .env("GPUTEST_HUNG", hung);
     report(command)
 }
 
@@ -135,6 +141,24 @@ fn a_library_that_does_nothing_is_found_out() {
         assert!(found.contains(way), "{way}: {found}");
     }
     assert!(advice.contains("do not rely on limits"), "{advice}");
+}
+
+#[test]
+fn a_driver_that_hangs_in_the_trial_does_not_keep_the_doctor() {
+    let home = Home::new("mem=16GiB");
+    let [_, nvml] = soft();
+    let hangs = clients::compile("hung_driver", &["-shared", "-fPIC"]);
+    let hangs = (hangs, "libsoftgpu_cuda.so");
+    let library = (artefacts::interposer(), "libgpushare.so");
+    // The process that hangs writes its number here. It survives all but a kill.
+    let file = home.folder().join("hung");
+    let report = report_with(&home, &[hangs, nvml, library], &file);
+    let (verdict, found, _) = check(&report, "limit-holds");
+    assert_eq!(verdict, "fail", "{report}");
+    assert!(found.contains("no answer within 8 s"), "{found}");
+    let hung = std::fs::read_to_string(file).expect("it hung");
+    let hung = PathBuf::from(format!("/proc/{}", hung.trim()));
+    until("it was killed too", || !hung.exists());
 }
 
 #[test]

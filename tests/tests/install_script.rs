@@ -52,6 +52,16 @@ fn install(unpacked: &Path, root: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
+/// Every file and folder below a root that not all users can use.
+fn closed(root: &Path) -> String {
+    let line = "cd \"$1\" && find . -mindepth 1 -type d ! -perm -005 -o -type f ! -perm -004";
+    let output = Command::new("sh")
+        .args(["-c", line, "sh"])
+        .arg(root)
+        .output();
+    String::from_utf8(output.expect("a shell").stdout).expect("text")
+}
+
 /// Every file and folder below a root.
 fn listing(root: &Path) -> Vec<String> {
     let output = Command::new("find")
@@ -88,6 +98,32 @@ fn a_prefix_of_its_own_is_empty_again_after_the_removal() {
     assert!(said.contains("removed from"), "{said}");
     let left = listing(&root.path().join("opt"));
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn what_is_installed_is_open_to_all_users_whatever_the_umask() {
+    let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
+    let installed = || {
+        let done = Command::new("sh")
+            .args(["-c", "umask 027; exec sh \"$@\"", "sh"])
+            .arg(unpacked.path().join("install.sh"))
+            .args(["--prefix", "/opt/own"])
+            .env("DESTDIR", root.path())
+            .output();
+        assert!(done.expect("a shell").status.success());
+    };
+    installed();
+    assert_eq!(closed(root.path()), "");
+    // As an earlier version of the script left it.
+    let library = root.path().join("opt/own/lib/gpushare");
+    let close = Command::new("chmod")
+        .args(["-R", "o="])
+        .arg(library)
+        .status();
+    assert!(close.expect("chmod").success());
+    assert_ne!(closed(root.path()), "");
+    installed();
+    assert_eq!(closed(root.path()), "");
 }
 
 #[test]

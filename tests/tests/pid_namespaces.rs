@@ -54,6 +54,42 @@ fn wrapped(command: &Command, by: &str, flags: &[&str]) -> Command {
     outer
 }
 
+/// Leaves an orphan that a real-time signal ends, and ends with status 7 once that is gone.
+const ORPHAN_OF_A_SIGNAL: &str = "
+import os, sys
+gone, orphaned = os.pipe(), os.pipe()
+middle = os.fork()
+if not middle:
+    orphan = os.fork()
+    if orphan:
+        os.write(gone[1], orphan.to_bytes(4, 'little'))
+        os._exit(0)
+    os.read(orphaned[0], 1)
+    os.kill(os.getpid(), 34)
+os.waitpid(middle, 0)
+os.close(gone[1])
+orphan = int.from_bytes(os.read(gone[0], 4), 'little')
+os.write(orphaned[1], b'x')
+os.read(gone[0], 1)
+while os.path.exists(f'/proc/{orphan}'):
+    os.sched_yield()
+sys.exit(7)
+";
+
+#[test]
+fn an_orphan_that_a_real_time_signal_ends_does_not_end_run() {
+    if !possible() {
+        return;
+    }
+    let gpu = Gpu::new("");
+    let run = guest::command(&gpu, &[]);
+    let mut nested = nested(&run);
+    nested.args(run.get_args());
+    nested.args(["python3", "-c", ORPHAN_OF_A_SIGNAL]);
+    let ended = Guest::start(nested).finish();
+    assert_eq!(ended.status.code(), Some(7), "{ended:?}");
+}
+
 /// A quota client that has started CUDA.
 fn started(command: Command) -> Guest {
     Guest::start(command).started()

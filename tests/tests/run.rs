@@ -34,9 +34,10 @@ fn the_exit_status_is_the_programs() {
 #[test]
 fn death_by_a_signal_is_128_and_the_signal() {
     let gpu = Gpu::new("");
-    for signal in [Signal::SIGTERM, Signal::SIGKILL, Signal::SIGSEGV] {
-        let ended = shell(&gpu, &format!("kill -{} $$", signal as i32)).finish();
-        assert_eq!(ended.status.code(), Some(128 + signal as i32), "{ended:?}");
+    // Real-time signals too.
+    for signal in [15, 9, 11, 34, 64] {
+        let ended = shell(&gpu, &format!("kill -{signal} $$")).finish();
+        assert_eq!(ended.status.code(), Some(128 + signal), "{ended:?}");
     }
 }
 
@@ -283,6 +284,26 @@ fn run_works_where_its_parent_ignores_sigchld() {
             (Some(7), says),
             "{ended:?}"
         );
+    }
+}
+
+/// The signals that the program was started with as ignored.
+const IGNORED: [&str; 3] = ["sed", "-n", "s/^SigIgn:[[:space:]]*//p"];
+
+#[test]
+fn a_program_has_sigpipe_as_runs_parent_has_it() {
+    let gpu = Gpu::new("");
+    let mut run = command(&gpu, &[]);
+    run.args(IGNORED).arg("/proc/self/status");
+    // As systemd starts a service.
+    let mut ignoring = clean("sh".as_ref());
+    ignoring.args(["-c", "trap '' PIPE; exec \"$@\"", "sh"]);
+    ignoring.arg(run.get_program()).args(run.get_args());
+    for (command, ignored) in [(ignoring, true), (run, false)] {
+        let text = Guest::start(command).finish().silently();
+        let all = u64::from_str_radix(text.trim(), 16).expect("a mask");
+        let pipe = 1 << (Signal::SIGPIPE as u32 - 1);
+        assert_eq!(all & pipe != 0, ignored, "{text}");
     }
 }
 

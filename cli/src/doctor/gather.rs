@@ -2,6 +2,7 @@
 
 use super::facts::{Daemon, Driver, Facts, Folder, Node};
 use super::{child, proof};
+use crate::child::Group;
 use crate::daemon;
 use crate::devices::{self, named};
 use crate::failure::Failure;
@@ -42,6 +43,7 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
         &["doctor".into(), "--driver".into()],
         &environment,
         PATIENCE,
+        Group::Own,
     );
     let driver = driver.unwrap_or_else(|why: String| Driver {
         cuda: Err(why.clone()),

@@ -3,6 +3,7 @@
 use super::child;
 use super::facts::{Outcome, Way};
 use crate::artefacts::{find, own_executable};
+use crate::child::Group;
 use crate::daemon;
 use crate::settings::Environment;
 use gpushare_protocol::units::{Bytes, MIB};
@@ -46,7 +47,7 @@ pub(super) fn make(gpu: &str, environment: &Environment) -> Result<Vec<Way>, Str
     let words = run.into_iter().chain(rest.split(' ')).map(OsString::from);
     let mut arguments: Vec<OsString> = words.collect();
     arguments.extend([executable.into(), "doctor".into(), "--proof".into()]);
-    child::ask(&arguments, &plain.collect(), PATIENCE)
+    child::ask(&arguments, &plain.collect(), PATIENCE, Group::Own)
 }
 
 /// The trial's own part.
@@ -135,6 +136,8 @@ fn two(program: &Program) -> Outcome {
             &["doctor".into(), "--second".into()],
             &std::env::vars_os().collect(),
             SECOND,
+            // Where the trial is killed, this one is too.
+            Group::Ours,
         ),
         OUT_OF_MEMORY => Err("the GPU has too little free memory".to_owned()),
         other => Err(format!("below the limit: CUDA error {other}")),

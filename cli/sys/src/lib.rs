@@ -4,5 +4,6 @@
 
 pub mod cuda;
 pub mod devices;
+pub mod files;
 pub mod proof;
 pub mod spawn;

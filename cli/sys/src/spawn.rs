@@ -4,8 +4,9 @@
 //! # Safety
 //! Two closures run in the child between fork and exec, where only async-signal-safe calls are
 //! allowed; they call `pthread_sigmask`, `sigaction` and `fcntl`, and allocate nothing. An action
-//! of a signal is set, always to the default or to ignore. One call of the C library sends a signal
-//! by its number, because nix has no names for real-time signals.
+//! of a signal is set, always to the default or to ignore. One function runs before `main`: it asks
+//! for an action, and stores an atomic. Calls of the C library send a signal by its number, because
+//! nix has no names for real-time signals.
 #![allow(unsafe_code, reason = "code between fork and exec needs it")]
 
 use nix::errno::Errno;
@@ -20,6 +21,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether we were started with SIGCHLD ignored.
 static IGNORED: AtomicBool = AtomicBool::new(false);
+/// Whether we were started with SIGPIPE ignored, as the services of systemd are.
+static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Rust's runtime ignores SIGPIPE before it calls `main`. The C library calls what this section
+/// names before that.
+#[used]
+// SAFETY: the section holds pointers to functions that the C library calls once each, on the first
+// thread, before `main`; its arguments are more than this one takes.
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = note_pipe;
+
+extern "C" fn note_pipe() {
+    // SAFETY: zeroes are a valid action, which no call has to accept.
+    let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: without a new action the call only writes the old one, into a structure of ours.
+    let asked = unsafe { libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut before) };
+    let ignored = asked == 0 && before.sa_sigaction == libc::SIG_IGN;
+    PIPE_IGNORED.store(ignored, Ordering::Relaxed);
+}
 
 /// Keeps ended children until we have waited for them, also where our parent ignores SIGCHLD, which
 /// we inherit.
@@ -27,28 +47,34 @@ static IGNORED: AtomicBool = AtomicBool::new(false);
 /// # Errors
 /// As `sigaction(2)`.
 pub fn keep_children() -> Result<(), Errno> {
-    let before = set_children(SigHandler::SigDfl)?;
+    let before = set(Signal::SIGCHLD, SigHandler::SigDfl)?;
     let ignored = matches!(before.handler(), SigHandler::SigIgn);
     IGNORED.store(ignored, Ordering::Relaxed);
     Ok(())
 }
 
-fn set_children(how: SigHandler) -> Result<SigAction, Errno> {
+fn set(signal: Signal, how: SigHandler) -> Result<SigAction, Errno> {
     let action = SigAction::new(how, SaFlags::empty(), SigSet::empty());
     // SAFETY: neither action that this file gives runs code of ours.
-    unsafe { sigaction(Signal::SIGCHLD, &action) }
+    unsafe { sigaction(signal, &action) }
 }
 
-/// Starts `command` with exactly the signals of `mask` blocked, and SIGCHLD ignored if it was when
-/// we were started. A child otherwise inherits the mask of the thread that starts it.
+/// Starts `command` with exactly the signals of `mask` blocked, and SIGCHLD and SIGPIPE ignored if
+/// they were when we were started. A child otherwise inherits the mask of the thread that starts
+/// it, and has the default for SIGPIPE.
 ///
 /// # Errors
 /// As [`Command::spawn`].
 pub fn with_mask(command: &mut Command, mask: SigSet) -> io::Result<Child> {
-    let ignored = IGNORED.load(Ordering::Relaxed);
+    let started_with = [
+        (Signal::SIGCHLD, IGNORED.load(Ordering::Relaxed)),
+        (Signal::SIGPIPE, PIPE_IGNORED.load(Ordering::Relaxed)),
+    ];
     let prepare = move || {
-        if ignored {
-            set_children(SigHandler::SigIgn)?;
+        for (signal, ignored) in started_with {
+            if ignored {
+                set(signal, SigHandler::SigIgn)?;
+            }
         }
         mask.thread_set_mask().map_err(io::Error::from)
     };
@@ -85,6 +111,39 @@ fn inherited() -> io::Result<Vec<i32>> {
         open.extend(number.filter(|fd: &i32| *fd > 2));
     }
     Ok(open)
+}
+
+/// What became of a child, with the numbers as the kernel gives them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It exited with this status.
+    Exited(i32),
+    /// This signal ended it, which may be a real-time one: nix knows no status with such a number.
+    Ended(i32),
+    /// This signal stopped it.
+    Stopped(i32),
+}
+
+/// The next change of any child; `None` if there is none now.
+///
+/// # Errors
+/// As `waitpid(2)`.
+pub fn next_change() -> Result<Option<(Pid, Change)>, Errno> {
+    let mut status = 0;
+    let flags = libc::WNOHANG | libc::WUNTRACED;
+    // SAFETY: the call writes a number of ours.
+    let child = Errno::result(unsafe { libc::waitpid(-1, &raw mut status, flags) })?;
+    if child == 0 {
+        return Ok(None);
+    }
+    let change = if libc::WIFEXITED(status) {
+        Change::Exited(libc::WEXITSTATUS(status))
+    } else if libc::WIFSTOPPED(status) {
+        Change::Stopped(libc::WSTOPSIG(status))
+    } else {
+        Change::Ended(libc::WTERMSIG(status))
+    };
+    Ok(Some((Pid::from_raw(child), change)))
 }
 
 /// Sends a signal, by its number, to a process.

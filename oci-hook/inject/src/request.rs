@@ -214,11 +214,22 @@ fn labels(config: &Value, annotations: &Map<String, Value>) -> Vec<(String, Stri
     all
 }
 
+/// The first program, and the folders in which it is looked for. What is relative begins at the
+/// process's working folder.
 fn program(config: &Value, variables: &Environment) -> Option<(String, Vec<String>)> {
-    let first = config.pointer("/process/args/0")?.as_str()?.to_owned();
+    let first = config.pointer("/process/args/0")?.as_str()?;
+    let cwd = config.pointer("/process/cwd").and_then(Value::as_str);
+    let cwd = cwd.unwrap_or("/");
+    let from_there = |path: &str| match path {
+        path if path.starts_with('/') => path.to_owned(),
+        path => format!("{}/{path}", cwd.trim_end_matches('/')),
+    };
+    let first = match first.contains('/') {
+        true => from_there(first),
+        false => first.to_owned(),
+    };
     let path = variables.first("PATH").unwrap_or("/usr/bin:/bin");
-    let folders = path.split(':').filter(|folder| folder.starts_with('/'));
-    Some((first, folders.map(str::to_owned).collect()))
+    Some((first, path.split(':').map(from_there).collect()))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-use gpushare_protocol::injection::{installed_library, version_in};
+use gpushare_protocol::injection::{installed_library, is_loadable, version_in};
 
 use super::folder::Folder;
 use super::furnish::class_folder;
@@ -137,13 +137,14 @@ impl Classes {
 /// The CDI specification of the node's classes, whose sockets lie below the runtime folder `root`.
 ///
 /// # Errors
-/// If no library is installed that containers could get.
+/// If no library is installed that every program of a container could load.
 pub fn cdi(containers: &Containers, root: &Path) -> Result<String, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let named = containers.library.as_deref().map(version_in);
     let library = named.or_else(|| installed_library(&own));
     let library =
         library.ok_or("no libgpushare.so is installed; say where it is: [containers] library")?;
+    is_loadable(&library)?;
     let classes: Vec<(String, String)> = containers
         .classes
         .iter()
@@ -160,7 +161,11 @@ fn publish(containers: &Containers, folder: &Folder) -> Result<(), String> {
     let Some(path) = &containers.cdi else {
         return Ok(());
     };
-    let text = cdi(containers, &folder.root)? + "\n";
+    let text = cdi(containers, &folder.root).inspect_err(|_| {
+        // The one of before may name the same library, without which a container has no limits. No
+        // engine starts a container with a device that no specification has.
+        let _ = std::fs::remove_file(path);
+    })? + "\n";
     let at = |error: io::Error| format!("{}: {error}", path.display());
     if let Some(above) = path.parent() {
         std::fs::create_dir_all(above).map_err(at)?;

@@ -83,16 +83,20 @@ impl Folder {
     /// Makes the missing folders.
     pub(super) fn make(&self) -> io::Result<()> {
         let mode = if self.private { 0o700 } else { 0o755 };
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(mode);
         let (sockets, registered) = (self.root.join("sockets"), self.root.join("registered"));
         for folder in [&self.root, &sockets, &registered] {
-            make(&builder, folder)?;
+            // An administrator may have closed one that is there.
+            let is_new = fs::symlink_metadata(folder).is_err();
+            make(folder, mode)?;
             if self.private {
                 close(folder)?;
             }
             trust(folder)?;
+            if is_new {
+                fs::set_permissions(folder, Permissions::from_mode(mode))?;
+            }
         }
+        fs::set_permissions(sockets, Permissions::from_mode(mode))?;
         fs::set_permissions(registered, Permissions::from_mode(0o700))
     }
 
@@ -204,10 +208,10 @@ impl Folder {
     pub(super) fn listen(&self, name: &str) -> io::Result<UnixListener> {
         let folder = self.of(name);
         let mode = if self.private { 0o700 } else { 0o755 };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(mode)
-            .create(&folder)?;
+        make(&folder, mode)?;
+        // A program that cannot look into its container's folder would not know of it: whatever
+        // our umask is, a container's users can.
+        fs::set_permissions(&folder, Permissions::from_mode(mode))?;
         bind(&folder, SOCKET, if self.private { 0o600 } else { 0o666 })
     }
 
@@ -265,9 +269,12 @@ impl Folder {
     }
 }
 
-fn make(builder: &DirBuilder, folder: &Path) -> io::Result<()> {
+/// Makes a folder, and those it is in. The umask takes bits off this mode.
+pub(super) fn make(folder: &Path, mode: u32) -> io::Result<()> {
     let error =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.display()));
+    let mut builder = DirBuilder::new();
+    let builder = builder.recursive(true).mode(mode);
     builder.create(folder).map_err(error)
 }
 

@@ -1,14 +1,14 @@
 //! The files beside the socket in a container's socket folder, and the folders of classes.
 
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use gpushare_protocol::injection;
 
-use super::folder::{Folder, SOCKET, bind};
+use super::folder::{Folder, SOCKET, bind, make};
 use crate::node::Container;
 
 /// All files that may be beside a socket.
@@ -35,8 +35,9 @@ impl Folder {
     /// Writes the files beside the socket of a class.
     pub(super) fn furnish_class(&self, name: &str, allow_without_daemon: bool) -> io::Result<()> {
         let folder = self.of_class(name);
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o755).create(&folder)?;
+        make(&folder, 0o755)?;
+        // As that of a container: open to its users whatever our umask is.
+        fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
         let container = Container {
             id: name.to_owned(),
             allow_without_daemon,

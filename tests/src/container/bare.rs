@@ -65,6 +65,7 @@ impl Lab {
         );
         let environment = lines(&config["process"]["env"], &text);
         self.write(&format!("{}/upper/.environment", bundle.id), &environment);
+        self.write(&format!("{}/upper/.cwd", bundle.id), &bundle.cwd);
         let group = self.group(&bundle.id);
         self.sh(&format!("mkdir -p {}", group.display()));
         let mut groups = vec![group];

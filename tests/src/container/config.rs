@@ -71,7 +71,7 @@ impl Lab {
         let mut config = json!({
             "ociVersion": "1.0.2",
             "process": {
-                "terminal": false, "user": {"uid": 0, "gid": 0}, "cwd": "/",
+                "terminal": false, "user": {"uid": 0, "gid": 0}, "cwd": bundle.cwd,
                 "args": bundle.program, "env": environment,
             },
             "root": {"path": "rootfs", "readonly": bundle.read_only},

@@ -110,7 +110,8 @@ impl Lab {
                  runtime_type = \"io.containerd.runc.v2\"\n\
                  [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.gpushare]\n\
                  runtime_type = \"io.containerd.runc.v2\"\n\
-                 pod_annotations = [\"gpushare.io/*\"]\ncontainer_annotations = [\"gpushare.io/*\"]\n\
+                 pod_annotations = [\"gpushare.io/*\"]\n\
+                 container_annotations = [\"gpushare.io/*\", \"cdi.k8s.io/*\"]\n\
                  [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.gpushare.options]\n\
                  BinaryName = \"{wrapper}\"\n"
             ),

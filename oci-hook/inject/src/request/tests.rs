@@ -312,8 +312,34 @@ fn labels_are_what_engines_and_configurations_say() {
         ("user", "7"),
     ]);
     assert_eq!(asked.labels, labels);
-    let folders = vec!["/a".to_owned(), "/c".to_owned()];
+    let folders = ["/a", "/b", "/c"].map(str::to_owned).to_vec();
     assert_eq!(asked.program, Some(("sh".to_owned(), folders)));
+}
+
+#[test]
+fn a_relative_program_begins_at_the_working_folder() {
+    let program = |cwd: Value, first: &str| {
+        let config = json!({
+            "annotations": {"gpushare.io/mem-limit": "1GiB"},
+            "process": {"cwd": cwd, "args": [first], "env": ["PATH=/bin:tools:"]},
+        });
+        let (first, folders) = Request::of(&config).unwrap().unwrap().program.unwrap();
+        (first, folders.join(":"))
+    };
+    let of = |first: &str, folders: &str| (first.to_owned(), folders.to_owned());
+    let folders = "/bin:/app/tools:/app/";
+    for (first, found) in [
+        ("./serve", "/app/./serve"),
+        ("bin/serve", "/app/bin/serve"),
+        ("/bin/serve", "/bin/serve"),
+        ("serve", "serve"),
+    ] {
+        assert_eq!(program(json!("/app"), first), of(found, folders), "{first}");
+    }
+    for cwd in [json!("/"), json!(null)] {
+        let found = program(cwd, "./serve");
+        assert_eq!(found, of("/./serve", "/bin:/tools:/"));
+    }
 }
 
 #[test]

@@ -1,0 +1,113 @@
+//! Libraries and socket folders that not every user of a container can reach: the create fails, or
+//! the program gets no CUDA. None runs without its limit.
+
+use gpushare_tests::GIB;
+use gpushare_tests::clients;
+use gpushare_tests::container::{Bundle, Door, Lab, Runtime};
+use gpushare_tests::machine::ALICE;
+
+fn lab(config: &str) -> Option<Lab> {
+    let test = std::thread::current();
+    Lab::start(test.name().unwrap_or("containers_closed"), config)
+}
+
+/// A container with two GiB, whose program is not root and waits for a line before it becomes the
+/// quota client.
+fn users(id: &str) -> Bundle {
+    let client = clients::compile("quota", &[]);
+    let line = format!(
+        "echo idle; read go; exec setpriv --reuid={ALICE} --regid={ALICE} --clear-groups {}",
+        client.display()
+    );
+    let program = ["sh", "-c", &line].map(str::to_owned).to_vec();
+    let limits = [("mem-limit", "2GiB"), ("devices", "0")];
+    Bundle {
+        program,
+        ..Bundle::new(id, Runtime::ByHand, &limits)
+    }
+}
+
+#[test]
+fn a_create_fails_where_not_all_users_could_load_the_library() {
+    let Some(lab) = lab("") else { return };
+    let back = "rm -f libgpushare.so; mv /run/lab/kept libgpushare.so";
+    for (spoil, mend, word) in [
+        (
+            "mv libgpushare.so /run/lab/kept",
+            back,
+            "library/libgpushare.so",
+        ),
+        (
+            "mv libgpushare.so /run/lab/kept; ln -s /run/lab/kept libgpushare.so",
+            back,
+            "lab/libgpushare.so",
+        ),
+        (
+            "mv libgpushare.so /run/lab/kept; mkdir libgpushare.so",
+            "rmdir libgpushare.so; mv /run/lab/kept libgpushare.so",
+            "library/libgpushare.so",
+        ),
+        (
+            "chmod 666 libgpushare.so",
+            "chmod 755 libgpushare.so",
+            "lets others write",
+        ),
+        ("chmod 750 .", "chmod 755 .", "library has mode 0750"),
+        (
+            "chmod 640 libgpushare.so",
+            "chmod 755 libgpushare.so",
+            "libgpushare.so has mode 0640",
+        ),
+    ] {
+        lab.sh(&format!("cd /run/lab/library; {spoil}"));
+        let ended = lab.ends(&users("one"));
+        let refused = !ended.status.success() && ended.stdout.is_empty();
+        assert!(refused, "{spoil}: {ended:?}");
+        for word in [word, "libgpushare.so"] {
+            assert!(ended.stderr.contains(word), "{spoil}: {ended:?}");
+        }
+        lab.sh(&format!("cd /run/lab/library; {mend}"));
+    }
+    let mut guest = lab.run(&users("one"));
+    assert_eq!(guest.line(), "idle");
+    guest.send("go");
+    assert_eq!(guest.started().ask("total"), format!("total {} 0", 2 * GIB));
+}
+
+#[test]
+fn no_umask_of_the_daemon_takes_a_containers_limit_away() {
+    let config = "[containers]\ncdi = \"/run/cdi/gpushare.json\"\nlibrary = \"/run/lab/library\"\n\
+        [classes.two]\ndevices = [\"0\"]\n[classes.two.limits]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n";
+    let Some(mut lab) = lab(config) else { return };
+    lab.kill_daemon();
+    lab.sh("rm -rf /run/gpushare");
+    lab.restart_daemon_by(&["sh", "-c", "umask 027; exec \"$@\"", "sh"]);
+    for (id, door) in [("one", Door::Hook), (&*"ab".repeat(32), Door::Cdi("two"))] {
+        let mut bundle = users(id);
+        bundle.door = door;
+        if door != Door::Hook {
+            bundle.annotations.clear();
+        }
+        let mut guest = lab.run(&bundle);
+        assert_eq!(guest.line(), "idle");
+        guest.send("go");
+        let mut guest = guest.started();
+        assert_eq!(guest.ask("total"), format!("total {} 0", 2 * GIB), "{id}");
+    }
+    let mode = |folder: &str| lab.sh(&format!("stat -c %a /run/gpushare/{folder}"));
+    assert_eq!(
+        ["", "sockets", "registered"].map(mode),
+        ["755", "755", "700"]
+    );
+}
+
+#[test]
+fn a_program_that_cannot_enter_its_socket_folder_gets_no_cuda() {
+    let Some(lab) = lab("") else { return };
+    let mut guest = lab.run(&users("one"));
+    assert_eq!(guest.line(), "idle");
+    lab.sh("chmod 750 /run/gpushare/sockets/one");
+    guest.send("go");
+    guest.send("init");
+    assert_ne!(guest.line(), "init 0");
+}
