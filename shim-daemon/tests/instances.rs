@@ -46,7 +46,7 @@ fn instances_are_devices_and_the_gpu_they_are_part_of_is_none() {
 #[test]
 fn what_a_process_holds_on_one_instance_is_not_held_on_another() {
     let daemon = Binary::start();
-    assert_eq!(unmanaged(&daemon, |first| first > 0), [GIB, 0, 0]);
+    unmanaged(&daemon, [GIB, 0, 0]);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn an_older_driver_is_asked_by_the_functions_it_has() {
         .collect();
     assert_eq!(capacities, [10, 40, 80]);
     // NVML counts its reserved memory as used.
-    assert_eq!(unmanaged(&daemon, |first| first > GIB), [2 * GIB, 0, GIB]);
+    unmanaged(&daemon, [2 * GIB, 0, GIB]);
     let capabilities = &devices(&daemon)[0].capabilities;
     assert!(
         capabilities.contains(&"process-memory".to_owned()),
@@ -66,15 +66,17 @@ fn an_older_driver_is_asked_by_the_functions_it_has() {
     );
 }
 
-/// The unmanaged memory on each device, once the first device's is as wanted: the first look is
+/// Waits until the unmanaged memory on each device is this: the first looks, one a device, are
 /// under way when the daemon serves.
-fn unmanaged(daemon: &Binary, wanted: impl Fn(u64) -> bool) -> Vec<u64> {
+#[track_caller]
+fn unmanaged(daemon: &Binary, wanted: [u64; 3]) {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
     loop {
         let unmanaged: Vec<u64> = devices(daemon).iter().map(|row| row.unmanaged).collect();
-        if wanted(unmanaged[0]) || std::time::Instant::now() > end {
-            return unmanaged;
+        if unmanaged == wanted {
+            return;
         }
+        assert!(std::time::Instant::now() < end, "{unmanaged:?}");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }

@@ -15,12 +15,14 @@
  * For `joins` and `waits` the gate is to be closed by the first kernel: its length is the second
  * number. */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -120,9 +122,21 @@ static void gives_back(void) {
     fflush(stdout);
 }
 
+/* Whether a thread sleeps in a futex or a plain sleep, as one does that waits for its turn. */
+static int sleeps(int id) {
+    char path[64], text[64] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", id);
+    int file = open(path, O_RDONLY);
+    if (file < 0) exit(7);
+    ssize_t got = read(file, text, sizeof text - 1);
+    close(file);
+    long number = got > 0 && text[0] != 'r' ? strtol(text, NULL, 10) : -1;
+    return number == SYS_futex || number == SYS_clock_nanosleep || number == SYS_nanosleep;
+}
+
 static void *launches_in_thread(void *unused) {
     CU(cuCtxSetCurrent, context);
-    waits = 1;
+    waits = (int)syscall(SYS_gettid);
     outcome = spin(ns, streams[1]);
     return unused;
 }
@@ -138,8 +152,7 @@ static int held(uint64_t length) {
     TRY(spin(length, streams[0]));
     TRY(CU(cuStreamSynchronize, streams[0]));
     pthread_create(&thread, NULL, launches_in_thread, NULL);
-    while (!waits) usleep(100);
-    usleep(20000);
+    while (!waits || !sleeps(waits)) usleep(100);
     return 0;
 }
 

@@ -220,7 +220,7 @@ fn a_handler_that_interrupts_a_waiting_launch_allocates_and_is_counted() {
         scene.closes(epoch);
         scene.guest.send(&format!("nested 0 {bytes}"));
         scene.dealer.hears(&wanted(epoch));
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        assert_eq!(scene.guest.line(), "handled");
         scene.dealer.open(epoch + 1);
         assert_eq!(scene.guest.line(), format!("nested {answer}"));
         scene.closes(epoch + 1);

@@ -263,7 +263,8 @@ fn gone_tells_the_gpu_time_of_a_tenant_that_was_alone() {
     sleeper.finish().silently();
     home.until_no_daemon();
     let told = gone(&busy);
-    assert!(told["facts"]["busy_ms"].as_u64() > Some(0), "{told}");
+    let busy = told["facts"]["busy_ms"].as_u64().expect("a time");
+    assert!(busy > 0, "{told}");
     assert!(
         told["text"]
             .as_str()
@@ -272,9 +273,9 @@ fn gone_tells_the_gpu_time_of_a_tenant_that_was_alone() {
         "{told}"
     );
     let told = gone(&idle);
-    assert_eq!(told["facts"]["busy_ms"], 0, "{told}");
-    assert!(
-        !told["text"].as_str().unwrap().contains("kernels"),
-        "{told}"
-    );
+    // On a busy machine its start may be seen.
+    let start = told["facts"]["busy_ms"].as_u64().expect("a time");
+    assert!(start * 20 <= busy, "{told}");
+    let text = told["text"].as_str().expect("a text");
+    assert_eq!(text.contains("kernels"), start > 0, "{told}");
 }

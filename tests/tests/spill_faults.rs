@@ -267,7 +267,8 @@ fn a_file_that_is_damaged_in_any_way_is_an_error_of_each_call() {
     let damages: [(&str, Damage); 4] = [
         ("empty", |file, _| file.set_len(0).expect("shorter")),
         ("cut short", |file, bytes| {
-            file.set_len(bytes - SIZE / 16).expect("shorter");
+            // Its end may not be written yet.
+            file.set_len(bytes / 2).expect("shorter");
         }),
         ("zeros", |file, _| {
             file.write_all_at(&vec![0; 1 << 20], MIB).expect("zeros");

@@ -77,7 +77,9 @@ fn suspend_and_resume_return_when_memory_is_there_and_why_says_it() {
 
     said(&home, &["suspend", "one"]);
     assert_eq!(guest.ask("check 7"), "check 0", "a call wakes it");
-    assert_eq!(place(&home, "one"), "in");
+    until("it is back for its daemon too", || {
+        place(&home, "one") == "in"
+    });
     assert!(guest.finish().silently().is_empty());
 }
 

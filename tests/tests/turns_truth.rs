@@ -48,7 +48,7 @@ fn nobody_runs_in_anothers_turn(seen: &Seen, pids: &[Vec<i32>]) {
             );
         }
         eprintln!("{late} events of others in them, of {all} spells");
-        assert!(
+        assert_measured!(
             late * LATE_EVENTS <= all,
             "{late} events of others in the turns of {mine:?}, of {all} spells"
         );

@@ -298,10 +298,9 @@ fn a_gate_that_closes_while_a_launch_yields_is_closed_and_opens_again() {
             device_index: 0,
             epoch,
         });
-        let count = guest.ask("count");
         let before = gpu.served();
         assert_eq!(guest.ask("query 1"), "query 0", "all of it is done");
-        assert_eq!((guest.ask("count"), gpu.served()), (count, before));
+        assert_eq!(gpu.served(), before);
         dealer.deal(&shared(epoch + 1, true, SLICE));
     }
     rests(&mut guest);
