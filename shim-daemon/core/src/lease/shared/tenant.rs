@@ -462,6 +462,7 @@ impl Tenant {
 
     /// While it completes nothing: see [`Meter::watch`].
     pub(super) fn watch(&mut self, span: (Nanos, u64), others: u64, left: u64) {
+        self.meter.leave(others);
         if !self.is_shut() {
             self.meter.watch(span, others, left);
         }
