@@ -34,7 +34,7 @@ fn a_request_is_kept_beside_one_that_asks_for_less_than_its_own() {
         let what = format!("light and deep of {classes:?}");
         for report in both(&below(&what, [light(), deep()], classes)) {
             near(&what, report.useful(2), 30.0, 1.0);
-            at_least(&what, report.useful(1), 2.5);
+            at_least(&what, report.tenants[1].of_asked(), 90.0);
         }
     }
 }
@@ -73,4 +73,31 @@ fn a_tenant_that_asked_for_little_shuts_no_higher_class_out_later() {
         at_least(&what, report.useful(1), 40.0);
     }
     assert_eq!(rig.steering.broken, None);
+}
+
+/// A server of class 900 and a deep queue of 600, and this one of 500 with or without a request.
+fn below_a_server(lowest: Program, compute: Compute) -> Report {
+    let server = Program::every(MS, 300 * US);
+    let case = Case::new("server above", &[server, deep(), lowest]).h100();
+    let case = case
+        .of(0, 900, Compute::default())
+        .of(1, 600, Compute::default())
+        .of(2, 500, compute);
+    case.times(3 * S, 5 * S).steered().report
+}
+
+#[test]
+fn a_request_below_does_not_hold_a_higher_class_that_leaves_gaps() {
+    let wait = |compute| below_a_server(light(), compute).tenants[0].wait(990);
+    let (bare, beside) = (wait(Compute::default()), wait(request(20)));
+    assert!(beside * 2 <= bare * 3, "{beside} ns, {bare} without");
+}
+
+/// The opposite: those that leave none are held for it.
+#[test]
+fn a_request_is_kept_below_a_server_and_a_deep_queue() {
+    let report = below_a_server(deep(), request(20));
+    near("the lowest", report.useful(2), 20.0, 1.0);
+    let report = below_a_server(light(), request(20));
+    at_least("a light one", report.useful(2), 2.5);
 }

@@ -385,6 +385,10 @@ impl Steering {
         let all = rules.yield_slice(&case.visits);
         // Beside a tenant that has just paused, a hold would leave the device idle.
         let holds = self.mode == Mode::Hold && case.earns && case.works;
+        // A guarantee takes the time of deep queues. What a tenant asks for that leaves gaps is
+        // small: one of a higher class, or that is owed something itself, gets it meanwhile.
+        let ranks = |tenant: &Tenant| tenant.class() > case.class || tenant.due().is_some();
+        let passes = |tenant: &Tenant| case.due && ranks(tenant) && !stays(tenant);
         let filler = if case.stays {
             None
         } else {
@@ -396,6 +400,7 @@ impl Steering {
             let takes_turns = case.turns && stays(tenant);
             let repays = takes_turns || tenant.is_shut() || case.lag >= rules.yield_at();
             let held = match filler {
+                _ if passes(tenant) => false,
                 // The slices of tenants that yield at the same time add up. So at most one dense
                 // tenant yields, the filler, and the other dense tenants are held.
                 Some(filler) if filler != *id => holds || tenant.is_dense(),
