@@ -55,7 +55,7 @@ mod together_estimates;
 mod together_gangs;
 mod together_gates;
 mod together_graphs;
-
+mod together_guarantees;
 mod together_idle;
 mod together_late;
 mod together_liars;

@@ -30,6 +30,21 @@ fn a_stall_buys_no_service_that_others_are_due() {
     }
 }
 
+/// Its kernels are billed by time, and what the stall was billed is older. In the first second the
+/// work runs that it had queued.
+#[test]
+fn a_stall_buys_no_service_for_long_kernels() {
+    for (kernel, share) in [(20, 20), (20, 50), (10, 50)] {
+        let what = format!("{kernel} ms of {share} %, after a stall");
+        let stalled = Program::queue(kernel * MS).stalls(2 * S, 2 * S);
+        let light = server().until(4 * S);
+        let case = Case::new(&what, &[stalled, light]).process(1, trainer().from(4 * S));
+        let case = case.requests(&[share, 100 - share]);
+        let after = case.times(5 * S, 3 * S).steered().report;
+        near(&what, after.useful(0), f64::from(share), 1.0);
+    }
+}
+
 #[test]
 fn a_stall_buys_no_service_above_a_cap() {
     for seconds in [1, 20] {

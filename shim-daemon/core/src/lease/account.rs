@@ -147,9 +147,17 @@ impl ComputeAccount {
         self.promise.is_some()
     }
 
-    /// Whether its guarantee is behind.
-    pub(super) fn is_owed(&self) -> bool {
-        self.promise.is_some_and(|promise| promise.is_owed())
+    /// Its guarantee saves up no more than a turn.
+    pub(super) fn save_a_turn(&mut self, policy: &LeasePolicy) {
+        if let Some(promise) = &mut self.promise {
+            promise.bound(promise.turn(policy.quantum, policy.shortest));
+        }
+    }
+
+    /// What its guarantee is owed, in thousandths of its turn. `None`: it has no guarantee.
+    pub(super) fn turns_owed(&self, policy: &LeasePolicy) -> Option<u64> {
+        let promise = self.promise?;
+        Some(promise.turns_owed(promise.turn(policy.quantum, policy.shortest)))
     }
 
     /// The turn that its guarantee gives it, and how long until then, if it keeps waiting. `None`:

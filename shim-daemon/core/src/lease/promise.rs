@@ -47,9 +47,15 @@ impl Promise {
         self.owed = forgiven.min(0);
     }
 
-    /// Whether the guarantee is behind.
-    pub(super) fn is_owed(&self) -> bool {
-        self.owed > 0
+    /// It saves up no more than this.
+    pub(super) fn bound(&mut self, most: Nanos) {
+        self.owed = self.owed.min(signed(most));
+    }
+
+    /// How much it is owed, in thousandths of this turn.
+    pub(super) fn turns_owed(&self, turn: Nanos) -> u64 {
+        let owed = u64::try_from(self.owed).unwrap_or(0);
+        owed.saturating_mul(1000) / turn.0.max(1)
     }
 
     /// The turn it gets when it is that far behind.

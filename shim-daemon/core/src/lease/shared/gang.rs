@@ -27,7 +27,7 @@ pub(crate) struct Part {
 impl Shared {
     /// A tenant belongs to a gang that is open or closed (`Some(true)`), or to no gang.
     pub(crate) fn bind(&mut self, now: Nanos, id: TenantId, shut: Option<bool>) {
-        self.now = self.now.max(now);
+        self.pass(now);
         let Some(tenant) = self.roster.get_mut(id) else {
             return;
         };
@@ -56,5 +56,53 @@ impl Shared {
                 *gate = tenant.keep_bond(*gate);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::ProcessId;
+    use crate::lease::input::{Input, Report};
+    use crate::lease::roster::Tenant as _;
+    use crate::lease::terms::{Compute, LeasePolicy};
+    use gpushare_protocol::units::Permille;
+
+    const ID: TenantId = TenantId(1);
+
+    fn says(report: Report) -> Input {
+        Input::Reported {
+            process: ProcessId(1),
+            epoch: 1,
+            report,
+        }
+    }
+
+    /// For how long a cap of a tenth lasts after so long an idleness, which this ends.
+    fn lasts(time: Nanos, ends: fn(&mut Shared, Nanos)) -> Option<Nanos> {
+        let mut shared = Shared::new(LeasePolicy::default());
+        let joined = Input::Joined {
+            tenant: ID,
+            process: ProcessId(1),
+            gated: true,
+            class: 500,
+            compute: Compute {
+                request: None,
+                limit: Permille::new(100),
+            },
+        };
+        shared.handle(Nanos::ZERO, joined);
+        shared.handle(Nanos::ZERO, says(Report::Idle));
+        ends(&mut shared, time);
+        shared.roster.get(ID)?.account().cap_lasts()
+    }
+
+    #[test]
+    fn a_cap_collects_its_part_until_the_gate_of_its_gang_moves() {
+        let moves = |shared: &mut Shared, now| shared.bind(now, ID, Some(true));
+        let works = |shared: &mut Shared, now| shared.handle(now, says(Report::Busy));
+        let time = Nanos::millis(50);
+        assert_eq!(lasts(time, moves), lasts(time, works));
+        assert!(lasts(time, moves) > lasts(Nanos::ZERO, moves));
     }
 }

@@ -20,9 +20,13 @@ struct Stuck {
 /// See the module's page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Meter {
-    /// Nanoseconds billed by time that no completed operation has claimed. Once one is complete, at
-    /// most as much as is remembered of a debt.
+    /// Nanoseconds billed by time that no completed operation has claimed: in the silence since the
+    /// last completion, and before it. The latter are at most as much as is remembered of a debt.
+    present: u64,
     advance: u64,
+    /// The most service that it can have had since the last completion: the time less what others
+    /// had, also at its closed gate, behind which submitted work runs.
+    could: u64,
     /// How long it has been pending without completing anything, and whether that is billed by
     /// time.
     silent: Nanos,
@@ -50,7 +54,9 @@ pub(super) enum Flight {
 impl Meter {
     pub(super) fn new() -> Self {
         Self {
+            present: 0,
             advance: 0,
+            could: 0,
             silent: Nanos::ZERO,
             by_time: false,
             stuck: Stuck::default(),
@@ -63,8 +69,8 @@ impl Meter {
     /// Sampling begins: claims count from here.
     pub(super) fn begin(&mut self) {
         self.room = Rules::MOST.0;
-        self.advance = 0;
         self.speaks();
+        self.advance = 0;
     }
 
     /// How long it has been pending without completing anything.
@@ -78,6 +84,8 @@ impl Meter {
 
     fn speaks(&mut self) {
         (self.silent, self.by_time) = (Nanos::ZERO, false);
+        self.advance = (self.advance + self.present).min(Rules::MOST.0);
+        (self.present, self.could) = (0, 0);
     }
 
     /// The believed part of its pages: a stuck tenant has nothing pending until it completes an
@@ -105,10 +113,12 @@ impl Meter {
         } else if done.pending < Rules::ALWAYS {
             self.speaks();
             0
-        } else if shut {
-            0
         } else {
-            self.by_time(rules, (span, beside))
+            self.could += span.0;
+            match shut {
+                true => 0,
+                false => self.by_time(rules, (span, beside)),
+            }
         };
         let bill = bill.min(self.room);
         self.room -= bill;
@@ -117,19 +127,22 @@ impl Meter {
 
     /// The part of completed `service` that was billed by time. An operation of another stream or
     /// process may be complete while a long one runs on, so what was billed for the long one stays.
-    /// It pays only for service that cannot have been had since the last completion, because it may
-    /// also be no service at all: its work waited on the device.
+    /// What was billed before the last completion pays only for service that cannot have been had
+    /// since, because it may also be no service at all: its work waited on the device.
     fn repay(&mut self, service: u64, span: Nanos) -> u64 {
-        // A silence that was billed by time has been paid for, but for its last span.
-        let (since, last) = match self.by_time {
-            true => (span.0, span.0),
-            false => ((self.silent + span).0, 0),
-        };
+        let present = service.min(self.present);
+        let could = self.could + span.0;
+        let before = service.saturating_sub(could).min(service - present);
+        let before = before.min(self.advance);
+        self.present -= present;
+        self.advance -= before;
         self.speaks();
-        let before = service.saturating_sub(since).min(self.advance);
-        let repaid = before + (service - before).min(last).min(self.advance - before);
-        self.advance = (self.advance - repaid).min(Rules::MOST.0);
-        repaid
+        present + before
+    }
+
+    /// Others had so much service in a span: see [`could`](Self::could).
+    pub(super) fn leave(&mut self, others: u64) {
+        self.could = self.could.saturating_sub(others);
     }
 
     /// Its bill for a `span` in which its service is unknown, of which it `had` this part. `waits`:
@@ -142,7 +155,7 @@ impl Meter {
         span: Nanos,
     ) -> u64 {
         self.room = (self.room + span.0).min(Rules::MOST.0);
-        self.advance = 0;
+        (self.present, self.advance) = (0, 0);
         if done.service > 0 || done.pending < Rules::ALWAYS {
             self.speaks();
         } else if !waits {
@@ -164,7 +177,7 @@ impl Meter {
         let before = std::mem::replace(&mut self.by_time, true);
         let time = if before { span } else { self.silent };
         let even = time.0 * 1000 / beside.max(1000);
-        self.advance += even;
+        self.present += even;
         even
     }
 
@@ -229,16 +242,27 @@ mod tests {
         switch: Nanos::ZERO,
     };
 
-    /// Its bills for so many spans with work pending and so much service in each.
-    fn bills(meter: &mut Meter, spans: u64, service: u64) -> u64 {
+    /// Its bills for so many spans with work pending and so much service in each, beside another
+    /// tenant that has so many thousandths of the time.
+    fn beside(meter: &mut Meter, spans: u64, service: u64, others: u64) -> u64 {
         let done = Done {
             service,
             pending: 1000,
             works: true,
             ..Done::default()
         };
-        let bill = |_| meter.bill(done, &RULES, (SPAN, 2000), false);
+        let bill = |_| {
+            let bill = meter.bill(done, &RULES, (SPAN, 2000), false);
+            meter.leave(SPAN.0 * others / 1000);
+            meter.watch((SPAN, 2000), SPAN.0 * others / 1000, 1000);
+            bill
+        };
         (0..spans).map(bill).sum()
+    }
+
+    /// The same with half of the time.
+    fn bills(meter: &mut Meter, spans: u64, service: u64) -> u64 {
+        beside(meter, spans, service, 500)
     }
 
     #[test]
@@ -259,9 +283,32 @@ mod tests {
         assert_eq!(bills(&mut meter, 10, SPAN.0), SPAN.0 * 10);
         // Nor for operations that are longer than a span.
         for _ in 0..10 {
-            assert_eq!(bills(&mut meter, 2, 0), 0);
-            assert_eq!(bills(&mut meter, 1, SPAN.0 * 3), SPAN.0 * 3);
+            assert_eq!(beside(&mut meter, 2, 0, 0), 0);
+            assert_eq!(beside(&mut meter, 1, SPAN.0 * 3, 0), SPAN.0 * 3);
         }
+        // Nor for those that are so long that they are billed by time.
+        for _ in 0..10 {
+            let by_time = beside(&mut meter, 9, 0, 0);
+            let all = by_time + beside(&mut meter, 1, SPAN.0 * 10, 0);
+            assert_eq!(all, SPAN.0 * 10);
+        }
+    }
+
+    /// What it has submitted runs on while its gate is closed.
+    #[test]
+    fn service_behind_a_closed_gate_is_billed_after_a_stall() {
+        let (mut meter, service) = (Meter::new(), SPAN.0 * 10);
+        bills(&mut meter, 5_000, 0);
+        bills(&mut meter, 1, SPAN.0);
+        let pending = Done {
+            pending: 1000,
+            ..Done::default()
+        };
+        for _ in 0..9 {
+            assert_eq!(meter.bill(pending, &RULES, (SPAN, 1000), true), 0);
+        }
+        let ends = Done { service, ..pending };
+        assert_eq!(meter.bill(ends, &RULES, (SPAN, 1000), true), service);
     }
 
     /// Another stream or process of the tenant completes something meanwhile.

@@ -114,8 +114,8 @@ impl Rules {
     pub(super) const STALE: (Nanos, Nanos) = (Nanos::secs(4), Nanos::secs(64));
     /// For how long steering is given up that was not: the first time, and at most.
     pub(super) const GIVEN_UP: (Nanos, Nanos) = (Nanos::secs(4), Nanos::secs(64));
-    /// Verdicts are about the tenants that had work within this time, and the verdicts of so many
-    /// other sets of tenants are remembered.
+    /// Verdicts are about the tenants that had work, and the steering that there was, within this
+    /// time; and the verdicts of so many other sets of tenants are remembered.
     pub(super) const RECENT: Nanos = Nanos::secs(4);
     pub(super) const SETS: usize = 8;
 

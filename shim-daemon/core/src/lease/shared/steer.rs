@@ -31,6 +31,8 @@ pub(super) struct Steering {
     changes: u64,
     /// The steering in force.
     regime: Regime,
+    /// The tenant that gets its guarantee against higher classes.
+    due: Option<TenantId>,
     /// Whether steering without a promise is worth its cost.
     trials: Trials,
     /// Since when no two tenants are active. The mode is kept meanwhile, for as long as a calm.
@@ -47,6 +49,7 @@ impl Default for Steering {
             relaxed: None,
             changes: 0,
             regime: Regime::Driver,
+            due: None,
             trials: Trials::default(),
             alone: None,
         }
@@ -256,6 +259,8 @@ impl Steering {
         let yields = is_free || self.trials.allows(Regime::Yields, now);
         let all = Contenders::of(pending, active, (turns, yields));
         let case = all.and_then(|all| self.case(&all, rules, now));
+        let due = case.as_ref().filter(|case| case.due);
+        self.due = due.map(|case| case.behind);
         let promised = || pending.iter().any(|(_, tenant)| tenant.has_promise());
         if case.is_none() && !yields && !promised() {
             self.rest(now);
@@ -265,7 +270,7 @@ impl Steering {
 
     /// The tenant that is behind, and the remedy.
     fn case(&self, all: &Contenders<'_>, rules: &Rules, now: Nanos) -> Option<Case> {
-        let due = all.due();
+        let due = all.due(self.due);
         let (behind, tenant) = due.or_else(|| self.first(all, rules, now))?;
         let lag = match due {
             Some(_) => rules.hold_at(),
@@ -380,6 +385,10 @@ impl Steering {
         let all = rules.yield_slice(&case.visits);
         // Beside a tenant that has just paused, a hold would leave the device idle.
         let holds = self.mode == Mode::Hold && case.earns && case.works;
+        // A guarantee takes the time of deep queues. What a tenant asks for that leaves gaps is
+        // small: one of a higher class, or that is owed something itself, gets it meanwhile.
+        let ranks = |tenant: &Tenant| tenant.class() > case.class || tenant.due().is_some();
+        let passes = |tenant: &Tenant| case.due && ranks(tenant) && !stays(tenant);
         let filler = if case.stays {
             None
         } else {
@@ -391,6 +400,7 @@ impl Steering {
             let takes_turns = case.turns && stays(tenant);
             let repays = takes_turns || tenant.is_shut() || case.lag >= rules.yield_at();
             let held = match filler {
+                _ if passes(tenant) => false,
                 // The slices of tenants that yield at the same time add up. So at most one dense
                 // tenant yields, the filler, and the other dense tenants are held.
                 Some(filler) if filler != *id => holds || tenant.is_dense(),
@@ -408,15 +418,15 @@ impl Steering {
 }
 
 /// Chooses the tenant that keeps the device busy beside one that leaves gaps: among the working
-/// dense tenants the one least ahead. It is kept until it is more than a slice further ahead than
-/// another.
+/// dense tenants of the highest class the one least ahead: the lags of two classes do not compare.
+/// It is kept until it is more than a slice further ahead than another of its class.
 fn filler(ahead: &[(TenantId, &Tenant)], rules: &Rules) -> Option<TenantId> {
     let now = |tenant: &Tenant| matches!(tenant.gate(), Gate::Slice(_));
     let stays = |tenant: &Tenant| if now(tenant) { rules.yield_at() / 2 } else { 0 };
     let open = ahead.iter().filter(|(_, tenant)| !tenant.is_barred());
     let first = open.max_by_key(|(_, tenant)| {
         let lag = tenant.lag() + stays(tenant);
-        (tenant.works(), tenant.is_dense(), lag)
+        (tenant.works(), tenant.is_dense(), tenant.class(), lag)
     });
     first.map(|(id, _)| *id)
 }

@@ -23,8 +23,9 @@ use crate::time::Nanos;
 pub(super) struct Tenant {
     members: Members,
     account: ComputeAccount,
-    /// Its guarantee against higher classes is due, and is until it has been paid.
-    due: bool,
+    /// Its guarantee against higher classes is due, and is until it has been paid: it is owed so
+    /// many thousandths of a turn.
+    due: Option<u64>,
     lag: Lag,
     meter: Meter,
     habit: Habit,
@@ -75,7 +76,7 @@ impl Tenant {
         Self {
             members,
             account,
-            due: false,
+            due: None,
             lag: Lag::default(),
             meter: Meter::new(),
             habit: Habit::default(),
@@ -172,8 +173,8 @@ impl Tenant {
         self.throttled
     }
 
-    /// Whether its guarantee against higher classes is due.
-    pub(super) fn is_due(&self) -> bool {
+    /// What it is owed, in thousandths of a turn, if its guarantee against higher classes is due.
+    pub(super) fn due(&self) -> Option<u64> {
         self.due
     }
 
@@ -377,7 +378,9 @@ impl Tenant {
         self.throttled = self.account.is_throttled();
     }
 
-    /// Charges its guarantee for `span`, of which it was pending for some or none.
+    /// Charges its guarantee for `span`, of which it was pending for some or none. One that leaves
+    /// gaps saves up no more than a turn: a second of what it did not ask for would shut higher
+    /// classes out for as long, once it asks for more.
     pub(super) fn pay_promise(
         &mut self,
         span: Nanos,
@@ -385,13 +388,12 @@ impl Tenant {
         policy: &LeasePolicy,
     ) {
         self.account.pay_promise(span, bill, pending);
-        if let Some((_, wait)) = self.account.guaranteed_turn(policy) {
-            self.due = if self.due {
-                self.account.is_owed()
-            } else {
-                wait == Nanos::ZERO
-            };
+        if !self.is_dense() {
+            self.account.save_a_turn(policy);
         }
+        let least = if self.due.is_some() { 1 } else { 1000 };
+        let owed = self.account.turns_owed(policy);
+        self.due = owed.filter(|owed| *owed >= least);
     }
 
     /// Time passes without a sample, in which it is not steered, and billed for nothing.
@@ -404,7 +406,7 @@ impl Tenant {
     /// Other terms.
     pub(super) fn set(&mut self, class: u16, compute: Compute) {
         self.account.set(class, compute);
-        self.due &= self.account.has_promise();
+        self.due = self.due.filter(|_| self.account.has_promise());
     }
 
     /// How far it is behind its guarantee, for comparison.
@@ -460,6 +462,7 @@ impl Tenant {
 
     /// While it completes nothing: see [`Meter::watch`].
     pub(super) fn watch(&mut self, span: (Nanos, u64), others: u64, left: u64) {
+        self.meter.leave(others);
         if !self.is_shut() {
             self.meter.watch(span, others, left);
         }

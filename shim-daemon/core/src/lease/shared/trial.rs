@@ -34,8 +34,10 @@ struct Attempt {
     /// Not before this time, and for how long it is given up next time.
     given_up: Nanos,
     pause: Nanos,
-    /// The useful time in it since its last verdict. The other way of steering may come between.
+    /// The useful time in it since its last verdict, and when that was noted last. The other way of
+    /// steering may come between, and the driver alone for a while.
     during: Mean,
+    noted: Nanos,
 }
 
 /// See the module's page.
@@ -60,7 +62,20 @@ impl Default for Attempt {
             given_up,
             pause,
             during: Mean::default(),
+            noted: Nanos::ZERO,
         }
+    }
+}
+
+impl Attempt {
+    /// A sample under it. What is old may be of other work, and decides nothing.
+    fn note(&mut self, (now, span): (Nanos, Nanos), useful: u64) -> Mean {
+        if now > self.noted + Rules::RECENT {
+            self.during = Mean::default();
+        }
+        self.noted = now;
+        self.during.add(useful, span);
+        self.during
     }
 }
 
@@ -129,9 +144,7 @@ impl Trial {
             return;
         }
         (self.steered, self.tried) = (self.steered + span, self.tried + span);
-        let during = &mut self.attempt(regime).during;
-        during.add(useful, span);
-        let during = *during;
+        let during = self.attempt(regime).note((now, span), useful);
         if during.is_of(Rules::TRIAL) || self.is_hopeless(&during) {
             self.judge(now, regime);
         }
@@ -139,6 +152,7 @@ impl Trial {
         let is_sure = self.bare.is_of(Rules::SURE);
         if self.steered >= if is_sure { known } else { unknown } {
             (self.bare, self.steered) = (Mean::default(), Nanos::ZERO);
+            (self.yields.during, self.turns.during) = (Mean::default(), Mean::default());
             self.measured = now + Rules::BARE;
         }
     }
@@ -319,6 +333,34 @@ mod tests {
     fn turns_and_yielding_by_turns_do_not_put_a_verdict_off() {
         assert!(is_given_up(400));
         assert!(!is_given_up(800), "it is worth it");
+    }
+
+    /// Between them the tenants' programs have changed.
+    #[test]
+    fn a_measure_of_steering_that_is_old_decides_nothing() {
+        let mut trial = Trial::default();
+        let (short, long) = (Nanos::millis(200), Nanos::secs(60));
+        let now = samples(&mut trial, Nanos::ZERO, short, 400, Regime::Driver);
+        let now = samples(&mut trial, now, Nanos::millis(350), 390, Regime::Yields);
+        let now = samples(&mut trial, now, long, 880, Regime::Driver);
+        let now = samples(&mut trial, now, short, 850, Regime::Yields);
+        assert!(trial.allows(Regime::Yields, now));
+    }
+
+    #[test]
+    fn steering_is_measured_anew_once_the_driver_alone_is() {
+        let (mut trial, now) = measured(880);
+        let long = Nanos(Rules::STALE.1.0 - Rules::TRIAL.0);
+        let now = samples(&mut trial, now, long, 800, Regime::Yields);
+        let mut now = samples(&mut trial, now, Nanos::millis(300), 800, Regime::Turns);
+        while trial.allows(Regime::Turns, now) {
+            now = samples(&mut trial, now, TICK, 800, Regime::Yields);
+        }
+        while !trial.allows(Regime::Turns, now) {
+            now = samples(&mut trial, now, TICK, 990, Regime::Driver);
+        }
+        let now = samples(&mut trial, now, Nanos::millis(100), 900, Regime::Turns);
+        assert!(trial.allows(Regime::Turns, now), "91 % remain");
     }
 
     #[test]

@@ -1,0 +1,103 @@
+//! Requests below a higher class, where tenants ask for less than theirs or are several, in virtual
+//! time. Figures: `cargo test -p gpushare-core --test main together_guarantees:: -- --nocapture`.
+#![allow(clippy::float_arithmetic, reason = "figures")]
+
+use crate::together::{Case, MS, Program, Report, S, US, at_least, near, request};
+use gpushare_core::Compute;
+
+fn deep() -> Program {
+    Program::queue(500 * US)
+}
+
+/// It asks for 5 % of the device.
+fn light() -> Program {
+    Program::every(MS, 50 * US)
+}
+
+/// A deep queue of class 900, and two tenants below it with requests of 20 and 30 %.
+fn below(what: &str, lower: [Program; 2], classes: [u16; 2]) -> Case {
+    let programs: Vec<Program> = std::iter::once(deep()).chain(lower).collect();
+    let case = Case::new(what, &programs).times(3 * S, 5 * S);
+    case.of(0, 900, Compute::default())
+        .of(1, classes[0], request(20))
+        .of(2, classes[1], request(30))
+}
+
+/// Without a price of changes of contexts, and with an H100's.
+fn both(case: &Case) -> [Report; 2] {
+    [case.clone(), case.clone().h100()].map(|case| case.steered().report)
+}
+
+#[test]
+fn a_request_is_kept_beside_one_that_asks_for_less_than_its_own() {
+    for classes in [[500, 500], [500, 600], [600, 500]] {
+        let what = format!("light and deep of {classes:?}");
+        for report in both(&below(&what, [light(), deep()], classes)) {
+            near(&what, report.useful(2), 30.0, 1.0);
+            at_least(&what, report.tenants[1].of_asked(), 90.0);
+        }
+    }
+}
+
+/// What the others do not ask for is the highest class's.
+#[test]
+fn the_highest_class_has_what_requests_below_it_leave() {
+    let case = below("what is left", [light(), deep()], [500, 600]);
+    at_least("the highest", case.steered().report.useful(0), 60.0);
+}
+
+/// Each has its turns as a whole: changes of contexts cost no more than beside one request.
+#[test]
+fn two_requests_below_a_higher_class_are_both_kept() {
+    for report in both(&below("two deep ones", [deep(), deep()], [500, 500])) {
+        near("20 %", report.useful(1), 20.0, 1.0);
+        near("30 %", report.useful(2), 30.0, 1.0);
+        at_least("all", report.all_useful(), 94.0);
+    }
+}
+
+/// It asks for 5 of its 50 %, and from 4 s on for all there is. The work that it has queued until
+/// the others wait for it is 100 ms.
+#[test]
+fn a_tenant_that_asked_for_little_shuts_no_higher_class_out_later() {
+    let programs = [deep(), light().until(4 * S)];
+    let case = Case::new("light, then deep", &programs).process(1, deep().from(4 * S));
+    let case = case.of(0, 600, Compute::default()).of(1, 500, request(50));
+    let mut rig = case.rig(case.brain());
+    rig.run(4 * S + 200 * MS);
+    rig.measure();
+    for quarter in 0..8 {
+        let report = rig.measured(0, 250 * MS);
+        let what = format!("quarter {quarter} of a second");
+        at_least(&what, report.useful(0), 40.0);
+        at_least(&what, report.useful(1), 40.0);
+    }
+    assert_eq!(rig.steering.broken, None);
+}
+
+/// A server of class 900 and a deep queue of 600, and this one of 500 with or without a request.
+fn below_a_server(lowest: Program, compute: Compute) -> Report {
+    let server = Program::every(MS, 300 * US);
+    let case = Case::new("server above", &[server, deep(), lowest]).h100();
+    let case = case
+        .of(0, 900, Compute::default())
+        .of(1, 600, Compute::default())
+        .of(2, 500, compute);
+    case.times(3 * S, 5 * S).steered().report
+}
+
+#[test]
+fn a_request_below_does_not_hold_a_higher_class_that_leaves_gaps() {
+    let wait = |compute| below_a_server(light(), compute).tenants[0].wait(990);
+    let (bare, beside) = (wait(Compute::default()), wait(request(20)));
+    assert!(beside * 2 <= bare * 3, "{beside} ns, {bare} without");
+}
+
+/// The opposite: those that leave none are held for it.
+#[test]
+fn a_request_is_kept_below_a_server_and_a_deep_queue() {
+    let report = below_a_server(deep(), request(20));
+    near("the lowest", report.useful(2), 20.0, 1.0);
+    let report = below_a_server(light(), request(20));
+    at_least("a light one", report.useful(2), 2.5);
+}
