@@ -353,7 +353,8 @@ impl Node {
         known.device_ids().get(usize::from(device_index)).copied()
     }
 
-    /// A process of a tenant has ended: what it had on the host is gone.
+    /// A process of a tenant has ended, or lives on under another number: it has nothing on the
+    /// host any more.
     pub(super) fn forget_moves(&mut self, process: ProcessId, tenant: TenantId) {
         self.residency.host.forget(process);
         self.residency.storing.forget_all(process);

@@ -18,8 +18,13 @@ impl Node {
             ..
         } = job.key;
         let Some(known) = self.processes.get(process) else {
-            // It ended meanwhile, and all it had with it.
-            return;
+            // It ended meanwhile, and all it had with it. The work may have begun after that.
+            return match job.task {
+                Task::Store(_) => (),
+                Task::Allocate | Task::Fetch(_) => {
+                    job.host.give_back(job.offset, job.stored.bytes);
+                }
+            };
         };
         let (tenant, is_here) = (known.tenant(), known.connection() == Some(connection));
         match &job.task {
