@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gpushare_protocol::page::residency::Order;
 use gpushare_protocol::wire::Request;
+use gpushare_tests::host_store::HostStore;
 use gpushare_tests::movable::{Outcome, Scene};
 use gpushare_tests::{MIB, until};
 
@@ -175,10 +176,11 @@ fn memory_that_stays_pinned_is_stored_once_for_each_request() {
     scene.guest.finish().silently();
 }
 
-#[test]
-fn host_memory_that_cannot_be_mapped_is_given_back_and_asked_for_again() {
+/// `spoils`: the first range that is given is of no use.
+#[track_caller]
+fn asks_again(spoils: impl Fn(&HostStore)) {
     let mut scene = Scene::new(SPEC);
-    scene.dealer.store().misplaces_next();
+    spoils(scene.dealer.store());
     scene.does(&[&format!("alloc 0 {PART}"), "fill 0 1"]);
     let decision = decides(&scene);
     assert!(matches!(decision, Request::HostDrop { .. }), "{decision:?}");
@@ -190,9 +192,20 @@ fn host_memory_that_cannot_be_mapped_is_given_back_and_asked_for_again() {
 }
 
 #[test]
-fn memory_that_is_fetched_and_cannot_be_mapped_is_given_back() {
+fn host_memory_that_cannot_be_mapped_is_given_back_and_asked_for_again() {
+    asks_again(HostStore::misplaces_next);
+}
+
+#[test]
+fn host_memory_that_comes_without_its_file_is_given_back() {
+    asks_again(HostStore::next_comes_without_file);
+}
+
+/// `spoils`: the first range that is fetched is of no use.
+#[track_caller]
+fn fetches_again(spoils: impl Fn(&HostStore)) {
     let mut scene = stored();
-    scene.dealer.store().misplaces_next();
+    spoils(scene.dealer.store());
     fetches(&mut scene);
     scene.dealer.store().answers();
     scene.dealer.hears_some(|said| match said {
@@ -206,4 +219,14 @@ fn memory_that_is_fetched_and_cannot_be_mapped_is_given_back() {
     assert_eq!(scene.outcome(), Outcome::Back);
     scene.guest.answers("check 0 1", "0");
     scene.guest.finish().silently();
+}
+
+#[test]
+fn memory_that_is_fetched_and_cannot_be_mapped_is_given_back() {
+    fetches_again(HostStore::misplaces_next);
+}
+
+#[test]
+fn memory_that_is_fetched_without_its_file_is_given_back() {
+    fetches_again(HostStore::next_comes_without_file);
 }

@@ -90,12 +90,7 @@ impl Session {
             // Replies unknown to this version answer no ask of this process.
             match decode::<Reply>(id, &body) {
                 Ok(Reply::HostRange { offset, bytes }) => {
-                    if let Some(file) = connection.take_descriptor() {
-                        if !self.was_fetched(id, &file, (offset, bytes)) {
-                            self.was_given(&file, offset, bytes);
-                        }
-                        self.keep_memory(file);
-                    }
+                    self.has_range(id, connection.take_descriptor(), (offset, bytes));
                 }
                 Ok(Reply::HostStored(stored)) => {
                     let file = connection.take_descriptor();

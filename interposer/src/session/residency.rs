@@ -72,9 +72,22 @@ impl Session {
         core::mem::take(&mut *self.ranges.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A range was given, by the file in this descriptor. For the control thread, which alone has
-    /// it.
-    pub(super) fn was_given(&self, file: &Descriptor, offset: u64, bytes: u64) {
+    /// A range was given, to the mover's question or in advance. For the control thread, which alone
+    /// has its file: none came where the process has no descriptor left.
+    pub(super) fn has_range(&self, id: u32, file: Option<Descriptor>, range: (u64, u64)) {
+        let Some(file) = file else {
+            let error = io::Error::other("no descriptor came with it");
+            self.is_of_no_use(&error, range);
+            return self.question_fails(id);
+        };
+        if !self.was_fetched(id, &file, range) {
+            self.was_given(&file, range);
+        }
+        self.keep_memory(file);
+    }
+
+    /// A range was given in advance, by the file in this descriptor.
+    fn was_given(&self, file: &Descriptor, (offset, bytes): (u64, u64)) {
         match pages::host_range(file, offset, bytes) {
             Ok(address) => {
                 let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);

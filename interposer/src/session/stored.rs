@@ -243,6 +243,11 @@ impl Session {
         self.answers(id, answer);
     }
 
+    /// The answer to the question is of no use. For the control thread.
+    pub(super) fn question_fails(&self, id: u32) {
+        self.answers(id, Answer::Refused);
+    }
+
     fn answers(&self, id: u32, answer: Answer) -> bool {
         let mut question = locked(&self.question);
         let is_own = question.id == id;

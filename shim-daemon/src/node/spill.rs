@@ -301,24 +301,29 @@ impl Node {
         }
     }
 
+    /// Gives a range to its process. Whether it went: if not, the process is refused, and the range
+    /// is to be dropped.
     pub(super) fn hand_out(
         &mut self,
         (to, id): (ConnId, u32),
         host: &HostFile,
         (offset, bytes): (u64, u64),
-    ) {
-        match host.descriptor() {
-            Ok(descriptor) => self.effect(Effect::Client {
-                to,
-                id,
-                reply: Reply::HostRange { offset, bytes },
-                descriptors: vec![descriptor],
-            }),
+    ) -> bool {
+        let descriptor = match host.descriptor() {
+            Ok(descriptor) => descriptor,
             Err(error) => {
                 tracing::warn!(%error, "no descriptor for host memory");
                 self.refuse_host(to, id, Refusal::NoMemory);
+                return false;
             }
-        }
+        };
+        self.effect(Effect::Client {
+            to,
+            id,
+            reply: Reply::HostRange { offset, bytes },
+            descriptors: vec![descriptor],
+        });
+        true
     }
 
     pub(super) fn refuse_host(&mut self, to: ConnId, id: u32, why: Refusal) {

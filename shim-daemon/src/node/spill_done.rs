@@ -85,7 +85,10 @@ impl Node {
         match outcome {
             Ok(_) if is_here && is_its_own => {
                 self.residency.failing.remove(&process);
-                self.hand_out((connection, id), &job.host, (offset, bytes));
+                if !self.hand_out((connection, id), &job.host, (offset, bytes)) {
+                    self.residency.host.drop_range(process, offset, bytes);
+                    self.tell_held(tenant);
+                }
             }
             outcome => {
                 // It asks again, and knows nothing of this range.
@@ -113,10 +116,18 @@ impl Node {
         } = job.key;
         if outcome.is_ok() && is_here {
             self.residency.failing.remove(&process);
-            let storing = &mut self.residency.storing;
-            storing.was_fetched(process, Bytes(job.stored.bytes));
             let range = (job.offset, job.stored.bytes);
-            return self.hand_out((connection, id), &job.host, range);
+            match self.hand_out((connection, id), &job.host, range) {
+                true => {
+                    let storing = &mut self.residency.storing;
+                    storing.was_fetched(process, Bytes(job.stored.bytes));
+                }
+                false => {
+                    self.residency.host.drop_range(process, range.0, range.1);
+                    self.tell_held(tenant);
+                }
+            }
+            return;
         }
         // It asks again, and knows nothing of this range.
         let host = &mut self.residency.host;
