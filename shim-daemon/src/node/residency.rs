@@ -227,7 +227,11 @@ impl Node {
             }
             Request::HostDrop { offset, bytes } => {
                 self.residency.host.drop_range(process, offset, bytes);
-                self.residency.storing.accepted(process, offset);
+                let storing = &mut self.residency.storing;
+                if storing.accepted(process, offset) {
+                    storing.silent.remove(&client.tenant);
+                    storing.is_heard(client.tenant, now);
+                }
                 self.tell_held(client.tenant);
                 self.tend_host(now);
                 return true;

@@ -340,6 +340,7 @@ impl Node {
         let to = client.connection;
         let host = self.residency.host.range(process, offset, bytes);
         let storing = &mut self.residency.storing;
+        storing.is_heard(client.tenant, now);
         let is_asked = storing.asked.contains_key(&client.tenant);
         let (Some(host), true, false) = (host, is_asked, storing.busy.contains(&process)) else {
             return self.refuse_host(to, id, Refusal::Cancelled);
@@ -413,7 +414,7 @@ impl Node {
         self.event("spill-failed", Some(tenant), None, text);
         let asked: Vec<TenantId> = self.residency.storing.asked.keys().copied().collect();
         for tenant in asked {
-            self.ask_one_to_store(tenant, false);
+            self.ask_one_to_store(now, tenant, false);
         }
         self.tend_host(now);
     }

@@ -36,11 +36,11 @@ impl Node {
                 }
             }
             Task::Fetch(_) => {
-                self.is_free(process, tenant, is_here);
+                self.is_free(now, process, (tenant, is_here));
                 self.is_fetched((tenant, is_here), &job, outcome);
             }
             Task::Store(_) => {
-                self.is_free(process, tenant, is_here);
+                self.is_free(now, process, (tenant, is_here));
                 match outcome {
                     Ok(sum) if is_here => self.is_stored(now, tenant, &job, sum),
                     Ok(_) => self.is_not_stored(tenant, &job),
@@ -57,12 +57,13 @@ impl Node {
     }
 
     /// No copy of a process is under way any more.
-    fn is_free(&mut self, process: ProcessId, tenant: TenantId, is_here: bool) {
+    fn is_free(&mut self, now: Nanos, process: ProcessId, (tenant, is_here): (TenantId, bool)) {
         self.residency.storing.busy.remove(&process);
+        self.residency.storing.is_heard(tenant, now);
         if !is_here {
             // Its connection broke. If it asked again meanwhile it was refused, and waits until it
             // is asked by another word.
-            self.ask_one_to_store(tenant, false);
+            self.ask_one_to_store(now, tenant, false);
         }
     }
 

@@ -57,6 +57,15 @@ pub(super) struct Elsewhere {
     pub(super) told: bool,
 }
 
+/// A tenant that gave no more of its memory, though it has some.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Silent {
+    /// How often since it last gave some.
+    pub(super) times: u32,
+    /// It is not asked again before then.
+    pub(super) until: Nanos,
+}
+
 /// The node's folder, the files, and what is asked for.
 #[derive(Debug, Default)]
 pub(super) struct Storing {
@@ -77,8 +86,10 @@ pub(super) struct Storing {
     /// The last range of each process that was stored and that it has not dropped yet, and where
     /// its bytes are: a process whose connection ended meanwhile asks again.
     offered: BTreeMap<ProcessId, (u64, Stored)>,
-    /// Tenants that are asked to have their ranges stored, and the number of the request.
-    pub(super) asked: BTreeMap<TenantId, u32>,
+    /// Tenants that are asked to have their ranges stored, and since when nothing was heard of each.
+    pub(super) asked: BTreeMap<TenantId, Nanos>,
+    /// Tenants that asked for nothing while they were asked.
+    pub(super) silent: BTreeMap<TenantId, Silent>,
     /// Nothing is stored before then: the disk was full, or failed.
     pub(super) paused: Option<Nanos>,
     /// Bytes stored since the tenant was asked.
@@ -293,20 +304,35 @@ impl Storing {
         self.fetched.remove(&process).unwrap_or_default()
     }
 
+    /// A tenant that is asked does what it was asked for.
+    pub(super) fn is_heard(&mut self, tenant: TenantId, now: Nanos) {
+        if let Some(since) = self.asked.get_mut(&tenant) {
+            *since = now;
+        }
+    }
+
+    /// A tenant that is asked has been silent: how often by now. It is not asked before `until`.
+    pub(super) fn is_silent(&mut self, tenant: TenantId, until: Nanos) -> u32 {
+        let silent = self.silent.entry(tenant).or_default();
+        silent.times += 1;
+        silent.until = until;
+        silent.times
+    }
+
     /// A process is told that this range is stored.
     pub(super) fn offer(&mut self, process: ProcessId, offset: u64, stored: Stored) {
         self.offered.insert(process, (offset, stored));
     }
 
-    /// A process dropped a range: it knows where the bytes are, if they are stored.
-    pub(super) fn accepted(&mut self, process: ProcessId, offset: u64) {
-        if self
-            .offered
-            .get(&process)
-            .is_some_and(|(of, _)| *of == offset)
-        {
+    /// A process dropped a range: it knows where the bytes are, if they are stored. Whether they
+    /// are.
+    pub(super) fn accepted(&mut self, process: ProcessId, offset: u64) -> bool {
+        let offered = self.offered.get(&process);
+        let accepted = offered.is_some_and(|(of, _)| *of == offset);
+        if accepted {
             self.offered.remove(&process);
         }
+        accepted
     }
 
     /// A process asks again for a range that is stored already: it never heard of that. Returns
