@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use gpushare_protocol::page::residency::Order;
-use gpushare_protocol::wire::Request;
+use gpushare_protocol::wire::{Request, Stored};
 use gpushare_tests::host_store::HostStore;
 use gpushare_tests::movable::{Outcome, Scene};
 use gpushare_tests::{MIB, until};
@@ -113,6 +113,17 @@ fn comes_back(mut scene: Scene) {
 #[test]
 fn stored_memory_comes_back_from_the_file() {
     comes_back(stored());
+}
+
+#[test]
+fn a_process_that_has_nothing_in_a_file_any_more_says_so() {
+    let mut scene = stored();
+    fetches(&mut scene);
+    scene.dealer.store().answers();
+    let all = Request::HostForget(Stored::all_of(1));
+    scene.dealer.hears(&all);
+    scene.guest.answers("check 0 1", "0");
+    scene.guest.finish().silently();
 }
 
 #[test]

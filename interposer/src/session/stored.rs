@@ -53,6 +53,15 @@ pub(super) struct Files {
 }
 
 impl Files {
+    /// Takes out those that are to be closed.
+    fn close_unused(&mut self) -> BTreeMap<u64, (Descriptor, u32)> {
+        let unused = self.unused;
+        let all = core::mem::take(&mut self.kept).into_iter();
+        let (closed, kept) = all.partition(|(_, (_, of))| *of <= unused);
+        self.kept = kept;
+        closed
+    }
+
     /// Sends all that are still ours, one after the other. What is in one that the program has
     /// closed is lost, whatever is sent.
     ///
@@ -178,9 +187,11 @@ impl Session {
 
     /// For the control thread, which alone has the descriptors.
     pub(super) fn close_unused_files(&self) {
-        let mut files = locked(&self.files);
-        let unused = files.unused;
-        files.kept.retain(|_, (_, of)| *of > unused);
+        let closed = locked(&self.files).close_unused();
+        for file in closed.into_keys() {
+            // A daemon to which it was presented cannot know otherwise.
+            self.says(&Request::HostForget(Stored::all_of(file)));
+        }
     }
 
     /// A range was stored, in the file of this descriptor. For the control thread.

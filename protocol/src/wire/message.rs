@@ -233,7 +233,8 @@ pub enum Request {
     /// they are there and their checksum is right; by [`Refusal::DataLost`] if it is not; by
     /// [`Refusal::NoMemory`] where there is no room for them now.
     HostFetch(Stored),
-    /// Stored bytes are wanted no more. Not answered.
+    /// Stored bytes are wanted no more. [`Stored::all_of`]: none of that file are, and it is closed.
+    /// Not answered.
     HostForget(Stored),
     /// The process holds this file with stored bytes, which a previous daemon made. The file's
     /// descriptor travels with the message. Not answered.
@@ -264,6 +265,26 @@ pub struct Stored {
     pub bytes: u64,
     /// Their checksum (XXH3, 64 bits).
     pub sum: u64,
+}
+
+impl Stored {
+    /// All bytes of a file, for [`Request::HostForget`]. A daemon that does not know of it takes
+    /// them for more bytes than are there.
+    #[must_use]
+    pub const fn all_of(file: u64) -> Self {
+        Self {
+            file,
+            at: u64::MAX,
+            bytes: u64::MAX,
+            sum: 0,
+        }
+    }
+
+    /// Whether these are all bytes of their file.
+    #[must_use]
+    pub const fn is_all(&self) -> bool {
+        self.at == u64::MAX
+    }
 }
 
 /// See [`Request::Register`].

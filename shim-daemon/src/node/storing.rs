@@ -141,7 +141,7 @@ impl Storing {
 
     /// Whether any bytes are in files.
     pub(super) fn has_files(&self) -> bool {
-        !self.files.is_empty()
+        self.files.values().any(|file| !file.bytes().is_zero())
     }
 
     pub(super) fn limit(&self) -> Bytes {
@@ -289,7 +289,13 @@ impl Storing {
             }
             _ => kept.before -= Bytes(stored.bytes),
         }
-        if kept.bytes().is_zero() && !is_current {
+        let is_unused = match kept.write {
+            Some(_) => kept.places.is_empty() && !is_current,
+            // What is counted of it can be too little: a file system that compresses gives a file
+            // fewer blocks than it has bytes. Its process alone knows when none are left.
+            None => stored.is_all(),
+        };
+        if is_unused {
             self.files.remove(&key);
         }
     }
