@@ -176,6 +176,7 @@ fn answer(
         | Request::WantIn { .. }
         | Request::HostDrop { .. }
         | Request::HostForget(_)
+        | Request::Has { .. }
         | Request::Unshared { .. }) => {
             let says = desk.says.lock().expect("nothing fails there");
             // At the end of a test the receiver is gone.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use gpushare_protocol::page::residency::Order;
-use gpushare_protocol::wire::{Request, Stored};
+use gpushare_protocol::wire::{Request, Spot, Stored};
 use gpushare_tests::host_store::HostStore;
 use gpushare_tests::movable::{Outcome, Scene};
 use gpushare_tests::{MIB, until};
@@ -240,4 +240,48 @@ fn memory_that_is_fetched_and_cannot_be_mapped_is_given_back() {
 #[test]
 fn memory_that_is_fetched_without_its_file_is_given_back() {
     fetches_again(HostStore::next_comes_without_file);
+}
+
+/// The places of its ranges, as it says on a new connection.
+#[track_caller]
+fn says_what_it_has(scene: &Scene) -> Vec<Spot> {
+    scene.dealer.hears_some(|said| match said {
+        Request::Has { spots, .. } => Some(spots.clone()),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_process_says_on_each_new_connection_which_ranges_it_has() {
+    let mut scene = Scene::new(SPEC);
+    scene.does(&[&format!("alloc 0 {PART}"), "fill 0 1"]);
+    scene.provided(PART);
+    scene.leaves();
+    scene.dealer.hangs_up();
+    assert_eq!(says_what_it_has(&scene), [Spot::memory(0)]);
+    is_asked(&scene);
+    scene.dealer.store().answers();
+    let decision = decides(&scene);
+    assert!(matches!(decision, Request::HostDrop { .. }), "{decision:?}");
+    scene.dealer.hangs_up();
+    assert_eq!(says_what_it_has(&scene), [Spot { file: 1, at: 0 }]);
+    comes_back(scene);
+}
+
+/// No daemon hears that the memory is given back.
+#[test]
+fn a_range_that_is_dropped_under_no_daemon_is_said_to_the_next() {
+    let mut scene = Scene::new(SPEC);
+    scene.does(&[&format!("alloc 0 {PART}"), "fill 0 1"]);
+    scene.provided(PART);
+    scene.dealer.leave();
+    scene.does(&["free 0"]);
+    until("the range is dropped", || {
+        scene.dealer.come_back();
+        let has = says_what_it_has(&scene);
+        scene.dealer.leave();
+        has.is_empty()
+    });
+    scene.dealer.come_back();
+    scene.guest.finish().silently();
 }

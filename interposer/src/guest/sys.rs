@@ -278,6 +278,20 @@ pub(crate) fn keep_from_children(address: usize, bytes: usize) {
     unsafe { libc::madvise(base, bytes, libc::MADV_DONTFORK) };
 }
 
+/// Undoes a mapping of ours of a memory file, and frees its pages: they read as zero for any other
+/// that has them mapped.
+pub(crate) fn give_back(address: usize, bytes: usize) {
+    // SAFETY: the caller owns the mapping and has given up all that pointed into it.
+    unsafe {
+        libc::madvise(
+            ptr::with_exposed_provenance_mut(address),
+            bytes,
+            libc::MADV_REMOVE,
+        )
+    };
+    unmap(address, bytes);
+}
+
 /// Undoes a mapping of ours that nothing uses any more.
 pub(crate) fn unmap(address: usize, bytes: usize) {
     // SAFETY: the caller owns the mapping and has given up all that pointed into it.

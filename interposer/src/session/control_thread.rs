@@ -214,7 +214,7 @@ impl Session {
     /// If a file was not presented: the connection is of no use.
     fn resume(&self, socket: &Arc<Descriptor>, instance: u64) -> io::Result<()> {
         let mut line = self.line();
-        // Frames for the previous daemon are repeated, or void.
+        // Frames for the previous daemon are repeated, or void. What they gave up is told anew.
         self.outbox().clear();
         *line = Some(Arc::clone(socket));
         self.send(
@@ -227,6 +227,7 @@ impl Session {
             return Err(error);
         }
         let line = line.as_ref();
+        self.tell_spots(line);
         let opened = self.opened.load(Ordering::Acquire);
         let device_indices =
             (0..u32::BITS).filter(|device_index| opened & (1 << device_index) != 0);

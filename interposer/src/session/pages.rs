@@ -138,6 +138,24 @@ mod tests {
         Descriptor::new(number).expect("memory")
     }
 
+    /// Bytes of memory that a file has.
+    fn taken(file: &Descriptor) -> i64 {
+        sys::status(file.number()).expect("a file").st_blocks * 512
+    }
+
+    #[test]
+    fn range_that_is_given_back_takes_no_memory_whatever_else_maps_it() {
+        let file = file();
+        let [one, other] = [(); 2].map(|()| host_range(&file, 0, BYTES).expect("in the file"));
+        let first = ptr::with_exposed_provenance_mut::<u8>(one);
+        // SAFETY: the mapping made above.
+        unsafe { first.write_volatile(1) };
+        assert!(taken(&file) > 0);
+        sys::give_back(one, 2 << 20);
+        assert_eq!(taken(&file), 0);
+        sys::unmap(other, 2 << 20);
+    }
+
     /// `dc`: not copied on fork.
     #[test]
     fn forked_child_does_not_have_the_ranges_and_has_the_pages() {

@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use gpushare_protocol::wire::{Refusal, Reply, Request, Stored, encode};
+use gpushare_protocol::wire::{Refusal, Reply, Request, Spot, Stored, encode};
 
 use super::{Session, pages, socket};
 use crate::guest::descriptor::Descriptor;
-use crate::guest::{exit, frames, sys};
+use crate::guest::{exit, frames};
 
 /// The first minor version of the protocol that stores memory in files.
 const SINCE: u16 = 14;
@@ -169,11 +169,8 @@ impl Session {
     /// An answer that no thread waits for any more.
     pub(crate) fn drop_answer(&self, answer: Option<Answer>) {
         match answer {
-            Some(Answer::Stored(stored)) => self.says(&Request::HostForget(stored)),
-            Some(Answer::Fetched(address, offset, bytes)) => {
-                sys::unmap(address, usize::try_from(bytes).unwrap_or(0));
-                self.says(&Request::HostDrop { offset, bytes });
-            }
+            Some(Answer::Stored(stored)) => self.forgets(stored),
+            Some(Answer::Fetched(address, offset, bytes)) => self.drops(address, offset, bytes),
             _ => {}
         }
     }
@@ -211,13 +208,16 @@ impl Session {
                 (None, None) => false,
             }
         };
+        if is_kept {
+            self.has(stored.spot());
+        }
         // Without the file the bytes would be gone with the daemon.
         let answer = match is_kept {
             true => Answer::Stored(stored),
             false => Answer::Refused,
         };
         if !is_kept || !self.answers(id, answer) {
-            self.says(&Request::HostForget(stored));
+            self.forgets(stored);
         }
     }
 
@@ -233,7 +233,10 @@ impl Session {
             return false;
         }
         let answer = match pages::host_range(file, offset, bytes) {
-            Ok(address) => Answer::Fetched(address, offset, bytes),
+            Ok(address) => {
+                self.has(Spot::memory(offset));
+                Answer::Fetched(address, offset, bytes)
+            }
             Err(error) => {
                 self.is_of_no_use(&error, (offset, bytes));
                 Answer::Refused
@@ -309,6 +312,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::guest::sys;
 
     fn file() -> Descriptor {
         let (file, _) = UnixStream::pair().expect("something open");

@@ -27,7 +27,7 @@ pub use control::{
 pub use error::{ErrorCode, WireError};
 pub use frame::{Decoder, FrameError, MAX_FRAME, decode, encode};
 pub use injection::{Injection, Linkage, is_container_id};
-pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request, Stored};
+pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request, Spot, Stored};
 pub use metrics::{
     DeviceMetrics, GrantsRow, HealthRow, Identity, LeaseChange, LeaseWas, LeasesRow, MetricsRow,
     NodeMetrics, PodRow, QueuedTenant, RefusedRow, SeriesRow, TenantMetrics,
@@ -42,7 +42,7 @@ pub use swap::{SwapRoom, SwapRow, TenantSwaps};
 pub const MAJOR: u16 = 1;
 
 /// The minor protocol version of this build. It grows whenever a variant is added.
-pub const MINOR: u16 = 18;
+pub const MINOR: u16 = 19;
 
 /// The greeting that opens every connection, so that a foreign peer is recognised before anything
 /// is decoded.

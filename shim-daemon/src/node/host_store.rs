@@ -181,6 +181,13 @@ impl HostStore {
         (is_own || is_before).then(|| owner.file.clone()).flatten()
     }
 
+    /// The ranges that this daemon gave a process: their places and lengths.
+    pub(super) fn ranges(&self, process: ProcessId) -> impl Iterator<Item = (u64, Bytes)> {
+        let owner = self.owners.get(&process).into_iter();
+        let ranges = owner.flat_map(|owner| owner.ranges.iter());
+        ranges.map(|(offset, bytes)| (*offset, *bytes))
+    }
+
     /// Whether a place in a file is this daemon's to give.
     fn is_ours(&self, offset: u64) -> bool {
         offset / OWN == self.base / OWN

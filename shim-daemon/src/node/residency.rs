@@ -225,6 +225,7 @@ impl Node {
                 self.give_host(now, (client, process, id), bytes);
                 return true;
             }
+            Request::HostDrop { .. } if self.is_outdated(client, process) => return true,
             Request::HostDrop { offset, bytes } => {
                 self.residency.host.drop_range(process, offset, bytes);
                 let storing = &mut self.residency.storing;

@@ -87,6 +87,7 @@ impl Node {
                 let from = (client.connection, process, id);
                 self.wants_host(now, from, bytes, Some(stored));
             }
+            Request::HostForget(_) if self.is_outdated(client, process) => (),
             Request::HostForget(stored) => {
                 let had_some = !self.stored_of(client.tenant).is_zero();
                 self.forget_stored(process, stored);
@@ -95,6 +96,11 @@ impl Node {
                     self.note_fetched(client.tenant);
                 }
             }
+            Request::Has {
+                from,
+                until,
+                ref spots,
+            } => self.has_only(now, (client, process), from..until, spots),
             // They come with descriptors, by another way.
             Request::HostFile { .. } | Request::HostMemory => (),
             _ => return false,
@@ -277,6 +283,11 @@ impl Node {
             host,
             offset,
         };
+        self.begin(job);
+    }
+
+    fn begin(&mut self, job: Job) {
+        self.residency.storing.begins(&job);
         self.effect(Effect::Copy(Box::new(job)));
     }
 
@@ -389,7 +400,7 @@ impl Node {
                     host,
                     offset,
                 };
-                self.effect(Effect::Copy(Box::new(job)));
+                self.begin(job);
             }
             Err(error) => {
                 let text = format!("no file can be made for memory: {error}");

@@ -12,6 +12,7 @@ impl Node {
     /// Work on host memory has ended.
     pub fn copied(&mut self, now: Nanos, done: Done) {
         let Done { job, outcome } = done;
+        self.residency.storing.ends(&job);
         let Key {
             process,
             connection,

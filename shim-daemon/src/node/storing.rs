@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::Stored;
+use gpushare_protocol::wire::{Spot, Stored};
 
 use super::host_store::PIECE;
 use super::{Client, ConnId};
 use crate::foreign::{Foreign, Lane};
-use crate::spill::{Facts, SpillFolder};
+use crate::spill::{Facts, Job, SpillFolder};
 
 /// Ranges are multiples of this.
 const WHOLE: u64 = 2 << 20;
@@ -83,10 +83,16 @@ pub(super) struct Storing {
     short: BTreeMap<ProcessId, (Bytes, Nanos)>,
     /// Processes of which a copy is under way.
     pub(super) busy: BTreeSet<ProcessId>,
+    /// Where the jobs of each process that are under way work: their ends see to what is there.
+    under_way: BTreeMap<(ProcessId, ConnId, u32), [Spot; 2]>,
+    /// The connection over which each process has said what it has. What it says over another one
+    /// is older.
+    told: BTreeMap<ProcessId, ConnId>,
     /// The last range of each process that was stored and that it has not dropped yet, and where
     /// its bytes are: a process whose connection ended meanwhile asks again.
     offered: BTreeMap<ProcessId, (u64, Stored)>,
-    /// Tenants that are asked to have their ranges stored, and since when nothing was heard of each.
+    /// Tenants that are asked to have their ranges stored, and since when nothing was heard of
+    /// each.
     pub(super) asked: BTreeMap<TenantId, Nanos>,
     /// Tenants that asked for nothing while they were asked.
     pub(super) silent: BTreeMap<TenantId, Silent>,
@@ -325,6 +331,48 @@ impl Storing {
         silent.times
     }
 
+    /// A job begins.
+    pub(super) fn begins(&mut self, job: &Job) {
+        let spots = [Spot::memory(job.offset), job.stored.spot()];
+        self.under_way.insert(key(job), spots);
+    }
+
+    /// A job has ended.
+    pub(super) fn ends(&mut self, job: &Job) {
+        self.under_way.remove(&key(job));
+    }
+
+    /// Whether a job of a process works there.
+    pub(super) fn is_worked_at(&self, process: ProcessId, spot: Spot) -> bool {
+        let all = self.under_way.iter();
+        let mut own = all.filter(|((of, ..), _)| *of == process);
+        own.any(|(_, spots)| spots.contains(&spot))
+    }
+
+    /// A process says over this connection what it has.
+    pub(super) fn tells(&mut self, process: ProcessId, connection: ConnId) {
+        self.told.insert(process, connection);
+    }
+
+    /// Whether what a process gives up over this connection is older than what it said to have.
+    pub(super) fn is_outdated(&self, process: ProcessId, connection: ConnId) -> bool {
+        let told = self.told.get(&process);
+        told.is_some_and(|of| *of != connection)
+    }
+
+    /// The places in files that this daemon gave a process, and their lengths.
+    pub(super) fn places(&self, process: ProcessId) -> impl Iterator<Item = Stored> {
+        let own = self.files.range((process, 0)..=(process, u64::MAX));
+        own.flat_map(|((_, file), kept)| {
+            kept.places.iter().map(|(at, bytes)| Stored {
+                file: *file,
+                at: *at,
+                bytes: bytes.0,
+                sum: 0,
+            })
+        })
+    }
+
     /// A process is told that this range is stored.
     pub(super) fn offer(&mut self, process: ProcessId, offset: u64, stored: Stored) {
         self.offered.insert(process, (offset, stored));
@@ -362,6 +410,8 @@ impl Storing {
         self.offered.remove(&process);
         self.waiting.retain(|wanted| wanted.process != process);
         self.busy.remove(&process);
+        self.under_way.retain(|(of, ..), _| *of != process);
+        self.told.remove(&process);
         self.allocating.remove(&process);
         self.short.remove(&process);
         self.fetched.remove(&process);
@@ -379,6 +429,10 @@ impl Storing {
         };
         self.elsewhere.insert(tenant, elsewhere);
     }
+}
+
+fn key(job: &Job) -> (ProcessId, ConnId, u32) {
+    (job.key.process, job.key.connection, job.key.id)
 }
 
 impl Kept {
