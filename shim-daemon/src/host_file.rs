@@ -92,6 +92,11 @@ impl HostFile {
         });
     }
 
+    /// The same of all of it.
+    pub fn give_all_back(self: &Arc<Self>) {
+        self.give_back(0, HOST_FILE.unsigned_abs());
+    }
+
     fn release(&self, offset: u64, bytes: u64) -> Result<(), PagesError> {
         let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         let released = self.change(hole, offset, bytes);

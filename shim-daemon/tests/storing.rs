@@ -2,14 +2,20 @@
 //! and copies to the disk that end when the test says so.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod ended;
+mod having;
+mod silent;
 mod told;
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
 
 use crate::driver::{Backend, Driver, FIRST};
 use crate::support::gate::control;
+use gpushare_core::lanes::{Owner, Part};
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::page::control::ControlPage;
 use gpushare_protocol::units::{Bytes, MIB};
@@ -35,6 +41,8 @@ struct Scene {
     tenant: TenantId,
     usage: UsagePage,
     client: Client,
+    /// Its memory file, as a child that it forked may have it.
+    memory: Option<Arc<HostFile>>,
     page: Option<&'static ControlPage>,
     replies: Vec<(ConnId, Reply)>,
     jobs: Vec<Job>,
@@ -66,6 +74,7 @@ impl Scene {
             tenant,
             usage,
             client,
+            memory: None,
             page: None,
             replies: vec![],
             jobs: vec![],
@@ -109,6 +118,7 @@ impl Scene {
         let file = HostFile::create(&lane).unwrap();
         file.allocate(AT, SIZE).unwrap();
         let shown = Foreign::new(file.descriptor().unwrap(), &lane);
+        self.memory = Some(Arc::new(file));
         self.node.present_memory(self.client, Some(shown));
         self.says(&Request::Residency(Residency {
             device_index: 0,
@@ -120,6 +130,16 @@ impl Scene {
             residue: Residue::default(),
         }));
         self.says(&Request::Adopted { instance: 1 });
+    }
+
+    /// What is allocated of its memory file once all that was wanted of it is done.
+    fn allocated(&self) -> u64 {
+        let part = Part::Shared(self.tenant);
+        let (says, heard) = channel();
+        let lane = self.node.lanes().lane(Owner { user: 0, part });
+        lane.run(move || says.send(()).unwrap());
+        heard.recv().unwrap();
+        self.memory.as_ref().unwrap().allocated().unwrap()
     }
 
     /// Another tenant, which is told of.

@@ -81,8 +81,8 @@ fn serve(socket: UnixStream, desk: &Desk, number: u64) {
         if ready != Ok(0) && line.receive(1 << 16).is_err() {
             return;
         }
-        if let Some((id, reply, descriptor)) = desk.store.due()
-            && line.send(id, &reply, vec![descriptor]).is_err()
+        if let Some((id, reply, descriptors)) = desk.store.due()
+            && line.send(id, &reply, descriptors).is_err()
         {
             return;
         }
@@ -148,8 +148,8 @@ fn answer(
         Request::HostRange { bytes, .. } => {
             let bytes = desk.store.shortened(bytes);
             match desk.store.give(bytes) {
-                Some((offset, file)) => {
-                    descriptors.push(file);
+                Some((offset, files)) => {
+                    descriptors = files;
                     Reply::HostRange { offset, bytes }
                 }
                 None => Reply::Refused(Refusal::NoMemory),
@@ -176,6 +176,7 @@ fn answer(
         | Request::WantIn { .. }
         | Request::HostDrop { .. }
         | Request::HostForget(_)
+        | Request::Has { .. }
         | Request::Unshared { .. }) => {
             let says = desk.says.lock().expect("nothing fails there");
             // At the end of a test the receiver is gone.

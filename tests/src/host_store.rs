@@ -29,11 +29,13 @@ pub struct HostStore {
     ranges: Mutex<Vec<u64>>,
     /// The next range lies behind the file's end: it cannot be mapped.
     is_misplaced: AtomicBool,
+    /// The next range comes without the file's descriptor.
+    is_without_file: AtomicBool,
     spilled: Mutex<Spilled>,
 }
 
-/// An answer, with the number of its question.
-type Answer = (u32, Reply, OwnedFd);
+/// An answer, with the number of its question, and what comes with it.
+type Answer = (u32, Reply, Vec<OwnedFd>);
 
 /// The file, and the answers to the questions about it.
 #[derive(Debug, Default)]
@@ -56,6 +58,7 @@ impl Default for HostStore {
             longest: AtomicU64::new(SIZE),
             ranges: Mutex::default(),
             is_misplaced: AtomicBool::new(false),
+            is_without_file: AtomicBool::new(false),
             spilled: Mutex::default(),
         }
     }
@@ -88,6 +91,11 @@ impl HostStore {
         self.is_misplaced.store(true, Ordering::SeqCst);
     }
 
+    /// The next range comes without the file's descriptor, as to a process that has none left.
+    pub fn next_comes_without_file(&self) {
+        self.is_without_file.store(true, Ordering::SeqCst);
+    }
+
     /// How much a process gets that asks for so much.
     pub(crate) fn shortened(&self, bytes: u64) -> u64 {
         bytes.min(self.longest.load(Ordering::SeqCst))
@@ -95,7 +103,7 @@ impl HostStore {
 
     /// A range, and the file. Unlike a daemon's it is not allocated: a test uses little of it, and
     /// would pay for pages that nothing touches.
-    pub(crate) fn give(&self, bytes: u64) -> Option<(u64, OwnedFd)> {
+    pub(crate) fn give(&self, bytes: u64) -> Option<(u64, Vec<OwnedFd>)> {
         let mut file = self.file.lock().expect("nothing fails there");
         let file = file.get_or_insert_with(|| {
             let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
@@ -117,7 +125,11 @@ impl HostStore {
             true => SIZE,
             false => 0,
         };
-        Some((offset + behind, file.try_clone().expect("a descriptor")))
+        let mut files = vec![file.try_clone().expect("a descriptor")];
+        if self.is_without_file.swap(false, Ordering::SeqCst) {
+            files.clear();
+        }
+        Some((offset + behind, files))
     }
 
     /// A process has a range stored, or fetched: its bytes are copied at once. It is not answered.
@@ -140,7 +152,7 @@ impl HostStore {
                     bytes,
                     sum: 0,
                 };
-                (id, Reply::HostStored(stored), OwnedFd::from(file))
+                (id, Reply::HostStored(stored), vec![OwnedFd::from(file)])
             }
             Request::HostFetch(Stored { at, bytes, .. }) => {
                 let (offset, memory) = self.give(bytes).expect("it gives more");

@@ -80,6 +80,8 @@ impl Stored {
         for said in self.scene.dealer.said() {
             match said {
                 Request::HostDrop { bytes, .. } => self.dropped += bytes,
+                // The file is closed.
+                Request::HostForget(stored) if stored.is_all() => {}
                 Request::HostForget(stored) => self.forgotten += stored.bytes,
                 Request::Away { away, .. } => outcome = Some(Outcome::Away(away)),
                 Request::Back { .. } => outcome = Some(Outcome::Back),

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use gpushare_protocol::page::residency::Order;
-use gpushare_protocol::wire::Request;
+use gpushare_protocol::wire::{Request, Spot, Stored};
+use gpushare_tests::host_store::HostStore;
 use gpushare_tests::movable::{Outcome, Scene};
 use gpushare_tests::{MIB, until};
 
@@ -115,6 +116,17 @@ fn stored_memory_comes_back_from_the_file() {
 }
 
 #[test]
+fn a_process_that_has_nothing_in_a_file_any_more_says_so() {
+    let mut scene = stored();
+    fetches(&mut scene);
+    scene.dealer.store().answers();
+    let all = Request::HostForget(Stored::all_of(1));
+    scene.dealer.hears(&all);
+    scene.guest.answers("check 0 1", "0");
+    scene.guest.finish().silently();
+}
+
+#[test]
 fn memory_that_is_fetched_too_late_is_given_back_at_once() {
     let mut scene = stored();
     fetches(&mut scene);
@@ -175,10 +187,11 @@ fn memory_that_stays_pinned_is_stored_once_for_each_request() {
     scene.guest.finish().silently();
 }
 
-#[test]
-fn host_memory_that_cannot_be_mapped_is_given_back_and_asked_for_again() {
+/// `spoils`: the first range that is given is of no use.
+#[track_caller]
+fn asks_again(spoils: impl Fn(&HostStore)) {
     let mut scene = Scene::new(SPEC);
-    scene.dealer.store().misplaces_next();
+    spoils(scene.dealer.store());
     scene.does(&[&format!("alloc 0 {PART}"), "fill 0 1"]);
     let decision = decides(&scene);
     assert!(matches!(decision, Request::HostDrop { .. }), "{decision:?}");
@@ -190,9 +203,20 @@ fn host_memory_that_cannot_be_mapped_is_given_back_and_asked_for_again() {
 }
 
 #[test]
-fn memory_that_is_fetched_and_cannot_be_mapped_is_given_back() {
+fn host_memory_that_cannot_be_mapped_is_given_back_and_asked_for_again() {
+    asks_again(HostStore::misplaces_next);
+}
+
+#[test]
+fn host_memory_that_comes_without_its_file_is_given_back() {
+    asks_again(HostStore::next_comes_without_file);
+}
+
+/// `spoils`: the first range that is fetched is of no use.
+#[track_caller]
+fn fetches_again(spoils: impl Fn(&HostStore)) {
     let mut scene = stored();
-    scene.dealer.store().misplaces_next();
+    spoils(scene.dealer.store());
     fetches(&mut scene);
     scene.dealer.store().answers();
     scene.dealer.hears_some(|said| match said {
@@ -205,5 +229,59 @@ fn memory_that_is_fetched_and_cannot_be_mapped_is_given_back() {
     scene.dealer.store().answers();
     assert_eq!(scene.outcome(), Outcome::Back);
     scene.guest.answers("check 0 1", "0");
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn memory_that_is_fetched_and_cannot_be_mapped_is_given_back() {
+    fetches_again(HostStore::misplaces_next);
+}
+
+#[test]
+fn memory_that_is_fetched_without_its_file_is_given_back() {
+    fetches_again(HostStore::next_comes_without_file);
+}
+
+/// The places of its ranges, as it says on a new connection.
+#[track_caller]
+fn says_what_it_has(scene: &Scene) -> Vec<Spot> {
+    scene.dealer.hears_some(|said| match said {
+        Request::Has { spots, .. } => Some(spots.clone()),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_process_says_on_each_new_connection_which_ranges_it_has() {
+    let mut scene = Scene::new(SPEC);
+    scene.does(&[&format!("alloc 0 {PART}"), "fill 0 1"]);
+    scene.provided(PART);
+    scene.leaves();
+    scene.dealer.hangs_up();
+    assert_eq!(says_what_it_has(&scene), [Spot::memory(0)]);
+    is_asked(&scene);
+    scene.dealer.store().answers();
+    let decision = decides(&scene);
+    assert!(matches!(decision, Request::HostDrop { .. }), "{decision:?}");
+    scene.dealer.hangs_up();
+    assert_eq!(says_what_it_has(&scene), [Spot { file: 1, at: 0 }]);
+    comes_back(scene);
+}
+
+/// No daemon hears that the memory is given back.
+#[test]
+fn a_range_that_is_dropped_under_no_daemon_is_said_to_the_next() {
+    let mut scene = Scene::new(SPEC);
+    scene.does(&[&format!("alloc 0 {PART}"), "fill 0 1"]);
+    scene.provided(PART);
+    scene.dealer.leave();
+    scene.does(&["free 0"]);
+    until("the range is dropped", || {
+        scene.dealer.come_back();
+        let has = says_what_it_has(&scene);
+        scene.dealer.leave();
+        has.is_empty()
+    });
+    scene.dealer.come_back();
     scene.guest.finish().silently();
 }

@@ -397,6 +397,25 @@ fn suspended_to_a_folder_a_tenant_leaves_the_host_to_others() {
     until("its file is open still", || scene.files().is_empty());
 }
 
+/// The driver lets go of the memory when it is asked again.
+#[test]
+fn memory_that_stays_pinned_once_is_suspended_to_the_folder_at_last() {
+    let scene = without_folder();
+    let tenant = scene.daemon.tenant("one", &SWAP);
+    let fails = [("SOFTGPU_FAIL", "cuMemHostUnregister:1:CUDA_ERROR_UNKNOWN")];
+    let mut first = tenant.client("swapped", &fails);
+    for (line, answer) in [
+        ("init".to_owned(), "init 0"),
+        (format!("alloc {SIZE}"), "alloc 0"),
+        ("fill 3".to_owned(), "fill 0"),
+    ] {
+        assert_eq!(first.ask(&line), answer);
+    }
+    assert_eq!(suspend_to(&scene, "one"), Ok(()));
+    assert!(scene.stored() >= SIZE);
+    assert_eq!(first.ask("check 3"), "check 0");
+}
+
 #[test]
 fn a_full_folder_of_a_command_is_its_error_and_the_memory_stays() {
     let mut scene = without_folder();

@@ -87,7 +87,22 @@ fn comes_back(
     let told = !scene.daemon.events("memory-lost").is_empty();
     assert_eq!(told, is_lost, "{why}");
     assert_eq!(first.ask("check 3"), answer, "{why}: and it stays so");
+    until("what counts as given is what the processes have", || {
+        let (room, _) = scene.daemon.swaps("one");
+        room.host_used == mapped(&first) + mapped(&second)
+    });
     is_lost
+}
+
+/// Bytes of host memory that a process has.
+fn mapped(guest: &Guest) -> u64 {
+    let maps = fs::read_to_string(format!("/proc/{}/maps", guest.id())).expect("it lives");
+    let ours = maps
+        .lines()
+        .filter(|line| line.contains("memfd:gpushare-host"));
+    let ends = ours.filter_map(|line| line.split(' ').next()?.split_once('-'));
+    let number = |text| u64::from_str_radix(text, 16).expect("an address");
+    ends.map(|(from, to)| number(to) - number(from)).sum()
 }
 
 /// The calls that a daemon makes for `run` once it serves: by function, from 1.
@@ -174,6 +189,18 @@ fn whatever_call_on_the_stored_memory_fails_no_byte_is_lost() {
         |function| !of_folder(function),
         usize::MAX,
     );
+}
+
+/// The first range is allocated, and the daemon has no descriptor left to send with it.
+#[test]
+fn a_range_that_cannot_be_handed_out_is_taken_back() {
+    let scene = Scene::failing(&[("FILE_FAIL", &format!("dup.memory:1:{EMFILE}"))]);
+    let (_one, first) = scene.filled("one", 3);
+    until("what counts as given is what the process has", || {
+        let (room, _) = scene.daemon.swaps("one");
+        let mapped = mapped(&first);
+        mapped >= SIZE && room.host_used == mapped
+    });
 }
 
 /// Suspended to a folder that a command names, and back.

@@ -196,9 +196,9 @@ pub(crate) fn pin(number: c_int) -> Option<Pin> {
     if base == libc::MAP_FAILED {
         return None;
     }
-    // SAFETY: the mapping made above.
-    unsafe { libc::madvise(base, BYTES, libc::MADV_DONTFORK) };
-    Some(Pin { base: base.addr() })
+    let base = base.expose_provenance();
+    keep_from_children(base, BYTES);
+    Some(Pin { base })
 }
 
 impl Drop for Pin {
@@ -269,6 +269,27 @@ unsafe extern "C" {
 pub(crate) fn at_exit(handler: extern "C" fn(*mut core::ffi::c_void)) -> bool {
     // SAFETY: a function of this library, which is never unloaded; its argument is not used.
     unsafe { __cxa_atexit(handler, ptr::null_mut(), ptr::null_mut()) == 0 }
+}
+
+/// Forked children do not have this mapping of ours.
+pub(crate) fn keep_from_children(address: usize, bytes: usize) {
+    let base = ptr::with_exposed_provenance_mut(address);
+    // SAFETY: the caller owns the mapping, of which nothing changes in this process.
+    unsafe { libc::madvise(base, bytes, libc::MADV_DONTFORK) };
+}
+
+/// Undoes a mapping of ours of a memory file, and frees its pages: they read as zero for any other
+/// that has them mapped.
+pub(crate) fn give_back(address: usize, bytes: usize) {
+    // SAFETY: the caller owns the mapping and has given up all that pointed into it.
+    unsafe {
+        libc::madvise(
+            ptr::with_exposed_provenance_mut(address),
+            bytes,
+            libc::MADV_REMOVE,
+        )
+    };
+    unmap(address, bytes);
 }
 
 /// Undoes a mapping of ours that nothing uses any more.

@@ -79,6 +79,8 @@ pub(super) enum Pinned {
     Unasked,
     /// It does, as long as this context lasts.
     By(CUcontext),
+    /// It did, by a context that has ended. Whether it still does is documented nowhere.
+    Ended,
     /// It will not.
     No,
 }
@@ -209,10 +211,11 @@ impl Store {
         }
     }
 
-    /// A range of which the driver was not asked yet: its number.
+    /// A range of which the driver was not asked yet, or since its context ended: its number.
     pub(super) fn next_to_pin(&self) -> Option<(usize, Given)> {
         let mut ranges = self.mapped();
-        let (number, _, given) = ranges.find(|(_, range, _)| range.pinned == Pinned::Unasked)?;
+        let is_next = |range: &Range| matches!(range.pinned, Pinned::Unasked | Pinned::Ended);
+        let (number, _, given) = ranges.find(|(_, range, _)| is_next(range))?;
         Some((number, given))
     }
 
@@ -227,7 +230,7 @@ impl Store {
     pub(super) fn context_gone(&mut self, context: CUcontext) {
         for range in self.ranges.values_mut() {
             if range.pinned == Pinned::By(context) {
-                range.pinned = Pinned::Unasked;
+                range.pinned = Pinned::Ended;
             }
         }
     }
@@ -300,9 +303,9 @@ impl Store {
 }
 
 impl Pinned {
-    /// Whether the driver knows it.
+    /// Whether the driver may know it: then it is told before the range is unmapped.
     pub(super) fn is_known(self) -> bool {
-        matches!(self, Self::By(_))
+        matches!(self, Self::By(_) | Self::Ended)
     }
 }
 
@@ -371,6 +374,18 @@ mod tests {
         assert_eq!(store.next_to_pin(), None);
         store.context_gone(ONE);
         assert_eq!(store.next_to_pin(), Some((0, given(4096, MIB))));
+    }
+
+    #[test]
+    fn range_of_a_context_that_ended_may_still_be_known_to_the_driver() {
+        let mut store = Store::default();
+        store.add(given(4096, MIB));
+        store.add(given(8192, MIB));
+        store.settled(1, Pinned::By(ONE));
+        store.context_gone(ONE);
+        let surplus = [store.surplus(0), store.surplus(0)];
+        let known = surplus.map(|range| range.map(|(_, pinned)| pinned.is_known()));
+        assert_eq!(known, [Some(true), Some(false)], "and one that never was");
     }
 
     #[test]

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use gpushare_cuda_abi::cuda::{CUcontext, CUresult};
 use gpushare_protocol::page::MAX_DEVICES;
-use gpushare_protocol::wire::Request;
 
 use super::behind::Behind;
 use super::host::{Given, MOST, Pinned, STEP};
@@ -18,7 +17,6 @@ use crate::driver::marking;
 use crate::driver::streams;
 use crate::driver::vmm;
 use crate::guest::frames;
-use crate::guest::sys;
 use crate::session::Session;
 
 /// How long more host memory than is needed is kept (ns): a program that frees its memory may be
@@ -158,17 +156,12 @@ fn drop_surplus(session: &Session, asked: &mut Asked, now: u64) {
         asked.surplus = None;
         return;
     };
-    let length = usize::try_from(range.bytes).unwrap_or(0);
     if pinned.is_known() && !unpinned(range.address) {
         tracing::warn!("host memory stays pinned");
         // In no list any more: never used, never unmapped.
         return;
     }
-    sys::unmap(range.address, length);
-    session.says(&Request::HostDrop {
-        offset: range.offset,
-        bytes: range.bytes,
-    });
+    session.drops(range.address, range.offset, range.bytes);
 }
 
 /// Whether nothing runs on the devices: the driver may wait for all work before it unpins memory,

@@ -8,14 +8,13 @@
 use std::time::{Duration, Instant};
 
 use gpushare_cuda_abi::cuda::{CUresult, CUstream};
-use gpushare_protocol::wire::{Request, Stored};
+use gpushare_protocol::wire::Stored;
 
 use super::host::{AsAsked, Found, Given, Piece};
 use super::memory::blocks;
 use super::provide::unpinned;
 use crate::driver::vmm;
 use crate::gate::seal;
-use crate::guest::sys;
 use crate::session::{Answer, Session};
 
 /// How long a range is waited for. The daemon gives up a little earlier where it has no room.
@@ -139,11 +138,7 @@ fn let_go(session: &Session, asked: Asked, stored: Stored) -> Result<(), Stays> 
 }
 
 fn give_back(session: &Session, given: Given) {
-    sys::unmap(given.address, usize::try_from(given.bytes).unwrap_or(0));
-    session.says(&Request::HostDrop {
-        offset: given.offset,
-        bytes: given.bytes,
-    });
+    session.drops(given.address, given.offset, given.bytes);
 }
 
 /// Ranges in which nothing lies are given back too: others are short of memory.
@@ -162,7 +157,7 @@ fn drop_unused(session: &Session) {
 fn forget_unused(session: &Session) {
     let mut some = false;
     while let Some(stored) = { blocks().store.unused_stored() } {
-        session.says(&Request::HostForget(stored));
+        session.forgets(stored);
         some = true;
     }
     if some && !blocks().store.has_stored() {

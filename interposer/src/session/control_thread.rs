@@ -90,12 +90,7 @@ impl Session {
             // Replies unknown to this version answer no ask of this process.
             match decode::<Reply>(id, &body) {
                 Ok(Reply::HostRange { offset, bytes }) => {
-                    if let Some(file) = connection.take_descriptor() {
-                        if !self.was_fetched(id, &file, (offset, bytes)) {
-                            self.was_given(&file, offset, bytes);
-                        }
-                        self.keep_memory(file);
-                    }
+                    self.has_range(id, connection.take_descriptor(), (offset, bytes));
                 }
                 Ok(Reply::HostStored(stored)) => {
                     let file = connection.take_descriptor();
@@ -219,7 +214,7 @@ impl Session {
     /// If a file was not presented: the connection is of no use.
     fn resume(&self, socket: &Arc<Descriptor>, instance: u64) -> io::Result<()> {
         let mut line = self.line();
-        // Frames for the previous daemon are repeated, or void.
+        // Frames for the previous daemon are repeated, or void. What they gave up is told anew.
         self.outbox().clear();
         *line = Some(Arc::clone(socket));
         self.send(
@@ -232,6 +227,7 @@ impl Session {
             return Err(error);
         }
         let line = line.as_ref();
+        self.tell_spots(line);
         let opened = self.opened.load(Ordering::Acquire);
         let device_indices =
             (0..u32::BITS).filter(|device_index| opened & (1 << device_index) != 0);

@@ -25,9 +25,11 @@ mod pauses;
 mod register;
 mod residency;
 mod socket;
+mod spots;
 mod stored;
 mod turns;
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fmt;
 use std::io;
@@ -41,7 +43,7 @@ use std::time::{Duration, Instant};
 use gpushare_protocol::injection;
 use gpushare_protocol::page::Page;
 use gpushare_protocol::page::control::ControlPage;
-use gpushare_protocol::wire::{Reply, Request, encode};
+use gpushare_protocol::wire::{Reply, Request, Spot, encode};
 
 use crate::guest::descriptor::{Descriptor, ParentsOnly};
 use crate::guest::fork::ForkLocal;
@@ -119,6 +121,8 @@ pub(crate) struct Session {
     /// thread with little stack may start the session.
     question: Box<Mutex<stored::Question>>,
     files: Box<Mutex<stored::Files>>,
+    /// Where the process's ranges lie. Each new connection is told.
+    spots: Box<Mutex<BTreeSet<Spot>>>,
 }
 
 /// Why the daemon's tenant cannot be joined.
@@ -224,6 +228,7 @@ impl Session {
             range_refused: AtomicBool::new(false),
             question: Box::default(),
             files: Box::default(),
+            spots: Box::default(),
         })
     }
 

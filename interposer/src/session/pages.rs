@@ -40,7 +40,8 @@ pub(super) fn control(file: &Descriptor) -> io::Result<&'static ControlPage> {
     Ok(page)
 }
 
-/// Maps a range of the host store, for ever. Returns its address.
+/// Maps a range of the host store, for ever. Returns its address. A forked child does not have it:
+/// nothing there uses it, and its pages would stay allocated for as long as the child lives.
 ///
 /// # Errors
 /// As for [`usage`], and for a range that does not lie in the file or at no page of it.
@@ -57,7 +58,9 @@ pub(super) fn host_range(file: &Descriptor, offset: u64, bytes: u64) -> io::Resu
     );
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let base = map_at(file, length, protection, offset)?;
-    Ok(base.as_ptr().expose_provenance())
+    let address = base.as_ptr().expose_provenance();
+    sys::keep_from_children(address, length);
+    Ok(address)
 }
 
 /// A file that can shrink would fault the program that reads it: only sealed ones are mapped.
@@ -107,4 +110,62 @@ fn map_at(
 pub(super) fn in_force(current: &AtomicPtr<ControlPage>) -> &'static ControlPage {
     // SAFETY: only ever set from pages that `control` mapped for ever.
     unsafe { &*current.load(Ordering::Acquire) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: u64 = 2 << 20;
+
+    /// What the system says of the mapping at an address.
+    fn flags(address: usize) -> String {
+        let all = std::fs::read_to_string("/proc/self/smaps").expect("readable");
+        let begins = format!("{address:08x}-");
+        let mut lines = all.lines().skip_while(|line| !line.starts_with(&begins));
+        let flags = lines.find(|line| line.starts_with("VmFlags:"));
+        flags.expect("a mapping").to_owned()
+    }
+
+    fn file() -> Descriptor {
+        // SAFETY: a name that lasts.
+        let number = unsafe { libc::memfd_create(c"test".as_ptr(), libc::MFD_ALLOW_SEALING) };
+        // SAFETY: no memory is involved.
+        unsafe {
+            libc::ftruncate(number, 2 * BYTES.cast_signed());
+            libc::fcntl(number, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK);
+        }
+        Descriptor::new(number).expect("memory")
+    }
+
+    /// Bytes of memory that a file has.
+    fn taken(file: &Descriptor) -> i64 {
+        sys::status(file.number()).expect("a file").st_blocks * 512
+    }
+
+    #[test]
+    fn range_that_is_given_back_takes_no_memory_whatever_else_maps_it() {
+        let file = file();
+        let [one, other] = [(); 2].map(|()| host_range(&file, 0, BYTES).expect("in the file"));
+        let first = ptr::with_exposed_provenance_mut::<u8>(one);
+        // SAFETY: the mapping made above.
+        unsafe { first.write_volatile(1) };
+        assert!(taken(&file) > 0);
+        sys::give_back(one, 2 << 20);
+        assert_eq!(taken(&file), 0);
+        sys::unmap(other, 2 << 20);
+    }
+
+    /// `dc`: not copied on fork.
+    #[test]
+    fn forked_child_does_not_have_the_ranges_and_has_the_pages() {
+        let file = file();
+        let range = host_range(&file, BYTES, BYTES).expect("it lies in the file");
+        assert!(flags(range).contains(" dc"), "{}", flags(range));
+        let page = map(&file, PAGE_BYTES.min(4096), libc::PROT_READ).expect("it lies in the file");
+        let page = page.as_ptr().expose_provenance();
+        assert!(!flags(page).contains(" dc"), "{}", flags(page));
+        sys::unmap(range, 2 << 20);
+        sys::unmap(page, 4096);
+    }
 }

@@ -1,11 +1,11 @@
 //! The daemon's orders about the process's memory, and the process's reports.
 
 use std::io;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use gpushare_protocol::page::residency::{Movability, Orders};
-use gpushare_protocol::wire::Request;
+use gpushare_protocol::wire::{Request, Spot};
 
 use super::{Session, pages};
 use crate::guest::descriptor::Descriptor;
@@ -72,11 +72,25 @@ impl Session {
         core::mem::take(&mut *self.ranges.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A range was given, by the file in this descriptor. For the control thread, which alone has
-    /// it.
-    pub(super) fn was_given(&self, file: &Descriptor, offset: u64, bytes: u64) {
+    /// A range was given, in answer to the mover's question or in advance. No file comes with it
+    /// where the process has no descriptor left. For the control thread.
+    pub(super) fn has_range(&self, id: u32, file: Option<Descriptor>, range: (u64, u64)) {
+        let Some(file) = file else {
+            let error = io::Error::other("no descriptor came with it");
+            self.is_of_no_use(&error, range);
+            return self.question_fails(id);
+        };
+        if !self.was_fetched(id, &file, range) {
+            self.was_given(&file, range);
+        }
+        self.keep_memory(file);
+    }
+
+    /// A range was given in advance, by the file in this descriptor.
+    fn was_given(&self, file: &Descriptor, (offset, bytes): (u64, u64)) {
         match pages::host_range(file, offset, bytes) {
             Ok(address) => {
+                self.has(Spot::memory(offset));
                 let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
                 ranges.push((address, offset, bytes));
             }
@@ -88,14 +102,18 @@ impl Session {
     /// process's for ever.
     pub(super) fn is_of_no_use(&self, error: &io::Error, (offset, bytes): (u64, u64)) {
         tracing::warn!(%error, "the host memory given is of no use");
-        self.says(&Request::HostDrop { offset, bytes });
+        self.gives_up(Spot::memory(offset), &Request::HostDrop { offset, bytes });
     }
 
     /// Says something about the process's memory. Lost where there is no daemon, or an older one.
     pub(crate) fn says(&self, request: &Request) {
+        let line = self.line();
+        self.says_on(line.as_ref(), request);
+    }
+
+    pub(super) fn says_on(&self, line: Option<&Arc<Descriptor>>, request: &Request) {
         if self.minor.load(Ordering::Relaxed) >= SINCE {
-            let line = self.line();
-            self.send(line.as_ref(), self.asks.number(), request);
+            self.send(line, self.asks.number(), request);
         }
     }
 

@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use gpushare_protocol::wire::{Refusal, Reply, Request, Stored, encode};
+use gpushare_protocol::wire::{Refusal, Reply, Request, Spot, Stored, encode};
 
 use super::{Session, pages, socket};
 use crate::guest::descriptor::Descriptor;
-use crate::guest::{exit, frames, sys};
+use crate::guest::{exit, frames};
 
 /// The first minor version of the protocol that stores memory in files.
 const SINCE: u16 = 14;
@@ -53,6 +53,15 @@ pub(super) struct Files {
 }
 
 impl Files {
+    /// Takes out those that are to be closed.
+    fn close_unused(&mut self) -> BTreeMap<u64, (Descriptor, u32)> {
+        let unused = self.unused;
+        let all = core::mem::take(&mut self.kept).into_iter();
+        let (closed, kept) = all.partition(|(_, (_, of))| *of <= unused);
+        self.kept = kept;
+        closed
+    }
+
     /// Sends all that are still ours, one after the other. What is in one that the program has
     /// closed is lost, whatever is sent.
     ///
@@ -160,11 +169,8 @@ impl Session {
     /// An answer that no thread waits for any more.
     pub(crate) fn drop_answer(&self, answer: Option<Answer>) {
         match answer {
-            Some(Answer::Stored(stored)) => self.says(&Request::HostForget(stored)),
-            Some(Answer::Fetched(address, offset, bytes)) => {
-                sys::unmap(address, usize::try_from(bytes).unwrap_or(0));
-                self.says(&Request::HostDrop { offset, bytes });
-            }
+            Some(Answer::Stored(stored)) => self.forgets(stored),
+            Some(Answer::Fetched(address, offset, bytes)) => self.drops(address, offset, bytes),
             _ => {}
         }
     }
@@ -178,9 +184,11 @@ impl Session {
 
     /// For the control thread, which alone has the descriptors.
     pub(super) fn close_unused_files(&self) {
-        let mut files = locked(&self.files);
-        let unused = files.unused;
-        files.kept.retain(|_, (_, of)| *of > unused);
+        let closed = locked(&self.files).close_unused();
+        for file in closed.into_keys() {
+            // A daemon to which it was presented cannot know otherwise.
+            self.says(&Request::HostForget(Stored::all_of(file)));
+        }
     }
 
     /// A range was stored, in the file of this descriptor. For the control thread.
@@ -200,13 +208,16 @@ impl Session {
                 (None, None) => false,
             }
         };
+        if is_kept {
+            self.has(stored.spot());
+        }
         // Without the file the bytes would be gone with the daemon.
         let answer = match is_kept {
             true => Answer::Stored(stored),
             false => Answer::Refused,
         };
         if !is_kept || !self.answers(id, answer) {
-            self.says(&Request::HostForget(stored));
+            self.forgets(stored);
         }
     }
 
@@ -222,7 +233,10 @@ impl Session {
             return false;
         }
         let answer = match pages::host_range(file, offset, bytes) {
-            Ok(address) => Answer::Fetched(address, offset, bytes),
+            Ok(address) => {
+                self.has(Spot::memory(offset));
+                Answer::Fetched(address, offset, bytes)
+            }
             Err(error) => {
                 self.is_of_no_use(&error, (offset, bytes));
                 Answer::Refused
@@ -241,6 +255,11 @@ impl Session {
             _ => Answer::Refused,
         };
         self.answers(id, answer);
+    }
+
+    /// The answer to the question is of no use. For the control thread.
+    pub(super) fn question_fails(&self, id: u32) {
+        self.answers(id, Answer::Refused);
     }
 
     fn answers(&self, id: u32, answer: Answer) -> bool {
@@ -293,6 +312,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::guest::sys;
 
     fn file() -> Descriptor {
         let (file, _) = UnixStream::pair().expect("something open");

@@ -233,7 +233,8 @@ pub enum Request {
     /// they are there and their checksum is right; by [`Refusal::DataLost`] if it is not; by
     /// [`Refusal::NoMemory`] where there is no room for them now.
     HostFetch(Stored),
-    /// Stored bytes are wanted no more. Not answered.
+    /// Stored bytes are wanted no more. [`Stored::all_of`]: none of that file are, and it is
+    /// closed. Not answered.
     HostForget(Stored),
     /// The process holds this file with stored bytes, which a previous daemon made. The file's
     /// descriptor travels with the message. Not answered.
@@ -251,6 +252,42 @@ pub enum Request {
         /// The device's index in the tenant's pages.
         device_index: u8,
     },
+    /// Of the spots from `from` on and before `until`, the process has only these. Sent on each new
+    /// connection, after the files and before any other message about its memory: what it gave up
+    /// before may not have been heard. Not answered. Since minor 19.
+    Has {
+        /// Where that begins.
+        from: Spot,
+        /// Where it ends.
+        until: Spot,
+        /// What the process has.
+        spots: Vec<Spot>,
+    },
+}
+
+/// Where a range of a process's memory lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Spot {
+    /// The number of its file; 0 for the memory file.
+    pub file: u64,
+    /// Where it begins there.
+    pub at: u64,
+}
+
+impl Spot {
+    /// Before all others.
+    pub const FIRST: Self = Self { file: 0, at: 0 };
+    /// Behind all others.
+    pub const END: Self = Self {
+        file: u64::MAX,
+        at: u64::MAX,
+    };
+
+    /// A place in the memory file.
+    #[must_use]
+    pub const fn memory(at: u64) -> Self {
+        Self { file: 0, at }
+    }
 }
 
 /// Bytes of a range that lie in a file, as [`Reply::HostStored`] says.
@@ -264,6 +301,35 @@ pub struct Stored {
     pub bytes: u64,
     /// Their checksum (XXH3, 64 bits).
     pub sum: u64,
+}
+
+impl Stored {
+    /// All bytes of a file, for [`Request::HostForget`]. A daemon that does not know of it takes
+    /// them for more bytes than are there.
+    #[must_use]
+    pub const fn all_of(file: u64) -> Self {
+        Self {
+            file,
+            at: u64::MAX,
+            bytes: u64::MAX,
+            sum: 0,
+        }
+    }
+
+    /// Where they begin.
+    #[must_use]
+    pub const fn spot(&self) -> Spot {
+        Spot {
+            file: self.file,
+            at: self.at,
+        }
+    }
+
+    /// Whether these are all bytes of their file.
+    #[must_use]
+    pub const fn is_all(&self) -> bool {
+        self.at == u64::MAX
+    }
 }
 
 /// See [`Request::Register`].

@@ -27,7 +27,7 @@ pub use control::{
 pub use error::{ErrorCode, WireError};
 pub use frame::{Decoder, FrameError, MAX_FRAME, decode, encode};
 pub use injection::{Injection, Linkage, is_container_id};
-pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request, Stored};
+pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request, Spot, Stored};
 pub use metrics::{
     DeviceMetrics, GrantsRow, HealthRow, Identity, LeaseChange, LeaseWas, LeasesRow, MetricsRow,
     NodeMetrics, PodRow, QueuedTenant, RefusedRow, SeriesRow, TenantMetrics,

@@ -181,6 +181,13 @@ impl HostStore {
         (is_own || is_before).then(|| owner.file.clone()).flatten()
     }
 
+    /// The ranges that this daemon gave a process: their places and lengths.
+    pub(super) fn ranges(&self, process: ProcessId) -> impl Iterator<Item = (u64, Bytes)> {
+        let owner = self.owners.get(&process).into_iter();
+        let ranges = owner.flat_map(|owner| owner.ranges.iter());
+        ranges.map(|(offset, bytes)| (*offset, *bytes))
+    }
+
     /// Whether a place in a file is this daemon's to give.
     fn is_ours(&self, offset: u64) -> bool {
         offset / OWN == self.base / OWN
@@ -237,6 +244,16 @@ impl HostStore {
         }
     }
 
+    /// A process has ended: its memory is free at once. A child that it forked may have the file
+    /// mapped for as long as it likes, and its bytes are of no use there.
+    pub(super) fn ended(&mut self, process: ProcessId) {
+        let owner = self.owners.remove(&process);
+        if let Some(file) = owner.and_then(|owner| owner.file) {
+            file.give_all_back();
+        }
+    }
+
+    /// A process lives on under another number, or as another program: its file stays as it is.
     pub(super) fn forget(&mut self, process: ProcessId) {
         self.owners.remove(&process);
     }
@@ -328,6 +345,41 @@ mod tests {
         assert!(store.range(ONE, first, 4 << 20).is_some());
         assert!(store.range(ONE, first, 2 << 20).is_none(), "another length");
         assert!(store.range(OTHER, first, 4 << 20).is_none());
+    }
+
+    #[test]
+    fn memory_of_a_process_that_ended_is_free_though_a_child_has_it() {
+        let mut store = store(Bytes::gib(1));
+        let (_, childs) = store.allocate(ONE, Bytes::mib(4));
+        let (_, others) = store.allocate(OTHER, Bytes::mib(2));
+        store.ended(ONE);
+        assert_eq!(allocated(&childs), 0);
+        assert_eq!(allocated(&others), 2 << 20);
+        assert_eq!(store.given(ONE), Bytes::ZERO);
+    }
+
+    #[test]
+    fn a_presented_file_is_free_once_its_process_ended() {
+        let (mut one, mut next) = (store_of(77), store_of(78));
+        let (_, file) = one.allocate(ONE, Bytes::mib(4));
+        next.comes(ONE);
+        let lane = lane();
+        let shown = Foreign::new(file.descriptor().unwrap(), &lane);
+        let adopted = Arc::new(HostFile::adopt(shown).unwrap());
+        next.adopt(
+            ONE,
+            HostFile::adopt(Foreign::new(adopted.descriptor().unwrap(), &lane)).unwrap(),
+        );
+        next.ended(ONE);
+        assert_eq!(allocated(&adopted), 0);
+    }
+
+    #[test]
+    fn memory_of_a_process_that_lives_on_stays_as_it_is() {
+        let mut store = store(Bytes::gib(1));
+        let (_, file) = store.allocate(ONE, Bytes::mib(4));
+        store.forget(ONE);
+        assert_eq!(allocated(&file), 4 << 20);
     }
 
     #[test]

@@ -231,6 +231,10 @@ impl Node {
                 Some(facts),
             ) => {
                 let file = file.onto(&self.lane(tenant));
+                if forgotten == Bytes::MAX {
+                    // All of it. It is closed on its lane.
+                    return self.tend_host(now);
+                }
                 let storing = &mut self.residency.storing;
                 storing.presented((process, number), file, facts, forgotten);
                 self.tell_held(tenant);

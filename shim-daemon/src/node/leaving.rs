@@ -15,6 +15,7 @@ impl Node {
         };
         self.asks.forget(process);
         self.away.ended(process);
+        self.residency.host.ended(process);
         self.forget_moves(process, known.tenant());
         let charged = self.charged_by(&known);
         self.note_measures(known.tenant());

@@ -13,6 +13,7 @@ mod event_budget;
 mod events;
 mod fences;
 mod guarding;
+mod having;
 mod history;
 mod host_store;
 mod injected;

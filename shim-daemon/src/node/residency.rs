@@ -225,9 +225,14 @@ impl Node {
                 self.give_host(now, (client, process, id), bytes);
                 return true;
             }
+            Request::HostDrop { .. } if self.is_outdated(client, process) => return true,
             Request::HostDrop { offset, bytes } => {
                 self.residency.host.drop_range(process, offset, bytes);
-                self.residency.storing.accepted(process, offset);
+                let storing = &mut self.residency.storing;
+                if storing.accepted(process, offset) {
+                    storing.silent.remove(&client.tenant);
+                    storing.is_heard(client.tenant, now);
+                }
                 self.tell_held(client.tenant);
                 self.tend_host(now);
                 return true;
@@ -353,7 +358,8 @@ impl Node {
         known.device_ids().get(usize::from(device_index)).copied()
     }
 
-    /// A process of a tenant has ended: what it had on the host is gone.
+    /// A process of a tenant has ended, or lives on under another number: it has nothing on the
+    /// host any more.
     pub(super) fn forget_moves(&mut self, process: ProcessId, tenant: TenantId) {
         self.residency.host.forget(process);
         self.residency.storing.forget_all(process);

@@ -87,6 +87,7 @@ impl Node {
                 let from = (client.connection, process, id);
                 self.wants_host(now, from, bytes, Some(stored));
             }
+            Request::HostForget(_) if self.is_outdated(client, process) => (),
             Request::HostForget(stored) => {
                 let had_some = !self.stored_of(client.tenant).is_zero();
                 self.forget_stored(process, stored);
@@ -95,6 +96,11 @@ impl Node {
                     self.note_fetched(client.tenant);
                 }
             }
+            Request::Has {
+                from,
+                until,
+                ref spots,
+            } => self.has_only(now, (client, process), from..until, spots),
             // They come with descriptors, by another way.
             Request::HostFile { .. } | Request::HostMemory => (),
             _ => return false,
@@ -277,6 +283,11 @@ impl Node {
             host,
             offset,
         };
+        self.begin(job);
+    }
+
+    fn begin(&mut self, job: Job) {
+        self.residency.storing.begins(&job);
         self.effect(Effect::Copy(Box::new(job)));
     }
 
@@ -301,24 +312,29 @@ impl Node {
         }
     }
 
+    /// Gives a range to its process. Whether it went: if not, the process is refused, and the range
+    /// is to be dropped.
     pub(super) fn hand_out(
         &mut self,
         (to, id): (ConnId, u32),
         host: &HostFile,
         (offset, bytes): (u64, u64),
-    ) {
-        match host.descriptor() {
-            Ok(descriptor) => self.effect(Effect::Client {
-                to,
-                id,
-                reply: Reply::HostRange { offset, bytes },
-                descriptors: vec![descriptor],
-            }),
+    ) -> bool {
+        let descriptor = match host.descriptor() {
+            Ok(descriptor) => descriptor,
             Err(error) => {
                 tracing::warn!(%error, "no descriptor for host memory");
                 self.refuse_host(to, id, Refusal::NoMemory);
+                return false;
             }
-        }
+        };
+        self.effect(Effect::Client {
+            to,
+            id,
+            reply: Reply::HostRange { offset, bytes },
+            descriptors: vec![descriptor],
+        });
+        true
     }
 
     pub(super) fn refuse_host(&mut self, to: ConnId, id: u32, why: Refusal) {
@@ -335,6 +351,7 @@ impl Node {
         let to = client.connection;
         let host = self.residency.host.range(process, offset, bytes);
         let storing = &mut self.residency.storing;
+        storing.is_heard(client.tenant, now);
         let is_asked = storing.asked.contains_key(&client.tenant);
         let (Some(host), true, false) = (host, is_asked, storing.busy.contains(&process)) else {
             return self.refuse_host(to, id, Refusal::Cancelled);
@@ -383,7 +400,7 @@ impl Node {
                     host,
                     offset,
                 };
-                self.effect(Effect::Copy(Box::new(job)));
+                self.begin(job);
             }
             Err(error) => {
                 let text = format!("no file can be made for memory: {error}");
@@ -408,7 +425,7 @@ impl Node {
         self.event("spill-failed", Some(tenant), None, text);
         let asked: Vec<TenantId> = self.residency.storing.asked.keys().copied().collect();
         for tenant in asked {
-            self.ask_one_to_store(tenant, false);
+            self.ask_one_to_store(now, tenant, false);
         }
         self.tend_host(now);
     }

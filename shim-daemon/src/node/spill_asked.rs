@@ -15,9 +15,18 @@ const MOST_FILES: usize = 64;
 /// Most that all processes of a tenant present together.
 const MOST_OF_TENANT: usize = 512;
 
+/// How long a tenant that is asked may ask for nothing. A process asks for its next range a few
+/// milliseconds after the one before.
+const SILENCE: Nanos = Nanos::secs(5);
+/// How often a command's tenant is asked in vain.
+const TRIES: u32 = 3;
+/// How long another one that was asked in vain is not asked again.
+const REST: Nanos = Nanos::secs(10);
+
 impl Node {
     /// Has as many tenants store their ranges as the waiting requests need, and no others.
     pub(super) fn ask_to_store(&mut self, now: Nanos) {
+        self.give_up_silent(now);
         let paused = self
             .residency
             .storing
@@ -33,32 +42,73 @@ impl Node {
             let storable = self.storable(tenant);
             let elsewhere = self.residency.storing.elsewhere.contains_key(&tenant);
             let room = elsewhere || self.may_store(Bytes(1));
-            let chosen = !storable.is_zero() && room && (elsewhere || !missing.is_zero());
+            let silent = self.residency.storing.silent.get(&tenant);
+            let rests = silent.is_some_and(|silent| now < silent.until);
+            let wanted = elsewhere || !missing.is_zero();
+            let chosen = !storable.is_zero() && room && wanted && !rests;
             if chosen {
                 missing -= storable;
             }
-            self.ask_one_to_store(tenant, chosen);
+            self.ask_one_to_store(now, tenant, chosen);
         }
         let out: Vec<TenantId> = self.residency.storing.asked.keys().copied().collect();
         let order = self.world.spill_order();
         for tenant in out {
             if !order.contains(&tenant) {
-                self.ask_one_to_store(tenant, false);
+                self.ask_one_to_store(now, tenant, false);
+            }
+        }
+        let silent = &mut self.residency.storing.silent;
+        silent.retain(|tenant, _| order.contains(tenant));
+    }
+
+    /// Asks tenants by another word that ask for nothing: a process does not ask again for a range
+    /// of which its driver did not let go, until the word changes. One that keeps its memory
+    /// whatever the word is not waited for.
+    fn give_up_silent(&mut self, now: Nanos) {
+        let storing = &self.residency.storing;
+        let asked = storing.asked.iter();
+        let silent = asked.filter(|(_, since)| now >= **since + SILENCE);
+        let silent = silent.filter(|(tenant, _)| !self.is_busy(**tenant));
+        let silent: Vec<TenantId> = silent.map(|(tenant, _)| *tenant).collect();
+        for tenant in silent {
+            self.ask_one_to_store(now, tenant, false);
+            let storing = &mut self.residency.storing;
+            let by_command = storing.elsewhere.contains_key(&tenant);
+            // Others' requests are refused at once while it rests.
+            let until = match by_command {
+                true => Nanos::ZERO,
+                false => now + REST,
+            };
+            let times = storing.is_silent(tenant, until);
+            if by_command && times >= TRIES {
+                storing.elsewhere.remove(&tenant);
+                let text = "its process does not ask to have it stored: it is stopped, or its \
+                            driver keeps the memory pinned";
+                self.not_suspended_to(tenant, text);
+                self.event("spill-failed", Some(tenant), None, text.to_owned());
             }
         }
     }
 
-    pub(super) fn ask_one_to_store(&mut self, tenant: TenantId, chosen: bool) {
+    /// Whether memory of a tenant is being copied.
+    fn is_busy(&self, tenant: TenantId) -> bool {
+        let known = self.tenants.get(&tenant).into_iter();
+        let mut members = known.flat_map(|known| known.members());
+        members.any(|process| self.residency.storing.busy.contains(&process))
+    }
+
+    pub(super) fn ask_one_to_store(&mut self, now: Nanos, tenant: TenantId, chosen: bool) {
         let storing = &mut self.residency.storing;
         let is_asked = storing.asked.contains_key(&tenant);
         if is_asked == chosen {
             return;
         }
         let number = chosen.then(|| storing.number());
-        let word = self.set_spill_word(tenant, number);
+        self.set_spill_word(tenant, number);
         let asked = &mut self.residency.storing.asked;
         match chosen {
-            true => drop(asked.insert(tenant, word)),
+            true => drop(asked.insert(tenant, now)),
             false => drop(asked.remove(&tenant)),
         }
         if !chosen {
@@ -121,7 +171,7 @@ impl Node {
         }
     }
 
-    fn set_spill_word(&mut self, tenant: TenantId, number: Option<u64>) -> u32 {
+    fn set_spill_word(&mut self, tenant: TenantId, number: Option<u64>) {
         let word = number.map_or(0, |number| {
             u32::try_from(number % u64::from(u32::MAX)).unwrap_or(0) + 1
         });
@@ -131,7 +181,6 @@ impl Node {
                 self.wake_soon(tenant);
             }
         }
-        word
     }
 
     /// Bytes that a tenant's processes could have stored.

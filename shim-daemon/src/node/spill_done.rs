@@ -12,14 +12,20 @@ impl Node {
     /// Work on host memory has ended.
     pub fn copied(&mut self, now: Nanos, done: Done) {
         let Done { job, outcome } = done;
+        self.residency.storing.ends(&job);
         let Key {
             process,
             connection,
             ..
         } = job.key;
         let Some(known) = self.processes.get(process) else {
-            // It ended meanwhile, and all it had with it.
-            return;
+            // It ended meanwhile, and all it had with it. The work may have begun after that.
+            return match job.task {
+                Task::Store(_) => (),
+                Task::Allocate | Task::Fetch(_) => {
+                    job.host.give_back(job.offset, job.stored.bytes);
+                }
+            };
         };
         let (tenant, is_here) = (known.tenant(), known.connection() == Some(connection));
         match &job.task {
@@ -31,11 +37,11 @@ impl Node {
                 }
             }
             Task::Fetch(_) => {
-                self.is_free(process, tenant, is_here);
+                self.is_free(now, process, (tenant, is_here));
                 self.is_fetched((tenant, is_here), &job, outcome);
             }
             Task::Store(_) => {
-                self.is_free(process, tenant, is_here);
+                self.is_free(now, process, (tenant, is_here));
                 match outcome {
                     Ok(sum) if is_here => self.is_stored(now, tenant, &job, sum),
                     Ok(_) => self.is_not_stored(tenant, &job),
@@ -52,12 +58,13 @@ impl Node {
     }
 
     /// No copy of a process is under way any more.
-    fn is_free(&mut self, process: ProcessId, tenant: TenantId, is_here: bool) {
+    fn is_free(&mut self, now: Nanos, process: ProcessId, (tenant, is_here): (TenantId, bool)) {
         self.residency.storing.busy.remove(&process);
+        self.residency.storing.is_heard(tenant, now);
         if !is_here {
             // Its connection broke. If it asked again meanwhile it was refused, and waits until it
             // is asked by another word.
-            self.ask_one_to_store(tenant, false);
+            self.ask_one_to_store(now, tenant, false);
         }
     }
 
@@ -80,7 +87,10 @@ impl Node {
         match outcome {
             Ok(_) if is_here && is_its_own => {
                 self.residency.failing.remove(&process);
-                self.hand_out((connection, id), &job.host, (offset, bytes));
+                if !self.hand_out((connection, id), &job.host, (offset, bytes)) {
+                    self.residency.host.drop_range(process, offset, bytes);
+                    self.tell_held(tenant);
+                }
             }
             outcome => {
                 // It asks again, and knows nothing of this range.
@@ -108,10 +118,18 @@ impl Node {
         } = job.key;
         if outcome.is_ok() && is_here {
             self.residency.failing.remove(&process);
-            let storing = &mut self.residency.storing;
-            storing.was_fetched(process, Bytes(job.stored.bytes));
             let range = (job.offset, job.stored.bytes);
-            return self.hand_out((connection, id), &job.host, range);
+            match self.hand_out((connection, id), &job.host, range) {
+                true => {
+                    let storing = &mut self.residency.storing;
+                    storing.was_fetched(process, Bytes(job.stored.bytes));
+                }
+                false => {
+                    self.residency.host.drop_range(process, range.0, range.1);
+                    self.tell_held(tenant);
+                }
+            }
+            return;
         }
         // It asks again, and knows nothing of this range.
         let host = &mut self.residency.host;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::Stored;
+use gpushare_protocol::wire::{Spot, Stored};
 
 use super::host_store::PIECE;
 use super::{Client, ConnId};
 use crate::foreign::{Foreign, Lane};
-use crate::spill::{Facts, SpillFolder};
+use crate::spill::{Facts, Job, SpillFolder};
 
 /// Ranges are multiples of this.
 const WHOLE: u64 = 2 << 20;
@@ -57,6 +57,15 @@ pub(super) struct Elsewhere {
     pub(super) told: bool,
 }
 
+/// A tenant that gave no more of its memory, though it has some.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Silent {
+    /// How often since it last gave some.
+    pub(super) times: u32,
+    /// It is not asked again before then.
+    pub(super) until: Nanos,
+}
+
 /// The node's folder, the files, and what is asked for.
 #[derive(Debug, Default)]
 pub(super) struct Storing {
@@ -74,11 +83,19 @@ pub(super) struct Storing {
     short: BTreeMap<ProcessId, (Bytes, Nanos)>,
     /// Processes of which a copy is under way.
     pub(super) busy: BTreeSet<ProcessId>,
+    /// Where the jobs of each process that are under way work: their ends see to what is there.
+    under_way: BTreeMap<(ProcessId, ConnId, u32), [Spot; 2]>,
+    /// The connection over which each process has said what it has. What it says over another one
+    /// is older.
+    told: BTreeMap<ProcessId, ConnId>,
     /// The last range of each process that was stored and that it has not dropped yet, and where
     /// its bytes are: a process whose connection ended meanwhile asks again.
     offered: BTreeMap<ProcessId, (u64, Stored)>,
-    /// Tenants that are asked to have their ranges stored, and the number of the request.
-    pub(super) asked: BTreeMap<TenantId, u32>,
+    /// Tenants that are asked to have their ranges stored, and since when nothing was heard of
+    /// each.
+    pub(super) asked: BTreeMap<TenantId, Nanos>,
+    /// Tenants that asked for nothing while they were asked.
+    pub(super) silent: BTreeMap<TenantId, Silent>,
     /// Nothing is stored before then: the disk was full, or failed.
     pub(super) paused: Option<Nanos>,
     /// Bytes stored since the tenant was asked.
@@ -130,7 +147,7 @@ impl Storing {
 
     /// Whether any bytes are in files.
     pub(super) fn has_files(&self) -> bool {
-        !self.files.is_empty()
+        self.files.values().any(|file| !file.bytes().is_zero())
     }
 
     pub(super) fn limit(&self) -> Bytes {
@@ -278,7 +295,13 @@ impl Storing {
             }
             _ => kept.before -= Bytes(stored.bytes),
         }
-        if kept.bytes().is_zero() && !is_current {
+        let is_unused = match kept.write {
+            Some(_) => kept.places.is_empty() && !is_current,
+            // What is counted of it can be too little: a file system that compresses gives a file
+            // fewer blocks than it has bytes. Its process alone knows when none are left.
+            None => stored.is_all(),
+        };
+        if is_unused {
             self.files.remove(&key);
         }
     }
@@ -293,20 +316,77 @@ impl Storing {
         self.fetched.remove(&process).unwrap_or_default()
     }
 
+    /// A tenant that is asked does what it was asked for.
+    pub(super) fn is_heard(&mut self, tenant: TenantId, now: Nanos) {
+        if let Some(since) = self.asked.get_mut(&tenant) {
+            *since = now;
+        }
+    }
+
+    /// A tenant that is asked has been silent: how often by now. It is not asked before `until`.
+    pub(super) fn is_silent(&mut self, tenant: TenantId, until: Nanos) -> u32 {
+        let silent = self.silent.entry(tenant).or_default();
+        silent.times += 1;
+        silent.until = until;
+        silent.times
+    }
+
+    /// A job begins.
+    pub(super) fn begins(&mut self, job: &Job) {
+        let spots = [Spot::memory(job.offset), job.stored.spot()];
+        self.under_way.insert(key(job), spots);
+    }
+
+    /// A job has ended.
+    pub(super) fn ends(&mut self, job: &Job) {
+        self.under_way.remove(&key(job));
+    }
+
+    /// Whether a job of a process works there.
+    pub(super) fn is_worked_at(&self, process: ProcessId, spot: Spot) -> bool {
+        let all = self.under_way.iter();
+        let mut own = all.filter(|((of, ..), _)| *of == process);
+        own.any(|(_, spots)| spots.contains(&spot))
+    }
+
+    /// A process says over this connection what it has.
+    pub(super) fn tells(&mut self, process: ProcessId, connection: ConnId) {
+        self.told.insert(process, connection);
+    }
+
+    /// Whether what a process gives up over this connection is older than what it said to have.
+    pub(super) fn is_outdated(&self, process: ProcessId, connection: ConnId) -> bool {
+        let told = self.told.get(&process);
+        told.is_some_and(|of| *of != connection)
+    }
+
+    /// The places in files that this daemon gave a process, and their lengths.
+    pub(super) fn places(&self, process: ProcessId) -> impl Iterator<Item = Stored> {
+        let own = self.files.range((process, 0)..=(process, u64::MAX));
+        own.flat_map(|((_, file), kept)| {
+            kept.places.iter().map(|(at, bytes)| Stored {
+                file: *file,
+                at: *at,
+                bytes: bytes.0,
+                sum: 0,
+            })
+        })
+    }
+
     /// A process is told that this range is stored.
     pub(super) fn offer(&mut self, process: ProcessId, offset: u64, stored: Stored) {
         self.offered.insert(process, (offset, stored));
     }
 
-    /// A process dropped a range: it knows where the bytes are, if they are stored.
-    pub(super) fn accepted(&mut self, process: ProcessId, offset: u64) {
-        if self
-            .offered
-            .get(&process)
-            .is_some_and(|(of, _)| *of == offset)
-        {
+    /// A process dropped a range: it knows where the bytes are, if they are stored. Whether they
+    /// are.
+    pub(super) fn accepted(&mut self, process: ProcessId, offset: u64) -> bool {
+        let offered = self.offered.get(&process);
+        let accepted = offered.is_some_and(|(of, _)| *of == offset);
+        if accepted {
             self.offered.remove(&process);
         }
+        accepted
     }
 
     /// A process asks again for a range that is stored already: it never heard of that. Returns
@@ -330,6 +410,8 @@ impl Storing {
         self.offered.remove(&process);
         self.waiting.retain(|wanted| wanted.process != process);
         self.busy.remove(&process);
+        self.under_way.retain(|(of, ..), _| *of != process);
+        self.told.remove(&process);
         self.allocating.remove(&process);
         self.short.remove(&process);
         self.fetched.remove(&process);
@@ -347,6 +429,10 @@ impl Storing {
         };
         self.elsewhere.insert(tenant, elsewhere);
     }
+}
+
+fn key(job: &Job) -> (ProcessId, ConnId, u32) {
+    (job.key.process, job.key.connection, job.key.id)
 }
 
 impl Kept {

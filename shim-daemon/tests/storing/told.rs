@@ -94,3 +94,41 @@ fn a_flood_of_events_leaves_those_of_other_tenants_in_the_ring() {
     let said = scene.said("events-left-out");
     assert!(said.len() == 1 && said[0].contains(&left_out), "{said:?}");
 }
+
+/// As on a file system that compresses: the blocks of the file are fewer than its bytes.
+#[test]
+fn a_presented_file_is_kept_until_its_process_wants_none_of_it() {
+    let mut scene = Scene::new();
+    let _ = scene.is_stored();
+    scene.drops();
+    scene.presents(77);
+    scene.is_looked_at(NOW);
+    let of_file = |at| Stored {
+        file: 77,
+        at,
+        bytes: SIZE,
+        sum: 0,
+    };
+    scene.says(&Request::HostForget(of_file(2 * SIZE)));
+    scene.fetches(77);
+    assert_eq!(scene.jobs.len(), 1, "other bytes of it are wanted still");
+    scene.copy_ends();
+    scene.says(&Request::HostForget(of_file(0)));
+    scene.says(&Request::HostForget(Stored::all_of(77)));
+    let before = scene.replies.len();
+    scene.fetches(77);
+    assert_eq!((scene.jobs.len(), scene.replies.len()), (0, before + 1));
+    assert_eq!(*scene.told(), Reply::Refused(Refusal::DataLost));
+}
+
+#[test]
+fn a_file_that_is_given_up_while_it_is_looked_at_is_not_kept() {
+    let mut scene = Scene::new();
+    let _ = scene.is_stored();
+    scene.drops();
+    scene.presents(77);
+    scene.says(&Request::HostForget(Stored::all_of(77)));
+    scene.is_looked_at(NOW);
+    scene.fetches(77);
+    assert_eq!(*scene.told(), Reply::Refused(Refusal::DataLost));
+}

@@ -283,3 +283,14 @@ fn the_bytes_of_minor_17_never_change() {
     let unshared = Request::Unshared { device_index: 2 };
     assert_eq!(postcard::to_allocvec(&unshared).expect("encodes"), [28, 2]);
 }
+
+#[test]
+fn the_bytes_of_minor_19_never_change() {
+    let has = Request::Has {
+        from: Spot::FIRST,
+        until: Spot { file: 1, at: 300 },
+        spots: vec![Spot::memory(2), Spot { file: 0, at: 3 }],
+    };
+    let bytes = postcard::to_allocvec(&has).expect("encodes");
+    assert_eq!(bytes, [29, 0, 0, 1, 172, 2, 2, 0, 2, 0, 3]);
+}

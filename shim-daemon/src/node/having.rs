@@ -1,0 +1,54 @@
+//! What a process has of the host's memory and in files, as it says on a new connection. What it
+//! gave up, or was given, while its connection broke was not heard.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use gpushare_core::{Nanos, ProcessId};
+use gpushare_protocol::wire::{Spot, Stored};
+
+use super::{Client, Node};
+
+impl Node {
+    /// Of these spots, a process has only those. What this daemon gave it of the others is given
+    /// up. The end of a job sees to what that works at.
+    pub(super) fn has_only(
+        &mut self,
+        now: Nanos,
+        (client, process): (Client, ProcessId),
+        about: Range<Spot>,
+        spots: &[Spot],
+    ) {
+        let moves = &mut self.residency;
+        moves.storing.tells(process, client.connection);
+        let had: BTreeSet<Spot> = spots.iter().copied().collect();
+        let storing = &moves.storing;
+        let is_lost = |spot: Spot| {
+            about.contains(&spot) && !had.contains(&spot) && !storing.is_worked_at(process, spot)
+        };
+        let ranges = moves.host.ranges(process);
+        let ranges = ranges.filter(|(offset, _)| is_lost(Spot::memory(*offset)));
+        let ranges: Vec<_> = ranges.collect();
+        let stored = storing.places(process);
+        let stored: Vec<Stored> = stored.filter(|one| is_lost(one.spot())).collect();
+        for (offset, bytes) in ranges {
+            self.residency.host.drop_range(process, offset, bytes.0);
+        }
+        let had_some = !self.stored_of(client.tenant).is_zero();
+        for stored in stored {
+            self.forget_stored(process, stored);
+        }
+        self.tell_held(client.tenant);
+        if had_some {
+            self.note_fetched(client.tenant);
+        }
+        self.tend_host(now);
+    }
+
+    /// Whether what a process gives up over this connection was heard already, by what it said to
+    /// have over a newer one. The place may be another range's by now.
+    pub(super) fn is_outdated(&self, client: Client, process: ProcessId) -> bool {
+        let storing = &self.residency.storing;
+        storing.is_outdated(process, client.connection)
+    }
+}

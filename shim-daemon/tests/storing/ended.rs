@@ -1,0 +1,47 @@
+//! What is left of a process's host memory after its end.
+
+use super::*;
+
+impl Scene {
+    fn process_ends(&mut self) {
+        let process = self.client.process.unwrap();
+        self.node.process_ended(NOW, process);
+        self.work();
+    }
+}
+
+#[test]
+fn memory_of_a_process_that_ended_is_free_though_its_child_lives() {
+    let mut scene = Scene::out();
+    assert_eq!(scene.allocated(), SIZE);
+    scene.process_ends();
+    assert_eq!(scene.allocated(), 0);
+}
+
+#[test]
+fn memory_of_a_process_whose_connection_ended_stays() {
+    let mut scene = Scene::out();
+    scene.node.disconnected(NOW, scene.client);
+    assert_eq!(scene.allocated(), SIZE);
+    scene.registers(ConnId(2));
+    assert_eq!(scene.allocated(), SIZE);
+}
+
+/// What the loop hears at once it may do in another order than it came.
+#[test]
+fn memory_that_is_given_to_a_process_after_its_end_is_free_again() {
+    let mut scene = Scene::new();
+    let _ = scene.is_stored();
+    scene.drops();
+    let units = u32::try_from(SIZE / 512).unwrap();
+    let line = scene.usage.view().line(0, 0).unwrap();
+    line.word.charge_anyway(units);
+    scene.says(&Request::HostRange {
+        device_index: 0,
+        bytes: SIZE,
+    });
+    assert_eq!(scene.jobs.len(), 1);
+    scene.process_ends();
+    scene.copy_ends();
+    assert_eq!(scene.allocated(), 0);
+}

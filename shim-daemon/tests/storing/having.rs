@@ -1,0 +1,106 @@
+//! What was given up, or given, while a connection broke.
+
+use super::*;
+
+impl Scene {
+    /// The connection breaks, and the process comes over another one.
+    fn comes_again(&mut self, connection: ConnId) {
+        self.node.disconnected(NOW, self.client);
+        self.registers(connection);
+    }
+
+    /// It says that it has these and nothing else.
+    fn has(&mut self, spots: &[Spot]) {
+        self.says(&Request::Has {
+            from: Spot::FIRST,
+            until: Spot::END,
+            spots: spots.to_vec(),
+        });
+    }
+
+    /// The process is given a range anew: its place.
+    fn is_given(&mut self) -> u64 {
+        let stored = self.is_stored();
+        self.drops();
+        self.says(&Request::HostFetch(stored));
+        self.copy_ends();
+        let Reply::HostRange { offset, .. } = *self.told() else {
+            panic!("{:?}", self.told())
+        };
+        self.says(&Request::HostForget(stored));
+        assert_eq!(self.room(), (SIZE, 0));
+        offset
+    }
+}
+
+#[test]
+fn what_a_process_gave_up_while_its_connection_broke_is_free() {
+    let mut scene = Scene::new();
+    let offset = scene.is_given();
+    scene.comes_again(ConnId(2));
+    scene.has(&[Spot::memory(offset)]);
+    assert_eq!(scene.room(), (SIZE, 0), "it has the range still");
+    scene.comes_again(ConnId(3));
+    scene.has(&[]);
+    assert_eq!(scene.room(), (0, 0));
+    assert_eq!(scene.allocated(), 0);
+}
+
+#[test]
+fn stored_bytes_that_a_process_does_not_have_are_forgotten() {
+    let mut scene = Scene::new();
+    let stored = scene.is_stored();
+    scene.drops();
+    scene.comes_again(ConnId(2));
+    scene.has(&[stored.spot()]);
+    assert_eq!(scene.room(), (0, SIZE));
+    scene.comes_again(ConnId(3));
+    scene.has(&[]);
+    assert_eq!(scene.room(), (0, 0));
+    assert_eq!(scene.said("fetched").len(), 1);
+}
+
+#[test]
+fn what_a_message_is_not_about_stays_as_it_is() {
+    let mut scene = Scene::new();
+    let offset = scene.is_given();
+    scene.comes_again(ConnId(2));
+    for (from, until) in [
+        (Spot::FIRST, Spot::memory(offset)),
+        (Spot::memory(offset + 1), Spot::END),
+    ] {
+        let spots = vec![];
+        scene.says(&Request::Has { from, until, spots });
+    }
+    assert_eq!(scene.room(), (SIZE, 0));
+}
+
+/// What is under way for the former connection is given up at its end, once.
+#[test]
+fn a_place_at_which_a_job_works_is_not_given_twice() {
+    let mut scene = Scene::new();
+    let stored = scene.is_stored();
+    scene.drops();
+    scene.says(&Request::HostFetch(stored));
+    scene.comes_again(ConnId(2));
+    scene.has(&[stored.spot()]);
+    assert_eq!(scene.room(), (SIZE, SIZE));
+    scene.copy_ends();
+    assert_eq!(scene.room(), (0, SIZE));
+}
+
+/// The loop may hear the end of the former connection after the beginning of the next.
+#[test]
+fn what_a_former_connection_gives_up_late_changes_nothing() {
+    let mut scene = Scene::new();
+    let offset = scene.is_given();
+    let former = scene.client;
+    scene.comes_again(ConnId(2));
+    let bytes = SIZE;
+    let drops = Request::HostDrop { offset, bytes };
+    scene.has(&[Spot::memory(offset)]);
+    scene.node.request(NOW, former, 8, &drops);
+    assert_eq!(scene.room(), (SIZE, 0));
+    scene.says(&drops);
+    assert_eq!(scene.room(), (0, 0));
+}
