@@ -54,8 +54,8 @@ pub(crate) struct Start {
 }
 
 /// A time is used though the device may have waited for the program for so long meanwhile (ns), or
-/// for one part in so many of it. That contains the launch and the second event: a few microseconds,
-/// and some tens of them on a busy machine.
+/// for one part in so many of it. That contains the launch and the second event: a few
+/// microseconds, and some tens of them on a busy machine.
 const GAPS: (u64, u64) = (80_000, 16);
 
 /// Asks marks, each in its own context: the driver wants one to be current.
