@@ -58,7 +58,8 @@ fn is_mounted(folder: &Path) -> bool {
 
 /// Why programs of every user cannot load the library from a folder, if so. In a container the
 /// dynamic linker then prints a line and starts the program without the library, and so without
-/// limits.
+/// limits. Nothing is said of a folder that this process cannot see: it may be hidden from a service
+/// (`ProtectHome=`), or on another machine; and no container starts where it is not there.
 ///
 /// # Errors
 /// What is missing or closed, as a sentence.
@@ -66,7 +67,11 @@ pub fn is_loadable(folder: &Path) -> Result<(), String> {
     let library = folder.join(LIBRARY_NAME);
     for (path, is_folder) in [(folder, true), (&library, false)] {
         let name = path.display();
-        let found = fs::metadata(path).map_err(|error| format!("cannot open {name}: {error}"))?;
+        let found = match fs::metadata(path) {
+            Ok(found) => found,
+            Err(_) if is_folder => return Ok(()),
+            Err(error) => return Err(format!("cannot open {name}: {error}")),
+        };
         if found.is_dir() != is_folder {
             return Err(format!("{name} is of another kind than it has to be"));
         }
@@ -144,8 +149,9 @@ mod tests {
         let folder = place.path().join("lib");
         let library = folder.join(LIBRARY_NAME);
         let told = || is_loadable(&folder).unwrap_err();
-        assert!(told().contains("cannot open"));
+        is_loadable(&folder).expect("it cannot be seen");
         fs::create_dir(&folder).unwrap();
+        assert!(told().contains("cannot open"));
         assert!(told().contains(LIBRARY_NAME));
         fs::create_dir(&library).unwrap();
         assert!(told().contains("kind"));

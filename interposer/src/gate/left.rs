@@ -26,9 +26,18 @@ fn is_gone(record: &Record, shown: &AtomicU64, at: u64) -> bool {
         return true;
     }
     let owner = record.owner.load(Ordering::Acquire);
-    stack_of(owner).is_some_and(|stack| is_above(stack, at))
+    sleeps_above(owner.into(), at)
         // The thread may have begun another one meanwhile, which stays out of a closed gate.
         && shown.load(Ordering::Acquire) == at
+}
+
+/// The same of any call of a thread, with a frame at `at`.
+pub(crate) fn has_left(thread: i64, at: u64) -> bool {
+    !frames::is_there(at) || sleeps_above(thread, at)
+}
+
+fn sleeps_above(thread: i64, at: u64) -> bool {
+    stack_of(thread).is_some_and(|stack| is_above(stack, at))
 }
 
 /// The longest stack that is taken for one (bytes): a handler's own stack lies farther away.
@@ -42,7 +51,7 @@ fn is_above(stack: u64, at: u64) -> bool {
 }
 
 /// Where the stack of a thread of this process ends that sleeps in a system call.
-fn stack_of(thread: i32) -> Option<u64> {
+fn stack_of(thread: i64) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).ok()?;
     stack_in(&text)
 }

@@ -19,7 +19,7 @@ mod device_gate;
 pub(crate) mod drain;
 mod guard;
 mod ledger;
-mod left;
+pub(crate) mod left;
 #[cfg(test)]
 mod litmus;
 pub(crate) mod marks;

@@ -66,6 +66,28 @@ impl Frame {
     }
 }
 
+/// The place of a call that holds something: others can see whether it is still there.
+#[derive(Debug)]
+pub(crate) struct Place(Frame);
+
+impl Place {
+    /// Of a call that is there, until this is dropped.
+    pub(crate) fn new() -> Self {
+        Self(Frame::new())
+    }
+
+    /// Where it is.
+    pub(crate) fn address(&self) -> u64 {
+        self.0.address()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.0.store(0, Ordering::Relaxed);
+    }
+}
+
 /// This thread is in one of our calls; leaves it when dropped.
 #[derive(Debug)]
 pub(crate) struct Inside<'a>(&'a Frame);

@@ -3,6 +3,9 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// How often the time to wait passes before a turn is taken from a thread that may come back.
+const ROUNDS: u32 = 3;
+
 /// Admits one thread at a time.
 #[derive(Debug)]
 pub(crate) struct TimedLock {
@@ -16,6 +19,17 @@ struct Queue {
     waiting: usize,
     /// Turns so far.
     turns: u64,
+    /// Of the thread that has the turn.
+    holder: Holder,
+}
+
+/// A thread that has a turn.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Holder {
+    /// Its system number.
+    pub(crate) thread: i64,
+    /// The address of its call's [`Frame`](crate::guest::frames::Frame).
+    pub(crate) at: u64,
 }
 
 /// A turn; dropping it lets the next one go.
@@ -40,6 +54,7 @@ impl TimedLock {
                 busy: false,
                 waiting: 0,
                 turns: 0,
+                holder: Holder { thread: 0, at: 0 },
             }),
             over: Condvar::new(),
         }
@@ -48,15 +63,27 @@ impl TimedLock {
     /// Waits for a turn, `patience` at most; `None` when that was not enough.
     pub(crate) fn take(&self, patience: Duration) -> Option<TimedLockGuard<'_>> {
         let queue = self.wait(patience);
-        (!queue.busy).then(|| self.begin(queue, false))
+        (!queue.busy).then(|| self.begin(queue, Holder::default(), false))
     }
 
-    /// The same, where the thread that has the turn may never come back from it: when the time is
-    /// over its turn is taken from it.
-    pub(crate) fn seize(&self, patience: Duration) -> TimedLockGuard<'_> {
-        let queue = self.wait(patience);
-        let seized = queue.busy;
-        self.begin(queue, seized)
+    /// The same, where the thread that has the turn may never come back from it: its turn is taken
+    /// from it when the time is over and `is_left` says that it has left its call, and after three
+    /// times as long in any case.
+    pub(crate) fn seize(
+        &self,
+        patience: Duration,
+        me: Holder,
+        is_left: impl Fn(Holder) -> bool,
+    ) -> TimedLockGuard<'_> {
+        let mut rounds = 1;
+        loop {
+            let queue = self.wait(patience);
+            let left = queue.busy && is_left(queue.holder);
+            if !queue.busy || left || rounds >= ROUNDS {
+                return self.begin(queue, me, left);
+            }
+            rounds += 1;
+        }
     }
 
     fn wait(&self, patience: Duration) -> MutexGuard<'_, Queue> {
@@ -73,8 +100,13 @@ impl TimedLock {
         queue
     }
 
-    fn begin(&self, mut queue: MutexGuard<'_, Queue>, seized: bool) -> TimedLockGuard<'_> {
-        queue.busy = true;
+    fn begin(
+        &self,
+        mut queue: MutexGuard<'_, Queue>,
+        holder: Holder,
+        seized: bool,
+    ) -> TimedLockGuard<'_> {
+        (queue.busy, queue.holder) = (true, holder);
         queue.turns += 1;
         TimedLockGuard {
             lock: self,
@@ -89,7 +121,7 @@ impl TimedLock {
 }
 
 impl TimedLockGuard<'_> {
-    /// Whether it was taken from another thread.
+    /// Whether it was taken from a thread that has left its call.
     pub(crate) fn is_seized(&self) -> bool {
         self.seized
     }
@@ -128,14 +160,30 @@ mod tests {
     #[test]
     fn a_turn_is_taken_from_a_thread_that_does_not_come_back() {
         let turns = TimedLock::default();
-        let late = turns.seize(Duration::ZERO);
+        let holder = |at| Holder { thread: 1, at };
+        let seize = |at, left: u64| {
+            turns.seize(Duration::from_millis(1), holder(at), move |other| {
+                other.at == left
+            })
+        };
+        let late = seize(1, 0);
         assert!(!late.is_seized());
-        let next = turns.seize(Duration::from_millis(1));
+        let next = seize(2, 1);
         assert!(next.is_seized());
         drop(late);
         assert!(turns.take(Duration::ZERO).is_none(), "the next one has it");
         drop(next);
-        assert!(!turns.seize(Duration::ZERO).is_seized());
+        assert!(!seize(3, 2).is_seized());
+    }
+
+    #[test]
+    fn a_turn_taken_from_a_thread_that_may_come_back_is_not_called_left() {
+        let turns = TimedLock::default();
+        let slow = turns.seize(Duration::ZERO, Holder::default(), |_| false);
+        let next = turns.seize(Duration::from_millis(1), Holder::default(), |_| false);
+        assert!(!next.is_seized(), "it may end what it is about to end");
+        drop(slow);
+        assert!(turns.take(Duration::ZERO).is_none(), "the next one has it");
     }
 
     #[test]

@@ -17,9 +17,11 @@ use crate::driver::stream_ref::StreamRef;
 use crate::driver::streams;
 use crate::entry::args::Out;
 use crate::entry::hooks;
-use crate::gate::{self, drain, seal};
+use crate::gate::{self, drain, left, seal};
 use crate::guest::fork::ForkLocal;
-use crate::guest::timed_lock::{TimedLock, TimedLockGuard};
+use crate::guest::frames::Place;
+use crate::guest::sys;
+use crate::guest::timed_lock::{Holder, TimedLock, TimedLockGuard};
 use crate::holdings::frees;
 use crate::holdings::objects::{self, Map};
 use crate::holdings::overhead;
@@ -52,17 +54,23 @@ hooks! {
 static PRIMARY: Map<CUcontext> = Map::new();
 
 /// How long a call waits for its turn at a primary context: a call that was left by a jump does not
-/// give its turn back.
+/// give its turn back. Three times as long for one that may come back: the driver makes the others
+/// wait too.
 const TURN: Duration = Duration::from_secs(10);
 
 /// A thread's turn at retaining or releasing the primary context of a device. Whether a release
 /// ended it is known only afterwards, and a retain in between would make another one of the same
 /// handle: so nothing comes between the driver's answer and what follows from it. Why: ADR 183.
-fn turn(ordinal: CUdevice) -> Option<TimedLockGuard<'static>> {
+fn turn(ordinal: CUdevice, place: &Place) -> Option<TimedLockGuard<'static>> {
     static TURNS: ForkLocal<[TimedLock; MAX_DEVICES]> = ForkLocal::new();
     let device = device::of_ordinal(ordinal)?;
     let turns = TURNS.get_or(|| [const { TimedLock::new() }; MAX_DEVICES]);
-    let turn = turns.get(device.index())?.seize(TURN);
+    let me = Holder {
+        thread: sys::this_thread(),
+        at: place.address(),
+    };
+    let is_left = |Holder { thread, at }| left::has_left(thread, at) || !sys::is_alive(thread);
+    let turn = turns.get(device.index())?.seize(TURN, me, is_left);
     if turn.is_seized() {
         tracing::warn!("a call for the primary context did not return: not waited for");
         abandoned(ordinal);
@@ -196,7 +204,8 @@ fn retain(context: Out<'_, CUcontext>, device: CUdevice, call: impl Fn() -> CUre
     if let Err(refused) = expected(device) {
         return refused;
     }
-    let _turn = turn(device);
+    let place = Place::new();
+    let _turn = turn(device, &place);
     if is_active(device) {
         return remembered(device, context, call());
     }
@@ -236,7 +245,8 @@ fn ending_primary(
 ) -> CUresult {
     let number = u64::from(device.cast_unsigned());
     seal::pass(|| {
-        let turn = turn(device);
+        let place = Place::new();
+        let turn = turn(device, &place);
         let Some(context) = PRIMARY.with(number, |context| *context) else {
             return call();
         };
@@ -256,7 +266,8 @@ fn create_green(
     if let Err(refused) = expected(ordinal) {
         return refused;
     }
-    let _turn = turn(ordinal);
+    let place = Place::new();
+    let _turn = turn(ordinal, &place);
     let begins = !is_active(ordinal);
     let (answer, took) = match begun(device, call) {
         Ok(begun) => begun,

@@ -11,7 +11,7 @@ use gpushare_protocol::wire::{Spot, Stored};
 use super::host_store::PIECE;
 use super::{Client, ConnId};
 use crate::foreign::{Foreign, Lane};
-use crate::spill::{Facts, Job, SpillFolder};
+use crate::spill::{Facts, Job, SpillFolder, Task};
 
 /// Ranges are multiples of this.
 const WHOLE: u64 = 2 << 20;
@@ -84,7 +84,7 @@ pub(super) struct Storing {
     /// Processes of which a copy is under way.
     pub(super) busy: BTreeSet<ProcessId>,
     /// Where the jobs of each process that are under way work: their ends see to what is there.
-    under_way: BTreeMap<(ProcessId, ConnId, u32), [Spot; 2]>,
+    under_way: BTreeMap<(ProcessId, ConnId, u32), Spot>,
     /// The connection over which each process has said what it has. What it says over another one
     /// is older.
     told: BTreeMap<ProcessId, ConnId>,
@@ -298,8 +298,12 @@ impl Storing {
         let is_unused = match kept.write {
             Some(_) => kept.places.is_empty() && !is_current,
             // What is counted of it can be too little: a file system that compresses gives a file
-            // fewer blocks than it has bytes. Its process alone knows when none are left.
-            None => stored.is_all(),
+            // fewer blocks than it has bytes. Its process alone knows when none are left, and says
+            // so if it is one that says what it has.
+            None => {
+                let says = self.told.contains_key(&process);
+                stored.is_all() || !says && kept.before.is_zero()
+            }
         };
         if is_unused {
             self.files.remove(&key);
@@ -331,10 +335,14 @@ impl Storing {
         silent.times
     }
 
-    /// A job begins.
+    /// A job begins. It works at the place that it gives: the end of the job decides about that
+    /// one. What it reads may be given up meanwhile, as by a process that says so.
     pub(super) fn begins(&mut self, job: &Job) {
-        let spots = [Spot::memory(job.offset), job.stored.spot()];
-        self.under_way.insert(key(job), spots);
+        let gives = match job.task {
+            Task::Store(_) => job.stored.spot(),
+            _ => Spot::memory(job.offset),
+        };
+        self.under_way.insert(key(job), gives);
     }
 
     /// A job has ended.
@@ -346,7 +354,7 @@ impl Storing {
     pub(super) fn is_worked_at(&self, process: ProcessId, spot: Spot) -> bool {
         let all = self.under_way.iter();
         let mut own = all.filter(|((of, ..), _)| *of == process);
-        own.any(|(_, spots)| spots.contains(&spot))
+        own.any(|(_, gives)| *gives == spot)
     }
 
     /// A process says over this connection what it has.
@@ -428,6 +436,8 @@ impl Storing {
             told: false,
         };
         self.elsewhere.insert(tenant, elsewhere);
+        // Of earlier requests.
+        self.silent.remove(&tenant);
     }
 }
 

@@ -213,13 +213,18 @@ mod tests {
     fn what_keeps_a_class_from_its_places_is_said_once_until_it_is_over() {
         let root = tempfile::tempdir().unwrap();
         let way = root.path().join("way");
+        let library = root.path().join("lib");
+        std::fs::create_dir(&library).unwrap();
+        std::fs::write(library.join("libgpushare.so"), "").unwrap();
         let text = format!(
-            "[classes.one]\n[containers]\ncdi = \"{}/cdi.json\"\nlibrary = \"/opt/libgpushare.so\"\n",
-            way.display()
+            "[classes.one]\n[containers]\ncdi = \"{}/cdi.json\"\nlibrary = \"{}\"\n",
+            way.display(),
+            library.display()
         );
         let settings = crate::config::read(&text, crate::node::Settings::default()).unwrap();
         let mut server = server(&root.path().join("run"), settings);
         assert_eq!(said(&mut server), [""; 0], "all is there");
+        assert!(way.join("cdi.json").exists());
         let class = class_folder(&root.path().join("run"), "one");
         for _ in 0..2 {
             // A file where a folder has to be.

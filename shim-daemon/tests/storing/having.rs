@@ -18,6 +18,21 @@ impl Scene {
         });
     }
 
+    /// It says that it says such things, and nothing about any place.
+    pub(super) fn says_what_it_has(&mut self) {
+        self.says(&Request::Has {
+            from: Spot::FIRST,
+            until: Spot::FIRST,
+            spots: vec![],
+        });
+    }
+
+    /// It asks to have the range at this place stored.
+    fn stores(&mut self, offset: u64) {
+        let bytes = SIZE;
+        self.says(&Request::HostStore { offset, bytes });
+    }
+
     /// The process is given a range anew: its place.
     fn is_given(&mut self) -> u64 {
         let stored = self.is_stored();
@@ -102,5 +117,43 @@ fn what_a_former_connection_gives_up_late_changes_nothing() {
     scene.node.request(NOW, former, 8, &drops);
     assert_eq!(scene.room(), (SIZE, 0));
     scene.says(&drops);
+    assert_eq!(scene.room(), (0, 0));
+}
+
+/// The place of a range that was dropped unheard may be given again, and stored again.
+#[test]
+fn bytes_that_were_stored_of_an_earlier_range_at_a_place_are_still_there() {
+    let mut scene = Scene::new();
+    let offset = scene.is_given();
+    scene.stores(offset);
+    scene.copy_ends();
+    let Reply::HostStored(stored) = *scene.told() else {
+        panic!("{:?}", scene.told())
+    };
+    scene.comes_again(ConnId(2));
+    scene.has(&[stored.spot()]);
+    assert_eq!(scene.room(), (0, SIZE));
+    let is_fetched = |scene: &mut Scene| {
+        scene.says(&Request::HostFetch(stored));
+        scene.copy_ends();
+        let reply = scene.told();
+        assert!(matches!(reply, Reply::HostRange { .. }), "{reply:?}");
+    };
+    is_fetched(&mut scene);
+    scene.stores(offset);
+    scene.copy_ends();
+    let bytes = SIZE;
+    scene.says(&Request::HostDrop { offset, bytes });
+    is_fetched(&mut scene);
+}
+
+#[test]
+fn a_range_that_is_given_up_while_it_is_stored_is_free() {
+    let mut scene = Scene::new();
+    let offset = scene.is_given();
+    scene.stores(offset);
+    scene.comes_again(ConnId(2));
+    scene.has(&[]);
+    scene.copy_ends();
     assert_eq!(scene.room(), (0, 0));
 }

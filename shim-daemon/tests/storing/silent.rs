@@ -55,6 +55,22 @@ fn a_command_ends_whose_process_keeps_its_memory_for_good() {
 }
 
 #[test]
+fn a_later_command_is_given_as_much_time_as_the_first() {
+    let mut scene = Scene::new();
+    for times in 1..=3 {
+        scene.keeps_its_range();
+        scene.is_later(Nanos(times * SILENCE.0));
+    }
+    assert_eq!((scene.keeping(), scene.word()), (1, 0));
+    scene.is_suspended_to_a_file();
+    scene.is_looked_at(NOW);
+    let word = scene.word();
+    scene.is_later(Nanos(4 * SILENCE.0));
+    assert_eq!(scene.keeping(), 1, "not at the first silence");
+    assert!(scene.word() != 0 && scene.word() != word);
+}
+
+#[test]
 fn a_process_whose_memory_is_being_stored_is_not_silent() {
     let mut scene = Scene::new();
     let word = scene.word();

@@ -103,6 +103,7 @@ fn a_presented_file_is_kept_until_its_process_wants_none_of_it() {
     scene.drops();
     scene.presents(77);
     scene.is_looked_at(NOW);
+    scene.says_what_it_has();
     let of_file = |at| Stored {
         file: 77,
         at,
@@ -129,6 +130,24 @@ fn a_file_that_is_given_up_while_it_is_looked_at_is_not_kept() {
     scene.presents(77);
     scene.says(&Request::HostForget(Stored::all_of(77)));
     scene.is_looked_at(NOW);
+    scene.fetches(77);
+    assert_eq!(*scene.told(), Reply::Refused(Refusal::DataLost));
+}
+
+/// A library from before minor 19 says nothing of what it has, nor that it closes a file.
+#[test]
+fn an_older_library_has_closed_a_file_of_which_it_forgot_all() {
+    let mut scene = Scene::new();
+    let _ = scene.is_stored();
+    scene.drops();
+    scene.presents(77);
+    scene.is_looked_at(NOW);
+    scene.says(&Request::HostForget(Stored {
+        file: 77,
+        at: 0,
+        bytes: SIZE,
+        sum: 0,
+    }));
     scene.fetches(77);
     assert_eq!(*scene.told(), Reply::Refused(Refusal::DataLost));
 }

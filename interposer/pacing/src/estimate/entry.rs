@@ -165,7 +165,7 @@ impl Entry {
                     self.took(least, short, contended);
                 }
             }
-            _ => doubted |= least >= slice && self.was_too_long(slice),
+            _ => doubted |= self.was_too_long(slice),
         }
         if is_doubtful && self.settled == 1 {
             doubted |= self.settle(contended);

@@ -245,6 +245,14 @@ fn a_short_mean_is_lost_after_eight_times_of_a_slice_in_a_row() {
     assert_eq!((expected.ns, expected.known), (ASSUMED, false));
 }
 
+/// With the time for which the device may have waited it is as long as a slice, without it is not.
+#[test]
+fn a_short_mean_of_work_of_nearly_a_slice_is_lost_too() {
+    let mut estimates = knowing(20_000);
+    (0..8).for_each(|_| loosely(&mut estimates, 2_010_000, 60_000));
+    assert!(!estimates.of(7, ASSUMED).known);
+}
+
 #[test]
 fn a_mean_of_most_of_a_slice_outlives_interrupted_times() {
     let mut estimates = knowing(1_800_000);
