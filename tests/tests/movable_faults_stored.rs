@@ -8,7 +8,7 @@ use gpushare_protocol::page::residency::{Movability, Order};
 use gpushare_protocol::wire::Request;
 use gpushare_tests::movable::{Outcome, Scene};
 use gpushare_tests::process::is_dead;
-use gpushare_tests::sweep::{Steps, Sweep, chosen, said, steps_in};
+use gpushare_tests::sweep::{Steps, Sweep, chosen, failing, said, steps_in};
 use gpushare_tests::{MIB, until};
 
 /// The longest range of host memory that the daemon gives.
@@ -139,7 +139,7 @@ fn steps() -> Steps {
 #[test]
 fn whatever_call_fails_of_a_move_to_a_file_the_data_is_there() {
     let steps = steps();
-    let cases = chosen(&steps, 1);
+    let cases = failing(&steps, 1);
     for (function, nth) in &cases {
         let fail = format!("{function}:{nth}:CUDA_ERROR_UNKNOWN");
         let mut stored = Stored::with(&[("SOFTGPU_FAIL", &fail)]);
