@@ -58,8 +58,8 @@ fn is_mounted(folder: &Path) -> bool {
 
 /// Why programs of every user cannot load the library from a folder, if so. In a container the
 /// dynamic linker then prints a line and starts the program without the library, and so without
-/// limits. Nothing is said of a folder that this process cannot see: it may be hidden from a service
-/// (`ProtectHome=`), or on another machine; and no container starts where it is not there.
+/// limits. Nothing is said of a folder that this process cannot see: it may be hidden from a
+/// service (`ProtectHome=`), or on another machine; and no container starts where it is not there.
 ///
 /// # Errors
 /// What is missing or closed, as a sentence.
