@@ -34,6 +34,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/asleep.h"
 #include "common/driver.h"
 
 typedef unsigned long long dptr;
@@ -91,19 +92,6 @@ static void allocate_in_handler(int signal) {
     (void)signal;
     handlers_result = get(in_handler);
     if (write(1, "handled\n", 8) != 8) _exit(9);
-}
-
-/* Whether a thread sleeps in a futex or a plain sleep: neither the driver nor anybody else computes
- * in it. */
-static int sleeps(pid_t thread) {
-    char path[64], text[64] = "";
-    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", thread);
-    int file = open(path, O_RDONLY);
-    if (file < 0) exit(7);
-    ssize_t got = read(file, text, sizeof text - 1);
-    close(file);
-    long number = got > 0 && text[0] != 'r' ? strtol(text, NULL, 10) : -1;
-    return number == SYS_futex || number == SYS_clock_nanosleep || number == SYS_nanosleep;
 }
 
 struct watched {

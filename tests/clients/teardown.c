@@ -26,6 +26,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/asleep.h"
 #include "common/driver.h"
 
 #define CU(name, ...) (((int (*)())symbol(#name))(__VA_ARGS__))
@@ -120,18 +121,6 @@ static void gives_back(void) {
     for (size_t i = 0; i < sizeof results / sizeof *results; i++) printf("%d ", results[i]);
     printf("\n");
     fflush(stdout);
-}
-
-/* Whether a thread sleeps in a futex or a plain sleep, as one does that waits for its turn. */
-static int sleeps(int id) {
-    char path[64], text[64] = "";
-    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", id);
-    int file = open(path, O_RDONLY);
-    if (file < 0) exit(7);
-    ssize_t got = read(file, text, sizeof text - 1);
-    close(file);
-    long number = got > 0 && text[0] != 'r' ? strtol(text, NULL, 10) : -1;
-    return number == SYS_futex || number == SYS_clock_nanosleep || number == SYS_nanosleep;
 }
 
 static void *launches_in_thread(void *unused) {
