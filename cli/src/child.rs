@@ -54,7 +54,7 @@ pub(crate) fn end(child: &mut Child, group: Group, grace: Duration) {
     let _ = within(child, grace);
 }
 
-/// What has been written into a child's stream until now. It fits a pipe.
+/// The text that a child has written into a stream until now. It fits a pipe.
 pub(crate) fn text(stream: Option<impl Read + AsFd>) -> String {
     let mut text = Vec::new();
     if let Some(mut stream) = stream {

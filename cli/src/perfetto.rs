@@ -54,7 +54,7 @@ pub(crate) fn write(
         .map_err(|error| Failure::ours(format!("cannot write {}: {error}", path.display())))
 }
 
-/// What daemons have and remember beside events, and when tenants ended.
+/// Facts beside the events: those that daemons have in memory, and the ends of tenants.
 #[derive(Default)]
 struct Kept {
     lives: Lives,

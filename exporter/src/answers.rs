@@ -1,4 +1,4 @@
-//! What `gpushare-exporter` answers: metrics, the page, and that it is alive.
+//! The answers of `gpushare-exporter`: metrics, the page, and that it is alive.
 
 use std::io::Write;
 use std::path::Path;

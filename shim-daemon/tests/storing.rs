@@ -4,6 +4,7 @@
 
 mod ended;
 mod having;
+mod presented;
 mod silent;
 mod told;
 
@@ -272,6 +273,17 @@ impl Scene {
         self.says(&Request::HostDrop { offset, bytes });
     }
 
+    /// The process, which is charged for so much, asks for a range.
+    fn wants_a_range(&mut self) {
+        let units = u32::try_from(SIZE / 512).unwrap();
+        let line = self.usage.view().line(0, 0).unwrap();
+        line.word.charge_anyway(units);
+        self.says(&Request::HostRange {
+            device_index: 0,
+            bytes: SIZE,
+        });
+    }
+
     /// The last reply to the process.
     fn told(&self) -> &Reply {
         let (to, reply) = self.replies.last().unwrap();
@@ -401,86 +413,6 @@ fn a_request_that_waits_for_room_ends_with_its_connection() {
     }
 }
 
-/// When a look takes too long that began at `NOW`.
-const LATE: Nanos = Nanos::secs(110);
-
-impl Scene {
-    /// The process presents a file that it says it has from a previous daemon.
-    fn presents(&mut self, number: u64) {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(SIZE).unwrap();
-        let file = Foreign::new(file.into(), &self.node.lanes().own());
-        self.node.present_file(NOW, self.client, number, Some(file));
-        self.work();
-    }
-
-    /// Its host memory is free, and it wants bytes of a file.
-    fn fetches(&mut self, file: u64) {
-        let stored = Stored {
-            file,
-            at: 0,
-            bytes: SIZE,
-            sum: 0,
-        };
-        self.says(&Request::HostFetch(stored));
-    }
-
-    fn waits_until(&mut self, now: Nanos) {
-        self.node.advance(now);
-        self.work();
-    }
-
-    fn file_errors(&self) -> usize {
-        let says = |reply: &&ControlReply| matches!(reply, ControlReply::Error(error) if error.message.contains("did not answer"));
-        self.told.iter().filter(says).count()
-    }
-}
-
-#[test]
-fn a_command_whose_file_does_not_answer_is_told_so_in_time() {
-    let mut scene = Scene::out();
-    scene.is_suspended_to_a_file();
-    scene.waits_until(LATE - Nanos(1));
-    assert_eq!(scene.file_errors(), 0);
-    assert!(scene.node.next_timeout().is_some_and(|at| at <= LATE));
-    scene.waits_until(LATE);
-    assert_eq!(scene.file_errors(), 1);
-    scene.is_looked_at(LATE);
-    scene.waits_until(LATE + LATE);
-    assert_eq!(scene.file_errors(), 1, "and no more");
-    assert_eq!(scene.word(), 0, "it is not suspended");
-}
-
-#[test]
-fn a_tenant_that_is_out_is_in_its_file_when_the_command_ends() {
-    let mut scene = Scene::new();
-    assert_eq!(scene.told, [], "it is on the host");
-    let _ = scene.is_stored();
-    scene.drops();
-    assert_eq!(scene.told, [ControlReply::Done]);
-}
-
-#[test]
-fn a_look_for_a_command_that_has_left_moves_nothing() {
-    let mut scene = Scene::out();
-    scene.is_suspended_to_a_file();
-    scene.node.command_ended(NOW, ConnId(1000));
-    scene.is_looked_at(NOW);
-    assert_eq!(scene.word(), 0);
-}
-
-#[test]
-fn a_fetch_waits_for_the_look_at_its_file() {
-    let mut scene = Scene::new();
-    let _ = scene.is_stored();
-    scene.drops();
-    scene.presents(77);
-    scene.fetches(77);
-    assert_eq!(scene.jobs.len(), 0);
-    scene.is_looked_at(NOW);
-    assert_eq!(scene.jobs.len(), 1);
-}
-
 /// Its answer depends on that of the first: a process that was refused before it had what it was
 /// given would say that the host has too little.
 #[test]
@@ -488,16 +420,9 @@ fn a_request_for_host_memory_is_answered_after_the_one_before_it() {
     let mut scene = Scene::new();
     let _ = scene.is_stored();
     scene.drops();
-    let units = u32::try_from(SIZE / 512).unwrap();
-    let line = scene.usage.view().line(0, 0).unwrap();
-    line.word.charge_anyway(units);
     let before = scene.replies.len();
-    let range = Request::HostRange {
-        device_index: 0,
-        bytes: SIZE,
-    };
-    scene.says(&range);
-    scene.says(&range);
+    scene.wants_a_range();
+    scene.wants_a_range();
     assert_eq!((scene.jobs.len(), scene.replies.len()), (1, before));
     scene.copy_ends();
     let first = &scene.replies[before].1;

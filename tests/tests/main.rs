@@ -128,6 +128,7 @@ mod signatures;
 mod small_stacks;
 mod spill;
 mod spill_faults;
+mod spill_to_folder;
 mod swap;
 mod swap_commands;
 mod swap_idle;

@@ -3,22 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
-use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gpushare_client::Talk;
-use gpushare_protocol::wire::Control;
 use gpushare_tests::runnable::not_runnable_here;
 use gpushare_tests::{
     Daemon, Gpu, Guest, Home, MIB, Meeting, Tenant, artefacts, clients, links, until,
 };
-use nix::fcntl::OFlag;
 
 /// The smallest device, and a node that leaves room there for one and a half tenants and the
 /// contexts of five.
-const DEVICE: &str = "mem=64MiB,ctx=2MiB";
+pub(crate) const DEVICE: &str = "mem=64MiB,ctx=2MiB";
 const NODE: &str = "reserve = \"18MiB\"\nfirst_context = \"4MiB\"\n[swap]\n";
 /// The bytes that each tenant allocates: twelve ranges of the host store, which are of 2 MiB on so
 /// small a host, and are written to files in two parts each.
@@ -30,8 +26,8 @@ const HOST: u64 = 28;
 /// Files for a part of a tenant (MiB): two ranges.
 const LITTLE: u64 = 4;
 /// The limit of a tenant that needs no more than that memory.
-const LIMIT: &str = "24MiB";
-const SWAP: [(&str, &str); 3] = [
+pub(crate) const LIMIT: &str = "24MiB";
+pub(crate) const SWAP: [(&str, &str); 3] = [
     ("GPUSHARE_MEM_LIMIT", "36MiB"),
     ("GPUSHARE_IDLE_AFTER", "500ms"),
     ("GPUSHARE_ON_COLLISION", "swap"),
@@ -354,117 +350,20 @@ fn on_a_full_disk_the_next_resolver_decides_and_no_byte_is_lost() {
     drop(mounted);
 }
 
-fn bare_node() -> String {
+pub(crate) fn bare_node() -> String {
     format!("{NODE}host = \"{HOST}MiB\"\n")
 }
 
 /// A daemon with host memory for one tenant, and no folder of its own.
-fn without_folder() -> Scene {
+pub(crate) fn without_folder() -> Scene {
     Scene::of(tempfile::tempdir().expect("a folder"), &bare_node(), &[])
 }
 
-/// As `gpushare suspend NAME --to FOLDER`.
-pub(crate) fn suspend_to(scene: &Scene, name: &str) -> Result<(), String> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    let write = options.custom_flags(OFlag::O_TMPFILE.bits());
-    let write = write.open(scene.folder.path()).expect("a file");
-    let read = fs::File::open(format!("/proc/self/fd/{}", write.as_raw_fd())).expect("it");
-    let control = scene.daemon.control();
-    let folder = control.parent().expect("its folder");
-    let mut talk = Talk::connect(folder).expect("a daemon");
-    let tenant = name.to_owned();
-    let files = [write.as_fd(), read.as_fd()];
-    let id = talk.ask_with(&Control::SuspendTo { tenant }, &files);
-    let reply = talk.reply(id.expect("it is sent"));
-    reply.map(drop).map_err(|error| error.message)
-}
-
-#[test]
-fn suspended_to_a_folder_a_tenant_leaves_the_host_to_others() {
-    let mut scene = without_folder();
-    let (_one, mut first) = scene.filled("one", 3);
-    assert_eq!(suspend_to(&scene, "one"), Ok(()));
-    assert!(scene.stored() >= SIZE);
-    // The host has room for one tenant, and another one leaves now.
-    let (_two, mut second) = scene.filled("two", 4);
-    scene.daemon.suspend("two");
-    scene.daemon.restart();
-    assert_eq!(first.ask("check 3"), "check 0");
-    // With a host for one tenant and no folder, the second comes back once the first has freed.
-    assert_eq!(first.ask("free"), "free 0");
-    assert_eq!(second.ask("check 4"), "check 0");
-    until("its file is open still", || scene.files().is_empty());
-}
-
-/// The driver lets go of the memory when it is asked again.
-#[test]
-fn memory_that_stays_pinned_once_is_suspended_to_the_folder_at_last() {
-    let scene = without_folder();
-    let tenant = scene.daemon.tenant("one", &SWAP);
-    let fails = [("SOFTGPU_FAIL", "cuMemHostUnregister:1:CUDA_ERROR_UNKNOWN")];
-    let mut first = tenant.client("swapped", &fails);
-    for (line, answer) in [
-        ("init".to_owned(), "init 0"),
-        (format!("alloc {SIZE}"), "alloc 0"),
-        ("fill 3".to_owned(), "fill 0"),
-    ] {
-        assert_eq!(first.ask(&line), answer);
-    }
-    assert_eq!(suspend_to(&scene, "one"), Ok(()));
-    assert!(scene.stored() >= SIZE);
-    assert_eq!(first.ask("check 3"), "check 0");
-}
-
-#[test]
-fn a_full_folder_of_a_command_is_its_error_and_the_memory_stays() {
-    let mut scene = without_folder();
-    let Some(mounted) = Mount::small(scene.folder.path()) else {
-        let test = "a_full_folder_of_a_command_is_its_error_and_the_memory_stays";
-        return not_runnable_here(test, "no file system can be mounted");
-    };
-    let (_one, mut first) = scene.filled("one", 3);
-    let why = suspend_to(&scene, "one").expect_err("there is no room");
-    assert!(
-        why.contains("No space") && why.contains("stays on the host"),
-        "{why}"
-    );
-    assert_eq!(first.ask("check 3"), "check 0");
-    assert!(scene.daemon.events("memory-lost").is_empty());
-    scene.daemon.kill();
-    drop((first, scene));
-    drop(mounted);
-}
-
-#[test]
-fn a_command_suspends_to_a_folder_where_its_user_may_write() {
-    let home = Home::with_config(DEVICE, &bare_node());
-    let flags = ["--on-collision", "swap", "--mem-limit", LIMIT];
-    let mut command = home.run("one", &flags);
-    command.arg(clients::compile("swapped", &[]));
-    let mut guest = Guest::start(command);
-    assert_eq!(guest.ask("init"), "init 0");
-    assert_eq!(guest.ask(&format!("alloc {SIZE}")), "alloc 0");
-    assert_eq!(guest.ask("fill 7"), "fill 0");
-    let refused = home.gpushare(&["suspend", "one", "--to", "/proc"]);
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(
-        !refused.status.success() && said.contains("/proc"),
-        "{said}"
-    );
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().to_string_lossy();
-    let done = home.gpushare(&["suspend", "one", "--to", &path]);
-    assert!(done.status.success(), "{done:?}");
-    assert_eq!(guest.ask("check 7"), "check 0");
-    assert!(guest.finish().silently().is_empty());
-}
-
 /// A file system of [`LITTLE`] in a folder; gone when dropped.
-struct Mount(PathBuf);
+pub(crate) struct Mount(PathBuf);
 
 impl Mount {
-    fn small(folder: &Path) -> Option<Self> {
+    pub(crate) fn small(folder: &Path) -> Option<Self> {
         let mut mount = Command::new("mount");
         let options = format!("size={LITTLE}m,mode=0700");
         mount.args(["-t", "tmpfs", "-o", &options, "none"]);

@@ -13,7 +13,8 @@ use gpushare_tests::process::is_dead;
 use gpushare_tests::sweep::{Steps, chosen, is_every_step, said};
 use gpushare_tests::{Guest, MIB, Tenant, until};
 
-use crate::spill::{MOST, SIZE, Scene, suspend_to};
+use crate::spill::{MOST, SIZE, Scene};
+use crate::spill_to_folder::suspend_to;
 
 const EIO: &str = "5";
 const ENOMEM: &str = "12";

@@ -1,4 +1,4 @@
-//! What the standard library does not tell of a file.
+//! Extended attributes of files, for which the standard library has no function.
 //!
 //! # Safety
 //! One call of the C library on two C strings that outlive it, without a buffer.

@@ -113,7 +113,7 @@ fn inherited() -> io::Result<Vec<i32>> {
     Ok(open)
 }
 
-/// What became of a child, with the numbers as the kernel gives them.
+/// A change of a child's state, with the numbers as the kernel gives them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It exited with this status.

@@ -73,8 +73,8 @@ impl Bucket<'_> {
         );
     }
 
-    /// As [`pay`](Self::pay), for time that was kept back while [`paid`](Self::paid) was
-    /// `paid`. What other processes held meanwhile is paid twice: how much that is, no word says.
+    /// As [`pay`](Self::pay), for time that was kept back while [`paid`](Self::paid) was `paid`.
+    /// Time that other processes held meanwhile is paid twice: no word says how much it was.
     pub fn pay_late(&self, (from, to): (u64, u64), paid: u64, now: u64) {
         let (from, to) = (from.max(paid), to.min(now));
         self.paid_until.fetch_max(to, Ordering::AcqRel);

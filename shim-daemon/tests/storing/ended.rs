@@ -33,13 +33,7 @@ fn memory_that_is_given_to_a_process_after_its_end_is_free_again() {
     let mut scene = Scene::new();
     let _ = scene.is_stored();
     scene.drops();
-    let units = u32::try_from(SIZE / 512).unwrap();
-    let line = scene.usage.view().line(0, 0).unwrap();
-    line.word.charge_anyway(units);
-    scene.says(&Request::HostRange {
-        device_index: 0,
-        bytes: SIZE,
-    });
+    scene.wants_a_range();
     assert_eq!(scene.jobs.len(), 1);
     scene.process_ends();
     scene.copy_ends();

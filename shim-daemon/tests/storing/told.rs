@@ -1,5 +1,6 @@
 //! The events that storing, fetching and forgetting cause.
 
+use super::presented::LATE;
 use super::*;
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is known of one key.
+//! The record of one key: its mean, the times behind it, and the doubt about it.
 
 use super::{EXACT, LEARNED, SAMPLES, Timed};
 
