@@ -122,3 +122,54 @@ void turn_facts(void) {
     say_bool("most_pairs_tell_the_kernel_alone", alone > PAIRS / 2);
     must("cuStreamSynchronize", CU(cuStreamSynchronize, busy));
 }
+
+typedef result call(address, void *, size_t);
+
+static result up(address at, void *host, size_t bytes) { return CU(cuMemcpyHtoD_v2, at, host, bytes); }
+static result down(address at, void *host, size_t bytes) { return CU(cuMemcpyDtoH_v2, host, at, bytes); }
+static result fill(address at, void *host, size_t bytes) { return (void)host, CU(cuMemsetD8_v2, at, 1, bytes); }
+static result within(address at, void *host, size_t bytes) { return (void)host, CU(cuMemcpyDtoD_v2, at, at + bytes, bytes); }
+
+// Whether a call returns while a kernel of 20 ms runs in a stream that the legacy stream waits for. A call that waits never does; one
+// that does not may be held up by the host, so it is made several times. The first call sets up what the driver needs, and may wait.
+static void along(const char *stream_name, const char *name, handle function, handle stream, call *call, address at, void *host, size_t bytes) {
+    char fact[64];
+    int busy = 0;
+    snprintf(fact, sizeof fact, "%s.%s", stream_name, name);
+    must(fact, call(at, host, bytes));
+    must("cuCtxSynchronize", CU(cuCtxSynchronize));
+    for (int i = 0; i < 10 && !busy; i++) {
+        spin(function, stream, 20000000);
+        must(fact, call(at, host, bytes));
+        busy = CU(cuStreamQuery, stream) != 0;
+        must("cuCtxSynchronize", CU(cuCtxSynchronize));
+    }
+    say_bool(fact, busy);
+}
+
+// Which synchronous functions return before the work of the streams that they wait for is complete.
+void along_facts(void) {
+    enum { SMALL = 65536, LARGE = SMALL + 4 };
+    static char pageable[LARGE];
+    struct { const char *name; handle stream; } streams[] = {{"blocking", NULL}, {"legacy", NULL}, {"per_thread", (handle)2}};
+    address at = 0;
+    void *pinned = NULL;
+    begin();
+    handle function = spin_function();
+    must("cuStreamCreate", CU(cuStreamCreate, &streams[0].stream, 0));
+    must("cuMemAlloc", CU(cuMemAlloc_v2, &at, (size_t)2 * LARGE));
+    must("cuMemHostAlloc", CU(cuMemHostAlloc, &pinned, (size_t)LARGE, 0u));
+    for (int i = 0; i < 3; i++) {
+        const char *name = streams[i].name;
+        handle stream = streams[i].stream;
+        along(name, "upload_of_4_bytes", function, stream, up, at, pageable, 4);
+        along(name, "upload_of_64_KiB", function, stream, up, at, pageable, SMALL);
+        along(name, "larger_upload", function, stream, up, at, pageable, LARGE);
+        along(name, "pinned_upload_of_4_bytes", function, stream, up, at, pinned, 4);
+        along(name, "pinned_upload_of_64_KiB", function, stream, up, at, pinned, SMALL);
+        along(name, "larger_pinned_upload", function, stream, up, at, pinned, LARGE);
+        along(name, "download_of_4_bytes", function, stream, down, at, pageable, 4);
+        along(name, "memset", function, stream, fill, at, pageable, SMALL);
+        along(name, "copy_within", function, stream, within, at, pageable, SMALL);
+    }
+}

@@ -93,6 +93,7 @@ void ipc_facts(void);
 void values_facts(void);
 void room_facts(void);
 void turn_facts(void);
+void along_facts(void);
 void moves_facts(void);
 void marks_facts(void);
 void ending_facts(void);

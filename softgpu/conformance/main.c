@@ -185,7 +185,7 @@ int main(int argc, char **argv) {
         {"green", green_facts},     {"green", green_life_facts}, {"green", green_use_facts}, {"green", green_end_facts},
         {"green", green_as_context_facts}, {"green", green_destroyed_facts}, {"green", green_undescribed_facts},
         {"ipc", ipc_facts},     {"values", values_facts},
-        {"foreign", foreign_facts}, {"room", room_facts},       {"turn", turn_facts},   {"moves", moves_facts},
+        {"foreign", foreign_facts}, {"room", room_facts},       {"turn", turn_facts},   {"along", along_facts}, {"moves", moves_facts},
         {"marks", marks_facts},     {"ending", ending_facts},
     };
     int beyond = argc > 1 && !strcmp(argv[1], "--beyond");

@@ -166,7 +166,7 @@ fn a_synchronous_copy_to_the_host_completes_the_work_of_blocking_streams() {
 #[test]
 fn a_large_synchronous_copy_from_the_host_does_so_and_a_small_one_not() {
     is_known(1, &["upnow 131072"], nothing, &["await 1"]);
-    is_not_known(1, &["launch 1 1000", "upnow 4096", "await 1"]);
+    is_not_known(1, &["await 1", "launch 1 1000", "upnow 4096"]);
 }
 
 #[test]
