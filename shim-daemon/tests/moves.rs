@@ -389,7 +389,7 @@ fn an_extended_wait_is_told_in_the_page_and_the_tenants_time_stays() {
     let daemon = daemon_with(folder.path(), 64, |swap| {
         swap.stays = (Nanos::secs(600), Nanos::secs(600))
     });
-    let ((first, second), _ask, _commands) = two_waiting(&daemon, Hello::MOVABLE, "1s");
+    let ((first, second), _ask, _commands) = two_waiting(&daemon, Hello::MOVABLE, "5s");
     let header = &second.page().header;
     let (wait, before) = (header.wait_ms.load(Ordering::Relaxed), clock());
     assert_eq!(header.extended.load(Ordering::Relaxed), 0);

@@ -106,7 +106,9 @@ fn a_stranger_that_only_draws_lives_on_beside_one_that_is_ended() {
     let mut computes = program("echo; read line || exit 0");
     lists(&devices, &[draws.id(), computes.id()], GIB);
     devices.0.lock().unwrap().drawing = vec![draws.id()];
-    let daemon = Daemon::with_settings(folder.path(), devices.clone(), settings(true));
+    let mut patient = settings(true);
+    patient.policy.term_grace = Nanos::secs(60);
+    let daemon = Daemon::with_settings(folder.path(), devices.clone(), patient);
     let mut events = follow(&daemon);
     // Both were told of and listed for as long when this one is ended.
     let told = next(&mut events, "unmanaged-ended");

@@ -130,10 +130,10 @@ static int watched(void (*handler)(int), uint64_t depth, int (*call)(uint64_t), 
     return left;
 }
 
-/* A long kernel, and short ones behind it: the driver has no room until the long one is over. */
+/* A long kernel, and short ones behind it: the driver has no room until the long one is over. If this thread was held up for so long
+ * that it is over before there is no room, another long one follows. */
 static int again_and_again(uint64_t ns) {
-    TRY(spin(ns));
-    for (;;) TRY(spin(1000));
+    for (unsigned n = 0;; n++) TRY(spin(n % 4096 ? 1000 : ns));
 }
 
 static void *post(void *ns) {

@@ -365,6 +365,8 @@ int main(int argc, char **argv) {
     if (!driver) return 2;
     if (argc > 1) return only_work(strtoull(argv[1], NULL, 10));
     setvbuf(stdout, NULL, _IOLBF, 0);
+    /* What stands behind the line "exec" is for the next program. */
+    setvbuf(stdin, NULL, _IONBF, 0);
     while (fgets(line, sizeof line, stdin)) {
         unsigned long long one = 0, two = 0;
         int result = 0;

@@ -152,7 +152,9 @@ fn a_suspended_container_outlives_its_daemon_and_comes_back_by_name() {
     // Suspended again, a call of its program brings it back.
     succeeds(&lab, &["suspend", "one"]);
     ask(&mut guest, "check 7", 0);
-    assert_eq!(place(&lab, "one"), "in");
+    until("it is back for its daemon too", || {
+        place(&lab, "one") == "in"
+    });
     guest.finish().silently();
 }
 

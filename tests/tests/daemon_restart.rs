@@ -63,6 +63,7 @@ fn the_next_daemon_counts_busy_clients_exactly_and_serves_waiting_ones() {
     let limits = [
         ("GPUSHARE_MEM_REQUEST", "512MiB"),
         ("GPUSHARE_MEM_LIMIT", "12GiB"),
+        ("GPUSHARE_WAIT_TIMEOUT", "1h"),
     ];
     let tenants: Vec<_> = ["a", "b", "c"]
         .iter()

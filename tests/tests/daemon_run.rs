@@ -45,7 +45,7 @@ fn programs_started_at_one_instant_end_up_with_one_daemon() {
     for guest in &mut guests {
         assert_eq!(guest.ask("init"), "init 0");
     }
-    assert_eq!(home.daemons().len(), 1);
+    until("the others have ended", || home.daemons().len() == 1);
     let mut shown: Vec<String> = home
         .ps()
         .iter()

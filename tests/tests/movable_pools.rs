@@ -4,9 +4,9 @@
 
 use std::sync::atomic::Ordering;
 
+use gpushare_protocol::wire::Request;
 use gpushare_tests::MIB;
 use gpushare_tests::movable::{Scene, failing_steps, same};
-use gpushare_tests::threads::until_thread_waits;
 
 const SPEC: &str = "mem=1GiB,ctx=8MiB,driver=13050";
 
@@ -357,7 +357,7 @@ fn a_capture_begun_while_an_allocation_waits_does_not_refuse_it() {
     scene.provided(scene.charged());
     scene.leaves();
     scene.does(&["beside 1 90000000 2"]);
-    until_thread_waits(scene.guest.id(), "beside");
+    scene.dealer.hears(&Request::WantIn { device_index: 0 });
     scene.does(&["begin 2"]);
     scene.returns();
     scene.does(&["joined", "end", "sync 2", "fill 1 2"]);

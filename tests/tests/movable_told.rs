@@ -120,7 +120,8 @@ fn host_memory_is_asked_for_in_bounded_pieces() {
     scene.provided(300_000_000);
     let ranges = scene.dealer.store().ranges();
     assert!(ranges.iter().all(|bytes| *bytes <= 256 * MIB), "{ranges:?}");
-    assert_eq!(ranges.len(), 2, "{ranges:?}");
+    // A request that is not answered for a second is made again.
+    assert!(ranges.len() >= 2, "{ranges:?}");
     scene.leaves();
     scene.returns();
     scene.guest.finish().silently();

@@ -222,6 +222,8 @@ fn a_process_that_captures_or_works_on_opens_again_and_says_why() {
     scene.calls(&BTreeSet::from(["cuMemcpy"]));
     until("it is open", || scene.pending() == 0);
     scene.guest.does("write");
+    // The work ends soon after the call that wrote.
+    scene.dealer.drains_within(60_000);
     scene.sealed(3, Order::Seal);
     scene.dealer.order(4, Order::In);
     scene.guest.does("sync");

@@ -56,8 +56,9 @@ impl Scene {
         self.daemon.suspend("one");
         until("it is idle meanwhile", || self.is_idle());
         self.daemon.resume("one");
+        let seen = self.events("active", "one");
         assert_eq!(self.first.ask("replay"), "replay 0");
-        until("its work is seen", || !self.is_idle());
+        until("its work is seen", || self.events("active", "one") > seen);
         until("it is idle", || self.is_idle());
         self
     }

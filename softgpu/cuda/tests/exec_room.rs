@@ -8,14 +8,16 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use crate::driver::*;
 use gpushare_cuda_abi::cuda::*;
 
-/// More operations than a stream queues.
+/// As many operations as a stream queues.
+const DEPTH: usize = 1024;
+/// More than that.
 const MANY: usize = 1100;
 
 /// A handle that another thread uses.
@@ -75,12 +77,21 @@ impl Caller {
 fn full(context: CUcontext) -> (Caller, Gate) {
     let stream = free_stream();
     let (gate, at) = (Gate::close(stream), memory(4096));
-    let stream = Sent(stream);
+    let (stream, filled) = (Sent(stream), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&filled);
     let fill = move || {
         let stream = stream.take();
-        (0..MANY).for_each(|_| assert_eq!(cuMemsetD32Async(at, 1, 4, stream), OK));
+        for _ in 0..MANY {
+            assert_eq!(cuMemsetD32Async(at, 1, 4, stream), OK);
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
     };
-    (Caller::settled(context, fill), gate)
+    let filler = Caller::settled(context, fill);
+    // It may have slept for a lock before the stream was full. The gate is an operation, too.
+    while filled.load(Ordering::SeqCst) < DEPTH - 1 || !filler.sleeps() {
+        thread::yield_now();
+    }
+    (filler, gate)
 }
 
 fn current() -> CUcontext {
