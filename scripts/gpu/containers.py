@@ -40,9 +40,9 @@ def row(machine, door):
     if not runc(machine.gpushare):
         raise NotAvailable("containers: no runc here; carry one with scripts/gpu/carry_runc.sh")
     binaries = pathlib.Path(machine.gpushare).resolve().parent
-    program = "gpushare-runtime" if door == "wrapper" else "gpushare-oci-hook"
-    if not (binaries / program).is_file():
-        raise NotAvailable(f"containers: no {program} in {binaries}")
+    for program in ("gpushare-oci-hook", *(["gpushare-runtime"] if door == "wrapper" else [])):
+        if not (binaries / program).is_file():
+            raise NotAvailable(f"containers: no {program} in {binaries}")
     asked = {"binaries": str(binaries), "soft": machine.soft, "environment": {key: machine.base[key] for key in ("SOFTGPU", "LD_LIBRARY_PATH") if machine.soft},
              "quota": str(machine.compile(ROOT / "tests/clients/quota.c")), "work": str(machine.work)}
     command = ["unshare", "--mount", "--propagation", "private", sys.executable, HERE, door, json.dumps(asked)]
