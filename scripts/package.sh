@@ -14,6 +14,7 @@
 #   dist/lib/gpushare-preload/  links to it for every value of the dynamic linker's $LIB, which musl passes over
 #   dist/lib/libsoftgpu_*.so    the software GPU
 #   dist/debug/              debug symbols of all of them, found by name (.gnu_debuglink)
+#   dist/COMMIT              the commit that they are of; scripts/gpu/verify.sh names it
 #   dist/archives/           the same as a Debian package and as tarballs (archives.sh)
 source "$(dirname "$0")/common.sh"
 
@@ -21,7 +22,7 @@ all=true
 case "${1:-}" in
     "") ;;
     --core) all=false ;;
-    -h | --help) sed -n '2,18p' "$0" | sed 's/^# \?//'; exit 0 ;;
+    -h | --help) sed -n '2,19p' "$0" | sed 's/^# \?//'; exit 0 ;;
     *) die "unknown option $1" ;;
 esac
 need cargo gcc python3 objcopy strip
@@ -82,8 +83,11 @@ else
 fi
 
 say "dist/"
-rm -rf dist
+# What scripts/gpu/carry_runc.sh has left in dist/carried stays.
+mkdir -p dist
+find dist -mindepth 1 -maxdepth 1 ! -name carried -exec rm -rf {} +
 mkdir -p dist/lib
+git describe --always --dirty >dist/COMMIT 2>/dev/null || echo unknown >dist/COMMIT
 # A new file each, never one written over: a running program may have the old one mapped.
 for program in "${programs[@]}"; do install -m 755 "$build/$target/release/$program" dist/; done
 for hook in "${hooks[@]}"; do install -m 755 "$build/$musl/release/$hook" dist/; done
@@ -136,5 +140,5 @@ for file in "${hooks[@]/#/dist/}"; do
     ! readelf -lW "$file" | grep -q INTERP || die "$file is not static"
 done
 ! $all || scripts/archives.sh
-(cd dist && find . -type f ! -name SHA256SUMS | sort | xargs sha256sum >SHA256SUMS)
+(cd dist && find . -type f ! -name SHA256SUMS ! -path './carried/*' | sort | xargs sha256sum >SHA256SUMS)
 ls -l dist dist/lib >&2

@@ -189,5 +189,5 @@ def rows(torch):
     """Those of every machine, and those with PyTorch."""
     resolvers = ("fail", "wait", "priority")
     plain = [Row(f"collision: {resolver}", lambda machine, resolver=resolver: collision(machine, resolver, False), limit=45) for resolver in resolvers]
-    plain += [Row("the daemon's books beside NVML's", books), Row("daemon killed under programs at work", restart, limit=45)]
-    return plain, [Row(f"collision: {resolver}, PyTorch", torch.row(lambda machine, resolver=resolver: collision(machine, resolver, True)), limit=50, least=15) for resolver in resolvers]
+    plain += [Row("the daemon's books beside NVML's", books), Row("daemon killed under programs at work", restart, limit=45, expected=4)]
+    return plain, [Row(f"collision: {resolver}, PyTorch", lambda machine, resolver=resolver: collision(machine, resolver, True), 50, 9, torch.need) for resolver in resolvers]

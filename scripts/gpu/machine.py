@@ -235,19 +235,22 @@ class Torch:
     PATIENCE = 100  # seconds
 
     def __init__(self, machine):
-        self.machine, self.version, self.why_not = machine, None, None
+        self.machine, self.version, self.why_not, self.asked = machine, None, None, None
+
+    def begin(self):
         # Not a process of a row: it goes on through the first ones.
-        self.asked = subprocess.Popen([sys.executable, "-c", self.ASK], env=machine.base, start_new_session=True,
+        self.asked = subprocess.Popen([sys.executable, "-c", self.ASK], env=self.machine.base, start_new_session=True,
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def need(self):
-        """Its version. Not available where there is none."""
+    def need(self, left=PATIENCE):
+        """Its version. Not available where there is none, or not within the seconds that are left. What rows need; their own time begins after it."""
+        patience = min(left, self.PATIENCE)
         if not (self.version or self.why_not):
             try:
-                self.judge(*self.asked.communicate(timeout=self.PATIENCE))
+                self.judge(*self.asked.communicate(timeout=patience))
             except subprocess.TimeoutExpired:
                 self.end()
-                self.why_not = f"torch does not start within {self.PATIENCE} s"
+                self.why_not = f"torch does not start within {patience:.0f} s"
         if self.why_not:
             raise NotAvailable(self.why_not)
         return self.version
@@ -268,13 +271,6 @@ class Torch:
             self.version = f"{version}, CUDA {cuda}"
 
     def end(self):
-        if self.asked.poll() is None:
+        if self.asked and self.asked.poll() is None:
             self.asked.kill()
             self.asked.communicate()
-
-    def row(self, work):
-        """A row's work, where PyTorch can be used."""
-        def needing(machine):
-            self.need()
-            return work(machine)
-        return needing

@@ -156,12 +156,12 @@ class Quota:
 def rows(transcript, torch):
     """Those of every machine first."""
     quota = Quota()
-    found = [Row("conformance transcript", lambda machine: conformance(machine, transcript), limit=90),
+    found = [Row("conformance transcript", lambda machine: conformance(machine, transcript), limit=90, expected=20),
              Row("quota: two C programs", pair, limit=40), Row("quota: by the names of devices", visible)]
     found += [Row(f"quota: {name}", lambda machine, name=name: path(machine, name)) for name in PATHS]
-    found += [Row("ns a call, without and with the library", calls, limit=40), Row("memory that the driver takes by itself", costs),
+    found += [Row("ns a call, without and with the library", calls, limit=40, expected=5), Row("memory that the driver takes by itself", costs),
               Row("the driver's limits for cgroups", fence, limit=40)]
-    first = [Row("PyTorch: starts", lambda _: torch.need(), limit=machines.Torch.PATIENCE + 10)]
-    first += [Row(f"PyTorch: {mode}", torch.row(lambda machine, mode=mode: quota.row(machine, mode)), limit=60, least=20)
+    first = [Row("PyTorch: starts", lambda _: torch.need(), expected=5, needs=torch.need)]
+    first += [Row(f"PyTorch: {mode}", lambda machine, mode=mode: quota.row(machine, mode), 60, 16 if mode == "limit" else 1, torch.need)
               for mode in ("limit", "info", "smi", "graphs", "expandable", "cudamallocasync")]
-    return found, [*first, Row("PyTorch: two", torch.row(quota.two), limit=45, least=15)]
+    return found, [*first, Row("PyTorch: two", quota.two, 45, 8, torch.need)]

@@ -3,15 +3,18 @@ limit and no more; the run as a whole ends in time and its report is whole, what
 
 import collections
 import json
+import os
+import re
 import signal
 import textwrap
 import time
 import traceback
 
 # `work` takes the machine and returns the observation, or (observation, figures for the JSON).
-# `limit`: seconds after which the row is a failure, about three times its expected time. `least`:
-# the least remaining time worth starting with.
-Row = collections.namedtuple("Row", "name work limit least", defaults=(30, 5))
+# `expected`: seconds that it takes on an H100; with less time left it is not started. `limit`:
+# seconds after which the row is a failure, about three times as many. `needs` takes the seconds
+# that are left, and waits for what has to be there first: not a part of the row's time.
+Row = collections.namedtuple("Row", "name work limit expected needs", defaults=(30, 3, None))
 
 
 class NotAvailable(Exception):
@@ -31,6 +34,19 @@ def cell(text):
     return " ".join(str(text).split()).replace("|", "\\|") or "–"
 
 
+def say(text):
+    try:
+        print(text, flush=True)
+    except OSError:
+        # Its reader has gone; the files are what counts.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def passed(reports):
+    """The names of the rows that passed in these reports."""
+    return {name for report in reports for name in re.findall(r"^\| (.+?) \| \*\*PASS\*\* \|", report.read_text(), re.MULTILINE)}
+
+
 class Report:
     """NAME.md, line by line as it comes to be; NAME.log, what failed programs said; NAME.json, the figures."""
 
@@ -45,9 +61,22 @@ class Report:
         self.counts, self.missing, self.figures = collections.Counter(), {}, {}
 
     def line(self, text=""):
-        print(text, flush=True)
         self.file.write(text + "\n")
         self.file.flush()
+        say(text)
+
+    def keep(self):
+        """Writes the figures so far, whole at every moment: the run may be killed."""
+        fresh = self.figures_path.with_suffix(".json.new")
+        fresh.write_text(json.dumps(self.figures, indent=1) + "\n")
+        fresh.rename(self.figures_path)
+
+    def room(self, row):
+        """Seconds that the row may take."""
+        left = self.deadline - time.monotonic()
+        if left < min(row.expected, row.limit):
+            raise NotAvailable(f"the {self.seconds:.0f} s of this run are used up")
+        return min(row.limit, left)
 
     def note(self, text):
         self.log.write(text.rstrip() + "\n")
@@ -58,17 +87,18 @@ class Report:
 
     def row(self, row, machine):
         began = time.monotonic()
-        left = self.deadline - began
-        limit = min(row.limit, left)
         try:
-            if left < min(row.least, row.limit):
-                raise NotAvailable(f"the {self.seconds:.0f} s of this run are used up")
+            limit = self.room(row)
+            if row.needs:
+                row.needs(self.deadline - time.monotonic())
+                limit = self.room(row)
             with Limit(limit, machine):
                 said = row.work(machine)
             said, figures = said if isinstance(said, tuple) else (said, None)
             verdict, detail = "PASS", said
             if figures is not None:
                 self.figures[row.name] = figures
+                self.keep()
         except NotAvailable as why:
             verdict, detail = "not available", why
         except AssertionError as why:
@@ -88,13 +118,13 @@ class Report:
 
     def end(self, cut):
         """The last lines. The status: 0 only if no row failed and at least one passed."""
-        self.figures_path.write_text(json.dumps(self.figures, indent=1) + "\n")
+        self.keep()
         for why, names in self.missing.items():
             said = textwrap.wrap(f"NOT SHOWN, {why}: {', '.join(names)}.", 100, break_long_words=False)
             self.line("\n" + "\n".join(said))
         total = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self.counts.items())) or "no row"
         self.line(f"\n{total}; {time.monotonic() - self.began:.0f} s{'; CUT SHORT from outside' if cut else ''}")
-        print(f"report: {self.path}")
+        say(f"report: {self.path}")
         return 0 if self.counts["PASS"] and not self.counts["FAIL"] and not cut else 1
 
 

@@ -13,7 +13,7 @@ LARGE = 16 * GIB  # a model of 8 billion parameters
 WORK = 10  # seconds that the benchmark's pair works
 SAMPLES = 30  # moves of an idle tenant
 ROUNDS = 3
-SHORT = 5  # rows that take some seconds each come first
+AWAY = (0, 1)  # seconds on the host before it is told to come back
 
 
 class Card:
@@ -70,7 +70,7 @@ def whole(guest, count=4):
 
 
 def rotation(machine, torch=False):
-    """Three tenants of half the device, all at work in turns: each keeps its bytes, none is refused. With PyTorch a graph of each goes on, too."""
+    """Three tenants of half the device, all at work in turns: each keeps its bytes. With PyTorch a graph of each goes on, too; without it none is refused."""
     home = Moving(machine)
     began = time.monotonic()
     guests = [home.guest(["--on-collision", "swap", "--idle-after", "200ms"], home.card.each, torch) for _ in range(3)]
@@ -85,11 +85,12 @@ def rotation(machine, torch=False):
     refused = sum(home.events(name).count("refused") for name, _ in guests)
     moved = sum(home.events(name).count("left") for name, _ in guests)
     statuses = [guest.end() for _, guest in guests]
-    assert refused == 0 and statuses == [0, 0, 0], f"{refused} refused, statuses {statuses}"
+    # PyTorch hides a refusal by asking again; what it gets is looked at above.
+    assert (torch or refused == 0) and statuses == [0, 0, 0], f"{refused} refused, statuses {statuses}"
     assert moved > 0, "no tenant left the device"
     sizes = f"3 x {home.card.each // MIB} MiB on {home.card.capacity // MIB}"
     stays = max(residue(one) for one in held)
-    said = f"{sizes}: {ROUNDS} rounds in {took:.1f} s, {moved} times one left, no byte lost, none refused; {stays * 100:.1f} % cannot move (goal 5)"
+    said = f"{sizes}: {ROUNDS} rounds in {took:.1f} s, {moved} times one left, no byte lost, {refused} refused; {stays * 100:.1f} % cannot move (goal 5)"
     return said, {"residency": held}
 
 
@@ -108,15 +109,16 @@ def ask(guest, line):
 
 
 def speed(machine):
-    """PyTorch's kernels on memory that may move, beside the same on plain memory."""
+    """PyTorch's kernels on memory that may move, between two runs of the same on plain memory."""
     found = {}
-    for name, flags in (("plain", []), ("movable", ["--oversubscribe", "swap"])):
+    for name, flags in (("plain", []), ("movable", ["--oversubscribe", "swap"]), ("plain again", [])):
         home = Moving(machine)
         _, guest = home.guest(flags, home.card.each // 2, torch=True)
         found[name] = {word: ask(guest, word) for word in ("product", "copy")}
         assert guest.end() == 0, guest.said()
-    plain, movable = found["plain"], found["movable"]
-    return "; ".join(f"{word}: {plain[word]} us, on memory that may move {movable[word]}" for word in plain), found
+        machine.end_daemons()
+    plain, movable, again = found.values()
+    return "; ".join(f"{word}: {plain[word]} us, on memory that may move {movable[word]}, on plain memory again {again[word]}" for word in plain), found
 
 
 def large(machine):
@@ -129,21 +131,25 @@ def large(machine):
 
 
 def suspended(machine, each=None):
-    """A tenant that a command moves out and back; and by its next call."""
+    """A tenant that a command moves out and back, at once and after it has been away for a while; and by its next call."""
     home = Moving(machine, each)
     name, guest = home.guest(["--oversubscribe", "swap"], home.card.each)
-    out = home.order("suspend", name)
-    held = home.place(name)
-    back = home.order("resume", name)
-    whole(guest)
+    rate, cycles, held = home.card.each / GIB, [], None
+    for away in AWAY:
+        out = home.order("suspend", name)
+        held = held or home.place(name)
+        time.sleep(away)
+        back = home.order("resume", name)
+        whole(guest)
+        cycles.append({"out": out, "away": away, "back": back})
     home.order("suspend", name)
     began = time.monotonic()
     whole(guest)
     woken = time.monotonic() - began
     assert guest.end() == 0, guest.said()
-    rate = home.card.each / GIB
-    return (f"{home.card.each // MIB} MiB out in {out:.2f} s ({rate / out:.1f} GiB/s), back in {back:.2f} s ({rate / back:.1f} GiB/s), "
-            f"woken by a call in {woken:.2f} s"), {"out": out, "back": back, "woken": woken, "held": held}
+    said = "; ".join(f"out in {one['out']:.2f} s ({rate / one['out']:.1f} GiB/s), {one['away']} s later back in {one['back']:.2f} s "
+                     f"({rate / one['back']:.1f} GiB/s)" for one in cycles)
+    return f"{home.card.each // MIB} MiB {said}; woken by a call in {woken:.2f} s", {"cycles": cycles, "woken": woken, "held": held}
 
 
 def managed(machine):
@@ -215,8 +221,9 @@ def pinned(machine):
 
 
 def rows(torch):
-    named = (("the driver's mapping calls", driver, 60), ("host memory, by kind", pinned, 60),
-             ("three tenants on one and a half", rotation, 90), ("suspend, resume, woken by a call", suspended, 60),
-             ("a tenant above the device, managed", managed, 60), ("bench swap", bench, 120), ("16 GiB out and back", large, 90),
-             ("three of PyTorch on one and a half", torch.row(lambda machine: rotation(machine, True)), 150), ("PyTorch's kernels", torch.row(speed), 90))
-    return [Row(f"swap: {name}", work, limit, 20) for name, work, limit in named]
+    """Name, work, limit, expected seconds."""
+    named = (("the driver's mapping calls", driver, 60, 3), ("host memory, by kind", pinned, 60, 4),
+             ("three tenants on one and a half", rotation, 90, 13), ("suspend, resume, woken by a call", suspended, 60, 11),
+             ("a tenant above the device, managed", managed, 60, 3), ("bench swap", bench, 120, 35), ("16 GiB out and back", large, 90, 26))
+    with_torch = (("three of PyTorch on one and a half", lambda machine: rotation(machine, True), 150, 60), ("PyTorch's kernels", speed, 100, 33))
+    return [*(Row(f"swap: {name}", *how) for name, *how in named), *(Row(f"swap: {name}", *how, torch.need) for name, *how in with_torch)]

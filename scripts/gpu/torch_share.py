@@ -1,6 +1,7 @@
 """One tenant of a shared GPU in PyTorch; knows nothing of gpushare. torch_share.py WHAT: says "ready", reads BEGIN SECONDS (BEGIN: a moment of the
 monotonic clock), works from then on for so long and prints its rate and latencies as JSON."""
 
+import ctypes
 import json
 import sys
 import time
@@ -8,7 +9,7 @@ import time
 import torch
 
 AHEAD = 32  # steps submitted before the oldest is waited for, as a training loop that reads its loss now and then
-PERIOD = 0.01  # seconds from one request of `serve` to the next
+PERIODS = {"serve": 0.01, "decode": 0.0}  # seconds from one request to the next, of kinds that wait for each
 
 
 def matmul():
@@ -30,7 +31,16 @@ def small():
 
 def graph():
     """A CUDA graph of 20 products, replayed."""
-    x = torch.randn(1024, 1024, device="cuda", dtype=torch.float16)
+    return captured(1024, 20)
+
+
+def decode():
+    """A CUDA graph of about 10 ms, replayed and waited for, as a decoder's step."""
+    return captured(4096, 40)
+
+
+def captured(size, count):
+    x = torch.randn(size, size, device="cuda", dtype=torch.float16)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -38,12 +48,12 @@ def graph():
             x @ x
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
-    captured = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(captured):
-        for _ in range(20):
+    made = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(made):
+        for _ in range(count):
             y = x @ x
     # The graph's inputs and outputs live as long as it can be replayed.
-    return lambda kept=(x, y): captured.replay()
+    return lambda kept=(x, y): made.replay()
 
 
 def copies():
@@ -63,9 +73,15 @@ def copies():
 
 
 def memsets():
-    """Nothing but memsets of 1 GiB."""
+    """Nothing but memsets of 1 GiB. The driver's own: `zero_` would launch a kernel."""
     x = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
-    return lambda: x.zero_()
+    driver = ctypes.CDLL("libcuda.so.1")
+    arguments = (ctypes.c_uint64(x.data_ptr()), ctypes.c_ubyte(0), ctypes.c_size_t(x.numel()), ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
+
+    def step(kept=x):
+        answer = driver.cuMemsetD8Async(*arguments)
+        assert answer == 0, f"cuMemsetD8Async: {answer}"
+    return step
 
 
 def serve():
@@ -74,7 +90,7 @@ def serve():
     return lambda: [x @ x for _ in range(10)]
 
 
-def requests(step, end):
+def requests(step, end, period):
     """One after the other; how long each took, in seconds."""
     latencies = []
     while time.monotonic() < end:
@@ -82,7 +98,7 @@ def requests(step, end):
         step()
         torch.cuda.synchronize()
         latencies.append(time.monotonic() - sent)
-        time.sleep(max(0.0, PERIOD - latencies[-1]))
+        time.sleep(max(0.0, period - latencies[-1]))
     return latencies
 
 
@@ -102,7 +118,7 @@ def ahead(step, end):
 
 def main():
     what = sys.argv[1]
-    step = {"matmul": matmul, "attention": attention, "small": small, "graph": graph, "copies": copies, "memsets": memsets, "serve": serve}[what]()
+    step = {kind.__name__: kind for kind in (matmul, attention, small, graph, copies, memsets, serve, decode)}[what]()
     for _ in range(20):
         step()
     torch.cuda.synchronize()
@@ -112,8 +128,8 @@ def main():
         return  # Whoever started us has gone.
     begin, seconds = map(float, told)
     time.sleep(max(0.0, begin - time.monotonic()))
-    if what == "serve":
-        latencies = sorted(requests(step, begin + seconds))
+    if what in PERIODS:
+        latencies = sorted(requests(step, begin + seconds, PERIODS[what]))
         rank = {f"p{part}_ms": latencies[min(len(latencies) * part // 100, len(latencies) - 1)] * 1e3 for part in (50, 99)}
         print(json.dumps({"rate": len(latencies) / seconds, "requests": len(latencies), **rank}), flush=True)
     else:

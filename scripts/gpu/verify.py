@@ -17,8 +17,27 @@ import machine as machines
 import memory
 import swap
 import tenants
-from rows import Cut, Hang, Limit, Report, cell
+from rows import Cut, Hang, Limit, Report, cell, passed
 
+RESULTS = machines.ROOT / "docs/results"
+# Rows whose questions are open, or whose figures are of an older row. Remove a row when a report has
+# the answer.
+OPEN = (
+    "conformance transcript",
+    "PyTorch: starts",
+    "PyTorch time: alone, without gpushare",
+    "PyTorch time: serve beside copies, without and with",
+    "PyTorch time: serve beside memsets, without and with",
+    "PyTorch time: caps alone",
+    "swap: three of PyTorch on one and a half",
+    "swap: PyTorch's kernels",
+    "swap: suspend, resume, woken by a call",
+    "swap: 16 GiB out and back",
+    "time, without and with: decode-10ms",
+    "PyTorch time: matmul beside copies, without and with",
+    "PyTorch time: matmul beside decode, without and with",
+    "PyTorch time: a gang of two beside a third",
+)
 FIRST = 60  # seconds at most to find the GPU
 FACTS = 60  # seconds at most to say what the machine is
 
@@ -65,19 +84,33 @@ def capabilities(machine, report, devices):
     return bool(devices) or "error" not in answers
 
 
-def plan(transcript, torch):
-    """All rows. Rows that others use and the most important ones come first, since the time may end."""
+def plan(transcript, torch, reports=RESULTS):
+    """All rows. The time may end: those with open questions come first, and those last that passed on a GPU in one of the reports of this folder."""
     ground, torch_memory = memory.rows(transcript, torch)
     collide, torch_collide = collisions.rows(torch)
     driver, bench = compute.rows()
-    moves = swap.rows(torch)
-    return [*ground, *driver, *collide, *moves[: swap.SHORT], *torch_memory, *containers.rows(), *bench[:12], *tenants.rows(torch),
-            *moves[swap.SHORT :], *bench[12:], *torch_collide]
+    found = [*ground, *driver, *collide, *swap.rows(torch), *torch_memory, *containers.rows(), *tenants.rows(torch), *bench, *torch_collide]
+    known = passed(report for report in reports.glob("*-verify-*.md") if "softgpu" not in report.name)
+    missing = set(OPEN) - {row.name for row in found}
+    assert not missing, f"no rows: {missing}"
+    return sorted(found, key=lambda row: (OPEN.index(row.name) if row.name in OPEN else len(OPEN), row.name in known))
 
 
-def commit():
-    """The checked commit, if git knows it."""
+def listed():
+    """The plan, with the second at which each row is expected to end."""
+    end = 0
+    for row in plan(None, machines.Torch(None)):
+        end += row.expected
+        print(f"{end:4} s  {row.name}{' (open)' if row.name in OPEN else ''}")
+    return 0
+
+
+def commit(gpushare):
+    """The checked commit: the one that package.sh wrote beside the programs, or what git says."""
     try:
+        packaged = pathlib.Path(gpushare).resolve().parent / "COMMIT"
+        if packaged.is_file():
+            return packaged.read_text().strip()
         asked = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=machines.ROOT, capture_output=True, text=True, timeout=10)
         return asked.stdout.strip() or "unknown"
     except (OSError, subprocess.SubprocessError):
@@ -94,6 +127,7 @@ def verify(arguments, work):
     notes = []
     machine.note = notes.append
     torch = machines.Torch(machine)
+    torch.begin()
     found = within(min(FIRST, arguments.seconds), machine, devices, [])
     report = Report(arguments.out, f"{time.strftime('%Y-%m-%d')}-verify-{called(found, arguments.soft)}", arguments.seconds - (time.monotonic() - began))
     machine.note = report.note
@@ -101,13 +135,16 @@ def verify(arguments, work):
         report.note(note)
     cut = False
     try:
-        report.line(f"# {'A rehearsal on softgpu' if arguments.soft else 'What a real GPU showed'}, {time.strftime('%Y-%m-%d %H:%M')} UTC, at {commit()}\n")
+        report.line(f"# {'A rehearsal on softgpu' if arguments.soft else 'What a real GPU showed'}, {time.strftime('%Y-%m-%d %H:%M')} UTC, at {commit(arguments.gpushare)}\n")
         if not capabilities(machine, report, found):
             report.line("\nThere is no GPU here: neither gpushare nor a plain program finds one.")
         else:
+            before = passed([arguments.resume]) if arguments.resume else ()
+            if before:
+                report.line(f"\nRows left out because they passed in {arguments.resume.name}: {len(before)}.")
             report.line("\n| row | verdict | what was seen | time |\n|---|---|---|---|")
             for row in plan(report.path.with_suffix(".transcript.tsv"), torch):
-                if re.search(arguments.only, row.name):
+                if re.search(arguments.only, row.name) and row.name not in before:
                     report.row(row._replace(limit=min(row.limit, arguments.row)), machine)
     except Cut:
         cut = True
@@ -118,14 +155,22 @@ def verify(arguments, work):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gpushare", required=True, type=lambda path: os.path.realpath(path))
-    parser.add_argument("--out", required=True, type=pathlib.Path)
+    parser.add_argument("--list", action="store_true", help="only say which rows there are, in their order, and when each is expected to end")
+    parser.add_argument("--gpushare", type=lambda path: os.path.realpath(path))
+    parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--seconds", type=float, default=460)
     parser.add_argument("--row", type=float, default=1000, help="seconds that no row may pass")
     parser.add_argument("--only", default="", help="a regular expression that a row's name matches")
+    parser.add_argument("--resume", type=pathlib.Path, help="an earlier report: rows that passed there are left out")
     parser.add_argument("--soft", action="store_true")
     parser.add_argument("--tenant", type=lambda path: os.path.realpath(path), help="a Python program in place of torch_share.py, to rehearse the rows about it")
     arguments = parser.parse_args()
+    if arguments.list:
+        return listed()
+    if not (arguments.gpushare and arguments.out):
+        parser.error("--gpushare and --out are needed")
+    if arguments.resume and not arguments.resume.is_file():
+        parser.error(f"no report {arguments.resume}")
 
     def told(*_):
         raise Cut

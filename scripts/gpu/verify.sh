@@ -5,7 +5,10 @@
 #
 #   scripts/gpu/verify.sh                  on the GPU; DATE-verify-GPU.{md,log,json} and .transcript.tsv go to $OUT if that is set, else to docs/results/
 #   scripts/gpu/verify.sh --only REGEX     only the rows whose names match, such as 'PyTorch time'
-#   scripts/gpu/verify.sh --seconds N      for so long at most (460); rows for which no time is left say so, and a second run with --only shows them
+#   scripts/gpu/verify.sh --seconds N      for so long at most (460); rows for which no time is left say so
+#   scripts/gpu/verify.sh --resume REPORT  only the rows that did not pass in REPORT, an earlier run's .md
+#   scripts/gpu/verify.sh --list           only says all rows in their order, with the second at which each ends on an H100: open questions
+#                                          first, and those last that passed in a report of docs/results/
 #   scripts/gpu/verify.sh --dist           the binaries in dist/, without a build
 #   scripts/gpu/verify.sh --soft           a rehearsal on the software GPU, which proves only this script; goes to the target folder
 #
@@ -14,20 +17,23 @@
 # and say "not available" otherwise; rows with containers need root and a runc, installed or carried
 # (scripts/gpu/carry_runc.sh). Never asks for more managed memory than the device has free.
 source "$(dirname "$0")/../common.sh"
-soft=false dist=false only= seconds=460
+soft=false dist=false only= seconds=460 list=false resume=()
 while [ $# -gt 0 ]; do
     case "$1" in
         --soft) soft=true ;;
         --dist) dist=true ;;
         --only) only=${2:?--only needs a regular expression}; shift ;;
         --seconds) seconds=${2:?--seconds needs a number}; shift ;;
-        -h | --help) sed -n '2,16p' "$0" | sed 's/^# \?//'; exit 0 ;;
+        --resume) resume=(--resume "${2:?--resume needs a report}"); shift ;;
+        --list) list=true ;;
+        -h | --help) sed -n '2,18p' "$0" | sed 's/^# \?//'; exit 0 ;;
         *) die "unknown option $1" ;;
     esac
     shift
 done
 have python3 || die "python3 is not installed"
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "python3 is older than 3.10"
+! $list || exec python3 scripts/gpu/verify.py --list
 binaries="$CARGO_TARGET_DIR/release"
 $dist && binaries="$PWD/dist"
 if ! $dist && have cargo; then
@@ -41,4 +47,4 @@ fi
 out="${OUT:-docs/results}"
 $soft && out="${OUT:-$CARGO_TARGET_DIR/verify}"
 # The second limit is for what Python cannot end by itself.
-exec timeout -k 10 $((seconds + 10)) python3 scripts/gpu/verify.py --gpushare "$binaries/gpushare" $($soft && echo --soft) --out "$out" --seconds "$seconds" --only "$only"
+exec timeout -k 10 $((seconds + 10)) python3 scripts/gpu/verify.py --gpushare "$binaries/gpushare" $($soft && echo --soft) --out "$out" --seconds "$seconds" --only "$only" "${resume[@]}"

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use gpushare_tests::{Daemon, Gpu, Guest, MIB, Tenant, artefacts, clients};
+use gpushare_tests::{Daemon, Gpu, Guest, MIB, Tenant, artefacts, clients, waiting};
 
 /// The device; a context takes 64 MiB of it.
 const DEVICE: &str = "mem=4GiB";
@@ -130,14 +130,74 @@ fn a_process_with_pytorchs_allocator_is_refused_before_it_waits() {
         daemon.tenant("fills", &FILLS),
     );
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut command = bursts.command(&clients::compile("caching", &[]));
-    command.arg(torch(&folder));
-    let mut guest = Guest::start(command).started();
+    let mut guest = with_torch(&bursts, &folder);
     caches(&mut guest);
     let _holder = filled(&fills);
     assert_eq!(guest.ask(&take(400 * MIB)), "take 0 1 2");
     assert!(!has_waited(&daemon, "bursts"));
     guest.finish().silently();
+}
+
+/// What the tenant's end tells of its refusals: the sentences of `refused`.
+fn told_of_refusals(daemon: &Daemon, tenant: Tenant, name: &str) -> Vec<String> {
+    drop(tenant);
+    let past = waiting::until_some("the tenant is gone", || {
+        let mut rows = daemon.commands().past();
+        rows.retain(|row| row.tenant.as_deref() == Some(name));
+        rows.iter().any(|row| row.kind == "gone").then_some(rows)
+    });
+    let refused = past.into_iter().filter(|row| row.kind == "refused");
+    refused.map(|row| row.text).collect()
+}
+
+#[test]
+fn a_request_served_after_an_early_refusal_is_not_told_as_refused() {
+    let gpu = Gpu::new(DEVICE);
+    let daemon = Daemon::start(&gpu);
+    let (bursts, fills) = (
+        daemon.tenant("bursts", &BURSTS),
+        daemon.tenant("fills", &FILLS),
+    );
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut guest = with_torch(&bursts, &folder);
+    caches(&mut guest);
+    let holder = filled(&fills);
+    guest.send(&take(1024 * MIB));
+    daemon.until_one_waits("bursts");
+    holder.finish().silently();
+    assert_eq!(guest.line(), "take 0 1 2");
+    guest.finish().silently();
+    let told = told_of_refusals(&daemon, bursts, "bursts");
+    assert_eq!(told, [] as [&str; 0]);
+}
+
+#[test]
+fn a_request_that_waits_in_vain_after_an_early_refusal_is_told_once() {
+    let gpu = Gpu::new(DEVICE);
+    let daemon = Daemon::start(&gpu);
+    let impatient = [BURSTS[0], BURSTS[1], ("GPUSHARE_WAIT_TIMEOUT", "200ms")];
+    let (bursts, fills) = (
+        daemon.tenant("bursts", &impatient),
+        daemon.tenant("fills", &FILLS),
+    );
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut guest = with_torch(&bursts, &folder);
+    caches(&mut guest);
+    let _holder = filled(&fills);
+    assert_eq!(guest.ask(&take(1024 * MIB)), "take 2 2 2");
+    guest.finish().silently();
+    let told = told_of_refusals(&daemon, bursts, "bursts");
+    assert!(
+        told.len() == 1 && told[0].starts_with("an allocation was refused: after waiting"),
+        "{told:?}"
+    );
+}
+
+/// The client with PyTorch's allocator loaded, and its context created.
+fn with_torch(tenant: &Tenant, folder: &tempfile::TempDir) -> Guest {
+    let mut command = tenant.command(&clients::compile("caching", &[]));
+    command.arg(torch(folder));
+    Guest::start(command).started()
 }
 
 /// An empty library with PyTorch's name.

@@ -3,11 +3,11 @@
 //! no time left. Its figures are not checked here.
 
 use gpushare_tests::runnable::not_runnable_here;
-use gpushare_tests::{artefacts, clients};
+use gpushare_tests::{artefacts, clients, until};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 struct Run {
@@ -29,31 +29,53 @@ impl Run {
     }
 }
 
-fn verify(gpushare: &Path, flags: &[&str]) -> Run {
-    let out = TempDir::new().expect("a folder");
-    let output = Command::new("python3")
+/// `verify.py` on the software GPU, with its report in this folder.
+fn verifies(gpushare: &Path, out: &TempDir, flags: &[&str]) -> Command {
+    let mut command = Command::new("python3");
+    command
         .arg(artefacts::repository().join("scripts/gpu/verify.py"))
         .args(["--soft", "--gpushare"])
         .arg(gpushare)
         .arg("--out")
         .arg(out.path())
         .args(flags)
-        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
+/// The report's file that ends so, if there is one yet.
+fn written(out: &TempDir, end: &str) -> Option<String> {
+    let files = fs::read_dir(out.path()).expect("it is there");
+    let mut paths = files.map(|entry| entry.expect("a file").path());
+    let path = paths.find(|path| path.to_string_lossy().ends_with(end))?;
+    Some(fs::read_to_string(path).expect("it is text"))
+}
+
+fn run(gpushare: &Path, flags: &[&str], environment: &[(&str, &str)]) -> Run {
+    let out = TempDir::new().expect("a folder");
+    let mut command = verifies(gpushare, &out, flags);
+    let output = command
+        .envs(environment.iter().copied())
         .output()
         .expect("python3 runs");
-    let files = fs::read_dir(out.path()).expect("it is there");
-    let report = files
-        .map(|entry| entry.expect("a file").path())
-        .find(|path| path.extension().is_some_and(|extension| extension == "md"))
+    let report = written(&out, "-verify-softgpu.md")
         .unwrap_or_else(|| panic!("no report: {}", String::from_utf8_lossy(&output.stderr)));
-    let name = report.file_name().expect("it has one").to_string_lossy();
-    assert!(name.ends_with("-verify-softgpu.md"), "{name}");
-    let report = fs::read_to_string(&report).expect("it is text");
     Run { output, report }
 }
 
-/// A `gpushare` that hangs, with a child, if the command line contains `word`; otherwise it is the
-/// real one.
+fn verify(gpushare: &Path, flags: &[&str]) -> Run {
+    run(gpushare, flags, &[])
+}
+
+/// Rows about PyTorch whose tenants are of these rates, with 1 alone and without gpushare.
+fn with_rates(rates: &str, only: &str) -> Run {
+    let tenant = artefacts::repository().join("tests/clients/tenant.py");
+    let flags = ["--tenant", tenant.to_str().expect("UTF-8"), "--only", only];
+    run(&artefacts::gpushare(), &flags, &[("GPUTEST_RATES", rates)])
+}
+
+/// A `gpushare` that hangs, with a child and for as long as its folder is there, if the command
+/// line contains `word`; otherwise it is the real one.
 fn hangs_at(word: &str) -> TempDir {
     let folder = TempDir::new().expect("a folder");
     for library in [
@@ -67,7 +89,8 @@ fn hangs_at(word: &str) -> TempDir {
     let shim = folder.path().join("gpushare");
     let real = artefacts::gpushare();
     let script = format!(
-        "#!/bin/sh\ncase \"$*\" in *{word}*) sleep 1000 & wait ;; esac\nexec {} \"$@\"\n",
+        "#!/bin/sh\ncase \"$*\" in *{word}*) while [ -d {} ]; do sleep 1 & wait; done ;; esac\nexec {} \"$@\"\n",
+        folder.path().display(),
         real.display()
     );
     fs::write(&shim, script).expect("it is written");
@@ -131,12 +154,112 @@ fn what_moving_memory_rests_on_is_measured_and_what_lacks_is_said() {
 #[test]
 fn groups_of_one_row_have_the_gpu_one_after_the_other() {
     // Each has a daemon of its own, and a GPU has one daemon at a time.
-    let tenant = artefacts::repository().join("tests/clients/tenant.py");
     let rows = "^PyTorch time: (alone, without gpushare|an inference loop beside training|what gpushare costs alone)$";
-    let flags = ["--tenant", tenant.to_str().expect("UTF-8"), "--only", rows];
-    let run = verify(&artefacts::gpushare(), &flags);
+    let run = with_rates("", rows);
     assert_eq!(run.output.status.code(), Some(0), "{}", run.report);
     assert!(run.last_line().starts_with("3 PASS; "), "{}", run.report);
+}
+
+#[test]
+fn rows_measure_themselves_what_they_compare_with() {
+    let rows = "^PyTorch time: (two: matmul 70, attention 30|a gang of two beside a third|matmul beside decode, without and with)$";
+    let run = with_rates("matmul=0.69 attention=0.3", rows);
+    assert_eq!(run.output.status.code(), Some(0), "{}", run.report);
+    assert!(run.last_line().starts_with("3 PASS; "), "{}", run.report);
+    let (_, seen) = run.row("PyTorch time: two: matmul 70, attention 30");
+    assert!(seen.contains("(-0.30 pp, goal 1)"), "{seen}");
+}
+
+#[test]
+fn a_share_that_is_far_off_fails_its_row() {
+    let row = "PyTorch time: two: matmul 70, attention 30";
+    let run = with_rates("matmul=0.5 attention=0.5", &format!("^{row}$"));
+    assert_eq!(run.row(row).0, "FAIL", "{}", run.report);
+}
+
+#[test]
+fn shares_beside_a_tenant_that_the_processor_paces_are_not_judged() {
+    let row = "PyTorch time: three: matmul 50, attention 30, small kernels 20";
+    let run = with_rates("matmul=1.06 attention=0.43 small=0.26", &format!("^{row}$"));
+    let (verdict, seen) = run.row(row);
+    assert_eq!(verdict, "PASS", "{seen}");
+    assert!(
+        seen.contains("matmul 50 %: 106.0 % of alone") && !seen.contains("goal"),
+        "{seen}"
+    );
+}
+
+#[test]
+fn rows_that_passed_in_the_report_to_resume_are_left_out() {
+    let folder = TempDir::new().expect("a folder");
+    let earlier = folder.path().join("earlier.md");
+    let lines = "| quota: linear | **PASS** | x | 1 s |\n| quota: pitch | **FAIL** | x | 1 s |\n";
+    fs::write(&earlier, lines).expect("it is written");
+    let earlier = earlier.to_str().expect("UTF-8");
+    let flags = ["--resume", earlier, "--only", "^quota: (linear|pitch)$"];
+    let run = verify(&artefacts::gpushare(), &flags);
+    assert!(run.last_line().starts_with("1 PASS; "), "{}", run.report);
+    assert_eq!(run.row("quota: pitch").0, "PASS");
+    let said = "Rows left out because they passed in earlier.md: 1.";
+    assert!(run.report.contains(said), "{}", run.report);
+}
+
+#[test]
+fn a_killed_run_has_the_figures_of_its_finished_rows() {
+    let folder = hangs_at("uvm");
+    let out = TempDir::new().expect("a folder");
+    let first = "memory that the driver takes by itself";
+    let only = format!("^({first}|swap: a tenant above the device, managed)$");
+    let mut command = verifies(&folder.path().join("gpushare"), &out, &["--only", &only]);
+    command.env("TMPDIR", folder.path()).stdout(Stdio::null());
+    let mut run = command.spawn().expect("python3 runs");
+    until("the first row has finished", || {
+        let report = written(&out, ".md").unwrap_or_default();
+        report.contains(&format!("| {first} | **"))
+    });
+    run.kill().expect("it runs");
+    run.wait().expect("it ends");
+    let figures = written(&out, ".json").expect("figures of the first row");
+    let figures: serde_json::Value = serde_json::from_str(&figures).expect("whole");
+    assert!(figures[first].is_object(), "{figures}");
+}
+
+#[test]
+fn a_report_is_whole_though_nothing_reads_the_output() {
+    let out = TempDir::new().expect("a folder");
+    let flags = ["--only", "^quota: pitch$"];
+    let mut command = verifies(&artefacts::gpushare(), &out, &flags);
+    let mut run = command.stdout(Stdio::piped()).spawn().expect("it runs");
+    drop(run.stdout.take());
+    assert!(run.wait().expect("it ends").success());
+    let report = written(&out, ".md").expect("a report");
+    let last = report.lines().last().expect("lines");
+    assert!(last.starts_with("1 PASS; "), "{report}");
+}
+
+#[test]
+fn a_report_names_the_commit_that_was_packaged() {
+    let folder = hangs_at("no such words");
+    fs::write(folder.path().join("COMMIT"), "v0-packaged\n").expect("it is written");
+    let run = verify(&folder.path().join("gpushare"), &["--only", "^no row$"]);
+    let first = run.report.lines().next().expect("lines");
+    assert!(first.ends_with(" UTC, at v0-packaged"), "{first}");
+}
+
+#[test]
+fn rows_with_open_questions_come_first_and_fit_into_the_default_time() {
+    let mut command = Command::new("python3");
+    command
+        .arg(artefacts::repository().join("scripts/gpu/verify.py"))
+        .arg("--list")
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    let listed = String::from_utf8(command.output().expect("it runs").stdout).expect("ASCII");
+    let open = listed.lines().take_while(|line| line.ends_with(" (open)"));
+    let last = open.last().expect("an open question");
+    let end = last.split_whitespace().next().expect("seconds");
+    assert!(end.parse::<u32>().expect("a number") <= 460, "{last}");
+    let behind = listed.split_once(last).expect("it has the line").1;
+    assert!(!behind.contains("(open)"), "{listed}");
 }
 
 #[test]

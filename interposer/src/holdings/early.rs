@@ -6,7 +6,7 @@
 //! waits, it is refused once: it frees its cache and asks again, and that request waits. Which
 //! processes these are is not guessed: the library of PyTorch's allocator is loaded, or a thread
 //! has been seen to free memory after an out-of-memory and to ask for the same again. No other
-//! process is refused early. Why so: ADR 58.
+//! process is refused early. Such a refusal is not counted as one. Why so: ADR 58.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -141,7 +141,7 @@ pub(crate) fn reserve_or<T>(
     reserve_unless(&|| false, device, bytes, call, otherwise)
 }
 
-/// As [`reserve_or`]; before the daemon is waited for, `early` may refuse.
+/// As [`reserve_or`]; before the daemon is waited for, `early` may refuse, which is not counted.
 fn reserve_unless<T>(
     early: &dyn Fn() -> bool,
     device: DeviceKey,
@@ -170,9 +170,11 @@ fn reserve_unless<T>(
             if let Ok(booked) = account::charge(device, bytes, call) {
                 return Ok(Found::Booked(booked));
             }
-            let waited = match !account::can_wait() || early() {
-                true => Err(refused),
-                false => account::charge_waiting(device, bytes, call),
+            let waited = match account::can_wait() {
+                // Not counted: the process asks again, and what counts is the answer to that.
+                true if early() => return Err(refused),
+                true => account::charge_waiting(device, bytes, call),
+                false => Err(refused),
             };
             return waited
                 .map(Found::Booked)
