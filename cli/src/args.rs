@@ -201,7 +201,10 @@ pub(crate) struct Ps {
     pub(crate) watch: Option<std::time::Duration>,
 }
 
+// How memory may leave the GPU is chosen before the tenant's first program: the daemon refuses every
+// change of it with that reason, so the help does not offer it.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("oversubscribe", |flag| flag.hide(true)))]
 pub(crate) struct Set {
     /// The tenant's name, as `ps` shows it.
     pub(crate) tenant: String,
