@@ -219,7 +219,9 @@ pub(crate) struct Suspend {
     /// The tenant's name, as `ps` shows it.
     pub(crate) tenant: String,
     /// Store the memory in a file without a name in this folder, and free the host's: on a disk
-    /// with room for all of it. You must be allowed to write there.
+    /// with room for all of it, with ext2 to ext4, xfs, btrfs, tmpfs, f2fs, bcachefs or zfs, or what
+    /// the node's own folder is on ([swap] spill); not overlayfs, NFS or FUSE. You must be allowed
+    /// to write there.
     #[arg(long, value_name = "DIR")]
     pub(crate) to: Option<PathBuf>,
 }
