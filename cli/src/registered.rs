@@ -138,8 +138,8 @@ pub(crate) fn check_without_daemon(
     }
 }
 
-/// Refuses what a `run` inside a registered tenant asks for and cannot have: another tenant, another
-/// part of the device than less memory, other terms, no daemon.
+/// Refuses what a `run` inside a registered tenant asks for and cannot have: another tenant,
+/// another part of the device than less memory, other terms, no daemon.
 pub(crate) fn check_nested(arguments: &Run, plan: &Plan) -> Result<(), Failure> {
     let outer = outer_name(&plan.environment);
     let (inside, change) = match &outer {
@@ -174,8 +174,8 @@ pub(crate) fn check_nested(arguments: &Run, plan: &Plan) -> Result<(), Failure> 
     }
 }
 
-/// The first flag, and its value, of what is the whole tenant's: all but the ceiling and the view of
-/// memory, which a process keeps by itself, and a cap that MPS keeps for it (`by_mps`).
+/// The first flag, and its value, of what is the whole tenant's: all but the ceiling and the view
+/// of memory, which a process keeps by itself, and a cap that MPS keeps for it (`by_mps`).
 fn flag_of_tenant(share: &Share, by_mps: bool) -> Option<(&'static str, &str)> {
     let amounts = [
         ("--mem-request", &share.amounts.mem_request),
@@ -188,8 +188,8 @@ fn flag_of_tenant(share: &Share, by_mps: bool) -> Option<(&'static str, &str)> {
     terms.chain(amounts).next()
 }
 
-/// The same of the variables. An outer `run` has taken those of its tenant out, so one that is there
-/// was set inside. An alias that says "none" asks for nothing.
+/// The same of the variables. An outer `run` has taken those of its tenant out, so one that is
+/// there was set inside. An alias that says "none" asks for nothing.
 fn variable_of_tenant(environment: &Environment, by_mps: bool) -> Option<(String, String)> {
     let caps = KEPT_BY_MPS.iter().filter(|_| by_mps);
     let kept: Vec<_> = KEPT_INSIDE.iter().chain(caps).collect();
