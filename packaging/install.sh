@@ -99,7 +99,10 @@ uninstall_all() {
     for folder in containers/oci/hooks.d containers/oci containers; do
         rmdir "$root$prefix/share/$folder" 2>/dev/null || true
     done
-    rmdir "$root$prefix/share/doc/gpushare" 2>/dev/null || true
+    # The innermost first.
+    (cd "$here/share" && find doc/gpushare -depth -type d) | while read -r folder; do
+        rmdir "$root$prefix/share/$folder" 2>/dev/null || true
+    done
     leave bin
     leave lib
     case "$prefix" in /usr | /usr/local) ;; *) rmdir "$root$prefix" 2>/dev/null || true ;; esac

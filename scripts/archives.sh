@@ -40,7 +40,8 @@ files() {
     [ ! -f dist/gpushare-oci-hook ] \
         || install -D -m 644 packaging/hooks.d/gpushare.json "$share/containers/oci/hooks.d/gpushare.json"
     install -m 644 LICENSE "$share/doc/gpushare/copyright"
-    install -m 644 README.md CHANGELOG.md packaging/config.toml "$share/doc/gpushare"
+    install -m 644 packaging/config.toml "$share/doc/gpushare"
+    scripts/docs.sh "$share/doc/gpushare"
     dist/gpushare man "$share/man/man1"
     mkdir -p "$share/bash-completion/completions" "$share/zsh/site-functions" "$share/fish/vendor_completions.d"
     dist/gpushare completions bash >"$share/bash-completion/completions/gpushare"

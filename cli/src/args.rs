@@ -201,7 +201,10 @@ pub(crate) struct Ps {
     pub(crate) watch: Option<std::time::Duration>,
 }
 
+// How memory may leave the GPU is chosen before the tenant's first program: the daemon refuses
+// every change of it with that reason, so the help does not offer it.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("oversubscribe", |flag| flag.hide(true)))]
 pub(crate) struct Set {
     /// The tenant's name, as `ps` shows it.
     pub(crate) tenant: String,
@@ -216,7 +219,9 @@ pub(crate) struct Suspend {
     /// The tenant's name, as `ps` shows it.
     pub(crate) tenant: String,
     /// Store the memory in a file without a name in this folder, and free the host's: on a disk
-    /// with room for all of it. You must be allowed to write there.
+    /// with room for all of it, with ext2 to ext4, xfs, btrfs, tmpfs, f2fs, bcachefs or zfs, or
+    /// what the node's own folder is on ([swap] spill); not overlayfs, NFS or FUSE. You must be
+    /// allowed to write there.
     #[arg(long, value_name = "DIR")]
     pub(crate) to: Option<PathBuf>,
 }

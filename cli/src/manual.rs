@@ -97,6 +97,19 @@ mod tests {
     }
 
     #[test]
+    fn the_help_of_set_offers_nothing_that_cannot_be_changed() {
+        let help = |name: &str| {
+            let mut command = Args::command();
+            let one = command.find_subcommand_mut(name);
+            one.unwrap().render_long_help().to_string()
+        };
+        let (run, set) = (help("run"), help("set"));
+        assert!(run.contains("--oversubscribe <HOW>"), "{run}");
+        assert!(!set.contains("--oversubscribe <HOW>"), "{set}");
+        assert!(set.contains("--preemptible <WORST>"), "{set}");
+    }
+
+    #[test]
     fn help_fits_a_hundred_columns() {
         let mut many = 0;
         every(Args::command(), &mut |one| {

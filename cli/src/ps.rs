@@ -263,8 +263,7 @@ impl Set {
     /// The changes, as variables.
     pub(crate) fn changes(&self) -> Result<Vec<(String, String)>, Failure> {
         let mut changes = settings::variables(&self.amounts)?;
-        let terms = self.terms.given();
-        changes.extend(terms.map(|(_, variable, value)| (variable.to_owned(), value.to_owned())));
+        changes.extend(settings::terms(&self.terms)?);
         if changes.is_empty() {
             return Err(Failure::usage(
                 "there is nothing to change; give a flag such as --mem-limit 4GiB",

@@ -3,10 +3,12 @@
 use crate::args::{Run, Share, UseDaemon};
 use crate::daemon::{self, Talk};
 use crate::failure::Failure;
+use crate::mps;
 use crate::output;
 use crate::plan::Plan;
 use crate::settings::{self, Environment};
 use gpushare_protocol::limits::Limits;
+use gpushare_protocol::mps::ACTIVE_THREADS;
 use gpushare_protocol::paths::{IN_FILES, TENANT};
 use gpushare_protocol::wire::{Control, ControlReply};
 use std::ffi::OsStr;
@@ -15,6 +17,19 @@ use std::time::{Duration, Instant};
 
 /// The variable that names the folder of the tenant's socket.
 const SOCKET: &str = "GPUSHARE_SOCKET";
+
+/// Variables that a process in a tenant keeps by itself, each also for one device. The last one the
+/// driver keeps for an MPS client, and `run` leaves it there.
+const KEPT_INSIDE: [&str; 6] = [
+    "GPUSHARE_MEM_LIMIT",
+    "GPUSHARE_MEM_VIEW",
+    "CUDA_DEVICE_MEMORY_LIMIT",
+    "NVIDIA_GPU_MEMORY_LIMIT",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+    ACTIVE_THREADS,
+];
+/// Those that `run` has MPS keep for its client.
+const KEPT_BY_MPS: [&str; 2] = ["GPUSHARE_SM_LIMIT", "CUDA_DEVICE_SM_LIMIT"];
 
 /// Registers the tenant of `plan` where it is to be, and tells the program where its socket is.
 pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>, Failure> {
@@ -123,8 +138,8 @@ pub(crate) fn check_without_daemon(
     }
 }
 
-/// Refuses arguments of a `run` inside a registered tenant that it cannot have: another tenant,
-/// other terms, no daemon.
+/// Refuses what a `run` inside a registered tenant asks for and cannot have: another tenant,
+/// another part of the device than less memory, other terms, no daemon.
 pub(crate) fn check_nested(arguments: &Run, plan: &Plan) -> Result<(), Failure> {
     let outer = outer_name(&plan.environment);
     let (inside, change) = match &outer {
@@ -144,13 +159,54 @@ pub(crate) fn check_nested(arguments: &Run, plan: &Plan) -> Result<(), Failure> 
     if let Some(name) = name.filter(|name| Some(*name) != outer.as_deref()) {
         return refuse(&format!("--name {name}"));
     }
-    if let Some((flag, _, value)) = arguments.share.terms.given().next() {
+    let by_mps = mps::daemon(&plan.environment).is_some();
+    if let Some((flag, value)) = flag_of_tenant(&arguments.share, by_mps) {
         return refuse(&format!("{flag} {value}"));
     }
-    match arguments.daemon {
-        UseDaemon::Off => refuse("--daemon off"),
-        UseDaemon::Auto | UseDaemon::On => Ok(()),
+    if arguments.daemon == UseDaemon::Off {
+        return refuse("--daemon off");
     }
+    // A container's own variables are what it was registered with: they ask for nothing more.
+    let said = variable_of_tenant(&plan.environment, by_mps);
+    match said.filter(|_| outer.is_some()) {
+        Some((variable, value)) => refuse(&format!("{variable}={value}")),
+        None => Ok(()),
+    }
+}
+
+/// The first flag, and its value, of what is the whole tenant's: all but the ceiling and the view
+/// of memory, which a process keeps by itself, and a cap that MPS keeps for it (`by_mps`).
+fn flag_of_tenant(share: &Share, by_mps: bool) -> Option<(&'static str, &str)> {
+    let amounts = [
+        ("--mem-request", &share.amounts.mem_request),
+        ("--sm-request", &share.amounts.sm_request),
+        ("--sm-limit", &share.amounts.sm_limit),
+    ];
+    let amounts = amounts.into_iter().take(if by_mps { 2 } else { 3 });
+    let amounts = amounts.filter_map(|(flag, values)| Some((flag, values.first()?.as_str())));
+    let terms = share.terms.given().map(|(flag, _, value)| (flag, value));
+    terms.chain(amounts).next()
+}
+
+/// The same of the variables. An outer `run` has taken those of its tenant out, so one that is
+/// there was set inside. An alias that says "none" asks for nothing.
+fn variable_of_tenant(environment: &Environment, by_mps: bool) -> Option<(String, String)> {
+    let caps = KEPT_BY_MPS.iter().filter(|_| by_mps);
+    let kept: Vec<_> = KEPT_INSIDE.iter().chain(caps).collect();
+    let is_kept = |name: &str| {
+        kept.iter().any(|kept| {
+            let device = name.strip_prefix(**kept);
+            device.is_some_and(|device| device.is_empty() || device.starts_with('_'))
+        })
+    };
+    let says_none = |name: &str, value: &str| {
+        let alone = Limits::from_env([(name.into(), value.into())]);
+        let none = Limits::default().to_string();
+        !name.starts_with("GPUSHARE_") && alone.is_ok_and(|alone| alone.to_string() == none)
+    };
+    let said = settings::of_limits(environment).into_iter();
+    let mut said = said.filter(|(name, value)| !is_kept(name) && !says_none(name, value));
+    said.next()
 }
 
 /// The name of the tenant we run in: as `run` said it, else that of its socket's folder. A
@@ -172,3 +228,6 @@ fn outer_name(environment: &Environment) -> Option<String> {
 pub(crate) fn inherited(environment: &Environment) -> bool {
     daemon::is_container() || environment.contains_key(OsStr::new(SOCKET))
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 //! A flag wins over the inherited variable it stands for: one for every device clears all inherited
 //! values of its kind, one for a single device only that device's.
 
-use crate::args::{Amounts, Share};
+use crate::args::{Amounts, Share, Terms};
 use crate::failure::Failure;
 use gpushare_protocol::limits::{self, Kind, LimitError, Limits, flag};
 use gpushare_protocol::mps::ACTIVE_THREADS;
@@ -101,7 +101,19 @@ pub(crate) fn variables(given: &Amounts) -> Result<Vec<(String, String)>, Failur
         .collect())
 }
 
-/// The same, each with its flag.
+/// The flags of terms as the variables they stand for, each with a value that is understood.
+pub(crate) fn terms(given: &Terms) -> Result<Vec<(String, String)>, Failure> {
+    let read = |(flag, variable, value): (&str, &str, &str)| {
+        Limits::from_env([(variable.into(), value.into())]).map_err(|mut error| {
+            flag.clone_into(&mut error.variable);
+            error
+        })?;
+        Ok::<_, Failure>((variable.to_owned(), value.to_owned()))
+    };
+    given.given().map(read).collect()
+}
+
+/// The flags of amounts as variables with their values, each with its flag.
 fn chosen(given: &Amounts) -> Result<Vec<(&'static str, String, String)>, Failure> {
     let mut chosen: Vec<(&'static str, String, String)> = Vec::new();
     for (Amount(name, base, kind), values) in amounts(given) {
@@ -109,7 +121,7 @@ fn chosen(given: &Amounts) -> Result<Vec<(&'static str, String, String)>, Failur
             let (device, text) = flag(kind, name, value)?;
             let variable = device.variable(base);
             if chosen.iter().any(|(_, other, _)| *other == variable) {
-                return Err(Failure::ours(format!(
+                return Err(Failure::usage(format!(
                     "{name} is given twice for the same device ({device}); give it once"
                 )));
             }

@@ -6,6 +6,7 @@ use crate::daemon;
 use crate::failure::Failure;
 use gpushare_client::{Talk, TalkError};
 use gpushare_protocol::wire::Control;
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -30,8 +31,15 @@ pub(crate) fn suspend(given: &Suspend) -> Result<ExitCode, Failure> {
         });
     };
     let (write, read) = file_in(folder).map_err(|error| {
-        let text = format!("no file can be made in {}: {error}", folder.display());
-        Failure::ours(text)
+        // The file system has no files without a name.
+        let unsupported = [Errno::EOPNOTSUPP, Errno::EISDIR, Errno::EINVAL];
+        let number = error.raw_os_error().map(Errno::from_raw);
+        let hint = match number.is_some_and(|number| unsupported.contains(&number)) {
+            true => format!("; take a folder on {}", Control::FILE_SYSTEMS),
+            false => String::new(),
+        };
+        let folder = folder.display();
+        Failure::ours(format!("no file can be made in {folder}: {error}{hint}"))
     })?;
     order(|daemon| {
         if daemon.minor() < SINCE {

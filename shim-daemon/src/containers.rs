@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use gpushare_protocol::limits;
 use gpushare_protocol::wire::{Injection, Linkage};
 
 /// The operator's settings for containers.
@@ -73,7 +74,7 @@ impl Containers {
     ) -> Vec<(String, String)> {
         let mut all = node.to_vec();
         if let Some(rule) = self.rules.iter().find(|rule| rule.fits(labels)) {
-            all.retain(|(name, _)| !rule.maxima.iter().any(|(own, _)| own == name));
+            all.retain(|(name, _)| !rule.maxima.iter().any(|(own, _)| limits::is_one(own, name)));
             all.extend(rule.maxima.iter().cloned());
         }
         all
@@ -101,6 +102,27 @@ mod tests {
     fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
         let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         all.iter().map(pair).collect()
+    }
+
+    #[test]
+    fn a_rules_maximum_takes_the_place_of_that_device_in_any_spelling() {
+        let own = "GPUSHARE_MEM_LIMIT_MIG_a932f937_d72c_4106_c12f_20bd9faed9f6";
+        let containers = Containers {
+            rules: vec![Rule {
+                labels: pairs(&[("namespace", "a")]),
+                maxima: pairs(&[(own, "1GiB")]),
+            }],
+            ..Containers::default()
+        };
+        let same = "GPUSHARE_MEM_LIMIT_GPU_A932F937_d72c_4106_c12f_20bd9faed9f6";
+        let other = "GPUSHARE_MEM_LIMIT_GPU_b932f937_d72c_4106_c12f_20bd9faed9f6";
+        let node = [
+            ("GPUSHARE_MEM_LIMIT", "8GiB"),
+            (same, "4GiB"),
+            (other, "4GiB"),
+        ];
+        let found = containers.maxima(&pairs(&node), &pairs(&[("namespace", "a")]));
+        assert_eq!(found, pairs(&[node[0], node[2], (own, "1GiB")]));
     }
 
     #[test]

@@ -55,6 +55,7 @@ fn a_run_in_a_container_lowers_its_own_limit_only() {
         ("other", &["--name", "another"][..]),
         ("off", &["--daemon", "off"]),
         ("terms", &["--run-limit", "1h"]),
+        ("cap", &["--sm-limit", "10"]),
     ] {
         let words = [&["run"], flags, &["--", "true"]].concat();
         let ended = lab.ends(&gpushare(id, &words));
@@ -63,6 +64,19 @@ fn a_run_in_a_container_lowers_its_own_limit_only() {
             assert!(ended.stderr.contains(word), "{word}: {ended:?}");
         }
     }
+}
+
+#[test]
+fn a_run_in_a_container_takes_the_variables_of_its_registration() {
+    let Some(lab) = lab() else { return };
+    let mut bundle = gpushare("one", &["run", "--", "true"]);
+    bundle.environment = vec![
+        "GPUSHARE_SM_LIMIT=30".to_owned(),
+        "GPUSHARE_PRIORITY=400".to_owned(),
+    ];
+    let ended = lab.ends(&bundle);
+    assert!(ended.status.success(), "{ended:?}");
+    ended.silently();
 }
 
 #[test]

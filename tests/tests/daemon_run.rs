@@ -262,25 +262,54 @@ fn a_run_inside_a_tenant_without_a_daemon_stays_there() {
 #[test]
 fn a_run_inside_a_registered_tenant_refuses_other_settings() {
     let home = Home::new("mem=16GiB");
-    let inner = |flags: &[&str]| {
-        let mut outer = home.run("outer", &["--mem-limit", "2GiB"]);
-        outer.arg(artefacts::gpushare()).args(["run", "--gpu"]);
-        outer.arg(format!("soft:{}", home.gpu().spec()));
-        outer.args(flags).args(["--", "sh", "-c", "echo it ran"]);
-        let output = outer.output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        (output.status.code(), output.stdout.is_empty(), told)
-    };
-    for flags in [["--name", "mine"], ["--priority", "7"], ["--daemon", "off"]] {
-        let (status, silent, told) = inner(&flags);
+    for flags in [
+        ["--name", "mine"],
+        ["--priority", "7"],
+        ["--daemon", "off"],
+        ["--sm-limit", "30"],
+        ["--sm-request", "10"],
+        ["--mem-request", "1GiB"],
+    ] {
+        let (status, silent, told) = inside(&home, &[], &flags);
         assert_eq!((status, silent), (Some(125), true), "{told}");
         assert!(
             told.contains(&flags.join(" ")) && told.contains("inside tenant outer"),
             "{told}"
         );
     }
-    let (status, silent, told) = inner(&["--name", "outer"]);
+    for flags in [["--name", "outer"], ["--mem-limit", "1GiB"]] {
+        let (status, silent, told) = inside(&home, &[], &flags);
+        assert_eq!((status, silent, told.as_str()), (Some(0), false, ""));
+    }
+}
+
+#[test]
+fn a_run_inside_a_tenant_refuses_variables_that_are_the_tenants() {
+    let home = Home::new("mem=16GiB");
+    for variable in ["GPUSHARE_SM_LIMIT=10", "CUDA_TASK_PRIORITY=1"] {
+        let (status, silent, told) = inside(&home, &[variable], &[]);
+        assert_eq!((status, silent), (Some(125), true), "{told}");
+        assert!(
+            told.contains(variable) && told.contains("inside tenant outer"),
+            "{told}"
+        );
+    }
+    let kept = ["GPUSHARE_MEM_LIMIT=1GiB", "CUDA_TASK_PRIORITY=0"];
+    let (status, silent, told) = inside(&home, &kept, &[]);
     assert_eq!((status, silent, told.as_str()), (Some(0), false, ""));
+}
+
+/// A `run` with these variables and flags inside tenant `outer`: its status, whether no program
+/// ran, and what it said.
+fn inside(home: &Home, variables: &[&str], flags: &[&str]) -> (Option<i32>, bool, String) {
+    let mut outer = home.run("outer", &["--mem-limit", "2GiB", "--sm-limit", "50"]);
+    outer.arg("env").args(variables);
+    outer.arg(artefacts::gpushare()).args(["run", "--gpu"]);
+    outer.arg(format!("soft:{}", home.gpu().spec()));
+    outer.args(flags).args(["--", "sh", "-c", "echo it ran"]);
+    let output = outer.output().expect("gpushare starts");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), output.stdout.is_empty(), told)
 }
 
 #[test]

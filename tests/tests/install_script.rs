@@ -23,6 +23,7 @@ fn unpacked() -> tempfile::TempDir {
     put("lib/package/VERSION", b"0.0.0-1\n");
     put("share/man/man1/gpushare.1", b"a page");
     put("share/doc/gpushare/config.toml", b"");
+    put("share/doc/gpushare/docs/schema/ps.json", b"{}");
     put(
         "share/containers/oci/hooks.d/gpushare.json",
         b"{\"path\": \"/usr/bin/gpushare-oci-hook\"}",
@@ -177,6 +178,44 @@ fn folders_of_the_system_and_files_of_others_stay() {
     let left = listing(root.path());
     let files = left.iter().filter(|path| Path::new(path).is_file());
     assert_eq!(files.count(), 1, "{left:?}");
+    let pages = left.iter().find(|path| path.contains("doc/gpushare"));
+    assert_eq!(pages, None, "of the documentation nothing is left");
+}
+
+/// What is between a text and the next character that is in none of these names.
+fn named<'a>(text: &'a str, before: &str) -> Vec<&'a str> {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
+    let name = |rest: &'a str| rest.split(|letter: char| !is_part(letter)).next();
+    text.split(before).skip(1).filter_map(name).collect()
+}
+
+#[test]
+fn the_archives_have_the_pages_that_help_and_readme_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = repository().join("scripts/docs.sh");
+    let done = Command::new(script).arg(folder.path()).output();
+    let done = done.expect("bash");
+    assert!(done.status.success(), "{done:?}");
+    let read = |name: &str| fs::read_to_string(repository().join(name)).expect("it is in the tree");
+    let (readme, help, operations) = (
+        read("README.md"),
+        read("cli/src/args.rs"),
+        read("docs/OPERATIONS.md"),
+    );
+    let mut pages: Vec<String> = Vec::new();
+    let of = |text: &'static str, names: Vec<&str>| -> Vec<String> {
+        names.iter().map(|name| format!("{text}{name}")).collect()
+    };
+    pages.extend(of("docs/", named(&readme, "](docs/")));
+    pages.extend(of("docs/schema/", named(&help, "docs/schema/")));
+    pages.extend(of("docs/schema/", named(&operations, "](schema/")));
+    pages.extend(of("docs/adr/", named(&operations, "](adr/")));
+    assert!(pages.len() > 20, "{pages:?}");
+    for page in pages {
+        // A name at the end of a sentence has its full stop behind it.
+        let page = page.trim_end_matches('.');
+        assert!(folder.path().join(page).exists(), "{page}");
+    }
 }
 
 /// A stand-in for systemd's command: it writes down what it was asked, and refuses what it is told

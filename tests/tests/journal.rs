@@ -1,7 +1,11 @@
 //! The journal: what happened is known after the tenant and the daemon are gone, and `why` says it.
 
+use gpushare_client::Talk;
+use gpushare_protocol::wire::Control;
 use gpushare_tests::{GIB, Guest, Home, MIB, clients, schema};
 use serde_json::Value;
+use std::fs;
+use std::path::Path;
 use std::process::Output;
 
 const GRANTED: &str = "alloc 0";
@@ -125,6 +129,37 @@ fn events_are_known_when_tenant_and_daemon_are_gone() {
         why.contains("gone since") && why.contains("--mem-limit SIZE"),
         "{why}"
     );
+}
+
+#[test]
+fn an_end_by_a_command_is_told_with_whose_command_it_was() {
+    let (home, web) = (Home::new("mem=16GiB"), &*own("web"));
+    let mut guest = home.guest(web, &["--mem-limit", "1GiB"]);
+    assert_eq!(guest.ask(&alloc(MIB)), GRANTED);
+    let line = fs::read_to_string(format!("/proc/{}/cmdline", home.daemons()[0])).unwrap();
+    let mut words = line.split('\0').skip_while(|word| *word != "--runtime-dir");
+    let folder = words.nth(1).expect("its folder");
+    let end = Control::End {
+        tenant: web.to_owned(),
+        kill: false,
+    };
+    let mut followed = home.events();
+    Talk::connect(Path::new(folder))
+        .unwrap()
+        .call(&end)
+        .unwrap();
+    let ended = followed.until("ended", web);
+    schema::check("event.json", &ended);
+    let facts = &ended["facts"];
+    assert_eq!(
+        (&facts["reason"], &facts["by"], &facts["signal"]),
+        (
+            &"command".into(),
+            &"the machine's operator".into(),
+            &"SIGTERM".into()
+        )
+    );
+    assert!(!guest.finish().status.success());
 }
 
 #[test]

@@ -87,6 +87,26 @@ fn a_full_folder_of_a_command_is_its_error_and_the_memory_stays() {
 }
 
 #[test]
+fn a_file_that_the_daemon_does_not_take_is_refused_with_the_file_systems() {
+    let scene = without_folder();
+    let (_one, mut first) = scene.filled("one", 3);
+    let named = scene.folder.path().join("named");
+    let write = fs::File::create(&named).expect("a file");
+    let read = fs::File::open(&named).expect("it");
+    let control = scene.daemon.control();
+    let mut talk = Talk::connect(control.parent().expect("its folder")).expect("a daemon");
+    let tenant = "one".to_owned();
+    let files = [write.as_fd(), read.as_fd()];
+    let id = talk.ask_with(&Control::SuspendTo { tenant }, &files);
+    let refused = talk.reply(id.expect("it is sent")).unwrap_err().message;
+    for word in ["xfs", "[swap] spill", "FUSE"] {
+        assert!(refused.contains(word), "{refused}");
+    }
+    assert_eq!(suspend_to(&scene, "one"), Ok(()));
+    assert_eq!(first.ask("check 3"), "check 0");
+}
+
+#[test]
 fn a_command_suspends_to_a_folder_where_its_user_may_write() {
     let home = Home::with_config(DEVICE, &bare_node());
     let flags = ["--on-collision", "swap", "--mem-limit", LIMIT];
@@ -99,8 +119,14 @@ fn a_command_suspends_to_a_folder_where_its_user_may_write() {
     let refused = home.gpushare(&["suspend", "one", "--to", "/proc"]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
-        !refused.status.success() && said.contains("/proc"),
+        !refused.status.success() && said.contains("/proc") && said.contains("xfs"),
         "{said}"
+    );
+    let missing = home.gpushare(&["suspend", "one", "--to", "/no/such/folder"]);
+    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert!(
+        !missing.status.success() && !said.contains("xfs"),
+        "another reason: {said}"
     );
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().to_string_lossy();

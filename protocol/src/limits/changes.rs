@@ -31,6 +31,12 @@ pub fn replaces(change: &str, known: &str, devices: &[[u8; 16]]) -> bool {
     row == known_row && (device == Selector::All || is_same(device, known_device, devices))
 }
 
+/// Whether two names are of one variable for one device, also where one says `GPU` and the other
+/// `MIG`, or the digits differ in case.
+pub fn is_one(name: &str, other: &str) -> bool {
+    name == other || table::place(name).is_some_and(|place| Some(place) == table::place(other))
+}
+
 fn is_same(one: Selector, other: Selector, devices: &[[u8; 16]]) -> bool {
     let uuid = |device: Selector| match device {
         Selector::Ordinal(ordinal) => devices.get(ordinal as usize).copied().map(Uuid),

@@ -8,7 +8,7 @@ use super::setting::Whose;
 use super::table;
 use std::ffi::OsString;
 
-/// Variables that may have a maximum; the first four also with `_<UUID>`.
+/// Variables that may have a maximum; the first four also with `_GPU_<UUID>` or `_MIG_<UUID>`.
 const NAMES: [&str; 7] = [
     "GPUSHARE_MEM_LIMIT",
     "GPUSHARE_MEM_REQUEST",
@@ -19,8 +19,10 @@ const NAMES: [&str; 7] = [
     RUN_LIMIT,
 ];
 const PER_DEVICE: usize = 4;
+/// How the UUID begins in the name of a GPU's, or a MIG instance's, own maximum.
+const OF_DEVICE: [&str; 2] = ["_GPU_", "_MIG_"];
 
-const ACCEPTED: &str = "GPUSHARE_MEM_LIMIT, GPUSHARE_MEM_REQUEST, GPUSHARE_SM_LIMIT, GPUSHARE_SM_REQUEST (each also with _GPU_<UUID, its dashes as _>), GPUSHARE_PRIORITY, GPUSHARE_IDLE_END, GPUSHARE_RUN_LIMIT";
+const ACCEPTED: &str = "GPUSHARE_MEM_LIMIT, GPUSHARE_MEM_REQUEST, GPUSHARE_SM_LIMIT, GPUSHARE_SM_REQUEST (each also with _GPU_<UUID, its dashes as _> or _MIG_<UUID>), GPUSHARE_PRIORITY, GPUSHARE_IDLE_END, GPUSHARE_RUN_LIMIT";
 
 impl Maxima {
     /// Reads variables and the most that each may be.
@@ -37,7 +39,9 @@ impl Maxima {
             let refuse = |problem, accepted| LimitError::new(&*shown, &*text, problem, accepted);
             let named = NAMES.iter().position(|known| {
                 let rest = shown.strip_prefix(known);
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("_GPU_"))
+                rest.is_some_and(|rest| {
+                    rest.is_empty() || OF_DEVICE.iter().any(|kind| rest.starts_with(kind))
+                })
             });
             let Some(row) = named.filter(|row| *row < PER_DEVICE || shown == NAMES[*row]) else {
                 return Err(refuse("it cannot have a maximum", ACCEPTED));

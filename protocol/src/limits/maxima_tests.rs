@@ -82,16 +82,19 @@ fn a_limit_alone_is_guaranteed_no_further_than_requests_may_be() {
 
 #[test]
 fn a_devices_own_maximum_wins_over_that_of_all() {
-    let own = format!("GPUSHARE_MEM_LIMIT_{}", crate::uuid::Uuid(UUID)).replace('-', "_");
-    let maxima = [SMALL, (own.as_str(), "2GiB")];
-    assert_eq!(memory(&maxima, &[]).0, Some(2 * GIB));
-    let asked = [("GPUSHARE_MEM_LIMIT", "4GiB")];
-    assert!(under(&maxima, &asked).is_err());
-    let larger = [SMALL, (own.as_str(), "12GiB")];
-    assert_eq!(
-        memory(&larger, &[("GPUSHARE_MEM_LIMIT", "10GiB")]).1,
-        10 * GIB
-    );
+    for mig in [false, true] {
+        let own = crate::uuid::Uuid(UUID).text(mig).replace('-', "_");
+        let own = format!("GPUSHARE_MEM_LIMIT_{own}");
+        let maxima = [SMALL, (own.as_str(), "2GiB")];
+        assert_eq!(memory(&maxima, &[]).0, Some(2 * GIB), "{own}");
+        let asked = [("GPUSHARE_MEM_LIMIT", "4GiB")];
+        assert!(under(&maxima, &asked).is_err());
+        let larger = [SMALL, (own.as_str(), "12GiB")];
+        assert_eq!(
+            memory(&larger, &[("GPUSHARE_MEM_LIMIT", "10GiB")]).1,
+            10 * GIB
+        );
+    }
 }
 
 #[test]
@@ -156,6 +159,7 @@ fn what_can_have_no_maximum_is_refused_by_name() {
         ("CUDA_DEVICE_MEMORY_LIMIT", "8g"),
         ("GPUSHARE_RUN_LIMIT", "off"),
         ("GPUSHARE_PRIORITY_GPU_1", "1"),
+        ("GPUSHARE_MEM_LIMIT_MIG_1", "8GiB"),
         ("GPUSHARE_MEM_LIMIT", "much"),
     ] {
         let error = Maxima::read(pairs(&[(name, value)])).expect_err(name);

@@ -95,11 +95,11 @@ const TABLE: [(&str, Suffix, Read); 24] = [
 const GUARDED: [(&str, &str); 6] = [
     (
         "GPUSHARE_MEM_",
-        "GPUSHARE_MEM_LIMIT, GPUSHARE_MEM_REQUEST (each also with _<0 to 15> or _GPU_<UUID, its dashes as _>), GPUSHARE_MEM_VIEW",
+        "GPUSHARE_MEM_LIMIT, GPUSHARE_MEM_REQUEST (each also with _<0 to 15>, _GPU_<UUID, its dashes as _> or _MIG_<UUID>), GPUSHARE_MEM_VIEW",
     ),
     (
         "GPUSHARE_SM_",
-        "GPUSHARE_SM_LIMIT, GPUSHARE_SM_REQUEST (each also with _<0 to 15> or _GPU_<UUID, its dashes as _>)",
+        "GPUSHARE_SM_LIMIT, GPUSHARE_SM_REQUEST (each also with _<0 to 15>, _GPU_<UUID, its dashes as _> or _MIG_<UUID>)",
     ),
     (
         "CUDA_DEVICE_MEMORY_LIMIT",

@@ -101,6 +101,12 @@ pub enum Control {
     },
 }
 
+impl Control {
+    /// The file systems for the file of [`Control::SuspendTo`], beside that of the node's own
+    /// folder: no other machine and no process serves them, so that a read never waits for one.
+    pub const FILE_SYSTEMS: &str = "ext2, ext3, ext4, xfs, btrfs, tmpfs, f2fs, bcachefs or zfs";
+}
+
 /// Replies to a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]

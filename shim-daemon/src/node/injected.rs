@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pods::pod_of;
 use super::tenant::{Registration, Tenant};
-use super::users::forbidden;
+use super::users::{self, forbidden};
 use super::{ConnId, Effect, Node};
 use crate::containers::Containers;
 use crate::groups::{Groups, Mounts};
@@ -109,6 +109,7 @@ impl Node {
         let maxima = self.containers.maxima(&self.maxima, &injection.labels);
         let limits = self.parse(&injection.environment, &maxima)?;
         self.may_ask(from, &injection.environment)?;
+        users::may_outrank(&injection.environment, &maxima)?;
         let device_ids = self.devices_named(&injection.devices)?;
         let owner = self.users.of(from);
         let spec = self.spec(&limits, &device_ids, owner)?;

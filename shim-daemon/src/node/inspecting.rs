@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gpushare_core::lanes::{Owner, Part};
 use gpushare_core::{Nanos, ProcessId, TenantId};
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{ControlReply, ErrorCode, Injection, Stored, WireError};
+use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, Injection, Stored, WireError};
 
 use super::storing::Wanted;
 use super::{Client, ConnId, Effect, Node};
@@ -319,8 +319,10 @@ impl Node {
     }
 
     fn not_given(&mut self, command: (ConnId, u32)) {
-        let text = "with it come two descriptors of one file without a name on a disk of this \
-                    machine, the second only to read";
+        let text = format!(
+            "the folder is refused: its file system has to be {}, or of the same kind as that of the folder in [swap] spill, and never FUSE (with the request come two descriptors of one file without a name, the second only to read)",
+            Control::FILE_SYSTEMS
+        );
         let error = WireError::new(ErrorCode::OutOfOrder, text);
         self.answer_command(command, ControlReply::Error(error));
     }

@@ -22,6 +22,8 @@ const MOST_TOLD: usize = 64 << 10;
 /// Answers of one connection that may wait for the admission of one tenant.
 const MOST_PENDING: usize = 16;
 
+const PRIORITY: &str = "GPUSHARE_PRIORITY";
+
 /// The users behind commands, without the unrestricted users.
 #[derive(Debug, Default)]
 pub(super) struct Users(BTreeMap<ConnId, u32>);
@@ -64,10 +66,7 @@ impl Node {
         from: ConnId,
         asked: &[(String, String)],
     ) -> Result<(), WireError> {
-        let most = Policy::default().priority;
-        let priorities = asked.iter().filter(|(name, _)| name == "GPUSHARE_PRIORITY");
-        let wanted = priorities.filter_map(|(_, value)| value.parse().ok()).max();
-        let wanted: u16 = wanted.unwrap_or(0);
+        let (wanted, most) = (priority_in(asked), Policy::default().priority);
         if wanted > most && self.users.of(from).is_some() {
             let text = format!(
                 "GPUSHARE_PRIORITY={wanted}: above {most} is for root to give on this machine; accepted: 0 to {most}"
@@ -122,6 +121,30 @@ impl Node {
     pub(super) fn owner(&self, tenant: TenantId) -> Option<u32> {
         self.tenants.get(&tenant)?.registration().owner
     }
+}
+
+/// Refuses a container a priority above the default that none of its `maxima` bounds. What asks is
+/// the author of the container, by annotations and variables, though root's hook says it ([ADR
+/// 198](../../../docs/adr/0198-a-containers-high-priority-takes-a-maximum.md)).
+pub(super) fn may_outrank(
+    asked: &[(String, String)],
+    maxima: &[(String, String)],
+) -> Result<(), WireError> {
+    let (wanted, most) = (priority_in(asked), Policy::default().priority);
+    if wanted <= most || maxima.iter().any(|(name, _)| name == PRIORITY) {
+        return Ok(());
+    }
+    let text = format!(
+        "{PRIORITY}=\"{wanted}\" is refused: this node allows a container at most {most}, because no {PRIORITY} in its [maxima] or in a rule of [[containers.rules]] says otherwise; accepted: at most {most}"
+    );
+    Err(WireError::new(ErrorCode::BadLimits, text))
+}
+
+/// The highest priority that variables ask for; 0 where they ask for none.
+fn priority_in(asked: &[(String, String)]) -> u16 {
+    let priorities = asked.iter().filter(|(name, _)| name == PRIORITY);
+    let wanted = priorities.filter_map(|(_, value)| value.parse().ok()).max();
+    wanted.unwrap_or(0)
 }
 
 pub(super) fn forbidden(text: &str) -> WireError {

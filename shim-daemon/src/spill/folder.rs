@@ -46,8 +46,8 @@ impl SpillFolder {
     /// Uses a folder, and makes it if need be. Tries to make a file in it.
     ///
     /// # Errors
-    /// A sentence with its path: it cannot be made or written, or other users could change what is
-    /// in it.
+    /// A sentence with its path: it cannot be made or written, other users could change what is in
+    /// it, or the next daemon would not take its files back.
     pub fn open(path: &Path) -> Result<Self, String> {
         let refused = |why: &str| format!("[swap] spill = {path:?} is refused: {why}");
         match DirBuilder::new().mode(0o700).create(path) {
@@ -69,6 +69,10 @@ impl SpillFolder {
             let mode = found.mode() & 0o7777;
             let text = format!("it has mode {mode:04o}, which lets other users write");
             return Err(refused(&text));
+        }
+        let system = statfs(path).map_err(|error| refused(&error.to_string()))?;
+        if let Some(why) = unfit(system.filesystem_type()) {
+            return Err(refused(why));
         }
         let folder = Self {
             path: path.to_owned(),
@@ -133,6 +137,13 @@ impl SpillFolder {
     }
 }
 
+/// Why stored memory may not lie on such a file system. A process could keep a daemon that reads it
+/// waiting, so the next daemon would not take the files back, and the memory would be lost.
+fn unfit(system: FsType) -> Option<&'static str> {
+    let is_fuse = system == FsType(FUSE);
+    is_fuse.then_some("it is on a FUSE file system, and after a restart the daemon takes no file there back; accepted: a folder on a local disk")
+}
+
 fn is_unsupported(error: &io::Error) -> bool {
     let unsupported = [libc::EOPNOTSUPP, libc::EISDIR, libc::EINVAL, libc::ENOENT];
     error
@@ -154,7 +165,7 @@ pub fn is_stored_file(file: &File, folder: Option<&Path>) -> bool {
     let own = || folder.and_then(|folder| statfs(folder).ok());
     let is_own = || own().is_some_and(|own| own.filesystem_type() == system);
     let is_machines = OF_THE_MACHINE.iter().any(|one| FsType(*one) == system);
-    is_plain && system != FsType(FUSE) && (is_machines || is_own())
+    is_plain && unfit(system).is_none() && (is_machines || is_own())
 }
 
 /// Whether these are one file without a name, the first to read and write, the second only to read.
@@ -224,6 +235,17 @@ mod tests {
         std::os::unix::fs::symlink(place.path(), &link).unwrap();
         refused(&link, "not a folder");
         refused(Path::new("/proc"), "no file can be made");
+    }
+
+    #[test]
+    fn what_could_not_be_taken_back_is_refused_for_the_folder_too() {
+        let said = unfit(FsType(FUSE)).unwrap();
+        assert!(said.contains("FUSE") && said.contains("restart"), "{said}");
+        for system in OF_THE_MACHINE {
+            assert_eq!(unfit(FsType(system)), None, "{system:#x}");
+        }
+        // Such as NFS: the node's folder decides.
+        assert_eq!(unfit(FsType(0x6969)), None);
     }
 
     #[test]
