@@ -355,7 +355,7 @@ impl Server {
             Ok(Some(())) => {
                 self.follow_classes();
                 tracing::info!(
-                    "the file was read again: its turns hold from now on, its defaults for tenants that come"
+                    "the file was read again: [compute], [containers] and [classes] hold from now on, [defaults] and [maxima] for tenants that come, all else from the next start"
                 );
             }
             Ok(None) => {}
