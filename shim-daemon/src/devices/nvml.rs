@@ -1,6 +1,6 @@
 //! The real devices, through NVML.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -160,6 +160,7 @@ fn listed(list: Result<Vec<ProcessInfo>, Wrapped>) -> Result<Vec<Listed>, Wrappe
 }
 
 /// All processes with their memory, or `None` if it is not told of each; and those that only draw.
+/// One that computes and draws is in both lists, each time with all its memory.
 fn together(
     computing: Vec<Listed>,
     drawing: Vec<Listed>,
@@ -168,9 +169,13 @@ fn together(
     for (pid, _) in &computing {
         only_draw.remove(pid);
     }
-    let all = computing.into_iter().chain(drawing);
-    let all = all.map(|(pid, bytes)| Some((pid, bytes?))).collect();
-    (all, only_draw)
+    let mut most: BTreeMap<u32, Option<Bytes>> = BTreeMap::new();
+    for (pid, bytes) in computing.into_iter().chain(drawing) {
+        let known = most.entry(pid).or_default();
+        *known = (*known).max(bytes);
+    }
+    let all = most.into_iter().map(|(pid, bytes)| Some((pid, bytes?)));
+    (all.collect(), only_draw)
 }
 
 fn known(used: &UsedGpuMemory) -> Option<Bytes> {
@@ -251,10 +256,22 @@ mod tests {
         let row = |pid: u32| (pid, Some(Bytes(u64::from(pid))));
         let (all, only_draw) = together(vec![row(1), row(2)], vec![row(2), row(3)]);
         let all: Vec<u32> = all.unwrap().iter().map(|(pid, _)| *pid).collect();
-        assert_eq!(all, [1, 2, 2, 3]);
+        assert_eq!(all, [1, 2, 3]);
         assert_eq!(only_draw, BTreeSet::from([3]));
         let (all, only_draw) = together(vec![row(1)], vec![(3, None)]);
         assert_eq!((all, only_draw), (None, BTreeSet::from([3])));
+    }
+
+    #[test]
+    fn a_process_that_computes_and_draws_is_counted_once() {
+        let row = |pid: u32, bytes: u64| (pid, Some(Bytes(bytes)));
+        // The lists are read one after the other: it may hold more by then, or less.
+        for (first, second) in [(40, 40), (40, 50), (50, 40)] {
+            let (all, _) = together(vec![row(2, first)], vec![row(2, second), row(3, 7)]);
+            assert_eq!(all.unwrap(), [(2, Bytes(first.max(second))), (3, Bytes(7))]);
+        }
+        let (all, _) = together(vec![row(2, 40)], vec![(2, None)]);
+        assert_eq!(all.unwrap(), [(2, Bytes(40))], "one list tells of it");
     }
 
     #[test]
