@@ -120,12 +120,13 @@ fn sampled(device: nvmlDevice_t, since: u64) -> Result<(u64, Vec<(u32, u32)>)> {
 
 /// The pid and the bytes of each process that holds memory on the device.
 fn running(device: nvmlDevice_t) -> Result<Vec<(u32, u64)>> {
+    let listed = monitor()?.spec().listed;
     let processes = look(device)?.processes;
     let holding = processes
         .iter()
         .filter(|process| process.physical_total() > 0);
     Ok(holding
-        .filter_map(|process| Some((seen(process)?, process.physical_total())))
+        .filter_map(|process| Some((seen(process)?, process.listed(listed))))
         .collect())
 }
 
