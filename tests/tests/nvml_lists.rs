@@ -64,3 +64,16 @@ fn managed_memory_of_a_tenant_keeps_no_neighbour_out() {
         }
     }
 }
+
+#[test]
+fn each_row_of_the_wide_lists_of_535_is_read() {
+    for terms in ["driver=12020", "driver=12080"] {
+        let (gpu, daemon) = node(terms);
+        let (_one, one) = holder(&daemon, "one", "128MiB", 100 * MIB);
+        let (_other, other) = holder(&daemon, "other", "128MiB", 100 * MIB);
+        let stranger = nothing_but_a_stranger_is_unmanaged(&gpu, &daemon);
+        for guest in [one, other, stranger] {
+            guest.finish().silently();
+        }
+    }
+}

@@ -22,6 +22,8 @@ use super::{Capabilities, Device, Devices, DriverLimit, FenceError, Look, LookEr
 pub struct Nvml {
     nvml: nvml_wrapper::Nvml,
     uuids: Vec<String>,
+    /// Whether its newest lists of processes cannot be read.
+    wide_rows: bool,
     /// `None` before r615.
     limits: Option<MemoryLimits>,
     /// `None` before R450.
@@ -49,6 +51,7 @@ impl Nvml {
         Ok(Self {
             nvml,
             uuids: Vec::new(),
+            wide_rows: older::has_wide_rows(&version),
             limits,
             instances: Instances::find(),
             activity: Activity::default(),
@@ -91,7 +94,7 @@ impl Nvml {
         uuid: Uuid,
     ) -> Result<(String, Device), Wrapped> {
         let memory = older::memory(device)?;
-        let process_memory = older::compute(device)
+        let process_memory = older::compute(device, self.wide_rows)
             .is_ok_and(|list| list.iter().all(|p| known(&p.used_gpu_memory).is_some()));
         let mig = text.starts_with("MIG-");
         let described = Device {
@@ -123,8 +126,8 @@ impl Nvml {
     ) -> Result<Look, Wrapped> {
         let device = self.nvml.device_by_uuid(uuid)?;
         let memory = older::memory(&device)?;
-        let computing = listed(older::compute(&device))?;
-        let drawing = listed(older::graphics(&device))?;
+        let computing = listed(older::compute(&device, self.wide_rows))?;
+        let drawing = listed(older::graphics(&device, self.wide_rows))?;
         let (processes, drawing) = together(computing, drawing);
         Ok(Look {
             used: memory.used,
