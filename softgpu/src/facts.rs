@@ -39,6 +39,13 @@ pub fn driver_release(cuda: u32) -> &'static str {
     }
 }
 
+/// Whether the entries of the newest lists of processes (`_v3`) have the memory that is protected,
+/// and so 32 bytes. Those of 535.43 to 535.86 have; 535.98 lacks the functions, and later drivers
+/// have them with entries of 24 bytes.
+pub fn lists_protected(cuda: u32) -> bool {
+    driver_release(cuda) == "535.54.03"
+}
+
 /// The PCI address of a device: domain, bus and device number (function 0).
 pub fn pci(index: u32) -> (u32, u32, u32) {
     (0, 0x1b + 0x10 * (index % 8) + index / 8, 0)

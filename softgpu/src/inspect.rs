@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use crate::exec::lane::PASSING;
 use crate::exec::turns;
-use crate::spec::Spec;
+use crate::spec::{Listed, Spec};
 use crate::world::machine::{Machine, Part};
 use crate::world::{Kind, uuid, uuid_text};
 
@@ -45,6 +45,14 @@ impl ProcessTruth {
     /// All physical memory it holds.
     pub fn physical_total(&self) -> u64 {
         self.physical.iter().sum()
+    }
+
+    /// The memory with which NVML lists it.
+    pub fn listed(&self, listed: Listed) -> u64 {
+        match listed {
+            Listed::All => self.physical_total(),
+            Listed::Own => self.physical_total() - self.physical[Kind::Managed as usize],
+        }
     }
 
     /// Memory the driver took for itself: contexts and modules.

@@ -24,6 +24,7 @@
 //! | `room` | whether a thread that waits for room in a stream, or loads a module, keeps its context `locked` or `free` for other threads that submit | `free` |
 //! | `vmm` | whether the devices have virtual memory management, `on` or `off`: vGPUs may lack it | `on` |
 //! | `managed` | the attribute `CONCURRENT_MANAGED_ACCESS`: managed pages move and are evicted (`concurrent`), or an allocation stays on its device (`fixed`) | `concurrent` |
+//! | `listed` | the memory with which NVML lists a process: without its managed memory (`own`), or with it (`all`) | `own` |
 //! | `fault` | time of a kernel for each 2 MiB of managed memory that it brings to the device by touching it, besides their transfer; up to 100ms | 0 |
 //! | `duplex` | whether copies to and from the host run at a time, `full` or `half` | `full` |
 //! | `pin` | rate at which host memory is pinned, bytes per second; 0: pinning takes no time | 0 |
@@ -55,6 +56,10 @@
 //!   full stream. ADR 60 lists reports of calls that hang because another thread is in the driver.
 //! - `managed`: drivers for Linux report 1 on every GPU since Pascal, except in WSL2 and some
 //!   vGPUs.
+//! - `listed`: the open kernel module sums the objects of a process's own clients
+//!   (`_gpuCollectMemInfo`) and skips clients of the kernel; pages of managed memory belong to one
+//!   of those. Users report a process with 60 GB of managed memory that is listed with 5 GB (pynvml
+//!   issue 63, nvtop issue 218). Not checked on a GPU by us.
 //! - `fault`: papers report that demand paging reaches a half to an 80th of the link's rate. 0
 //!   makes faults as fast as prefetches, which no device reaches.
 //! - `duplex`: an A100 on PCIe 4 was reported at 24 GB/s to the host and 11 GB/s to the device at a
@@ -67,7 +72,7 @@ mod words;
 
 use std::fmt;
 
-pub use words::{Duplex, Exit, ManagedAccess, Order, Reuse, Room, Stamp};
+pub use words::{Duplex, Exit, Listed, ManagedAccess, Order, Reuse, Room, Stamp};
 
 use values::{MICROSECOND, MILLISECOND, UP_TO_100_MS, at_most, name, number, rate, size, time};
 
@@ -132,6 +137,8 @@ pub struct Spec {
     pub vmm: bool,
     /// The devices' abilities with managed memory. The default is unverified.
     pub managed: ManagedAccess,
+    /// Whether NVML lists processes with their managed memory. The default is unverified.
+    pub listed: Listed,
     /// Time of a kernel for each managed page that it brings to the device (ns). The default is
     /// unverified.
     pub fault: u64,
@@ -177,6 +184,7 @@ impl Default for Spec {
             room: Room::Free,
             vmm: true,
             managed: ManagedAccess::Concurrent,
+            listed: Listed::Own,
             fault: 0,
             duplex: Duplex::Full,
             pin: 0,
@@ -240,6 +248,7 @@ impl fmt::Display for Spec {
             room,
             vmm,
             managed,
+            listed,
             fault,
             duplex,
             pin,
@@ -253,7 +262,7 @@ impl fmt::Display for Spec {
             f,
             "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed},\
             linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,inst={inst}ns,watchdog={watchdog},stamp={stamp},room={room},vmm={vmm},\
-            managed={managed},fault={fault}ns,duplex={duplex},pin={pin}/s,vmmcall={vmmcall}ns,order={order},exit={exit},reuse={reuse}"
+            managed={managed},listed={listed},fault={fault}ns,duplex={duplex},pin={pin}/s,vmmcall={vmmcall}ns,order={order},exit={exit},reuse={reuse}"
         )
     }
 }
@@ -391,6 +400,13 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
                 _ => return Err("concurrent or fixed"),
             }
         }
+        "listed" => {
+            spec.listed = match value {
+                "own" => Listed::Own,
+                "all" => Listed::All,
+                _ => return Err("own or all"),
+            }
+        }
         "fault" => spec.fault = at_most(value, 100 * MILLISECOND).ok_or(UP_TO_100_MS)?,
         "duplex" => {
             spec.duplex = match value {
@@ -430,7 +446,7 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
         _ => {
             return Err(
                 "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger, \
-                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, vmm, managed, fault, duplex, pin, vmmcall, order, exit, reuse",
+                slice, switch, preempt, launch, load, inst, watchdog, stamp, room, vmm, managed, listed, fault, duplex, pin, vmmcall, order, exit, reuse",
             );
         }
     }

@@ -1,6 +1,6 @@
 /* An NVML program, as a monitoring tool would be: prints the state of device 0, in each version of
- * each query. usage: monitor [pid]    with a pid, the exit status says whether that process is
- * listed */
+ * each query. usage: monitor [pid]    with a pid, the last line says in which lists that process
+ * is. With WIDE defined, the entries of the newest list are those of drivers 535.43 to 535.86 */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +11,11 @@ typedef struct { unsigned version; unsigned long long total, reserved, free, use
 typedef struct { unsigned pid; unsigned long long bytes; } entry_v1;
 typedef struct { unsigned pid; unsigned long long bytes; unsigned instance, compute; } entry_v2;
 typedef struct { unsigned pid; unsigned long long bytes; unsigned instance, compute; unsigned long long protected_bytes; } detail;
+#ifdef WIDE
+typedef detail entry_v3;
+#else
+typedef entry_v2 entry_v3;
+#endif
 typedef struct { unsigned version, mode, count; detail *entries; } detail_list;
 
 static void *library;
@@ -33,7 +38,8 @@ int main(int argc, char **argv) {
     memory_v1 one = {0};
     memory_v2 two = {0};
     entry_v1 old[64];
-    entry_v2 new[64];
+    entry_v2 second[64];
+    entry_v3 new[64];
     detail details[64];
     unsigned wanted = argc > 1 ? (unsigned)atoi(argv[1]) : 0, count, listed = 0;
     library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
@@ -53,21 +59,21 @@ int main(int argc, char **argv) {
     result = CALL("nvmlDeviceGetComputeRunningProcesses", (void *, unsigned *, entry_v1 *))(device, &count, old);
     print("processes", result, count);
     for (unsigned i = 0; !result && i < count; i++) listed |= old[i].pid == wanted ? 1 : 0;
-    for (int version = 2; version < 4; version++) {
-        char name[64];
-        snprintf(name, sizeof name, "nvmlDeviceGetComputeRunningProcesses_v%d", version);
-        count = 64;
-        result = CALL(name, (void *, unsigned *, entry_v2 *))(device, &count, new);
-        print(name, result, count);
-        for (unsigned i = 0; !result && i < count; i++) listed |= new[i].pid == wanted ? 1 << (version - 1) : 0;
-    }
+    count = 64;
+    result = CALL("nvmlDeviceGetComputeRunningProcesses_v2", (void *, unsigned *, entry_v2 *))(device, &count, second);
+    print("nvmlDeviceGetComputeRunningProcesses_v2", result, count);
+    for (unsigned i = 0; !result && i < count; i++) listed |= second[i].pid == wanted ? 2 : 0;
+    count = 64;
+    result = CALL("nvmlDeviceGetComputeRunningProcesses_v3", (void *, unsigned *, entry_v3 *))(device, &count, new);
+    print("nvmlDeviceGetComputeRunningProcesses_v3", result, count);
+    for (unsigned i = 0; !result && i < count; i++) listed |= new[i].pid == wanted ? 4 : 0;
     count = 0;
-    result = CALL("nvmlDeviceGetComputeRunningProcesses_v3", (void *, unsigned *, entry_v2 *))(device, &count, NULL);
+    result = CALL("nvmlDeviceGetComputeRunningProcesses_v3", (void *, unsigned *, entry_v3 *))(device, &count, NULL);
     print("how many", result, count);
-    result = CALL("nvmlDeviceGetComputeRunningProcesses_v3", (void *, unsigned *, entry_v2 *))(device, &count, new);
+    result = CALL("nvmlDeviceGetComputeRunningProcesses_v3", (void *, unsigned *, entry_v3 *))(device, &count, new);
     print("exactly as many", result, count);
     count = 64;
-    result = CALL("nvmlDeviceGetGraphicsRunningProcesses_v3", (void *, unsigned *, entry_v2 *))(device, &count, new);
+    result = CALL("nvmlDeviceGetGraphicsRunningProcesses_v3", (void *, unsigned *, entry_v3 *))(device, &count, new);
     print("graphics", result, count);
     detail_list list = {sizeof list | 1 << 24, 0, 64, details};
     result = CALL("nvmlDeviceGetRunningProcessDetailList", (void *, detail_list *))(device, &list);

@@ -82,6 +82,7 @@
  *   info              -> info FREE RESULT   cuMemGetInfo
  * memory that does not move:
  *   pitched BYTES, array BYTES, pooled BYTES, managed BYTES -> WORD RESULT
+ *   touched BYTES     -> touched RESULT     managed, and a memset brings it to the device
  *   handle BYTES      -> handle RESULT      cuMemCreate
  *   tiles BYTES       -> tiles RESULT       the same for tiles of sparse arrays
  *   share             -> share RESULT       exports the last handle
@@ -364,6 +365,11 @@ int main(void) {
         } else if (!strcmp(name, "managed")) {
             dptr at;
             printf("managed %d\n", CALL("cuMemAllocManaged", (dptr *, size_t, unsigned))(&at, a, 1));
+        } else if (!strcmp(name, "touched")) {
+            dptr at;
+            int result = CALL("cuMemAllocManaged", (dptr *, size_t, unsigned))(&at, a, 1);
+            if (!result) result = CALL("cuMemsetD8_v2", (dptr, unsigned char, size_t))(at, 1, a);
+            printf("touched %d\n", result ? result : CALL("cuCtxSynchronize", (void))());
         } else if (!strcmp(name, "handle")) printf("handle %d\n", handle(a));
         else if (!strcmp(name, "tiles")) {
             memory.flags[2] = 1;

@@ -101,6 +101,7 @@ mod movable_told;
 mod movable_torch;
 mod mps;
 mod namespaces;
+mod nvml_lists;
 mod old_glibc;
 mod over_quota;
 mod parsers;

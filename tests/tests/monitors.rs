@@ -6,8 +6,13 @@ use gpushare_tests::{GIB, Gpu, Guest, MIB, clients};
 
 /// The monitor's output when run next to `name`'s programs, with the pid it is to look for.
 fn monitor(gpu: &Gpu, flags: &[&str], pid: &str) -> String {
+    built(&[], gpu, flags, pid)
+}
+
+/// That of a monitor which was compiled with these flags.
+fn built(cc: &[&str], gpu: &Gpu, flags: &[&str], pid: &str) -> String {
     let mut run = command(gpu, flags);
-    run.arg(clients::compile("monitor", &[])).arg(pid);
+    run.arg(clients::compile("monitor", cc)).arg(pid);
     Guest::start(run).finish().silently()
 }
 
@@ -86,6 +91,30 @@ fn a_tool_in_the_tenant_sees_its_limit_its_use_and_its_processes_only() {
     for guest in [own, neighbour] {
         guest.finish().silently();
     }
+}
+
+#[test]
+fn a_tool_sees_its_process_in_the_wide_list_of_535() {
+    let gpu = Gpu::new("driver=12020");
+    let (mine, theirs) = (["--mem-limit", "2GiB"], ["--mem-limit", "4GiB"]);
+    let neighbour = busy(&gpu, &theirs, GIB);
+    let name = format!("{}-mine", gpu.name());
+    let mine = [&mine[..], &["--name", &name]].concat();
+    let own = [busy(&gpu, &mine, 512 * MIB), busy(&gpu, &mine, 512 * MIB)];
+    for guest in &own {
+        let seen = built(&["-DWIDE"], &gpu, &mine, &program_of(guest));
+        assert!(seen.ends_with("listed: 15\n"), "{seen}");
+        assert!(
+            seen.contains("how many: 7, 2\nexactly as many: 0, 2\n"),
+            "{seen}"
+        );
+        assert!(number(&seen, "memory:", "used") >= 1024 * MIB, "{seen}");
+    }
+    let seen = built(&["-DWIDE"], &gpu, &mine, &program_of(&neighbour));
+    assert!(seen.ends_with("listed: 0\n"), "{seen}");
+    own.into_iter().chain([neighbour]).for_each(|guest| {
+        guest.finish().silently();
+    });
 }
 
 #[test]

@@ -18,10 +18,13 @@ driver! {
     fn nvmlInit_v2() -> nvmlReturn_t;
     fn nvmlShutdown() -> nvmlReturn_t;
     fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: *mut nvmlDevice_t) -> nvmlReturn_t;
+    fn nvmlDeviceGetComputeRunningProcesses_v2(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlProcessInfo_v2_t) -> nvmlReturn_t;
     fn nvmlDeviceGetComputeRunningProcesses_v3(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlProcessInfo_v2_t) -> nvmlReturn_t;
+    fn nvmlDeviceGetGraphicsRunningProcesses_v2(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlProcessInfo_v2_t) -> nvmlReturn_t;
     fn nvmlDeviceGetGraphicsRunningProcesses_v3(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlProcessInfo_v2_t) -> nvmlReturn_t;
     fn nvmlDeviceGetIndex(device: nvmlDevice_t, index: *mut u32) -> nvmlReturn_t;
     fn nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: *mut nvmlMemory_t) -> nvmlReturn_t;
+    fn nvmlSystemGetDriverVersion(version: *mut c_char, length: u32) -> nvmlReturn_t;
     fn nvmlDeviceGetUUID(device: nvmlDevice_t, uuid: *mut c_char, length: u32) -> nvmlReturn_t;
 }
 
@@ -47,15 +50,40 @@ pub(crate) fn by_uuid(uuid: &CStr) -> Option<nvmlDevice_t> {
 
 /// A device's UUID as NVML spells it.
 pub(crate) fn uuid(device: nvmlDevice_t) -> Option<String> {
+    // SAFETY: writes to a place of the stated size, which outlives the call.
+    text(|place, length| unsafe { nvmlDeviceGetUUID(device, place, length) })
+}
+
+/// The text that a function writes to a place of that length.
+fn text(write: impl FnOnce(*mut c_char, u32) -> nvmlReturn_t) -> Option<String> {
     let mut text = [0 as c_char; 96];
-    // SAFETY: writes to a local of the stated size, which outlives the call.
-    let answer = unsafe { nvmlDeviceGetUUID(device, text.as_mut_ptr(), 96) };
-    if !answer.is_success() {
+    if !write(text.as_mut_ptr(), 96).is_success() {
         return None;
     }
     let bytes = text.map(c_char::cast_unsigned);
     let text = CStr::from_bytes_until_nul(&bytes).ok()?;
     text.to_str().ok().map(str::to_owned)
+}
+
+/// The newest lists of processes (`_v3`) have entries of 32 bytes, with the memory that is
+/// protected: those of [`nvmlProcessDetail_v1_t`]. Only [`wide`] makes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wide(());
+
+/// Whether this driver's are so: from 535.43 to 535.86. 535.98 lacks the functions, and later
+/// drivers have them with entries of 24 bytes.
+pub(crate) fn wide() -> Option<Wide> {
+    // SAFETY: writes to a place of the stated size, which outlives the call.
+    let version = text(|place, length| unsafe { nvmlSystemGetDriverVersion(place, length) })?;
+    is_wide(&version).then_some(Wide(()))
+}
+
+fn is_wide(version: &str) -> bool {
+    let mut parts = version.split('.').map(str::parse);
+    let (Some(Ok(535_u32)), Some(Ok(minor))) = (parts.next(), parts.next()) else {
+        return false;
+    };
+    (43..98_u32).contains(&minor)
 }
 
 /// A device's index; 0 where NVML does not say.
@@ -96,15 +124,45 @@ pub(crate) fn processes(
 ) -> Result<usize, (nvmlReturn_t, usize)> {
     let mut count = u32::try_from(list.len()).unwrap_or(u32::MAX);
     let (at, room) = (list.as_mut_ptr(), &raw mut count);
-    // SAFETY: `count` says how many entries there is room for; both outlive the call.
-    let answer = unsafe {
-        match by {
-            Use::Compute => nvmlDeviceGetComputeRunningProcesses_v3(device, room, at),
-            Use::Graphics => nvmlDeviceGetGraphicsRunningProcesses_v3(device, room, at),
-        }
+    let answer = match wide() {
+        Some(_) => nvmlReturn_t::FUNCTION_NOT_FOUND,
+        // SAFETY: `count` says how many entries of 24 bytes there is room for; both outlive the
+        // call.
+        None => unsafe {
+            match by {
+                Use::Compute => nvmlDeviceGetComputeRunningProcesses_v3(device, room, at),
+                Use::Graphics => nvmlDeviceGetGraphicsRunningProcesses_v3(device, room, at),
+            }
+        },
+    };
+    // Drivers before R510 and 535.98 have no newer list than this one.
+    let answer = match answer {
+        // SAFETY: as above; the entries of these functions always have 24 bytes.
+        nvmlReturn_t::FUNCTION_NOT_FOUND => unsafe {
+            match by {
+                Use::Compute => nvmlDeviceGetComputeRunningProcesses_v2(device, room, at),
+                Use::Graphics => nvmlDeviceGetGraphicsRunningProcesses_v2(device, room, at),
+            }
+        },
+        answer => answer,
     };
     match answer.ok() {
         Ok(()) => Ok(count as usize),
         Err(why) => Err((why, count as usize)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_wide;
+
+    #[test]
+    fn only_the_first_drivers_of_r535_have_wide_entries() {
+        for version in ["535.43.02", "535.54.03", "535.86.10"] {
+            assert!(is_wide(version), "{version}");
+        }
+        for version in ["535.98", "535.104.05", "530.54.03", "545.54", "535", ""] {
+            assert!(!is_wide(version), "{version}");
+        }
     }
 }

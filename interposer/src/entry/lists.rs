@@ -19,6 +19,7 @@ use gpushare_cuda_abi::cuda::{CUevent, CUlaunchAttributeID, CUlaunchConfig};
 use gpushare_cuda_abi::nvml::*;
 
 use super::args::{AttributeOut, In, InOut, Passed, Plain};
+use crate::driver::nvml::Wide;
 
 /// How many entries the program says an array has.
 #[derive(Clone, Copy, Debug)]
@@ -137,6 +138,21 @@ impl<T> Passed for Room<'_, T> {}
 impl<'a, T: Plain> Room<'a, T> {
     fn of(entries: &'a mut [T]) -> Self {
         Self(entries.as_mut_ptr(), PhantomData)
+    }
+}
+
+impl<'a> Room<'a, nvmlProcessInfo_v2_t> {
+    /// The same where the driver's entries are wider than the type of the argument says. A program
+    /// has room for those.
+    pub(crate) fn widened(self, _: Wide) -> Room<'a, nvmlProcessDetail_v1_t> {
+        Room(self.0.cast(), PhantomData)
+    }
+}
+
+impl<'a> Room<'a, nvmlProcessDetail_v1_t> {
+    /// The argument that it was.
+    pub(crate) fn argument(self, _: Wide) -> Room<'a, nvmlProcessInfo_v2_t> {
+        Room(self.0.cast(), PhantomData)
     }
 }
 

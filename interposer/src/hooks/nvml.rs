@@ -23,11 +23,12 @@ hooks! {
     fn nvmlDeviceGetComputeRunningProcesses | nvmlDeviceGetGraphicsRunningProcesses
         | nvmlDeviceGetMPSComputeRunningProcesses(device: nvmlDevice_t, count: InOut<'_, u32>, infos: Room<'_, nvmlProcessInfo_v1_t>)
         -> nvmlReturn_t = |real(..)| listed(device, count, infos, |count, infos| real(device, count, infos));
-    fn nvmlDeviceGetComputeRunningProcesses_v2 | nvmlDeviceGetComputeRunningProcesses_v3
-        | nvmlDeviceGetGraphicsRunningProcesses_v2 | nvmlDeviceGetGraphicsRunningProcesses_v3
-        | nvmlDeviceGetMPSComputeRunningProcesses_v2 | nvmlDeviceGetMPSComputeRunningProcesses_v3(device: nvmlDevice_t,
-        count: InOut<'_, u32>, infos: Room<'_, nvmlProcessInfo_v2_t>) -> nvmlReturn_t
-        = |real(..)| listed(device, count, infos, |count, infos| real(device, count, infos));
+    fn nvmlDeviceGetComputeRunningProcesses_v2 | nvmlDeviceGetGraphicsRunningProcesses_v2
+        | nvmlDeviceGetMPSComputeRunningProcesses_v2(device: nvmlDevice_t, count: InOut<'_, u32>, infos: Room<'_, nvmlProcessInfo_v2_t>)
+        -> nvmlReturn_t = |real(..)| listed(device, count, infos, |count, infos| real(device, count, infos));
+    fn nvmlDeviceGetComputeRunningProcesses_v3 | nvmlDeviceGetGraphicsRunningProcesses_v3
+        | nvmlDeviceGetMPSComputeRunningProcesses_v3(device: nvmlDevice_t, count: InOut<'_, u32>, infos: Room<'_, nvmlProcessInfo_v2_t>)
+        -> nvmlReturn_t = |real(..)| newest(device, count, infos, |count, infos| real(device, count, infos));
     fn nvmlDeviceGetRunningProcessDetailList(device: nvmlDevice_t, list: InOut<'_, nvmlProcessDetailList_t>) -> nvmlReturn_t
         = |real(..)| listed_within(device, list, |list| real(device, list));
     fn nvmlDeviceGetProcessUtilization(device: nvmlDevice_t, samples: Room<'_, nvmlProcessUtilizationSample_t>,
@@ -111,6 +112,22 @@ fn listed<T: Entry>(
     let list = List::of(count, room);
     let ask = |entries: &mut [T]| filled(entries, &real);
     nvml_lists::answer(list, || real(count, room), ask, || members(device))
+}
+
+/// The same where the width of the entries depends on the driver.
+fn newest(
+    device: nvmlDevice_t,
+    count: InOut<'_, u32>,
+    room: Room<'_, nvmlProcessInfo_v2_t>,
+    real: impl Fn(InOut<'_, u32>, Room<'_, nvmlProcessInfo_v2_t>) -> nvmlReturn_t,
+) -> nvmlReturn_t {
+    let Some(wide) = nvml::wide() else {
+        return listed(device, count, room, real);
+    };
+    let asked = |count: InOut<'_, u32>, room: Room<'_, nvmlProcessDetail_v1_t>| {
+        real(count, room.argument(wide))
+    };
+    listed(device, count, room.widened(wide), asked)
 }
 
 /// The same by a function that is given a structure with a list in it.

@@ -302,6 +302,8 @@ pub struct Sample {
     /// Processes of registered tenants that hold memory, live or dead. `None` where NVML cannot
     /// list them.
     pub processes: Option<Vec<ProcessSample>>,
+    /// The memory that it lists for all other processes, together.
+    pub strangers: Bytes,
 }
 
 /// One process in a sample.

@@ -20,6 +20,8 @@ pub(crate) struct Limbo {
     /// The most of it that counts. Of managed memory more may be on the card than was booked there:
     /// the driver evicts that for any other, as while the process lived.
     pub(crate) most: Bytes,
+    /// The memory beyond that which may be on the card: managed, and not booked there.
+    pub(crate) evictable: Bytes,
     /// When it died.
     pub(crate) since: Nanos,
     /// Whether it was being ended: an ask may wait for just these bytes.
@@ -34,6 +36,7 @@ impl Limbo {
         self.told += other.told;
         self.overhead += other.overhead;
         self.most += other.most;
+        self.evictable += other.evictable;
         self.since = self.since.max(other.since);
         self.ended |= other.ended;
     }

@@ -27,6 +27,7 @@ mod sample;
 mod settle;
 mod tenants;
 mod time_limits;
+mod unlisted;
 pub(crate) mod view;
 
 use crate::decision::{Decision, Notice};

@@ -117,12 +117,14 @@ fn sample() -> impl Strategy<Value = Sample> {
         bytes(),
         bytes(),
         proptest::option::of(vec(seen, 0..6)),
+        bytes(),
     )
-        .prop_map(|(taken, used, free, processes)| Sample {
+        .prop_map(|(taken, used, free, processes, strangers)| Sample {
             taken,
             used,
             free,
             processes,
+            strangers,
         })
 }
 

@@ -71,6 +71,7 @@ mod together_switches;
 mod together_trials;
 mod together_unmeasured;
 mod turns;
+mod unlisted;
 mod uvm;
 mod vacated;
 mod victims;

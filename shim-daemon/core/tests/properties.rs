@@ -252,6 +252,13 @@ pub(crate) fn apply(node: &mut Node, op: Op) {
     }
 }
 
+/// Drivers differ in whether they list managed memory.
+pub(crate) fn managed_is_listed(node: &mut Node, seed: u64) {
+    let listed = seed & 2 == 0;
+    let all = node.devices.values_mut();
+    all.for_each(|hardware| hardware.lists_managed = listed);
+}
+
 /// Devices are shared or dealt in turns by the parity of `seed`.
 fn node(step: Bytes, lag: Option<(u64, Nanos)>, seed: u64) -> Node {
     let lease = if seed.is_multiple_of(2) {
@@ -268,6 +275,7 @@ fn node(step: Bytes, lag: Option<(u64, Nanos)>, seed: u64) -> Node {
     node.claims = Some(Rng(seed));
     node.device(16);
     node.device(12);
+    managed_is_listed(&mut node, seed);
     node.lag = lag.map(|(seed, most)| (Rng(seed), most));
     node
 }

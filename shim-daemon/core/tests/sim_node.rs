@@ -17,6 +17,7 @@ mod host;
 mod movers;
 
 use crate::node::{Manners, Node, Rng, secs};
+use crate::properties::managed_is_listed;
 use gpushare_core::{
     Bytes, DeviceId, Event, LeasePolicy, Nanos, Oversubscribe, Policy, Preemptible, Quota,
     Resolver, TenantId, TenantSpec,
@@ -61,6 +62,7 @@ impl Sim {
         node.read_every = secs(1);
         (node.thorough, node.guarantees, node.watch.on) = (false, false, true);
         let devices: Vec<DeviceId> = (0..DEVICES).map(|_| node.device(80)).collect();
+        managed_is_listed(&mut node, seed);
         let mut sim = Self {
             node,
             rng: Rng(seed),

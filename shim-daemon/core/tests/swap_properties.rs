@@ -7,7 +7,7 @@
 use crate::cases;
 use crate::node::swap::{Obeys, policy};
 use crate::node::{Node, Rng, secs};
-use crate::properties::{Op, apply, op};
+use crate::properties::{Op, apply, managed_is_listed, op};
 use gpushare_core::{Bytes, LeasePolicy, Nanos, Policy};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -27,6 +27,7 @@ fn node(host_gib: u64, lag: Option<(u64, Nanos)>, seed: u64) -> Node {
     node.claims = Some(Rng(seed));
     node.device(16);
     node.device(12);
+    managed_is_listed(&mut node, seed);
     node.lag = lag.map(|(seed, most)| (Rng(seed), most));
     node
 }

@@ -161,8 +161,12 @@ fn the_dead_of_a_tenant_above_the_card_hold_no_more_than_the_card() {
 /// what a neighbour was promised and does not use. The driver evicts it for the neighbour.
 #[test]
 fn what_a_killed_process_leaves_beyond_its_booking_keeps_nobody_waiting() {
-    for looked_at in [false, true] {
+    for (looked_at, listed) in [(false, true), (true, true), (false, false), (true, false)] {
         let (mut node, device) = card(2048);
+        node.devices
+            .get_mut(&device)
+            .expect("it exists")
+            .lists_managed = listed;
         let (_, plain) = node.run(spec(device, 1, 1));
         let (_, process) = node.run(managed(device, 8192));
         let ask = node.want(process, device, mib(8000));

@@ -73,7 +73,8 @@ pub struct Look {
     pub used: Bytes,
     /// Memory the driver could still give.
     pub free: Bytes,
-    /// (pid in the daemon's namespace, bytes held), living and dead; `None` where NVML cannot tell.
+    /// (pid in the daemon's namespace, bytes held), living and dead, each once; `None` where NVML
+    /// cannot tell.
     pub processes: Option<Vec<(u32, Bytes)>>,
     /// Those of them that draw and do not compute: the desktop's, mostly.
     pub drawing: BTreeSet<u32>,

@@ -1,6 +1,6 @@
 //! The real devices, through NVML.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -22,6 +22,8 @@ use super::{Capabilities, Device, Devices, DriverLimit, FenceError, Look, LookEr
 pub struct Nvml {
     nvml: nvml_wrapper::Nvml,
     uuids: Vec<String>,
+    /// Whether its newest lists of processes cannot be read.
+    wide_rows: bool,
     /// `None` before r615.
     limits: Option<MemoryLimits>,
     /// `None` before R450.
@@ -49,6 +51,7 @@ impl Nvml {
         Ok(Self {
             nvml,
             uuids: Vec::new(),
+            wide_rows: older::has_wide_rows(&version),
             limits,
             instances: Instances::find(),
             activity: Activity::default(),
@@ -91,7 +94,7 @@ impl Nvml {
         uuid: Uuid,
     ) -> Result<(String, Device), Wrapped> {
         let memory = older::memory(device)?;
-        let process_memory = older::compute(device)
+        let process_memory = older::compute(device, self.wide_rows)
             .is_ok_and(|list| list.iter().all(|p| known(&p.used_gpu_memory).is_some()));
         let mig = text.starts_with("MIG-");
         let described = Device {
@@ -123,8 +126,8 @@ impl Nvml {
     ) -> Result<Look, Wrapped> {
         let device = self.nvml.device_by_uuid(uuid)?;
         let memory = older::memory(&device)?;
-        let computing = listed(older::compute(&device))?;
-        let drawing = listed(older::graphics(&device))?;
+        let computing = listed(older::compute(&device, self.wide_rows))?;
+        let drawing = listed(older::graphics(&device, self.wide_rows))?;
         let (processes, drawing) = together(computing, drawing);
         Ok(Look {
             used: memory.used,
@@ -160,6 +163,7 @@ fn listed(list: Result<Vec<ProcessInfo>, Wrapped>) -> Result<Vec<Listed>, Wrappe
 }
 
 /// All processes with their memory, or `None` if it is not told of each; and those that only draw.
+/// One that computes and draws is in both lists, each time with all its memory.
 fn together(
     computing: Vec<Listed>,
     drawing: Vec<Listed>,
@@ -168,9 +172,13 @@ fn together(
     for (pid, _) in &computing {
         only_draw.remove(pid);
     }
-    let all = computing.into_iter().chain(drawing);
-    let all = all.map(|(pid, bytes)| Some((pid, bytes?))).collect();
-    (all, only_draw)
+    let mut most: BTreeMap<u32, Option<Bytes>> = BTreeMap::new();
+    for (pid, bytes) in computing.into_iter().chain(drawing) {
+        let known = most.entry(pid).or_default();
+        *known = (*known).max(bytes);
+    }
+    let all = most.into_iter().map(|(pid, bytes)| Some((pid, bytes?)));
+    (all.collect(), only_draw)
 }
 
 fn known(used: &UsedGpuMemory) -> Option<Bytes> {
@@ -251,10 +259,22 @@ mod tests {
         let row = |pid: u32| (pid, Some(Bytes(u64::from(pid))));
         let (all, only_draw) = together(vec![row(1), row(2)], vec![row(2), row(3)]);
         let all: Vec<u32> = all.unwrap().iter().map(|(pid, _)| *pid).collect();
-        assert_eq!(all, [1, 2, 2, 3]);
+        assert_eq!(all, [1, 2, 3]);
         assert_eq!(only_draw, BTreeSet::from([3]));
         let (all, only_draw) = together(vec![row(1)], vec![(3, None)]);
         assert_eq!((all, only_draw), (None, BTreeSet::from([3])));
+    }
+
+    #[test]
+    fn a_process_that_computes_and_draws_is_counted_once() {
+        let row = |pid: u32, bytes: u64| (pid, Some(Bytes(bytes)));
+        // The lists are read one after the other: it may hold more by then, or less.
+        for (first, second) in [(40, 40), (40, 50), (50, 40)] {
+            let (all, _) = together(vec![row(2, first)], vec![row(2, second), row(3, 7)]);
+            assert_eq!(all.unwrap(), [(2, Bytes(first.max(second))), (3, Bytes(7))]);
+        }
+        let (all, _) = together(vec![row(2, 40)], vec![(2, None)]);
+        assert_eq!(all.unwrap(), [(2, Bytes(40))], "one list tells of it");
     }
 
     #[test]

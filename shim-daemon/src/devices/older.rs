@@ -1,4 +1,5 @@
-//! Drivers before R510. Their NVML lacks the functions that nvml-wrapper calls.
+//! Older drivers. The NVML of those before R510 lacks functions that nvml-wrapper calls; in that of
+//! the first ones of R535 they have another layout.
 //!
 //! # Safety
 //! One function is called through a pointer that the dynamic linker found under its name, whose
@@ -71,18 +72,46 @@ fn first_memory(device: &Device<'_>) -> Option<Memory> {
     })
 }
 
-/// The processes that compute on a device.
-pub(super) fn compute(device: &Device<'_>) -> Result<Vec<ProcessInfo>, Wrapped> {
-    match device.running_compute_processes() {
-        Err(Wrapped::FailedToLoadSymbol(_)) => device.running_compute_processes_v2(),
-        answer => answer,
+/// The processes that compute on a device. `wide`: [`has_wide_rows`] of its driver.
+pub(super) fn compute(device: &Device<'_>, wide: bool) -> Result<Vec<ProcessInfo>, Wrapped> {
+    let newest = (!wide).then(|| device.running_compute_processes());
+    match newest {
+        None | Some(Err(Wrapped::FailedToLoadSymbol(_))) => device.running_compute_processes_v2(),
+        Some(answer) => answer,
     }
 }
 
 /// The processes that draw on a device.
-pub(super) fn graphics(device: &Device<'_>) -> Result<Vec<ProcessInfo>, Wrapped> {
-    match device.running_graphics_processes() {
-        Err(Wrapped::FailedToLoadSymbol(_)) => device.running_graphics_processes_v2(),
-        answer => answer,
+pub(super) fn graphics(device: &Device<'_>, wide: bool) -> Result<Vec<ProcessInfo>, Wrapped> {
+    let newest = (!wide).then(|| device.running_graphics_processes());
+    match newest {
+        None | Some(Err(Wrapped::FailedToLoadSymbol(_))) => device.running_graphics_processes_v2(),
+        Some(answer) => answer,
+    }
+}
+
+/// Whether the newest lists of processes of a driver of this version (`535.54.03`) have rows of 32
+/// bytes. nvml-wrapper reads rows of 24. So were they from 535.43 to 535.86; 535.98 lacks the
+/// functions, and later drivers have them with rows of 24 bytes.
+pub(super) fn has_wide_rows(version: &str) -> bool {
+    let mut parts = version.split('.').map(str::parse);
+    let (Some(Ok(535_u32)), Some(Ok(minor))) = (parts.next(), parts.next()) else {
+        return false;
+    };
+    (43..98_u32).contains(&minor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_wide_rows;
+
+    #[test]
+    fn only_the_first_drivers_of_r535_have_wide_rows() {
+        for version in ["535.43.02", "535.54.03", "535.86.10"] {
+            assert!(has_wide_rows(version), "{version}");
+        }
+        for version in ["535.98", "535.104.05", "530.54.03", "545.54", "535", ""] {
+            assert!(!has_wide_rows(version), "{version}");
+        }
     }
 }

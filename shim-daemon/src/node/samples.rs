@@ -228,30 +228,28 @@ impl Node {
         let pids = self.pids;
         let listed = look.processes.as_ref().filter(|_| pids.are_ours());
         let processes: Option<Vec<_>> = listed.map(|all| all.iter().filter_map(ours).collect());
+        let mut strangers = Bytes::ZERO;
         if let Some(shown) = &processes {
             let shown = shown
                 .iter()
                 .map(|sample| (sample.process, sample.used))
                 .collect();
             self.looks.show(device, shown);
-            let pids: Vec<u32> = listed.into_iter().flatten().map(|(pid, _)| *pid).collect();
+            let all = || listed.into_iter().flatten();
+            let pids: Vec<u32> = all().map(|(pid, _)| *pid).collect();
             self.forget_graves(device, &pids);
-            let mut strangers = BTreeMap::new();
-            for (pid, used) in listed.into_iter().flatten() {
-                if !by_pid.contains_key(pid) && !self.is_remembered(*pid) {
-                    // A process that computes and draws is listed twice, each time with all its
-                    // memory.
-                    let known: &mut Bytes = strangers.entry(*pid).or_default();
-                    *known = (*known).max(*used);
-                }
-            }
-            self.mind_strangers((now, taken), device, &strangers, &look.drawing);
+            let others = all().filter(|(pid, _)| !by_pid.contains_key(pid));
+            strangers = others.clone().map(|(_, used)| *used).sum();
+            let unknown = others.filter(|(pid, _)| !self.is_remembered(*pid));
+            let unknown: BTreeMap<u32, Bytes> = unknown.copied().collect();
+            self.mind_strangers((now, taken), device, &unknown, &look.drawing);
         }
         let sample = Sample {
             taken,
             used: look.used,
             free: look.free,
             processes,
+            strangers,
         };
         let listed = sample.processes.is_some();
         if self.world.waiting_on(id) > 0 {

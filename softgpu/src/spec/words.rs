@@ -128,3 +128,21 @@ impl fmt::Display for ManagedAccess {
         })
     }
 }
+
+/// The memory with which NVML lists a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listed {
+    /// That of its own objects: pages of managed memory belong to the driver's kernel module.
+    Own,
+    /// All of it.
+    All,
+}
+
+impl fmt::Display for Listed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Own => "own",
+            Self::All => "all",
+        })
+    }
+}

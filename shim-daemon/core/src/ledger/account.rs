@@ -52,6 +52,9 @@ pub(crate) struct Account {
     /// The part of its memory that did not move when it was last moved, less what it has freed on
     /// the card since.
     pub(crate) residue: Bytes,
+    /// The part of `in_use` on the card that no list of the device's processes had when it was last
+    /// looked at and none of it moved.
+    pub(crate) unlisted: Bytes,
     /// The most of the grant that is booked on the card; the rest of managed memory counts as on
     /// the host. [`Bytes::MAX`] where memory is not managed.
     pub(crate) booked: Bytes,

@@ -82,6 +82,7 @@ impl World {
             told: charged,
             overhead: bytes - charged,
             most: if is_paged { bytes } else { Bytes::MAX },
+            evictable: Bytes::ZERO,
             since: self.timers.now(),
             ended: false,
         };

@@ -228,7 +228,7 @@ impl World {
                 .lowering
                 .filter(|lowering| lowering.to < account.grant);
             // Of managed memory no more was on the card than was booked there.
-            let held = held.min(before);
+            let (held, evictable) = (held.min(before), held - before);
             if account.loan.paged {
                 account.booked = account.booked.min(before - held);
             }
@@ -238,9 +238,9 @@ impl World {
             } else {
                 Bytes::MAX
             };
-            (bytes, held, most)
+            (bytes, held, (most, evictable))
         });
-        let Some((bytes, held, most)) = reaped else {
+        let Some((bytes, held, (most, evictable))) = reaped else {
             return;
         };
         if !bytes.is_zero() {
@@ -253,6 +253,7 @@ impl World {
                     told: told.min(held),
                     overhead,
                     most,
+                    evictable,
                     since,
                     ended,
                 },

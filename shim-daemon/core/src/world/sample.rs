@@ -24,7 +24,10 @@ impl World {
             return;
         }
         match sample.processes {
-            Some(processes) => self.by_process(device, taken, sample.used, &processes),
+            Some(processes) => {
+                let (used, strangers) = (sample.used, sample.strangers);
+                self.by_process((device, taken), used, strangers, &processes);
+            }
             None => {
                 self.update_away(device, taken, None);
                 if let Some(books) = self.ledger.get_mut(device) {
@@ -66,9 +69,9 @@ impl World {
 
     fn by_process(
         &mut self,
-        device: DeviceId,
-        taken: Nanos,
+        (device, taken): (DeviceId, Nanos),
         used: Bytes,
+        mut strangers: Bytes,
         processes: &[ProcessSample],
     ) {
         let expected = self.context_cost(device);
@@ -87,35 +90,41 @@ impl World {
             {
                 *dead.entry(seen.process).or_default() += seen.used;
                 ours += seen.used;
+            } else {
+                strangers += seen.used;
             }
         }
+        let mut unlisted = used - ours - strangers;
+        let mut gaps = self.gaps(device, taken, &living);
+        let known = gaps.fill_as_before(unlisted);
+        unlisted -= known;
+        ours += known;
         let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
         // The sample says nothing about a process that died after it was taken.
         let before = books.limbo().filter(|(_, entry)| entry.since < taken);
         let entries: Vec<(ProcessId, Limbo)> = before.map(|(id, entry)| (id, *entry)).collect();
-        // A device may no longer list a process before it gives its memory back: the memory beyond
-        // the unmanaged.
+        // A device may no longer list a process, or all of its memory, before it gives that back:
+        // the memory beyond the unmanaged.
         let mut late = used - ours - books.unmanaged();
         for (process, entry) in entries {
-            let holds = dead.get(&process).copied().unwrap_or_else(|| {
-                let counts = entry.since + self.policy.limbo_grace(&entry) > self.timers.now();
-                let holds = if counts {
-                    entry.bytes.min(late)
-                } else {
-                    Bytes::ZERO
-                };
-                late -= holds;
-                ours += holds;
-                holds
-            });
-            books.exhume(process, holds);
+            let listed = dead.get(&process).copied().unwrap_or_default();
+            let counts = entry.since + self.policy.limbo_grace(&entry) > self.timers.now();
+            let most = if counts { late } else { Bytes::ZERO };
+            let held = (entry.bytes - listed).min(most);
+            let all = (entry.bytes + entry.evictable - listed).min(most);
+            late -= all;
+            unlisted -= all;
+            ours += all;
+            books.exhume(process, listed + held);
         }
         let more = used - ours - books.unmanaged();
-        let held = self.not_gone(device, more, &mut living);
+        let late = self.not_gone(device, more, &mut living);
+        ours += late + gaps.fill(unlisted - late);
+        self.explain(device, taken, gaps, &mut living);
         if let Some(books) = self.ledger.get_mut(device) {
-            books.set_unmanaged(used - ours - held);
+            books.set_unmanaged(used - ours);
         }
         self.lapse_unseen(device, taken, processes);
         self.update_away(device, taken, Some(&living));
@@ -144,8 +153,6 @@ impl World {
         let now = self.timers.now();
         // While some of it may be on the host, its charges say nothing of what is on the card.
         let steady = self.residency.is_in_since(device, tenant, taken);
-        let account = self.ledger.account(device, tenant);
-        let paged = account.is_some_and(|account| account.loan.paged);
         let Some(process) = self.tenants.process_mut(seen.process) else {
             return;
         };
@@ -163,8 +170,8 @@ impl World {
             opened.overhead()
         };
         let mut learned: Option<(CostClass, Bytes)> = None;
-        // Nor do the charges of managed memory of which a part is on the host.
-        let tells = |charged: &Bytes| steady && (!paged || *charged <= seen.used);
+        // Nor do those of managed memory of which a part is on the host, or that is not listed.
+        let tells = |charged: &Bytes| steady && *charged <= seen.used;
         if let Some(charged) = seen.charged.filter(tells) {
             let first = opened.measure((seen.used - charged).min(most));
             if first && !seen.used.is_zero() {

@@ -35,6 +35,8 @@ pub struct Hardware {
     pub lists_dead: bool,
     /// Whether NVML can list processes here.
     pub lists_processes: bool,
+    /// Whether it lists them with their managed memory.
+    pub lists_managed: bool,
 }
 
 impl Hardware {
@@ -53,6 +55,7 @@ impl Hardware {
             looks: Vec::new(),
             lists_dead: true,
             lists_processes: true,
+            lists_managed: true,
         }
     }
 
@@ -136,6 +139,8 @@ pub struct Proc {
     pub copies: std::collections::BTreeSet<DeviceId>,
     /// Devices on which nothing of it runs.
     sealed: std::collections::BTreeSet<DeviceId>,
+    /// The part that is managed memory of the program's own.
+    pub managed: BTreeMap<DeviceId, Bytes>,
     /// Contexts, and their memory.
     pub contexts: BTreeMap<DeviceId, Bytes>,
     /// Its part of the host store, and whether it gives that back when it is back.
@@ -159,6 +164,7 @@ impl Proc {
             moving: std::collections::BTreeSet::new(),
             copies: std::collections::BTreeSet::new(),
             sealed: std::collections::BTreeSet::new(),
+            managed: BTreeMap::new(),
             contexts: BTreeMap::new(),
             host: Bytes::ZERO,
             gives_back: false,
@@ -250,6 +256,17 @@ impl Node {
         self.fixed(device) + managed
     }
 
+    /// The memory with which NVML lists a process.
+    fn listed(&self, process: ProcessId, proc: &Proc, device: DeviceId) -> Bytes {
+        let hardware = &self.devices[&device];
+        let own = proc.managed.get(&device).copied().unwrap_or_default();
+        let unlisted = match hardware.lists_managed {
+            true => Bytes::ZERO,
+            false => self.pages(process, device) + own,
+        };
+        self.held(process, proc, device) + hardware.late(process) - unlisted
+    }
+
     /// The memory of a process that is on a device.
     pub fn holds(&self, process: ProcessId, device: DeviceId) -> Bytes {
         self.held(process, &self.processes[&process], device)
@@ -338,7 +355,7 @@ impl Node {
         let used = self.physical(device);
         let hardware = &self.devices[&device];
         let held = |(process, proc): (ProcessId, &Proc)| {
-            let used = self.held(process, proc, device) + hardware.late(process);
+            let used = self.listed(process, proc, device);
             (!used.is_zero()).then(|| ProcessSample {
                 process,
                 used,
@@ -350,7 +367,9 @@ impl Node {
             })
         };
         let living = self.on(device).filter_map(held);
-        let mut dead: BTreeMap<ProcessId, Bytes> = self.evictable(device).collect();
+        let managed = self.evictable(device);
+        let managed = managed.filter(|_| hardware.lists_managed);
+        let mut dead: BTreeMap<ProcessId, Bytes> = managed.collect();
         for (process, (used, _)) in &hardware.dead {
             *dead.entry(*process).or_default() += *used;
         }
@@ -363,6 +382,10 @@ impl Node {
         let processes: Option<Vec<ProcessSample>> = hardware
             .lists_processes
             .then(|| living.chain(dead).collect());
+        let strangers = match hardware.lists_processes {
+            true => hardware.foreign,
+            false => Bytes::ZERO,
+        };
         let free = hardware.capacity - used;
         let hardware = self.devices.get_mut(&device).expect("it exists");
         hardware.looks.push(now);
@@ -377,6 +400,7 @@ impl Node {
                 used,
                 free,
                 processes,
+                strangers,
             },
         }
     }

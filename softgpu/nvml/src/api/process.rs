@@ -8,6 +8,7 @@ use gpushare_cuda_abi::nvml::{
 
 use crate::abi::{input, out, outputs, required};
 use crate::library::{Result, device as look, index, monitor};
+use softgpu::facts;
 use softgpu::pids::seen;
 
 /// The instance ids of a device without MIG.
@@ -21,7 +22,10 @@ nvml! {
         list(device, count, infos, v2)
     }
     fn nvmlDeviceGetComputeRunningProcesses_v3(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlProcessInfo_v2_t) {
-        list(device, count, infos, v2)
+        match facts::lists_protected(monitor()?.spec().driver) {
+            true => list(device, count, infos.cast(), detail),
+            false => list(device, count, infos, v2),
+        }
     }
     /// No process uses graphics here.
     fn nvmlDeviceGetGraphicsRunningProcesses(device: nvmlDevice_t, count: *mut u32, _infos: *mut nvmlProcessInfo_v1_t) {
@@ -120,12 +124,13 @@ fn sampled(device: nvmlDevice_t, since: u64) -> Result<(u64, Vec<(u32, u32)>)> {
 
 /// The pid and the bytes of each process that holds memory on the device.
 fn running(device: nvmlDevice_t) -> Result<Vec<(u32, u64)>> {
+    let listed = monitor()?.spec().listed;
     let processes = look(device)?.processes;
     let holding = processes
         .iter()
         .filter(|process| process.physical_total() > 0);
     Ok(holding
-        .filter_map(|process| Some((seen(process)?, process.physical_total())))
+        .filter_map(|process| Some((seen(process)?, process.listed(listed))))
         .collect())
 }
 

@@ -1,0 +1,122 @@
+//! Memory in a device's total that its list of processes lacks.
+//!
+//! Drivers differ in what they list. One sums the objects of each process's own clients, and pages
+//! of managed memory belong to a client of its kernel module: a process that holds 30 GiB of them
+//! is listed with its context alone. So memory that no process lists is a tenant's as far as its
+//! charges go beyond what is listed of it; only the rest is unmanaged. Where managed memory is
+//! listed, charges do not go beyond it, but for pages on the host.
+//!
+//! A tenant explains no more than its account books on the card anyway. So what is taken never
+//! falls below what is in use. Memory that was not unlisted before may be a dead process's, or may
+//! be leaving: it is explained by the living only if it counts as neither.
+
+use super::World;
+use crate::ids::{DeviceId, TenantId};
+use crate::ledger::Account;
+use crate::residency::Place;
+use crate::time::Nanos;
+use gpushare_protocol::units::Bytes;
+use std::collections::BTreeMap;
+
+/// A tenant's charges beyond what its processes are listed with.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    tenant: TenantId,
+    most: Bytes,
+    /// The part of it that unlisted memory filled at the last look.
+    before: Bytes,
+    held: Bytes,
+}
+
+/// Those of all tenants on a device.
+#[derive(Debug)]
+pub(super) struct Gaps(Vec<Gap>);
+
+impl Gaps {
+    /// Unlisted memory fills the gaps as far as it did before. Returns how much.
+    pub(super) fn fill_as_before(&mut self, unlisted: Bytes) -> Bytes {
+        self.fill_to(unlisted, |gap| gap.most.min(gap.before))
+    }
+
+    /// It fills the gaps. Returns how much.
+    pub(super) fn fill(&mut self, unlisted: Bytes) -> Bytes {
+        self.fill_to(unlisted, |gap| gap.most)
+    }
+
+    fn fill_to(&mut self, mut unlisted: Bytes, level: impl Fn(&Gap) -> Bytes) -> Bytes {
+        let mut all = Bytes::ZERO;
+        for gap in &mut self.0 {
+            let more = (level(gap) - gap.held).min(unlisted);
+            gap.held += more;
+            unlisted -= more;
+            all += more;
+        }
+        all
+    }
+}
+
+impl World {
+    /// The gaps at a look that was `taken` then and that shows this as `living`.
+    pub(super) fn gaps(
+        &self,
+        device: DeviceId,
+        taken: Nanos,
+        living: &BTreeMap<TenantId, Bytes>,
+    ) -> Gaps {
+        let books = self.ledger.get(device).into_iter();
+        let gap = |(tenant, account): (TenantId, &Account)| {
+            let listed = living.get(&tenant).copied().unwrap_or_default();
+            // An overhead that is above all that is listed is a guess.
+            let shown = listed - account.overhead;
+            Gap {
+                tenant,
+                most: self.beyond(shown, (tenant, account), device, taken),
+                before: account.unlisted,
+                held: Bytes::ZERO,
+            }
+        };
+        Gaps(books.flat_map(|books| books.accounts()).map(gap).collect())
+    }
+
+    /// Adds what fills the gaps to what is `living`.
+    pub(super) fn explain(
+        &mut self,
+        device: DeviceId,
+        taken: Nanos,
+        gaps: Gaps,
+        living: &mut BTreeMap<TenantId, Bytes>,
+    ) {
+        for Gap { tenant, held, .. } in gaps.0 {
+            if self.residency.is_in_since(device, tenant, taken) {
+                self.ledger
+                    .change(device, tenant, |account| account.unlisted = held);
+            }
+            if !held.is_zero() {
+                *living.entry(tenant).or_default() += held;
+            }
+        }
+    }
+
+    /// The charged memory that a tenant may have had on the card beyond what was shown of it, at a
+    /// look that was `taken` then. While memory that is listed moves, no more than before.
+    fn beyond(
+        &self,
+        shown: Bytes,
+        (tenant, account): (TenantId, &Account),
+        device: DeviceId,
+        taken: Nanos,
+    ) -> Bytes {
+        let in_use = account.used_by_page();
+        let most = in_use - account.away - shown;
+        let Some(resident) = self.residency.get(device, tenant) else {
+            return most;
+        };
+        match resident.place() {
+            Place::Confirming | Place::Out => in_use - resident.told_away() - shown,
+            _ if account.loan.paged => most,
+            Place::Sealing => most,
+            Place::In if resident.since() <= taken => most,
+            Place::In | Place::Leaving | Place::Entering => most.min(account.unlisted),
+        }
+    }
+}
