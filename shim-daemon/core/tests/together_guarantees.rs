@@ -101,3 +101,55 @@ fn a_request_is_kept_below_a_server_and_a_deep_queue() {
     let report = below_a_server(light(), request(20));
     at_least("a light one", report.useful(2), 2.5);
 }
+
+/// So many of class 900 that launch 5 ms, wait for it and think for 1 ms: they leave gaps, and ask
+/// for 83 % each. Below them a deep queue of class 500.
+fn below_loops(above: usize, lowest: Compute) -> (usize, [Report; 2]) {
+    let mut programs = vec![Program::sync(5 * MS, MS); above];
+    programs.push(deep());
+    let case = Case::new(&format!("below {above} that wait"), &programs).times(3 * S, 5 * S);
+    let case = (0..above).fold(case, |case, at| case.of(at, 900, Compute::default()));
+    (above, both(&case.of(above, 500, lowest)))
+}
+
+#[test]
+fn a_request_is_kept_below_higher_classes_that_wait_for_their_work() {
+    for (above, percent) in [(1, 30), (1, 50), (2, 50), (3, 40)] {
+        let (lowest, reports) = below_loops(above, request(percent));
+        let what = format!("{percent} % below {above}");
+        for report in reports {
+            near(&what, report.useful(lowest), f64::from(percent), 1.0);
+        }
+    }
+}
+
+/// Most of what it asks for is more than what the server leaves.
+#[test]
+fn a_large_request_is_kept_below_a_server() {
+    let server = Program::every(MS, 300 * US);
+    let case = Case::new("80 % below a server", &[server, deep()]).times(3 * S, 5 * S);
+    let case = case.of(0, 900, Compute::default()).of(1, 500, request(80));
+    for report in both(&case) {
+        near("80 %", report.useful(1), 80.0, 1.0);
+    }
+}
+
+/// The opposite: without a request it has the gaps.
+#[test]
+fn without_a_request_a_tenant_has_the_gaps_of_a_higher_class() {
+    let (lowest, [free, _]) = below_loops(1, Compute::default());
+    at_least("the higher", free.useful(0), 70.0);
+    at_least("the gaps", free.useful(lowest), 25.0);
+}
+
+/// The limit: a tenant that leaves gaps itself has what they leave, whatever it requests.
+#[test]
+fn a_request_of_a_tenant_with_gaps_closes_none_that_wait_for_their_work() {
+    let waits = || Program::sync(5 * MS, MS);
+    let programs = [waits(), waits(), Program::sync(500 * US, 100 * US)];
+    let case = Case::new("40 % with gaps below two that wait", &programs).times(3 * S, 5 * S);
+    let case = (0..2).fold(case, |case, at| case.of(at, 900, Compute::default()));
+    let [report, _] = both(&case.of(2, 500, request(40)));
+    at_least("the higher", report.useful(0) + report.useful(1), 80.0);
+    at_least("what they leave", report.useful(2), 10.0);
+}

@@ -60,7 +60,8 @@ impl Default for Steering {
 struct Case {
     behind: TenantId,
     class: u16,
-    due: bool,
+    /// Its guarantee is due: it is owed so many thousandths of a turn.
+    due: Option<u64>,
     /// It always wants the device.
     stays: bool,
     /// It and others like it take turns.
@@ -259,7 +260,7 @@ impl Steering {
         let yields = is_free || self.trials.allows(Regime::Yields, now);
         let all = Contenders::of(pending, active, (turns, yields));
         let case = all.and_then(|all| self.case(&all, rules, now));
-        let due = case.as_ref().filter(|case| case.due);
+        let due = case.as_ref().filter(|case| case.due.is_some());
         self.due = due.map(|case| case.behind);
         let promised = || pending.iter().any(|(_, tenant)| tenant.has_promise());
         if case.is_none() && !yields && !promised() {
@@ -281,7 +282,7 @@ impl Steering {
         Some(Case {
             behind,
             class: tenant.class(),
-            due: due.is_some(),
+            due: due.and_then(|(_, tenant)| tenant.due()),
             stays,
             turns,
             visits: Visits {
@@ -377,7 +378,8 @@ impl Steering {
                 // Tenants with deep queues yield or are held beside a tenant that leaves gaps,
                 // ahead or not.
                 let fills = (case.turns || !case.stays) && stays(tenant);
-                let steered = case.due || tenant.class() < case.class || tenant.lag() < 0 || fills;
+                let steered =
+                    case.due.is_some() || tenant.class() < case.class || tenant.lag() < 0 || fills;
                 *id != case.behind && steered
             })
             .collect();
@@ -385,10 +387,12 @@ impl Steering {
         let all = rules.yield_slice(&case.visits);
         // Beside a tenant that has just paused, a hold would leave the device idle.
         let holds = self.mode == Mode::Hold && case.earns && case.works;
-        // A guarantee takes the time of deep queues. What a tenant asks for that leaves gaps is
-        // small: one of a higher class, or that is owed something itself, gets it meanwhile.
+        // A guarantee takes the time of deep queues first. A tenant that leaves gaps, and is of a
+        // higher class or is owed something itself, gets meanwhile what it asks for, as long as the
+        // rest repays the guarantee.
         let ranks = |tenant: &Tenant| tenant.class() > case.class || tenant.due().is_some();
-        let passes = |tenant: &Tenant| case.due && ranks(tenant) && !stays(tenant);
+        let repaid = case.due.is_some_and(|owed| owed < Rules::UNPAID);
+        let passes = |tenant: &Tenant| repaid && ranks(tenant) && !stays(tenant);
         let filler = if case.stays {
             None
         } else {
