@@ -25,7 +25,7 @@ use crate::driver::contexts::Here;
 use crate::driver::device::DeviceKey;
 use crate::guest::fork::ForkLocal;
 pub(crate) use crate::holdings::arena::{freed, pending, so_far};
-pub(crate) use crate::holdings::pending_frees::Freed;
+pub(crate) use crate::holdings::pending_frees::{Freed, Parted};
 
 /// Streams whose frees are kept before completed ones are looked for.
 const STREAMS: usize = 64;
@@ -71,11 +71,13 @@ fn under_way() -> MutexGuard<'static, PendingFrees> {
     Shared::get().lock()
 }
 
-/// A notice to the layer above that keeps pools.
+/// Notices to the layer above whose memory moves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     /// Frees are over: pools' numbers, and the frees'.
     pub(crate) over: fn(&[(u64, u64)]),
+    /// Frees of other memory are over.
+    pub(crate) parted: fn(DeviceKey, &[Parted]),
     /// The host has waited for something.
     pub(crate) waited: fn(),
 }
@@ -91,6 +93,13 @@ pub(crate) fn tell(told: Told) {
 pub(super) fn held_over(list: &[(u64, u64)]) {
     if let Some(told) = TOLD.get() {
         (told.over)(list);
+    }
+}
+
+/// Frees of other memory of the layer above are over.
+pub(super) fn parted_over(device: DeviceKey, list: &[Parted]) {
+    if let Some(told) = TOLD.get() {
+        (told.parted)(device, list);
     }
 }
 
@@ -145,7 +154,8 @@ pub(crate) fn freed_in(stream: StreamRef, here: Option<Here>, device: DeviceKey,
         };
         frees.open.add(what);
         let many = frees.open.count >= FREES;
-        let large = frees.open.bytes >= BYTES || frees.open.linear.0 > 0;
+        let (bytes, linear) = (frees.open.bytes, frees.open.linear);
+        let large = bytes >= BYTES || linear.0 > 0 || !frees.open.parted.is_empty();
         (
             many,
             many || large || frees.later == Later::Nothing,
