@@ -168,7 +168,7 @@ pub(crate) fn freed_in(stream: StreamRef, here: Option<Here>, device: DeviceKey,
     if crowded {
         settle();
     } else if many {
-        ask(key);
+        ask(key, Asks::ButLast);
     }
 }
 
@@ -209,8 +209,19 @@ fn record(key: Key, in_use: bool) {
     Shared::get().idle.notify_all();
 }
 
+/// How completed frees are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asks {
+    /// The last event is left for a later look, which may wait for it ([`observe`]).
+    ButLast,
+    /// By queries alone.
+    All,
+    /// By queries, and the driver learns of each that is over by a wait.
+    Observed,
+}
+
 /// Credits the completed frees of a stream, unless another thread does.
-fn ask(key: Key) {
+fn ask(key: Key, asks: Asks) {
     loop {
         let (context, event) = {
             let mut pending = under_way();
@@ -220,11 +231,17 @@ fn ask(key: Key) {
             let Some(event) = frees.older.as_ref().map(|older| older.event) else {
                 return;
             };
+            if asks == Asks::ButLast && frees.younger.is_none() {
+                return;
+            }
             frees.busy = true;
             (frees.context, event)
         };
         let passed = events::is_passed(context, event);
         if passed {
+            if asks == Asks::Observed {
+                events::observe(context, event);
+            }
             events::destroy(context, event);
         }
         let mut over = None;
@@ -249,11 +266,21 @@ fn ask(key: Key) {
 
 /// Credits the frees that are complete.
 pub(crate) fn settle() {
+    settle_by(Asks::All);
+}
+
+/// The same, and lets the driver's pools know of them as a wait of the program's would: until then
+/// a trim may leave that memory. Pools give back what is above their thresholds at that.
+pub(crate) fn observe() {
+    settle_by(Asks::Observed);
+}
+
+fn settle_by(asks: Asks) {
     let keys: Vec<Key> = under_way().all.iter().map(|frees| frees.key).collect();
     for key in keys {
         record(key, false);
         ask_idle(key);
-        ask(key);
+        ask(key, asks);
     }
 }
 
