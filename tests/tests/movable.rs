@@ -213,6 +213,7 @@ fn of_two_frees_of_one_address_at_once_one_is_refused() {
 fn memory_ends_with_its_context_and_in_a_streams_order() {
     let mut scene = Scene::with("mem=1GiB", "init 1", &[]);
     scene.does(&["alloc 0 4194304", "alloc 1 8388608", "fill 0 1", "later 0"]);
+    scene.does(&["sync 1"]);
     assert_eq!(scene.on_device(), 8 * MIB);
     scene.does(&["destroy"]);
     assert_eq!(scene.on_device(), 0);

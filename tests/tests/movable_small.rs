@@ -123,10 +123,15 @@ fn a_small_allocation_waits_and_is_freed_like_a_large_one() {
     let mut scene = Scene::new(SPEC);
     scene.does(&["alloc 0 1000", "fill 0 1"]);
     scene.provided(2 * MIB);
-    for line in ["check 0 1", "set 0 7", "alloc 1 1000", "free 1", "later 0"] {
+    for line in ["check 0 1", "set 0 7", "alloc 1 1000", "free 1"] {
         scene.leaves();
         scene.waits_for_return(line);
     }
+    // In a stream's order nothing is waited for.
+    scene.leaves();
+    scene.does(&["later 0"]);
+    scene.returns();
+    scene.does(&["sync 1"]);
     // Nothing is in the slab: it is given back, not moved.
     assert_eq!(scene.ordered(Order::Leave), Outcome::Away(0));
     assert_eq!((scene.on_device(), scene.charged()), (0, 0));

@@ -156,6 +156,22 @@ fn frees_under_way_in_another_stream_are_waited_for() {
     guest.finish().silently();
 }
 
+/// The driver releases memory only of frees that a wait of the host has followed. The library does
+/// what the driver does when it is short: it waits for an event that is passed.
+#[test]
+fn freed_memory_that_the_host_has_not_waited_for_makes_room_at_the_limit() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu, "256MiB");
+    guest.does("keep");
+    guest.does(&format!("alloc {} 1", 128 * MIB));
+    guest.does("free 0 1");
+    guest.does(&format!("alloc {} 1", 200 * MIB));
+    let truth = gpu.truth();
+    assert!(truth.requested_peak <= 256 * MIB, "{truth:?}");
+    guest.answers(&format!("alloc {} 1", 64 * MIB), OUT_OF_MEMORY);
+    guest.finish().silently();
+}
+
 #[test]
 fn linear_memory_freed_in_a_stream_is_charged_until_it_is_reached() {
     let gpu = Gpu::new("");

@@ -68,6 +68,7 @@ driver! {
     fn cuEventDestroy_v2(event: CUevent) -> CUresult;
     fn cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent) -> CUresult;
     fn cuEventQuery(event: CUevent) -> CUresult;
+    fn cuEventSynchronize(event: CUevent) -> CUresult;
     fn cuEventRecord(event: CUevent, stream: CUstream) -> CUresult;
     fn cuEventRecord_ptsz(event: CUevent, stream: CUstream) -> CUresult;
     fn cuGraphChildGraphNodeGetGraph(node: CUgraphNode, graph: *mut CUgraph) -> CUresult;
@@ -246,6 +247,11 @@ has! {
     /// `SUCCESS` once an event is passed, `NOT_READY` before.
     // no pointer; an event of ours, kept until it is destroyed here.
     fn event_status(event: CUevent) -> CUresult = cuEventQuery(event);
+
+    /// Waits for an event that is passed, which takes no time: the driver's pools learn of frees
+    /// before it by a wait, not by a query.
+    // no pointer; an event of ours, kept until it is destroyed here.
+    fn await_passed_event(event: CUevent) -> CUresult = cuEventSynchronize(event);
 }
 
 asks! {

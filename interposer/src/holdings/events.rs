@@ -55,6 +55,13 @@ pub(crate) fn is_passed(context: CUcontext, event: CUevent) -> bool {
     within(context, || calls::event_status(event)).is_some_and(CUresult::is_success)
 }
 
+/// Waits for an event that is passed: the driver may count memory as outstanding of whose free the
+/// host has not learned by a wait (`cuMemPoolTrimTo`).
+pub(crate) fn observe(context: CUcontext, event: CUevent) {
+    let _relaxed = Relaxed::enter();
+    let _ = within(context, || calls::await_passed_event(event));
+}
+
 /// Whether the driver says that a stream has nothing under way. It is not asked where a stream
 /// captures that waits for this one: the question would end the capture, whatever the thread's
 /// mode.

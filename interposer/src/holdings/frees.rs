@@ -25,7 +25,7 @@ use crate::driver::contexts::Here;
 use crate::driver::device::DeviceKey;
 use crate::guest::fork::ForkLocal;
 pub(crate) use crate::holdings::arena::{freed, pending, so_far};
-pub(crate) use crate::holdings::pending_frees::Freed;
+pub(crate) use crate::holdings::pending_frees::{Freed, Parted};
 
 /// Streams whose frees are kept before completed ones are looked for.
 const STREAMS: usize = 64;
@@ -71,11 +71,13 @@ fn under_way() -> MutexGuard<'static, PendingFrees> {
     Shared::get().lock()
 }
 
-/// A notice to the layer above that keeps pools.
+/// Notices to the layer above whose memory moves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     /// Frees are over: pools' numbers, and the frees'.
     pub(crate) over: fn(&[(u64, u64)]),
+    /// Frees of other memory are over.
+    pub(crate) parted: fn(DeviceKey, &[Parted]),
     /// The host has waited for something.
     pub(crate) waited: fn(),
 }
@@ -91,6 +93,13 @@ pub(crate) fn tell(told: Told) {
 pub(super) fn held_over(list: &[(u64, u64)]) {
     if let Some(told) = TOLD.get() {
         (told.over)(list);
+    }
+}
+
+/// Frees of other memory of the layer above are over.
+pub(super) fn parted_over(device: DeviceKey, list: &[Parted]) {
+    if let Some(told) = TOLD.get() {
+        (told.parted)(device, list);
     }
 }
 
@@ -145,7 +154,8 @@ pub(crate) fn freed_in(stream: StreamRef, here: Option<Here>, device: DeviceKey,
         };
         frees.open.add(what);
         let many = frees.open.count >= FREES;
-        let large = frees.open.bytes >= BYTES || frees.open.linear.0 > 0;
+        let (bytes, linear) = (frees.open.bytes, frees.open.linear);
+        let large = bytes >= BYTES || linear.0 > 0 || !frees.open.parted.is_empty();
         (
             many,
             many || large || frees.later == Later::Nothing,
@@ -158,7 +168,7 @@ pub(crate) fn freed_in(stream: StreamRef, here: Option<Here>, device: DeviceKey,
     if crowded {
         settle();
     } else if many {
-        ask(key);
+        ask(key, Asks::ButLast);
     }
 }
 
@@ -199,8 +209,19 @@ fn record(key: Key, in_use: bool) {
     Shared::get().idle.notify_all();
 }
 
+/// How completed frees are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asks {
+    /// The last event is left for a later look, which may wait for it ([`observe`]).
+    ButLast,
+    /// By queries alone.
+    All,
+    /// By queries, and the driver learns of each that is over by a wait.
+    Observed,
+}
+
 /// Credits the completed frees of a stream, unless another thread does.
-fn ask(key: Key) {
+fn ask(key: Key, asks: Asks) {
     loop {
         let (context, event) = {
             let mut pending = under_way();
@@ -210,11 +231,17 @@ fn ask(key: Key) {
             let Some(event) = frees.older.as_ref().map(|older| older.event) else {
                 return;
             };
+            if asks == Asks::ButLast && frees.younger.is_none() {
+                return;
+            }
             frees.busy = true;
             (frees.context, event)
         };
         let passed = events::is_passed(context, event);
         if passed {
+            if asks == Asks::Observed {
+                events::observe(context, event);
+            }
             events::destroy(context, event);
         }
         let mut over = None;
@@ -239,11 +266,21 @@ fn ask(key: Key) {
 
 /// Credits the frees that are complete.
 pub(crate) fn settle() {
+    settle_by(Asks::All);
+}
+
+/// The same, and lets the driver's pools know of them as a wait of the program's would: until then
+/// a trim may leave that memory. Pools give back what is above their thresholds at that.
+pub(crate) fn observe() {
+    settle_by(Asks::Observed);
+}
+
+fn settle_by(asks: Asks) {
     let keys: Vec<Key> = under_way().all.iter().map(|frees| frees.key).collect();
     for key in keys {
         record(key, false);
         ask_idle(key);
-        ask(key);
+        ask(key, asks);
     }
 }
 

@@ -25,6 +25,18 @@ pub(crate) enum Freed {
     Graph(u64),
     /// A charge outside any pool, to be credited when the event has been passed.
     Linear(Units),
+    /// Memory of a layer above, which gives it back.
+    Parted(Parted),
+}
+
+/// Memory that a layer above gives back when its free is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parted {
+    pub(crate) at: u64,
+    /// Another allocation at this address has another one.
+    pub(crate) number: u64,
+    /// What it is charged with by itself.
+    pub(crate) units: Units,
 }
 
 /// Frees that stand or fall together.
@@ -35,9 +47,10 @@ pub(crate) struct Batch {
     pub(crate) pools: Vec<(Arc<Pool>, usize)>,
     /// Frees of pools above, by the pool's number and the free's.
     pub(crate) held: Vec<(u64, u64)>,
-    /// Bytes of pools and graphs.
+    /// Bytes of pools, of graphs, and of layers above.
     pub(crate) bytes: u64,
     pub(crate) linear: Units,
+    pub(crate) parted: Vec<Parted>,
 }
 
 /// A batch and the event behind it.
@@ -97,7 +110,7 @@ impl Freed {
         match self {
             Self::Pool(pool, _) => pool.over(1),
             // Used by nothing else until its context is gone.
-            Self::Graph(_) | Self::Held(..) => {}
+            Self::Graph(_) | Self::Held(..) | Self::Parted(_) => {}
             Self::Linear(units) => account::release(device, units),
         }
     }
@@ -217,6 +230,7 @@ impl Batch {
             held: Vec::new(),
             bytes: 0,
             linear: Units(0),
+            parted: Vec::new(),
         }
     }
 
@@ -233,6 +247,10 @@ impl Batch {
             }
             Freed::Graph(bytes) => self.bytes = self.bytes.saturating_add(bytes),
             Freed::Linear(units) => self.linear.0 = self.linear.0.saturating_add(units.0),
+            Freed::Parted(parted) => {
+                self.bytes = self.bytes.saturating_add(parted.units.bytes());
+                self.parted.push(parted);
+            }
         }
     }
 
@@ -253,6 +271,7 @@ impl Batch {
             self.add_pool(pool, count);
         }
         self.held.extend(other.held);
+        self.parted.extend(other.parted);
     }
 
     pub(crate) fn over(&self, device: DeviceKey) {
@@ -262,6 +281,9 @@ impl Batch {
         }
         if !self.held.is_empty() {
             frees::held_over(&self.held);
+        }
+        if !self.parted.is_empty() {
+            frees::parted_over(device, &self.parted);
         }
     }
 }

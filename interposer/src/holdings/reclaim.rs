@@ -155,7 +155,7 @@ fn reserve_unless<T>(
     loop {
         // Looked at before the trim: a free that ends behind the trim's back is worth another
         // round.
-        frees::settle();
+        frees::observe();
         let pending = frees::pending_on(device);
         trim(device);
         let refused = match account::charge(device, bytes, call) {

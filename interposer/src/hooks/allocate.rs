@@ -6,6 +6,7 @@ use super::{early, pool};
 use crate::account::{self, Charge, Deadline};
 use crate::driver::contexts::{self, Here};
 use crate::driver::device::DeviceKey;
+use crate::driver::stream_ref::StreamRef;
 use crate::gate::seal;
 use crate::holdings::reclaim;
 use crate::holdings::table::{self, Kind, Record};
@@ -97,6 +98,18 @@ pub(crate) fn small_freed(address: u64) -> Option<CUresult> {
         return None;
     }
     let answer = slabs::free(address)?;
+    if answer.is_success() {
+        early::freed();
+    }
+    Some(answer)
+}
+
+/// The same in the order of a stream, without a wait for work.
+pub(crate) fn small_freed_in(address: u64, stream: StreamRef) -> Option<CUresult> {
+    if !seal::may_move() {
+        return None;
+    }
+    let answer = slabs::free_in(address, stream)?;
     if answer.is_success() {
         early::freed();
     }

@@ -293,16 +293,14 @@ fn free_ordered(dptr: CUdeviceptr, stream: StreamRef, call: impl FnOnce() -> CUr
     if let Some(allocation) = ALLOCATIONS.take(dptr) {
         return free_pooled(dptr, allocation, Some(stream), call);
     }
-    // All work on the device is complete then, and so that of the stream.
-    if let Some(answer) = allocate::small_freed(dptr) {
+    if let Some(answer) = allocate::small_freed_in(dptr, stream) {
         return answer;
     }
     let Some(record) = table::take(dptr) else {
         return free_unrecorded(dptr, call);
     };
     if record.kind() == Kind::Movable {
-        // As with a small one.
-        let answer = memory::free(record.device(), dptr, record.units());
+        let answer = memory::free_in(stream, record.device(), dptr, record.units());
         if answer.is_success() {
             early::freed();
         } else {

@@ -106,6 +106,14 @@ impl Behind {
         }
     }
 
+    /// All that is submitted to a device until now.
+    pub(super) fn now(device: DeviceKey) -> Self {
+        let mut work = Self::all(device.index());
+        // The first look puts the marks.
+        let _ = work.is_passed();
+        work
+    }
+
     /// Waits until it is complete. Outside of all passages of the seal, also while the process is
     /// sealed.
     ///

@@ -68,8 +68,8 @@ pub(crate) struct Block {
     pub(super) ordinal: CUdevice,
     /// The pool that it is a segment of.
     pub(super) pool: Option<PoolId>,
-    /// The program has freed it, and work may use it still.
-    pub(super) is_freed: bool,
+    /// The number of the program's free, if work may use the memory still.
+    pub(super) freed: Option<u64>,
     pub(super) chunks: Vec<Chunk>,
 }
 

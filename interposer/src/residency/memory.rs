@@ -17,7 +17,7 @@ use super::blocks::{Block, Blocks, CHUNK, Chunk, Valid};
 use super::pooled::PoolId;
 use super::small::number;
 use super::spent::Spent;
-use super::{later, managed, peers, pitch, thread};
+use super::{managed, ordered, peers, pitch, thread};
 use crate::account::{self, Units};
 use crate::driver::calls;
 use crate::driver::captures::{self, unnoticed};
@@ -27,6 +27,7 @@ use crate::driver::stream_ref::StreamRef;
 use crate::driver::vmm;
 use crate::gate::{seal, work};
 use crate::guest::fork::ForkLocal;
+use crate::holdings::frees::Parted;
 
 /// The smallest allocation that has chunks of its own.
 pub(crate) const LEAST: u64 = 1 << 20;
@@ -166,7 +167,7 @@ pub(super) fn make_for(owner: &Owner, bytes: u64, size: u64) -> Result<u64, CUre
         device: owner.device,
         ordinal: owner.ordinal,
         pool: owner.pool,
-        is_freed: false,
+        freed: None,
         chunks: Vec::new(),
     };
     if managed::is_on() {
@@ -250,8 +251,36 @@ pub(crate) fn free(device: DeviceKey, base: u64, charge: Units) -> CUresult {
     answer
 }
 
+/// The same in a stream's order: it waits for no work, and not while the process is sealed.
+pub(crate) fn free_in(stream: StreamRef, device: DeviceKey, base: u64, charge: Units) -> CUresult {
+    if !blocks().map.contains_key(&base) {
+        return CUresult::INVALID_VALUE;
+    }
+    let refused = stream.fault().or_else(|| refused_by_context(device));
+    if let Some(refused) = refused.or_else(refused_by_capture) {
+        return refused;
+    }
+    // The driver waits for all work when it frees managed memory. That is left to the mover's
+    // thread, as is what is freed in a stream of which nothing is known.
+    match stream.place().filter(|_| !managed::is_on()) {
+        Some(here) => {
+            let parted = Parted {
+                at: base,
+                number: ordered::freed(base),
+                units: charge,
+            };
+            ordered::free(stream, here, device, parted);
+            CUresult::SUCCESS
+        }
+        None => {
+            free_later(device, base, charge, Behind::now(device));
+            CUresult::SUCCESS
+        }
+    }
+}
+
 /// Inside a passage of the seal.
-fn now_free(base: u64) -> CUresult {
+pub(super) fn now_free(base: u64) -> CUresult {
     if managed::is_on() {
         return managed::free(base);
     }
@@ -264,24 +293,9 @@ fn now_free(base: u64) -> CUresult {
     CUresult::SUCCESS
 }
 
-/// It is unknown what runs: the block is no allocation any more, and is freed when that is over.
+/// The block is no allocation any more, and is freed when that work is over.
 fn free_later(device: DeviceKey, base: u64, charge: Units, work: Behind) {
-    if let Some(block) = blocks().map.get_mut(&base) {
-        block.is_freed = true;
-    }
-    later::put(work, move || {
-        // If it ended with its context, another may be there.
-        let is_it = blocks().map.get(&base).is_some_and(|block| block.is_freed);
-        let answer = if is_it {
-            now_free(base)
-        } else {
-            CUresult::SUCCESS
-        };
-        // Memory that the driver does not take back stays charged.
-        if answer.is_success() {
-            account::release(device, charge);
-        }
-    });
+    ordered::free_when_over(work, device, base, ordered::freed(base), charge);
 }
 
 /// Gives a block's device memory and addresses back to the driver.
@@ -443,7 +457,7 @@ pub(crate) fn find(address: u64) -> Option<Found> {
         };
         (found.start, found.bytes) = (start, small.bytes);
         found.own = Some(number(small.serial, returns));
-    } else if block.is_freed || address - base >= block.bytes {
+    } else if block.freed.is_some() || address - base >= block.bytes {
         return Some(Found::Nothing);
     }
     Some(Found::Allocation(found))

@@ -18,6 +18,7 @@ mod leave;
 mod managed;
 mod marked;
 pub(crate) mod memory;
+mod ordered;
 pub(crate) mod own;
 mod own_moves;
 pub(crate) mod peers;
@@ -73,6 +74,10 @@ pub(crate) fn start() {
     reclaim::spare_by(slabs::spare);
     frees::tell(frees::Told {
         over: pooled::over,
-        waited: pooled::synchronised,
+        parted: ordered::over,
+        waited: || {
+            ordered::give_back();
+            pooled::synchronised();
+        },
     });
 }

@@ -189,7 +189,7 @@ mod tests {
             device: DeviceKey::of_index(0).unwrap(),
             ordinal: 0,
             pool: None,
-            is_freed: false,
+            freed: None,
             chunks: Vec::new(),
         };
         let mut given = None;

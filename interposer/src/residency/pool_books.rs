@@ -45,6 +45,9 @@ impl Level {
 #[derive(Debug)]
 pub(super) struct PoolBooks {
     room: Room,
+    /// Allocations that a stream has of what it had freed itself: by address, the number of that
+    /// free, which may not be over.
+    early: BTreeMap<u64, u64>,
     /// Free for all once the host has waited.
     parked: Vec<(u64, u64)>,
     pending: BTreeMap<u64, Pending>,
@@ -61,6 +64,7 @@ impl Default for PoolBooks {
     fn default() -> Self {
         Self {
             room: Room::default(),
+            early: BTreeMap::new(),
             parked: Vec::new(),
             pending: BTreeMap::new(),
             segments: BTreeMap::new(),
@@ -90,14 +94,17 @@ impl PoolBooks {
     /// Of what the stream itself has freed, the smallest part that is large enough.
     fn take_pending(&mut self, stream: StreamId, size: u64) -> Option<u64> {
         // A handle may come to mean another stream; a number does not.
-        let is_it =
-            |free: &&mut Pending| free.stream == stream && matches!(stream, StreamId::Number(_));
-        let own = self.pending.values_mut().filter(is_it);
-        let parts = own.flat_map(|free| &mut free.parts);
-        let large = parts.filter(|(_, length)| *length >= size);
-        let part = large.min_by_key(|(at, length)| (*length, *at))?;
+        let is_it = |free: &Pending| free.stream == stream && matches!(stream, StreamId::Number(_));
+        let own = self.pending.iter_mut().filter(|(_, free)| is_it(free));
+        let parts = own.flat_map(|(number, free)| {
+            let parts = free.parts.iter_mut();
+            parts.map(|part| (*number, part))
+        });
+        let large = parts.filter(|(_, (_, length))| *length >= size);
+        let (number, part) = large.min_by_key(|(_, (at, length))| (*length, *at))?;
         let at = part.0;
         *part = (at + size, part.1 - size);
+        self.early.insert(at, number);
         Some(at)
     }
 
@@ -121,6 +128,7 @@ impl PoolBooks {
     /// A free was given to a stream. Returns its number.
     pub(super) fn freed_in(&mut self, stream: StreamId, at: u64, size: u64) -> u64 {
         self.used.fall(size);
+        self.early.remove(&at);
         self.frees += 1;
         let parts = vec![(at, size)];
         self.pending.insert(self.frees, Pending { stream, parts });
@@ -141,10 +149,15 @@ impl PoolBooks {
         }
     }
 
-    /// Memory that nothing uses any more: all work before is complete.
+    /// An allocation that its program uses no more. Work before it may use the memory still, if it
+    /// was freed in the same stream before.
     pub(super) fn freed_now(&mut self, at: u64, size: u64) {
         self.used.fall(size);
-        self.give(at, size);
+        let number = self.early.remove(&at);
+        match number.and_then(|number| self.pending.get_mut(&number)) {
+            Some(before) => before.parts.push((at, size)),
+            None => self.give(at, size),
+        }
     }
 
     /// The host has waited for something.
@@ -209,6 +222,22 @@ mod tests {
         assert_eq!(pool.take(TWO, GRAIN), None);
         pool.over(second);
         assert_eq!(pool.take(TWO, GRAIN), Some(all));
+    }
+
+    #[test]
+    fn memory_freed_at_once_waits_for_the_free_that_it_was_taken_from() {
+        let mut pool = pool();
+        let all = pool.take(ONE, SEGMENT).unwrap();
+        let free = pool.freed_in(ONE, all, SEGMENT);
+        assert_eq!(pool.take(ONE, GRAIN), Some(all));
+        pool.freed_now(all, GRAIN);
+        assert_eq!(pool.take(TWO, GRAIN), None, "work before may use it");
+        assert_eq!(pool.take(ONE, GRAIN), Some(all));
+        pool.over(free);
+        pool.freed_now(all, GRAIN);
+        assert_eq!(pool.take(TWO, SEGMENT), Some(all));
+        pool.freed_now(all, SEGMENT);
+        assert_eq!(pool.take(ONE, SEGMENT), Some(all));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use gpushare_cuda_abi::cuda::*;
 
-use super::behind::await_all;
+use super::behind::Behind;
 use super::blocks::Blocks;
 use super::later;
 use super::memory::{
@@ -246,22 +246,27 @@ pub(crate) fn free_in(at: u64, stream: StreamRef) -> CUresult {
     if let Some(refused) = refused_by_capture() {
         return refused;
     }
-    let Some(here) = stream.place() else {
-        // It would never be known when the free is over.
-        return free_now(at);
-    };
-    let id = stream.id(Some(here));
+    let place = stream.place();
+    let id = stream.id(place);
     let freed_in = |books: &mut PoolBooks, size| books.freed_in(id, at, size);
     let taken = blocks().pooled.give(at, freed_in);
     let Some((live, device, size, free)) = taken else {
         return CUresult::INVALID_VALUE;
     };
-    let freed = Freed::Held(live.pool, free, size);
-    frees::freed_in(stream, Some(here), device, freed);
+    if place.is_some() {
+        let freed = Freed::Held(live.pool, free, size);
+        frees::freed_in(stream, place, device, freed);
+    } else {
+        // No event can stand behind it: it is over when all work is.
+        later::put(Behind::now(device), move || {
+            over(&[(live.pool, free)]);
+            frees::freed();
+        });
+    }
     CUresult::SUCCESS
 }
 
-/// Frees an allocation once all work on its device is complete.
+/// Frees an allocation. The driver takes all accesses to it for complete, and waits for none.
 pub(crate) fn free_now(at: u64) -> CUresult {
     let known = {
         let blocks = blocks();
@@ -273,12 +278,6 @@ pub(crate) fn free_now(at: u64) -> CUresult {
     };
     if let Some(refused) = refused_by_context(device).or_else(refused_by_capture) {
         return refused;
-    }
-    if let Err(work) = await_all(device) {
-        later::put(work, move || {
-            let _ = give(at, serial);
-        });
-        return CUresult::SUCCESS;
     }
     if !give(at, serial) {
         return CUresult::INVALID_VALUE;

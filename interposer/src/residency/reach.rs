@@ -83,7 +83,7 @@ mod tests {
                 device: DeviceKey::of_index(0).unwrap(),
                 ordinal,
                 pool: None,
-                is_freed: false,
+                freed: None,
                 chunks: Vec::new(),
             };
             blocks.insert(base, block);

@@ -5,21 +5,22 @@ use core::cell::Cell;
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-use super::behind::await_all;
+use super::behind::{Behind, await_all};
 use super::blocks::Blocks;
-use super::later;
-use super::managed;
 use super::memory::{
     await_device, blocks, give_back, make, refused_by_capture, refused_by_context, unit_of,
 };
 use super::pooled;
 use super::provide::is_idle;
 use super::small::{Empty, Given, SLAB};
+use super::{later, managed, ordered};
 use crate::account::{self, Units};
 use crate::driver::captures;
 use crate::driver::contexts::{self, Here};
 use crate::driver::device::DeviceKey;
+use crate::driver::stream_ref::StreamRef;
 use crate::gate::{self, seal, work};
+use crate::holdings::frees::Parted;
 
 /// Host memory is used in pages of this size.
 const PAGE: u64 = 4096;
@@ -110,6 +111,33 @@ pub(crate) fn free(at: u64) -> Option<CUresult> {
 }
 
 /// The same, also where the driver has to be asked, or all work to be waited for.
+/// The same in a stream's order: it waits for no work, and not while the process is sealed.
+pub(crate) fn free_in(at: u64, stream: StreamRef) -> Option<CUresult> {
+    let (device, serial) = blocks().smalls.begins(at)?;
+    let refused = stream.fault().or_else(|| refused_by_context(device));
+    if let Some(refused) = refused.or_else(refused_by_capture) {
+        return Some(refused);
+    }
+    let so_far = work::so_far();
+    let may_now = |device: DeviceKey, now| now == serial && work::was_done(device.index(), so_far);
+    match seal::try_pass_books(|| blocks().smalls.give(at, may_now)) {
+        Ok(Given::Freed | Given::OneTooMany) => return Some(CUresult::SUCCESS),
+        Ok(Given::Nothing) => return Some(CUresult::INVALID_VALUE),
+        Ok(Given::Kept) | Err(_) => {}
+    }
+    let number = serial;
+    match stream.place() {
+        Some(here) => {
+            let units = Units::default();
+            ordered::free(stream, here, device, Parted { at, number, units });
+        }
+        None => later::put(Behind::now(device), move || {
+            let _ = blocks().smalls.give(at, |_, now| now == number);
+        }),
+    }
+    Some(CUresult::SUCCESS)
+}
+
 #[cold]
 #[inline(never)]
 fn free_slowly(at: u64) -> Option<CUresult> {
@@ -217,6 +245,7 @@ pub(crate) fn spare(device: DeviceKey) {
         return;
     }
     pooled::spare(device);
+    ordered::give_back();
     // What no hook saw submitted may be at work there. It is not waited for: it may never end.
     if !is_idle() {
         return;

@@ -22,7 +22,7 @@ use super::managed;
 use super::memory::blocks;
 use super::provide::{Asked, Seen, provide};
 use super::stored::{self, Fetched, Storing};
-use super::{pitch, pooled, residue, slabs, spent, unshared};
+use super::{ordered, pitch, pooled, residue, slabs, spent, unshared};
 use crate::account;
 use crate::driver::captures::Relaxed;
 use crate::driver::device::DeviceKey;
@@ -167,6 +167,7 @@ impl Rounds {
         if !seal::is_set() {
             slabs::drop_idle();
             pooled::drop_destroyed();
+            ordered::look();
             pitch::drop_rows();
             later::again();
         }

@@ -1,7 +1,7 @@
 //! `cuMemAlloc` and its variants: small allocations are carved from blocks, large ones have their
 //! own pages.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gpushare_cuda_abi::cuda::CUresult;
 
@@ -11,9 +11,10 @@ use super::phys::Region;
 use super::table::{self, Record, What};
 use crate::Result;
 use crate::context::Context;
+use crate::exec::{Cost, Op, StreamRef};
 use crate::va::Range;
 use crate::world::Kind;
-use crate::{exec, memory};
+use crate::{exec, memory, va};
 
 /// Rows of a pitched allocation start at multiples of this many bytes (the alignment recorded for
 /// `cuMemAllocPitch`).
@@ -107,12 +108,61 @@ pub fn free(address: u64) -> Result {
     exec::drain_device(record.device);
     let id = record.id;
     let record = table::remove_if(address, |now| now.id == id).ok_or(CUresult::INVALID_VALUE)?;
+    give_back(address, record);
+    Ok(())
+}
+
+/// A free of linear memory in a stream's order. The memory is given back once, whether the stream
+/// reaches the free or its context is destroyed first.
+struct Freeing {
+    base: u64,
+    record: Mutex<Option<Record>>,
+}
+
+impl Freeing {
+    fn finish(&self) {
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(record) = record.take() {
+            va::retract(self.base);
+            give_back(self.base, record);
+        }
+    }
+}
+
+impl Drop for Freeing {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// Frees linear memory in stream order. It is no allocation from now on, and its bytes are there
+/// until the stream reaches the free.
+pub(crate) fn free_async(
+    context: &Arc<Context>,
+    stream: &StreamRef,
+    address: u64,
+    id: u64,
+) -> Result {
+    context.check()?;
+    let record = table::forget_if(address, |now| now.id == id).ok_or(CUresult::INVALID_VALUE)?;
+    let freeing = Freeing {
+        base: address,
+        record: Mutex::new(Some(record)),
+    };
+    let free = move || {
+        freeing.finish();
+        Ok(())
+    };
+    exec::submit(context, stream, Op::plain(Cost::Instant, free))
+}
+
+/// Gives an allocation's memory back that is out of the table.
+fn give_back(base: u64, record: Record) {
     match record.what {
-        What::Small(heap, len) => heap.give(address, len),
+        What::Small(heap, len) => heap.give(base, len),
         What::Managed(managed) => managed.freed(),
         _ => {}
     }
-    Ok(())
 }
 
 /// Base and size of the allocation (or mapping) that contains `address`.

@@ -28,6 +28,8 @@ pub(crate) struct PoolBlock {
     borrowed: Option<Region>,
     /// The segment it is a part of, if its memory is managed.
     managed: Option<Arc<Managed>>,
+    /// Its stream has reached the allocation.
+    is_valid: AtomicBool,
 }
 
 impl PoolBlock {
@@ -37,6 +39,7 @@ impl PoolBlock {
             len,
             borrowed: Some(region),
             managed: None,
+            is_valid: AtomicBool::new(true),
         }
     }
 
@@ -113,12 +116,14 @@ pub fn alloc_async(
     let device = Arc::clone(pool.home.owner(&pool.device, stream.context().device()));
     let base = place(context, stream, pool, &device, len)?;
     let (ordinal, id) = (device.ordinal(), table::fresh_id());
-    let what = What::Pool(Arc::new(PoolBlock {
+    let block = Arc::new(PoolBlock {
         pool: Arc::clone(pool),
         len,
         borrowed: None,
         managed: pool.lock().managed_at(base),
-    }));
+        is_valid: AtomicBool::new(false),
+    });
+    let what = What::Pool(Arc::clone(&block));
     table::enter(
         base,
         Record {
@@ -142,10 +147,13 @@ pub fn alloc_async(
     if at_once {
         publish()?;
     }
-    let op = Op::plain(
-        Cost::Instant,
-        move || if at_once { Ok(()) } else { publish() },
-    );
+    let op = Op::plain(Cost::Instant, move || {
+        if !at_once {
+            publish()?;
+        }
+        block.is_valid.store(true, Ordering::Release);
+        Ok(())
+    });
     exec::submit(context, stream, op).inspect_err(|_| {
         if table::remove_if(base, |now| now.id == id).is_some() {
             pool.lock().model.free_now(base, len);
@@ -299,19 +307,25 @@ pub fn free_async(context: &Arc<Context>, stream: &StreamRef, address: u64) -> R
             };
             exec::submit(context, stream, Op::plain(Cost::Instant, free))
         }
-        What::Small(..) | What::Large(_) => crate::memory::linear::free(address),
+        What::Small(..) | What::Large(_) => {
+            crate::memory::linear::free_async(context, stream, address, id)
+        }
         _ => Err(CUresult::INVALID_VALUE),
     }
 }
 
-/// Frees at once, after all work on the device: `cuMemFree` of a pool's pointer.
+/// Frees at once: `cuMemFree` of a pool's pointer. The driver takes all accesses for complete and
+/// waits for none. Only of an allocation that its stream has not reached the work is waited for: no
+/// document says what the driver does then.
 pub(crate) fn free_now(address: u64, block: &Arc<PoolBlock>) -> Result {
     let pool = block.pool();
-    if pool.is_on_device() {
-        exec::drain_device(pool.device.ordinal());
-    } else {
-        for device in process()?.devices() {
-            exec::drain_device(device.ordinal());
+    if !block.is_valid.load(Ordering::Acquire) {
+        if pool.is_on_device() {
+            exec::drain_device(pool.device.ordinal());
+        } else {
+            for device in process()?.devices() {
+                exec::drain_device(device.ordinal());
+            }
         }
     }
     let ours = |now: &Record| matches!(&now.what, What::Pool(other) if Arc::ptr_eq(other, block));

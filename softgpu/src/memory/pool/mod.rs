@@ -135,6 +135,10 @@ impl Pool {
     /// Releases free segments until only `keep` bytes are reserved, as far as possible.
     fn release(&self, keep: u64) -> bool {
         let mut state = self.lock();
+        if self.destroyed.load(Ordering::Acquire) {
+            // It goes with its last free.
+            state.model.observed();
+        }
         let released = state.model.release(keep);
         let segments: Vec<Segment> = released
             .iter()
@@ -185,14 +189,13 @@ pub fn destroy(handle: usize) -> Result {
     Ok(())
 }
 
-/// Releases unused memory of a pool, down to `keep` bytes.
+/// Releases unused memory of a pool, down to `keep` bytes: of what was freed in a stream's order
+/// only that of which the host has seen, by a wait, that the free is over.
 ///
 /// # Errors
 /// `INVALID_VALUE` if the handle names no pool.
 pub fn trim(handle: usize, keep: u64) -> Result {
-    let pool = get(handle)?;
-    pool.lock().model.synchronised();
-    pool.release(keep);
+    get(handle)?.release(keep);
     Ok(())
 }
 
@@ -210,7 +213,8 @@ pub fn synchronised(device: &Device) {
     }
 }
 
-/// Releases all unused memory of a device's pools, after an allocation has found no memory.
+/// Releases all unused memory of a device's pools, after an allocation has found no memory: the
+/// driver looks by itself which frees are over.
 pub(crate) fn release_all(device: &Device) -> bool {
     let here = |pool: &Arc<Pool>| pool.is_on_device() && pool.device.ordinal() == device.ordinal();
     let pools: Vec<_> = POOLS
@@ -219,7 +223,10 @@ pub(crate) fn release_all(device: &Device) -> bool {
         .map(|(_, pool)| pool)
         .filter(here)
         .collect();
-    pools.iter().fold(false, |any, pool| pool.release(0) | any)
+    pools.iter().fold(false, |any, pool| {
+        pool.lock().model.observed();
+        pool.release(0) | any
+    })
 }
 
 /// Sets devices' access rights for all current and later memory of a pool.

@@ -40,6 +40,9 @@ pub(crate) struct Model {
     /// Space whose free has executed while opportunistic reuse was off. Any stream can use it after
     /// the next synchronisation.
     parked: Vec<(u64, u64)>,
+    /// Segments with memory whose free has executed since the host last synchronised. They are in
+    /// use for a release: the driver's documents say that such memory can count as outstanding.
+    unobserved: BTreeSet<u64>,
     pending: HashMap<StreamKey, Pending>,
     /// The current pieces of each pending free: the stream, and the starts of the pieces.
     tickets: HashMap<Ticket, (StreamKey, BTreeSet<u64>)>,
@@ -58,6 +61,7 @@ impl Default for Model {
         Self {
             free: Extents::default(),
             parked: Vec::new(),
+            unobserved: BTreeSet::new(),
             pending: HashMap::new(),
             tickets: HashMap::new(),
             next_ticket: 1,
@@ -116,6 +120,8 @@ impl Model {
             return;
         };
         for start in starts {
+            let segment = self.segments.range(..=start).next_back();
+            self.unobserved.extend(segment.map(|(base, _)| *base));
             match pending.remove(start) {
                 Some((len, _)) if self.opportunistic => {
                     self.free.insert(start, len);
@@ -137,9 +143,15 @@ impl Model {
 
     /// Records that the host has synchronised: every stream can use the space of executed frees.
     pub(crate) fn synchronised(&mut self) {
+        self.observed();
         for (start, len) in self.parked.drain(..) {
             self.free.insert(start, len);
         }
+    }
+
+    /// Records that executed frees are known to the host. Their memory can be released.
+    pub(crate) fn observed(&mut self) {
+        self.unobserved.clear();
     }
 
     /// Selects and removes free segments, the largest first, as long as at least `keep` bytes stay
@@ -148,7 +160,7 @@ impl Model {
         let mut candidates: Vec<(u64, u64)> = self
             .segments
             .iter()
-            .filter(|&(&base, &len)| self.free.holds(base, len))
+            .filter(|&(&base, &len)| self.free.holds(base, len) && !self.unobserved.contains(&base))
             .map(|(&base, &len)| (len, base))
             .collect();
         candidates.sort_unstable_by(|a, b| b.cmp(a));
@@ -264,6 +276,18 @@ mod tests {
         pool.free_executed(ticket);
         assert_eq!(pool.take(2, STEP - KIB), Some(start + KIB));
         assert!(!pool.has_pending());
+    }
+
+    #[test]
+    fn memory_of_an_executed_free_is_released_once_the_host_has_waited() {
+        let (mut pool, start) = pool_with(STEP);
+        let ticket = pool.free_submitted(1, start, STEP);
+        pool.free_executed(ticket);
+        assert!(pool.release(0).is_empty(), "the host has not waited");
+        assert_eq!(pool.take(2, STEP), Some(start), "another stream may use it");
+        pool.free_now(start, STEP);
+        pool.synchronised();
+        assert_eq!(pool.release(0), [start]);
     }
 
     #[test]
