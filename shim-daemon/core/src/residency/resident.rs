@@ -70,6 +70,8 @@ pub(crate) struct Resident {
     members: BTreeMap<ProcessId, Member>,
     /// Since when it waits to return.
     wants: Option<Nanos>,
+    /// Since when it could not work because it waits for one of its devices, where it waits here.
+    halted: Nanos,
     /// It comes from a previous daemon, and not all its processes have shown where they are.
     found: bool,
     /// A process of a previous daemon has come since its place was decided.
@@ -117,6 +119,7 @@ impl Default for Resident {
             begun: Nanos::ZERO,
             members: BTreeMap::new(),
             wants: None,
+            halted: Nanos::ZERO,
             found: false,
             undecided: false,
             split: false,
@@ -220,6 +223,23 @@ impl Resident {
         self.wants.is_some()
     }
 
+    /// Since when it could not work, if a call waits for this device.
+    pub(crate) fn halted(&self) -> Option<Nanos> {
+        let waits = self.wants.is_some() || self.place == Place::Entering;
+        waits.then_some(self.halted)
+    }
+
+    /// It waits here, and for another device it has waited since then.
+    pub(crate) fn was_halted(&mut self, since: Nanos) {
+        self.halted = self.halted.min(since);
+    }
+
+    fn wait(&mut self, now: Nanos) {
+        if self.wants.is_none() {
+            (self.wants, self.halted) = (Some(now), now);
+        }
+    }
+
     pub(crate) fn is_suspended(&self) -> bool {
         self.suspended
     }
@@ -235,7 +255,7 @@ impl Resident {
     /// to leave again.
     pub(crate) fn comes_back(&mut self, now: Nanos) {
         if !matches!(self.place, Place::In | Place::Entering) {
-            self.wants.get_or_insert(now);
+            self.wait(now);
         }
     }
 
@@ -246,7 +266,7 @@ impl Resident {
             return woken;
         }
         let new = self.wants.is_none();
-        self.wants.get_or_insert(now);
+        self.wait(now);
         new || woken
     }
 
@@ -308,6 +328,9 @@ impl Resident {
     pub(crate) fn go(&mut self, now: Nanos, place: Place, anew: bool) -> (u32, Order) {
         if (self.place, place) == (Place::Entering, Place::In) {
             self.stay.begin(now);
+        }
+        if place == Place::Entering && self.halted().is_none() {
+            self.halted = now;
         }
         (self.place, self.since) = (place, now);
         if anew {

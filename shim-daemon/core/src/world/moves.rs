@@ -9,10 +9,11 @@ mod confirm;
 mod host;
 mod late;
 mod members;
-mod movers;
+pub(super) mod movers;
 mod pairs;
 mod returns;
 mod spill;
+mod spread;
 pub(crate) mod suspend;
 
 use super::World;
@@ -292,7 +293,9 @@ impl World {
             bytes,
             took,
         });
+        let halted = self.halted_on(tenant, device);
         self.go(tenant, device, Place::In, false);
+        self.goes_on(tenant, halted);
         self.note_thrash(device, thrash);
         self.settle(device);
     }
