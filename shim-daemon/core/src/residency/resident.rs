@@ -88,6 +88,8 @@ pub(crate) struct Resident {
     used: u64,
     /// Reserved on the host.
     host: Bytes,
+    /// What was reserved before its memory went to a file of a command's: it comes back.
+    elsewhere: Bytes,
     /// Pauses between looks while it is confirmed.
     pub(crate) pause: Nanos,
     /// How often it left, and the bytes that moved, both ways.
@@ -128,6 +130,7 @@ impl Default for Resident {
             backoff: (Nanos::ZERO, 0),
             used: 0,
             host: Bytes::ZERO,
+            elsewhere: Bytes::ZERO,
             pause: Nanos::millis(1),
             moves: (0, Bytes::ZERO),
             misses: 0,
@@ -179,6 +182,16 @@ impl Resident {
 
     pub(super) fn set_host(&mut self, bytes: Bytes) {
         self.host = bytes;
+    }
+
+    /// Its memory takes none of the host's any more, and lies in a file.
+    pub(crate) fn is_elsewhere(&mut self) {
+        self.elsewhere = self.elsewhere.max(self.host);
+    }
+
+    /// The bytes of its memory that are out, on the host or in a file.
+    pub(crate) fn moved_out(&self) -> Bytes {
+        self.elsewhere.max(self.host)
     }
 
     /// How often it left, and the bytes that moved, both ways.
@@ -361,6 +374,7 @@ impl Resident {
             }
         }
         if place == Place::In {
+            self.elsewhere = Bytes::ZERO;
             for member in self.members.values_mut() {
                 member.away = Bytes::ZERO;
             }

@@ -275,7 +275,7 @@ impl World {
         };
         let known = rotation.get(tenant);
         let known = known.map(|resident| {
-            let bytes = paged.unwrap_or_else(|| resident.host());
+            let bytes = paged.unwrap_or_else(|| resident.moved_out());
             (bytes, now - resident.begun())
         });
         let Some((bytes, took)) = known else {
