@@ -128,10 +128,14 @@ impl Store {
         self.bytes() - self.lost
     }
 
-    /// Bytes of movable memory that have a place, in memory or in files.
+    /// Bytes of movable memory that have a place, in memory or in files. Of a stored range those
+    /// that lie there: nothing else is put there.
     pub(super) fn covered(&self) -> u64 {
-        let all: u64 = self.ranges.values().map(|range| range.bytes).sum();
-        all - self.lost
+        let covered = self.ranges.values().map(|range| match range.backing {
+            Backing::Mapped(_) => range.bytes,
+            Backing::Stored(_) => range.bytes - range.free.values().sum::<u64>(),
+        });
+        covered.sum::<u64>() - self.lost
     }
 
     /// Bytes that nothing uses.
@@ -433,12 +437,22 @@ mod tests {
         assert_eq!(store.unchanged(asked), None, "it is not mapped any more");
         assert_eq!(
             (store.bytes(), store.free(), store.covered()),
-            (0, 0, 8 * MIB)
+            (0, 0, 6 * MIB)
         );
         assert_eq!((store.take(1), store.next_to_store(&[])), (None, None));
         assert_eq!((store.next_to_pin(), store.surplus(0)), (None, None));
         assert_eq!(store.unused_stored(), None, "something lies there");
-        store.give(taken);
+        let behind = Piece {
+            offset: 2 * MIB,
+            bytes: 4 * MIB,
+            ..taken[0]
+        };
+        store.give(vec![behind]);
+        assert_eq!(store.covered(), 2 * MIB, "a hole covers nothing");
+        store.give(vec![Piece {
+            bytes: 2 * MIB,
+            ..taken[0]
+        }]);
         assert_eq!(
             (store.unused_stored(), store.has_stored()),
             (Some(stored), false)

@@ -44,6 +44,7 @@ mod swap_pairs;
 mod swap_properties;
 mod swap_restarted;
 mod swap_rotation;
+mod swap_spread;
 mod swap_useful;
 mod swap_whole;
 mod tally;

@@ -2,7 +2,7 @@
 
 use crate::node::swap::{Obeys, swapping};
 use crate::node::{Node, secs, spec};
-use gpushare_core::{Bytes, DeviceId, Event, Nanos, Place, Quota, TenantId, TenantSpec};
+use gpushare_core::{Bytes, DeviceId, Event, Nanos, Notice, Place, Quota, TenantId, TenantSpec};
 
 /// A tenant that leaves for another, at that place; the other one.
 fn leaving(place: Place) -> (Node, DeviceId, [TenantId; 2]) {
@@ -51,6 +51,32 @@ fn a_call_that_waits_already_wakes_a_tenant_that_is_suspended_then() {
             let expected = if calls { Place::In } else { Place::Out };
             assert_eq!(node.place(first, device), expected, "{place:?}");
         }
+    }
+}
+
+#[test]
+fn what_comes_back_from_a_file_of_a_command_is_told_in_bytes() {
+    for elsewhere in [true, false] {
+        let (mut node, device) = Node::swaps(1536, 64);
+        let (tenant, process) = node.run(swapping(device, 1024));
+        node.guests.get_mut(&tenant).expect("it runs").moves.works = false;
+        node.want(process, device, Bytes::gib(1));
+        node.tell(Event::Suspend { tenant });
+        node.live(secs(3));
+        if elsewhere {
+            node.tell(Event::Elsewhere { tenant });
+            node.tell(Event::Elsewhere { tenant });
+        }
+        node.tell(Event::Resume { tenant });
+        node.live(secs(3));
+        assert_eq!(node.place(tenant, device), Place::In);
+        let back = node.notices.iter().filter_map(|one| match one {
+            Notice::Returned { bytes, .. } => Some(*bytes),
+            _ => None,
+        });
+        assert_eq!(back.collect::<Vec<_>>(), [Bytes::gib(1)]);
+        let residence = node.world.residence(tenant, device).expect("it may swap");
+        assert_eq!(residence.moved, Bytes::gib(2));
     }
 }
 

@@ -378,7 +378,7 @@ fn what_is_away_is_not_on_the_card_and_stays_in_the_quota() {
 }
 
 #[test]
-fn a_tenant_on_two_devices_moves_only_while_it_is_idle() {
+fn for_an_equal_a_tenant_on_two_devices_moves_only_while_it_is_idle() {
     for works in [true, false] {
         let (mut node, device) = Node::swaps(1536, 64);
         let other = node.device(1);

@@ -70,6 +70,8 @@ pub(crate) struct Resident {
     members: BTreeMap<ProcessId, Member>,
     /// Since when it waits to return.
     wants: Option<Nanos>,
+    /// Since when it could not work because it waits for one of its devices, where it waits here.
+    halted: Nanos,
     /// It comes from a previous daemon, and not all its processes have shown where they are.
     found: bool,
     /// A process of a previous daemon has come since its place was decided.
@@ -86,6 +88,8 @@ pub(crate) struct Resident {
     used: u64,
     /// Reserved on the host.
     host: Bytes,
+    /// What was reserved before its memory went to a file of a command's: it comes back.
+    elsewhere: Bytes,
     /// Pauses between looks while it is confirmed.
     pub(crate) pause: Nanos,
     /// How often it left, and the bytes that moved, both ways.
@@ -117,6 +121,7 @@ impl Default for Resident {
             begun: Nanos::ZERO,
             members: BTreeMap::new(),
             wants: None,
+            halted: Nanos::ZERO,
             found: false,
             undecided: false,
             split: false,
@@ -125,6 +130,7 @@ impl Default for Resident {
             backoff: (Nanos::ZERO, 0),
             used: 0,
             host: Bytes::ZERO,
+            elsewhere: Bytes::ZERO,
             pause: Nanos::millis(1),
             moves: (0, Bytes::ZERO),
             misses: 0,
@@ -178,6 +184,16 @@ impl Resident {
         self.host = bytes;
     }
 
+    /// Its memory takes none of the host's any more, and lies in a file.
+    pub(crate) fn is_elsewhere(&mut self) {
+        self.elsewhere = self.elsewhere.max(self.host);
+    }
+
+    /// The bytes of its memory that are out, on the host or in a file.
+    pub(crate) fn moved_out(&self) -> Bytes {
+        self.elsewhere.max(self.host)
+    }
+
     /// How often it left, and the bytes that moved, both ways.
     pub(crate) fn moves(&self) -> (u64, Bytes) {
         self.moves
@@ -220,6 +236,23 @@ impl Resident {
         self.wants.is_some()
     }
 
+    /// Since when it could not work, if a call waits for this device.
+    pub(crate) fn halted(&self) -> Option<Nanos> {
+        let waits = self.wants.is_some() || self.place == Place::Entering;
+        waits.then_some(self.halted)
+    }
+
+    /// It waits here, and for another device it has waited since then.
+    pub(crate) fn was_halted(&mut self, since: Nanos) {
+        self.halted = self.halted.min(since);
+    }
+
+    fn wait(&mut self, now: Nanos) {
+        if self.wants.is_none() {
+            (self.wants, self.halted) = (Some(now), now);
+        }
+    }
+
     pub(crate) fn is_suspended(&self) -> bool {
         self.suspended
     }
@@ -235,7 +268,7 @@ impl Resident {
     /// to leave again.
     pub(crate) fn comes_back(&mut self, now: Nanos) {
         if !matches!(self.place, Place::In | Place::Entering) {
-            self.wants.get_or_insert(now);
+            self.wait(now);
         }
     }
 
@@ -246,7 +279,7 @@ impl Resident {
             return woken;
         }
         let new = self.wants.is_none();
-        self.wants.get_or_insert(now);
+        self.wait(now);
         new || woken
     }
 
@@ -309,6 +342,9 @@ impl Resident {
         if (self.place, place) == (Place::Entering, Place::In) {
             self.stay.begin(now);
         }
+        if place == Place::Entering && self.halted().is_none() {
+            self.halted = now;
+        }
         (self.place, self.since) = (place, now);
         if anew {
             self.begun = now;
@@ -338,6 +374,7 @@ impl Resident {
             }
         }
         if place == Place::In {
+            self.elsewhere = Bytes::ZERO;
             for member in self.members.values_mut() {
                 member.away = Bytes::ZERO;
             }

@@ -99,16 +99,19 @@ impl Rotation {
         terms.progress.max(Nanos(time.saturating_mul(times)))
     }
 
-    /// How long one round of the rotation takes at most: each tenant of these `sizes` leaves, and
-    /// the next one stays the longest stay of any.
-    pub(crate) fn round(&self, sizes: impl Iterator<Item = Bytes>, terms: &SwapPolicy) -> Nanos {
+    /// How long one step of the rotation takes at most, and how many make a round: each tenant of
+    /// these `sizes` leaves, and the next one stays the longest stay of any.
+    pub(crate) fn steps(
+        &self,
+        sizes: impl Iterator<Item = Bytes>,
+        terms: &SwapPolicy,
+    ) -> (Nanos, u64) {
         let step = |bytes| self.stay(bytes, false, terms) + self.round_trip(bytes, terms);
         let (mut longest, mut many) = (Nanos::ZERO, 0);
         for bytes in sizes {
             longest = longest.max(step(bytes));
             many += 1;
         }
-        let each = longest + terms.seal + terms.look_grace;
-        Nanos(each.0.saturating_mul(many))
+        (longest + terms.seal + terms.look_grace, many)
     }
 }

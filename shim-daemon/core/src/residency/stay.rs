@@ -94,6 +94,11 @@ impl Stay {
         empty.is_some()
     }
 
+    /// It has all its devices again, after it could not work `since`.
+    pub(crate) fn goes_on(&mut self, now: Nanos, since: Nanos) {
+        self.waited(now, now - self.from.max(since), true);
+    }
+
     /// It got memory for which it had waited so long. `blocked`: none of its processes could work
     /// meanwhile.
     pub(crate) fn waited(&mut self, now: Nanos, waited: Nanos, blocked: bool) {
@@ -147,6 +152,16 @@ mod tests {
         assert_eq!((stay.from(), stay.let_on()), (at(15), at(40)));
         stay.waited(at(50), at(400), true);
         assert_eq!(stay.from(), at(50), "no later than now");
+    }
+
+    #[test]
+    fn time_without_another_device_is_not_counted() {
+        let mut stay = Stay::default();
+        stay.begin(at(10));
+        stay.goes_on(at(30), at(25));
+        assert_eq!((stay.from(), stay.let_on()), (at(15), at(30)));
+        stay.goes_on(at(40), at(5));
+        assert_eq!(stay.from(), at(40), "it could not work since it came");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use super::World;
 use super::ladder::Claim;
+use super::moves::movers::Asker;
 use super::pending::{Pending, Want};
 use super::settle::Pass;
 use crate::decision::{Answer, Denial, Notice, Why};
@@ -181,8 +182,14 @@ impl World {
             Some(Resolver::Swap) => short.firm - self.lasting(device).0.firm,
             _ => rest.firm,
         };
+        let asker = Asker {
+            tenant: pending.tenant,
+            guaranteed,
+            since: pending.since,
+            rotates: pending.turn.is_some(),
+        };
         let movers = match by {
-            None | Some(Resolver::Swap) => self.movers(device, pending.tenant, &pass.order),
+            None | Some(Resolver::Swap) => self.movers(device, asker, &pass.order),
             _ => Vec::new(),
         };
         let (host, soon) = self.host_for(None);

@@ -9,10 +9,11 @@ mod confirm;
 mod host;
 mod late;
 mod members;
-mod movers;
+pub(super) mod movers;
 mod pairs;
 mod returns;
 mod spill;
+mod spread;
 pub(crate) mod suspend;
 
 use super::World;
@@ -274,7 +275,7 @@ impl World {
         };
         let known = rotation.get(tenant);
         let known = known.map(|resident| {
-            let bytes = paged.unwrap_or_else(|| resident.host());
+            let bytes = paged.unwrap_or_else(|| resident.moved_out());
             (bytes, now - resident.begun())
         });
         let Some((bytes, took)) = known else {
@@ -292,7 +293,9 @@ impl World {
             bytes,
             took,
         });
+        let halted = self.halted_on(tenant, device);
         self.go(tenant, device, Place::In, false);
+        self.goes_on(tenant, halted);
         self.note_thrash(device, thrash);
         self.settle(device);
     }

@@ -19,10 +19,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// The rank of an ask, before age: whether it is within a request, then its priority.
-type Class = (bool, u16);
+pub(super) type Class = (bool, u16);
 
 /// The rank of a waiter that has waited a whole round of the rotation.
-const OVERDUE: Class = (false, u16::MAX);
+pub(super) const OVERDUE: Class = (false, u16::MAX);
 
 /// A waiter: an ask for memory, or a tenant that is out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

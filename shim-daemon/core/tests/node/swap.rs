@@ -188,7 +188,9 @@ impl Node {
         if order == Order::Seal {
             moves.set_open(now, false);
         } else if order == Order::In {
-            moves.set_open(now, true);
+            // A seal on one device holds a process on all.
+            let open = moves.orders.values().all(|(_, last)| *last == Order::In);
+            moves.set_open(now, open);
             self.returned(tenant, device);
         }
         self.watches_order(tenant, device, order);

@@ -112,7 +112,9 @@ impl World {
             (account.away, account.residue) = (Bytes::ZERO, Bytes::ZERO);
         });
         if self.place(tenant, device) != Some(Place::In) {
+            let halted = self.halted_on(tenant, device);
             self.go(tenant, device, Place::In, false);
+            self.goes_on(tenant, halted);
         }
         self.tell_withheld(tenant, device);
         self.set_silence_timer(tenant, device);

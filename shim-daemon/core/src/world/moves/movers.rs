@@ -12,22 +12,47 @@ use gpushare_protocol::units::Bytes;
 /// A full host is reported at most this often for each device.
 const SAID: Nanos = Nanos::secs(60);
 
+/// The tenant for which others may be moved, and its wait.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::world) struct Asker {
+    pub(in crate::world) tenant: TenantId,
+    /// It is within its request.
+    pub(in crate::world) guaranteed: bool,
+    /// Since when it waits.
+    pub(in crate::world) since: Nanos,
+    /// It waits in the rotation, where it is overdue after a round.
+    pub(in crate::world) rotates: bool,
+}
+
+/// When a tenant may have to leave, by the rules for tenants of one device.
+pub(super) struct Ends {
+    /// It is above its request.
+    pub(super) loan: bool,
+    /// Of two that wait for memory it is the first.
+    pub(super) first: bool,
+    /// When it counts as idle, if it does no work until then.
+    pub(super) rests: Nanos,
+    /// When its stay is over, towards equals and towards better askers.
+    pub(super) over: [Nanos; 2],
+}
+
 impl World {
     /// Tenants on the card that may be moved for `asker`, now or later. `order` has those that
     /// wait, the first to be served first.
     pub(in crate::world) fn movers(
         &self,
         device: DeviceId,
-        asker: TenantId,
+        asker: Asker,
         order: &[TenantId],
     ) -> Vec<Mover> {
-        let before = order.iter().position(|tenant| *tenant == asker);
+        let before = order.iter().position(|tenant| *tenant == asker.tenant);
         let before = before.map_or(&[][..], |at| &order[..at]);
         let rotation = self.residency.on(device).into_iter();
         let all = rotation.flat_map(|rotation| {
-            let others = rotation.all().filter(move |(tenant, _)| *tenant != asker);
+            let others = rotation.all();
+            let others = others.filter(move |(tenant, _)| *tenant != asker.tenant);
             others.filter_map(move |(tenant, one)| {
-                self.mover(device, (tenant, before), (rotation, one))
+                self.mover((device, asker), (tenant, before), (rotation, one))
             })
         });
         all.collect()
@@ -35,7 +60,7 @@ impl World {
 
     fn mover(
         &self,
-        device: DeviceId,
+        (device, asker): (DeviceId, Asker),
         (tenant, before): (TenantId, &[TenantId]),
         (rotation, resident): (&Rotation, &Resident),
     ) -> Option<Mover> {
@@ -54,22 +79,27 @@ impl World {
         if !asked {
             return None;
         }
-        // While it is at work, a tenant stays that is within its request or works elsewhere too.
-        let fixed = !loan || self.is_on_others(tenant, device);
-        if fixed && !known.is_idle() {
-            return None;
-        }
+        let spread = self.is_on_others(tenant, device);
+        let fixed = !loan || spread;
         let first = cost.max(terms.rest);
         let soon = (!fixed).then(|| resident.rest().after(first, terms.least_rest));
         let (since, rested) = (resident.stay().from(), rested(known, resident, soon));
-        // Of two that wait for memory the later one makes way, else neither ever had enough.
-        let kept = !fixed && before.contains(&tenant) && self.blocked(tenant).is_some();
-        let rests = rested.max(since + soon.unwrap_or(cost).min(cost));
-        let stays = [false, true].map(|urgent| match (kept, fixed) {
-            (true, _) => Nanos::MAX,
-            (_, true) => rests,
-            _ => rests.min(since + rotation.stay(account.in_use, urgent, terms)),
-        });
+        let stay = |urgent| since + rotation.stay(account.in_use, urgent, terms);
+        let ends = Ends {
+            loan,
+            // Of two that wait for memory the later one makes way, else neither ever had enough.
+            first: loan && before.contains(&tenant) && self.blocked(tenant).is_some(),
+            rests: rested.max(since + soon.unwrap_or(cost).min(cost)),
+            over: [stay(false), stay(true)],
+        };
+        let stays = match (spread, loan) {
+            (true, _) => self.stays_of_spread((device, asker), (tenant, resident), &ends)?,
+            (_, true) if ends.first => [Nanos::MAX; 2],
+            (_, true) => ends.over.map(|over| ends.rests.min(over)),
+            // Within its request a tenant stays while it is at work.
+            (_, false) if known.is_idle() => [ends.rests; 2],
+            (_, false) => return None,
+        };
         // A connection ends a moment before its process does, or for a moment: until then its
         // memory is waited for. After that other resolvers are asked first.
         let lost = resident.disconnected();
@@ -79,7 +109,8 @@ impl World {
         let stuck = stuck.map_or(Nanos::ZERO, |_| now + terms.backoff.0);
         let host = self.all_on_host(tenant, device);
         let since = known.worked().max(resident.stay().let_on());
-        let idle = Some(since).filter(|_| rests <= now && !kept);
+        let waits = spread && self.wait_of(tenant, Some(device)).is_some();
+        let idle = Some(since).filter(|_| ends.rests <= now && !ends.first && !waits);
         Some(Mover {
             tenant,
             priority: known.spec().priority,
@@ -92,12 +123,6 @@ impl World {
             stays: (stays[0], stays[1]),
             backs_off: Some(resident.backs_off().max(stuck)).filter(|until| *until > now),
         })
-    }
-
-    /// Whether a tenant has contexts on other devices too: sealing it stops its work there.
-    fn is_on_others(&self, tenant: TenantId, device: DeviceId) -> bool {
-        let mut members = self.tenants.members(tenant);
-        members.any(|(_, known)| known.devices().iter().any(|other| *other != device))
     }
 
     /// The memory that leaving tenants will still give back.
@@ -118,6 +143,7 @@ impl World {
         let rotation = self.residency.on(device);
         let resident = rotation.and_then(|rotation| Some((rotation, rotation.get(tenant)?)));
         let known = resident.zip(self.tenants.get(tenant));
+        let known = known.filter(|_| self.wait_of(tenant, Some(device)).is_none());
         known.is_some_and(|((rotation, resident), known)| {
             let cost = rotation.round_trip(self.in_use(tenant, device), terms);
             let soon = resident

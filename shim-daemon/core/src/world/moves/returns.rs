@@ -7,6 +7,7 @@ use crate::resolver::{Burst, Case, Mover, Resolve, Resolver, Verdict};
 use crate::time::Nanos;
 use crate::timers::Timer;
 use crate::world::World;
+use crate::world::moves::movers::Asker;
 use crate::world::pending::{Pending, Want};
 use crate::world::settle::Pass;
 use gpushare_protocol::units::Bytes;
@@ -29,10 +30,15 @@ impl World {
         let bytes = self.in_use(tenant, device);
         let rotation = self.residency.on(device);
         let cost = rotation.map(|rotation| rotation.round_trip(bytes, &self.policy.swap));
+        let halted = self.wait_of(tenant, None);
         let resident = self.residency.get_mut(device, tenant);
         resident.zip(cost).is_some_and(|(resident, cost)| {
             resident.rest_mut().returns(now, cost);
-            resident.want_in(now)
+            let new = resident.want_in(now);
+            if let Some((_, since)) = halted.filter(|_| new) {
+                resident.was_halted(since);
+            }
+            new
         })
     }
 
@@ -245,7 +251,15 @@ impl World {
             }
             return true;
         }
-        let movers = self.movers(device, tenant, &pass.order);
+        let since = self.residency.get(device, tenant);
+        let since = since.and_then(|resident| resident.returns());
+        let asker = Asker {
+            tenant,
+            guaranteed,
+            since: since.unwrap_or_else(|| self.timers.now()),
+            rotates: true,
+        };
+        let movers = self.movers(device, asker, &pass.order);
         let candidates = match guaranteed {
             true => self.candidates(device, tenant, false),
             false => Vec::new(),

@@ -24,7 +24,9 @@ impl World {
     /// A tenant's memory takes no room of the node's any more: others may leave instead.
     pub(in crate::world) fn is_elsewhere(&mut self, tenant: TenantId) {
         for device in self.devices_of(tenant) {
-            if self.place(tenant, device) == Some(Place::Out) {
+            let resident = self.residency.get_mut(device, tenant);
+            if let Some(resident) = resident.filter(|one| one.place() == Place::Out) {
+                resident.is_elsewhere();
                 self.residency.reserve(device, tenant, Bytes::ZERO);
                 self.settle(device);
             }

@@ -1,0 +1,137 @@
+//! Tenants with contexts on several devices. To seal such a tenant on one device stops its work on
+//! all: it works only while it is in on all of them.
+//!
+//! Towards equals it leaves a device only while it is idle. Towards better askers, and towards one
+//! that has waited a whole round, it stays as long as any other. While it waits to return to one
+//! device it is not idle on the others: it could not work. Of two that wait, each for what the
+//! other has, the one goes on that ranks first, and of equals the one that has waited longer; else
+//! each took from the other what it has, and neither ever had all. That lasts for one step of the
+//! rotation beyond the round after which an asker is overdue, so that I9 holds. Why: ADR 87.
+
+use super::movers::{Asker, Ends};
+use crate::ids::{DeviceId, TenantId};
+use crate::residency::{Place, Resident};
+use crate::time::Nanos;
+use crate::world::World;
+use crate::world::settle::{Class, OVERDUE};
+use std::cmp::Reverse;
+
+/// The rank of a tenant that waits for some of its devices, the least first: its best class, and
+/// since when it could not work.
+type Wait = (Reverse<Class>, Nanos);
+
+impl World {
+    /// Whether a tenant has contexts on other devices too.
+    pub(super) fn is_on_others(&self, tenant: TenantId, device: DeviceId) -> bool {
+        let mut members = self.tenants.members(tenant);
+        members.any(|(_, known)| known.devices().iter().any(|other| *other != device))
+    }
+
+    /// When such a tenant may be moved for an asker: towards equals and towards better ones.
+    /// `None`: it stays as long as it works.
+    pub(super) fn stays_of_spread(
+        &self,
+        (device, asker): (DeviceId, Asker),
+        (tenant, resident): (TenantId, &Resident),
+        ends: &Ends,
+    ) -> Option<[Nanos; 2]> {
+        let [normal, urgent] = ends.over;
+        let waits = self.wait_of(tenant, Some(device));
+        let goes_on = waits.is_some_and(|wait| self.is_first((wait, tenant), (device, asker)));
+        let (step, _) = self.steps(device);
+        let late = asker.since + self.round(device);
+        let stays = match (ends.loan, waits) {
+            _ if ends.first || goes_on => [Nanos::MAX; 2],
+            (true, Some(_)) => [normal, urgent],
+            (false, Some(_)) => [normal; 2],
+            (true, None) => {
+                let idle = self.tenants.get(tenant)?.is_idle();
+                let rests = if idle { ends.rests } else { Nanos::MAX };
+                let turn = if asker.rotates {
+                    late.max(urgent)
+                } else {
+                    Nanos::MAX
+                };
+                let equal = rests.min(turn);
+                if equal == Nanos::MAX && !self.is_better(asker, tenant) {
+                    return None;
+                }
+                [equal, rests.min(urgent)]
+            }
+            (false, None) => {
+                let idle = self.tenants.get(tenant)?.is_idle();
+                return idle.then_some([ends.rests; 2]);
+            }
+        };
+        let least = resident.since() + (urgent - resident.stay().from());
+        Some(stays.map(|at| at.min(least.max(late + step))))
+    }
+
+    fn is_better(&self, asker: Asker, than: TenantId) -> bool {
+        asker.guaranteed || self.tenants.priority(asker.tenant) > self.tenants.priority(than)
+    }
+
+    /// Whether a tenant that waits for another device goes on before the asker does.
+    fn is_first(&self, own: (Wait, TenantId), (device, asker): (DeviceId, Asker)) -> bool {
+        let class = (asker.guaranteed, self.tenants.priority(asker.tenant));
+        let class = match asker.rotates && self.is_overdue(device, asker.since) {
+            true => class.max(OVERDUE),
+            false => class,
+        };
+        let wait = (Reverse(class), asker.since);
+        let wait = match self.wait_of(asker.tenant, None) {
+            Some(all) => better(wait, all),
+            None => wait,
+        };
+        !asker.guaranteed && own < (wait, asker.tenant)
+    }
+
+    /// The wait of a tenant for its devices, `beside` one. `None`: it waits for none.
+    pub(super) fn wait_of(&self, tenant: TenantId, beside: Option<DeviceId>) -> Option<Wait> {
+        let residents = || {
+            let devices = self.residency.devices();
+            devices.filter_map(|(device, rotation)| Some((device, rotation.get(tenant)?)))
+        };
+        let waits =
+            residents().filter(|(device, one)| one.halted().is_some() && Some(*device) != beside);
+        let waits = waits.filter_map(|(device, resident)| {
+            let class = (
+                self.returns_within_request(tenant, device),
+                self.tenants.priority(tenant),
+            );
+            let since = resident.halted()?;
+            // As overdue it came back to one device: so it stays until it is back on all. One that
+            // is on its way back is nearly there.
+            let mut own = residents().filter(|(_, one)| !one.is_empty());
+            let late = !resident.waits() || own.any(|(device, _)| self.is_overdue(device, since));
+            let class = if late { class.max(OVERDUE) } else { class };
+            Some((Reverse(class), since))
+        });
+        waits.reduce(better)
+    }
+
+    /// Since when a tenant could not work that waits for this device.
+    pub(super) fn halted_on(&self, tenant: TenantId, device: DeviceId) -> Option<Nanos> {
+        self.residency.get(device, tenant)?.halted()
+    }
+
+    /// A tenant no longer waits for one of its devices. If that was the last one it goes on: the
+    /// time in which it could not work counts nowhere.
+    pub(super) fn goes_on(&mut self, tenant: TenantId, halted: Option<Nanos>) {
+        let now = self.timers.now();
+        let Some(since) = halted.filter(|_| self.wait_of(tenant, None).is_none()) else {
+            return;
+        };
+        for device in self.devices_of(tenant) {
+            let resident = self.residency.get_mut(device, tenant);
+            if let Some(resident) = resident.filter(|one| one.place() == Place::In) {
+                resident.stay_mut().goes_on(now, since);
+            }
+        }
+    }
+}
+
+/// The best class and the longest wait of both.
+fn better(one: Wait, other: Wait) -> Wait {
+    (one.0.min(other.0), one.1.min(other.1))
+}

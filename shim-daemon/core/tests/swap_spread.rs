@@ -1,0 +1,189 @@
+//! Tenants on two devices, which work only while they are in on both.
+
+use crate::node::swap::swapping;
+use crate::node::{Node, Rng, ranked, resolving, secs};
+use gpushare_core::{
+    Bytes, DeviceId, Event, Nanos, Notice, Place, ProcessId, Quota, Resolver, TenantId, TenantSpec,
+};
+
+fn mib(count: u64) -> Bytes {
+    Bytes::mib(count)
+}
+
+/// Two devices of a GiB and a half.
+fn devices() -> (Node, [DeviceId; 2]) {
+    let (mut node, device) = Node::swaps(1536, 64);
+    let other = node.device_of(mib(1536));
+    (node, [device, other])
+}
+
+/// A tenant that swaps on these devices, with no request and a limit in MiB.
+fn on(devices: &[DeviceId], limit: u64) -> TenantSpec {
+    let (request, limit) = (Bytes::ZERO, mib(limit));
+    let quota = Quota { request, limit };
+    TenantSpec {
+        quotas: devices.iter().map(|device| (*device, quota)).collect(),
+        ..swapping(devices[0], 0)
+    }
+}
+
+/// The tenants work, where they are in, for so long.
+fn work(node: &mut Node, tenants: &[TenantId], time: Nanos) {
+    let (end, beat) = (node.now + time, Nanos::millis(250));
+    while node.now < end {
+        for tenant in tenants {
+            if node.guests[tenant].moves.open.is_some() {
+                node.tell(Event::Worked { tenant: *tenant });
+            }
+        }
+        node.live(beat.min(end - node.now));
+    }
+}
+
+fn set_works(node: &mut Node, tenant: TenantId, works: bool) {
+    node.guests.get_mut(&tenant).expect("it runs").moves.works = works;
+}
+
+/// The tenant runs, gets so much on each of its devices, and then does nothing.
+fn fills(node: &mut Node, spec: TenantSpec) -> (TenantId, ProcessId) {
+    let quotas = spec.quotas.clone();
+    let (tenant, process) = node.run(spec);
+    set_works(node, tenant, false);
+    for (device, quota) in quotas {
+        let ask = node.want(process, device, quota.limit);
+        node.live(secs(12));
+        assert!(node.granted(ask));
+    }
+    (tenant, process)
+}
+
+/// How often a tenant came back.
+fn returns(node: &Node, tenant: TenantId) -> usize {
+    let all = node.notices.iter();
+    let back =
+        all.filter(|one| matches!(one, Notice::Returned { tenant: of, .. } if *of == tenant));
+    back.count()
+}
+
+fn is_in(node: &Node, tenant: TenantId, devices: &[DeviceId]) -> bool {
+    let mut all = devices.iter();
+    all.all(|device| node.place(tenant, *device) == Place::In)
+}
+
+#[test]
+fn only_a_better_asker_moves_a_tenant_at_work_on_two_devices() {
+    for (request, priority, better) in [(512, 500, true), (0, 600, true), (0, 500, false)] {
+        let (mut node, both) = devices();
+        let (wide, one) = node.run(on(&both, 1536));
+        let all = node.want(one, both[0], mib(1536));
+        work(&mut node, &[wide], secs(10));
+        assert!(node.granted(all));
+        let quota = Quota {
+            request: mib(request),
+            limit: mib(512),
+        };
+        let asker = TenantSpec {
+            quotas: vec![(both[0], quota)],
+            ..swapping(both[0], 512)
+        };
+        let asker = resolving(&[Resolver::Swap, Resolver::Wait], ranked(priority, asker));
+        let (_, two) = node.run(asker);
+        let ask = node.want(two, both[0], mib(512));
+        work(&mut node, &[wide], secs(5));
+        assert_eq!(node.granted(ask), better, "{request} {priority}");
+    }
+}
+
+#[test]
+fn a_return_waits_a_round_for_an_equal_at_work_on_two_devices() {
+    let (mut node, both) = devices();
+    let device = both[0];
+    let (first, _) = fills(&mut node, on(&[device], 1024));
+    let (wide, _) = fills(&mut node, on(&both, 1024));
+    assert!(is_in(&node, wide, &both));
+    set_works(&mut node, wide, true);
+    work(&mut node, &[wide], secs(10));
+    let since = node.now;
+    node.calls(first, device);
+    let bound = node.world.rotation_bound(device, since) - since;
+    work(&mut node, &[wide], Nanos(bound.0 / 2) - Nanos::millis(250));
+    assert_eq!(returns(&node, first), 0);
+    work(&mut node, &[wide], secs(1));
+    assert_eq!(returns(&node, first), 1);
+}
+
+#[test]
+fn of_two_that_each_lack_a_device_one_gets_both() {
+    for offset in [0, 10, 25, 40, 400].map(Nanos::millis) {
+        let (mut node, both) = devices();
+        let (one, _) = fills(&mut node, on(&both, 1024));
+        let (two, _) = fills(&mut node, on(&both, 1024));
+        node.calls(one, both[0]);
+        node.live(secs(10));
+        assert!(is_in(&node, one, &both[..1]) && is_in(&node, two, &both[1..]));
+        for tenant in [one, two] {
+            set_works(&mut node, tenant, true);
+        }
+        node.calls(one, both[1]);
+        node.pass(offset);
+        node.calls(two, both[0]);
+        let end = node.world.rotation_bound(both[1], node.now);
+        while !is_in(&node, one, &both) && !is_in(&node, two, &both) {
+            assert!(node.now < end, "{offset:?} apart");
+            work(&mut node, &[one, two], Nanos::millis(10));
+        }
+        work(&mut node, &[one, two], secs(300));
+        for tenant in [one, two] {
+            let useful = node.guests[&tenant].moves.useful(node.now);
+            assert!(useful > secs(100), "{offset:?} apart: {useful:?}");
+        }
+    }
+}
+
+/// For how long each of a few tenants could work in ten minutes, two of which are on both devices.
+/// Of `ranks` priorities.
+fn useful(seed: u64, ranks: u64) -> Vec<Nanos> {
+    let mut rng = Rng(seed);
+    let (mut node, both) = devices();
+    let mut tenants = Vec::new();
+    for at in 0..3 + rng.below(3) {
+        let devices = match at {
+            0 | 1 => both.to_vec(),
+            _ => vec![*rng.pick(&both)],
+        };
+        let spec = on(&devices, 400 + rng.below(1100));
+        let rank = u16::try_from(100 * rng.below(ranks)).expect("small");
+        tenants.push(fills(&mut node, ranked(500 + rank, spec)).0);
+    }
+    for tenant in &tenants {
+        let now = node.now;
+        let moves = &mut node.guests.get_mut(tenant).expect("it runs").moves;
+        (moves.works, moves.rate) = (true, (1 + rng.below(20)) << 30);
+        moves.count_anew(now);
+        node.call_where_out(*tenant);
+    }
+    work(&mut node, &tenants, secs(600));
+    let useful = tenants.iter();
+    let useful = useful.map(|tenant| node.guests[tenant].moves.useful(node.now));
+    let useful = useful.collect();
+    eprintln!("seed {seed}, {ranks} priorities: {useful:?}");
+    useful
+}
+
+/// The least of all tenants of these seeds.
+fn least_useful(seeds: std::ops::Range<u64>, ranks: u64) -> Nanos {
+    let least = seeds.flat_map(|seed| useful(seed, ranks)).min();
+    least.expect("there are some")
+}
+
+#[test]
+fn equals_on_one_and_on_two_devices_all_have_a_part_of_the_time() {
+    let least = least_useful(1..7, 1);
+    assert!(least > secs(4), "{least:?}");
+}
+
+#[test]
+fn of_tenants_on_one_and_on_two_devices_none_of_a_low_priority_starves() {
+    let least = least_useful(11..17, 2);
+    assert!(least > secs(1), "{least:?}");
+}
