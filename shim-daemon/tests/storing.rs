@@ -42,6 +42,8 @@ struct Scene {
     tenant: TenantId,
     usage: UsagePage,
     client: Client,
+    /// How its memory moves.
+    how: &'static str,
     /// Its memory file, as a child that it forked may have it.
     memory: Option<Arc<HostFile>>,
     page: Option<&'static ControlPage>,
@@ -62,19 +64,25 @@ impl Scene {
 
     /// Before a command has come.
     fn out() -> Self {
+        Self::out_of("swap")
+    }
+
+    /// The same of a tenant whose memory moves so.
+    fn out_of(how: &'static str) -> Self {
         let devices = Driver::of(Backend::Misc).list().unwrap();
         let mut settings = Settings::default();
         settings.policy.swap.host = Bytes(SIZE);
         let mut node = Node::new(&settings, devices, 1, NOW, true);
-        let tenant = node.restore(NOW, &registration("one")).unwrap();
+        let tenant = node.restore(NOW, &registration("one", how)).unwrap();
         let usage = UsagePage::create().unwrap();
         usage.view().found(1, 0);
-        let client = client(ConnId(1), tenant, None);
+        let client = client(ConnId(1), tenant, None, how);
         let mut scene = Self {
             node,
             tenant,
             usage,
             client,
+            how,
             memory: None,
             page: None,
             replies: vec![],
@@ -104,11 +112,11 @@ impl Scene {
             slot: Some(0),
         };
         let usage = self.usage.descriptor().try_clone_to_owned().unwrap();
-        let new = client(connection, self.tenant, None);
+        let new = client(connection, self.tenant, None, self.how);
         let process = self
             .node
             .register(NOW, new, (1, &register), peer, Some(usage));
-        self.client = client(connection, self.tenant, process);
+        self.client = client(connection, self.tenant, process, self.how);
         self.work();
         assert!(process.is_some(), "{:?}", self.replies);
     }
@@ -145,7 +153,7 @@ impl Scene {
 
     /// Another tenant, which is told of.
     fn adds_a_tenant(&mut self, name: &str) {
-        self.node.restore(NOW, &registration(name)).unwrap();
+        self.node.restore(NOW, &registration(name, "swap")).unwrap();
         self.work();
     }
 
@@ -293,13 +301,13 @@ impl Scene {
 }
 
 /// A tenant whose memory can move.
-fn registration(name: &str) -> Registration {
+fn registration(name: &str, how: &str) -> Registration {
     let pair = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
     Registration {
         name: name.to_owned(),
         environment: [
             ("GPUSHARE_MEM_LIMIT", "1GiB"),
-            ("GPUSHARE_OVERSUBSCRIBE", "swap"),
+            ("GPUSHARE_OVERSUBSCRIBE", how),
         ]
         .map(pair)
         .to_vec(),
@@ -317,7 +325,7 @@ fn registration(name: &str) -> Registration {
     }
 }
 
-fn client(connection: ConnId, tenant: TenantId, process: Option<ProcessId>) -> Client {
+fn client(connection: ConnId, tenant: TenantId, process: Option<ProcessId>, how: &str) -> Client {
     Client {
         connection,
         tenant,
@@ -327,7 +335,7 @@ fn client(connection: ConnId, tenant: TenantId, process: Option<ProcessId>) -> C
         moves: true,
         by_parts: true,
         stores: true,
-        managed: false,
+        managed: how == "uvm",
     }
 }
 

@@ -110,7 +110,6 @@ pub(crate) fn free(at: u64) -> Option<CUresult> {
     }
 }
 
-/// The same, also where the driver has to be asked, or all work to be waited for.
 /// The same in a stream's order: it waits for no work, and not while the process is sealed.
 pub(crate) fn free_in(at: u64, stream: StreamRef) -> Option<CUresult> {
     let (device, serial) = blocks().smalls.begins(at)?;
@@ -138,6 +137,7 @@ pub(crate) fn free_in(at: u64, stream: StreamRef) -> Option<CUresult> {
     Some(CUresult::SUCCESS)
 }
 
+/// The same, also where the driver has to be asked, or all work to be waited for.
 #[cold]
 #[inline(never)]
 fn free_slowly(at: u64) -> Option<CUresult> {

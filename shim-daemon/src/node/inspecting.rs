@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gpushare_core::lanes::{Owner, Part};
 use gpushare_core::{Nanos, ProcessId, TenantId};
+use gpushare_protocol::page::residency::Movability;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, Injection, Stored, WireError};
 
@@ -335,7 +336,7 @@ impl Node {
         (write, read): (Foreign, Foreign),
     ) {
         // The file comes first: a tenant that is out already would count as moved without it.
-        let suspended = self.suspendable(command.0, name).map(|tenant| {
+        let suspended = self.storable_by_name(command.0, name).map(|tenant| {
             let lane = self.lane(tenant);
             let (write, read) = (write.onto(&lane), read.onto(&lane));
             self.residency.storing.store_elsewhere(tenant, write, read);
@@ -344,6 +345,21 @@ impl Node {
         if let Err(error) = suspended {
             self.answer_command(command, ControlReply::Error(error));
         }
+    }
+
+    /// A tenant that a command may suspend to a file.
+    fn storable_by_name(&self, from: ConnId, name: &str) -> Result<TenantId, WireError> {
+        let tenant = self.suspendable(from, name)?;
+        let known = self.tenants.get(&tenant);
+        let way = known.map(|known| known.control().view().movability());
+        if way == Some(Movability::Managed) {
+            let text = format!(
+                "{name} cannot be suspended to a file: under GPUSHARE_OVERSUBSCRIBE=uvm its memory \
+                 on the host is its programs' own; suspend it without --to"
+            );
+            return Err(WireError::new(ErrorCode::OutOfOrder, text));
+        }
+        Ok(tenant)
     }
 
     fn answer_command(&mut self, (to, id): (ConnId, u32), reply: ControlReply) {

@@ -6,7 +6,8 @@
 //! (each `exec` chooses new ones at random). Or the kernel does not let the daemon look, the
 //! process stayed disconnected, and NVML no longer lists it. Its charges then are limbo: they count
 //! until the device no longer shows them. Its row of the usage page stays reserved until the
-//! process ends, in case it was the old program after all.
+//! process ends, in case it was the old program after all. Its host memory and its stored ranges
+//! are given back on the kernel's word alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -95,6 +96,8 @@ struct Absence {
     another: Option<bool>,
     /// Devices on which it holds nothing any more.
     vacated: BTreeSet<usize>,
+    /// Its host memory was given back.
+    left_host: bool,
 }
 
 /// See the module's page.
@@ -131,6 +134,7 @@ impl Away {
             asked: None,
             another: None,
             vacated: BTreeSet::new(),
+            left_host: false,
         };
         self.absent.insert(process, absence);
     }
@@ -238,10 +242,26 @@ impl Node {
             let shown = self.looks.shown(device);
             let is_listed = shown.is_some_and(|shown| shown.contains_key(&process));
             let listed = taken.map(|taken| (taken, is_listed));
-            if vacates(absence.since, absence.another, listed) {
+            let another = absence.another;
+            if vacates(absence.since, another, listed) {
                 self.vacate(now, process, device);
             }
+            // NVML's word is about a device. That alone does not show that the program is gone,
+            // and one that lives on has its only copy there.
+            if another == Some(true) {
+                self.leaves_host(process, tenant);
+            }
         }
+    }
+
+    /// The host memory of a program that is no more is of no use to the next one: it is free.
+    fn leaves_host(&mut self, process: ProcessId, tenant: TenantId) {
+        let absence = self.away.absent.get_mut(&process);
+        if absence.is_none_or(|absence| std::mem::replace(&mut absence.left_host, true)) {
+            return;
+        }
+        self.residency.host.ended(process);
+        self.forget_moves(process, tenant);
     }
 
     fn vacate(&mut self, now: Nanos, process: ProcessId, device: usize) {

@@ -1,11 +1,23 @@
 //! What is left of a process's host memory after its end.
 
+use std::process::{Command, Stdio};
+
 use super::*;
+use gpushared::node::Seen;
 
 impl Scene {
     fn process_ends(&mut self) {
         let process = self.client.process.unwrap();
         self.node.process_ended(NOW, process);
+        self.work();
+    }
+
+    /// The process runs what the process of this pid does.
+    fn runs(&mut self, pid: u32) {
+        let process = self.client.process.unwrap();
+        let seen = Seen::of(pid.cast_signed());
+        assert!(seen.is_some());
+        self.node.identified(NOW, process, seen);
         self.work();
     }
 }
@@ -25,6 +37,22 @@ fn memory_of_a_process_whose_connection_ended_stays() {
     assert_eq!(scene.allocated(), SIZE);
     scene.registers(ConnId(2));
     assert_eq!(scene.allocated(), SIZE);
+}
+
+#[test]
+fn memory_of_a_process_that_became_another_program_is_free() {
+    let own = std::process::id();
+    let child = Command::new("cat").stdin(Stdio::piped()).spawn();
+    let mut child = child.unwrap();
+    let mut scene = Scene::out();
+    scene.runs(own);
+    scene.node.disconnected(NOW, scene.client);
+    scene.runs(own);
+    assert_eq!((scene.allocated(), scene.room().0), (SIZE, SIZE));
+    scene.runs(child.id());
+    assert_eq!((scene.allocated(), scene.room().0), (0, 0));
+    drop(child.stdin.take());
+    child.wait().unwrap();
 }
 
 /// What the loop hears at once it may do in another order than it came.

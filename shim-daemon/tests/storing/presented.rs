@@ -31,6 +31,14 @@ impl Scene {
         self.work();
     }
 
+    /// The only answer to a command is an error that says this.
+    fn is_refused(&self, why: &str) {
+        match &self.told[..] {
+            [ControlReply::Error(error)] => assert!(error.message.contains(why), "{error:?}"),
+            told => panic!("{told:?}"),
+        }
+    }
+
     fn file_errors(&self) -> usize {
         let says = |reply: &&ControlReply| matches!(reply, ControlReply::Error(error) if error.message.contains("did not answer"));
         self.told.iter().filter(says).count()
@@ -59,6 +67,14 @@ fn a_tenant_that_is_out_is_in_its_file_when_the_command_ends() {
     let _ = scene.is_stored();
     scene.drops();
     assert_eq!(scene.told, [ControlReply::Done]);
+}
+
+#[test]
+fn managed_memory_is_not_suspended_to_a_file() {
+    let mut scene = Scene::out_of("uvm");
+    scene.is_suspended_to_a_file();
+    scene.is_looked_at(NOW);
+    scene.is_refused("GPUSHARE_OVERSUBSCRIBE=uvm");
 }
 
 #[test]

@@ -106,7 +106,10 @@ fn random_history(seed: u64) {
                 pool.free_executed(ticket);
                 held.retain(|(other, _)| *other != ticket);
             }
-            _ => drop(pool.release(draw.below(4) * STEP)),
+            _ => {
+                pool.synchronised();
+                drop(pool.release(draw.below(4) * STEP));
+            }
         }
         assert_eq!(
             pool.usage().used,
@@ -122,6 +125,7 @@ fn random_history(seed: u64) {
     for (ticket, _) in pending {
         pool.free_executed(ticket);
     }
+    pool.synchronised();
     pool.release(0);
     assert_eq!(
         (pool.usage().used, pool.usage().reserved),
