@@ -122,7 +122,7 @@ fn one_alone_is_free_and_two_take_turns_by_weight_never_at_once() {
     let [first, mut second] = contend(&mut a, &mut b, 30);
     let end = first.last().unwrap().1;
     second.retain(|(_, to)| *to <= end);
-    // What shares come of the weights is decided in virtual time.
+    // Tests in virtual time check the shares; a machine that stalls would change them here.
     let part = sum(&first) as f64 / (sum(&first) + sum(&second)) as f64;
     println!("the first had {part:.2} of the time");
     let mut all = [first, second].concat();

@@ -138,7 +138,7 @@ fn a_process_with_pytorchs_allocator_is_refused_before_it_waits() {
     guest.finish().silently();
 }
 
-/// What the tenant's end tells of its refusals: the sentences of `refused`.
+/// The texts of the `refused` events of a tenant, which are complete once it has ended.
 fn told_of_refusals(daemon: &Daemon, tenant: Tenant, name: &str) -> Vec<String> {
     drop(tenant);
     let past = waiting::until_some("the tenant is gone", || {

@@ -182,7 +182,7 @@ fn folders_of_the_system_and_files_of_others_stay() {
     assert_eq!(pages, None, "of the documentation nothing is left");
 }
 
-/// What is between a text and the next character that is in none of these names.
+/// The file names that follow `before` in a text.
 fn named<'a>(text: &'a str, before: &str) -> Vec<&'a str> {
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
     let name = |rest: &'a str| rest.split(|letter: char| !is_part(letter)).next();

@@ -162,15 +162,7 @@ asks! {
 
     /// The device of the current context.
     fn current_device() -> CUdevice = 0, |at| cuCtxGetDevice(at);
-}
 
-has! {
-    /// Makes a context that lives the current one, above the one before.
-    // no pointer; the driver refuses a handle that is no context.
-    fn push_context(context: CUcontext) -> Asked<()> = cuCtxPushCurrent_v2(context);
-}
-
-asks! {
     /// Makes the context below the current one current again; returns the popped one.
     fn pop_context() -> CUcontext = CUcontext::NULL, |at| cuCtxPopCurrent_v2(at);
 
@@ -182,6 +174,10 @@ asks! {
 }
 
 has! {
+    /// Makes a context that lives the current one, above the one before.
+    // no pointer; the driver refuses a handle that is no context.
+    fn push_context(context: CUcontext) -> Asked<()> = cuCtxPushCurrent_v2(context);
+
     /// Gives back what [`retain_primary`] retained.
     // a number, no pointer; balances a retain of ours.
     fn release_primary(device: CUdevice) -> Asked<()> = cuDevicePrimaryCtxRelease_v2(device);
@@ -210,9 +206,7 @@ asks! {
 
     /// A device's memory in bytes.
     fn total_memory(device: CUdevice) -> usize = 0, |at| cuDeviceTotalMem_v2(at, device);
-}
 
-asks! {
     /// A device's UUID; of a MIG instance that of the card it is part of.
     fn card_uuid(device: CUdevice) -> CUuuid = CUuuid { bytes: [0; 16] }, |at| cuDeviceGetUuid(at, device);
 

@@ -35,7 +35,7 @@ pub(crate) struct Parted {
     pub(crate) at: u64,
     /// Another allocation at this address has another one.
     pub(crate) number: u64,
-    /// What it is charged with by itself.
+    /// The charge for this memory alone.
     pub(crate) units: Units,
 }
 

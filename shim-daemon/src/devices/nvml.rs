@@ -163,7 +163,7 @@ fn listed(list: Result<Vec<ProcessInfo>, Wrapped>) -> Result<Vec<Listed>, Wrappe
 }
 
 /// All processes with their memory, or `None` if it is not told of each; and those that only draw.
-/// One that computes and draws is in both lists, each time with all its memory.
+/// A process that computes and draws is in both lists, each time with all its memory.
 fn together(
     computing: Vec<Listed>,
     drawing: Vec<Listed>,

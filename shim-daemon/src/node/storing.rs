@@ -336,7 +336,7 @@ impl Storing {
     }
 
     /// A job begins. It works at the place that it gives: the end of the job decides about that
-    /// one. What it reads may be given up meanwhile, as by a process that says so.
+    /// one. The process may give up the bytes that the job reads before the job ends.
     pub(super) fn begins(&mut self, job: &Job) {
         let gives = match job.task {
             Task::Store(_) => job.stored.spot(),

@@ -123,8 +123,8 @@ impl Node {
     }
 }
 
-/// Refuses a container a priority above the default that none of its `maxima` bounds. What asks is
-/// the author of the container, by annotations and variables, though root's hook says it ([ADR
+/// Refuses a container a priority above the default that none of its `maxima` bounds. The
+/// container's author asks for it, by annotations and variables, though root's hook sends it ([ADR
 /// 198](../../../docs/adr/0198-a-containers-high-priority-takes-a-maximum.md)).
 pub(super) fn may_outrank(
     asked: &[(String, String)],

@@ -1,6 +1,7 @@
 //! One tenant that may swap, on one device: its place, its processes, and what they report.
 
 mod late;
+mod said;
 
 use super::order::{Order, Place, Told};
 use super::rest::Rest;
@@ -88,7 +89,7 @@ pub(crate) struct Resident {
     used: u64,
     /// Reserved on the host.
     host: Bytes,
-    /// What was reserved before its memory went to a file of a command's: it comes back.
+    /// The bytes that went to the file of a command (`suspend --to`), and will come back from it.
     elsewhere: Bytes,
     /// Pauses between looks while it is confirmed.
     pub(crate) pause: Nanos,
@@ -385,111 +386,6 @@ impl Resident {
     /// Progress was made: time without progress begins anew.
     pub(crate) fn progress(&mut self, now: Nanos) {
         self.since = now;
-    }
-
-    /// A process has a context on the device. While its tenant is out there is nothing to move.
-    pub(crate) fn join(&mut self, now: Nanos, process: ProcessId, can: bool, here: bool) {
-        if self.members.is_empty() && self.place == Place::In {
-            self.since = now;
-            self.stay.open(now);
-        }
-        let said = match self.place {
-            Place::Confirming | Place::Out if !can => Said::Here,
-            Place::Out if self.found => Said::Nothing,
-            Place::Confirming | Place::Out => Said::Away,
-            _ => Said::Nothing,
-        };
-        let lost = (!here).then_some(now);
-        let owes = self.found.then_some(now);
-        let member = self.members.entry(process).or_insert(Member {
-            can,
-            lost,
-            said,
-            away: Bytes::ZERO,
-            owes,
-            silent: false,
-        });
-        (member.can, member.lost) = (can, lost.map(|now| member.lost.unwrap_or(now)));
-    }
-
-    /// Its connection ended, or came again.
-    pub(crate) fn set_here(&mut self, now: Nanos, process: ProcessId, here: bool) {
-        if let Some(member) = self.members.get_mut(&process) {
-            member.lost = (!here).then_some(now);
-        }
-    }
-
-    /// A process has nothing on the device any more. What the others reported may be all now.
-    pub(crate) fn leave(&mut self, process: ProcessId) -> Option<Turned> {
-        self.members.remove(&process)?;
-        if self.members.is_empty() {
-            // The command was for the programs that ran then, and nothing is waited for any more.
-            (self.suspended, self.held) = (false, false);
-            (self.found, self.undecided) = (false, false);
-        }
-        self.all_said()
-    }
-
-    /// How many of its processes have a context.
-    pub(crate) fn members(&self) -> usize {
-        self.members.len()
-    }
-
-    /// Whether it has no process with a context.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.members.is_empty()
-    }
-
-    /// A report. One of another epoch, or one that does not answer the current order, is ignored.
-    pub(crate) fn told(&mut self, process: ProcessId, epoch: u32, told: Told) -> Option<Turned> {
-        if epoch != self.epoch {
-            return None;
-        }
-        let member = self.members.get_mut(&process)?;
-        // It answers orders: it is not silent.
-        (member.owes, member.silent) = (None, false);
-        match (self.place, told) {
-            (Place::Sealing, Told::Sealed) => member.said = Said::Sealed,
-            (Place::Sealing | Place::Leaving, Told::Busy { retry }) => {
-                return Some(Turned::Busy(Nanos::millis(u64::from(retry))));
-            }
-            // No host memory, and it runs; or a copy failed, and what it has moved stays there.
-            (Place::Sealing | Place::Leaving, Told::NoRoom { .. }) => {
-                return Some(Turned::Busy(Nanos::ZERO));
-            }
-            (Place::Leaving, Told::Moved { away }) => {
-                let more = away > member.away;
-                member.away = away.max(member.away);
-                return more.then_some(Turned::Progress);
-            }
-            (Place::Leaving, Told::Away { away, .. }) => {
-                (member.said, member.away) = (Said::Away, away);
-            }
-            (Place::Entering, Told::Back) => {
-                (member.said, member.away) = (Said::Back, Bytes::ZERO);
-            }
-            (Place::Entering, Told::NoRoom { bytes }) => return Some(Turned::NoRoom(bytes)),
-            _ => return None,
-        }
-        self.all_said().or(Some(Turned::Progress))
-    }
-
-    /// Whether every process reported what the current place waits for.
-    fn all_said(&self) -> Option<Turned> {
-        let (wanted, turned) = match self.place {
-            Place::Sealing => (Said::Sealed, Turned::Sealed),
-            Place::Leaving => (Said::Away, Turned::Away),
-            Place::Entering => (Said::Back, Turned::Back),
-            _ => return None,
-        };
-        let returns = turned == Turned::Back;
-        let mut heard = self.members.values().filter(|member| !member.silent);
-        // Memory that cannot move has not left.
-        let owed = |member: &&Member| member.said != wanted && (member.can || !returns);
-        let mut missing = heard.clone().filter(owed);
-        // Where none can answer there is nothing to bring back.
-        let all = missing.next().is_none() && (returns || heard.next().is_some());
-        all.then_some(turned)
     }
 
     /// Counts the residency of so many bytes in the place that ends now.

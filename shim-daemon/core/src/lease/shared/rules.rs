@@ -98,9 +98,9 @@ impl Rules {
     pub(super) const TURNS: u64 = 830;
     /// The same where lower classes wait for it.
     pub(super) const TURNS_ABOVE: u64 = 500;
-    /// What others leave does not repay a guarantee that is owed so many thousandths of a turn,
-    /// though it is due from one turn on: only a tenant that asks for the device all the time is
-    /// owed so much.
+    /// A tenant with a guarantee that is owed so many thousandths of its turn is not repaid by the
+    /// gaps of higher classes: these are closed for it. It is due from 1,000 on. A tenant that asks
+    /// for little is never owed so much.
     pub(super) const UNPAID: u64 = 2000;
     /// Steering is worth it where this many thousandths of the useful time remain that the driver
     /// alone would leave; compared over so long.
