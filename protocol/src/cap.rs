@@ -30,6 +30,9 @@ const CYCLE: u64 = 100_000_000;
 const MOST_TURN: u64 = 12_500_000;
 /// No turn after the bucket ran empty is shorter, in nanoseconds: a tiny cap pauses longer instead.
 const SHORTEST: u64 = 2_000_000;
+/// The most that a tenant waits for where its gate opens without a turn, in nanoseconds of the
+/// bucket.
+const REOPENS: u64 = 1_000_000;
 
 /// A cap: a part of the device's time that is never exceeded. All times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +105,9 @@ impl Cap {
 pub struct Bucket {
     cap: Cap,
     level: i64,
-    /// It ran empty and waits for the worth of a whole turn.
-    throttled: bool,
+    /// The level from which its tenant may hold the device: more than nothing, or what it waits for
+    /// after it ran empty.
+    goal: i64,
 }
 
 impl Bucket {
@@ -113,7 +117,7 @@ impl Bucket {
         Self {
             cap,
             level: signed(cap.turn_worth()),
-            throttled: false,
+            goal: 1,
         }
     }
 
@@ -139,17 +143,29 @@ impl Bucket {
     /// again to hand over, and its last kernel would overdraw.
     pub fn turn_over(&mut self, cut: bool) {
         let least = self.cap.turn_worth();
-        self.throttled = self.level < signed(if cut { least } else { least / 4 });
+        let goes_on = self.level >= signed(if cut { least } else { least / 4 });
+        self.goal = if goes_on { 1 } else { signed(least) };
+    }
+
+    /// It was paid from where a gate opens and closes without a turn of its own: a short time open
+    /// costs no more than a long one there. So its tenant uses all that collected, and then waits
+    /// for little.
+    pub fn used(&mut self) {
+        if self.allows() {
+            self.goal = 1;
+        } else if self.goal == 1 {
+            self.goal = signed(self.cap.turn_worth().min(REOPENS));
+        }
     }
 
     /// Whether the tenant may hold the device.
     pub fn allows(&self) -> bool {
-        self.level >= self.goal()
+        self.level >= self.goal
     }
 
     /// How long from now until it allows a turn, if nothing is taken from it.
     pub fn wait(&self) -> u64 {
-        let missing = u64::try_from(self.goal().saturating_sub(self.level)).unwrap_or(0);
+        let missing = u64::try_from(self.goal.saturating_sub(self.level)).unwrap_or(0);
         self.cap.fill_time(missing)
     }
 
@@ -166,14 +182,6 @@ impl Bucket {
     /// Whether the debt is at its bound: a tenant that holds the device now is not billed any more.
     pub fn at_most_debt(&self, most_debt: u64) -> bool {
         self.level <= -signed(most_debt)
-    }
-
-    fn goal(&self) -> i64 {
-        if self.throttled {
-            signed(self.cap.turn_worth())
-        } else {
-            1
-        }
     }
 }
 

@@ -53,6 +53,31 @@ fn a_short_use_leaves_it_open_without_waiting_for_a_whole_turn() {
 }
 
 #[test]
+fn without_turns_all_that_collected_is_used_and_little_is_waited_for() {
+    let mut bucket = Bucket::new(part(250));
+    bucket.pass(SECOND, 0, DEBT);
+    for round in 0..3 {
+        while bucket.lasts() > 0 {
+            assert!(
+                bucket.allows(),
+                "in round {round} {} are left",
+                bucket.lasts()
+            );
+            bucket.pass(MS, MS, DEBT);
+            bucket.used();
+        }
+        assert!(!bucket.allows());
+        let wait = bucket.wait();
+        assert!((4 * MS..8 * MS).contains(&wait), "{wait}");
+        bucket.pass(wait - 1, 0, DEBT);
+        bucket.used();
+        assert!(!bucket.allows(), "not before it was waited for");
+        bucket.pass(4, 0, DEBT);
+        bucket.used();
+    }
+}
+
+#[test]
 fn a_cycle_is_a_tenth_of_a_second_unless_a_turn_would_not_fit() {
     for (cap, on, cycle) in [
         (5, 2_000, 400_000),

@@ -92,3 +92,36 @@ fn a_cap_collects_no_more_than_its_part_while_its_tenant_is_idle() {
         near("a tenth", had, 9.75, 0.75);
     }
 }
+
+/// Its cap had nothing left before, so the tenant waited once.
+#[test]
+fn a_burst_uses_all_that_its_cap_collected() {
+    let program = Program::every(200 * MS, MS).burst(20);
+    let longest = longest(&Case::new("30 %", &[program]).of(0, 500, limit(30)));
+    assert!(longest <= 21 * MS, "{longest} ns for 20 ms of work");
+}
+
+/// The opposite: 18 ms collect at most, and 0.3 ms in each one that follows.
+#[test]
+fn a_burst_above_what_its_cap_collected_waits() {
+    let program = Program::every(200 * MS, MS).burst(40);
+    let longest = longest(&Case::new("30 %", &[program]).of(0, 500, limit(30)));
+    assert!(longest >= 70 * MS, "{longest} ns for 40 ms of work");
+}
+
+#[test]
+fn a_cap_neither_moves_its_gate_all_the_time_nor_keeps_it_closed_for_long() {
+    let server = || Program::every(MS, 300 * US);
+    for percent in [10, 30, 50, 80] {
+        for others in [vec![], vec![server()], vec![trainer()]] {
+            let programs: Vec<Program> = std::iter::once(trainer()).chain(others).collect();
+            let case = Case::new("a deep queue", &programs).of(0, 500, limit(percent));
+            let changes = rig(&case).measured(S, 10 * S).tenants[0].gate_changes;
+            assert!(changes <= 2_000, "{changes} in 10 s under {percent} %");
+        }
+    }
+    let case = Case::new("a server above its cap", &[server()]).of(0, 500, limit(20));
+    let report = rig(&case).measured(S, 20 * S);
+    near("its cap", report.useful(0), 20.0, 0.1);
+    assert!(report.tenants[0].wait(1000) <= 10 * MS);
+}

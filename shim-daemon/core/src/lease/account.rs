@@ -110,6 +110,13 @@ impl ComputeAccount {
         }
     }
 
+    /// Its cap was charged where gates open and close without turns.
+    pub(super) fn charged(&mut self) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.used();
+        }
+    }
+
     /// What its cap leaves it; `None`: it has none.
     pub(super) fn allowance(&self) -> Option<Bucket> {
         self.bucket

@@ -372,9 +372,7 @@ impl Tenant {
     ) {
         let held = self.meter.capped(span, bill, flight);
         self.account.pay_cap(span, held, policy);
-        if !self.throttled && self.account.cap_lasts() == Some(Nanos::ZERO) {
-            self.account.turn_over(true);
-        }
+        self.account.charged();
         self.throttled = self.account.is_throttled();
     }
 
