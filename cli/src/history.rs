@@ -24,18 +24,22 @@ pub(crate) fn own_state(environment: &Environment) -> Option<PathBuf> {
 
 /// Everything since then that is still known, oldest first.
 pub(crate) fn read(daemons: &mut [Talk], since_ms: u64) -> Result<Vec<EventRecord>, Failure> {
-    let mut all = Vec::new();
+    let (mut all, mut failed) = (Vec::new(), Vec::new());
     // The daemons first: what they have told is in the journals a moment later.
-    for daemon in daemons {
+    for daemon in daemons.iter_mut() {
         all.extend(daemon.past()?);
     }
     for folder in journals() {
-        let past = gpushare_journal::read(&folder, since_ms).map_err(|error| {
-            Failure::ours(format!(
-                "cannot read the journal in {}: {error}",
-                folder.display()
-            ))
-        })?;
+        let past = match gpushare_journal::read(&folder, since_ms) {
+            Ok(past) => past,
+            Err(error) => {
+                failed.push(format!(
+                    "cannot read the journal in {}: {error}",
+                    folder.display()
+                ));
+                continue;
+            }
+        };
         if past.unreadable > 0 {
             output::note(&format!(
                 "note: {} lines of the journal in {} are left out: torn by a crash, or of a later version",
@@ -44,6 +48,13 @@ pub(crate) fn read(daemons: &mut [Talk], since_ms: u64) -> Result<Vec<EventRecor
             ));
         }
         all.extend(past.records);
+    }
+    // What a daemon or another journal tells is worth more than nothing.
+    if daemons.is_empty() && all.is_empty() && !failed.is_empty() {
+        return Err(Failure::ours(failed.join("; ")));
+    }
+    for text in failed {
+        output::note(&format!("note: {text}; its events are left out"));
     }
     Ok(merged(all, since_ms))
 }

@@ -22,6 +22,7 @@ mod listener;
 mod manual;
 mod metrics;
 mod mps;
+mod order;
 mod output;
 mod perfetto;
 mod plan;

@@ -7,17 +7,18 @@ use gpushare_client::Talk;
 use gpushare_exporter::{Format, Snapshot, encode, families};
 use std::process::ExitCode;
 
-/// Prints the metrics.
+/// Prints the metrics. Where no daemon answers they say so, as the exporter's do: a file for a
+/// collector that keeps the last answer would say for ever that it does.
 pub(crate) fn print(arguments: &Metrics) -> Result<ExitCode, Failure> {
-    let snapshot = Snapshot::read(&mut the_daemon()?)?;
+    let read = the_daemon().and_then(|mut talk| Ok(Snapshot::read(&mut talk)?));
     let format = if arguments.openmetrics {
         Format::OpenMetrics
     } else {
         Format::Prometheus
     };
-    let text = encode(&families(Some(&snapshot)), format);
+    let text = encode(&families(read.as_ref().ok()), format);
     output::data(text.trim_end())?;
-    Ok(ExitCode::SUCCESS)
+    read.map(|_| ExitCode::SUCCESS)
 }
 
 /// The one daemon that is asked: the machine's, else the first of this user's. Metrics of several

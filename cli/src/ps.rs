@@ -8,7 +8,7 @@ use crate::args::{Ps, Set};
 use crate::daemon::{self, Talk};
 use crate::devices::named;
 use crate::failure::Failure;
-use crate::{output, residency, select, settings, shares, sharing};
+use crate::{order, output, residency, select, settings, shares, sharing};
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
     AskedRow, Control, EndRow, EndsBy, ProcessRow, ProcessState, ResidencyRow, ShareRow,
@@ -213,13 +213,17 @@ fn process(row: &ProcessRow) -> Process {
     Process {
         pid: row.pid,
         charged: row.charged,
-        // The library marks a context that it did not measure, because the daemon does, by one
-        // byte.
-        overhead: Some(row.overhead).filter(|bytes| *bytes > 1),
+        overhead: measured(row.overhead),
         state,
         waits_for,
         for_ms,
     }
+}
+
+/// What a process measured of its contexts. The library marks a context that it did not measure,
+/// because the daemon does, by one byte.
+fn measured(overhead: u64) -> Option<u64> {
+    Some(overhead).filter(|bytes| *bytes > 1)
 }
 
 /// Changes a tenant's limits while it runs.
@@ -229,19 +233,13 @@ pub(crate) fn set(arguments: &Set) -> Result<ExitCode, Failure> {
         tenant: arguments.tenant.clone(),
         changes,
     };
-    let mut last = None;
-    for mut daemon in daemon::some()? {
-        match daemon.call(&request) {
-            Ok(_) => return Ok(ExitCode::SUCCESS),
-            // Another daemon may have the tenant; the daemon that has it gives the reason of a
-            // refusal.
-            Err(failure) if failure.message.starts_with("no tenant is named") => {
-                last = Some(failure.into());
-            }
-            Err(failure) => return Err(arguments.in_flags(failure.into())),
-        }
-    }
-    Err(last.unwrap_or_else(|| Failure::ours("no daemon is running")))
+    order::give(&arguments.tenant, |daemon| daemon.call(&request).map(drop))
+        .map_err(|failure| arguments.in_flags(failure))
+}
+
+/// Whether this user's tenant of that name has no daemon: its books are files.
+pub(crate) fn has_files_only(tenant: &str) -> bool {
+    files::rows().iter().any(|row| row.name == tenant)
 }
 
 impl Set {

@@ -2,9 +2,9 @@
 //! return once that is done.
 
 use crate::args::{Named, Suspend};
-use crate::daemon;
 use crate::failure::Failure;
-use gpushare_client::{Talk, TalkError};
+use crate::order;
+use gpushare_client::TalkError;
 use gpushare_protocol::wire::Control;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -22,7 +22,7 @@ const SINCE: u16 = 14;
 pub(crate) fn suspend(given: &Suspend) -> Result<ExitCode, Failure> {
     let tenant = given.tenant.clone();
     let Some(folder) = &given.to else {
-        return order(|daemon| {
+        return order::give(&tenant, |daemon| {
             daemon
                 .call(&Control::Suspend {
                     tenant: tenant.clone(),
@@ -41,7 +41,7 @@ pub(crate) fn suspend(given: &Suspend) -> Result<ExitCode, Failure> {
         let folder = folder.display();
         Failure::ours(format!("no file can be made in {folder}: {error}{hint}"))
     })?;
-    order(|daemon| {
+    order::give(&tenant, |daemon| {
         if daemon.minor() < SINCE {
             let message = "this daemon is too old to store memory in files".to_owned();
             return Err(TalkError { message });
@@ -57,7 +57,7 @@ pub(crate) fn suspend(given: &Suspend) -> Result<ExitCode, Failure> {
 /// Brings it back.
 pub(crate) fn resume(named: &Named) -> Result<ExitCode, Failure> {
     let tenant = named.tenant.clone();
-    order(|daemon| {
+    order::give(&tenant, |daemon| {
         daemon
             .call(&Control::Resume {
                 tenant: tenant.clone(),
@@ -74,19 +74,4 @@ fn file_in(folder: &Path) -> io::Result<(File, File)> {
     let write = options.custom_flags(OFlag::O_TMPFILE.bits()).open(folder)?;
     let read = File::open(format!("/proc/self/fd/{}", write.as_raw_fd()))?;
     Ok((write, read))
-}
-
-fn order(ask: impl Fn(&mut Talk) -> Result<(), TalkError>) -> Result<ExitCode, Failure> {
-    let mut last = None;
-    for mut daemon in daemon::some()? {
-        match ask(&mut daemon) {
-            Ok(()) => return Ok(ExitCode::SUCCESS),
-            // Another daemon may have the tenant.
-            Err(failure) if failure.message.starts_with("no tenant is named") => {
-                last = Some(failure.into());
-            }
-            Err(failure) => return Err(failure.into()),
-        }
-    }
-    Err(last.unwrap_or_else(|| Failure::ours("no daemon is running")))
 }

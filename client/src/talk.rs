@@ -192,10 +192,13 @@ impl Talk {
     }
 
     fn lost(&self, error: &Error) -> TalkError {
-        TalkError::new(format!(
-            "lost the daemon at {}: {error}",
-            self.folder.display()
-        ))
+        let folder = self.folder.display();
+        TalkError::new(match (error.kind(), self.patience) {
+            (ErrorKind::WouldBlock, Some(patience)) => {
+                format!("the daemon at {folder} did not answer within {patience:?}")
+            }
+            _ => format!("lost the daemon at {folder}: {error}"),
+        })
     }
 }
 

@@ -142,3 +142,34 @@ fn the_longest_name_has_a_socket_too() {
     assert_eq!(home.row(&name).unwrap()["charged"], GIB);
     guest.finish().silently();
 }
+
+/// `ps` lists it, so no command may say that there is none of that name.
+#[test]
+fn orders_for_a_tenant_without_a_daemon_say_why_they_are_refused() {
+    let home = Home::new("mem=16GiB");
+    let mut alone = ready(run(&home, &["--daemon", "off", "--name", "alone"]));
+    assert_eq!(alone.ask(&format!("alloc {MIB}")), "alloc 0");
+    let row = home.row("alone").expect("it is listed");
+    let measured = |value: &serde_json::Value| value.as_u64() != Some(1);
+    assert!(measured(&row["overhead"]), "{row}");
+    assert!(measured(&row["processes"][0]["overhead"]), "{row}");
+    let orders: [&[&str]; 3] = [
+        &["set", "alone", "--mem-limit", "2GiB"],
+        &["suspend", "alone"],
+        &["resume", "alone"],
+    ];
+    let are_told = || {
+        for order in orders {
+            let output = home.gpushare(order);
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success(), "{output:?}");
+            assert!(told.contains("alone runs without a daemon"), "{told}");
+        }
+    };
+    are_told();
+    let guest = ready(run(&home, &["--name", "plain"]));
+    are_told();
+    guest.finish().silently();
+    alone.finish().silently();
+    home.until_no_daemon();
+}

@@ -314,3 +314,28 @@ fn gone_tells_the_gpu_time_of_a_tenant_that_was_alone() {
     let text = told["text"].as_str().expect("a text");
     assert_eq!(text.contains("kernels"), start > 0, "{told}");
 }
+
+#[test]
+fn a_journal_that_cannot_be_read_takes_no_other_events_away() {
+    let (home, web) = (Home::new("mem=16GiB"), &*own("web"));
+    let guest = home.guest(web, &["--mem-limit", "1GiB"]);
+    // Root reads every folder. A file that is a folder is read by no user.
+    let other = home.folder().join("other");
+    fs::create_dir_all(other.join("gpushare/journal.jsonl")).expect("the home is writable");
+    let listed = || {
+        let mut command = home.command(&["events", "--tenant", web]);
+        command.env("XDG_STATE_HOME", &other);
+        command.output().expect("gpushare runs")
+    };
+    let output = listed();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text(&output).contains("admitted"), "{output:?}");
+    assert!(told.contains("note: cannot read the journal"), "{told}");
+    guest.finish().silently();
+    home.until_no_daemon();
+    // Nothing else is known now.
+    let output = listed();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{output:?}");
+    assert!(told.contains("cannot read the journal"), "{told}");
+}

@@ -156,3 +156,16 @@ fn the_page_names_the_host_also_where_proc_sys_is_hidden() {
     let page = Exporter::of(hidden, folder).get("/", &[]).body;
     assert!(page.contains(&title), "{page}");
 }
+
+/// A collector's file would otherwise say for ever that the daemon answers.
+#[test]
+fn metrics_say_that_no_daemon_answers() {
+    let home = Home::new("mem=16GiB");
+    let output = home.gpushare(&["metrics"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_eq!(value(&text, "gpushare_daemon_up"), Some(0.0), "{text}");
+    assert_eq!(value(&text, "gpushare_build_info"), None, "{text}");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("no daemon"), "{told}");
+}

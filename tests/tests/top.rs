@@ -153,6 +153,10 @@ fn a_daemon_that_does_not_answer_keeps_nobody_in_top() {
     let daemon = Pid::from_raw(home.daemons()[0].cast_signed());
     kill(daemon, Signal::SIGSTOP).expect("it lives");
     terminal.until(|screen| screen.contains("what is shown is old"));
+    kill(daemon, Signal::SIGCONT).expect("it lives");
+    terminal.until(|screen| !screen.contains("what is shown is old"));
+    kill(daemon, Signal::SIGSTOP).expect("it lives");
+    terminal.until(|screen| screen.contains("what is shown is old"));
     terminal.press(&["q"]);
     terminal.until(|screen| screen.contains("ready$") && !screen.contains("TENANT"));
     kill(daemon, Signal::SIGCONT).expect("it lives");

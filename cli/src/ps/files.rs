@@ -57,7 +57,7 @@ fn row(name: &str, uid: u32, device: &SnapshotDevice, processes: &[ProcessUse]) 
     let processes = uses.iter().map(|(pid, found)| Process {
         pid: *pid,
         charged: found.charged,
-        overhead: Some(found.overhead),
+        overhead: super::measured(found.overhead),
         state: "running",
         waits_for: None,
         for_ms: None,
@@ -75,7 +75,7 @@ fn row(name: &str, uid: u32, device: &SnapshotDevice, processes: &[ProcessUse]) 
         limit: device.limit,
         grant: sum(|found| found.credit),
         charged: sum(|found| found.charged),
-        overhead: sum(|found| found.overhead),
+        overhead: sum(|found| super::measured(found.overhead).unwrap_or(0)),
         limbo: 0,
         time: None,
         sharing: None,

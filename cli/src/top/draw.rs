@@ -281,16 +281,21 @@ fn tenants(pen: &mut Pen<'_>, model: &mut Model, fit: usize) {
         HEAD,
     );
     let (rows, at) = model.rows();
-    let at = at.unwrap_or(0);
-    let more = rows.get(at).filter(|_| model.details);
-    let more = more.map_or(0, |row| row.details.len().min(fit / 2));
-    model.first = model.first.min(at).max((at + more + 1).saturating_sub(fit));
+    let more = at
+        .filter(|_| model.details)
+        .and_then(|at| Some(rows.get(at)?.details.len()));
+    let more = more.map_or(0, |lines| lines.min(fit / 2));
+    // Without a choice the screen stays where it is.
+    let least = at.map_or(0, |at| (at + more + 1).saturating_sub(fit));
+    let most = at.unwrap_or_else(|| rows.len().saturating_sub(fit));
+    model.first = model.first.min(most).max(least);
     let end = pen.y + u16::try_from(fit).unwrap_or(0);
     for (place, row) in rows.iter().enumerate().skip(model.first) {
         if pen.y >= end {
             break;
         }
-        let style = match (place == at, row.alarms) {
+        let is_chosen = Some(place) == at;
+        let style = match (is_chosen, row.alarms) {
             (true, _) => BOLD.add_modifier(Modifier::UNDERLINED),
             (false, true) => ALARM,
             (false, false) => PLAIN,
@@ -299,7 +304,7 @@ fn tenants(pen: &mut Pen<'_>, model: &mut Model, fit: usize) {
             pad(cell(row), *width, title)
         });
         pen.line(text.trim_end(), style);
-        if place == at && model.details {
+        if is_chosen && model.details {
             for line in row.details.iter().take(more) {
                 pen.line(line, DIM);
             }
@@ -357,6 +362,7 @@ fn foot(pen: &mut Pen<'_>, model: &Model) {
             format!("end tenant {tenant} at once? y: yes, other keys: no")
         }
         (None, None, Some(message)) => message.clone(),
+        (None, None, None) if model.stale.is_some() => model.stale.clone().unwrap_or_default(),
         (None, None, None) => {
             let filter = match model.filter.as_str() {
                 "" => String::new(),

@@ -126,13 +126,13 @@ fn lines(buffer: &Buffer) -> Vec<String> {
 
 /// A look that may fail: the daemon may have gone, and another may come.
 fn refresh(model: &mut Model, talk: &mut Talk) {
-    let Err(lost) = look(model, talk) else {
-        return;
-    };
-    match talk.again() {
-        Ok(next) => *talk = next,
-        Err(_) => model.message = Some(format!("what is shown is old: {}", lost.message)),
+    let lost = look(model, talk).err();
+    if lost.is_some()
+        && let Ok(next) = talk.again()
+    {
+        *talk = next;
     }
+    model.stale = lost.map(|lost| format!("what is shown is old: {}", lost.message));
 }
 
 fn look(model: &mut Model, talk: &mut Talk) -> Result<(), TalkError> {

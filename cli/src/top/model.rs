@@ -55,8 +55,10 @@ pub(super) struct Model {
     pub(super) details: bool,
     pub(super) shows_events: bool,
     pub(super) help: bool,
-    /// The outcome of what was done, or why the daemon is not asked.
+    /// The outcome of what was done.
     pub(super) message: Option<String>,
+    /// Why the last look failed: the snapshot is older.
+    pub(super) stale: Option<String>,
 }
 
 impl Model {
@@ -80,6 +82,9 @@ impl Model {
             self.past.pop_front();
         }
         (self.snapshot, self.now_ms) = (snapshot, now_ms);
+        if self.selected.is_none() {
+            self.go(|_, _| 0);
+        }
     }
 
     /// An event came.
@@ -90,7 +95,8 @@ impl Model {
         }
     }
 
-    /// The rows in order, and which of them is selected.
+    /// The rows in order, and which of them is selected: none once the selected tenant is gone, so
+    /// that no order is for another tenant than the one that was chosen.
     pub(super) fn rows(&self) -> (Vec<Row>, Option<usize>) {
         let none = BTreeMap::new();
         let facts = Facts {
@@ -105,8 +111,7 @@ impl Model {
         };
         let rows = facts.rows(&self.filter, self.sort);
         let found = self.selected.as_ref();
-        let found = found.and_then(|key| rows.iter().position(|row| row.key == *key));
-        let at = found.or_else(|| (!rows.is_empty()).then_some(0));
+        let at = found.and_then(|key| rows.iter().position(|row| row.key == *key));
         (rows, at)
     }
 
@@ -183,6 +188,9 @@ impl Model {
         }
         if what == Typing::Filter {
             self.filter.clone_from(&text);
+            if self.rows().1.is_none() {
+                self.go(|_, _| 0);
+            }
         }
         self.typing = Some((what, text));
         None
@@ -203,16 +211,20 @@ impl Model {
         Some(Action::Suspend(tenant, resume))
     }
 
-    /// The selected tenant's name.
-    fn chosen(&self) -> Option<String> {
+    /// The selected tenant's name. Without one the message says so.
+    fn chosen(&mut self) -> Option<String> {
         let (rows, at) = self.rows();
-        Some(rows.get(at?)?.key.0.clone())
+        let chosen = at.and_then(|at| Some(rows.get(at)?.key.0.clone()));
+        if chosen.is_none() {
+            self.message = Some("no tenant is chosen: use the arrow keys".to_owned());
+        }
+        chosen
     }
 
     fn go(&mut self, to: impl Fn(usize, usize) -> usize) {
         let (rows, at) = self.rows();
         let last = rows.len().saturating_sub(1);
-        let at = to(at.unwrap_or(0), last).min(last);
+        let at = at.map_or(0, |at| to(at, last).min(last));
         self.selected = rows.get(at).map(|row| row.key.clone());
     }
 }

@@ -167,6 +167,39 @@ fn a_tenant_whose_memory_can_move_is_suspended_and_resumed() {
     assert!(said.contains("train cannot be suspended"), "{said}");
 }
 
+/// The tenant that follows is not the one that was chosen.
+#[test]
+fn an_order_is_for_no_tenant_once_the_chosen_one_is_gone() {
+    let mut all = model();
+    press(&mut all, "v");
+    let mut node = sample::node();
+    node.tenants.retain(|row| row.name != "train");
+    all.take(node, NOW);
+    for keys in ["s", "Ky", "Xy", "L--mem-limit 1GiB\n"] {
+        assert_eq!(press(&mut all, keys), None, "{keys}");
+    }
+    press(&mut all, "s");
+    assert!(screen(&mut all, (100, 24)).contains("no tenant is chosen"));
+    let serve = Some(Action::Suspend("serve".to_owned(), false));
+    assert_eq!(press(&mut all, "vs"), serve, "by an arrow key");
+    // Nor is the first row chosen because the order of the rows changed.
+    let mut all = model();
+    press(&mut all, "oo");
+    assert_eq!(all.rows().0[0].key.0, "big");
+    assert_eq!(press(&mut all, "s"), serve);
+}
+
+#[test]
+fn what_is_shown_is_old_until_a_look_succeeds() {
+    let mut all = model();
+    all.stale = Some("what is shown is old: lost".to_owned());
+    assert!(screen(&mut all, (100, 24)).contains("what is shown is old"));
+    press(&mut all, "v");
+    assert!(screen(&mut all, (100, 24)).contains("what is shown is old"));
+    all.stale = None;
+    assert!(!screen(&mut all, (100, 24)).contains("what is shown is old"));
+}
+
 #[test]
 fn limits_are_typed_as_flags_and_escape_leaves_them() {
     let mut all = model();
