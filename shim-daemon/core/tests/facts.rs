@@ -245,6 +245,27 @@ fn what_a_tenant_holds_beyond_its_grant_is_noticed_and_counts() {
 }
 
 #[test]
+fn what_a_tenant_holds_beyond_its_grant_follows_the_device_down_and_up() {
+    let mut node = Node::with(Policy {
+        most_overhead: gib(1),
+        first_overhead: Bytes::ZERO,
+        ..Policy::default()
+    });
+    let device = node.device(16);
+    let (tenant, process) = node.run(spec(device, 0, 8));
+    for (shown, excess, noticed) in [(5, 4, 1), (3, 2, 1), (6, 5, 1), (1, 0, 1), (2, 1, 2)] {
+        let proc = node.processes.get_mut(&process).unwrap();
+        proc.contexts.insert(device, gib(shown));
+        node.sample(device);
+        let account = node.world.account(tenant, device).unwrap();
+        assert_eq!(account.excess, gib(excess));
+        let notices = node.notices.iter();
+        let of_excess = notices.filter(|notice| matches!(notice, Notice::Excess { .. }));
+        assert_eq!(of_excess.count(), noticed);
+    }
+}
+
+#[test]
 fn without_a_process_list_limbo_ends_when_the_device_as_a_whole_shows_it() {
     let (mut node, device) = Node::with_device(16);
     let hardware = node.devices.get_mut(&device).unwrap();

@@ -105,6 +105,56 @@ fn an_equal_burster_is_ended_once_it_is_idle() {
 }
 
 #[test]
+fn two_asks_that_lack_memory_at_once_have_a_victim_each() {
+    let (mut node, device) = Node::with_device(32);
+    let (dying, dead) = node.run(spec(device, 0, 16));
+    node.want(dead, device, gib(15));
+    let victims = [(); 2].map(|()| {
+        let (victim, process) = node.run(ranked(100, killable(device, 0, 16)));
+        node.guests.get_mut(&victim).expect("it is there").manners = Manners::Stubborn;
+        node.want(process, device, gib(8));
+        victim
+    });
+    let resolvers = [Resolver::Priority, Resolver::Wait];
+    let askers = [(); 2].map(|()| {
+        let (_, process) = node.run(resolving(&resolvers, spec(device, 0, 16)));
+        process
+    });
+    node.devices.get_mut(&device).expect("it exists").linger = None;
+    node.finish(dying);
+    let asks = askers.map(|process| node.want(process, device, gib(7)));
+    let told = |node: &Node| victims.map(|victim| node.guests[&victim].signals.len());
+    assert_eq!(told(&node), [0, 0], "what the dead hold is on its way");
+    while told(&node) == [0, 0] {
+        node.pass(Nanos::millis(1));
+    }
+    assert_eq!(told(&node), [1, 1], "it does not come");
+    node.devices.get_mut(&device).expect("it exists").linger = Some(Nanos::ZERO);
+    node.live(secs(30));
+    assert!(asks.iter().all(|ask| node.granted(*ask)));
+}
+
+#[test]
+fn an_idle_asker_is_not_ended_for_its_own_ask() {
+    for other_is_killable in [false, true] {
+        let (mut node, device) = Node::with_device(16);
+        let resolvers = [Resolver::Priority, Resolver::Wait];
+        let (asker, first) = node.run(resolving(&resolvers, killable(device, 0, 16)));
+        let (other, second) = node.run(match other_is_killable {
+            true => killable(device, 0, 16),
+            false => spec(device, 0, 16),
+        });
+        node.want(first, device, gib(8));
+        node.want(second, device, gib(7));
+        let ask = node.want(first, device, gib(4));
+        node.pass(secs(20));
+        assert!(node.guests.contains_key(&asker));
+        assert_eq!(node.guests.contains_key(&other), !other_is_killable);
+        assert_eq!(node.granted(ask), other_is_killable);
+    }
+}
+
+#[test]
 fn a_victim_gets_a_grace_before_it_is_killed() {
     let Contest {
         mut node, low, ask, ..
