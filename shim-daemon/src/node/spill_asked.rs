@@ -239,10 +239,13 @@ impl Node {
             .sum()
     }
 
-    /// Whether a suspended tenant's memory still goes to its file.
+    /// Whether a suspended tenant's memory still goes to its file: some is on the host.
     pub(super) fn is_on_its_way(&self, tenant: TenantId) -> bool {
         let elsewhere = &self.residency.storing.elsewhere;
-        elsewhere.contains_key(&tenant) && !self.storable(tenant).is_zero()
+        let known = self.tenants.get(&tenant).into_iter();
+        let mut members = known.flat_map(|known| known.members());
+        let on_host = members.any(|process| !self.residency.host.given(process).is_zero());
+        elsewhere.contains_key(&tenant) && on_host
     }
 
     /// Tells the brain of tenants all of whose memory is in their files. Forgets those that were
@@ -251,6 +254,7 @@ impl Node {
         let world = &self.world;
         let elsewhere = &mut self.residency.storing.elsewhere;
         elsewhere.retain(|tenant, _| world.is_suspended(*tenant));
+        self.give_up_unstorable();
         let all = self.residency.storing.elsewhere.iter();
         let new = all.filter(|(tenant, one)| {
             !one.told && !self.is_on_its_way(**tenant) && self.world.has_left(**tenant)
