@@ -5,6 +5,7 @@
 mod ended;
 mod having;
 mod presented;
+mod returning;
 mod silent;
 mod told;
 mod unstored;
@@ -298,13 +299,17 @@ impl Scene {
 
     /// The process, which is charged for so much, asks for a range.
     fn wants_a_range(&mut self) {
-        let units = u32::try_from(SIZE / 512).unwrap();
-        let line = self.usage.view().line(0, 0).unwrap();
-        line.word.charge_anyway(units);
+        self.is_charged();
         self.says(&Request::HostRange {
             device_index: 0,
             bytes: SIZE,
         });
+    }
+
+    fn is_charged(&self) {
+        let units = u32::try_from(SIZE / 512).unwrap();
+        let line = self.usage.view().line(0, 0).unwrap();
+        line.word.charge_anyway(units);
     }
 
     /// The last reply to the process.

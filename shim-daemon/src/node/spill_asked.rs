@@ -157,17 +157,22 @@ impl Node {
     }
 
     /// A tenant that returns while others lack host memory for a move gives its own back once its
-    /// memory is on the device, before it opens: to unpin memory waits for nothing then.
+    /// memory is on the device, before it opens: to unpin memory waits for nothing then. Nothing of
+    /// it is stored from the return's order on: the word that asked for that is over, and would
+    /// else be taken back later, and the other one with it.
     pub(super) fn ask_to_give_back(&mut self, tenant: TenantId, order: Order) {
         let gives = match order {
-            Order::Return => self.world.is_tight_for_others(tenant),
+            Order::Return => {
+                self.ask_one_to_store(self.world.now(), tenant, false);
+                self.world.is_tight_for_others(tenant)
+            }
             // While it is out, the word says that its memory is to be stored.
             Order::Leave | Order::Out => return,
             Order::In | Order::Seal => false,
         };
-        let number = self.residency.storing.number();
         if !self.residency.storing.asked.contains_key(&tenant) {
-            self.set_spill_word(tenant, gives.then_some(number));
+            let number = gives.then(|| self.residency.storing.number());
+            self.set_spill_word(tenant, number);
         }
     }
 

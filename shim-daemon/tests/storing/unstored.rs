@@ -1,4 +1,5 @@
-//! Memory that is on the host and cannot be stored in a file: a command that wants it there says so.
+//! Memory that is on the host and cannot be stored in a file: a command that wants it there says
+//! so.
 
 use std::process::{Child, Command, Stdio};
 
