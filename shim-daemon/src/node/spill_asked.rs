@@ -270,6 +270,7 @@ impl Node {
             }
             self.happened(now, Event::Elsewhere { tenant });
         }
+        self.tell_found_elsewhere(now);
         self.answer_moves();
     }
 

@@ -1,7 +1,7 @@
 //! Memory on the host that cannot be stored in files: a command that wants it there is refused, or
 //! told of it.
 
-use gpushare_core::{ProcessId, TenantId};
+use gpushare_core::{Event, Nanos, ProcessId, TenantId};
 use gpushare_protocol::page::residency::Movability;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ErrorCode, WireError};
@@ -86,5 +86,33 @@ impl Node {
         let all: Bytes = known.members().map(|one| host.unstorable(one)).sum();
         let why = self.why_it_stays(process);
         Some(format!("{} of it cannot be stored: {why}", all.human()))
+    }
+
+    /// Tells the brain of tenants that are out, all of whose memory is found in files that are not
+    /// the node's, as after a restart: nothing on the host is to be reserved for them.
+    pub(super) fn tell_found_elsewhere(&mut self, now: Nanos) {
+        let all = self.tenants.keys().copied();
+        let found: Vec<TenantId> = all.filter(|one| self.is_found_elsewhere(*one)).collect();
+        for tenant in found {
+            self.happened(now, Event::Elsewhere { tenant });
+        }
+    }
+
+    fn is_found_elsewhere(&self, tenant: TenantId) -> bool {
+        let Some(known) = self.tenants.get(&tenant) else {
+            return false;
+        };
+        let places = known.device_ids().iter();
+        let places = places.filter_map(|device| self.world.residence(tenant, *device));
+        let reserved: Bytes = places.map(|place| place.host).sum();
+        let has_some = |process| {
+            let (stored, before) = self.residency.storing.of_nodes(process);
+            let on_host = self.residency.host.given(process);
+            !(stored + before + on_host).is_zero()
+        };
+        !reserved.is_zero()
+            && self.stored_of(tenant) >= reserved
+            && !known.members().any(has_some)
+            && self.world.has_left(tenant)
     }
 }
