@@ -3,10 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod ended;
+mod found;
 mod having;
 mod presented;
+mod returning;
 mod silent;
 mod told;
+mod unstored;
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -69,6 +72,15 @@ impl Scene {
 
     /// The same of a tenant whose memory moves so.
     fn out_of(how: &'static str) -> Self {
+        let mut scene = Self::begun(how);
+        scene.registers(ConnId(1));
+        scene.shows_its_memory();
+        scene.node.recovered(NOW + Nanos::secs(2));
+        scene
+    }
+
+    /// A tenant whose memory moves so, before its process has come.
+    fn begun(how: &'static str) -> Self {
         let devices = Driver::of(Backend::Misc).list().unwrap();
         let mut settings = Settings::default();
         settings.policy.swap.host = Bytes(SIZE);
@@ -77,7 +89,7 @@ impl Scene {
         let usage = UsagePage::create().unwrap();
         usage.view().found(1, 0);
         let client = client(ConnId(1), tenant, None, how);
-        let mut scene = Self {
+        Self {
             node,
             tenant,
             usage,
@@ -89,16 +101,17 @@ impl Scene {
             jobs: vec![],
             looks: vec![],
             told: vec![],
-        };
-        scene.registers(ConnId(1));
-        scene.shows_its_memory();
-        scene.node.recovered(NOW + Nanos::secs(2));
-        scene
+        }
     }
 
     /// The process comes over a connection, the first time or again.
     fn registers(&mut self, connection: ConnId) {
-        let pid = std::process::id();
+        let new = client(connection, self.tenant, None, self.how);
+        self.registers_as(new, std::process::id(), 0);
+    }
+
+    /// A process comes with what this client's library can do.
+    fn registers_as(&mut self, new: Client, pid: u32, slot: u16) {
         let peer = Peer {
             pid: pid.cast_signed(),
             uid: 0,
@@ -109,14 +122,13 @@ impl Scene {
         let register = Register {
             pid,
             presents_page: true,
-            slot: Some(0),
+            slot: Some(slot),
         };
         let usage = self.usage.descriptor().try_clone_to_owned().unwrap();
-        let new = client(connection, self.tenant, None, self.how);
         let process = self
             .node
             .register(NOW, new, (1, &register), peer, Some(usage));
-        self.client = client(connection, self.tenant, process, self.how);
+        self.client = Client { process, ..new };
         self.work();
         assert!(process.is_some(), "{:?}", self.replies);
     }
@@ -129,6 +141,11 @@ impl Scene {
         let shown = Foreign::new(file.descriptor().unwrap(), &lane);
         self.memory = Some(Arc::new(file));
         self.node.present_memory(self.client, Some(shown));
+        self.says_it_is_out();
+    }
+
+    /// The process says that it has as much on the host, from the previous daemon.
+    fn says_it_is_out(&mut self) {
         self.says(&Request::Residency(Residency {
             device_index: 0,
             epoch: 0,
@@ -283,13 +300,17 @@ impl Scene {
 
     /// The process, which is charged for so much, asks for a range.
     fn wants_a_range(&mut self) {
-        let units = u32::try_from(SIZE / 512).unwrap();
-        let line = self.usage.view().line(0, 0).unwrap();
-        line.word.charge_anyway(units);
+        self.is_charged();
         self.says(&Request::HostRange {
             device_index: 0,
             bytes: SIZE,
         });
+    }
+
+    fn is_charged(&self) {
+        let units = u32::try_from(SIZE / 512).unwrap();
+        let line = self.usage.view().line(0, 0).unwrap();
+        line.word.charge_anyway(units);
     }
 
     /// The last reply to the process.

@@ -143,6 +143,17 @@ impl HostStore {
         })
     }
 
+    /// Bytes of a process's ranges that stay on the host whatever it is asked.
+    pub(super) fn unstorable(&self, process: ProcessId) -> Bytes {
+        self.given(process) - self.storable(process)
+    }
+
+    /// Whether a process's library can have ranges stored.
+    pub(super) fn can_store(&self, process: ProcessId) -> bool {
+        let owner = self.owners.get(&process);
+        owner.is_some_and(|owner| owner.stores)
+    }
+
     /// A process's library can have ranges stored.
     pub(super) fn stores(&mut self, process: ProcessId) {
         self.owners.entry(process).or_default().stores = true;

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gpushare_core::lanes::{Owner, Part};
 use gpushare_core::{Nanos, ProcessId, TenantId};
-use gpushare_protocol::page::residency::Movability;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, Injection, Stored, WireError};
 
@@ -345,21 +344,6 @@ impl Node {
         if let Err(error) = suspended {
             self.answer_command(command, ControlReply::Error(error));
         }
-    }
-
-    /// A tenant that a command may suspend to a file.
-    fn storable_by_name(&self, from: ConnId, name: &str) -> Result<TenantId, WireError> {
-        let tenant = self.suspendable(from, name)?;
-        let known = self.tenants.get(&tenant);
-        let way = known.map(|known| known.control().view().movability());
-        if way == Some(Movability::Managed) {
-            let text = format!(
-                "{name} cannot be suspended to a file: under GPUSHARE_OVERSUBSCRIBE=uvm its memory \
-                 on the host is its programs' own; suspend it without --to"
-            );
-            return Err(WireError::new(ErrorCode::OutOfOrder, text));
-        }
-        Ok(tenant)
     }
 
     fn answer_command(&mut self, (to, id): (ConnId, u32), reply: ControlReply) {

@@ -52,6 +52,7 @@ mod tally;
 mod tenant;
 mod unmanaged;
 mod unrestored;
+mod unstored;
 mod users;
 mod vacated;
 mod views;

@@ -61,6 +61,9 @@ impl Node {
                 None
             }
             Ok((process, registered, descriptors)) => {
+                if client.stores {
+                    self.residency.host.stores(process);
+                }
                 self.effect(Effect::Client {
                     to: client.connection,
                     id,

@@ -157,17 +157,22 @@ impl Node {
     }
 
     /// A tenant that returns while others lack host memory for a move gives its own back once its
-    /// memory is on the device, before it opens: to unpin memory waits for nothing then.
+    /// memory is on the device, before it opens: to unpin memory waits for nothing then. Nothing of
+    /// it is stored from the return's order on: the word that asked for that is over, and would
+    /// else be taken back later, and the other one with it.
     pub(super) fn ask_to_give_back(&mut self, tenant: TenantId, order: Order) {
         let gives = match order {
-            Order::Return => self.world.is_tight_for_others(tenant),
+            Order::Return => {
+                self.ask_one_to_store(self.world.now(), tenant, false);
+                self.world.is_tight_for_others(tenant)
+            }
             // While it is out, the word says that its memory is to be stored.
             Order::Leave | Order::Out => return,
             Order::In | Order::Seal => false,
         };
-        let number = self.residency.storing.number();
         if !self.residency.storing.asked.contains_key(&tenant) {
-            self.set_spill_word(tenant, gives.then_some(number));
+            let number = gives.then(|| self.residency.storing.number());
+            self.set_spill_word(tenant, number);
         }
     }
 
@@ -239,10 +244,13 @@ impl Node {
             .sum()
     }
 
-    /// Whether a suspended tenant's memory still goes to its file.
+    /// Whether a suspended tenant's memory still goes to its file: some is on the host.
     pub(super) fn is_on_its_way(&self, tenant: TenantId) -> bool {
         let elsewhere = &self.residency.storing.elsewhere;
-        elsewhere.contains_key(&tenant) && !self.storable(tenant).is_zero()
+        let known = self.tenants.get(&tenant).into_iter();
+        let mut members = known.flat_map(|known| known.members());
+        let on_host = members.any(|process| !self.residency.host.given(process).is_zero());
+        elsewhere.contains_key(&tenant) && on_host
     }
 
     /// Tells the brain of tenants all of whose memory is in their files. Forgets those that were
@@ -251,6 +259,7 @@ impl Node {
         let world = &self.world;
         let elsewhere = &mut self.residency.storing.elsewhere;
         elsewhere.retain(|tenant, _| world.is_suspended(*tenant));
+        self.give_up_unstorable();
         let all = self.residency.storing.elsewhere.iter();
         let new = all.filter(|(tenant, one)| {
             !one.told && !self.is_on_its_way(**tenant) && self.world.has_left(**tenant)
@@ -261,6 +270,7 @@ impl Node {
             }
             self.happened(now, Event::Elsewhere { tenant });
         }
+        self.tell_found_elsewhere(now);
         self.answer_moves();
     }
 

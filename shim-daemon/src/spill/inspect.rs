@@ -1,13 +1,19 @@
 //! Looks at files and processes that others present. A look may wait for the file's server, or for
 //! the process, for as long as that likes, so it is done on the lane of the party that presents it.
 
+use std::fs::{File, Metadata, Permissions};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 
 use super::folder::{are_one, is_stored_file};
 use crate::foreign::{Foreign, Lane};
 use crate::init::Init;
+
+/// The permissions of a command's file that could else be taken for one of the node's.
+const GIVEN: u32 = 0o400;
+/// A permission that the node's files have.
+const OWN: u32 = 0o200;
 
 /// What is presented.
 #[derive(Debug)]
@@ -84,15 +90,94 @@ impl Inspection {
         };
         let found = file.and_then(|file| file.metadata().ok());
         let own = folder.and_then(|folder| std::fs::metadata(folder).ok());
+        let place = |of: &Metadata| (of.dev(), of.uid());
+        let looks_own =
+            |found: &Metadata| own.as_ref().is_some_and(|own| place(own) == place(found));
+        if let (What::Given(write, _), Some(_)) =
+            (&self.what, found.as_ref().filter(|one| looks_own(one)))
+        {
+            mark_given(write.file());
+        }
         let facts = found.map(|found| Facts {
             bytes: found.blocks().saturating_mul(512),
             // Other files are of folders that commands named.
-            is_nodes: own.is_some_and(|own| (own.dev(), own.uid()) == (found.dev(), found.uid())),
+            is_nodes: looks_own(&found) && found.mode() & OWN != 0,
         });
         Inspected {
             ticket: self.ticket,
             what: self.what,
             facts,
         }
+    }
+}
+
+/// The next daemon is shown this file by a process, and has to know it from one of the node's.
+fn mark_given(file: &File) {
+    if let Err(error) = file.set_permissions(Permissions::from_mode(GIVEN)) {
+        tracing::warn!(%error, "the next daemon will count a command's file as the node's");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd as _;
+
+    use super::*;
+    use crate::foreign::Lanes;
+    use crate::spill::SpillFolder;
+
+    /// A folder of the node's, and beside it one of a command.
+    struct Scene {
+        _place: tempfile::TempDir,
+        own: SpillFolder,
+        other: PathBuf,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let place = tempfile::tempdir().unwrap();
+            let other = place.path().to_owned();
+            Self {
+                own: SpillFolder::open(&other.join("spill")).unwrap(),
+                other,
+                _place: place,
+            }
+        }
+
+        fn look(&self, what: impl FnOnce(&Lane) -> What) -> Option<Facts> {
+            let look = Inspection {
+                ticket: 1,
+                what: what(&Lanes::default().own()),
+                folder: Some(self.own.path().to_owned()),
+            };
+            look.carry_out().facts
+        }
+
+        /// What the next daemon sees of a file that a process shows it.
+        fn is_nodes(&self, file: File) -> bool {
+            let facts = self.look(|lane| What::Kept(Foreign::new(file.into(), lane)));
+            facts.unwrap().is_nodes
+        }
+    }
+
+    #[test]
+    fn a_commands_file_on_the_disk_of_the_nodes_folder_is_not_the_nodes() {
+        let scene = Scene::new();
+        let write = tempfile::tempfile_in(&scene.other).unwrap();
+        let read = File::open(format!("/proc/self/fd/{}", write.as_raw_fd())).unwrap();
+        let kept = read.try_clone().unwrap();
+        let facts = scene.look(|lane| {
+            let foreign = |file: File| Foreign::new(file.into(), lane);
+            What::Given(foreign(write), foreign(read))
+        });
+        assert!(facts.is_some());
+        assert!(!scene.is_nodes(kept));
+    }
+
+    #[test]
+    fn a_file_that_the_daemon_made_is_the_nodes_for_the_next_one() {
+        let scene = Scene::new();
+        let made = scene.own.make().unwrap();
+        assert!(scene.is_nodes(made.read));
     }
 }

@@ -32,7 +32,7 @@ impl Scene {
     }
 
     /// The only answer to a command is an error that says this.
-    fn is_refused(&self, why: &str) {
+    pub(super) fn is_refused(&self, why: &str) {
         match &self.told[..] {
             [ControlReply::Error(error)] => assert!(error.message.contains(why), "{error:?}"),
             told => panic!("{told:?}"),
