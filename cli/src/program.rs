@@ -2,7 +2,8 @@
 
 use crate::settings::Environment;
 use gpushare_sys::files::has_capabilities;
-use nix::unistd::{AccessFlags, access, getegid, geteuid};
+use nix::errno::Errno;
+use nix::unistd::{AccessFlags, access, eaccess, getegid, geteuid};
 use object::LittleEndian;
 use object::elf::{self, FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -33,6 +34,38 @@ pub(crate) fn resolve(command: &OsStr, environment: &Environment) -> Option<Path
     env::split_paths(path)
         .map(|folder| folder.join(command))
         .find(|file| access(file, AccessFlags::X_OK).is_ok() && file.is_file())
+}
+
+/// Looks for a command as `execvp` does: fails with `ENOENT` or `EACCES` where its start is sure to
+/// fail now. Whatever else is wrong with it, its start tells.
+pub(crate) fn look_for(command: &OsStr, environment: &Environment) -> Result<(), Errno> {
+    if command.as_bytes().contains(&b'/') {
+        return match executable(Path::new(command)) {
+            Err(errno @ (Errno::ENOENT | Errno::EACCES)) => Err(errno),
+            _ => Ok(()),
+        };
+    }
+    // Without the variable the C library has folders of its own.
+    let Some(path) = environment.get(OsStr::new("PATH")) else {
+        return Ok(());
+    };
+    let mut failure = Errno::ENOENT;
+    for folder in env::split_paths(path).filter(|_| !command.is_empty()) {
+        match executable(&folder.join(command)) {
+            Ok(()) => return Ok(()),
+            Err(Errno::EACCES) => failure = Errno::EACCES,
+            Err(_) => {}
+        }
+    }
+    Err(failure)
+}
+
+fn executable(file: &Path) -> Result<(), Errno> {
+    eaccess(file, AccessFlags::X_OK)?;
+    match file.is_dir() {
+        true => Err(Errno::EACCES),
+        false => Ok(()),
+    }
 }
 
 /// Why a preload will not be loaded into a program, as its predicate in a sentence.
@@ -200,6 +233,41 @@ mod tests {
             out_of_reach(OsStr::new("no-such-program"), &environment()),
             None
         );
+    }
+
+    #[test]
+    fn a_command_is_looked_for_as_its_start_would_find_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let closed = dir.path().join("closed");
+        fs::create_dir_all(closed.join("folder")).unwrap();
+        fs::write(closed.join("script"), "").unwrap();
+        script(dir.path(), "#!/bin/sh");
+        let file = |path: &Path| path.to_str().unwrap().to_owned();
+        let (first, both) = (
+            file(&closed),
+            format!("{}:{}", closed.display(), dir.path().display()),
+        );
+        for (command, path) in [
+            ("script", Some(&first)),
+            ("script", Some(&both)),
+            ("folder", Some(&first)),
+            ("other", Some(&both)),
+            ("", Some(&first)),
+            ("sh", None),
+            (&file(&closed.join("script")), None),
+            (&file(&closed), None),
+            (&file(&dir.path().join("script")), None),
+            (&file(&dir.path().join("other")), None),
+        ] {
+            let path = path.map(|path| ("PATH".into(), path.into()));
+            let environment: Environment = path.into_iter().collect();
+            let mut start = Command::new(command);
+            let started = start.env_clear().envs(&environment).output();
+            let expected = started.map(|_| ()).map_err(|error| error.raw_os_error());
+            let found = look_for(OsStr::new(command), &environment);
+            let found = found.map_err(|errno| Some(errno as i32));
+            assert_eq!(found, expected, "{command} {environment:?}");
+        }
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, Failure> {
     let Some((command, rest)) = arguments.command.split_first() else {
         return Err(Failure::ours("there is no command to run"));
     };
+    // A name that is mistyped would else wait for the device first, for hours.
+    program::look_for(command, &plan.environment)
+        .map_err(|errno| not_started(command, &plan.environment, &errno.into()))?;
     if let Some(reach) = program::out_of_reach(command, &plan.environment) {
         output::note(&uncovered(command, reach));
     }

@@ -147,7 +147,7 @@ impl Call {
 }
 
 /// Whether the value of this option is the next argument.
-fn has_value(option: &[u8]) -> bool {
+pub(crate) fn has_value(option: &[u8]) -> bool {
     let long = option.strip_prefix(b"--");
     let name = long.or_else(|| option.strip_prefix(b"-"));
     name.is_some_and(|name| VALUED.iter().any(|valued| name == valued.as_bytes()))

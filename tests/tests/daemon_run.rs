@@ -99,6 +99,31 @@ fn an_equal_name_joins_with_equal_limits_and_else_is_refused() {
 }
 
 #[test]
+fn a_command_that_is_not_there_does_not_wait_for_memory() {
+    let home = Home::new("mem=16GiB");
+    let flags = ["--mem-limit", "10GiB", "--start-timeout", "2s"];
+    let end = |program: &str| {
+        let output = home.run("second", &flags).arg(program).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), told)
+    };
+    let found = |program: &str, status: i32, what: &str| {
+        let told = format!("gpushare: {program}: {what}\n");
+        assert_eq!(end(program), (Some(status), told));
+    };
+    found("no-such-command", 127, "command not found");
+    assert!(home.daemons().is_empty(), "none is started for it");
+    let first = home.guest("first", &flags);
+    found("no-such-command", 127, "command not found");
+    found("/no/such/file", 127, "command not found");
+    found("/etc/passwd", 126, "Permission denied (os error 13)");
+    let (status, told) = end("true");
+    assert_eq!(status, Some(125), "{told}");
+    assert!(told.contains("second: waits until"), "{told}");
+    first.finish().silently();
+}
+
+#[test]
 fn a_request_that_does_not_fit_is_reported_and_starts_when_it_fits() {
     let home = Home::new("mem=16GiB");
     let first = home.guest("first", &["--mem-limit", "10GiB"]);

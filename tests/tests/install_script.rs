@@ -286,3 +286,24 @@ fn a_daemon_that_does_not_start_is_named_and_the_rest_is_installed() {
     assert!(said.contains("removed from"), "{said}");
     assert!(!root.join("etc/systemd/system/gpushared.service").exists());
 }
+
+/// By default systemd gives a unit up after five starts in ten seconds, until somebody starts it.
+#[test]
+fn each_unit_that_always_restarts_is_never_given_up() {
+    let packaging = fs::read_dir(repository().join("packaging")).expect("a folder");
+    let mut restarting = Vec::new();
+    for file in packaging.map(|file| file.expect("a file").path()) {
+        if file.extension().is_none_or(|kind| kind != "service") {
+            continue;
+        }
+        let text = fs::read_to_string(&file).expect("text");
+        if text.lines().any(|line| line == "Restart=always") {
+            // In another section than this systemd warns and goes on without it.
+            let unit = text.split("[Service]").next().expect("a first part");
+            let unlimited = unit.lines().any(|line| line == "StartLimitIntervalSec=0");
+            assert!(unlimited, "{}", file.display());
+            restarting.push(file);
+        }
+    }
+    assert_eq!(restarting.len(), 2, "{restarting:?}");
+}

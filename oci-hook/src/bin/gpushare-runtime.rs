@@ -7,11 +7,17 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use gpushare_oci_hook::Failure;
+use gpushare_oci_hook::log::Log;
 use gpushare_oci_hook::wrapper::Call;
 
 fn main() -> ExitCode {
     let Err(failure) = run();
-    let _ = writeln!(std::io::stderr(), "gpushare: {failure}");
+    let told = format!("gpushare: {failure}");
+    let _ = writeln!(std::io::stderr(), "{told}");
+    // The refusal stands without it.
+    if let Some(log) = Log::of(std::env::args_os().skip(1)) {
+        let _ = log.add(&told);
+    }
     ExitCode::FAILURE
 }
 

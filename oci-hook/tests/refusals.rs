@@ -1,0 +1,93 @@
+//! What an engine is told when `gpushare-runtime` refuses a container.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// A folder with a bundle whose container asks by this annotation, and a runtime that tells its
+/// arguments.
+fn place(annotation: &str) -> tempfile::TempDir {
+    let place = tempfile::tempdir().unwrap();
+    let config = format!("{{\"annotations\":{{\"gpushare.io/{annotation}\":\"4GiB\"}}}}");
+    fs::write(place.path().join("config.json"), config).unwrap();
+    let runtime = place.path().join("runc");
+    fs::write(&runtime, "#!/bin/sh\necho \"$@\"\n").unwrap();
+    fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755)).unwrap();
+    place
+}
+
+fn create(place: &Path, log: &Path, format: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gpushare-runtime"))
+        .arg(format!("--gpushare-runtime={}/runc", place.display()))
+        .arg("--log")
+        .arg(log)
+        .args(["--log-format", format, "create", "--bundle"])
+        .arg(place)
+        .arg("id")
+        .output()
+        .unwrap()
+}
+
+/// Its status is the one of a refusal, and its standard error has the reason.
+#[track_caller]
+fn refused(output: &Output) {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.starts_with("gpushare: "), "{told}");
+    assert!(told.contains("mem-limt"), "{told}");
+}
+
+#[test]
+fn a_refusal_is_a_line_of_the_engines_log_in_the_form_it_asks_for() {
+    let place = place("mem-limt");
+    let log = place.path().join("log.json");
+    refused(&create(place.path(), &log, "json"));
+    refused(&create(place.path(), &log, "text"));
+    let text = fs::read_to_string(&log).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let [json, plain] = lines[..] else {
+        panic!("two lines: {text}");
+    };
+    let entry: serde_json::Value = serde_json::from_str(json).unwrap();
+    assert_eq!(entry["level"], "error");
+    let told = entry["msg"].as_str().unwrap();
+    assert!(told.starts_with("gpushare: "), "{told}");
+    assert!(told.contains("mem-limt"), "{told}");
+    let time = entry["time"].as_str().unwrap();
+    // As Go's time.RFC3339, which the engines read.
+    let digits = time.replace(|letter: char| letter.is_ascii_digit(), "0");
+    assert_eq!(digits, "0000-00-00T00:00:00Z", "{time}");
+    let quoted = told.replace('"', "\\\"");
+    let end = format!(" level=error msg=\"{quoted}\"");
+    assert!(plain.starts_with("time=\"20"), "{plain}");
+    assert!(plain.ends_with(&end), "{plain}");
+}
+
+#[test]
+fn a_container_that_is_not_refused_leaves_the_log_to_the_runtime() {
+    let place = place("mem-limit");
+    let log = place.path().join("log.json");
+    let output = create(place.path(), &log, "json");
+    assert!(output.status.success(), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains("--log-format json create"), "{told}");
+    assert!(!log.exists());
+}
+
+#[test]
+fn a_log_that_cannot_be_written_changes_nothing_of_a_refusal() {
+    let place = place("mem-limt");
+    let pipe = place.path().join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    // The pipe has no reader: opening it must not wait for one.
+    for log in [
+        pipe.as_path(),
+        place.path(),
+        &place.path().join("no/such/folder"),
+    ] {
+        refused(&create(place.path(), log, "json"));
+    }
+}
