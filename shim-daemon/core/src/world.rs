@@ -287,7 +287,11 @@ impl World {
         let both = books.check().and_then(|()| leases());
         both.map_err(|broken| format!("{device:?}: {broken}"))?;
         let mut accounts = books.accounts();
-        accounts.try_for_each(|(tenant, _)| self.tenants.check_one(tenant))?;
+        accounts.try_for_each(|(tenant, account)| {
+            self.tenants.check_one(tenant)?;
+            self.tenants
+                .check_overhead(tenant, device, account.overhead)
+        })?;
         self.check_places(device)?;
         self.asks.check_on(device)
     }

@@ -3,7 +3,8 @@
 use crate::node::swap::{policy, swapping};
 use crate::node::{Node, gib, secs, spec};
 use gpushare_core::{
-    Bytes, DeviceId, Event, Notice, Oversubscribe, Place, Policy, ProcessId, TenantId, TenantSpec,
+    Bytes, DeviceId, Event, Nanos, Notice, Oversubscribe, Place, Policy, ProcessId, TenantId,
+    TenantSpec,
 };
 
 fn mib(count: u64) -> Bytes {
@@ -107,6 +108,33 @@ fn managed_memory_of_the_dead_is_limbo_until_it_is_gone() {
     node.live(secs(3));
     let view = node.world.device(device).unwrap();
     assert_eq!((view.limbo, view.unmanaged), (Bytes::ZERO, Bytes::ZERO));
+}
+
+#[test]
+fn the_last_look_says_whose_is_what_appears_or_stays_unlisted() {
+    for on_card in [true, false] {
+        let (mut node, device, _, process) = holding(false, 8);
+        let (_, neighbour) = node.run(spec(device, 0, 4));
+        let ask = node.want(neighbour, device, gib(4));
+        assert!(node.granted(ask));
+        node.live(secs(2));
+        if !on_card {
+            let proc = node.processes.get_mut(&process).expect("it runs");
+            proc.set_away(device, gib(8));
+            proc.managed.insert(device, Bytes::ZERO);
+            node.live(secs(2));
+        }
+        // Of a process that dies no list has anything more, and its memory stays only where the
+        // tenant's pages have left.
+        let hardware = node.devices.get_mut(&device).expect("it exists");
+        hardware.linger = Some(if on_card { Nanos::ZERO } else { secs(2) });
+        hardware.lists_dead = false;
+        node.exit(neighbour);
+        node.live(Nanos::millis(100));
+        let limbo = node.world.device(device).unwrap().limbo;
+        assert_eq!(limbo.is_zero(), on_card, "{limbo:?}");
+        assert_eq!(unmanaged(&node, device), Bytes::ZERO);
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::resolver::{Burst, Candidate, Case, Resolve, Resolver, Verdict};
 use crate::room::Room;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
+use std::cell::LazyCell;
 
 impl World {
     /// Starts steps that may make room, or refuses. Returns how much of the free memory lower asks
@@ -105,6 +106,7 @@ impl World {
                 Verdict::Move(victims) => {
                     let given = self.move_all(pass.device, &victims, pending.tenant);
                     if given < rest.taken {
+                        pass.candidates = None;
                         continue;
                     }
                     pass.forget();
@@ -188,14 +190,20 @@ impl World {
             since: pending.since,
             rotates: pending.turn.is_some(),
         };
-        let movers = match by {
-            None | Some(Resolver::Swap) => self.movers(device, asker, &pass.order),
-            _ => Vec::new(),
+        let moves = matches!(by, None | Some(Resolver::Swap));
+        let movers = match moves {
+            true => self.movers(device, asker, &pass.order),
+            false => Vec::new(),
         };
-        let (host, soon) = self.host_for(None);
+        // It is summed over the whole node, and few asks come to it.
+        let host = LazyCell::new(|| self.host_for(None));
+        let alone = || {
+            let short = rest.taken - above;
+            self.fits_alone(device, pending.tenant, short, || host.1, &movers)
+        };
         let candidates = match by {
             None | Some(Resolver::Priority) => self.looked_up(pass, pending.tenant, physical),
-            _ => &[],
+            _ => Vec::new(),
         };
         let case = Case {
             priority: self.tenants.priority(pending.tenant),
@@ -203,13 +211,17 @@ impl World {
             borrowed: promised.is_zero(),
             patience: pending.until - self.timers.now(),
             ladder: self.policy.ladder(),
-            candidates,
+            candidates: &candidates,
             movers: &movers,
             guaranteed,
             now: self.timers.now(),
-            host,
+            host: if movers.is_empty() {
+                Bytes::ZERO
+            } else {
+                host.0
+            },
             room: self.residency.host.free(),
-            alone: self.fits_alone(device, pending.tenant, (rest.taken - above, soon), &movers),
+            alone: moves && alone(),
         };
         let verdict = match by {
             Some(resolver) => resolver.policy().resolve(&case),
@@ -222,32 +234,32 @@ impl World {
         verdict
     }
 
-    /// [`Self::candidates`], looked up once for asks that follow each other.
-    fn looked_up<'a>(
-        &self,
-        pass: &'a mut Pass,
-        asker: TenantId,
-        physical: bool,
-    ) -> &'a [Candidate] {
-        let known = pass.candidates.take();
-        let known = known.filter(|(of, _)| *of == (asker, physical));
-        let fresh = || {
-            (
-                (asker, physical),
-                self.candidates(pass.device, asker, physical),
-            )
-        };
-        &pass.candidates.insert(known.unwrap_or_else(fresh)).1
+    /// [`Self::candidates`], looked up once for the asks of a walk as far as none of them changes
+    /// what tenants hold.
+    fn looked_up(&self, pass: &mut Pass, asker: TenantId, physical: bool) -> Vec<Candidate> {
+        let known = pass.candidates.take().filter(|(of, _)| *of == physical);
+        let fresh = || (physical, self.all_candidates(pass.device, physical));
+        let (_, all) = pass.candidates.insert(known.unwrap_or_else(fresh));
+        all.iter()
+            .filter(|one| one.tenant != asker)
+            .copied()
+            .collect()
     }
 
-    /// Tenants that may be ended to get memory back here: they use more than their request and
-    /// allowed it.
+    /// Tenants that may be ended to get memory back here for this asker.
     pub(super) fn candidates(
         &self,
         device: DeviceId,
         asker: TenantId,
         physical: bool,
     ) -> Vec<Candidate> {
+        let mut all = self.all_candidates(device, physical);
+        all.retain(|one| one.tenant != asker);
+        all
+    }
+
+    /// The same for any asker: they use more than their request and allowed it.
+    fn all_candidates(&self, device: DeviceId, physical: bool) -> Vec<Candidate> {
         let Some(books) = self.ledger.get(device) else {
             return Vec::new();
         };
@@ -266,15 +278,16 @@ impl World {
                 destroys: self.in_use_everywhere(tenant),
             })
         };
-        let borrowers = books.accounts().filter(|(tenant, account)| {
-            *tenant != asker && account.loan.killable && account.over_request()
-        });
+        let borrowers = books
+            .accounts()
+            .filter(|(_, account)| account.loan.killable && account.over_request());
         borrowers.filter_map(candidate).collect()
     }
 
     fn in_use_everywhere(&self, tenant: TenantId) -> Bytes {
-        let all = self.ledger.all();
-        let accounts = all.filter_map(|(_, books)| books.account(tenant));
+        let known = self.tenants.get(tenant).into_iter();
+        let quotas = known.flat_map(|known| &known.spec().quotas);
+        let accounts = quotas.filter_map(|(device, _)| self.ledger.account(*device, tenant));
         accounts.map(|account| account.in_use).sum()
     }
 

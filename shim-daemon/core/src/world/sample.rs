@@ -8,7 +8,7 @@ use super::World;
 use crate::decision::Notice;
 use crate::event::{ProcessSample, Sample};
 use crate::ids::{CostClass, DeviceId, ProcessId, TenantId};
-use crate::ledger::Device;
+use crate::ledger::{Account, Device};
 use crate::limbo::Limbo;
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
@@ -95,7 +95,7 @@ impl World {
             }
         }
         let mut unlisted = used - ours - strangers;
-        let mut gaps = self.gaps(device, taken, &living);
+        let mut gaps = self.gaps(device, taken, unlisted, &living);
         let known = gaps.fill_as_before(unlisted);
         unlisted -= known;
         ours += known;
@@ -179,9 +179,11 @@ impl World {
             }
         }
         let after = opened.overhead();
-        books.change(tenant, |account| {
-            account.overhead = account.overhead - before + after
-        });
+        if before != after {
+            books.change(tenant, |account| {
+                account.overhead = account.overhead - before + after
+            });
+        }
         if let Some((class, overhead)) = learned {
             self.costs.learn(class, overhead, most);
         }
@@ -218,15 +220,17 @@ impl World {
         let Some(books) = self.ledger.get(device) else {
             return;
         };
-        let accounts: Vec<TenantId> = books.accounts().map(|(tenant, _)| tenant).collect();
-        for tenant in accounts {
+        let excess = |(tenant, account): (TenantId, &Account)| {
             let used = living.get(&tenant).copied().unwrap_or_default();
-            let changed = self.ledger.change(device, tenant, |account| {
-                let bytes = used - account.may_be_on_card() - account.overhead;
-                let before = std::mem::replace(&mut account.excess, bytes);
-                (before.is_zero() && !bytes.is_zero()).then_some(bytes)
+            let bytes = used - account.may_be_on_card() - account.overhead;
+            (account.excess != bytes).then_some((tenant, bytes))
+        };
+        let changes: Vec<(TenantId, Bytes)> = books.accounts().filter_map(excess).collect();
+        for (tenant, bytes) in changes {
+            let before = self.ledger.change(device, tenant, |account| {
+                std::mem::replace(&mut account.excess, bytes)
             });
-            if let Some(bytes) = changed.flatten() {
+            if before.is_some_and(Bytes::is_zero) {
                 self.notice(Notice::Excess {
                     tenant,
                     device,

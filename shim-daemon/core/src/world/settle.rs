@@ -56,9 +56,9 @@ pub(super) struct Pass {
     equals: Room,
     /// The grants of this walk to tenants that may have more asks in it.
     claimed: BTreeMap<TenantId, Bytes>,
-    /// The tenants that could be ended for an asker, as last looked up: many asks of one tenant
-    /// need one look-up.
-    pub(super) candidates: Option<((TenantId, bool), Vec<Candidate>)>,
+    /// The tenants that could be ended for an ask of credit, or for one that the driver refused
+    /// (`true`), as last looked up: many asks need one look-up.
+    pub(super) candidates: Option<(bool, Vec<Candidate>)>,
     /// Whether an ask waits for a look at the device.
     pub(super) looks: bool,
     /// For this asker all unused grants of other tenants are reclaimed already.

@@ -7,9 +7,10 @@ mod process;
 mod tenant;
 
 use super::ladder::{Ending, Rung};
-use crate::ids::{ProcessId, TenantId};
+use crate::ids::{DeviceId, ProcessId, TenantId};
 use crate::spec::TenantSpec;
 use crate::time::Nanos;
+use gpushare_protocol::units::Bytes;
 pub(super) use process::{Opened, Process};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -194,6 +195,28 @@ impl Tenants {
         }
         let mut all = self.tenants.keys();
         all.try_for_each(|tenant| self.check_one(*tenant))
+    }
+
+    /// Whether the account of a tenant has the overhead of its processes on a device.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn check_overhead(
+        &self,
+        tenant: TenantId,
+        device: DeviceId,
+        booked: Bytes,
+    ) -> Result<(), String> {
+        let opened = self
+            .members(tenant)
+            .filter_map(|(_, process)| process.on(device));
+        let overhead: Bytes = opened.map(Opened::overhead).sum();
+        match overhead == booked {
+            true => Ok(()),
+            false => Err(format!(
+                "{tenant:?} has an overhead of {booked:?}, its processes of {overhead:?}"
+            )),
+        }
     }
 
     /// [`Self::check`] for one tenant.

@@ -56,29 +56,36 @@ impl Gaps {
 }
 
 impl World {
-    /// The gaps at a look that was `taken` then and that shows this as `living`.
+    /// The gaps at a look that was `taken` then and that shows this as `living`: those that are
+    /// filled, or were at the last look. Where nothing is `unlisted` none is filled.
     pub(super) fn gaps(
         &self,
         device: DeviceId,
         taken: Nanos,
+        unlisted: Bytes,
         living: &BTreeMap<TenantId, Bytes>,
     ) -> Gaps {
         let books = self.ledger.get(device).into_iter();
         let gap = |(tenant, account): (TenantId, &Account)| {
-            let listed = living.get(&tenant).copied().unwrap_or_default();
-            // An overhead that is above all that is listed is a guess.
-            let shown = listed - account.overhead;
-            Gap {
+            let most = || {
+                let listed = living.get(&tenant).copied().unwrap_or_default();
+                // An overhead that is above all that is listed is a guess.
+                let shown = listed - account.overhead;
+                self.beyond(shown, (tenant, account), device, taken)
+            };
+            let gap = Gap {
                 tenant,
-                most: self.beyond(shown, (tenant, account), device, taken),
+                most: (!unlisted.is_zero()).then(most).unwrap_or_default(),
                 before: account.unlisted,
                 held: Bytes::ZERO,
-            }
+            };
+            (!gap.most.is_zero() || !gap.before.is_zero()).then_some(gap)
         };
-        Gaps(books.flat_map(|books| books.accounts()).map(gap).collect())
+        let accounts = books.flat_map(|books| books.accounts());
+        Gaps(accounts.filter_map(gap).collect())
     }
 
-    /// Adds what fills the gaps to what is `living`.
+    /// Adds what fills the gaps to what is `living`. Most looks show the same as the last one.
     pub(super) fn explain(
         &mut self,
         device: DeviceId,
@@ -86,8 +93,9 @@ impl World {
         gaps: Gaps,
         living: &mut BTreeMap<TenantId, Bytes>,
     ) {
-        for Gap { tenant, held, .. } in gaps.0 {
-            if self.residency.is_in_since(device, tenant, taken) {
+        for gap in gaps.0 {
+            let (tenant, held) = (gap.tenant, gap.held);
+            if held != gap.before && self.residency.is_in_since(device, tenant, taken) {
                 self.ledger
                     .change(device, tenant, |account| account.unlisted = held);
             }

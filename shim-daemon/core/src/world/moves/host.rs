@@ -2,7 +2,7 @@
 
 use crate::ids::{DeviceId, TenantId};
 use crate::ledger::Account;
-use crate::residency::{Held, HostView, Place, Rotation, STORED};
+use crate::residency::{Held, HostView, Place, Resident, Rotation, STORED};
 use crate::world::World;
 use gpushare_protocol::units::Bytes;
 
@@ -105,13 +105,8 @@ impl World {
         bytes: Bytes,
     ) -> Bytes {
         let account = self.ledger.account(device, tenant);
-        let host = account.map_or(bytes, |account| account.host_for(bytes));
         let resident = self.residency.get(device, tenant);
-        let members = resident.map_or(0, |resident| resident.members()) as u64;
-        match host.is_zero() {
-            true => host,
-            false => host + Bytes(STORED.0.saturating_mul(members.saturating_sub(1))),
-        }
+        in_whole_steps(account, resident, bytes)
     }
 
     /// The same for all of its memory there.
@@ -148,9 +143,12 @@ impl World {
         }
         let free = self.residency.host.unreserved();
         let largest = self.residency.devices().map(|(device, rotation)| {
-            let sizes = rotation
-                .all()
-                .map(|(tenant, _)| self.all_on_host(tenant, device));
+            let books = self.ledger.get(device);
+            let sizes = rotation.all().map(|(tenant, resident)| {
+                let account = books.and_then(|books| books.account(tenant));
+                let all = account.map_or(Bytes::ZERO, |account| account.in_use);
+                in_whole_steps(account, Some(resident), all)
+            });
             sizes.max().unwrap_or_default()
         });
         let kept: Bytes = largest.sum();
@@ -164,7 +162,18 @@ impl World {
     /// The host memory for all that is away from a device: only tenants that move have any.
     fn away_from(&self, (device, rotation): (DeviceId, &Rotation)) -> Bytes {
         let tenants = rotation.all().map(|(tenant, _)| tenant);
-        let accounts = tenants.filter_map(|tenant| self.ledger.account(device, tenant));
+        let books = self.ledger.get(device);
+        let accounts = tenants.filter_map(|tenant| books?.account(tenant));
         accounts.map(|account| account.host_for(account.away)).sum()
+    }
+}
+
+/// The host memory for `bytes` of a tenant's memory.
+fn in_whole_steps(account: Option<&Account>, resident: Option<&Resident>, bytes: Bytes) -> Bytes {
+    let host = account.map_or(bytes, |account| account.host_for(bytes));
+    let members = resident.map_or(0, |resident| resident.members()) as u64;
+    match host.is_zero() {
+        true => host,
+        false => host + Bytes(STORED.0.saturating_mul(members.saturating_sub(1))),
     }
 }

@@ -279,7 +279,7 @@ impl World {
             now,
             host,
             room,
-            alone: self.fits_alone(device, tenant, (rest - pass.above.taken, soon), &movers),
+            alone: self.fits_alone(device, tenant, rest - pass.above.taken, || soon, &movers),
         };
         let verdict = if guaranteed {
             Burst.resolve(&case)
@@ -314,15 +314,24 @@ impl World {
     }
 
     /// Whether there is room for so much more than is free, if all that may be moved were, and
-    /// `host` memory for what has to be out then.
+    /// `host` memory for what has to be out then: asked for only where it may be enough.
     pub(in crate::world) fn fits_alone(
         &self,
         device: DeviceId,
         asker: TenantId,
-        (short, host): (Bytes, Bytes),
+        short: Bytes,
+        host: impl FnOnce() -> Bytes,
         movers: &[Mover],
     ) -> bool {
-        let later = self.moves_later(device, asker);
+        // Also what ends, though an equal that is before it may have counted on that.
+        let other = self.moves_later(device, asker) + self.lasting(device).0.taken;
+        // Where all that is missing is kept for tenants that come back, its turn is after theirs.
+        let after = self.returning(device).any(|(tenant, _)| tenant != asker);
+        let most = other + movers.iter().map(|mover| mover.gives).sum();
+        if short > most || (!after && most.is_zero()) {
+            return false;
+        }
+        let host = host();
         let room = self.residency.host.free();
         // Each mover needs the host for all of its memory, however little of it is wanted.
         let mut sizes: Vec<(Bytes, Bytes)> = movers
@@ -338,13 +347,10 @@ impl World {
             fits
         });
         let now: Bytes = fitting.map(|(_, gives)| gives).sum();
-        // Also what ends, though an equal that is before it may have counted on that.
-        let all = now + later + self.lasting(device).0.taken;
+        let all = now + other;
         // Tenants that take nothing of the budget.
         let own = movers.iter().filter(|mover| mover.host.is_zero());
         let own: Bytes = own.map(|mover| mover.gives).sum();
-        // Where all that is missing is kept for tenants that come back, its turn is after theirs.
-        let after = self.returning(device).any(|(tenant, _)| tenant != asker);
         (after || !all.is_zero()) && short <= all && short <= host + own
     }
 
