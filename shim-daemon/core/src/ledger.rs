@@ -44,6 +44,8 @@ pub(crate) struct Device {
     orphaned: Bytes,
     /// Memory of processes that belong to no tenant.
     unmanaged: Bytes,
+    /// The part of it that no process was listed with.
+    unlisted: Bytes,
     /// How far facts have pushed *taken* above the usable memory. Decisions never raise it.
     overdrawn: Bytes,
     /// When the last sample was taken, and how much memory the driver could still give.
@@ -66,6 +68,7 @@ impl Device {
             limbo: BTreeMap::new(),
             orphaned: Bytes::ZERO,
             unmanaged: Bytes::ZERO,
+            unlisted: Bytes::ZERO,
             overdrawn: Bytes::ZERO,
             sampled: None,
             lagged: None,
@@ -90,8 +93,14 @@ impl Device {
         self.unmanaged
     }
 
-    pub(crate) fn set_unmanaged(&mut self, bytes: Bytes) {
-        self.unmanaged = bytes;
+    /// The part of it that no process was listed with at the last look.
+    pub(crate) fn unlisted(&self) -> Bytes {
+        self.unlisted
+    }
+
+    /// So much is unmanaged, of which no process is listed with so much.
+    pub(crate) fn set_unmanaged(&mut self, bytes: Bytes, unlisted: Bytes) {
+        (self.unmanaged, self.unlisted) = (bytes, unlisted);
     }
 
     /// When the last sample was taken, and how much memory the driver could still give.

@@ -73,6 +73,7 @@ mod together_trials;
 mod together_unmeasured;
 mod turns;
 mod unlisted;
+mod unlisted_races;
 mod uvm;
 mod vacated;
 mod victims;

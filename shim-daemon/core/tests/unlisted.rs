@@ -13,7 +13,7 @@ fn mib(count: u64) -> Bytes {
 
 /// A device of 16 GiB with a tenant that has a measured context of 512 MiB and has charged so many
 /// GiB, all of them managed memory of its own.
-fn holding(listed: bool, charged: u64) -> (Node, DeviceId, TenantId, ProcessId) {
+pub(crate) fn holding(listed: bool, charged: u64) -> (Node, DeviceId, TenantId, ProcessId) {
     let mut node = Node::with(Policy {
         first_overhead: mib(512),
         step: Bytes(1),
@@ -33,12 +33,12 @@ fn holding(listed: bool, charged: u64) -> (Node, DeviceId, TenantId, ProcessId) 
     (node, device, tenant, process)
 }
 
-fn unmanaged(node: &Node, device: DeviceId) -> Bytes {
+pub(crate) fn unmanaged(node: &Node, device: DeviceId) -> Bytes {
     node.world.device(device).expect("it exists").unmanaged
 }
 
 /// A look that shows more in use than there is, of which it lists so much for strangers.
-fn sees_more(node: &mut Node, device: DeviceId, more: Bytes, listed: Bytes) {
+pub(crate) fn sees_more(node: &mut Node, device: DeviceId, more: Bytes, listed: Bytes) {
     let Event::Sampled { device, mut sample } = node.look_at(device) else {
         unreachable!()
     };

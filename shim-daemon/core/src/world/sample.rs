@@ -102,29 +102,37 @@ impl World {
         let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
-        // The sample says nothing about a process that died after it was taken.
-        let before = books.limbo().filter(|(_, entry)| entry.since < taken);
-        let entries: Vec<(ProcessId, Limbo)> = before.map(|(id, entry)| (id, *entry)).collect();
+        let entries = books.limbo().map(|(id, entry)| (id, *entry));
+        let mut entries: Vec<(ProcessId, Limbo)> = entries.collect();
+        // A process that died after the sample was taken lived in it: its memory comes first.
+        let had_died = |entry: &Limbo| entry.since < taken;
+        entries.sort_by_key(|(_, entry)| had_died(entry));
         // A device may no longer list a process, or all of its memory, before it gives that back:
-        // the memory beyond the unmanaged.
-        let mut late = used - ours - books.unmanaged();
+        // memory that was not unlisted before.
+        let mut late = unlisted - books.unlisted();
         for (process, entry) in entries {
             let listed = dead.get(&process).copied().unwrap_or_default();
+            let died = had_died(&entry);
             let counts = entry.since + self.policy.limbo_grace(&entry) > self.timers.now();
-            let most = if counts { late } else { Bytes::ZERO };
+            let most = if counts || !died { late } else { Bytes::ZERO };
             let held = (entry.bytes - listed).min(most);
             let all = (entry.bytes + entry.evictable - listed).min(most);
             late -= all;
             unlisted -= all;
             ours += all;
-            books.exhume(process, listed + held);
+            // Of how much stays the sample says nothing, if the process died after it.
+            if died {
+                books.exhume(process, listed + held);
+            }
         }
-        let more = used - ours - books.unmanaged();
-        let late = self.not_gone(device, more, &mut living);
-        ours += late + gaps.fill(unlisted - late);
+        let more = unlisted - books.unlisted();
+        let late = self.not_gone(device, more, &mut gaps, &mut living);
+        let known = late + gaps.fill(unlisted - late);
+        unlisted -= known;
+        ours += known;
         self.explain(device, taken, gaps, &mut living);
         if let Some(books) = self.ledger.get_mut(device) {
-            books.set_unmanaged(used - ours);
+            books.set_unmanaged(used - ours, unlisted);
         }
         self.lapse_unseen(device, taken, processes);
         self.update_away(device, taken, Some(&living));
@@ -267,5 +275,5 @@ fn by_total(books: &mut Device, taken: Nanos, used: Bytes) {
         rest -= holds;
         books.exhume(process, holds);
     }
-    books.set_unmanaged(rest);
+    books.set_unmanaged(rest, rest);
 }

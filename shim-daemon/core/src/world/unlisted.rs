@@ -30,7 +30,7 @@ struct Gap {
 
 /// Those of all tenants on a device.
 #[derive(Debug)]
-pub(super) struct Gaps(Vec<Gap>);
+pub(in crate::world) struct Gaps(Vec<Gap>);
 
 impl Gaps {
     /// Unlisted memory fills the gaps as far as it did before. Returns how much.
@@ -41,6 +41,20 @@ impl Gaps {
     /// It fills the gaps. Returns how much.
     pub(super) fn fill(&mut self, unlisted: Bytes) -> Bytes {
         self.fill_to(unlisted, |gap| gap.most)
+    }
+
+    /// How much of unlisted memory is a tenant's so far.
+    pub(in crate::world) fn held(&self, tenant: TenantId) -> Bytes {
+        let own = self.0.iter().find(|gap| gap.tenant == tenant);
+        own.map_or(Bytes::ZERO, |gap| gap.held)
+    }
+
+    /// So much more of it is a tenant's, whose gap is the smaller for that.
+    pub(in crate::world) fn narrow(&mut self, tenant: TenantId, by: Bytes) {
+        let own = self.0.iter_mut().find(|gap| gap.tenant == tenant);
+        if let Some(gap) = own {
+            gap.most -= by;
+        }
     }
 
     fn fill_to(&mut self, mut unlisted: Bytes, level: impl Fn(&Gap) -> Bytes) -> Bytes {

@@ -7,6 +7,7 @@ use crate::residency::Place;
 use crate::time::Nanos;
 use crate::timers::Timer;
 use crate::world::World;
+use crate::world::unlisted::Gaps;
 use gpushare_protocol::units::Bytes;
 use std::collections::BTreeMap;
 
@@ -60,11 +61,12 @@ impl World {
 
     /// Memory of tenants that report it gone, or a part of it, which their processes no longer list
     /// and the device's total still has, of so much that no process lists. It is added to what is
-    /// `living`.
+    /// `living`, beside what fills its gap.
     pub(in crate::world) fn not_gone(
         &self,
         device: DeviceId,
         mut unlisted: Bytes,
+        gaps: &mut Gaps,
         living: &mut BTreeMap<TenantId, Bytes>,
     ) -> Bytes {
         let mut all = Bytes::ZERO;
@@ -81,7 +83,9 @@ impl World {
                 continue;
             };
             let listed = living.entry(tenant).or_default();
-            let held = unlisted.min(account.in_use + account.overhead - *listed);
+            let shown = *listed + gaps.held(tenant);
+            let held = unlisted.min(account.in_use + account.overhead - shown);
+            gaps.narrow(tenant, held);
             *listed += held;
             unlisted -= held;
             all += held;

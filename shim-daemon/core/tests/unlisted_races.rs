@@ -1,0 +1,147 @@
+//! Unlisted memory while something else happens: a death, a move, strangers that come and go.
+
+use crate::node::swap::{Obeys, policy, swapping};
+use crate::node::{Node, gib, secs};
+use crate::unlisted::{holding, sees_more, unmanaged};
+use gpushare_core::{
+    Bytes, DeviceId, Event, Nanos, Notice, Oversubscribe, Place, Policy, TenantId, TenantSpec,
+};
+
+fn mib(count: u64) -> Bytes {
+    Bytes::mib(count)
+}
+
+/// A device of 16 GiB that lists no managed memory, and a tenant under `uvm` that has a measured
+/// context of 512 MiB and has charged 10 GiB.
+fn paged() -> (Node, DeviceId, TenantId) {
+    let mut node = Node::with(Policy {
+        first_overhead: mib(512),
+        ..policy(0)
+    });
+    let device = node.device(16);
+    let hardware = node.devices.get_mut(&device).expect("it exists");
+    hardware.lists_managed = false;
+    let (tenant, process) = node.run(TenantSpec {
+        oversubscribe: Oversubscribe::Uvm,
+        ..swapping(device, 16 << 10)
+    });
+    node.sample(device);
+    let ask = node.want(process, device, gib(10));
+    assert!(node.granted(ask));
+    let guest = node.guests.get_mut(&tenant).expect("it runs");
+    guest.moves.works = false;
+    (node, device, tenant)
+}
+
+fn limbo(node: &Node, device: DeviceId) -> Bytes {
+    node.world.device(device).expect("it exists").limbo
+}
+
+/// From now on so much is listed for strangers.
+fn strangers(node: &mut Node, device: DeviceId, bytes: Bytes) {
+    let hardware = node.devices.get_mut(&device).expect("it exists");
+    hardware.foreign = bytes;
+}
+
+#[test]
+fn a_death_during_a_look_makes_no_memory_unmanaged() {
+    for lingers in [true, false] {
+        let (mut node, device, _, process) = holding(false, 8);
+        node.sample(device);
+        let hardware = node.devices.get_mut(&device).expect("it exists");
+        hardware.linger = Some(if lingers { secs(60) } else { Nanos::ZERO });
+        hardware.lists_dead = false;
+        let look = node.look_at(device);
+        // The look that follows the death at once is not told before this one.
+        let gone = node.kill(process).expect("it lived");
+        let now = node.now;
+        node.world.handle(now, gone);
+        node.world.handle(now, look);
+        assert_eq!(unmanaged(&node, device), Bytes::ZERO);
+        assert_eq!(limbo(&node, device), gib(8) + mib(512));
+        node.sample(device);
+        let rest = if lingers {
+            gib(8) + mib(512)
+        } else {
+            Bytes::ZERO
+        };
+        assert_eq!(limbo(&node, device), rest);
+        assert_eq!(unmanaged(&node, device), Bytes::ZERO);
+        let overdrawn = |notice: &Notice| matches!(notice, Notice::Overdrawn { .. });
+        assert!(!node.notices.iter().any(overdrawn));
+    }
+}
+
+#[test]
+fn a_tenant_that_leaves_is_given_its_room_once() {
+    let none = Bytes::ZERO;
+    // Before the move strangers leave room for all of it, or for 6 GiB.
+    for (before, listed) in [(none, gib(3)), (none, none), (mib(9728), none)] {
+        let (mut node, device, tenant) = paged();
+        strangers(&mut node, device, before);
+        node.live(secs(2));
+        assert_eq!(unmanaged(&node, device), before);
+        node.obeys(tenant, Obeys::Halting);
+        node.tell(Event::Suspend { tenant });
+        node.live(Nanos::millis(20));
+        assert_eq!(node.place(tenant, device), Place::Leaving);
+        strangers(&mut node, device, none);
+        sees_more(&mut node, device, gib(3), listed);
+        let account = node.world.account(tenant, device).expect("admitted");
+        assert_eq!(account.excess, none, "{before} {listed}");
+        assert_eq!(unmanaged(&node, device), gib(3), "{before} {listed}");
+    }
+}
+
+#[test]
+fn memory_that_is_listed_for_strangers_is_no_dead_process() {
+    let (mut node, device, _, process) = holding(false, 6);
+    node.sample(device);
+    strangers(&mut node, device, gib(6));
+    node.exit(process);
+    node.live(Nanos::millis(100));
+    assert_eq!(
+        (limbo(&node, device), unmanaged(&node, device)),
+        (Bytes::ZERO, gib(6))
+    );
+}
+
+#[test]
+fn what_strangers_free_hides_no_memory_of_the_dead() {
+    let (mut node, device, _, process) = holding(false, 6);
+    strangers(&mut node, device, gib(6));
+    node.live(secs(1));
+    let hardware = node.devices.get_mut(&device).expect("it exists");
+    (hardware.linger, hardware.lists_dead) = (Some(secs(2)), false);
+    strangers(&mut node, device, Bytes::ZERO);
+    node.exit(process);
+    node.live(Nanos::millis(100));
+    assert_eq!(
+        (limbo(&node, device), unmanaged(&node, device)),
+        (gib(6) + mib(512), Bytes::ZERO)
+    );
+}
+
+#[test]
+fn only_unlisted_memory_is_of_a_tenant_that_reports_it_gone() {
+    for listed in [true, false] {
+        let (mut node, device, tenant) = paged();
+        node.live(secs(2));
+        let moves = &mut node.guests.get_mut(&tenant).expect("it runs").moves;
+        moves.rate = 1 << 50;
+        if listed {
+            strangers(&mut node, device, gib(3));
+        } else {
+            // It reports all of it gone, and nothing leaves.
+            node.obeys(tenant, Obeys::Lying);
+        }
+        node.tell(Event::Suspend { tenant });
+        node.live(Nanos::millis(50));
+        let place = if listed {
+            Place::Out
+        } else {
+            Place::Confirming
+        };
+        assert_eq!(node.place(tenant, device), place, "listed: {listed}");
+    }
+}
