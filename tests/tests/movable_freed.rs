@@ -130,7 +130,7 @@ fn an_allocation_waits_for_the_return_of_memory_that_was_freed_while_away() {
 }
 
 #[test]
-fn managed_memory_that_was_freed_before_it_left_makes_room_after_its_return() {
+fn managed_memory_freed_while_away_makes_room_after_its_return() {
     let mut scene = limited(Scene::managed(SPEC));
     scene.does(&["alloc 0 31457280", "alloc 1 31457280", "fill 1 3"]);
     scene.leaves();
