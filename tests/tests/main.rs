@@ -87,6 +87,7 @@ mod movable_alone;
 mod movable_faults;
 mod movable_faults_managed;
 mod movable_faults_stored;
+mod movable_freed;
 mod movable_going;
 mod movable_kept;
 mod movable_parts;

@@ -5,8 +5,8 @@
 use std::sync::atomic::Ordering;
 
 use gpushare_protocol::wire::Request;
+use gpushare_tests::MIB;
 use gpushare_tests::movable::{Scene, failing_steps, same};
-use gpushare_tests::{MIB, until};
 
 const SPEC: &str = "mem=1GiB,ctx=8MiB,driver=13050";
 
@@ -377,75 +377,6 @@ fn what_a_wait_cannot_give_back_while_away_the_next_one_does() {
     assert_eq!(scene.charged(), 32 * MIB, "nothing has waited since");
     scene.does(&["sync 0"]);
     assert_eq!((scene.on_device(), scene.charged()), (0, 0));
-    scene.guest.finish().silently();
-}
-
-/// The value is written by the thread that frees: a free that waited for the stream would never
-/// return. The driver's does not wait.
-#[test]
-fn a_free_in_a_streams_order_waits_for_no_work() {
-    let mut scene = Scene::new(SPEC);
-    let mut bare = scene.bare();
-    let lines = [
-        "alloc 0 4194304",
-        "alloc 1 1000",
-        "fill 0 1",
-        "fill 1 2",
-        "hold 2",
-        "later 0 2",
-        "later 1 2",
-    ];
-    same(&mut scene, &mut bare, &lines);
-    let charged = scene.charged();
-    assert!(charged >= 4 * MIB, "the stream has not come to it");
-    same(&mut scene, &mut bare, &["release", "sync 2", "later 0 2"]);
-    assert_eq!(scene.charged(), charged - 4 * MIB);
-    scene.guest.finish().silently();
-    bare.finish().silently();
-}
-
-/// The driver waits for all work when it frees managed memory.
-#[test]
-fn managed_memory_freed_in_a_streams_order_goes_once_all_work_is_over() {
-    let mut scene = Scene::managed(SPEC);
-    scene.does(&["alloc 0 4194304", "fill 0 1", "hold 2"]);
-    let charged = scene.charged();
-    scene.does(&["later 0 2"]);
-    assert_eq!(scene.charged(), charged);
-    scene.does(&["release", "sync 2"]);
-    until("it is given back", || scene.charged() == charged - 4 * MIB);
-    scene.guest.finish().silently();
-}
-
-#[test]
-fn memory_freed_in_a_streams_order_makes_room_at_the_limit() {
-    let mut scene = Scene::new(SPEC);
-    scene.dealer.usage().devices[0]
-        .limit
-        .store(80 * MIB, Ordering::Relaxed);
-    scene.does(&["alloc 15 1000", "alloc 0 62914560", "set 0 7", "hold 2"]);
-    scene.guest.answers("alloc 1 62914560", "2");
-    scene.does(&["later 0 2"]);
-    scene.guest.answers("alloc 1 62914560", "2");
-    // The free is waited for, though the program has not.
-    scene.does(&["release", "alloc 1 62914560", "later 1 2"]);
-    scene.does(&["alloc 1 62914560", "fill 1 1"]);
-    scene.guest.answers("check 1 1", "0");
-    scene.guest.finish().silently();
-}
-
-#[test]
-fn memory_freed_in_a_streams_order_comes_and_goes_until_then() {
-    let mut scene = Scene::new(SPEC);
-    scene.does(&["alloc 0 4194304", "fill 0 1", "alloc 1 4194304", "fill 1 2"]);
-    scene.provided(scene.charged());
-    scene.leaves();
-    // It changes the books alone.
-    scene.does(&["later 0 1"]);
-    scene.returns();
-    scene.does(&["sync 1"]);
-    assert_eq!((scene.on_device(), scene.charged()), (4 * MIB, 4 * MIB));
-    scene.guest.answers("check 1 2", "0");
     scene.guest.finish().silently();
 }
 

@@ -399,7 +399,8 @@ pub(crate) fn pending_on(device: DeviceKey) -> bool {
     pending.all.iter().any(|frees| frees.key.device == device)
 }
 
-/// Bytes that frees under way will give back on a device.
+/// Bytes that frees under way will give back on a device, but for those of the layer above
+/// ([`returning`](super::returning)).
 pub(crate) fn coming(device: DeviceKey) -> u64 {
     let pending = under_way();
     let here = pending

@@ -11,4 +11,5 @@ pub(crate) mod overhead;
 pub(crate) mod pending_frees;
 pub(crate) mod pools;
 pub(crate) mod reclaim;
+pub(crate) mod returning;
 pub(crate) mod table;

@@ -47,7 +47,7 @@ pub(crate) struct Batch {
     pub(crate) pools: Vec<(Arc<Pool>, usize)>,
     /// Frees of pools above, by the pool's number and the free's.
     pub(crate) held: Vec<(u64, u64)>,
-    /// Bytes of pools, of graphs, and of layers above.
+    /// Bytes of pools and of graphs.
     pub(crate) bytes: u64,
     pub(crate) linear: Units,
     pub(crate) parted: Vec<Parted>,
@@ -247,10 +247,8 @@ impl Batch {
             }
             Freed::Graph(bytes) => self.bytes = self.bytes.saturating_add(bytes),
             Freed::Linear(units) => self.linear.0 = self.linear.0.saturating_add(units.0),
-            Freed::Parted(parted) => {
-                self.bytes = self.bytes.saturating_add(parted.units.bytes());
-                self.parted.push(parted);
-            }
+            // Their bytes count in `returning`: also when the stream has come to them.
+            Freed::Parted(parted) => self.parted.push(parted),
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! When a charge does not fit, completed frees are credited, and unused memory of pools and graphs
 //! is trimmed, as the driver itself does when the device is full. If the charge would fit once the
-//! frees under way are complete, they are waited for, [`PATIENCE`] at most.
+//! frees under way are complete, they are waited for, [`PATIENCE`] at most. Where memory that was
+//! freed is away, its return is waited for before, as an allocation that fits does.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use crate::holdings::early;
 use crate::holdings::frees;
 use crate::holdings::graph_memory;
 use crate::holdings::pools;
+use crate::holdings::returning;
 
 /// The longest a charge waits for frees under way: longer than work in a stream usually takes, too
 /// short to be taken for a hang.
@@ -150,14 +152,15 @@ fn reserve_unless<T>(
     otherwise: &mut dyn FnMut() -> Option<T>,
 ) -> Result<Found<T>, Refused> {
     let _uncancelled = Uncancelled::begin();
-    let began = Instant::now();
+    let mut began = None;
     let mut pause = Duration::from_micros(20);
     loop {
         // Looked at before the trim: a free that ends behind the trim's back is worth another
         // round.
         frees::observe();
-        let pending = frees::pending_on(device);
-        trim(device);
+        let coming = coming(device);
+        let is_above = returning::on(device) > 0;
+        trim(device, is_above && could_fit(device, bytes, coming));
         let refused = match account::charge(device, bytes, call) {
             Err(refused) => refused,
             Ok(booked) => return Ok(Found::Booked(booked)),
@@ -165,7 +168,9 @@ fn reserve_unless<T>(
         if let Some(found) = otherwise() {
             return Ok(Found::Otherwise(found));
         }
-        if !pending || !could_fit(device, bytes) || began.elapsed() > PATIENCE {
+        // Not before: the trim and the other way may have waited for memory to return.
+        let began = *began.get_or_insert_with(Instant::now);
+        if !could_fit(device, bytes, coming) || began.elapsed() > PATIENCE {
             // The other way may have found that there was more to give back.
             if let Ok(booked) = account::charge(device, bytes, call) {
                 return Ok(Found::Booked(booked));
@@ -186,17 +191,18 @@ fn reserve_unless<T>(
 }
 
 /// Gives this process's other unused memory on a device back.
-static SPARE: ForkLocal<fn(DeviceKey)> = ForkLocal::new();
+static SPARE: ForkLocal<fn(DeviceKey, bool)> = ForkLocal::new();
 
-/// From now on `give_back` is called before a charge is refused: memory that layers above keep.
-pub(crate) fn spare_by(give_back: fn(DeviceKey)) {
+/// From now on `give_back` is called before a charge is refused: memory that layers above keep. It
+/// is told whether what they have of the program's freed memory would make room.
+pub(crate) fn spare_by(give_back: fn(DeviceKey, bool)) {
     SPARE.set(give_back);
 }
 
 /// Makes pools, graphs and the layers above give back unused memory.
-fn trim(device: DeviceKey) {
+fn trim(device: DeviceKey, makes_room: bool) {
     if let Some(give_back) = SPARE.get() {
-        give_back(device);
+        give_back(device, makes_room);
     }
     let trim = |arena: &dyn Arena| {
         if arena.device() == device {
@@ -208,8 +214,23 @@ fn trim(device: DeviceKey) {
     graph_memory::each(&trim);
 }
 
-/// Whether `bytes` would fit if all frees under way were complete.
-fn could_fit(device: DeviceKey, bytes: u64) -> bool {
+/// Bytes that frees under way will give back on a device. `None`: none are under way.
+fn coming(device: DeviceKey) -> Option<u64> {
+    // In this order: a free that its stream comes to meanwhile counts as well.
+    let pending = frees::pending_on(device).then(|| frees::coming(device));
+    let above = returning::on(device);
+    match (pending, above) {
+        (None, 0) => None,
+        _ => Some(pending.unwrap_or(0).saturating_add(above)),
+    }
+}
+
+/// Whether `bytes` would fit if all frees under way were complete, which give back what is
+/// `coming`. Not if there are none.
+fn could_fit(device: DeviceKey, bytes: u64, coming: Option<u64>) -> bool {
+    let Some(coming) = coming else {
+        return false;
+    };
     let Some(status) = account::quota_status(device) else {
         return false;
     };
@@ -228,6 +249,6 @@ fn could_fit(device: DeviceKey, bytes: u64) -> bool {
     let left = status
         .charged
         .saturating_sub(unused.into_inner())
-        .saturating_sub(frees::coming(device));
+        .saturating_sub(coming);
     left.saturating_add(bytes) <= limit
 }

@@ -88,7 +88,7 @@ fn small(
     }
     let size = slabs::size_on(here.device)?;
     if !fits(here.device, size) {
-        slabs::spare(here.device);
+        slabs::spare(here.device, false);
         if !fits(here.device, size) {
             return None;
         }

@@ -28,6 +28,7 @@ use crate::driver::vmm;
 use crate::gate::{seal, work};
 use crate::guest::fork::ForkLocal;
 use crate::holdings::frees::Parted;
+use crate::holdings::returning;
 
 /// The smallest allocation that has chunks of its own.
 pub(crate) const LEAST: u64 = 1 << 20;
@@ -295,6 +296,7 @@ pub(super) fn now_free(base: u64) -> CUresult {
 
 /// The block is no allocation any more, and is freed when that work is over.
 fn free_later(device: DeviceKey, base: u64, charge: Units, work: Behind) {
+    returning::begins(device, charge.bytes());
     ordered::free_when_over(work, device, base, ordered::freed(base), charge);
 }
 

@@ -78,6 +78,10 @@ pub(crate) fn start() {
         waited: || {
             ordered::give_back();
             pooled::synchronised();
+            if later::hurry() {
+                // The next wait looks again.
+                frees::freed();
+            }
         },
     });
 }

@@ -1,7 +1,8 @@
 //! Frees in a stream's order of allocations that move and belong to no pool. The stream's free is
 //! followed as those of plain memory ([`frees`]): nothing is waited for. The memory stays in the
 //! books, and charged, until the stream has come to it. Then it is given back where the host waits,
-//! before an allocation is refused, and by the mover's thread; not while the process is sealed.
+//! before an allocation is refused, and by the mover's thread; not while the process is sealed: an
+//! allocation that needs its room waits for the return then.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +13,7 @@ use super::behind::Behind;
 use super::blocks::Block;
 use super::memory::{blocks, now_free};
 use super::{later, managed};
-use crate::account::{self, Units};
+use crate::account::Units;
 use crate::driver::contexts::{self, Here};
 use crate::driver::current::CurrentContext;
 use crate::driver::device::DeviceKey;
@@ -21,10 +22,11 @@ use crate::driver::stream_ref::StreamRef;
 use crate::gate::seal;
 use crate::guest::fork::ForkLocal;
 use crate::holdings::frees::{self, Freed, Parted};
+use crate::holdings::returning;
 
 #[derive(Debug, Default)]
 struct Ordered {
-    /// Frees that are not carried out.
+    /// Frees that are not carried out to the end.
     count: AtomicUsize,
     /// Those that their streams have come to.
     due: Mutex<Vec<(DeviceKey, Parted)>>,
@@ -36,6 +38,7 @@ static ORDERED: ForkLocal<Ordered> = ForkLocal::new();
 pub(super) fn free(stream: StreamRef, here: Here, device: DeviceKey, parted: Parted) {
     let ordered = ORDERED.get_or(Ordered::default);
     ordered.count.fetch_add(1, Ordering::AcqRel);
+    returning::begins(device, parted.units.bytes());
     frees::freed_in(stream, Some(here), device, Freed::Parted(parted));
 }
 
@@ -59,6 +62,18 @@ pub(super) fn give_back() {
         ordered.carry_out();
         CUresult::SUCCESS
     });
+}
+
+/// Waits while the process is sealed, and gives back what is due. `false`: the memory will not come
+/// back.
+pub(super) fn give_back_returned() -> bool {
+    let answer = seal::pass(|| {
+        if let Some(ordered) = ORDERED.get() {
+            ordered.carry_out();
+        }
+        CUresult::SUCCESS
+    });
+    answer.is_success()
 }
 
 /// Looks which frees are over, and gives back what is due. For the mover's thread, while nothing is
@@ -88,7 +103,8 @@ fn free_parted(base: u64, number: u64) -> Option<CUresult> {
     is_it.then(|| now_free(base))
 }
 
-/// Has the mover's thread free a block once this work is over.
+/// Has the mover's thread free a block once this work is over. Its charge counts as
+/// [`returning`].
 pub(super) fn free_when_over(
     work: Behind,
     device: DeviceKey,
@@ -100,8 +116,10 @@ pub(super) fn free_when_over(
         // Its context may be ending, or only released.
         Kept::Going => free_when_over(Behind::now(device), device, base, number, charge),
         // Memory that the driver does not take back stays charged.
-        Kept::Done(Some(answer)) if !answer.is_success() => {}
-        Kept::Done(_) | Kept::Gone => account::release(device, charge),
+        Kept::Done(Some(answer)) if !answer.is_success() => {
+            returning::ends(device, charge.bytes());
+        }
+        Kept::Done(_) | Kept::Gone => returning::back(device, charge),
     });
 }
 
@@ -129,17 +147,21 @@ impl Ordered {
             let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
             core::mem::take(&mut *due)
         };
-        self.count.fetch_sub(taken.len(), Ordering::AcqRel);
         for (device, parted) in taken {
             let Parted { at, number, units } = parted;
             match free_parted(at, number) {
-                // A slab too many stays until it is empty for long.
-                None => drop(blocks().smalls.give(at, |_, serial| serial == number)),
-                Some(answer) if answer.is_success() => {}
                 // Memory that the driver does not take back stays charged.
-                Some(_) => continue,
+                Some(answer) if !answer.is_success() => {
+                    returning::ends(device, units.bytes());
+                }
+                Some(_) => returning::back(device, units),
+                None => {
+                    // A slab too many stays until it is empty for long.
+                    let _ = blocks().smalls.give(at, |_, serial| serial == number);
+                    returning::back(device, units);
+                }
             }
-            account::release(device, units);
+            self.count.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }

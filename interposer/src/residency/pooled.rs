@@ -26,6 +26,7 @@ use crate::gate::seal;
 use crate::holdings::frees::{self, Freed};
 use crate::holdings::pools::growth_of;
 use crate::holdings::reclaim::{self, Found};
+use crate::holdings::returning;
 
 /// A pool's number here.
 pub(crate) type PoolId = u64;
@@ -258,8 +259,10 @@ pub(crate) fn free_in(at: u64, stream: StreamRef) -> CUresult {
         frees::freed_in(stream, place, device, freed);
     } else {
         // No event can stand behind it: it is over when all work is.
+        returning::begins(device, size);
         later::put(Behind::now(device), move || {
             over(&[(live.pool, free)]);
+            returning::ends(device, size);
             frees::freed();
         });
     }

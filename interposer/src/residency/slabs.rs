@@ -239,13 +239,17 @@ pub(super) fn drop_empty(device_index: usize) {
     }
 }
 
-/// Gives the empty slabs and pools' unused segments of a device back: memory is short.
-pub(crate) fn spare(device: DeviceKey) {
-    if !seal::may_move() || seal::is_set() {
+/// Gives the empty slabs and pools' unused segments of a device back, and what the program has
+/// freed: memory is short. Nothing is given back while the process is sealed. That is waited for
+/// only if what is freed already `makes_room`: the allocation would wait as well.
+pub(crate) fn spare(device: DeviceKey, makes_room: bool) {
+    let may_give = || !seal::is_set() || makes_room && ordered::give_back_returned();
+    if !seal::may_move() || !may_give() {
         return;
     }
     pooled::spare(device);
     ordered::give_back();
+    later::hurry();
     // What no hook saw submitted may be at work there. It is not waited for: it may never end.
     if !is_idle() {
         return;
