@@ -44,6 +44,7 @@ mod daemon_joining;
 mod daemon_limbo;
 mod daemon_limits;
 mod daemon_lowered;
+mod daemon_monitors;
 mod daemon_one;
 mod daemon_reload;
 mod daemon_restart;

@@ -3,7 +3,8 @@
 //!
 //! No tenant is joined and no slot is taken. The tenant is the one this process is in, is
 //! configured for, or inherits from an ancestor; its page is copied and read as numbers. Without a
-//! page the limits come from the environment alone, and nothing is charged yet.
+//! page the limits come from the environment alone, and nothing is charged yet. That is so
+//! too for a tenant whose daemon has not given its page: no other tenant's processes are shown.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -32,8 +33,10 @@ pub(crate) struct Glance {
 /// Looks at the device of `uuid`, which has `capacity` bytes and is the program's `ordinal`-th.
 /// `None` where there is neither a tenant nor a limit: the device's own answers stand.
 pub(crate) fn glance(uuid: &[u8; 16], ordinal: u32, capacity: u64) -> Option<Glance> {
-    if let Some(page) = daemons_page() {
-        return by_daemon(page, uuid);
+    match daemons_page() {
+        Daemons::Page(page) => return by_daemon(page, uuid),
+        Daemons::Away(limits) => return while_away(&limits, uuid, ordinal, capacity),
+        Daemons::NoTenant => {}
     }
     let page = snapshot();
     match &page {
@@ -48,14 +51,47 @@ pub(crate) fn glance(uuid: &[u8; 16], ordinal: u32, capacity: u64) -> Option<Gla
     }
 }
 
+/// What a daemon keeps for this process.
+enum Daemons {
+    /// Its tenant's page.
+    Page(&'static Page),
+    /// A page that no daemon has given yet, in place of these limits.
+    Away(Box<Limits>),
+    /// Nothing: the process is in no daemon's tenant.
+    NoTenant,
+}
+
 /// The page of the tenant that a daemon keeps for this process. A process that never starts CUDA is
 /// registered for it, holds no memory, and is forgotten when it ends.
-fn daemons_page() -> Option<&'static Page> {
+fn daemons_page() -> Daemons {
     if let Some(member) = member() {
-        return matches!(member.backend, Backend::Daemon(_)).then_some(member.page);
+        return match member.backend {
+            Backend::Daemon(_) => Daemons::Page(member.page),
+            _ => Daemons::NoTenant,
+        };
     }
-    let limits = law::limits().ok()?;
-    session::look(limits.socket()?, daemon::capabilities())
+    let Ok(limits) = law::limits() else {
+        return Daemons::NoTenant;
+    };
+    let Some(socket) = limits.socket() else {
+        return Daemons::NoTenant;
+    };
+    match session::look(socket, daemon::capabilities()) {
+        Some(page) => Daemons::Page(page),
+        None => Daemons::Away(Box::new(limits)),
+    }
+}
+
+/// The device of a tenant whose daemon is away. Where the operator lets programs start without
+/// limits meanwhile, the device's own answers stand.
+fn while_away(limits: &Limits, uuid: &[u8; 16], ordinal: u32, capacity: u64) -> Option<Glance> {
+    if law::allows_without_daemon() {
+        return None;
+    }
+    let mut glance = from_environment(limits, uuid, ordinal, capacity, Members::default())?;
+    // Without a limit the use would be the whole device's.
+    glance.status.limit.get_or_insert(capacity);
+    Some(glance)
 }
 
 fn by_daemon(page: &Page, uuid: &[u8; 16]) -> Option<Glance> {

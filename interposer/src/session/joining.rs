@@ -5,16 +5,21 @@
 //! one after the other, and none once the process has joined ([ADR
 //! 195](../../../docs/adr/0195-a-process-registers-once-it-has-joined-no-more.md)).
 
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use gpushare_protocol::injection::SOCKET;
 use gpushare_protocol::page::Page;
 
 use super::register::{self, Failed, Welcome};
 use super::socket::Connection;
 use super::{AT_ONCE, PAUSES, SESSION, START_PATIENCE, pages};
 use crate::guest::background::Uncancelled;
+use crate::guest::clock;
 use crate::guest::fork::ForkLocal;
 use crate::guest::frames::Undisturbed;
 use crate::guest::timed_lock::{TimedLock, TimedLockGuard};
@@ -29,22 +34,95 @@ pub(super) fn turn(patience: Duration) -> Option<TimedLockGuard<'static>> {
     TURNS.get_or(TimedLock::default).take(patience)
 }
 
-/// The usage page of the tenant whose socket lies in `folder`, for a process that only reads. One
-/// attempt within a second; a process that joins meanwhile goes first.
+/// What a process that only reads has seen.
+#[derive(Debug)]
+struct Seen {
+    page: &'static Page,
+    /// Which file the page is.
+    file: (u64, u64),
+    /// The socket through which it came.
+    socket: Place,
+}
+
+/// Which file lies at a socket's path: its device, its inode, and when it was made. File systems
+/// give a freed inode to the next file.
+type Place = (u64, u64, i64, i64);
+
+/// The usage page of the tenant whose socket lies in `folder`, for a process that only reads. Where
+/// another socket lies there than the one that gave the page, a next daemon has come, and is asked
+/// for its page; until it gives one, the last page stands ([ADR
+/// 203](../../../docs/adr/0203-a-monitor-outlives-its-daemon.md)). One attempt within a second; a
+/// process that joins meanwhile goes first. `None` where there never was a page.
 pub(crate) fn look(folder: &Path, capabilities: u64) -> Option<&'static Page> {
-    static SEEN: ForkLocal<&'static Page> = ForkLocal::new();
-    if let Some(page) = SEEN.get() {
-        return Some(page);
+    static SEEN: ForkLocal<Seen> = ForkLocal::new();
+    let last = || SEEN.get().map(|seen| seen.page);
+    let place = place(folder);
+    let is_current = || SEEN.get().filter(|seen| place == Some(seen.socket));
+    if let Some(seen) = is_current() {
+        return Some(seen.page);
     }
+    let (Some(place), false) = (place, is_too_soon()) else {
+        return last();
+    };
     let end = Instant::now() + AT_ONCE;
     let _uncancelled = Uncancelled::begin();
     let _undisturbed = Undisturbed::begin();
-    let _turn = turn(AT_ONCE)?;
+    // A thread that has a page to show does not wait for the thread that looks for the next.
+    let patience = last().map_or(AT_ONCE, |_| Duration::ZERO);
+    let Some(_turn) = turn(patience) else {
+        return last();
+    };
     if let Some(session) = SESSION.get() {
         return Some(session.page);
     }
-    let (_, welcome) = attempt(folder, capabilities, end).ok()?;
-    Some(SEEN.set(pages::usage(&welcome.usage).ok()?))
+    if is_current().is_some() || is_too_soon() {
+        return last();
+    }
+    let began = clock::now();
+    let seen = attempt(folder, capabilities, end).ok().and_then(|reached| {
+        let file = reached.1.usage.identity();
+        let known = SEEN.get().filter(|seen| seen.file == file);
+        let page = known.map_or_else(
+            || pages::usage(&reached.1.usage).ok(),
+            |seen| Some(seen.page),
+        );
+        page.map(|page| Seen {
+            page,
+            file,
+            socket: place,
+        })
+    });
+    match seen {
+        Some(seen) => Some(SEEN.set(seen).page),
+        None => {
+            put_off(began);
+            last()
+        }
+    }
+}
+
+fn place(folder: &Path) -> Option<Place> {
+    let socket = fs::metadata(folder.join(SOCKET)).ok()?;
+    let made = (socket.ctime(), socket.ctime_nsec());
+    Some((socket.dev(), socket.ino(), made.0, made.1))
+}
+
+/// When a look that failed is to be followed by the next one at the earliest.
+fn next_look() -> &'static AtomicU64 {
+    static NEXT: ForkLocal<AtomicU64> = ForkLocal::new();
+    NEXT.get_or(|| AtomicU64::new(0))
+}
+
+fn is_too_soon() -> bool {
+    clock::now() < next_look().load(Ordering::Relaxed)
+}
+
+/// Looks that fail take no more than a tenth of the time.
+fn put_off(began: u64) {
+    let now = clock::now();
+    let least = u64::try_from(PAUSES.1.as_nanos()).unwrap_or(u64::MAX);
+    let pause = now.saturating_sub(began).saturating_mul(9).max(least);
+    next_look().store(now.saturating_add(pause), Ordering::Relaxed);
 }
 
 fn attempt(
