@@ -2,7 +2,9 @@
 //! wrong facts.
 
 use crate::node::{Node, gib, killable, resolving, secs, spec};
-use gpushare_core::{Bytes, Denial, Event, Nanos, Notice, Policy, Resolver};
+use gpushare_core::{
+    Bytes, Denial, DeviceId, Event, Nanos, Notice, Policy, ProcessId, Resolver, TenantId,
+};
 
 fn with_contexts(mib: u64) -> Node {
     Node::with(Policy {
@@ -219,15 +221,21 @@ fn a_burst_pays_for_strangers_when_a_request_needs_the_memory() {
     assert!(!node.guests.contains_key(&borrower));
 }
 
-#[test]
-fn what_a_tenant_holds_beyond_its_grant_is_noticed_and_counts() {
+/// A tenant on a device of 16 GiB on which contexts take 1 GiB at most, and nothing at first.
+fn with_one_of_little_overhead() -> (Node, DeviceId, (TenantId, ProcessId)) {
     let mut node = Node::with(Policy {
         most_overhead: gib(1),
         first_overhead: Bytes::ZERO,
         ..Policy::default()
     });
     let device = node.device(16);
-    let (tenant, process) = node.run(spec(device, 0, 8));
+    let one = node.run(spec(device, 0, 8));
+    (node, device, one)
+}
+
+#[test]
+fn what_a_tenant_holds_beyond_its_grant_is_noticed_and_counts() {
+    let (mut node, device, (tenant, process)) = with_one_of_little_overhead();
     node.processes
         .get_mut(&process)
         .unwrap()
@@ -246,13 +254,7 @@ fn what_a_tenant_holds_beyond_its_grant_is_noticed_and_counts() {
 
 #[test]
 fn what_a_tenant_holds_beyond_its_grant_follows_the_device_down_and_up() {
-    let mut node = Node::with(Policy {
-        most_overhead: gib(1),
-        first_overhead: Bytes::ZERO,
-        ..Policy::default()
-    });
-    let device = node.device(16);
-    let (tenant, process) = node.run(spec(device, 0, 8));
+    let (mut node, device, (tenant, process)) = with_one_of_little_overhead();
     for (shown, excess, noticed) in [(5, 4, 1), (3, 2, 1), (6, 5, 1), (1, 0, 1), (2, 1, 2)] {
         let proc = node.processes.get_mut(&process).unwrap();
         proc.contexts.insert(device, gib(shown));
