@@ -3,8 +3,6 @@
 use gpushare_tests::guest::plain;
 use gpushare_tests::{Daemon, Dealer, GIB, Gpu, Guest, Tenant, clients, until};
 
-use crate::daemon_restart::until_written_down;
-
 const LIMIT: (&str, &str) = ("GPUSHARE_MEM_LIMIT", "4GiB");
 /// MiB of the tenant's limit, and of the device.
 const LIMIT_MIB: u64 = 4 << 10;
@@ -72,7 +70,6 @@ fn a_monitor_that_outlives_the_daemon_sees_which_processes_come_after() {
     assert!(seen.listed && seen.used >= 1024, "{seen:?}");
     guest.finish().silently();
     daemon.until("one", |row| row.charged == 0 && row.processes.len() == 1);
-    until_written_down(&tenant, monitor.id());
     daemon.restart();
     let guest = busy(&tenant, 2 * GIB);
     until("the monitor sees the process", || {

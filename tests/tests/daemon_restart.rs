@@ -147,7 +147,7 @@ fn a_process_that_was_stopped_all_the_while_is_still_counted() {
 }
 
 /// Only the registration tells the next daemon of a process that does not come.
-pub(crate) fn until_written_down(tenant: &Tenant, pid: u32) {
+fn until_written_down(tenant: &Tenant, pid: u32) {
     let runtime = tenant
         .folder()
         .ancestors()
