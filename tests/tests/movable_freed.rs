@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use gpushare_tests::movable::{Scene, same};
-use gpushare_tests::{MIB, until};
+use gpushare_tests::{MIB, assert_measured, until};
 
 const SPEC: &str = "mem=1GiB,ctx=8MiB,driver=13050";
 
@@ -78,7 +78,10 @@ fn memory_freed_in_a_streams_order_comes_and_goes_until_then() {
     scene.does(&["later 0 1"]);
     scene.returns();
     scene.does(&["sync 1"]);
-    assert_eq!((scene.on_device(), scene.charged()), (4 * MIB, 4 * MIB));
+    // The mover's thread may be giving it back at this moment.
+    until("the freed memory is given back", || {
+        (scene.on_device(), scene.charged()) == (4 * MIB, 4 * MIB)
+    });
     scene.guest.answers("check 1 2", "0");
     scene.guest.finish().silently();
 }
@@ -109,7 +112,7 @@ fn a_wait_of_the_host_has_freed_managed_memory_given_back_at_once() {
         until("it is given back", || scene.charged() == 0);
     }
     let took = began.elapsed();
-    assert!(took < Duration::from_secs(1) * TIMES / 2, "{took:?}");
+    assert_measured!(took < Duration::from_secs(1) * TIMES / 2, "{took:?}");
     scene.guest.finish().silently();
 }
 
