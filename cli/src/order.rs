@@ -10,7 +10,7 @@ pub(crate) fn give(
     tenant: &str,
     ask: impl Fn(&mut Talk) -> Result<(), TalkError>,
 ) -> Result<ExitCode, Failure> {
-    let daemons = daemon::some().map_err(|failure| without_daemon(tenant).unwrap_or(failure))?;
+    let daemons = daemon::some().map_err(|failure| explained(tenant, failure))?;
     let mut last = None;
     for mut daemon in daemons {
         match ask(&mut daemon) {
@@ -24,14 +24,16 @@ pub(crate) fn give(
         }
     }
     let unknown = last.unwrap_or_else(|| Failure::ours("no daemon is running"));
-    Err(without_daemon(tenant).unwrap_or(unknown))
+    Err(explained(tenant, unknown))
 }
 
-/// Why a tenant that `gpushare ps` lists cannot be given orders.
-fn without_daemon(tenant: &str) -> Option<Failure> {
-    ps::has_files_only(tenant).then(|| {
-        Failure::ours(format!(
-            "{tenant} runs without a daemon: its limits and its memory stay as they are until its programs end"
-        ))
-    })
+/// The failure, in words for a tenant that `gpushare ps` lists and that cannot be given orders.
+fn explained(tenant: &str, failure: Failure) -> Failure {
+    if !ps::has_files_only(tenant) {
+        return failure;
+    }
+    let message = format!(
+        "{tenant} runs without a daemon: its limits and its memory stay as they are until its programs end"
+    );
+    Failure { message, ..failure }
 }

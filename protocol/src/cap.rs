@@ -125,7 +125,14 @@ impl Bucket {
     #[must_use]
     pub fn under(old: Option<Self>, part: Permille) -> Self {
         let cap = Cap::new(part);
-        old.map_or_else(|| Self::new(part), |old| Self { cap, ..old })
+        old.map_or_else(
+            || Self::new(part),
+            |old| Self {
+                cap,
+                goal: old.goal.min(signed(cap.turn_worth())),
+                ..old
+            },
+        )
     }
 
     /// Time passes; the tenant held the device for `held` of it. The debt is bounded by

@@ -143,7 +143,9 @@ fn an_end_by_a_command_is_told_with_whose_command_it_was() {
         tenant: web.to_owned(),
         kill: false,
     };
+    // The daemon ends soon after the tenant: it is followed before.
     let mut followed = home.events();
+    followed.until("admitted", web);
     Talk::connect(Path::new(folder))
         .unwrap()
         .call(&end)

@@ -2,9 +2,11 @@
 //! and an allocation that needs its room waits for the free.
 
 use std::fs;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use gpushare_protocol::wire::{Reply, Request};
 use gpushare_tests::movable::{Scene, same};
 use gpushare_tests::{MIB, assert_measured, until};
 
@@ -129,6 +131,29 @@ fn an_allocation_waits_for_the_return_of_memory_that_was_freed_while_away() {
     scene.does(&["fill 1 2"]);
     scene.guest.answers("check 1 2", "0");
     assert_eq!(scene.charged(), 60 * MIB);
+    scene.guest.finish().silently();
+}
+
+/// Its limit has room, so its wait for a grant takes none of the time that the return takes.
+#[test]
+fn an_allocation_that_lacks_a_grant_asks_for_it_before_memory_returns() {
+    let mut scene = Scene::new(SPEC);
+    scene.does(&["alloc 0 62914560", "fill 0 1"]);
+    scene.provided(scene.charged());
+    scene.leaves();
+    scene.does(&["later 0 1"]);
+    let asked = Arc::new(AtomicBool::new(false));
+    let heard = Arc::clone(&asked);
+    scene.dealer.bank(move |request| {
+        heard.fetch_or(matches!(request, Request::Ask(_)), Ordering::Relaxed);
+        Some(Reply::Granted { grant: u64::MAX })
+    });
+    let grant = &scene.dealer.page().devices[0].grant;
+    grant.store(64 * MIB, Ordering::Relaxed);
+    scene.guest.send("alloc 1 62914560");
+    until("it asks", || asked.load(Ordering::Relaxed));
+    scene.returns();
+    assert_eq!(scene.guest.line(), "alloc 0");
     scene.guest.finish().silently();
 }
 

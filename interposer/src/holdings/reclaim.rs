@@ -159,8 +159,14 @@ fn reserve_unless<T>(
         // round.
         frees::observe();
         let coming = coming(device);
-        let is_above = returning::on(device) > 0;
-        trim(device, is_above && could_fit(device, bytes, coming));
+        // Where the limit allows it without them, the daemon is asked: what is free may do.
+        let needs_freed = returning::on(device) > 0
+            && could_fit(device, bytes, coming)
+            && !could_fit(device, bytes, Some(0));
+        trim(device, needs_freed);
+        if needs_freed && began.is_none() {
+            call.begins_anew();
+        }
         let refused = match account::charge(device, bytes, call) {
             Err(refused) => refused,
             Ok(booked) => return Ok(Found::Booked(booked)),

@@ -78,6 +78,24 @@ fn without_turns_all_that_collected_is_used_and_little_is_waited_for() {
 }
 
 #[test]
+fn under_a_smaller_cap_no_more_is_waited_for_than_its_own_turn() {
+    let mut bucket = Bucket::new(part(500));
+    let on = bucket.lasts();
+    bucket.pass(on, on, DEBT);
+    bucket.turn_over(true);
+    let lower = Bucket::under(Some(bucket), part(10));
+    let wait = lower.wait();
+    assert!((190 * MS..=198 * MS).contains(&wait), "{wait}");
+    assert!(!lower.allows());
+    let mut open = Bucket::new(part(500));
+    open.pass(MS, MS, DEBT);
+    assert!(
+        Bucket::under(Some(open), part(10)).allows(),
+        "it waited for nothing"
+    );
+}
+
+#[test]
 fn a_cycle_is_a_tenth_of_a_second_unless_a_turn_would_not_fit() {
     for (cap, on, cycle) in [
         (5, 2_000, 400_000),
