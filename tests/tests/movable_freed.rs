@@ -2,11 +2,11 @@
 //! and an allocation that needs its room waits for the free.
 
 use std::fs;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use gpushare_protocol::wire::{Reply, Request};
+use gpushare_protocol::wire::{Refusal, Reply, Request};
 use gpushare_tests::movable::{Scene, same};
 use gpushare_tests::{MIB, assert_measured, until};
 
@@ -142,16 +142,32 @@ fn an_allocation_that_lacks_a_grant_asks_for_it_before_memory_returns() {
     scene.provided(scene.charged());
     scene.leaves();
     scene.does(&["later 0 1"]);
-    let asked = Arc::new(AtomicBool::new(false));
-    let heard = Arc::clone(&asked);
-    scene.dealer.bank(move |request| {
-        heard.fetch_or(matches!(request, Request::Ask(_)), Ordering::Relaxed);
-        Some(Reply::Granted { grant: u64::MAX })
-    });
+    let (says, said) = channel();
+    let header = &scene.dealer.page().header;
+    header.wait_ms.store(60_000, Ordering::Relaxed);
+    header.guarantee_ms.store(60_000, Ordering::Relaxed);
     let grant = &scene.dealer.page().devices[0].grant;
     grant.store(64 * MIB, Ordering::Relaxed);
+    let (raised, is_raised): (Sender<()>, _) = channel();
+    scene.dealer.bank(move |request| {
+        match request {
+            // Refused at once, while the process looks for memory of its own.
+            Request::Ask(ask) if ask.patience_ms == Some(0) => {
+                return Some(Reply::Refused(Refusal::NoMemory));
+            }
+            Request::Ask(_) => {
+                let _ = says.send(());
+                let _ = is_raised.recv();
+            }
+            _ => {}
+        }
+        Some(Reply::Granted { grant: 1024 * MIB })
+    });
     scene.guest.send("alloc 1 62914560");
-    until("it asks", || asked.load(Ordering::Relaxed));
+    said.recv_timeout(Duration::from_secs(20)).expect("it asks");
+    let grant = &scene.dealer.page().devices[0].grant;
+    grant.store(1024 * MIB, Ordering::SeqCst);
+    raised.send(()).expect("it waits for that");
     scene.returns();
     assert_eq!(scene.guest.line(), "alloc 0");
     scene.guest.finish().silently();

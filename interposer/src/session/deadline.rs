@@ -41,8 +41,8 @@ impl Deadline {
         began
     }
 
-    /// A wait of this call was extended by the daemon, or was for memory to return, which has a bound
-    /// of its own: what it waits for after that is counted from now on.
+    /// A wait of this call was extended by the daemon, or was for memory to return, which has a
+    /// bound of its own: what it waits for after that is counted from now on.
     pub(crate) fn begins_anew(&self) {
         self.began.set(Some(Instant::now()));
     }
