@@ -49,7 +49,7 @@ pub(crate) fn read(daemons: &mut [Talk], since_ms: u64) -> Result<Vec<EventRecor
         }
         all.extend(past.records);
     }
-    // What a daemon or another journal tells is worth more than nothing.
+    // A daemon or another journal that answered is enough: the rest is a note.
     if daemons.is_empty() && all.is_empty() && !failed.is_empty() {
         return Err(Failure::ours(failed.join("; ")));
     }

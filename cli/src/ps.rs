@@ -220,8 +220,8 @@ fn process(row: &ProcessRow) -> Process {
     }
 }
 
-/// What a process measured of its contexts. The library marks a context that it did not measure,
-/// because the daemon does, by one byte.
+/// Bytes of its contexts, if the process measured them. The library marks a context that it did not
+/// measure, because the daemon does, by one byte.
 fn measured(overhead: u64) -> Option<u64> {
     Some(overhead).filter(|bytes| *bytes > 1)
 }

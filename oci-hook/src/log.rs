@@ -21,7 +21,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// What the options before the subcommand say; `None` where they name no file.
+    /// The log that the options before the subcommand name; `None` where they name no file.
     #[must_use]
     pub fn of(arguments: impl IntoIterator<Item = OsString>) -> Option<Self> {
         let mut arguments = arguments.into_iter();

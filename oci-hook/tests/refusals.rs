@@ -1,4 +1,4 @@
-//! What an engine is told when `gpushare-runtime` refuses a container.
+//! `gpushare-runtime` refuses a container: the engine finds the reason in the runtime's log.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;

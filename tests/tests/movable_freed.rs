@@ -38,7 +38,8 @@ fn a_free_in_a_streams_order_waits_for_no_work() {
     let charged = scene.charged();
     assert!(charged >= 4 * MIB, "the stream has not come to it");
     same(&mut scene, &mut bare, &["release", "sync 2", "later 0 2"]);
-    assert_eq!(scene.charged(), charged - 4 * MIB);
+    // The mover's thread may be giving it back at this moment.
+    until("it is given back", || scene.charged() == charged - 4 * MIB);
     scene.guest.finish().silently();
     bare.finish().silently();
 }

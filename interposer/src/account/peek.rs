@@ -51,7 +51,7 @@ pub(crate) fn glance(uuid: &[u8; 16], ordinal: u32, capacity: u64) -> Option<Gla
     }
 }
 
-/// What a daemon keeps for this process.
+/// The page that a daemon keeps for this process, if any.
 enum Daemons {
     /// Its tenant's page.
     Page(&'static Page),

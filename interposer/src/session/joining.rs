@@ -34,7 +34,7 @@ pub(super) fn turn(patience: Duration) -> Option<TimedLockGuard<'static>> {
     TURNS.get_or(TimedLock::default).take(patience)
 }
 
-/// What a process that only reads has seen.
+/// The last page of a process that only reads, and where it came from.
 #[derive(Debug)]
 struct Seen {
     page: &'static Page,

@@ -34,8 +34,8 @@ impl Node {
         stays.map(|process| self.why_it_stays(process))
     }
 
-    /// Whether a process has memory on the host that cannot be stored, or would have. One that is
-    /// not connected perhaps runs another program by now.
+    /// Whether a process has memory on the host that cannot be stored, or would have. A process
+    /// that is not connected may run another program by now.
     fn keeps(&self, process: ProcessId) -> bool {
         let known = self.processes.get(process);
         let is_here = known.is_some_and(|known| known.connection().is_some());

@@ -38,7 +38,8 @@ impl Resident {
         }
     }
 
-    /// A process has nothing on the device any more. What the others reported may be all now.
+    /// A process has nothing on the device any more. The reports of the other processes may be
+    /// complete now.
     pub(crate) fn leave(&mut self, process: ProcessId) -> Option<Turned> {
         self.members.remove(&process)?;
         if self.members.is_empty() {
