@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef unsigned long long dptr;
 typedef void *handle;
@@ -34,6 +35,7 @@ struct ipc { char bytes[64]; };
 result cuInit(unsigned), cuDeviceGet(int *, int), cuDevicePrimaryCtxRetain(handle *, int), cuDevicePrimaryCtxReset_v2(int);
 result cuCtxSetCurrent(handle), cuCtxSynchronize(void), cuCtxCreate_v2(handle *, unsigned, int), cuCtxDestroy_v2(handle);
 result cuCtxEnablePeerAccess(handle, unsigned);
+result cuLaunchHostFunc(handle, void (*)(void *), void *);
 result cuStreamCreate(handle *, unsigned), cuStreamSynchronize(handle), cuStreamDestroy_v2(handle);
 result cuMemAlloc(unsigned *, unsigned), cuMemAlloc_v2(dptr *, size_t), cuMemFree_v2(dptr), cuMemGetInfo_v2(size_t *, size_t *);
 result cuMemAllocPitch_v2(dptr *, size_t *, size_t, size_t, unsigned), cuMemGetAddressRange_v2(dptr *, size_t *, dptr);
@@ -94,6 +96,12 @@ static inline size_t settled(void) {
     for (int n = 0; n < 32; n++)
         DO(cuMemGetInfo_v2(&free, &total));
     return free;
+}
+
+/* A host function that keeps its stream until the value is set. */
+static inline void wait_until_set(void *value) {
+    while (!__atomic_load_n((int *)value, __ATOMIC_ACQUIRE))
+        usleep(100);
 }
 
 static inline int pattern(const unsigned char *at, size_t bytes, unsigned seed) {

@@ -81,14 +81,17 @@ static void host_without_access(void) {
 
 /* Stream order holds on the host's memory too. */
 static void host_too_early(void) {
+    static int judged;
     start();
     handle one = stream_of(), two = stream_of(), pool = pool_of(PINNED, HOST, 0);
     struct access access = {{DEVICE, 0}, 3};
     dptr at;
     DO(cuMemPoolSetAccess(pool, &access, 1));
+    DO(cuLaunchHostFunc(one, wait_until_set, &judged));
     DO(cuMemAllocFromPoolAsync(&at, 1000, pool, one));
     IS(ILLEGAL_ADDRESS, cuMemsetD8Async(at, 1, 1000, two));
     IS(ILLEGAL_ADDRESS, cuStreamSynchronize(two));
+    __atomic_store_n(&judged, 1, __ATOMIC_RELEASE);
 }
 
 /* The memory takes what has been touched, may be larger than the device, and comes back whole. */

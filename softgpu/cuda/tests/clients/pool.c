@@ -2,7 +2,6 @@
 #include "cu.h"
 #include <unistd.h>
 
-result cuLaunchHostFunc(handle, void (*)(void *), void *);
 
 enum { FOLLOW = 1, OPPORTUNISTIC, INTERNAL, THRESHOLD, RESERVED, RESERVED_HIGH, USED, USED_HIGH };
 #define STEP (32 * MIB)
@@ -92,12 +91,6 @@ static void data(void) {
     DO(cuStreamSynchronize(stream));
 }
 
-/* A host function that keeps its stream until the value is set. */
-static void wait_for(void *flag) {
-    while (!__atomic_load_n((int *)flag, __ATOMIC_ACQUIRE))
-        usleep(100);
-}
-
 /* Work on another stream without an order after the allocation accesses it too early. */
 static void too_early(void) {
     static int judged;
@@ -106,7 +99,7 @@ static void too_early(void) {
     dptr at;
     DO(cuStreamCreate(&one, 1));
     DO(cuStreamCreate(&two, 1));
-    DO(cuLaunchHostFunc(one, wait_for, &judged));
+    DO(cuLaunchHostFunc(one, wait_until_set, &judged));
     DO(cuMemAllocAsync(&at, 1000, one));
     DO(cuMemsetD8Async(at, 1, 1000, two));
     IS(ILLEGAL_ADDRESS, cuStreamSynchronize(two));
