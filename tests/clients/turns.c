@@ -13,6 +13,7 @@
  *                                                   own, their own default ones, and the legacy one, until they are told to stop
  *   calm                 -> calm RESULT             they have, and all is complete; the first error
  *   pid                  -> pid NUMBER
+ *   beside NS            -> beside RESULT           a launch in stream 2
  *   sync STREAM          -> sync RESULT
  *   query STREAM         -> query RESULT            600 while there is work
  *   copies               -> copies RESULT           memory is made, set, copied both ways and freed
@@ -390,6 +391,8 @@ int main(int argc, char **argv) {
             stopping = 1;
             pthread_join(worker, NULL);
             result = failed;
+        } else if (IS("beside")) {
+            result = spin(one, streams[2]);
         } else if (IS("storm")) {
             work_ns = two;
             storm((int)one);

@@ -249,6 +249,35 @@ fn the_end_of_work_without_a_waiter_is_seen() {
 }
 
 #[test]
+fn the_end_of_work_in_one_stream_is_seen_while_another_one_goes_on() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, true));
+    let mut guest = started(&dealer);
+    let beside = format!("beside {}", 100 * US);
+    // The library knows the kernel, in both streams.
+    for _ in 0..4 {
+        launches(&mut guest, 1, 100 * US);
+        assert_eq!(guest.ask(&beside), "beside 0");
+        waits(&mut guest);
+        assert_eq!(guest.ask("sync 2"), "sync 0");
+    }
+    // Nothing waits for it.
+    assert_eq!(guest.ask(&beside), "beside 0");
+    let began = Instant::now();
+    until("nothing is pending between launches", || {
+        launches(&mut guest, 1, 100 * US);
+        waits(&mut guest);
+        pending(&dealer).since().is_none()
+    });
+    let took = began.elapsed();
+    println!("seen after {took:?}");
+    // A pause between two launches that is as long as a rest shows it as well.
+    assert_measured!(took.as_millis() < 100, "after {took:?}");
+    guest.finish().silently();
+}
+
+#[test]
 fn a_launch_at_the_closed_gate_is_pending_until_it_goes() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);

@@ -63,8 +63,12 @@ impl Default for Estimates {
 /// The expected duration of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
-    /// Nanoseconds.
+    /// Nanoseconds of the device: its part of the time, where streams of the process run side by
+    /// side.
     pub ns: u64,
+    /// Nanoseconds for which its stream has it, at least: [`ns`](Self::ns) or more. 0 where it is
+    /// not known.
+    pub in_stream: u64,
     /// Whether it was measured often enough to be believed.
     pub known: bool,
 }
@@ -125,7 +129,8 @@ impl Service {
 impl Mix {
     /// Adds so many operations of `key`.
     #[inline]
-    pub(crate) fn add(&mut self, key: u64, Expected { ns, known }: Expected, number: u32) {
+    pub(crate) fn add(&mut self, key: u64, expected: Expected, number: u32) {
+        let Expected { ns, known, .. } = expected;
         let ns = ns.saturating_mul(number.into());
         self.has_unknown |= !known;
         self.count = self.count.saturating_add(number);
@@ -187,10 +192,12 @@ impl Estimates {
         entry.map_or(
             Expected {
                 ns: assumed,
+                in_stream: 0,
                 known: false,
             },
             |entry| Expected {
                 ns: entry.mean,
+                in_stream: entry.in_stream(),
                 known: entry.is_known(),
             },
         )
@@ -249,14 +256,15 @@ impl Estimates {
         self.entry(key).untimed()
     }
 
-    /// An operation was timed by events. While another tenant may work (`contended`) nothing else
-    /// teaches.
-    pub(crate) fn sample(&mut self, timed: Timed, contended: bool) {
+    /// An operation was timed by events, while `beside` streams of the process were busy, its own
+    /// among them. While another tenant may work (`contended`) nothing else teaches.
+    pub(crate) fn sample(&mut self, timed: Timed, beside: u64, contended: bool) {
         if timed.ns == 0 {
             return;
         }
         let slice = self.slice;
-        self.doubted |= self.entry(timed.key).sample(timed, slice, contended);
+        let entry = self.entry(timed.key);
+        self.doubted |= entry.sample(timed, beside, slice, contended);
     }
 
     /// Whether what is known of a key has changed so much that no figure of it should be kept.
@@ -307,6 +315,15 @@ impl Estimates {
         }
         service.add(Service::of(mix.others_ns, !mix.has_unknown));
         service
+    }
+
+    /// For how long its stream had a completed batch, at least, by what is known now (ns).
+    pub(crate) fn in_stream(&self, mix: &Mix) -> u64 {
+        let kinds = mix.kinds.iter().filter(|(_, count)| *count > 0);
+        kinds.fold(0, |sum: u64, (key, count)| {
+            let one = self.of(*key, 0).in_stream;
+            sum.saturating_add(one.saturating_mul((*count).into()))
+        })
     }
 
     /// The key's place, another's if there is none left.

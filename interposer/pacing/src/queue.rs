@@ -104,6 +104,10 @@ pub(crate) struct Queue<M> {
     /// The last of those, by the window's count.
     pub(crate) last: u64,
     pub(crate) marked: VecDeque<Batch<M>>,
+    /// For how long, at least, it has what was submitted since it last had nothing, and had what is
+    /// complete of that (ns).
+    pub(crate) has: u64,
+    had: u64,
     /// The run that is being timed.
     run: Run,
     /// When the device, by estimate, began the oldest remaining batch.
@@ -122,6 +126,15 @@ impl From<()> for Sample {
     fn from((): ()) -> Self {
         Self(None)
     }
+}
+
+/// What else is under way beside a stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beside {
+    /// Streams with work, this one among them.
+    pub(crate) streams: u64,
+    /// How many share the device for all of the time.
+    pub(crate) share: u64,
 }
 
 /// The estimates that a look at a stream updates, and since when the device runs no other tenant's
@@ -146,6 +159,8 @@ pub(crate) struct Seen {
     pub(crate) until: u64,
     /// Its duration alone, by the current estimates.
     pub(crate) service: Service,
+    /// For how long the stream had what is complete, at least, since it last had nothing (ns).
+    pub(crate) had: u64,
     /// The last operation that a mark behind the whole context covers; 0 for none.
     pub(crate) for_context: u64,
     /// Some of it may have waited for a launch that this library kept.
@@ -161,6 +176,8 @@ impl<M> Queue<M> {
             since: now,
             last: 0,
             marked: VecDeque::new(),
+            has: 0,
+            had: 0,
             run: Run {
                 mix: Mix::default(),
                 began: (now, now),
@@ -192,6 +209,8 @@ impl<M> Queue<M> {
         }
         self.last = number;
         self.unmarked.waited |= op.waits;
+        let in_stream = op.expected.in_stream.saturating_mul(op.count.into());
+        self.has = self.has.saturating_add(in_stream);
         self.unmarked.add(op.key, op.expected, op.count);
     }
 
@@ -227,12 +246,11 @@ impl<M> Queue<M> {
         self.unmarked.absorb(&batch.mix);
     }
 
-    /// Looks at the marks in order: `is_passed` is asked until it says no. `beside` streams are
-    /// busy, this one among them.
+    /// Looks at the marks in order: `is_passed` is asked until it says no.
     pub(crate) fn look(
         &mut self,
         now: u64,
-        beside: u64,
+        beside: Beside,
         school: &mut School<'_>,
         is_passed: &mut impl FnMut(&Batch<M>) -> bool,
         passed: &mut impl FnMut(M) -> Sample,
@@ -248,7 +266,7 @@ impl<M> Queue<M> {
                 batch.mix.freed |= batch.last <= school.freed.0 && now <= school.freed.1;
                 seen.freed |= batch.mix.freed;
                 seen.done = seen.done.saturating_add(batch.mix.ns);
-                seen.until = self.finish(now, beside, &batch);
+                seen.until = self.finish(now, beside.streams, &batch);
                 self.done.push(batch.mix);
                 if batch.for_context {
                     seen.for_context = batch.last;
@@ -256,22 +274,20 @@ impl<M> Queue<M> {
                 if let Some(Sample(Some(timed))) = batch.mark.map(&mut *passed)
                     && !batch.mix.freed
                 {
-                    let timed = Timed {
-                        ns: timed.ns / beside,
-                        gap: timed.gap / beside,
-                        ..timed
-                    };
                     let contended = school.alone_since == u64::MAX;
-                    school.estimates.sample(timed, contended);
+                    school.estimates.sample(timed, beside.share, contended);
                 }
             }
         }
         if seen.until > 0 {
-            self.learn(now, beside, busy_before, school);
+            self.learn(now, beside.share, busy_before, school);
         }
         for mix in self.done.drain(..) {
             seen.service.add(school.estimates.service(&mix));
+            let in_stream = school.estimates.in_stream(&mix);
+            self.had = self.had.saturating_add(in_stream);
         }
+        seen.had = self.had;
         seen
     }
 
@@ -280,7 +296,7 @@ impl<M> Queue<M> {
     pub(crate) fn finish_until(
         &mut self,
         now: u64,
-        beside: u64,
+        beside: Beside,
         stamp: u64,
         blocked: bool,
         school: &mut School<'_>,
@@ -312,7 +328,8 @@ impl<M> Queue<M> {
         end
     }
 
-    /// Ends the run once its duration is known closely enough, or cannot become known better.
+    /// Ends the run once its duration is known closely enough, or cannot become known better. One
+    /// of `beside` parts of that was its own.
     fn learn(&mut self, now: u64, beside: u64, busy_before: u64, school: &mut School<'_>) {
         let run = self.run;
         let least = busy_before.saturating_sub(run.began.1);

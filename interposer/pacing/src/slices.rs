@@ -55,11 +55,19 @@ impl Slices {
     }
 
     /// May a launch go that is expected to take `expected` nanoseconds, where `slice` may be
-    /// submitted at a time? `left` is what everything under way is expected to take still. `None`:
-    /// it goes, if nothing else is in its way.
+    /// submitted at a time? Its stream has work for `in_stream` with it, at least. `left` is what
+    /// everything under way is expected to take still. `None`: it goes, if nothing else is in its
+    /// way.
     #[inline]
-    pub fn ask(&mut self, now: u64, slice: u64, expected: u64, left: u64) -> Option<Full> {
-        if self.has_room(now, slice, expected) {
+    pub fn ask(
+        &mut self,
+        now: u64,
+        slice: u64,
+        expected: u64,
+        in_stream: u64,
+        left: u64,
+    ) -> Option<Full> {
+        if self.has_room(now, slice, expected, in_stream) {
             return None;
         }
         let stuck = now.saturating_add(left.saturating_mul(2).clamp(STUCK, PATIENCE));
@@ -74,20 +82,22 @@ impl Slices {
         })
     }
 
-    /// Whether a launch that is expected to take so long goes without further questions.
+    /// Whether a launch that is expected to take so long, in a stream that has work for `in_stream`
+    /// with it, goes without further questions.
     #[inline]
-    pub fn has_room(&self, now: u64, slice: u64, expected: u64) -> bool {
-        let has_room = self.full.is_none() && self.used.saturating_add(expected) <= slice;
+    pub fn has_room(&self, now: u64, slice: u64, expected: u64, in_stream: u64) -> bool {
+        let after = self.used.saturating_add(expected).max(in_stream);
+        let has_room = self.full.is_none() && after <= slice;
         self.count == 0 || has_room || now < self.spared_until
     }
 
-    /// How much goes without further questions (ns).
+    /// How much goes without further questions (ns), in any stream: one has work for `longest`.
     #[inline]
-    pub fn room(&self, now: u64, slice: u64) -> u64 {
+    pub fn room(&self, now: u64, slice: u64, longest: u64) -> u64 {
         match self.full {
             Some(_) => 0,
             None if now < self.spared_until => u64::MAX,
-            None => slice.saturating_sub(self.used),
+            None => slice.saturating_sub(self.used.max(longest)),
         }
     }
 
@@ -114,17 +124,18 @@ impl Slices {
         self.count = self.count.saturating_add(count.into());
     }
 
-    /// It was not made after all.
+    /// So many of them were not made after all, or will be admitted again.
     #[inline]
-    pub fn refused(&mut self, ns: u64) {
+    pub fn put_back(&mut self, count: u32, ns: u64) {
         self.used = self.used.saturating_sub(ns);
-        self.count = self.count.saturating_sub(1);
+        self.count = self.count.saturating_sub(count.into());
     }
 
-    /// Whether there is no room for one more launch of `ns` nanoseconds.
+    /// Whether there is no room for one more launch of `ns` nanoseconds, with which its stream has
+    /// work for `in_stream`.
     #[inline]
-    pub fn fills(&self, now: u64, slice: u64, ns: u64) -> bool {
-        now >= self.spared_until && self.used.saturating_add(ns) > slice
+    pub fn fills(&self, now: u64, slice: u64, ns: u64, in_stream: u64) -> bool {
+        now >= self.spared_until && self.used.saturating_add(ns).max(in_stream) > slice
     }
 }
 
@@ -138,7 +149,7 @@ mod tests {
 
     /// Asks for a launch of so long, and makes it.
     fn launch(slices: &mut Slices, now: u64, ns: u64) -> bool {
-        let goes = slices.ask(now, SLICE, ns, slices.used).is_none();
+        let goes = slices.ask(now, SLICE, ns, 0, slices.used).is_none();
         if goes {
             slices.admitted(1, ns);
         }
@@ -173,7 +184,7 @@ mod tests {
     fn a_waiting_launch_is_told_when_all_should_end_and_when_it_goes_on() {
         let mut slices = Slices::default();
         slices.admitted(1, SLICE);
-        let full = slices.ask(MS, SLICE, SLICE, 400 * US);
+        let full = slices.ask(MS, SLICE, SLICE, 0, 400 * US);
         assert_eq!(
             full,
             Some(Full {
@@ -181,7 +192,7 @@ mod tests {
                 limit: 6 * MS
             })
         );
-        let later = slices.ask(2 * MS, SLICE, SLICE, 0);
+        let later = slices.ask(2 * MS, SLICE, SLICE, 0, 0);
         assert_eq!(
             later,
             Some(Full {
@@ -190,21 +201,21 @@ mod tests {
             }),
             "the limit does not move"
         );
-        assert_eq!(slices.ask(6 * MS, SLICE, SLICE, 0), None);
+        assert_eq!(slices.ask(6 * MS, SLICE, SLICE, 0, 0), None);
         slices.emptied();
         slices.admitted(1, 20 * MS);
-        let long = slices.ask(MS, SLICE, SLICE, 20 * MS).unwrap();
+        let long = slices.ask(MS, SLICE, SLICE, 0, 20 * MS).unwrap();
         assert_eq!(long.limit, 41 * MS, "twice its expected time");
         slices.rest();
-        let endless = slices.ask(MS, SLICE, SLICE, u64::MAX).unwrap();
+        let endless = slices.ask(MS, SLICE, SLICE, 0, u64::MAX).unwrap();
         assert_eq!(endless.limit, MS + PATIENCE);
     }
 
     /// Fills a slice and waits in vain.
     fn strikes(slices: &mut Slices, now: u64) {
         slices.admitted(1, SLICE);
-        assert!(slices.ask(now, SLICE, SLICE, 0).is_some());
-        assert!(slices.ask(now + STUCK, SLICE, SLICE, 0).is_none());
+        assert!(slices.ask(now, SLICE, SLICE, 0, 0).is_some());
+        assert!(slices.ask(now + STUCK, SLICE, SLICE, 0, 0).is_none());
     }
 
     #[test]
@@ -213,10 +224,10 @@ mod tests {
         (0..3).for_each(|at| strikes(&mut slices, at * 10 * MS));
         let until = 25 * MS + SPARED;
         slices.admitted(1, SLICE);
-        assert!(slices.ask(until - 1, SLICE, SLICE, 0).is_none());
-        assert!(!slices.fills(until - 1, SLICE, SLICE));
-        assert!(slices.ask(until, SLICE, SLICE, 0).is_some());
-        assert!(slices.fills(until, SLICE, SLICE));
+        assert!(slices.ask(until - 1, SLICE, SLICE, 0, 0).is_none());
+        assert!(!slices.fills(until - 1, SLICE, SLICE, 0));
+        assert!(slices.ask(until, SLICE, SLICE, 0, 0).is_some());
+        assert!(slices.fills(until, SLICE, SLICE, 0));
     }
 
     #[test]
@@ -224,7 +235,7 @@ mod tests {
         let mut slices = Slices::default();
         let gives_up = |slices: &mut Slices, now| {
             slices.admitted(1, SLICE);
-            let full = slices.ask(now, SLICE, SLICE, 0).unwrap();
+            let full = slices.ask(now, SLICE, SLICE, 0, 0).unwrap();
             (0..STRIKES).for_each(|_| slices.overran(now, full.limit));
         };
         for at in 1..STRIKES {
@@ -243,7 +254,7 @@ mod tests {
             strikes(&mut slices, at * 10 * MS);
             slices.emptied();
             slices.admitted(1, SLICE);
-            assert!(slices.ask(at * 10 * MS, SLICE, SLICE, 0).is_some());
+            assert!(slices.ask(at * 10 * MS, SLICE, SLICE, 0, 0).is_some());
             slices.emptied();
         }
     }
@@ -253,10 +264,41 @@ mod tests {
         let mut slices = Slices::default();
         for at in 0..20 {
             slices.admitted(1, SLICE);
-            assert!(slices.ask(at * 10 * MS, SLICE, SLICE, 0).is_some());
+            assert!(slices.ask(at * 10 * MS, SLICE, SLICE, 0, 0).is_some());
             slices.rest();
         }
         assert_eq!(slices.spared_until, 0);
+    }
+
+    #[test]
+    fn a_slice_holds_no_more_of_one_stream_than_that_does_in_it() {
+        let mut slices = Slices::default();
+        slices.admitted(4, 200 * US);
+        assert!(slices.has_room(MS, SLICE, 50 * US, SLICE));
+        assert!(!slices.has_room(MS, SLICE, 50 * US, SLICE + 1));
+        assert!(slices.ask(MS, SLICE, 50 * US, SLICE + 1, MS).is_some());
+        slices.rest();
+        assert_eq!(slices.room(MS, SLICE, 0), 300 * US);
+        assert_eq!(slices.room(MS, SLICE, 400 * US), 100 * US);
+        assert!(slices.fills(MS, SLICE, 50 * US, SLICE + 1));
+        assert!(!slices.fills(MS, SLICE, 50 * US, SLICE));
+    }
+
+    #[test]
+    fn the_first_launch_goes_however_much_its_stream_has() {
+        let slices = Slices::default();
+        assert!(slices.has_room(MS, SLICE, 50 * US, 2 * SLICE));
+    }
+
+    #[test]
+    fn launches_that_are_admitted_again_are_counted_once() {
+        let mut slices = Slices::default();
+        slices.admitted(9, 450 * US);
+        slices.admitted(5, 250 * US);
+        assert!(!slices.has_room(MS, SLICE, 50 * US, 0));
+        assert_eq!(slices.room(MS, SLICE, 0), 0);
+        slices.put_back(5, 250 * US);
+        assert!(slices.has_room(MS, SLICE, 50 * US, 0));
     }
 
     #[test]
@@ -265,7 +307,7 @@ mod tests {
         assert!(launch(&mut slices, MS, SLICE));
         assert!(!launch(&mut slices, MS, SLICE));
         slices.rest();
-        slices.refused(SLICE);
+        slices.put_back(1, SLICE);
         assert!(launch(&mut slices, MS, SLICE));
     }
 }

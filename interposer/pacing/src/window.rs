@@ -7,10 +7,12 @@
 //! times are `CLOCK_MONOTONIC` nanoseconds passed in; the type of a mark (`M`) is the caller's.
 
 mod admission;
+mod streams;
 
 use crate::estimate::{Estimates, Service};
 pub use crate::queue::{Op, Sample, StreamKey};
 use crate::queue::{Queue, School, Seen};
+use streams::Longest;
 
 /// Operations between marks.
 pub const BATCH_OPS: u32 = 256;
@@ -76,6 +78,8 @@ pub struct Window<M> {
     alone_since: u64,
     /// Completed work that [`take_service`](Self::take_service) has not returned.
     service: Service,
+    /// The time of one stream alone.
+    streams: Longest,
 }
 
 impl<M> Default for Window<M> {
@@ -97,6 +101,7 @@ impl<M> Default for Window<M> {
             numbers: 0,
             alone_since: 0,
             service: Service::default(),
+            streams: Longest::default(),
         }
     }
 }
@@ -122,10 +127,13 @@ impl<M> Window<M> {
         let number = self.submitted;
         let queue = self.queue(stream_key, now);
         queue.push(now, number, op);
-        !op.expected.known
+        let has = queue.has;
+        let wants_mark = !op.expected.known
             || queue.unmarked.count >= BATCH_OPS
             || queue.unmarked.ns >= bounds.window / 4
-            || now.saturating_sub(queue.since) >= BATCH_AGE
+            || now.saturating_sub(queue.since) >= BATCH_AGE;
+        self.streams.has = self.streams.has.max(has);
+        wants_mark
     }
 
     fn queue(&mut self, stream_key: StreamKey, now: u64) -> &mut Queue<M> {
@@ -256,7 +264,7 @@ impl<M> Window<M> {
         mut passed: impl FnMut(M) -> R,
     ) {
         let mut passed = |mark: M| -> Sample { passed(mark).into() };
-        let beside = self.beside();
+        let beside = self.busy_streams();
         for at in 0..self.queues.len() {
             let queue = &mut self.queues[at];
             let mut school = School {
@@ -297,6 +305,7 @@ impl<M> Window<M> {
         self.total = self.total.saturating_sub(seen.done);
         self.busy_until = self.busy_until.max(seen.until);
         self.service.add(seen.service);
+        self.streams.completed(seen.had, seen.service);
     }
 
     /// The work completed since the last call.
@@ -338,7 +347,7 @@ impl<M> Window<M> {
         blocked: bool,
         passed: &mut impl FnMut(M) -> Sample,
     ) {
-        let beside = self.beside();
+        let beside = self.busy_streams();
         for at in 0..self.queues.len() {
             if is_stream(&self.queues[at].stream_key) {
                 let mut school = School {
@@ -362,17 +371,8 @@ impl<M> Window<M> {
     fn forget_empty(&mut self) {
         self.queues.retain(|queue| !queue.is_empty());
         if self.is_drained() {
-            self.total = 0;
+            self.drained();
         }
-    }
-
-    /// Streams that share the device, at least one.
-    fn beside(&self) -> u64 {
-        let streams = self
-            .queues
-            .iter()
-            .filter(|queue| !queue.stream_key.is_context());
-        (streams.count() as u64).max(1)
     }
 
     /// Expected nanoseconds until all admitted work and work in flight is complete. Work that takes

@@ -222,9 +222,10 @@ impl DeviceGate {
         quiet
     }
 
-    /// May a launch of `key` go? Asked inside the gate. Where its work would not end in time, the
-    /// gate closes. With `insists` it need not wait for room. The `first` one may load its module.
-    pub(super) fn ask(&self, key: u64, insists: bool, first: bool) -> Told {
+    /// May a launch of `key` in `stream_key` go? Asked inside the gate. Where its work would not
+    /// end in time, the gate closes. With `insists` it need not wait for room. The `first` one may
+    /// load its module.
+    pub(super) fn ask(&self, stream_key: StreamKey, key: u64, insists: bool, first: bool) -> Told {
         let now = clock::now();
         let mut inner = self.lock();
         match inner.follower.stand() {
@@ -243,7 +244,7 @@ impl DeviceGate {
         }
         let bounds = inner.bounds;
         let expected = inner.window.expected(bounds, key);
-        if let Some(full) = self.has_to_yield(&mut inner, now, expected.ns) {
+        if let Some(full) = self.has_to_yield(&mut inner, now, stream_key, expected) {
             return Told::Full(full);
         }
         if self.has_spent(&mut inner, now) {
@@ -288,7 +289,7 @@ impl DeviceGate {
         let mut inner = self.lock();
         inner.has_loaded(self.may_load(first));
         inner.window.refused(ns);
-        inner.slices.refused(ns);
+        inner.slices.put_back(1, ns);
         self.settle(&mut inner, clock::now());
     }
 
@@ -328,8 +329,7 @@ impl DeviceGate {
             }
             // No other thread could mark it later.
             wants_mark |= stream_key.thread != 0 && !can_mark_all();
-            let slice = inner.rules.yields();
-            let fills = slice.is_some_and(|slice| inner.slices.fills(now, slice, op.expected.ns));
+            let fills = inner.fills_slice(now, stream_key, op.expected);
             if let Some(named) = named {
                 inner.remember(self, named, stream_key, op);
             }
@@ -345,7 +345,7 @@ impl DeviceGate {
         if fills {
             // Right behind the last operation of the slice, before the program puts a copy there.
             let _relaxed = Relaxed::enter();
-            self.mark_rest(drain::thread_number(), 0);
+            let _ = self.mark_rest(drain::thread_number(), 0);
         } else if wants_mark {
             let _relaxed = Relaxed::enter();
             let _ = self.mark(stream_key);
@@ -453,7 +453,8 @@ impl DeviceGate {
         }
     }
 
-    /// Marks work that no further work has followed for a while, so that its completion is noticed.
+    /// Marks work that no further work has followed for a while, so that its completion is noticed;
+    /// and work that has no mark for long in one stream, while other streams go on.
     fn mark_tails(&self, turn: &Turn) {
         let rest = match turn.idle_after {
             0 => 250_000,
@@ -461,11 +462,14 @@ impl DeviceGate {
         };
         let rests = {
             let inner = self.lock();
-            let rested = clock::now().saturating_sub(inner.window.last_submitted) >= rest;
-            rested && inner.window.unmarked_streams().next().is_some()
+            let now = clock::now();
+            let rested = now.saturating_sub(inner.window.last_submitted) >= rest;
+            let least = if rested { 0 } else { BATCH_AGE };
+            let mut unmarked = inner.window.unmarked_streams();
+            unmarked.any(|(_, since)| now.saturating_sub(since) >= least)
         };
         if rests {
-            self.mark_rest(0, BATCH_AGE);
+            let _ = self.mark_rest(0, BATCH_AGE);
         }
     }
 

@@ -87,7 +87,7 @@ pub(crate) fn admit(target: &LaunchTarget, guard: &mut GateGuard) -> LaunchSlot 
         }
         let insists = end.is_some_and(|end| clock::now() >= end);
         let first = apart::is_first(&stream_key, target.key);
-        match gate.ask(key, insists, first) {
+        match gate.ask(stream_key, key, insists, first) {
             Told::Free => return LaunchSlot(None),
             Told::Go(go) => {
                 if let Some(epoch) = go.was_idle {

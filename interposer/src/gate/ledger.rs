@@ -97,8 +97,10 @@ struct Kind {
     named: AtomicU64,
     context: AtomicUsize,
     key: AtomicU64,
-    /// Its expected duration (ns).
+    /// Its expected duration (ns), and in its stream: not less. That it takes from the allowance,
+    /// all of which may go to one stream.
     ns: AtomicU64,
+    in_stream: AtomicU64,
     /// So many more go the short way before the books are asked again.
     fuel: AtomicU32,
     /// The stream as the books know it.
@@ -147,8 +149,9 @@ pub(super) struct Ledger {
 pub(super) struct Entry {
     pub(super) stream_key: StreamKey,
     pub(super) key: u64,
-    /// Its expected duration (ns).
+    /// Its expected duration (ns), and in its stream.
     pub(super) ns: u64,
+    pub(super) in_stream: u64,
     /// When it was announced, in ticks.
     pub(super) at: u64,
 }
@@ -165,6 +168,7 @@ impl Ledger {
             },
             key: kind.key.load(Ordering::Relaxed),
             ns: kind.ns.load(Ordering::Relaxed),
+            in_stream: kind.in_stream.load(Ordering::Relaxed),
             at: launch.at,
         }
     }
@@ -202,7 +206,8 @@ impl Ledger {
     /// the device that the ledger is bound to.
     pub(super) fn remember(&self, named: Named, entry: &Entry, fuel: u32) {
         // The kind to be replaced may be that of the launch in progress.
-        if !self.ring.is_empty() || !(1..=Allowance::MOST).contains(&entry.ns) {
+        let takes = entry.ns.max(entry.in_stream);
+        if !self.ring.is_empty() || entry.ns == 0 || takes > Allowance::MOST {
             return;
         }
         self.changes.fetch_add(1, Ordering::Relaxed);
@@ -211,6 +216,7 @@ impl Ledger {
         kind.context.store(named.context, Ordering::Relaxed);
         kind.key.store(entry.key, Ordering::Relaxed);
         kind.ns.store(entry.ns, Ordering::Relaxed);
+        kind.in_stream.store(takes, Ordering::Relaxed);
         kind.fuel.store(fuel, Ordering::Relaxed);
         let StreamKey {
             context,
@@ -442,7 +448,8 @@ pub(super) fn go(stream: StreamRef, key: u64, frame: u64) -> Option<Going> {
             // A signal handler may have launched something else until then, and the ledger hold
             // that. From now on it stays as it is.
             let is_same = ledger.changes.load(Ordering::Relaxed) == changes;
-            if is_same && kind.has_fuel() && open.takes(kind.ns.load(Ordering::Relaxed), now) {
+            let takes = kind.in_stream.load(Ordering::Relaxed);
+            if is_same && kind.has_fuel() && open.takes(takes, now) {
                 return Some(Going {
                     record,
                     ledger,

@@ -1,5 +1,6 @@
 //! The record of one key: its mean, the times behind it, and the doubt about it.
 
+use super::means::scaled;
 use super::{EXACT, LEARNED, SAMPLES, Timed};
 
 /// Of a key one operation in so many is timed by events, beside its first ones.
@@ -9,6 +10,9 @@ const TIMED_SOON: u32 = 16;
 /// Operations that are timed one after another because of a doubt, at most: some times cannot be
 /// taken.
 const TRIES: u8 = 2 * SAMPLES;
+
+/// What [`Entry::spread`] is counted in.
+const SPREAD: u64 = 16;
 
 /// The record of a key.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,8 +36,12 @@ pub(super) struct Entry {
     /// So many times until it can be in doubt again, because an operation whose time varies is not
     /// to be timed always. More than one: they are taken because of the doubt.
     settled: u8,
-    /// Nanoseconds of single operations, the last ones.
+    /// Nanoseconds of single operations, the last ones: the operation's part of the time.
     samples: [u32; SAMPLES as usize],
+    /// How many streams were busy then.
+    beside: [u8; SAMPLES as usize],
+    /// How many times its part of the time an operation is in its stream, at least (sixteenths).
+    spread: u16,
 }
 
 /// The times that are taken because a mean is in doubt.
@@ -135,6 +143,26 @@ impl Entry {
         (self.taken, self.next) = (0, 0);
     }
 
+    /// For how long an operation is in its stream, at least (ns); 0 where nothing is known.
+    #[inline]
+    pub(super) fn in_stream(&self) -> u64 {
+        if !self.is_known() {
+            return 0;
+        }
+        let spread = u64::from(self.spread).max(SPREAD);
+        self.mean.saturating_mul(spread) / SPREAD
+    }
+
+    /// The shortest time for which one of the timed operations was in its stream. Each was for all
+    /// of its time, while it has had but a part of the device.
+    fn spread(&self, quartile: u64) -> u16 {
+        let count = usize::from(self.taken.min(SAMPLES));
+        let times = self.samples.iter().zip(&self.beside).take(count);
+        let whole = times.map(|(ns, beside)| u64::from(*ns) * u64::from(*beside));
+        let spread = scaled(SPREAD, whole.min().unwrap_or(0), quartile);
+        u16::try_from(spread).unwrap_or(u16::MAX)
+    }
+
     /// The lower quartile of the times by events.
     fn quartile(&self) -> u64 {
         let count = usize::from(self.taken.min(SAMPLES));
@@ -145,10 +173,18 @@ impl Entry {
         samples.get(at).map_or(0, |ns| u64::from(*ns))
     }
 
-    /// An operation was timed, where the driver's slice is `slice` nanoseconds. Whether what is
-    /// known of it has changed much.
-    pub(super) fn sample(&mut self, timed: Timed, slice: u64, contended: bool) -> bool {
-        let (least, most) = (timed.ns.saturating_sub(timed.gap), timed.ns);
+    /// An operation was timed while `beside` streams were busy, where the driver's slice is `slice`
+    /// nanoseconds. Whether what is known of it has changed much.
+    pub(super) fn sample(
+        &mut self,
+        timed: Timed,
+        beside: u64,
+        slice: u64,
+        contended: bool,
+    ) -> bool {
+        let (most, gap) = (timed.ns / beside.max(1), timed.gap / beside.max(1));
+        let least = most.saturating_sub(gap);
+        let beside = u8::try_from(beside).unwrap_or(u8::MAX);
         // The time that starts a doubt is the first of its times.
         let mut doubted = self.differs(least, most) && self.doubt();
         let is_doubtful = self.settled > 1;
@@ -162,13 +198,13 @@ impl Entry {
                 if is_doubtful {
                     self.weigh(least, short);
                 } else {
-                    self.took(least, short, contended);
+                    self.took(least, short, beside, contended);
                 }
             }
             _ => doubted |= self.was_too_long(slice),
         }
         if is_doubtful && self.settled == 1 {
-            doubted |= self.settle(contended);
+            doubted |= self.settle(beside, contended);
         }
         doubted
     }
@@ -194,7 +230,7 @@ impl Entry {
     /// longer, also without the time for which the device may have waited: some may be longer
     /// because the operation was interrupted. It is too long if half of them are much shorter: an
     /// operation whose time varies has a short one now and then. Returns whether it was wrong.
-    fn settle(&mut self, contended: bool) -> bool {
+    fn settle(&mut self, beside: u8, contended: bool) -> bool {
         let [_, least] = self.doubt.least;
         let [_, most] = self.doubt.most;
         let is_longer = least < u32::MAX && u64::from(least) > self.mean + self.mean / 2;
@@ -203,6 +239,7 @@ impl Entry {
         if is_wrong {
             let ns = if is_longer { least } else { most };
             self.samples = [ns; SAMPLES as usize];
+            self.beside = [beside; SAMPLES as usize];
             (self.taken, self.next) = (SAMPLES, 0);
             self.believe(contended);
         }
@@ -216,7 +253,7 @@ impl Entry {
 
     /// A time by events that is shorter than the driver's slice. Of what is known it says only by
     /// how much it is too long or too short, at least.
-    fn took(&mut self, least: u32, most: u32, contended: bool) {
+    fn took(&mut self, least: u32, most: u32, beside: u8, contended: bool) {
         let known = u32::try_from(self.mean).unwrap_or(u32::MAX);
         let ns = if self.is_known() {
             known.clamp(least, most)
@@ -224,7 +261,7 @@ impl Entry {
             most
         };
         let next = usize::from(self.next % SAMPLES);
-        self.samples[next] = ns;
+        (self.samples[next], self.beside[next]) = (ns, beside);
         self.next = self.next.wrapping_add(1);
         self.taken = self.taken.saturating_add(1);
         self.believe(contended);
@@ -232,6 +269,7 @@ impl Entry {
 
     fn believe(&mut self, contended: bool) {
         let quartile = self.quartile();
+        self.spread = self.spread(quartile);
         if contended || self.seen < LEARNED || quartile >= EXACT {
             self.mean = quartile;
         }

@@ -5,20 +5,24 @@ const ASSUMED: u64 = 500_000;
 fn batch(ops: &[(u64, u64)]) -> Mix {
     let mut mix = Mix::default();
     for (key, ns) in ops {
-        let known = true;
-        mix.add(*key, Expected { ns: *ns, known }, 1);
+        let expected = Expected {
+            ns: *ns,
+            in_stream: *ns,
+            known: true,
+        };
+        mix.add(*key, expected, 1);
     }
     mix
 }
 
 /// A time by events that the device did not wait in.
 fn sample(estimates: &mut Estimates, key: u64, ns: u64, contended: bool) {
-    estimates.sample(Timed { key, ns, gap: 0 }, contended);
+    estimates.sample(Timed { key, ns, gap: 0 }, 1, contended);
 }
 
 /// A time of key 7, for up to `gap` nanoseconds of which the device waited for the program.
 fn loosely(estimates: &mut Estimates, ns: u64, gap: u64) {
-    estimates.sample(Timed { key: 7, ns, gap }, true);
+    estimates.sample(Timed { key: 7, ns, gap }, 1, true);
 }
 
 #[test]
@@ -40,6 +44,7 @@ fn a_kernel_that_is_measured_closely_is_known_after_three_times() {
         estimates.of(7, ASSUMED),
         Expected {
             ns: 10_000,
+            in_stream: 10_000,
             known: true
         }
     );
@@ -204,7 +209,14 @@ fn knowing(ns: u64) -> Estimates {
         estimates.submit(7);
         sample(&mut estimates, 7, ns, true);
     }
-    assert_eq!(estimates.of(7, ASSUMED), Expected { ns, known: true });
+    assert_eq!(
+        estimates.of(7, ASSUMED),
+        Expected {
+            ns,
+            in_stream: ns,
+            known: true
+        }
+    );
     estimates
 }
 

@@ -3,6 +3,7 @@
 use crate::estimate::{Expected, Timed};
 use crate::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Op, Sample, StreamKey, Window};
 
+mod streams;
 mod waits;
 
 const MS: u64 = 1_000_000;
@@ -35,11 +36,11 @@ fn submit(
     key: u64,
     ns: u64,
 ) -> bool {
-    let Expected { known, .. } = window.expected(bounds, key);
+    let now_known = window.expected(bounds, key);
     let op = Op {
         key,
         count: 1,
-        expected: Expected { ns, known },
+        expected: Expected { ns, ..now_known },
         waits: false,
     };
     window.submitted(now, bounds, stream_key, op)

@@ -60,6 +60,7 @@ impl Inner {
     pub(super) fn gather(&mut self) {
         let (count, ns) = core::mem::take(&mut self.launching);
         self.window.put_back(count, ns);
+        self.slices.put_back(count, ns);
         if self.ledgers.iter().all(|ledger| ledger.is_empty()) {
             return;
         }
@@ -80,6 +81,7 @@ impl Inner {
             });
             if let Some(entry) = under_way {
                 window.set_aside(1, entry.ns);
+                slices.admitted(1, entry.ns);
                 launching.0 += 1;
                 launching.1 = launching.1.saturating_add(entry.ns);
             }
@@ -111,7 +113,7 @@ impl Inner {
         clock::measure_ticks(now);
         let (mut room, mut age) = self.window.open(now, self.bounds)?;
         if let Some(slice) = self.rules.yields() {
-            room = room.min(self.slices.room(now, slice));
+            room = room.min(self.slices.room(now, slice, self.window.longest()));
         }
         if self.window.has_marks() {
             let pauses = self.looked.saturating_add(PAUSE).saturating_sub(now);
@@ -143,6 +145,7 @@ impl Inner {
                 stream_key,
                 key: of.key,
                 ns: of.expected.ns,
+                in_stream: of.expected.in_stream,
                 at: 0,
             };
             ledger.remember(named, &entry, fuel);
@@ -163,6 +166,7 @@ fn op(entry: &Entry, count: u32) -> Op {
         key: entry.key,
         expected: Expected {
             ns: entry.ns,
+            in_stream: entry.in_stream,
             known: true,
         },
         waits: false,

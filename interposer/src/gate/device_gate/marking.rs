@@ -175,31 +175,34 @@ impl DeviceGate {
 
     /// Puts marks behind all unmarked work. `thread` is the calling thread's number. Work that it
     /// cannot mark, mostly in other threads' default streams, is marked with its whole context once
-    /// it is older than `age`.
-    pub(in crate::gate) fn mark_rest(&self, thread: usize, age: u64) {
+    /// it is older than `age`. `false` if some of it has no mark now.
+    pub(in crate::gate) fn mark_rest(&self, thread: usize, age: u64) -> bool {
         let now = clock::now();
         let streams: Vec<(StreamKey, u64)> = self.lock().window.unmarked_streams().collect();
         let mut contexts = Vec::new();
+        let mut all = true;
         for (stream_key, since) in streams {
             let can_mark = stream_key.thread == 0 || stream_key.thread == thread;
-            let is_old = now.saturating_sub(since) >= age;
-            if !(can_mark && self.mark(stream_key))
-                && is_old
-                && !contexts.contains(&stream_key.context)
-            {
+            if can_mark && self.mark(stream_key) {
+                continue;
+            }
+            if now.saturating_sub(since) < age {
+                all = false;
+            } else if !contexts.contains(&stream_key.context) {
                 contexts.push(stream_key.context);
             }
         }
         for context in contexts {
-            let _ = self.mark_context(context);
+            all &= self.mark_context(context);
         }
+        all
     }
 
     /// Makes room for a launching thread outside the gate: marks unmarked work, and checks the
     /// marks.
     pub(in crate::gate) fn make_room(&self, thread: usize) {
         let _relaxed = Relaxed::enter();
-        self.mark_rest(thread, BATCH_AGE);
+        let _ = self.mark_rest(thread, BATCH_AGE);
         self.lock().look(clock::now());
     }
 
@@ -221,7 +224,7 @@ impl DeviceGate {
         if unseen && self.mark_unseen() {
             self.lock().unseen = None;
         }
-        self.mark_rest(0, 0);
+        let _ = self.mark_rest(0, 0);
     }
 
     /// Puts marks behind all untracked work that may be in flight. `true` if that was done. The

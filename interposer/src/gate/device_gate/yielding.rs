@@ -13,8 +13,10 @@ use crate::guest::exit;
 use crate::guest::frames;
 use crate::guest::futex;
 use crate::guest::nap::Exact;
+use gpushare_pacing::estimate::Expected;
 use gpushare_pacing::looks::{BEHIND, Lateness, Looks};
 use gpushare_pacing::slices::Full;
+use gpushare_pacing::window::StreamKey;
 
 /// How soon a launch that finds no room looks again at work that should be complete (ns).
 const RELOOK: u64 = 20_000;
@@ -28,6 +30,8 @@ const MOST_LATE: u64 = 50_000;
 /// The longest sleep (ns): how often to check whether the gate closes, or whether the wait is still
 /// needed.
 const LONGEST: u64 = 5_000_000;
+/// How often a thread that waits puts marks behind what other threads have launched meanwhile.
+const TRIES: u32 = 3;
 /// How long after its next look is due a looker is not believed to come any more (ns).
 const LOST: u64 = 1_000_000;
 
@@ -75,8 +79,15 @@ enum Next {
 }
 
 impl DeviceGate {
-    /// Whether a launch that is expected to take so long has to wait until nothing is under way.
-    pub(super) fn has_to_yield(&self, inner: &mut Inner, now: u64, expected: u64) -> Option<Full> {
+    /// Whether a launch in `stream_key` that is expected to take so long has to wait until nothing
+    /// is under way.
+    pub(super) fn has_to_yield(
+        &self,
+        inner: &mut Inner,
+        now: u64,
+        stream_key: StreamKey,
+        expected: Expected,
+    ) -> Option<Full> {
         let Some(slice) = inner.rules.yields() else {
             inner.slices.rest();
             return None;
@@ -84,7 +95,8 @@ impl DeviceGate {
         if inner.window.is_empty() {
             inner.slices.emptied();
         }
-        if inner.slices.has_room(now, slice, expected) {
+        let in_stream = inner.in_stream_with(stream_key, expected);
+        if inner.slices.has_room(now, slice, expected.ns, in_stream) {
             return None;
         }
         let left = inner.window.left(now);
@@ -93,10 +105,15 @@ impl DeviceGate {
             self.settle(inner, now);
         }
         let left = inner.window.left(now);
-        let full = inner.slices.ask(now, slice, expected, left);
-        if full.is_none() && inner.window.is_stuck() {
-            // The slice did not end in time.
-            inner.window.goes_on(now);
+        // A look may have found that nothing is under way.
+        let in_stream = inner.in_stream_with(stream_key, expected);
+        let full = inner.slices.ask(now, slice, expected.ns, in_stream, left);
+        if full.is_none() {
+            inner.window.counts_anew();
+            if inner.window.is_stuck() {
+                // The slice did not end in time.
+                inner.window.goes_on(now);
+            }
         }
         full
     }
@@ -106,7 +123,9 @@ impl DeviceGate {
     pub(in crate::gate) fn rest(&self, full: Full, thread: usize) {
         if !self.mark_touched(thread) {
             // A capture may be in the way: its end would go unnoticed.
-            self.lock().slices.overran(clock::now(), full.limit);
+            let mut inner = self.lock();
+            inner.slices.overran(clock::now(), full.limit);
+            inner.window.counts_anew();
             return;
         }
         let _exact = Exact::begin();
@@ -174,15 +193,15 @@ impl DeviceGate {
         Next::Look(pause)
     }
 
-    /// Puts marks behind all work that has none. `false` if some is left.
+    /// Puts marks behind all work that has none. `false` if one was refused: a launch that another
+    /// thread makes meanwhile is marked by that thread, at the latest where it waits as well.
     fn mark_touched(&self, thread: usize) -> bool {
         let is_marked = || self.lock().window.unmarked_streams().next().is_none();
         if is_marked() {
             return true;
         }
         let _relaxed = Relaxed::enter();
-        self.mark_rest(thread, 0);
-        is_marked()
+        (0..TRIES).all(|_| is_marked() || self.mark_rest(thread, 0))
     }
 
     /// Wakes one thread that sleeps while another one checks, if there are any. It is called with
@@ -192,6 +211,21 @@ impl DeviceGate {
             self.emptied.fetch_add(1, Ordering::AcqRel);
             inner.sleepers.sleeps = futex::wake_one(&self.emptied);
         }
+    }
+}
+
+impl Inner {
+    /// For how long a stream has work with one more launch, at least (ns).
+    fn in_stream_with(&self, stream_key: StreamKey, expected: Expected) -> u64 {
+        let has = self.window.in_stream(stream_key);
+        has.saturating_add(expected.in_stream)
+    }
+
+    /// Whether the device yields, and has no room for another launch like the last one.
+    pub(super) fn fills_slice(&self, now: u64, stream_key: StreamKey, expected: Expected) -> bool {
+        let in_stream = self.in_stream_with(stream_key, expected);
+        let slice = self.rules.yields();
+        slice.is_some_and(|slice| self.slices.fills(now, slice, expected.ns, in_stream))
     }
 }
 

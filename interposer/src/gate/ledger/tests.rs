@@ -19,6 +19,7 @@ fn ledger() -> &'static Ledger {
         },
         key: 4,
         ns: 20_000,
+        in_stream: 20_000,
         at: 0,
     };
     ledger.remember(NAMED, &entry, 255);

@@ -1,0 +1,95 @@
+//! How streams that are busy side by side share the device, and for how long one of them has what
+//! was submitted to it. An operation's expected duration is its part of the time; a stream does one
+//! thing at a time, so where it is busy alone it has the device for longer than that says. Why: ADR
+//! 208.
+
+use super::{StreamKey, Window};
+use crate::estimate::Service;
+use crate::queue::{Beside, Queue};
+
+/// A stream that has less than this part of the work of the one that has the most is not busy
+/// beside it for long.
+const MUCH: u64 = 4;
+
+/// Since nothing was under way: streams are busy side by side, but each does one thing at a time.
+#[derive(Debug, Default)]
+pub(super) struct Longest {
+    /// The most that a stream has, of what was submitted and of what is complete (ns).
+    pub(super) has: u64,
+    had: u64,
+    /// What all the complete work takes by its parts of the time (ns).
+    credited: u64,
+}
+
+impl Longest {
+    /// Work is complete; its stream had it, and what was before it, for `had` nanoseconds.
+    pub(super) fn completed(&mut self, had: u64, service: Service) {
+        self.had = self.had.max(had);
+        let Service { measured, guessed } = service;
+        self.credited = self
+            .credited
+            .saturating_add(measured.saturating_add(guessed));
+    }
+}
+
+impl<M> Window<M> {
+    /// For how long a stream has what was submitted to it, at least, since it or the device last
+    /// had nothing (ns).
+    pub fn in_stream(&self, stream_key: StreamKey) -> u64 {
+        let mut queues = self.queues.iter();
+        let queue = queues.find(|queue| queue.stream_key == stream_key);
+        queue.map_or(0, |queue| queue.has)
+    }
+
+    /// The same of the stream that has the most.
+    pub fn longest(&self) -> u64 {
+        self.streams.has
+    }
+
+    /// From now on that is of what comes.
+    pub fn counts_anew(&mut self) {
+        self.queues.iter_mut().for_each(|queue| queue.has = 0);
+        self.streams.has = 0;
+    }
+
+    /// Nothing is under way. Streams that were busy alone for a while have had more of the device
+    /// than their parts of the time say.
+    pub(super) fn drained(&mut self) {
+        let Longest { had, credited, .. } = core::mem::take(&mut self.streams);
+        self.service.measured = self
+            .service
+            .measured
+            .saturating_add(had.saturating_sub(credited));
+        self.total = 0;
+    }
+
+    /// How many streams work side by side, as far as their work shows. A stream with little is soon
+    /// done, and leaves the device to one with much.
+    fn side_by_side(&self) -> u64 {
+        let totals = || {
+            let streams = self.queues.iter();
+            streams
+                .filter(|queue| !queue.stream_key.is_context())
+                .map(Queue::total)
+        };
+        let least = totals().max().unwrap_or(0) / MUCH;
+        totals().filter(|total| *total >= least).count().max(1) as u64
+    }
+
+    /// Streams that share the device, at least one.
+    pub(super) fn beside(&self) -> u64 {
+        let streams = self
+            .queues
+            .iter()
+            .filter(|queue| !queue.stream_key.is_context());
+        (streams.count() as u64).max(1)
+    }
+
+    /// What is under way beside each other.
+    pub(super) fn busy_streams(&self) -> Beside {
+        Beside {
+            streams: self.beside(),
+            share: self.side_by_side(),
+        }
+    }
+}
