@@ -225,6 +225,11 @@ impl Node {
     }
 
     fn refuse(&mut self, tenant: TenantId, error: &str) {
+        if self.world.spec(tenant).is_some() {
+            // A change of its limits, which its own commands did not ask for: it is as before.
+            self.refused = Some(error.to_owned());
+            return;
+        }
         let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };
