@@ -31,6 +31,8 @@ pub struct Talk {
     last: u32,
     /// The daemon's minor version of the protocol.
     minor: u16,
+    /// The daemon's number, another one at every start.
+    instance: u64,
 }
 
 impl Talk {
@@ -59,6 +61,7 @@ impl Talk {
             early: VecDeque::new(),
             last: 0,
             minor: 0,
+            instance: 0,
         };
         talk.send(0, &Hello::of_this_build(0))?;
         let (_, body) = talk.read()?;
@@ -71,7 +74,7 @@ impl Talk {
             );
             return Err(invalid(text));
         }
-        talk.minor = theirs.minor;
+        (talk.minor, talk.instance) = (theirs.minor, theirs.instance);
         talk.socket.set_read_timeout(patience)?;
         Ok(talk)
     }
@@ -94,6 +97,11 @@ impl Talk {
     /// The minor version of the daemon's protocol: it does not know later requests.
     pub fn minor(&self) -> u16 {
         self.minor
+    }
+
+    /// The daemon's number: another one at every start.
+    pub(crate) fn instance(&self) -> u64 {
+        self.instance
     }
 
     /// Asks; the id its replies carry.

@@ -62,6 +62,7 @@ mod exits;
 mod facts;
 mod floods;
 mod floods_doors;
+mod followers;
 mod free_view;
 mod fuzz;
 mod gangs;
