@@ -31,6 +31,12 @@ const KEPT_INSIDE: [&str; 6] = [
 /// Those that `run` has MPS keep for its client.
 const KEPT_BY_MPS: [&str; 2] = ["GPUSHARE_SM_LIMIT", "CUDA_DEVICE_SM_LIMIT"];
 
+/// Least time for the daemon's first answer, however short the wait may be. It answers within
+/// microseconds; this is for a stopped one.
+const FIRST_WORDS: Duration = Duration::from_secs(5);
+/// Why the wait for that was too long.
+const UNANSWERED: &str = "has had no answer from the daemon";
+
 /// Registers the tenant of `plan` where it is to be, and tells the program where its socket is.
 pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>, Failure> {
     if arguments.daemon == UseDaemon::Off {
@@ -52,13 +58,15 @@ pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>,
         devices: plan.devices.iter().map(|device| device.uuid).collect(),
     };
     let id = talk.ask(&request)?;
+    bound(&talk, left().map(|left| left.max(FIRST_WORDS)))?;
     loop {
         let reply = match talk.reply(id) {
             Err(lost) => {
                 let over = left().is_some_and(|left| left.is_zero());
-                return Err(match queued.filter(|_| over) {
-                    Some(why) => too_late(plan, arguments, &why),
-                    None => lost.into(),
+                return Err(match (over, queued) {
+                    (true, Some(why)) => too_late(plan, arguments, &why),
+                    (true, None) => too_late(plan, arguments, UNANSWERED),
+                    (false, _) => lost.into(),
                 });
             }
             Ok(reply) => reply,

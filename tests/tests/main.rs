@@ -70,6 +70,7 @@ mod gangs_shared;
 mod gate;
 mod graphs;
 mod green;
+mod hung_daemons;
 mod install_script;
 mod instructions;
 mod journal;
