@@ -46,6 +46,7 @@ mod daemon_limits;
 mod daemon_lowered;
 mod daemon_monitors;
 mod daemon_one;
+mod daemon_queued;
 mod daemon_reload;
 mod daemon_restart;
 mod daemon_run;
