@@ -213,8 +213,8 @@ impl Talk {
     }
 }
 
-/// Connects, within this time: a daemon that hangs takes no connection, and once as many wait as its
-/// socket has room for, the next one would wait for ever.
+/// Connects, within this time: a daemon that hangs takes no connection, and once as many wait as
+/// its socket has room for, the next one would wait for ever.
 fn reach(path: &Path, within: Duration) -> Result<UnixStream, Error> {
     let (stream, closed) = (SockType::Stream, SockFlag::SOCK_CLOEXEC);
     let socket = socket(AddressFamily::Unix, stream, closed, None)?;

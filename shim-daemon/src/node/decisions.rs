@@ -226,7 +226,7 @@ impl Node {
 
     fn refuse(&mut self, tenant: TenantId, error: &str) {
         if self.world.spec(tenant).is_some() {
-            // A change of its limits, which its own commands did not ask for: it is as before.
+            // It is as before: what is refused is a change of its limits, and `set` says so.
             self.refused = Some(error.to_owned());
             return;
         }
