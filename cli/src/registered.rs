@@ -12,6 +12,7 @@ use gpushare_protocol::mps::ACTIVE_THREADS;
 use gpushare_protocol::paths::{IN_FILES, TENANT};
 use gpushare_protocol::wire::{Control, ControlReply};
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,12 @@ const KEPT_INSIDE: [&str; 6] = [
 ];
 /// Those that `run` has MPS keep for its client.
 const KEPT_BY_MPS: [&str; 2] = ["GPUSHARE_SM_LIMIT", "CUDA_DEVICE_SM_LIMIT"];
+
+/// Least time for the daemon's first answer, however short the wait may be. It answers within
+/// microseconds; this is for a stopped one.
+const FIRST_WORDS: Duration = Duration::from_secs(5);
+/// Why the wait for that was too long.
+const UNANSWERED: &str = "has had no answer from the daemon";
 
 /// Registers the tenant of `plan` where it is to be, and tells the program where its socket is.
 pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>, Failure> {
@@ -51,19 +58,38 @@ pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>,
         environment: settings::of_limits(&plan.environment),
         devices: plan.devices.iter().map(|device| device.uuid).collect(),
     };
-    let id = talk.ask(&request)?;
+    let ask = |talk: &mut Talk| {
+        bound(talk, left().map(|left| left.max(FIRST_WORDS)))?;
+        Ok::<_, Failure>(talk.ask(&request)?)
+    };
+    let mut id = ask(&mut talk)?;
     loop {
-        let reply = match talk.reply(id) {
-            Err(lost) => {
-                let over = left().is_some_and(|left| left.is_zero());
-                return Err(match queued.filter(|_| over) {
-                    Some(why) => too_late(plan, arguments, &why),
-                    None => lost.into(),
-                });
+        let reply = match talk.next() {
+            Err(error) => {
+                let late = error.kind() == ErrorKind::WouldBlock;
+                if late || left().is_some_and(|left| left.is_zero()) {
+                    let why = queued.as_deref().unwrap_or(UNANSWERED);
+                    return Err(too_late(plan, arguments, why));
+                }
+                let lost = format!("lost the daemon at {}: {error}", talk.folder().display());
+                if queued.take().is_none() {
+                    return Err(Failure::ours(lost));
+                }
+                // No daemon stores what queues. The place in the queue is lost.
+                let name = &plan.tenant.name;
+                output::note(&format!(
+                    "{lost}; {name} is registered again with the next one"
+                ));
+                talk =
+                    daemon::for_plan(plan, arguments.daemon)?.ok_or_else(|| Failure::ours(lost))?;
+                id = ask(&mut talk)?;
+                continue;
             }
-            Ok(reply) => reply,
+            Ok((of, reply)) if of == id => reply,
+            Ok(_) => continue,
         };
         match reply {
+            ControlReply::Error(error) => return Err(Failure::ours(error)),
             ControlReply::Queued { why } => {
                 output::note(&format!("{}: {why}", plan.tenant.name));
                 queued = Some(why);

@@ -25,9 +25,41 @@ impl Talk {
 
     /// Every event from now on, after so many that the daemon remembers, until it leaves.
     ///
+    /// A daemon cuts off what reads more slowly than events come. Then this connects again, and
+    /// goes on with the events that the daemon remembers by then and this has not had. A gap in
+    /// their numbers shows what is missing.
+    ///
     /// # Errors
     /// Those of `each`, and of the connection.
     pub fn follow<E: From<TalkError>>(
+        &mut self,
+        past: u32,
+        mut each: impl FnMut(EventRecord) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (mut past, mut last) = (past, 0);
+        loop {
+            let before = last;
+            self.follow_once(past, |record| {
+                // A daemon of before minor 8 gives no numbers.
+                if record.number > 0 && record.number <= last {
+                    return Ok(());
+                }
+                last = record.number;
+                each(record)
+            })?;
+            if last == before {
+                return Ok(());
+            }
+            match self.again() {
+                Ok(next) if next.instance() == self.instance() => *self = next,
+                _ => return Ok(()),
+            }
+            past = u32::MAX;
+        }
+    }
+
+    /// The same until the connection ends.
+    fn follow_once<E: From<TalkError>>(
         &mut self,
         past: u32,
         mut each: impl FnMut(EventRecord) -> Result<(), E>,

@@ -5,7 +5,9 @@ use gpushare_protocol::sockets;
 use gpushare_protocol::wire::{
     Control, ControlReply, Decoder, Hello, MAGIC, MAJOR, decode, encode,
 };
-use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, sendmsg, socket,
+};
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -31,14 +33,16 @@ pub struct Talk {
     last: u32,
     /// The daemon's minor version of the protocol.
     minor: u16,
+    /// The daemon's number, another one at every start.
+    instance: u64,
 }
 
 impl Talk {
     /// Connects to the daemon whose control socket lies in `folder`, and exchanges hellos.
     ///
     /// # Errors
-    /// There is no daemon, or one of another major version of the protocol, or it does not greet
-    /// within five seconds.
+    /// There is no daemon, or one of another major version of the protocol, or it takes no
+    /// connection within five seconds, or does not greet within as many.
     pub fn connect(folder: &Path) -> Result<Self, Error> {
         Self::connect_within(folder, None)
     }
@@ -48,8 +52,8 @@ impl Talk {
     /// # Errors
     /// As [`Talk::connect`].
     pub fn connect_within(folder: &Path, patience: Option<Duration>) -> Result<Self, Error> {
-        let socket = sockets::at(folder, CONTROL, |path| UnixStream::connect(path))?;
         let first = patience.map_or(GREETING, |patience| patience.min(GREETING));
+        let socket = sockets::at(folder, CONTROL, |path| reach(path, first))?;
         socket.set_read_timeout(Some(first))?;
         let mut talk = Self {
             socket,
@@ -59,6 +63,7 @@ impl Talk {
             early: VecDeque::new(),
             last: 0,
             minor: 0,
+            instance: 0,
         };
         talk.send(0, &Hello::of_this_build(0))?;
         let (_, body) = talk.read()?;
@@ -71,8 +76,9 @@ impl Talk {
             );
             return Err(invalid(text));
         }
-        talk.minor = theirs.minor;
+        (talk.minor, talk.instance) = (theirs.minor, theirs.instance);
         talk.socket.set_read_timeout(patience)?;
+        talk.socket.set_write_timeout(patience)?;
         Ok(talk)
     }
 
@@ -94,6 +100,11 @@ impl Talk {
     /// The minor version of the daemon's protocol: it does not know later requests.
     pub fn minor(&self) -> u16 {
         self.minor
+    }
+
+    /// The daemon's number: another one at every start.
+    pub(crate) fn instance(&self) -> u64 {
+        self.instance
     }
 
     /// Asks; the id its replies carry.
@@ -200,6 +211,18 @@ impl Talk {
             _ => format!("lost the daemon at {folder}: {error}"),
         })
     }
+}
+
+/// Connects, within this time: a daemon that hangs takes no connection, and once as many wait as
+/// its socket has room for, the next one would wait for ever.
+fn reach(path: &Path, within: Duration) -> Result<UnixStream, Error> {
+    let (stream, closed) = (SockType::Stream, SockFlag::SOCK_CLOEXEC);
+    let socket = socket(AddressFamily::Unix, stream, closed, None)?;
+    let socket = UnixStream::from(socket);
+    // The kernel bounds the connect by this, too.
+    socket.set_write_timeout(Some(within))?;
+    connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(socket)
 }
 
 fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {

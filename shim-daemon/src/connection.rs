@@ -5,13 +5,13 @@
 //! that come are closed on their owner's lane.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 use gpushare_protocol::wire::{Decoder, FrameError, encode};
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde::Serialize;
 
 use crate::foreign::{Accepted, Foreign, Lanes};
@@ -29,6 +29,9 @@ const MAX_DESCRIPTORS: usize = 4;
 /// `SCM_MAX_FD` of the kernel's `net/scm.h`: the most that one message brings. For those without a
 /// place the kernel would close what they lead to, on this thread.
 const MOST_OF_A_MESSAGE: usize = 253;
+
+/// Room for their control message: its header of 16 bytes, and their numbers.
+const SPACE: usize = (16 + MOST_OF_A_MESSAGE * size_of::<RawFd>()).div_ceil(8);
 
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
@@ -115,7 +118,11 @@ impl Connection {
         let mut buffer = [0; 16 * 1024];
         let mut taken = 0;
         while taken < at_most {
-            let (bytes, descriptors) = match read(self.socket.as_ref(), &mut buffer) {
+            let Received {
+                bytes,
+                descriptors,
+                lacks_descriptors,
+            } = match read(self.socket.as_ref(), &mut buffer) {
                 Err(Errno::EAGAIN) => return Ok(()),
                 Err(Errno::EINTR) => continue,
                 Err(error) => return Err(io::Error::from(error).into()),
@@ -125,6 +132,9 @@ impl Connection {
             let foreign = |one| Foreign::new(one, self.socket.lane());
             self.descriptors
                 .extend(descriptors.into_iter().map(foreign));
+            if lacks_descriptors {
+                return Err(io::Error::from(Errno::EMFILE).into());
+            }
             if self.descriptors.len() > MAX_DESCRIPTORS {
                 return Err(Closed::Descriptors);
             }
@@ -243,32 +253,66 @@ impl Connection {
     }
 }
 
-/// One `recvmsg`: bytes and the descriptors that came with them.
+/// What one `recvmsg` brought.
+struct Received {
+    bytes: usize,
+    /// The descriptors that came with them.
+    descriptors: Vec<OwnedFd>,
+    /// Whether more descriptors came, for which this process had no place.
+    lacks_descriptors: bool,
+}
+
+/// Reads once. The control messages are walked here because what has no place makes nix return
+/// none of them, and the descriptors that had one are open all the same.
 #[expect(unsafe_code, reason = "descriptors arrive as numbers")]
-fn read(socket: &UnixStream, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
-    let mut space = nix::cmsg_space!([RawFd; MOST_OF_A_MESSAGE]);
-    let mut parts = [IoSliceMut::new(buffer)];
-    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
-    let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
+fn read(socket: &UnixStream, buffer: &mut [u8]) -> Result<Received, Errno> {
+    let mut space = [0_u64; SPACE];
+    let mut part = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: numbers and pointers, for which zero is a value.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = space.as_mut_ptr().cast();
+    header.msg_controllen = size_of_val(&space);
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: the header names a buffer and a space of these lengths, which outlive the call.
+    let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
+    let bytes = Errno::result(bytes)?.unsigned_abs();
     let mut descriptors = Vec::new();
-    for part in message.cmsgs()? {
-        if let ControlMessageOwned::ScmRights(numbers) = part {
-            // SAFETY: the kernel installed these descriptors for us with this very message; no
-            // other owner exists.
-            descriptors.extend(
-                numbers
-                    .into_iter()
-                    .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
-            );
+    // SAFETY: the kernel has set the header to what it wrote into the space, which is aligned as
+    // its messages are. Each descriptor was installed for us with this very message; no other owner
+    // exists.
+    unsafe {
+        let mut message = libc::CMSG_FIRSTHDR(&raw const header);
+        while let Some(of) = message.as_ref() {
+            if (of.cmsg_level, of.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                let first = libc::CMSG_DATA(message).cast::<RawFd>();
+                let length = of.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+                let numbers = (0..length / size_of::<RawFd>()).map(|at| first.add(at));
+                descriptors
+                    .extend(numbers.map(|number| OwnedFd::from_raw_fd(number.read_unaligned())));
+            }
+            message = libc::CMSG_NXTHDR(&raw const header, message);
         }
     }
-    Ok((message.bytes, descriptors))
+    Ok(Received {
+        bytes,
+        descriptors,
+        lacks_descriptors: header.msg_flags & libc::MSG_CTRUNC != 0,
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
     use super::*;
     use gpushare_protocol::wire::{Reply, decode};
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
     fn pair() -> (Connection, Connection) {
         let (a, b) = UnixStream::pair().unwrap();
@@ -348,6 +392,54 @@ mod tests {
             ours.send(1, &Reply::Done, files).unwrap();
             let end = theirs.receive(usize::MAX).err();
             assert_eq!(matches!(end, Some(Closed::Descriptors)), is_cut_off);
+        }
+    }
+
+    fn open() -> usize {
+        std::fs::read_dir("/proc/self/fd").unwrap().count()
+    }
+
+    #[test]
+    fn descriptors_of_a_message_that_not_all_have_a_place_are_closed() {
+        let own = std::env::current_exe().unwrap();
+        let child = Command::new(own)
+            .args(["--ignored", "--exact"])
+            .arg("connection::tests::a_process_with_two_descriptors_left")
+            .env(CHILD, "")
+            .output();
+        let child = child.unwrap();
+        let said = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success(), "{said}");
+        assert!(said.contains("1 passed"), "{said}");
+    }
+
+    /// Set for a child.
+    const CHILD: &str = "GPUTEST_CONNECTION_CHILD";
+
+    #[test]
+    #[ignore = "the process another test starts: its limit holds for a whole process"]
+    fn a_process_with_two_descriptors_left() {
+        if std::env::var_os(CHILD).is_none() {
+            return;
+        }
+        let before = open();
+        let (mut ours, mut theirs) = pair();
+        let files = (0..MAX_DESCRIPTORS).map(|_| file()).collect();
+        ours.send(1, &Reply::Done, files).unwrap();
+        // The kernel gives the lowest free numbers.
+        let [_, next] = [file(), file()].map(|file| file.as_raw_fd());
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        let most = u64::try_from(next).unwrap() + 1;
+        setrlimit(Resource::RLIMIT_NOFILE, most, hard).unwrap();
+        let end = theirs.receive(usize::MAX).err();
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+        assert!(matches!(end, Some(Closed::Io(_))), "{end:?}");
+        drop((ours, theirs));
+        // A lane closes them.
+        let until = Instant::now() + Duration::from_secs(10);
+        while open() > before {
+            assert!(Instant::now() < until, "{} more than {before}", open());
+            std::thread::yield_now();
         }
     }
 

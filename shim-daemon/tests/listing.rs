@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 
 use crate::driver::{Backend, Driver};
@@ -289,6 +290,37 @@ fn who_follows_is_told_all_of_the_past_and_then_what_they_asked_next() {
     assert_eq!(command.call::<_, ControlReply>(&set), ControlReply::Done);
     let live: ControlReply = follower.answer(follow);
     assert!(matches!(live, ControlReply::Event(_)), "{live:?}");
+}
+
+#[test]
+fn what_was_asked_with_the_past_is_answered_while_new_events_make_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (mut command, _socket) = daemon.tenant("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);
+    let mut set = |round| {
+        let set = Control::Set {
+            tenant: "one".to_owned(),
+            changes: long(round),
+        };
+        assert_eq!(command.call::<_, ControlReply>(&set), ControlReply::Done);
+    };
+    (0..1_100).for_each(&mut set);
+    let mut follower = daemon.command();
+    // At once, so that the daemon reads them together.
+    let (mut frames, [follow, end]) = (Vec::new(), [1, 2]);
+    encode(follow, &Control::Follow { past: u32::MAX }, &mut frames).unwrap();
+    encode(end, &Control::Devices, &mut frames).unwrap();
+    follower.socket.write_all(&frames).unwrap();
+    // The socket is never so empty that the daemon is told of it: each new event finds that there
+    // is room, and sends what waits.
+    for round in 0..300 {
+        assert!(follower.read());
+        if follower.has_answer(end) {
+            return;
+        }
+        set(round);
+    }
+    panic!("the request lies in the daemon");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::support::file::SettingsFile;
+use crate::support::gate::Gated;
 use crate::support::{Daemon, FakeDevices};
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
@@ -45,4 +46,35 @@ fn a_reload_whose_defaults_need_a_restart_changes_nothing() {
 fn a_reload_whose_defaults_need_none_changes_them() {
     assert_eq!(limit_after("", &[HOST, LIMIT].concat()), 2);
     assert_eq!(limit_after(HOST, &[HOST, MOVES].concat()), 2);
+}
+
+/// How long the gates of two tenants are without work before they say so, in nanoseconds: before
+/// and after a daemon with these settings has read them again.
+fn idle_after(settings: &str) -> [[u64; 2]; 2] {
+    let folder = tempfile::tempdir().unwrap();
+    let file = SettingsFile::new(settings);
+    let read = config::read(settings, Settings::default()).unwrap();
+    let devices = FakeDevices::default();
+    let daemon = Daemon::with_file(folder.path(), devices, read, Some(file.reload()));
+    let tenants = ["one", "two"].map(|name| daemon.tenant(name, &[("GPUSHARE_MEM_LIMIT", "2GiB")]));
+    let gates = [0, 1].map(|at: usize| Gated::join(&tenants[at].1));
+    let shown = || {
+        daemon.devices.until_looked_at();
+        gates.each_ref().map(|gate| gate.turn().idle_after)
+    };
+    let before = shown();
+    file.becomes(settings);
+    [before, shown()]
+}
+
+#[test]
+fn tenants_that_share_are_idle_as_late_after_a_reload_as_before() {
+    let shown = idle_after("[compute]\nsharing = \"together\"");
+    assert_eq!(shown, [[20_000_000; 2]; 2]);
+}
+
+#[test]
+fn tenants_that_take_turns_are_idle_as_early_after_a_reload_as_before() {
+    let shown = idle_after("[compute]\nsharing = \"turns\"");
+    assert_eq!(shown, [[500_000; 2]; 2]);
 }

@@ -86,7 +86,10 @@ fn follow(as_json: bool, wanted: Wanted, with_journals: bool) -> Result<ExitCode
         let shared = Arc::clone(&shared);
         in_thread(&say, move || {
             let (wanted, seen) = &*shared;
+            let mut next = 0;
             Ended::Daemon(daemon.follow(u32::MAX, |record: EventRecord| {
+                note_missing(next, record.number);
+                next = record.number + 1;
                 let known = record.number > 0 && seen.contains(&(record.instance, record.number));
                 match wanted.has(&record) && !known {
                     true => print(&record, as_json),
@@ -108,6 +111,17 @@ fn follow(as_json: bool, wanted: Wanted, with_journals: bool) -> Result<ExitCode
         left -= 1;
     }
     all.map(|()| ExitCode::SUCCESS)
+}
+
+/// Says how many events of a daemon are missing before this one, where one with the number `next`
+/// would follow: 0 or 1 if none has been told yet, or the daemon gives no numbers.
+fn note_missing(next: u64, number: u64) {
+    if next > 1 && number > next {
+        output::note(&format!(
+            "note: {} events are missing here: the daemon cut this off, because it was read more slowly than they came",
+            number - next
+        ));
+    }
 }
 
 /// Does it in a thread that says its result; the program's end ends it.

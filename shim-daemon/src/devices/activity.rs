@@ -12,12 +12,43 @@ const LONGEST_US: u64 = 1_000_000;
 /// The shortest time between two questions about a device: the driver has no newer sample before.
 const APART: Duration = Duration::from_millis(500);
 
+/// After so long without a newer sample all samples are asked for. They bear the wall clock, and
+/// while that is behind the newest one, because it was set back, none is newer.
+const QUIET: Duration = Duration::from_secs(10);
+
 /// The last question about one device.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     at: Instant,
     /// The end of the newest sample, in microseconds since the epoch.
     newest_us: u64,
+    /// When that sample came, or all were asked for.
+    since: Instant,
+}
+
+impl Asked {
+    /// The end of the newest sample that is not asked for.
+    fn after_us(&self, at: Instant) -> u64 {
+        match at.duration_since(self.since) < QUIET {
+            true => self.newest_us,
+            false => 0,
+        }
+    }
+
+    /// With the answer to that question.
+    fn answered(self, at: Instant, samples: &[Sampled]) -> Self {
+        let had_all = self.after_us(at) == 0;
+        let newest = samples.iter().map(|sample| sample.end_us).max();
+        let newest = newest.filter(|newest| had_all || *newest > self.newest_us);
+        Self {
+            at,
+            newest_us: newest.unwrap_or(self.newest_us),
+            since: match had_all || newest.is_some() {
+                true => at,
+                false => self.since,
+            },
+        }
+    }
 }
 
 /// The last question about each device, by the device's number.
@@ -32,22 +63,35 @@ impl Activity {
         index: usize,
         device: &nvml_wrapper::Device<'_>,
     ) -> Vec<(u32, u64)> {
-        let at = Instant::now();
+        self.asked_at(index, Instant::now(), |after_us| {
+            let samples = device.process_utilization_stats(after_us);
+            let samples = samples.unwrap_or_default();
+            samples.iter().map(Sampled::from).collect()
+        })
+    }
+
+    /// The same at this time, of a driver that is asked for the samples after one.
+    fn asked_at(
+        &mut self,
+        index: usize,
+        at: Instant,
+        ask: impl FnOnce(u64) -> Vec<Sampled>,
+    ) -> Vec<(u32, u64)> {
         let known = self.0.get(&index).copied();
         if known.is_some_and(|asked| at.duration_since(asked.at) < APART) {
             return Vec::new();
         }
         // The first question only finds out how far the driver's samples go.
-        let since_us = known.map_or(0, |asked| asked.newest_us);
-        let samples = device
-            .process_utilization_stats(since_us)
-            .unwrap_or_default();
-        let samples: Vec<Sampled> = samples.iter().map(Sampled::from).collect();
-        let newest = samples.iter().map(|sample| sample.end_us).max();
-        let newest_us = since_us.max(newest.unwrap_or(0));
-        self.0.insert(index, Asked { at, newest_us });
+        let first = Asked {
+            at,
+            newest_us: 0,
+            since: at,
+        };
+        let asked = known.unwrap_or(first);
+        let samples = ask(asked.after_us(at));
+        self.0.insert(index, asked.answered(at, &samples));
         match known {
-            Some(_) => busy(since_us, &samples),
+            Some(asked) => busy(asked.newest_us, &samples),
             None => Vec::new(),
         }
     }
@@ -121,5 +165,52 @@ mod tests {
     fn an_old_or_an_idle_sample_counts_nothing() {
         let samples = [sample(7, 1_000_000, 100), sample(8, 1_500_000, 0)];
         assert_eq!(busy(1_000_000, &samples), []);
+    }
+
+    /// What is counted, second by second, of a process that always computes, by a clock that is set
+    /// back by so many seconds after the fifth. The driver keeps the samples of 20 s.
+    fn counted(set_back: u64) -> Vec<u64> {
+        let (mut activity, began) = (Activity::default(), Instant::now());
+        let mut kept = Vec::new();
+        let seconds = (0..60).map(|second| {
+            let back = if second > 5 { set_back } else { 0 };
+            kept.push(sample(7, (10_000 + second - back) * 1_000_000, 50));
+            let at = began + Duration::from_secs(second);
+            let last = kept.len().saturating_sub(20);
+            let ask = |after_us| {
+                let samples = kept[last..].iter().copied();
+                samples.filter(|one| one.end_us > after_us).collect()
+            };
+            let found = activity.asked_at(0, at, ask);
+            found.iter().map(|(_, took)| took / 1_000_000).sum()
+        });
+        seconds.collect()
+    }
+
+    #[test]
+    fn a_clock_that_goes_on_has_every_second_counted_once() {
+        assert_eq!(counted(0)[1..], [500; 59]);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_has_seconds_counted_again_soon() {
+        let counted = counted(3_600);
+        assert_eq!((counted[5], counted[6]), (500, 0));
+        // Those of before are first to leave the driver.
+        assert_eq!(counted[40..], [500; 20]);
+    }
+
+    #[test]
+    fn a_pause_of_a_process_costs_nothing_that_comes_after_it() {
+        let (mut activity, began) = (Activity::default(), Instant::now());
+        let mut ask = |second, samples: Vec<Sampled>| {
+            let at = began + Duration::from_secs(second);
+            activity.asked_at(0, at, |_| samples)
+        };
+        let old = sample(7, 1_000_000, 50);
+        assert_eq!(ask(0, vec![old]), []);
+        (1..60).for_each(|second| assert_eq!(ask(second, vec![]), []));
+        let new = sample(7, 60_500_000, 50);
+        assert_eq!(ask(60, vec![old, new]), [(7, 500_000_000)]);
     }
 }

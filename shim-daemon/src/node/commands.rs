@@ -51,7 +51,7 @@ impl Node {
             Control::Suspend { tenant } => self.suspend(now, (from, id), tenant, true),
             Control::Resume { tenant } => self.suspend(now, (from, id), tenant, false),
             Control::Attach { tenant } => self.attach((from, id), tenant),
-            Control::Set { tenant, changes } => self.set(now, (from, id), tenant, changes),
+            Control::Set { tenant, changes } => self.set(now, from, tenant, changes),
             Control::End { tenant, kill } => self.end(from, tenant, *kill),
             Control::Follow { past } => {
                 self.follow((from, id), *past, Form::Row);
@@ -298,7 +298,7 @@ impl Node {
     fn set(
         &mut self,
         now: Nanos,
-        (from, id): (ConnId, u32),
+        from: ConnId,
         name: &str,
         changes: &[(String, String)],
     ) -> Result<Option<ControlReply>, WireError> {
@@ -319,10 +319,8 @@ impl Node {
         self.may_ask(from, changes)?;
         let owner = self.owner(tenant);
         let spec = self.spec(&limits, &device_ids, owner)?;
-        if let Some(known) = self.tenants.get_mut(&tenant) {
-            known.answer_later((from, id));
-        }
         let before = self.ceilings(tenant, &device_ids);
+        self.refused = None;
         self.world.handle(
             now,
             Event::Set {
@@ -331,26 +329,26 @@ impl Node {
             },
         );
         self.carry_out(now);
-        let Some(known) = self.tenants.get_mut(&tenant) else {
-            return Ok(None);
-        };
-        if !known.answer_now((from, id)) {
-            // A refusal was sent to all that waited.
-            return Ok(None);
+        if let Some(why) = self.refused.take() {
+            return Err(WireError::new(ErrorCode::BadLimits, why));
         }
+        let known = self.tenants.get_mut(&tenant);
+        let known = known.ok_or_else(|| no_tenant(name))?;
         let spec = self.world.spec(tenant).cloned().unwrap_or(spec);
         known.change(environment, &limits);
         known.found(&spec, &self.devices, &limits, self.guarantee);
         self.set_shares(tenant, &spec);
-        let Some(known) = self.tenants.get(&tenant) else {
-            return Ok(None);
-        };
+        let known = self.tenants.get(&tenant);
+        let known = known.ok_or_else(|| no_tenant(name))?;
         known.hold_to(&self.lowered(tenant, &device_ids, &before));
-        let registration = Box::new(known.registration().clone());
-        self.effect(Effect::Listen {
-            tenant,
-            registration,
-        });
+        // A next daemon lets all run that are stored. One that queues is stored at its admission.
+        if known.is_admitted() {
+            let registration = Box::new(known.registration().clone());
+            self.effect(Effect::Listen {
+                tenant,
+                registration,
+            });
+        }
         self.tell_set(tenant, changes);
         self.mind_fences();
         Ok(Some(ControlReply::Done))

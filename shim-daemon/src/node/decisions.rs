@@ -225,6 +225,11 @@ impl Node {
     }
 
     fn refuse(&mut self, tenant: TenantId, error: &str) {
+        if self.world.spec(tenant).is_some() {
+            // It is as before: what is refused is a change of its limits, and `set` says so.
+            self.refused = Some(error.to_owned());
+            return;
+        }
         let Some(known) = self.tenants.get_mut(&tenant) else {
             return;
         };

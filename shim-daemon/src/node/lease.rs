@@ -273,11 +273,13 @@ impl Node {
         for (page, compute) in pages.zip(known.compute()) {
             let slice = self.leases.policy.slice.0;
             page.driver_slice.store(slice, Ordering::Relaxed);
+            let shown = page.turn();
             page.publish(&Turn {
                 cap: compute.cap().map_or(0, |cap| u32::from(cap.get())),
                 quantum: self.leases.policy.quantum.0,
-                idle_after: IDLE_AFTER.0,
-                ..page.turn()
+                // The lease may say a longer time, and is not written again with these.
+                idle_after: shown.idle_after.max(IDLE_AFTER.0),
+                ..shown
             });
         }
         known.control().announce();

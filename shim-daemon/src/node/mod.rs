@@ -303,7 +303,7 @@ pub struct Node {
     containers: Containers,
     /// Tenants of the previous daemon that could not be registered again, by name.
     unrestored: BTreeMap<String, unrestored::Unrestored>,
-    /// Why the last registration without a command was refused.
+    /// Why the last change, or registration without a command, was refused.
     refused: Option<String>,
     counted: Counted,
     history: History,

@@ -198,7 +198,7 @@ impl Server {
     }
 
     /// Polls a session for its possible next operation. A session that does not read its replies is
-    /// not read either.
+    /// not read either; once it has, it is served as after a rest, whatever made the room.
     pub(super) fn mind(&mut self, id: u64) {
         if self.resting.contains_key(&id) {
             return;
@@ -208,8 +208,12 @@ impl Server {
             if std::mem::replace(&mut session.polled_for_room, writes) == writes {
                 return;
             }
+            if !writes {
+                // Requests may have been read that were not served meanwhile: no poller names them.
+                return self.rest(id, clock::now());
+            }
             self.poller
-                .change(session.connection.socket(), Source::Session(id), writes);
+                .await_room(session.connection.socket(), Source::Session(id));
         }
     }
 

@@ -108,14 +108,9 @@ impl Poller {
         Ok(self.epoll.add(fd, event)?)
     }
 
-    /// Waits for room to write instead of for bytes to read, or the reverse.
-    pub(super) fn change(&self, fd: BorrowedFd<'_>, source: Source, writes: bool) {
-        let flags = if writes {
-            EpollFlags::EPOLLOUT
-        } else {
-            EpollFlags::EPOLLIN
-        };
-        let mut event = EpollEvent::new(flags, source.pack());
+    /// Waits for room to write instead of for bytes to read.
+    pub(super) fn await_room(&self, fd: BorrowedFd<'_>, source: Source) {
+        let mut event = EpollEvent::new(EpollFlags::EPOLLOUT, source.pack());
         if let Err(error) = self.epoll.modify(fd, &mut event) {
             tracing::error!(%error, "a connection cannot be polled");
         }

@@ -124,7 +124,7 @@ impl Tenant {
         self.pending.retain(|(to, _)| *to != command);
     }
 
-    /// Requests that are answered later: when it is admitted, or when its limits have changed.
+    /// Requests that are answered when it is admitted.
     pub(in crate::node) fn pending(&self) -> &[(ConnId, u32)] {
         &self.pending
     }
@@ -135,13 +135,6 @@ impl Tenant {
 
     pub(in crate::node) fn answer_later(&mut self, request: (ConnId, u32)) {
         self.pending.push(request);
-    }
-
-    /// Takes a request from those that wait. `false` if it got its answer with the others.
-    pub(in crate::node) fn answer_now(&mut self, request: (ConnId, u32)) -> bool {
-        let waited = self.pending.len();
-        self.pending.retain(|waiting| *waiting != request);
-        self.pending.len() != waited
     }
 
     /// A command has registered it; the request is answered at its admission.

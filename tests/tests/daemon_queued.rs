@@ -1,0 +1,103 @@
+//! A `run` that waits in the queue, and a daemon that leaves meanwhile.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::process::Output;
+use std::thread;
+
+use gpushare_client::CONTROL;
+use gpushare_protocol::wire::{ControlReply, Decoder, ErrorCode, Hello, WireError, encode};
+use gpushare_tests::{Guest, Home, clients, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+#[test]
+fn a_run_that_queues_is_registered_again_with_the_next_daemon() {
+    let home = Home::new("mem=16GiB");
+    let first = home.guest("first", &["--mem-limit", "10GiB"]);
+    let mut events = home.events();
+    let mut second = home.run("second", &["--mem-limit", "10GiB"]);
+    second.arg(clients::compile("quota", &[]));
+    let mut second = Guest::start(second);
+    events.until("queued", "second");
+    let pid = home.daemons()[0];
+    kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).unwrap();
+    until("the next daemon has both", || {
+        let told = home.gpushare(&["ps", "--json"]).stdout;
+        let told = String::from_utf8_lossy(&told);
+        told.contains("\"first\"") && told.contains("\"second\"")
+    });
+    home.until("second", |row| {
+        let why = row["queued"]["why"].as_str();
+        why.is_some_and(|why| why.contains("until its request fits"))
+    });
+    first.finish().silently();
+    assert_eq!(second.ask("init"), "init 0");
+    let ended = second.finish();
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(ended.stderr.contains("registered again"), "{ended:?}");
+}
+
+/// A `run` whose daemon gives these answers and hangs up.
+fn answered(replies: Vec<ControlReply>) -> Output {
+    let home = Home::new("");
+    let gpu = home.gpu().spec().trim_start_matches("name=");
+    let folder = home.folder().join(format!("gpushare/d/soft-{gpu}"));
+    fs::create_dir_all(&folder).expect("the folder is writable");
+    let closed = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(home.folder().join("gpushare"), closed).expect("it is ours");
+    let listener = UnixListener::bind(folder.join(CONTROL)).expect("the folder is writable");
+    let daemon = thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("the command connects");
+        let (mut decoder, mut asked) = (Decoder::default(), 0);
+        while asked < 2 {
+            let mut bytes = [0; 4096];
+            let read = socket.read(&mut bytes).expect("the command asks");
+            assert!(read > 0, "the command hung up");
+            decoder.push(&bytes[..read]);
+            while let Some((id, _)) = decoder.next_frame().expect("frames") {
+                asked += 1;
+                let mut frames = Vec::new();
+                if id == 0 {
+                    encode(0, &Hello::of_this_build(7), &mut frames).expect("a hello");
+                }
+                for reply in replies.iter().filter(|_| id > 0) {
+                    encode(id, reply, &mut frames).expect("a reply");
+                }
+                socket.write_all(&frames).expect("it is read");
+            }
+        }
+    });
+    let output = home
+        .run("one", &["--mem-limit", "1GiB"])
+        .args(["echo", "ran"])
+        .output();
+    daemon.join().expect("it served");
+    assert!(home.daemons().is_empty(), "no other is started");
+    output.expect("gpushare starts")
+}
+
+/// Its words, where it ended without a program.
+fn told(output: &Output) -> String {
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125), "{told}");
+    assert!(output.stdout.is_empty(), "no program ran");
+    told
+}
+
+#[test]
+fn a_run_that_is_refused_while_it_queues_ends() {
+    let why = "waits".to_owned();
+    let refusal = WireError::new(ErrorCode::BadLimits, "device 0 is gone");
+    let replies = vec![ControlReply::Queued { why }, ControlReply::Error(refusal)];
+    let told = told(&answered(replies));
+    assert!(told.contains("device 0 is gone"), "{told}");
+}
+
+#[test]
+fn a_run_whose_daemon_leaves_without_an_answer_ends() {
+    let told = told(&answered(Vec::new()));
+    assert!(told.contains("lost the daemon"), "{told}");
+}

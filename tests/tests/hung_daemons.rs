@@ -1,0 +1,100 @@
+//! A daemon that hangs, before its greeting or after it: commands give up in their time.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use gpushare_client::{CONTROL, Talk};
+use gpushare_protocol::wire::{Hello, encode};
+use gpushare_tests::Home;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
+};
+
+/// Longest a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A daemon's socket with room for one connection that is not accepted, and that one.
+fn full(folder: &Path) -> (UnixListener, UnixStream) {
+    let (stream, closed) = (SockType::Stream, SockFlag::SOCK_CLOEXEC);
+    let ours = socket(AddressFamily::Unix, stream, closed, None).expect("a socket");
+    let path = folder.join(CONTROL);
+    let address = UnixAddr::new(&path).expect("a short path");
+    bind(ours.as_raw_fd(), &address).expect("the folder is writable");
+    listen(&ours, Backlog::new(0).expect("a length")).expect("it is bound");
+    let first = UnixStream::connect(path).expect("there is room");
+    (ours.into(), first)
+}
+
+/// What comes of a connection, in another thread.
+fn connects(folder: &Path, patience: Duration) -> Receiver<Option<ErrorKind>> {
+    let (say, said) = channel();
+    let folder = folder.to_owned();
+    thread::spawn(move || {
+        let made = Talk::connect_within(&folder, Some(patience));
+        say.send(made.err().map(|error| error.kind()))
+    });
+    said
+}
+
+/// Answers a hello.
+fn greet(mut socket: &UnixStream) {
+    let mut bytes = [0; 4096];
+    assert!(socket.read(&mut bytes).expect("a hello") > 0);
+    let mut frame = Vec::new();
+    encode(0, &Hello::of_this_build(7), &mut frame).expect("a hello");
+    socket.write_all(&frame).expect("it is read");
+}
+
+#[test]
+fn a_connection_that_is_never_taken_is_given_up() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (_listener, _first) = full(folder.path());
+    let made = connects(folder.path(), Duration::from_millis(300));
+    let made = made.recv_timeout(PATIENCE).expect("it gives up");
+    assert_eq!(made, Some(ErrorKind::WouldBlock));
+}
+
+#[test]
+fn a_connection_that_is_taken_late_is_made() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (listener, _first) = full(folder.path());
+    let made = connects(folder.path(), PATIENCE);
+    listener.accept().expect("the first");
+    let (second, _) = listener.accept().expect("the second");
+    greet(&second);
+    let made = made.recv_timeout(PATIENCE).expect("it is answered");
+    assert_eq!(made, None);
+}
+
+#[test]
+fn a_run_whose_daemon_never_answers_ends_by_its_start_timeout() {
+    let home = Home::new("");
+    let gpu = home.gpu().spec().trim_start_matches("name=");
+    let folder = home.folder().join(format!("gpushare/d/soft-{gpu}"));
+    fs::create_dir_all(&folder).expect("the folder is writable");
+    let closed = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(home.folder().join("gpushare"), closed).expect("it is ours");
+    let listener = UnixListener::bind(folder.join(CONTROL)).expect("the folder is writable");
+    let daemon = thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("the command connects");
+        greet(&socket);
+        socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+        let mut bytes = [0; 4096];
+        while socket.read(&mut bytes).is_ok_and(|read| read > 0) {}
+    });
+    let flags = ["--mem-limit", "1GiB", "--start-timeout", "100ms"];
+    let output = home.run("one", &flags).args(["echo", "ran"]).output();
+    let output = output.expect("gpushare starts");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125), "{told}");
+    assert!(output.stdout.is_empty(), "no program ran");
+    assert!(told.contains("--start-timeout of 100ms is over"), "{told}");
+    daemon.join().expect("it served");
+}
