@@ -39,6 +39,22 @@ fn a_container_follows_its_init_into_another_cgroup() {
 }
 
 #[test]
+fn an_init_that_moves_into_a_leaf_takes_its_container_along() {
+    let mut machine = Machine::new();
+    let first = First::start(&group("a"));
+    let tenant = machine.inject(&asks("a", "1GiB"), &first).unwrap();
+    let below = |name: &str| group("a").replace('\n', &format!("/{name}\n"));
+    // As systemd does, and Docker in a container: a group that delegates holds no process.
+    first.moves(&below("init.scope"));
+    for own in [group("a"), below("init.scope"), below("system.slice/ssh")] {
+        machine.joins(tenant, ROOT, &own).unwrap();
+    }
+    for other in [RUNTIME, "", "0::/\n", &group("b"), &group("ab")] {
+        machine.joins(tenant, ROOT, other).unwrap_err();
+    }
+}
+
+#[test]
 fn an_init_that_moves_up_takes_nobody_in() {
     let mut machine = Machine::new();
     let first = First::start(&group("a"));
