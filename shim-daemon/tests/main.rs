@@ -13,6 +13,7 @@ mod changes;
 mod collisions;
 mod containers;
 mod containers_classes;
+mod containers_devices;
 mod containers_priority;
 mod defaults;
 mod doors;

@@ -19,6 +19,7 @@ mod containers_cdi;
 mod containers_closed;
 mod containers_commands;
 mod containers_daemon;
+mod containers_devices;
 mod containers_ends;
 mod containers_hostile;
 mod containers_impostors;
