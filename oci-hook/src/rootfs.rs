@@ -107,6 +107,12 @@ impl Rootfs {
         Ok(Some(text))
     }
 
+    /// Whether a program of the container would find a folder under this path.
+    #[must_use]
+    pub fn has_folder(&self, path: &str) -> bool {
+        self.beneath(path, HELD | OFlags::DIRECTORY).is_ok()
+    }
+
     /// The beginning of a regular file that a program of the container would find under this path.
     #[must_use]
     pub fn head(&self, path: &str, bytes: u64) -> Option<Vec<u8>> {

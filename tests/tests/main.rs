@@ -24,6 +24,7 @@ mod containers_ends;
 mod containers_hostile;
 mod containers_impostors;
 mod containers_lives;
+mod containers_nix;
 mod containers_rootless;
 mod containers_runtimes;
 mod containers_swap;
