@@ -250,6 +250,41 @@ fn a_user_injects_own_containers_only_and_under_the_maxima() {
 }
 
 #[test]
+fn a_container_is_a_users_by_that_users_part_of_the_cgroups() {
+    // Its first process is a subuid's, in a user namespace that the daemon may not look at.
+    let user = nix::unistd::geteuid().as_raw() + 1000;
+    let manager = |user: u32| format!("/user.slice/user-{user}.slice/user@{user}.service");
+    let scope = "user.slice/libpod-a.scope/container";
+    let own = First::start(&format!("0::{}/{scope}\n", manager(user)));
+    let mut machine = Machine::new();
+    machine
+        .inject_as(Some(user), &asks("a", "1GiB"), &own)
+        .unwrap();
+    for (hierarchy, path) in [
+        ("", format!("{}/{scope}", manager(user + 1))),
+        // That user made the rest of the path.
+        (
+            "",
+            format!("{}{}/{scope}", manager(user + 1), manager(user)),
+        ),
+        ("", format!("/../..{}/{scope}", manager(user))),
+        ("", format!("/user.slice/user-{user}.slice/session-1.scope")),
+        ("", manager(user)),
+        ("", format!("{}x/{scope}", manager(user))),
+        ("name=systemd", format!("{}/{scope}", manager(user))),
+    ] {
+        let other = First::start(&format!("0:{hierarchy}:{path}\n"));
+        let refused = machine
+            .inject_as(Some(user), &asks("b", "1GiB"), &other)
+            .unwrap_err();
+        assert!(
+            refused.message.contains("another user's"),
+            "{path}: {refused}"
+        );
+    }
+}
+
+#[test]
 fn rules_bound_the_containers_of_a_namespace() {
     let text = "[maxima]\nGPUSHARE_MEM_LIMIT = \"8GiB\"\n\
         [[containers.rules]]\nnamespace = \"small\"\n[containers.rules.maxima]\nGPUSHARE_MEM_LIMIT = \"1GiB\"\n";
