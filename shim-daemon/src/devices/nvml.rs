@@ -34,7 +34,9 @@ pub struct Nvml {
 
 /// NVML cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot use NVML (libnvidia-ml.so.1): {0}; is the NVIDIA driver installed?")]
+#[error(
+    "cannot use NVML (libnvidia-ml.so.1): {0}; is the NVIDIA driver installed? If it is in a container, as the GPU Operator puts it, name its libraries' folder in this daemon's LD_LIBRARY_PATH"
+)]
 pub struct NvmlError(#[from] Wrapped);
 
 impl Nvml {
