@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use gpushare_inject::{Mount, Place, Request, preload};
-use gpushare_protocol::injection::{PRELOADED, installed_library, version_in};
+use gpushare_protocol::injection::{installed_library, version_in};
 use gpushare_protocol::wire::{Injection, Linkage};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -14,6 +14,9 @@ use crate::host::HostDevices;
 use crate::rootfs::Rootfs;
 use crate::talk::Daemon;
 use crate::{Failure, cannot, mounts, program};
+
+/// The folder in which programs of Nix, and their dynamic linkers, are.
+const NIX_STORE: &str = "/nix/store";
 
 /// Where the host's parts are.
 #[derive(Debug)]
@@ -65,8 +68,16 @@ pub fn create_runtime(places: &Places, input: &mut dyn Read) -> Result<(), Failu
 
     mounts::enter_that_of(&init)?;
     let rootfs = Rootfs::open(&path, host_devices)?;
-    let own = rootfs.small_file(PRELOADED)?;
-    let own = own.map_or_else(|| Ok(Vec::new()), |own| preload::own_lines(&own))?;
+    // Where no program of Nix is, its file would only be one more in the image.
+    let has_nix = rootfs.has_folder(NIX_STORE);
+    let is_wanted = |place: &Place| has_nix || *place != Place::PRELOAD_BY_NIX;
+    let wanted: Vec<Place> = Place::ALL.into_iter().filter(is_wanted).collect();
+    let mut own = Vec::new();
+    for file in wanted.iter().filter(|place| !place.is_folder) {
+        if let Some(text) = rootfs.small_file(file.path)? {
+            own.extend(preload::own_lines(&text)?);
+        }
+    }
     let linkage = request
         .program
         .as_ref()
@@ -83,22 +94,22 @@ pub fn create_runtime(places: &Places, input: &mut dyn Read) -> Result<(), Failu
     };
     let asked = daemon.ask(injection, init.as_fd());
     // The daemon decides meanwhile.
-    let targets = Place::ALL.iter().map(|place| target(&rootfs, *place));
+    let targets = wanted.iter().map(|place| target(&rootfs, *place));
     let targets: Vec<OwnedFd> = targets.collect::<Result<_, _>>()?;
 
     mounts::enter(&home)?;
     let library = places.library();
-    let library = mounts::detached(&Mount::of_library(&library.to_string_lossy()))?;
+    let mut trees = vec![mounts::detached(&Mount::of_library(
+        &library.to_string_lossy(),
+    ))?];
     let folder = asked.answer()?;
-    let [socket, preload] = Mount::of_tenant(&folder);
-    let trees = [
-        library,
-        mounts::detached(&socket)?,
-        mounts::detached(&preload)?,
-    ];
+    let of_tenant = Mount::of_tenant(&folder);
+    for mount in of_tenant.iter().filter(|mount| is_wanted(&mount.place)) {
+        trees.push(mounts::detached(mount)?);
+    }
 
     mounts::enter_that_of(&init)?;
-    for ((tree, target), place) in trees.iter().zip(&targets).zip(Place::ALL) {
+    for ((tree, target), place) in trees.iter().zip(&targets).zip(wanted) {
         mounts::attach(tree, target, place.path)?;
     }
     Ok(())

@@ -13,7 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::host::HostDevices;
+use crate::host::{HostDevices, Mounted};
 use crate::mounts::as_user;
 use crate::{Failure, cannot};
 
@@ -22,6 +22,7 @@ use crate::{Failure, cannot};
 pub struct Rootfs {
     root: OwnedFd,
     mount: u64,
+    mounted: Mounted,
     host: HostDevices,
 }
 
@@ -47,6 +48,7 @@ impl Rootfs {
         Ok(Self {
             mount: found.stx_mnt_id,
             root,
+            mounted: Mounted::here(),
             host,
         })
     }
@@ -105,6 +107,12 @@ impl Rootfs {
             .and_then(|file| file.take(most).read_to_end(&mut text))
             .map_err(cannot(&format!("read {path} in the container")))?;
         Ok(Some(text))
+    }
+
+    /// Whether a program of the container would find a folder under this path.
+    #[must_use]
+    pub fn has_folder(&self, path: &str) -> bool {
+        self.beneath(path, HELD | OFlags::DIRECTORY).is_ok()
     }
 
     /// The beginning of a regular file that a program of the container would find under this path.
@@ -178,9 +186,13 @@ impl Rootfs {
             };
             return Err(Failure(format!("{path} in the container is not {kind}")));
         }
-        let device = (found.stx_dev_major, found.stx_dev_minor);
+        if found.stx_mnt_id == self.mount {
+            return Ok(());
+        }
+        let seen = (found.stx_dev_major, found.stx_dev_minor);
+        let device = self.mounted.device(found.stx_mnt_id)?.unwrap_or(seen);
         // A file system that the host does not have was made for this container.
-        if found.stx_mnt_id != self.mount && self.host.contains(device)? {
+        if self.host.contains(device)? {
             return Err(Failure(format!(
                 "{path} in the container is in a volume, which gpushare does not write into; mount that volume elsewhere"
             )));
@@ -217,6 +229,12 @@ fn look(held: impl AsFd, path: &str) -> Result<Statx, Failure> {
         )),
         _ => Ok(found),
     }
+}
+
+/// The mount that a file is in.
+#[cfg(test)]
+pub(crate) fn mount_of(held: &File) -> u64 {
+    look(held, "it").map_or(0, |found| found.stx_mnt_id)
 }
 
 /// The same file, to be read.

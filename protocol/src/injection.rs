@@ -19,6 +19,9 @@ pub const SOCKET: &str = "gpushare.sock";
 /// The name of a file in a daemon's own folder on a host: the package was removed, so that the
 /// folder, which running programs still use, no longer says that the machine has a daemon.
 pub const REMOVED: &str = "removed";
+/// The beginning of a GPU's file in `/dev`, before its minor number: so a hook names a device that
+/// a container has and that nothing else names.
+pub const DEVICE_FILE: &str = "/dev/nvidia";
 /// The folder of the library in a container.
 pub const LIBRARY_FOLDER: &str = "/usr/lib/gpushare";
 /// The library's name in its folder.
@@ -27,6 +30,8 @@ pub const LIBRARY_NAME: &str = "libgpushare.so";
 pub const LIBRARY: &str = "/usr/lib/gpushare/libgpushare.so";
 /// The file in a container that names libraries to preload into every program, ld.so(8).
 pub const PRELOADED: &str = "/etc/ld.so.preload";
+/// The same for programs of the Nix package collection, whose glibc reads this file in its place.
+pub const PRELOADED_BY_NIX: &str = "/etc/ld-nix.so.preload";
 /// The name of a tenant's preload file in its socket folder on the host: ours first, then the
 /// image's own lines.
 pub const PRELOAD: &str = "ld.so.preload";

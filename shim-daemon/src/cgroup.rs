@@ -33,6 +33,12 @@ pub(crate) fn of_machine(path: &str) -> Option<&str> {
     (!group.split('/').any(is_users)).then_some(group)
 }
 
+/// Whether a path names a container, but below a cgroup in which a user of the machine makes any.
+#[must_use]
+pub(crate) fn is_below_a_users(path: &str) -> bool {
+    outermost(path).is_some() && of_machine(path).is_none()
+}
+
 /// Whether a user may make cgroups below one of this name: a session of theirs, or what `pam_cgfs`
 /// makes for them.
 fn is_users(part: &str) -> bool {

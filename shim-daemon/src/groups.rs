@@ -57,6 +57,15 @@ impl Groups {
         Self(own.map(|(h, g)| (h.clone(), g.clone())).collect())
     }
 
+    /// Whether it is below what systemd gives this user to make cgroups in. Nobody else but root
+    /// can put a process there, and this user can freeze and end what is there, whatever its user.
+    #[must_use]
+    pub fn are_of_user(&self, user: u32) -> bool {
+        let own = format!("/user.slice/user-{user}.slice/user@{user}.service/");
+        let unified = self.0.get("");
+        unified.is_some_and(|group| group.starts_with(&own))
+    }
+
     /// A part of each path, where there is one.
     #[must_use]
     pub fn parts<'a>(&'a self, part: impl Fn(&'a str) -> Option<&'a str>) -> Self {

@@ -2,12 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::container_node::*;
-use crate::driver::{Backend, Driver};
 use gpushare_core::Nanos;
-use gpushare_protocol::units::GIB;
-use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{ErrorCode, Injection, Linkage, PodRow};
-use gpushared::devices::Devices as _;
 use gpushared::groups::Groups;
 use gpushared::node::{Effect, Settings};
 
@@ -36,6 +32,22 @@ fn a_container_follows_its_init_into_another_cgroup() {
     first.moves(&group("moved"));
     machine.joins(tenant, ROOT, &group("moved")).unwrap();
     machine.joins(tenant, ROOT, &group("a")).unwrap_err();
+}
+
+#[test]
+fn an_init_that_moves_into_a_leaf_takes_its_container_along() {
+    let mut machine = Machine::new();
+    let first = First::start(&group("a"));
+    let tenant = machine.inject(&asks("a", "1GiB"), &first).unwrap();
+    let below = |name: &str| group("a").replace('\n', &format!("/{name}\n"));
+    // As systemd does, and Docker in a container: a group that delegates holds no process.
+    first.moves(&below("init.scope"));
+    for own in [group("a"), below("init.scope"), below("system.slice/ssh")] {
+        machine.joins(tenant, ROOT, &own).unwrap();
+    }
+    for other in [RUNTIME, "", "0::/\n", &group("b"), &group("ab")] {
+        machine.joins(tenant, ROOT, other).unwrap_err();
+    }
 }
 
 #[test]
@@ -238,6 +250,41 @@ fn a_user_injects_own_containers_only_and_under_the_maxima() {
 }
 
 #[test]
+fn a_container_is_a_users_by_that_users_part_of_the_cgroups() {
+    // Its first process is a subuid's, in a user namespace that the daemon may not look at.
+    let user = nix::unistd::geteuid().as_raw() + 1000;
+    let manager = |user: u32| format!("/user.slice/user-{user}.slice/user@{user}.service");
+    let scope = "user.slice/libpod-a.scope/container";
+    let own = First::start(&format!("0::{}/{scope}\n", manager(user)));
+    let mut machine = Machine::new();
+    machine
+        .inject_as(Some(user), &asks("a", "1GiB"), &own)
+        .unwrap();
+    for (hierarchy, path) in [
+        ("", format!("{}/{scope}", manager(user + 1))),
+        // That user made the rest of the path.
+        (
+            "",
+            format!("{}{}/{scope}", manager(user + 1), manager(user)),
+        ),
+        ("", format!("/../..{}/{scope}", manager(user))),
+        ("", format!("/user.slice/user-{user}.slice/session-1.scope")),
+        ("", manager(user)),
+        ("", format!("{}x/{scope}", manager(user))),
+        ("name=systemd", format!("{}/{scope}", manager(user))),
+    ] {
+        let other = First::start(&format!("0:{hierarchy}:{path}\n"));
+        let refused = machine
+            .inject_as(Some(user), &asks("b", "1GiB"), &other)
+            .unwrap_err();
+        assert!(
+            refused.message.contains("another user's"),
+            "{path}: {refused}"
+        );
+    }
+}
+
+#[test]
 fn rules_bound_the_containers_of_a_namespace() {
     let text = "[maxima]\nGPUSHARE_MEM_LIMIT = \"8GiB\"\n\
         [[containers.rules]]\nnamespace = \"small\"\n[containers.rules.maxima]\nGPUSHARE_MEM_LIMIT = \"1GiB\"\n";
@@ -290,69 +337,6 @@ fn what_cannot_be_enforced_is_reported_or_refused() {
         Machine::configured(text)
             .inject(&asks("a", "1GiB"), &first)
             .unwrap();
-    }
-}
-
-#[test]
-fn devices_are_named_and_unknown_ones_are_refused() {
-    let mut machine = Machine::new();
-    let first = First::start(&group("a"));
-    let with = |devices: &[&str]| Injection {
-        devices: devices.iter().map(ToString::to_string).collect(),
-        ..asks("a", "1MiB")
-    };
-    for (devices, word) in [
-        (&["7"][..], "no device \"7\""),
-        (&["GPU-00000000-0000-0000-0000-000000000000"], "no device"),
-        (&["all", "0"], "no device"),
-        (&[""], "no device"),
-        (&["00"], "no device"),
-    ] {
-        let refused = machine.inject(&with(devices), &first).unwrap_err();
-        assert!(refused.message.contains(word), "{devices:?}: {refused}");
-    }
-    let all = Driver::of(Backend::Misc).list().unwrap().len();
-    if all > 1 {
-        let refused = machine.inject(&with(&[]), &first).unwrap_err();
-        assert!(refused.message.contains("names no device"), "{refused}");
-    }
-    machine.inject(&with(&["all"]), &first).unwrap();
-    assert_eq!(machine.made.last().unwrap().1.devices.len(), all);
-}
-
-#[test]
-fn limits_of_single_devices_count_in_the_daemons_order() {
-    let known = Driver::of(Backend::Misc).list().unwrap();
-    for devices in [["0", "1"], ["1", "0"]] {
-        let mut machine = Machine::new();
-        let first = First::start(&group("a"));
-        let mut wanted = asks("a", "4GiB");
-        let one = ("GPUSHARE_MEM_LIMIT_0".to_owned(), "1GiB".to_owned());
-        wanted.environment.push(one);
-        wanted.devices = devices.map(str::to_owned).into();
-        machine.inject(&wanted, &first).unwrap();
-        let rows = machine.tenants().into_iter();
-        let limits: Vec<_> = rows.map(|row| (row.device, row.limit)).collect();
-        let inside = [(known[0].uuid, GIB), (known[1].uuid, 4 * GIB)];
-        assert_eq!(limits, inside, "{devices:?}");
-    }
-}
-
-#[test]
-fn a_device_that_is_named_twice_is_taken_once() {
-    let known = Driver::of(Backend::Misc).list().unwrap();
-    let uuid = Uuid(known[0].uuid).to_string();
-    for devices in [["0", "0"], ["0", uuid.as_str()]] {
-        let mut machine = Machine::new();
-        let first = First::start(&group("a"));
-        let wanted = Injection {
-            devices: devices.map(str::to_owned).into(),
-            ..asks("a", "1GiB")
-        };
-        machine.inject(&wanted, &first).unwrap();
-        let rows = machine.tenants().into_iter();
-        let devices: Vec<_> = rows.map(|row| row.device).collect();
-        assert_eq!(devices, [known[0].uuid]);
     }
 }
 

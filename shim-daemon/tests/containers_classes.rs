@@ -54,6 +54,26 @@ fn what_is_in_no_container_does_not_come_through() {
 }
 
 #[test]
+fn a_rootless_engines_container_is_refused_with_what_it_can_do() {
+    let mut machine = Machine::configured(CLASSES);
+    let of = |user: u32| {
+        format!(
+            "0::/user.slice/user-{user}.slice/user@{user}.service/user.slice/libpod-{A}.scope/container\n"
+        )
+    };
+    let refused = enters(&mut machine, "small", &of(1000)).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::Forbidden);
+    for word in ["user@1000.service", "rootless", "gpushare.io/mem-limit"] {
+        assert!(refused.message.contains(word), "{word} in {refused}");
+    }
+    let session = "0::/user.slice/user-1000.slice/session-1.scope\n";
+    let refused = enters(&mut machine, "small", session).unwrap_err();
+    assert!(refused.message.contains("in no container"), "{refused}");
+    // Root's own engine, started in a session.
+    enters(&mut machine, "small", &of(0)).unwrap();
+}
+
+#[test]
 fn a_container_has_one_class() {
     let mut machine = Machine::configured(CLASSES);
     enters(&mut machine, "small", &group(A)).unwrap();

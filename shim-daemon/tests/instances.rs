@@ -133,7 +133,7 @@ fn inject(daemon: &Binary, first: &First, device: &str) -> Result<[u8; 16], Wire
 }
 
 #[test]
-fn a_container_names_an_instance_by_index_or_uuid() {
+fn a_container_names_an_instance_by_index_or_uuid_not_by_its_file() {
     // The stand-in's cgroup is the daemon's.
     let config = "[containers]\nno_cgroup = \"socket\"\n";
     let daemon = Binary::configured(&[], "", config);
@@ -146,6 +146,7 @@ fn a_container_names_an_instance_by_index_or_uuid() {
         ("1", LARGE),
         (WHOLE, WHOLE),
         (&WHOLE.replace("bb", "BB"), WHOLE),
+        ("/dev/nvidia0", WHOLE),
     ] {
         let first = First::start("");
         assert_eq!(inject(&daemon, &first, named).unwrap(), uuid(is), "{named}");
@@ -163,6 +164,8 @@ fn a_container_names_an_instance_by_index_or_uuid() {
         let listed = format!("0 ({SMALL}), 1 ({LARGE}), 2 ({WHOLE})");
         assert!(refused.contains(&listed), "{refused}");
     }
+    let refused = inject(&daemon, &first, "/dev/nvidia1").unwrap_err().message;
+    assert!(refused.contains("several MIG instances"), "{refused}");
 }
 
 #[test]

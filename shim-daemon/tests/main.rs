@@ -14,6 +14,7 @@ mod changes_queued;
 mod collisions;
 mod containers;
 mod containers_classes;
+mod containers_devices;
 mod containers_priority;
 mod defaults;
 mod doors;

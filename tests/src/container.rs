@@ -117,6 +117,9 @@ pub struct Bundle {
     /// The bytes of host memory that its own memory cgroup allows, if it has one. By hand and by a
     /// runtime alone.
     pub memory: Option<u64>,
+    /// The minor numbers of the GPUs whose device files its configuration has. By hand, which makes
+    /// no files of them.
+    pub gpus: Vec<u32>,
     /// A further hook of the stage createRuntime, behind ours: a program with its arguments. It
     /// has one second.
     pub later_hook: Vec<String>,
@@ -141,6 +144,7 @@ impl Bundle {
             image: String::new(),
             volumes: Vec::new(),
             memory: None,
+            gpus: Vec::new(),
             later_hook: Vec::new(),
             program: vec![
                 clients::compile("quota", &[])

@@ -3,6 +3,7 @@
 
 use gpushare_tests::GIB;
 use gpushare_tests::container::{Bundle, Lab, Runtime};
+use gpushare_tests::runnable::not_runnable_here;
 
 const TWO: [(&str, &str); 2] = [("mem-limit", "2GiB"), ("devices", "0")];
 /// A folder of the host that no container may access.
@@ -235,6 +236,32 @@ fn no_image_reaches_the_host_or_starts_unenforced() {
         }
         assert_eq!(host(), before, "{}", shape.what);
     }
+}
+
+/// Its files are of devices that no table of mounts names.
+#[test]
+#[ignore = "long tier: needs btrfs-progs and loop devices"]
+fn a_volume_on_btrfs_is_a_volume_too() {
+    let test = "a_volume_on_btrfs_is_a_volume_too";
+    let Some(lab) = Lab::start(test, "") else {
+        return;
+    };
+    let made = lab.sh(&format!(
+        "mkdir -p {HOST} && truncate -s 128M /run/lab/disk && mkfs.btrfs -q /run/lab/disk \
+         >/dev/null 2>&1 && mount -o loop /run/lab/disk {HOST} && mkdir {HOST}/etc && echo made; true"
+    ));
+    if made != "made" {
+        not_runnable_here(test, "no btrfs can be made and mounted");
+        return;
+    }
+    let bundle = Bundle {
+        volumes: vec![(format!("{HOST}/etc"), "/etc".to_owned())],
+        ..Bundle::new("one", Runtime::ByHand, &TWO)
+    };
+    let ended = lab.ends(&bundle);
+    let left = lab.sh(&format!("ls -A {HOST}/etc; umount -l {HOST}"));
+    assert!(ended.stderr.contains("in a volume"), "{ended:?}");
+    assert_eq!(left, "", "nothing is made on the host");
 }
 
 #[test]

@@ -102,6 +102,36 @@ fn a_prefix_of_its_own_is_empty_again_after_the_removal() {
 }
 
 #[test]
+fn the_daemon_starts_before_every_engine_that_the_page_names() {
+    let read = |path: &str| fs::read_to_string(repository().join(path)).expect("it is in the tree");
+    let (unit, page) = (
+        read("packaging/gpushared.service"),
+        read("docs/CONTAINERS.md"),
+    );
+    let before: Vec<&str> = unit
+        .lines()
+        .filter_map(|line| line.strip_prefix("Before="))
+        .flat_map(str::split_whitespace)
+        .collect();
+    for (engine, units) in [
+        ("Docker", &["docker.service"][..]),
+        ("containerd", &["containerd.service"]),
+        ("Podman", &["podman-restart.service"]),
+        ("CRI-O", &["crio.service"]),
+        ("kubelet", &["kubelet.service"]),
+        ("k3s", &["k3s.service", "k3s-agent.service"]),
+        ("rke2", &["rke2-server.service", "rke2-agent.service"]),
+    ] {
+        assert!(page.contains(engine), "{engine}");
+        for one in units {
+            assert!(before.contains(one), "{one} in {before:?}");
+        }
+    }
+    // A unit of one container starts when its operator says, and the page tells that.
+    assert!(page.contains("After=gpushared.service"));
+}
+
+#[test]
 fn what_is_installed_is_open_to_all_users_whatever_the_umask() {
     let (unpacked, root) = (unpacked(), tempfile::tempdir().expect("a folder"));
     let installed = || {

@@ -73,8 +73,14 @@ mod tests {
             .collect();
         assert_eq!(
             places,
-            ["/usr/lib/gpushare", "/run/gpushare", "/etc/ld.so.preload"]
+            [
+                "/usr/lib/gpushare",
+                "/run/gpushare",
+                "/etc/ld-nix.so.preload",
+                "/etc/ld.so.preload"
+            ]
         );
+        assert_eq!(mounts[2]["hostPath"], mounts[3]["hostPath"]);
         assert!(!spec.to_string().contains("hooks"));
         assert!(
             mounts

@@ -1,6 +1,6 @@
 //! The edits: mounts and environment variables.
 
-use gpushare_protocol::injection::{FOLDER, LIBRARY_FOLDER, PRELOAD, PRELOADED};
+use gpushare_protocol::injection::{FOLDER, LIBRARY_FOLDER, PRELOAD, PRELOADED, PRELOADED_BY_NIX};
 
 /// The host's facts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,13 +26,24 @@ impl Place {
     /// The folder of the tenant's socket.
     pub const TENANT: Self = Self::folder(FOLDER);
     /// The preload file.
-    pub const PRELOAD: Self = Self {
-        path: PRELOADED,
-        is_folder: false,
-    };
-    /// All, in the order in which they are mounted. The preload file is the last: from then on
-    /// every program of the container loads what the others mounted.
-    pub const ALL: [Self; 3] = [Self::LIBRARY, Self::TENANT, Self::PRELOAD];
+    pub const PRELOAD: Self = Self::file(PRELOADED);
+    /// The same file for programs of Nix.
+    pub const PRELOAD_BY_NIX: Self = Self::file(PRELOADED_BY_NIX);
+    /// All, in the order in which they are mounted. The preload files are the last: from then
+    /// on every program of the container loads what the others mounted.
+    pub const ALL: [Self; 4] = [
+        Self::LIBRARY,
+        Self::TENANT,
+        Self::PRELOAD_BY_NIX,
+        Self::PRELOAD,
+    ];
+
+    const fn file(path: &'static str) -> Self {
+        Self {
+            path,
+            is_folder: false,
+        }
+    }
 
     const fn folder(path: &'static str) -> Self {
         Self {
@@ -61,13 +72,15 @@ impl Mount {
         }
     }
 
-    /// The folder of a tenant's socket, and the preload file in it.
+    /// The folder of a tenant's socket, and the preload file in it at both of its places.
     #[must_use]
-    pub fn of_tenant(folder: &str) -> [Self; 2] {
+    pub fn of_tenant(folder: &str) -> [Self; 3] {
         let mount = |source, place| Self { source, place };
+        let file = format!("{folder}/{PRELOAD}");
         [
             mount(folder.to_owned(), Place::TENANT),
-            mount(format!("{folder}/{PRELOAD}"), Place::PRELOAD),
+            mount(file.clone(), Place::PRELOAD_BY_NIX),
+            mount(file, Place::PRELOAD),
         ]
     }
 }

@@ -14,8 +14,8 @@ pub struct Injection {
     pub id: String,
     /// The variables that say its limits, as `(name, value)`.
     pub environment: Vec<(String, String)>,
-    /// The devices by index, UUID or `all`, in the order its programs see them. Empty means the
-    /// node's only device.
+    /// The devices by index, UUID, file (`/dev/nvidia0`) or `all`; a set. Empty means the node's
+    /// only device.
     pub devices: Vec<String>,
     /// Facts that the node's rules ask for, as `(kind, value)`: `namespace`, `image`, `user`.
     pub labels: Vec<(String, String)>,

@@ -24,6 +24,8 @@ use gpushare_protocol::uuid::Uuid;
 pub struct Device {
     /// Its UUID; a MIG device's own.
     pub uuid: [u8; 16],
+    /// The minor number of its file `/dev/nvidiaN`; a MIG device has that of the GPU it is part of.
+    pub minor: Option<u32>,
     /// The product name.
     pub name: String,
     /// Memory that processes can use: NVML's total less NVML's reserved memory.

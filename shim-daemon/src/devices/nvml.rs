@@ -34,7 +34,9 @@ pub struct Nvml {
 
 /// NVML cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot use NVML (libnvidia-ml.so.1): {0}; is the NVIDIA driver installed?")]
+#[error(
+    "cannot use NVML (libnvidia-ml.so.1): {0}; is the NVIDIA driver installed? If it is in a container, as the GPU Operator puts it, name its libraries' folder in this daemon's LD_LIBRARY_PATH"
+)]
 pub struct NvmlError(#[from] Wrapped);
 
 impl Nvml {
@@ -64,26 +66,32 @@ impl Nvml {
     fn describe(&self, index: u32) -> Result<Vec<(String, Device)>, String> {
         let device = self.nvml.device_by_index(index);
         let device = device.map_err(|error| error.to_string())?;
+        let minor = device.minor_number().ok();
         let instances = self.instances.as_ref();
         match instances.and_then(|all| all.of(&self.nvml, &device)) {
-            None => Ok(vec![self.describe_one(&device)?]),
+            None => Ok(vec![self.describe_one(&device, minor)?]),
             Some(instances) => {
                 if instances.is_empty() {
                     tracing::warn!(index, "the device is in MIG mode and has no instance");
                 }
-                instances.iter().map(|one| self.describe_one(one)).collect()
+                let instances = instances.iter();
+                instances.map(|one| self.describe_one(one, minor)).collect()
             }
         }
     }
 
-    fn describe_one(&self, device: &nvml_wrapper::Device<'_>) -> Result<(String, Device), String> {
+    fn describe_one(
+        &self,
+        device: &nvml_wrapper::Device<'_>,
+        minor: Option<u32>,
+    ) -> Result<(String, Device), String> {
         let text = device.uuid().map_err(|error| error.to_string())?;
         let uuid = Uuid::parse(&text, '-').ok_or_else(|| {
             format!(
                 "it calls itself {text}, not by a UUID; MIG instances need driver R470 or later"
             )
         })?;
-        self.facts(device, text, uuid)
+        self.facts(device, text, (uuid, minor))
             .map_err(|error| error.to_string())
     }
 
@@ -91,7 +99,7 @@ impl Nvml {
         &self,
         device: &nvml_wrapper::Device<'_>,
         text: String,
-        uuid: Uuid,
+        (uuid, minor): (Uuid, Option<u32>),
     ) -> Result<(String, Device), Wrapped> {
         let memory = older::memory(device)?;
         let process_memory = older::compute(device, self.wide_rows)
@@ -99,6 +107,7 @@ impl Nvml {
         let mig = text.starts_with("MIG-");
         let described = Device {
             uuid: uuid.0,
+            minor,
             name: device.name()?,
             capacity: memory.usable,
             capabilities: Capabilities {

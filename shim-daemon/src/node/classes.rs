@@ -32,10 +32,18 @@ impl Node {
     ) -> Result<TenantId, WireError> {
         let groups = container_of(&peer.groups);
         if groups.is_empty() {
-            let text = format!(
-                "process {} is in no container that a runtime made (cgroup {}), so class {class} is not for it",
-                peer.pid, peer.groups
-            );
+            let mut paths = peer.groups.paths();
+            let why = match paths.any(|(_, path)| cgroup::is_below_a_users(path)) {
+                true => format!(
+                    "its container is below a user's own cgroup, as a rootless engine makes it, where that user could make any; limit it by the hook, with an annotation such as gpushare.io/mem-limit (cgroup {})",
+                    peer.groups
+                ),
+                false => format!(
+                    "it is in no container that a runtime made (cgroup {})",
+                    peer.groups
+                ),
+            };
+            let text = format!("class {class} is not for process {}: {why}", peer.pid);
             return Err(forbidden(&text));
         }
         if groups.paths().any(|(_, path)| path.starts_with("/../")) {

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use gpushare_core::DeviceId;
+use gpushare_protocol::injection::DEVICE_FILE;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{ErrorCode, WireError};
 
 use super::Node;
 use super::tenant::index;
+use crate::devices::Device;
 
 impl Node {
     /// The devices a registration names, or all.
@@ -57,9 +59,21 @@ impl Node {
         let mut wanted = BTreeMap::new();
         for name in names {
             let uuid = Uuid::parse(name, '-');
-            let mut all = self.devices.iter().enumerate();
-            let known =
-                all.find(|(at, device)| at.to_string() == *name || uuid == Some(Uuid(device.uuid)));
+            let of_file = |device: &Device| {
+                let minor = device.minor.map(|minor| minor.to_string());
+                minor.is_some() && name.strip_prefix(DEVICE_FILE) == minor.as_deref()
+            };
+            let all = self.devices.iter().enumerate();
+            let mut all = all.filter(|(at, device)| {
+                at.to_string() == *name || uuid == Some(Uuid(device.uuid)) || of_file(device)
+            });
+            let known = all.next();
+            if all.next().is_some() {
+                return Err(refuse(format!(
+                    "the container has {name}, the file of several MIG instances, which does not say which; name it (annotation gpushare.io/devices): some of {}",
+                    listed()
+                )));
+            }
             let (at, device) = known.ok_or_else(|| {
                 refuse(format!(
                     "this node has no device {name:?}; accepted: all, or some of {}",

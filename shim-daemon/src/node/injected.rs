@@ -3,7 +3,8 @@
 //!
 //! A container's hook registers it before its first program runs. The tenant lives as long as the
 //! container's first process (init), whatever connects. A client belongs to it if its cgroup is
-//! that of init now, or below it; no user, root neither, joins from elsewhere.
+//! that with which init came, or that of init now if init has left it, or below; no user, root
+//! neither, joins from elsewhere.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -214,6 +215,8 @@ impl Node {
         };
         match init.owner() {
             Ok(owner) if owner == user => Ok(()),
+            // A user namespace in that user's own has a subuid's root, and may not be looked at.
+            _ if init.groups().is_ok_and(|groups| groups.are_of_user(user)) => Ok(()),
             Ok(_) => Err(forbidden("the container is another user's")),
             Err(error) => Err(WireError::new(ErrorCode::NotFound, error.to_string())),
         }
@@ -394,8 +397,10 @@ impl Node {
         if container.groups.is_empty() {
             return Some(Ok(()));
         }
+        // An init that is below has left its place to its other children, as systemd does.
         let now = self.moved_to(known, container);
-        let own = now.as_ref().unwrap_or(&container.groups);
+        let elsewhere = now.filter(|now| !now.are_within(&container.groups));
+        let own = elsewhere.as_ref().unwrap_or(&container.groups);
         if !peer.groups.are_within(own) {
             let text = format!(
                 "process {} is not of container {}: it is in cgroup {}, and the container in {own}",

@@ -17,6 +17,7 @@ impl Devices for One {
     fn list(&mut self) -> Result<Vec<Device>, String> {
         Ok(vec![Device {
             uuid: [7; 16],
+            minor: None,
             name: "Fact 1".to_owned(),
             capacity: Bytes(16 * GIB),
             capabilities: Capabilities::default(),

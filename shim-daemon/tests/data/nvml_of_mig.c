@@ -49,6 +49,12 @@ int nvmlDeviceGetUUID(handle device, char *text, unsigned size) {
     return (unsigned)snprintf(text, size, "%s", device->uuid) < size ? SUCCESS : INSUFFICIENT_SIZE;
 }
 
+/* The driver's order is not NVML's, and an instance has no file of its own. */
+int nvmlDeviceGetMinorNumber(handle device, unsigned *minor) {
+    if (device >= &devices[GPUS]) return NOT_SUPPORTED;
+    return *minor = device == &devices[0] ? 1 : 0, SUCCESS;
+}
+
 int nvmlDeviceGetName(handle device, char *text, unsigned size) {
     return (unsigned)snprintf(text, size, "%s", device->name) < size ? SUCCESS : INSUFFICIENT_SIZE;
 }

@@ -12,7 +12,7 @@ use gpushare_protocol::wire::{
     Control, ControlReply, Cursor, Injection, Listing, PodRow, Register, Reply, Rows, TenantRow,
     WireError,
 };
-use gpushared::devices::Devices as _;
+use gpushared::devices::{Device, Devices as _};
 use gpushared::groups::Groups;
 use gpushared::init::Init;
 use gpushared::node::{Client, ConnId, Effect, Node, Registration, Settings};
@@ -84,6 +84,10 @@ impl Machine {
 
     pub fn with(settings: &Settings, recovering: bool) -> Self {
         let devices = Driver::of(Backend::Misc).list().unwrap();
+        Self::of(settings, devices, recovering)
+    }
+
+    pub fn of(settings: &Settings, devices: Vec<Device>, recovering: bool) -> Self {
         Self {
             node: Node::new(settings, devices, 1, NOW, recovering),
             last: 0,

@@ -70,6 +70,7 @@ impl Devices for Driver {
     fn list(&mut self) -> Result<Vec<Device>, String> {
         let device = |uuid, driver_limits| Device {
             uuid,
+            minor: None,
             name: "Fact 2".to_owned(),
             capacity: Bytes(64 * GIB),
             capabilities: Capabilities {

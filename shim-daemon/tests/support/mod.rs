@@ -78,6 +78,7 @@ impl Devices for FakeDevices {
     fn list(&mut self) -> Result<Vec<Device>, String> {
         let device = |uuid| Device {
             uuid,
+            minor: None,
             name: "Fact 1".to_owned(),
             capacity: capacity(),
             capabilities: Capabilities {

@@ -53,6 +53,8 @@ impl Lab {
             json!({"type": "ipc"}),
         ];
         let mut linux = json!({"cgroupsPath": format!("/{}/{}", self.group_name(), bundle.id)});
+        let file = |minor: &u32| json!({"path": format!("/dev/nvidia{minor}"), "type": "c", "major": 195, "minor": minor});
+        linux["devices"] = bundle.gpus.iter().map(file).collect();
         if let Some(bytes) = bundle.memory {
             linux["resources"] = json!({"memory": {"limit": bytes}});
         }

@@ -114,7 +114,12 @@ impl Lab {
 /// The parts of `config` for an engine that makes the configuration itself: the variables, and the
 /// volumes as `(from, to, read_only)`. Parts that a CDI specification adds are left out.
 pub(super) fn told(bundle: &Bundle, config: &Value) -> (Vec<String>, Vec<(String, String, bool)>) {
-    let ours = ["/run/gpushare", "/usr/lib/gpushare", "/etc/ld.so.preload"];
+    let ours = [
+        "/run/gpushare",
+        "/usr/lib/gpushare",
+        "/etc/ld-nix.so.preload",
+        "/etc/ld.so.preload",
+    ];
     let is_cdi = matches!(bundle.door, Door::Cdi(_));
     let all = |at: &str| {
         config

@@ -84,8 +84,13 @@ impl Lab {
         for mount in mounts.filter(|mount| mount["type"] == "bind") {
             let (source, to) = (mount["source"].as_str(), mount["destination"].as_str());
             let (source, to) = (source.unwrap_or(""), to.unwrap_or(""));
-            let is_ours =
-                ["/run/gpushare", "/usr/lib/gpushare", "/etc/ld.so.preload"].contains(&to);
+            let is_ours = [
+                "/run/gpushare",
+                "/usr/lib/gpushare",
+                "/etc/ld-nix.so.preload",
+                "/etc/ld.so.preload",
+            ]
+            .contains(&to);
             if !(is_cdi && is_ours) {
                 command.args(["--volume", &format!("{source}:{to}")]);
             }

@@ -1,13 +1,18 @@
 //! The devices that a container names, in the forms of NVIDIA's tools.
 
+use gpushare_protocol::injection::DEVICE_FILE;
 use serde_json::{Map, Value};
 
 use super::DEVICES;
 use super::environment::Environment;
 use crate::Refusal;
 
-/// The beginning of the annotations by which Kubernetes names CDI devices.
-const CDI: &str = "cdi.k8s.io/";
+/// The beginnings of the annotations by which Kubernetes names CDI devices, and NVIDIA's device
+/// plugin beside an older GPU Operator.
+const CDI: [&str; 2] = ["cdi.k8s.io/", "nvidia.cdi.k8s.io/"];
+/// The beginning of a pod's annotations for NVIDIA's plugin of containerd (NRI), each for one of
+/// the pod's containers.
+const OF_PODS: &str = "nvidia.cdi.k8s.io/container.";
 /// The variable by which NVIDIA's runtime is told devices. The last one counts, as for NVIDIA's
 /// tools: for `--gpus` Docker appends its own to that of the image.
 const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
@@ -15,9 +20,16 @@ const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
 /// `deviceListStrategy=volume-mounts`, the runtime's
 /// `accept-nvidia-visible-devices-as-volume-mounts`).
 const MOUNTS: &str = "/var/run/nvidia-container-devices";
+/// The variable's value once NVIDIA's devices are in the configuration: every specification of its
+/// toolkit for CDI has it, also that which its runtime makes and applies by itself (the default
+/// since toolkit 1.18), so that the names that were there before are gone.
+const APPLIED: &str = "void";
+/// The major number of GPUs' files in `/dev`, and the first of the minor numbers that are no GPU's
+/// (`nvidia-modeset`, `nvidiactl`).
+const GPUS: (u64, u64) = (195, 254);
 
-/// The devices by our annotation, else by CDI's, else by mounts where the variable points to them,
-/// else by NVIDIA's variable. Empty if none is named.
+/// The devices by our annotation, else by CDI's, else by mounts or by the container's device files
+/// where the variable says so, else by NVIDIA's variable. Empty if none is named.
 ///
 /// # Errors
 /// An annotation of ours that names none.
@@ -36,14 +48,17 @@ pub(super) fn devices(
         }
         return Ok(list(text).map(str::to_owned).collect());
     }
-    let cdi = annotations.iter().filter(|(name, _)| name.starts_with(CDI));
+    let names_cdi =
+        |name: &str| CDI.iter().any(|start| name.starts_with(start)) && !name.starts_with(OF_PODS);
+    let cdi = annotations.iter().filter(|(name, _)| names_cdi(name));
     let cdi = cdi.flat_map(|(_, value)| list(value.as_str().unwrap_or("")));
     let cdi: Vec<String> = cdi.filter_map(of_cdi).map(str::to_owned).collect();
     if !cdi.is_empty() {
         return Ok(cdi);
     }
     Ok(match variables.last(VISIBLE) {
-        None | Some("" | "void" | "none") => Vec::new(),
+        None | Some("" | "none") => Vec::new(),
+        Some(APPLIED) => files(config),
         Some(text) if text.trim_end_matches('/') == MOUNTS => mounted(config),
         Some(text) => list(text)
             .map(|one| of_cdi(one).unwrap_or(one).to_owned())
@@ -65,6 +80,19 @@ fn of_cdi(name: &str) -> Option<&str> {
 fn is_gpu(kind: &str) -> bool {
     let vendor = kind.strip_suffix("/gpu").unwrap_or("");
     vendor == "nvidia.com" || vendor.ends_with(".nvidia.com")
+}
+
+/// The GPUs whose device files the container has.
+fn files(config: &Value) -> Vec<String> {
+    let devices = config.pointer("/linux/devices").and_then(Value::as_array);
+    let minors = devices.into_iter().flatten().filter_map(|device| {
+        let number = |key| device.get(key).and_then(Value::as_u64);
+        let is_gpus = device.get("type")? == "c" && number("major")? == GPUS.0;
+        number("minor").filter(|minor| is_gpus && *minor < GPUS.1)
+    });
+    minors
+        .map(|minor| format!("{DEVICE_FILE}{minor}"))
+        .collect()
 }
 
 /// The devices that mounts name: `FOLDER/ID`, or `FOLDER/cdi/VENDOR/CLASS/ID`.

@@ -252,6 +252,54 @@ fn devices_are_read_in_each_form_of_nvidias_tools() {
 }
 
 #[test]
+fn a_void_variable_leaves_the_device_files_to_name_the_gpus() {
+    let file = |kind: &str, major: u32, minor: u32| {
+        let path = format!("/dev/nvidia{minor}");
+        json!({"path": path, "type": kind, "major": major, "minor": minor})
+    };
+    let asks = |annotations: Value, variable: &str| {
+        let env = [
+            "GPUSHARE_MEM_LIMIT=1GiB",
+            "NVIDIA_VISIBLE_DEVICES=GPU-a",
+            variable,
+        ];
+        let mut config = config(&annotations, &env);
+        // A GPU, nvidiactl, nvidia-modeset, nvidia-uvm, a capability of MIG, and what is odd.
+        config["linux"]["devices"] = json!([
+            file("c", 195, 1),
+            file("c", 195, 255),
+            file("c", 195, 254),
+            file("c", 511, 0),
+            file("c", 236, 3),
+            file("b", 195, 4),
+            {"path": "/dev/nvidia5"},
+            7,
+        ]);
+        Request::of(&config).unwrap().unwrap().devices
+    };
+    let void = "NVIDIA_VISIBLE_DEVICES=void";
+    assert_eq!(asks(json!({}), void), ["/dev/nvidia1"]);
+    // What names devices goes before, and without the word files are no request.
+    let named = json!({"gpushare.io/devices": "0"});
+    assert_eq!(asks(named, void), ["0"]);
+    assert_eq!(asks(json!({}), "NVIDIA_VISIBLE_DEVICES=GPU-b"), ["GPU-b"]);
+    assert!(asks(json!({}), "NVIDIA_VISIBLE_DEVICES=none").is_empty());
+}
+
+#[test]
+fn the_device_plugins_own_annotations_name_devices_a_pods_do_not() {
+    let asks = |name: &str| {
+        let annotations = json!({name: "nvidia.com/gpu=GPU-a", "gpushare.io/mem-limit": "1GiB"});
+        of(&annotations, &[]).devices
+    };
+    assert_eq!(asks("cdi.k8s.io/nvidia-device-plugin_0"), ["GPU-a"]);
+    assert_eq!(asks("nvidia.cdi.k8s.io/nvidia-device-plugin_0"), ["GPU-a"]);
+    // For one container of the pod, maybe another one.
+    assert!(asks("nvidia.cdi.k8s.io/container.other").is_empty());
+    assert!(asks("evil.cdi.k8s.io/x").is_empty());
+}
+
+#[test]
 fn annotations_hold_only_for_the_containers_that_they_name() {
     let asks = |name: &str, own: &str, env: &[&str]| {
         let annotations = json!({

@@ -38,6 +38,7 @@ impl Scene {
         };
         let device = Device {
             uuid: GPU,
+            minor: None,
             name: "a GPU".to_owned(),
             capacity: Bytes(16 * GIB),
             capabilities: Capabilities::default(),

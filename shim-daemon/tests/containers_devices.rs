@@ -1,0 +1,117 @@
+//! The devices that a container names: by index, UUID and file, and what is refused.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use crate::container_node::*;
+use crate::driver::{Backend, Driver};
+use gpushare_protocol::units::GIB;
+use gpushare_protocol::uuid::Uuid;
+use gpushare_protocol::wire::{Injection, WireError};
+use gpushared::devices::{Device, Devices as _};
+use gpushared::node::Settings;
+
+#[test]
+fn devices_are_named_and_unknown_ones_are_refused() {
+    let mut machine = Machine::new();
+    let first = First::start(&group("a"));
+    let with = |devices: &[&str]| Injection {
+        devices: devices.iter().map(ToString::to_string).collect(),
+        ..asks("a", "1MiB")
+    };
+    for (devices, word) in [
+        (&["7"][..], "no device \"7\""),
+        (&["GPU-00000000-0000-0000-0000-000000000000"], "no device"),
+        (&["all", "0"], "no device"),
+        (&[""], "no device"),
+        (&["00"], "no device"),
+    ] {
+        let refused = machine.inject(&with(devices), &first).unwrap_err();
+        assert!(refused.message.contains(word), "{devices:?}: {refused}");
+    }
+    let all = Driver::of(Backend::Misc).list().unwrap().len();
+    if all > 1 {
+        let refused = machine.inject(&with(&[]), &first).unwrap_err();
+        assert!(refused.message.contains("names no device"), "{refused}");
+    }
+    machine.inject(&with(&["all"]), &first).unwrap();
+    assert_eq!(machine.made.last().unwrap().1.devices.len(), all);
+}
+
+#[test]
+fn a_device_file_names_the_device_of_its_minor_number() {
+    let known = Driver::of(Backend::Misc).list().unwrap();
+    let settings = Settings::default();
+    let asked = |devices: Vec<Device>, files: &[&str]| {
+        let mut machine = Machine::of(&settings, devices, false);
+        let first = First::start(&group("a"));
+        let wanted = Injection {
+            devices: files.iter().map(ToString::to_string).collect(),
+            ..asks("a", "1GiB")
+        };
+        machine.inject(&wanted, &first)?;
+        let rows = machine.tenants().into_iter();
+        Ok::<_, WireError>(rows.map(|row| row.device).collect::<Vec<_>>())
+    };
+    // NVML's order is that of the bus, and the driver's may be another.
+    let mut turned = known.clone();
+    (turned[0].minor, turned[1].minor) = (Some(1), Some(0));
+    let [first, second] = [known[0].uuid, known[1].uuid];
+    assert_eq!(asked(turned.clone(), &["/dev/nvidia0"]).unwrap(), [second]);
+    let both = asked(turned.clone(), &["/dev/nvidia0", "/dev/nvidia1"]);
+    assert_eq!(both.unwrap(), [first, second]);
+    turned[1].minor = None;
+    for none in [
+        "/dev/nvidia2",
+        "/dev/nvidia0",
+        "/dev/nvidia",
+        "/dev/nvidia01",
+    ] {
+        let refused = asked(turned.clone(), &[none]).unwrap_err();
+        assert!(refused.message.contains("no device"), "{refused}");
+    }
+    // The file of a GPU in MIG mode is that of all its instances.
+    for device in &mut turned {
+        (device.minor, device.capabilities.mig) = (Some(0), true);
+    }
+    let refused = asked(turned.clone(), &["/dev/nvidia0"]).unwrap_err();
+    for word in ["several MIG instances", "gpushare.io/devices"] {
+        assert!(refused.message.contains(word), "{refused}");
+    }
+    turned[0].minor = Some(3);
+    assert_eq!(asked(turned, &["/dev/nvidia0"]).unwrap(), [second]);
+}
+
+#[test]
+fn limits_of_single_devices_count_in_the_daemons_order() {
+    let known = Driver::of(Backend::Misc).list().unwrap();
+    for devices in [["0", "1"], ["1", "0"]] {
+        let mut machine = Machine::new();
+        let first = First::start(&group("a"));
+        let mut wanted = asks("a", "4GiB");
+        let one = ("GPUSHARE_MEM_LIMIT_0".to_owned(), "1GiB".to_owned());
+        wanted.environment.push(one);
+        wanted.devices = devices.map(str::to_owned).into();
+        machine.inject(&wanted, &first).unwrap();
+        let rows = machine.tenants().into_iter();
+        let limits: Vec<_> = rows.map(|row| (row.device, row.limit)).collect();
+        let inside = [(known[0].uuid, GIB), (known[1].uuid, 4 * GIB)];
+        assert_eq!(limits, inside, "{devices:?}");
+    }
+}
+
+#[test]
+fn a_device_that_is_named_twice_is_taken_once() {
+    let known = Driver::of(Backend::Misc).list().unwrap();
+    let uuid = Uuid(known[0].uuid).to_string();
+    for devices in [["0", "0"], ["0", uuid.as_str()]] {
+        let mut machine = Machine::new();
+        let first = First::start(&group("a"));
+        let wanted = Injection {
+            devices: devices.map(str::to_owned).into(),
+            ..asks("a", "1GiB")
+        };
+        machine.inject(&wanted, &first).unwrap();
+        let rows = machine.tenants().into_iter();
+        let devices: Vec<_> = rows.map(|row| row.device).collect();
+        assert_eq!(devices, [known[0].uuid]);
+    }
+}
