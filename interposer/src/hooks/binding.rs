@@ -85,7 +85,7 @@ fn bound_by_address(
 ) -> CUresult {
     let holding = physical().holding_at(ptr);
     held(holding, place, size, || {
-        plain::not_ours(ptr, size, || own::exporting(ptr, size, call))
+        plain::not_bound(ptr, size, || own::exporting(ptr, size, call))
     })
 }
 
