@@ -61,6 +61,7 @@
  *                                           cuMemRangeGetAttribute, cuMemGetHandleForAddressRange
  *   behind            -> behind RESULT      that mapping alone: its rights, and its end
  *   shares I          -> shares A B         cuIpcGetMemHandle, cuMemGetHandleForAddressRange
+ *   binds I           -> binds A B C        cuMulticastBindAddr, the same of CUDA 13.1, cuLogicalEndpointBindAddr
  *   begin MODE, end   -> begin RESULT       a capture of stream 1
  *   texture I         -> texture RESULT     a texture over slot I
  *   hand I J V        -> hand RESULT        a graph made by hand, which sets slot I to VALUEs and copies it to slot J
@@ -246,6 +247,13 @@ static void shares(int i) {
            CALL("cuMemGetHandleForAddressRange", (void *, dptr, size_t, int, unsigned long long))(&handle, slots[i], sizes[i], 1, 0));
 }
 
+static void binds(int i) {
+    void *at = (void *)(uintptr_t)slots[i];
+    printf("binds %d %d %d\n", CALL("cuMulticastBindAddr", (uint64_t, size_t, dptr, size_t, uint64_t))(1, 0, slots[i], sizes[i], 0),
+           CALL("cuMulticastBindAddr_v2", (uint64_t, int, size_t, dptr, size_t, uint64_t))(1, 0, 0, slots[i], sizes[i], 0),
+           CALL("cuLogicalEndpointBindAddr", (unsigned, int, uint64_t, void *, uint64_t, uint64_t))(1, 0, 0, at, sizes[i], 0));
+}
+
 int main(void) {
     char line[256], name[32];
     driver = dlopen("libcuda.so.1", RTLD_NOW);
@@ -304,6 +312,7 @@ int main(void) {
             printf("wait %d\n", CALL("cuPointerSetAttribute", (const void *, int, dptr))(&on, 6, slots[i] + b));
         } else if (!strcmp(name, "refuses")) refuses(i);
         else if (!strcmp(name, "shares")) shares(i);
+        else if (!strcmp(name, "binds")) binds(i);
         else if (!strcmp(name, "facts")) facts(i, b);
         else if (!strcmp(name, "front")) printf("front %d\n", make_front(i, b));
         else if (!strcmp(name, "joins")) printf("joins %d\n", front + (2 << 20) == slots[i]);

@@ -14,6 +14,9 @@
  *   pool                    -> pool RESULT               cuMemPoolCreate; the pool gets the next number, from 0
  *   place TYPE WHERE ID     -> place RESULT              the same, of this allocation type and location
  *   named TYPE WHERE ID     -> named RESULT              cuMemGetDefaultMemPool of these, as the next pool
+ *   own DEVICE              -> own RESULT                cuDeviceGetDefaultMemPool of a device, as the next pool
+ *   present DEVICE          -> present RESULT            cuDeviceGetMemPool, the same
+ *   second                  -> second RESULT             stream 4, on device 1
  *   close POOL              -> close RESULT              cuMemPoolDestroy
  *   trim POOL               -> trim RESULT               to nothing; pool -1 is the default pool
  *   spin NANOSECONDS STREAM -> spin RESULT               a kernel that takes that long
@@ -50,7 +53,7 @@ typedef struct { int type, handles; location where; void *security; size_t max; 
 typedef struct { pool_props props; const void *access; size_t count; size_t bytes; dptr at; } alloc_params;
 
 static dptr live[4096];
-static void *streams[4], *pools[16], *graphs[64], *function, *context;
+static void *streams[5], *pools[16], *graphs[64], *function, *context;
 static int allocations, pool_count, graph_count;
 
 static int begin(void) {
@@ -63,6 +66,17 @@ static int begin(void) {
         if ((result = CALL("cuStreamCreate", (void **, unsigned))(&streams[i], 1))) return result;
     function = NULL;
     return 0;
+}
+
+/* A stream on device 1, with a context that is not current afterwards. */
+static int second(void) {
+    int result, back;
+    void *there;
+    if ((result = CALL("cuDevicePrimaryCtxRetain", (void **, int))(&there, 1))) return result;
+    if ((result = CALL("cuCtxSetCurrent", (void *))(there))) return result;
+    result = CALL("cuStreamCreate", (void **, unsigned))(&streams[4], 1);
+    back = CALL("cuCtxSetCurrent", (void *))(context);
+    return result ? result : back;
 }
 
 static void *default_pool(void) {
@@ -207,6 +221,9 @@ static int run(const char *command, long long a, long long b, long long c) {
         location where = {(int)b, (int)c};
         return CALL("cuMemGetDefaultMemPool", (void **, location *, int))(&pools[pool_count++], &where, (int)a);
     }
+    if (!strcmp(command, "own")) return CALL("cuDeviceGetDefaultMemPool", (void **, int))(&pools[pool_count++], (int)a);
+    if (!strcmp(command, "present")) return CALL("cuDeviceGetMemPool", (void **, int))(&pools[pool_count++], (int)a);
+    if (!strcmp(command, "second")) return second();
     if (!strcmp(command, "close")) return CALL("cuMemPoolDestroy", (void *))(pools[a]);
     if (!strcmp(command, "trim")) return CALL("cuMemPoolTrimTo", (void *, size_t))(a < 0 ? default_pool() : pools[a], 0);
     if (!strcmp(command, "spin")) return spin(a, (int)b);

@@ -29,6 +29,18 @@ pub fn compile(name: &str, flags: &[&str]) -> PathBuf {
     program
 }
 
+/// A folder for the library path with the driver `tests/clients/<name>.c` as `libcuda.so.1`.
+pub fn driver(name: &str) -> PathBuf {
+    let built = compile(name, &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]);
+    let folder = built.with_extension("folder");
+    fs::create_dir_all(&folder).expect("the target folder is writable");
+    let fresh = tempfile::NamedTempFile::new_in(&folder).expect("a writable folder");
+    fs::copy(&built, fresh.path()).expect("a copy");
+    let named = fresh.into_temp_path().persist(folder.join("libcuda.so.1"));
+    named.expect("a rename");
+    folder
+}
+
 /// The program of driver facts (`softgpu/conformance`), compiled once per content and kept. It is
 /// not optimised: that would take longer than the program runs.
 pub fn facts() -> PathBuf {

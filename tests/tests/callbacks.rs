@@ -5,20 +5,6 @@
 use gpushare_tests::guest::{Ended, clean};
 use gpushare_tests::{Guest, artefacts, clients};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
-
-/// A driver that calls back, in a folder for the library path.
-fn driver() -> PathBuf {
-    let flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
-    let built = clients::compile("callback_driver", &flags);
-    let folder = built.with_extension("folder");
-    std::fs::create_dir_all(&folder).expect("the target folder is writable");
-    let fresh = tempfile::NamedTempFile::new_in(&folder).expect("a writable folder");
-    std::fs::copy(&built, fresh.path()).expect("a copy");
-    let named = fresh.into_temp_path().persist(folder.join("libcuda.so.1"));
-    named.expect("a rename");
-    folder
-}
 
 /// The output of a program that is called back from inside `call` under a limit of 256 MiB, and
 /// then `does` something.
@@ -31,7 +17,7 @@ fn end_of(call: &str, does: &str, depth: u64) -> Ended {
     let runtime = tempfile::tempdir().expect("a temporary folder");
     command
         .args([call, does, &depth.to_string()])
-        .env("LD_LIBRARY_PATH", driver())
+        .env("LD_LIBRARY_PATH", clients::driver("callback_driver"))
         .env("LD_PRELOAD", artefacts::interposer())
         .env("XDG_RUNTIME_DIR", runtime.path())
         .env("GPUSHARE_MEM_LIMIT", "256MiB");

@@ -107,6 +107,7 @@ mod movable_storm;
 mod movable_told;
 mod movable_torch;
 mod mps;
+mod multicast;
 mod namespaces;
 mod nvml_lists;
 mod old_glibc;

@@ -293,6 +293,39 @@ fn plain_memory_that_is_shared_is_not_told() {
     scene.guest.finish().silently();
 }
 
+/// Drivers bind what a pool without exports gave.
+#[test]
+fn a_pools_memory_that_moves_is_refused_to_be_bound_and_that_is_told() {
+    let mut scene = Scene::new("mem=1GiB,driver=13050");
+    scene.does(&["pool 1 0 0", "async 0 1000 1", "from 1 5000000 1 1"]);
+    for slot in [0, 1] {
+        assert_eq!(
+            scene.guest.ask(&format!("binds {slot}")),
+            "binds 801 801 801"
+        );
+    }
+    scene.dealer.hears(&Request::Unshared { device_index: 0 });
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn linear_memory_that_moves_is_refused_to_be_bound_as_by_the_driver() {
+    let mut scene = Scene::new("mem=1GiB,driver=13050");
+    scene.does(&[
+        "alloc 0 4194304",
+        "alloc 1 1000",
+        "async 2 1000 1",
+        "later 2",
+    ]);
+    for slot in [0, 1] {
+        assert_eq!(scene.guest.ask(&format!("binds {slot}")), "binds 1 1 1");
+    }
+    scene.does(&["alloc 3 134217728"]);
+    let _ = scene.tells(|told| told.movable > 128 * MIB);
+    assert_eq!(unshared(&scene.dealer.said()), 0);
+    scene.guest.finish().silently();
+}
+
 #[test]
 fn an_operator_sees_once_that_a_program_could_not_share_its_memory() {
     let node = "first_context = \"4MiB\"\n[swap]\nhost = \"1GiB\"\n";

@@ -1,7 +1,9 @@
 //! Pools of managed memory are charged as managed memory is: whole, wherever its pages are. Pools
-//! of the host's memory take nothing of a quota.
+//! of the host's memory take nothing of a quota. A pool of another device than the stream's is
+//! charged to its own device.
 
-use gpushare_tests::{Gpu, Guest, MIB};
+use gpushare_tests::guest::command;
+use gpushare_tests::{Gpu, Guest, MIB, clients};
 
 const OUT_OF_MEMORY: &str = "2";
 /// Drivers with such pools: one that tells nothing of a pool, one that tells where its memory is.
@@ -120,4 +122,99 @@ fn where_a_pool_cannot_be_made_nothing_is_charged() {
     guest.does(&format!("from 2 {} 1", 300 * MIB));
     assert_eq!(free(&mut guest), 256 * MIB);
     guest.finish().silently();
+}
+
+/// A program on two devices, with 64 MiB of the first and 32 MiB of the second. Beside the drivers
+/// of [`DRIVERS`], one that knows pools of devices alone.
+fn on_two(driver: u32) -> (Gpu, Guest) {
+    failing_on_two(driver, "")
+}
+
+/// The same, where these calls of the driver fail.
+fn failing_on_two(driver: u32, failing: &str) -> (Gpu, Guest) {
+    let gpu = Gpu::new(&format!("driver={driver},count=2"));
+    let limits = ["--mem-limit", "0=64MiB", "--mem-limit", "1=32MiB"];
+    let mut run = command(&gpu, &limits);
+    run.env("SOFTGPU_FAIL", failing)
+        .arg(clients::compile("ordered", &[]));
+    let mut guest = Guest::start(run).started();
+    guest.does("second");
+    (gpu, guest)
+}
+
+const OLDEST: u32 = 12080;
+
+#[test]
+fn a_pool_of_another_device_than_the_streams_is_charged_there() {
+    for driver in DRIVERS.into_iter().chain([OLDEST]) {
+        for pool in ["own 1", "present 1"] {
+            let (gpu, mut guest) = on_two(driver);
+            guest.does(pool);
+            guest.answers(&format!("from 0 {} 1", 48 * MIB), OUT_OF_MEMORY);
+            guest.does(&format!("from 0 {} 1", 32 * MIB));
+            assert_eq!(free(&mut guest), 64 * MIB, "{driver}, {pool}");
+            guest.answers("alloc 1 4", OUT_OF_MEMORY);
+            guest.does(&format!("linear {}", 64 * MIB));
+            let requested: Vec<u64> = gpu.truths().iter().map(|one| one.requested_now).collect();
+            assert_eq!(requested, [64 * MIB, 32 * MIB], "{driver}, {pool}");
+            guest.does("free 0 4");
+            guest.does("sync 4");
+            guest.does("alloc 1 4");
+            guest.finish().silently();
+        }
+    }
+}
+
+#[test]
+fn a_device_keeps_its_limit_after_another_devices_stream_used_its_pool() {
+    for driver in DRIVERS.into_iter().chain([OLDEST]) {
+        let (_gpu, mut guest) = on_two(driver);
+        guest.does("own 1");
+        guest.does("from 0 1 1");
+        guest.does("free 0 4");
+        guest.does("sync 4");
+        guest.answers(&format!("alloc {} 4", 33 * MIB), OUT_OF_MEMORY);
+        guest.does(&format!("alloc {} 4", 32 * MIB));
+        assert_eq!(free(&mut guest), 64 * MIB, "{driver}");
+        guest.finish().silently();
+    }
+}
+
+#[test]
+fn the_pool_of_the_streams_own_device_is_charged_to_that_device() {
+    for driver in DRIVERS.into_iter().chain([OLDEST]) {
+        for pool in ["own 0", "present 0"] {
+            let (_gpu, mut guest) = on_two(driver);
+            guest.does(pool);
+            guest.does(&format!("from 0 {} 1", 48 * MIB));
+            assert_eq!(free(&mut guest), 0, "{driver}, {pool}");
+            guest.answers("alloc 1 1", OUT_OF_MEMORY);
+            guest.does(&format!("alloc {} 4", 32 * MIB));
+            guest.finish().silently();
+        }
+    }
+}
+
+/// The first questions are the program's own.
+#[test]
+fn a_pool_that_the_driver_has_named_is_looked_up_no_more() {
+    let ask = |failing: String, pool: &str| {
+        let (_gpu, mut guest) = failing_on_two(OLDEST, &failing);
+        guest.does(pool);
+        guest.answers(&format!("from 0 {} 1", 48 * MIB), OUT_OF_MEMORY);
+        guest.finish().silently();
+    };
+    let later = |function: &str| {
+        let calls = (2..9).map(|call| format!("{function}:{call}:CUDA_ERROR_UNKNOWN"));
+        calls.collect::<Vec<_>>().join(",")
+    };
+    let (own, present) = ("cuDeviceGetDefaultMemPool", "cuDeviceGetMemPool");
+    ask(
+        format!("{},{present}:*:CUDA_ERROR_UNKNOWN", later(own)),
+        "own 1",
+    );
+    ask(
+        format!("{},{own}:*:CUDA_ERROR_UNKNOWN", later(present)),
+        "present 1",
+    );
 }

@@ -10,6 +10,7 @@ use crate::account;
 use crate::driver::calls;
 use crate::driver::captures::{self, unnoticed};
 use crate::driver::device::{self, DeviceKey};
+use crate::driver::vmm;
 use crate::guest::fork::ForkLocal;
 use crate::guest::frames::Undisturbed;
 use crate::holdings::arena::{self, Arena, Held};
@@ -277,11 +278,11 @@ fn seen(pools: &Met, handle: CUmemoryPool) -> Option<Seen> {
 }
 
 /// Where a pool's memory is, as the driver says; `None` for a device that is not known. Drivers
-/// before 13.2 cannot say: then it is the stream's device, to which they give their default pools.
+/// before 13.2 cannot say: then it is the device that has the pool for its own.
 fn location(handle: CUmemoryPool, of_stream: DeviceKey) -> Option<PoolLocation> {
     let attribute = |which| u32::try_from(attribute_of(handle, which)?).ok();
     let Some(where_) = attribute(CUmemPool_attribute::LOCATION_TYPE) else {
-        return Some(PoolLocation::Device(of_stream));
+        return Some(PoolLocation::Device(owner(handle, of_stream)));
     };
     let kind = attribute(CUmemPool_attribute::ALLOCATION_TYPE)
         .map_or(CUmemAllocationType::PINNED, CUmemAllocationType);
@@ -294,6 +295,33 @@ fn location(handle: CUmemoryPool, of_stream: DeviceKey) -> Option<PoolLocation> 
         PoolLocation::Anywhere if location.type_ == CUmemLocationType::DEVICE => None,
         place => Some(place),
     }
+}
+
+/// The device whose pool this is, now or by default: a program may allocate in a stream from
+/// another device's. The stream's device if it is no device's.
+fn owner(handle: CUmemoryPool, of_stream: DeviceKey) -> DeviceKey {
+    let is_its = |ordinal: CUdevice| {
+        unnoticed(|| calls::device_pool(ordinal)) == Ok(handle)
+            || unnoticed(|| vmm::default_pool(ordinal)) == Ok(handle)
+    };
+    let count = unnoticed(calls::device_count).unwrap_or(0);
+    device::ordinal_of(of_stream)
+        .and_then(|first| first_of(first, count, is_its))
+        .and_then(device::of_ordinal)
+        .unwrap_or(of_stream)
+}
+
+/// The device that `is_its` picks. `first` is asked first: it is nearly always the one, and the
+/// others need not be asked then.
+fn first_of(
+    first: CUdevice,
+    count: CUdevice,
+    is_its: impl Fn(CUdevice) -> bool,
+) -> Option<CUdevice> {
+    let others = (0..count).filter(|other| *other != first);
+    core::iter::once(first)
+        .chain(others)
+        .find(|ordinal| is_its(*ordinal))
 }
 
 /// Registers a pool that the driver has just made, or imported.
@@ -341,4 +369,37 @@ pub(crate) fn destroy(pool: &Arc<Pool>, call: impl FnOnce() -> CUresult) -> CUre
         pool.credit_if_gone();
     }
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// The device that is found where the pool is `owner`'s, and those that were asked.
+    fn found(owner: Option<CUdevice>, first: CUdevice) -> (Option<CUdevice>, Vec<CUdevice>) {
+        let asked = RefCell::default();
+        let found = first_of(first, 3, |ordinal| {
+            Vec::push(&mut asked.borrow_mut(), ordinal);
+            owner == Some(ordinal)
+        });
+        (found, asked.into_inner())
+    }
+
+    #[test]
+    fn the_streams_device_is_asked_first_whose_pool_it_is() {
+        assert_eq!(found(Some(1), 1), (Some(1), vec![1]));
+    }
+
+    #[test]
+    fn another_devices_pool_is_found_where_the_stream_is_not() {
+        assert_eq!(found(Some(2), 1), (Some(2), vec![1, 0, 2]));
+        assert_eq!(found(Some(0), 1), (Some(0), vec![1, 0]));
+    }
+
+    #[test]
+    fn a_pool_that_is_no_devices_own_is_found_nowhere() {
+        assert_eq!(found(None, 0), (None, vec![0, 1, 2]));
+    }
 }

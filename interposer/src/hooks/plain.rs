@@ -93,12 +93,26 @@ pub(super) fn not_shared(at: CUdeviceptr, bytes: u64, call: impl FnOnce() -> CUr
 
 /// The same for legacy IPC, which refuses memory of pools anyway.
 pub(super) fn not_opened(at: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CUresult {
-    match memory::find(at) {
-        Some(Found::Allocation(found)) if found.pool != CUmemoryPool::NULL => {
-            CUresult::INVALID_VALUE
-        }
-        _ => not_shared(at, 1, call),
+    if is_pools(at) {
+        CUresult::INVALID_VALUE
+    } else {
+        not_shared(at, 1, call)
     }
+}
+
+/// The same for a binding, for which the driver takes memory of pools and refuses that of
+/// `cuMemAlloc`.
+pub(super) fn not_bound(at: CUdeviceptr, bytes: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+    if is_pools(at) {
+        not_shared(at, bytes, call)
+    } else {
+        not_ours(at, bytes, call)
+    }
+}
+
+/// Whether movable memory at an address is a pool's.
+fn is_pools(at: CUdeviceptr) -> bool {
+    matches!(memory::find(at), Some(Found::Allocation(found)) if found.pool != CUmemoryPool::NULL)
 }
 
 /// An address at which no driver has anything: what it answers there it answers for memory that is

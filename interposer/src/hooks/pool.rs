@@ -44,11 +44,13 @@ hooks! {
     #[held]
     fn cuMemPoolSetAccess(pool: CUmemoryPool, list: *const CUmemAccessDesc, count: usize) -> CUresult
         = |call| access_set(pool, call);
-    // Where the memory of pools is that no hook saw made.
+    // Where the memory of pools is that no hook saw made. A device's pools are its own.
+    fn cuDeviceGetDefaultMemPool(pool: Out<'_, CUmemoryPool>, dev: CUdevice) -> CUresult = |call| named(pool, call(), || on(dev));
+    fn cuDeviceGetMemPool(pool: Out<'_, CUmemoryPool>, dev: CUdevice) -> CUresult = |call| named(pool, call(), || on(dev));
     fn cuMemGetDefaultMemPool(pool: Out<'_, CUmemoryPool>, location: InOut<'_, CUmemLocation>, kind: CUmemAllocationType) -> CUresult
-        = |call| named(pool, location, kind, call());
+        = |call| named(pool, call(), || Some(pools::location_of(kind, location.read()?)));
     fn cuMemGetMemPool(pool: Out<'_, CUmemoryPool>, location: InOut<'_, CUmemLocation>, kind: CUmemAllocationType) -> CUresult
-        = |call| named(pool, location, kind, call());
+        = |call| named(pool, call(), || Some(pools::location_of(kind, location.read()?)));
     // The exporter keeps paying for memory that other processes map.
     fn cuMemPoolExportPointer(data: *mut CUmemPoolPtrExportData, dptr: CUdeviceptr) -> CUresult = |call| call();
     fn cuMemPoolExportToShareableHandle(handle: *mut c_void, pool: CUmemoryPool, kind: CUmemAllocationHandleType, flags: u64)
@@ -388,19 +390,22 @@ fn created(
     answer
 }
 
-/// The driver has named the default or the current pool of a location.
+/// The driver has named the default or the current pool of a place.
 fn named(
     pool: Out<'_, CUmemoryPool>,
-    location: InOut<'_, CUmemLocation>,
-    kind: CUmemAllocationType,
     answer: CUresult,
+    place: impl FnOnce() -> Option<PoolLocation>,
 ) -> CUresult {
     if let Some(handle) = pool.after(answer)
-        && let Some(location) = location.read()
+        && let Some(place) = place()
     {
-        pools::meet(handle, pools::location_of(kind, location));
+        pools::meet(handle, place);
     }
     answer
+}
+
+fn on(device: CUdevice) -> Option<PoolLocation> {
+    device::of_ordinal(device).map(PoolLocation::Device)
 }
 
 fn destroy(pool: CUmemoryPool, call: impl Fn() -> CUresult) -> CUresult {

@@ -71,9 +71,7 @@ pub(super) fn settle(holds: Holds, undone: bool) {
         return physical().not_undone(holds);
     }
     let credits = physical().undone(holds);
-    credits
-        .into_iter()
-        .for_each(|(device, units)| account::release(device, units));
+    credit(credits);
 }
 
 /// Makes a call that maps or binds memory at a place.
@@ -90,18 +88,18 @@ pub(super) fn held(
 
 /// That call has been made.
 fn is_held(holding: Option<Holding>, place: Binding, size: u64, answer: CUresult) {
-    let gone = holding.and_then(|holding| match answer.is_success() {
+    let Some(holding) = holding else { return };
+    let gone = match answer.is_success() {
         true => physical().held(holding, place, size),
         false => physical().not_held(holding),
-    });
+    };
     credit(gone);
 }
 
 /// Credits memory that nothing holds any more.
-fn credit(gone: Option<Credit>) {
-    if let Some((device, units)) = gone {
-        account::release(device, units);
-    }
+pub(super) fn credit(gone: Vec<Credit>) {
+    gone.into_iter()
+        .for_each(|(device, units)| account::release(device, units));
 }
 
 fn create(
@@ -184,14 +182,10 @@ fn release(handle: CUmemGenericAllocationHandle, call: impl FnOnce() -> CUresult
     match reference {
         Some(reference) if answer.is_success() => {
             crate::hooks::early::freed();
-            let credit = physical().released(reference);
-            if let Some((device, units)) = credit {
-                account::release(device, units);
-            }
+            let gone = physical().released(reference);
+            credit(gone);
         }
         Some(reference) => physical().not_released(reference),
-        // It may have been a multicast object's, whose bindings end with it.
-        None if answer.is_success() => crate::hooks::binding::multicast_gone(handle),
         None => {}
     }
     answer

@@ -3,13 +3,16 @@
 //!
 //! An allocation is held by references to its handle (creation, retain, a second import of the same
 //! handle), by mappings into address space, and by bindings to multicast objects, logical endpoints
-//! and sparse arrays. Memory imported from another process is unknown here: its exporter is
-//! charged.
+//! and sparse arrays.
 //!
-//! An object is taken out before the driver is asked to release it, and either put back or settled
-//! afterwards. Another thread may get the released handle or address immediately. Memory that is
-//! about to be mapped or bound is held before the driver is asked, and let go again if it refuses:
-//! another thread may release the handle meanwhile.
+//! A multicast object takes no memory. It is an allocation without a charge, with references and
+//! mappings like any other, and holds what is bound to it. What another process exported, memory or
+//! an object, is entered in the same way: its exporter is charged (ADR 207).
+//!
+//! A reference or a hold is taken out before the driver is asked to release it, and either put back
+//! or settled afterwards. Another thread may get the released handle or address immediately. Memory
+//! that is about to be mapped or bound is held before the driver is asked, and let go again if it
+//! refuses: another thread may release the handle meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,7 +31,7 @@ pub(crate) fn physical() -> MutexGuard<'static, Physical> {
         .unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The object of a handle that is about to be released.
+/// The allocation of a handle that is about to be released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "either put back or settled"]
 pub(crate) struct Reference {
@@ -65,8 +68,8 @@ pub(crate) struct Charges {
 pub(crate) enum Binding {
     /// Mapped at an address.
     Address(u64),
-    /// Bound to a multicast object of this handle, on a device, at an offset. Memory of each device
-    /// may be bound at the same offset.
+    /// Bound to the multicast object of this number, on a device, at an offset. Memory of each
+    /// device may be bound at the same offset.
     Multicast(u64, i32, u64),
     /// Bound to a logical endpoint, on a device, at an offset.
     Endpoint(u32, i32, u64),
@@ -83,10 +86,13 @@ pub(crate) fn unnamed(device: DeviceKey) -> i32 {
     UNNAMED - 1 - index
 }
 
+/// A place in a multicast object: its handle, the device as a caller names it, and the offset.
+pub(crate) type InObject = (u64, i32, u64);
+
 #[derive(Debug)]
 struct Allocation {
-    device: DeviceKey,
-    units: Units,
+    /// Its charge; none of a multicast object, or of what another process exported.
+    charge: Option<Credit>,
     /// Handle references and holds.
     held: u64,
     /// Other processes may have it: it cannot be moved.
@@ -109,17 +115,26 @@ pub(crate) struct Physical {
 impl Physical {
     /// Enters an allocation that the driver has just made.
     pub(crate) fn created(&mut self, handle: u64, device: DeviceKey, units: Units) {
+        self.enter(handle, Some((device, units)));
+    }
+
+    /// Enters a multicast object that the driver has just made.
+    pub(crate) fn object_created(&mut self, handle: u64) {
+        self.enter(handle, None);
+    }
+
+    fn enter(&mut self, handle: u64, charge: Option<Credit>) -> u64 {
         self.next += 1;
         self.allocations.insert(
             self.next,
             Allocation {
-                device,
-                units,
+                charge,
                 held: 1,
                 exported: false,
             },
         );
         self.handles.insert(handle, (self.next, 1));
+        self.next
     }
 
     /// Counts a handle that the driver returned for the memory mapped at `address`.
@@ -134,11 +149,12 @@ impl Physical {
         }
     }
 
-    /// Counts a handle that an import returned, if it is one of ours.
+    /// Counts a handle that an import returned: one of ours, or memory or an object of another
+    /// process.
     pub(crate) fn imported(&mut self, handle: u64) {
-        if let Some((id, _)) = self.handles.get(&handle) {
-            let id = *id;
-            self.refer(handle, id);
+        match self.handles.get(&handle) {
+            Some(&(id, _)) => self.refer(handle, id),
+            None => self.object_created(handle),
         }
     }
 
@@ -155,15 +171,15 @@ impl Physical {
     pub(crate) fn charges(&self, device: DeviceKey) -> Charges {
         let mut charges = Charges::default();
         for allocation in self.allocations.values() {
-            if allocation.device != device {
+            let Some((_, units)) = allocation.charge.filter(|(its, _)| *its == device) else {
                 continue;
-            }
+            };
             let reason = if allocation.exported {
                 &mut charges.shared
             } else {
                 &mut charges.own
             };
-            *reason += allocation.units.bytes();
+            *reason += units.bytes();
         }
         charges
     }
@@ -201,8 +217,8 @@ impl Physical {
             .1 += 1;
     }
 
-    /// The driver has released the handle: the credit, if no mapping holds the memory any more.
-    pub(crate) fn released(&mut self, reference: Reference) -> Option<Credit> {
+    /// The driver has released the handle: the credits, if no mapping holds the memory any more.
+    pub(crate) fn released(&mut self, reference: Reference) -> Vec<Credit> {
         self.is_answered(reference);
         self.let_go(reference.id)
     }
@@ -237,24 +253,66 @@ impl Physical {
         Some(Holding { id })
     }
 
-    /// It is held at `place` from now on, over `length` bytes. The credit of memory that was held
+    /// It is held at `place` from now on, over `length` bytes. The credits of memory that was held
     /// there, and nowhere else.
-    pub(crate) fn held(&mut self, holding: Holding, place: Binding, length: u64) -> Option<Credit> {
-        let Holding { id } = holding;
-        let place = match (place, self.allocations.get(&id)) {
-            (Binding::Multicast(mc, UNNAMED, offset), Some(allocation)) => {
-                Binding::Multicast(mc, unnamed(allocation.device), offset)
-            }
-            _ => place,
-        };
+    pub(crate) fn held(&mut self, holding: Holding, place: Binding, length: u64) -> Vec<Credit> {
         // The same tiles mapped over: one hold, not two.
-        let (_, stale) = self.holds.insert(place, (length, id))?;
-        self.let_go(stale)
+        match self.holds.insert(place, (length, holding.id)) {
+            Some((_, stale)) => self.let_go(stale),
+            None => Vec::new(),
+        }
     }
 
-    /// The driver refused that: the credit, if nothing else holds it any more.
-    pub(crate) fn not_held(&mut self, holding: Holding) -> Option<Credit> {
+    /// The driver refused that: the credits, if nothing else holds it any more.
+    pub(crate) fn not_held(&mut self, holding: Holding) -> Vec<Credit> {
         self.let_go(holding.id)
+    }
+
+    /// The driver has bound it, over `length` bytes, to a multicast object, which was held
+    /// meanwhile. An object that no hook saw made is entered: its release ends it.
+    pub(crate) fn bound(
+        &mut self,
+        memory: Option<Holding>,
+        object: Option<Holding>,
+        (handle, device, offset): InObject,
+        length: u64,
+    ) -> Vec<Credit> {
+        let id = match &object {
+            Some(object) => object.id,
+            None => self.enter(handle, None),
+        };
+        let mut gone = Vec::new();
+        if let Some(memory) = memory {
+            let its = self.allocations.get(&memory.id);
+            let device = match its.and_then(|memory| memory.charge) {
+                Some((its, _)) if device == UNNAMED => unnamed(its),
+                _ => device,
+            };
+            gone = self.held(memory, Binding::Multicast(id, device, offset), length);
+        }
+        if let Some(object) = object {
+            gone.extend(self.let_go(object.id));
+        }
+        gone
+    }
+
+    /// Takes out what is bound to a multicast object on a device, from an offset to another, before
+    /// the driver unbinds it. Drivers leave open what unbinds a part of a binding: it stays.
+    pub(crate) fn unbinding(
+        &mut self,
+        object: &Holding,
+        device: i32,
+        (from, to): (u64, u64),
+    ) -> Holds {
+        let at = |offset| Binding::Multicast(object.id, device, offset);
+        let taken = self.undoing(at(from), at(to)).0.into_iter();
+        let reaches_out = |(place, length, _): &(Binding, u64, u64)| match *place {
+            Binding::Multicast(_, _, offset) => offset.saturating_add(*length) > to,
+            _ => false,
+        };
+        let (parts, whole) = taken.partition(reaches_out);
+        self.not_undone(Holds(parts));
+        Holds(whole)
     }
 
     /// Takes out the holds in `from..to`, before the driver undoes them.
@@ -286,19 +344,24 @@ impl Physical {
         holds
             .0
             .into_iter()
-            .filter_map(|(_, _, id)| self.let_go(id))
+            .flat_map(|(_, _, id)| self.let_go(id))
             .collect()
     }
 
-    fn let_go(&mut self, id: u64) -> Option<Credit> {
-        let allocation = self.allocations.get_mut(&id)?;
+    /// One reference or hold less. With the last one of an object, what is bound to it is let go.
+    fn let_go(&mut self, id: u64) -> Vec<Credit> {
+        let Some(allocation) = self.allocations.get_mut(&id) else {
+            return Vec::new();
+        };
         allocation.held -= 1;
         if allocation.held > 0 {
-            return None;
+            return Vec::new();
         }
-        self.allocations
-            .remove(&id)
-            .map(|gone| (gone.device, gone.units))
+        let gone = self.allocations.remove(&id);
+        let charge = gone.and_then(|gone| gone.charge);
+        let at = |id| Binding::Multicast(id, i32::MIN, 0);
+        let bound = self.undoing(at(id), at(id + 1));
+        charge.into_iter().chain(self.undone(bound)).collect()
     }
 }
 

@@ -1,5 +1,7 @@
 //! The books of physical memory, hold by hold.
 
+mod multicast;
+
 use super::*;
 
 const HANDLE: u64 = 0x5000;
@@ -11,22 +13,17 @@ fn made() -> (Physical, Credit) {
     (physical, (device, units))
 }
 
-fn by_handle(physical: &mut Physical, handle: u64, place: Binding, length: u64) -> Option<Credit> {
-    let holding = physical.holding(handle)?;
+fn by_handle(physical: &mut Physical, handle: u64, place: Binding, length: u64) -> Vec<Credit> {
+    let holding = physical.holding(handle).unwrap();
     physical.held(holding, place, length)
 }
 
-fn by_address(
-    physical: &mut Physical,
-    address: u64,
-    place: Binding,
-    length: u64,
-) -> Option<Credit> {
-    let holding = physical.holding_at(address)?;
+fn by_address(physical: &mut Physical, address: u64, place: Binding, length: u64) -> Vec<Credit> {
+    let holding = physical.holding_at(address).unwrap();
     physical.held(holding, place, length)
 }
 
-fn release(physical: &mut Physical, handle: u64) -> Option<Credit> {
+fn release(physical: &mut Physical, handle: u64) -> Vec<Credit> {
     let reference = physical.releasing(handle).unwrap();
     physical.released(reference)
 }
@@ -42,7 +39,7 @@ fn unmap(physical: &mut Physical, address: u64, length: u64) -> Vec<Credit> {
 #[test]
 fn a_handle_that_was_never_mapped_is_credited_at_its_release() {
     let (mut physical, credit) = made();
-    assert_eq!(release(&mut physical, HANDLE), Some(credit));
+    assert_eq!(release(&mut physical, HANDLE), [credit]);
     assert_eq!(physical.releasing(HANDLE), None);
 }
 
@@ -51,7 +48,7 @@ fn mapped_memory_outlives_its_handle() {
     let (mut physical, credit) = made();
     let _ = by_handle(&mut physical, HANDLE, Binding::Address(1 << 21), 1 << 21);
     let _ = by_handle(&mut physical, HANDLE, Binding::Address(8 << 21), 1 << 21);
-    assert_eq!(release(&mut physical, HANDLE), None);
+    assert_eq!(release(&mut physical, HANDLE), []);
     assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
     assert_eq!(unmap(&mut physical, 8 << 21, 1 << 21), [credit]);
 }
@@ -60,10 +57,10 @@ fn mapped_memory_outlives_its_handle() {
 fn memory_released_while_it_is_mapped_stays_charged_until_the_unmap() {
     let (mut physical, credit) = made();
     let holding = physical.holding(HANDLE).unwrap();
-    assert_eq!(release(&mut physical, HANDLE), None);
+    assert_eq!(release(&mut physical, HANDLE), []);
     assert_eq!(
         physical.held(holding, Binding::Address(1 << 21), 1 << 21),
-        None
+        []
     );
     assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), [credit]);
 }
@@ -73,7 +70,7 @@ fn memory_mapped_while_it_is_released_stays_charged_until_the_unmap() {
     let (mut physical, credit) = made();
     let reference = physical.releasing(HANDLE).unwrap();
     let holding = physical.holding(HANDLE).unwrap();
-    assert_eq!(physical.released(reference), None);
+    assert_eq!(physical.released(reference), []);
     let _ = physical.held(holding, Binding::Address(1 << 21), 1 << 21);
     assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), [credit]);
     assert_eq!(physical.holding(HANDLE), None, "the handle is gone");
@@ -83,10 +80,10 @@ fn memory_mapped_while_it_is_released_stays_charged_until_the_unmap() {
 fn memory_that_is_not_mapped_is_credited_if_it_was_released_meanwhile() {
     let (mut physical, credit) = made();
     let holding = physical.holding(HANDLE).unwrap();
-    assert_eq!(physical.not_held(holding), None, "its handle is there");
+    assert_eq!(physical.not_held(holding), [], "its handle is there");
     let holding = physical.holding(HANDLE).unwrap();
-    assert_eq!(release(&mut physical, HANDLE), None);
-    assert_eq!(physical.not_held(holding), Some(credit));
+    assert_eq!(release(&mut physical, HANDLE), []);
+    assert_eq!(physical.not_held(holding), [credit]);
 }
 
 #[test]
@@ -95,7 +92,7 @@ fn memory_unmapped_while_it_is_bound_by_its_address_stays_charged() {
     let _ = by_handle(&mut physical, HANDLE, Binding::Address(1 << 21), 1 << 21);
     let holding = physical.holding_at((1 << 21) + 5).unwrap();
     assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
-    assert_eq!(release(&mut physical, HANDLE), None);
+    assert_eq!(release(&mut physical, HANDLE), []);
     let _ = physical.held(holding, Binding::Endpoint(1, 0, 0), 1 << 21);
     let bound = physical.undoing(Binding::Endpoint(1, 0, 0), Binding::Endpoint(1, 0, 1));
     assert_eq!(physical.undone(bound), [credit]);
@@ -106,7 +103,7 @@ fn unmapping_first_leaves_the_handle_charged() {
     let (mut physical, credit) = made();
     let _ = by_handle(&mut physical, HANDLE, Binding::Address(1 << 21), 1 << 21);
     assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
-    assert_eq!(release(&mut physical, HANDLE), Some(credit));
+    assert_eq!(release(&mut physical, HANDLE), [credit]);
 }
 
 #[test]
@@ -116,11 +113,11 @@ fn a_retained_handle_is_one_more_reference() {
     physical.retained(HANDLE, (1 << 21) + 77);
     physical.retained(0x6000, 1 << 21);
     physical.retained(0x7000, 5 << 21);
-    assert_eq!(release(&mut physical, HANDLE), None);
-    assert_eq!(release(&mut physical, HANDLE), None);
+    assert_eq!(release(&mut physical, HANDLE), []);
+    assert_eq!(release(&mut physical, HANDLE), []);
     assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
     assert_eq!(physical.releasing(0x7000), None, "nothing was mapped there");
-    assert_eq!(release(&mut physical, 0x6000), Some(credit));
+    assert_eq!(release(&mut physical, 0x6000), [credit]);
 }
 
 #[test]
@@ -131,7 +128,7 @@ fn a_refused_release_or_unmap_changes_nothing() {
     physical.not_released(reference);
     let holds = physical.undoing(Binding::Address(0), Binding::Address(u64::MAX));
     physical.not_undone(holds);
-    assert_eq!(release(&mut physical, HANDLE), None);
+    assert_eq!(release(&mut physical, HANDLE), []);
     assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), [credit]);
 }
 
@@ -146,7 +143,7 @@ fn an_unmap_of_several_mappings_lets_go_of_each() {
             release(&mut physical, HANDLE),
             release(&mut physical, 0x6000)
         ),
-        (None, None)
+        (vec![], vec![])
     );
     assert_eq!(
         unmap(&mut physical, 1 << 21, 2 << 21),
@@ -158,15 +155,12 @@ fn an_unmap_of_several_mappings_lets_go_of_each() {
 fn bindings_hold_like_mappings() {
     let (mut physical, credit) = made();
     let _ = by_handle(&mut physical, HANDLE, Binding::Address(1 << 21), 1 << 21);
-    let _ = by_address(&mut physical, 1 << 21, Binding::Multicast(9, 0, 0), 1 << 21);
+    let _ = by_address(&mut physical, 1 << 21, Binding::Endpoint(9, 0, 0), 1 << 21);
     let _ = by_handle(&mut physical, HANDLE, Binding::Array(3, 1), 1);
     let _ = by_handle(&mut physical, HANDLE, Binding::Array(3, 1), 1);
-    assert_eq!(release(&mut physical, HANDLE), None);
+    assert_eq!(release(&mut physical, HANDLE), []);
     assert_eq!(unmap(&mut physical, 0, u64::MAX), []);
-    let bound = physical.undoing(
-        Binding::Multicast(9, 0, 0),
-        Binding::Multicast(9, 0, 1 << 21),
-    );
+    let bound = physical.undoing(Binding::Endpoint(9, 0, 0), Binding::Endpoint(9, 0, 1 << 21));
     assert_eq!(physical.undone(bound), []);
     let tiles = physical.undoing(Binding::Array(3, 0), Binding::Array(4, 0));
     assert_eq!(physical.undone(tiles), [credit]);
@@ -190,32 +184,22 @@ fn exported_memory_is_counted_apart() {
 fn another_processs_memory_is_not_ours_to_credit() {
     let (mut physical, credit) = made();
     physical.imported(0x9000);
-    assert_eq!(physical.releasing(0x9000), None);
     let _ = by_handle(&mut physical, 0x9000, Binding::Address(1 << 21), 1 << 21);
+    physical.retained(0x9000, 1 << 21);
+    assert_eq!(release(&mut physical, 0x9000), []);
+    assert_eq!(release(&mut physical, 0x9000), []);
+    assert_eq!(physical.releasing(0x9000), None);
     assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
-    physical.imported(HANDLE);
-    assert_eq!(release(&mut physical, HANDLE), None);
-    assert_eq!(release(&mut physical, HANDLE), Some(credit));
+    let charges = physical.charges(credit.0);
+    assert_eq!((charges.own, charges.shared), (credit.1.bytes(), 0));
 }
 
 #[test]
-fn memory_of_two_devices_is_bound_at_one_unnamed_place() {
-    let (mut physical, first) = made();
-    let other = DeviceKey::of_index(1).unwrap();
-    let second = (other, Units(8192));
-    physical.created(0x6000, second.0, second.1);
-    let place = Binding::Multicast(9, UNNAMED, 0);
-    assert_eq!(by_handle(&mut physical, HANDLE, place, 4096), None);
-    assert_eq!(release(&mut physical, HANDLE), None, "it is bound");
-    assert_eq!(by_handle(&mut physical, 0x6000, place, 4096), None);
-    assert_eq!(release(&mut physical, 0x6000), None);
-    let mut unbind = |device: DeviceKey| {
-        let at = |offset| Binding::Multicast(9, unnamed(device), offset);
-        let holds = physical.undoing(at(0), at(4096));
-        physical.undone(holds)
-    };
-    assert_eq!(unbind(other), [second]);
-    assert_eq!(unbind(first.0), [first]);
+fn an_import_of_our_own_handle_is_one_more_reference() {
+    let (mut physical, credit) = made();
+    physical.imported(HANDLE);
+    assert_eq!(release(&mut physical, HANDLE), []);
+    assert_eq!(release(&mut physical, HANDLE), [credit]);
 }
 
 #[test]
@@ -223,7 +207,7 @@ fn memory_that_another_takes_the_place_of_is_credited() {
     let (mut physical, first) = made();
     physical.created(0x6000, first.0, Units(8192));
     let tiles = Binding::Array(3, 1);
-    assert_eq!(by_handle(&mut physical, HANDLE, tiles, 1), None);
-    assert_eq!(release(&mut physical, HANDLE), None);
-    assert_eq!(by_handle(&mut physical, 0x6000, tiles, 1), Some(first));
+    assert_eq!(by_handle(&mut physical, HANDLE, tiles, 1), []);
+    assert_eq!(release(&mut physical, HANDLE), []);
+    assert_eq!(by_handle(&mut physical, 0x6000, tiles, 1), [first]);
 }
