@@ -28,7 +28,7 @@ fn on(devices: &[DeviceId], limit: u64) -> TenantSpec {
 }
 
 /// The tenants work, where they are in, for so long.
-fn work(node: &mut Node, tenants: &[TenantId], time: Nanos) {
+pub(crate) fn work(node: &mut Node, tenants: &[TenantId], time: Nanos) {
     let (end, beat) = (node.now + time, Nanos::millis(250));
     while node.now < end {
         for tenant in tenants {
@@ -40,12 +40,12 @@ fn work(node: &mut Node, tenants: &[TenantId], time: Nanos) {
     }
 }
 
-fn set_works(node: &mut Node, tenant: TenantId, works: bool) {
+pub(crate) fn set_works(node: &mut Node, tenant: TenantId, works: bool) {
     node.guests.get_mut(&tenant).expect("it runs").moves.works = works;
 }
 
 /// The tenant runs, gets so much on each of its devices, and then does nothing.
-fn fills(node: &mut Node, spec: TenantSpec) -> (TenantId, ProcessId) {
+pub(crate) fn fills(node: &mut Node, spec: TenantSpec) -> (TenantId, ProcessId) {
     let quotas = spec.quotas.clone();
     let (tenant, process) = node.run(spec);
     set_works(node, tenant, false);

@@ -6,7 +6,8 @@
 //! device it is not idle on the others: it could not work. Of two that wait, each for what the
 //! other has, the one goes on that ranks first, and of equals the one that has waited longer; else
 //! each took from the other what it has, and neither ever had all. That lasts for one step of the
-//! rotation beyond the round after which an asker is overdue, so that I9 holds. Why: ADR 87.
+//! rotation beyond the round after which an asker is overdue, and ends in time for the moves before
+//! a second round is over, so that I9 holds. Why: ADR 87.
 
 use super::movers::{Asker, Ends};
 use crate::ids::{DeviceId, TenantId};
@@ -38,8 +39,8 @@ impl World {
         let [normal, urgent] = ends.over;
         let waits = self.wait_of(tenant, Some(device));
         let goes_on = waits.is_some_and(|wait| self.is_first((wait, tenant), (device, asker)));
-        let (step, _) = self.steps(device);
-        let late = asker.since + self.round(device);
+        let round = self.round_of(device);
+        let late = asker.since + round.time();
         let stays = match (ends.loan, waits) {
             _ if ends.first || goes_on => [Nanos::MAX; 2],
             (true, Some(_)) => [normal, urgent],
@@ -64,7 +65,8 @@ impl World {
             }
         };
         let least = resident.since() + (urgent - resident.stay().from());
-        Some(stays.map(|at| at.min(least.max(late + step))))
+        let last = late + round.step_before_moves();
+        Some(stays.map(|at| at.min(least.max(last))))
     }
 
     fn is_better(&self, asker: Asker, than: TenantId) -> bool {
