@@ -35,6 +35,7 @@ mod swap;
 mod swap_again;
 mod swap_crowded;
 mod swap_disconnected;
+mod swap_elsewhere;
 mod swap_evidence;
 mod swap_failures;
 mod swap_freed;
