@@ -47,6 +47,7 @@ mod swap_restarted;
 mod swap_rotation;
 mod swap_spread;
 mod swap_spread_plain;
+mod swap_spread_share;
 mod swap_useful;
 mod swap_whole;
 mod tally;

@@ -110,7 +110,8 @@ impl Rotation {
         let copies = self.round_trip(largest, terms);
         Round {
             stay: self.stay(largest, false, terms),
-            moves: copies + terms.seal + terms.look_grace,
+            copies,
+            spare: terms.seal + terms.look_grace,
             steps,
         }
     }
@@ -121,18 +122,32 @@ impl Rotation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Round {
     stay: Nanos,
-    moves: Nanos,
+    copies: Nanos,
+    /// What sealing and looks may take beside the copies.
+    spare: Nanos,
     steps: u64,
 }
 
 impl Round {
     pub(crate) fn time(&self) -> Nanos {
-        let step = self.stay + self.moves;
+        self.all_of(self.step())
+    }
+
+    /// The same if seals and looks take no time, as they nearly do.
+    pub(crate) fn usual_time(&self) -> Nanos {
+        self.all_of(self.stay + self.copies)
+    }
+
+    fn step(&self) -> Nanos {
+        self.stay + self.copies + self.spare
+    }
+
+    fn all_of(&self, step: Nanos) -> Nanos {
         Nanos(step.0.saturating_mul(self.steps))
     }
 
     /// One step of it, or less: after that there is time for moves until the round is over.
     pub(crate) fn step_before_moves(&self) -> Nanos {
-        (self.stay + self.moves).min(self.time() - self.moves)
+        self.step().min(self.time() - (self.copies + self.spare))
     }
 }
