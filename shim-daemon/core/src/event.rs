@@ -7,6 +7,7 @@ use crate::residency::{Held, Shown, Told};
 use crate::spec::{DeviceSpec, TenantSpec};
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
+use std::collections::BTreeMap;
 
 /// A fact or a wish.
 #[derive(Clone, Debug)]
@@ -304,6 +305,9 @@ pub struct Sample {
     pub processes: Option<Vec<ProcessSample>>,
     /// The memory that it lists for all other processes, together.
     pub strangers: Bytes,
+    /// What the processes of each tenant had charged all through the look: the less of before and
+    /// after it.
+    pub charged: BTreeMap<TenantId, Bytes>,
 }
 
 /// One process in a sample.

@@ -7,7 +7,7 @@ use gpushare_core::{
     Permille, Policy, Preemptible, ProcessId, ProcessSample, Quota, ReclaimId, Resolver, Sample,
     TenantId, TenantSpec, World,
 };
-use proptest::collection::vec;
+use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -118,14 +118,18 @@ fn sample() -> impl Strategy<Value = Sample> {
         bytes(),
         proptest::option::of(vec(seen, 0..6)),
         bytes(),
+        btree_map(tenant(), bytes(), 0..5),
     )
-        .prop_map(|(taken, used, free, processes, strangers)| Sample {
-            taken,
-            used,
-            free,
-            processes,
-            strangers,
-        })
+        .prop_map(
+            |(taken, used, free, processes, strangers, charged)| Sample {
+                taken,
+                used,
+                free,
+                processes,
+                strangers,
+                charged,
+            },
+        )
 }
 
 fn comings_and_goings() -> impl Strategy<Value = Event> {

@@ -11,14 +11,14 @@ fn mib(count: u64) -> Bytes {
 }
 
 /// Two devices of a GiB and a half.
-fn devices() -> (Node, [DeviceId; 2]) {
+pub(crate) fn devices() -> (Node, [DeviceId; 2]) {
     let (mut node, device) = Node::swaps(1536, 64);
     let other = node.device_of(mib(1536));
     (node, [device, other])
 }
 
 /// A tenant that swaps on these devices, with no request and a limit in MiB.
-fn on(devices: &[DeviceId], limit: u64) -> TenantSpec {
+pub(crate) fn on(devices: &[DeviceId], limit: u64) -> TenantSpec {
     let (request, limit) = (Bytes::ZERO, mib(limit));
     let quota = Quota { request, limit };
     TenantSpec {
@@ -28,7 +28,7 @@ fn on(devices: &[DeviceId], limit: u64) -> TenantSpec {
 }
 
 /// The tenants work, where they are in, for so long.
-fn work(node: &mut Node, tenants: &[TenantId], time: Nanos) {
+pub(crate) fn work(node: &mut Node, tenants: &[TenantId], time: Nanos) {
     let (end, beat) = (node.now + time, Nanos::millis(250));
     while node.now < end {
         for tenant in tenants {
@@ -40,12 +40,12 @@ fn work(node: &mut Node, tenants: &[TenantId], time: Nanos) {
     }
 }
 
-fn set_works(node: &mut Node, tenant: TenantId, works: bool) {
+pub(crate) fn set_works(node: &mut Node, tenant: TenantId, works: bool) {
     node.guests.get_mut(&tenant).expect("it runs").moves.works = works;
 }
 
 /// The tenant runs, gets so much on each of its devices, and then does nothing.
-fn fills(node: &mut Node, spec: TenantSpec) -> (TenantId, ProcessId) {
+pub(crate) fn fills(node: &mut Node, spec: TenantSpec) -> (TenantId, ProcessId) {
     let quotas = spec.quotas.clone();
     let (tenant, process) = node.run(spec);
     set_works(node, tenant, false);
@@ -96,20 +96,26 @@ fn only_a_better_asker_moves_a_tenant_at_work_on_two_devices() {
 
 #[test]
 fn a_return_waits_a_round_for_an_equal_at_work_on_two_devices() {
-    let (mut node, both) = devices();
-    let device = both[0];
-    let (first, _) = fills(&mut node, on(&[device], 1024));
-    let (wide, _) = fills(&mut node, on(&both, 1024));
-    assert!(is_in(&node, wide, &both));
-    set_works(&mut node, wide, true);
-    work(&mut node, &[wide], secs(10));
-    let since = node.now;
-    node.calls(first, device);
-    let bound = node.world.rotation_bound(device, since) - since;
-    work(&mut node, &[wide], Nanos(bound.0 / 2) - Nanos::millis(250));
-    assert_eq!(returns(&node, first), 0);
-    work(&mut node, &[wide], secs(1));
-    assert_eq!(returns(&node, first), 1);
+    // Before that it had the device for longer than the other, or for a small part of that time.
+    for alone in [100, 0] {
+        let (mut node, both) = devices();
+        let device = both[0];
+        let (first, _) = fills(&mut node, on(&[device], 1024));
+        node.live(secs(alone));
+        let (wide, _) = fills(&mut node, on(&both, 1024));
+        assert!(is_in(&node, wide, &both));
+        set_works(&mut node, wide, true);
+        work(&mut node, &[wide], secs(40));
+        let since = node.now;
+        node.calls(first, device);
+        let round = Nanos((node.world.rotation_bound(device, since) - since).0 / 2);
+        work(&mut node, &[wide], secs(1));
+        assert_eq!(returns(&node, first), 0, "it is at work");
+        work(&mut node, &[wide], round - secs(1) - Nanos::millis(250));
+        assert_eq!(returns(&node, first), usize::from(alone == 0), "{alone}");
+        work(&mut node, &[wide], secs(1));
+        assert_eq!(returns(&node, first), 1);
+    }
 }
 
 #[test]

@@ -4,7 +4,8 @@ use crate::node::swap::{Obeys, policy, swapping};
 use crate::node::{Node, gib, secs};
 use crate::unlisted::{holding, sees_more, unmanaged};
 use gpushare_core::{
-    Bytes, DeviceId, Event, Nanos, Notice, Oversubscribe, Place, Policy, TenantId, TenantSpec,
+    Bytes, DeviceId, Event, Nanos, Notice, Oversubscribe, Place, Policy, ProcessId, TenantId,
+    TenantSpec,
 };
 
 fn mib(count: u64) -> Bytes {
@@ -144,4 +145,58 @@ fn only_unlisted_memory_is_of_a_tenant_that_reports_it_gone() {
         };
         assert_eq!(node.place(tenant, device), place, "listed: {listed}");
     }
+}
+
+/// A look during which the tenant's process is granted so much, of which its program has taken
+/// nothing yet. The device has 6 GiB more in use than it lists.
+fn look_during_a_grant(node: &mut Node, device: DeviceId, process: ProcessId, bytes: Bytes) {
+    let Event::Sampled { device, mut sample } = node.look_at(device) else {
+        unreachable!()
+    };
+    sample.used += gib(6);
+    let ask = node.want(process, device, bytes);
+    assert!(node.granted(ask));
+    node.tell(Event::Sampled { device, sample });
+}
+
+#[test]
+fn a_grant_made_during_a_look_explains_no_strangers_memory() {
+    for before in [0, 2] {
+        let (mut node, device, tenant, process) = holding(false, before);
+        let none = Bytes::ZERO;
+        sees_more(&mut node, device, gib(6), none);
+        look_during_a_grant(&mut node, device, process, gib(4));
+        assert_eq!(unmanaged(&node, device), gib(6), "{before}");
+        let account = node.world.account(tenant, device).expect("admitted");
+        assert_eq!(account.excess, none);
+        // What the program takes of it is its tenant's at the next look.
+        let proc = node.processes.get_mut(&process).expect("it runs");
+        proc.managed.insert(device, gib(before + 4));
+        sees_more(&mut node, device, gib(6), none);
+        assert_eq!(unmanaged(&node, device), gib(6), "{before}");
+    }
+}
+
+#[test]
+fn what_is_freed_during_a_look_explains_no_strangers_memory() {
+    let (mut node, device, _, process) = holding(false, 8);
+    sees_more(&mut node, device, gib(6), Bytes::ZERO);
+    let Event::Sampled { device, mut sample } = node.look_at(device) else {
+        unreachable!()
+    };
+    // The total was read after the free, and the page was not.
+    sample.used -= gib(4);
+    sample.used += gib(6);
+    sample
+        .charged
+        .values_mut()
+        .for_each(|bytes| *bytes = gib(4));
+    node.tell(Event::Sampled { device, sample });
+    assert_eq!(unmanaged(&node, device), gib(6));
+    // A look that began after the frees and before they were read says the same.
+    let proc = node.processes.get_mut(&process).expect("it runs");
+    proc.charged.insert(device, gib(4));
+    proc.managed.insert(device, gib(4));
+    sees_more(&mut node, device, gib(6), Bytes::ZERO);
+    assert_eq!(unmanaged(&node, device), gib(6));
 }

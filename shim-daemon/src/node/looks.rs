@@ -103,6 +103,13 @@ impl Looks {
     }
 }
 
+/// What a process had charged all through a look: the less of before and after it. One that was
+/// `before` this daemon, and came while the look was under way, had all of it.
+pub(super) fn all_through(before: Option<Bytes>, after: Bytes, is_older: bool) -> Bytes {
+    let unknown = if is_older { after } else { Bytes::ZERO };
+    before.map_or(unknown, |before| before.min(after))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,5 +148,19 @@ mod tests {
         assert!(!looks.show_elsewhere(1, ProcessId(7)));
         looks.show(1, BTreeMap::new());
         assert!(!looks.show_elsewhere(0, ProcessId(7)));
+    }
+
+    #[test]
+    fn a_process_had_all_through_a_look_what_it_had_before_and_after() {
+        let [none, less, more] = [0, 2, 5].map(Bytes::mib);
+        for (before, after, is_older, all) in [
+            (Some(less), more, false, less),
+            (Some(more), less, false, less),
+            (Some(less), more, true, less),
+            (None, more, false, none),
+            (None, more, true, more),
+        ] {
+            assert_eq!(all_through(before, after, is_older), all);
+        }
     }
 }

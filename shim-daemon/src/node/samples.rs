@@ -7,6 +7,7 @@ use gpushare_core::{DeviceId, Event, Nanos, ProcessId, ProcessSample, Sample, Te
 use gpushare_protocol::page::UNIT;
 use gpushare_protocol::units::Bytes;
 
+use super::looks::all_through;
 use super::processes::Process;
 use super::tenant::{Tenant, index};
 use super::{Effect, Node};
@@ -250,6 +251,7 @@ impl Node {
             free: look.free,
             processes,
             strangers,
+            charged: self.all_through(&before, &after),
         };
         let listed = sample.processes.is_some();
         if self.world.waiting_on(id) > 0 {
@@ -262,6 +264,26 @@ impl Node {
         if again {
             self.look(device);
         }
+    }
+
+    /// What each tenant's processes had charged all through a look, by what each had before and
+    /// after it.
+    fn all_through(
+        &self,
+        before: &BTreeMap<ProcessId, Bytes>,
+        after: &BTreeMap<ProcessId, Bytes>,
+    ) -> BTreeMap<TenantId, Bytes> {
+        let mut all: BTreeMap<TenantId, Bytes> = BTreeMap::new();
+        for (process, charged) in after {
+            let Some(known) = self.processes.get(*process) else {
+                continue;
+            };
+            let tenant = known.tenant();
+            let is_older = self.tenants.get(&tenant).is_some_and(Tenant::is_restored);
+            let before = before.get(process).copied();
+            *all.entry(tenant).or_default() += all_through(before, *charged, is_older);
+        }
+        all
     }
 
     /// Kernels of these processes ran so long since the last look.

@@ -87,6 +87,8 @@ pub(crate) struct Resident {
     backoff: (Nanos, u32),
     /// Residency so far, in MiB times milliseconds.
     used: u64,
+    /// The part of it in which it waited for another device.
+    halting: u64,
     /// Reserved on the host.
     host: Bytes,
     /// The bytes that went to the file of a command (`suspend --to`), and will come back from it.
@@ -130,6 +132,7 @@ impl Default for Resident {
             suspended: false,
             backoff: (Nanos::ZERO, 0),
             used: 0,
+            halting: 0,
             host: Bytes::ZERO,
             elsewhere: Bytes::ZERO,
             pause: Nanos::millis(1),
@@ -388,10 +391,17 @@ impl Resident {
         self.since = now;
     }
 
-    /// Counts the residency of so many bytes in the place that ends now.
-    pub(crate) fn count(&mut self, bytes: Bytes, span: Nanos) {
-        let more = residency(bytes, span);
-        self.used = self.used.saturating_add(more);
+    /// Counts the residency of so many bytes in the place that ends now, at whose end it waited for
+    /// another device for so long.
+    pub(crate) fn count(&mut self, bytes: Bytes, span: Nanos, halted: Nanos) {
+        let add = |sum: u64, span| sum.saturating_add(residency(bytes, span));
+        self.used = add(self.used, span);
+        self.halting = add(self.halting, span.min(halted));
+    }
+
+    /// The part of its earlier stays in which it waited for another device.
+    pub(crate) fn halting(&self) -> u64 {
+        self.halting
     }
 
     /// Residency so far, with the current stay of so many bytes up to `now`.

@@ -99,19 +99,55 @@ impl Rotation {
         terms.progress.max(Nanos(time.saturating_mul(times)))
     }
 
-    /// How long one step of the rotation takes at most, and how many make a round: each tenant of
-    /// these `sizes` leaves, and the next one stays the longest stay of any.
-    pub(crate) fn steps(
-        &self,
-        sizes: impl Iterator<Item = Bytes>,
-        terms: &SwapPolicy,
-    ) -> (Nanos, u64) {
-        let step = |bytes| self.stay(bytes, false, terms) + self.round_trip(bytes, terms);
-        let (mut longest, mut many) = (Nanos::ZERO, 0);
+    /// A round, in which each tenant of these `sizes` leaves and the next one stays the longest
+    /// stay of any.
+    pub(crate) fn round(&self, sizes: impl Iterator<Item = Bytes>, terms: &SwapPolicy) -> Round {
+        let (mut largest, mut steps) = (Bytes::ZERO, 0);
         for bytes in sizes {
-            longest = longest.max(step(bytes));
-            many += 1;
+            largest = largest.max(bytes);
+            steps += 1;
         }
-        (longest + terms.seal + terms.look_grace, many)
+        let copies = self.round_trip(largest, terms);
+        Round {
+            stay: self.stay(largest, false, terms),
+            copies,
+            spare: terms.seal + terms.look_grace,
+            steps,
+        }
+    }
+}
+
+/// A round of a device's rotation, as long as it takes at most: so many steps of a stay and its
+/// moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Round {
+    stay: Nanos,
+    copies: Nanos,
+    /// What sealing and looks may take beside the copies.
+    spare: Nanos,
+    steps: u64,
+}
+
+impl Round {
+    pub(crate) fn time(&self) -> Nanos {
+        self.all_of(self.step())
+    }
+
+    /// The same if seals and looks take no time, as they nearly do.
+    pub(crate) fn usual_time(&self) -> Nanos {
+        self.all_of(self.stay + self.copies)
+    }
+
+    fn step(&self) -> Nanos {
+        self.stay + self.copies + self.spare
+    }
+
+    fn all_of(&self, step: Nanos) -> Nanos {
+        Nanos(step.0.saturating_mul(self.steps))
+    }
+
+    /// One step of it, or less: after that there is time for moves until the round is over.
+    pub(crate) fn step_before_moves(&self) -> Nanos {
+        self.step().min(self.time() - (self.copies + self.spare))
     }
 }

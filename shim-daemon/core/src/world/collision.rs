@@ -192,15 +192,17 @@ impl World {
         };
         let moves = matches!(by, None | Some(Resolver::Swap));
         let movers = match moves {
-            true => self.movers(device, asker, &pass.order),
+            true => self.movers(device, asker, pass.before(asker.tenant)),
             false => Vec::new(),
         };
         // It is summed over the whole node, and few asks come to it.
         let host = LazyCell::new(|| self.host_for(None));
         let alone = || {
             let short = rest.taken - above;
-            self.fits_alone(device, pending.tenant, short, || host.1, &movers)
+            let asker = (pending.tenant, pass.before(pending.tenant));
+            self.fits_alone(device, asker, short, || host.1, &movers)
         };
+        let alone = moves && alone();
         let candidates = match by {
             None | Some(Resolver::Priority) => self.looked_up(pass, pending.tenant, physical),
             _ => Vec::new(),
@@ -221,7 +223,7 @@ impl World {
                 host.0
             },
             room: self.residency.host.free(),
-            alone: moves && alone(),
+            alone,
         };
         let verdict = match by {
             Some(resolver) => resolver.policy().resolve(&case),

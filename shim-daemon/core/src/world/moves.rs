@@ -39,11 +39,14 @@ impl World {
         let bytes = self.on_card(tenant, device);
         let worked_until = self.blocked(tenant).unwrap_or(now);
         let rest = self.policy.swap.rest;
+        let halted = self.wait_of(tenant, Some(device));
         let Some(resident) = self.residency.get_mut(device, tenant) else {
             return;
         };
         if resident.place() == Place::In {
-            resident.count(bytes, worked_until - resident.stay().from());
+            let from = resident.stay().from();
+            let halted = halted.map_or(Nanos::ZERO, |(_, since)| worked_until - since.max(from));
+            resident.count(bytes, worked_until - from, halted);
         }
         if matches!(place, Place::Sealing | Place::Leaving) {
             resident

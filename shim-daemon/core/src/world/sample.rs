@@ -23,11 +23,8 @@ impl World {
         if !books.sample(taken, sample.free) {
             return;
         }
-        match sample.processes {
-            Some(processes) => {
-                let (used, strangers) = (sample.used, sample.strangers);
-                self.by_process((device, taken), used, strangers, &processes);
-            }
+        match &sample.processes {
+            Some(processes) => self.by_process((device, taken), &sample, processes),
             None => {
                 self.update_away(device, taken, None);
                 if let Some(books) = self.ledger.get_mut(device) {
@@ -70,10 +67,10 @@ impl World {
     fn by_process(
         &mut self,
         (device, taken): (DeviceId, Nanos),
-        used: Bytes,
-        mut strangers: Bytes,
+        sample: &Sample,
         processes: &[ProcessSample],
     ) {
+        let (used, mut strangers) = (sample.used, sample.strangers);
         let expected = self.context_cost(device);
         let mut ours = Bytes::ZERO;
         let mut dead: BTreeMap<ProcessId, Bytes> = BTreeMap::new();
@@ -95,7 +92,7 @@ impl World {
             }
         }
         let mut unlisted = used - ours - strangers;
-        let mut gaps = self.gaps(device, taken, unlisted, &living);
+        let mut gaps = self.gaps((device, taken), unlisted, &living, &sample.charged);
         let known = gaps.fill_as_before(unlisted);
         unlisted -= known;
         ours += known;

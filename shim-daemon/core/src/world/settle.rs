@@ -298,6 +298,12 @@ impl Pass {
         self.called_back = None;
     }
 
+    /// The tenants that are served before this one.
+    pub(super) fn before(&self, tenant: TenantId) -> &[TenantId] {
+        let at = self.order.iter().position(|one| *one == tenant);
+        at.map_or(&[], |at| &self.order[..at])
+    }
+
     /// The current waiter still needs `taken` bytes: asks of lower classes leave them alone.
     pub(super) fn equals_need(&mut self, taken: Bytes) {
         self.equals.taken += taken;

@@ -6,9 +6,12 @@
 //! charges go beyond what is listed of it; only the rest is unmanaged. Where managed memory is
 //! listed, charges do not go beyond it, but for pages on the host.
 //!
-//! A tenant explains no more than its account books on the card anyway. So what is taken never
-//! falls below what is in use. Memory that was not unlisted before may be a dead process's, or may
-//! be leaving: it is explained by the living only if it counts as neither.
+//! A tenant explains no more than it had charged all through the look: memory that it was granted
+//! meanwhile may not be on the card yet, and is booked beside what is. It explains charges that its
+//! account books on the card anyway, and the managed memory beyond that: the driver evicts such
+//! pages for any allocation, so they count for nothing, listed or not. Memory that was not unlisted
+//! before may be a dead process's, or may be leaving: it is explained by the living only if it
+//! counts as neither.
 
 use super::World;
 use crate::ids::{DeviceId, TenantId};
@@ -74,10 +77,10 @@ impl World {
     /// filled, or were at the last look. Where nothing is `unlisted` none is filled.
     pub(super) fn gaps(
         &self,
-        device: DeviceId,
-        taken: Nanos,
+        (device, taken): (DeviceId, Nanos),
         unlisted: Bytes,
         living: &BTreeMap<TenantId, Bytes>,
+        charged: &BTreeMap<TenantId, Bytes>,
     ) -> Gaps {
         let books = self.ledger.get(device).into_iter();
         let gap = |(tenant, account): (TenantId, &Account)| {
@@ -85,7 +88,10 @@ impl World {
                 let listed = living.get(&tenant).copied().unwrap_or_default();
                 // An overhead that is above all that is listed is a guess.
                 let shown = listed - account.overhead;
-                self.beyond(shown, (tenant, account), device, taken)
+                // A charge of a moment ago may be memory that the look came too early for.
+                let charged = charged.get(&tenant).copied().unwrap_or_default();
+                let in_use = account.used_by_page().min(charged);
+                self.beyond((in_use, shown), (tenant, account), device, taken)
             };
             let gap = Gap {
                 tenant,
@@ -119,16 +125,16 @@ impl World {
         }
     }
 
-    /// The charged memory that a tenant may have had on the card beyond what was shown of it, at a
-    /// look that was `taken` then. While memory that is listed moves, no more than before.
+    /// The memory of so much `in_use` that a tenant may have had on the card beyond what was shown
+    /// of it, at a look that was `taken` then. While memory that is listed moves, no more than
+    /// before.
     fn beyond(
         &self,
-        shown: Bytes,
+        (in_use, shown): (Bytes, Bytes),
         (tenant, account): (TenantId, &Account),
         device: DeviceId,
         taken: Nanos,
     ) -> Bytes {
-        let in_use = account.used_by_page();
         let most = in_use - account.away - shown;
         let Some(resident) = self.residency.get(device, tenant) else {
             return most;

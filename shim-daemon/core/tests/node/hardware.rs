@@ -387,6 +387,10 @@ impl Node {
             false => Bytes::ZERO,
         };
         let free = hardware.capacity - used;
+        let mut charged: BTreeMap<TenantId, Bytes> = BTreeMap::new();
+        for (_, proc) in self.on(device) {
+            *charged.entry(proc.tenant).or_default() += proc.charged(device);
+        }
         let hardware = self.devices.get_mut(&device).expect("it exists");
         hardware.looks.push(now);
         hardware.shown = processes.as_ref().map(|list| {
@@ -401,6 +405,7 @@ impl Node {
                 free,
                 processes,
                 strangers,
+                charged,
             },
         }
     }

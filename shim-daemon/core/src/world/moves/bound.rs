@@ -7,6 +7,7 @@
 
 use crate::decision::Decision;
 use crate::ids::{AskKey, DeviceId};
+use crate::residency::Round;
 use crate::time::Nanos;
 use crate::timers::Timer;
 use crate::world::World;
@@ -15,21 +16,19 @@ use crate::world::pending::Pending;
 impl World {
     /// How long one round of a device's rotation takes at most.
     pub(in crate::world) fn round(&self, device: DeviceId) -> Nanos {
-        let (each, many) = self.steps(device);
-        Nanos(each.0.saturating_mul(many))
+        self.round_of(device).time()
     }
 
-    /// How long one step of a device's rotation takes at most, and how many make a round.
-    pub(super) fn steps(&self, device: DeviceId) -> (Nanos, u64) {
+    pub(super) fn round_of(&self, device: DeviceId) -> Round {
         let (Some(rotation), Some(books)) = (self.residency.on(device), self.ledger.get(device))
         else {
-            return (Nanos::ZERO, 0);
+            return Round::default();
         };
         let sizes = rotation.all().filter_map(|(tenant, resident)| {
             let account = books.account(tenant)?;
             (!resident.is_empty()).then_some(account.grant)
         });
-        rotation.steps(sizes, &self.policy.swap)
+        rotation.round(sizes, &self.policy.swap)
     }
 
     /// The latest end of a wait for the rotation that began `since`.

@@ -37,16 +37,14 @@ pub(super) struct Ends {
 }
 
 impl World {
-    /// Tenants on the card that may be moved for `asker`, now or later. `order` has those that
-    /// wait, the first to be served first.
+    /// Tenants on the card that may be moved for `asker`, now or later. `before` are those that are
+    /// served first.
     pub(in crate::world) fn movers(
         &self,
         device: DeviceId,
         asker: Asker,
-        order: &[TenantId],
+        before: &[TenantId],
     ) -> Vec<Mover> {
-        let before = order.iter().position(|tenant| *tenant == asker.tenant);
-        let before = before.map_or(&[][..], |at| &order[..at]);
         let rotation = self.residency.on(device).into_iter();
         let all = rotation.flat_map(|rotation| {
             let others = rotation.all();

@@ -259,7 +259,7 @@ impl World {
             since: since.unwrap_or_else(|| self.timers.now()),
             rotates: true,
         };
-        let movers = self.movers(device, asker, &pass.order);
+        let movers = self.movers(device, asker, pass.before(asker.tenant));
         let candidates = match guaranteed {
             true => self.candidates(device, tenant, false),
             false => Vec::new(),
@@ -279,7 +279,10 @@ impl World {
             now,
             host,
             room,
-            alone: self.fits_alone(device, tenant, rest - pass.above.taken, || soon, &movers),
+            alone: {
+                let asker = (tenant, pass.before(tenant));
+                self.fits_alone(device, asker, rest - pass.above.taken, || soon, &movers)
+            },
         };
         let verdict = if guaranteed {
             Burst.resolve(&case)
@@ -314,17 +317,24 @@ impl World {
     }
 
     /// Whether there is room for so much more than is free, if all that may be moved were, and
-    /// `host` memory for what has to be out then: asked for only where it may be enough.
+    /// `host` memory for what has to be out then: asked for only where it may be enough. `before`
+    /// are the tenants that are served first.
     pub(in crate::world) fn fits_alone(
         &self,
         device: DeviceId,
-        asker: TenantId,
+        (asker, before): (TenantId, &[TenantId]),
         short: Bytes,
         host: impl FnOnce() -> Bytes,
         movers: &[Mover],
     ) -> bool {
-        // Also what ends, though an equal that is before it may have counted on that.
-        let other = self.moves_later(device, asker) + self.lasting(device).0.taken;
+        // Also what ends, where one that counts on that can be moved later. Others keep it.
+        let moves = |tenant: &TenantId| {
+            let account = self.ledger.account(device, *tenant);
+            account.is_some_and(|account| account.loan.moves && account.loan.revocable)
+        };
+        let ends = before.iter().any(moves);
+        let ends = ends.then(|| self.lasting(device).0.taken);
+        let other = self.moves_later(device, asker) + ends.unwrap_or_default();
         // Where all that is missing is kept for tenants that come back, its turn is after theirs.
         let after = self.returning(device).any(|(tenant, _)| tenant != asker);
         let most = other + movers.iter().map(|mover| mover.gives).sum();

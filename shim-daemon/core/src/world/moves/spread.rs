@@ -2,11 +2,13 @@
 //! all: it works only while it is in on all of them.
 //!
 //! Towards equals it leaves a device only while it is idle. Towards better askers, and towards one
-//! that has waited a whole round, it stays as long as any other. While it waits to return to one
-//! device it is not idle on the others: it could not work. Of two that wait, each for what the
+//! that has waited a whole round, it stays as long as any other. A round is meant as it usually is
+//! where the asker has had the device for less than half of its time. While it waits to return to
+//! one device it is not idle on the others: it could not work. Of two that wait, each for what the
 //! other has, the one goes on that ranks first, and of equals the one that has waited longer; else
 //! each took from the other what it has, and neither ever had all. That lasts for one step of the
-//! rotation beyond the round after which an asker is overdue, so that I9 holds. Why: ADR 87.
+//! rotation beyond the round after which an asker is overdue, and ends in time for the moves before
+//! a second round is over, so that I9 holds. Why: ADR 87.
 
 use super::movers::{Asker, Ends};
 use crate::ids::{DeviceId, TenantId};
@@ -38,8 +40,8 @@ impl World {
         let [normal, urgent] = ends.over;
         let waits = self.wait_of(tenant, Some(device));
         let goes_on = waits.is_some_and(|wait| self.is_first((wait, tenant), (device, asker)));
-        let (step, _) = self.steps(device);
-        let late = asker.since + self.round(device);
+        let round = self.round_of(device);
+        let late = asker.since + round.time();
         let stays = match (ends.loan, waits) {
             _ if ends.first || goes_on => [Nanos::MAX; 2],
             (true, Some(_)) => [normal, urgent],
@@ -48,7 +50,10 @@ impl World {
                 let idle = self.tenants.get(tenant)?.is_idle();
                 let rests = if idle { ends.rests } else { Nanos::MAX };
                 let turn = if asker.rotates {
-                    late.max(urgent)
+                    let worked = |tenant| self.worked_so_far(tenant, device);
+                    let little = worked(asker.tenant) < worked(tenant) / 2;
+                    let soon = little.then(|| asker.since + round.usual_time());
+                    soon.unwrap_or(late).max(urgent)
                 } else {
                     Nanos::MAX
                 };
@@ -64,7 +69,15 @@ impl World {
             }
         };
         let least = resident.since() + (urgent - resident.stay().from());
-        Some(stays.map(|at| at.min(least.max(late + step))))
+        let last = late + round.step_before_moves();
+        Some(stays.map(|at| at.min(least.max(last))))
+    }
+
+    /// The residency of a tenant so far without the time in which it waited for another device.
+    fn worked_so_far(&self, tenant: TenantId, device: DeviceId) -> u64 {
+        let resident = self.residency.get(device, tenant);
+        let halting = resident.map_or(0, Resident::halting);
+        self.used_so_far(tenant, device).saturating_sub(halting)
     }
 
     fn is_better(&self, asker: Asker, than: TenantId) -> bool {

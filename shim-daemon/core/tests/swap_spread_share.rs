@@ -1,0 +1,66 @@
+//! What tenants of one device get of it beside two that always work on two devices.
+
+use crate::node::{Node, secs};
+use crate::swap_spread::{devices, fills, on, set_works, work};
+use gpushare_core::{Nanos, TenantId};
+
+/// So long is measured.
+const TIME: Nanos = Nanos::secs(1800);
+
+/// Two tenants on both devices, and one of each of these devices alone. Of any two of one device
+/// only one fits at a time. The thousandths of the time in which each could work.
+fn shares(narrow: &[usize], rate: u64) -> Vec<u64> {
+    let (mut node, both) = devices();
+    let mut tenants: Vec<TenantId> = Vec::new();
+    for _ in 0..2 {
+        tenants.push(fills(&mut node, on(&both, 1024)).0);
+    }
+    for at in narrow {
+        tenants.push(fills(&mut node, on(&[both[*at]], 1024)).0);
+    }
+    for tenant in &tenants {
+        set_works(&mut node, *tenant, true);
+        node.guests.get_mut(tenant).expect("it runs").moves.rate = rate << 30;
+        node.call_where_out(*tenant);
+    }
+    work(&mut node, &tenants, secs(200));
+    count_anew(&mut node, &tenants);
+    work(&mut node, &tenants, TIME);
+    let part = |tenant: &TenantId| {
+        let useful = node.guests[tenant].moves.useful(node.now);
+        useful.0 / (TIME.0 / 1000)
+    };
+    let all: Vec<u64> = tenants.iter().map(part).collect();
+    eprintln!("narrow on {narrow:?}, {rate} GiB/s: {all:?} thousandths");
+    all
+}
+
+fn count_anew(node: &mut Node, tenants: &[TenantId]) {
+    let now = node.now;
+    for tenant in tenants {
+        let guest = node.guests.get_mut(tenant).expect("it runs");
+        guest.moves.count_anew(now);
+    }
+}
+
+/// The least share is at least so much, however fast the link is.
+fn least_is(narrow: &[usize], thousandths: u64) {
+    for rate in [1, 20] {
+        let least = shares(narrow, rate).into_iter().min();
+        assert!(least >= Some(thousandths), "on {narrow:?}, {rate} GiB/s");
+    }
+}
+
+#[test]
+fn a_tenant_of_one_device_beside_two_of_both_has_half_its_part() {
+    for narrow in [&[0][..], &[0, 1]] {
+        least_is(narrow, 1000 / 3 / 2);
+    }
+}
+
+#[test]
+fn tenants_of_two_devices_keep_half_their_part_among_others() {
+    for narrow in [&[][..], &[0, 0], &[0, 0, 1, 1]] {
+        least_is(narrow, 1000 / 4 / 2);
+    }
+}
