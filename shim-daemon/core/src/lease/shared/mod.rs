@@ -14,6 +14,7 @@ mod bond;
 mod books;
 mod check;
 mod contenders;
+mod credits;
 mod done;
 mod doubt;
 mod gang;
