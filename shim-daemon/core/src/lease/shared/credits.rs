@@ -1,8 +1,8 @@
 //! What a tenant was billed by time, and no completed operation has claimed.
 //!
 //! Each silence leaves a credit of its own. An operation that was in flight during it can have had,
-//! since its end, no more service than others left; all beyond is of the silence, and was billed. So
-//! a credit soon pays for no operation that began later, however long a stall has made it.
+//! since its end, no more service than others left; all beyond is of the silence, and was billed.
+//! So a credit soon pays for no operation that began later, however long a stall has made it.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,8 @@ struct Credit {
     could: u64,
 }
 
-/// The credits of one tenant, the newest first: together at most as much as is remembered of a debt.
+/// The credits of one tenant, the newest first: together at most as much as is remembered of a
+/// debt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Credits(VecDeque<Credit>);
 
@@ -64,8 +65,8 @@ impl Credits {
         }
     }
 
-    /// The part that is paid of completed `service`, of which so much `is` already. Of a silence and
-    /// all before it, that is at most what the operation cannot have had since.
+    /// The part that is paid of completed `service`, of which so much `is` already. Of a silence
+    /// and all before it, that is at most what the operation cannot have had since.
     pub(super) fn pay(&mut self, service: u64, is: u64) -> u64 {
         let most = service.saturating_sub(is);
         let mut unpaid = most;
