@@ -21,7 +21,7 @@ use means::{moved, scaled};
 
 /// Places for a key; of more keys with one hash the least measured one is replaced.
 const WAYS: usize = 4;
-/// Sets of the table: 4096 keys, 320 KiB, made when first used.
+/// Sets of the table: 4096 keys, 352 KiB, made when first used.
 const SETS: usize = 1024;
 /// From so many measurements on a mean is believed, and so many operations of a key are timed at
 /// first.
@@ -304,26 +304,19 @@ impl Estimates {
             .max(1)
     }
 
-    /// The duration of a completed batch alone, by the current means.
-    pub(crate) fn service(&self, mix: &Mix) -> Service {
+    /// The duration of a completed batch alone, by the current means; and for how long its stream
+    /// had it, at least (ns).
+    pub(crate) fn service(&self, mix: &Mix) -> (Service, u64) {
         let assumed = mix.ns / u64::from(mix.count.max(1));
-        let mut service = Service::default();
+        let (mut service, mut in_stream) = (Service::default(), 0_u64);
         for (key, count) in mix.kinds.iter().filter(|(_, count)| *count > 0) {
             let one = self.of(*key, assumed);
-            let ns = one.ns.saturating_mul((*count).into());
-            service.add(Service::of(ns, one.known));
+            let count = u64::from(*count);
+            service.add(Service::of(one.ns.saturating_mul(count), one.known));
+            in_stream = in_stream.saturating_add(one.in_stream.saturating_mul(count));
         }
         service.add(Service::of(mix.others_ns, !mix.has_unknown));
-        service
-    }
-
-    /// For how long its stream had a completed batch, at least, by what is known now (ns).
-    pub(crate) fn in_stream(&self, mix: &Mix) -> u64 {
-        let kinds = mix.kinds.iter().filter(|(_, count)| *count > 0);
-        kinds.fold(0, |sum: u64, (key, count)| {
-            let one = self.of(*key, 0).in_stream;
-            sum.saturating_add(one.saturating_mul((*count).into()))
-        })
+        (service, in_stream)
     }
 
     /// The key's place, another's if there is none left.

@@ -128,15 +128,6 @@ impl From<()> for Sample {
     }
 }
 
-/// What else is under way beside a stream.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Beside {
-    /// Streams with work, this one among them.
-    pub(crate) streams: u64,
-    /// How many share the device for all of the time.
-    pub(crate) share: u64,
-}
-
 /// The estimates that a look at a stream updates, and since when the device runs no other tenant's
 /// work.
 #[derive(Debug)]
@@ -246,11 +237,12 @@ impl<M> Queue<M> {
         self.unmarked.absorb(&batch.mix);
     }
 
-    /// Looks at the marks in order: `is_passed` is asked until it says no.
+    /// Looks at the marks in order: `is_passed` is asked until it says no. `beside` streams share
+    /// the device, this one among them.
     pub(crate) fn look(
         &mut self,
         now: u64,
-        beside: Beside,
+        beside: u64,
         school: &mut School<'_>,
         is_passed: &mut impl FnMut(&Batch<M>) -> bool,
         passed: &mut impl FnMut(M) -> Sample,
@@ -266,7 +258,7 @@ impl<M> Queue<M> {
                 batch.mix.freed |= batch.last <= school.freed.0 && now <= school.freed.1;
                 seen.freed |= batch.mix.freed;
                 seen.done = seen.done.saturating_add(batch.mix.ns);
-                seen.until = self.finish(now, beside.streams, &batch);
+                seen.until = self.finish(now, beside, &batch);
                 self.done.push(batch.mix);
                 if batch.for_context {
                     seen.for_context = batch.last;
@@ -275,16 +267,16 @@ impl<M> Queue<M> {
                     && !batch.mix.freed
                 {
                     let contended = school.alone_since == u64::MAX;
-                    school.estimates.sample(timed, beside.share, contended);
+                    school.estimates.sample(timed, beside, contended);
                 }
             }
         }
         if seen.until > 0 {
-            self.learn(now, beside.share, busy_before, school);
+            self.learn(now, beside, busy_before, school);
         }
         for mix in self.done.drain(..) {
-            seen.service.add(school.estimates.service(&mix));
-            let in_stream = school.estimates.in_stream(&mix);
+            let (service, in_stream) = school.estimates.service(&mix);
+            seen.service.add(service);
             self.had = self.had.saturating_add(in_stream);
         }
         seen.had = self.had;
@@ -296,7 +288,7 @@ impl<M> Queue<M> {
     pub(crate) fn finish_until(
         &mut self,
         now: u64,
-        beside: Beside,
+        beside: u64,
         stamp: u64,
         blocked: bool,
         school: &mut School<'_>,

@@ -125,6 +125,9 @@ impl<M> Window<M> {
         self.total = self.total.saturating_add(ns);
         self.submitted += u64::from(op.count);
         let number = self.submitted;
+        if self.is_drained() {
+            self.streams.from = now;
+        }
         let queue = self.queue(stream_key, now);
         queue.push(now, number, op);
         let has = queue.has;
@@ -264,7 +267,7 @@ impl<M> Window<M> {
         mut passed: impl FnMut(M) -> R,
     ) {
         let mut passed = |mark: M| -> Sample { passed(mark).into() };
-        let beside = self.busy_streams();
+        let beside = self.side_by_side();
         for at in 0..self.queues.len() {
             let queue = &mut self.queues[at];
             let mut school = School {
@@ -347,7 +350,7 @@ impl<M> Window<M> {
         blocked: bool,
         passed: &mut impl FnMut(M) -> Sample,
     ) {
-        let beside = self.busy_streams();
+        let beside = self.side_by_side();
         for at in 0..self.queues.len() {
             if is_stream(&self.queues[at].stream_key) {
                 let mut school = School {
@@ -383,7 +386,7 @@ impl<M> Window<M> {
 
     /// As [`remaining`](Self::remaining), and 0 once it should be complete.
     pub fn left(&self, now: u64) -> u64 {
-        let beside = self.beside();
+        let beside = self.side_by_side();
         let spent: u64 = self
             .queues
             .iter()
@@ -395,7 +398,7 @@ impl<M> Window<M> {
 
     /// How much longer than expected the oldest work has been seen to take.
     fn overdue(&self) -> u64 {
-        let beside = self.beside();
+        let beside = self.side_by_side();
         let overdue = self.queues.iter().map(|queue| queue.overdue(beside));
         overdue.max().unwrap_or(0)
     }
@@ -482,7 +485,8 @@ impl<M> Window<M> {
             return None;
         }
         let sure = self.busy_until.min(now);
-        let ends = self.queues.iter().map(|queue| queue.ends_at(self.beside()));
+        let beside = self.side_by_side();
+        let ends = self.queues.iter().map(|queue| queue.ends_at(beside));
         let until = ends.fold(sure, |until, end| until.max(end.min(now)));
         self.unpaid_from = (!self.is_drained()).then_some(until);
         Some((from, until.max(from)))

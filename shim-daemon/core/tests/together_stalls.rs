@@ -88,26 +88,6 @@ fn long_operations_are_billed_once_beside_short_ones() {
     }
 }
 
-/// The long operations end beside short ones, by which no silence lasts.
-#[test]
-fn a_stall_buys_no_service_for_long_operations_beside_short_ones() {
-    for (kernel, every) in [(100, 7), (100, 10), (100, 20), (40, 7)] {
-        let what = format!("{kernel} ms, and 50 us every {every} ms, after a stall");
-        let long = Program::queue(kernel * MS).stalls(2 * S, 2 * S);
-        let short = Program::every(every * MS, 50 * US).stalls(2 * S, 2 * S);
-        let case = case(&what, &[long, server()]).process(0, short);
-        let case = case.of(0, 500, limit(20));
-        let mut rig = case.rig(case.brain());
-        rig.measured(0, 4 * S);
-        for second in 1..=3 {
-            let had = rig.measured(0, S).useful(0);
-            println!("{what}: {had:.1} % in second {second}");
-            // One operation is up to ten points of a second.
-            assert!(had <= 31.0, "{what}: {had:.1} % in second {second}");
-        }
-    }
-}
-
 /// What a tenant was billed for the next `time` ns, in percent of them.
 fn billed(rig: &mut Rig<Brain>, tenant: u64, time: u64) -> f64 {
     let held = |rig: &Rig<Brain>| {

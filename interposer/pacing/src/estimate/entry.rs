@@ -140,7 +140,7 @@ impl Entry {
 
     /// Its times by events do not hold any more.
     pub(super) fn drop_times(&mut self) {
-        (self.taken, self.next) = (0, 0);
+        (self.taken, self.next, self.spread) = (0, 0, 0);
     }
 
     /// For how long an operation is in its stream, at least (ns); 0 where nothing is known.

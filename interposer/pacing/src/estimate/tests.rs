@@ -429,7 +429,7 @@ fn service_is_what_is_known_now_and_told_apart_by_whether_it_was_measured() {
     let mut estimates = Estimates::default();
     let mix = batch(&[(1, ASSUMED), (1, ASSUMED), (2, 70_000)]);
     (0..3).for_each(|_| sample(&mut estimates, 1, 100_000, true));
-    let service = estimates.service(&mix);
+    let (service, _) = estimates.service(&mix);
     assert_eq!(service.measured, 200_000);
     assert!(service.guessed > 0);
 }

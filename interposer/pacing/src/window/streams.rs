@@ -5,7 +5,7 @@
 
 use super::{StreamKey, Window};
 use crate::estimate::Service;
-use crate::queue::{Beside, Queue};
+use crate::queue::Queue;
 
 /// A stream that has less than this part of the work of the one that has the most is not busy
 /// beside it for long.
@@ -17,6 +17,8 @@ pub(super) struct Longest {
     /// The most that a stream has, of what was submitted and of what is complete (ns).
     pub(super) has: u64,
     had: u64,
+    /// When the first of it was submitted.
+    pub(super) from: u64,
     /// What all the complete work takes by its parts of the time (ns).
     credited: u64,
 }
@@ -55,7 +57,14 @@ impl<M> Window<M> {
     /// Nothing is under way. Streams that were busy alone for a while have had more of the device
     /// than their parts of the time say.
     pub(super) fn drained(&mut self) {
-        let Longest { had, credited, .. } = core::mem::take(&mut self.streams);
+        let Longest {
+            had,
+            from,
+            credited,
+            ..
+        } = core::mem::take(&mut self.streams);
+        // What was learned beside streams that are idle now may be too much.
+        let had = had.min(self.stirred.saturating_sub(from));
         self.service.measured = self
             .service
             .measured
@@ -65,7 +74,10 @@ impl<M> Window<M> {
 
     /// How many streams work side by side, as far as their work shows. A stream with little is soon
     /// done, and leaves the device to one with much.
-    fn side_by_side(&self) -> u64 {
+    pub(super) fn side_by_side(&self) -> u64 {
+        if self.queues.len() <= 1 {
+            return 1;
+        }
         let totals = || {
             let streams = self.queues.iter();
             streams
@@ -74,22 +86,5 @@ impl<M> Window<M> {
         };
         let least = totals().max().unwrap_or(0) / MUCH;
         totals().filter(|total| *total >= least).count().max(1) as u64
-    }
-
-    /// Streams that share the device, at least one.
-    pub(super) fn beside(&self) -> u64 {
-        let streams = self
-            .queues
-            .iter()
-            .filter(|queue| !queue.stream_key.is_context());
-        (streams.count() as u64).max(1)
-    }
-
-    /// What is under way beside each other.
-    pub(super) fn busy_streams(&self) -> Beside {
-        Beside {
-            streams: self.beside(),
-            share: self.side_by_side(),
-        }
     }
 }

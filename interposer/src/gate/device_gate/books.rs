@@ -59,8 +59,10 @@ impl Inner {
     /// Enters the launches made without the lock.
     pub(super) fn gather(&mut self) {
         let (count, ns) = core::mem::take(&mut self.launching);
-        self.window.put_back(count, ns);
-        self.slices.put_back(count, ns);
+        if count > 0 {
+            self.window.put_back(count, ns);
+            self.slices.put_back(count, ns);
+        }
         if self.ledgers.iter().all(|ledger| ledger.is_empty()) {
             return;
         }

@@ -95,7 +95,7 @@ impl DeviceGate {
         if inner.window.is_empty() {
             inner.slices.emptied();
         }
-        let in_stream = inner.in_stream_with(stream_key, expected);
+        let in_stream = inner.in_stream_with(slice, stream_key, expected);
         if inner.slices.has_room(now, slice, expected.ns, in_stream) {
             return None;
         }
@@ -105,8 +105,6 @@ impl DeviceGate {
             self.settle(inner, now);
         }
         let left = inner.window.left(now);
-        // A look may have found that nothing is under way.
-        let in_stream = inner.in_stream_with(stream_key, expected);
         let full = inner.slices.ask(now, slice, expected.ns, in_stream, left);
         if full.is_none() {
             inner.window.counts_anew();
@@ -196,12 +194,16 @@ impl DeviceGate {
     /// Puts marks behind all work that has none. `false` if one was refused: a launch that another
     /// thread makes meanwhile is marked by that thread, at the latest where it waits as well.
     fn mark_touched(&self, thread: usize) -> bool {
-        let is_marked = || self.lock().window.unmarked_streams().next().is_none();
-        if is_marked() {
-            return true;
+        for _ in 0..TRIES {
+            if self.lock().window.unmarked_streams().next().is_none() {
+                break;
+            }
+            let _relaxed = Relaxed::enter();
+            if !self.mark_rest(thread, 0) {
+                return false;
+            }
         }
-        let _relaxed = Relaxed::enter();
-        (0..TRIES).all(|_| is_marked() || self.mark_rest(thread, 0))
+        true
     }
 
     /// Wakes one thread that sleeps while another one checks, if there are any. It is called with
@@ -215,17 +217,24 @@ impl DeviceGate {
 }
 
 impl Inner {
-    /// For how long a stream has work with one more launch, at least (ns).
-    fn in_stream_with(&self, stream_key: StreamKey, expected: Expected) -> u64 {
-        let has = self.window.in_stream(stream_key);
-        has.saturating_add(expected.in_stream)
+    /// For how long a stream has work with one more launch, at least (ns); 0 where that is within
+    /// the slice in any stream.
+    #[inline]
+    fn in_stream_with(&self, slice: u64, stream_key: StreamKey, expected: Expected) -> u64 {
+        let with = |has: u64| has.saturating_add(expected.in_stream);
+        if with(self.window.longest()) <= slice || expected.in_stream <= expected.ns {
+            return 0;
+        }
+        with(self.window.in_stream(stream_key))
     }
 
     /// Whether the device yields, and has no room for another launch like the last one.
     pub(super) fn fills_slice(&self, now: u64, stream_key: StreamKey, expected: Expected) -> bool {
-        let in_stream = self.in_stream_with(stream_key, expected);
-        let slice = self.rules.yields();
-        slice.is_some_and(|slice| self.slices.fills(now, slice, expected.ns, in_stream))
+        let Some(slice) = self.rules.yields() else {
+            return false;
+        };
+        let in_stream = self.in_stream_with(slice, stream_key, expected);
+        self.slices.fills(now, slice, expected.ns, in_stream)
     }
 }
 

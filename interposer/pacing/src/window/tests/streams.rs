@@ -113,7 +113,7 @@ fn service_in(streams: usize) -> u64 {
     for at in 0..4 {
         one(&mut window, 200 * MS, stream(at % streams), 1, 0);
     }
-    window.look(200 * MS + TOOK, |_| true, drop);
+    window.look(200 * MS + 4 * TOOK, |_| true, drop);
     window.take_service().measured
 }
 
@@ -126,6 +126,38 @@ fn work_in_one_stream_of_several_has_had_all_of_its_time() {
 #[test]
 fn work_side_by_side_has_had_its_parts_of_the_time() {
     assert_eq!(service_in(4), TOOK);
+}
+
+#[test]
+fn a_stream_has_had_no_more_than_the_time_that_has_passed() {
+    // The device does one after another.
+    let mut window: Window<u64> = Window::default();
+    window.contends(0, true);
+    timed_in(&mut window, 4, 8, 4 * TOOK);
+    let _ = window.take_service();
+    (0..10).for_each(|_| one(&mut window, 200 * MS, stream(1), 1, 0));
+    window.look(200 * MS + 10 * TOOK, |_| true, drop);
+    assert_eq!(window.take_service().measured, 10 * TOOK);
+}
+
+#[test]
+fn what_is_left_is_counted_by_the_streams_that_share_the_device() {
+    let mut window = knowing(1);
+    let now = 200 * MS;
+    (0..10).for_each(|_| one(&mut window, now, stream(1), 1, 1));
+    let op = Op {
+        key: 2,
+        count: 1,
+        expected: Expected {
+            ns: US,
+            in_stream: US,
+            known: true,
+        },
+        waits: false,
+    };
+    (2..14).for_each(|at| window.came(now, BOUNDS, stream(at), op));
+    let left = window.left(now + 8 * TOOK);
+    assert!(left <= 9 * TOOK, "{left}");
 }
 
 #[test]

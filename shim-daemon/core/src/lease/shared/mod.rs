@@ -14,7 +14,6 @@ mod bond;
 mod books;
 mod check;
 mod contenders;
-mod credits;
 mod done;
 mod doubt;
 mod gang;
