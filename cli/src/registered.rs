@@ -86,6 +86,11 @@ pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>,
                 continue;
             }
             Ok((of, reply)) if of == id => reply,
+            // It was ended while it queued.
+            Ok((_, ControlReply::End { why, .. })) => {
+                let name = &plan.tenant.name;
+                return Err(Failure::ours(format!("{name} was not started: {why}")));
+            }
             Ok(_) => continue,
         };
         match reply {
