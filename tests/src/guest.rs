@@ -140,18 +140,26 @@ impl Guest {
             .unwrap_or_else(|error| panic!("{line}: {error}"));
     }
 
+    /// Whether it says something within this time that was not read yet, or has ended.
+    fn says_within(&self, patience: PollTimeout) -> bool {
+        let stdout = self.stdout.get_ref().as_fd();
+        let mut ready = [PollFd::new(stdout, PollFlags::POLLIN)];
+        !self.stdout.buffer().is_empty() || poll(&mut ready, patience).expect("a pipe") > 0
+    }
+
+    /// Whether [`line`](Self::line) need not wait for the guest.
+    pub fn has_said(&self) -> bool {
+        self.says_within(PollTimeout::ZERO)
+    }
+
     /// The next line of standard output, without its end. A call that waits for ever fails the test
     /// where it waits.
     #[track_caller]
     pub fn line(&mut self) -> String {
         let mut line = String::new();
-        if self.stdout.buffer().is_empty() {
-            let stdout = self.stdout.get_ref().as_fd();
-            let mut ready = [PollFd::new(stdout, PollFlags::POLLIN)];
-            let patience = PollTimeout::try_from(PATIENCE).expect("a short time");
-            let count = poll(&mut ready, patience).expect("a pipe");
-            assert!(count > 0, "the guest says nothing for {PATIENCE:?}");
-        }
+        let patience = PollTimeout::try_from(PATIENCE).expect("a short time");
+        let says = self.says_within(patience);
+        assert!(says, "the guest says nothing for {PATIENCE:?}");
         self.stdout.read_line(&mut line).expect("guests print text");
         if !line.ends_with('\n') {
             let mut stderr = String::new();
