@@ -117,7 +117,7 @@ impl Scene {
     fn suspended(&self, name: &str) {
         self.daemon.suspend(name);
         assert_eq!(self.daemon.residency(name).place, Place::Out);
-        assert_eq!(self.on_device(), 0);
+        until("nothing is on the device", || self.on_device() == 0);
     }
 
     fn resumed(&self, name: &str) {
