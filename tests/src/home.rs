@@ -1,12 +1,15 @@
 //! A separate user: a runtime folder, a software GPU, and `gpushare` commands as that user would
 //! type them. The first `run` starts the daemon.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use gpushare_client::CONTROL;
 use serde_json::Value;
 
 use crate::gpu::Gpu;
@@ -35,7 +38,7 @@ pub struct Events {
 impl Home {
     /// A new user with a GPU of this specification.
     pub fn new(spec: &str) -> Self {
-        let private = std::fs::Permissions::from_mode(0o700);
+        let private = fs::Permissions::from_mode(0o700);
         let folder = tempfile::Builder::new().permissions(private).tempdir();
         Self {
             folder: folder.expect("a temporary folder"),
@@ -46,7 +49,7 @@ impl Home {
     /// As [`Home::new`]; the daemon is started with this `config.toml`.
     pub fn with_config(spec: &str, text: &str) -> Self {
         let home = Self::new(spec);
-        std::fs::write(home.config(), text).expect("the folder is writable");
+        fs::write(home.config(), text).expect("the folder is writable");
         home
     }
 
@@ -98,6 +101,27 @@ impl Home {
         guest
     }
 
+    /// The same where there is no room for its request: it waits in the queue. It answers once it
+    /// has begun.
+    pub fn queued(&self, name: &str, flags: &[&str]) -> Guest {
+        let mut events = self.events();
+        let mut command = self.run(name, flags);
+        command.arg(clients::compile("quota", &[]));
+        let guest = Guest::start(command);
+        events.until("queued", name);
+        guest
+    }
+
+    /// The socket of this user's daemon for the software GPU, for a test that plays the daemon.
+    pub fn listener(&self) -> UnixListener {
+        let gpu = self.gpu.spec().trim_start_matches("name=");
+        let folder = self.folder().join(format!("gpushare/d/soft-{gpu}"));
+        fs::create_dir_all(&folder).expect("the folder is writable");
+        let closed = fs::Permissions::from_mode(0o700);
+        fs::set_permissions(self.folder().join("gpushare"), closed).expect("it is ours");
+        UnixListener::bind(folder.join(CONTROL)).expect("the folder is writable")
+    }
+
     /// `gpushare ps --json`.
     pub fn ps(&self) -> Vec<Value> {
         let output = self.gpushare(&["ps", "--json"]);
@@ -140,12 +164,12 @@ impl Home {
     pub fn daemons(&self) -> Vec<u32> {
         let (program, folder) = (artefacts::gpushared(), self.folder.path());
         let is_ours = |pid: &u32| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let line = String::from_utf8_lossy(&line);
             line.starts_with(&*program.to_string_lossy())
                 && line.contains(&*folder.to_string_lossy())
         };
-        let entries = std::fs::read_dir("/proc").expect("/proc is mounted");
+        let entries = fs::read_dir("/proc").expect("/proc is mounted");
         let pids = entries
             .flatten()
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -1,15 +1,11 @@
 //! A `run` that waits in the queue, and a daemon that leaves meanwhile.
 
-use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
 use std::process::Output;
 use std::thread;
 
-use gpushare_client::CONTROL;
 use gpushare_protocol::wire::{ControlReply, Decoder, ErrorCode, Hello, WireError, encode};
-use gpushare_tests::{Guest, Home, clients, until};
+use gpushare_tests::{Home, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -17,11 +13,7 @@ use nix::unistd::Pid;
 fn a_run_that_queues_is_registered_again_with_the_next_daemon() {
     let home = Home::new("mem=16GiB");
     let first = home.guest("first", &["--mem-limit", "10GiB"]);
-    let mut events = home.events();
-    let mut second = home.run("second", &["--mem-limit", "10GiB"]);
-    second.arg(clients::compile("quota", &[]));
-    let mut second = Guest::start(second);
-    events.until("queued", "second");
+    let mut second = home.queued("second", &["--mem-limit", "10GiB"]);
     let pid = home.daemons()[0];
     kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).unwrap();
     until("the next daemon has both", || {
@@ -43,12 +35,7 @@ fn a_run_that_queues_is_registered_again_with_the_next_daemon() {
 /// A `run` whose daemon gives these answers and hangs up.
 fn answered(replies: Vec<ControlReply>) -> Output {
     let home = Home::new("");
-    let gpu = home.gpu().spec().trim_start_matches("name=");
-    let folder = home.folder().join(format!("gpushare/d/soft-{gpu}"));
-    fs::create_dir_all(&folder).expect("the folder is writable");
-    let closed = fs::Permissions::from_mode(0o700);
-    fs::set_permissions(home.folder().join("gpushare"), closed).expect("it is ours");
-    let listener = UnixListener::bind(folder.join(CONTROL)).expect("the folder is writable");
+    let listener = home.listener();
     let daemon = thread::spawn(move || {
         let (mut socket, _) = listener.accept().expect("the command connects");
         let (mut decoder, mut asked) = (Decoder::default(), 0);
@@ -64,7 +51,12 @@ fn answered(replies: Vec<ControlReply>) -> Output {
                     encode(0, &Hello::of_this_build(7), &mut frames).expect("a hello");
                 }
                 for reply in replies.iter().filter(|_| id > 0) {
-                    encode(id, reply, &mut frames).expect("a reply");
+                    // The end of a tenant answers nothing.
+                    let of = match reply {
+                        ControlReply::End { .. } => 0,
+                        _ => id,
+                    };
+                    encode(of, reply, &mut frames).expect("a reply");
                 }
                 socket.write_all(&frames).expect("it is read");
             }
@@ -94,6 +86,17 @@ fn a_run_that_is_refused_while_it_queues_ends() {
     let replies = vec![ControlReply::Queued { why }, ControlReply::Error(refusal)];
     let told = told(&answered(replies));
     assert!(told.contains("device 0 is gone"), "{told}");
+}
+
+#[test]
+fn a_run_that_is_ended_while_it_queues_does_not_start() {
+    let why = "waits".to_owned();
+    let end = ControlReply::End {
+        signal: 15,
+        why: "ended by uid 0".to_owned(),
+    };
+    let told = told(&answered(vec![ControlReply::Queued { why }, end]));
+    assert!(told.contains("was not started: ended by uid 0"), "{told}");
 }
 
 #[test]

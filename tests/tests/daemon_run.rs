@@ -127,11 +127,7 @@ fn a_command_that_is_not_there_does_not_wait_for_memory() {
 fn a_request_that_does_not_fit_is_reported_and_starts_when_it_fits() {
     let home = Home::new("mem=16GiB");
     let first = home.guest("first", &["--mem-limit", "10GiB"]);
-    let mut events = home.events();
-    let mut second = home.run("second", &["--mem-limit", "10GiB"]);
-    second.arg(clients::compile("quota", &[]));
-    let mut second = Guest::start(second);
-    events.until("queued", "second");
+    let mut second = home.queued("second", &["--mem-limit", "10GiB"]);
     first.finish().silently();
     assert_eq!(second.ask("init"), "init 0");
     assert_eq!(second.ask(&format!("alloc {}", 9 * GIB)), GRANTED);

@@ -1,9 +1,7 @@
 //! A daemon that hangs, before its greeting or after it: commands give up in their time.
 
-use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
@@ -76,12 +74,7 @@ fn a_connection_that_is_taken_late_is_made() {
 #[test]
 fn a_run_whose_daemon_never_answers_ends_by_its_start_timeout() {
     let home = Home::new("");
-    let gpu = home.gpu().spec().trim_start_matches("name=");
-    let folder = home.folder().join(format!("gpushare/d/soft-{gpu}"));
-    fs::create_dir_all(&folder).expect("the folder is writable");
-    let closed = fs::Permissions::from_mode(0o700);
-    fs::set_permissions(home.folder().join("gpushare"), closed).expect("it is ours");
-    let listener = UnixListener::bind(folder.join(CONTROL)).expect("the folder is writable");
+    let listener = home.listener();
     let daemon = thread::spawn(move || {
         let (mut socket, _) = listener.accept().expect("the command connects");
         greet(&socket);

@@ -1,7 +1,7 @@
 //! Limits in percent under a daemon: as many equal parts as fit a GPU run on it concurrently. A
 //! tenant that does not fit waits, and is told so before it starts.
 
-use gpushare_tests::{GIB, Guest, Home, MIB, clients};
+use gpushare_tests::{GIB, Guest, Home, MIB};
 
 /// A GPU of 16 GiB whose contexts take 64 MiB. Before a context is measured, 512 MiB are reserved
 /// for each.
@@ -65,11 +65,7 @@ fn a_second_half_that_is_requested_queues_and_says_what_to_do() {
     let home = Home::new(GPU);
     let half = ["--mem-limit", "50%", "--mem-request", "50%"];
     let first = home.guest("first", &half);
-    let mut events = home.events();
-    let mut second = home.run("second", &half);
-    second.arg(clients::compile("quota", &[]));
-    let mut second = Guest::start(second);
-    events.until("queued", "second");
+    let mut second = home.queued("second", &half);
     first.finish().silently();
     assert_eq!(second.ask("init"), "init 0");
     let told = second.finish().stderr;
@@ -88,11 +84,7 @@ fn a_second_half_that_is_requested_queues_and_says_what_to_do() {
 fn a_limit_that_is_set_to_a_part_makes_room_for_the_others() {
     let home = Home::new(GPU);
     let mut first = home.guest("first", &["--mem-limit", "12GiB"]);
-    let mut events = home.events();
-    let mut second = home.run("second", &["--mem-limit", "50%"]);
-    second.arg(clients::compile("quota", &[]));
-    let mut second = Guest::start(second);
-    events.until("queued", "second");
+    let mut second = home.queued("second", &["--mem-limit", "50%"]);
     let set = home.gpushare(&["set", "first", "--mem-limit", "50%"]);
     assert!(set.status.success(), "{set:?}");
     assert_eq!(second.ask("init"), "init 0");
