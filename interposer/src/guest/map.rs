@@ -10,7 +10,7 @@ const SHARDS: usize = 16;
 
 /// Spreads handles over a table: addresses, whose low bits are nearly constant.
 #[derive(Debug, Default)]
-struct Spread(u64);
+pub(crate) struct Spread(u64);
 
 impl Hasher for Spread {
     fn finish(&self) -> u64 {
@@ -28,9 +28,16 @@ impl Hasher for Spread {
         let spread = (self.0 ^ handle).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = spread ^ (spread >> 32);
     }
+
+    fn write_usize(&mut self, handle: usize) {
+        self.write_u64(handle as u64);
+    }
 }
 
-type Shard<V> = HashMap<u64, V, BuildHasherDefault<Spread>>;
+/// A table keyed by handles of one type.
+pub(crate) type ByHandle<K, V> = HashMap<K, V, BuildHasherDefault<Spread>>;
+
+type Shard<V> = ByHandle<u64, V>;
 
 /// A map keyed by a driver's handle, empty again in a forked child. Handles of one kind, one map.
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! The tracker's state, and its lock.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,6 +8,7 @@ use gpushare_cuda_abi::cuda::{CUcontext, CUstream};
 
 use crate::driver::device::DeviceKey;
 use crate::guest::fork::ForkLocal;
+use crate::guest::map::ByHandle;
 
 /// Number of a context in this process. 0 is a context without a number, because more than 4095
 /// contexts are alive.
@@ -94,8 +94,8 @@ pub(super) struct Stream {
 /// The contexts, streams and captures that are known, under the tracker's lock.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    pub(super) contexts: HashMap<CUcontext, Context>,
-    pub(super) streams: HashMap<CUstream, Stream>,
+    pub(super) contexts: ByHandle<CUcontext, Context>,
+    pub(super) streams: ByHandle<CUstream, Stream>,
     /// Captures that have begun and, as far as is known, have not ended.
     pub(super) captures: Vec<Capture>,
     /// Numbers of contexts that have ended, while something still carries them.
