@@ -73,7 +73,7 @@ impl Slices {
         let stuck = now.saturating_add(left.saturating_mul(2).clamp(STUCK, PATIENCE));
         let limit = *self.full.get_or_insert(stuck);
         if now >= limit {
-            self.overran(now, limit);
+            let _ = self.overran(now, limit);
             return None;
         }
         Some(Full {
@@ -103,10 +103,10 @@ impl Slices {
 
     /// The slice that is waited for until `limit` did not end in time, or its end cannot be
     /// noticed: launches continue. The slices are the process's, so this holds for all its threads;
-    /// each of those that wait may say so, and the slice counts once.
-    pub fn overran(&mut self, now: u64, limit: u64) {
+    /// each of those that wait may say so, and the slice counts once. Whether a new one begins.
+    pub fn overran(&mut self, now: u64, limit: u64) -> bool {
         if self.full != Some(limit) {
-            return;
+            return false;
         }
         (self.used, self.count) = (0, 0);
         self.full = None;
@@ -115,6 +115,20 @@ impl Slices {
             self.strikes = 0;
             self.spared_until = now.saturating_add(SPARED);
         }
+        true
+    }
+
+    /// Whether the parts of the time of all launches leave no room for one more of `ns`
+    /// nanoseconds.
+    #[inline]
+    pub fn is_used_up(&self, slice: u64, ns: u64) -> bool {
+        self.used.saturating_add(ns) > slice
+    }
+
+    /// Whether nothing was admitted in this slice.
+    #[inline]
+    pub fn is_new(&self) -> bool {
+        self.count == 0
     }
 
     /// So many launches go that are expected to take so long together (ns).
@@ -236,7 +250,12 @@ mod tests {
         let gives_up = |slices: &mut Slices, now| {
             slices.admitted(1, SLICE);
             let full = slices.ask(now, SLICE, SLICE, 0, 0).unwrap();
-            (0..STRIKES).for_each(|_| slices.overran(now, full.limit));
+            assert!(slices.overran(now, full.limit) && slices.is_new());
+            slices.admitted(1, SLICE / 2);
+            for _ in 1..STRIKES {
+                assert!(!slices.overran(now, full.limit) && !slices.is_new());
+            }
+            slices.put_back(1, SLICE / 2);
         };
         for at in 1..STRIKES {
             gives_up(&mut slices, u64::from(at) * 10 * MS);
@@ -280,6 +299,7 @@ mod tests {
         slices.rest();
         assert_eq!(slices.room(MS, SLICE, 0), 300 * US);
         assert_eq!(slices.room(MS, SLICE, 400 * US), 100 * US);
+        assert!(!slices.is_used_up(SLICE, 300 * US) && slices.is_used_up(SLICE, 301 * US));
         assert!(slices.fills(MS, SLICE, 50 * US, SLICE + 1));
         assert!(!slices.fills(MS, SLICE, 50 * US, SLICE));
     }

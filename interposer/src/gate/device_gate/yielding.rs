@@ -106,12 +106,12 @@ impl DeviceGate {
         }
         let left = inner.window.left(now);
         let full = inner.slices.ask(now, slice, expected.ns, in_stream, left);
-        if full.is_none() {
+        if inner.slices.is_new() {
             inner.window.counts_anew();
-            if inner.window.is_stuck() {
-                // The slice did not end in time.
-                inner.window.goes_on(now);
-            }
+        }
+        if full.is_none() && inner.window.is_stuck() {
+            // The slice did not end in time.
+            inner.window.goes_on(now);
         }
         full
     }
@@ -122,8 +122,9 @@ impl DeviceGate {
         if !self.mark_touched(thread) {
             // A capture may be in the way: its end would go unnoticed.
             let mut inner = self.lock();
-            inner.slices.overran(clock::now(), full.limit);
-            inner.window.counts_anew();
+            if inner.slices.overran(clock::now(), full.limit) {
+                inner.window.counts_anew();
+            }
             return;
         }
         let _exact = Exact::begin();
@@ -217,12 +218,12 @@ impl DeviceGate {
 }
 
 impl Inner {
-    /// For how long a stream has work with one more launch, at least (ns); 0 where that is within
-    /// the slice in any stream.
+    /// For how long a stream has work with one more launch, at least (ns); 0 where that decides
+    /// nothing: no stream's is beyond the slice, or the slice is used up.
     #[inline]
     fn in_stream_with(&self, slice: u64, stream_key: StreamKey, expected: Expected) -> u64 {
         let with = |has: u64| has.saturating_add(expected.in_stream);
-        if with(self.window.longest()) <= slice || expected.in_stream <= expected.ns {
+        if self.slices.is_used_up(slice, expected.ns) || with(self.window.longest()) <= slice {
             return 0;
         }
         with(self.window.in_stream(stream_key))
