@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use gpushare_protocol::wire::{ShareRow, ShareState};
 use gpushare_tests::{Daemon, Gpu, Guest, Tenant, assert_measured, until};
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -159,7 +160,7 @@ fn a_daemon_that_dies_or_hangs_leaves_no_gate_closed() {
         let state = daemon.share("two").state;
         matches!(state, ShareState::Yielding { .. } | ShareState::Held { .. })
     });
-    let pid = nix::unistd::Pid::from_raw(i32::try_from(daemon.pid()).expect("a pid"));
+    let pid = Pid::from_raw(i32::try_from(daemon.pid()).expect("a pid"));
     gpu.stop(pid);
     a.goes_on(50);
     b.goes_on(50);
@@ -253,4 +254,41 @@ fn a_capped_tenant_that_is_alone_does_not_pay_for_a_modules_load() {
     println!("the launch after a load of 2 s took {took:?}");
     assert_measured!(took < Duration::from_secs(2), "{took:?}");
     guest.finish().silently();
+}
+
+/// The engine time that a process has had (ns).
+fn served_to(gpu: &Gpu, pid: Pid) -> u64 {
+    let devices = gpu.truths();
+    let processes = devices.iter().flat_map(|device| &device.processes);
+    let own = processes.filter(|process| process.pid == pid.as_raw());
+    own.map(|process| process.served[0]).sum()
+}
+
+#[test]
+#[ignore = "long tier: 14 s; prints the shares of ADR 208"]
+fn a_program_of_many_streams_has_the_share_of_one_with_one() {
+    for kernel in [200 * US, 500 * US] {
+        let gpu = Gpu::new("");
+        let daemon = Daemon::start(&gpu);
+        let (one, many) = (daemon.tenant("one", &[]), daemon.tenant("many", &[]));
+        let (mut a, mut b) = (working(&one, 200 * US), started(&many));
+        assert_eq!(b.ask(&format!("storm 6 {kernel}")), "storm 0");
+        until("both are measured", || {
+            ["one", "many"].map(|name| daemon.share(name).over_ms >= 2000) == [true, true]
+        });
+        let pids = [a.pid(), b.pid()];
+        let served = || pids.map(|pid| served_to(&gpu, pid));
+        let (before, began) = (served(), Instant::now());
+        std::thread::sleep(Duration::from_secs(4));
+        let after = served();
+        let time = began.elapsed().as_nanos() as f64;
+        let [one, many] = [0, 1].map(|at| (after[at] - before[at]) as f64 / time * 100.0);
+        println!(
+            "{} us: one stream {one:.1} %, thirteen {many:.1} %",
+            kernel / US
+        );
+        assert_measured!(many <= one * 1.25, "{many:.1} % beside {one:.1}");
+        a.stops();
+        b.calms();
+    }
 }

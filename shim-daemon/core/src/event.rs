@@ -305,8 +305,8 @@ pub struct Sample {
     pub processes: Option<Vec<ProcessSample>>,
     /// The memory that it lists for all other processes, together.
     pub strangers: Bytes,
-    /// What the processes of each tenant had charged all through the look: the less of before and
-    /// after it.
+    /// The memory that the processes of each tenant had charged throughout the look: the smaller of
+    /// their charges before and after it.
     pub charged: BTreeMap<TenantId, Bytes>,
 }
 

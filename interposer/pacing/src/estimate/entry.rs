@@ -11,7 +11,7 @@ const TIMED_SOON: u32 = 16;
 /// taken.
 const TRIES: u8 = 2 * SAMPLES;
 
-/// What [`Entry::spread`] is counted in.
+/// The unit of [`Entry::spread`]: sixteenths.
 const SPREAD: u64 = 16;
 
 /// The record of a key.
@@ -153,8 +153,8 @@ impl Entry {
         self.mean.saturating_mul(spread) / SPREAD
     }
 
-    /// The shortest time for which one of the timed operations was in its stream. Each was for all
-    /// of its time, while it has had but a part of the device.
+    /// How many times the `quartile` the shortest of the timed operations was in its stream
+    /// (sixteenths). While an operation is in its stream it has only its part of the device.
     fn spread(&self, quartile: u64) -> u16 {
         let count = usize::from(self.taken.min(SAMPLES));
         let times = self.samples.iter().zip(&self.beside).take(count);

@@ -19,7 +19,7 @@ pub(super) struct Longest {
     had: u64,
     /// When the first of it was submitted.
     pub(super) from: u64,
-    /// What all the complete work takes by its parts of the time (ns).
+    /// The parts of the time that all completed operations take together (ns).
     credited: u64,
 }
 
@@ -63,7 +63,8 @@ impl<M> Window<M> {
             credited,
             ..
         } = core::mem::take(&mut self.streams);
-        // What was learned beside streams that are idle now may be too much.
+        // The times in the stream may be too long: they were learned while other streams, which are
+        // idle now, delayed the operations.
         let had = had.min(self.stirred.saturating_sub(from));
         self.service.measured = self
             .service

@@ -6,8 +6,8 @@
 //! and sparse arrays.
 //!
 //! A multicast object takes no memory. It is an allocation without a charge, with references and
-//! mappings like any other, and holds what is bound to it. What another process exported, memory or
-//! an object, is entered in the same way: its exporter is charged (ADR 207).
+//! mappings like any other, and holds what is bound to it. Memory or an object that
+//! another process exported is entered in the same way; its exporter is charged (ADR 207).
 //!
 //! A reference or a hold is taken out before the driver is asked to release it, and either put back
 //! or settled afterwards. Another thread may get the released handle or address immediately. Memory

@@ -279,7 +279,8 @@ fn a_void_variable_leaves_the_device_files_to_name_the_gpus() {
     };
     let void = "NVIDIA_VISIBLE_DEVICES=void";
     assert_eq!(asks(json!({}), void), ["/dev/nvidia1"]);
-    // What names devices goes before, and without the word files are no request.
+    // An annotation that names devices has priority over the device files. Without `void` the
+    // device files ask for nothing.
     let named = json!({"gpushare.io/devices": "0"});
     assert_eq!(asks(named, void), ["0"]);
     assert_eq!(asks(json!({}), "NVIDIA_VISIBLE_DEVICES=GPU-b"), ["GPU-b"]);

@@ -107,7 +107,7 @@ fn a_stream_with_little_to_do_leaves_the_time_to_one_with_much() {
     assert_eq!(window.expected(BOUNDS, 1).ns, TOOK);
 }
 
-/// What is reported of four operations of key 1, in so many streams, that were complete at once.
+/// The service that the window reports for four operations of key 1 in so many streams.
 fn service_in(streams: usize) -> u64 {
     let mut window = knowing(4);
     for at in 0..4 {
