@@ -43,7 +43,7 @@ pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>,
     if arguments.daemon == UseDaemon::Off {
         check_terms(arguments, plan)?;
     }
-    let Some(mut talk) = daemon::for_plan(plan, arguments.daemon)? else {
+    let Some(mut talk) = daemon::for_plan(plan, arguments.daemon, Duration::MAX)? else {
         plan.tenant.mark(&mut plan.environment);
         return Ok(None);
     };
@@ -72,16 +72,20 @@ pub(crate) fn register(plan: &mut Plan, arguments: &Run) -> Result<Option<Talk>,
                     return Err(too_late(plan, arguments, why));
                 }
                 let lost = format!("lost the daemon at {}: {error}", talk.folder().display());
-                if queued.take().is_none() {
+                let Some(why) = queued.take() else {
                     return Err(Failure::ours(lost));
-                }
+                };
                 // No daemon stores what queues. The place in the queue is lost.
                 let name = &plan.tenant.name;
                 output::note(&format!(
                     "{lost}; {name} is registered again with the next one"
                 ));
-                talk =
-                    daemon::for_plan(plan, arguments.daemon)?.ok_or_else(|| Failure::ours(lost))?;
+                let most = left().unwrap_or(Duration::MAX);
+                let next = daemon::for_plan(plan, arguments.daemon, most);
+                if left().is_some_and(|left| left.is_zero()) {
+                    return Err(too_late(plan, arguments, &why));
+                }
+                talk = next?.ok_or_else(|| Failure::ours(lost))?;
                 id = ask(&mut talk)?;
                 continue;
             }

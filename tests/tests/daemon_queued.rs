@@ -32,8 +32,9 @@ fn a_run_that_queues_is_registered_again_with_the_next_daemon() {
     assert!(ended.stderr.contains("registered again"), "{ended:?}");
 }
 
-/// A `run` whose daemon gives these answers and hangs up.
-fn answered(replies: Vec<ControlReply>) -> Output {
+/// A `run` with these flags, whose daemon gives these answers, hangs up, and greets no other
+/// connection.
+fn answered(flags: &[&str], replies: Vec<ControlReply>) -> Output {
     let home = Home::new("");
     let listener = home.listener();
     let daemon = thread::spawn(move || {
@@ -61,13 +62,11 @@ fn answered(replies: Vec<ControlReply>) -> Output {
                 socket.write_all(&frames).expect("it is read");
             }
         }
+        listener
     });
-    let output = home
-        .run("one", &["--mem-limit", "1GiB"])
-        .args(["echo", "ran"])
-        .output();
+    let output = home.run("one", flags).args(["echo", "ran"]).output();
     daemon.join().expect("it served");
-    assert!(home.daemons().is_empty(), "no other is started");
+    until("none that it started is left", || home.daemons().is_empty());
     output.expect("gpushare starts")
 }
 
@@ -84,7 +83,7 @@ fn a_run_that_is_refused_while_it_queues_ends() {
     let why = "waits".to_owned();
     let refusal = WireError::new(ErrorCode::BadLimits, "device 0 is gone");
     let replies = vec![ControlReply::Queued { why }, ControlReply::Error(refusal)];
-    let told = told(&answered(replies));
+    let told = told(&answered(&[], replies));
     assert!(told.contains("device 0 is gone"), "{told}");
 }
 
@@ -95,12 +94,22 @@ fn a_run_that_is_ended_while_it_queues_does_not_start() {
         signal: 15,
         why: "ended by uid 0".to_owned(),
     };
-    let told = told(&answered(vec![ControlReply::Queued { why }, end]));
+    let told = told(&answered(&[], vec![ControlReply::Queued { why }, end]));
     assert!(told.contains("was not started: ended by uid 0"), "{told}");
 }
 
 #[test]
 fn a_run_whose_daemon_leaves_without_an_answer_ends() {
-    let told = told(&answered(Vec::new()));
+    let told = told(&answered(&[], Vec::new()));
     assert!(told.contains("lost the daemon"), "{told}");
+}
+
+#[test]
+fn a_start_timeout_bounds_the_wait_for_the_next_daemon() {
+    let why = "waits".to_owned();
+    let flags = ["--start-timeout", "1s"];
+    let told = told(&answered(&flags, vec![ControlReply::Queued { why }]));
+    let over = "--start-timeout of 1s is over, and tenant one waits";
+    assert!(told.contains("registered again"), "{told}");
+    assert!(told.contains(over), "{told}");
 }

@@ -14,9 +14,15 @@ use crate::plan::Plan;
 use gpushare_protocol::limits::Limits;
 use std::ffi::OsStr;
 use std::path::Path;
+use std::time::Duration;
 
-/// Connects the plan's program to its daemon; `None` if it is to run without.
-pub(crate) fn for_plan(plan: &Plan, when: UseDaemon) -> Result<Option<Talk>, Failure> {
+/// Connects the plan's program to its daemon; `None` if it is to run without. A daemon that does not
+/// serve yet is waited for: as long as it usually takes, and at most `most`.
+pub(crate) fn for_plan(
+    plan: &Plan,
+    when: UseDaemon,
+    most: Duration,
+) -> Result<Option<Talk>, Failure> {
     let needed = is_needed(&plan.limits);
     if when == UseDaemon::Off {
         plan.limits.clone().without_daemon()?;
@@ -35,7 +41,12 @@ pub(crate) fn for_plan(plan: &Plan, when: UseDaemon) -> Result<Option<Talk>, Fai
     if when == UseDaemon::Auto && stays && !needed {
         return Ok(None);
     }
-    match for_program(&plan.gpu, &plan.environment, plan.tenant.name.as_str()) {
+    match for_program(
+        &plan.gpu,
+        &plan.environment,
+        plan.tenant.name.as_str(),
+        most,
+    ) {
         Ok(talk) => Ok(Some(talk)),
         Err(Without::Impossible(why)) if when == UseDaemon::Auto && !needed => {
             output::note(&format!(

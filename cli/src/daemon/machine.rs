@@ -120,8 +120,8 @@ fn absent() -> Option<Silence> {
     is_enabled.then_some(Silence::Enabled)
 }
 
-/// Waits until it serves, if there is one; `None` where the machine has none.
-pub(super) fn wait() -> Result<Option<Talk>, Failure> {
+/// Waits until it serves, if there is one, for at most `most`; `None` where the machine has none.
+pub(super) fn wait(most: Duration) -> Result<Option<Talk>, Failure> {
     let (began, mut told) = (Instant::now(), None);
     loop {
         let silence = match look() {
@@ -132,7 +132,8 @@ pub(super) fn wait() -> Result<Option<Talk>, Failure> {
             Machine::Silent(silence) => silence,
         };
         let waited = began.elapsed();
-        if waited >= silence.patience() {
+        let patience = silence.patience().min(most);
+        if waited >= patience {
             return Err(Failure::ours(format!(
                 "{silence} (waited {} s): start it (systemctl start gpushared), or give --daemon off to run without guarantees; \
                  on a machine that is to have none, disable its unit and remove {NODE}",
@@ -143,7 +144,7 @@ pub(super) fn wait() -> Result<Option<Talk>, Failure> {
             told = Some(silence);
             output::note(&format!(
                 "{silence}: waiting up to {} s for it",
-                silence.patience().as_secs()
+                patience.as_secs()
             ));
         }
         sleep(PAUSE);

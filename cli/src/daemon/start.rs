@@ -50,20 +50,21 @@ fn own_folder(gpu: &Gpu, environment: &Environment, tenant: &str) -> Result<Path
     Ok(own_daemons(runtime_dir.as_deref())?.join(gpu.world(tenant)))
 }
 
-/// Connects to the daemon of the program's GPU world. `tenant` names a software GPU that has no
-/// name of its own.
+/// Connects to the daemon of the program's GPU world, which may take `most`. `tenant` names a
+/// software GPU that has no name of its own.
 pub(super) fn for_program(
     gpu: &Gpu,
     environment: &Environment,
     tenant: &str,
+    most: Duration,
 ) -> Result<Talk, Without> {
     if gpu.is_real()
-        && let Some(talk) = machine::wait().map_err(Without::NotNow)?
+        && let Some(talk) = machine::wait(most).map_err(Without::NotNow)?
     {
         return Ok(talk);
     }
     let folder = own_folder(gpu, environment, tenant).map_err(Without::Impossible)?;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + PATIENCE.min(most);
     let mut started: Option<Child> = None;
     loop {
         match Talk::connect(&folder) {
