@@ -16,8 +16,8 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-/// Connects the plan's program to its daemon; `None` if it is to run without. A daemon that does not
-/// serve yet is waited for: as long as it usually takes, and at most `most`.
+/// Connects the plan's program to its daemon; `None` if it is to run without. A daemon that does
+/// not serve yet is waited for: as long as it usually takes, and at most `most`.
 pub(crate) fn for_plan(
     plan: &Plan,
     when: UseDaemon,
