@@ -149,10 +149,13 @@ fn a_kernels_time_is_its_instructions_times_their_cost() {
         || {
             start();
             let (word, count) = (memory(64), kernel(COUNT, c"count"));
-            let (begin, end) = (event(), event());
-            assert_eq!(cuEventRecord(begin, CUstream::NULL), OK);
-            assert_eq!(start_kernel(count, CUstream::NULL, 2, 32, &[word]), OK);
-            assert_eq!(cuEventRecord(end, CUstream::NULL), OK);
+            let (stream, begin, end) = (free_stream(), event(), event());
+            // The host is not waited for between the two events.
+            let gate = Gate::close(stream);
+            assert_eq!(cuEventRecord(begin, stream), OK);
+            assert_eq!(start_kernel(count, stream, 2, 32, &[word]), OK);
+            assert_eq!(cuEventRecord(end, stream), OK);
+            gate.open();
             assert_eq!(cuEventSynchronize(end), OK);
             let ms = get(0_f32, |out| cuEventElapsedTime(out, begin, end));
             // 64 threads of three instructions, and 5 us for the launch. The host computes them in

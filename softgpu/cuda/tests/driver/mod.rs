@@ -305,6 +305,22 @@ pub(crate) fn spin(stream: CUstream, ns: u64) {
     );
 }
 
+/// Occupies the device until the gate is opened. `stream` has nothing before it.
+pub(crate) fn occupy(stream: CUstream) -> Gate {
+    let words = pinned(2);
+    let own = words.wrapping_add(1);
+    let (mut ns, mut own, mut peer) = (0_u64, own.addr() as u64, words.addr() as u64);
+    let mut value = 1_u32;
+    let values = &mut [
+        (&raw mut ns).cast(),
+        (&raw mut own).cast(),
+        (&raw mut peer).cast(),
+        (&raw mut value).cast(),
+    ];
+    assert_eq!(launch(function("meet"), stream, values), OK);
+    Gate(words)
+}
+
 /// Writes `value` to `words` words.
 pub(crate) fn fill(stream: CUstream, at: CUdeviceptr, words: u64, value: u32) -> CUresult {
     let (mut at, mut words, mut value) = (at, words, value);
@@ -331,7 +347,7 @@ pub(crate) fn first_of(nodes: *const CUgraphNode) -> CUgraphNode {
     unsafe { nodes.read() }
 }
 
-/// A blocked stream. [`open`](Self::open) unblocks it.
+/// A blocked stream, or a kernel that waits on the device. [`open`](Self::open) unblocks it.
 pub(crate) struct Gate(*mut u32);
 
 impl Gate {
@@ -342,7 +358,7 @@ impl Gate {
         Self(word)
     }
 
-    /// Unblocks the stream.
+    /// Unblocks it.
     pub(crate) fn open(self) {
         put(self.0, 1);
     }
