@@ -24,6 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/asleep.h"
 #include "common/driver.h"
 
 typedef unsigned long long dptr;
@@ -102,7 +103,7 @@ static long wrong(void) {
 }
 
 static sigjmp_buf out;
-static atomic_int jumped, ready;
+static atomic_int jumped, leaper;
 static void jump(int number) {
     (void)number;
     siglongjmp(out, 1);
@@ -112,7 +113,7 @@ static void *leaps(void *nothing) {
     static char byte;
     CALL("cuCtxSetCurrent", (void *))(context);
     if (sigsetjmp(out, 1) == 0) {
-        ready = 1;
+        leaper = (int)syscall(SYS_gettid);
         CALL("cuMemcpyHtoD_v2", (dptr, const void *, size_t))(0, &byte, 1);
         jumped = 2;
     } else {
@@ -127,11 +128,12 @@ static int leap(void) {
     pthread_t thread;
     struct sigaction action = {.sa_handler = jump};
     sigaction(SIGUSR1, &action, NULL);
-    jumped = ready = 0;
+    jumped = leaper = 0;
     pthread_create(&thread, NULL, leaps, NULL);
-    while (!jumped) {
-        usleep(20000);
-        if (ready && !jumped) pthread_kill(thread, SIGUSR1);
+    /* Its copy is held once it is seen asleep a few times in a row: it holds no lock of the loader. */
+    for (int seen = 0; !jumped; usleep(2000)) {
+        seen = leaper && sleeps(leaper) ? seen + 1 : 0;
+        if (seen == 5) pthread_kill(thread, SIGUSR1);
     }
     return jumped;
 }

@@ -95,7 +95,8 @@ impl Dealer {
             mixed_up: Arc::default(),
             bank: Bank::default(),
             movability: Movability::Fixed,
-            drain_ms: Arc::default(),
+            // A test that is about the bound sets it: the usual 2 s would judge the machine.
+            drain_ms: Arc::new(AtomicU32::new(60_000)),
             store: Arc::default(),
             rivals: Arc::default(),
         };

@@ -1,10 +1,12 @@
 //! A daemon's commands about tenants whose memory moves, and its answers.
 
 use gpushare_protocol::wire::{
-    Control, ControlReply, Cursor, Listing, ResidencyRow, Rows, SwapRoom, SwapRow, TenantSwaps,
+    Control, ControlReply, Cursor, Listing, Place, ResidencyRow, Rows, SwapRoom, SwapRow,
+    TenantSwaps,
 };
 
 use crate::daemon::Daemon;
+use crate::waiting::until;
 
 impl Daemon {
     /// Where the memory of a tenant on its only device is.
@@ -52,10 +54,17 @@ impl Daemon {
         (room, tenant.expect("a row"))
     }
 
-    /// Suspends a tenant. Its memory has left the device then.
+    /// Suspends a tenant. Its memory has left the device then. A tenant whose work has not ended
+    /// in time on a busy machine, or that was refused host memory, runs on, which is the command's
+    /// answer, and is asked again until it is out.
     #[track_caller]
     pub fn suspend(&self, name: &str) {
-        assert_eq!(self.asks_to_leave(name), ControlReply::Done);
+        if let ControlReply::Error(error) = self.asks_to_leave(name) {
+            assert!(error.message.contains("has not left yet"), "{error:?}");
+            until("it leaves at last", || {
+                self.residency(name).place == Place::Out
+            });
+        }
     }
 
     /// The answer to the command that suspends a tenant.

@@ -38,7 +38,6 @@ impl Going {
         let mut scene = Scene::with(SPEC, "init", &all);
         scene.does(&["alloc 0 2097152", "fill 0 1", "word"]);
         scene.provided(scene.charged());
-        scene.dealer.drains_within(60_000);
         Self { scene, trace }
     }
 

@@ -8,7 +8,6 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::thread;
 
-use gpushare_protocol::wire::{ControlReply, Place};
 use gpushare_tests::process::is_dead;
 use gpushare_tests::sweep::{Steps, chosen, is_every_step, said};
 use gpushare_tests::{Guest, MIB, Tenant, until};
@@ -48,21 +47,10 @@ fn may_lose(function: &str, effect: &str) -> bool {
     function == "pread64.file" && effect != "short"
 }
 
-/// Suspends a tenant. One that is refused host memory while it leaves runs on, which is the
-/// command's answer, and is asked again until it is out.
-fn leaves(scene: &Scene, name: &str) {
-    if let ControlReply::Error(error) = scene.daemon.asks_to_leave(name) {
-        assert!(error.message.contains("has not left yet"), "{error:?}");
-        until("it leaves at last", || {
-            scene.daemon.residency(name).place == Place::Out
-        });
-    }
-}
-
 /// A first tenant whose memory is stored for a second one, as far as that succeeds.
 fn spills(scene: &Scene) -> [(Tenant, Guest); 2] {
     let one = scene.filled("one", 3);
-    leaves(scene, "one");
+    scene.daemon.suspend("one");
     let two = scene.filled("two", 4);
     until("its memory is stored, or cannot be", || {
         let failed = ["spill-failed", "host-failed"];
