@@ -57,6 +57,20 @@ fn alerts_and_the_dashboard_name_metrics_that_there_are() {
     }
 }
 
+/// What is charged includes what is off the GPU; the GPU's capacity is no bound of that.
+#[test]
+fn what_the_dashboard_stacks_to_capacity_is_on_the_gpu() {
+    let board = read("packaging/grafana/gpushare.json");
+    let charged = "gpushare_tenant_memory_charged_bytes";
+    let (_, panel) = board.split_once("stacked to capacity").expect("a panel");
+    let panel = panel.split("\"title\"").next().unwrap_or(panel);
+    let query = panel.lines().find(|line| line.contains(charged));
+    let query = query.expect("it stacks what is charged");
+    let less = "- (gpushare_tenant_memory_swapped_bytes";
+    assert!(query.contains(less), "{query}");
+    assert!(panel.contains("gpushare_gpu_memory_capacity_bytes"));
+}
+
 #[test]
 fn the_reference_lists_every_metric_and_no_other() {
     let text = read("docs/OPERATIONS.md");

@@ -427,6 +427,8 @@ pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
     settings.spill = file.swap.apply(&mut settings.policy.swap)?;
     if settings.policy.swap.host.is_zero() {
         refuse_swap(text, &file)?;
+        let classes = &settings.containers.classes;
+        containers::refuse_moves(classes, &settings.defaults, &settings.maxima)?;
     }
     if file.driver_fence == Fence(Switch::On) {
         settings.fences = cgroup::unified();

@@ -5,10 +5,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use gpushare_inject::cdi;
+use gpushare_protocol::injection::DEVICE_FILE;
 use gpushare_protocol::limits::{Limits, Maxima};
+use gpushare_protocol::uuid::Uuid;
 use serde::Deserialize;
 
-use super::Variables;
+use super::{NO_HOST, Variables};
 use crate::containers::{Class, Containers, Rule};
 
 /// The section as it is written.
@@ -117,6 +119,11 @@ impl ClassRow {
                     .to_owned(),
             ));
         }
+        if let Some(device) = self.devices.iter().find(|device| !names_device(device)) {
+            return Err(refused(format!(
+                "devices: {device:?} is refused; accepted: indices, UUIDs, device files such as {DEVICE_FILE}0, and all"
+            )));
+        }
         let environment: Variables = self.limits.clone().into_iter().collect();
         if let Some((name, value)) = environment.iter().find(|(name, _)| !Limits::reads(name)) {
             return Err(refused(format!(
@@ -132,6 +139,35 @@ impl ClassRow {
             environment,
         })
     }
+}
+
+/// Whether a node may have a device of this name. Which devices it has is known once it runs.
+fn names_device(name: &str) -> bool {
+    let number = name.strip_prefix(DEVICE_FILE).unwrap_or(name);
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_number || name == "all" || Uuid::parse(name, '-').is_some()
+}
+
+/// Refuses a class by which memory would move, on a node that has no host memory for it. `defaults`
+/// and `maxima` are the node's.
+pub(super) fn refuse_moves(
+    classes: &[Class],
+    defaults: &Variables,
+    maxima: &Variables,
+) -> Result<(), String> {
+    for Class {
+        name, environment, ..
+    } in classes
+    {
+        let refused = |why: String| format!("[classes.{name}]: {why}");
+        let failed = |error: gpushare_protocol::limits::LimitError| refused(error.to_string());
+        let most = Maxima::read(pairs(maxima)).map_err(failed)?;
+        let limits = Limits::from_env_under(pairs(environment), pairs(defaults), most);
+        if let Some(error) = limits.map_err(failed)?.policy().refuse_moves(NO_HOST) {
+            return Err(refused(error.to_string()));
+        }
+    }
+    Ok(())
 }
 
 fn pairs(all: &Variables) -> Vec<(OsString, OsString)> {

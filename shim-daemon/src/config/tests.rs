@@ -383,3 +383,32 @@ fn a_spill_folder_and_its_limit_are_what_the_file_says() {
         );
     }
 }
+
+#[test]
+fn a_class_that_moves_memory_needs_a_budget_on_the_host() {
+    let class = "[classes.big.limits]\nGPUSHARE_OVERSUBSCRIBE = \"swap\"\n";
+    let error = read(class, Settings::default()).unwrap_err();
+    assert!(error.starts_with("[classes.big]: "), "{error}");
+    assert!(error.contains("[swap] host"), "{error}");
+    read(
+        &format!("[swap]\nhost = \"1GiB\"\n{class}"),
+        Settings::default(),
+    )
+    .unwrap();
+}
+
+#[test]
+fn a_class_names_devices_as_a_node_has_them() {
+    let with = |devices: &str| {
+        let text = format!("[classes.one]\ndevices = [{devices}]\n");
+        read(&text, Settings::default())
+    };
+    for refused in ["\"gpu0\"", "\"\"", "\"0\", \"-1\""] {
+        let error = with(refused).unwrap_err();
+        assert!(error.contains("[classes.one]: devices: "), "{error}");
+    }
+    let uuid = "\"GPU-00000000-0000-0000-0000-000000000001\"";
+    for accepted in ["", "\"0\", \"12\"", "\"all\"", "\"/dev/nvidia3\"", uuid] {
+        with(accepted).unwrap();
+    }
+}
