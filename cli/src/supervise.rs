@@ -37,6 +37,17 @@ const OWN: [Signal; 9] = [
 /// The signals that the kernel sends the leader of a session whose terminal hangs up.
 const HANG_UP: [Signal; 2] = [Signal::SIGHUP, Signal::SIGCONT];
 
+/// Signals that a terminal sends to all of its foreground group, CMD too. A timer that was set
+/// before we were started, or a limit of CPU time, sends others to us alone.
+const TERMINALS: [Signal; 6] = [
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTSTP,
+    Signal::SIGWINCH,
+    Signal::SIGHUP,
+    Signal::SIGCONT,
+];
+
 /// Stops that job control makes and undoes. A plain SIGSTOP was meant for CMD alone.
 const JOB_CONTROL: [Signal; 3] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
 
@@ -57,9 +68,10 @@ impl Supervisor {
         Ok(Self { signals, inherited })
     }
 
-    /// Starts CMD with the signal mask we were started with. It ignores the signals that we ignore.
+    /// Starts CMD with the signal mask we were started with. It ignores the signals that we ignore,
+    /// and ends when we are killed.
     pub(crate) fn start(&self, command: &mut Command) -> io::Result<Child> {
-        spawn::with_mask(command, self.inherited)
+        spawn::bound(command, self.inherited)
     }
 
     /// Waits for CMD to end; its exit status, or 128 and the signal that ended it.
@@ -88,8 +100,8 @@ fn held() -> SigSet {
     held
 }
 
-/// The signal's number, if it is to be sent on: a process sent it, or the kernel told of a hang-up
-/// that it does not tell CMD of.
+/// The signal's number, if it is to be sent on: a process sent it, or the kernel did and not as the
+/// terminal's to CMD too.
 fn is_meant_for_the_program(received: &siginfo) -> Option<i32> {
     let number = i32::try_from(received.ssi_signo).ok()?;
     let of = |signals: &[Signal]| signals.iter().any(|signal| *signal as i32 == number);
@@ -97,7 +109,8 @@ fn is_meant_for_the_program(received: &siginfo) -> Option<i32> {
         return None;
     }
     let leads = || getsid(None).is_ok_and(|session| session == getpid());
-    let is_sent = received.ssi_code != SI_KERNEL || of(&HANG_UP) && leads();
+    let is_the_programs = received.ssi_code == SI_KERNEL && of(&TERMINALS);
+    let is_sent = !is_the_programs || of(&HANG_UP) && leads();
     is_sent.then_some(number)
 }
 

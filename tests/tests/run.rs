@@ -10,7 +10,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::fs;
 use std::io::Write;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 
 fn shell(gpu: &Gpu, script: &str) -> Guest {
@@ -305,6 +305,38 @@ fn a_program_has_sigpipe_as_runs_parent_has_it() {
         let pipe = 1 << (Signal::SIGPIPE as u32 - 1);
         assert_eq!(all & pipe != 0, ignored, "{text}");
     }
+}
+
+/// Sets a timer, whose signal it holds back, and becomes its arguments.
+const TIMED: &str = "
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+signal.setitimer(signal.ITIMER_REAL, 0.001)
+os.execvp(sys.argv[1], sys.argv[1:])
+";
+/// Waits for the timer's signal, which its parent's mask holds back.
+const AWAITS_ALARM: &str = "import signal; print(signal.sigwait([signal.SIGALRM]).name)";
+
+#[test]
+fn a_timer_that_was_set_before_run_began_reaches_the_program() {
+    let gpu = Gpu::new("");
+    let mut run = command(&gpu, &[]);
+    run.args(["python3", "-c", AWAITS_ALARM]);
+    let mut timed = clean("python3".as_ref());
+    timed.args(["-c", TIMED]);
+    timed.arg(run.get_program()).args(run.get_args());
+    assert_eq!(Guest::start(timed).finish().silently(), "SIGALRM\n");
+}
+
+#[test]
+fn a_program_ends_when_run_is_killed() {
+    let gpu = Gpu::new("");
+    let mut guest = shell(&gpu, "echo begins; exec sleep 1000");
+    assert_eq!(guest.line(), "begins");
+    kill(pid(&guest), Signal::SIGKILL).unwrap();
+    // The end of its output is awaited, which the program has too.
+    let ended = guest.finish();
+    assert_eq!(ended.status.signal(), Some(Signal::SIGKILL as i32));
 }
 
 #[test]

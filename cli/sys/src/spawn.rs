@@ -3,7 +3,8 @@
 //!
 //! # Safety
 //! Two closures run in the child between fork and exec, where only async-signal-safe calls are
-//! allowed; they call `pthread_sigmask`, `sigaction` and `fcntl`, and allocate nothing. An action
+//! allowed; they call `pthread_sigmask`, `sigaction`, `prctl`, `getppid` and `fcntl`, and allocate
+//! nothing. An action
 //! of a signal is set, always to the default or to ignore. One function runs before `main`: it asks
 //! for an action, and stores an atomic. Calls of the C library send a signal by its number, because
 //! nix has no names for real-time signals.
@@ -11,8 +12,9 @@
 
 use nix::errno::Errno;
 use nix::libc;
+use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpid, getppid};
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -61,16 +63,22 @@ fn set(signal: Signal, how: SigHandler) -> Result<SigAction, Errno> {
 
 /// Starts `command` with exactly the signals of `mask` blocked, and SIGCHLD and SIGPIPE ignored if
 /// they were when we were started. A child otherwise inherits the mask of the thread that starts
-/// it, and has the default for SIGPIPE.
+/// it, and has the default for SIGPIPE. The kernel kills it when this thread ends first.
 ///
 /// # Errors
 /// As [`Command::spawn`].
-pub fn with_mask(command: &mut Command, mask: SigSet) -> io::Result<Child> {
+pub fn bound(command: &mut Command, mask: SigSet) -> io::Result<Child> {
     let started_with = [
         (Signal::SIGCHLD, IGNORED.load(Ordering::Relaxed)),
         (Signal::SIGPIPE, PIPE_IGNORED.load(Ordering::Relaxed)),
     ];
+    let parent = getpid();
     let prepare = move || {
+        set_pdeathsig(Signal::SIGKILL)?;
+        // We were killed before that.
+        if getppid() != parent {
+            return Err(io::Error::from(Errno::ESRCH));
+        }
         for (signal, ignored) in started_with {
             if ignored {
                 set(signal, SigHandler::SigIgn)?;
@@ -78,8 +86,9 @@ pub fn with_mask(command: &mut Command, mask: SigSet) -> io::Result<Child> {
         }
         mask.thread_set_mask().map_err(io::Error::from)
     };
-    // SAFETY: `thread_set_mask` is `pthread_sigmask`, which is async-signal-safe as `sigaction` is;
-    // the set is owned by the closure, and turning an errno into an `io::Error` does not allocate.
+    // SAFETY: `thread_set_mask` is `pthread_sigmask`, which is async-signal-safe as `sigaction`,
+    // `prctl` and `getppid` are; the set is owned by the closure, and turning an errno into an
+    // `io::Error` does not allocate.
     unsafe { command.pre_exec(prepare) }.spawn()
 }
 
