@@ -46,10 +46,38 @@ pub(super) struct Question {
 #[derive(Debug, Default)]
 pub(super) struct Files {
     kept: BTreeMap<u64, (Descriptor, u32)>,
-    /// The memory file of the process's ranges.
-    memory: Option<Descriptor>,
+    memory: MemoryFile,
     /// Those of questions up to this one are to be closed.
     unused: u32,
+}
+
+/// The file in which the process's ranges of memory are. The next daemon finds a range in it by its
+/// place alone, so it is shown only where each range that there ever was came by it.
+#[derive(Debug, Default)]
+enum MemoryFile {
+    #[default]
+    None,
+    One(Descriptor),
+    /// Daemons gave ranges by several, as those before version 14 do for each range.
+    Several,
+}
+
+impl MemoryFile {
+    /// A range was given by this file. `is_one` where that daemon gives all by one file.
+    fn keep(&mut self, file: Descriptor, is_one: bool) {
+        match self {
+            Self::None if is_one => *self = Self::One(file),
+            Self::One(kept) if is_one && kept.identity() == file.identity() => {}
+            _ => *self = Self::Several,
+        }
+    }
+
+    fn shown(&self) -> Option<&Descriptor> {
+        match self {
+            Self::One(file) => Some(file),
+            Self::None | Self::Several => None,
+        }
+    }
 }
 
 impl Files {
@@ -71,7 +99,8 @@ impl Files {
         &self,
         mut send: impl FnMut(Request, &Descriptor) -> io::Result<()>,
     ) -> io::Result<()> {
-        let memory = self.memory.iter().map(|file| (Request::HostMemory, file));
+        let memory = self.memory.shown().into_iter();
+        let memory = memory.map(|file| (Request::HostMemory, file));
         let stored = self.kept.iter();
         let stored = stored.map(|(number, (file, _))| (Request::HostFile { file: *number }, file));
         for (request, file) in memory.chain(stored) {
@@ -299,10 +328,8 @@ impl Session {
 
     /// A range was given in this file: the next daemon is shown it. For the control thread.
     pub(super) fn keep_memory(&self, file: Descriptor) {
-        let mut files = locked(&self.files);
-        if self.minor.load(Ordering::Relaxed) >= SINCE {
-            files.memory.get_or_insert(file);
-        }
+        let is_one = self.minor.load(Ordering::Relaxed) >= SINCE;
+        locked(&self.files).memory.keep(file, is_one);
     }
 }
 
@@ -322,7 +349,7 @@ mod tests {
     fn three() -> Files {
         Files {
             kept: BTreeMap::from([(4, (file(), 1)), (5, (file(), 2))]),
-            memory: Some(file()),
+            memory: MemoryFile::One(file()),
             unused: 0,
         }
     }
@@ -337,6 +364,26 @@ mod tests {
         let files = [4, 5].map(|file| Request::HostFile { file });
         assert!(answer.is_ok());
         assert_eq!(sent, [&[Request::HostMemory][..], &files].concat());
+    }
+
+    #[test]
+    fn memory_is_shown_only_where_all_of_it_came_by_one_file() {
+        let (one, other) = (file(), file());
+        let again = |file: &Descriptor| {
+            Descriptor::new(sys::duplicate(file.number(), 3)).expect("a descriptor")
+        };
+        let kept = |came: &[(&Descriptor, bool)]| {
+            let mut memory = MemoryFile::default();
+            for (file, is_one) in came {
+                memory.keep(again(file), *is_one);
+            }
+            memory.shown().map(Descriptor::identity)
+        };
+        assert_eq!(kept(&[]), None);
+        assert_eq!(kept(&[(&one, true), (&one, true)]), Some(one.identity()));
+        assert_eq!(kept(&[(&one, true), (&other, true), (&one, true)]), None);
+        assert_eq!(kept(&[(&one, false), (&other, true)]), None);
+        assert_eq!(kept(&[(&one, true), (&other, false), (&one, true)]), None);
     }
 
     #[test]

@@ -255,6 +255,26 @@ impl HostStore {
         }
     }
 
+    /// A range that work was done for comes to nothing. Its process may have said before the work
+    /// began that it drops the place: then the memory that came is in no books, and goes back.
+    pub(super) fn take_back(
+        &mut self,
+        process: ProcessId,
+        file: &Arc<HostFile>,
+        (offset, bytes): (u64, u64),
+    ) {
+        if self.range(process, offset, bytes).is_some() {
+            return self.drop_range(process, offset, bytes);
+        }
+        // Another range of the process may begin at that place by now.
+        let owner = self.owners.get(&process);
+        let other = owner.and_then(|owner| owner.ranges.get(&offset));
+        let kept = other.map_or(0, |other| other.0.min(bytes));
+        if kept < bytes {
+            file.give_back(offset + kept, bytes - kept);
+        }
+    }
+
     /// A process has ended: its memory is free at once. A child that it forked may have the file
     /// mapped for as long as it likes, and its bytes are of no use there.
     pub(super) fn ended(&mut self, process: ProcessId) {

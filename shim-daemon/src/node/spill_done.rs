@@ -82,7 +82,6 @@ impl Node {
         } = job.key;
         let (offset, bytes) = (job.offset, job.stored.bytes);
         let host = &mut self.residency.host;
-        // A process can say of a place that it does not have yet that it drops it.
         let is_its_own = host.range(process, offset, bytes).is_some();
         match outcome {
             Ok(_) if is_here && is_its_own => {
@@ -94,7 +93,7 @@ impl Node {
             }
             outcome => {
                 // It asks again, and knows nothing of this range.
-                host.drop_range(process, offset, bytes);
+                host.take_back(process, &job.host, (offset, bytes));
                 self.tell_held(tenant);
                 if let Err(error) = outcome {
                     self.host_failed(process, &error.to_string());
@@ -116,9 +115,11 @@ impl Node {
             connection,
             id,
         } = job.key;
-        if outcome.is_ok() && is_here {
+        let range = (job.offset, job.stored.bytes);
+        let host = &mut self.residency.host;
+        let is_its_own = host.range(process, range.0, range.1).is_some();
+        if outcome.is_ok() && is_here && is_its_own {
             self.residency.failing.remove(&process);
-            let range = (job.offset, job.stored.bytes);
             match self.hand_out((connection, id), &job.host, range) {
                 true => {
                     let storing = &mut self.residency.storing;
@@ -132,11 +133,10 @@ impl Node {
             return;
         }
         // It asks again, and knows nothing of this range.
-        let host = &mut self.residency.host;
-        host.drop_range(process, job.offset, job.stored.bytes);
+        host.take_back(process, &job.host, range);
         self.tell_held(tenant);
         match outcome {
-            Ok(_) => (),
+            Ok(_) => self.refuse_host(connection, id, Refusal::NoMemory),
             Err(Failed::Host(error)) => {
                 // The file has the bytes still.
                 self.host_failed(process, &error.to_string());

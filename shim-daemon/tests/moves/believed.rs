@@ -6,7 +6,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use std::cell::Cell;
 use std::fs::{self, File};
-use std::io::IoSlice;
+use std::io::{IoSlice, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 
@@ -87,6 +87,50 @@ fn a_process_of_this_daemon_has_no_host_memory_but_what_it_was_given() {
     }
     let reply = asks(&mut one.client);
     assert!(matches!(reply, Reply::HostRange { .. }), "{reply:?}");
+    assert_eq!(given(&daemon), 2);
+}
+
+/// The memory that a file takes, in MiB.
+fn allocated(file: &File) -> u64 {
+    file.metadata().unwrap().blocks() * 512 / MIB
+}
+
+/// The daemon hears both before it begins to allocate.
+#[test]
+fn a_range_that_is_dropped_before_it_is_given_takes_no_host_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), 4);
+    let (mut one, _commands) = mover(&daemon, "one", Hello::MOVABLE);
+    let Reply::HostRange { offset, .. } = asks(&mut one.client) else {
+        panic!("there is room");
+    };
+    let file = File::from(one.client.wire.descriptors.pop().unwrap());
+    assert_eq!((given(&daemon), allocated(&file)), (2, 2));
+    // The lowest free place is taken: the second of 64 MiB.
+    let bytes = 64 * MIB;
+    let range = Request::HostRange {
+        device_index: 0,
+        bytes,
+    };
+    let offset = offset + bytes;
+    let mut frames = Vec::new();
+    encode(2000, &range, &mut frames).unwrap();
+    encode(2001, &Request::HostDrop { offset, bytes }, &mut frames).unwrap();
+    one.client.wire.socket.write_all(&frames).unwrap();
+    let reply: Reply = one.client.wire.answer(2000);
+    assert_eq!(reply, Reply::Refused(Refusal::NoMemory));
+    assert_eq!(given(&daemon), 2);
+    until("its memory goes back", || allocated(&file) == 2);
+    // One that is dropped once it is there was there.
+    let reply: Reply = one.client.wire.call(&range);
+    let Reply::HostRange { offset, bytes } = reply else {
+        panic!("{reply:?}");
+    };
+    let all = 2 + bytes / MIB;
+    assert_eq!((given(&daemon), allocated(&file)), (all, all));
+    assert!(all > 2);
+    one.client.wire.ask(&Request::HostDrop { offset, bytes });
+    until("its memory goes back", || allocated(&file) == 2);
     assert_eq!(given(&daemon), 2);
 }
 
