@@ -59,8 +59,10 @@ fn own_daemons(runtime_dir: Option<&Path>) -> Result<PathBuf, Failure> {
 pub(crate) struct Daemons {
     /// The daemons that serve: the machine's first, then this user's.
     pub(crate) serving: Vec<Talk>,
-    /// Of each that does not, though there is one, how that is.
+    /// How the machine's daemon does not, though there is one.
     pub(crate) silent: Vec<String>,
+    /// How this user's own do not that left tenants behind.
+    pub(crate) died: Vec<String>,
 }
 
 /// Every daemon this user can talk to.
@@ -91,7 +93,7 @@ pub(crate) fn all() -> Daemons {
     for folder in folders {
         match Talk::connect(&folder) {
             Ok(talk) => found.serving.push(talk),
-            Err(error) => found.silent.extend(died(&folder, &error)),
+            Err(error) => found.died.extend(died(&folder, &error)),
         }
     }
     found
@@ -116,7 +118,12 @@ fn died(folder: &Path, error: &Error) -> Option<String> {
 
 /// As [`all`], for a command that means nothing without a daemon.
 pub(crate) fn some() -> Result<Vec<Talk>, Failure> {
-    let Daemons { serving, silent } = all();
+    let Daemons {
+        serving,
+        mut silent,
+        died,
+    } = all();
+    silent.extend(died);
     if serving.is_empty() {
         return Err(Failure::no_daemon(if silent.is_empty() {
             format!(

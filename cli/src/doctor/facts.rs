@@ -71,8 +71,10 @@ pub(crate) struct Facts {
     /// Each way to take memory, or why the proof could not be made.
     pub(crate) proof: Result<Vec<Way>, String>,
     pub(crate) daemons: Vec<Daemon>,
-    /// Why daemons that there are do not serve.
+    /// Why the machine's daemon does not serve, where there is one.
     pub(crate) silent: Vec<String>,
+    /// Which of this user's own daemons left tenants behind.
+    pub(crate) died: Vec<String>,
     /// In a container: whether the daemon on the host listens to its tenant, or why not.
     pub(crate) container: Option<Result<(), String>>,
     /// The protocol's minor of this command.

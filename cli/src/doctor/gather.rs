@@ -66,6 +66,7 @@ pub(super) fn facts(gpu_text: &str) -> Result<Facts, Failure> {
         proof,
         daemons: daemons(found.serving),
         silent: found.silent,
+        died: found.died,
         container: daemon::is_container().then(daemon::hears_container),
         own_minor: MINOR,
         first_pid_namespace: fs::read_link("/proc/self/ns/pid")

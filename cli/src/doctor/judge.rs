@@ -238,6 +238,12 @@ fn daemon(facts: &Facts) -> Judged {
             "start it: systemctl start gpushared; its log says why it stopped: journalctl -u gpushared",
         );
     }
+    if let Some(died) = facts.died.first() {
+        return warn(
+            died.clone(),
+            "nothing to do while you need it no more; `log` in its folder says why it ended",
+        );
+    }
     let Some(first) = facts.daemons.first() else {
         return warn(
             "no daemon serves",

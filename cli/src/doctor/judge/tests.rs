@@ -33,6 +33,7 @@ fn healthy() -> Facts {
             devices: vec![("GPU-1".to_owned(), true)],
         }],
         silent: vec![],
+        died: vec![],
         container: None,
         own_minor: 8,
         first_pid_namespace: true,
@@ -238,6 +239,14 @@ fn a_daemon_that_is_silent_missing_or_of_another_version_is_named() {
         ("is stopped", "systemctl start"),
         |facts| {
             facts.silent = vec!["the machine's daemon is stopped".to_owned()];
+        },
+    );
+    breaks(
+        "daemon",
+        Verdict::Warn,
+        ("your own daemon", "`log` in its folder"),
+        |facts| {
+            facts.died = vec!["your own daemon does not serve".to_owned()];
         },
     );
     breaks(
