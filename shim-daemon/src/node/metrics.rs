@@ -58,7 +58,7 @@ impl Node {
                 device: device.uuid,
                 limit: all.over_limit,
                 wait_timeout: all.timed_out,
-                no_room: all.no_room + all.cycle,
+                no_room: all.without_room(),
                 driver: all.driver,
                 host_full: self.counted.host_full(id),
             }
@@ -115,7 +115,7 @@ impl Node {
             peak: tally.peak().0,
             refused_limit: refused.over_limit,
             refused_wait_timeout: refused.timed_out,
-            refused_no_room: refused.no_room + refused.cycle,
+            refused_no_room: refused.without_room(),
             refused_driver: refused.driver,
             allocation_waits: measures.allocation_waits(),
             gpu_ns: measures.gpu(),
