@@ -14,9 +14,9 @@ use super::refusals::{Denied, Refusals};
 /// The shortest time between two `refused` events of a tenant on a device.
 const APART: Nanos = Nanos::secs(10);
 
-/// The most refusals that one read of a process's counter adds. A program that asks for nothing else
-/// is refused about so often between two reads; a counter that shows more is forged, and the count
-/// of the device, which is that of all its tenants, is not to be filled by it.
+/// The most refusals that one read of a process's counter adds. A program that does nothing else is
+/// refused about so often between two reads; a counter that shows more is forged, and the count of
+/// the device, which is that of all its tenants, is not to be filled by it.
 const AT_ONCE: u64 = 1 << 20;
 
 /// A process's counters on a device, as its page has them.
