@@ -171,8 +171,8 @@ pub struct RefusedRow {
 }
 
 /// Memory of a tenant that its device shows beyond its grant and its overhead: a row of
-/// [`super::Listing::Excess`]. It was never asked for, and the device has that much less for others.
-/// Since minor 20.
+/// [`super::Listing::Excess`]. It was never asked for, and the device has that much less for
+/// others. Since minor 20.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExcessRow {
     /// The tenant's name.
