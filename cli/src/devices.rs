@@ -13,9 +13,10 @@ use crate::settings::Environment;
 use crate::sharing;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
-use gpushare_protocol::wire::{DeviceRow, SharingRow};
+use gpushare_protocol::wire::{DeviceRow, ExcessRow, SharingRow};
 use gpushare_sys::devices::{Device, list};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
@@ -30,6 +31,27 @@ const SOFT: &str = "`gpushare run --gpu soft -- gpushare devices` shows one with
 
 /// The version of the form of `--json`.
 const SCHEMA: u32 = 1;
+
+/// What daemons say beside the devices themselves.
+#[derive(Default)]
+struct Told {
+    /// How the devices' time is shared.
+    sharing: Vec<SharingRow>,
+    /// What tenants hold on a device beyond what they may; of daemons that say so.
+    excess: BTreeMap<[u8; 16], u64>,
+}
+
+impl Told {
+    /// What a daemon says of its devices.
+    fn add(&mut self, devices: &[DeviceRow], excess: Option<&[ExcessRow]>) {
+        for device in devices {
+            let Some(rows) = excess else { return };
+            let on = rows.iter().filter(|row| row.device == device.uuid);
+            let bytes = on.map(|row| row.bytes).sum();
+            self.excess.insert(device.uuid, bytes);
+        }
+    }
+}
 
 /// A device: as a program would see it, as a daemon knows it.
 type Known = (Option<Device>, Option<DeviceRow>);
@@ -51,7 +73,7 @@ pub(crate) fn print(arguments: Devices) -> Result<ExitCode, Failure> {
              orders memory only"
         ));
     }
-    let (rows, shared) = daemons_rows()?;
+    let (rows, told) = daemons_rows()?;
     let devices = match list() {
         // A daemon's devices need not be this environment's: a software GPU's, for one.
         Err(_) if !rows.is_empty() => Vec::new(),
@@ -63,14 +85,14 @@ pub(crate) fn print(arguments: Devices) -> Result<ExitCode, Failure> {
         Value::from(
             known
                 .iter()
-                .map(|known| data(known, &shared))
+                .map(|known| data(known, &told))
                 .collect::<Vec<_>>(),
         )
         .to_string()
     } else {
         known
             .iter()
-            .map(|known| row(known, &shared))
+            .map(|known| row(known, &told))
             .collect::<Vec<_>>()
             .join("\n")
     };
@@ -92,15 +114,17 @@ fn in_order_of_the_bus() -> Failure {
     Failure::ours(format!("cannot start myself: {}", again.exec()))
 }
 
-/// The devices of all daemons that this user can talk to, and how their time is shared.
-fn daemons_rows() -> Result<(Vec<DeviceRow>, Vec<SharingRow>), Failure> {
-    let (mut rows, mut shared) = (Vec::new(), Vec::new());
+/// The devices of all daemons that this user can talk to, and what else these say of them.
+fn daemons_rows() -> Result<(Vec<DeviceRow>, Told), Failure> {
+    let (mut rows, mut told) = (Vec::new(), Told::default());
     // Where daemons cannot even be looked for, the driver's answer is all there is.
     for mut daemon in daemon::all().serving {
-        rows.extend(daemon.devices()?);
-        shared.extend(daemon.sharing()?);
+        let devices = daemon.devices()?;
+        told.add(&devices, daemon.excess()?.as_deref());
+        told.sharing.extend(daemon.sharing()?);
+        rows.extend(devices);
     }
-    Ok((rows, shared))
+    Ok((rows, told))
 }
 
 /// The devices that programs see, in their order, then those that only daemons see.
@@ -129,7 +153,7 @@ pub(crate) fn named(row: &DeviceRow) -> String {
     Uuid(row.uuid).text(mig)
 }
 
-fn data((device, row): &Known, shared: &[SharingRow]) -> Value {
+fn data((device, row): &Known, told: &Told) -> Value {
     let node = row.as_ref().map(|row| {
         json!({
             "device": named(row),
@@ -139,8 +163,9 @@ fn data((device, row): &Known, shared: &[SharingRow]) -> Value {
             "overhead": row.overhead,
             "limbo": row.limbo,
             "unmanaged": row.unmanaged,
+            "excess": told.excess.get(&row.uuid),
             "capabilities": row.capabilities,
-            "sharing": sharing::of(row.uuid, shared).map(sharing::data),
+            "sharing": sharing::of(row.uuid, &told.sharing).map(sharing::data),
         })
     });
     let uuid = device.as_ref().map(|device| device.uuid);
@@ -155,7 +180,7 @@ fn data((device, row): &Known, shared: &[SharingRow]) -> Value {
     })
 }
 
-fn row((device, row): &Known, shared: &[SharingRow]) -> String {
+fn row((device, row): &Known, told: &Told) -> String {
     let line = |ordinal: &str, uuid: &str, memory: u64, name: &str| {
         format!("{ordinal}  {uuid}  {:>10}  {name}", Bytes(memory).human())
     };
@@ -185,10 +210,17 @@ fn row((device, row): &Known, shared: &[SharingRow]) -> String {
         row.reserve,
     ]
     .map(|bytes| Bytes(bytes).human());
-    let time = sharing::of(row.uuid, shared).map(sharing::text);
+    let excess = told.excess.get(&row.uuid).filter(|bytes| **bytes > 0);
+    let excess = excess.map_or_else(String::new, |bytes| {
+        format!(
+            ", {} of tenants beyond what they may",
+            Bytes(*bytes).human()
+        )
+    });
+    let time = sharing::of(row.uuid, &told.sharing).map(sharing::text);
     let time = time.map_or_else(String::new, |time| format!("\n   {time}"));
     format!(
-        "{first}\n   daemon: {granted} granted, {overhead} overhead, {limbo} of the dead, {others} unmanaged, {kept} kept back; {}{time}",
+        "{first}\n   daemon: {granted} granted, {overhead} overhead, {limbo} of the dead, {others} unmanaged, {kept} kept back{excess}; {}{time}",
         row.capabilities.join(", ")
     )
 }
@@ -235,4 +267,59 @@ pub(crate) fn probe(environment: &Environment) -> Result<Vec<Device>, String> {
     } else {
         complaint.to_owned()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GPU: [u8; 16] = [7; 16];
+
+    fn known() -> Known {
+        let row = DeviceRow {
+            uuid: GPU,
+            name: "H100".to_owned(),
+            capacity: 80 << 30,
+            reserve: 0,
+            granted: 0,
+            overhead: 0,
+            limbo: 0,
+            unmanaged: 0,
+            capabilities: vec![DeviceRow::LOST.to_owned()],
+        };
+        (None, Some(row))
+    }
+
+    #[test]
+    fn memory_beyond_what_tenants_may_is_shown_where_there_is_some() {
+        let excess = |device, bytes| ExcessRow {
+            name: "a".to_owned(),
+            device,
+            bytes,
+        };
+        let shown = |rows: Option<&[ExcessRow]>| {
+            let (known, mut told) = (known(), Told::default());
+            told.add(known.1.as_slice(), rows);
+            (
+                row(&known, &told),
+                data(&known, &told)["node"]["excess"].clone(),
+            )
+        };
+        let rows = [
+            excess(GPU, 2 << 30),
+            excess(GPU, 3 << 30),
+            excess([8; 16], 1),
+        ];
+        let (text, data) = shown(Some(&rows));
+        assert!(
+            text.contains("kept back, 5 GiB of tenants beyond what they may; lost"),
+            "{text}"
+        );
+        assert_eq!(data, 5_u64 << 30);
+        let (text, data) = shown(Some(&[]));
+        assert!(text.contains("kept back; lost"), "{text}");
+        assert_eq!(data, 0);
+        // An earlier daemon does not say.
+        assert_eq!(shown(None).1, Value::Null);
+    }
 }

@@ -2,9 +2,9 @@
 
 use crate::{Talk, TalkError};
 use gpushare_protocol::wire::{
-    Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, GrantsRow, HealthRow, LeasesRow,
-    Listing, MetricsRow, PodRow, RefusedRow, ResidencyRow, Rows, SeriesRow, ShareRow, SharingRow,
-    SwapRow, TenantRow, TenantStatusRow,
+    Control, ControlReply, Cursor, DeviceRow, EndRow, ExcessRow, GangRow, GrantsRow, HealthRow,
+    LeasesRow, Listing, MetricsRow, PodRow, RefusedRow, ResidencyRow, Rows, SeriesRow, ShareRow,
+    SharingRow, SwapRow, TenantRow, TenantStatusRow,
 };
 
 impl Talk {
@@ -256,6 +256,23 @@ impl Talk {
             }
         })?;
         Ok(all)
+    }
+
+    /// Memory that tenants hold beyond what they may; `None` from a daemon before minor 20.
+    ///
+    /// # Errors
+    /// As [`Talk::tenants`].
+    pub fn excess(&mut self) -> Result<Option<Vec<ExcessRow>>, TalkError> {
+        if self.minor() < 20 {
+            return Ok(None);
+        }
+        let mut all = Vec::new();
+        self.pages(Listing::Excess, |rows| {
+            if let Rows::Excess(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(Some(all))
     }
 
     /// Tenants' grants in the last hour; nothing from a daemon of before minor 16.

@@ -1,7 +1,8 @@
 //! The metrics: their names, labels and meanings. A name that is published stays.
 //!
-//! Labels are `tenant`, `gpu` (its place in the daemon's list) and `gpu_uuid`; never `container`,
-//! `pod` or `namespace`, which a scrape adds by itself. Only `gpushare_tenant_info` names the pod.
+//! Labels are `tenant`, `gpu` (its place in the daemon's list) and `gpu_uuid`, `reason` and
+//! `direction`; never `container`, `pod` or `namespace`, which a scrape adds by itself. Only
+//! `gpushare_tenant_info` names the pod.
 
 mod node;
 mod swap;
@@ -49,18 +50,20 @@ impl Places {
         Self(all.map(|(at, row)| (row.uuid, labels((at, row)))).collect())
     }
 
-    fn device(&self, uuid: [u8; 16]) -> Labels {
-        self.0.get(&uuid).cloned().unwrap_or_default()
+    /// `None` of a device that is not in the daemon's list: a sample without it would be another
+    /// series, and that of two such devices the same one.
+    fn device(&self, uuid: [u8; 16]) -> Option<Labels> {
+        self.0.get(&uuid).cloned()
     }
 
-    fn reason(&self, uuid: [u8; 16], reason: &str) -> Labels {
+    fn reason(&self, uuid: [u8; 16], reason: &str) -> Option<Labels> {
         let reason = std::iter::once(("reason", reason.to_owned()));
-        self.device(uuid).into_iter().chain(reason).collect()
+        Some(self.device(uuid)?.into_iter().chain(reason).collect())
     }
 
-    fn tenant(&self, name: &str, uuid: [u8; 16]) -> Labels {
+    fn tenant(&self, name: &str, uuid: [u8; 16]) -> Option<Labels> {
         let tenant = std::iter::once(("tenant", name.to_owned()));
-        tenant.chain(self.device(uuid)).collect()
+        Some(tenant.chain(self.device(uuid)?).collect())
     }
 }
 

@@ -112,6 +112,10 @@ fn memory(out: &mut String, report: &Report, row: &gpushare_protocol::wire::Devi
         ("contexts and modules", row.overhead),
         ("of dead processes", row.limbo),
         ("of no tenant", row.unmanaged),
+        (
+            "of tenants beyond what they may",
+            report.snapshot.excess_on(row.uuid),
+        ),
     ];
     let rest = rest.iter().filter(|(_, amount)| *amount > 0);
     let rest: Vec<String> = rest

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use gpushare_client::{Talk, TalkError};
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
-    DeviceMetrics, DeviceRow, EndRow, HealthRow, Identity, MetricsRow, NodeMetrics, PodRow,
-    QueuedTenant, RefusedRow, ResidencyRow, ShareRow, SharingRow, SwapRoom, SwapRow, TenantMetrics,
-    TenantRow, TenantSwaps,
+    DeviceMetrics, DeviceRow, EndRow, ExcessRow, HealthRow, Identity, MetricsRow, NodeMetrics,
+    PodRow, QueuedTenant, RefusedRow, ResidencyRow, ShareRow, SharingRow, SwapRoom, SwapRow,
+    TenantMetrics, TenantRow, TenantSwaps,
 };
 
 /// See the module's page. Each list is in the daemon's order.
@@ -35,6 +35,8 @@ pub struct Snapshot {
     pub health: Vec<HealthRow>,
     /// Allocations refused on each device.
     pub refused: Vec<RefusedRow>,
+    /// Memory that tenants hold beyond what they may; `None` of a daemon before minor 20.
+    pub excess: Option<Vec<ExcessRow>>,
     /// Tenants that wait for admission.
     pub queued: Vec<QueuedTenant>,
     /// Where the memory of tenants that can move is.
@@ -62,6 +64,7 @@ impl Snapshot {
             pods: talk.pods()?,
             health: talk.health()?,
             refused: talk.refused()?,
+            excess: talk.excess()?,
             ends: talk.ends()?,
             ..Self::default()
         };
@@ -100,6 +103,29 @@ impl Snapshot {
         all.find(|row| row.device == device && row.name == name)
     }
 
+    /// Whether the daemon tells what tenants hold beyond what they may.
+    #[must_use]
+    pub fn knows_excess(&self) -> bool {
+        self.excess.is_some()
+    }
+
+    /// What a tenant holds on a device beyond what it may.
+    #[must_use]
+    pub fn excess_of(&self, name: &str, device: [u8; 16]) -> u64 {
+        self.sum_excess(|row| row.device == device && row.name == name)
+    }
+
+    /// What all tenants hold on a device beyond what they may.
+    #[must_use]
+    pub fn excess_on(&self, device: [u8; 16]) -> u64 {
+        self.sum_excess(|row| row.device == device)
+    }
+
+    fn sum_excess(&self, of: impl Fn(&ExcessRow) -> bool) -> u64 {
+        let all = self.excess.iter().flatten();
+        all.filter(|row| of(row)).map(|row| row.bytes).sum()
+    }
+
     /// Where each device is in the list, by its UUID.
     #[must_use]
     pub fn ordinals(&self) -> BTreeMap<[u8; 16], usize> {
@@ -107,11 +133,15 @@ impl Snapshot {
         all.map(|(at, row)| (row.uuid, at)).collect()
     }
 
-    /// A device as NVML shows it, in words: `util 93%  412W  61C`. Empty where it says nothing.
+    /// A device as NVML shows it, in words: `util 93%  412W  61C`, or `lost`. Empty where it says
+    /// nothing.
     #[must_use]
     pub fn health_text(&self, device: [u8; 16]) -> String {
         let row = self.health.iter().find(|row| row.device == device);
+        let mut devices = self.devices.iter();
+        let lost = devices.any(|row| row.uuid == device && row.is_lost());
         let parts = [
+            lost.then(|| DeviceRow::LOST.to_owned()),
             row.and_then(|row| row.busy.map(|part| format!("util {part}%"))),
             row.and_then(|row| row.watts.map(|watts| format!("{watts}W"))),
             row.and_then(|row| row.celsius.map(|degrees| format!("{degrees}C"))),

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use gpushare_exporter::{Family, Kind, families};
+use gpushare_exporter::{Family, Format, Kind, Sample, Snapshot, encode, families};
+use gpushare_protocol::units::GIB;
+use gpushare_protocol::wire::DeviceRow;
 
 use crate::sample;
 
@@ -101,4 +103,91 @@ fn no_label_is_one_that_a_scrape_adds_but_of_the_pods_own_row() {
         }
     }
     assert_eq!(of_pods.len(), 2, "who a tenant is, is told there");
+}
+
+/// Samples of one metric: their labels without the reason, and their texts.
+fn values(snapshot: &Snapshot, name: &str) -> Vec<(String, String)> {
+    let text = encode(&families(Some(snapshot)), Format::Prometheus);
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let split = lines.filter_map(|line| {
+        let (labels, value) = line.rsplit_once(' ')?;
+        let labels = labels.strip_prefix(name)?;
+        Some((labels.to_owned(), value.to_owned()))
+    });
+    split
+        .filter(|(labels, _)| labels.is_empty() || labels.starts_with('{'))
+        .collect()
+}
+
+#[test]
+fn a_lost_device_is_told_and_keeps_the_labels_of_all() {
+    let mut snapshot = sample::node();
+    let labels = |snapshot: &Snapshot, name: &str| -> Vec<String> {
+        let all = values(snapshot, name).into_iter();
+        all.map(|(labels, _)| labels).collect()
+    };
+    let lost = |snapshot: &Snapshot| -> Vec<String> {
+        let all = values(snapshot, "gpushare_gpu_lost").into_iter();
+        all.map(|(_, value)| value).collect()
+    };
+    assert_eq!(lost(&snapshot), ["0", "0"]);
+    let name = "gpushare_gpu_memory_capacity_bytes";
+    let before = labels(&snapshot, name);
+    let word = DeviceRow::LOST.to_owned();
+    snapshot.devices[0].capabilities.push(word);
+    assert_eq!(lost(&snapshot), ["1", "0"]);
+    assert_eq!(labels(&snapshot, name), before);
+    assert!(snapshot.health_text(sample::GPU).starts_with("lost"));
+    assert!(!snapshot.health_text(sample::MIG).contains("lost"));
+}
+
+#[test]
+fn no_sample_of_a_device_lacks_which_it_is() {
+    let whole = sample::node();
+    // Without a device, as of a list that has it no more.
+    let mut without = whole.clone();
+    without.devices.remove(0);
+    let of_devices = |family: &Family| {
+        let labels = |sample: &Sample| sample.labels.iter().any(|(label, _)| *label == "gpu");
+        family.samples.iter().any(labels).then_some(family.name)
+    };
+    let all: BTreeSet<_> = families(Some(&whole))
+        .iter()
+        .filter_map(of_devices)
+        .collect();
+    assert!(
+        all.contains("gpushare_tenant_gpu_seconds") && all.len() > 25,
+        "{all:?}"
+    );
+    for snapshot in [whole, without] {
+        for family in families(Some(&snapshot)) {
+            for sample in family.samples.iter().filter(|_| all.contains(family.name)) {
+                let has = |wanted: &str| sample.labels.iter().any(|(label, _)| *label == wanted);
+                let name = family.name;
+                assert!(has("gpu") && has("gpu_uuid"), "{name}: {:?}", sample.labels);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_tenant_holds_beyond_its_grant_is_told_of_it_and_its_device() {
+    let mut snapshot = sample::node();
+    let values = |snapshot: &Snapshot, name: &str| -> Vec<u64> {
+        let all = values(snapshot, name).into_iter();
+        all.map(|(_, value)| value.parse().expect("bytes"))
+            .collect()
+    };
+    let (of_device, of_tenant) = (
+        "gpushare_gpu_memory_excess_bytes",
+        "gpushare_tenant_memory_excess_bytes",
+    );
+    assert_eq!(values(&snapshot, of_device), [5 * GIB, 0]);
+    assert_eq!(values(&snapshot, of_tenant), [0, 5 * GIB]);
+    snapshot.excess = Some(vec![]);
+    assert_eq!(values(&snapshot, of_device), [0, 0]);
+    // An earlier daemon does not say.
+    snapshot.excess = None;
+    assert!(values(&snapshot, of_device).is_empty());
+    assert!(values(&snapshot, of_tenant).is_empty());
 }

@@ -123,6 +123,11 @@ pub(crate) fn node() -> Snapshot {
             driver: 1,
             host_full: 4,
         }],
+        excess: Some(vec![ExcessRow {
+            name: "train".to_owned(),
+            device: GPU,
+            bytes: 5 * GIB,
+        }]),
         sharing: vec![],
         tenants: vec![
             tenant("serve", vec![process(11_000, ProcessState::Running)]),

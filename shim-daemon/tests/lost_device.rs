@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::support::{Client, Daemon, FakeDevices, GPU, SECOND, Wire, create};
-use gpushare_protocol::units::GIB;
+use gpushare_protocol::units::{Bytes, GIB};
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::*;
 
@@ -30,11 +30,95 @@ fn ask(wire: &mut Wire, device_index: u8, bytes: u64) -> u32 {
 fn lose(daemon: &Daemon, command: &mut Wire) {
     daemon.devices.0.lock().unwrap().lost = true;
     daemon.devices.until_looked_at();
-    let ControlReply::Devices(rows) = command.call(&Control::Devices) else {
-        panic!("devices")
+    let lost = devices(command).into_iter().map(|row| is_lost(&row));
+    assert_eq!(lost.collect::<Vec<_>>(), [true, false]);
+}
+
+fn devices(command: &mut Wire) -> Vec<DeviceRow> {
+    match command.call(&Control::Devices) {
+        ControlReply::Devices(rows) => rows,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_lost(row: &DeviceRow) -> bool {
+    row.capabilities.iter().any(|word| word == "lost")
+}
+
+/// A list of one page.
+fn page(command: &mut Wire, of: Listing) -> Rows {
+    let from = Cursor::default();
+    match command.call(&Control::Page { of, from }) {
+        ControlReply::Page { rows, next: None } => rows,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_lost_device_keeps_its_place_and_has_no_memory_to_give() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::with(folder.path(), two());
+    let (mut command, socket) = daemon.tenant("a", &LIMITS);
+    let mut client = Client::register(&socket);
+    assert!(matches!(client.open(), Reply::Granted { .. }));
+    assert!(matches!(client.grow(0, 2 * GIB), Reply::Granted { .. }));
+    let before = devices(&mut command);
+    assert!(!before.iter().any(is_lost) && before[0].granted > 0);
+    lose(&daemon, &mut command);
+    let rows = devices(&mut command);
+    assert_eq!(
+        page(&mut command, Listing::Devices),
+        Rows::Devices(rows.clone())
+    );
+    assert_eq!([rows[0].uuid, rows[1].uuid], [GPU, SECOND]);
+    let gone = &rows[0];
+    let held = gone.granted + gone.overhead + gone.limbo + gone.unmanaged;
+    assert_eq!((held, gone.reserve), (0, gone.capacity));
+    assert_eq!(
+        (gone.capacity, &gone.name),
+        (before[0].capacity, &before[0].name)
+    );
+    assert!(rows[1].reserve < rows[1].capacity, "{:?}", rows[1]);
+    // Events count the devices alike.
+    let id = command.ask(&Control::FollowRecords { past: 100 });
+    let lost = loop {
+        let ControlReply::Record(record) = command.answer(id) else {
+            panic!("an event")
+        };
+        if record.kind == "lost" {
+            break record.device.unwrap();
+        }
     };
-    let left: Vec<_> = rows.iter().map(|row| row.uuid).collect();
-    assert_eq!(left, [SECOND]);
+    assert_eq!((lost.uuid, lost.index), (GPU, 0));
+}
+
+#[test]
+fn a_lost_devices_counts_stay_and_its_health_is_told_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let devices = two();
+    devices.0.lock().unwrap().processes = vec![(1, Bytes(GIB))];
+    let daemon = Daemon::with(folder.path(), devices);
+    let (mut command, _) = daemon.tenant("a", &LIMITS);
+    let counted = |command: &mut Wire| {
+        let Rows::Metrics(rows) = page(command, Listing::Metrics) else {
+            panic!("metrics")
+        };
+        let of_devices = rows.into_iter().filter_map(|row| match row {
+            MetricsRow::Device(row) => Some((row.device, row.unmanaged)),
+            _ => None,
+        });
+        of_devices.collect::<Vec<_>>()
+    };
+    let healthy = |command: &mut Wire| match page(command, Listing::Health) {
+        Rows::Health(rows) => rows.iter().map(|row| row.device).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    daemon.devices.until_looked_at();
+    assert_eq!(counted(&mut command), [(GPU, 1), (SECOND, 0)]);
+    assert_eq!(healthy(&mut command), [GPU, SECOND]);
+    lose(&daemon, &mut command);
+    assert_eq!(counted(&mut command), [(GPU, 0), (SECOND, 0)]);
+    assert_eq!(healthy(&mut command), [SECOND]);
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod containers_devices;
 mod containers_priority;
 mod defaults;
 mod doors;
+mod excess;
 mod failing_looks;
 mod fence_orders;
 mod fences;

@@ -167,6 +167,46 @@ fn refusals_on_a_device_are_counted_also_after_the_tenant() {
 }
 
 #[test]
+fn a_forged_count_does_not_hide_what_others_are_refused_on_the_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let limit = || match &rows(&daemon, Listing::Refused)[..] {
+        [Rows::Refused(rows)] => rows[0].limit,
+        other => panic!("{other:?}"),
+    };
+    let ended = || {
+        until("its tenant has ended", || {
+            let pages = rows(&daemon, Listing::Tenants);
+            matches!(pages.first(), Some(Rows::Tenants(rows)) if rows.is_empty())
+        });
+    };
+    for name in ["forges", "forges-too"] {
+        let (kept, socket) = daemon.tenant(name, &HALF);
+        let client = Client::register(&socket);
+        let mut last = limit();
+        for forged in [1 << 63, 0, 1 << 63] {
+            let line = client.page().line(client.slot, 0).unwrap();
+            line.refused.store(forged, Ordering::Relaxed);
+            assert!(limit() >= last, "{} after {last}", limit());
+            last = limit();
+        }
+        drop((client, kept));
+        ended();
+        assert_eq!(limit(), last, "it goes on after the tenant");
+    }
+    let before = limit();
+    let (kept, socket) = daemon.tenant("honest", &HALF);
+    let client = Client::register(&socket);
+    let line = client.page().line(client.slot, 0).unwrap();
+    line.refused.fetch_add(4, Ordering::Relaxed);
+    assert_eq!(limit(), before + 4);
+    drop((client, kept));
+    ended();
+    assert_eq!(limit(), before + 4);
+    assert!(limit() < 1 << 53, "a metric is a float");
+}
+
+#[test]
 fn a_queued_tenant_has_a_row_until_it_is_admitted() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());

@@ -163,7 +163,8 @@ fn device(pen: &mut Pen<'_>, model: &Model, (at, row): (usize, &DeviceRow), tall
     let away = away
         .filter(|one| one.device == row.uuid)
         .map(|one| one.away);
-    let (bar, amounts) = memory(row, (&own, away.sum()), width);
+    let excess = model.snapshot.excess_on(row.uuid);
+    let (bar, amounts) = memory(row, (&own, away.sum(), excess), width);
     if !tall {
         // The bar and the state go last: a narrow terminal cuts them first.
         let short = format!("GPU {at} {} {name}  {amounts}  {bar}{state}", row.name);
@@ -209,10 +210,10 @@ const BAR: usize = 40;
 /// Memory in use, promised and not in use, free: as a bar, and in numbers that go before it.
 fn memory(
     row: &DeviceRow,
-    (tenants, away): (&[&TenantRow], u64),
+    (tenants, away, excess): (&[&TenantRow], u64, u64),
     width: usize,
 ) -> (String, String) {
-    let others = row.overhead + row.limbo + row.unmanaged;
+    let others = row.overhead + row.limbo + row.unmanaged + excess;
     let charged = tenants.iter().map(|tenant| tenant.charged).sum::<u64>();
     let charged = charged.saturating_sub(away);
     // Guaranteed memory is promised, whether it is granted yet or not.
@@ -226,7 +227,11 @@ fn memory(
         bytes(promised),
         bytes(row.capacity)
     );
-    for (name, amount) in [("dead", row.limbo), ("unmanaged", row.unmanaged)] {
+    for (name, amount) in [
+        ("dead", row.limbo),
+        ("unmanaged", row.unmanaged),
+        ("excess", excess),
+    ] {
         if amount > 0 {
             text.push_str(&format!("  {name} {}", bytes(amount)));
         }

@@ -22,7 +22,7 @@ pub(super) struct Facts {
     pub(super) swaps: Vec<TenantSwaps>,
     /// Names of devices.
     pub(super) devices: BTreeMap<[u8; 16], String>,
-    /// The tenant's events, oldest first.
+    /// Events of all tenants of that name, oldest first.
     pub(super) past: Vec<EventRecord>,
 }
 
@@ -69,12 +69,14 @@ pub(super) struct Answer {
 
 /// The tenant's state, and sentences that explain it: the present first, then the past.
 pub(super) fn answer(facts: &Facts) -> Answer {
-    let (state, mut sentences) = status::now(facts).unwrap_or_else(|| past::gone(facts));
-    sentences.extend(past::refusals(facts));
-    sentences.extend(past::overruns(facts));
-    sentences.extend(past::moves(facts));
+    let now = status::now(facts);
+    let life = past::life(&facts.past, now.is_some());
+    let (state, mut sentences) = now.unwrap_or_else(|| past::gone(facts, life));
+    sentences.extend(past::refusals(facts, life));
+    sentences.extend(past::overruns(life));
+    sentences.extend(past::moves(life));
     if state != State::Gone {
-        sentences.extend(past::warned(facts));
+        sentences.extend(past::warned(life));
     }
     Answer { state, sentences }
 }

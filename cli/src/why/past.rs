@@ -5,10 +5,26 @@ use crate::when::local;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::EventRecord;
 
+/// The events of one life of a name, of all that are known: of the tenant that a daemon has now, if
+/// it `lives`, else of the last one. A restart of the daemon does not end a life, and admits its
+/// tenant anew.
+pub(super) fn life(past: &[EventRecord], lives: bool) -> &[EventRecord] {
+    let after_end = |past: &[EventRecord]| {
+        let end = past.iter().rposition(|record| record.kind == "gone");
+        end.map_or(0, |end| end + 1)
+    };
+    let last = after_end(past);
+    let begins = |record: &EventRecord| matches!(&*record.kind, "queued" | "admitted");
+    if lives || last == 0 || past[last..].iter().any(begins) {
+        return &past[last..];
+    }
+    &past[after_end(&past[..last - 1])..]
+}
+
 /// The end of a tenant that no daemon has.
-pub(super) fn gone(facts: &Facts) -> (State, Vec<String>) {
+pub(super) fn gone(facts: &Facts, life: &[EventRecord]) -> (State, Vec<String>) {
     let name = &facts.name;
-    if facts.past.is_empty() {
+    if life.is_empty() {
         let text = format!(
             "Nothing is known of {name} since {}: no daemon has it, and no journal mentions it. `gpushare events` shows all that is known; --since looks further back.",
             local(facts.since_ms)
@@ -16,7 +32,7 @@ pub(super) fn gone(facts: &Facts) -> (State, Vec<String>) {
         return (State::Unknown, vec![text]);
     }
     let mut sentences = Vec::new();
-    match life(facts).iter().find(|record| record.kind == "gone") {
+    match life.iter().find(|record| record.kind == "gone") {
         Some(gone) => sentences.push(format!(
             "{name} has been gone since {}: it {}.",
             local(gone.at_ms),
@@ -26,20 +42,12 @@ pub(super) fn gone(facts: &Facts) -> (State, Vec<String>) {
             "No daemon has {name} now, and its end was not seen: the daemon that had it ended first."
         )),
     }
-    sentences.extend(ended(facts));
+    sentences.extend(ended(life));
     (State::Gone, sentences)
 }
 
-/// The events of the last tenant of that name: an earlier one may have had it.
-fn life(facts: &Facts) -> &[EventRecord] {
-    let begins = |record: &EventRecord| record.kind == "admitted";
-    let first = facts.past.iter().rposition(begins).unwrap_or(0);
-    &facts.past[first..]
-}
-
 /// Why it was ended, if it was: by us, or by itself.
-fn ended(facts: &Facts) -> Vec<String> {
-    let life = life(facts);
+fn ended(life: &[EventRecord]) -> Vec<String> {
     let Some(first) = life.iter().find(|record| record.kind == "ended") else {
         let gone = life.iter().find(|record| record.kind == "gone");
         let status = gone.and_then(|gone| gone.number_of("exit_status"));
@@ -66,8 +74,8 @@ fn ended(facts: &Facts) -> Vec<String> {
 }
 
 /// The allocations it was refused, and what would have helped.
-pub(super) fn refusals(facts: &Facts) -> Vec<String> {
-    let refused: Vec<&EventRecord> = kind(facts, "refused").collect();
+pub(super) fn refusals(facts: &Facts, life: &[EventRecord]) -> Vec<String> {
+    let refused: Vec<&EventRecord> = kind(life, "refused").collect();
     let Some(last) = refused.last() else {
         return Vec::new();
     };
@@ -112,9 +120,9 @@ pub(super) fn refusals(facts: &Facts) -> Vec<String> {
 }
 
 /// Turns it did not end in time.
-pub(super) fn overruns(facts: &Facts) -> Option<String> {
-    let many = kind(facts, "overrun").count();
-    let last = last(facts, "overrun")?;
+pub(super) fn overruns(life: &[EventRecord]) -> Option<String> {
+    let many = kind(life, "overrun").count();
+    let last = kind(life, "overrun").next_back()?;
     Some(format!(
         "{many} times it did not finish in time for the next tenant, lately at {}.",
         local(last.at_ms)
@@ -122,7 +130,7 @@ pub(super) fn overruns(facts: &Facts) -> Option<String> {
 }
 
 /// Moves of its memory that did not go as they should.
-pub(super) fn moves(facts: &Facts) -> Option<String> {
+pub(super) fn moves(life: &[EventRecord]) -> Option<String> {
     let failed = [
         "did-not-leave",
         "left-less",
@@ -133,8 +141,8 @@ pub(super) fn moves(facts: &Facts) -> Option<String> {
         "memory-lost",
     ];
     let is_one = |record: &&EventRecord| failed.contains(&&*record.kind);
-    let many = facts.past.iter().filter(is_one).count();
-    let last = facts.past.iter().rev().find(is_one)?;
+    let many = life.iter().filter(is_one).count();
+    let last = life.iter().rev().find(is_one)?;
     Some(format!(
         "{many} times a move of its memory did not go well, lately at {}: {}.",
         local(last.at_ms),
@@ -143,8 +151,8 @@ pub(super) fn moves(facts: &Facts) -> Option<String> {
 }
 
 /// The last warning about it, which may still hold.
-pub(super) fn warned(facts: &Facts) -> Option<String> {
-    let last = facts.past.iter().rev().find(|record| {
+pub(super) fn warned(life: &[EventRecord]) -> Option<String> {
+    let last = life.iter().rev().find(|record| {
         matches!(
             &*record.kind,
             "excess" | "ungated" | "will-not-yield" | "unsaved" | "awaited"
@@ -153,10 +161,9 @@ pub(super) fn warned(facts: &Facts) -> Option<String> {
     Some(format!("At {} it {}.", local(last.at_ms), last.text))
 }
 
-fn kind<'a>(facts: &'a Facts, kind: &'a str) -> impl Iterator<Item = &'a EventRecord> {
-    facts.past.iter().filter(move |record| record.kind == kind)
-}
-
-fn last<'a>(facts: &'a Facts, kind: &str) -> Option<&'a EventRecord> {
-    facts.past.iter().rev().find(|record| record.kind == kind)
+fn kind<'a>(
+    life: &'a [EventRecord],
+    kind: &'a str,
+) -> impl DoubleEndedIterator<Item = &'a EventRecord> {
+    life.iter().filter(move |record| record.kind == kind)
 }

@@ -116,33 +116,57 @@ fn of_devices(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
                 ("model", row.name.clone()),
                 ("driver_version", driver.clone()),
             ];
-            let labels = places.device(row.uuid).into_iter().chain(more);
+            let labels = places.device(row.uuid)?.into_iter().chain(more);
             Some((labels.collect(), Value::Count(1)))
         },
     );
     let bytes = BYTES.map(|(name, help, field)| {
         each(name, help, Kind::Gauge, &snapshot.devices, |row| {
-            Some((places.device(row.uuid), Value::Count(field(row))))
+            Some((places.device(row.uuid)?, Value::Count(field(row))))
         })
     });
-    std::iter::once(info).chain(bytes).collect()
+    let lost = each(
+        "gpushare_gpu_lost",
+        "Whether the device does not answer any more: nothing can run there until the daemon is started again with it.",
+        Kind::Gauge,
+        &snapshot.devices,
+        |row| Some((places.device(row.uuid)?, Value::Count(row.is_lost().into()))),
+    );
+    let mut all = vec![info, lost];
+    all.extend(bytes);
+    all.extend(snapshot.knows_excess().then(|| {
+        each(
+            "gpushare_gpu_memory_excess_bytes",
+            "Memory that tenants hold beyond what they may, by ways that are not accounted.",
+            Kind::Gauge,
+            &snapshot.devices,
+            |row| {
+                let excess = snapshot.excess_on(row.uuid);
+                Some((places.device(row.uuid)?, Value::Count(excess)))
+            },
+        )
+    }));
+    all
 }
 
 fn counted(rows: &[DeviceMetrics], places: &Places) -> Vec<Family> {
     let sample = |of: fn(&DeviceMetrics) -> Value| {
-        move |row: &DeviceMetrics| Some((places.device(row.device), of(row)))
+        move |row: &DeviceMetrics| Some((places.device(row.device)?, of(row)))
     };
-    let with = |row: &DeviceMetrics, reason: &str| -> Labels { places.reason(row.device, reason) };
+    let with =
+        |row: &DeviceMetrics, reason: &str| -> Option<Labels> { places.reason(row.device, reason) };
     let mut idle = each(
         "gpushare_gpu_idle_while_wanted_seconds",
         "Time in which no tenant had work on the device although one waited at its gate: for its hard cap (cap), or held for another (hold).",
         Kind::Counter,
         rows,
-        |row| Some((with(row, "cap"), Value::Time(row.idle_capped_ns))),
+        |row| Some((with(row, "cap")?, Value::Time(row.idle_capped_ns))),
     );
-    let held = rows.iter().map(|row| Sample {
-        labels: with(row, "hold"),
-        value: Value::Time(row.idle_held_ns),
+    let held = rows.iter().filter_map(|row| {
+        Some(Sample {
+            labels: with(row, "hold")?,
+            value: Value::Time(row.idle_held_ns),
+        })
     });
     idle.samples.extend(held);
     vec![
@@ -183,9 +207,11 @@ const REASONS: [Reason; 4] = [
 
 fn refused(rows: &[RefusedRow], places: &Places) -> Family {
     let samples = rows.iter().flat_map(|row| {
-        REASONS.map(|(reason, count)| Sample {
-            labels: places.reason(row.device, reason),
-            value: Value::Count(count(row)),
+        REASONS.into_iter().filter_map(|(reason, count)| {
+            Some(Sample {
+                labels: places.reason(row.device, reason)?,
+                value: Value::Count(count(row)),
+            })
         })
     });
     Family {

@@ -108,7 +108,7 @@ const MOVES: [Move; 7] = [
 fn moves(rows: &[ResidencyRow], places: &Places) -> Vec<Family> {
     let family = |(name, help, kind, field): Move| {
         each(name, help, kind, rows, |row| {
-            let labels = places.tenant(&row.name, row.device);
+            let labels = places.tenant(&row.name, row.device)?;
             Some((labels, Value::Count(field(row))))
         })
     };
@@ -139,14 +139,14 @@ fn refused(snapshot: &Snapshot, places: &Places) -> Family {
         "Times that no tenant could be moved off the device because the room for memory off the devices was used up; told at most once a minute.",
         Kind::Counter,
         rows,
-        |row| Some((places.device(row.device), Value::Count(row.host_full))),
+        |row| Some((places.device(row.device)?, Value::Count(row.host_full))),
     )
 }
 
 fn moved(rows: &[TenantSwaps], places: &Places) -> [Family; 2] {
     let family = |name, help, bytes: fn(&TenantSwaps) -> u64| {
         each(name, help, Kind::Counter, rows, |row| {
-            let labels = places.tenant(&row.name, row.device);
+            let labels = places.tenant(&row.name, row.device)?;
             Some((labels, Value::Count(bytes(row))))
         })
     };
@@ -166,14 +166,14 @@ fn moved(rows: &[TenantSwaps], places: &Places) -> [Family; 2] {
 
 fn took(rows: &[TenantSwaps], places: &Places) -> Family {
     let samples = rows.iter().flat_map(|row| {
-        [("out", row.out_times), ("in", row.in_times)].map(|(direction, times)| {
-            let labels = places.tenant(&row.name, row.device).into_iter();
-            Sample {
-                labels: labels
-                    .chain([("direction", direction.to_owned())])
-                    .collect(),
+        let times = [("out", row.out_times), ("in", row.in_times)];
+        times.into_iter().filter_map(|(direction, times)| {
+            let labels = places.tenant(&row.name, row.device)?.into_iter();
+            let direction = ("direction", direction.to_owned());
+            Some(Sample {
+                labels: labels.chain([direction]).collect(),
                 value: Value::Times(times),
-            }
+            })
         })
     });
     Family {

@@ -9,6 +9,7 @@ use crate::text::{Family, Kind, Sample, Value};
 pub(super) fn families(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
     let mut all = vec![info(snapshot)];
     all.extend(memory(&snapshot.tenants, places));
+    all.extend(snapshot.knows_excess().then(|| excess(snapshot, places)));
     all.extend(measured(&snapshot.measures, places));
     all.extend(shares(snapshot, places));
     all
@@ -90,11 +91,25 @@ const MEMORY: [Gauge<TenantRow>; 8] = [
 fn memory(rows: &[TenantRow], places: &Places) -> Vec<Family> {
     let gauge = |(name, help, field): Gauge<TenantRow>| {
         each(name, help, Kind::Gauge, rows, |row| {
-            let labels = places.tenant(&row.name, row.device);
+            let labels = places.tenant(&row.name, row.device)?;
             Some((labels, Value::Count(field(row))))
         })
     };
     MEMORY.into_iter().map(gauge).collect()
+}
+
+fn excess(snapshot: &Snapshot, places: &Places) -> Family {
+    each(
+        "gpushare_tenant_memory_excess_bytes",
+        "Memory that the tenant holds beyond its grant and its overhead, by ways that are not accounted.",
+        Kind::Gauge,
+        &snapshot.tenants,
+        |row| {
+            let labels = places.tenant(&row.name, row.device)?;
+            let excess = snapshot.excess_of(&row.name, row.device);
+            Some((labels, Value::Count(excess)))
+        },
+    )
 }
 
 /// A metric of what is counted: its name, its help, its kind and its value.
@@ -162,12 +177,12 @@ const REASONS: [Reason; 4] = [
 
 fn measured(rows: &[TenantMetrics], places: &Places) -> Vec<Family> {
     let refused = rows.iter().flat_map(|row| {
-        REASONS.map(|(reason, count)| {
-            let labels = places.tenant(&row.name, row.device).into_iter();
-            Sample {
+        REASONS.into_iter().filter_map(|(reason, count)| {
+            let labels = places.tenant(&row.name, row.device)?.into_iter();
+            Some(Sample {
                 labels: labels.chain([("reason", reason.to_owned())]).collect(),
                 value: Value::Count(count(row)),
-            }
+            })
         })
     });
     let refused = Family {
@@ -178,14 +193,14 @@ fn measured(rows: &[TenantMetrics], places: &Places) -> Vec<Family> {
     };
     let rest = MEASURES.into_iter().map(|(name, help, kind, field)| {
         each(name, help, kind, rows, |row| {
-            Some((places.tenant(&row.name, row.device), field(row)))
+            Some((places.tenant(&row.name, row.device)?, field(row)))
         })
     });
     std::iter::once(refused).chain(rest).collect()
 }
 
 fn shares(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
-    let labels = |row: &ShareRow| -> Labels { places.tenant(&row.name, row.device) };
+    let labels = |row: &ShareRow| -> Option<Labels> { places.tenant(&row.name, row.device) };
     let part = |part: u32| Value::Permille(part.into());
     vec![
         each(
@@ -193,21 +208,21 @@ fn shares(snapshot: &Snapshot, places: &Places) -> Vec<Family> {
             "The part of the device's time that the tenant is due while all of its priority or a higher one want it.",
             Kind::Gauge,
             &snapshot.shares,
-            |row| Some((labels(row), part(row.weight))),
+            |row| Some((labels(row)?, part(row.weight))),
         ),
         each(
             "gpushare_tenant_cap_ratio",
             "The tenant's hard cap of the device's time, if it has one.",
             Kind::Gauge,
             &snapshot.shares,
-            |row| Some((labels(row), part(row.cap?))),
+            |row| Some((labels(row)?, part(row.cap?))),
         ),
         each(
             "gpushare_tenant_ungated_processes",
             "Processes of the tenant whose work on the device cannot be held back.",
             Kind::Gauge,
             &snapshot.shares,
-            |row| Some((labels(row), Value::Count(row.ungated.into()))),
+            |row| Some((labels(row)?, Value::Count(row.ungated.into()))),
         ),
         each(
             "gpushare_tenant_ends_in_seconds",

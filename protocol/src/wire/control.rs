@@ -282,8 +282,20 @@ pub struct DeviceRow {
     pub limbo: u64,
     /// Bytes of processes that gpushare does not manage.
     pub unmanaged: u64,
-    /// Capabilities of the device and driver, by name.
+    /// Capabilities of the device and driver, by name; [`Self::LOST`] is one.
     pub capabilities: Vec<String>,
+}
+
+impl DeviceRow {
+    /// Among the capabilities: the device does not answer any more. It keeps its place in the list,
+    /// so that those behind it keep theirs, and nothing is held there or can be.
+    pub const LOST: &str = "lost";
+
+    /// Whether the device does not answer any more.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.capabilities.iter().any(|word| word == Self::LOST)
+    }
 }
 
 /// A tenant's part of a device's time, as `ps` shows it. Parts are in thousandths of the

@@ -170,6 +170,19 @@ pub struct RefusedRow {
     pub host_full: u64,
 }
 
+/// Memory of a tenant that its device shows beyond its grant and its overhead: a row of
+/// [`super::Listing::Excess`]. It was never asked for, and the device has that much less for
+/// others. Since minor 20.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExcessRow {
+    /// The tenant's name.
+    pub name: String,
+    /// The device's UUID.
+    pub device: [u8; 16],
+    /// The bytes, more than 0.
+    pub bytes: u64,
+}
+
 /// A tenant's last hour on a device, a row of [`super::Listing::History`]. The lists are equally
 /// long, the newest value last, and a value every `step_ms`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,9 @@
 //! Lists in pages, since minor 3: a list of any length, each answer of which fits a frame.
 
 use super::control::{DeviceRow, EndRow, GangRow, ShareRow, TenantRow};
-use super::metrics::{GrantsRow, HealthRow, LeasesRow, MetricsRow, PodRow, RefusedRow, SeriesRow};
+use super::metrics::{
+    ExcessRow, GrantsRow, HealthRow, LeasesRow, MetricsRow, PodRow, RefusedRow, SeriesRow,
+};
 use super::record::TenantStatusRow;
 use super::residency::ResidencyRow;
 use super::sharing::SharingRow;
@@ -46,6 +48,8 @@ pub enum Listing {
     Grants,
     /// Allocations refused on each device. Since minor 18.
     Refused,
+    /// Memory that tenants hold beyond what they may. Since minor 20.
+    Excess,
 }
 
 /// Where a page begins. The default is the list's beginning; any other one came from the daemon,
@@ -101,4 +105,6 @@ pub enum Rows {
     Grants(Vec<GrantsRow>),
     /// Of [`Listing::Refused`]: a row a device.
     Refused(Vec<RefusedRow>),
+    /// Of [`Listing::Excess`]: a row for each tenant and device where there is some.
+    Excess(Vec<ExcessRow>),
 }

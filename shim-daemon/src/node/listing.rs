@@ -128,6 +128,11 @@ impl Node {
             }
             Listing::Health => (Rows::Health(self.health_rows()), None),
             Listing::Refused => (Rows::Refused(self.refused_rows()), None),
+            Listing::Excess => {
+                let place = |(id, device_index)| self.excess_row(id, device_index);
+                let (rows, next) = self.each_from(from, place);
+                (Rows::Excess(rows), next)
+            }
             Listing::Gangs => {
                 let place = |(id, device_index)| {
                     let known = self.tenants.get(&id).filter(|_| device_index == 0)?;

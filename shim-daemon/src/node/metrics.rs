@@ -3,8 +3,8 @@
 use gpushare_core::{DeviceId, Nanos, State, TenantId};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{
-    DeviceMetrics, HealthRow, Identity, MetricsRow, NodeMetrics, QueuedTenant, RefusedRow,
-    TenantMetrics,
+    DeviceMetrics, ExcessRow, HealthRow, Identity, MetricsRow, NodeMetrics, QueuedTenant,
+    RefusedRow, TenantMetrics,
 };
 
 use super::Node;
@@ -28,17 +28,18 @@ impl Node {
             ended_run_limit: counted.ends().run_limit,
             ended_unmanaged: counted.ends().unmanaged,
         };
-        let devices = self.world.devices().filter_map(|view| {
-            let at = index(view.device)?;
-            let tally = self.world.tally(view.device)?;
-            Some(MetricsRow::Device(DeviceMetrics {
-                device: self.devices.get(at)?.uuid,
+        let devices = self.devices.iter().enumerate().map(|(at, device)| {
+            // A lost device has none, and its last list of processes is out of date.
+            let tally = self.world.tally(DeviceId(at as u64)).unwrap_or_default();
+            let is_lost = self.looks.is_lost(at);
+            MetricsRow::Device(DeviceMetrics {
+                device: device.uuid,
                 handoffs: tally.handoffs,
                 idle_capped_ns: tally.capped.0,
                 idle_held_ns: tally.held.0,
-                unmanaged: self.unmanaged_on(at),
+                unmanaged: if is_lost { 0 } else { self.unmanaged_on(at) },
                 look_failures: counted.look_failures(at),
-            }))
+            })
         });
         std::iter::once(MetricsRow::Node(node))
             .chain(devices)
@@ -58,7 +59,7 @@ impl Node {
                 device: device.uuid,
                 limit: all.over_limit,
                 wait_timeout: all.timed_out,
-                no_room: all.no_room + all.cycle,
+                no_room: all.without_room(),
                 driver: all.driver,
                 host_full: self.counted.host_full(id),
             }
@@ -66,9 +67,23 @@ impl Node {
         self.devices.iter().enumerate().map(row).collect()
     }
 
+    /// What a tenant holds beyond what it may on the device of an index, if anything.
+    pub(super) fn excess_row(&self, id: TenantId, device_index: usize) -> Option<ExcessRow> {
+        let known = self.tenants.get(&id)?;
+        let device = *known.device_ids().get(device_index)?;
+        let bytes = self.world.account(id, device)?.excess;
+        (!bytes.is_zero()).then_some(ExcessRow {
+            name: known.name().to_owned(),
+            device: index(device).and_then(|at| self.devices.get(at))?.uuid,
+            bytes: bytes.0,
+        })
+    }
+
     /// The devices as the last looks showed them.
     pub(super) fn health_rows(&self) -> Vec<HealthRow> {
-        let rows = self.devices.iter().enumerate().filter_map(|(at, device)| {
+        let all = self.devices.iter().enumerate();
+        let there = all.filter(|(at, _)| !self.looks.is_lost(*at));
+        let rows = there.filter_map(|(at, device)| {
             let health = self.counted.health(at)?;
             Some(HealthRow {
                 device: device.uuid,
@@ -115,7 +130,7 @@ impl Node {
             peak: tally.peak().0,
             refused_limit: refused.over_limit,
             refused_wait_timeout: refused.timed_out,
-            refused_no_room: refused.no_room + refused.cycle,
+            refused_no_room: refused.without_room(),
             refused_driver: refused.driver,
             allocation_waits: measures.allocation_waits(),
             gpu_ns: measures.gpu(),

@@ -19,7 +19,14 @@ pub(super) struct Refusals {
 
 impl Refusals {
     pub(super) fn sum(&self) -> u64 {
-        self.parts().iter().map(|(_, count)| count).sum()
+        let all = self.parts();
+        all.iter()
+            .fold(0, |sum, (_, count)| sum.saturating_add(*count))
+    }
+
+    /// Those for which no room was found, or none could come.
+    pub(super) fn without_room(&self) -> u64 {
+        self.no_room.saturating_add(self.cycle)
     }
 
     /// Each with the name of its fact.
@@ -34,11 +41,15 @@ impl Refusals {
     }
 
     pub(super) fn add(&mut self, other: Self) {
-        self.over_limit += other.over_limit;
-        self.timed_out += other.timed_out;
-        self.no_room += other.no_room;
-        self.cycle += other.cycle;
-        self.driver += other.driver;
+        for (known, more) in [
+            (&mut self.over_limit, other.over_limit),
+            (&mut self.timed_out, other.timed_out),
+            (&mut self.no_room, other.no_room),
+            (&mut self.cycle, other.cycle),
+            (&mut self.driver, other.driver),
+        ] {
+            *known = known.saturating_add(more);
+        }
     }
 
     /// Takes at most so many out of those that were not refused at once.

@@ -1,6 +1,6 @@
 //! The truth as rows, for `ps` and `devices`.
 
-use gpushare_core::{DeviceId, Nanos, ProcessId, State, TenantId, TenantView, Why};
+use gpushare_core::{DeviceId, DeviceView, Nanos, ProcessId, State, TenantId, TenantView, Why};
 use gpushare_protocol::page::UNIT;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{
@@ -9,6 +9,7 @@ use gpushare_protocol::wire::{
 
 use super::Node;
 use super::tenant::{Tenant, index};
+use crate::devices::Device;
 
 impl Node {
     pub(super) fn tenant_rows(&self, now: Nanos) -> Vec<TenantRow> {
@@ -91,34 +92,41 @@ impl Node {
         })
     }
 
+    /// All devices, each at its place, also one that is lost: then nothing is held there.
     pub(super) fn device_rows(&self) -> Vec<DeviceRow> {
-        let views = self.world.devices();
-        let row = |view: gpushare_core::DeviceView| {
-            let at = index(view.device)?;
-            let device = self.devices.get(at)?;
+        let row = |(at, device): (usize, &Device)| {
+            let id = DeviceId(at as u64);
+            let view = self.world.device(id);
             let accounts = self
                 .tenants
                 .keys()
-                .filter_map(|id| self.world.account(*id, view.device));
+                .filter_map(|tenant| self.world.account(*tenant, id));
             let (granted, overhead) = accounts.fold(
                 (Bytes::ZERO, Bytes::ZERO),
                 |(grants, overheads), account| {
                     (grants + account.booked, overheads + account.overhead)
                 },
             );
-            Some(DeviceRow {
+            let lost = view.is_none().then(|| DeviceRow::LOST.to_owned());
+            let amount = |of: fn(&DeviceView) -> Bytes| view.as_ref().map_or(Bytes::ZERO, of);
+            DeviceRow {
                 uuid: device.uuid,
                 name: device.name.clone(),
                 capacity: device.capacity.0,
-                reserve: (device.capacity - view.usable).0,
+                reserve: (device.capacity - amount(|view| view.usable)).0,
                 granted: granted.0,
                 overhead: overhead.0,
-                limbo: view.limbo.0,
-                unmanaged: view.unmanaged.0,
-                capabilities: device.capabilities.names(),
-            })
+                limbo: amount(|view| view.limbo).0,
+                unmanaged: amount(|view| view.unmanaged).0,
+                capabilities: device
+                    .capabilities
+                    .names()
+                    .into_iter()
+                    .chain(lost)
+                    .collect(),
+            }
         };
-        views.filter_map(row).collect()
+        self.devices.iter().enumerate().map(row).collect()
     }
 }
 

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use gpushare_protocol::page::Page;
 use gpushare_protocol::units::{Bytes, GIB};
 use gpushare_protocol::wire::*;
-use gpushared::devices::{Capabilities, Device, Devices, Look, LookError};
+use gpushared::devices::{Capabilities, Device, Devices, Health, Look, LookError};
 use gpushared::node::Settings;
 use gpushared::pages::UsagePage;
 use gpushared::server::{CONTROL, Folder, Reload, SOCKET, Server, Start};
@@ -113,7 +113,7 @@ impl Devices for FakeDevices {
             processes: Some(processes),
             drawing,
             busy: Vec::new(),
-            health: None,
+            health: Some(Health::default()),
         })
     }
 }

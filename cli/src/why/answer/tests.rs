@@ -332,3 +332,86 @@ fn a_tenant_off_the_device_is_told_where_its_memory_is_and_what_moved() {
     let stays = "by command, and has not: it is asked again";
     says(&facts, State::Running, &[stays, "resume web"], &[]);
 }
+
+/// A life of the name with refusals by a small limit, bad moves and a warning, and its end.
+fn earlier() -> Vec<EventRecord> {
+    let numbers = [("count", 40), ("over_limit", 40), ("limit_bytes", 2 * GIB)];
+    vec![
+        event("admitted", "may run", &[]),
+        event("refused", "40 allocations", &numbers),
+        event("overrun", "has not drained", &[]),
+        event("no-return", "stays on the host", &[]),
+        event("excess", "holds 3 GiB more", &[]),
+        event("gone", "ran for 3 s; it failed", &[("exit_status", 1)]),
+    ]
+}
+
+const OF_EARLIER: [&str; 5] = ["refused", "2 GiB", "in time", "stays on", "holds 3 GiB"];
+
+#[test]
+fn a_tenant_that_runs_is_not_told_what_an_earlier_one_met() {
+    let mut facts = facts();
+    facts.tenants = vec![row("web", GIB, ProcessState::Running)];
+    facts.past = earlier();
+    facts.past.push(event("admitted", "may run", &[]));
+    says(
+        &facts,
+        State::Running,
+        &["nothing holds it up"],
+        &OF_EARLIER,
+    );
+    // What it met itself it is told, also from before a restart of the daemon.
+    let own = event("refused", "OWN", &[("count", 3), ("over_limit", 3)]);
+    facts.past.push(own);
+    facts.past.push(event("admitted", "may run", &[]));
+    let words = ["3 of its allocations were refused", "OWN"];
+    says(&facts, State::Running, &words, &["2 GiB", "holds 3 GiB"]);
+}
+
+#[test]
+fn a_tenant_that_queues_is_not_told_what_an_earlier_one_met() {
+    let mut facts = facts();
+    facts.status = vec![TenantStatusRow {
+        name: "web".to_owned(),
+        owner: None,
+        for_ms: 180_000,
+        queued: Some("waits".to_owned()),
+        asks: vec![],
+    }];
+    facts.past = earlier();
+    facts.past.push(event("queued", "waits", &[]));
+    says(&facts, State::Queued, &["queued for 3 min"], &OF_EARLIER);
+}
+
+#[test]
+fn a_tenant_that_left_the_queue_is_not_told_an_earlier_end() {
+    let mut facts = facts();
+    facts.past = earlier();
+    facts.past.push(event("queued", "waits", &[]));
+    let left = "left the queue before it was admitted";
+    facts.past.push(event("gone", left, &[]));
+    let not = [&OF_EARLIER[..], &["ran for", "another party"]].concat();
+    says(&facts, State::Gone, &["gone since", left], &not);
+    // The end that was its own is told, with what was told after it.
+    facts.past = earlier();
+    facts.past.push(event("fence-failed", "a late word", &[]));
+    let words = ["ran for 3 s", "another party", "40 of its", "in time"];
+    says(&facts, State::Gone, &words, &["holds 3 GiB"]);
+}
+
+#[test]
+fn an_end_is_told_by_whom_also_after_a_restart_of_the_daemon() {
+    let mut ended = event("ended", "SIGTERM: root ended it", &[]);
+    ended
+        .facts
+        .push(("reason".to_owned(), Fact::Word("command".to_owned())));
+    let mut facts = facts();
+    facts.past = vec![
+        event("admitted", "may run", &[]),
+        ended,
+        event("admitted", "may run", &[]),
+        event("gone", "ran for 3 s", &[("exit_status", 143)]),
+    ];
+    let words = ["ran for 3 s", "gpushare ended it"];
+    says(&facts, State::Gone, &words, &["another party"]);
+}

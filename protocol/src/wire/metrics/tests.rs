@@ -278,3 +278,21 @@ fn the_bytes_of_minor_18_never_change() {
     let whole = [&[11, 16, 1][..], &[7; 16], &[1, 2, 172, 2, 4, 5, 0]].concat();
     assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), whole);
 }
+
+#[test]
+fn the_bytes_of_minor_20_never_change() {
+    let (of, from) = (Listing::Excess, Cursor::default());
+    let ask = postcard::to_allocvec(&Control::Page { of, from }).expect("encodes");
+    assert_eq!(ask, [8, 17, 0, 0, 0]);
+    let row = ExcessRow {
+        name: "a".to_owned(),
+        device: [7; 16],
+        bytes: 300,
+    };
+    let reply = ControlReply::Page {
+        rows: Rows::Excess(vec![row]),
+        next: None,
+    };
+    let whole = [&[11, 17, 1, 1, b'a'][..], &[7; 16], &[172, 2, 0]].concat();
+    assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), whole);
+}
