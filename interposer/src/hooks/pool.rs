@@ -236,7 +236,9 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
     /// Allocates with the growth booked, and follows the pool.
     fn booked(&self, charge: Charge, call: &Deadline) -> CUresult {
         self.pool.held().enter(&charge);
-        let answer = reclaim::insist(self.pool.device(), self.bytes, call, self.call);
+        // What the driver had none of is the growth, which is charged, and not the allocation.
+        let (device, growth) = (self.pool.device(), growth_of(self.bytes));
+        let answer = reclaim::insist(device, growth, call, self.call);
         if !answer.is_success() {
             arena::after_refusal(&**self.pool, charge);
             return answer;

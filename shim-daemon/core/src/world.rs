@@ -307,6 +307,7 @@ impl World {
     /// Facts about a device changed: reports if its accounts broke or recovered, and serves the
     /// asks that fit.
     fn facts_changed(&mut self, device: DeviceId) {
+        self.book_no_more_than_fits(device);
         let Some(books) = self.ledger.get_mut(device) else {
             return;
         };

@@ -12,6 +12,7 @@ mod classes;
 mod collisions;
 mod compute;
 mod crowds;
+mod driver_refused;
 mod facts;
 mod first_look;
 mod gangs_shared;

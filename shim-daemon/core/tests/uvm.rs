@@ -2,11 +2,11 @@
 //! nothing of it needs the host budget.
 
 use crate::node::swap::{policy, swapping};
-use crate::node::{Node, Rng, secs, spec};
+use crate::node::{Node, Rng, killable, secs, spec};
 use crate::swap::denials;
 use gpushare_core::{
-    Bytes, DeviceId, Event, Notice, Oversubscribe, Place, Quota, Resolver, SpecError, TenantId,
-    TenantSpec,
+    Bytes, DeviceId, Event, Notice, Oversubscribe, Place, ProcessId, Quota, Resolver, SpecError,
+    TenantId, TenantSpec,
 };
 
 fn mib(count: u64) -> Bytes {
@@ -224,4 +224,125 @@ fn it_is_moved_only_where_it_allows_it() {
     assert_eq!(node.place(tenant, device), Place::In);
     // Managed memory is granted whatever the card has: it is on the host then.
     assert!(node.granted(ask));
+}
+
+fn leaves(node: &Node, of: TenantId) -> usize {
+    let all = node.notices.iter();
+    all.filter(|one| matches!(one, Notice::Leaving { tenant, .. } if *tenant == of))
+        .count()
+}
+
+/// A tenant of 2816 MiB on a card of 2048, of which 256 cannot move, as its first move has shown;
+/// and a killable one that had it moved.
+fn with_a_residue() -> (Node, DeviceId, TenantId, (TenantId, ProcessId)) {
+    let (mut node, device) = card(2048);
+    let (large, process) = node.run(managed(device, 2816));
+    node.guests.get_mut(&large).expect("it runs").moves.residue = mib(256);
+    let ask = node.want(process, device, mib(2816));
+    assert!(node.granted(ask));
+    let (other, second) = node.run(TenantSpec {
+        on_collision: vec![Resolver::Swap, Resolver::Wait],
+        ..killable(device, 0, 2)
+    });
+    let ask = node.want(second, device, mib(1024));
+    work(&mut node, &[large], 10);
+    assert!(node.granted(ask));
+    node.free(second, device, mib(1024));
+    work(&mut node, &[large], 10);
+    assert_eq!(node.place(large, device), Place::In);
+    assert_eq!(leaves(&node, large), 1);
+    (node, device, large, (other, second))
+}
+
+#[test]
+fn what_does_not_leave_is_not_counted_upon() {
+    let (mut node, device, large, (_, second)) = with_a_residue();
+    let ask = node.want(second, device, mib(2048 - 128));
+    work(&mut node, &[large], 60);
+    assert!(!node.granted(ask));
+    assert_eq!(leaves(&node, large), 1, "it would not be enough");
+}
+
+#[test]
+fn what_leaves_beside_a_residue_serves_an_ask_of_its_size() {
+    let (mut node, device, large, (_, second)) = with_a_residue();
+    let ask = node.want(second, device, mib(2048 - 256));
+    work(&mut node, &[large], 10);
+    assert!(node.granted(ask));
+    assert_eq!(leaves(&node, large), 2);
+}
+
+fn booked(node: &Node, tenant: TenantId, device: DeviceId) -> Bytes {
+    node.world.account(tenant, device).expect("admitted").booked
+}
+
+fn is_overdrawn(node: &Node) -> bool {
+    let mut all = node.notices.iter();
+    all.any(|one| matches!(one, Notice::Overdrawn { .. }))
+}
+
+#[test]
+fn a_stranger_on_the_card_leaves_managed_memory_a_smaller_part() {
+    let (mut node, device) = card(2048);
+    let (tenant, process) = node.run(managed(device, 8192));
+    node.want(process, device, mib(8000));
+    node.live(secs(1));
+    node.devices.get_mut(&device).expect("it exists").foreign = mib(256);
+    node.live(secs(1));
+    assert_eq!(booked(&node, tenant, device), mib(2048 - 256));
+    assert!(!is_overdrawn(&node));
+    // It has the whole card again when the stranger is gone.
+    node.devices.get_mut(&device).expect("it exists").foreign = Bytes::ZERO;
+    node.live(secs(1));
+    assert_eq!(booked(&node, tenant, device), mib(2048));
+}
+
+/// Pages beyond what is booked are on the card, and no list of processes says whose they are.
+#[test]
+fn pages_beyond_the_booking_are_no_strangers() {
+    let (mut node, device) = card(2048);
+    let hardware = node.devices.get_mut(&device).expect("it exists");
+    hardware.lists_processes = false;
+    let (tenant, process) = node.run(managed(device, 8192));
+    node.want(process, device, mib(8000));
+    let (_, plain) = node.run(spec(device, 1, 1));
+    let ask = node.want(plain, device, mib(512));
+    work(&mut node, &[tenant], 10);
+    assert!(node.granted(ask));
+    assert_eq!(booked(&node, tenant, device), mib(1024));
+    let rest = node.want(plain, device, mib(512));
+    assert!(node.granted(rest));
+    assert_eq!(node.place(tenant, device), Place::In);
+    assert!(!is_overdrawn(&node));
+}
+
+#[test]
+fn a_stranger_on_the_card_overdraws_memory_that_is_not_managed() {
+    let (mut node, device) = Node::swaps(2048, 64);
+    let (tenant, process) = node.run(swapping(device, 2048));
+    node.want(process, device, mib(2048));
+    node.live(secs(1));
+    node.devices.get_mut(&device).expect("it exists").foreign = mib(256);
+    node.live(secs(1));
+    assert_eq!(booked(&node, tenant, device), mib(2048));
+    assert!(is_overdrawn(&node));
+}
+
+/// The new daemon learns from a neighbour what it has only after it has booked the managed memory.
+#[test]
+fn after_a_restart_managed_memory_is_booked_beside_all_that_stays() {
+    let (mut node, device) = Node::restarted(2048, 4);
+    // Pages count where they could be, and not where the driver has them.
+    (node.guarantees, node.card_is_checked) = (false, false);
+    let (large, own) = node.survives_as(managed(device, 2560), device, &[(2560, 0)]);
+    let (_, plain) = node.survives_as(spec(device, 0, 1), device, &[(512, 0)]);
+    for process in own.into_iter().chain(plain) {
+        node.comes(process);
+        node.speaks(process, false);
+    }
+    assert_eq!(booked(&node, large, device), mib(2048 - 512));
+    node.live(secs(10));
+    assert_eq!(booked(&node, large, device), mib(2048 - 512));
+    assert_eq!(node.place(large, device), Place::In);
+    assert!(!is_overdrawn(&node));
 }

@@ -205,9 +205,16 @@ impl Account {
         self.residue -= freed;
     }
 
-    /// The part of its memory in use that can move.
+    /// The memory that ending the tenant would have the driver give back: grants that it does not
+    /// use, and memory on the host, are none of it.
+    pub(crate) fn held_by_driver(&self) -> Bytes {
+        (self.in_use - self.away).min(self.booked) + self.overhead + self.excess
+    }
+
+    /// The part of its memory in use that can move and is booked on the card: what does not move
+    /// is there too.
     pub(crate) fn gives(&self) -> Bytes {
-        (self.in_use - self.residue).min(self.booked)
+        self.in_use.min(self.booked) - self.residue
     }
 
     /// Granted and not in use.

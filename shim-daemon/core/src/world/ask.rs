@@ -37,7 +37,8 @@ impl World {
         );
     }
 
-    /// The driver can have refused granted memory only; beyond the grant it is an ordinary ask.
+    /// The driver can have refused granted memory only; beyond the grant it is an ordinary ask. A
+    /// process that names no bytes was refused a context: only the daemon knows what that takes.
     pub(super) fn driver_refused(
         &mut self,
         process: ProcessId,
@@ -46,12 +47,17 @@ impl World {
         (held, bytes): (Bytes, Bytes),
         patience: Option<Nanos>,
     ) {
-        let tenant = self.tenants.process(process).map(|known| known.tenant());
+        let known = self.tenants.process(process);
+        let tenant = known.map(|known| known.tenant());
         let account = tenant.and_then(|tenant| self.ledger.account(device, tenant));
+        let opened = known.and_then(|known| known.on(device));
+        let context = opened.filter(|_| bytes.is_zero());
+        let context = context.map_or(Bytes::ZERO, |opened| opened.unmeasured());
         let want = match account {
             Some(account) if held <= account.grant => Want::Physical {
                 held,
-                bytes: bytes.min(held),
+                bytes: bytes.min(held).max(context),
+                context: !context.is_zero(),
             },
             _ => Want::Credit {
                 held: held - bytes,

@@ -266,7 +266,7 @@ impl World {
             return Vec::new();
         };
         let gives = |account: &Account| match physical {
-            true => account.in_use + account.overhead + account.excess,
+            true => account.held_by_driver(),
             false => account.held(),
         };
         let candidate = |(tenant, account): (TenantId, &Account)| {

@@ -75,6 +75,7 @@ impl World {
     }
 
     /// Releases reservations for processes that the device, looked at `taken`, still does not show.
+    /// A context for which the driver has no memory yet is not late.
     pub(super) fn lapse_unseen(
         &mut self,
         device: DeviceId,
@@ -90,6 +91,10 @@ impl World {
             let Some(opened) = known.on_mut(device) else {
                 continue;
             };
+            let mut waiting = self.asks.of(process).map(|(_, one)| one);
+            if waiting.any(|one| one.device == device && one.want.is_refused_context()) {
+                opened.is_expected(self.timers.now());
+            }
             let bytes = opened.seen(shown.contains(&process), taken, grace);
             if !bytes.is_zero() {
                 lapsed.push((process, tenant, bytes));

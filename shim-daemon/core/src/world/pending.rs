@@ -27,6 +27,8 @@ pub(super) enum Want {
         held: Bytes,
         /// Its size.
         bytes: Bytes,
+        /// It is a context's, and no part of the charges.
+        context: bool,
     },
 }
 
@@ -36,8 +38,19 @@ impl Want {
         match self {
             Self::Context { .. } => account.overhead.is_zero() && !account.promise.is_zero(),
             Self::Credit { held, bytes } => held + bytes <= account.request,
+            // A request includes a first context.
+            Self::Physical {
+                bytes,
+                context: true,
+                ..
+            } => !account.promise.is_zero() && account.overhead <= bytes,
             Self::Physical { held, .. } => held <= account.request,
         }
+    }
+
+    /// Whether the driver had no memory for a context.
+    pub(super) fn is_refused_context(self) -> bool {
+        matches!(self, Self::Physical { context: true, .. })
     }
 
     /// Whether it fits the limit except for memory that its tenant's dead processes still hold.

@@ -135,6 +135,14 @@ impl Opened {
         self.overhead
     }
 
+    /// What is set aside for a context that was not measured yet.
+    pub(in crate::world) fn unmeasured(&self) -> Bytes {
+        match self.measured {
+            true => Bytes::ZERO,
+            false => self.overhead,
+        }
+    }
+
     /// The credit that it presented after a restart.
     pub(in crate::world) fn presented(&self) -> Option<Bytes> {
         self.presented
@@ -169,6 +177,11 @@ impl Opened {
         let less = self.overhead - cost;
         self.overhead -= less;
         less
+    }
+
+    /// It cannot be there yet: the grace begins anew.
+    pub(in crate::world) fn is_expected(&mut self, now: Nanos) {
+        self.since = now;
     }
 
     /// The device showed it, or did not at a look that was `taken` then: a guess that is older than

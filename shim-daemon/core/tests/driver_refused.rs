@@ -1,0 +1,207 @@
+//! The driver has no memory for what was granted: whose memory would help, and how much of it the
+//! ask waits for. Each behaviour with its opposite.
+
+use crate::node::swap::{Obeys, policy, swapping};
+use crate::node::{Node, killable, secs, spec};
+use gpushare_core::{
+    AskKey, Bytes, Denial, DeviceId, Nanos, Notice, Place, Policy, Preemptible, ProcessId, Quota,
+    TenantId, TenantSpec,
+};
+
+fn mib(count: u64) -> Bytes {
+    Bytes::mib(count)
+}
+
+/// No tenant has this memory, and the driver gives it to none. The last look did not show it.
+fn strangers_take(node: &mut Node, device: DeviceId, bytes: Bytes) {
+    node.pass(Nanos::millis(1));
+    node.devices.get_mut(&device).expect("it exists").foreign = bytes;
+}
+
+fn is_told_to_end(node: &Node, tenant: TenantId) -> bool {
+    let guest = node.guests.get(&tenant);
+    guest.is_none_or(|guest| !guest.signals.is_empty())
+}
+
+/// A tenant that may be moved and may be ended; it does nothing.
+fn moved_or_ended(node: &mut Node, device: DeviceId) -> (TenantId, ProcessId) {
+    let (tenant, process) = node.run(TenantSpec {
+        preemptible: Preemptible::Kill,
+        ..swapping(device, 3072)
+    });
+    let guest = node.guests.get_mut(&tenant).expect("it runs");
+    guest.moves.works = false;
+    let ask = node.want(process, device, mib(3072));
+    assert!(node.granted(ask));
+    (tenant, process)
+}
+
+/// A tenant that has 512 MiB within its request.
+fn guaranteed(node: &mut Node, device: DeviceId) -> ProcessId {
+    let quota = Quota {
+        request: mib(512),
+        limit: mib(512),
+    };
+    let (_, process) = node.run(TenantSpec {
+        quotas: vec![(device, quota)],
+        ..spec(device, 0, 1)
+    });
+    let ask = node.want(process, device, mib(512));
+    assert!(node.granted(ask));
+    process
+}
+
+#[test]
+fn a_tenant_whose_memory_is_on_the_host_is_not_ended_for_the_card() {
+    let (mut node, device) = Node::swaps(4096, 64);
+    let process = guaranteed(&mut node, device);
+    let (away, _) = moved_or_ended(&mut node, device);
+    let (other, second) = node.run(swapping(device, 3072));
+    let ask = node.want(second, device, mib(3072));
+    node.live(secs(20));
+    assert!(node.granted(ask));
+    node.finish(other);
+    node.live(secs(1));
+    assert_eq!(node.place(away, device), Place::Out);
+    strangers_take(&mut node, device, mib(3584));
+    let ask = node.refused(process, device, mib(256));
+    node.live(secs(10));
+    assert!(!is_told_to_end(&node, away));
+    assert!(node.waits(ask), "nothing is free");
+    strangers_take(&mut node, device, mib(3072));
+    node.live(secs(1));
+    assert!(node.granted(ask));
+    assert!(!is_told_to_end(&node, away));
+}
+
+#[test]
+fn a_tenant_on_the_card_that_does_not_leave_is_ended_for_the_driver() {
+    let (mut node, device) = Node::swaps(4096, 64);
+    let process = guaranteed(&mut node, device);
+    let (there, _) = moved_or_ended(&mut node, device);
+    node.obeys(there, Obeys::Busy);
+    strangers_take(&mut node, device, mib(512));
+    let ask = node.refused(process, device, mib(256));
+    node.live(secs(20));
+    assert!(is_told_to_end(&node, there));
+    assert!(node.granted(ask));
+}
+
+/// A context of 512 MiB was granted, and a stranger has left the driver 100 MiB of 4 GiB for it.
+struct Context {
+    node: Node,
+    device: DeviceId,
+    process: ProcessId,
+    ask: AskKey,
+}
+
+fn of_contexts() -> (Node, DeviceId) {
+    let mut node = Node::with(Policy {
+        first_overhead: mib(512),
+        ..policy(0)
+    });
+    let device = node.device_of(mib(4096));
+    (node, device)
+}
+
+impl Context {
+    fn refused(
+        beside: impl FnOnce(&mut Node, DeviceId),
+        spec: impl Fn(DeviceId) -> TenantSpec,
+    ) -> Self {
+        let (mut node, device) = of_contexts();
+        beside(&mut node, device);
+        // The driver makes no more of them.
+        node.devices.get_mut(&device).expect("it exists").context = Bytes::ZERO;
+        let (_, process) = node.run(spec(device));
+        let held = node.physical(device);
+        strangers_take(&mut node, device, mib(3996) - held);
+        let ask = node.refused(process, device, Bytes::ZERO);
+        Self {
+            node,
+            device,
+            process,
+            ask,
+        }
+    }
+}
+
+#[test]
+fn a_context_waits_until_the_driver_has_what_was_set_aside() {
+    let mut scene = Context::refused(|_, _| (), |device| spec(device, 0, 1));
+    scene.node.live(secs(5));
+    assert!(scene.node.waits(scene.ask), "100 MiB are not enough");
+    strangers_take(&mut scene.node, scene.device, Bytes::ZERO);
+    scene.node.live(secs(1));
+    assert!(scene.node.granted(scene.ask));
+}
+
+fn lapses(scene: &Context) -> usize {
+    let all = scene.node.notices.iter();
+    all.filter(|one| matches!(one, Notice::Lapsed { process, .. } if *process == scene.process))
+        .count()
+}
+
+#[test]
+fn what_is_set_aside_for_a_context_that_waits_does_not_lapse() {
+    let mut scene = Context::refused(|_, _| (), |device| spec(device, 0, 1));
+    scene.node.live(secs(20));
+    assert!(scene.node.waits(scene.ask));
+    assert_eq!(lapses(&scene), 0);
+    strangers_take(&mut scene.node, scene.device, Bytes::ZERO);
+    scene.node.live(secs(5));
+    assert!(scene.node.granted(scene.ask));
+    assert_eq!(lapses(&scene), 0, "it may be made now");
+    scene.node.live(secs(10));
+    assert_eq!(lapses(&scene), 1, "it was not made");
+}
+
+#[test]
+fn a_context_is_refused_when_the_time_to_wait_is_over() {
+    let mut scene = Context::refused(|_, _| (), |device| spec(device, 0, 1));
+    scene.node.live(secs(31));
+    let denied = scene.node.denied(scene.ask);
+    assert!(
+        matches!(denied, Some(Denial::TimedOut { .. })),
+        "{denied:?}"
+    );
+}
+
+#[test]
+fn a_context_beside_one_that_was_measured_is_not_waited_for() {
+    let (mut node, device) = of_contexts();
+    node.devices.get_mut(&device).expect("it exists").context = mib(300);
+    let (_, process) = node.run(spec(device, 0, 1));
+    node.live(secs(1));
+    strangers_take(&mut node, device, mib(3696));
+    // Nothing was set aside for a second one.
+    let ask = node.refused(process, device, Bytes::ZERO);
+    node.live(secs(1));
+    assert!(node.granted(ask));
+}
+
+/// Takes 2 GiB beyond any request.
+fn with_a_borrower(node: &mut Node, device: DeviceId) {
+    let (_, process) = node.run(killable(device, 0, 2));
+    let ask = node.want(process, device, mib(2048));
+    assert!(node.granted(ask));
+    node.live(secs(1));
+}
+
+#[test]
+fn a_first_context_of_a_request_has_a_borrower_ended() {
+    let mut scene = Context::refused(with_a_borrower, |device| spec(device, 1, 1));
+    scene.node.live(secs(20));
+    assert!(scene.node.granted(scene.ask));
+    assert_eq!(scene.node.guests.len(), 1);
+}
+
+#[test]
+fn a_context_without_a_request_ends_nobody() {
+    let mut scene = Context::refused(with_a_borrower, |device| spec(device, 0, 1));
+    scene.node.live(secs(40));
+    assert!(!scene.node.granted(scene.ask));
+    assert_eq!(scene.node.guests.len(), 2);
+    let started = scene.node.processes.contains_key(&scene.process);
+    assert!(started);
+}
