@@ -60,6 +60,7 @@ mod daemon_worlds;
 mod debian_scripts;
 mod dist;
 mod doctor;
+mod driver_refused;
 mod env;
 mod exits;
 mod facts;
