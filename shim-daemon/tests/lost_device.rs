@@ -132,8 +132,9 @@ fn a_tenant_of_a_lost_device_is_changed_and_joined_as_before() {
         changes: vec![(name.to_owned(), value.to_owned())],
     };
     let lowered = set("GPUSHARE_MEM_LIMIT", "8GiB");
-    assert_eq!(command.call::<ControlReply>(&lowered), ControlReply::Done);
-    let limit = |at: usize| a.page.devices[at].limit.load(Ordering::Relaxed);
+    let done: ControlReply = command.call(&lowered);
+    assert_eq!(done, ControlReply::Done);
+    let limit = |at: usize| a.page().devices[at].limit.load(Ordering::Relaxed);
     assert_eq!(limit(1), 8 * GIB);
     // More than the device that is there can guarantee.
     for name in ["GPUSHARE_MEM_REQUEST_1", "GPUSHARE_MEM_REQUEST"] {
