@@ -166,7 +166,11 @@ fn a_limit_by_ordinal_is_seen_before_cuda_counts_the_devices() {
         (Some("1,0"), 8 * GIB),
         (Some("1"), 16 * GIB),
     ] {
-        let name = format!("{}-{}", gpu.name(), visible.unwrap_or("all").replace(',', "-"));
+        let name = format!(
+            "{}-{}",
+            gpu.name(),
+            visible.unwrap_or("all").replace(',', "-")
+        );
         let flags = [&limits[..], &["--name", &name]].concat();
         let with = |mut run: std::process::Command| {
             run.envs(visible.map(|visible| ("CUDA_VISIBLE_DEVICES", visible)));
@@ -175,7 +179,11 @@ fn a_limit_by_ordinal_is_seen_before_cuda_counts_the_devices() {
         let mut run = with(command(&gpu, &flags));
         run.arg(clients::compile("monitor", &[]));
         let seen = Guest::start(run).finish().silently();
-        assert_eq!(number(&seen, "memory:", "total"), total, "{visible:?}: {seen}");
+        assert_eq!(
+            number(&seen, "memory:", "total"),
+            total,
+            "{visible:?}: {seen}"
+        );
         // The same as once a program of the tenant has started CUDA, where that sees the device.
         if visible != Some("1") {
             let mut run = with(command(&gpu, &flags));
@@ -184,7 +192,11 @@ fn a_limit_by_ordinal_is_seen_before_cuda_counts_the_devices() {
             let mut run = with(command(&gpu, &flags));
             run.arg(clients::compile("monitor", &[]));
             let seen = Guest::start(run).finish().silently();
-            assert_eq!(number(&seen, "memory:", "total"), total, "{visible:?}: {seen}");
+            assert_eq!(
+                number(&seen, "memory:", "total"),
+                total,
+                "{visible:?}: {seen}"
+            );
             own.finish().silently();
         }
     }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gpushare_protocol::page::lease::{LeaseState, Turn};
 use gpushare_protocol::wire::{Reply, Request};
-use gpushare_tests::gpu::links;
 use gpushare_tests::dealer::turn;
+use gpushare_tests::gpu::links;
 use gpushare_tests::mps::Mps;
 use gpushare_tests::{Alone, Daemon, Dealer, GIB, Gpu, Guest, Home, clients, until};
 
