@@ -142,9 +142,15 @@ fn a_cap_that_mps_does_not_keep_is_kept_by_the_gate() {
 
 #[test]
 fn a_daemons_cap_that_mps_does_not_keep_is_kept_by_the_gate() {
-    let rows = [(None, true), (Some("20"), true), (Some("10"), false)];
-    for (percent, closes) in rows {
-        let gpu = Gpu::new("");
+    // A driver that does not know whether it is an MPS client vouches for no server.
+    let rows = [
+        ("", None, true),
+        ("", Some("20"), true),
+        ("", Some("10"), false),
+        ("driver=11080", Some("10"), true),
+    ];
+    for (spec, percent, closes) in rows {
+        let gpu = Gpu::new(spec);
         let dealer = Dealer::start(&gpu);
         let mps = Mps::start();
         let mut command = dealer.command(&clients::compile("turns", &[]));
@@ -160,7 +166,7 @@ fn a_daemons_cap_that_mps_does_not_keep_is_kept_by_the_gate() {
         until("it has worked", || guest.number("count") >= 10);
         let line = dealer.usage().line(0, 0).expect("a first line");
         let closed = line.drained.load(Ordering::Relaxed) > 0;
-        assert_eq!(closed, closes, "{percent:?}");
+        assert_eq!(closed, closes, "{spec} {percent:?}");
         guest.kill();
     }
 }

@@ -32,7 +32,9 @@ pub(crate) struct Glance {
 }
 
 /// Looks at a device of `capacity` bytes. Before CUDA has started its ordinal is what
-/// `CUDA_VISIBLE_DEVICES` will make it. `None` where there is neither a tenant nor a limit: the device's own answers stand.
+/// `CUDA_VISIBLE_DEVICES` will make it.
+///
+/// `None` where there is neither a tenant nor a limit: the device's own answers stand.
 pub(crate) fn glance(device: &Described, capacity: u64) -> Option<Glance> {
     let uuid = &device.uuid.0;
     let visible = std::env::var_os("CUDA_VISIBLE_DEVICES");
