@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //! Three functions are called through pointers that the dynamic linker found under their names,
-//! whose prototypes are fixed since NVML 450; with a handle of the same NVML, initialised and alive.
+//! whose prototypes are fixed since NVML 450; with a handle of the same NVML, initialised and
+//! alive.
 #![allow(
     unsafe_code,
     reason = "three functions of NVML without a wrapper: dlsym, and calls through the pointers"
